@@ -1,0 +1,26 @@
+"""tinyvit: a Vision Transformer written by hand in NumPy and CuPy, forward and backward.
+
+`import tinyvit` loads NumPy and the mathematics. What trains, reads files or draws is loaded where it is used.
+"""
+
+from importlib import import_module
+
+from tinyvit import functional, kernels, nn
+from tinyvit.backend import Key
+from tinyvit.functional import reference
+from tinyvit.models import ViT, ViTConfig, create_model
+from tinyvit.nn import Context
+
+__version__ = "0.1.0"
+
+_LAZY = ("cli", "data", "gradcheck", "models", "optim", "training")
+
+__all__ = [
+    "Context", "Key", "ViT", "ViTConfig", "create_model", "functional", "kernels", "nn", "reference", *_LAZY,
+]  # fmt: skip
+
+
+def __getattr__(name):
+    if name in _LAZY:
+        return import_module(f"tinyvit.{name}")
+    raise AttributeError(f"module 'tinyvit' has no attribute {name!r}")

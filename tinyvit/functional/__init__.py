@@ -1,0 +1,39 @@
+"""The mathematics: pure functions in pairs, a forward and its backward.
+
+A forward returns its result and a cache; its backward takes the gradient of the result and that cache, and
+returns the gradients of the forward's differentiable array arguments, in their order (one alone bare, several as
+a tuple). Arrays received are never written to.
+"""
+
+from tinyvit.functional.attention import (
+    attention,
+    attention_backward,
+    attention_dropout,
+    attention_dropout_backward,
+)
+from tinyvit.functional.cross_entropy import cross_entropy, cross_entropy_backward
+from tinyvit.functional.dispatch import reference
+from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, dropout_backward
+from tinyvit.functional.gelu import gelu, gelu_backward, gelu_tanh, gelu_tanh_backward
+from tinyvit.functional.layernorm import layernorm, layernorm_backward
+from tinyvit.functional.linear import linear, linear_backward
+from tinyvit.functional.patches import patchify, patchify_backward, unpatchify, unpatchify_backward
+from tinyvit.functional.positions import (
+    add_positions,
+    add_positions_backward,
+    grid_positions,
+    grid_positions_backward,
+    sincos_1d,
+    sincos_2d,
+)
+from tinyvit.functional.rope import rope, rope_backward
+from tinyvit.functional.softmax import softmax, softmax_backward
+from tinyvit.functional.tanh import tanh, tanh_backward
+from tinyvit.functional.tokens import (
+    pool_mean,
+    pool_mean_backward,
+    pool_token,
+    pool_token_backward,
+    prepend_token,
+    prepend_token_backward,
+)

@@ -1,0 +1,104 @@
+"""Scaled dot-product attention."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit.backend import Array
+from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit.functional.dropout import DropoutCache, dropout, dropout_backward
+from tinyvit.functional.softmax import SoftmaxCache, softmax, softmax_backward
+
+
+class AttentionCache(NamedTuple):
+    q: Array      # (B, H, Nq, d)
+    k: Array      # (B, H, Nk, d)
+    v: Array      # (B, H, Nk, dv)
+    probs: Array  # (B, H, Nq, Nk)  how much each query takes from each key
+    scale: float
+    bias_shape: tuple | None
+
+
+@operation
+def attention(q, k, v, bias=None, scale=None):
+    """Let every query take from all values, by how well it matches their keys:
+
+        scores = q kᵀ · scale + bias   probs = softmax(scores)   heads = probs v
+
+    q (B, H, Nq, d), k (B, H, Nk, d), v (B, H, Nk, dv) give heads (B, H, Nq, dv). `scale` is 1/√d unless given;
+    `bias` is anything that broadcasts to the scores (B, H, Nq, Nk).
+    Vaswani et al. 2017, "Attention is all you need", eq. 1. Derived in notebooks/03.
+    """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    probs, _ = softmax(attention_scores(q, k, v, bias, scale))
+    return probs @ v, AttentionCache(q, k, v, probs, scale, None if bias is None else bias.shape)
+
+
+@backward_of(attention)
+def attention_backward(dheads, cache):
+    """The forward from the bottom up. Returns (dq, dk, dv), and dbias as a fourth if there was a bias."""
+    q, k, v, probs, scale, bias_shape = cache
+    dv = probs.mT @ dheads
+    dprobs = dheads @ v.mT                                # (B, H, Nq, Nk)
+    dscores = softmax_backward(dprobs, SoftmaxCache(probs))
+    return attention_scores_backward(dscores, q, k, scale, dv, bias_shape)
+
+
+class AttentionDropoutCache(NamedTuple):
+    q: Array        # (B, H, Nq, d)
+    k: Array        # (B, H, Nk, d)
+    v: Array        # (B, H, Nk, dv)
+    probs: Array    # (B, H, Nq, Nk)
+    kept: Array     # (B, H, Nq, Nk)  the probabilities after dropout
+    dropout: DropoutCache
+    scale: float
+    bias_shape: tuple | None
+
+
+@operation
+def attention_dropout(q, k, v, rate, key, bias=None, scale=None):
+    """`attention` with dropout on the probabilities: heads = dropout(probs) v. See `attention` and `dropout`."""
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    probs, _ = softmax(attention_scores(q, k, v, bias, scale))
+    kept, c_dropout = dropout(probs, rate, key)
+    cache = AttentionDropoutCache(q, k, v, probs, kept, c_dropout, scale, None if bias is None else bias.shape)
+    return kept @ v, cache
+
+
+@backward_of(attention_dropout)
+def attention_dropout_backward(dheads, cache):
+    """The forward from the bottom up. Returns (dq, dk, dv), and dbias as a fourth if there was a bias."""
+    q, k, v, probs, kept, c_dropout, scale, bias_shape = cache
+    dv = kept.mT @ dheads
+    dprobs = dropout_backward(dheads @ v.mT, c_dropout)   # (B, H, Nq, Nk)
+    dscores = softmax_backward(dprobs, SoftmaxCache(probs))
+    return attention_scores_backward(dscores, q, k, scale, dv, bias_shape)
+
+
+def attention_scores(q, k, v, bias, scale):
+    """scores = q kᵀ · scale + bias (B, H, Nq, Nk)."""
+    if q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1] or q.shape[:-2] != k.shape[:-2]:
+        raise ValueError(
+            "attention: expected q (B, H, Nq, d), k (B, H, Nk, d) and v (B, H, Nk, dv), "
+            f"got {q.shape}, {k.shape} and {v.shape}"
+        )
+    scores = (q * scale) @ k.mT                           # (B, H, Nq, Nk)
+    if bias is None:
+        return scores
+    if np.broadcast_shapes(scores.shape, bias.shape) != scores.shape:
+        raise ValueError(f"attention: the bias {bias.shape} doesn't broadcast to the scores {scores.shape}")
+    return scores + bias
+
+
+def attention_scores_backward(dscores, q, k, scale, dv, bias_shape):
+    """dq = dscores k · scale, dk = dscoresᵀ q · scale, dbias = dscores summed to the bias's shape."""
+    dq = dscores @ k * scale
+    dk = dscores.mT @ (q * scale)
+    return (dq, dk, dv) if bias_shape is None else (dq, dk, dv, sum_to_shape(dscores, bias_shape))
+
+
+def sum_to_shape(dy, shape):
+    """The gradient of an array of `shape` that was broadcast to dy's: the sum over every repetition."""
+    dy = dy.sum(tuple(range(dy.ndim - len(shape))))
+    repeated = tuple(i for i, size in enumerate(shape) if size == 1 and dy.shape[i] != 1)
+    return dy.sum(repeated, keepdims=True)

@@ -1,0 +1,63 @@
+"""The loss of a classifier."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit.backend import Array, array_module
+from tinyvit.functional.dispatch import backward_of, operation
+
+
+class CrossEntropyCache(NamedTuple):
+    probs: Array    # (B, K)
+    targets: Array  # (B, K)  the smoothed target probabilities
+
+
+@operation
+def cross_entropy(logits, targets, label_smoothing=0.0):
+    """The mean over samples of −Σₖ tₖ log softmax(logits)ₖ, a scalar of the logits' dtype.
+
+    logits (B, K). targets: ints (B,), or probabilities (B, K), which are constants and get no gradient.
+    With `label_smoothing` ε, t = (1 − ε) targets + ε/K (Szegedy et al. 2016, section 7).
+    log softmax is taken as (x − max) − log Σ exp(x − max), which neither overflows nor loses small numbers.
+    Derived in notebooks/06.
+
+    Raises ValueError for shapes that don't fit, and for labels out of range if they are in host memory
+    (on a GPU that would mean waiting for it; there, check labels when they are loaded).
+    """
+    xp = array_module(logits)
+    targets = smoothed_targets(xp.asarray(targets), logits, label_smoothing)
+    shifted = logits - logits.real.max(-1, keepdims=True)
+    log_probs = shifted - xp.log(xp.exp(shifted).sum(-1, keepdims=True))
+    loss = -(targets * log_probs).sum() * (1 / logits.shape[0])
+    return loss, CrossEntropyCache(xp.exp(log_probs), targets)
+
+
+@backward_of(cross_entropy)
+def cross_entropy_backward(dloss, cache):
+    """dlogits = dloss (p Σₖtₖ − t) / B: for targets that sum to 1, what was predicted less what was wanted."""
+    probs, targets = cache
+    return (probs * targets.sum(-1, keepdims=True) - targets) * (dloss * (1 / probs.shape[0]))
+
+
+def smoothed_targets(targets, logits, label_smoothing):
+    """Targets as probabilities (B, K) of the logits' real dtype, smoothed."""
+    if logits.ndim != 2 or logits.shape[0] == 0:
+        raise ValueError(f"cross_entropy: expected logits (B, K) of at least one sample, got {logits.shape}")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"cross_entropy: label_smoothing has to be from 0 to 1, got {label_smoothing}")
+    xp, (B, K), dtype = array_module(logits), logits.shape, logits.real.dtype
+    if targets.dtype.kind in "iu" and targets.shape == (B,):
+        if xp is np and (targets.min() < 0 or targets.max() >= K):
+            raise ValueError(f"cross_entropy: expected labels from 0 to {K - 1}, got {targets.min()} to {targets.max()}")
+        targets = (targets[:, None] == xp.arange(K)).astype(dtype)
+    elif targets.dtype.kind == "f" and targets.shape == (B, K):
+        targets = targets.astype(dtype, copy=False)
+    else:
+        raise ValueError(
+            f"cross_entropy: expected targets as ints {(B,)} or probabilities {(B, K)}, "
+            f"got {targets.dtype} {targets.shape}"
+        )
+    if label_smoothing:
+        targets = targets * (1 - label_smoothing) + label_smoothing / K
+    return targets

@@ -1,0 +1,56 @@
+"""The linear layer y = x Wᵀ + b."""
+
+from typing import NamedTuple
+
+from tinyvit.backend import Array
+from tinyvit.functional.dispatch import backward_of, operation
+
+
+class LinearCache(NamedTuple):
+    x: Array       # (..., in)
+    weight: Array  # (out, in)
+    has_bias: bool
+
+
+@operation
+def linear(x, weight, bias=None):
+    """Map every row of `x` (..., in) to y = x Wᵀ + b (..., out), with `weight` (out, in) and `bias` (out,).
+
+    Raises ValueError if the shapes don't fit. Derived in notebooks/01 and 02.
+    """
+    if weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
+        raise ValueError(f"linear: expected x (..., in) and weight (out, in), got {x.shape} and {weight.shape}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"linear: expected bias {weight.shape[:1]}, got {bias.shape}")
+    y = as_rows(x) @ weight.mT
+    if bias is not None:
+        y = y + bias
+    return y.reshape(*x.shape[:-1], weight.shape[0]), LinearCache(x, weight, bias is not None)
+
+
+@backward_of(linear)
+def linear_backward(dy, cache):
+    """dx = dy W, dW = dyᵀ x and db = Σ dy, the last two summed over all rows.
+
+    Returns (dx, dweight, dbias); without a bias, (dx, dweight).
+    """
+    x, weight, has_bias = cache
+    dy_rows = as_rows(dy)
+    dx = (dy_rows @ weight).reshape(x.shape)
+    dweight = dy_rows.mT @ as_rows(x)
+    return (dx, dweight, sum_rows(dy)) if has_bias else (dx, dweight)
+
+
+def as_rows(x):
+    """(..., D) as (rows, D): one large matrix product is several times faster than many small ones."""
+    return x.reshape(-1, x.shape[-1])
+
+
+def sum_rows(x):
+    """The sum of all rows of x (..., D), one axis at a time: (D,).
+
+    In stages, because a float32 sum of a thousand rows in one go loses two digits to rounding.
+    """
+    while x.ndim > 1:
+        x = x.sum(-2)
+    return x

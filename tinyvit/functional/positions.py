@@ -1,0 +1,88 @@
+"""Positions that are added to the tokens: learned, learned along each axis, and sines and cosines.
+
+All are (1, N+1, D); the class token's own position is zero where the positions are computed.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit.backend import array_module
+from tinyvit.functional.dispatch import backward_of, operation
+
+
+class AddPositionsCache(NamedTuple):
+    pass
+
+
+@operation
+def add_positions(x, positions):
+    """Add `positions` (1, N, D) to the tokens `x` (B, N, D) of every sample. Dosovitskiy et al. 2021, eq. 1."""
+    if positions.shape != (1, *x.shape[1:]):
+        raise ValueError(f"add_positions: expected positions {(1, *x.shape[1:])}, got {positions.shape}")
+    return x + positions, AddPositionsCache()
+
+
+@backward_of(add_positions)
+def add_positions_backward(dy, cache):
+    """Returns (dx, dpositions): every sample had the same positions, so their gradient is the sum over samples."""
+    return dy, dy.sum(0, keepdims=True)
+
+
+class GridPositionsCache(NamedTuple):
+    grid: tuple  # (rows, columns) of patches
+
+
+@operation
+def grid_positions(along_x, along_y):
+    """The position of the patch in row i, column j is column j of `along_x` beside row i of `along_y`.
+
+    along_x (1, columns, D/2) and along_y (1, rows, D/2) give (1, 1 + rows·columns, D), zero for the class token.
+    Dosovitskiy et al. 2021, appendix D.4, "2-dimensional positional embedding".
+    """
+    xp = array_module(along_x)
+    columns, rows, half = along_x.shape[1], along_y.shape[1], along_x.shape[2]
+    positions = xp.zeros((1, 1 + rows * columns, 2 * half), xp.result_type(along_x, along_y))
+    grid = positions[:, 1:].reshape(rows, columns, 2 * half)  # a view: the class token's row comes before it
+    grid[:, :, :half] = along_x
+    grid[:, :, half:] = along_y.reshape(rows, 1, half)
+    return positions, GridPositionsCache((rows, columns))
+
+
+@backward_of(grid_positions)
+def grid_positions_backward(dy, cache):
+    """Returns (dalong_x, dalong_y): each was used by a whole column, or row, of patches."""
+    rows, columns = cache.grid
+    half = dy.shape[-1] // 2
+    dgrid = dy[:, 1:].reshape(rows, columns, 2 * half)
+    return dgrid[:, :, :half].sum(0)[None], dgrid[:, :, half:].sum(1)[None]
+
+
+def sincos(coordinates, width, base=10000.0):
+    """Sines, then cosines, of coordinates (N,) at width/2 frequencies base^(−i/(width/2)): (N, width).
+
+    Vaswani et al. 2017, section 3.5, with the sines in front as in MAE (He et al. 2022).
+    """
+    frequencies = base ** -(np.arange(width // 2) / (width // 2))
+    angles = np.outer(coordinates, frequencies)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+
+
+def sincos_1d(grid, dim):
+    """Fixed positions by the patch's number, counted row by row: (1, 1 + rows·columns, D), float64."""
+    rows, columns = grid
+    return _with_class_token(sincos(np.arange(rows * columns), dim))
+
+
+def sincos_2d(grid, dim):
+    """Fixed positions, the first half of D for the column x and the second for the row y, as in MAE.
+
+    (1, 1 + rows·columns, D), float64; D has to be a multiple of 4.
+    """
+    rows, columns = grid
+    y, x = np.divmod(np.arange(rows * columns), columns)
+    return _with_class_token(np.concatenate([sincos(x, dim // 2), sincos(y, dim // 2)], axis=1))
+
+
+def _with_class_token(positions):
+    return np.concatenate([np.zeros((1, positions.shape[1])), positions])[None]

@@ -1,0 +1,63 @@
+"""The class token in front of the patches, and what is read off the tokens at the end."""
+
+from typing import NamedTuple
+
+from tinyvit.backend import array_module
+from tinyvit.functional.dispatch import backward_of, operation
+
+
+class TokensCache(NamedTuple):
+    shape: tuple  # of the tokens that came in
+
+
+@operation
+def prepend_token(x, token):
+    """Put the class token (1, 1, D) in front of the tokens `x` (B, N, D): (B, N+1, D).
+
+    Dosovitskiy et al. 2021, eq. 1. See notebooks/01.
+    """
+    if token.shape != (1, 1, x.shape[-1]):
+        raise ValueError(f"prepend_token: expected a token (1, 1, {x.shape[-1]}), got {token.shape}")
+    xp = array_module(x)
+    repeated = xp.broadcast_to(token, (x.shape[0], 1, x.shape[-1]))
+    return xp.concatenate([repeated, x], axis=1), TokensCache(x.shape)
+
+
+@backward_of(prepend_token)
+def prepend_token_backward(dy, cache):
+    """Returns (dx, dtoken): every sample had the same class token, so its gradient is their sum."""
+    return dy[:, 1:], dy[:, :1].sum(0, keepdims=True)
+
+
+@operation
+def pool_token(x):
+    """Read the class token off the tokens `x` (B, N+1, D): (B, D). Dosovitskiy et al. 2021, eq. 4."""
+    return x[:, 0], TokensCache(x.shape)
+
+
+@backward_of(pool_token)
+def pool_token_backward(dy, cache):
+    """Only the class token was read, so only it gets a gradient."""
+    dx = array_module(dy).zeros(cache.shape, dy.dtype)
+    dx[:, 0] = dy
+    return dx
+
+
+class PoolMeanCache(NamedTuple):
+    shape: tuple  # of the tokens that came in
+    prefix: int
+
+
+@operation
+def pool_mean(x, prefix=1):
+    """Average the patch tokens of `x` (B, prefix+N, D), leaving out the first `prefix` tokens: (B, D)."""
+    return x[:, prefix:].mean(1), PoolMeanCache(x.shape, prefix)
+
+
+@backward_of(pool_mean)
+def pool_mean_backward(dy, cache):
+    """Each of the N patches contributed 1/N of itself."""
+    shape, prefix = cache
+    dx = array_module(dy).zeros(shape, dy.dtype)
+    dx[:, prefix:] = dy[:, None] * (1 / (shape[1] - prefix))
+    return dx

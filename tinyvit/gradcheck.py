@@ -1,0 +1,247 @@
+"""Is a hand-written backward right? Checked by the complex step and by central differences.
+
+A backward is compared with the derivative of s = Σ dy · y, where dy is drawn at random:
+
+    complex step         ds/dv ≈ Im s(x + i h v) / h            h = 1e-20; exact to rounding, as nothing is subtracted
+    central differences  ds/dv ≈ (s(x + h v) − s(x − h v)) / 2h   h = 1e-5; about ten digits, for any function
+
+Squire & Trapp 1998, "Using complex variables to estimate derivatives of real functions". See notebooks/09.
+"""
+
+import copy
+import inspect
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.backend import Key, to_device, to_numpy
+
+STEPS = {"complex": 1e-20, "central": 1e-5}
+BOUNDS = {"complex": 1e-10, "central": 1e-7}      # of one operation in float64
+MODEL_BOUNDS = {"complex": 1e-9, "central": 1e-7}  # of a whole model
+
+
+class Finding(NamedTuple):
+    """The worst disagreement for one input."""
+
+    name: str
+    error: float     # |got − expected| / max(1, |expected|)
+    where: str       # "entry (0, 3)", or "direction 7"
+    got: float       # by the backward
+    expected: float  # by the numerical derivative
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check found: a `Finding` per input."""
+
+    method: str
+    inputs: tuple[Finding, ...]
+
+    @property
+    def max_error(self):
+        """max |got − expected| / max(1, |expected|) over all inputs; infinite if anything was not a number."""
+        return max((finding.error for finding in self.inputs), default=0.0)
+
+    @property
+    def worst(self):
+        """The input with the largest error."""
+        return max(self.inputs, key=lambda finding: finding.error)
+
+    def __str__(self):
+        lines = [f"gradients against {self.method}: largest error {self.max_error:.1e}"]
+        for name, error, where, got, expected in self.inputs:
+            lines.append(f"  {name:<12} {error:.1e} at {where}: backward gave {got:.12g}, expected {expected:.12g}")
+        return "\n".join(lines)
+
+
+def check(forward, backward, inputs, method="complex", *, directions=None, step=None, seed=0, names=None):
+    """Compare `backward` with a numerical derivative of `forward`; returns a `Report`.
+
+    forward     (*inputs) -> (y, cache), as all of `tinyvit.functional`
+    backward    (dy, cache) -> the gradients of the floating-point arrays among the inputs, in their order:
+                one bare, several as a tuple
+    inputs      the arguments; floating-point arrays are varied, all else (labels, a rate) is passed on as it is
+    method      "complex", for functions that carry complex numbers through (no abs, no comparison of them), or
+                "central"
+    directions  None checks entry by entry; a number, along so many random directions through each input
+    step        h; by default 1e-20 for "complex", 1e-5 for "central"
+
+    Raises ValueError if the backward returns the wrong number of gradients or shapes, or if the forward drops the
+    imaginary part.
+    """
+    if method not in STEPS:
+        raise ValueError(f"unknown method {method!r}; expected one of {', '.join(STEPS)}")
+    step = STEPS[method] if step is None else step
+    varied = [i for i, x in enumerate(inputs) if getattr(getattr(x, "dtype", None), "kind", "") == "f"]
+    if not varied:
+        raise ValueError("gradcheck: none of the inputs is an array of floating-point numbers")
+    names = _names(forward, len(inputs)) if names is None else names
+    generator = Key(seed, path="gradcheck").generator()
+
+    y, cache = forward(*inputs)
+    dy = to_device(generator.standard_normal(y.shape), _device(y)).astype(y.dtype)
+    gradients = backward(dy, cache)
+    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+    if len(gradients) != len(varied):
+        raise ValueError(f"gradcheck: expected {len(varied)} gradients from the backward, got {len(gradients)}")
+    for i, gradient in zip(varied, gradients):
+        if getattr(gradient, "shape", None) != inputs[i].shape:
+            raise ValueError(
+                f"gradcheck: expected a gradient {inputs[i].shape} of {names[i]}, "
+                f"got {getattr(gradient, 'shape', type(gradient).__name__)}"
+            )
+
+    exact = [x.astype("float64") if i in varied else x for i, x in enumerate(inputs)]
+    weights = to_numpy(dy).astype("float64")
+
+    def numerical(i, v):
+        def s(shift):
+            moved = list(exact)
+            moved[i] = exact[i] + shift * to_device(v, _device(exact[i]))
+            return (weights * to_numpy(forward(*moved)[0])).sum()
+
+        return _derivative(s, method, step, v)
+
+    findings = []
+    for i, gradient in zip(varied, gradients):
+        gradient, shape = to_numpy(gradient).astype("float64"), inputs[i].shape
+        if directions is None:
+            expected = np.zeros(shape)
+            for entry in np.ndindex(shape):
+                v = np.zeros(shape)
+                v[entry] = 1
+                expected[entry] = numerical(i, v)
+            findings.append(_worst(names[i], gradient, expected, lambda entry: f"entry {tuple(map(int, entry))}"))
+        else:
+            vs = generator.standard_normal((directions, *shape))
+            got = np.array([(gradient * v).sum() for v in vs])
+            expected = np.array([numerical(i, v) for v in vs])
+            findings.append(_worst(names[i], got, expected, lambda entry: f"direction {entry[0]}"))
+    return Report(method, tuple(findings))
+
+
+def check_model(model, *inputs, method="complex", directions=20, step=None, seed=0, redraw=True, ctx=None):
+    """Compare a module's backward with a numerical derivative along random directions through all parameters
+    and inputs at once; returns a `Report` with one finding, in float64. The module itself is left alone.
+
+    `redraw` first draws every parameter from N(0, 0.2²): a head that starts at zero lets no gradient through, and a
+    check at such a point proves nothing.
+    """
+    step = STEPS[method] if step is None else step
+    generator = Key(seed, path="gradcheck").generator()
+    model = copy.deepcopy(model).to(dtype="float64")
+    if redraw:
+        for parameter in model.parameters():
+            parameter.data = to_device(0.2 * generator.standard_normal(parameter.shape), model.device)
+    inputs = [x.astype("float64") for x in inputs]
+    parameters = [parameter for parameter in model.parameters() if parameter.trainable]
+    centre = [to_numpy(parameter.data).copy() for parameter in parameters] + [to_numpy(x) for x in inputs]
+
+    y, cache = model(*inputs, ctx)
+    dy = generator.standard_normal(y.shape)
+    model.zero_grad()
+    dinputs = model.backward(to_device(dy, model.device), cache)
+    dinputs = dinputs if isinstance(dinputs, tuple) else (dinputs,)
+    gradients = [to_numpy(parameter.grad) for parameter in parameters] + [to_numpy(dx) for dx in dinputs]
+
+    moving = model.to(dtype="complex128") if method == "complex" else model
+    moved_parameters = [parameter for parameter in moving.parameters() if parameter.trainable]
+
+    def derivative(vs):
+        def s(shift):
+            moved = [to_device(x + shift * v, moving.device) for x, v in zip(centre, vs)]
+            for parameter, value in zip(moved_parameters, moved):
+                parameter.data = value
+            return (dy * to_numpy(moving(*moved[len(parameters) :], ctx)[0])).sum()
+
+        return _derivative(s, method, step, *vs)
+
+    got, expected = np.zeros(directions), np.zeros(directions)
+    for n in range(directions):
+        vs = [generator.standard_normal(x.shape) for x in centre]
+        got[n] = sum((gradient * v).sum() for gradient, v in zip(gradients, vs))
+        expected[n] = derivative(vs)
+    return Report(method, (_worst("all", got, expected, lambda entry: f"direction {entry[0]}"),))
+
+
+def _derivative(s, method, step, *vs):
+    """The derivative of s at 0, where `s(shift)` moves by shift times the direction that the arrays vs make up."""
+    if method == "complex":
+        value = s(1j * step)
+        if not np.iscomplexobj(value):
+            raise ValueError("gradcheck: the forward dropped the imaginary part; use method='central'")
+        return value.imag / step
+    step = step / sum((v * v).sum() for v in vs) ** 0.5  # so that the points are h away, however long the direction
+    return (s(step) - s(-step)) / (2 * step)
+
+
+def _worst(name, got, expected, place):
+    error = np.abs(got - expected) / np.maximum(1, np.abs(expected))
+    error = np.where(np.isnan(error), np.inf, error)
+    if error.size == 0:
+        return Finding(name, 0.0, "(empty)", 0.0, 0.0)
+    entry = np.unravel_index(error.argmax(), error.shape)
+    return Finding(name, float(error[entry]), place(entry), float(got[entry]), float(expected[entry]))
+
+
+def _names(forward, count):
+    try:
+        names = list(inspect.signature(forward).parameters)
+    except (TypeError, ValueError):  # a built-in function
+        names = []
+    return names[:count] + [f"input {i}" for i in range(len(names), count)]
+
+
+def _device(x):
+    return "cpu" if isinstance(x, (np.ndarray, np.generic)) else "cuda"
+
+
+# -- every operation, on small arrays of distinct sizes ----------------------------------------------------------
+
+B, N, D, H, K = 2, 5, 12, 3, 4
+
+
+def operation_cases(seed=0):
+    """(name, forward, backward, inputs) for every operation of `tinyvit.functional`, in float64."""
+    generator = Key(seed, path="cases").generator()
+
+    def normal(*shape):
+        return generator.standard_normal(shape)
+
+    key = Key(seed, path="mask")
+    heads = [normal(B, H, N, D // H) for _ in range(3)]
+    labels = generator.integers(0, K, B)
+    probabilities = generator.dirichlet(np.ones(K), B)
+    grid = (2, 2)
+
+    def case(op, *inputs, name=None, **options):
+        return name or op.__name__, partial(op, **options), op.backward, inputs
+
+    return [
+        case(F.patchify, normal(B, 3, 4, 6), patch=(2, 3)),
+        case(F.unpatchify, normal(B, 4, D), patch=(2, 3), img_size=(4, 6)),
+        case(F.linear, normal(B, N, D), normal(K, D), normal(K)),
+        case(F.linear, normal(B, N, D), normal(K, D), name="linear, no bias"),
+        case(F.layernorm, normal(B, N, D), normal(D), normal(D)),
+        case(F.softmax, normal(B, N, D)),
+        case(F.attention, *heads),
+        case(F.attention, *heads, normal(H, N, N), name="attention, bias"),
+        case(F.attention_dropout, *heads, rate=0.3, key=key),
+        case(F.gelu, normal(B, N, D)),
+        case(F.gelu_tanh, normal(B, N, D)),
+        case(F.tanh, normal(B, N, D)),
+        case(F.dropout, normal(B, N, D), rate=0.3, key=key),
+        case(F.drop_path, normal(8, N, D), rate=0.3, key=key),
+        case(F.prepend_token, normal(B, N, D), normal(1, 1, D)),
+        case(F.add_positions, normal(B, N, D), normal(1, N, D)),
+        case(F.grid_positions, normal(1, 3, D // 2), normal(1, 2, D // 2)),
+        case(F.rope, normal(B, H, N, D // H), grid=grid),
+        case(F.pool_token, normal(B, N, D)),
+        case(F.pool_mean, normal(B, N, D)),
+        case(F.cross_entropy, normal(B, K), targets=labels, name="cross_entropy, labels"),
+        case(F.cross_entropy, normal(B, K), targets=probabilities, label_smoothing=0.1, name="cross_entropy, smoothed"),
+    ]  # fmt: skip

@@ -1,0 +1,341 @@
+"""The Vision Transformer.
+
+Dosovitskiy et al. 2021, "An image is worth 16×16 words: transformers for image recognition at scale".
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from tinyvit import functional as F
+from tinyvit.functional.dropout import DropoutCache
+from tinyvit.functional.layernorm import LayerNormCache
+from tinyvit.functional.linear import LinearCache
+from tinyvit.functional.patches import as_pair, grid_of
+from tinyvit.functional.tanh import TanhCache
+from tinyvit.functional.tokens import TokensCache
+from tinyvit.nn import init
+from tinyvit.nn.block import ACTIVATIONS, Block, BlockCache
+from tinyvit.nn.layers import Dropout, LayerNorm, Linear
+from tinyvit.nn.module import Context, Module
+from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache
+from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions, NoPositions
+from tinyvit.nn.storage import Parameter
+
+POSITIONS = ("learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none")
+POOLINGS = ("token", "avg")
+POSITIONS_DIVIDE = {"learned_2d": 2, "sincos_1d": 2, "sincos_2d": 4}  # what embed_dim has to be divisible by
+
+
+@dataclass(frozen=True)
+class ViTConfig:
+    """The shape of a ViT. Raises ValueError for a shape that can't be built."""
+
+    img_size: int | tuple[int, int] = 32
+    """Side of the images in pixels, or height and width."""
+    patch_size: int | tuple[int, int] = 4
+    """Side of a patch in pixels, or height and width; it has to divide the image's."""
+    in_chans: int = 3
+    """Channels of the images (C)."""
+    num_classes: int = 10
+    """Classes (K)."""
+    embed_dim: int = 192
+    """Width of a token (D)."""
+    depth: int = 9
+    """Blocks (L)."""
+    num_heads: int = 12
+    """Attention heads (H); they divide embed_dim."""
+    mlp_ratio: float = 2.0
+    """Width of the MLP's hidden layer, as a multiple of embed_dim."""
+    qkv_bias: bool = True
+    """Whether queries, keys and values have a bias."""
+    global_pool: Literal["token", "avg"] = "token"
+    """What the head reads: the class token, or the mean over the patches."""
+    positions: Literal["learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none"] = "learned"
+    """How the tokens know where they are."""
+    head_hidden: int | None = None
+    """Width of the pre-training head's hidden layer (tanh); None for a linear head."""
+    drop_rate: float = 0.0
+    """Dropout after the positions and after every linear layer of the blocks but qkv."""
+    attn_drop_rate: float = 0.0
+    """Dropout on the attention probabilities."""
+    drop_path_rate: float = 0.0
+    """Stochastic depth of the last block; it grows linearly from 0 at the first."""
+    activation: Literal["gelu", "gelu_tanh"] = "gelu"
+    """GELU, exact or in its tanh form."""
+    norm_eps: float = 1e-6
+    """ε of the layer norms."""
+
+    def __post_init__(self):
+        for name in ("img_size", "patch_size"):
+            size = getattr(self, name)
+            if not isinstance(size, int):  # a list, as JSON has it
+                object.__setattr__(self, name, as_pair(size))
+            as_pair(size)
+        for name in ("in_chans", "num_classes", "embed_dim", "depth", "num_heads"):
+            if not (isinstance(getattr(self, name), int) and getattr(self, name) > 0):
+                raise ValueError(f"{name} has to be a positive int, got {getattr(self, name)!r}")
+        for name in ("drop_rate", "attn_drop_rate", "drop_path_rate"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} has to be at least 0 and below 1, got {getattr(self, name)}")
+        for name, known in (("global_pool", POOLINGS), ("positions", POSITIONS), ("activation", tuple(ACTIVATIONS))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"unknown {name} {getattr(self, name)!r}; expected one of {', '.join(known)}")
+        if not (self.head_hidden is None or (isinstance(self.head_hidden, int) and self.head_hidden > 0)):
+            raise ValueError(f"head_hidden has to be None or a positive int, got {self.head_hidden!r}")
+        if self.mlp_hidden < 1:
+            raise ValueError(f"mlp_ratio {self.mlp_ratio} leaves the MLP of width {self.embed_dim} no hidden layer")
+        if self.embed_dim % self.num_heads:
+            raise ValueError(f"embed_dim {self.embed_dim} is not divisible by num_heads {self.num_heads}")
+        divisor = POSITIONS_DIVIDE.get(self.positions, 1)
+        if self.embed_dim % divisor:
+            raise ValueError(f"positions {self.positions!r} need embed_dim divisible by {divisor}, got {self.embed_dim}")
+        if self.positions == "rope" and self.head_dim % 4:
+            raise ValueError(
+                f"positions 'rope' need heads whose width is divisible by 4, got {self.head_dim} "
+                f"(embed_dim {self.embed_dim} / num_heads {self.num_heads})"
+            )
+        grid_of(as_pair(self.img_size), as_pair(self.patch_size))
+
+    @property
+    def grid(self):
+        """Patches below and beside each other: (rows, columns)."""
+        return grid_of(as_pair(self.img_size), as_pair(self.patch_size))
+
+    @property
+    def mlp_hidden(self):
+        """Width of the MLP's hidden layer."""
+        return int(self.embed_dim * self.mlp_ratio)
+
+    @property
+    def head_dim(self):
+        """Width of an attention head (d)."""
+        return self.embed_dim // self.num_heads
+
+
+class EmbedCache(NamedTuple):
+    patch_embed: PatchEmbedCache
+    cls_token: TokensCache
+    positions: Any
+    pos_drop: DropoutCache
+
+
+class Embed(Module):
+    """Images (B, C, H, W) into tokens (B, N+1, D): patches, class token in front, positions. Eq. 1."""
+
+    transparent = True
+
+    def __init__(self, config):
+        self.image_shape = (config.in_chans, *as_pair(config.img_size))
+        self.cls_token = Parameter((1, 1, config.embed_dim), init.zeros, decay=False)
+        self.positions = make_positions(config)
+        self.patch_embed = PatchEmbed(config.patch_size, config.in_chans, config.embed_dim)
+        self.pos_drop = Dropout(config.drop_rate)
+
+    def forward(self, images, ctx=None):
+        images = self.checked(images)
+        tokens, c_patch = self.patch_embed(images, ctx)                        # (B, N, D)
+        tokens, c_token = F.prepend_token(tokens, self.cls_token.value)        # (B, N+1, D)
+        tokens, c_positions = self.positions(tokens, ctx)
+        tokens, c_drop = self.pos_drop(tokens, ctx)
+        return tokens, EmbedCache(c_patch, c_token, c_positions, c_drop)
+
+    def backward(self, dtokens, cache):
+        dtokens = self.pos_drop.backward(dtokens, cache.pos_drop)
+        dtokens = self.positions.backward(dtokens, cache.positions)
+        with self.gradients() as into:
+            dtokens, _ = F.prepend_token_backward(dtokens, cache.cls_token, into=into)
+        return self.patch_embed.backward(dtokens, cache.patch_embed)
+
+    def checked(self, images):
+        """The images in the model's dtype; raises ValueError if they are not what the model was built for."""
+        shape, dtype = getattr(images, "shape", None), getattr(images, "dtype", None)
+        if shape is None or len(shape) != 4 or shape[1:] != self.image_shape:
+            expected = ", ".join(str(side) for side in self.image_shape)
+            raise ValueError(f"expected images (B, {expected}), got {type(images).__name__ if shape is None else shape}")
+        if dtype.kind not in "fc":
+            raise ValueError(f"expected normalised images of floating-point numbers, got {dtype}")
+        # Complex numbers stay: a complex step travels in their imaginary part.
+        return images.astype(self.cls_token.value.dtype, copy=False) if dtype.kind == "f" else images
+
+
+class EncodeCache(NamedTuple):
+    blocks: tuple[BlockCache, ...]
+    norm: LayerNormCache
+
+
+class Encode(Module):
+    """Tokens (B, N+1, D) through all blocks and a last layer norm. Eqs. 2–4."""
+
+    transparent = True
+
+    def __init__(self, config):
+        self.blocks = [
+            Block(
+                config.embed_dim,
+                config.num_heads,
+                config.mlp_hidden,
+                qkv_bias=config.qkv_bias,
+                activation=config.activation,
+                norm_eps=config.norm_eps,
+                drop=config.drop_rate,
+                attn_drop=config.attn_drop_rate,
+                drop_path=config.drop_path_rate * i / max(1, config.depth - 1),
+                rope_grid=config.grid if config.positions == "rope" else None,
+            )
+            for i in range(config.depth)
+        ]
+        self.norm = LayerNorm(config.embed_dim, config.norm_eps)
+
+    def forward(self, tokens, ctx=None):
+        c_blocks = []
+        for block in self.blocks:
+            tokens, c_block = block(tokens, ctx)
+            c_blocks.append(c_block)
+        tokens, c_norm = self.norm(tokens, ctx)
+        return tokens, EncodeCache(tuple(c_blocks), c_norm)
+
+    def backward(self, dtokens, cache):
+        dtokens = self.norm.backward(dtokens, cache.norm)
+        for block, c_block in zip(reversed(self.blocks), reversed(cache.blocks)):
+            dtokens = block.backward(dtokens, c_block)
+        return dtokens
+
+
+class TokenPool(Module):
+    """Reads the class token: (B, N+1, D) to (B, D)."""
+
+    def forward(self, tokens, ctx=None):
+        return F.pool_token(tokens)
+
+    def backward(self, dfeatures, cache):
+        return F.pool_token_backward(dfeatures, cache)
+
+
+class MeanPool(Module):
+    """Averages the patch tokens, without the class token: (B, N+1, D) to (B, D)."""
+
+    def forward(self, tokens, ctx=None):
+        return F.pool_mean(tokens)
+
+    def backward(self, dfeatures, cache):
+        return F.pool_mean_backward(dfeatures, cache)
+
+
+class MlpHeadCache(NamedTuple):
+    pre_logits: LinearCache
+    tanh: TanhCache
+    head: LinearCache
+
+
+class MlpHead(Module):
+    """The pre-training head: one hidden layer with tanh, then the logits. Section 3.1."""
+
+    transparent = True
+
+    def __init__(self, config):
+        self.pre_logits = PreLogits(config.embed_dim, config.head_hidden)
+        self.head = linear_head(config.head_hidden, config.num_classes)
+
+    def forward(self, features, ctx=None):
+        h, c_pre = self.pre_logits(features, ctx)                              # (B, hidden)
+        h, c_tanh = F.tanh(h)
+        logits, c_head = self.head(h, ctx)                                     # (B, K)
+        return logits, MlpHeadCache(c_pre, c_tanh, c_head)
+
+    def backward(self, dlogits, cache):
+        dh = self.head.backward(dlogits, cache.head)
+        dh = F.tanh_backward(dh, cache.tanh)
+        return self.pre_logits.backward(dh, cache.pre_logits)
+
+
+class PreLogits(Module):
+    """Only gives the hidden layer timm's name, `pre_logits.fc`."""
+
+    def __init__(self, dim, hidden):
+        self.fc = Linear(dim, hidden, weight_init=init.lecun_normal(dim))
+
+    def forward(self, features, ctx=None):
+        return self.fc(features, ctx)
+
+    def backward(self, dh, cache):
+        return self.fc.backward(dh, cache)
+
+
+def linear_head(dim, num_classes):
+    """A linear layer that starts at zero, so that every class is equally likely at first."""
+    return Linear(dim, num_classes, weight_init=init.zeros)
+
+
+def make_positions(config):
+    """The module that adds positions of the configured kind to the tokens."""
+    grid, dim = config.grid, config.embed_dim
+    if config.positions == "learned":
+        return LearnedPositions(grid, dim)
+    if config.positions == "learned_2d":
+        return GridPositions(grid, dim)
+    if config.positions == "sincos_1d":
+        return FixedPositions(F.sincos_1d(grid, dim))
+    if config.positions == "sincos_2d":
+        return FixedPositions(F.sincos_2d(grid, dim))
+    return NoPositions()  # "rope" rotates queries and keys inside the attention
+
+
+class ViTCache(NamedTuple):
+    embed: EmbedCache
+    encode: EncodeCache
+    pool: Any
+    head: Any
+
+    @property
+    def blocks(self):
+        """The blocks' caches: `cache.blocks[3].attn.heads.probs` is (B, H, N+1, N+1)."""
+        return self.encode.blocks
+
+
+class ViT(Module):
+    """The Vision Transformer, made of four parts that can be called alone, each with its backward:
+
+        embed    images (B, C, H, W) -> tokens (B, N+1, D)
+        encode   tokens -> tokens (B, N+1, D), normalised
+        pool     tokens -> features (B, D)
+        head     features -> logits (B, K)
+
+    device   "cpu" or "cuda"; "meta" declares the parameters without giving them memory
+    """
+
+    def __init__(self, config, seed=0, dtype="float32", device="cpu"):
+        self.config = config
+        self.embed = Embed(config)
+        self.encode = Encode(config)
+        self.pool = TokenPool() if config.global_pool == "token" else MeanPool()
+        if config.head_hidden is None:
+            self.head = linear_head(config.embed_dim, config.num_classes)
+        else:
+            self.head = MlpHead(config)
+        if device != "meta":
+            self.materialize(seed, dtype, device)
+
+    @property
+    def blocks(self):
+        return self.encode.blocks
+
+    def forward(self, images, ctx=None):
+        tokens, c_embed = self.embed(images, ctx)
+        tokens, c_encode = self.encode(tokens, ctx)
+        features, c_pool = self.pool(tokens, ctx)
+        logits, c_head = self.head(features, ctx)
+        return logits, ViTCache(c_embed, c_encode, c_pool, c_head)
+
+    def backward(self, dlogits, cache):
+        dfeatures = self.head.backward(dlogits, cache.head)
+        dtokens = self.pool.backward(dfeatures, cache.pool)
+        dtokens = self.encode.backward(dtokens, cache.encode)
+        return self.embed.backward(dtokens, cache.embed)
+
+    def predict(self, images):
+        """Class probabilities (B, K) of images (B, C, H, W); no cache is kept."""
+        logits, _ = self(images, Context(keep_caches=False))
+        return F.softmax(logits)[0]
+
+    def __repr__(self):
+        return f"ViT({self.num_parameters():,} parameters, {self.config})"

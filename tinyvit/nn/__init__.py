@@ -1,0 +1,8 @@
+"""The layers: they own parameters and wiring, never activations."""
+
+from tinyvit.nn.attention import Attention
+from tinyvit.nn.block import Block, Mlp
+from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
+from tinyvit.nn.module import Context, Module, observing
+from tinyvit.nn.patch_embed import PatchEmbed
+from tinyvit.nn.storage import Buffer, Parameter, Storage

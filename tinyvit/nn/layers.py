@@ -1,0 +1,69 @@
+"""The layers that own parameters or randomness: Linear, LayerNorm, Dropout, DropPath."""
+
+from tinyvit import functional as F
+from tinyvit.nn import init
+from tinyvit.nn.module import Module
+from tinyvit.nn.storage import Parameter
+
+
+class Linear(Module):
+    """y = x Wᵀ + b, with weight (out, in) and bias (out,). See `functional.linear`.
+
+    The weight starts Xavier-uniform and the bias at zero, unless other initial values are named.
+    """
+
+    def __init__(self, in_features, out_features, bias=True, weight_init=None, bias_init=init.zeros):
+        weight_init = weight_init or init.xavier_uniform(in_features, out_features)
+        self.weight = Parameter((out_features, in_features), weight_init)
+        self.bias = Parameter((out_features,), bias_init) if bias else None
+
+    def forward(self, x, ctx=None):
+        return F.linear(x, self.weight.value, self.bias.value if self.bias else None)
+
+    def backward(self, dy, cache):
+        with self.gradients() as into:
+            dx, *_ = F.linear_backward(dy, cache, into=into)
+        return dx
+
+
+class LayerNorm(Module):
+    """Every token to mean 0 and variance 1, then scaled and shifted. See `functional.layernorm`."""
+
+    def __init__(self, dim, eps=1e-6):
+        self.weight = Parameter((dim,), init.ones)
+        self.bias = Parameter((dim,), init.zeros)
+        self.eps = eps
+
+    def forward(self, x, ctx=None):
+        return F.layernorm(x, self.weight.value, self.bias.value, self.eps)
+
+    def backward(self, dy, cache):
+        with self.gradients() as into:
+            dx, *_ = F.layernorm_backward(dy, cache, into=into)
+        return dx
+
+
+class Dropout(Module):
+    """Drops single entries while training. See `functional.dropout`."""
+
+    def __init__(self, rate=0.0):
+        self.rate = rate
+
+    def forward(self, x, ctx=None):
+        return F.dropout(x, self.rate, ctx.key_for(self.path) if ctx else None)
+
+    def backward(self, dy, cache):
+        return F.dropout_backward(dy, cache)
+
+
+class DropPath(Module):
+    """Drops a sample's whole residual branch while training. See `functional.drop_path`."""
+
+    def __init__(self, rate=0.0):
+        self.rate = rate
+
+    def forward(self, x, ctx=None):
+        return F.drop_path(x, self.rate, ctx.key_for(self.path) if ctx else None)
+
+    def backward(self, dy, cache):
+        return F.drop_path_backward(dy, cache)

@@ -1,0 +1,55 @@
+"""Images into tokens."""
+
+from typing import NamedTuple
+
+from tinyvit import functional as F
+from tinyvit.functional.linear import LinearCache
+from tinyvit.functional.patches import PatchCache, as_pair
+from tinyvit.nn import init
+from tinyvit.nn.module import Module
+from tinyvit.nn.storage import Parameter
+
+
+class PatchEmbedCache(NamedTuple):
+    patches: PatchCache
+    proj: LinearCache
+
+
+class PatchEmbed(Module):
+    """Cuts images (B, C, H, W) into patches and projects each to a token: (B, N, D).
+
+    This is the convolution whose stride is its kernel's size, and its weight has that shape, (D, C, P, Q).
+    Dosovitskiy et al. 2021, section 3.1. See notebooks/01.
+    """
+
+    def __init__(self, patch_size, in_chans, embed_dim):
+        self.patch_size = as_pair(patch_size)
+        self.proj = PatchProjection((embed_dim, in_chans, *self.patch_size))
+
+    def forward(self, images, ctx=None):
+        patches, c_patches = F.patchify(images, self.patch_size)          # (B, N, C·P·Q)
+        tokens, c_proj = self.proj(patches, ctx)                          # (B, N, D)
+        return tokens, PatchEmbedCache(c_patches, c_proj)
+
+    def backward(self, dtokens, cache):
+        dpatches = self.proj.backward(dtokens, cache.proj)
+        return F.patchify_backward(dpatches, cache.patches)
+
+
+class PatchProjection(Module):
+    """A linear layer on flattened patches, whose weight is kept in a convolution's shape (D, C, P, Q)."""
+
+    def __init__(self, shape):
+        embed_dim, fan_in = shape[0], shape[1] * shape[2] * shape[3]
+        self.weight = Parameter(shape, init.lecun_normal(fan_in))
+        self.bias = Parameter((embed_dim,), init.zeros)
+
+    def forward(self, patches, ctx=None):
+        weight = self.weight.value
+        return F.linear(patches, weight.reshape(len(weight), -1), self.bias.value)
+
+    def backward(self, dy, cache):
+        with self.gradients() as (dweight, dbias):
+            flat = dweight if dweight is False else dweight.reshape(len(dweight), -1)
+            dpatches, *_ = F.linear_backward(dy, cache, into=(flat, dbias))
+        return dpatches

@@ -1,0 +1,215 @@
+"""One flat array for all parameters of a model, and one for all their gradients.
+
+An optimizer, a clipping or an all-reduce then touches one array, however many layers there are.
+"""
+
+import threading
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit.backend import as_dtype, library
+
+ALIGNMENT = 256  # bytes; what a GPU reads in one go, and a multiple of every cache line
+
+_named_gradients = ContextVar("tinyvit.gradients", default=None)
+
+
+class Segment(NamedTuple):
+    """A stretch of the flat arrays whose parameters are treated alike."""
+
+    where: slice
+    trainable: bool
+    decay: bool
+    lr_scale: float
+
+
+class Storage:
+    """The memory of a list of parameters: `data`, and `grad` once it is needed.
+
+    Every parameter is a view that starts on a 256-byte boundary; the gaps between them hold zeros.
+    """
+
+    def __init__(self, parameters, dtype="float32", device="cpu"):
+        self.parameters = list(parameters)
+        self.dtype, self.device = as_dtype(dtype), device
+        step = ALIGNMENT // self.dtype.itemsize
+        size = 0
+        for parameter in self.parameters:
+            parameter.storage, parameter.offset = self, size
+            size += -(-parameter.size // step) * step
+        self.size = size
+        self.data = self._zeros()
+        self.grad = None
+        self._lock = threading.RLock()
+
+    def _zeros(self):
+        xp, step = library(self.device), ALIGNMENT // self.dtype.itemsize
+        roomy = xp.zeros(self.size + step, self.dtype)
+        address = roomy.__array_interface__["data"][0] if xp is np else roomy.data.ptr
+        start = -address % ALIGNMENT // self.dtype.itemsize
+        return roomy[start : start + self.size]
+
+    def new_gradients(self):
+        """A zeroed array that gradients can be sent to; see `gradients_into`."""
+        return self._zeros()
+
+    def gradients(self):
+        """Where this thread's gradients go: the array named by `gradients_into`, else the model's own."""
+        named = _named_gradients.get()
+        if named is not None and named[0] is self:
+            return named[1]
+        with self._lock:
+            if self.grad is None:
+                self.grad = self._zeros()
+        return self.grad
+
+    def writing(self):
+        """Hold this while adding to gradients: two threads that share the model's own buffer take turns."""
+        named = _named_gradients.get()
+        return nullcontext() if named is not None and named[0] is self else self._lock
+
+    @contextmanager
+    def gradients_into(self, buffer):
+        """Inside this, gradients that this thread computes are added to `buffer`, not to the model's own."""
+        if buffer.shape != (self.size,) or buffer.dtype != self.dtype:
+            raise ValueError(
+                f"expected a gradient buffer {self.dtype} {(self.size,)}, as new_gradients() makes it, "
+                f"got {buffer.dtype} {buffer.shape}"
+            )
+        token = _named_gradients.set((self, buffer))
+        try:
+            yield buffer
+        finally:
+            _named_gradients.reset(token)
+
+    def segments(self):
+        """The longest stretches of equal (trainable, decay, learning-rate scale), in order."""
+        found = []
+        for parameter, following in zip(self.parameters, [*self.parameters[1:], None]):
+            stop = self.size if following is None else following.offset
+            treatment = parameter.trainable, parameter.decay, parameter.lr_scale
+            if found and found[-1][1:] == treatment:
+                found[-1] = Segment(slice(found[-1].where.start, stop), *treatment)
+            else:
+                found.append(Segment(slice(parameter.offset, stop), *treatment))
+        return found
+
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state):
+        vars(self).update(state, _lock=threading.RLock())
+        aligned = self._zeros()  # what was copied or unpickled may start anywhere
+        aligned[:] = self.data
+        self.data = aligned
+
+
+class Variable:
+    """An array that belongs to a model: a Parameter, which is learned, or a Buffer, which isn't."""
+
+    def __init__(self, shape, init):
+        self.shape = tuple(int(side) for side in shape)
+        self.size = int(np.prod(self.shape, dtype=np.int64))
+        self.init = init
+        self.name = "(unnamed)"
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    def assign(self, view, value):
+        """Copy `value` into `view`; raises ValueError if the shapes differ (nothing is broadcast)."""
+        if value is view:
+            return  # what `parameter.data += …` ends with
+        if np.shape(value) != view.shape:
+            raise ValueError(f"{self.name}: expected {view.shape}, got {np.shape(value)}")
+        view[...] = value
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.name!r}, {self.shape})"
+
+
+class Parameter(Variable):
+    """A learned array: a view into its model's flat `Storage`.
+
+    data        the master copy
+    value       what layers read (the same array while the model computes in the dtype it is stored in)
+    grad        its gradient: a view into the flat gradients, zero until a backward adds to it
+    trainable   False freezes it: no gradient is computed, no optimizer touches it
+    decay       whether weight decay applies: by default to whatever has two or more dimensions
+    lr_scale    what the optimizer multiplies the learning rate with
+    init        (generator, shape) -> initial values
+    """
+
+    def __init__(self, shape, init, decay=None, lr_scale=1.0):
+        super().__init__(shape, init)
+        self.decay = self.ndim >= 2 if decay is None else decay
+        self.trainable = True
+        self.lr_scale = lr_scale
+        self.storage = None
+        self.offset = None
+
+    def _view(self, flat):
+        return flat[self.offset : self.offset + self.size].reshape(self.shape)
+
+    def _allocated(self):
+        if self.storage is None:
+            raise ValueError(
+                f"parameter {self.name} {self.shape} is declared but has no memory; "
+                "call materialize() on the model that it belongs to"
+            )
+        return self.storage
+
+    @property
+    def data(self):
+        return self._view(self._allocated().data)
+
+    @data.setter
+    def data(self, value):
+        self.assign(self.data, value)
+
+    @property
+    def value(self):
+        return self.data
+
+    @property
+    def grad(self):
+        return self._view(self._allocated().gradients())
+
+    @grad.setter
+    def grad(self, value):
+        self.assign(self.grad, value)
+
+
+class Buffer(Variable):
+    """State that is kept with the model but not learned, such as fixed positions. It is in `state_dict`.
+
+    A forward never writes to it: it returns the update in its cache, and the training step commits it.
+    """
+
+    def __init__(self, shape, init):
+        super().__init__(shape, init)
+        self._data = None
+
+    def allocate(self, dtype, device):
+        self._data = library(device).zeros(self.shape, dtype)
+
+    @property
+    def data(self):
+        if self._data is None:
+            raise ValueError(
+                f"buffer {self.name} {self.shape} is declared but has no memory; "
+                "call materialize() on the model that it belongs to"
+            )
+        return self._data
+
+    @data.setter
+    def data(self, value):
+        self.assign(self.data, value)
+
+    @property
+    def value(self):
+        return self.data
