@@ -170,18 +170,20 @@ class Module:
     @property
     def dtype(self):
         """The dtype of the parameters."""
-        return self._storage().dtype
+        return self.storage.dtype
 
     @property
     def device(self):
         """Where the parameters are: "cpu" or "cuda"."""
-        return self._storage().device
+        return self.storage.device
 
-    def _storage(self):
+    @property
+    def storage(self):
+        """The flat arrays that hold the parameters and their gradients."""
         parameter = next(self.parameters(), None)
         if parameter is None:
             raise ValueError(f"{type(self).__name__} has no parameters")
-        return parameter._allocated()
+        return parameter.allocated()
 
     # -- gradients ---------------------------------------------------------------------------------------------
 
@@ -197,15 +199,15 @@ class Module:
 
     def zero_grad(self):
         """Set all gradients to zero."""
-        self._storage().gradients()[:] = 0
+        self.storage.gradients()[:] = 0
 
     def new_gradients(self):
         """A second, zeroed gradient buffer, for `gradients_into`."""
-        return self._storage().new_gradients()
+        return self.storage.new_gradients()
 
     def gradients_into(self, buffer):
         """`with model.gradients_into(model.new_gradients()):` sends this thread's gradients to a buffer."""
-        return self._storage().gradients_into(buffer)
+        return self.storage.gradients_into(buffer)
 
     def freeze(self, pattern="*"):
         """Freeze the parameters whose names match a pattern such as "blocks.*"; returns their names."""

@@ -43,6 +43,7 @@ class Storage:
         self.size = size
         self.data = self._zeros()
         self.grad = None
+        self._more_gradients = []
         self._lock = threading.RLock()
 
     def _zeros(self):
@@ -55,6 +56,13 @@ class Storage:
     def new_gradients(self):
         """A zeroed array that gradients can be sent to; see `gradients_into`."""
         return self._zeros()
+
+    def gradient_buffers(self, count):
+        """The model's own gradients and `count` − 1 more arrays like it, kept for the next time."""
+        self.gradients()
+        while len(self._more_gradients) < count - 1:
+            self._more_gradients.append(self._zeros())
+        return [self.grad, *self._more_gradients[: count - 1]]
 
     def gradients(self):
         """Where this thread's gradients go: the array named by `gradients_into`, else the model's own."""
@@ -98,10 +106,10 @@ class Storage:
         return found
 
     def __getstate__(self):
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_more_gradients")}
 
     def __setstate__(self, state):
-        vars(self).update(state, _lock=threading.RLock())
+        vars(self).update(state, _more_gradients=[], _lock=threading.RLock())
         aligned = self._zeros()  # what was copied or unpickled may start anywhere
         aligned[:] = self.data
         self.data = aligned
@@ -155,7 +163,8 @@ class Parameter(Variable):
     def _view(self, flat):
         return flat[self.offset : self.offset + self.size].reshape(self.shape)
 
-    def _allocated(self):
+    def allocated(self):
+        """The storage; raises ValueError while there is none."""
         if self.storage is None:
             raise ValueError(
                 f"parameter {self.name} {self.shape} is declared but has no memory; "
@@ -165,7 +174,7 @@ class Parameter(Variable):
 
     @property
     def data(self):
-        return self._view(self._allocated().data)
+        return self._view(self.allocated().data)
 
     @data.setter
     def data(self, value):
@@ -177,7 +186,7 @@ class Parameter(Variable):
 
     @property
     def grad(self):
-        return self._view(self._allocated().gradients())
+        return self._view(self.allocated().gradients())
 
     @grad.setter
     def grad(self, value):

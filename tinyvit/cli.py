@@ -1,0 +1,170 @@
+"""The command line: one function a command; parsing is left to tyro."""
+
+import contextlib
+import io
+import json
+import sys
+from dataclasses import dataclass
+
+USAGE = """usage: tinyvit COMMAND …
+
+  train PRESET [OPTIONS]   train a ViT; presets: {presets}
+  evaluate RUN             accuracy and loss of a trained model on the test images
+  summary MODEL            layer by layer: shapes, parameters, multiply-adds, memory
+  gradcheck [MODEL]        check every hand-written gradient
+  COMMAND --help           the options of a command
+"""
+
+
+class BadInput(ValueError):
+    """What the user typed can't be understood."""
+
+
+def main(argv=None):
+    """Run a command; ends the process with status 2 and one line on stderr where the input is wrong."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    try:
+        sys.exit(run(argv))
+    except KeyboardInterrupt:
+        print("tinyvit: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone
+        sys.stderr.close()
+        sys.exit(0)
+    except (ValueError, OSError, MemoryError) as error:
+        message = " ".join(str(error).split()) or type(error).__name__
+        print(f"tinyvit: error: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def run(argv):
+    """Run a command and return its exit status."""
+    command, *rest = argv or ["--help"]
+    if command in ("-h", "--help"):
+        from tinyvit.training.presets import PRESETS
+
+        print(USAGE.format(presets=", ".join(PRESETS)), end="")
+        return 0
+    if command == "--version":
+        import tinyvit
+
+        print(f"tinyvit {tinyvit.__version__}")
+        return 0
+    if command not in COMMANDS:
+        raise BadInput(f"unknown command {command!r}; expected one of {', '.join(COMMANDS)}")
+    return COMMANDS[command](rest) or 0
+
+
+def parse(config, rest, prog, default=None):
+    """Options as a dataclass; tyro's boxed errors become one line."""
+    import tyro
+
+    messages = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(messages):
+            return tyro.cli(config, default=default, args=rest, prog=prog)
+    except SystemExit as error:
+        if error.code in (0, None):
+            raise
+        raise BadInput(one_line(messages.getvalue(), prog)) from None
+
+
+def one_line(box, prog):
+    """The first paragraph of one of tyro's error boxes."""
+    rows = [line.strip("│╭╮╰╯─ \n") for line in box.splitlines()[1:]]
+    message = []
+    for row in rows:
+        if not row and message:
+            break
+        message.append(row)
+    hint = next((rows[i + 1].split()[0] for i, row in enumerate(rows[:-1]) if "meant" in row), None)
+    close = f"; did you mean {hint}?" if hint else ""
+    return f"{' '.join(filter(None, message))}{close} (options: {prog} --help)"
+
+
+# -- the commands ---------------------------------------------------------------------------------------------------
+
+
+def train(rest):
+    """tinyvit train PRESET [--field value …]"""
+    from tinyvit.training import TrainConfig, preset
+    from tinyvit.training import train as run_training
+    from tinyvit.training.presets import PRESETS
+    from tinyvit.training.run_folder import next_free
+
+    if not rest or rest[0] in ("-h", "--help"):
+        listing = "\n".join(f"  {name}" for name in PRESETS)
+        print(f"usage: tinyvit train PRESET [OPTIONS]\n\npresets:\n{listing}\n\noptions: tinyvit train PRESET --help")
+        return 0 if rest else 2
+    name, *options = rest
+    config = parse(TrainConfig, options, f"tinyvit train {name}", default=preset(name))
+    summary = run_training(config, config.out or next_free(f"runs/{name}"))
+    return summary.get("interrupted", 0)
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Accuracy and loss of a trained model on the test images of its data set."""
+
+    data_dir: str | None = None
+    """Folder or archive with the data; by default the one that the run was trained with."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    threads: int | None = None
+    """CPU threads."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+
+
+def evaluate(rest):
+    """tinyvit evaluate RUN"""
+    run_path, rest = positional(rest, "a run folder: tinyvit evaluate RUN")
+    options = parse(EvaluateOptions, rest, "tinyvit evaluate RUN")
+
+    from tinyvit import data
+    from tinyvit.backend import choose_device
+    from tinyvit.models import ViT
+    from tinyvit.training import evaluate as run_evaluation
+    from tinyvit.training.display import table
+    from tinyvit.training.run_folder import RunFolder, load_tensors
+
+    folder = RunFolder(run_path)
+    config = folder.read_config()
+    device, _ = choose_device(options.device)
+    state = load_tensors(folder.model)
+    model = ViT(config.model, dtype=config.precision, device=device)
+    model.load_state_dict(state)
+    split = data.load(config.dataset, options.data_dir or config.data_dir)
+    scores = run_evaluation(model, split.test, options.threads)
+    result = {
+        "test_accuracy": scores["accuracy"],
+        "test_loss": scores["loss"],
+        "images": len(split.test),
+        "parameters": model.num_parameters(),
+        "dataset": config.dataset,
+    }
+    if options.json:
+        print(json.dumps(result))
+    else:
+        print(
+            table(
+                [
+                    ("test accuracy", f"{100 * result['test_accuracy']:.2f} %"),
+                    ("test loss", f"{result['test_loss']:.4f}"),
+                    ("test images", f"{result['images']:,} of {config.dataset}"),
+                    ("parameters", f"{result['parameters']:,}"),
+                ]
+            )
+        )
+
+
+def positional(rest, expected, default=None):
+    """Split off a command's first argument, which no option precedes; --help is left for the parser."""
+    if rest and (not rest[0].startswith("-") or rest[0] == "-"):
+        return rest[0], rest[1:]
+    if default is None and not ({"-h", "--help"} & set(rest)):
+        raise BadInput(f"expected {expected}, got {' '.join(rest) or 'nothing'}")
+    return default, rest
+
+
+COMMANDS = {"train": train, "evaluate": evaluate}

@@ -1,0 +1,56 @@
+"""Images with labels."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images (n, C, H, W) with labels (n,) from 0 to K−1.
+
+    scale      what a fully lit pixel is in `images`: 255 for bytes
+    mean, std  of each channel, as a fraction of `scale`
+
+    Raises ValueError if it is empty, if shapes or labels don't fit, or if a pixel is not a finite number: this is
+    checked here, once, and not in every step.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    scale: float = 255.0
+
+    def __post_init__(self):
+        images, labels, K = self.images, self.labels, len(self.classes)
+        if images.ndim != 4 or len(images) == 0:
+            raise ValueError(f"expected images (n, C, H, W) with n at least 1, got {images.shape}")
+        if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
+            raise ValueError(f"expected integer labels {images.shape[:1]}, got {labels.dtype} {labels.shape}")
+        if labels.min() < 0 or labels.max() >= K:
+            wrong = np.flatnonzero((labels < 0) | (labels >= K))[0]
+            raise ValueError(f"expected labels from 0 to {K - 1}, got {labels[wrong]} at image {wrong}")
+        if images.dtype.kind == "f" and not np.isfinite(images).all():
+            wrong = np.flatnonzero(~np.isfinite(images).all((1, 2, 3)))[0]
+            raise ValueError(f"image {wrong} has pixels that are NaN or infinite")
+        if not len(self.mean) == len(self.std) == images.shape[1]:
+            raise ValueError(f"expected a mean and a std for each of {images.shape[1]} channels")
+
+    def __len__(self):
+        return len(self.images)
+
+    def normalise(self, images, dtype="float32"):
+        """Pixels as the model sees them: (images/scale − mean) / std, channel by channel."""
+        mean = np.array(self.mean, dtype)[:, None, None]
+        std = np.array(self.std, dtype)[:, None, None]
+        return images * (1 / (self.scale * std)).astype(dtype) - mean / std
+
+
+class Split(NamedTuple):
+    """What a model learns from, and what it is judged by."""
+
+    train: Dataset
+    test: Dataset

@@ -1,0 +1,26 @@
+"""Gradients kept from exploding."""
+
+from tinyvit.backend import array_module
+
+
+def global_norm(model):
+    """√Σ g² over the gradients of all trainable parameters, a scalar on the model's device."""
+    storage = model.storage
+    grad = storage.gradients()
+    xp = array_module(grad)
+    squares = [xp.vdot(grad[s.where], grad[s.where]) for s in storage.segments() if s.trainable]
+    return sum(squares, start=xp.zeros((), grad.dtype)) ** 0.5
+
+
+def clip_by_global_norm(model, max_norm):
+    """Scale all gradients by max_norm / max(norm, max_norm), in place; returns the norm before that.
+
+    Pascanu et al. 2013, algorithm 1. Nothing here waits for a GPU.
+    """
+    if not max_norm > 0:
+        raise ValueError(f"expected a positive norm to clip to, got {max_norm}")
+    norm = global_norm(model)
+    grad = model.storage.gradients()
+    xp = array_module(grad)
+    grad *= max_norm / xp.maximum(norm, xp.asarray(max_norm, grad.dtype))
+    return norm

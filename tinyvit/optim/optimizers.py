@@ -1,0 +1,141 @@
+"""Adam and its relatives: in place, in one sweep over the flat arrays of a model."""
+
+from tinyvit.backend import array_module, np, to_device, to_numpy
+
+CHUNK = 1 << 15  # entries; on a CPU all the arrays of a chunk stay in the cache while it is updated
+
+
+class Optimizer:
+    """Walks a model's parameters in stretches that are treated alike, and updates each in place.
+
+    A subclass names the flat arrays that it keeps (`slots`) and writes
+    `update(theta, g, *slots, lr, weight_decay)` for one stretch of parameters θ with gradient g.
+    Frozen parameters are left alone; weight decay reaches only those whose `decay` is set.
+
+    lr   the learning rate; a schedule sets it before each step
+    t    the number of steps taken
+    """
+
+    slots = ()
+
+    def __init__(self, model, lr, weight_decay=0.0):
+        if not 0 <= lr < float("inf"):
+            raise ValueError(f"expected a learning rate of at least 0, got {lr}")
+        if not 0 <= weight_decay < float("inf"):
+            raise ValueError(f"expected a weight decay of at least 0, got {weight_decay}")
+        self.model, self.storage = model, model.storage
+        self.lr, self.weight_decay, self.t = lr, weight_decay, 0
+        xp = array_module(self.storage.data)
+        self.state = [xp.zeros_like(self.storage.data) for _ in self.slots]
+
+    def step(self):
+        """Take one step along the model's gradients."""
+        if self.model.storage is not self.storage:
+            raise ValueError("the model was moved to another dtype or device; make a new optimizer for it")
+        self.t += 1
+        data, grad = self.storage.data, self.storage.gradients()
+        for where, trainable, decay, lr_scale in self.storage.segments():
+            if not trainable:
+                continue
+            chunk = CHUNK if array_module(data) is np else where.stop - where.start
+            for start in range(where.start, where.stop, chunk):
+                part = slice(start, min(start + chunk, where.stop))
+                state = (array[part] for array in self.state)
+                self.update(data[part], grad[part], *state, self.lr * lr_scale, self.weight_decay if decay else 0.0)
+
+    def update(self, theta, g, *args):
+        raise TypeError(f"{type(self).__name__} has no update")
+
+    def state_dict(self):
+        """A copy of what the optimizer remembers: the step count and its flat arrays, by name."""
+        return {"t": np.array(self.t)} | {name: to_numpy(a).copy() for name, a in zip(self.slots, self.state)}
+
+    def load_state_dict(self, state):
+        """Take over what `state_dict` returned; raises ValueError if it doesn't fit."""
+        expected = {"t": (), **{name: (self.storage.size,) for name in self.slots}}
+        got = {name: np.shape(value) for name, value in state.items()}
+        if got != expected:
+            raise ValueError(f"the state doesn't fit {type(self).__name__}: expected {expected}, got {got}")
+        self.t = int(state["t"])
+        for name, array in zip(self.slots, self.state):
+            array[:] = to_device(state[name], self.storage.device)
+
+
+class SGD(Optimizer):
+    """θ ← θ − lr b with the momentum b ← μ b + g, and g including weight decay · θ.
+
+    With `nesterov`, θ ← θ − lr (g + μ b). Sutskever et al. 2013, in the form of PyTorch.
+    """
+
+    slots = ("b",)
+
+    def __init__(self, model, lr, momentum=0.0, nesterov=False, weight_decay=0.0):
+        super().__init__(model, lr, weight_decay)
+        if not 0 <= momentum < 1:
+            raise ValueError(f"expected a momentum of at least 0 and below 1, got {momentum}")
+        self.momentum, self.nesterov = momentum, nesterov
+
+    def update(self, theta, g, b, lr, weight_decay):
+        g = g + weight_decay * theta
+        b *= self.momentum
+        b += g
+        theta -= lr * (g + self.momentum * b if self.nesterov else b)
+
+
+class Adagrad(Optimizer):
+    """s ← s + g², θ ← θ − lr g / (√s + ε), with g including weight decay · θ. Duchi et al. 2011."""
+
+    slots = ("s",)
+
+    def __init__(self, model, lr=0.01, eps=1e-10, weight_decay=0.0):
+        super().__init__(model, lr, weight_decay)
+        self.eps = eps
+
+    def update(self, theta, g, s, lr, weight_decay):
+        g = g + weight_decay * theta
+        s += g * g
+        theta -= lr * g / (s**0.5 + self.eps)
+
+
+class Adam(Optimizer):
+    """Adam, in the notation of Kingma & Ba 2015, algorithm 1:
+
+        m ← β₁ m + (1 − β₁) g    v ← β₂ v + (1 − β₂) g²
+        m̂ = m / (1 − β₁ᵗ)        v̂ = v / (1 − β₂ᵗ)        θ ← θ − lr m̂ / (√v̂ + ε)
+    """
+
+    slots = ("m", "v")
+
+    def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
+        super().__init__(model, lr)
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"expected betas of at least 0 and below 1, got {betas}")
+        self.betas, self.eps = betas, eps
+
+    def update(self, theta, g, m, v, lr, weight_decay):
+        beta1, beta2 = self.betas
+        m *= beta1
+        m += (1 - beta1) * g
+        v *= beta2
+        v += (1 - beta2) * g * g
+        m_hat = m * (1 / (1 - beta1**self.t))
+        v_hat = v * (1 / (1 - beta2**self.t))
+        theta -= lr * m_hat / (v_hat**0.5 + self.eps)
+
+
+class AdamW(Adam):
+    """Adam whose weight decay is kept out of the moments: θ ← θ − lr · weight_decay · θ, then Adam's step.
+
+    Loshchilov & Hutter 2019, algorithm 2. Only parameters with `decay` shrink: matrices, but no norm, bias,
+    token or position.
+    """
+
+    def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+        super().__init__(model, lr, betas, eps)
+        if not 0 <= weight_decay < float("inf"):
+            raise ValueError(f"expected a weight decay of at least 0, got {weight_decay}")
+        self.weight_decay = weight_decay
+
+    def update(self, theta, g, m, v, lr, weight_decay):
+        theta *= 1 - lr * weight_decay
+        super().update(theta, g, m, v, lr, 0.0)

@@ -1,0 +1,117 @@
+"""All that is needed to repeat a run, as dataclasses; the command line is made from them."""
+
+import json
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Literal
+
+from tinyvit.models import ViTConfig
+from tinyvit.optim import SCHEDULES
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """AdamW and its schedule."""
+
+    lr: float = 1e-3
+    """Peak learning rate."""
+    weight_decay: float = 0.05
+    """Weight decay of the matrices."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay rates of AdamW's moments."""
+    schedule: Literal["cosine", "linear"] = "cosine"
+    """How the learning rate falls after the warm-up."""
+    warmup: float = 0.1
+    """Share of all steps in which the learning rate rises to its peak."""
+    clip_norm: float | None = 1.0
+    """Global norm that gradients are clipped to; None clips nothing."""
+    label_smoothing: float = 0.0
+    """Probability that is spread evenly over all classes."""
+
+    def __post_init__(self):
+        require(0 < self.lr < float("inf"), "optim.lr has to be positive", self.lr)
+        require(0 <= self.weight_decay < float("inf"), "optim.weight_decay has to be at least 0", self.weight_decay)
+        require(len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas), "optim.betas are from 0 to 1", self.betas)
+        require(self.schedule in SCHEDULES, f"optim.schedule has to be one of {', '.join(SCHEDULES)}", self.schedule)
+        require(0 <= self.warmup <= 1, "optim.warmup is a share from 0 to 1", self.warmup)
+        require(self.clip_norm is None or self.clip_norm > 0, "optim.clip_norm has to be positive", self.clip_norm)
+        require(0 <= self.label_smoothing < 1, "optim.label_smoothing is from 0 to 1", self.label_smoothing)
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """Random changes to the training images."""
+
+    crop: int = 0
+    """Pixels by which an image is shifted at most, in each direction."""
+    flip: bool = False
+    """Whether half of the images are mirrored left to right."""
+
+    def __post_init__(self):
+        require(self.crop >= 0, "augment.crop has to be at least 0", self.crop)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run."""
+
+    dataset: Literal["digits", "cifar10"]
+    """What is learned."""
+    model: ViTConfig
+    """The shape of the model."""
+    out: str | None = None
+    """Folder for the run; by default runs/PRESET, with a number behind it if that is taken."""
+    seed: int = 0
+    """Seed of everything random: weights, order, augmentation, dropout."""
+    epochs: int = 10
+    """Passes over the training images."""
+    batch_size: int = 128
+    """Images in a step."""
+    data_dir: str | None = None
+    """Folder or archive with the data (cifar10)."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train: auto takes a GPU if one works."""
+    precision: Literal["float32", "float64"] = "float32"
+    """Number format of weights and activations."""
+    threads: int | None = None
+    """CPU threads; by default TINYVIT_THREADS, or as many as there are cores."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """The optimizer."""
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    """The augmentation."""
+
+    def __post_init__(self):
+        require(self.epochs >= 1, "epochs has to be at least 1", self.epochs)
+        require(self.batch_size >= 1, "batch-size has to be at least 1", self.batch_size)
+        require(self.seed >= 0, "seed has to be at least 0", self.seed)
+        require(self.threads is None or self.threads >= 1, "threads has to be at least 1", self.threads)
+
+
+def require(holds, expected, got):
+    if not holds:
+        raise ValueError(f"{expected}, got {got}")
+
+
+def to_json(config):
+    """A configuration as JSON text."""
+    return json.dumps(asdict(config), indent=2) + "\n"
+
+
+def from_json(text, source):
+    """A TrainConfig from its JSON text; ValueError, naming `source`, if the text isn't one."""
+    try:
+        return _build(TrainConfig, json.loads(text))
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise ValueError(f"{source} is not a tinyvit configuration: {error}") from error
+
+
+def _build(cls, values):
+    nested = {"model": ViTConfig, "optim": OptimConfig, "augment": AugmentConfig}
+    unknown = sorted(set(values) - {f.name for f in fields(cls)})
+    if unknown:
+        raise ValueError(f"unknown fields {', '.join(unknown)}")
+    built = {}
+    for name, value in values.items():
+        if is_dataclass(nested.get(name)):
+            value = _build(nested[name], value)
+        built[name] = tuple(value) if isinstance(value, list) else value
+    return cls(**built)

@@ -1,0 +1,28 @@
+"""Loss and accuracy by epoch, as a picture."""
+
+import io
+
+from tinyvit.training.run_folder import write
+
+
+def draw_curves(history, path):
+    """Draw the rows of metrics.jsonl to a PNG file."""
+    from matplotlib.figure import Figure
+
+    epochs = [row["epoch"] for row in history]
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    loss, accuracy = figure.subplots(1, 2)
+    marker = "o" if len(epochs) < 30 else None
+    for axes, what, scale in ((loss, "loss", 1), (accuracy, "accuracy", 100)):
+        for part, color in (("train", "tab:gray"), ("test", "tab:blue")):
+            values = [scale * row[f"{part}_{what}"] for row in history]
+            axes.plot(epochs, values, color=color, marker=marker, markersize=3, label=part)
+        axes.set_xlabel("epoch")
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    loss.set_title("loss")
+    accuracy.set_title(f"accuracy in %, test {100 * history[-1]['test_accuracy']:.2f} at the end")
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    write(path, content.getvalue())

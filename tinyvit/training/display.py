@@ -1,0 +1,82 @@
+"""What a person sees while a model trains: a live bar in a terminal, a line an epoch everywhere."""
+
+import sys
+
+from tqdm import tqdm
+
+from tinyvit.models.vit import as_pair
+
+COLUMNS = "  epoch   train loss   train acc.   test loss   test acc.    time"
+
+
+class Display:
+    """Prints to stdout what should last, and draws the bar on stderr if that is a terminal."""
+
+    def start(self, config, model, split, path, device, reason, threads, total_steps):
+        c = config.model
+        height, width = as_pair(c.img_size)
+        print(
+            f"{config.dataset}: {len(split.train):,} training and {len(split.test):,} test images "
+            f"of {height}×{width}, {len(split.train.classes)} classes\n"
+            f"ViT: {model.num_parameters():,} parameters, patch {c.patch_size}, {c.embed_dim} wide, {c.depth} deep, "
+            f"{c.num_heads} heads\n"
+            f"{config.epochs} epochs of {total_steps // config.epochs} steps, {config.precision}, on {device}"
+            + (f" with {threads} thread{'s' * (threads != 1)}" if device == "cpu" else "")
+            + (f" (no GPU: {reason})" if reason else "")
+            + f"\nrun folder: {path}\n\n{COLUMNS}",
+            flush=True,
+        )
+        self.bar = tqdm(
+            total=total_steps * min(config.batch_size, len(split.train)),
+            unit="image",
+            unit_scale=True,
+            disable=not sys.stderr.isatty(),
+            leave=False,
+            dynamic_ncols=True,
+            bar_format="{desc} {percentage:3.0f}% |{bar}| {postfix} {rate_fmt}, {remaining} left",
+        )
+        self.epochs = config.epochs
+
+    def step(self, epoch, images, result):
+        if not self.bar.disable:
+            self.bar.set_description_str(f"epoch {epoch + 1}/{self.epochs}", refresh=False)
+            loss, accuracy = float(result.loss), 100 * float(result.metrics["accuracy"])
+            self.bar.set_postfix_str(f"loss {loss:.3f}, accuracy {accuracy:.0f} %,", refresh=False)
+            self.bar.update(images)
+
+    def epoch(self, row):
+        with tqdm.external_write_mode(sys.stdout):
+            print(
+                f"{row['epoch']:>7}   {row['train_loss']:>10.4f}   {100 * row['train_accuracy']:>8.2f} %"
+                f"   {row['test_loss']:>9.4f}   {100 * row['test_accuracy']:>7.2f} %   {clock(row['seconds']):>5}",
+                flush=True,
+            )
+
+    def finish(self, summary, path):
+        self.bar.close()
+        if "interrupted" in summary:
+            rows = [("stopped", f"after {summary['epochs']} epochs and {summary['steps']} steps, weights saved")]
+        else:
+            rows = [
+                ("test accuracy", f"{100 * summary['test_accuracy']:.2f} %"),
+                ("test loss", f"{summary['test_loss']:.4f}"),
+                ("epochs", f"{summary['epochs']}"),
+            ]
+        rows += [
+            ("time", f"{clock(summary['seconds'])} min"),
+            ("parameters", f"{summary['parameters']:,}"),
+            ("run folder", str(path)),
+            ("evaluate with", f"tinyvit evaluate {path}"),
+        ]
+        print("\n" + table(rows), flush=True)
+
+
+def table(rows):
+    """Rows of (name, value) as lines with the values below each other."""
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name:<{width}}   {value}" for name, value in rows)
+
+
+def clock(seconds):
+    """Seconds as minutes:seconds."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

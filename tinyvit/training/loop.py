@@ -1,0 +1,137 @@
+"""The training loop."""
+
+import json
+import platform
+import time
+
+import numpy as np
+
+import tinyvit
+from tinyvit import data, optim
+from tinyvit.backend import Key, choose_device
+from tinyvit.models import ViT
+from tinyvit.models.vit import as_pair
+from tinyvit.nn import Context
+from tinyvit.training.display import Display
+from tinyvit.training.evaluate import evaluate
+from tinyvit.training.run_folder import RunFolder, next_free, save_tensors, write
+from tinyvit.training.signals import stop_on_signals
+from tinyvit.training.step import classification, train_step
+from tinyvit.training.threads import thread_count
+
+
+def train(config, out=None, display=None):
+    """Train as `config` (a `TrainConfig`) says, into the folder `out`; returns the summary, a dict.
+
+    `out` is config.out, or the first free folder runs/DATASET. A SIGINT or SIGTERM ends the training after the step
+    at hand, with what was reached so far saved; the summary then has "interrupted", the signal's exit status.
+
+    Raises ValueError for data that can't be read or don't fit the model, and for a folder that holds a run.
+    """
+    display = Display() if display is None else display
+    split = data.load(config.dataset, config.data_dir)
+    check_fit(config.model, split.train)
+    device, reason = choose_device(config.device)
+    threads = thread_count(config.threads)
+
+    model = ViT(config.model, config.seed, config.precision, device)
+    o = config.optim
+    optimizer = optim.AdamW(model, o.lr, o.betas, weight_decay=o.weight_decay)
+    objective = classification(o.label_smoothing)
+    loader = data.Loader(
+        split.train, config.batch_size, shuffle=True, crop=config.augment.crop, flip=config.augment.flip,
+        seed=config.seed, dtype=config.precision, device=device,
+    )  # fmt: skip
+    total_steps = config.epochs * len(loader)
+    schedule, warmup = optim.SCHEDULES[o.schedule], round(o.warmup * total_steps)
+
+    folder = RunFolder(out or config.out or next_free(f"runs/{config.dataset}"))
+    with folder.started(config), stop_on_signals() as stop:
+        display.start(config, model, split, folder.path, device, reason, threads, total_steps)
+        started = time.perf_counter()
+        step, history = 0, []
+        for epoch in range(config.epochs):
+            train_loss = train_accuracy = 0
+            epoch_started = time.perf_counter()
+            for images, targets in loader.epoch(epoch):
+                optimizer.lr = o.lr * schedule(step, total_steps, warmup)
+                ctx = Context(training=True, key=Key(config.seed, step))
+                result = train_step(
+                    model, optimizer, images, targets, ctx, objective=objective, clip_norm=o.clip_norm, threads=threads
+                )
+                step += 1
+                train_loss, train_accuracy = train_loss + result.loss, train_accuracy + result.metrics["accuracy"]
+                display.step(epoch, len(images), result)
+                if stop:
+                    break
+            if stop:
+                break
+            scores = evaluate(model, split.test, threads)
+            row = {
+                "epoch": epoch + 1,
+                "step": step,
+                "lr": optimizer.lr,
+                "train_loss": float(train_loss) / len(loader),
+                "train_accuracy": float(train_accuracy) / len(loader),
+                "test_loss": scores["loss"],
+                "test_accuracy": scores["accuracy"],
+                "seconds": time.perf_counter() - started,
+                "epoch_seconds": time.perf_counter() - epoch_started,
+            }
+            history.append(row)
+            folder.add_metrics(row)
+            save_checkpoint(folder.checkpoint, model, optimizer)
+            display.epoch(row)
+
+        # The loop's end, or a signal's: what was reached is saved either way.
+        save_tensors(folder.model, model.state_dict())
+        finished = len(history) == config.epochs
+        last = history[-1] if finished else {"test_accuracy": None, "test_loss": None}
+        summary = {
+            "test_accuracy": last["test_accuracy"],
+            "test_loss": last["test_loss"],
+            "epochs": len(history),
+            "steps": step,
+            "seconds": time.perf_counter() - started,
+            "parameters": model.num_parameters(),
+            "dataset": config.dataset,
+            "device": device,
+            "threads": threads,
+            "versions": versions(),
+        }
+        if not finished:
+            summary["interrupted"] = stop.exit_status
+        write(folder.summary, (json.dumps(summary, indent=2) + "\n").encode())
+        if history:
+            from tinyvit.training.curves import draw_curves
+
+            draw_curves(history, folder.curves)
+        display.finish(summary, folder.path)
+    return summary
+
+
+def check_fit(config, dataset):
+    """Raise ValueError unless a model of this shape can read the images and name the classes."""
+    shape = (config.in_chans, *as_pair(config.img_size))
+    if dataset.images.shape[1:] != shape:
+        raise ValueError(
+            f"the model reads images {shape}, but the data set's are {dataset.images.shape[1:]} "
+            "(channels, height, width); set model.in_chans and model.img_size"
+        )
+    if config.num_classes != len(dataset.classes):
+        raise ValueError(
+            f"the model has {config.num_classes} classes, but the data set has {len(dataset.classes)}; "
+            "set model.num_classes"
+        )
+
+
+def save_checkpoint(path, model, optimizer):
+    """Everything that the next step depends on besides the configuration: weights, moments, step."""
+    tensors = {f"model.{name}": array for name, array in model.state_dict().items()}
+    tensors |= {f"optimizer.{name}": array for name, array in optimizer.state_dict().items()}
+    save_tensors(path, tensors)
+
+
+def versions():
+    """What the run was computed with."""
+    return {"tinyvit": tinyvit.__version__, "python": platform.python_version(), "numpy": np.__version__}

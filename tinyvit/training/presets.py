@@ -1,0 +1,43 @@
+"""Named training runs, each with its reason and its measured result.
+
+A result is the accuracy on the test images after the last epoch, on two CPU cores; its log is in
+`notebooks/results/`.
+"""
+
+from difflib import get_close_matches
+
+from tinyvit.models import ViTConfig
+from tinyvit.training.config import AugmentConfig, OptimConfig, TrainConfig
+
+PRESETS = {
+    "digits": TrainConfig(
+        dataset="digits",
+        model=ViTConfig(
+            img_size=8, patch_size=2, in_chans=1, num_classes=10, embed_dim=64, depth=4, num_heads=4, mlp_ratio=2.0,
+        ),
+        epochs=60,
+        batch_size=64,
+        optim=OptimConfig(lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
+        augment=AugmentConfig(crop=1),
+    ),
+    "cifar10-cpu": TrainConfig(
+        dataset="cifar10",
+        model=ViTConfig(
+            img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=128, depth=6, num_heads=4, mlp_ratio=2.0,
+            global_pool="avg",
+        ),
+        epochs=8,
+        batch_size=64,
+        optim=OptimConfig(lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
+        augment=AugmentConfig(crop=4, flip=True),
+    ),
+}  # fmt: skip
+
+
+def preset(name):
+    """A preset by name; raises ValueError for a name that doesn't exist."""
+    if name not in PRESETS:
+        close = get_close_matches(str(name), PRESETS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(PRESETS)}"
+        raise ValueError(f"unknown preset {name!r}; {hint}")
+    return PRESETS[name]

@@ -1,0 +1,96 @@
+"""One step of training, from zeroed gradients to moved parameters."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from tinyvit import functional as F
+from tinyvit.optim import clip_by_global_norm, global_norm
+from tinyvit.training.threads import map_threads, slices, thread_count
+
+
+class StepResult(NamedTuple):
+    """What a step reports; scalars on the model's device, so that nothing waits for a GPU."""
+
+    loss: Any        # the mean over the batch, before the step
+    grad_norm: Any   # of all gradients together, before clipping
+    metrics: dict    # what else the objective reported, such as the accuracy, averaged over the batch
+
+
+def train_step(model, optimizer, images, targets, ctx=None, *, objective=None, clip_norm=None, accumulate=1, threads=None):
+    """Gradients of the mean loss over the batch, clipped to `clip_norm`, and one step of the optimizer.
+
+    objective    (model, images, targets, ctx) -> (loss, backward), or (loss, backward, metrics); `loss` is a mean
+                 over the samples it gets, and `backward(dloss)` adds dloss times its gradient to the model's
+                 gradients. By default `classification()`: cross-entropy. An objective that mixes samples
+                 (a contrastive one) needs threads=1 and accumulate=1, since it only sees a part otherwise
+    accumulate   parts that the batch goes through in, one after the other, to save memory
+    threads      parts that it goes through in at the same time; by default as many as there are cores.
+                 The gradients are summed in a fixed order: the result is bit-equal from run to run for the same
+                 number, and equal up to rounding for any other
+
+    Raises ValueError for an empty batch, or as many targets as don't fit.
+    """
+    samples = len(images)
+    if samples == 0 or len(targets) != samples:
+        raise ValueError(f"expected as many targets as images, at least one, got {len(targets)} and {samples}")
+    if accumulate < 1:
+        raise ValueError(f"expected to accumulate over at least 1 part, got {accumulate}")
+    objective = classification() if objective is None else objective
+    storage = model.storage
+    threads = thread_count(threads) if storage.device == "cpu" else 1
+    parts = slices(samples, threads)
+    buffers = storage.gradient_buffers(len(parts))
+
+    def run(part):
+        buffer, where = part
+        buffer[:] = 0
+        results = []
+        with storage.gradients_into(buffer):
+            for piece in slices(where.stop - where.start, accumulate):
+                piece = slice(where.start + piece.start, where.start + piece.stop)
+                share = (piece.stop - piece.start) / samples
+                piece_ctx = ctx
+                if ctx is not None and ctx.key is not None:
+                    piece_ctx = replace(ctx, key=ctx.key.skip(piece.start))
+                loss, backward, *metrics = objective(model, images[piece], targets[piece], piece_ctx)
+                backward(share)
+                results.append((share, loss, metrics[0] if metrics else {}))
+        return results
+
+    results = sum(map_threads(run, zip(buffers, parts), threads), start=[])
+    add_up(buffers, threads)
+    norm = global_norm(model) if clip_norm is None else clip_by_global_norm(model, clip_norm)
+    optimizer.step()
+
+    loss = sum(share * loss for share, loss, _ in results)
+    metrics = {name: sum(share * metrics[name] for share, _, metrics in results) for name in results[0][2]}
+    return StepResult(loss, norm, metrics)
+
+
+def add_up(buffers, threads):
+    """Add all gradient buffers to the first, in order."""
+    first, *others = buffers
+
+    def run(where):
+        for other in others:
+            first[where] += other[where]
+
+    if others:
+        map_threads(run, slices(len(first), threads), threads)
+
+
+def classification(label_smoothing=0.0):
+    """The objective of a classifier: cross-entropy, with the accuracy as a metric."""
+    return partial(_classification, label_smoothing)
+
+
+def _classification(label_smoothing, model, images, targets, ctx):
+    logits, cache = model(images, ctx)
+    loss, loss_cache = F.cross_entropy(logits, targets, label_smoothing)
+
+    def backward(dloss=1.0):
+        return model.backward(F.cross_entropy_backward(dloss, loss_cache), cache)
+
+    labels = targets if targets.ndim == 1 else targets.argmax(1)
+    return loss, backward, {"accuracy": (logits.argmax(1) == labels).mean(dtype=logits.dtype)}

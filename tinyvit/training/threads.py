@@ -1,0 +1,54 @@
+"""A batch split over threads, each with single-threaded matrix products.
+
+NumPy runs one elementwise operation on one core; two halves of a batch in two threads use two. Modules keep no
+activations, so this needs nothing but a gradient buffer for each thread.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import cache
+
+
+def thread_count(threads=None):
+    """How many threads to use: as told, else TINYVIT_THREADS, else as many as this process has cores."""
+    asked = os.environ.get("TINYVIT_THREADS") if threads is None else threads
+    if asked is None or asked == "":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        count = int(asked)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise ValueError(f"expected a number of threads of at least 1, got {asked!r}")
+    return count
+
+
+def map_threads(function, pieces, threads):
+    """[function(piece) for each piece], on at most `threads` cores in all; the first error is raised."""
+    pieces = list(pieces)
+    with blas_controller().limit(limits=1 if len(pieces) > 1 else threads, user_api="blas"):
+        if threads == 1 or len(pieces) == 1:
+            return [function(piece) for piece in pieces]
+        # A copy of the context carries settings such as tinyvit.reference() into the thread.
+        futures = [pool(threads).submit(copy_context().run, function, piece) for piece in pieces]
+        return [future.result() for future in futures]
+
+
+@cache
+def pool(threads):
+    return ThreadPoolExecutor(threads, thread_name_prefix="tinyvit")
+
+
+@cache
+def blas_controller():
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def slices(length, parts):
+    """`length` cut into at most `parts` stretches of nearly equal size, none empty."""
+    parts = min(parts, length)
+    edges = [length * i // parts for i in range(parts + 1)]
+    return [slice(start, stop) for start, stop in zip(edges, edges[1:])]
