@@ -4,7 +4,10 @@ import contextlib
 import io
 import json
 import sys
+import time
 from dataclasses import dataclass
+
+import numpy as np
 
 USAGE = """usage: tinyvit COMMAND …
 
@@ -158,6 +161,90 @@ def evaluate(rest):
         )
 
 
+@dataclass(frozen=True)
+class SummaryOptions:
+    """A model layer by layer. Multiply-adds count the matrix products of a forward; activations are what its
+    backward needs, in float32."""
+
+    batch_size: int = 1
+    """Images in a batch."""
+    img_size: int | None = None
+    """Side of the images; by default the model's."""
+    num_classes: int | None = None
+    """Classes; by default the model's."""
+
+
+def summary(rest):
+    """tinyvit summary MODEL"""
+    name, rest = positional(rest, "a model: tinyvit summary MODEL")
+    options = parse(SummaryOptions, rest, "tinyvit summary MODEL")
+
+    from tinyvit.models import create_model
+    from tinyvit.models.summary import format_summary, summarize
+
+    fields = {"img_size": options.img_size, "num_classes": options.num_classes}
+    model = create_model(name, device="meta", **{k: v for k, v in fields.items() if v is not None})
+    print(format_summary(summarize(model, options.batch_size)))
+
+
+@dataclass(frozen=True)
+class GradcheckOptions:
+    """Compare every hand-written gradient with the complex step and with central differences, in float64."""
+
+    directions: int = 20
+    """Random directions through all parameters and the input of the model."""
+    batch_size: int = 2
+    """Images that the model is checked with."""
+    seed: int = 0
+    """Seed of the random inputs."""
+
+
+def gradcheck(rest):
+    """tinyvit gradcheck [MODEL]; status 1 if a gradient is wrong."""
+    name, rest = positional(rest, "", default="(small)")
+    options = parse(GradcheckOptions, rest, "tinyvit gradcheck [MODEL]")
+
+    from tinyvit.gradcheck import BOUNDS, MODEL_BOUNDS, check, check_model, operation_cases
+    from tinyvit.models import create_model
+
+    model = small_model() if name == "(small)" else create_model(name)
+    shape = (options.batch_size, *model.embed.image_shape)
+    images = np.random.default_rng(options.seed).standard_normal(shape)
+
+    def checks():
+        for operation, forward, backward, inputs in operation_cases(options.seed):
+            yield operation, BOUNDS, lambda method: check(forward, backward, inputs, method, seed=options.seed)
+        title = f"ViT {'' if name == '(small)' else name + ' '}({model.num_parameters():,} parameters)"
+        yield title, MODEL_BOUNDS, lambda method: check_model(
+            model, images, method=method, directions=options.directions, seed=options.seed
+        )
+
+    width = 36
+    print(f"{'gradient of':<{width}}  {'complex step':>13}  {'central diff.':>13}  {'time':>7}")
+    wrong = []
+    for title, bounds, run_check in checks():
+        started = time.perf_counter()
+        reports = {method: run_check(method) for method in ("complex", "central")}
+        right = all(report.max_error < bounds[method] for method, report in reports.items())
+        wrong += [] if right else [(title, reports)]
+        errors = "  ".join(f"{report.max_error:>13.1e}" for report in reports.values())
+        print(f"{title:<{width}}  {errors}  {time.perf_counter() - started:5.1f} s  {'right' if right else 'WRONG'}")
+    print(
+        f"\nlargest |backward − derivative| / max(1, |derivative|); right is below {BOUNDS['complex']:.0e} "
+        f"and {BOUNDS['central']:.0e} (the whole model: {MODEL_BOUNDS['complex']:.0e} and {MODEL_BOUNDS['central']:.0e})"
+    )
+    for title, reports in wrong:
+        print(f"\n{title}", *reports.values(), sep="\n")
+    return 1 if wrong else 0
+
+
+def small_model():
+    """A ViT with distinct sizes everywhere, so that no two axes can be mixed up unnoticed."""
+    from tinyvit.models import ViT, ViTConfig
+
+    return ViT(ViTConfig((8, 12), (4, 3), in_chans=2, num_classes=5, embed_dim=24, depth=3, num_heads=3))
+
+
 def positional(rest, expected, default=None):
     """Split off a command's first argument, which no option precedes; --help is left for the parser."""
     if rest and (not rest[0].startswith("-") or rest[0] == "-"):
@@ -167,4 +254,4 @@ def positional(rest, expected, default=None):
     return default, rest
 
 
-COMMANDS = {"train": train, "evaluate": evaluate}
+COMMANDS = {"train": train, "evaluate": evaluate, "summary": summary, "gradcheck": gradcheck}

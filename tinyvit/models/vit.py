@@ -312,8 +312,7 @@ class ViT(Module):
             self.head = linear_head(config.embed_dim, config.num_classes)
         else:
             self.head = MlpHead(config)
-        if device != "meta":
-            self.materialize(seed, dtype, device)
+        self.materialize(seed, dtype, device)
 
     @property
     def blocks(self):

@@ -140,25 +140,29 @@ class Module:
     def materialize(self, seed=0, dtype="float32", device="cpu"):
         """Give this tree its memory and initial values, which depend on `seed` and the parameters' names alone.
 
-        To be called on the outermost module; ViT does it itself. Returns the module.
+        To be called on the outermost module; ViT does it itself. The device "meta" only gives every part its name,
+        and no memory. Returns the module.
         """
+        self._name_parts()
+        if device == "meta":
+            return self
         self._allocate(as_dtype(dtype), device)
         for name, variable in self._variables((Parameter, Buffer)).items():
             # Drawn in float64 on the CPU whatever the model's dtype and device: one seed, one model.
             variable.data = to_device(variable.init(Key(seed, path=name).generator(), variable.shape), device)
         return self
 
-    def _allocate(self, dtype, device):
-        library(device)
-        variables = self._variables((Parameter, Buffer))
+    def _name_parts(self):
         for path, module in self.named_modules():
             module.path = path
-        for name, variable in variables.items():
+        for name, variable in self._variables((Parameter, Buffer)).items():
             variable.name = name
+
+    def _allocate(self, dtype, device):
+        library(device)  # raises before anything has changed if there is no such device
         Storage(self.parameters(), dtype, device)
-        for variable in variables.values():
-            if isinstance(variable, Buffer):
-                variable.allocate(dtype, device)
+        for _, buffer in self.named_buffers():
+            buffer.allocate(dtype, device)
 
     def to(self, dtype=None, device=None):
         """Move the model to another dtype or device, in place; gradients are dropped. Returns the module."""

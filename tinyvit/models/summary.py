@@ -1,0 +1,98 @@
+"""A model layer by layer: shapes, parameters, multiply-adds, activation memory."""
+
+from tinyvit.functional.patches import as_pair
+from tinyvit.models.vit import Embed, Encode, MeanPool, MlpHead, PreLogits, TokenPool, ViT
+from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions, NoPositions
+from tinyvit.nn.summary import Row, chain, describe, own_parameters
+
+
+@describe.register(LearnedPositions)
+@describe.register(GridPositions)
+@describe.register(FixedPositions)
+@describe.register(NoPositions)
+def _(module, shape):
+    return shape, [Row(module.path, type(module).__name__, shape, own_parameters(module), 0, 0)]
+
+
+@describe.register
+def _(module: Embed, shape):
+    (B, N, D), patch_embed = describe(module.patch_embed, shape)
+    tokens = (B, N + 1, D)
+    token = Row(module.cls_token.name, "class token", tokens, module.cls_token.size, 0, 0)
+    _, positions = describe(module.positions, tokens)
+    return tokens, [*patch_embed, token, *positions]
+
+
+@describe.register
+def _(module: Encode, shape):
+    return chain([*module.blocks, module.norm], shape)
+
+
+@describe.register(TokenPool)
+@describe.register(MeanPool)
+def _(module, shape):
+    B, N, D = shape
+    # The class token is a view: reading it keeps all the tokens that it was read from.
+    extra = B * N * D - B * D if isinstance(module, TokenPool) else 0
+    return (B, D), [Row(module.path, type(module).__name__, (B, D), 0, 0, extra)]
+
+
+@describe.register
+def _(module: MlpHead, shape):
+    hidden, pre_logits = describe(module.pre_logits, shape)
+    return chain([module.head], hidden)[0], [*pre_logits, *describe(module.head, hidden)[1]]
+
+
+@describe.register
+def _(module: PreLogits, shape):
+    return describe(module.fc, shape)
+
+
+@describe.register
+def _(module: ViT, shape):
+    return chain([module.embed, module.encode, module.pool, module.head], shape)
+
+
+def summarize(model, batch_size=1):
+    """The rows of a ViT's summary (see `nn.summary.Row`) for a batch of images."""
+    if batch_size < 1:
+        raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
+    config = model.config
+    _, rows = describe(model, (batch_size, config.in_chans, *as_pair(config.img_size)))
+    return rows
+
+
+def format_summary(rows, bytes_per_number=4):
+    """The rows as a table with totals."""
+    header = ("layer", "kind", "output", "parameters", "multiply-adds", "activations")
+    lines = [
+        (
+            row.path,
+            row.kind,
+            "×".join(str(side) for side in row.shape),
+            f"{row.parameters:,}",
+            f"{row.multiply_adds:,}",
+            megabytes(row.activations * bytes_per_number),
+        )
+        for row in rows
+    ]
+    totals = (
+        "total",
+        "",
+        "",
+        f"{sum(row.parameters for row in rows):,}",
+        f"{sum(row.multiply_adds for row in rows):,}",
+        megabytes(sum(row.activations for row in rows) * bytes_per_number),
+    )
+    widths = [max(len(line[i]) for line in (header, totals, *lines)) for i in range(len(header))]
+    rule = "  ".join("─" * width for width in widths)
+
+    def text(line):
+        cells = [cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths))]
+        return "  ".join(cells).rstrip()
+
+    return "\n".join([text(header), rule, *map(text, lines), rule, text(totals)])
+
+
+def megabytes(count):
+    return f"{count / 1e6:,.2f} MB"
