@@ -35,11 +35,11 @@ def attention(q, k, v, bias=None, scale=None):
 
 
 @backward_of(attention)
-def attention_backward(dheads, cache):
+def attention_backward(dy, cache):
     """The forward from the bottom up. Returns (dq, dk, dv), and dbias as a fourth if there was a bias."""
     q, k, v, probs, scale, bias_shape = cache
-    dv = probs.mT @ dheads
-    dprobs = dheads @ v.mT                                # (B, H, Nq, Nk)
+    dv = probs.mT @ dy
+    dprobs = dy @ v.mT                                    # (B, H, Nq, Nk)
     dscores = softmax_backward(dprobs, SoftmaxCache(probs))
     return attention_scores_backward(dscores, q, k, scale, dv, bias_shape)
 
@@ -66,11 +66,11 @@ def attention_dropout(q, k, v, rate, key, bias=None, scale=None):
 
 
 @backward_of(attention_dropout)
-def attention_dropout_backward(dheads, cache):
+def attention_dropout_backward(dy, cache):
     """The forward from the bottom up. Returns (dq, dk, dv), and dbias as a fourth if there was a bias."""
     q, k, v, probs, kept, c_dropout, scale, bias_shape = cache
-    dv = kept.mT @ dheads
-    dprobs = dropout_backward(dheads @ v.mT, c_dropout)   # (B, H, Nq, Nk)
+    dv = kept.mT @ dy
+    dprobs = dropout_backward(dy @ v.mT, c_dropout)       # (B, H, Nq, Nk)
     dscores = softmax_backward(dprobs, SoftmaxCache(probs))
     return attention_scores_backward(dscores, q, k, scale, dv, bias_shape)
 

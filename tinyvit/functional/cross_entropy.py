@@ -34,10 +34,10 @@ def cross_entropy(logits, targets, label_smoothing=0.0):
 
 
 @backward_of(cross_entropy)
-def cross_entropy_backward(dloss, cache):
-    """dlogits = dloss (p Σₖtₖ − t) / B: for targets that sum to 1, what was predicted less what was wanted."""
+def cross_entropy_backward(dy, cache):
+    """dlogits = dy (p Σₖtₖ − t) / B: for targets that sum to 1, what was predicted less what was wanted."""
     probs, targets = cache
-    return (probs * targets.sum(-1, keepdims=True) - targets) * (dloss * (1 / probs.shape[0]))
+    return (probs * targets.sum(-1, keepdims=True) - targets) * (dy * (1 / probs.shape[0]))
 
 
 def smoothed_targets(targets, logits, label_smoothing):

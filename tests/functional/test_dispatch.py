@@ -1,0 +1,126 @@
+import inspect
+import threading
+
+import numpy as np
+import pytest
+
+import tinyvit
+from tinyvit import functional as F
+from tinyvit.functional.dispatch import backward_of, operation
+
+
+@pytest.fixture
+def doubling():
+    """An operation whose kernel gives itself away by adding 1."""
+
+    @operation
+    def double(x):
+        return 2 * x, ("plain", x)
+
+    @backward_of(double)
+    def double_backward(dy, cache):
+        return 2 * dy
+
+    double.register(("numpy", "float32"), lambda x: (2 * x + 1, ("kernel", x)))
+    return double
+
+
+def test_a_kernel_runs_for_its_dtype_only(doubling):
+    assert doubling(np.float32([3]))[0] == 7
+    assert doubling(np.float64([3]))[0] == 6
+
+
+def test_inside_reference_the_plain_text_runs(doubling):
+    with tinyvit.reference():
+        assert doubling(np.float32([3]))[0] == 6
+    assert doubling(np.float32([3]))[0] == 7
+
+
+def test_reference_ends_with_its_block_even_after_an_error(doubling):
+    with pytest.raises(RuntimeError), tinyvit.reference():
+        raise RuntimeError
+    assert doubling(np.float32([3]))[0] == 7
+
+
+def test_the_plain_text_stays_at_hand(doubling):
+    assert doubling.reference(np.float32([3]))[0] == 6
+
+
+def test_a_backward_follows_its_cache_not_the_setting():
+    class KernelCache(tuple):
+        pass
+
+    @operation
+    def double(x):
+        return 2 * x, (x,)
+
+    @backward_of(double)
+    def double_backward(dy, cache):
+        return 2 * dy
+
+    double_backward.register_cache(KernelCache, lambda dy, cache, into=None: "kernel")
+    with tinyvit.reference():
+        assert double_backward(1.0, KernelCache()) == "kernel"
+    assert double_backward(1.0, ()) == 2
+
+
+def test_another_thread_is_not_affected_by_reference(doubling):
+    seen = []
+    with tinyvit.reference():
+        thread = threading.Thread(target=lambda: seen.append(doubling(np.float32([3]))[0]))
+        thread.start()
+        thread.join()
+    assert seen[0] == 7
+
+
+def layernorm_backward(into):
+    x = np.random.default_rng(0).standard_normal((2, 5, 12))
+    _, cache = F.layernorm(x, np.ones(12), np.zeros(12))
+    return F.layernorm_backward(np.cos(x), cache, into=into)
+
+
+def linear_backward(into):
+    x = np.random.default_rng(0).standard_normal((2, 5, 12))
+    _, cache = F.linear(x, np.ones((7, 12)), np.zeros(7))
+    return F.linear_backward(np.cos(x[..., :7]), cache, into=into)
+
+
+@pytest.mark.parametrize("backward", [layernorm_backward, linear_backward])
+def test_into_adds_to_an_array_leaves_out_or_makes_anew(backward):
+    dx, dweight, dbias = backward(None)
+    destination = np.full_like(dweight, 3)
+    results = backward((destination, False))
+    np.testing.assert_array_equal(results[0], dx)
+    assert results[1] is destination and results[2] is None
+    np.testing.assert_array_equal(destination, 3 + dweight)
+    np.testing.assert_array_equal(backward((None, None))[2], dbias)
+
+
+@pytest.mark.parametrize("backward", [layernorm_backward, linear_backward])
+def test_into_with_too_many_entries_is_refused(backward):
+    with pytest.raises(ValueError, match="into="):
+        backward((False,) * 4)
+
+
+OPERATIONS = [name for name in dir(F) if hasattr(F, f"{name}_backward")]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_shows_its_own_text_and_its_backward_takes_dy_and_cache(name):
+    op = getattr(F, name)
+    assert inspect.getsource(op).startswith(f"@operation\ndef {name}(")
+    assert list(inspect.signature(op.backward).parameters) == ["dy", "cache"]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_and_its_backward_say_what_they_compute(name):
+    assert getattr(F, name).__doc__ and getattr(F, f"{name}_backward").__doc__
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_backward_stands_right_below_its_forward(name):
+    forward, backward = getattr(F, name), getattr(F, f"{name}_backward")
+    assert inspect.getsourcefile(forward) == inspect.getsourcefile(backward)
+    lines, first = inspect.getsourcelines(forward)
+    _, below = inspect.getsourcelines(backward)
+    assert below == first + len(lines) + 2
