@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+
+from tinyvit import create_model
+from tinyvit.models import model_names
+
+PARAMETERS = {
+    "vit_tiny_patch16_224": 5_717_416,
+    "vit_small_patch16_224": 22_050_664,
+    "vit_base_patch16_224": 86_567_656,
+    "vit_base_patch32_224": 88_224_232,
+    "vit_large_patch16_224": 304_326_632,
+    "vit_large_patch32_224": 306_535_400,
+    "vit_huge_patch14_224": 632_045_800,
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_the_models_of_the_paper_have_exactly_so_many_parameters(name):
+    assert create_model(name, device="meta").num_parameters() == PARAMETERS[name]
+
+
+def test_every_name_is_counted():
+    assert set(model_names()) == set(PARAMETERS)
+
+
+def test_fields_replace_those_of_the_named_model():
+    model = create_model("vit_tiny_patch16_224", num_classes=10, img_size=32, seed=3, dtype="float64")
+    assert model.predict(np.zeros((1, 3, 32, 32))).shape == (1, 10)
+    assert model.config.embed_dim == 192 and model.dtype == "float64"
+
+
+def test_an_unknown_model_is_named_with_the_one_that_was_meant():
+    with pytest.raises(ValueError, match="unknown model 'vit_base_patch61_224'; did you mean vit_base_patch16_224?"):
+        create_model("vit_base_patch61_224")
+    with pytest.raises(ValueError, match="unknown model 'resnet'; expected one of vit_tiny"):
+        create_model("resnet")
+
+
+def test_an_unknown_field_is_named():
+    with pytest.raises(ValueError, match="unknown field num_class of ViTConfig; expected some of img_size"):
+        create_model("vit_tiny_patch16_224", num_class=10)

@@ -1,0 +1,313 @@
+import copy
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import seeds
+
+from tinyvit import Context, Key, ViT, ViTConfig, nn
+from tinyvit import functional as F
+
+CONFIG = ViTConfig(8, 4, in_chans=2, num_classes=5, embed_dim=12, depth=2, num_heads=3)
+
+
+@pytest.fixture
+def model():
+    return drawn(ViT(CONFIG, dtype="float64"))
+
+
+def drawn(model, seed=0):
+    """The model with every parameter from N(0, 0.2²): a head at zero lets no gradient through."""
+    generator = np.random.default_rng(seed)
+    for parameter in model.parameters():
+        parameter.data = 0.2 * generator.standard_normal(parameter.shape)
+    return model
+
+
+def images(seed=0, count=4):
+    return np.random.default_rng(seed).standard_normal((count, 2, 8, 8))
+
+
+def gradients(model, batches):
+    """All gradients after backwards through the given batches, one after the other."""
+    model.zero_grad()
+    for x in batches:
+        y, cache = model(x)
+        model.backward(np.cos(5 * y), cache)
+    return model.storage.grad.copy()
+
+
+# -- calls and gradients ------------------------------------------------------------------------------------------
+
+
+def test_a_module_called_twice_accumulates_both_gradients(model):
+    first, second = gradients(model, [images(0)]), gradients(model, [images(1)])
+    np.testing.assert_allclose(gradients(model, [images(0), images(1)]), first + second, atol=1e-13)
+
+
+def test_evaluation_between_forward_and_backward_changes_nothing(model):
+    expected = gradients(model, [images(0)])
+    model.zero_grad()
+    y, cache = model(images(0))
+    model.predict(images(1))
+    model(images(2))
+    model.backward(np.cos(5 * y), cache)
+    np.testing.assert_array_equal(model.storage.grad, expected)
+
+
+def test_forward_forward_backward_backward_is_right(model):
+    expected = gradients(model, [images(0)]) + gradients(model, [images(1)])
+    model.zero_grad()
+    (y0, cache0), (y1, cache1) = model(images(0)), model(images(1))
+    model.backward(np.cos(5 * y0), cache0)
+    model.backward(np.cos(5 * y1), cache1)
+    np.testing.assert_allclose(model.storage.grad, expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("own_buffers", [True, False])
+def test_two_threads_on_halves_of_a_batch_give_the_gradients_of_the_whole(model, own_buffers):
+    x = images(count=16)
+    expected = gradients(model, [x])
+    model.zero_grad()
+    buffers = [model.new_gradients(), model.new_gradients()]
+
+    def work(half, buffer):
+        for sample in half:  # many small calls, so that the threads do meet
+            y, cache = model(sample[None])
+            if own_buffers:
+                with model.gradients_into(buffer):
+                    model.backward(np.cos(5 * y), cache)
+            else:
+                model.backward(np.cos(5 * y), cache)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in zip((x[:8], x[8:]), buffers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_allclose(model.storage.grad + sum(buffers), expected, atol=1e-12)
+    assert own_buffers == (not model.storage.grad.any())
+
+
+def test_a_shared_module_gets_the_gradients_of_both_its_uses():
+    class Twice(nn.Module):
+        def __init__(self):
+            self.first = nn.Linear(4, 4)
+            self.second = self.first
+
+        def forward(self, x, ctx=None):
+            x, c1 = self.first(x, ctx)
+            y, c2 = self.second(x, ctx)
+            return y, (c1, c2)
+
+        def backward(self, dy, cache):
+            return self.first.backward(self.second.backward(dy, cache[1]), cache[0])
+
+    module = Twice().materialize(dtype="float64")
+    assert [name for name, _ in module.named_parameters()] == ["first.weight", "first.bias"]
+    x, W = np.random.default_rng(0).standard_normal((3, 4)), module.first.weight.data
+    y, cache = module(x)
+    module.backward(np.ones_like(y), cache)
+    expected = np.ones((4, 3)) @ (x @ W.T) + (np.ones((3, 4)) @ W).T @ x
+    np.testing.assert_allclose(module.first.weight.grad, expected, atol=1e-13)
+
+
+def test_the_images_and_the_gradient_that_comes_in_are_only_read(model):
+    x, dy = images(), np.ones((4, 5))
+    x.flags.writeable = dy.flags.writeable = False
+    _, cache = model(x)
+    model.backward(dy, cache)
+
+
+# -- freezing -----------------------------------------------------------------------------------------------------
+
+
+def test_the_gradient_of_a_frozen_parameter_stays_untouched(model):
+    expected = dict_of_gradients(model)
+    model.freeze("blocks.*")
+    frozen = [parameter for name, parameter in model.named_parameters() if name.startswith("blocks.")]
+    for parameter in frozen:
+        parameter.grad = np.full(parameter.shape, 7.0)
+    y, cache = model(images())
+    model.backward(np.cos(5 * y), cache)
+    for name, parameter in model.named_parameters():
+        if parameter.trainable:
+            np.testing.assert_allclose(parameter.grad, 2 * expected[name], atol=1e-12)
+        else:
+            assert (parameter.grad == 7).all()
+
+
+@pytest.mark.parametrize("positions", ["learned", "learned_2d"])
+def test_every_single_parameter_can_be_frozen_without_changing_the_others(positions):
+    model = drawn(ViT(ViTConfig(8, 4, 2, 5, 12, 1, 3, positions=positions, head_hidden=6), dtype="float64"))
+    expected = dict_of_gradients(model)
+    for name, parameter in model.named_parameters():
+        model.freeze(name)
+        got = dict_of_gradients(model)
+        assert not got.pop(name).any()
+        for other, gradient in got.items():
+            np.testing.assert_array_equal(gradient, expected[other])
+        model.unfreeze(name)
+        assert parameter.trainable
+
+
+def dict_of_gradients(model):
+    gradients(model, [images()])
+    return {name: parameter.grad.copy() for name, parameter in model.named_parameters()}
+
+
+def test_a_frozen_weight_costs_no_matrix_product(model, monkeypatch):
+    seen = []
+    original = F.linear_backward
+    monkeypatch.setattr(F, "linear_backward", lambda dy, cache, into: seen.append(into) or original(dy, cache, into))
+    model.freeze("*.weight")
+    gradients(model, [images()])
+    assert seen and all(into[0] is False for into in seen)  # and with False, no product: see test_linear
+
+
+def test_freezing_returns_the_names_and_refuses_a_pattern_that_matches_none(model):
+    assert model.freeze("head.*") == ["head.weight", "head.bias"]
+    assert model.num_parameters() - model.num_parameters(trainable_only=True) == 65
+    assert model.unfreeze("head.w*") == ["head.weight"]
+    with pytest.raises(ValueError, match=r"no parameter matches 'heads\.\*'; there are: cls_token"):
+        model.freeze("heads.*")
+
+
+# -- weights in and out -------------------------------------------------------------------------------------------
+
+
+def test_state_dict_copies_and_load_state_dict_restores(model):
+    state = model.state_dict()
+    expected, _ = model(images())
+    for parameter in model.parameters():
+        parameter.data = np.zeros(parameter.shape)
+    assert any(array.any() for array in state.values())
+    model.load_state_dict(state)
+    np.testing.assert_array_equal(model(images())[0], expected)
+
+
+def test_load_state_dict_lists_everything_that_is_wrong_in_one_error_and_changes_nothing(model):
+    before, state = model.state_dict(), model.state_dict()
+    for array in state.values():
+        array += 1
+    del state["norm.weight"], state["head.bias"]
+    state["extra"], state["cls_token"] = np.ones(2), np.ones((1, 12))
+    message = (
+        r"missing: norm.weight, head.bias; unexpected: extra; "
+        r"misshapen: cls_token \(expected \(1, 1, 12\), got \(1, 12\)\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        model.load_state_dict(state)
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_load_state_dict_that_is_not_strict_returns_what_did_not_fit(model):
+    state = model.state_dict()
+    del state["norm.weight"]
+    state["extra"] = np.ones(2)
+    assert model.load_state_dict(state, strict=False) == (["norm.weight"], ["extra"])
+    with pytest.raises(ValueError, match="misshapen: norm.bias"):
+        model.load_state_dict({"norm.bias": np.ones(1)}, strict=False)
+
+
+def test_a_copy_shares_no_memory(model):
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert not np.shares_memory(other.storage.data, model.storage.data)
+        np.testing.assert_array_equal(other(images())[0], model(images())[0])
+        other.blocks[0].norm1.weight.data += 1
+        assert (other(images())[0] != model(images())[0]).any()
+
+
+def test_to_moves_between_dtypes_and_keeps_the_numbers(model):
+    expected, _ = model(images())
+    single = copy.deepcopy(model).to(dtype="float32")
+    assert single.dtype == "float32" and single(images())[0].dtype == "float32"
+    np.testing.assert_allclose(single(images())[0], expected, atol=1e-5)
+    assert copy.deepcopy(model).to(dtype="complex128")(images())[0].dtype == "complex128"
+
+
+# -- initial values, contexts, observers -------------------------------------------------------------------------
+
+
+@given(seed=seeds())
+def test_the_same_seed_gives_the_same_model_and_another_seed_another(seed):
+    first, second, other = ViT(CONFIG, seed), ViT(CONFIG, seed), ViT(CONFIG, seed + 1)
+    np.testing.assert_array_equal(first.storage.data, second.storage.data)
+    assert (first.blocks[0].attn.qkv.weight.data != other.blocks[0].attn.qkv.weight.data).all()
+
+
+def test_the_dtype_changes_only_the_rounding_of_the_initial_values():
+    single, double = ViT(CONFIG, 3), ViT(CONFIG, 3, dtype="float64")
+    for (name, a), (_, b) in zip(single.named_parameters(), double.named_parameters()):
+        np.testing.assert_array_equal(a.data, b.data.astype("float32"), err_msg=name)
+
+
+class Recorder:
+    def __init__(self):
+        self.values, self.gradients = {}, {}
+
+    def value(self, path, y):
+        self.values[path] = y
+
+    def gradient(self, path, dy, dx):
+        self.gradients[path] = dy, dx
+
+
+def test_an_observer_is_told_every_value_and_gradient_with_its_path(model):
+    recorder = Recorder()
+    logits, cache = model(images(), Context(observer=recorder))
+    with nn.observing(recorder):
+        dimages = model.backward(np.ones_like(logits), cache)
+    model.backward(np.ones_like(logits), cache)
+    paths = {path for path, _ in model.named_modules()}
+    assert set(recorder.values) == set(recorder.gradients) == paths
+    np.testing.assert_array_equal(recorder.values[""], logits)
+    np.testing.assert_array_equal(recorder.gradients[""][1], dimages)
+    assert recorder.values["blocks.1.attn.qkv"].shape == (4, 5, 36)
+    assert recorder.gradients["blocks.1"][0].shape == (4, 5, 12)
+
+
+def test_a_context_can_be_given_by_name_or_by_place_and_can_drop_caches(model):
+    for logits, cache in (model(images(), Context(keep_caches=False)), model(images(), ctx=Context(keep_caches=False))):
+        assert cache is None
+        np.testing.assert_array_equal(logits, model(images())[0])
+
+
+def test_dropout_is_at_work_in_training_only():
+    model = drawn(ViT(ViTConfig(8, 4, 2, 5, 12, 2, 3, drop_rate=0.3, attn_drop_rate=0.3, drop_path_rate=0.3)))
+    x, key = images().astype("float32"), Key(0)
+    plain, _ = model(x)
+    np.testing.assert_array_equal(model(x, Context(training=False, key=key))[0], plain)
+    first, _ = model(x, Context(training=True, key=key))
+    assert (first != plain).any()
+    np.testing.assert_array_equal(model(x, Context(training=True, key=key))[0], first)
+    assert (model(x, Context(training=True, key=Key(0, step=1)))[0] != first).any()
+
+
+def test_layers_draw_masks_of_their_own():
+    layer = nn.Dropout(0.5)
+    x = np.ones((64, 8))
+    ctx = Context(training=True, key=Key(0))
+    layer.path = "a"
+    first, _ = layer(x, ctx)
+    layer.path = "b"
+    assert (layer(x, ctx)[0] != first).any()
+
+
+def test_a_module_without_memory_says_so():
+    with pytest.raises(ValueError, match=r"parameter weight \(3, 2\) is declared but has no memory"):
+        nn.Linear(2, 3).materialize(device="meta")(np.ones((1, 2)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32", "nonsense", "bfloat16"])
+def test_an_unknown_dtype_is_named(dtype):
+    with pytest.raises(ValueError, match=f"unknown dtype '{dtype}'; expected one of float32, float64, complex128"):
+        ViT(CONFIG, dtype=dtype)
+
+
+def test_an_unknown_device_is_named():
+    with pytest.raises(ValueError, match="unknown device 'tpu'; expected one of cpu, cuda"):
+        ViT(CONFIG, device="tpu")

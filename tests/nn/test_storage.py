@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+
+from tinyvit import ViT, ViTConfig, nn
+
+CONFIG = ViTConfig(8, 4, in_chans=2, num_classes=5, embed_dim=12, depth=2, num_heads=3)
+
+
+@pytest.fixture
+def model():
+    return ViT(CONFIG)
+
+
+def test_all_parameters_and_gradients_are_views_into_one_array_each(model):
+    for parameter in model.parameters():
+        assert np.shares_memory(parameter.data, model.storage.data)
+        assert np.shares_memory(parameter.grad, model.storage.grad)
+        parameter.grad = np.full(parameter.shape, 2.0)
+    assert (model.storage.grad != 0).sum() == model.num_parameters()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_every_view_starts_on_a_256_byte_boundary_of_memory(dtype):
+    model = ViT(CONFIG, dtype=dtype)
+    for parameter in model.parameters():
+        assert parameter.data.ctypes.data % 256 == parameter.grad.ctypes.data % 256 == 0
+
+
+def test_gradients_take_no_memory_before_they_are_needed(model):
+    assert model.storage.grad is None
+    model.predict(np.ones((1, 2, 8, 8), "float32"))
+    assert model.storage.grad is None
+    model.zero_grad()
+    assert model.storage.grad.shape == model.storage.data.shape
+
+
+def test_segments_are_the_longest_stretches_of_equal_treatment(model):
+    segments = model.storage.segments()
+    assert segments[0].where.start == 0 and segments[-1].where.stop == model.storage.size
+    for a, b in zip(segments, segments[1:]):
+        assert a.where.stop == b.where.start and a[1:] != b[1:]
+    for parameter in model.parameters():
+        (segment,) = [s for s in segments if s.where.start <= parameter.offset < s.where.stop]
+        assert segment[1:] == (parameter.trainable, parameter.decay, parameter.lr_scale)
+    before = len(segments)
+    model.blocks[0].mlp.fc1.weight.lr_scale = 0.5
+    assert len(model.storage.segments()) == before
+
+
+def test_weight_decay_applies_to_matrices_but_no_norm_bias_token_or_position(model):
+    decayed = {name for name, parameter in model.named_parameters() if parameter.decay}
+    assert decayed == {
+        "patch_embed.proj.weight",
+        "head.weight",
+        *(f"blocks.{i}.{part}.weight" for i in (0, 1) for part in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")),
+    }
+
+
+def test_assigning_copies_into_the_view_and_refuses_another_shape(model):
+    weight = model.head.weight
+    weight.data += 1
+    weight.data = weight.data * 2
+    assert np.shares_memory(weight.data, model.storage.data) and (weight.data == 2).all()
+    with pytest.raises(ValueError, match=r"head.weight: expected \(5, 12\), got \(12,\)"):
+        weight.data = np.ones(12)
+    with pytest.raises(ValueError, match=r"head.weight: expected \(5, 12\), got \(\)"):
+        weight.grad = 0.0
+
+
+def test_a_buffer_is_saved_but_not_learned():
+    model = ViT(ViTConfig(8, 4, 2, 5, 12, 1, 3, positions="sincos_2d"))
+    assert "pos_embed" in model.state_dict()
+    assert "pos_embed" not in dict(model.named_parameters())
+    assert [name for name, _ in model.named_buffers()] == ["pos_embed"]
+    assert isinstance(dict(model.named_buffers())["pos_embed"], nn.Buffer)
+
+
+def test_gradients_can_be_sent_elsewhere(model):
+    buffer = model.new_gradients()
+    y, cache = model(np.ones((1, 2, 8, 8), "float32"))
+    with model.gradients_into(buffer):
+        model.backward(np.ones_like(y), cache)
+        assert np.shares_memory(model.head.bias.grad, buffer)
+    assert buffer.any() and not model.storage.gradients().any()
+
+
+def test_a_gradient_buffer_of_another_shape_is_refused(model):
+    with pytest.raises(ValueError, match="expected a gradient buffer"), model.gradients_into(np.zeros(3)):
+        pass

@@ -1,0 +1,110 @@
+"""The check itself: it finds what is wrong, and says where."""
+
+import numpy as np
+import pytest
+
+from tinyvit import ViT, ViTConfig, gradcheck
+from tinyvit import functional as F
+
+X = np.random.default_rng(0).standard_normal((2, 3, 4))
+WEIGHT, BIAS = np.random.default_rng(1).standard_normal((2, 4))
+METHODS = pytest.mark.parametrize("method", ["complex", "central"])
+
+
+@METHODS
+@pytest.mark.parametrize("directions", [None, 5])
+def test_a_right_gradient_passes(method, directions):
+    report = gradcheck.check(F.layernorm, F.layernorm_backward, (X, WEIGHT, BIAS), method, directions=directions)
+    assert report.max_error < gradcheck.BOUNDS[method], report
+    assert [finding.name for finding in report.inputs] == ["x", "weight", "bias"]
+
+
+@METHODS
+def test_one_wrong_entry_is_found_with_its_place_and_what_was_expected(method):
+    def backward(dy, cache):
+        dx, dweight, dbias = F.layernorm_backward(dy, cache)
+        dweight[2] += 0.25
+        return dx, dweight, dbias
+
+    report = gradcheck.check(F.layernorm, backward, (X, WEIGHT, BIAS), method)
+    assert report.worst.name == "weight" and report.worst.where == "entry (2,)"
+    assert report.worst.got - report.worst.expected == pytest.approx(0.25, abs=1e-6)
+    assert "weight" in str(report) and "entry (2,)" in str(report)
+
+
+@METHODS
+def test_a_wrong_gradient_is_found_along_random_directions(method):
+    def backward(dy, cache):
+        return F.gelu_backward(dy, cache) * 1.001
+
+    report = gradcheck.check(F.gelu, backward, (X,), method, directions=3)
+    assert report.max_error > 1e-4 and report.worst.where.startswith("direction")
+
+
+def test_a_gradient_that_is_no_number_is_infinitely_wrong():
+    report = gradcheck.check(F.gelu, lambda dy, cache: dy * np.nan, (X,))
+    assert report.max_error == np.inf
+
+
+def test_a_functions_own_arguments_that_are_no_arrays_are_passed_on():
+    report = gradcheck.check(F.layernorm, F.layernorm_backward, (X, WEIGHT, BIAS, 0.5))
+    assert len(report.inputs) == 3 and report.max_error < 1e-10
+
+
+def test_a_float32_gradient_is_compared_with_the_float64_derivative():
+    report = gradcheck.check(F.gelu, F.gelu_backward, (X.astype("float32"),))
+    assert 1e-9 < report.max_error < 1e-6
+
+
+@pytest.mark.parametrize(
+    "backward, message",
+    [
+        (lambda dy, cache: (dy, dy), "expected 1 gradients from the backward, got 2"),
+        (lambda dy, cache: dy[0], r"expected a gradient \(2, 3, 4\) of x, got \(3, 4\)"),
+        (lambda dy, cache: None, r"expected a gradient \(2, 3, 4\) of x, got NoneType"),
+    ],
+)
+def test_gradients_of_the_wrong_number_or_shape_are_named(backward, message):
+    with pytest.raises(ValueError, match=message):
+        gradcheck.check(F.gelu, backward, (X,))
+
+
+def test_a_forward_that_drops_the_imaginary_part_is_sent_to_central_differences():
+    def forward(x):
+        return np.abs(x), x
+
+    def backward(dy, x):
+        return dy * np.sign(x)
+
+    with pytest.raises(ValueError, match="use method='central'"):
+        gradcheck.check(forward, backward, (X,))
+    assert gradcheck.check(forward, backward, (X,), "central").max_error < 1e-7
+
+
+def test_an_unknown_method_and_nothing_to_vary_are_refused():
+    with pytest.raises(ValueError, match="unknown method 'forward'; expected one of complex, central"):
+        gradcheck.check(F.gelu, F.gelu_backward, (X,), "forward")
+    with pytest.raises(ValueError, match="none of the inputs"):
+        gradcheck.check(F.gelu, F.gelu_backward, (np.arange(3),))
+
+
+@METHODS
+def test_a_wrong_gradient_anywhere_in_a_model_is_found(method, monkeypatch):
+    model = ViT(ViTConfig(8, 4, 1, 3, 12, 2, 3))
+    images = np.random.default_rng(0).standard_normal((2, 1, 8, 8))
+    assert gradcheck.check_model(model, images, method=method).max_error < gradcheck.MODEL_BOUNDS[method]
+    original = F.layernorm_backward
+    # The usual mistake: the mean of g is not taken back.
+    monkeypatch.setattr(
+        F, "layernorm_backward", lambda dy, c, into: (original(dy, c, into)[0] + c.rstd * (dy * c.weight).mean(-1, keepdims=True),)
+    )  # fmt: skip
+    assert gradcheck.check_model(model, images, method=method).max_error > 1e-3
+
+
+def test_checking_a_model_leaves_it_alone():
+    model = ViT(ViTConfig(8, 4, 1, 3, 12, 2, 3))
+    before = model.state_dict()
+    gradcheck.check_model(model, np.ones((1, 1, 8, 8)), directions=1)
+    assert model.dtype == "float32" and model.storage.grad is None
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
