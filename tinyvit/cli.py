@@ -95,11 +95,11 @@ def train(rest):
     from tinyvit.training.presets import PRESETS
     from tinyvit.training.run_folder import next_free
 
-    if not rest or rest[0] in ("-h", "--help"):
+    name, options = positional(rest, f"a preset ({', '.join(PRESETS)}): tinyvit train PRESET")
+    if name is None:
         listing = "\n".join(f"  {name}" for name in PRESETS)
         print(f"usage: tinyvit train PRESET [OPTIONS]\n\npresets:\n{listing}\n\noptions: tinyvit train PRESET --help")
-        return 0 if rest else 2
-    name, *options = rest
+        return 0
     config = parse(TrainConfig, options, f"tinyvit train {name}", default=preset(name))
     summary = run_training(config, config.out or next_free(f"runs/{name}"))
     return summary.get("interrupted", 0)
@@ -212,8 +212,8 @@ def gradcheck(rest):
     images = np.random.default_rng(options.seed).standard_normal(shape)
 
     def checks():
-        for operation, forward, backward, inputs in operation_cases(options.seed):
-            yield operation, BOUNDS, lambda method: check(forward, backward, inputs, method, seed=options.seed)
+        for operation, *case in operation_cases(options.seed):
+            yield operation, BOUNDS, lambda method, case=case: check(*case, method, seed=options.seed)
         title = f"ViT {'' if name == '(small)' else name + ' '}({model.num_parameters():,} parameters)"
         yield title, MODEL_BOUNDS, lambda method: check_model(
             model, images, method=method, directions=options.directions, seed=options.seed
@@ -230,8 +230,9 @@ def gradcheck(rest):
         errors = "  ".join(f"{report.max_error:>13.1e}" for report in reports.values())
         print(f"{title:<{width}}  {errors}  {time.perf_counter() - started:5.1f} s  {'right' if right else 'WRONG'}")
     print(
-        f"\nlargest |backward − derivative| / max(1, |derivative|); right is below {BOUNDS['complex']:.0e} "
-        f"and {BOUNDS['central']:.0e} (the whole model: {MODEL_BOUNDS['complex']:.0e} and {MODEL_BOUNDS['central']:.0e})"
+        "\nlargest |backward − derivative| / max(1, |derivative|); "
+        f"right is below {BOUNDS['complex']:.0e} and {BOUNDS['central']:.0e} "
+        f"(the whole model: {MODEL_BOUNDS['complex']:.0e} and {MODEL_BOUNDS['central']:.0e})"
     )
     for title, reports in wrong:
         print(f"\n{title}", *reports.values(), sep="\n")

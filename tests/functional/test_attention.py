@@ -68,8 +68,12 @@ def test_attention_dropout_without_a_key_is_attention(qkv):
 
 @pytest.mark.parametrize(
     "q, k, v",
-    [((2, 3, 5, 4), (2, 3, 5, 6), (2, 3, 5, 4)), ((2, 3, 5, 4), (2, 3, 5, 4), (2, 3, 6, 4)), ((1, 3, 5, 4), *[(2, 3, 5, 4)] * 2)],
-)  # fmt: skip
+    [
+        ((2, 3, 5, 4), (2, 3, 5, 6), (2, 3, 5, 4)),
+        ((2, 3, 5, 4), (2, 3, 5, 4), (2, 3, 6, 4)),
+        ((1, 3, 5, 4), (2, 3, 5, 4), (2, 3, 5, 4)),
+    ],
+)
 def test_attention_names_the_shapes_that_do_not_fit(q, k, v):
     with pytest.raises(ValueError, match="attention: expected q"):
         F.attention(np.ones(q), np.ones(k), np.ones(v))

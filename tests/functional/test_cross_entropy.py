@@ -71,7 +71,9 @@ def test_labels_out_of_range_are_named(labels):
         F.cross_entropy(np.ones((2, 3)), np.array(labels))
 
 
-@pytest.mark.parametrize("targets", [np.zeros((2, 4)), np.zeros(3, int), np.zeros(2), np.zeros((2, 3), int), np.zeros((2, 1))])
+@pytest.mark.parametrize(
+    "targets", [np.zeros((2, 4)), np.zeros(3, int), np.zeros(2), np.zeros((2, 3), int), np.zeros((2, 1))]
+)
 def test_targets_of_another_kind_are_named(targets):
     with pytest.raises(ValueError, match="expected targets as ints"):
         F.cross_entropy(np.ones((2, 3)), targets)

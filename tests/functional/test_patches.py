@@ -30,7 +30,8 @@ def test_a_patch_is_cut_from_its_place_in_the_order_channel_row_column(case):
     columns = x.shape[3] // q
     for n in range(tokens.shape[1]):
         i, j = divmod(n, columns)
-        np.testing.assert_array_equal(tokens[:, n], x[:, :, i * p : (i + 1) * p, j * q : (j + 1) * q].reshape(len(x), -1))
+        window = x[:, :, i * p : (i + 1) * p, j * q : (j + 1) * q]
+        np.testing.assert_array_equal(tokens[:, n], window.reshape(len(x), -1))
 
 
 def test_unpatchify_takes_a_square_grid_where_no_size_is_given():
@@ -61,7 +62,9 @@ def test_a_patch_that_is_no_size_is_refused(patch):
         F.patchify(np.ones((1, 3, 8, 8)), patch)
 
 
-@pytest.mark.parametrize("shape, size", [((1, 6, 12), None), ((1, 4, 13), (4, 4)), ((1, 5, 12), (4, 4)), ((4, 12), None)])
+@pytest.mark.parametrize(
+    "shape, size", [((1, 6, 12), None), ((1, 4, 13), (4, 4)), ((1, 5, 12), (4, 4)), ((4, 12), None)]
+)
 def test_unpatchify_refuses_patches_that_make_no_image(shape, size):
     with pytest.raises(ValueError, match="unpatchify"):
         F.unpatchify(np.ones(shape), 2, size)

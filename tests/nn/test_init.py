@@ -12,8 +12,11 @@ def values(name):
     return PARAMETERS[name].data
 
 
-@pytest.mark.parametrize("name", ["cls_token", "head.weight", "head.bias", "patch_embed.proj.bias", "norm.bias",
-                                  "blocks.0.attn.qkv.bias", "blocks.0.attn.proj.bias", "pre_logits.fc.bias"])  # fmt: skip
+ZEROS = """cls_token head.weight head.bias patch_embed.proj.bias norm.bias
+    blocks.0.attn.qkv.bias blocks.0.attn.proj.bias pre_logits.fc.bias"""
+
+
+@pytest.mark.parametrize("name", ZEROS.split())
 def test_what_starts_at_zero(name):
     assert not values(name).any()
 
@@ -33,7 +36,9 @@ def test_matrices_of_the_blocks_are_xavier_uniform_with_queries_keys_and_values_
     assert w.std() == pytest.approx(limit / 3**0.5, rel=0.01)
 
 
-@pytest.mark.parametrize("name, std", [("pos_embed", 0.02), ("blocks.0.mlp.fc1.bias", 1e-6), ("blocks.1.mlp.fc2.bias", 1e-6)])
+@pytest.mark.parametrize(
+    "name, std", [("pos_embed", 0.02), ("blocks.0.mlp.fc1.bias", 1e-6), ("blocks.1.mlp.fc2.bias", 1e-6)]
+)
 def test_what_starts_normally_distributed(name, std):
     assert values(name).std() == pytest.approx(std, rel=0.1)
     assert abs(values(name).mean()) < 5 * std / values(name).size ** 0.5

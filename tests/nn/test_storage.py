@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ def test_gradients_take_no_memory_before_they_are_needed(model):
 def test_segments_are_the_longest_stretches_of_equal_treatment(model):
     segments = model.storage.segments()
     assert segments[0].where.start == 0 and segments[-1].where.stop == model.storage.size
-    for a, b in zip(segments, segments[1:]):
+    for a, b in pairwise(segments):
         assert a.where.stop == b.where.start and a[1:] != b[1:]
     for parameter in model.parameters():
         (segment,) = [s for s in segments if s.where.start <= parameter.offset < s.where.stop]

@@ -20,7 +20,9 @@ class Loader:
     crop, flip   augmentation: a shift by up to so many pixels, and mirroring
     """
 
-    def __init__(self, dataset, batch_size, *, shuffle=False, crop=0, flip=False, seed=0, dtype="float32", device="cpu"):
+    def __init__(
+        self, dataset, batch_size, *, shuffle=False, crop=0, flip=False, seed=0, dtype="float32", device="cpu"
+    ):
         if batch_size < 1:
             raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
         self.dataset, self.batch_size = dataset, min(batch_size, len(dataset))

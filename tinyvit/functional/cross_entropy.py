@@ -49,7 +49,9 @@ def smoothed_targets(targets, logits, label_smoothing):
     xp, (B, K), dtype = array_module(logits), logits.shape, logits.real.dtype
     if targets.dtype.kind in "iu" and targets.shape == (B,):
         if xp is np and (targets.min() < 0 or targets.max() >= K):
-            raise ValueError(f"cross_entropy: expected labels from 0 to {K - 1}, got {targets.min()} to {targets.max()}")
+            raise ValueError(
+                f"cross_entropy: expected labels from 0 to {K - 1}, got {targets.min()} to {targets.max()}"
+            )
         targets = (targets[:, None] == xp.arange(K)).astype(dtype)
     elif targets.dtype.kind == "f" and targets.shape == (B, K):
         targets = targets.astype(dtype, copy=False)

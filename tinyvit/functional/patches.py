@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from tinyvit.backend import Array
 from tinyvit.functional.dispatch import backward_of, operation
 
 

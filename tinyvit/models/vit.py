@@ -88,7 +88,9 @@ class ViTConfig:
             raise ValueError(f"embed_dim {self.embed_dim} is not divisible by num_heads {self.num_heads}")
         divisor = POSITIONS_DIVIDE.get(self.positions, 1)
         if self.embed_dim % divisor:
-            raise ValueError(f"positions {self.positions!r} need embed_dim divisible by {divisor}, got {self.embed_dim}")
+            raise ValueError(
+                f"positions {self.positions!r} need embed_dim divisible by {divisor}, got {self.embed_dim}"
+            )
         if self.positions == "rope" and self.head_dim % 4:
             raise ValueError(
                 f"positions 'rope' need heads whose width is divisible by 4, got {self.head_dim} "
@@ -151,7 +153,8 @@ class Embed(Module):
         shape, dtype = getattr(images, "shape", None), getattr(images, "dtype", None)
         if shape is None or len(shape) != 4 or shape[1:] != self.image_shape:
             expected = ", ".join(str(side) for side in self.image_shape)
-            raise ValueError(f"expected images (B, {expected}), got {type(images).__name__ if shape is None else shape}")
+            got = type(images).__name__ if shape is None else shape
+            raise ValueError(f"expected images (B, {expected}), got {got}")
         if dtype.kind not in "fc":
             raise ValueError(f"expected normalised images of floating-point numbers, got {dtype}")
         # Complex numbers stay: a complex step travels in their imaginary part.

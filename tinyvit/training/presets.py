@@ -13,11 +13,12 @@ PRESETS = {
     "digits": TrainConfig(
         dataset="digits",
         model=ViTConfig(
-            img_size=8, patch_size=2, in_chans=1, num_classes=10, embed_dim=64, depth=4, num_heads=4, mlp_ratio=2.0,
+            img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=64, depth=4, num_heads=4, mlp_ratio=2.0,
+            global_pool="avg", drop_path_rate=0.1,
         ),
-        epochs=60,
+        epochs=100,
         batch_size=64,
-        optim=OptimConfig(lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
+        optim=OptimConfig(lr=3e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
         augment=AugmentConfig(crop=1),
     ),
     "cifar10-cpu": TrainConfig(

@@ -43,7 +43,9 @@ class RunFolder:
         with locked(self.path / ".lock"):
             taken = [file.name for file in (self.config, self.model, self.summary) if file.exists()]
             if taken:
-                raise ValueError(f"{self.path} already holds a run ({', '.join(taken)}); choose another folder with --out")
+                raise ValueError(
+                    f"{self.path} already holds a run ({', '.join(taken)}); choose another folder with --out"
+                )
             write(self.config, to_json(config).encode())
             write(self.metrics, b"")
             yield self
@@ -125,5 +127,7 @@ def locked(path):
 
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ValueError(f"{path.parent} is in use by another training; choose another folder with --out") from error
+            raise ValueError(
+                f"{path.parent} is in use by another training; choose another folder with --out"
+            ) from error
         yield

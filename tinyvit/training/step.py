@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from tinyvit import functional as F
@@ -17,7 +18,9 @@ class StepResult(NamedTuple):
     metrics: dict    # what else the objective reported, such as the accuracy, averaged over the batch
 
 
-def train_step(model, optimizer, images, targets, ctx=None, *, objective=None, clip_norm=None, accumulate=1, threads=None):
+def train_step(
+    model, optimizer, images, targets, ctx=None, *, objective=None, clip_norm=None, accumulate=1, threads=None
+):
     """Gradients of the mean loss over the batch, clipped to `clip_norm`, and one step of the optimizer.
 
     objective    (model, images, targets, ctx) -> (loss, backward), or (loss, backward, metrics); `loss` is a mean
@@ -58,7 +61,7 @@ def train_step(model, optimizer, images, targets, ctx=None, *, objective=None, c
                 results.append((share, loss, metrics[0] if metrics else {}))
         return results
 
-    results = sum(map_threads(run, zip(buffers, parts), threads), start=[])
+    results = list(chain.from_iterable(map_threads(run, zip(buffers, parts), threads)))
     add_up(buffers, threads)
     norm = global_norm(model) if clip_norm is None else clip_by_global_norm(model, clip_norm)
     optimizer.step()

@@ -8,6 +8,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache
+from itertools import pairwise
 
 
 def thread_count(threads=None):
@@ -51,4 +52,4 @@ def slices(length, parts):
     """`length` cut into at most `parts` stretches of nearly equal size, none empty."""
     parts = min(parts, length)
     edges = [length * i // parts for i in range(parts + 1)]
-    return [slice(start, stop) for start, stop in zip(edges, edges[1:])]
+    return [slice(start, stop) for start, stop in pairwise(edges)]

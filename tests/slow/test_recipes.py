@@ -1,0 +1,31 @@
+"""What the presets reach on real images."""
+
+import json
+import os
+from statistics import mean
+
+import pytest
+
+from tinyvit import cli
+
+pytestmark = pytest.mark.slow
+
+
+def accuracy_of(tmp_path, *arguments):
+    """The test accuracy that `tinyvit train …` writes into its summary."""
+    run = tmp_path / "run"
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["train", *arguments, "--out", str(run)])
+    assert ended.value.code == 0
+    return json.loads((run / "summary.json").read_text())["test_accuracy"]
+
+
+def test_the_digits_are_read_with_98_percent_on_average_over_five_seeds_and_97_with_each(tmp_path):
+    accuracies = [accuracy_of(tmp_path / str(seed), "digits", "--seed", str(seed)) for seed in range(5)]
+    assert mean(accuracies) >= 0.98 and min(accuracies) >= 0.97, accuracies
+
+
+def test_one_epoch_on_cifar10_reaches_38_percent(tmp_path):
+    folder = os.environ.get("TINYVIT_TEST_CIFAR10")
+    assert folder, "set TINYVIT_TEST_CIFAR10 to a folder with CIFAR-10's binary version"
+    assert accuracy_of(tmp_path, "cifar10-cpu", "--epochs", "1", "--data-dir", folder) >= 0.38

@@ -1,0 +1,30 @@
+"""What a user gets from a built wheel, without the repository at hand."""
+
+import json
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+REPOSITORY = Path(__file__).parents[2]
+
+
+def run(*command, cwd):
+    return subprocess.run([str(part) for part in command], cwd=cwd, check=True, text=True, capture_output=True).stdout
+
+
+def test_a_built_wheel_in_a_clean_environment_trains_the_digits(tmp_path):
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, REPOSITORY, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("tinyvit-*.whl")
+    venv.create(tmp_path / "venv", with_pip=True)
+    binaries = tmp_path / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
+    run(binaries / "python", "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    run(binaries / "tinyvit", "train", "digits", "--out", "run", cwd=tmp_path)
+    assert json.loads((tmp_path / "run/summary.json").read_text())["test_accuracy"] >= 0.97
+    evaluated = json.loads(run(binaries / "tinyvit", "evaluate", "run", "--json", cwd=tmp_path))
+    assert evaluated["test_accuracy"] >= 0.97
+    where = run(binaries / "python", "-c", "import tinyvit; print(tinyvit.__file__)", cwd=tmp_path)
+    assert str(tmp_path) in where

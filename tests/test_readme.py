@@ -1,0 +1,39 @@
+"""The README's code does what it says."""
+
+import inspect
+import re
+from pathlib import Path
+
+from tinyvit import functional as F
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+FENCES = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+PYTHON = [text for language, text in FENCES if language == "python"]
+
+
+def test_the_first_fence_is_two_commands():
+    language, text = FENCES[0]
+    assert language == "bash" and len(text.strip().splitlines()) == 2
+
+
+def test_the_code_that_is_shown_is_the_code_that_runs():
+    shown = PYTHON[0]
+    for op in (F.softmax, F.softmax_backward):
+        without_docstring = re.sub(r'    """.*?"""\n', "", inspect.getsource(op), flags=re.DOTALL)
+        assert without_docstring in shown
+
+
+def test_the_check_finds_the_mistake_that_the_readme_shows(capsys):
+    exec(PYTHON[1], {})
+    printed = capsys.readouterr().out
+    indented = "".join(f"    {line}\n" for line in printed.splitlines())
+    assert indented in README
+
+
+def test_the_models_example_runs_with_the_shapes_in_its_comments():
+    names = {}
+    exec(PYTHON[2], names)
+    assert names["model"].blocks[0].attn.qkv.weight.grad.shape == (576, 192)
+    assert names["cache"].blocks[3].attn.heads.probs.shape == (8, 12, 65, 65)
+    assert names["dimages"].shape == names["images"].shape
+    assert 0 < float(names["result"].loss) < 10
