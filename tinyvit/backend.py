@@ -32,7 +32,9 @@ def library(device):
     if device == "cuda":
         reason = why_no_gpu()
         if reason:
-            raise ValueError(f"device 'cuda' can't be used: {reason}; use device 'cpu'")
+            raise ValueError(
+                f"device 'cuda' can't be used: {reason}; use device 'cpu', or install the extra cuda12 or cuda13"
+            )
         import cupy
 
         return cupy
@@ -44,7 +46,7 @@ def why_no_gpu():
     try:
         import cupy
     except ImportError:
-        return "CuPy is not installed (install the extra cuda12 or cuda13)"
+        return "CuPy is not installed"
     try:
         x = cupy.ones((2, 2), "float32")
         if float(((x + 1) @ x).sum()) != 16.0:

@@ -187,7 +187,8 @@ class Module:
         parameter = next(self.parameters(), None)
         if parameter is None:
             raise ValueError(f"{type(self).__name__} has no parameters")
-        return parameter.allocated()
+        parameter.memory()  # raises if there is none
+        return parameter.storage
 
     # -- gradients ---------------------------------------------------------------------------------------------
 

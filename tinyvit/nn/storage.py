@@ -116,7 +116,12 @@ class Storage:
 
 
 class Variable:
-    """An array that belongs to a model: a Parameter, which is learned, or a Buffer, which isn't."""
+    """An array that belongs to a model: a Parameter, which is learned, or a Buffer, which isn't.
+
+    data    the master copy
+    value   what layers read (the same array while the model computes in the dtype it is stored in)
+    init    (generator, shape) -> initial values
+    """
 
     def __init__(self, shape, init):
         self.shape = tuple(int(side) for side in shape)
@@ -128,13 +133,30 @@ class Variable:
     def ndim(self):
         return len(self.shape)
 
+    @property
+    def data(self):
+        return self.memory()
+
+    @data.setter
+    def data(self, value):
+        self.assign(self.data, value)
+
+    @property
+    def value(self):
+        return self.data
+
     def assign(self, view, value):
         """Copy `value` into `view`; raises ValueError if the shapes differ (nothing is broadcast)."""
-        if value is view:
-            return  # what `parameter.data += …` ends with
         if np.shape(value) != view.shape:
             raise ValueError(f"{self.name}: expected {view.shape}, got {np.shape(value)}")
         view[...] = value
+
+    def memory(self):
+        """The array; raises ValueError while there is none."""
+        raise ValueError(
+            f"{type(self).__name__.lower()} {self.name} {self.shape} is declared but has no memory; "
+            "call materialize() on the model that it belongs to"
+        )
 
     def __repr__(self):
         return f"{type(self).__name__}({self.name!r}, {self.shape})"
@@ -143,13 +165,10 @@ class Variable:
 class Parameter(Variable):
     """A learned array: a view into its model's flat `Storage`.
 
-    data        the master copy
-    value       what layers read (the same array while the model computes in the dtype it is stored in)
     grad        its gradient: a view into the flat gradients, zero until a backward adds to it
     trainable   False freezes it: no gradient is computed, no optimizer touches it
     decay       whether weight decay applies: by default to whatever has two or more dimensions
     lr_scale    what the optimizer multiplies the learning rate with
-    init        (generator, shape) -> initial values
     """
 
     def __init__(self, shape, init, decay=None, lr_scale=1.0):
@@ -160,37 +179,20 @@ class Parameter(Variable):
         self.storage = None
         self.offset = None
 
-    def _view(self, flat):
-        return flat[self.offset : self.offset + self.size].reshape(self.shape)
-
-    def allocated(self):
-        """The storage; raises ValueError while there is none."""
-        if self.storage is None:
-            raise ValueError(
-                f"parameter {self.name} {self.shape} is declared but has no memory; "
-                "call materialize() on the model that it belongs to"
-            )
-        return self.storage
-
-    @property
-    def data(self):
-        return self._view(self.allocated().data)
-
-    @data.setter
-    def data(self, value):
-        self.assign(self.data, value)
-
-    @property
-    def value(self):
-        return self.data
+    def memory(self):
+        return super().memory() if self.storage is None else self._view(self.storage.data)
 
     @property
     def grad(self):
-        return self._view(self.allocated().gradients())
+        self.memory()  # raises if there is none
+        return self._view(self.storage.gradients())
 
     @grad.setter
     def grad(self, value):
         self.assign(self.grad, value)
+
+    def _view(self, flat):
+        return flat[self.offset : self.offset + self.size].reshape(self.shape)
 
 
 class Buffer(Variable):
@@ -206,19 +208,5 @@ class Buffer(Variable):
     def allocate(self, dtype, device):
         self._data = library(device).zeros(self.shape, dtype)
 
-    @property
-    def data(self):
-        if self._data is None:
-            raise ValueError(
-                f"buffer {self.name} {self.shape} is declared but has no memory; "
-                "call materialize() on the model that it belongs to"
-            )
-        return self._data
-
-    @data.setter
-    def data(self, value):
-        self.assign(self.data, value)
-
-    @property
-    def value(self):
-        return self.data
+    def memory(self):
+        return super().memory() if self._data is None else self._data

@@ -22,5 +22,5 @@ def clip_by_global_norm(model, max_norm):
     norm = global_norm(model)
     grad = model.storage.gradients()
     xp = array_module(grad)
-    grad *= max_norm / xp.maximum(norm, xp.asarray(max_norm, grad.dtype))
+    grad *= max_norm / xp.maximum(norm, max_norm)
     return norm

@@ -1,6 +1,8 @@
 """Adam and its relatives: in place, in one sweep over the flat arrays of a model."""
 
-from tinyvit.backend import array_module, np, to_device, to_numpy
+import numpy as np
+
+from tinyvit.backend import array_module, to_device, to_numpy
 
 CHUNK = 1 << 15  # entries; on a CPU all the arrays of a chunk stay in the cache while it is updated
 

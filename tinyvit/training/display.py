@@ -1,12 +1,15 @@
 """What a person sees while a model trains: a live bar in a terminal, a line an epoch everywhere."""
 
 import sys
+import time
 
 from tqdm import tqdm
 
 from tinyvit.models.vit import as_pair
 
 COLUMNS = "  epoch   train loss   train acc.   test loss   test acc.    time"
+
+BETWEEN_UPDATES = 0.2  # seconds: reading a loss off a GPU waits for it, so not every step does
 
 
 class Display:
@@ -28,21 +31,24 @@ class Display:
         )
         self.bar = tqdm(
             total=total_steps * min(config.batch_size, len(split.train)),
-            unit="image",
+            unit=" images",
             unit_scale=True,
             disable=not sys.stderr.isatty(),
             leave=False,
             dynamic_ncols=True,
-            bar_format="{desc} {percentage:3.0f}% |{bar}| {postfix} {rate_fmt}, {remaining} left",
+            bar_format="{percentage:3.0f} % |{bar}| {desc}{rate_fmt}, {remaining} left",
         )
-        self.epochs = config.epochs
+        self.epochs, self.shown = config.epochs, 0.0
 
     def step(self, epoch, images, result):
-        if not self.bar.disable:
-            self.bar.set_description_str(f"epoch {epoch + 1}/{self.epochs}", refresh=False)
+        self.bar.update(images)
+        now = time.monotonic()
+        if not self.bar.disable and now - self.shown > BETWEEN_UPDATES:
+            self.shown = now
             loss, accuracy = float(result.loss), 100 * float(result.metrics["accuracy"])
-            self.bar.set_postfix_str(f"loss {loss:.3f}, accuracy {accuracy:.0f} %,", refresh=False)
-            self.bar.update(images)
+            self.bar.set_description_str(
+                f"epoch {epoch + 1}/{self.epochs}, loss {loss:.3f}, accuracy {accuracy:.0f} %, ", refresh=False
+            )
 
     def epoch(self, row):
         with tqdm.external_write_mode(sys.stdout):
