@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -27,12 +28,14 @@ def main(argv=None):
     """Run a command; ends the process with status 2 and one line on stderr where the input is wrong."""
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
-        sys.exit(run(argv))
+        status = run(argv)
+        sys.stdout.flush()
+        sys.exit(status)
     except KeyboardInterrupt:
         print("tinyvit: interrupted", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output has gone
-        sys.stderr.close()
+    except BrokenPipeError:  # the reader of our output has gone; nothing more is for anyone to read
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except (ValueError, OSError, MemoryError) as error:
         message = " ".join(str(error).split()) or type(error).__name__
@@ -203,6 +206,9 @@ def gradcheck(rest):
     """tinyvit gradcheck [MODEL]; status 1 if a gradient is wrong."""
     name, rest = positional(rest, "", default="(small)")
     options = parse(GradcheckOptions, rest, "tinyvit gradcheck [MODEL]")
+    for option in ("directions", "batch_size"):
+        if getattr(options, option) < 1:
+            raise BadInput(f"{option.replace('_', '-')} has to be at least 1, got {getattr(options, option)}")
 
     from tinyvit.gradcheck import BOUNDS, MODEL_BOUNDS, check, check_model, operation_cases
     from tinyvit.models import create_model

@@ -46,7 +46,7 @@ class Dataset:
         """Pixels as the model sees them: (images/scale − mean) / std, channel by channel."""
         mean = np.array(self.mean, dtype)[:, None, None]
         std = np.array(self.std, dtype)[:, None, None]
-        return images * (1 / (self.scale * std)).astype(dtype) - mean / std
+        return images.astype(dtype) * (1 / (self.scale * std)).astype(dtype) - mean / std
 
 
 class Split(NamedTuple):

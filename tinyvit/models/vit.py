@@ -82,6 +82,10 @@ class ViTConfig:
                 raise ValueError(f"unknown {name} {getattr(self, name)!r}; expected one of {', '.join(known)}")
         if not (self.head_hidden is None or (isinstance(self.head_hidden, int) and self.head_hidden > 0)):
             raise ValueError(f"head_hidden has to be None or a positive int, got {self.head_hidden!r}")
+        if not 0 < self.mlp_ratio < float("inf"):
+            raise ValueError(f"mlp_ratio has to be positive and finite, got {self.mlp_ratio}")
+        if not 0 <= self.norm_eps < float("inf"):
+            raise ValueError(f"norm_eps has to be at least 0 and finite, got {self.norm_eps}")
         if self.mlp_hidden < 1:
             raise ValueError(f"mlp_ratio {self.mlp_ratio} leaves the MLP of width {self.embed_dim} no hidden layer")
         if self.embed_dim % self.num_heads:

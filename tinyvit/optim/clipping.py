@@ -20,6 +20,8 @@ def clip_by_global_norm(model, max_norm):
     if not max_norm > 0:
         raise ValueError(f"expected a positive norm to clip to, got {max_norm}")
     norm = global_norm(model)
+    if max_norm == float("inf"):
+        return norm
     grad = model.storage.gradients()
     xp = array_module(grad)
     grad *= max_norm / xp.maximum(norm, max_norm)

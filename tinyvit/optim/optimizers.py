@@ -21,10 +21,8 @@ class Optimizer:
     slots = ()
 
     def __init__(self, model, lr, weight_decay=0.0):
-        if not 0 <= lr < float("inf"):
-            raise ValueError(f"expected a learning rate of at least 0, got {lr}")
-        if not 0 <= weight_decay < float("inf"):
-            raise ValueError(f"expected a weight decay of at least 0, got {weight_decay}")
+        require_at_least_0("learning rate", lr)
+        require_at_least_0("weight decay", weight_decay)
         self.model, self.storage = model, model.storage
         self.lr, self.weight_decay, self.t = lr, weight_decay, 0
         xp = array_module(self.storage.data)
@@ -63,6 +61,11 @@ class Optimizer:
             array[:] = to_device(state[name], self.storage.device)
 
 
+def require_at_least_0(what, value):
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"expected a {what} of at least 0, got {value}")
+
+
 class SGD(Optimizer):
     """θ ← θ − lr b with the momentum b ← μ b + g, and g including weight decay · θ.
 
@@ -91,6 +94,7 @@ class Adagrad(Optimizer):
 
     def __init__(self, model, lr=0.01, eps=1e-10, weight_decay=0.0):
         super().__init__(model, lr, weight_decay)
+        require_at_least_0("eps", eps)
         self.eps = eps
 
     def update(self, theta, g, s, lr, weight_decay):
@@ -110,8 +114,9 @@ class Adam(Optimizer):
 
     def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
         super().__init__(model, lr)
-        if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"expected betas of at least 0 and below 1, got {betas}")
+        require_at_least_0("eps", eps)
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"expected two betas of at least 0 and below 1, got {betas}")
         self.betas, self.eps = betas, eps
 
     def update(self, theta, g, m, v, lr, weight_decay):
@@ -134,8 +139,7 @@ class AdamW(Adam):
 
     def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
         super().__init__(model, lr, betas, eps)
-        if not 0 <= weight_decay < float("inf"):
-            raise ValueError(f"expected a weight decay of at least 0, got {weight_decay}")
+        require_at_least_0("weight decay", weight_decay)
         self.weight_decay = weight_decay
 
     def update(self, theta, g, m, v, lr, weight_decay):

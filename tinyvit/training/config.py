@@ -1,8 +1,9 @@
 """All that is needed to repeat a run, as dataclasses; the command line is made from them."""
 
 import json
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, field, is_dataclass
+from types import UnionType
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from tinyvit.models import ViTConfig
 from tinyvit.optim import SCHEDULES
@@ -100,18 +101,38 @@ def from_json(text, source):
     """A TrainConfig from its JSON text; ValueError, naming `source`, if the text isn't one."""
     try:
         return _build(TrainConfig, json.loads(text))
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
+    except (TypeError, KeyError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"{source} is not a tinyvit configuration: {error}") from error
 
 
 def _build(cls, values):
-    nested = {"model": ViTConfig, "optim": OptimConfig, "augment": AugmentConfig}
-    unknown = sorted(set(values) - {f.name for f in fields(cls)})
+    """A dataclass from what JSON holds: tuples are lists there, and nothing has kept to its type."""
+    if not isinstance(values, dict):
+        raise ValueError(f"expected the fields of {cls.__name__}, got {values!r}")
+    hints = get_type_hints(cls)
+    unknown = sorted(set(values) - set(hints))
     if unknown:
         raise ValueError(f"unknown fields {', '.join(unknown)}")
     built = {}
     for name, value in values.items():
-        if is_dataclass(nested.get(name)):
-            value = _build(nested[name], value)
-        built[name] = tuple(value) if isinstance(value, list) else value
+        if is_dataclass(hints[name]):
+            value = _build(hints[name], value)
+        value = tuple(value) if isinstance(value, list) else value
+        if not _fits(value, hints[name]):
+            raise ValueError(f"{name} can't be {value!r}")
+        built[name] = value
     return cls(**built)
+
+
+def _fits(value, hint):
+    """Whether a value is of an annotated type."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return value in parts
+    if origin is UnionType:
+        return any(_fits(value, part) for part in parts)
+    if origin is tuple:
+        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, hint)

@@ -25,7 +25,7 @@ PRESETS = {
         dataset="cifar10",
         model=ViTConfig(
             img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=128, depth=6, num_heads=4, mlp_ratio=2.0,
-            global_pool="avg",
+            global_pool="avg", positions="sincos_2d",
         ),
         epochs=8,
         batch_size=64,

@@ -10,7 +10,6 @@
 
 import json
 import os
-import struct
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,7 +59,8 @@ class RunFolder:
     def read_config(self):
         """The configuration of a run; raises ValueError if the folder is not one."""
         if not self.path.is_dir():
-            raise ValueError(f"{self.path} is not a run folder: it doesn't exist")
+            reason = "it is a file" if self.path.exists() else "it doesn't exist"
+            raise ValueError(f"{self.path} is not a run folder: {reason}")
         if not self.config.is_file():
             raise ValueError(f"{self.path} is not a run folder: it has no config.json")
         return from_json(self.config.read_text(errors="replace"), self.config)
@@ -96,8 +96,8 @@ def save_tensors(path, tensors):
     """Arrays by name as a safetensors file; equal arrays give equal bytes."""
     from safetensors.numpy import save
 
-    # safetensors corrupts arrays that are not C-contiguous.
-    write(path, save({name: np.ascontiguousarray(to_numpy(a)) for name, a in tensors.items()}, METADATA))
+    # safetensors corrupts arrays that are not C-contiguous; np.ascontiguousarray would make vectors of scalars.
+    write(path, save({name: np.asarray(to_numpy(a), order="C") for name, a in tensors.items()}, METADATA))
 
 
 def load_tensors(path):
@@ -109,8 +109,8 @@ def load_tensors(path):
         raise ValueError(f"{path} is missing; the run was stopped before it was written")
     try:
         return load_file(path)
-    except (SafetensorError, struct.error) as error:
-        raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
+    except (SafetensorError, AttributeError, KeyError, TypeError) as error:  # the latter: a dtype NumPy doesn't have
+        raise ValueError(f"{path} is damaged, of an unknown dtype, or not a safetensors file: {error}") from error
 
 
 @contextmanager

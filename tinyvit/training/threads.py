@@ -5,7 +5,7 @@ activations, so this needs nothing but a gradient buffer for each thread.
 """
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
 from functools import cache
 from itertools import pairwise
@@ -33,6 +33,7 @@ def map_threads(function, pieces, threads):
             return [function(piece) for piece in pieces]
         # A copy of the context carries settings such as tinyvit.reference() into the thread.
         futures = [pool(threads).submit(copy_context().run, function, piece) for piece in pieces]
+        wait(futures)  # also after an error: no thread may go on adding to gradients
         return [future.result() for future in futures]
 
 

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import seeds
+
+from tinyvit.nn import Linear
+from tinyvit.optim import clip_by_global_norm, global_norm
+
+max_norms = st.floats(1e-3, 1e3)
+
+
+def linear_with_gradients(seed, scale=1.0, dtype="float64"):
+    """A layer whose two gradients are random numbers."""
+    layer = Linear(5, 7).materialize(dtype=dtype)
+    for parameter in layer.parameters():
+        parameter.grad = scale * np.random.default_rng(seed).standard_normal(parameter.shape)
+    return layer
+
+
+def flat_gradients(layer):
+    return np.concatenate([p.grad.ravel() for p in layer.parameters() if p.trainable])
+
+
+@given(seed=seeds(), scale=st.floats(0, 1e6))
+def test_global_norm_is_the_length_of_all_gradients_in_a_row(seed, scale):
+    layer = linear_with_gradients(seed, scale)
+    np.testing.assert_allclose(global_norm(layer), np.linalg.norm(flat_gradients(layer)), rtol=1e-13)
+
+
+def test_frozen_parameters_do_not_count():
+    layer = linear_with_gradients(0)
+    layer.freeze("bias")
+    np.testing.assert_allclose(global_norm(layer), np.linalg.norm(layer.weight.grad), rtol=1e-13)
+
+
+def test_with_everything_frozen_the_norm_is_zero():
+    layer = linear_with_gradients(0)
+    layer.freeze()
+    assert global_norm(layer) == 0
+
+
+@given(seed=seeds(), scale=st.floats(0, 1e3), max_norm=max_norms)
+def test_clipping_shortens_to_max_norm_in_the_same_direction_and_returns_the_norm_before(seed, scale, max_norm):
+    layer = linear_with_gradients(seed, scale)
+    before = flat_gradients(layer)
+    norm = np.linalg.norm(before)
+    np.testing.assert_allclose(clip_by_global_norm(layer, max_norm), norm, rtol=1e-13)
+    np.testing.assert_allclose(flat_gradients(layer), before * min(1, max_norm / max(norm, 1e-300)), rtol=1e-13)
+
+
+@given(seed=seeds(), max_norm=max_norms)
+def test_clipping_a_second_time_changes_nothing(seed, max_norm):
+    layer = linear_with_gradients(seed)
+    clip_by_global_norm(layer, max_norm)
+    once = flat_gradients(layer)
+    clip_by_global_norm(layer, max_norm)
+    np.testing.assert_allclose(flat_gradients(layer), once, rtol=1e-15)
+
+
+def test_clipping_to_infinity_only_measures():
+    layer = linear_with_gradients(0)
+    before = flat_gradients(layer)
+    assert clip_by_global_norm(layer, float("inf")) == global_norm(layer)
+    np.testing.assert_array_equal(flat_gradients(layer), before)
+
+
+@given(seed=seeds(), max_norm=max_norms)
+def test_clipping_keeps_float32(seed, max_norm):
+    layer = linear_with_gradients(seed, dtype="float32")
+    assert clip_by_global_norm(layer, max_norm).dtype == layer.weight.grad.dtype == "float32"
+    assert global_norm(layer) <= max_norm * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("max_norm", [0, -1.5, float("nan")])
+def test_a_norm_that_is_not_positive_is_refused_and_changes_nothing(max_norm):
+    layer = linear_with_gradients(0)
+    before = flat_gradients(layer)
+    with pytest.raises(ValueError, match=f"positive norm to clip to, got {max_norm}"):
+        clip_by_global_norm(layer, max_norm)
+    np.testing.assert_array_equal(flat_gradients(layer), before)

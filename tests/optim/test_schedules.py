@@ -1,0 +1,62 @@
+from itertools import pairwise
+from math import pi
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinyvit.optim import SCHEDULES, warmup_cosine, warmup_linear
+
+each_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+finals = st.floats(0, 1)
+
+
+@st.composite
+def lengths(draw):
+    """(total, warmup) in steps, with at least one step after the warm-up."""
+    warmup = draw(st.integers(0, 30))
+    return warmup + draw(st.integers(1, 70)), warmup
+
+
+def factors(schedule, length, final=0.0):
+    total, warmup = length
+    return [schedule(step, total, warmup, final) for step in range(total + 1)]
+
+
+@each_schedule
+@given(length=lengths(), final=finals)
+def test_the_warm_up_is_a_straight_line_that_ends_at_the_full_rate(schedule, length, final):
+    total, warmup = length
+    rising = factors(schedule, length, final)[:warmup]
+    assert rising == [(step + 1) / warmup for step in range(warmup)]
+    assert schedule(warmup, total, warmup, final) == pytest.approx(1, abs=1e-15)
+
+
+@each_schedule
+@given(length=lengths(), final=finals)
+def test_after_the_warm_up_it_falls_to_final_and_stays_there(schedule, length, final):
+    total, warmup = length
+    falling = factors(schedule, length, final)[warmup:]
+    assert all(later <= earlier for earlier, later in pairwise(falling))
+    assert falling[-1] == schedule(total + 1000, total, warmup, final) == pytest.approx(final, abs=1e-15)
+
+
+@each_schedule
+@given(length=lengths(), final=finals)
+def test_it_never_jumps(schedule, length, final):
+    total, warmup = length
+    steepest = max(1 / max(1, warmup), pi / 2 * (1 - final) / (total - warmup))
+    values = factors(schedule, length, final)
+    assert all(abs(later - earlier) <= steepest + 1e-12 for earlier, later in pairwise(values))
+
+
+@given(half=st.integers(1, 50), warmup=st.integers(0, 20), final=finals)
+def test_both_decays_are_half_way_down_in_the_middle(half, warmup, final):
+    for schedule in (warmup_cosine, warmup_linear):
+        assert schedule(warmup + half, warmup + 2 * half, warmup, final) == pytest.approx((1 + final) / 2)
+
+
+def test_the_cosine_starts_flat_and_the_line_does_not():
+    assert warmup_cosine(1, 100) > 0.999
+    assert warmup_linear(1, 100) == pytest.approx(0.99)
+    assert warmup_cosine(25, 100) == pytest.approx((1 + 0.5**0.5) / 2)

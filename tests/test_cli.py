@@ -1,0 +1,327 @@
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tinyvit import cli
+from tinyvit import functional as F
+from tinyvit.cli import COMMANDS
+from tinyvit.gradcheck import operation_cases
+from tinyvit.models import model_names
+from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig
+
+TINY = ["--epochs", "1", "--batch-size", "256", "--model.depth", "1", "--model.embed-dim", "16"]
+PARAMETERS = {
+    "vit_tiny_patch16_224": "5,717,416",
+    "vit_small_patch16_224": "22,050,664",
+    "vit_base_patch16_224": "86,567,656",
+    "vit_base_patch32_224": "88,224,232",
+    "vit_large_patch16_224": "304,326,632",
+    "vit_large_patch32_224": "306,535,400",
+    "vit_huge_patch14_224": "632,045,800",
+}
+
+
+@pytest.fixture
+def tinyvit(capsys, monkeypatch, tmp_path):
+    """Runs a command in an empty folder; returns its exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refused(tinyvit):
+    """Runs a command that has to end with status 2 and one line on stderr; returns that line."""
+
+    def run(*arguments):
+        status, _, err = tinyvit(*arguments)
+        assert status == 2
+        assert re.fullmatch(r"tinyvit: error: [^\n]+\n", err)
+        return err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a finished run."""
+    path = tmp_path_factory.mktemp("cli") / "run"
+    with pytest.raises(SystemExit, match="^0$"):
+        cli.main(["train", "digits", "--out", str(path), *TINY])
+    return path
+
+
+@pytest.fixture
+def damaged(run, tmp_path):
+    """A copy of the run in which one file was replaced, or removed."""
+
+    def make(name, content):
+        copy = tmp_path / "damaged"
+        shutil.copytree(run, copy)
+        if content is None:
+            (copy / name).unlink()
+        else:
+            (copy / name).write_bytes(content)
+        return copy
+
+    return make
+
+
+def process(*arguments, **options):
+    command = [sys.executable, "-m", "tinyvit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("trian", "unknown command 'trian'; expected one of train, evaluate"),
+        ("--epochs 3", "unknown command '--epochs'"),
+        ("train", "preset"),
+        ("train digit", "unknown preset 'digit'; did you mean digits"),
+        ("train mnist", "unknown preset 'mnist'; expected one of digits, cifar10-cpu"),
+        ("train digits --epoch 3", "--epoch.*did you mean --epochs"),
+        ("train digits extra", "extra"),
+        ("train digits --epochs", "--epochs"),
+        ("train digits --epochs few", "--epochs.*'few'"),
+        ("train digits --epochs 0", "epochs has to be at least 1, got 0"),
+        ("train digits --batch-size 0", "batch-size has to be at least 1, got 0"),
+        ("train digits --threads 0", "threads has to be at least 1, got 0"),
+        ("train digits --seed -1", "seed has to be at least 0, got -1"),
+        ("train digits --precision float16", "'float16'.*float32"),
+        ("train digits --device tpu", "'tpu'.*cpu"),
+        ("train digits --optim.lr -1", "lr has to be positive, got -1.0"),
+        ("train digits --optim.schedule step", "'step'.*cosine"),
+        ("train digits --augment.crop -1", "crop has to be at least 0, got -1"),
+        ("train digits --model.patch-size 3", "image size 8×8 is not a multiple of the patch size 3×3.* 9×9"),
+        ("train digits --model.img-size 8 9", "image size 8×9 is not a multiple of the patch size"),
+        ("train digits --model.in-chans 3", r"reads images \(3, 8, 8\), but the data set's are \(1, 8, 8\)"),
+        ("train digits --model.num-classes 9", "9 classes, but the data set has 10"),
+        ("train digits --model.embed-dim 65", "embed_dim 65 is not divisible by num_heads 4"),
+        ("train digits --model.embed-dim 6 --model.num-heads 2 --model.positions sincos_2d", "divisible by 4, got 6"),
+        ("train digits --model.positions rope --model.num-heads 32", "rope.*divisible by 4, got 2"),
+        ("train digits --model.drop-rate 1", r"drop_rate has to be at least 0 and below 1, got 1\.0"),
+        ("train digits --model.mlp-ratio inf", "mlp_ratio.*inf"),
+        ("train digits --model.norm-eps -1", "norm_eps.*-1"),
+        ("train cifar10-cpu", "needs --data-dir"),
+        ("train cifar10-cpu --data-dir nowhere", "nowhere doesn't exist"),
+        ("train cifar10-cpu --data-dir .", "holds no CIFAR-10; expected test_batch.bin"),
+        ("evaluate", "expected a run folder"),
+        ("evaluate nowhere", "nowhere is not a run folder"),
+        ("evaluate .", "is not a run folder: it has no config.json"),
+        ("summary", "expected a model"),
+        ("summary vit_bas_patch16_224", "unknown model 'vit_bas_patch16_224'; did you mean vit_base_patch16_224"),
+        ("summary vit_base_patch16_224 --img-size 225", "image size 225×225 is not a multiple of .* 240×240"),
+        ("summary vit_base_patch16_224 --batch-size 0", "batch size of at least 1, got 0"),
+        ("summary vit_base_patch16_224 --depth 3", "--depth"),
+        ("gradcheck vit_nano", "unknown model 'vit_nano'"),
+        ("gradcheck --directions 0", "directions.*0"),
+        ("gradcheck --batch-size 0", "batch.size.*0"),
+    ],
+)
+def test_bad_input_ends_with_one_line_that_names_it(refused, tmp_path, arguments, message):
+    assert re.search(message, refused(*arguments.split()))
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("test_batch.bin", "data_batch_1.bin is missing"),
+        ("cifar-10-binary.tar.gz", "cifar-10-binary.tar.gz is cut off or no .tar.gz archive"),
+        ("data_batch_1", "Python version of CIFAR-10"),
+    ],
+)
+def test_data_that_are_cut_off_or_foreign_are_refused_and_stay(refused, tmp_path, name, message):
+    (tmp_path / name).write_bytes(b"something else")
+    assert message in refused("train", "cifar10-cpu", "--data-dir", ".")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {name: b"something else"}
+
+
+def test_a_file_in_the_place_of_the_run_folder_is_named(refused, tmp_path):
+    (tmp_path / "file").write_text("precious")
+    assert "file is a file; choose a folder with --out" in refused("train", "digits", "--out", "file")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_a_folder_that_holds_a_run_is_refused_and_the_run_stays(refused, run):
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    assert "already holds a run" in refused("train", "digits", "--out", run, *TINY)
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", None),
+        ("config.json", b""),
+        ("config.json", b"\xff\x00"),
+        ("config.json", b'{"architectures": ["ViTForImageClassification"]}'),
+        ("model.safetensors", None),
+        ("model.safetensors", b""),
+        ("model.safetensors", b"PK\x03\x04 something else"),
+    ],
+)
+def test_a_run_with_a_damaged_file_is_refused_by_the_name_of_the_file(refused, damaged, name, content):
+    assert name in refused("evaluate", damaged(name, content))
+
+
+def test_weights_that_are_cut_off_are_refused(refused, damaged, run):
+    content = (run / "model.safetensors").read_bytes()
+    path = damaged("model.safetensors", content[: len(content) // 2])
+    assert "model.safetensors is damaged" in refused("evaluate", path)
+
+
+def test_weights_of_another_model_are_refused_with_the_names_that_do_not_fit(refused, damaged):
+    path = damaged("model.safetensors", None)
+    save_file({"encoder.weight": np.zeros(3)}, path / "model.safetensors")
+    line = refused("evaluate", path)
+    assert "missing: cls_token" in line and "unexpected: encoder.weight" in line
+
+
+@pytest.mark.parametrize("arguments", ["trian", "train mnist", "train digits --epochs few", "evaluate nowhere"])
+def test_a_process_ends_with_status_2_and_one_line_too(tmp_path, arguments):
+    ended = process(*arguments.split(), cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert re.fullmatch(r"tinyvit: error: [^\n]+\n", ended.stderr)
+
+
+def test_a_number_of_threads_in_the_environment_that_is_none_is_refused(refused, monkeypatch):
+    monkeypatch.setenv("TINYVIT_THREADS", "many")
+    assert "got 'many'" in refused("train", "digits", *TINY)
+
+
+@pytest.mark.parametrize(("error", "status", "line"), [
+    (KeyboardInterrupt, 130, "tinyvit: interrupted\n"),
+    (MemoryError, 2, "tinyvit: error: MemoryError\n"),
+    (PermissionError(13, "Permission denied", "x"), 2, "tinyvit: error: [Errno 13] Permission denied: 'x'\n"),
+    (ValueError("two\nlines"), 2, "tinyvit: error: two lines\n"),
+])  # fmt: skip
+def test_an_interrupt_or_an_error_on_the_way_is_one_line(tinyvit, monkeypatch, error, status, line):
+    def fail(rest):
+        raise error
+
+    monkeypatch.setitem(COMMANDS, "train", fail)
+    assert tinyvit("train") == (status, "", line)
+
+
+# -- what is done ---------------------------------------------------------------------------------------------------
+
+
+def test_without_a_command_the_commands_are_listed(tinyvit):
+    status, out, err = tinyvit()
+    assert (status, err) == (0, "")
+    assert all(f"  {command} " in out for command in COMMANDS)
+    assert tinyvit("--help") == (status, out, err)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(tinyvit, command):
+    status, out, err = tinyvit(command, "--help")
+    assert (status, err) == (0, "")
+    assert out.startswith(f"usage: tinyvit {command}")
+
+
+def test_help_names_every_option_of_a_training(tinyvit):
+    status, out, err = tinyvit("train", "digits", "--help")
+    assert (status, err) == (0, "")
+    nested = {"model", "optim", "augment"}
+    names = [field.name for field in fields(TrainConfig) if field.name not in nested]
+    names += [f"optim.{field.name}" for field in fields(OptimConfig)]
+    names += [f"augment.{field.name}" for field in fields(AugmentConfig)]
+    assert all(f"--{name.replace('_', '-')}" in out for name in [*names, "model.patch-size"])
+
+
+def test_version(tinyvit):
+    assert re.fullmatch(r"tinyvit \d+\.\d+\.\d+\n", tinyvit("--version")[1])
+
+
+def test_evaluate_gives_what_the_summary_of_the_run_says(tinyvit, run):
+    status, out, err = tinyvit("evaluate", run, "--json")
+    assert (status, err) == (0, "")
+    scores, summary = json.loads(out), json.loads((run / "summary.json").read_text())
+    assert scores["test_loss"] == pytest.approx(summary["test_loss"], rel=1e-6)
+    for name in ("test_accuracy", "parameters", "dataset"):
+        assert scores[name] == summary[name]
+
+
+def test_evaluate_without_json_prints_a_table(tinyvit, run):
+    status, out, err = tinyvit("evaluate", run)
+    accuracy = json.loads((run / "summary.json").read_text())["test_accuracy"]
+    assert (status, err) == (0, "")
+    assert f"test accuracy   {100 * accuracy:.2f} %" in out
+
+
+def test_evaluate_changes_nothing(tinyvit, run):
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    tinyvit("evaluate", run)
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_summary_adds_up_to_the_known_number_of_parameters(tinyvit, name):
+    status, out, err = tinyvit("summary", name)
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1].split()[:2] == ["total", PARAMETERS[name]]
+
+
+def rows(table):
+    """Name and verdict of every line of the table that gradcheck prints."""
+    return re.findall(r"^(\S.*?) {2,}\S+ {2,}\S+ .* s  (right|WRONG)$", table, re.MULTILINE)
+
+
+def test_gradcheck_finds_every_operation_and_the_whole_model_right(tinyvit):
+    status, out, err = tinyvit("gradcheck")
+    assert (status, err) == (0, "")
+    names, verdicts = zip(*rows(out))
+    assert list(names[:-1]) == [case[0] for case in operation_cases()] and names[-1].startswith("ViT")
+    assert set(verdicts) == {"right"}
+
+
+@pytest.mark.parametrize("operation", ["softmax", "gelu", "cross_entropy"])
+def test_gradcheck_names_an_operation_whose_gradient_is_wrong(tinyvit, monkeypatch, operation):
+    right = getattr(F, operation).backward
+    monkeypatch.setattr(getattr(F, operation), "backward", lambda dy, cache: 1.001 * right(dy, cache))
+    status, out, err = tinyvit("gradcheck", "--directions", "2")
+    wrong = [name for name, verdict in rows(out) if verdict == "WRONG"]
+    assert (status, err) == (1, "")
+    assert wrong and all(name.split(",")[0] == operation for name in wrong)
+    assert re.search(r"at entry .*backward gave .*expected", out)
+
+
+def test_gradcheck_finds_a_wrong_gradient_inside_the_model(tinyvit, monkeypatch):
+    right = F.layernorm_backward
+
+    def wrong(dy, cache, into=None):
+        dx, *rest = right(dy, cache, into=into)
+        return 1.001 * dx, *rest
+
+    monkeypatch.setattr(F, "layernorm_backward", wrong)
+    status, out, _ = tinyvit("gradcheck", "--directions", "2")
+    assert status == 1
+    assert [name.split()[0] for name, verdict in rows(out) if verdict == "WRONG"] == ["ViT"]
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "tinyvit", "summary", "vit_tiny_patch16_224"]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, "")

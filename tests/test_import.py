@@ -1,0 +1,101 @@
+"""What `import tinyvit` loads, and which way imports run."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tinyvit
+
+HEAVY = {"scipy", "numba", "cupy", "matplotlib", "sklearn", "torch", "tyro", "pooch", "PIL"}
+
+
+def new_process(code):
+    """What a new process prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
+
+
+def loaded_by(code):
+    """The top-level modules that a new process has loaded after running `code`."""
+    return set(new_process(f"{code}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})").split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import tinyvit", "from tinyvit import ViT, ViTConfig, create_model, functional, gradcheck", "import tinyvit.cli"],
+)
+def test_importing_loads_nothing_heavy(code):
+    assert not HEAVY & loaded_by(code)
+
+
+def test_optimizers_data_and_the_training_step_load_nothing_heavy():
+    assert not HEAVY & loaded_by("import tinyvit as t; t.optim.AdamW, t.data.Loader, t.training.train_step")
+
+
+def test_scipy_is_loaded_where_a_gelu_needs_it():
+    assert "scipy" in loaded_by("import numpy, tinyvit; tinyvit.functional.gelu(numpy.ones(3))")
+
+
+def test_importing_takes_at_most_150_ms_more_than_numpy():
+    code = "import numpy, time; start = time.perf_counter(); import tinyvit; print(time.perf_counter() - start)"
+    assert min(float(new_process(code)) for _ in range(3)) < 0.15
+
+
+def test_every_public_name_is_there_and_no_other():
+    for name in tinyvit.__all__:
+        assert getattr(tinyvit, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'autograd'"):
+        tinyvit.autograd  # noqa: B018
+
+
+# -- the layers -------------------------------------------------------------------------------------------------------
+
+PACKAGE = Path(tinyvit.__file__).parent
+BELOW = {"backend", "functional", "kernels", "nn", "models"}
+MAY_IMPORT = {
+    "backend": set(),
+    "functional": {"backend"},
+    "kernels": {"backend", "functional"},
+    "nn": {"backend", "functional"},
+    "gradcheck": {"backend", "functional"},
+    "models": {"backend", "functional", "nn"},
+    "optim": {"backend", "nn"},
+    "data": {"backend"},
+    "probe": BELOW,
+    "interop": BELOW,
+    "training": BELOW | {"data", "optim", "__init__"},
+    "cli": BELOW | {"data", "gradcheck", "interop", "optim", "probe", "training", "__init__"},
+}
+FILES = {
+    str(path.relative_to(PACKAGE)): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path.parent != PACKAGE or path.stem not in ("__init__", "__main__")
+}
+
+
+def imports(path):
+    """Every module that a file imports, wherever in the file; `from a import b` is a.b as well as a."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def layer(file):
+    return Path(file).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_run_one_way(file):
+    own = layer(file)
+    paths = [f"{name}.__init__".split(".") for name in imports(FILES[file])]
+    assert {path[1] for path in paths if path[0] == "tinyvit"} <= MAY_IMPORT[own] | {own}
+
+
+def test_only_the_backend_and_the_kernels_import_cupy():
+    importers = {layer(file) for file in FILES for name in imports(FILES[file]) if name.startswith("cupy")}
+    assert "backend" in importers and importers <= {"backend", "kernels"}

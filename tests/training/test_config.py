@@ -1,0 +1,185 @@
+import json
+from dataclasses import asdict, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinyvit import ViTConfig
+from tinyvit.models.vit import POOLINGS, POSITIONS
+from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, TrainConfig
+from tinyvit.training.config import from_json, to_json
+
+rates = st.floats(0, 1, exclude_max=True)
+positive = st.floats(0, 1e9, exclude_min=True)
+counts = st.integers(1, 10**6)
+paths = st.none() | st.text(st.characters(codec="utf-8"))
+
+
+@st.composite
+def shapes(draw):
+    """A ViTConfig of any valid shape."""
+    heads, patch = draw(st.integers(1, 8)), draw(st.integers(1, 16))
+    square = st.integers(1, 8).map(lambda side: side * patch)
+    return ViTConfig(
+        img_size=draw(square | st.tuples(square, square)),
+        patch_size=draw(st.sampled_from([patch, (patch, 1), (1, 1)])),
+        in_chans=draw(counts),
+        num_classes=draw(counts),
+        embed_dim=4 * heads * draw(st.integers(1, 50)),
+        depth=draw(counts),
+        num_heads=heads,
+        mlp_ratio=draw(st.floats(0.25, 8)),
+        qkv_bias=draw(st.booleans()),
+        global_pool=draw(st.sampled_from(POOLINGS)),
+        positions=draw(st.sampled_from(POSITIONS)),
+        head_hidden=draw(st.none() | counts),
+        drop_rate=draw(rates),
+        attn_drop_rate=draw(rates),
+        drop_path_rate=draw(rates),
+        activation=draw(st.sampled_from(["gelu", "gelu_tanh"])),
+        norm_eps=draw(positive),
+    )
+
+
+optims = st.builds(
+    OptimConfig,
+    lr=positive,
+    weight_decay=st.floats(0, 1e9),
+    betas=st.tuples(rates, rates),
+    schedule=st.sampled_from(["cosine", "linear"]),
+    warmup=st.floats(0, 1),
+    clip_norm=st.none() | positive,
+    label_smoothing=rates,
+)
+configs = st.builds(
+    TrainConfig,
+    dataset=st.sampled_from(["digits", "cifar10"]),
+    model=shapes(),
+    out=paths,
+    seed=st.integers(0, 2**64),
+    epochs=counts,
+    batch_size=counts,
+    data_dir=paths,
+    device=st.sampled_from(["auto", "cpu", "cuda"]),
+    precision=st.sampled_from(["float32", "float64"]),
+    threads=st.none() | counts,
+    optim=optims,
+    augment=st.builds(AugmentConfig, crop=st.integers(0, 100), flip=st.booleans()),
+)
+
+
+@given(config=configs)
+def test_a_configuration_comes_back_from_json_as_it_was(config):
+    assert from_json(to_json(config), "config.json") == config
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_comes_back_from_json_as_it_was(name):
+    assert from_json(to_json(PRESETS[name]), "config.json") == PRESETS[name]
+
+
+VALID = asdict(PRESETS["digits"])
+
+
+def changed(**fields):
+    """The JSON of a valid configuration with some fields replaced; "optim.lr" is a field of a field."""
+    values = json.loads(json.dumps(VALID))
+    for name, value in fields.items():
+        *above, last = name.split("__")
+        target = values
+        for part in above:
+            target = target[part]
+        target[last] = value
+    return json.dumps(values)
+
+
+@given(values=st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner)
+               | st.dictionaries(st.text() | st.sampled_from(sorted(VALID)), inner)))  # fmt: skip
+def test_any_other_json_is_refused_by_the_name_of_its_file(values):
+    with pytest.raises(ValueError, match=r"^runs/x/config\.json is not a tinyvit configuration: "):
+        from_json(json.dumps(values), "runs/x/config.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "\0", "{", json.dumps(VALID)[:-1], "[" * 100_000, json.dumps({"model_type": "vit", "hidden_size": 768})],
+    ids=["empty", "binary", "brace", "cut off", "deep", "foreign"],
+)
+def test_what_is_no_json_or_of_another_library_is_refused_by_the_name_of_its_file(text):
+    with pytest.raises(ValueError, match=r"^config\.json is not a tinyvit configuration: "):
+        from_json(text, "config.json")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"epochs": 0},
+        {"epochs": "60"},
+        {"batch_size": 64.5},
+        {"seed": -1},
+        {"data_dir": 5},
+        {"dataset": "imagenet"},
+        {"device": "tpu"},
+        {"precision": "float16"},
+        {"optim": None},
+        {"optim__lr": "fast"},
+        {"optim__lr": float("nan")},
+        {"optim__betas": [0.9]},
+        {"optim__clip_norm": 0},
+        {"optim__warmup": 1.5},
+        {"augment__crop": -1},
+        {"model": None},
+        {"model__width": 64},
+        {"model__patch_size": 3},
+        {"model__embed_dim": 65},
+        {"model__mlp_ratio": float("inf")},
+        {"model__mlp_ratio": "2"},
+        {"model__norm_eps": "small"},
+        {"model__norm_eps": -1.0},
+        {"model__positions": "absolute"},
+    ],
+    ids=lambda fields: "=".join(map(str, *fields.items())),
+)
+def test_a_wrong_value_in_a_file_is_refused_by_the_name_of_the_file(fields):
+    with pytest.raises(ValueError, match=r"^config\.json is not a tinyvit configuration: "):
+        from_json(changed(**fields), "config.json")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"epochs": 0}, "epochs has to be at least 1, got 0"),
+        ({"batch_size": 0}, "batch-size has to be at least 1, got 0"),
+        ({"seed": -1}, "seed has to be at least 0, got -1"),
+        ({"threads": 0}, "threads has to be at least 1, got 0"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_with_what_came(fields, message):
+    with pytest.raises(ValueError, match=message):
+        replace(PRESETS["digits"], **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lr": 0}, "lr has to be positive, got 0"),
+        ({"lr": float("inf")}, "lr has to be positive, got inf"),
+        ({"weight_decay": -0.1}, r"weight_decay has to be at least 0, got -0\.1"),
+        ({"betas": (0.9, 1.0)}, r"betas .*got \(0\.9, 1\.0\)"),
+        ({"betas": (0.9,)}, r"betas .*got \(0\.9,\)"),
+        ({"schedule": "step"}, "one of cosine, linear, got step"),
+        ({"warmup": 1.1}, r"warmup is a share from 0 to 1, got 1\.1"),
+        ({"clip_norm": 0}, "clip_norm has to be positive, got 0"),
+        ({"clip_norm": float("nan")}, "clip_norm has to be positive, got nan"),
+        ({"label_smoothing": 1}, "label_smoothing is from 0 to 1, got 1"),
+    ],
+)
+def test_an_optimizer_that_cannot_be_is_refused_with_what_came(fields, message):
+    with pytest.raises(ValueError, match=message):
+        OptimConfig(**fields)
+
+
+def test_an_augmentation_that_cannot_be_is_refused_with_what_came():
+    with pytest.raises(ValueError, match="crop has to be at least 0, got -1"):
+        AugmentConfig(crop=-1)

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import seeds
+
+from tinyvit import ViT, ViTConfig
+from tinyvit import functional as F
+from tinyvit.data import Dataset
+from tinyvit.training import evaluate
+
+
+def random_vit(seed=0):
+    model = ViT(ViTConfig(img_size=2, patch_size=1, in_chans=1, num_classes=3, embed_dim=4, depth=1, num_heads=2),
+                dtype="float64")  # fmt: skip
+    generator = np.random.default_rng(seed)
+    for parameter in model.parameters():
+        parameter.data = generator.standard_normal(parameter.shape)
+    return model
+
+
+def noise(size, seed=0):
+    generator = np.random.default_rng(seed)
+    images = generator.integers(0, 256, (size, 1, 2, 2)).astype("uint8")
+    return Dataset(images, generator.integers(0, 3, size), ("cat", "dog", "cow"), (0.5,), (0.25,))
+
+
+@given(size=st.sampled_from([1, 2, 255, 256, 257, 600]), threads=st.integers(1, 3), seed=seeds())
+def test_every_image_counts_once_whatever_the_threads(size, threads, seed):
+    model, dataset = random_vit(seed), noise(size, seed)
+    logits, _ = model(dataset.normalise(dataset.images, "float64"))
+    scores = evaluate(model, dataset, threads)
+    assert scores["accuracy"] == (logits.argmax(1) == dataset.labels).mean()
+    np.testing.assert_allclose(scores["loss"], F.cross_entropy(logits, dataset.labels)[0], rtol=1e-12)
+
+
+def test_scores_are_python_numbers():
+    assert {name: type(score) for name, score in evaluate(random_vit(), noise(9)).items()} == {
+        "accuracy": float,
+        "loss": float,
+    }
+
+
+def test_weights_and_gradients_stay_as_they_are():
+    model = random_vit()
+    model.storage.gradients()[:] = 7
+    before = model.storage.data.copy()
+    evaluate(model, noise(300), threads=2)
+    np.testing.assert_array_equal(model.storage.data, before)
+    assert (model.storage.grad == 7).all()
+
+
+def test_images_that_do_not_fit_the_model_are_refused():
+    dataset = noise(9)
+    tall = Dataset(np.zeros((9, 1, 3, 2), "uint8"), dataset.labels, dataset.classes, dataset.mean, dataset.std)
+    with pytest.raises(ValueError, match=r"expected images \(B, 1, 2, 2\), got"):
+        evaluate(random_vit(), tall)

@@ -1,0 +1,181 @@
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tinyvit import ViT, data, optim
+from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, evaluate, train
+from tinyvit.training.config import from_json
+from tinyvit.training.run_folder import load_tensors
+
+# 1,437 images in batches of 128: 11 steps an epoch.
+CONFIG = replace(
+    PRESETS["digits"],
+    model=replace(PRESETS["digits"].model, embed_dim=16, depth=1, drop_rate=0.1, drop_path_rate=0.1),
+    epochs=2,
+    batch_size=128,
+    threads=2,
+    device="cpu",
+    optim=OptimConfig(lr=5e-3, warmup=0.5),
+    augment=AugmentConfig(crop=1),
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run: its folder and its summary."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    return path, train(CONFIG, path)
+
+
+def weights(path):
+    return (path / "model.safetensors").read_bytes()
+
+
+def trained_model(path):
+    config = from_json((path / "config.json").read_text(), "config.json")
+    model = ViT(config.model, dtype=config.precision)
+    model.load_state_dict(load_tensors(path / "model.safetensors"))
+    return model
+
+
+def test_a_run_leaves_the_files_that_were_promised_and_no_others(run):
+    files = {str(file.relative_to(run[0])) for file in run[0].rglob("*") if file.is_file()}
+    expected = "config.json metrics.jsonl checkpoints/last.safetensors model.safetensors summary.json curves.png"
+    assert files - {".lock"} == set(expected.split())
+
+
+def test_the_summary_is_what_train_returns_and_says_what_came_out(run):
+    path, summary = run
+    assert json.loads((path / "summary.json").read_text()) == summary
+    assert 0 <= summary["test_accuracy"] <= 1 and summary["test_loss"] > 0 and summary["seconds"] > 0
+    assert (summary["epochs"], summary["steps"], summary["dataset"]) == (2, 22, "digits")
+    assert summary["parameters"] == trained_model(path).num_parameters()
+    assert summary["versions"]["numpy"] == np.__version__
+    assert "interrupted" not in summary
+
+
+def test_metrics_have_a_row_an_epoch_and_the_last_one_is_the_summarys(run):
+    path, summary = run
+    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["epoch"], row["step"]) for row in rows] == [(1, 11), (2, 22)]
+    assert rows[0]["lr"] == CONFIG.optim.lr > rows[1]["lr"] > 0
+    assert {name: rows[-1][name] for name in ("test_accuracy", "test_loss")} == {
+        name: summary[name] for name in ("test_accuracy", "test_loss")
+    }
+    for row in rows:
+        assert 0 <= row["train_accuracy"] <= 1 and row["train_loss"] > 0
+    assert 0 < rows[0]["seconds"] < rows[1]["seconds"]
+
+
+def test_it_learns(run):
+    rows = [json.loads(line) for line in (run[0] / "metrics.jsonl").read_text().splitlines()]
+    assert rows[1]["train_loss"] < rows[0]["train_loss"] < 2.31  # log 10, which is knowing nothing
+    assert rows[1]["test_accuracy"] > 0.3
+
+
+def test_the_saved_weights_score_what_the_summary_says(run):
+    path, summary = run
+    scores = evaluate(trained_model(path), data.digits().test, CONFIG.threads)
+    assert scores == {"accuracy": summary["test_accuracy"], "loss": summary["test_loss"]}
+
+
+def test_the_configuration_in_the_folder_repeats_the_run_bit_for_bit(run, tmp_path):
+    config = from_json((run[0] / "config.json").read_text(), "config.json")
+    assert config == CONFIG
+    train(config, tmp_path / "again")
+    assert weights(tmp_path / "again") == weights(run[0])
+
+
+def test_another_seed_gives_other_weights(run, tmp_path):
+    train(replace(CONFIG, seed=1), tmp_path / "other")
+    assert weights(tmp_path / "other") != weights(run[0])
+
+
+def test_training_starts_from_the_weights_of_the_seed(tmp_path):
+    standing_still = OptimConfig(lr=1e-30, weight_decay=0.0)
+    train(replace(CONFIG, seed=3, epochs=1, optim=standing_still), tmp_path / "run")
+    for name, array in ViT(CONFIG.model, seed=3).state_dict().items():
+        np.testing.assert_allclose(load_tensors(tmp_path / "run" / "model.safetensors")[name], array, atol=1e-20)
+
+
+def test_the_checkpoint_holds_weights_moments_and_step(run):
+    path, _ = run
+    checkpoint = load_tensors(path / "checkpoints" / "last.safetensors")
+    parts = {"model": {}, "optimizer": {}}
+    for name, array in checkpoint.items():
+        part, _, rest = name.partition(".")
+        parts[part][rest] = array
+    model = trained_model(path)
+    optimizer = optim.AdamW(model)
+    optimizer.load_state_dict(parts["optimizer"])
+    assert optimizer.t == 22
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(parts["model"][name], array)
+
+
+def test_curves_are_a_picture(run):
+    with Image.open(run[0] / "curves.png") as picture:
+        picture.load()
+        assert picture.format == "PNG" and min(picture.size) > 100
+
+
+def test_runs_are_numbered_where_no_folder_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        train(replace(CONFIG, epochs=1))
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"digits", "digits-2"}
+
+
+def test_float64_is_trained_and_saved_in_float64(tmp_path):
+    train(replace(CONFIG, epochs=1, precision="float64"), tmp_path / "run")
+    assert {array.dtype.name for array in load_tensors(tmp_path / "run" / "model.safetensors").values()} == {"float64"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ({"in_chans": 3}, r"reads images \(3, 8, 8\), but the data set's are \(1, 8, 8\)"),
+        ({"img_size": 16}, r"reads images \(1, 16, 16\), but the data set's are \(1, 8, 8\)"),
+        ({"num_classes": 9}, "has 9 classes, but the data set has 10"),
+    ],
+)
+def test_a_model_that_does_not_fit_the_data_is_refused_before_anything_is_written(tmp_path, shape, message):
+    with pytest.raises(ValueError, match=message):
+        train(replace(CONFIG, model=replace(CONFIG.model, **shape)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_holds_a_run_is_refused_and_the_run_stays(run):
+    path, _ = run
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with pytest.raises(ValueError, match="already holds a run"):
+        train(CONFIG, path)
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_shows_loss_accuracy_images_a_second_and_time_left(tmp_path, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    train(replace(CONFIG, epochs=4), tmp_path / "run")
+    bar = terminal.getvalue()
+    for shown in ("epoch ", "loss ", "accuracy ", "/s", " left"):
+        assert shown in bar
+
+
+def test_without_a_terminal_there_is_a_line_an_epoch_and_a_table_at_the_end(tmp_path, capsys):
+    summary = train(replace(CONFIG, epochs=1), tmp_path / "run")
+    out, err = capsys.readouterr()
+    assert err == ""
+    accuracy = f"{100 * summary['test_accuracy']:.2f} %"
+    assert [accuracy in line for line in out.splitlines() if line.startswith("      1 ")] == [True]
+    assert f"test accuracy   {accuracy}" in out
+    assert out.rstrip().endswith(f"tinyvit evaluate {tmp_path / 'run'}")

@@ -1,0 +1,116 @@
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tinyvit import ViT
+from tinyvit.training.config import from_json
+from tinyvit.training.run_folder import load_tensors
+from tinyvit.training.signals import EXIT_STATUS, stop_on_signals
+
+FIRST_EPOCH = "      1   "
+HEADER = "  epoch   "
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_works():
+    """Here and in the processes that a test starts, even where the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def start_training(tmp_path):
+    """Starts `tinyvit train digits` with some options and waits until it has printed a line."""
+    processes = []
+
+    def start(awaited, *options):
+        command = [sys.executable, "-m", "tinyvit", "train", "digits", "--out", str(tmp_path / "run"), *options]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        processes.append(process)
+        for line in process.stdout:
+            if line.startswith(awaited):
+                return process
+        raise AssertionError(process.stderr.read())
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def finish(process):
+    """Exit status, stdout and stderr of a process that is about to end."""
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("number", EXIT_STATUS)
+def test_a_signal_ends_the_training_with_what_was_reached_saved(start_training, tmp_path, number):
+    process = start_training(FIRST_EPOCH, "--epochs", "1000")
+    process.send_signal(number)
+    status, out, err = finish(process)
+    assert (status, err) == (128 + number, "")
+    assert "weights saved" in out
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["interrupted"] == 128 + number
+    assert summary["epochs"] >= 1 and summary["steps"] > 0
+    config = from_json((tmp_path / "run" / "config.json").read_text(), "config.json")
+    ViT(config.model).load_state_dict(load_tensors(tmp_path / "run" / "model.safetensors"))
+    assert (tmp_path / "run" / "curves.png").exists()
+
+
+def test_a_second_signal_ends_the_training_at_once(start_training, tmp_path):
+    steps_of_seconds = "--threads 1 --model.patch-size 2 --model.embed-dim 16 --model.depth 300 --batch-size 256"
+    process = start_training(HEADER, *steps_of_seconds.split())
+    for _ in range(2):
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+    assert finish(process)[::2] == (130, "tinyvit: interrupted\n")
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_killed_training_leaves_whole_files_only(start_training, tmp_path):
+    process = start_training(FIRST_EPOCH, "--epochs", "1000")
+    process.kill()
+    process.wait()
+    config = from_json((tmp_path / "run" / "config.json").read_text(), "config.json")
+    checkpoint = load_tensors(tmp_path / "run" / "checkpoints" / "last.safetensors")
+    assert {f"model.{name}" for name in ViT(config.model).state_dict()} <= checkpoint.keys()
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == list(range(1, len(rows) + 1))
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_the_first_signal_sets_the_flag_and_the_second_acts():
+    with stop_on_signals() as stop:
+        assert not stop
+        signal.raise_signal(signal.SIGINT)
+        assert stop and stop.exit_status == 130
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_afterwards_the_signals_are_handled_as_before():
+    before = [signal.getsignal(number) for number in EXIT_STATUS]
+    with stop_on_signals():
+        assert [signal.getsignal(number) for number in EXIT_STATUS] != before
+    assert [signal.getsignal(number) for number in EXIT_STATUS] == before
+
+
+def test_a_training_outside_the_main_thread_leaves_the_signals_alone():
+    seen = []
+
+    def run():
+        with stop_on_signals() as stop:
+            seen.append(bool(stop))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [False]

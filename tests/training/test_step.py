@@ -1,0 +1,184 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import seeds
+
+from tinyvit import Context, Key, ViT, ViTConfig, optim
+from tinyvit import functional as F
+from tinyvit.training import classification, train_step
+
+parts = st.integers(1, 3)
+batch_sizes = st.integers(1, 7)
+DROPPING = dict(drop_rate=0.3, attn_drop_rate=0.2, drop_path_rate=0.4)
+
+
+def random_vit(**fields):
+    """A small float64 ViT with random weights in every parameter, the head's too."""
+    shape = dict(img_size=4, patch_size=2, in_chans=2, num_classes=3, embed_dim=8, depth=2, num_heads=2)
+    model = ViT(ViTConfig(**shape | fields), dtype="float64")
+    generator = np.random.default_rng(0)
+    for parameter in model.parameters():
+        parameter.data = 0.3 * generator.standard_normal(parameter.shape)
+    return model
+
+
+def random_batch(size=5, seed=0):
+    generator = np.random.default_rng(seed)
+    return generator.standard_normal((size, 2, 4, 4)), generator.integers(0, 3, size)
+
+
+def step(batch, ctx=None, fields=DROPPING, **options):
+    """One step of a new model; returns what it reported, the gradients and the weights after it."""
+    model = random_vit(**fields)
+    result = train_step(model, optim.SGD(model, 0.1), *batch, ctx, **options)
+    return result, model.storage.grad.copy(), model.storage.data.copy()
+
+
+def assert_agree(got, expected, tolerance=1e-12):
+    (result, *arrays), (expected_result, *expected_arrays) = got, expected
+    assert result.metrics.keys() == expected_result.metrics.keys()
+    values = [[r.loss, r.grad_norm, *r.metrics.values()] for r in (result, expected_result)]
+    for x, y in zip([values[0], *arrays], [values[1], *expected_arrays]):
+        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
+
+
+def dropping(seed):
+    return Context(training=True, key=Key(seed, step=3))
+
+
+def squared(model, images, targets, ctx):
+    """An objective of one's own: the mean square of the logits."""
+    logits, cache = model(images, ctx)
+
+    def backward(dloss):
+        model.backward(dloss * 2 * logits / len(logits), cache)
+
+    return (logits**2).sum(1).mean(), backward
+
+
+def squared_with_metrics(model, images, targets, ctx):
+    return *squared(model, images, targets, ctx), {"brightness": images.mean(), "size": float(len(images))}
+
+
+@given(size=batch_sizes, seed=seeds(), smoothing=st.sampled_from([0.0, 0.1]))
+def test_a_step_equals_doing_it_by_hand(size, seed, smoothing):
+    images, targets = random_batch(size, seed)
+    model, by_hand = random_vit(), random_vit()
+    optimizer, other_optimizer = optim.AdamW(model), optim.AdamW(by_hand)
+    objective = classification(smoothing)
+    for _ in range(2):
+        result = train_step(model, optimizer, images, targets, objective=objective, threads=1)
+        by_hand.zero_grad()
+        logits, cache = by_hand(images)
+        loss, loss_cache = F.cross_entropy(logits, targets, smoothing)
+        by_hand.backward(F.cross_entropy_backward(1.0, loss_cache), cache)
+        other_optimizer.step()
+        np.testing.assert_allclose(result.loss, loss, rtol=1e-13)
+        np.testing.assert_allclose(result.grad_norm, np.linalg.norm(by_hand.storage.grad), rtol=1e-12)
+        assert result.metrics == {"accuracy": pytest.approx((logits.argmax(1) == targets).mean(), rel=1e-14)}
+        np.testing.assert_allclose(model.storage.data, by_hand.storage.data, rtol=1e-12, atol=1e-12)
+
+
+@given(size=batch_sizes, seed=seeds(), threads=parts, accumulate=parts)
+def test_threads_and_accumulation_change_nothing_not_even_the_dropout_masks(size, seed, threads, accumulate):
+    batch, ctx = random_batch(size, seed), dropping(seed)
+    whole = step(batch, ctx, threads=1)
+    assert_agree(step(batch, ctx, threads=threads, accumulate=accumulate), whole)
+
+
+@given(seed=seeds())
+def test_another_key_draws_other_masks_and_no_key_none(seed):
+    batch = random_batch()
+    losses = {step(batch, ctx)[0].loss for ctx in (None, dropping(seed), dropping(seed + 1))}
+    assert len(losses) == 3
+    assert step(batch)[0].loss == step(batch, fields={})[0].loss
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_fixed_number_of_threads_gives_the_same_bits_every_time(threads):
+    batch, ctx = random_batch(7), dropping(0)
+    first = step(batch, ctx, threads=threads)
+    for _ in range(5):
+        assert_agree(step(batch, ctx, threads=threads), first, tolerance=0)
+
+
+@given(size=batch_sizes, seed=seeds(), threads=parts, accumulate=parts)
+def test_an_objective_of_ones_own_is_averaged_over_the_batch(size, seed, threads, accumulate):
+    images, targets = random_batch(size, seed)
+    model = random_vit()
+    logits, cache = model(images)
+    model.zero_grad()
+    model.backward(2 * logits / size, cache)
+    split = dict(threads=threads, accumulate=accumulate)
+    result, gradients, _ = step((images, targets), objective=squared_with_metrics, **split)
+    np.testing.assert_allclose(result.loss, (logits**2).sum() / size, rtol=1e-12)
+    np.testing.assert_allclose(gradients, model.storage.grad, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(result.metrics["brightness"], images.mean(), rtol=1e-12)
+
+
+def test_an_objective_sees_the_whole_batch_with_one_thread():
+    result, *_ = step(random_batch(7), objective=squared_with_metrics, threads=1)
+    assert result.metrics["size"] == 7
+
+
+def test_an_objective_may_report_no_metrics():
+    assert step(random_batch(), objective=squared)[0].metrics == {}
+
+
+def test_targets_may_be_probabilities():
+    images, targets = random_batch()
+    assert_agree(step((images, np.eye(3)[targets])), step((images, targets)))
+
+
+@given(clip_norm=st.floats(1e-3, 10), threads=parts)
+def test_gradients_are_clipped_and_the_norm_before_that_is_reported(clip_norm, threads):
+    free, gradients, _ = step(random_batch(), threads=threads)
+    clipped, clipped_gradients, _ = step(random_batch(), threads=threads, clip_norm=clip_norm)
+    np.testing.assert_allclose(clipped.grad_norm, free.grad_norm, rtol=1e-12)
+    np.testing.assert_allclose(clipped_gradients, gradients * min(1, clip_norm / free.grad_norm), rtol=1e-12)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_stale_gradients_are_cleared(threads):
+    batch, model = random_batch(), random_vit(**DROPPING)
+    for buffer in model.storage.gradient_buffers(threads):
+        buffer[:] = 7
+    train_step(model, optim.SGD(model, 0.1), *batch, threads=threads)
+    np.testing.assert_array_equal(model.storage.grad, step(batch, threads=threads)[1])
+
+
+def test_a_frozen_parameter_does_not_move_and_the_others_move_as_before():
+    batch, model = random_batch(), random_vit(**DROPPING)
+    before = model.state_dict()
+    frozen = model.freeze("blocks.0.*")
+    train_step(model, optim.SGD(model, 0.1), *batch)
+    free = random_vit(**DROPPING)
+    train_step(free, optim.SGD(free, 0.1), *batch)
+    for name, parameter in free.named_parameters():
+        expected = before[name] if name in frozen else parameter.data
+        np.testing.assert_array_equal(dict(model.named_parameters())[name].data, expected, err_msg=name)
+        assert (before[name] != parameter.data).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": np.zeros((0, 2, 4, 4)), "targets": np.zeros(0, int)}, "at least one, got 0 and 0"),
+        ({"targets": np.zeros(3, int)}, "as many targets as images, at least one, got 3 and 5"),
+        ({"images": np.zeros((5, 1, 4, 4))}, r"expected images \(B, 2, 4, 4\), got \(\d, 1, 4, 4\)"),
+        ({"targets": np.array([0, 1, 2, 3, 0])}, "labels from 0 to 2, got . to 3"),
+        ({"accumulate": 0}, "accumulate over at least 1 part, got 0"),
+        ({"threads": 0}, "threads of at least 1, got 0"),
+        ({"clip_norm": 0}, "positive norm to clip to, got 0"),
+        ({"clip_norm": -1.0}, r"positive norm to clip to, got -1\.0"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_came_and_moves_nothing(change, message):
+    images, targets = random_batch()
+    model = random_vit()
+    before = model.storage.data.copy()
+    arguments = dict(images=images, targets=targets) | change
+    with pytest.raises(ValueError, match=message):
+        train_step(model, optim.AdamW(model), **arguments)
+    np.testing.assert_array_equal(model.storage.data, before)

@@ -1,0 +1,76 @@
+import os
+import threading
+import time
+from contextvars import ContextVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from tinyvit.training.threads import map_threads, slices, thread_count
+
+
+def blas_threads():
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+@given(length=st.integers(1, 200), parts=st.integers(1, 50))
+def test_slices_cut_a_length_into_nearly_equal_stretches_none_of_them_empty(length, parts):
+    cut = slices(length, parts)
+    sizes = [piece.stop - piece.start for piece in cut]
+    assert [i for piece in cut for i in range(length)[piece]] == list(range(length))
+    assert len(cut) == min(length, parts) and all(sizes)
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_thread_count_is_what_was_asked_for_else_the_environment_else_the_number_of_cores(monkeypatch):
+    monkeypatch.setenv("TINYVIT_THREADS", "5")
+    assert thread_count(3) == 3
+    assert thread_count() == 5
+    monkeypatch.setenv("TINYVIT_THREADS", "")
+    assert 1 <= thread_count() <= os.cpu_count()
+
+
+@pytest.mark.parametrize("asked", ["0", "-2", "two", "1.5"])
+def test_a_number_of_threads_that_is_none_is_refused_with_what_came(monkeypatch, asked):
+    monkeypatch.setenv("TINYVIT_THREADS", asked)
+    with pytest.raises(ValueError, match=f"threads of at least 1, got '{asked}'"):
+        thread_count()
+
+
+@given(pieces=st.lists(st.integers(), max_size=8), threads=st.integers(1, 4))
+def test_map_threads_keeps_the_order(pieces, threads):
+    assert map_threads(lambda piece: 2 * piece, iter(pieces), threads) == [2 * piece for piece in pieces]
+
+
+def test_pieces_run_at_the_same_time():
+    meeting = threading.Barrier(3, timeout=10)
+    assert sorted(map_threads(lambda piece: meeting.wait(), range(3), 3)) == [0, 1, 2]
+
+
+def test_threads_inherit_the_settings_of_the_caller():
+    setting = ContextVar("setting", default="outside")
+    setting.set("inside")
+    assert map_threads(lambda piece: setting.get(), range(3), 3) == ["inside"] * 3
+
+
+def test_two_pieces_have_single_threaded_matrix_products_and_one_piece_all_threads():
+    with threadpool_limits(2, user_api="blas"):
+        assert map_threads(lambda piece: blas_threads(), range(2), 2) == [{1}, {1}]
+        assert map_threads(lambda piece: blas_threads(), range(1), 2) == [{2}]
+        assert blas_threads() == {2}
+
+
+def test_the_first_error_is_raised_once_no_piece_is_running_any_more():
+    finished = []
+
+    def run(piece):
+        if piece < 2:
+            raise ArithmeticError(f"piece {piece}")
+        time.sleep(0.2)
+        finished.append(piece)
+
+    with pytest.raises(ArithmeticError, match="piece 0"):
+        map_threads(run, range(4), 4)
+    assert sorted(finished) == [2, 3]
