@@ -56,14 +56,14 @@ def test_a_query_that_matches_no_key_better_than_another_takes_the_mean(qkv):
 
 @given(qkv=heads(), rate=st.floats(0.1, 0.8), seed=seeds())
 def test_attention_dropout_gradients_match_the_complex_step(qkv, rate, seed):
-    inputs = (*qkv, rate, Key(seed))
+    inputs = (*qkv, None, None, rate, Key(seed))
     report = gradcheck.check(F.attention_dropout, F.attention_dropout_backward, inputs, directions=2)
     assert report.max_error < 1e-10, report
 
 
 @given(qkv=heads())
 def test_attention_dropout_without_a_key_is_attention(qkv):
-    np.testing.assert_array_equal(F.attention_dropout(*qkv, 0.5, None)[0], F.attention(*qkv)[0])
+    np.testing.assert_array_equal(F.attention_dropout(*qkv, rate=0.5)[0], F.attention(*qkv)[0])
 
 
 @pytest.mark.parametrize(

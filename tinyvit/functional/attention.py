@@ -8,6 +8,7 @@ from tinyvit.backend import Array
 from tinyvit.functional.dispatch import backward_of, operation
 from tinyvit.functional.dropout import DropoutCache, dropout, dropout_backward
 from tinyvit.functional.softmax import SoftmaxCache, softmax, softmax_backward
+from tinyvit.functional.sums import sum_to_shape
 
 
 class AttentionCache(NamedTuple):
@@ -56,7 +57,7 @@ class AttentionDropoutCache(NamedTuple):
 
 
 @operation
-def attention_dropout(q, k, v, rate, key, bias=None, scale=None):
+def attention_dropout(q, k, v, bias=None, scale=None, rate=0.0, key=None):
     """`attention` with dropout on the probabilities: heads = dropout(probs) v. See `attention` and `dropout`."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     probs, _ = softmax(attention_scores(q, k, v, bias, scale))
@@ -95,10 +96,3 @@ def attention_scores_backward(dscores, q, k, scale, dv, bias_shape):
     dq = dscores @ k * scale
     dk = dscores.mT @ (q * scale)
     return (dq, dk, dv) if bias_shape is None else (dq, dk, dv, sum_to_shape(dscores, bias_shape))
-
-
-def sum_to_shape(dy, shape):
-    """The gradient of an array of `shape` that was broadcast to dy's: the sum over every repetition."""
-    dy = dy.sum(tuple(range(dy.ndim - len(shape))))
-    repeated = tuple(i for i, size in enumerate(shape) if size == 1 and dy.shape[i] != 1)
-    return dy.sum(repeated, keepdims=True)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from tinyvit.backend import Array
 from tinyvit.functional.dispatch import backward_of, operation
-from tinyvit.functional.linear import sum_rows
+from tinyvit.functional.sums import sum_rows
 
 
 class LayerNormCache(NamedTuple):

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from tinyvit.backend import Array
 from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit.functional.sums import as_rows, sum_rows
 
 
 class LinearCache(NamedTuple):
@@ -39,18 +40,3 @@ def linear_backward(dy, cache):
     dx = (dy_rows @ weight).reshape(x.shape)
     dweight = dy_rows.mT @ as_rows(x)
     return (dx, dweight, sum_rows(dy)) if has_bias else (dx, dweight)
-
-
-def as_rows(x):
-    """(..., D) as (rows, D): one large matrix product is several times faster than many small ones."""
-    return x.reshape(-1, x.shape[-1])
-
-
-def sum_rows(x):
-    """The sum of all rows of x (..., D), one axis at a time: (D,).
-
-    In stages, because a float32 sum of a thousand rows in one go loses two digits to rounding.
-    """
-    while x.ndim > 1:
-        x = x.sum(-2)
-    return x

@@ -9,6 +9,7 @@ import numpy as np
 
 from tinyvit.backend import array_module
 from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit.functional.sums import sum_first
 
 
 class AddPositionsCache(NamedTuple):
@@ -26,7 +27,7 @@ def add_positions(x, positions):
 @backward_of(add_positions)
 def add_positions_backward(dy, cache):
     """Returns (dx, dpositions): every sample had the same positions, so their gradient is the sum over samples."""
-    return dy, dy.sum(0, keepdims=True)
+    return dy, sum_first(dy)[None]
 
 
 class GridPositionsCache(NamedTuple):

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from tinyvit.backend import array_module
 from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit.functional.sums import sum_first
 
 
 class TokensCache(NamedTuple):
@@ -26,7 +27,7 @@ def prepend_token(x, token):
 @backward_of(prepend_token)
 def prepend_token_backward(dy, cache):
     """Returns (dx, dtoken): every sample had the same class token, so its gradient is their sum."""
-    return dy[:, 1:], dy[:, :1].sum(0, keepdims=True)
+    return dy[:, 1:], sum_first(dy[:, :1])[None]
 
 
 @operation

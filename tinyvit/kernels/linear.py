@@ -1,6 +1,7 @@
 """The backward of `linear` that makes only the gradients that are wanted."""
 
-from tinyvit.functional.linear import as_rows, linear_backward, sum_rows
+from tinyvit.functional.linear import linear_backward
+from tinyvit.functional.sums import as_rows, sum_rows
 
 
 def linear_backward_wanted(dy, cache, into=None):

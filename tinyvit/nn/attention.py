@@ -54,7 +54,7 @@ class Attention(Module):
         if key is None:
             heads, c_heads = F.attention(q, k, v)                                     # (B, H, N, d)
         else:
-            heads, c_heads = F.attention_dropout(q, k, v, self.attn_drop, key)
+            heads, c_heads = F.attention_dropout(q, k, v, rate=self.attn_drop, key=key)
         heads = heads.transpose(0, 2, 1, 3).reshape(B, N, D)
         y, c_proj = self.proj(heads, ctx)
         y, c_drop = self.proj_drop(y, ctx)

@@ -1,0 +1,213 @@
+"""Every operation against PyTorch's autograd, in float64."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import SIZES, classified, heads, images_and_patch, seeds, tokens
+from torch.nn import functional as T
+from torch_autograd import assert_same_as_torch, normal
+from torch_vit import rotated
+
+from tinyvit import functional as F
+
+pytestmark = pytest.mark.parity
+
+RATES = st.floats(0.1, 0.9)
+SCALES = st.sampled_from([1e-3, 1.0, 1e3])
+
+
+@st.composite
+def heads_and_bias(draw):
+    """Queries, keys and values with a bias that broadcasts to the scores (B, H, Nq, Nk), scalar included."""
+    q, k, v = draw(heads())
+    sides = (draw(st.sampled_from([1, side])) for side in (*q.shape[:3], k.shape[2]))
+    return q, k, v, normal(draw(seeds()), tuple(sides)[draw(st.integers(0, 4)) :])
+
+
+@st.composite
+def heads_on_a_grid(draw):
+    """Queries or keys (B, H, prefix + rows·columns, d) with d a multiple of 4, and the grid."""
+    B, H, rows, columns, quarter = (draw(SIZES) for _ in range(5))
+    return normal(draw(seeds()), (B, H, draw(st.integers(0, 2)) + rows * columns, 4 * quarter)), (rows, columns)
+
+
+def test_every_operation_is_compared_here():
+    tests = [name for name in globals() if name.startswith("test_")]
+    operations = [name for name in dir(F) if hasattr(F, f"{name}_backward")]
+    assert [op for op in operations if not any(op in name for name in tests)] == []
+
+
+@given(x=tokens(), width=SIZES, seed=seeds())
+def test_linear_is_that_of_torch(x, width, seed):
+    weight, bias = normal(seed, (width, x.shape[-1]), (width,))
+    assert_same_as_torch(F.linear, T.linear, x, weight, bias)
+    assert_same_as_torch(F.linear, T.linear, x, weight)
+
+
+@given(x=tokens(), eps=st.sampled_from([1e-6, 1e-5, 1e-2]), seed=seeds())
+def test_layernorm_is_that_of_torch(x, eps, seed):
+    D = x.shape[-1]
+    weight, bias = normal(seed, (D,), (D,))
+    assert_same_as_torch(F.layernorm, lambda x, w, b: T.layer_norm(x, (D,), w, b, eps), x, weight, bias, eps=eps)
+
+
+@given(x=tokens(), scale=SCALES)
+def test_softmax_is_that_of_torch(x, scale):
+    assert_same_as_torch(F.softmax, lambda x: torch.softmax(x, -1), scale * x)
+
+
+@given(qkv=heads(), scale=st.none() | st.floats(0.1, 3))
+def test_attention_is_that_of_torch(qkv, scale):
+    sdpa = T.scaled_dot_product_attention
+    assert_same_as_torch(F.attention, lambda q, k, v: sdpa(q, k, v, scale=scale), *qkv, scale=scale)
+
+
+@given(inputs=heads_and_bias(), scale=st.none() | st.floats(0.1, 3))
+def test_attention_with_any_bias_that_broadcasts_is_that_of_torch(inputs, scale):
+    q, k, *_ = inputs
+    scores = *q.shape[:3], k.shape[2]
+
+    def sdpa(q, k, v, bias):
+        return T.scaled_dot_product_attention(q, k, v, bias.expand(scores), scale=scale)
+
+    assert_same_as_torch(F.attention, sdpa, *inputs, scale=scale)
+
+
+@given(inputs=heads_and_bias(), rate=RATES, seed=seeds())
+def test_attention_dropout_is_that_of_torch_with_the_same_mask(inputs, rate, seed):
+    def ours(q, k, v, bias):
+        return F.attention_dropout(q, k, v, bias, rate=rate, key=seed)
+
+    mask = torch.tensor(ours(*inputs)[1].dropout.mask)
+
+    def theirs(q, k, v, bias):
+        probs = torch.softmax(q @ k.mT / q.shape[-1] ** 0.5 + bias, -1)
+        return probs * mask / (1 - rate) @ v
+
+    assert_same_as_torch(ours, theirs, *inputs, backward=F.attention_dropout_backward)
+
+
+@pytest.mark.parametrize("operation", [F.dropout, F.drop_path])
+@given(x=tokens(), rate=RATES, seed=seeds())
+def test_dropout_and_drop_path_are_a_product_with_mask_over_keep(operation, x, rate, seed):
+    mask = torch.tensor(operation(x, rate, seed)[1].mask)
+    assert mask.shape == (x.shape if operation is F.dropout else (len(x), 1, 1))
+    assert_same_as_torch(operation, lambda x: x * mask / (1 - rate), x, rate=rate, key=seed)
+
+
+@given(x=tokens(), scale=SCALES)
+def test_gelu_is_that_of_torch(x, scale):
+    assert_same_as_torch(F.gelu, T.gelu, scale * x)
+
+
+@given(x=tokens(), scale=SCALES)
+def test_gelu_tanh_is_that_of_torch(x, scale):
+    assert_same_as_torch(F.gelu_tanh, lambda x: T.gelu(x, approximate="tanh"), scale * x)
+
+
+@given(x=tokens(), scale=SCALES)
+def test_tanh_is_that_of_torch(x, scale):
+    assert_same_as_torch(F.tanh, torch.tanh, scale * x)
+
+
+@given(inputs=images_and_patch())
+def test_patchify_is_unfold_with_the_patch_as_its_stride(inputs):
+    x, patch = inputs
+    assert_same_as_torch(F.patchify, lambda x: T.unfold(x, patch, stride=patch).mT, x, patch=patch)
+
+
+@given(inputs=images_and_patch(), width=SIZES, seed=seeds())
+def test_patchify_then_linear_is_a_convolution_with_the_patch_as_its_stride(inputs, width, seed):
+    x, patch = inputs
+    weight, bias = normal(seed, (width, x.shape[1], *patch), (width,))
+
+    def embed(x, weight, bias):
+        patches, c_patches = F.patchify(x, patch)
+        tokens, c_linear = F.linear(patches, weight.reshape(width, -1), bias)
+        return tokens, (c_patches, c_linear)
+
+    def embed_backward(dtokens, cache):
+        dpatches, dweight, dbias = F.linear_backward(dtokens, cache[1])
+        return F.patchify_backward(dpatches, cache[0]), dweight.reshape(weight.shape), dbias
+
+    def conv(x, weight, bias):
+        return T.conv2d(x, weight, bias, stride=patch).flatten(2).mT
+
+    assert_same_as_torch(embed, conv, x, weight, bias, backward=embed_backward)
+
+
+@given(inputs=images_and_patch(), seed=seeds())
+def test_unpatchify_is_fold_with_the_patch_as_its_stride(inputs, seed):
+    (B, C, H, W), patch = inputs[0].shape, inputs[1]
+    patches = normal(seed, (B, H * W // (patch[0] * patch[1]), C * patch[0] * patch[1]))
+
+    def fold(x):
+        return T.fold(x.mT, (H, W), patch, stride=patch)
+
+    assert_same_as_torch(F.unpatchify, fold, patches, patch=patch, img_size=(H, W))
+
+
+@given(x=tokens(), seed=seeds())
+def test_prepend_token_is_a_concatenation(x, seed):
+    def cat(x, token):
+        return torch.cat([token.expand(len(x), -1, -1), x], 1)
+
+    assert_same_as_torch(F.prepend_token, cat, x, normal(seed, (1, 1, x.shape[-1])))
+
+
+@given(x=tokens(), seed=seeds())
+def test_add_positions_is_a_broadcast_sum(x, seed):
+    assert_same_as_torch(F.add_positions, torch.add, x, normal(seed, (1, *x.shape[1:])))
+
+
+@given(rows=SIZES, columns=SIZES, half=SIZES, seed=seeds())
+def test_grid_positions_puts_the_columns_vector_beside_the_rows_vector(rows, columns, half, seed):
+    def grid(along_x, along_y):
+        patches = [torch.cat([along_x[:, j], along_y[:, i]], -1) for i in range(rows) for j in range(columns)]
+        return torch.stack([torch.zeros_like(patches[0]), *patches], 1)
+
+    assert_same_as_torch(F.grid_positions, grid, *normal(seed, (1, columns, half), (1, rows, half)))
+
+
+@given(x=tokens())
+def test_pool_token_is_the_first_token(x):
+    assert_same_as_torch(F.pool_token, lambda x: x[:, 0], x)
+
+
+@given(x=tokens(), data=st.data())
+def test_pool_mean_is_the_mean_of_what_follows_the_prefix(x, data):
+    prefix = data.draw(st.integers(0, x.shape[1] - 1))
+    assert_same_as_torch(F.pool_mean, lambda x: x[:, prefix:].mean(1), x, prefix=prefix)
+
+
+@given(inputs=heads_on_a_grid(), theta=st.sampled_from([100.0, 10000.0]))
+def test_rope_is_a_product_of_complex_numbers(inputs, theta):
+    x, grid = inputs
+    assert_same_as_torch(F.rope, lambda x: rotated(x, grid, theta), x, grid=grid, theta=theta)
+
+
+def test_rope_turns_by_theta_100_unless_told_otherwise():
+    x = normal(0, (2, 3, 1 + 2 * 3, 8))
+    assert_same_as_torch(F.rope, lambda x: rotated(x, (2, 3), 100.0), x, grid=(2, 3))
+
+
+@given(inputs=classified(), smoothing=st.just(0.0) | st.floats(0, 1), scale=SCALES)
+def test_cross_entropy_of_labels_is_that_of_torch(inputs, smoothing, scale):
+    logits, labels = inputs
+    assert_same_as_cross_entropy(scale * logits, labels, smoothing)
+
+
+@given(inputs=classified(), smoothing=st.just(0.0) | st.floats(0, 1), seed=seeds())
+def test_cross_entropy_of_probabilities_is_that_of_torch(inputs, smoothing, seed):
+    logits, _ = inputs
+    B, K = logits.shape
+    assert_same_as_cross_entropy(logits, np.random.default_rng(seed).dirichlet(np.ones(K), B), smoothing)
+
+
+def assert_same_as_cross_entropy(logits, targets, smoothing):
+    def theirs(logits):
+        return T.cross_entropy(logits, torch.tensor(targets), label_smoothing=smoothing)
+
+    assert_same_as_torch(F.cross_entropy, theirs, logits, targets=targets, label_smoothing=smoothing)
