@@ -202,6 +202,20 @@ def test_a_process_ends_with_status_2_and_one_line_too(tmp_path, arguments):
     assert re.fullmatch(r"tinyvit: error: [^\n]+\n", ended.stderr)
 
 
+ASCII = os.environ | {"PYTHONIOENCODING": "ascii"}
+
+
+def test_the_line_is_the_same_where_the_output_can_show_ascii_only(tmp_path):
+    arguments = ["train", "digits", "--epochs", "few"]
+    assert process(*arguments, cwd=tmp_path, env=ASCII).stderr == process(*arguments, cwd=tmp_path).stderr
+
+
+def test_output_that_can_show_ascii_only_is_no_error():
+    ended = process("summary", "vit_tiny_patch16_224", env=ASCII)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "5,717,416" in ended.stdout
+
+
 def test_a_number_of_threads_in_the_environment_that_is_none_is_refused(refused, monkeypatch):
     monkeypatch.setenv("TINYVIT_THREADS", "many")
     assert "got 'many'" in refused("train", "digits", *TINY)
@@ -209,13 +223,18 @@ def test_a_number_of_threads_in_the_environment_that_is_none_is_refused(refused,
 
 @pytest.mark.parametrize(("error", "status", "line"), [
     (KeyboardInterrupt, 130, "tinyvit: interrupted\n"),
-    (MemoryError, 2, "tinyvit: error: MemoryError\n"),
+    (MemoryError("1 TiB"), 2, "tinyvit: error: out of memory; take a smaller model or --batch-size (1 TiB)\n"),
     (PermissionError(13, "Permission denied", "x"), 2, "tinyvit: error: [Errno 13] Permission denied: 'x'\n"),
     (ValueError("two\nlines"), 2, "tinyvit: error: two lines\n"),
 ])  # fmt: skip
 def test_an_interrupt_or_an_error_on_the_way_is_one_line(tinyvit, monkeypatch, error, status, line):
     def fail(rest):
         raise error
+
+    def exit_at_once(status):
+        raise SystemExit(status)
+
+    monkeypatch.setattr(os, "_exit", exit_at_once)
 
     monkeypatch.setitem(COMMANDS, "train", fail)
     assert tinyvit("train") == (status, "", line)

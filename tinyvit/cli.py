@@ -27,20 +27,29 @@ class BadInput(ValueError):
 def main(argv=None):
     """Run a command; ends the process with status 2 and one line on stderr where the input is wrong."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without × or ─ shows ? instead
     try:
         status = run(argv)
         sys.stdout.flush()
         sys.exit(status)
     except KeyboardInterrupt:
-        print("tinyvit: interrupted", file=sys.stderr)
-        sys.exit(130)
+        print("tinyvit: interrupted", file=sys.stderr, flush=True)
+        os._exit(130)  # sys.exit would wait for threads that are still computing
     except BrokenPipeError:  # the reader of our output has gone; nothing more is for anyone to read
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except (ValueError, OSError, MemoryError) as error:
-        message = " ".join(str(error).split()) or type(error).__name__
-        print(f"tinyvit: error: {message}", file=sys.stderr)
-        sys.exit(2)
+    except MemoryError as error:
+        refuse(f"out of memory; take a smaller model or --batch-size ({error})")
+    except (ValueError, OSError, OverflowError) as error:
+        refuse(str(error))
+
+
+def refuse(message):
+    """One line on stderr, and exit status 2."""
+    print("tinyvit: error:", " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)
 
 
 def run(argv):
@@ -77,7 +86,8 @@ def parse(config, rest, prog, default=None):
 
 def one_line(box, prog):
     """The first paragraph of one of tyro's error boxes."""
-    rows = [line.strip("│╭╮╰╯─ \n") for line in box.splitlines()[1:]]
+    rows = [line.strip("│╭╮╰╯|+ ") for line in box.splitlines()[1:]]
+    rows = ["" if set(row) <= set("─-") else row for row in rows]  # the rules between paragraphs
     message = []
     for row in rows:
         if not row and message:
@@ -98,7 +108,7 @@ def train(rest):
     from tinyvit.training.presets import PRESETS
     from tinyvit.training.run_folder import next_free
 
-    name, options = positional(rest, f"a preset ({', '.join(PRESETS)}): tinyvit train PRESET")
+    name, options = positional(rest, f"a preset ({', '.join(PRESETS)}) first: tinyvit train PRESET …")
     if name is None:
         listing = "\n".join(f"  {name}" for name in PRESETS)
         print(f"usage: tinyvit train PRESET [OPTIONS]\n\npresets:\n{listing}\n\noptions: tinyvit train PRESET --help")
@@ -124,7 +134,7 @@ class EvaluateOptions:
 
 def evaluate(rest):
     """tinyvit evaluate RUN"""
-    run_path, rest = positional(rest, "a run folder: tinyvit evaluate RUN")
+    run_path, rest = positional(rest, "a run folder first: tinyvit evaluate RUN …")
     options = parse(EvaluateOptions, rest, "tinyvit evaluate RUN")
 
     from tinyvit import data
@@ -139,7 +149,10 @@ def evaluate(rest):
     device, _ = choose_device(options.device)
     state = load_tensors(folder.model)
     model = ViT(config.model, dtype=config.precision, device=device)
-    model.load_state_dict(state)
+    try:
+        model.load_state_dict(state)
+    except ValueError as error:
+        raise ValueError(f"{folder.model}: {error}") from error
     split = data.load(config.dataset, options.data_dir or config.data_dir)
     scores = run_evaluation(model, split.test, options.threads)
     result = {
@@ -179,7 +192,7 @@ class SummaryOptions:
 
 def summary(rest):
     """tinyvit summary MODEL"""
-    name, rest = positional(rest, "a model: tinyvit summary MODEL")
+    name, rest = positional(rest, "a model first: tinyvit summary MODEL …")
     options = parse(SummaryOptions, rest, "tinyvit summary MODEL")
 
     from tinyvit.models import create_model

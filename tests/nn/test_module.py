@@ -287,6 +287,13 @@ def test_dropout_is_at_work_in_training_only():
     assert (model(x, Context(training=True, key=Key(0, step=1)))[0] != first).any()
 
 
+def test_training_with_dropout_but_without_a_key_is_refused():
+    dropping, plain = (drawn(ViT(ViTConfig(8, 4, 2, 5, 12, 2, 3, drop_rate=rate))) for rate in (0.1, 0.0))
+    with pytest.raises(ValueError, match="pos_drop: training with dropout needs a key"):
+        dropping(images(), Context(training=True))
+    plain(images(), Context(training=True))
+
+
 def test_layers_draw_masks_of_their_own():
     layer = nn.Dropout(0.5)
     x = np.ones((64, 8))

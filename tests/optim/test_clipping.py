@@ -58,10 +58,11 @@ def test_clipping_a_second_time_changes_nothing(seed, max_norm):
     np.testing.assert_allclose(flat_gradients(layer), once, rtol=1e-15)
 
 
-def test_clipping_to_infinity_only_measures():
-    layer = linear_with_gradients(0)
+@pytest.mark.parametrize("max_norm", [1e300, float("inf")])
+def test_clipping_to_more_than_any_float32_only_measures(max_norm):
+    layer = linear_with_gradients(0, dtype="float32")
     before = flat_gradients(layer)
-    assert clip_by_global_norm(layer, float("inf")) == global_norm(layer)
+    assert clip_by_global_norm(layer, max_norm) == global_norm(layer)
     np.testing.assert_array_equal(flat_gradients(layer), before)
 
 

@@ -1,5 +1,8 @@
 import io
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -133,6 +136,34 @@ def test_runs_are_numbered_where_no_folder_is_named(tmp_path, monkeypatch):
 def test_float64_is_trained_and_saved_in_float64(tmp_path):
     train(replace(CONFIG, epochs=1, precision="float64"), tmp_path / "run")
     assert {array.dtype.name for array in load_tensors(tmp_path / "run" / "model.safetensors").values()} == {"float64"}
+
+
+def refuse_constant(name):
+    raise ValueError(f"{name} is not JSON")
+
+
+def test_a_run_that_diverges_ends_with_advice_and_leaves_json(tmp_path):
+    with pytest.raises(ValueError, match=r"diverged: the loss is no number in epoch \d; take a lower optim\.lr"):
+        train(replace(CONFIG, optim=OptimConfig(lr=1e9)), tmp_path / "run")
+    for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=refuse_constant)
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_training_goes_on_when_the_reader_of_its_output_has_gone(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "tinyvit", "train", "digits", "--epochs", "1", "--out", str(tmp_path / "run")]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_relative_data_folder_is_kept_as_an_absolute_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train(replace(CONFIG, epochs=1, data_dir="somewhere"), "run")
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["data_dir"] == str(tmp_path / "somewhere")
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,16 @@ def test_a_frozen_parameter_does_not_move_and_the_others_move_as_before():
         assert (before[name] != parameter.data).any()
 
 
+def test_another_models_optimizer_is_refused():
+    with pytest.raises(ValueError, match="the optimizer was made for another model"):
+        train_step(random_vit(), optim.SGD(random_vit(), 0.1), *random_batch())
+
+
+def test_targets_may_be_a_list():
+    images, targets = random_batch()
+    assert_agree(step((images, targets.tolist())), step((images, targets)), tolerance=0)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

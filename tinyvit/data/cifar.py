@@ -66,7 +66,8 @@ def read_files(path):
     if path.is_file():
         return read_archive(path)
     if not path.is_dir():
-        raise ValueError(f"{path} doesn't exist; expected a folder with CIFAR-10's .bin files, or {ARCHIVE}")
+        what = "is neither a file nor a folder" if path.exists() else "doesn't exist"
+        raise ValueError(f"{path} {what}; expected a folder with CIFAR-10's .bin files, or {ARCHIVE}")
     for folder in (path, path / FOLDER):
         if (folder / TEST).exists() or (folder / TRAIN[0]).exists():
             return {name: read_bounded(folder / name) for name in [*TRAIN, TEST]}
@@ -92,11 +93,14 @@ def read_archive(path):
     """The six files out of the archive, streamed: nothing is written to disk, whatever paths it names."""
     files = {}
     try:
-        with tarfile.open(path, "r|gz") as archive:
-            for member in archive:
-                name = member.name.rsplit("/", 1)[-1]
-                if member.isreg() and name in (*TRAIN, TEST) and name not in files:
-                    files[name] = archive.extractfile(member).read(FILE_SIZE + 1)
+        with gzip.open(path) as stream:
+            with tarfile.open(fileobj=stream, mode="r|") as archive:
+                for member in archive:
+                    name = member.name.rsplit("/", 1)[-1]
+                    if member.isreg() and name in (*TRAIN, TEST) and name not in files:
+                        files[name] = archive.extractfile(member).read(FILE_SIZE + 1)
+            while stream.read(1 << 20):  # to the end, where gzip's checksum stands
+                pass
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is cut off or no .tar.gz archive ({error}); expected {ARCHIVE}") from error
     missing = [name for name in [*TRAIN, TEST] if name not in files]

@@ -33,11 +33,15 @@ class Dataset:
         if labels.min() < 0 or labels.max() >= K:
             wrong = np.flatnonzero((labels < 0) | (labels >= K))[0]
             raise ValueError(f"expected labels from 0 to {K - 1}, got {labels[wrong]} at image {wrong}")
+        if images.dtype.kind not in "uif":
+            raise ValueError(f"expected pixels as real numbers, got {images.dtype}")
         if images.dtype.kind == "f" and not np.isfinite(images).all():
             wrong = np.flatnonzero(~np.isfinite(images).all((1, 2, 3)))[0]
             raise ValueError(f"image {wrong} has pixels that are NaN or infinite")
         if not len(self.mean) == len(self.std) == images.shape[1]:
             raise ValueError(f"expected a mean and a std for each of {images.shape[1]} channels")
+        if not (self.scale > 0 and all(std > 0 for std in self.std)):
+            raise ValueError(f"expected a positive scale and stds, got {self.scale} and {self.std}")
 
     def __len__(self):
         return len(self.images)

@@ -25,6 +25,8 @@ class Loader:
     ):
         if batch_size < 1:
             raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
+        if crop < 0:
+            raise ValueError(f"expected a crop of at least 0 pixels, got {crop}")
         self.dataset, self.batch_size = dataset, min(batch_size, len(dataset))
         self.shuffle, self.crop, self.flip = shuffle, crop, flip
         self.seed, self.dtype, self.device = seed, dtype, device

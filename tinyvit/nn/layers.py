@@ -50,7 +50,7 @@ class Dropout(Module):
         self.rate = rate
 
     def forward(self, x, ctx=None):
-        return F.dropout(x, self.rate, ctx.key_for(self.path) if ctx else None)
+        return F.dropout(x, self.rate, ctx.key_for(self.path) if ctx and self.rate else None)
 
     def backward(self, dy, cache):
         return F.dropout_backward(dy, cache)
@@ -63,7 +63,7 @@ class DropPath(Module):
         self.rate = rate
 
     def forward(self, x, ctx=None):
-        return F.drop_path(x, self.rate, ctx.key_for(self.path) if ctx else None)
+        return F.drop_path(x, self.rate, ctx.key_for(self.path) if ctx and self.rate else None)
 
     def backward(self, dy, cache):
         return F.drop_path_backward(dy, cache)

@@ -32,8 +32,10 @@ class Context:
     keep_caches: bool = True
 
     def key_for(self, path):
-        """The random stream of the layer at `path`, or None where nothing is to be random."""
-        return self.key.at(path) if self.training and self.key is not None else None
+        """The random stream of the layer at `path`, or None outside training; ValueError if there should be one."""
+        if self.training and self.key is None:
+            raise ValueError(f"{path}: training with dropout needs a key: Context(training=True, key=Key(seed, step))")
+        return self.key.at(path) if self.training else None
 
 
 @contextmanager

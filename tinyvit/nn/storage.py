@@ -6,6 +6,7 @@ An optimizer, a clipping or an all-reduce then touches one array, however many l
 import threading
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -125,7 +126,7 @@ class Variable:
 
     def __init__(self, shape, init):
         self.shape = tuple(int(side) for side in shape)
-        self.size = int(np.prod(self.shape, dtype=np.int64))
+        self.size = prod(self.shape)
         self.init = init
         self.name = "(unnamed)"
 

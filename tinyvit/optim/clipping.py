@@ -20,9 +20,8 @@ def clip_by_global_norm(model, max_norm):
     if not max_norm > 0:
         raise ValueError(f"expected a positive norm to clip to, got {max_norm}")
     norm = global_norm(model)
-    if max_norm == float("inf"):
-        return norm
     grad = model.storage.gradients()
     xp = array_module(grad)
+    max_norm = min(max_norm, float(xp.finfo(grad.dtype).max))  # infinity clips nothing
     grad *= max_norm / xp.maximum(norm, max_norm)
     return norm

@@ -20,6 +20,8 @@ def warmup_linear(step, total, warmup=0, final=0.0):
 
 
 def _warmup_then(step, total, warmup, final, decay):
+    if not 0 <= warmup <= total:
+        raise ValueError(f"expected a warm-up of 0 to {total} steps, got {warmup}")
     if step < warmup:
         return (step + 1) / warmup
     progress = min(1.0, (step - warmup) / max(1, total - warmup))

@@ -1,5 +1,6 @@
 """What a person sees while a model trains: a live bar in a terminal, a line an epoch everywhere."""
 
+import contextlib
 import sys
 import time
 
@@ -18,7 +19,7 @@ class Display:
     def start(self, config, model, split, path, device, reason, threads, total_steps):
         c = config.model
         height, width = as_pair(c.img_size)
-        print(
+        self.print(
             f"{config.dataset}: {len(split.train):,} training and {len(split.test):,} test images "
             f"of {height}×{width}, {len(split.train.classes)} classes\n"
             f"ViT: {model.num_parameters():,} parameters, patch {c.patch_size}, {c.embed_dim} wide, {c.depth} deep, "
@@ -26,8 +27,7 @@ class Display:
             f"{config.epochs} epochs of {total_steps // config.epochs} steps, {config.precision}, on {device}"
             + (f" with {threads} thread{'s' * (threads != 1)}" if device == "cpu" else "")
             + (f" (no GPU: {reason})" if reason else "")
-            + f"\nrun folder: {path}\n\n{COLUMNS}",
-            flush=True,
+            + f"\nrun folder: {path}\n\n{COLUMNS}"
         )
         self.bar = tqdm(
             total=total_steps * min(config.batch_size, len(split.train)),
@@ -52,10 +52,9 @@ class Display:
 
     def epoch(self, row):
         with tqdm.external_write_mode(sys.stdout):
-            print(
+            self.print(
                 f"{row['epoch']:>7}   {row['train_loss']:>10.4f}   {100 * row['train_accuracy']:>8.2f} %"
-                f"   {row['test_loss']:>9.4f}   {100 * row['test_accuracy']:>7.2f} %   {clock(row['seconds']):>5}",
-                flush=True,
+                f"   {row['test_loss']:>9.4f}   {100 * row['test_accuracy']:>7.2f} %   {clock(row['seconds']):>5}"
             )
 
     def finish(self, summary, path):
@@ -74,7 +73,12 @@ class Display:
             ("run folder", str(path)),
             ("evaluate with", f"tinyvit evaluate {path}"),
         ]
-        print("\n" + table(rows), flush=True)
+        self.print("\n" + table(rows))
+
+    def print(self, text):
+        """Print, as long as somebody reads: a training goes on when its output's reader has gone."""
+        with contextlib.suppress(BrokenPipeError):
+            print(text, flush=True)
 
 
 def table(rows):

@@ -3,6 +3,8 @@
 import json
 import platform
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -29,8 +31,10 @@ def train(config, out=None, display=None):
     Raises ValueError for data that can't be read or don't fit the model, and for a folder that holds a run.
     """
     display = Display() if display is None else display
+    if config.data_dir is not None:  # so that the run can be evaluated from any folder
+        config = replace(config, data_dir=str(Path(config.data_dir).expanduser().resolve()))
     split = data.load(config.dataset, config.data_dir)
-    check_fit(config.model, split.train)
+    check_fit(config, split.train)
     device, reason = choose_device(config.device)
     threads = thread_count(config.threads)
 
@@ -46,7 +50,8 @@ def train(config, out=None, display=None):
     schedule, warmup = optim.SCHEDULES[o.schedule], round(o.warmup * total_steps)
 
     folder = RunFolder(out or config.out or next_free(f"runs/{config.dataset}"))
-    with folder.started(config), stop_on_signals() as stop:
+    # A loss that overflows is noticed and said below, not warned of by every operation on the way.
+    with folder.started(config), stop_on_signals() as stop, np.errstate(all="ignore"):
         display.start(config, model, split, folder.path, device, reason, threads, total_steps)
         started = time.perf_counter()
         step, history = 0, []
@@ -66,6 +71,11 @@ def train(config, out=None, display=None):
                     break
             if stop:
                 break
+            if not np.isfinite(float(train_loss)):
+                raise ValueError(
+                    f"the training diverged: the loss is no number in epoch {epoch + 1}; take a lower optim.lr "
+                    f"(checkpoints of the epochs before are in {folder.checkpoint.parent})"
+                )
             scores = evaluate(model, split.test, threads)
             row = {
                 "epoch": epoch + 1,
@@ -111,16 +121,19 @@ def train(config, out=None, display=None):
 
 
 def check_fit(config, dataset):
-    """Raise ValueError unless a model of this shape can read the images and name the classes."""
-    shape = (config.in_chans, *as_pair(config.img_size))
+    """Raise ValueError unless the model can read the images and name the classes, and a crop leaves some of them."""
+    model, crop = config.model, config.augment.crop
+    shape = (model.in_chans, *as_pair(model.img_size))
     if dataset.images.shape[1:] != shape:
         raise ValueError(
             f"the model reads images {shape}, but the data set's are {dataset.images.shape[1:]} "
             "(channels, height, width); set model.in_chans and model.img_size"
         )
-    if config.num_classes != len(dataset.classes):
+    if crop >= min(shape[1:]):
+        raise ValueError(f"augment.crop shifts images of {shape[1]}×{shape[2]} by up to {crop} pixels; take fewer")
+    if model.num_classes != len(dataset.classes):
         raise ValueError(
-            f"the model has {config.num_classes} classes, but the data set has {len(dataset.classes)}; "
+            f"the model has {model.num_classes} classes, but the data set has {len(dataset.classes)}; "
             "set model.num_classes"
         )
 

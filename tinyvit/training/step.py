@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tinyvit import functional as F
+from tinyvit.backend import array_module
 from tinyvit.optim import clip_by_global_norm, global_norm
 from tinyvit.training.threads import map_threads, slices, thread_count
 
@@ -32,11 +33,14 @@ def train_step(
                  The gradients are summed in a fixed order: the result is bit-equal from run to run for the same
                  number, and equal up to rounding for any other
 
-    Raises ValueError for an empty batch, or as many targets as don't fit.
+    Raises ValueError for an empty batch, a number of targets that doesn't fit, or another model's optimizer.
     """
     samples = len(images)
     if samples == 0 or len(targets) != samples:
         raise ValueError(f"expected as many targets as images, at least one, got {len(targets)} and {samples}")
+    if optimizer.model is not model:
+        raise ValueError("the optimizer was made for another model")
+    targets = array_module(images).asarray(targets)
     if accumulate < 1:
         raise ValueError(f"expected to accumulate over at least 1 part, got {accumulate}")
     objective = classification() if objective is None else objective
