@@ -112,26 +112,26 @@ class Module:
                 below = prefix + name
                 yield from child._walk(below, prefix if child.transparent else below + ".", seen)
 
-    def _variables(self, kind):
-        named, seen = {}, set()
+    def _named_variables(self, kind=(Parameter, Buffer)):
+        seen = set()
         for _, prefix, module in self._walk():
             for attribute, value in vars(module).items():
                 if isinstance(value, kind) and id(value) not in seen:
                     seen.add(id(value))
-                    named[prefix + attribute] = value
-        return named
+                    yield prefix + attribute, value
 
     def named_parameters(self):
         """(name, Parameter) of every parameter in the tree, each once."""
-        yield from self._variables(Parameter).items()
+        yield from self._named_variables(Parameter)
 
     def parameters(self):
         """Every Parameter in the tree, each once."""
-        yield from self._variables(Parameter).values()
+        for _, parameter in self.named_parameters():
+            yield parameter
 
     def named_buffers(self):
         """(name, Buffer) of every buffer in the tree, each once."""
-        yield from self._variables(Buffer).items()
+        yield from self._named_variables(Buffer)
 
     def num_parameters(self, trainable_only=False):
         """How many numbers are learned."""
@@ -149,7 +149,7 @@ class Module:
         if device == "meta":
             return self
         self._allocate(as_dtype(dtype), device)
-        for name, variable in self._variables((Parameter, Buffer)).items():
+        for name, variable in self._named_variables():
             # Drawn in float64 on the CPU whatever the model's dtype and device: one seed, one model.
             variable.data = to_device(variable.init(Key(seed, path=name).generator(), variable.shape), device)
         return self
@@ -157,7 +157,7 @@ class Module:
     def _name_parts(self):
         for path, module in self.named_modules():
             module.path = path
-        for name, variable in self._variables((Parameter, Buffer)).items():
+        for name, variable in self._named_variables():
             variable.name = name
 
     def _allocate(self, dtype, device):
@@ -237,7 +237,7 @@ class Module:
 
     def state_dict(self):
         """A copy of every parameter and buffer, by name."""
-        return {name: variable.data.copy() for name, variable in self._variables((Parameter, Buffer)).items()}
+        return {name: variable.data.copy() for name, variable in self._named_variables()}
 
     def load_state_dict(self, state, strict=True):
         """Copy arrays by name into the parameters and buffers.
@@ -245,7 +245,7 @@ class Module:
         Raises one ValueError that lists every missing, unexpected and misshapen name, before anything has
         changed. With strict=False, missing and unexpected names are returned instead, misshapen ones still raise.
         """
-        own = self._variables((Parameter, Buffer))
+        own = dict(self._named_variables())
         missing = [name for name in own if name not in state]
         unexpected = [name for name in state if name not in own]
         misshapen = [
