@@ -81,6 +81,23 @@ def test_a_forward_that_drops_the_imaginary_part_is_sent_to_central_differences(
     assert gradcheck.check(forward, backward, (X,), "central").max_error < 1e-7
 
 
+@pytest.mark.parametrize(
+    "forward, inputs, message",
+    [
+        (lambda x: x**2, (X,), r"expected the forward to return \(y, cache\), got ndarray"),
+        (F.gelu, X, "expected the inputs as a tuple, got ndarray"),
+    ],
+)
+def test_a_forward_without_a_cache_and_inputs_that_are_no_tuple_are_named(forward, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        gradcheck.check(forward, F.gelu_backward, inputs)
+
+
+def test_a_check_along_no_direction_is_refused():
+    with pytest.raises(ValueError, match="at least 1 direction, got 0"):
+        gradcheck.check(F.gelu, F.gelu_backward, (X,), directions=0)
+
+
 def test_an_unknown_method_and_nothing_to_vary_are_refused():
     with pytest.raises(ValueError, match="unknown method 'forward'; expected one of complex, central"):
         gradcheck.check(F.gelu, F.gelu_backward, (X,), "forward")

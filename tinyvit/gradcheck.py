@@ -20,6 +20,7 @@ from tinyvit import functional as F
 from tinyvit.backend import Key, to_device, to_numpy
 
 STEPS = {"complex": 1e-20, "central": 1e-5}
+MODEL_STEPS = {"complex": 1e-20, "central": 1e-4}  # along a direction of millions of numbers, rounding weighs more
 BOUNDS = {"complex": 1e-10, "central": 1e-7}      # of one operation in float64
 MODEL_BOUNDS = {"complex": 1e-9, "central": 1e-7}  # of a whole model
 
@@ -75,15 +76,21 @@ def check(forward, backward, inputs, method="complex", *, directions=None, step=
     """
     if method not in STEPS:
         raise ValueError(f"unknown method {method!r}; expected one of {', '.join(STEPS)}")
+    if not isinstance(inputs, (tuple, list)):
+        raise ValueError(f"gradcheck: expected the inputs as a tuple, got {type(inputs).__name__}")
     step = STEPS[method] if step is None else step
     varied = [i for i, x in enumerate(inputs) if getattr(getattr(x, "dtype", None), "kind", "") == "f"]
+    if directions is not None and directions < 1:
+        raise ValueError(f"gradcheck: expected at least 1 direction, got {directions}")
     if not varied:
         raise ValueError("gradcheck: none of the inputs is an array of floating-point numbers")
     names = _names(forward, len(inputs)) if names is None else names
     generator = Key(seed, path="gradcheck").generator()
 
-    y, cache = forward(*inputs)
+    y, cache = _result_and_cache(forward(*inputs))
     dy = to_device(generator.standard_normal(y.shape), _device(y)).astype(y.dtype)
+    if isinstance(dy, np.ndarray):
+        dy.flags.writeable = False  # it is compared with afterwards
     gradients = backward(dy, cache)
     gradients = gradients if isinstance(gradients, tuple) else (gradients,)
     if len(gradients) != len(varied):
@@ -102,7 +109,7 @@ def check(forward, backward, inputs, method="complex", *, directions=None, step=
         def s(shift):
             moved = list(exact)
             moved[i] = exact[i] + shift * to_device(v, _device(exact[i]))
-            return (weights * to_numpy(forward(*moved)[0])).sum()
+            return (weights * to_numpy(_result_and_cache(forward(*moved))[0])).sum()
 
         return _derivative(s, method, step, v)
 
@@ -131,7 +138,7 @@ def check_model(model, *inputs, method="complex", directions=20, step=None, seed
     `redraw` first draws every parameter from N(0, 0.2²): a head that starts at zero lets no gradient through, and a
     check at such a point proves nothing.
     """
-    step = STEPS[method] if step is None else step
+    step = MODEL_STEPS[method] if step is None else step
     generator = Key(seed, path="gradcheck").generator()
     model = copy.deepcopy(model).to(dtype="float64")
     if redraw:
@@ -177,6 +184,12 @@ def _derivative(s, method, step, *vs):
         return value.imag / step
     step = step / sum((v * v).sum() for v in vs) ** 0.5  # so that the points are h away, however long the direction
     return (s(step) - s(-step)) / (2 * step)
+
+
+def _result_and_cache(returned):
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+        raise ValueError(f"gradcheck: expected the forward to return (y, cache), got {type(returned).__name__}")
+    return returned
 
 
 def _worst(name, got, expected, place):

@@ -65,6 +65,13 @@ def test_loss_and_gradient_have_the_dtype_of_the_logits(dtype, dloss):
     assert F.cross_entropy_backward(dloss, cache).dtype == dtype
 
 
+def test_a_class_that_is_ruled_out_costs_nothing_unless_it_is_the_right_one():
+    loss, cache = F.cross_entropy(np.array([[0.0, -np.inf, 0.0]]), np.array([0]))
+    assert loss == pytest.approx(np.log(2))
+    np.testing.assert_array_equal(F.cross_entropy_backward(1.0, cache), [[-0.5, 0, 0.5]])
+    assert F.cross_entropy(np.array([[0.0, -np.inf, 0.0]]), np.array([1]))[0] == np.inf
+
+
 @pytest.mark.parametrize("labels", [[0, 3], [-1, 0]])
 def test_labels_out_of_range_are_named(labels):
     with pytest.raises(ValueError, match=f"expected labels from 0 to 2, got {min(labels)} to {max(labels)}"):

@@ -1,5 +1,6 @@
 import inspect
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -96,10 +97,39 @@ def test_into_adds_to_an_array_leaves_out_or_makes_anew(backward):
     np.testing.assert_array_equal(backward((None, None))[2], dbias)
 
 
+@pytest.mark.parametrize("plain_text", [True, False])
 @pytest.mark.parametrize("backward", [layernorm_backward, linear_backward])
-def test_into_with_too_many_entries_is_refused(backward):
-    with pytest.raises(ValueError, match="into="):
-        backward((False,) * 4)
+@pytest.mark.parametrize("entries", [0, 1, 3])
+def test_into_with_another_number_of_entries_is_refused(backward, entries, plain_text):
+    message = f"into= has {entries} entries for 2 parameter gradients"
+    with tinyvit.reference() if plain_text else nullcontext(), pytest.raises(ValueError, match=message):
+        backward((False,) * entries)
+
+
+@pytest.mark.parametrize("plain_text", [True, False])
+@pytest.mark.parametrize("backward", [layernorm_backward, linear_backward])
+def test_into_broadcasts_nothing(backward, plain_text):
+    _, dweight, _ = backward(None)
+    message = "into=: expected an array"
+    with tinyvit.reference() if plain_text else nullcontext(), pytest.raises(ValueError, match=message):
+        backward((np.zeros((3, *dweight.shape)), False))
+
+
+def test_an_operation_without_parameters_takes_no_into():
+    _, cache = F.gelu(np.ones(3))
+    assert F.gelu_backward(np.ones(3), cache, into=()).shape == (3,)
+    with pytest.raises(ValueError, match="into= has 1 entries for 0 parameter gradients"):
+        F.gelu_backward(np.ones(3), cache, into=(False,))
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: F.layernorm(x, x[0], x[0], np.float64(1e-6)),
+    lambda x: F.attention(*[x[None, None]] * 3, scale=np.float64(0.5)),
+    lambda x: F.dropout(x, np.float64(0.5), key=np.int64(3)),
+    lambda x: F.cross_entropy(x, np.array([0, 1]), np.float64(0.1)),
+])  # fmt: skip
+def test_numpy_numbers_among_the_arguments_do_not_change_the_dtype(call):
+    assert call(np.ones((2, 3), "float32"))[0].dtype == "float32"
 
 
 OPERATIONS = [name for name in dir(F) if hasattr(F, f"{name}_backward")]

@@ -59,6 +59,12 @@ def test_sincos_1d_counts_the_patches(grid, half):
     assert not positions[0, 0].any()
 
 
+@pytest.mark.parametrize("call", [lambda: F.sincos_1d((2, 2), 5), lambda: F.sincos_2d((2, 2), 6)])
+def test_sines_and_cosines_need_a_width_that_they_divide(call):
+    with pytest.raises(ValueError, match="sincos"):
+        call()
+
+
 def test_positions_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"expected positions \(1, 3, 4\), got \(1, 4, 4\)"):
         F.add_positions(np.ones((2, 3, 4)), np.ones((1, 4, 4)))

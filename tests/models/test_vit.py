@@ -173,9 +173,13 @@ def test_stochastic_depth_grows_linearly_from_zero():
 # -- bad input ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 8, 12), (2, 2, 8, 8), (2, 8, 12), (2, 2, 12, 8), (2,)])
+def test_images_can_be_given_by_name():
+    np.testing.assert_array_equal(vit()(images=images())[0], vit()(images())[0])
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 8, 12), (2, 3, 8, 12), (2, 2, 8, 8), (2, 8, 12), (2, 2, 12, 8), (2,)])
 def test_images_of_another_shape_are_named(shape):
-    with pytest.raises(ValueError, match=r"expected images \(B, 2, 8, 12\), got"):
+    with pytest.raises(ValueError, match=r"expected images \(B, 2, 8, 12\), at least one, got"):
         vit()(np.ones(shape))
 
 

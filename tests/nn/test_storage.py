@@ -86,6 +86,13 @@ def test_gradients_can_be_sent_elsewhere(model):
     assert buffer.any() and not model.storage.gradients().any()
 
 
+def test_a_step_inside_gradients_into_uses_the_models_own_buffers():
+    model = ViT(CONFIG)
+    with model.gradients_into(model.new_gradients()) as buffer:
+        assert np.shares_memory(model.storage.gradient_buffers(2)[0], model.storage.grad)
+    assert not buffer.any()
+
+
 def test_a_gradient_buffer_of_another_shape_is_refused(model):
     with pytest.raises(ValueError, match="expected a gradient buffer"), model.gradients_into(np.zeros(3)):
         pass

@@ -66,6 +66,15 @@ def test_clipping_to_more_than_any_float32_only_measures(max_norm):
     np.testing.assert_array_equal(flat_gradients(layer), before)
 
 
+def test_clipping_leaves_the_gradients_of_frozen_parameters_alone():
+    layer = linear_with_gradients(0)
+    layer.freeze("bias")
+    layer.bias.grad = np.full(layer.bias.shape, 7.0)
+    clip_by_global_norm(layer, 1e-3)
+    assert (layer.bias.grad == 7).all()
+    np.testing.assert_allclose(global_norm(layer), 1e-3)
+
+
 @given(seed=seeds(), max_norm=max_norms)
 def test_clipping_keeps_float32(seed, max_norm):
     layer = linear_with_gradients(seed, dtype="float32")

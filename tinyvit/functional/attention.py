@@ -31,7 +31,8 @@ def attention(q, k, v, bias=None, scale=None):
     Vaswani et al. 2017, "Attention is all you need", eq. 1. Derived in notebooks/03.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    probs, _ = softmax(attention_scores(q, k, v, bias, scale))
+    check_shapes(q, k, v)
+    probs, _ = softmax(attention_scores(q, k, bias, scale))
     return probs @ v, AttentionCache(q, k, v, probs, scale, None if bias is None else bias.shape)
 
 
@@ -42,7 +43,8 @@ def attention_backward(dy, cache):
     dv = probs.mT @ dy
     dprobs = dy @ v.mT                                    # (B, H, Nq, Nk)
     dscores = softmax_backward(dprobs, SoftmaxCache(probs))
-    return attention_scores_backward(dscores, q, k, scale, dv, bias_shape)
+    dq, dk, *dbias = attention_scores_backward(dscores, q, k, scale, bias_shape)
+    return dq, dk, dv, *dbias
 
 
 class AttentionDropoutCache(NamedTuple):
@@ -60,7 +62,8 @@ class AttentionDropoutCache(NamedTuple):
 def attention_dropout(q, k, v, bias=None, scale=None, rate=0.0, key=None):
     """`attention` with dropout on the probabilities: heads = dropout(probs) v. See `attention` and `dropout`."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    probs, _ = softmax(attention_scores(q, k, v, bias, scale))
+    check_shapes(q, k, v)
+    probs, _ = softmax(attention_scores(q, k, bias, scale))
     kept, c_dropout = dropout(probs, rate, key)
     cache = AttentionDropoutCache(q, k, v, probs, kept, c_dropout, scale, None if bias is None else bias.shape)
     return kept @ v, cache
@@ -73,16 +76,20 @@ def attention_dropout_backward(dy, cache):
     dv = kept.mT @ dy
     dprobs = dropout_backward(dy @ v.mT, c_dropout)       # (B, H, Nq, Nk)
     dscores = softmax_backward(dprobs, SoftmaxCache(probs))
-    return attention_scores_backward(dscores, q, k, scale, dv, bias_shape)
+    dq, dk, *dbias = attention_scores_backward(dscores, q, k, scale, bias_shape)
+    return dq, dk, dv, *dbias
 
 
-def attention_scores(q, k, v, bias, scale):
-    """scores = q kᵀ · scale + bias (B, H, Nq, Nk)."""
+def check_shapes(q, k, v):
     if q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1] or q.shape[:-2] != k.shape[:-2]:
         raise ValueError(
             "attention: expected q (B, H, Nq, d), k (B, H, Nk, d) and v (B, H, Nk, dv), "
             f"got {q.shape}, {k.shape} and {v.shape}"
         )
+
+
+def attention_scores(q, k, bias, scale):
+    """scores = q kᵀ · scale + bias."""
     scores = (q * scale) @ k.mT                           # (B, H, Nq, Nk)
     if bias is None:
         return scores
@@ -91,8 +98,8 @@ def attention_scores(q, k, v, bias, scale):
     return scores + bias
 
 
-def attention_scores_backward(dscores, q, k, scale, dv, bias_shape):
-    """dq = dscores k · scale, dk = dscoresᵀ q · scale, dbias = dscores summed to the bias's shape."""
+def attention_scores_backward(dscores, q, k, scale, bias_shape):
+    """dq = dscores k · scale, dk = dscoresᵀ q · scale and, if there was a bias, dscores summed to its shape."""
     dq = dscores @ k * scale
     dk = dscores.mT @ (q * scale)
-    return (dq, dk, dv) if bias_shape is None else (dq, dk, dv, sum_to_shape(dscores, bias_shape))
+    return (dq, dk) if bias_shape is None else (dq, dk, sum_to_shape(dscores, bias_shape))

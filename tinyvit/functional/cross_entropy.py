@@ -29,7 +29,8 @@ def cross_entropy(logits, targets, label_smoothing=0.0):
     targets = smoothed_targets(xp.asarray(targets), logits, label_smoothing)
     shifted = logits - logits.real.max(-1, keepdims=True)
     log_probs = shifted - xp.log(xp.exp(shifted).sum(-1, keepdims=True))
-    loss = -(targets * log_probs).sum() * (1 / logits.shape[0])
+    # Where a target is 0 nothing is lost, however improbable the class: 0 · log 0 counts as 0.
+    loss = -(targets * xp.where(targets != 0, log_probs, 0)).sum() * (1 / logits.shape[0])
     return loss, CrossEntropyCache(xp.exp(log_probs), targets)
 
 

@@ -47,6 +47,9 @@ def operation(reference):
 
     @functools.wraps(reference)
     def forward(*args, **kwargs):
+        # A NumPy number, such as 1 / np.sqrt(d), would turn a float32 result into float64.
+        args = [arg.item() if isinstance(arg, np.generic) else arg for arg in args]
+        kwargs = {name: arg.item() if isinstance(arg, np.generic) else arg for name, arg in kwargs.items()}
         function = reference
         if kernels and not _plain_text_only.get():
             function = kernels.get(kind(args[0] if args else kwargs.get(first_name)), reference)
@@ -58,13 +61,14 @@ def operation(reference):
     return forward
 
 
-def backward_of(forward):
+def backward_of(forward, inputs=None):
     """Make a backward `(dy, cache) -> gradients` the other half of `forward`, with kernels and `into=`.
 
-    into    one entry for each parameter argument of the forward (they come last among its arrays, so their
-            gradients are the last ones returned). An array: the gradient is added to it, and it is returned in
-            the gradient's place. False: the gradient is not wanted, and None is returned in its place.
-            None: a new array, as without `into`.
+    inputs  how many of the gradients, counted from the first, are those of inputs; the rest are those of parameters.
+            None: all of them are those of inputs
+    into    one entry for each parameter that the forward was given. An array: the gradient is added to it, and it is
+            returned in the gradient's place. False: the gradient is not wanted, and None is returned in its place.
+            None: a new array, as without `into`
 
     `op_backward.register(kind, kernel)` adds a kernel `(dy, cache, into=None)` that understands the plain text's
     cache; `op_backward.register_cache(type, kernel)` one that goes with a kernel's own cache type.
@@ -83,7 +87,13 @@ def backward_of(forward):
             if kernel is not None:
                 return kernel(dy, cache, into=into)
             gradients = reference(dy, cache)
-            return gradients if into is None else add_into(gradients, into)
+            if into is None:
+                return gradients
+            gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+            first = len(gradients) if inputs is None else inputs
+            check_into(reference.__name__, into, len(gradients) - first)
+            gradients = gradients[:first] + tuple(map(add_to, into, gradients[first:]))
+            return gradients if len(gradients) > 1 else gradients[0]
 
         backward.reference = reference
         backward.kernels = kernels
@@ -95,16 +105,19 @@ def backward_of(forward):
     return decorate
 
 
-def add_into(gradients, into):
-    """Put the last `len(into)` gradients where `into` says; see `backward_of`."""
-    gradients = list(gradients) if isinstance(gradients, tuple) else [gradients]
-    if len(into) > len(gradients):
-        raise ValueError(f"into= has {len(into)} entries for {len(gradients)} gradients")
-    first = len(gradients) - len(into)
-    for i, destination in enumerate(into, start=first):
-        if destination is False:
-            gradients[i] = None
-        elif destination is not None:
-            destination += gradients[i]
-            gradients[i] = destination
-    return tuple(gradients)
+def check_into(name, into, parameters):
+    """Raise ValueError unless `into` has an entry for each parameter."""
+    if len(into) != parameters:
+        raise ValueError(f"{name}: into= has {len(into)} entries for {parameters} parameter gradients")
+
+
+def add_to(destination, gradient):
+    """Put a parameter's gradient where an entry of `into` says; see `backward_of`."""
+    if destination is False:
+        return None
+    if destination is None:
+        return gradient
+    if destination.shape != gradient.shape:
+        raise ValueError(f"into=: expected an array {gradient.shape} to add to, got {destination.shape}")
+    destination += gradient
+    return destination

@@ -30,7 +30,7 @@ def layernorm(x, weight, bias, eps=1e-6):
     return xhat * weight + bias, LayerNormCache(xhat, rstd, weight)
 
 
-@backward_of(layernorm)
+@backward_of(layernorm, inputs=1)
 def layernorm_backward(dy, cache):
     """With g = dy · weight, dx = rstd (g − mean(g) − x̂ mean(g x̂)); dweight = Σ dy x̂; dbias = Σ dy.
 

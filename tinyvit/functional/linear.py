@@ -29,7 +29,7 @@ def linear(x, weight, bias=None):
     return y.reshape(*x.shape[:-1], weight.shape[0]), LinearCache(x, weight, bias is not None)
 
 
-@backward_of(linear)
+@backward_of(linear, inputs=1)
 def linear_backward(dy, cache):
     """dx = dy W, dW = dyᵀ x and db = Σ dy, the last two summed over all rows.
 

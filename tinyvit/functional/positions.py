@@ -24,7 +24,7 @@ def add_positions(x, positions):
     return x + positions, AddPositionsCache()
 
 
-@backward_of(add_positions)
+@backward_of(add_positions, inputs=1)
 def add_positions_backward(dy, cache):
     """Returns (dx, dpositions): every sample had the same positions, so their gradient is the sum over samples."""
     return dy, sum_first(dy)[None]
@@ -50,7 +50,7 @@ def grid_positions(along_x, along_y):
     return positions, GridPositionsCache((rows, columns))
 
 
-@backward_of(grid_positions)
+@backward_of(grid_positions, inputs=0)
 def grid_positions_backward(dy, cache):
     """Returns (dalong_x, dalong_y): each was used by a whole column, or row, of patches."""
     rows, columns = cache.grid
@@ -64,6 +64,8 @@ def sincos(coordinates, width, base=10000.0):
 
     Vaswani et al. 2017, section 3.5, with the sines in front as in MAE (He et al. 2022).
     """
+    if width % 2:
+        raise ValueError(f"sincos: expected an even width, half of it sines and half cosines, got {width}")
     frequencies = base ** -(np.arange(width // 2) / (width // 2))
     angles = np.outer(coordinates, frequencies)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
@@ -80,6 +82,8 @@ def sincos_2d(grid, dim):
 
     (1, 1 + rows·columns, D), float64; D has to be a multiple of 4.
     """
+    if dim % 4:
+        raise ValueError(f"sincos_2d: expected a width divisible by 4, got {dim}")
     rows, columns = grid
     y, x = np.divmod(np.arange(rows * columns), columns)
     return _with_class_token(np.concatenate([sincos(x, dim // 2), sincos(y, dim // 2)], axis=1))

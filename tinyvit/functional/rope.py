@@ -21,7 +21,7 @@ def rope(x, grid, theta=100.0):
     x (B, H, prefix + rows·columns, d), grid (rows, columns), d a multiple of 4. The pairs (x₀, x₁), (x₂, x₃), …
     of the patch in row i, column j are rotated by j·ωₖ for the first d/4 pairs and by i·ωₖ for the rest, with
     ωₖ = theta^(−k/(d/4)). What precedes the patches (the class token) is not rotated. The product of a rotated
-    query with a rotated key then depends on the two patches' distance alone.
+    query with a rotated key then depends on the offset between the two patches alone.
     Su et al. 2021, "RoFormer"; Heo et al. 2024, "Rotary position embedding for vision transformer" (axial).
     """
     rows, columns = grid
@@ -56,4 +56,8 @@ def rope_tables(rows, columns, width, theta, xp, dtype):
     frequencies = theta ** -(np.arange(width // 4) / (width // 4))
     y, x = np.divmod(np.arange(rows * columns), columns)
     angles = np.concatenate([np.outer(x, frequencies), np.outer(y, frequencies)], axis=1)
-    return xp.asarray(np.cos(angles), dtype), xp.asarray(np.sin(angles), dtype)
+    tables = xp.asarray(np.cos(angles), dtype), xp.asarray(np.sin(angles), dtype)
+    if xp is np:
+        for table in tables:
+            table.flags.writeable = False  # every later call gets the same ones
+    return tables

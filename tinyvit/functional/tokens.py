@@ -24,7 +24,7 @@ def prepend_token(x, token):
     return xp.concatenate([repeated, x], axis=1), TokensCache(x.shape)
 
 
-@backward_of(prepend_token)
+@backward_of(prepend_token, inputs=1)
 def prepend_token_backward(dy, cache):
     """Returns (dx, dtoken): every sample had the same class token, so its gradient is their sum."""
     return dy[:, 1:], sum_first(dy[:, :1])[None]

@@ -1,5 +1,6 @@
 """The backward of `linear` that makes only the gradients that are wanted."""
 
+from tinyvit.functional.dispatch import add_to, check_into
 from tinyvit.functional.linear import linear_backward
 from tinyvit.functional.sums import as_rows, sum_rows
 
@@ -8,20 +9,13 @@ def linear_backward_wanted(dy, cache, into=None):
     """As `functional.linear_backward`, but a frozen weight (False in `into`) costs no matrix product."""
     x, weight, has_bias = cache
     dy_rows = as_rows(dy)
-    gradients = [lambda: dy_rows.mT @ as_rows(x), lambda: sum_rows(dy)][: 1 + has_bias]
-    into = (None,) * len(gradients) if into is None else into
-    if len(into) != len(gradients):
-        raise ValueError(f"linear_backward: into= has {len(into)} entries for {len(gradients)} parameter gradients")
-    return (dy_rows @ weight).reshape(x.shape), *map(add_if_wanted, gradients, into)
-
-
-def add_if_wanted(gradient, destination):
-    if destination is False:
-        return None
-    if destination is None:
-        return gradient()
-    destination += gradient()
-    return destination
+    into = (None,) * (1 + has_bias) if into is None else into
+    check_into("linear_backward", into, 1 + has_bias)
+    dx = (dy_rows @ weight).reshape(x.shape)
+    dweight = None if into[0] is False else add_to(into[0], dy_rows.mT @ as_rows(x))
+    if not has_bias:
+        return dx, dweight
+    return dx, dweight, None if into[1] is False else add_to(into[1], sum_rows(dy))
 
 
 for library in ("numpy", "cupy"):

@@ -39,8 +39,7 @@ def _(module, shape):
 
 @describe.register
 def _(module: MlpHead, shape):
-    hidden, pre_logits = describe(module.pre_logits, shape)
-    return chain([module.head], hidden)[0], [*pre_logits, *describe(module.head, hidden)[1]]
+    return chain([module.pre_logits, module.head], shape)
 
 
 @describe.register

@@ -155,10 +155,10 @@ class Embed(Module):
     def checked(self, images):
         """The images in the model's dtype; raises ValueError if they are not what the model was built for."""
         shape, dtype = getattr(images, "shape", None), getattr(images, "dtype", None)
-        if shape is None or len(shape) != 4 or shape[1:] != self.image_shape:
+        if shape is None or len(shape) != 4 or shape[0] == 0 or shape[1:] != self.image_shape:
             expected = ", ".join(str(side) for side in self.image_shape)
             got = type(images).__name__ if shape is None else shape
-            raise ValueError(f"expected images (B, {expected}), got {got}")
+            raise ValueError(f"expected images (B, {expected}), at least one, got {got}")
         if dtype.kind not in "fc":
             raise ValueError(f"expected normalised images of floating-point numbers, got {dtype}")
         # Complex numbers stay: a complex step travels in their imaginary part.

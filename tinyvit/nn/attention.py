@@ -33,7 +33,7 @@ class Attention(Module):
     def __init__(self, dim, num_heads, qkv_bias=True, attn_drop=0.0, proj_drop=0.0, rope_grid=None):
         if dim % num_heads:
             raise ValueError(f"embed_dim {dim} is not divisible by num_heads {num_heads}")
-        self.num_heads = num_heads
+        self.num_heads, self.head_dim = num_heads, dim // num_heads
         self.rope_grid = rope_grid
         # Xavier for queries, keys and values as the three D×D matrices that they are.
         self.qkv = Linear(dim, 3 * dim, qkv_bias, weight_init=init.xavier_uniform(dim, dim))
@@ -44,7 +44,8 @@ class Attention(Module):
     def forward(self, x, ctx=None):
         B, N, D = x.shape
         qkv, c_qkv = self.qkv(x, ctx)                                                 # (B, N, 3D)
-        q, k, v = qkv.reshape(B, N, 3, self.num_heads, -1).transpose(2, 0, 3, 1, 4)   # each (B, H, N, d)
+        qkv = qkv.reshape(B, N, 3, self.num_heads, self.head_dim)
+        q, k, v = qkv.transpose(2, 0, 3, 1, 4)                                        # each (B, H, N, d)
         c_rope = None
         if self.rope_grid:
             q, c_q = F.rope(q, self.rope_grid)
@@ -64,7 +65,7 @@ class Attention(Module):
         dy = self.proj_drop.backward(dy, cache.proj_drop)
         dheads = self.proj.backward(dy, cache.proj)                                   # (B, N, D)
         B, N, D = dheads.shape
-        dheads = dheads.reshape(B, N, self.num_heads, -1).transpose(0, 2, 1, 3)       # (B, H, N, d)
+        dheads = dheads.reshape(B, N, self.num_heads, self.head_dim).transpose(0, 2, 1, 3)       # (B, H, N, d)
         if isinstance(cache.heads, AttentionDropoutCache):
             dq, dk, dv = F.attention_dropout_backward(dheads, cache.heads)
         else:

@@ -72,7 +72,7 @@ class Module:
     def __call__(self, *inputs, **named):
         """forward(x, ctx=None), the result reported to the context's observer, if there is one."""
         output, cache = self.forward(*inputs, **named)
-        ctx = named.get("ctx", inputs[-1])
+        ctx = named.get("ctx", inputs[-1] if inputs else None)
         if isinstance(ctx, Context):
             if ctx.observer is not None:
                 ctx.observer.value(self.path, output)

@@ -60,7 +60,7 @@ class Storage:
 
     def gradient_buffers(self, count):
         """The model's own gradients and `count` − 1 more arrays like it, kept for the next time."""
-        self.gradients()
+        self._own_gradients()
         while len(self._more_gradients) < count - 1:
             self._more_gradients.append(self._zeros())
         return [self.grad, *self._more_gradients[: count - 1]]
@@ -70,6 +70,9 @@ class Storage:
         named = _named_gradients.get()
         if named is not None and named[0] is self:
             return named[1]
+        return self._own_gradients()
+
+    def _own_gradients(self):
         with self._lock:
             if self.grad is None:
                 self.grad = self._zeros()

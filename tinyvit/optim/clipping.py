@@ -13,7 +13,9 @@ def global_norm(model):
 
 
 def clip_by_global_norm(model, max_norm):
-    """Scale all gradients by max_norm / max(norm, max_norm), in place; returns the norm before that.
+    """Scale the gradients of all trainable parameters by max_norm / max(norm, max_norm), in place.
+
+    Returns the norm before that.
 
     Pascanu et al. 2013, algorithm 1. Nothing here waits for a GPU.
     """
@@ -23,5 +25,8 @@ def clip_by_global_norm(model, max_norm):
     grad = model.storage.gradients()
     xp = array_module(grad)
     max_norm = min(max_norm, float(xp.finfo(grad.dtype).max))  # infinity clips nothing
-    grad *= max_norm / xp.maximum(norm, max_norm)
+    scale = max_norm / xp.maximum(norm, max_norm)
+    for segment in model.storage.segments():
+        if segment.trainable:
+            grad[segment.where] *= scale
     return norm

@@ -133,7 +133,8 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam whose weight decay is kept out of the moments: θ ← θ − lr · weight_decay · θ, then Adam's step.
 
-    Loshchilov & Hutter 2019, algorithm 2. Only parameters with `decay` shrink: matrices, but no norm, bias,
+    Loshchilov & Hutter 2019, algorithm 2, in the form of PyTorch: the decay is multiplied with the learning rate,
+    which carries the schedule. Only parameters with `decay` shrink: matrices, but no norm, bias,
     token or position.
     """
 
