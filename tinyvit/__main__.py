@@ -1,3 +1,5 @@
+"""python -m tinyvit"""
+
 from tinyvit.cli import main
 
 if __name__ == "__main__":

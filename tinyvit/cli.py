@@ -4,11 +4,11 @@ import contextlib
 import io
 import json
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Literal
 
 USAGE = """usage: tinyvit COMMAND …
 
@@ -36,6 +36,7 @@ def main(argv=None):
         sys.exit(status)
     except KeyboardInterrupt:
         print("tinyvit: interrupted", file=sys.stderr, flush=True)
+        sys.stdout.flush()
         os._exit(130)  # sys.exit would wait for threads that are still computing
     except BrokenPipeError:  # the reader of our output has gone; nothing more is for anyone to read
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -95,7 +96,9 @@ def one_line(box, prog):
         message.append(row)
     hint = next((rows[i + 1].split()[0] for i, row in enumerate(rows[:-1]) if "meant" in row), None)
     close = f"; did you mean {hint}?" if hint else ""
-    return f"{' '.join(filter(None, message))}{close} (options: {prog} --help)"
+    text = " ".join(filter(None, message))
+    text = re.sub(r"^Error parsing (TrainConfig|optim|augment|model): ", "", text)  # the message names the field itself
+    return f"{text}{close} (options: {prog} --help)"
 
 
 # -- the commands ---------------------------------------------------------------------------------------------------
@@ -106,7 +109,6 @@ def train(rest):
     from tinyvit.training import TrainConfig, preset
     from tinyvit.training import train as run_training
     from tinyvit.training.presets import PRESETS
-    from tinyvit.training.run_folder import next_free
 
     name, options = positional(rest, f"a preset ({', '.join(PRESETS)}) first: tinyvit train PRESET …")
     if name is None:
@@ -114,7 +116,7 @@ def train(rest):
         print(f"usage: tinyvit train PRESET [OPTIONS]\n\npresets:\n{listing}\n\noptions: tinyvit train PRESET --help")
         return 0
     config = parse(TrainConfig, options, f"tinyvit train {name}", default=preset(name))
-    summary = run_training(config, config.out or next_free(f"runs/{name}"))
+    summary = run_training(config, name=name)
     return summary.get("interrupted", 0)
 
 
@@ -124,8 +126,8 @@ class EvaluateOptions:
 
     data_dir: str | None = None
     """Folder or archive with the data; by default the one that the run was trained with."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute: auto takes a GPU if one works."""
     threads: int | None = None
     """CPU threads."""
     json: bool = False
@@ -136,6 +138,8 @@ def evaluate(rest):
     """tinyvit evaluate RUN"""
     run_path, rest = positional(rest, "a run folder first: tinyvit evaluate RUN …")
     options = parse(EvaluateOptions, rest, "tinyvit evaluate RUN")
+
+    import numpy as np
 
     from tinyvit import data
     from tinyvit.backend import choose_device
@@ -155,6 +159,8 @@ def evaluate(rest):
         raise ValueError(f"{folder.model}: {error}") from error
     split = data.load(config.dataset, options.data_dir or config.data_dir)
     scores = run_evaluation(model, split.test, options.threads)
+    if not np.isfinite(scores["loss"]):
+        raise ValueError(f"{folder.model} holds weights that are no numbers: the loss is {scores['loss']}")
     result = {
         "test_accuracy": scores["accuracy"],
         "test_loss": scores["loss"],
@@ -163,7 +169,7 @@ def evaluate(rest):
         "dataset": config.dataset,
     }
     if options.json:
-        print(json.dumps(result))
+        print(json.dumps(result, allow_nan=False))
     else:
         print(
             table(
@@ -222,6 +228,10 @@ def gradcheck(rest):
     for option in ("directions", "batch_size"):
         if getattr(options, option) < 1:
             raise BadInput(f"{option.replace('_', '-')} has to be at least 1, got {getattr(options, option)}")
+    if options.seed < 0:
+        raise BadInput(f"seed has to be at least 0, got {options.seed}")
+
+    import numpy as np
 
     from tinyvit.gradcheck import BOUNDS, MODEL_BOUNDS, check, check_model, operation_cases
     from tinyvit.models import create_model
@@ -238,7 +248,7 @@ def gradcheck(rest):
             model, images, method=method, directions=options.directions, seed=options.seed
         )
 
-    width = 36
+    width = max(24, len(name) + 28)  # the widest line is the model's
     print(f"{'gradient of':<{width}}  {'complex step':>13}  {'central diff.':>13}  {'time':>7}")
     wrong = []
     for title, bounds, run_check in checks():

@@ -1,6 +1,7 @@
 import copy
 import pickle
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -213,6 +214,15 @@ def test_load_state_dict_that_is_not_strict_returns_what_did_not_fit(model):
         model.load_state_dict({"norm.bias": np.ones(1)}, strict=False)
 
 
+@pytest.mark.parametrize("value", [np.full(5, "a"), np.full(5, 1j), np.arange(5), np.full(5, None)])
+def test_what_is_no_real_number_is_not_loaded_and_nothing_changes(model, value):
+    before, state = model.state_dict(), {name: array + 1 for name, array in model.state_dict().items()}
+    with pytest.raises(ValueError, match=r"expected floating-point numbers for float64 parameters, got head\.bias"):
+        model.load_state_dict(state | {"head.bias": value})
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
 def test_a_copy_shares_no_memory(model):
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert not np.shares_memory(other.storage.data, model.storage.data)
@@ -256,14 +266,16 @@ class Recorder:
         self.gradients[path] = dy, dx
 
 
-def test_an_observer_is_told_every_value_and_gradient_with_its_path(model):
-    recorder = Recorder()
+@pytest.mark.parametrize("fields", [{}, dict(head_hidden=6, positions="learned_2d")])
+def test_an_observer_is_told_every_value_and_gradient_with_its_path(fields):
+    model, recorder = drawn(ViT(replace(CONFIG, **fields), dtype="float64")), Recorder()
     logits, cache = model(images(), Context(observer=recorder))
     with nn.observing(recorder):
         dimages = model.backward(np.ones_like(logits), cache)
     model.backward(np.ones_like(logits), cache)
-    paths = {path for path, _ in model.named_modules()}
-    assert set(recorder.values) == set(recorder.gradients) == paths
+    paths = [path for path, _ in model.named_modules()]
+    assert len(set(paths)) == len(paths)
+    assert set(recorder.values) == set(recorder.gradients) == set(paths)
     np.testing.assert_array_equal(recorder.values[""], logits)
     np.testing.assert_array_equal(recorder.gradients[""][1], dimages)
     assert recorder.values["blocks.1.attn.qkv"].shape == (4, 5, 36)

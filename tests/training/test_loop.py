@@ -143,7 +143,7 @@ def refuse_constant(name):
 
 
 def test_a_run_that_diverges_ends_with_advice_and_leaves_json(tmp_path):
-    with pytest.raises(ValueError, match=r"diverged: the loss is no number in epoch \d; take a lower optim\.lr"):
+    with pytest.raises(ValueError, match=r"diverged: the loss is no number after epoch \d; take a lower optim\.lr"):
         train(replace(CONFIG, optim=OptimConfig(lr=1e9)), tmp_path / "run")
     for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=refuse_constant)

@@ -155,10 +155,12 @@ class Embed(Module):
     def checked(self, images):
         """The images in the model's dtype; raises ValueError if they are not what the model was built for."""
         shape, dtype = getattr(images, "shape", None), getattr(images, "dtype", None)
-        if shape is None or len(shape) != 4 or shape[0] == 0 or shape[1:] != self.image_shape:
+        if shape is None or len(shape) != 4 or shape[1:] != self.image_shape:
             expected = ", ".join(str(side) for side in self.image_shape)
             got = type(images).__name__ if shape is None else shape
-            raise ValueError(f"expected images (B, {expected}), at least one, got {got}")
+            raise ValueError(f"expected images (B, {expected}), got {got}")
+        if len(images) == 0:
+            raise ValueError(f"expected at least one image, got {shape}")
         if dtype.kind not in "fc":
             raise ValueError(f"expected normalised images of floating-point numbers, got {dtype}")
         # Complex numbers stay: a complex step travels in their imaginary part.
@@ -315,10 +317,7 @@ class ViT(Module):
         self.embed = Embed(config)
         self.encode = Encode(config)
         self.pool = TokenPool() if config.global_pool == "token" else MeanPool()
-        if config.head_hidden is None:
-            self.head = linear_head(config.embed_dim, config.num_classes)
-        else:
-            self.head = MlpHead(config)
+        self.head = linear_head(config.embed_dim, config.num_classes) if config.head_hidden is None else MlpHead(config)
         self.materialize(seed, dtype, device)
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyvit.backend import Key, as_dtype, library, to_device
+from tinyvit.backend import Key, as_dtype, library, to_device, to_numpy
 from tinyvit.nn.storage import Buffer, Parameter, Storage
 
 _gradient_observer = ContextVar("tinyvit.observer", default=None)
@@ -57,7 +57,8 @@ class Module:
     called twice, shared, or used by two threads at once.
 
     The names of parameters are the paths of attributes, `blocks.3.attn.qkv.weight`. What a `transparent` module
-    holds is named as if its parent held it, so that a model can be made of parts and still have timm's names.
+    holds is named as if its parent held it, so that a model can be made of parts and still have timm's names; its own
+    path stands in parentheses, `(encode)`.
     """
 
     transparent = False
@@ -110,7 +111,10 @@ class Module:
             yield path, prefix, self
             for name, child in self.children():
                 below = prefix + name
-                yield from child._walk(below, prefix if child.transparent else below + ".", seen)
+                if child.transparent:
+                    yield from child._walk(f"({below})", prefix, seen)
+                else:
+                    yield from child._walk(below, below + ".", seen)
 
     def _named_variables(self, kind=(Parameter, Buffer)):
         seen = set()
@@ -259,9 +263,13 @@ class Module:
         if any(problems.values()):
             found = "; ".join(f"{what}: {', '.join(names)}" for what, names in problems.items() if names)
             raise ValueError(f"the state doesn't fit {type(self).__name__}: {found}")
-        for name, value in state.items():
-            if name in own:
-                own[name].data = to_device(value, self.device)
+        arrays = {name: np.asarray(to_numpy(value)) for name, value in state.items() if name in own}
+        kinds = "fc" if self.dtype.kind == "c" else "f"
+        other = [f"{name} ({array.dtype})" for name, array in arrays.items() if array.dtype.kind not in kinds]
+        if other:
+            raise ValueError(f"expected floating-point numbers for {self.dtype} parameters, got {', '.join(other)}")
+        for name, array in arrays.items():
+            own[name].data = to_device(array, self.device)
         return missing, unexpected
 
 

@@ -22,10 +22,11 @@ from tinyvit.training.step import classification, train_step
 from tinyvit.training.threads import thread_count
 
 
-def train(config, out=None, display=None):
+def train(config, out=None, display=None, name=None):
     """Train as `config` (a `TrainConfig`) says, into the folder `out`; returns the summary, a dict.
 
-    `out` is config.out, or the first free folder runs/DATASET. A SIGINT or SIGTERM ends the training after the step
+    `out` is config.out, or the first free folder of runs/NAME, runs/NAME-2, …, where `name` is the data set's unless
+    given. A SIGINT or SIGTERM ends the training after the step
     at hand, with what was reached so far saved; the summary then has "interrupted", the signal's exit status.
 
     Raises ValueError for data that can't be read or don't fit the model, and for a folder that holds a run.
@@ -49,7 +50,7 @@ def train(config, out=None, display=None):
     total_steps = config.epochs * len(loader)
     schedule, warmup = optim.SCHEDULES[o.schedule], round(o.warmup * total_steps)
 
-    folder = RunFolder(out or config.out or next_free(f"runs/{config.dataset}"))
+    folder = RunFolder(out or config.out or next_free(f"runs/{name or config.dataset}"))  # made last: all else is in order
     # A loss that overflows is noticed and said below, not warned of by every operation on the way.
     with folder.started(config), stop_on_signals() as stop, np.errstate(all="ignore"):
         display.start(config, model, split, folder.path, device, reason, threads, total_steps)
@@ -59,6 +60,8 @@ def train(config, out=None, display=None):
             train_loss = train_accuracy = 0
             epoch_started = time.perf_counter()
             for images, targets in loader.epoch(epoch):
+                if stop:
+                    break
                 optimizer.lr = o.lr * schedule(step, total_steps, warmup)
                 ctx = Context(training=True, key=Key(config.seed, step))
                 result = train_step(
@@ -67,16 +70,14 @@ def train(config, out=None, display=None):
                 step += 1
                 train_loss, train_accuracy = train_loss + result.loss, train_accuracy + result.metrics["accuracy"]
                 display.step(epoch, len(images), result)
-                if stop:
-                    break
             if stop:
                 break
-            if not np.isfinite(float(train_loss)):
-                raise ValueError(
-                    f"the training diverged: the loss is no number in epoch {epoch + 1}; take a lower optim.lr "
-                    f"(checkpoints of the epochs before are in {folder.checkpoint.parent})"
-                )
             scores = evaluate(model, split.test, threads)
+            if not np.isfinite([float(train_loss), scores["loss"]]).all():
+                raise ValueError(
+                    f"the training diverged: the loss is no number after epoch {epoch + 1}; take a lower optim.lr"
+                    + (f" (the epoch before is in {folder.checkpoint})" if history else "")
+                )
             row = {
                 "epoch": epoch + 1,
                 "step": step,

@@ -38,13 +38,15 @@ class RunFolder:
         """Hold the folder's lock for a new run with `config`; raises ValueError if it holds a run already."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file; choose a folder with --out")
-        (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path / ".lock"):
-            taken = [file.name for file in (self.config, self.model, self.summary) if file.exists()]
+            ours = (self.config, self.metrics, self.checkpoint, self.model, self.summary, self.curves)
+            taken = [file.name for file in ours if file.exists()]
             if taken:
                 raise ValueError(
                     f"{self.path} already holds a run ({', '.join(taken)}); choose another folder with --out"
                 )
+            self.checkpoint.parent.mkdir(exist_ok=True)
             write(self.config, to_json(config).encode())
             write(self.metrics, b"")
             yield self
@@ -52,7 +54,7 @@ class RunFolder:
     def add_metrics(self, row):
         """Append a line to metrics.jsonl."""
         with self.metrics.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(row, allow_nan=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -67,23 +69,31 @@ class RunFolder:
 
 
 def next_free(path):
-    """`path`, or path-2, path-3, …: the first that doesn't exist."""
+    """Make the folder `path`, or path-2, path-3, …: the first that doesn't exist yet, even if two ask at once."""
     path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.name}-{number}")
-    return free
+    while True:
+        try:
+            free.mkdir()
+            return free
+        except FileExistsError:
+            number += 1
+            free = path.with_name(f"{path.name}-{number}")
 
 
 def write(path, content):
     """Put a file in place in one go: to a temporary name, to the disk, then renamed."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:  # a full disk, say: what was written so far only takes up more of it
+        temporary.unlink(missing_ok=True)
+        raise
     if os.name == "posix":  # the new name, too, has to reach the disk
         folder = os.open(path.parent, os.O_RDONLY)
         try:
