@@ -3,6 +3,9 @@
 import numpy as np
 from hypothesis import strategies as st
 
+from tinyvit import ViT, ViTConfig
+from tinyvit.models.vit import POOLINGS, POSITIONS
+
 SIZES = st.integers(1, 4)
 DTYPES = st.sampled_from(["float32", "float64"])
 LAYOUTS = ("contiguous", "fortran", "strided", "reversed")
@@ -65,3 +68,37 @@ def classified(draw, dtype="float64", scale=1.0):
     (logits,) = draw(normals((B, K), dtype=dtype, scale=scale))
     labels = np.random.default_rng(draw(seeds())).integers(0, K, B)
     return logits, labels
+
+
+def redrawn(model, seed=0, std=0.2):
+    """The model with every parameter from N(0, std²): a head that starts at zero lets no gradient through."""
+    generator = np.random.default_rng(seed)
+    for parameter in model.parameters():
+        parameter.data = std * generator.standard_normal(parameter.shape)
+    return model
+
+
+@st.composite
+def vits(draw):
+    """A small float64 ViT of any kind, one block, one head and one patch included."""
+    grid = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    config = ViTConfig(
+        img_size=(2 * grid[0], 3 * grid[1]),
+        patch_size=(2, 3),
+        in_chans=draw(st.integers(1, 2)),
+        num_classes=draw(st.integers(1, 4)),
+        embed_dim=8,
+        depth=draw(st.integers(1, 2)),
+        num_heads=draw(st.sampled_from([1, 2])),
+        qkv_bias=draw(st.booleans()),
+        global_pool=draw(st.sampled_from(POOLINGS)),
+        positions=draw(st.sampled_from(POSITIONS)),
+        head_hidden=draw(st.sampled_from([None, 5])),
+        activation=draw(st.sampled_from(["gelu", "gelu_tanh"])),
+    )
+    return redrawn(ViT(config, dtype="float64"), draw(seeds()))
+
+
+def images_for(model, seed, count):
+    """Images that the model reads."""
+    return np.random.default_rng(seed).standard_normal((count, *model.embed.image_shape))

@@ -24,7 +24,8 @@ class Display:
             f"of {height}×{width}, {len(split.train.classes)} classes\n"
             f"ViT: {model.num_parameters():,} parameters, patch {c.patch_size}, {c.embed_dim} wide, {c.depth} deep, "
             f"{c.num_heads} heads\n"
-            f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {total_steps // config.epochs} steps, {config.precision}, on {device}"
+            f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {total_steps // config.epochs} steps, "
+            f"{config.precision}, on {device}"
             + (f" with {threads} thread{'s' * (threads != 1)}" if device == "cpu" else "")
             + (f" (no GPU: {reason})" if reason else "")
             + f"\nrun folder: {path}\n\n{COLUMNS}"

@@ -50,7 +50,8 @@ def train(config, out=None, display=None, name=None):
     total_steps = config.epochs * len(loader)
     schedule, warmup = optim.SCHEDULES[o.schedule], round(o.warmup * total_steps)
 
-    folder = RunFolder(out or config.out or next_free(f"runs/{name or config.dataset}"))  # made last: all else is in order
+    # Made last, when all else is in order.
+    folder = RunFolder(out or config.out or next_free(f"runs/{name or config.dataset}"))
     # A loss that overflows is noticed and said below, not warned of by every operation on the way.
     with folder.started(config), stop_on_signals() as stop, np.errstate(all="ignore"):
         display.start(config, model, split, folder.path, device, reason, threads, total_steps)
