@@ -7,6 +7,7 @@ Besides `kernels/`, this is the only file that imports CuPy: everything else ask
 import hashlib
 import sys
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -141,16 +142,16 @@ class Key:
         """Numbers in [0, 1), float32, shape (B, ...): a row per sample, each row a stream of its own.
 
         SplitMix64 run as a counter (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number
-        generators"): entry e of the stream that starts at s is mix(s + e·γ), and the streams start at
-        mix(key + sample·γ). Exact integer arithmetic, so NumPy and CuPy give the same bits.
+        generators"): the 64 bits for a pair of entries e of the stream that starts at s are mix(s + e·γ), and the
+        streams start at mix(key + sample·γ). Exact integer arithmetic, so NumPy and CuPy give the same bits.
         """
-        rows, entries = shape[0], int(np.prod(shape[1:], dtype=np.int64))
+        rows, entries = shape[0], prod(shape[1:])
         first = self.bits() + self.sample * GOLDEN_GAMMA & MASK64
         starts = _mix64(xp.uint64(first) + xp.arange(rows, dtype="uint64") * xp.uint64(GOLDEN_GAMMA))
-        counters = xp.arange(1, entries + 1, dtype="uint64") * xp.uint64(GOLDEN_GAMMA)
-        bits = _mix64(starts[:, None] + counters)
+        counters = xp.arange(1, entries // 2 + 2, dtype="uint64") * xp.uint64(GOLDEN_GAMMA)
+        halves = _mix64(starts[:, None] + counters).view("uint32")[:, :entries]  # two numbers out of each 64 bits
         # The upper 24 bits fill a float32's mantissa exactly.
-        return ((bits >> xp.uint64(40)).astype("float32") * 2.0**-24).reshape(shape)
+        return ((halves >> xp.uint32(8)).astype("float32") * 2.0**-24).reshape(shape)
 
 
 def _mix64(z):

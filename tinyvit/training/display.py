@@ -26,7 +26,7 @@ class Display:
             f"{c.num_heads} heads\n"
             f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {total_steps // config.epochs} steps, "
             f"{config.precision}, on {device}"
-            + (f" with {threads} thread{'s' * (threads != 1)}" if device == "cpu" else "")
+            + (f" with up to {threads} thread{'s' * (threads != 1)}" if device == "cpu" else "")
             + (f" (no GPU: {reason})" if reason else "")
             + f"\nrun folder: {path}\n\n{COLUMNS}"
         )

@@ -3,14 +3,13 @@
 from tinyvit import functional as F
 from tinyvit.data import Loader
 from tinyvit.nn import Context
-from tinyvit.training.threads import map_threads, slices, thread_count
+from tinyvit.training.threads import map_threads, slices, threads_for
 
 BATCH = 256  # images at a time, split over the threads
 
 
 def evaluate(model, dataset, threads=None):
     """Accuracy (0 to 1) and mean cross-entropy of a model on a `Dataset`: {"accuracy": …, "loss": …}."""
-    threads = thread_count(threads) if model.device == "cpu" else 1
     loss = correct = 0
 
     def run(part):
@@ -19,8 +18,8 @@ def evaluate(model, dataset, threads=None):
         return F.cross_entropy(logits, targets)[0] * len(targets), (logits.argmax(1) == targets).sum()
 
     for images, targets in Loader(dataset, BATCH, dtype=model.dtype.name, device=model.device).epoch():
-        for part_loss, part_correct in map_threads(
-            run, [(images[s], targets[s]) for s in slices(len(images), threads)], threads
-        ):
+        count = threads_for(images, threads)
+        parts = [(images[part], targets[part]) for part in slices(len(images), count)]
+        for part_loss, part_correct in map_threads(run, parts, count):
             loss, correct = loss + part_loss, correct + part_correct
     return {"accuracy": float(correct) / len(dataset), "loss": float(loss) / len(dataset)}

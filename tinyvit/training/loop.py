@@ -26,8 +26,8 @@ def train(config, out=None, display=None, name=None):
     """Train as `config` (a `TrainConfig`) says, into the folder `out`; returns the summary, a dict.
 
     `out` is config.out, or the first free folder of runs/NAME, runs/NAME-2, …, where `name` is the data set's unless
-    given. A SIGINT or SIGTERM ends the training after the step
-    at hand, with what was reached so far saved; the summary then has "interrupted", the signal's exit status.
+    given. A SIGINT or SIGTERM ends the training after the step at hand, with what was reached so far saved. The summary
+    then has "interrupted", the signal's exit status, and no test accuracy if steps followed the last evaluation.
 
     Raises ValueError for data that can't be read or don't fit the model, and for a folder that holds a run.
     """
@@ -66,14 +66,15 @@ def train(config, out=None, display=None, name=None):
                 optimizer.lr = o.lr * schedule(step, total_steps, warmup)
                 ctx = Context(training=True, key=Key(config.seed, step))
                 result = train_step(
-                    model, optimizer, images, targets, ctx, objective=objective, clip_norm=o.clip_norm, threads=threads
-                )
+                    model, optimizer, images, targets, ctx,
+                    objective=objective, clip_norm=o.clip_norm, threads=config.threads,
+                )  # fmt: skip
                 step += 1
                 train_loss, train_accuracy = train_loss + result.loss, train_accuracy + result.metrics["accuracy"]
                 display.step(epoch, len(images), result)
             if stop:
                 break
-            scores = evaluate(model, split.test, threads)
+            scores = evaluate(model, split.test, config.threads)
             if not np.isfinite([float(train_loss), scores["loss"]]).all():
                 raise ValueError(
                     f"the training diverged: the loss is no number after epoch {epoch + 1}; take a lower optim.lr"
@@ -97,11 +98,11 @@ def train(config, out=None, display=None, name=None):
 
         # The loop's end, or a signal's: what was reached is saved either way.
         save_tensors(folder.model, model.state_dict())
-        finished = len(history) == config.epochs
-        last = history[-1] if finished else {"test_accuracy": None, "test_loss": None}
+        # The last scores are those of the saved weights, unless steps were taken since.
+        scores = history[-1] if history and history[-1]["step"] == step else {}
         summary = {
-            "test_accuracy": last["test_accuracy"],
-            "test_loss": last["test_loss"],
+            "test_accuracy": scores.get("test_accuracy"),
+            "test_loss": scores.get("test_loss"),
             "epochs": len(history),
             "steps": step,
             "seconds": time.perf_counter() - started,
@@ -111,7 +112,7 @@ def train(config, out=None, display=None, name=None):
             "threads": threads,
             "versions": versions(),
         }
-        if not finished:
+        if len(history) < config.epochs:
             summary["interrupted"] = stop.exit_status
         write(folder.summary, (json.dumps(summary, indent=2) + "\n").encode())
         if history:

@@ -13,8 +13,8 @@ PRESETS = {
     "digits": TrainConfig(
         dataset="digits",
         model=ViTConfig(
-            img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=64, depth=4, num_heads=4, mlp_ratio=2.0,
-            global_pool="avg", drop_path_rate=0.1,
+            img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=64, depth=3, num_heads=4, mlp_ratio=2.0,
+            global_pool="avg", drop_rate=0.1, drop_path_rate=0.2,
         ),
         epochs=100,
         batch_size=64,

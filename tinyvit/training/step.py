@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tinyvit import functional as F
 from tinyvit.backend import array_module
 from tinyvit.optim import clip_by_global_norm, global_norm
-from tinyvit.training.threads import map_threads, slices, thread_count
+from tinyvit.training.threads import map_threads, slices, threads_for
 
 
 class StepResult(NamedTuple):
@@ -29,7 +29,8 @@ def train_step(
                  gradients. By default `classification()`: cross-entropy. An objective that mixes samples
                  (a contrastive one) needs threads=1 and accumulate=1, since it only sees a part otherwise
     accumulate   parts that the batch goes through in, one after the other, to save memory
-    threads      parts that it goes through in at the same time; by default as many as there are cores.
+    threads      parts that it goes through in at the same time; by default as many as there are cores, if the batch is
+                 large enough for that.
                  The gradients are summed in a fixed order: the result is bit-equal from run to run for the same
                  number, and equal up to rounding for any other
 
@@ -45,7 +46,7 @@ def train_step(
         raise ValueError(f"expected to accumulate over at least 1 part, got {accumulate}")
     objective = classification() if objective is None else objective
     storage = model.storage
-    threads = thread_count(threads) if storage.device == "cpu" else 1
+    threads = threads_for(images, threads)
     parts = slices(samples, threads)
     buffers = storage.gradient_buffers(len(parts))
 

@@ -10,6 +10,12 @@ from contextvars import copy_context
 from functools import cache
 from itertools import pairwise
 
+import numpy as np
+
+from tinyvit.backend import array_module
+
+PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
+
 
 def thread_count(threads=None):
     """How many threads to use: as told, else TINYVIT_THREADS, else as many as this process has cores."""
@@ -23,6 +29,15 @@ def thread_count(threads=None):
     if count < 1:
         raise ValueError(f"expected a number of threads of at least 1, got {asked!r}")
     return count
+
+
+def threads_for(images, threads=None):
+    """How many threads to split a batch over: as told, else as many cores as there is work for."""
+    if array_module(images) is not np:
+        return 1
+    count = thread_count(threads)
+    # Small parts would wait for the interpreter, of which there is one, and not for arithmetic.
+    return count if threads is not None else max(1, min(count, images.size // PIXELS_PER_THREAD))
 
 
 def map_threads(function, pieces, threads):
