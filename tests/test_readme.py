@@ -37,3 +37,26 @@ def test_the_models_example_runs_with_the_shapes_in_its_comments():
     assert names["cache"].blocks[3].attn.heads.probs.shape == (8, 12, 65, 65)
     assert names["dimages"].shape == names["images"].shape
     assert 0 < float(names["result"].loss) < 10
+
+
+RESULTS = Path(__file__).parents[1] / "notebooks" / "results"
+
+
+def accuracies(log):
+    """The test accuracies at the end of the trainings in a log, in percent."""
+    return [float(x) for x in re.findall(r"^  test accuracy +([\d.]+) %$", (RESULTS / log).read_text(), re.MULTILINE)]
+
+
+def test_the_accuracies_that_are_quoted_are_those_of_the_logs():
+    digits = accuracies("digits.log")
+    assert len(digits) == 5
+    mean = sum(digits) / 5
+    assert f"{mean:.2f} % (mean of seeds 0 to 4, {min(digits):.2f} to {max(digits):.2f})" in README
+    (cifar,) = accuracies("cifar10-cpu-1-epoch.log")
+    assert f"1 epoch | {cifar:.2f} % |" in README
+
+
+def test_the_errors_that_are_quoted_are_those_of_the_log():
+    log = (RESULTS / "gradcheck.log").read_text().splitlines()
+    quoted = [line.strip() for line in README.splitlines() if line.endswith("right")]
+    assert len(quoted) == 4 and set(quoted) <= set(log)

@@ -1,7 +1,7 @@
 """Named training runs, each with its reason and its measured result.
 
 A result is the accuracy on the test images after the last epoch, on two CPU cores; its log is in
-`notebooks/results/`.
+`notebooks/results/`, with what else was tried.
 """
 
 from difflib import get_close_matches
@@ -10,6 +10,8 @@ from tinyvit.models import ViTConfig
 from tinyvit.training.config import AugmentConfig, OptimConfig, TrainConfig
 
 PRESETS = {
+    # Four patches of 4×4, so that a step takes milliseconds; with so few images, regularisation decides: dropout,
+    # stochastic depth, shifts by a pixel. 98.67 % (mean of seeds 0 to 4, from 98.06 to 99.72).
     "digits": TrainConfig(
         dataset="digits",
         model=ViTConfig(
@@ -21,6 +23,9 @@ PRESETS = {
         optim=OptimConfig(lr=3e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
         augment=AugmentConfig(crop=1),
     ),
+    # 0.35 GFLOP an image. Sines and cosines rather than learned positions: these start at a size of 0.02, so small
+    # that after half an epoch the model is 5 points behind. On CIFAR-10 (JPEG copy) 45.38 % after one epoch; the default
+    # of 8 epochs is still to be measured.
     "cifar10-cpu": TrainConfig(
         dataset="cifar10",
         model=ViTConfig(
