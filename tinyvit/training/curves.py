@@ -14,10 +14,11 @@ def draw_curves(history, path):
     loss, accuracy = figure.subplots(1, 2)
     marker = "o" if len(epochs) < 30 else None
     for axes, what, scale in ((loss, "loss", 1), (accuracy, "accuracy", 100)):
-        for part, color in (("train", "tab:gray"), ("test", "tab:blue")):
+        for part, label, color in (("train", "train, as augmented", "tab:gray"), ("test", "test", "tab:blue")):
             values = [scale * row[f"{part}_{what}"] for row in history]
-            axes.plot(epochs, values, color=color, marker=marker, markersize=3, label=part)
+            axes.plot(epochs, values, color=color, marker=marker, markersize=3, label=label)
         axes.set_xlabel("epoch")
+        axes.set_xlim(0, max(epochs) + 1)
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
         axes.xaxis.get_major_locator().set_params(integer=True)

@@ -24,8 +24,8 @@ PRESETS = {
         augment=AugmentConfig(crop=1),
     ),
     # 0.35 GFLOP an image. Sines and cosines rather than learned positions: these start at a size of 0.02, so small
-    # that after half an epoch the model is 5 points behind. On CIFAR-10 (JPEG copy) 45.38 % after one epoch; the default
-    # of 8 epochs is still to be measured.
+    # that after half an epoch the model is 5 points behind. On CIFAR-10 (JPEG copy) 45.38 % after one epoch; what the
+    # default of 8 epochs gives is still to be measured.
     "cifar10-cpu": TrainConfig(
         dataset="cifar10",
         model=ViTConfig(
