@@ -204,6 +204,11 @@ def test_images_are_cast_to_the_models_dtype():
     assert vit(dtype="float64")(images(dtype="float32"))[0].dtype == "float64"
 
 
+def test_numpy_numbers_in_a_configuration_become_pythons():
+    config = ViTConfig(embed_dim=np.int64(24), img_size=np.int32(8), num_heads=3, norm_eps=np.float64(1e-6))
+    assert [type(x) for x in (config.embed_dim, config.img_size, config.norm_eps)] == [int, int, float]
+
+
 @pytest.mark.parametrize(
     "fields, message",
     [
@@ -224,6 +229,12 @@ def test_images_are_cast_to_the_models_dtype():
         (dict(drop_path_rate=-0.1), "drop_path_rate has to be at least 0 and below 1, got -0.1"),
         (dict(img_size=(8, 12, 3)), "expected a size as a positive int or"),
         (dict(patch_size=0), "expected a size as a positive int or"),
+        (dict(img_size=None), "expected a size as a positive int or .* got None"),
+        (dict(img_size=8.0), r"expected a size as a positive int or .* got 8\.0"),
+        (dict(mlp_ratio="2"), "mlp_ratio has to be a number, got '2'"),
+        (dict(drop_rate=None), "drop_rate has to be a number, got None"),
+        (dict(qkv_bias="no"), "qkv_bias has to be True or False, got 'no'"),
+        (dict(num_classes=True), "num_classes has to be a positive int, got True"),
     ],
 )
 def test_a_shape_that_cannot_be_built_is_refused_with_the_reason(fields, message):

@@ -1,5 +1,6 @@
 """Images into patches and back."""
 
+from numbers import Integral
 from typing import NamedTuple
 
 from tinyvit.functional.dispatch import backward_of, operation
@@ -12,8 +13,8 @@ class PatchCache(NamedTuple):
 
 def as_pair(size):
     """An int as (size, size), a pair as a tuple of two ints: sizes are (height, width) everywhere."""
-    pair = (size, size) if isinstance(size, int) else tuple(size)
-    if len(pair) != 2 or any(int(side) != side or side < 1 for side in pair):
+    pair = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
+    if len(pair) != 2 or not all(isinstance(side, Integral) and side > 0 for side in pair):
         raise ValueError(f"expected a size as a positive int or (height, width), got {size!r}")
     return int(pair[0]), int(pair[1])
 

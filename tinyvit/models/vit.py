@@ -4,6 +4,7 @@ Dosovitskiy et al. 2021, "An image is worth 16×16 words: transformers for image
 """
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple
 
 from tinyvit import functional as F
@@ -67,20 +68,26 @@ class ViTConfig:
 
     def __post_init__(self):
         for name in ("img_size", "patch_size"):
-            size = getattr(self, name)
-            if not isinstance(size, int):  # a list, as JSON has it
-                object.__setattr__(self, name, as_pair(size))
-            as_pair(size)
+            height, width = as_pair(getattr(self, name))
+            square = isinstance(getattr(self, name), Integral)
+            object.__setattr__(self, name, height if square else (height, width))
         for name in ("in_chans", "num_classes", "embed_dim", "depth", "num_heads"):
-            if not (isinstance(getattr(self, name), int) and getattr(self, name) > 0):
+            if not is_positive_int(getattr(self, name)):
                 raise ValueError(f"{name} has to be a positive int, got {getattr(self, name)!r}")
+            object.__setattr__(self, name, int(getattr(self, name)))
+        for name in ("mlp_ratio", "norm_eps", "drop_rate", "attn_drop_rate", "drop_path_rate"):
+            if not isinstance(getattr(self, name), Real) or isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} has to be a number, got {getattr(self, name)!r}")
+            object.__setattr__(self, name, float(getattr(self, name)))
+        if not isinstance(self.qkv_bias, bool):
+            raise ValueError(f"qkv_bias has to be True or False, got {self.qkv_bias!r}")
         for name in ("drop_rate", "attn_drop_rate", "drop_path_rate"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} has to be at least 0 and below 1, got {getattr(self, name)}")
         for name, known in (("global_pool", POOLINGS), ("positions", POSITIONS), ("activation", tuple(ACTIVATIONS))):
             if getattr(self, name) not in known:
                 raise ValueError(f"unknown {name} {getattr(self, name)!r}; expected one of {', '.join(known)}")
-        if not (self.head_hidden is None or (isinstance(self.head_hidden, int) and self.head_hidden > 0)):
+        if not (self.head_hidden is None or is_positive_int(self.head_hidden)):
             raise ValueError(f"head_hidden has to be None or a positive int, got {self.head_hidden!r}")
         if not 0 < self.mlp_ratio < float("inf"):
             raise ValueError(f"mlp_ratio has to be positive and finite, got {self.mlp_ratio}")
@@ -116,6 +123,10 @@ class ViTConfig:
     def head_dim(self):
         """Width of an attention head (d)."""
         return self.embed_dim // self.num_heads
+
+
+def is_positive_int(value):
+    return isinstance(value, Integral) and not isinstance(value, bool) and value > 0
 
 
 class EmbedCache(NamedTuple):
