@@ -5,11 +5,11 @@ from tinyvit.data.dataset import Dataset, Split
 from tinyvit.data.digits import digits
 from tinyvit.data.loader import Loader
 
-DATASETS = {"digits": digits, "cifar10": cifar10}
+DATASETS = {"digits": lambda data_dir: digits(), "cifar10": cifar10}
 
 
 def load(name, data_dir=None):
     """A data set by name; raises ValueError for a name that doesn't exist."""
     if name not in DATASETS:
         raise ValueError(f"unknown data set {name!r}; expected one of {', '.join(DATASETS)}")
-    return DATASETS[name](data_dir) if name != "digits" else digits()
+    return DATASETS[name](data_dir)

@@ -11,6 +11,10 @@ class PatchCache(NamedTuple):
     size: tuple   # (height, width) of the image
 
 
+class UnpatchifyCache(NamedTuple):
+    patch: tuple  # (height, width) of a patch
+
+
 def as_pair(size):
     """An int as (size, size), a pair as a tuple of two ints: sizes are (height, width) everywhere."""
     pair = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
@@ -75,7 +79,7 @@ def unpatchify(x, patch, img_size=None):
         )
     C = D // (p * q)
     x = x.reshape(B, rows, columns, C, p, q).transpose(0, 3, 1, 4, 2, 5)      # (B, C, rows, P, columns, Q)
-    return x.reshape(B, C, H, W), PatchCache((p, q), (H, W))
+    return x.reshape(B, C, H, W), UnpatchifyCache((p, q))
 
 
 @backward_of(unpatchify)

@@ -7,8 +7,8 @@ from tinyvit.functional.dispatch import backward_of, operation
 from tinyvit.functional.sums import sum_first
 
 
-class TokensCache(NamedTuple):
-    shape: tuple  # of the tokens that came in
+class PrependTokenCache(NamedTuple):
+    pass
 
 
 @operation
@@ -21,7 +21,7 @@ def prepend_token(x, token):
         raise ValueError(f"prepend_token: expected a token (1, 1, {x.shape[-1]}), got {token.shape}")
     xp = array_module(x)
     repeated = xp.broadcast_to(token, (x.shape[0], 1, x.shape[-1]))
-    return xp.concatenate([repeated, x], axis=1), TokensCache(x.shape)
+    return xp.concatenate([repeated, x], axis=1), PrependTokenCache()
 
 
 @backward_of(prepend_token, inputs=1)
@@ -30,10 +30,14 @@ def prepend_token_backward(dy, cache):
     return dy[:, 1:], sum_first(dy[:, :1])[None]
 
 
+class PoolTokenCache(NamedTuple):
+    shape: tuple  # of the tokens that came in
+
+
 @operation
 def pool_token(x):
     """Read the class token off the tokens `x` (B, N+1, D): (B, D). Dosovitskiy et al. 2021, eq. 4."""
-    return x[:, 0], TokensCache(x.shape)
+    return x[:, 0], PoolTokenCache(x.shape)
 
 
 @backward_of(pool_token)

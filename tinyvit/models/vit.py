@@ -13,7 +13,7 @@ from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.functional.tanh import TanhCache
-from tinyvit.functional.tokens import TokensCache
+from tinyvit.functional.tokens import PrependTokenCache
 from tinyvit.nn import init
 from tinyvit.nn.block import ACTIVATIONS, Block, BlockCache
 from tinyvit.nn.layers import Dropout, LayerNorm, Linear
@@ -131,7 +131,7 @@ def is_positive_int(value):
 
 class EmbedCache(NamedTuple):
     patch_embed: PatchEmbedCache
-    cls_token: TokensCache
+    cls_token: PrependTokenCache
     positions: Any
     pos_drop: DropoutCache
 

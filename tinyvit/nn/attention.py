@@ -65,7 +65,8 @@ class Attention(Module):
         dy = self.proj_drop.backward(dy, cache.proj_drop)
         dheads = self.proj.backward(dy, cache.proj)                                   # (B, N, D)
         B, N, D = dheads.shape
-        dheads = dheads.reshape(B, N, self.num_heads, self.head_dim).transpose(0, 2, 1, 3)       # (B, H, N, d)
+        dheads = dheads.reshape(B, N, self.num_heads, self.head_dim)
+        dheads = dheads.transpose(0, 2, 1, 3)                                         # (B, H, N, d)
         if isinstance(cache.heads, AttentionDropoutCache):
             dq, dk, dv = F.attention_dropout_backward(dheads, cache.heads)
         else:

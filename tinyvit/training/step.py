@@ -30,9 +30,8 @@ def train_step(
                  (a contrastive one) needs threads=1 and accumulate=1, since it only sees a part otherwise
     accumulate   parts that the batch goes through in, one after the other, to save memory
     threads      parts that it goes through in at the same time; by default as many as there are cores, if the batch is
-                 large enough for that.
-                 The gradients are summed in a fixed order: the result is bit-equal from run to run for the same
-                 number, and equal up to rounding for any other
+                 large enough for that. The gradients are summed in a fixed order: the result is bit-equal from run
+                 to run for the same number, and equal up to rounding for any other
 
     Raises ValueError for an empty batch, a number of targets that doesn't fit, or another model's optimizer.
     """
