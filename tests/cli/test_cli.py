@@ -1,7 +1,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -10,14 +9,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tinyvit import cli
 from tinyvit import functional as F
 from tinyvit.cli import COMMANDS
 from tinyvit.gradcheck import operation_cases
 from tinyvit.models import model_names
 from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig
 
-TINY = ["--epochs", "1", "--batch-size", "256", "--model.depth", "1", "--model.embed-dim", "16"]
 PARAMETERS = {
     "vit_tiny_patch16_224": "5,717,416",
     "vit_small_patch16_224": "22,050,664",
@@ -27,57 +24,6 @@ PARAMETERS = {
     "vit_large_patch32_224": "306,535,400",
     "vit_huge_patch14_224": "632,045,800",
 }
-
-
-@pytest.fixture
-def tinyvit(capsys, monkeypatch, tmp_path):
-    """Runs a command in an empty folder; returns its exit status, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        return end.value.code or 0, *capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture
-def refused(tinyvit):
-    """Runs a command that has to end with status 2 and one line on stderr; returns that line."""
-
-    def run(*arguments):
-        status, _, err = tinyvit(*arguments)
-        assert status == 2
-        assert re.fullmatch(r"tinyvit: error: [^\n]+\n", err)
-        return err
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """The folder of a finished run."""
-    path = tmp_path_factory.mktemp("cli") / "run"
-    with pytest.raises(SystemExit, match="^0$"):
-        cli.main(["train", "digits", "--out", str(path), *TINY])
-    return path
-
-
-@pytest.fixture
-def damaged(run, tmp_path):
-    """A copy of the run in which one file was replaced, or removed."""
-
-    def make(name, content):
-        copy = tmp_path / "damaged"
-        shutil.copytree(run, copy)
-        if content is None:
-            (copy / name).unlink()
-        else:
-            (copy / name).write_bytes(content)
-        return copy
-
-    return make
 
 
 def process(*arguments, **options):
@@ -162,7 +108,7 @@ def test_a_file_in_the_place_of_the_run_folder_is_named(refused, tmp_path):
 
 def test_a_folder_that_holds_a_run_is_refused_and_the_run_stays(refused, run):
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-    assert "already holds a run" in refused("train", "digits", "--out", run, *TINY)
+    assert "already holds a run" in refused("train", "digits", "--out", run, "--epochs", "1")
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 
 
@@ -218,7 +164,7 @@ def test_output_that_can_show_ascii_only_is_no_error():
 
 def test_a_number_of_threads_in_the_environment_that_is_none_is_refused(refused, monkeypatch):
     monkeypatch.setenv("TINYVIT_THREADS", "many")
-    assert "got 'many'" in refused("train", "digits", *TINY)
+    assert "got 'many'" in refused("train", "digits", "--epochs", "1")
 
 
 @pytest.mark.parametrize(("error", "status", "line"), [

@@ -1,0 +1,61 @@
+"""Commands run in this process, and a finished run for them to work on."""
+
+import re
+import shutil
+
+import pytest
+
+from tinyvit import cli
+
+TINY = ["--epochs", "1", "--batch-size", "256", "--model.depth", "1", "--model.embed-dim", "16"]
+
+
+@pytest.fixture
+def tinyvit(capsys, monkeypatch, tmp_path):
+    """Runs a command in an empty folder; returns its exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refused(tinyvit):
+    """Runs a command that has to end with status 2 and one line on stderr; returns that line."""
+
+    def run(*arguments):
+        status, _, err = tinyvit(*arguments)
+        assert status == 2
+        assert re.fullmatch(r"tinyvit: error: [^\n]+\n", err)
+        return err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory):
+    """The folder of a finished run."""
+    path = tmp_path_factory.mktemp("cli") / "run"
+    with pytest.raises(SystemExit, match="^0$"):
+        cli.main(["train", "digits", "--out", str(path), *TINY])
+    return path
+
+
+@pytest.fixture
+def damaged(run, tmp_path):
+    """A copy of the run in which one file was replaced, or removed."""
+
+    def make(name, content):
+        copy = tmp_path / "damaged"
+        shutil.copytree(run, copy)
+        if content is None:
+            (copy / name).unlink()
+        else:
+            (copy / name).write_bytes(content)
+        return copy
+
+    return make

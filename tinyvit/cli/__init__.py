@@ -1,0 +1,68 @@
+"""The command line: one file a command; parsing is left to tyro."""
+
+import os
+import sys
+
+from tinyvit.cli.evaluate import evaluate
+from tinyvit.cli.gradcheck import gradcheck
+from tinyvit.cli.parsing import BadInput
+from tinyvit.cli.summary import summary
+from tinyvit.cli.train import train
+
+USAGE = """usage: tinyvit COMMAND …
+
+  train PRESET [OPTIONS]   train a ViT; presets: {presets}
+  evaluate RUN             accuracy and loss of a trained model on the test images
+  summary MODEL            layer by layer: shapes, parameters, multiply-adds, memory
+  gradcheck [MODEL]        check every hand-written gradient
+  COMMAND --help           the options of a command
+"""
+
+COMMANDS = {"train": train, "evaluate": evaluate, "summary": summary, "gradcheck": gradcheck}
+
+
+def main(argv=None):
+    """Run a command; ends the process with status 2 and one line on stderr where the input is wrong."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without × or ─ shows ? instead
+    try:
+        status = run(argv)
+        sys.stdout.flush()
+        sys.exit(status)
+    except KeyboardInterrupt:
+        print("tinyvit: interrupted", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os._exit(130)  # sys.exit would wait for threads that are still computing
+    except BrokenPipeError:  # the reader of our output has gone; nothing more is for anyone to read
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except MemoryError as error:
+        refuse(f"out of memory; take a smaller model or --batch-size ({error})")
+    except (ValueError, OSError, OverflowError) as error:
+        refuse(str(error))
+
+
+def refuse(message):
+    """One line on stderr, and exit status 2."""
+    print("tinyvit: error:", " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)
+
+
+def run(argv):
+    """Run a command and return its exit status."""
+    command, *rest = argv or ["--help"]
+    if command in ("-h", "--help"):
+        from tinyvit.training.presets import PRESETS
+
+        print(USAGE.format(presets=", ".join(PRESETS)), end="")
+        return 0
+    if command == "--version":
+        import tinyvit
+
+        print(f"tinyvit {tinyvit.__version__}")
+        return 0
+    if command not in COMMANDS:
+        raise BadInput(f"unknown command {command!r}; expected one of {', '.join(COMMANDS)}")
+    return COMMANDS[command](rest) or 0

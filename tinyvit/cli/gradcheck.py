@@ -1,0 +1,72 @@
+"""tinyvit gradcheck"""
+
+import time
+from dataclasses import dataclass
+
+from tinyvit.cli.parsing import BadInput, parse, positional
+
+
+@dataclass(frozen=True)
+class GradcheckOptions:
+    """Compare every hand-written gradient with the complex step and with central differences, in float64."""
+
+    directions: int = 20
+    """Random directions through all parameters and the input of the model."""
+    batch_size: int = 2
+    """Images that the model is checked with."""
+    seed: int = 0
+    """Seed of the random inputs."""
+
+
+def gradcheck(rest):
+    """tinyvit gradcheck [MODEL]; status 1 if a gradient is wrong."""
+    name, rest = positional(rest, "", default="(small)")
+    options = parse(GradcheckOptions, rest, "tinyvit gradcheck [MODEL]")
+    for option in ("directions", "batch_size"):
+        if getattr(options, option) < 1:
+            raise BadInput(f"{option.replace('_', '-')} has to be at least 1, got {getattr(options, option)}")
+    if options.seed < 0:
+        raise BadInput(f"seed has to be at least 0, got {options.seed}")
+
+    import numpy as np
+
+    from tinyvit.gradcheck import BOUNDS, MODEL_BOUNDS, check, check_model, operation_cases
+    from tinyvit.models import create_model
+
+    model = small_model() if name == "(small)" else create_model(name)
+    shape = (options.batch_size, *model.embed.image_shape)
+    images = np.random.default_rng(options.seed).standard_normal(shape)
+
+    def checks():
+        for operation, *case in operation_cases(options.seed):
+            yield operation, BOUNDS, lambda method, case=case: check(*case, method, seed=options.seed)
+        title = f"ViT {'' if name == '(small)' else name + ' '}({model.num_parameters():,} parameters)"
+        yield title, MODEL_BOUNDS, lambda method: check_model(
+            model, images, method=method, directions=options.directions, seed=options.seed
+        )
+
+    width = max(24, len(name) + 28)  # the widest line is the model's
+    print(f"{'gradient of':<{width}}  {'complex step':>13}  {'central diff.':>13}  {'time':>7}")
+    wrong = []
+    for title, bounds, run_check in checks():
+        started = time.perf_counter()
+        reports = {method: run_check(method) for method in ("complex", "central")}
+        right = all(report.max_error < bounds[method] for method, report in reports.items())
+        wrong += [] if right else [(title, reports)]
+        errors = "  ".join(f"{report.max_error:>13.1e}" for report in reports.values())
+        print(f"{title:<{width}}  {errors}  {time.perf_counter() - started:5.1f} s  {'right' if right else 'WRONG'}")
+    print(
+        "\nlargest |backward − derivative| / max(1, |derivative|); "
+        f"right is below {BOUNDS['complex']:.0e} and {BOUNDS['central']:.0e} "
+        f"(the whole model: {MODEL_BOUNDS['complex']:.0e} and {MODEL_BOUNDS['central']:.0e})"
+    )
+    for title, reports in wrong:
+        print(f"\n{title}", *reports.values(), sep="\n")
+    return 1 if wrong else 0
+
+
+def small_model():
+    """A ViT with distinct sizes everywhere, so that no two axes can be mixed up unnoticed."""
+    from tinyvit.models import ViT, ViTConfig
+
+    return ViT(ViTConfig((8, 12), (4, 3), in_chans=2, num_classes=5, embed_dim=24, depth=3, num_heads=3))

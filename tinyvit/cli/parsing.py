@@ -1,0 +1,48 @@
+"""Arguments as dataclasses."""
+
+import contextlib
+import io
+import re
+
+
+class BadInput(ValueError):
+    """What the user typed can't be understood."""
+
+
+def parse(config, rest, prog, default=None):
+    """Options as a dataclass; tyro's boxed errors become one line."""
+    import tyro
+
+    messages = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(messages):
+            return tyro.cli(config, default=default, args=rest, prog=prog)
+    except SystemExit as error:
+        if error.code in (0, None):
+            raise
+        raise BadInput(one_line(messages.getvalue(), prog)) from None
+
+
+def one_line(box, prog):
+    """The first paragraph of one of tyro's error boxes."""
+    rows = [line.strip("│╭╮╰╯|+ ") for line in box.splitlines()[1:]]
+    rows = ["" if set(row) <= set("─-") else row for row in rows]  # the rules between paragraphs
+    message = []
+    for row in rows:
+        if not row and message:
+            break
+        message.append(row)
+    hint = next((rows[i + 1].split()[0] for i, row in enumerate(rows[:-1]) if "meant" in row), None)
+    close = f"; did you mean {hint}?" if hint else ""
+    text = " ".join(filter(None, message))
+    text = re.sub(r"^Error parsing (TrainConfig|optim|augment|model): ", "", text)  # the message names the field itself
+    return f"{text}{close} (options: {prog} --help)"
+
+
+def positional(rest, expected, default=None):
+    """Split off a command's first argument, which no option precedes; --help is left for the parser."""
+    if rest and (not rest[0].startswith("-") or rest[0] == "-"):
+        return rest[0], rest[1:]
+    if default is None and not ({"-h", "--help"} & set(rest)):
+        raise BadInput(f"expected {expected}, got {' '.join(rest) or 'nothing'}")
+    return default, rest
