@@ -9,7 +9,7 @@ import pytest
 
 import tinyvit
 
-HEAVY = {"scipy", "numba", "cupy", "matplotlib", "sklearn", "torch", "tyro", "pooch", "PIL"}
+HEAVY = {"scipy", "numba", "cupy", "matplotlib", "sklearn", "torch", "tyro", "pooch", "PIL", "tensorboardX"}
 
 
 def new_process(code):

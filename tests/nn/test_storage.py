@@ -49,6 +49,15 @@ def test_segments_are_the_longest_stretches_of_equal_treatment(model):
     assert len(model.storage.segments()) == before
 
 
+def test_segments_leave_out_the_parameters_that_they_are_told_to(model):
+    left_out = {model.blocks[0].mlp.fc1.weight, model.head.weight}
+    segments = model.storage.segments(left_out)
+    for parameter in model.parameters():
+        found = [s for s in segments if s.where.start <= parameter.offset < s.where.stop]
+        assert len(found) == (parameter not in left_out)
+    assert not model.storage.segments(set(model.parameters()))
+
+
 def test_weight_decay_applies_to_matrices_but_no_norm_bias_token_or_position(model):
     decayed = {name for name, parameter in model.named_parameters() if parameter.decay}
     assert decayed == {

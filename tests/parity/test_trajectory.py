@@ -1,14 +1,14 @@
-"""Training, step by step, against PyTorch in float64: the loss of a ViT, and every optimizer on given gradients."""
+"""Training, step by step, against PyTorch in float64."""
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
-from torch_autograd import normal, tensor
-from torch_vit import redrawn_vit, torch_twin
+from torch_autograd import normal
+from torch_vit import decaying_as_ours, redrawn_vit, torch_twin
 
-from tinyvit import ViTConfig, nn, optim
+from tinyvit import ViTConfig, optim
 from tinyvit.training import train_step
 
 pytestmark = pytest.mark.parity
@@ -16,15 +16,6 @@ pytestmark = pytest.mark.parity
 CONFIG = ViTConfig(img_size=(12, 8), patch_size=4, num_classes=7, embed_dim=24, depth=3, num_heads=4)
 STEPS, SAMPLES, LR, WEIGHT_DECAY, WARMUP, FINAL = 10, 9, 0.03, 0.1, 3, 0.1
 IMAGES, LABELS = normal(0, (SAMPLES, 3, 12, 8)), np.arange(SAMPLES) % CONFIG.num_classes
-
-
-def decaying_as_ours(model, theirs, weight_decay):
-    """PyTorch's parameter groups: weight decay for what our model marks `decay`, none for the rest."""
-    groups = {True: [], False: []}
-    for ours, parameter in zip(model.parameters(), theirs, strict=True):
-        groups[ours.decay].append(parameter)
-    assert all(groups.values())
-    return [{"params": params, "weight_decay": weight_decay * decay} for decay, params in groups.items()]
 
 
 def our_trajectory(model, schedule, **options):
@@ -69,31 +60,3 @@ def test_ten_steps_of_adamw_have_the_losses_and_norms_of_torch(schedule, clip_no
     assert clip_norm is None or norms.min() < clip_norm < norms.max()  # some steps are clipped, others not
     got = np.array([*our_trajectory(redrawn_vit(CONFIG), schedule, clip_norm=clip_norm, threads=threads)])
     np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
-
-
-OPTIMIZERS = {
-    "SGD": (optim.SGD, torch.optim.SGD, {"lr": 0.1}),
-    "SGD, weight decay": (optim.SGD, torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.3}),
-    "SGD, momentum": (optim.SGD, torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.3}),
-    "SGD, nesterov": (optim.SGD, torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.3}),
-    "Adagrad": (optim.Adagrad, torch.optim.Adagrad, {"lr": 0.1, "eps": 1e-10, "weight_decay": 0.3}),
-    "Adam": (optim.Adam, torch.optim.Adam, {"lr": 0.1, "betas": (0.8, 0.95), "eps": 1e-3}),
-    "AdamW": (optim.AdamW, torch.optim.AdamW, {"lr": 0.1, "betas": (0.8, 0.95), "weight_decay": 0.3}),
-}
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_hundred_steps_of_every_optimizer_end_where_they_end_in_torch(name):
-    ours, theirs, options = OPTIMIZERS[name]
-    model = nn.Linear(190, 180).materialize(seed=1, dtype="float64")  # more than a chunk of the optimizer's sweep
-    twins = [tensor(parameter.data) for parameter in model.parameters()]
-    optimizer = ours(model, **options)
-    torch_optimizer = theirs(decaying_as_ours(model, twins, options.get("weight_decay", 0.0)), **options)
-    for step in range(100):
-        for parameter, twin in zip(model.parameters(), twins):
-            parameter.grad = normal(step, parameter.shape)
-            twin.grad = torch.tensor(parameter.grad)
-        optimizer.step()
-        torch_optimizer.step()
-    for parameter, twin in zip(model.parameters(), twins):
-        np.testing.assert_allclose(parameter.data, twin.detach(), rtol=1e-12, atol=1e-12, err_msg=parameter.name)

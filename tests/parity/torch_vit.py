@@ -135,6 +135,15 @@ def torch_twin(model, dtype=None):
     return twin
 
 
+def decaying_as_ours(model, theirs, weight_decay):
+    """PyTorch's parameter groups: weight decay for what our model marks `decay`, none for the rest."""
+    groups = {True: [], False: []}
+    for ours, parameter in zip(model.parameters(), theirs, strict=True):
+        groups[ours.decay].append(parameter)
+    assert all(groups.values())
+    return [{"params": params, "weight_decay": weight_decay * decay} for decay, params in groups.items()]
+
+
 def gradients_by_hand(model, images, dlogits):
     """Our logits and every gradient by name, the images' included."""
     model.zero_grad()

@@ -37,6 +37,7 @@ class Attention(Module):
         self.rope_grid = rope_grid
         # Xavier for queries, keys and values as the three D×D matrices that they are.
         self.qkv = Linear(dim, 3 * dim, qkv_bias, weight_init=init.xavier_uniform(dim, dim))
+        self.qkv.weight.parts = 3
         self.attn_drop = attn_drop
         self.proj = Linear(dim, dim)
         self.proj_drop = Dropout(proj_drop)

@@ -97,13 +97,15 @@ class Storage:
         finally:
             _named_gradients.reset(token)
 
-    def segments(self):
-        """The longest stretches of equal (trainable, decay, learning-rate scale), in order."""
+    def segments(self, leaving_out=()):
+        """The longest stretches of equal (trainable, decay, learning-rate scale), in order, without some parameters."""
         found = []
         for parameter, following in zip(self.parameters, [*self.parameters[1:], None]):
+            if parameter in leaving_out:
+                continue
             stop = self.size if following is None else following.offset
             treatment = parameter.trainable, parameter.decay, parameter.lr_scale
-            if found and found[-1][1:] == treatment:
+            if found and found[-1].where.stop == parameter.offset and found[-1][1:] == treatment:
                 found[-1] = Segment(slice(found[-1].where.start, stop), *treatment)
             else:
                 found.append(Segment(slice(parameter.offset, stop), *treatment))
@@ -173,6 +175,7 @@ class Parameter(Variable):
     trainable   False freezes it: no gradient is computed, no optimizer touches it
     decay       whether weight decay applies: by default to whatever has two or more dimensions
     lr_scale    what the optimizer multiplies the learning rate with
+    parts       how many matrices of equal shape are stacked in it, row upon row: 3 in queries, keys and values
     """
 
     def __init__(self, shape, init, decay=None, lr_scale=1.0):
@@ -180,22 +183,24 @@ class Parameter(Variable):
         self.decay = self.ndim >= 2 if decay is None else decay
         self.trainable = True
         self.lr_scale = lr_scale
+        self.parts = 1
         self.storage = None
         self.offset = None
 
     def memory(self):
-        return super().memory() if self.storage is None else self._view(self.storage.data)
+        return super().memory() if self.storage is None else self.view(self.storage.data)
 
     @property
     def grad(self):
         self.memory()  # raises if there is none
-        return self._view(self.storage.gradients())
+        return self.view(self.storage.gradients())
 
     @grad.setter
     def grad(self, value):
         self.assign(self.grad, value)
 
-    def _view(self, flat):
+    def view(self, flat):
+        """Its stretch of a flat array that is laid out as its storage, in its own shape."""
         return flat[self.offset : self.offset + self.size].reshape(self.shape)
 
 

@@ -1,5 +1,8 @@
-"""Optimizers, schedules and clipping, all on a model's flat arrays."""
+"""Optimizers, schedules, clipping and averaging, all on a model's flat arrays."""
 
 from tinyvit.optim.clipping import clip_by_global_norm, global_norm
+from tinyvit.optim.ema import EMA
+from tinyvit.optim.layer_decay import layerwise_decay
+from tinyvit.optim.muon import Muon
 from tinyvit.optim.optimizers import SGD, Adagrad, Adam, AdamW, Optimizer
-from tinyvit.optim.schedules import SCHEDULES, warmup_cosine, warmup_linear
+from tinyvit.optim.schedules import SCHEDULES, warmup_constant, warmup_cosine, warmup_linear, warmup_one_cycle

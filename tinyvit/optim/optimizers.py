@@ -34,7 +34,7 @@ class Optimizer:
             raise ValueError("the model was moved to another dtype or device; make a new optimizer for it")
         self.t += 1
         data, grad = self.storage.data, self.storage.gradients()
-        for where, trainable, decay, lr_scale in self.storage.segments():
+        for where, trainable, decay, lr_scale in self.segments():
             if not trainable:
                 continue
             chunk = CHUNK if array_module(data) is np else where.stop - where.start
@@ -42,6 +42,10 @@ class Optimizer:
                 part = slice(start, min(start + chunk, where.stop))
                 state = (array[part] for array in self.state)
                 self.update(data[part], grad[part], *state, self.lr * lr_scale, self.weight_decay if decay else 0.0)
+
+    def segments(self):
+        """The stretches that `step` walks."""
+        return self.storage.segments()
 
     def update(self, theta, g, *args):
         raise TypeError(f"{type(self).__name__} has no update")
@@ -52,18 +56,28 @@ class Optimizer:
 
     def load_state_dict(self, state):
         """Take over what `state_dict` returned; raises ValueError if it doesn't fit."""
-        expected = {"t": (), **{name: (self.storage.size,) for name in self.slots}}
-        got = {name: np.shape(value) for name, value in state.items()}
-        if got != expected:
-            raise ValueError(f"the state doesn't fit {type(self).__name__}: expected {expected}, got {got}")
+        require_fit(self, state, self.slots)
         self.t = int(state["t"])
         for name, array in zip(self.slots, self.state):
             array[:] = to_device(state[name], self.storage.device)
 
 
+def require_fit(owner, state, names):
+    """Raise ValueError unless a state is a count `t` and the flat arrays of these names."""
+    expected = {"t": (), **{name: (owner.storage.size,) for name in names}}
+    got = {name: np.shape(value) for name, value in state.items()}
+    if got != expected:
+        raise ValueError(f"the state doesn't fit {type(owner).__name__}: expected {expected}, got {got}")
+
+
 def require_at_least_0(what, value):
     if not 0 <= value < float("inf"):
         raise ValueError(f"expected a {what} of at least 0, got {value}")
+
+
+def require_below_1(what, value):
+    if not 0 <= value < 1:
+        raise ValueError(f"expected a {what} of at least 0 and below 1, got {value}")
 
 
 class SGD(Optimizer):
@@ -76,8 +90,7 @@ class SGD(Optimizer):
 
     def __init__(self, model, lr, momentum=0.0, nesterov=False, weight_decay=0.0):
         super().__init__(model, lr, weight_decay)
-        if not 0 <= momentum < 1:
-            raise ValueError(f"expected a momentum of at least 0 and below 1, got {momentum}")
+        require_below_1("momentum", momentum)
         self.momentum, self.nesterov = momentum, nesterov
 
     def update(self, theta, g, b, lr, weight_decay):

@@ -1,4 +1,4 @@
-"""What the learning rate is multiplied with, step by step: a linear warm-up, then a decay.
+"""What the learning rate is multiplied with, step by step: a linear warm-up, then what the name says.
 
 step    counts from 0
 total   steps of the whole training
@@ -8,15 +8,42 @@ final   the factor that is reached after the last step
 
 from math import cos, pi
 
+CYCLE = 9 / 11  # of the steps after the warm-up belong to the one cycle's way down
+CYCLE_LOW = 0.1  # where it ends
+
+
+def warmup_constant(step, total, warmup=0, final=1.0):
+    """1 to the end, whatever `final` is."""
+    return _warmup_then(step, total, warmup, 1.0, lambda progress: 1.0)
+
+
+def warmup_linear(step, total, warmup=0, final=0.0):
+    """A straight line from 1 to `final`."""
+    return _warmup_then(step, total, warmup, final, lambda progress: 1 - progress)
+
 
 def warmup_cosine(step, total, warmup=0, final=0.0):
     """Half a cosine from 1 to `final`. Loshchilov & Hutter 2017, eq. 5, without restarts."""
     return _warmup_then(step, total, warmup, final, lambda progress: 0.5 * (1 + cos(pi * progress)))
 
 
-def warmup_linear(step, total, warmup=0, final=0.0):
-    """A straight line from 1 to `final`."""
-    return _warmup_then(step, total, warmup, final, lambda progress: 1 - progress)
+def warmup_one_cycle(step, total, warmup=0, final=0.0):
+    """A straight line from 1 to a tenth, and a flatter one from there to `final`. Smith & Topin 2018.
+
+    The way up of the cycle is the warm-up; after it, the way down takes 9/11 of the steps, and the rest is the paper's
+    last phase, far below the cycle. So a warm-up of 45 % makes the way down as long as the way up, as in the
+    paper, and leaves 10 % for the end. The cosine, in contrast, stays near the full rate for long after its
+    warm-up, which is meant to be short.
+
+    A cyclical momentum (Smith 2018) is left out: a schedule sets the learning rate alone.
+    """
+    return _warmup_then(step, total, warmup, final, _cycle)
+
+
+def _cycle(progress):
+    if progress < CYCLE:
+        return 1 - (1 - CYCLE_LOW) * progress / CYCLE
+    return CYCLE_LOW * (1 - progress) / (1 - CYCLE)
 
 
 def _warmup_then(step, total, warmup, final, decay):
@@ -28,4 +55,9 @@ def _warmup_then(step, total, warmup, final, decay):
     return final + (1 - final) * decay(progress)
 
 
-SCHEDULES = {"cosine": warmup_cosine, "linear": warmup_linear}
+SCHEDULES = {
+    "constant": warmup_constant,
+    "linear": warmup_linear,
+    "cosine": warmup_cosine,
+    "one-cycle": warmup_one_cycle,
+}

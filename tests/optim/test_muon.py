@@ -1,0 +1,230 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import redrawn, seeds, vits
+
+from tinyvit import ViT, ViTConfig, nn, optim
+from tinyvit.optim import muon
+from tinyvit.optim.muon import hidden_matrices, orthogonalise
+
+sides = st.integers(1, 9)
+CONFIG = ViTConfig(img_size=4, patch_size=2, in_chans=1, num_classes=3, embed_dim=8, depth=2, num_heads=2)
+HIDDEN = [f"blocks.{i}.{part}.weight" for i in (0, 1) for part in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")]
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def with_singular_values(values, rows, columns, seed=0):
+    """U diag(values) Vᵀ with random orthogonal U and V."""
+    u, v = np.linalg.qr(normal(seed, rows, rows))[0], np.linalg.qr(normal(seed + 1, columns, columns))[0]
+    return u[:, : len(values)] * values @ v[:, : len(values)].T
+
+
+def polynomial(sigma, iterations=5):
+    """What the iterations make of a singular value."""
+    a, b, c = 3.4445, -4.7750, 2.0315
+    for _ in range(iterations):
+        sigma = a * sigma + b * sigma**3 + c * sigma**5
+    return sigma
+
+
+def small_model(seed=0, **options):
+    return redrawn(ViT(CONFIG, **{"dtype": "float64"} | options), seed)
+
+
+def take_steps(model, optimizer, steps, scale=1.0, first=0):
+    for step in range(first, first + steps):
+        for i, parameter in enumerate(model.parameters()):
+            parameter.grad = scale * normal((step, i), *parameter.shape)
+        optimizer.step()
+
+
+# -- orthogonalise ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(64, 128), (128, 64), (100, 200), (16, 16)])
+def test_the_singular_values_of_a_random_matrix_end_near_1(shape, dtype):
+    got = orthogonalise(normal(0, *shape).astype(dtype))
+    values = np.linalg.svd(got, compute_uv=False)
+    assert got.dtype == dtype and values.min() > 0.6 and values.max() < 1.3
+
+
+@given(values=st.lists(st.floats(0.05, 20), min_size=1, max_size=5), rows=st.integers(5, 9), columns=st.integers(5, 9))
+def test_singular_values_change_by_the_polynomial_and_singular_vectors_stay(values, rows, columns):
+    values = np.array(values)
+    expected = with_singular_values(polynomial(values / np.linalg.norm(values)), rows, columns)
+    np.testing.assert_allclose(orthogonalise(with_singular_values(values, rows, columns)), expected, atol=1e-5)
+
+
+def test_five_iterations_bring_every_singular_value_above_a_666th_into_the_range():
+    ends = polynomial(np.geomspace(0.0015, 1, 100_001))
+    assert 0.67 < ends.min() < 0.69 and 1.2 < ends.max() < 1.21
+
+
+@given(rows=sides, columns=sides, seed=seeds())
+def test_transposing_and_rotating_commute_with_it(rows, columns, seed):
+    g, q = normal(seed, rows, columns), np.linalg.qr(normal(seed, rows, rows))[0]
+    expected = orthogonalise(g)
+    np.testing.assert_allclose(orthogonalise(g.T), expected.T, atol=1e-12)
+    np.testing.assert_allclose(orthogonalise(q @ g), q @ expected, atol=1e-12)
+
+
+@given(rows=sides, columns=sides, seed=seeds(), scale=st.floats(1e-2, 1e6))
+def test_the_length_of_a_matrix_does_not_matter(rows, columns, seed, scale):
+    g = normal(seed, rows, columns)
+    g /= np.linalg.norm(g)
+    # ε shortens x by 1e-7/‖g‖, and the iterations make of that at most the largest slope of the polynomial, 485.
+    np.testing.assert_allclose(orthogonalise(scale * g), orthogonalise(g), atol=485 * 1e-7 / min(1, scale))
+
+
+@given(count=st.integers(1, 4), rows=sides, columns=sides, seed=seeds())
+def test_matrices_in_a_stack_do_not_see_each_other(count, rows, columns, seed):
+    stack = normal(seed, count, rows, columns)
+    stack.flags.writeable = False
+    np.testing.assert_allclose(orthogonalise(stack), [orthogonalise(g) for g in stack], atol=1e-12)
+
+
+def test_zero_stays_zero():
+    assert not orthogonalise(np.zeros((2, 3, 4), "float32")).any()
+
+
+# -- which parameters -----------------------------------------------------------------------------------------------
+
+
+@given(model=vits())
+def test_the_hidden_matrices_of_a_vit_are_the_weights_of_its_blocks(model):
+    names = {p.name for p in hidden_matrices(model)}
+    assert names == {name for name, p in model.named_parameters() if name.startswith("blocks.") and p.ndim == 2}
+    assert len(names) == 4 * model.config.depth
+
+
+def test_layers_of_another_architecture_are_found_by_their_numbers():
+    class Table(nn.Module):
+        def __init__(self):
+            self.bias_table = nn.Parameter((3, 3), nn.init.zeros, decay=False)
+            self.gate = nn.Linear(3, 3)
+
+    class Tower(nn.Module):
+        def __init__(self):
+            self.stem, self.stages = nn.Linear(3, 3), [nn.Mlp(3, 5), Table()]
+
+    names = [p.name for p in hidden_matrices(Tower().materialize())]
+    assert names == ["stages.0.fc1.weight", "stages.0.fc2.weight", "stages.1.gate.weight"]
+
+
+def test_only_queries_keys_and_values_are_stacked_in_one_parameter():
+    assert {p.name for p in ViT(CONFIG).parameters() if p.parts != 1} == {f"blocks.{i}.attn.qkv.weight" for i in (0, 1)}
+    assert ViT(CONFIG).blocks[0].attn.qkv.weight.parts == 3
+
+
+# -- the optimizer ----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_step_of_every_hidden_matrix_is_an_orthogonal_one_of_its_own():
+    model = small_model()
+    before = model.state_dict()
+    take_steps(model, optim.Muon(model, lr=0.1, weight_decay=0.0), 1)
+    for name in HIDDEN:
+        p = dict(model.named_parameters())[name]
+        step = (before[name] - p.data) / 0.1
+        assert p.parts == (3 if "qkv" in name else 1)
+        for part, g in zip(np.split(step, p.parts), np.split(p.grad, p.parts)):
+            stretch = max(1, part.shape[0] / part.shape[1]) ** 0.5
+            # The first momentum points along the gradient.
+            np.testing.assert_allclose(part, stretch * orthogonalise(g), atol=1e-3)
+
+
+@pytest.mark.parametrize("lr", [0.02, 0.005])
+def test_all_else_moves_by_adamw_at_its_own_rate_in_proportion_to_the_schedule(lr):
+    model, other = small_model(), small_model()
+    optimizer = optim.Muon(model, 0.02, weight_decay=0.1, adam_lr=0.004)
+    adamw = optim.AdamW(other, 0.004 * lr / 0.02, (0.9, 0.95), weight_decay=0.1)
+    optimizer.lr = lr
+    for m, o in ((model, optimizer), (other, adamw)):
+        take_steps(m, o, 5)
+    same = []
+    for (name, p), q in zip(model.named_parameters(), other.parameters()):
+        if name in HIDDEN:
+            assert np.abs(p.data - q.data).max() > 1e-3
+        else:
+            np.testing.assert_allclose(p.data, q.data, atol=1e-14, err_msg=name)
+            same.append(name)
+    assert {"patch_embed.proj.weight", "head.weight", "cls_token", "blocks.1.attn.qkv.bias"} <= set(same)
+
+
+@given(scale=st.floats(1e-3, 1e6))
+def test_gradients_of_another_size_move_the_matrices_as_far(scale):
+    models = small_model(), small_model()
+    for model, factor in zip(models, (1.0, scale)):
+        take_steps(model, optim.Muon(model), 2, factor)
+    for name in HIDDEN:
+        got, expected = (dict(model.named_parameters())[name].data for model in models)
+        # ε is 1e-7 of a momentum whose norm is about a tenth of the gradient's: 8 times the scale or more.
+        np.testing.assert_allclose(got, expected, atol=2 * 0.02 * 485 * 1e-6 / min(1, scale))
+
+
+def test_weight_decay_is_decoupled_and_reaches_matrices_alone():
+    model = small_model()
+    before = model.state_dict()
+    model.zero_grad()
+    optim.Muon(model, lr=0.1, weight_decay=0.5, adam_lr=0.01).step()
+    for name, p in model.named_parameters():
+        factor = 1 if not p.decay else 0.95 if name in HIDDEN else 0.995
+        np.testing.assert_allclose(p.data, factor * before[name], rtol=1e-15, err_msg=name)
+
+
+def test_nesterov_looks_ahead():
+    plain, ahead = small_model(), small_model()
+    for model, nesterov in ((plain, False), (ahead, True)):
+        take_steps(model, optim.Muon(model, nesterov=nesterov, adam_lr=0.0), 1)
+    assert np.abs(plain.storage.data - ahead.storage.data).max() < 1e-6  # both along the only gradient so far
+    for model, nesterov in ((plain, False), (ahead, True)):
+        take_steps(model, optim.Muon(model, nesterov=nesterov, adam_lr=0.0), 2)
+    assert np.abs(plain.storage.data - ahead.storage.data).max() > 1e-3
+
+
+def test_frozen_matrices_cost_nothing():
+    model = small_model()
+    optimizer = optim.Muon(model)
+    model.freeze("blocks.0.*")
+    model.freeze("*.qkv.weight")
+    names = [p.name for piece in optimizer.pieces() for p in piece]
+    assert names == [name for name in HIDDEN if name.startswith("blocks.1") and "qkv" not in name]
+    model.freeze()
+    assert not list(optimizer.pieces())
+
+
+@pytest.mark.parametrize("piece", [1, 200, 10**9])
+def test_threads_and_the_size_of_the_pieces_change_nothing(piece, monkeypatch):
+    model, other = small_model(), small_model()
+    take_steps(model, optim.Muon(model), 3)
+    monkeypatch.setattr(muon, "PIECE", piece)
+    with ThreadPoolExecutor(3) as pool:
+        take_steps(other, optim.Muon(other, map_pieces=pool.map), 3)
+    np.testing.assert_allclose(other.storage.data, model.storage.data, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(lr=0), "learning rate above 0.*got 0"),
+        (dict(adam_lr=-1), "learning rate of AdamW of at least 0, got -1"),
+        (dict(momentum=1.0), r"momentum of at least 0 and below 1, got 1\.0"),
+        (dict(iterations=0), "at least 1 iteration, got 0"),
+        (dict(betas=(0.9, 1.0)), "betas"),
+    ],
+)
+def test_bad_arguments_are_refused_with_what_came(options, message):
+    with pytest.raises(ValueError, match=message):
+        optim.Muon(small_model(), **options)
+
+
+def test_a_model_without_numbered_layers_is_sent_to_adamw():
+    with pytest.raises(ValueError, match="matrices in numbered layers.*Linear has none, take AdamW"):
+        optim.Muon(nn.Linear(3, 4).materialize())

@@ -1,0 +1,126 @@
+"""Muon: the matrices of hidden layers move along orthogonal matrices, all else as in AdamW."""
+
+import re
+
+import numpy as np
+
+from tinyvit.backend import array_module
+from tinyvit.optim.optimizers import AdamW, require_at_least_0, require_below_1
+
+# a σ + b σ³ + c σ⁵ is so steep at 0 that five iterations bring every σ from 0.0015 to 1 into [0.68, 1.21]. Less steep
+# ones would converge to 1, which takes longer and trains no better.
+NEWTON_SCHULZ = 3.4445, -4.7750, 2.0315
+EPS = 1e-7  # added to the norm of what is orthogonalised, so that zero stays zero
+PIECE = 1 << 17  # entries that a CPU orthogonalises in one stack: they stay in its cache
+
+
+def orthogonalise(g, iterations=5):
+    """U Vᵀ, roughly, for matrices g = U S Vᵀ (..., rows, columns): the directions of g, all of about the same length.
+
+    X = g / ‖g‖, then a number of times X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X: Newton–Schulz iterations, which need matrix
+    products alone and change the singular values alone, each by the same polynomial. After five, those that were above
+    0.0015 ‖g‖ are between 0.68 and 1.21, and smaller ones 485 times as large as they were in X.
+
+    Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks".
+    """
+    a, b, c = NEWTON_SCHULZ
+    tall = g.shape[-2] > g.shape[-1]
+    x = array_module(g).ascontiguousarray(g.mT if tall else g)       # X Xᵀ is then the smaller product
+    x = x / ((x * x).sum((-2, -1), keepdims=True) ** 0.5 + EPS)
+    for _ in range(iterations):
+        gram = x @ x.mT
+        polynomial = gram @ gram
+        polynomial *= c
+        gram *= b
+        polynomial += gram
+        change = polynomial @ x
+        x *= a
+        x += change
+    return x.mT if tall else x
+
+
+def hidden_matrices(model):
+    """The parameters that Muon orthogonalises: matrices with weight decay in numbered layers, such as `blocks.3`.
+
+    Hidden layers are repeated, and get numbers from the list that they are kept in; what reads images or writes logits
+    is there once. So a new architecture's layers are found whatever they are called and made of. Tables of positions
+    inside them have no weight decay, and are left out.
+    """
+    return [p for name, p in model.named_parameters() if p.ndim == 2 and p.decay and re.search(r"(^|\.)\d+\.", name)]
+
+
+class Muon(AdamW):
+    """Momentum made orthogonal, for the matrices W of hidden layers with gradients G:
+
+        B ← μ B + (1 − μ) G     U = (1 − μ) G + μ B     W ← (1 − lr · weight_decay) W − lr √max(1, rows/columns) O(U)
+
+    O is `orthogonalise`; without `nesterov`, U is B. A parameter that consists of several matrices, as `parts` says
+    (queries, keys and values), has each orthogonalised on its own. Everything else, the embedding and the head
+    included, is AdamW's, with `betas`, `eps`, the same weight decay, and a learning rate of its own: `adam_lr`
+    as long as `lr` is what it was set to here, and in proportion when a schedule changes that.
+
+    Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks", with the weight decay of Liu et al.
+    2025, "Muon is scalable for LLM training". In the state, `m` is B for those matrices, and `v` stays zero.
+
+    map_pieces   (function, pieces) -> results, as `map`; one that runs threads spreads the matrices over the cores
+    """
+
+    def __init__(self, model, lr=0.02, momentum=0.95, nesterov=True, weight_decay=0.01, adam_lr=3e-4,
+                 betas=(0.9, 0.95), eps=1e-8, iterations=5, map_pieces=map):  # fmt: skip
+        super().__init__(model, lr, betas, eps, weight_decay)
+        require_at_least_0("learning rate of AdamW", adam_lr)
+        require_below_1("momentum", momentum)
+        if lr == 0:
+            raise ValueError("expected a learning rate above 0, so that AdamW's can be in proportion to it, got 0")
+        if iterations < 1:
+            raise ValueError(f"expected at least 1 iteration, got {iterations}")
+        self.momentum, self.nesterov, self.iterations = momentum, nesterov, iterations
+        self.adam_share = adam_lr / lr
+        self.map_pieces = map_pieces
+        self.matrices = hidden_matrices(model)
+        if not self.matrices:
+            raise ValueError(
+                "Muon needs matrices in numbered layers, such as blocks.0.mlp.fc1.weight; "
+                f"{type(model).__name__} has none, take AdamW"
+            )
+
+    def step(self):
+        super().step()
+        list(self.map_pieces(self.update_matrices, self.pieces()))
+
+    def segments(self):
+        return self.storage.segments(leaving_out=set(self.matrices))
+
+    def update(self, theta, g, m, v, lr, weight_decay):
+        super().update(theta, g, m, v, lr * self.adam_share, weight_decay)
+
+    def pieces(self):
+        """The trainable matrices in lists of one shape: short ones on a CPU, all at once on a GPU."""
+        alike = {}
+        for parameter in self.matrices:
+            if parameter.trainable:
+                alike.setdefault((parameter.shape, parameter.parts), []).append(parameter)
+        for parameters in alike.values():
+            on_cpu = array_module(self.storage.data) is np
+            count = max(1, PIECE // parameters[0].size) if on_cpu else len(parameters)
+            for start in range(0, len(parameters), count):
+                yield parameters[start : start + count]
+
+    def update_matrices(self, parameters):
+        """One step of parameters that have one shape."""
+        (rows, columns), parts = parameters[0].shape, parameters[0].parts
+        directions = [self.direction(parameter) for parameter in parameters]
+        stack = array_module(directions[0]).stack(directions).reshape(-1, rows // parts, columns)
+        stack = orthogonalise(stack, self.iterations).reshape(-1, rows, columns)
+        stretch = max(1.0, rows / parts / columns) ** 0.5
+        for parameter, direction in zip(parameters, stack):
+            lr, theta = self.lr * parameter.lr_scale, parameter.data
+            theta *= 1 - lr * (self.weight_decay if parameter.decay else 0.0)
+            theta -= lr * stretch * direction
+
+    def direction(self, parameter):
+        """Move a parameter's momentum on by its gradient; returns what is to be orthogonalised."""
+        g, b = parameter.grad, parameter.view(self.state[0])
+        b *= self.momentum
+        b += (1 - self.momentum) * g
+        return (1 - self.momentum) * g + self.momentum * b if self.nesterov else b
