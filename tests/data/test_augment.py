@@ -1,56 +1,186 @@
+import sys
+from dataclasses import replace
+
 import numpy as np
+import pretend_cupy
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import SIZES, images_and_patch, seeds
+from strategies import seeds
 
 from tinyvit import Key
-from tinyvit.data.augment import random_crop, random_flip
+from tinyvit.data import Augmentation, Dataset
+from tinyvit.data.augment import augment
 
-images = images_and_patch().map(lambda drawn: drawn[0])  # (B, C, H, W), read-only, in any memory order
-paddings = st.integers(0, 9)
-
-
-def uniform(seed, *shape):
-    """Random numbers in [0, 1), the largest possible one among them."""
-    numbers = Key(seed).uniform(shape)
-    numbers.flat[0] = 1 - 2.0**-24
-    return numbers
-
-
-@given(x=images, padding=paddings, seed=seeds())
-def test_random_crop_pads_and_cuts_out_a_window_image_by_image(x, padding, seed):
-    u = uniform(seed, len(x), 2)
-    height, width = x.shape[2:]
-    for image, numbers, got in zip(x, u, random_crop(x, padding, u)):
-        top, left = (int(number * (2 * padding + 1)) for number in numbers)
-        roomy = np.pad(image, ((0, 0), (padding, padding), (padding, padding)))
-        np.testing.assert_array_equal(got, roomy[:, top : top + height, left : left + width])
+K = 4
+EVERYTHING = Augmentation(crop=2, flip=True, policy="rand", operations=3, erase=0.5, mixup=0.8, cutmix=1.0)
+shares = st.floats(0, 1)
+augmentations = st.builds(
+    Augmentation,
+    crop=st.integers(0, 4),
+    flip=st.booleans(),
+    policy=st.sampled_from(["none", "trivial", "rand"]),
+    operations=st.integers(1, 3),
+    magnitude=st.floats(0, 30),
+    erase=shares,
+)
+mixings = st.sampled_from([{}, {"mixup": 0.8}, {"cutmix": 1.0}, {"mixup": 0.2, "cutmix": 0.5}])
 
 
-@given(x=images, seed=seeds())
-def test_a_crop_without_padding_changes_nothing(x, seed):
-    np.testing.assert_array_equal(random_crop(x, 0, uniform(seed, len(x), 2)), x)
+@st.composite
+def datasets(draw, dtype=None):
+    """Up to twelve read-only images, 1 or 3 channels, seldom square, of any kind of pixel and any scale."""
+    shape = draw(st.tuples(st.integers(1, 12), st.sampled_from([1, 3]), st.integers(1, 20), st.integers(1, 20)))
+    dtype = dtype or draw(st.sampled_from(["uint8", "uint16", "float32", "float64"]))
+    scale = draw(st.sampled_from([16, 255]))
+    generator = np.random.default_rng(draw(seeds()))
+    images = generator.integers(0, scale + 1, shape).astype(dtype)
+    images.flags.writeable = False
+    labels = generator.integers(0, K, len(images))
+    C = shape[1]
+    return Dataset(images, labels, tuple("abcd"), (0.4, 0.5, 0.6)[:C], (0.1, 0.2, 0.3)[:C], float(scale))
 
 
-@given(padding=SIZES, seed=seeds())
-def test_a_crop_shifts_by_up_to_the_padding_in_every_direction(padding, seed):
-    side = 2 * padding + 1
-    x = np.zeros((40 * side**2, 1, side, side), "uint8")
-    x[:, :, padding, padding] = 1  # one lit pixel in the middle, which no shift moves out of the image
-    _, _, rows, columns = np.nonzero(random_crop(x, padding, uniform(seed, len(x), 2)))
-    assert set(zip(rows, columns)) == set(np.ndindex(side, side))
+def augmented(dataset, augmentation, key, dtype="float64", rows=slice(None)):
+    return augment(dataset.images[rows], dataset.labels[rows], augmentation, dataset, key, dtype)
 
 
-@given(x=images, seed=seeds())
-def test_random_flip_mirrors_the_images_whose_number_is_below_a_half(x, seed):
-    u = uniform(seed, len(x))
-    for image, number, got in zip(x, u, random_flip(x, u)):
-        np.testing.assert_array_equal(got, image[:, :, ::-1] if number < 0.5 else image)
+@given(dataset=datasets(), seed=seeds())
+def test_nothing_but_normalisation_is_done_unless_asked_for(dataset, seed):
+    images, labels = augmented(dataset, Augmentation(), Key(seed))
+    np.testing.assert_array_equal(images, dataset.normalise(dataset.images, "float64"))
+    np.testing.assert_array_equal(labels, dataset.labels)
 
 
-@given(x=images, padding=paddings, seed=seeds(), dtype=st.sampled_from(["uint8", "float32"]))
-def test_augmentation_keeps_shape_and_dtype_and_shares_no_memory(x, padding, seed, dtype):
-    x = x.astype(dtype)
-    for y in (random_crop(x, padding, uniform(seed, len(x), 2)), random_flip(x, uniform(seed, len(x)))):
-        assert (y.shape, y.dtype) == (x.shape, x.dtype)
-        assert not np.shares_memory(x, y)
+@given(dataset=datasets(), augmentation=augmentations, mixing=mixings, seed=seeds())
+def test_the_same_key_gives_the_same_bits_and_the_data_set_stays(dataset, augmentation, mixing, seed):
+    before = dataset.images.copy(), dataset.labels.copy()
+    augmentation = replace(augmentation, **mixing)
+    for a, b in zip(*(augmented(dataset, augmentation, Key(seed, step=2)) for _ in range(2))):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(before, (dataset.images, dataset.labels)):
+        np.testing.assert_array_equal(a, b)
+
+
+@given(dataset=datasets(), augmentation=augmentations, mixing=mixings, seed=seeds())
+def test_shapes_and_dtypes_are_those_of_a_batch(dataset, augmentation, mixing, seed):
+    for dtype in ("float32", "float64"):
+        images, targets = augmented(dataset, replace(augmentation, **mixing), Key(seed), dtype)
+        assert (images.shape, images.dtype) == (dataset.images.shape, dtype)
+        assert (targets.shape, targets.dtype.kind) == (((len(images), K), "f") if mixing else ((len(images),), "i"))
+        assert not mixing or targets.dtype == dtype
+
+
+@given(dataset=datasets(), augmentation=augmentations, mixing=mixings, seed=seeds())
+def test_a_model_of_float32_sees_what_one_of_float64_sees(dataset, augmentation, mixing, seed):
+    augmentation = replace(augmentation, **mixing)
+    single, double = (augmented(dataset, augmentation, Key(seed), dtype) for dtype in ("float32", "float64"))
+    for a, b in zip(single, double):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@given(dataset=datasets(), augmentation=augmentations, seed=seeds(), first=st.integers(0, 999), cut=st.integers(1, 11))
+def test_what_happens_to_an_image_depends_on_its_place_in_the_epoch_and_not_on_the_batch(
+    dataset, augmentation, seed, first, cut
+):
+    key = Key(seed, step=1).skip(first)
+    cut = min(cut, len(dataset))
+    parts = [(slice(0, cut), key), (slice(cut, None), key.skip(cut))]
+    parts = [augmented(dataset, augmentation, k, rows=rows) for rows, k in parts if len(dataset.images[rows])]
+    whole = augmented(dataset, augmentation, key)
+    for a, *b in zip(whole, *parts):
+        np.testing.assert_array_equal(a, np.concatenate(b))
+
+
+@given(dataset=datasets(dtype="uint8"), augmentation=augmentations, seed=seeds())
+def test_pixels_of_any_type_are_augmented_alike(dataset, augmentation, seed):
+    as_floats = replace(dataset, images=dataset.images / dataset.scale, scale=1.0)
+    got, expected = (augmented(d, augmentation, Key(seed))[0] for d in (as_floats, dataset))
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
+
+
+@given(dataset=datasets(), mixing=mixings, seed=seeds(), prob=shares)
+def test_mixed_targets_say_how_much_there_is_of_each_image(dataset, mixing, seed, prob):
+    """Of plain images of the value of their class, every mean is what the targets foretell."""
+    plain = np.broadcast_to(dataset.labels[:, None, None, None], dataset.images.shape).astype("float64")
+    C = plain.shape[1]
+    plain = replace(dataset, images=plain, mean=(0.0,) * C, std=(1.0,) * C, scale=1.0)
+    images, targets = augmented(plain, Augmentation(**mixing, mix_prob=prob), Key(seed))
+    if mixing:
+        np.testing.assert_allclose(targets.sum(1), 1)
+        targets = targets @ np.arange(K)
+    np.testing.assert_allclose(images.mean((1, 2, 3)), targets, atol=1e-12)
+
+
+def checkerboard(n=6):
+    """Images of 0 and images of 1, in turn."""
+    images = np.zeros((n, 1, 8, 8), "uint8")
+    images[::2] = 1
+    return Dataset(images, np.arange(n) % 2, ("a", "b"), (0.0,), (1.0,), 1.0)
+
+
+def kinds(augmentation, batches=400):
+    """How many batches were left alone, mixed up and cut."""
+    counts, shares = {"none": 0, "mixup": 0, "cutmix": 0}, []
+    dataset = checkerboard()
+    for i in range(batches):
+        images, targets = augmented(dataset, augmentation, Key(0).skip(6 * i))
+        if set(np.unique(targets)) == {0, 1} and (images == dataset.images).all():
+            counts["none"] += 1
+        else:
+            counts["cutmix" if set(np.unique(images)) <= {0, 1} else "mixup"] += 1
+            shares.append(targets[1].max())
+    return counts, np.array(shares)
+
+
+def test_mixing_chooses_by_its_probability_and_between_both_kinds_by_a_coin():
+    counts, _ = kinds(Augmentation(mixup=1.0, cutmix=1.0, mix_prob=0.5))
+    assert abs(counts["none"] - 200) < 50 and abs(counts["mixup"] - 100) < 45 and abs(counts["cutmix"] - 100) < 45
+    assert kinds(Augmentation(mixup=1.0, mix_prob=0.0))[0]["none"] == 400
+    assert kinds(Augmentation(mixup=1.0))[0]["mixup"] == 400
+
+
+def test_the_share_of_an_image_is_drawn_from_a_beta_distribution():
+    """The larger share max(λ, 1 − λ) is on average 3/4 for Beta(1, 1), and above that for α below 1."""
+    even, uneven = (kinds(Augmentation(mixup=alpha))[1].mean() for alpha in (1.0, 0.2))
+    assert abs(even - 0.75) < 0.03 and uneven > 0.87
+
+
+@given(seed=seeds())
+def test_other_batches_are_mixed_otherwise(seed):
+    augmentation = Augmentation(mixup=1.0)
+    first, second = (augmented(checkerboard(), augmentation, Key(seed).skip(n))[1] for n in (0, 6))
+    assert (first != second).any()
+
+
+@given(dataset=datasets(), seed=seeds(), policy=st.sampled_from(["trivial", "rand"]))
+def test_nothing_waits_for_a_device_and_the_bits_are_those_of_numpy(dataset, seed, policy):
+    augmentation = replace(EVERYTHING, policy=policy)
+    expected = augmented(dataset, augmentation, Key(seed), "float32")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "cupy", pretend_cupy.cupy)
+        images, labels = map(pretend_cupy.from_host, (dataset.images, dataset.labels))
+        got = augment(images, labels, augmentation, dataset, Key(seed), "float32")
+    for a, b in zip(got, expected):
+        assert type(a) is pretend_cupy.ndarray
+        np.testing.assert_array_equal(a.view(np.ndarray), b)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"crop": -1}, "augment.crop has to be at least 0, got -1"),
+        ({"policy": "auto"}, "augment.policy has to be one of none, trivial, rand, got auto"),
+        ({"operations": 0}, "augment.operations has to be at least 1, got 0"),
+        ({"magnitude": 31}, "augment.magnitude is from 0 to 30, got 31"),
+        ({"magnitude": float("nan")}, "augment.magnitude is from 0 to 30, got nan"),
+        ({"erase": 1.5}, r"augment.erase is a probability from 0 to 1, got 1\.5"),
+        ({"mixup": -0.1}, r"augment.mixup has to be at least 0 and finite, got -0\.1"),
+        ({"mixup": float("inf")}, "augment.mixup has to be at least 0 and finite, got inf"),
+        ({"cutmix": float("nan")}, "augment.cutmix has to be at least 0 and finite, got nan"),
+        ({"mix_prob": 2}, "augment.mix_prob is a share from 0 to 1, got 2"),
+    ],
+)
+def test_an_augmentation_that_cannot_be_is_refused_with_what_came(fields, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        Augmentation(**fields)

@@ -1,14 +1,23 @@
+import gc
+import sys
+import threading
+import time
+
 import numpy as np
+import pretend_cupy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import seeds
 
-from tinyvit.data import Dataset, Loader
+from tinyvit import backend
+from tinyvit.data import Augmentation, Dataset, Loader
 
 lengths = st.integers(1, 40)
 batch_sizes = st.integers(1, 50)
 epochs = st.integers(0, 5)
+shift_and_flip = Augmentation(crop=2, flip=True)
+everything = Augmentation(crop=1, flip=True, policy="trivial", erase=0.5, mixup=0.8, cutmix=1.0)
 
 
 def numbered(n, shape=(1, 1, 1)):
@@ -61,7 +70,7 @@ def test_images_and_targets_stay_together(n, batch_size, seed):
 
 @given(seed=seeds(), epoch=epochs)
 def test_the_same_epoch_of_the_same_seed_has_the_same_batches(seed, epoch):
-    options = dict(batch_size=4, shuffle=True, crop=2, flip=True, seed=seed)
+    options = dict(batch_size=4, shuffle=True, augment=shift_and_flip, seed=seed)
     np.testing.assert_array_equal(epoch_images(epoch, **options), epoch_images(epoch, **options))
 
 
@@ -74,7 +83,7 @@ def test_other_epochs_and_other_seeds_have_other_orders(seed, epoch):
 
 @given(seed=seeds(), epoch=epochs, crop=st.integers(0, 2), flip=st.booleans(), batch_size=st.integers(1, 20))
 def test_what_happens_to_an_image_does_not_depend_on_the_size_of_the_batches(seed, epoch, crop, flip, batch_size):
-    options = dict(crop=crop, flip=flip, seed=seed)
+    options = dict(augment=Augmentation(crop, flip), seed=seed)
     whole = epoch_images(epoch, batch_size=20, shuffle=True, **options)
     parts = epoch_images(epoch, batch_size=batch_size, shuffle=True, **options)
     np.testing.assert_array_equal(parts, whole[: len(parts)])
@@ -83,8 +92,8 @@ def test_what_happens_to_an_image_does_not_depend_on_the_size_of_the_batches(see
 @given(seed=seeds())
 def test_other_epochs_crop_and_flip_otherwise(seed):
     options = dict(batch_size=20, seed=seed)
-    for change in ({"crop": 2}, {"flip": True}):
-        assert (epoch_images(0, **change, **options) != epoch_images(1, **change, **options)).any()
+    for augment in (Augmentation(crop=2), Augmentation(flip=True)):
+        assert (epoch_images(0, augment=augment, **options) != epoch_images(1, augment=augment, **options)).any()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -100,7 +109,7 @@ def test_cropping_brings_in_black_not_the_mean(seed):
     """Padding comes before normalisation, so that what comes in from outside is what a black pixel is."""
     dataset = numbered(20, shape=(1, 3, 3))
     bright = Dataset(np.full((20, 1, 3, 3), 255, "uint8"), dataset.labels, dataset.classes, (0.5,), (0.25,))
-    for batch in Loader(bright, 20, crop=2, seed=seed).epoch():
+    for batch in Loader(bright, 20, augment=Augmentation(crop=2), seed=seed).epoch():
         assert set(np.unique(batch.images)) == {-2.0, 2.0}
 
 
@@ -108,3 +117,148 @@ def test_cropping_brings_in_black_not_the_mean(seed):
 def test_a_batch_size_below_one_is_refused(batch_size):
     with pytest.raises(ValueError, match=f"batch size of at least 1, got {batch_size}"):
         Loader(numbered(3), batch_size)
+
+
+def loader(**options):
+    """Five batches of four images, with everything done to them."""
+    return Loader(noise(), 4, **{"shuffle": True, "augment": everything} | options)
+
+
+def assert_same_batches(got, expected):
+    got, expected = list(got), list(expected)
+    assert len(got) == len(expected)
+    for a, b in zip(got, expected):
+        np.testing.assert_array_equal(a.images, b.images)
+        np.testing.assert_array_equal(a.targets, b.targets)
+
+
+@given(seed=seeds(), epoch=epochs, start=st.integers(0, 5), ahead=st.integers(0, 6))
+def test_an_epoch_taken_up_in_the_middle_has_the_batches_it_would_have_had(seed, epoch, start, ahead):
+    whole = list(loader(seed=seed).epoch(epoch))
+    assert_same_batches(loader(seed=seed, ahead=ahead).epoch(epoch, start), whole[start:])
+
+
+@pytest.mark.parametrize("start", [-1, 6])
+def test_a_start_outside_of_the_epoch_is_refused(start):
+    with pytest.raises(ValueError, match=f"a batch from 0 to 5, got {start}"):
+        loader().epoch(0, start)
+
+
+@given(seed=seeds(), shuffle=st.booleans(), ahead=st.integers(1, 6))
+def test_a_thread_prepares_the_same_bits(seed, shuffle, ahead):
+    for augment in (everything, Augmentation()):
+        options = dict(seed=seed, shuffle=shuffle, augment=augment)
+        assert_same_batches(loader(ahead=ahead, **options).epoch(3), loader(ahead=0, **options).epoch(3))
+
+
+def test_a_negative_number_of_batches_ahead_is_refused():
+    with pytest.raises(ValueError, match="at least 0 batches ahead, got -1"):
+        loader(ahead=-1)
+
+
+def threads():
+    """The loaders' threads that are alive."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith("tinyvit-loader")]
+
+
+class Watched(Loader):
+    """Notes which batches have been asked for; batch `broken` can't be made."""
+
+    broken = None
+
+    def batch(self, key, rows, i):
+        self.asked = [*getattr(self, "asked", []), i]
+        if i == self.broken:
+            raise OSError(f"batch {i} can't be read")
+        return super().batch(key, rows, i)
+
+
+def soon(holds):
+    """Whether something comes to hold within ten seconds."""
+    end = time.monotonic() + 10
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.001)
+    return holds()
+
+
+def test_the_thread_is_two_batches_ahead_and_no_more():
+    watched = Watched(noise(), 4)
+    batches = watched.epoch()
+    next(batches)
+    assert soon(lambda: watched.asked == [0, 1, 2])
+    time.sleep(0.02)
+    assert watched.asked == [0, 1, 2] and len(threads()) == 1
+    next(batches)
+    assert soon(lambda: watched.asked == [0, 1, 2, 3])
+    batches.close()
+
+
+def leave_by_break():
+    for _ in loader().epoch():
+        assert len(threads()) == 1
+        break
+
+
+def leave_by_exception():
+    with pytest.raises(KeyboardInterrupt):
+        for _ in loader().epoch():
+            raise KeyboardInterrupt
+
+
+def leave_by_close():
+    batches = loader().epoch()
+    next(batches)
+    batches.close()
+
+
+def never_begin():
+    loader().epoch()
+
+
+def use_up():
+    assert len(list(loader().epoch())) == 5
+
+
+@pytest.mark.parametrize("leave", [leave_by_break, leave_by_exception, leave_by_close, never_begin, use_up])
+def test_no_thread_outlives_its_iterator(leave):
+    leave()
+    gc.collect()  # an exception keeps the iterator alive with its traceback
+    assert not threads()
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2, 9])
+def test_an_error_in_the_thread_arrives_after_the_batches_before_it(ahead):
+    watched = Watched(noise(), 4, ahead=ahead)
+    watched.broken = 3
+    seen = []
+    with pytest.raises(OSError, match="batch 3 can't be read"):
+        for batch in watched.epoch():
+            seen.extend(batch.targets)
+    assert seen == list(range(12))
+    assert not threads()
+
+
+def test_two_epochs_at_once_do_not_disturb_each_other():
+    both = loader()
+    pairs = list(zip(both.epoch(0), both.epoch(1)))
+    for number in (0, 1):
+        assert_same_batches([pair[number] for pair in pairs], loader(ahead=0).epoch(number))
+
+
+def test_on_a_device_the_data_set_is_moved_once_nothing_waits_and_there_is_no_thread(monkeypatch):
+    moved = []
+
+    def asarray(x, dtype=None):
+        moved.append(np.shape(x))
+        return pretend_cupy.from_host(x, dtype)
+
+    expected = loader(ahead=0).epoch()
+    monkeypatch.setitem(sys.modules, "cupy", pretend_cupy.cupy)
+    monkeypatch.setattr(pretend_cupy.cupy, "asarray", asarray)
+    monkeypatch.setattr(backend, "why_no_gpu", lambda: None)
+    for batch, wanted in zip(loader(device="cuda").epoch(), expected):
+        assert not threads()
+        for a, b in zip(batch, wanted):
+            assert type(a) is pretend_cupy.ndarray
+            np.testing.assert_array_equal(a.view(np.ndarray), b)
+    assert moved.count(noise().images.shape) == 1

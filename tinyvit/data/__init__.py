@@ -1,5 +1,6 @@
 """Data sets, and the loader that turns them into batches."""
 
+from tinyvit.data.augment import Augmentation
 from tinyvit.data.cifar import cifar10
 from tinyvit.data.dataset import Dataset, Split
 from tinyvit.data.digits import digits

@@ -1,29 +1,105 @@
-"""Small random changes to images that don't change what they show, a whole batch at a time.
+"""Random changes to images that don't change what they show, a whole batch at a time.
 
-images   (B, C, H, W)
-uniform  random numbers in [0, 1), a row for each image
+All that is random is drawn on the host, a few numbers an image, by a key that names seed, epoch and the place in the
+epoch; the pixels are changed where they are, by array code that NumPy and CuPy share and that waits for no GPU.
+Each with a picture in notebooks/augmentation.md.
 """
 
-from tinyvit.backend import array_module
+from dataclasses import dataclass
+from typing import Literal
+
+from tinyvit.data import geometry, policy
+from tinyvit.data.erasing import erase, rectangles
+from tinyvit.data.mixing import cutmix, mixup, one_hot, random_box
+
+POLICIES = ("none", "trivial", "rand")
 
 
-def random_crop(images, padding, uniform):
-    """Shift each image by up to `padding` pixels in each direction; what comes in from outside is zero.
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes to the training images."""
 
-    The same as padding with zeros and cutting out a window of the original size. uniform is (B, 2).
+    crop: int = 0
+    """Pixels by which an image is shifted at most, in each direction."""
+    flip: bool = False
+    """Whether half of the images are mirrored left to right."""
+    policy: Literal["none", "trivial", "rand"] = "none"
+    """Colour and geometry: TrivialAugment (one operation of any strength), or RandAugment (some of one strength)."""
+    operations: int = 2
+    """Operations an image gets from RandAugment."""
+    magnitude: float = 9.0
+    """Strength of RandAugment's operations, from 0 to 30."""
+    erase: float = 0.0
+    """Probability that a rectangle of the image is erased."""
+    mixup: float = 0.0
+    """Mix pairs of images with a share from Beta(mixup, mixup); 0 doesn't."""
+    cutmix: float = 0.0
+    """Paste a rectangle of one image into another, with a share from Beta(cutmix, cutmix); 0 doesn't."""
+    mix_prob: float = 1.0
+    """Share of the batches that are mixed, by mixup and cutmix in turn (by a coin) if both are on."""
+
+    def __post_init__(self):
+        require(self.crop >= 0, "crop has to be at least 0", self.crop)
+        require(self.policy in POLICIES, f"policy has to be one of {', '.join(POLICIES)}", self.policy)
+        require(self.operations >= 1, "operations has to be at least 1", self.operations)
+        require(0 <= self.magnitude <= policy.STRENGTHS, "magnitude is from 0 to 30", self.magnitude)
+        require(0 <= self.erase <= 1, "erase is a probability from 0 to 1", self.erase)
+        require(0 <= self.mixup < float("inf"), "mixup has to be at least 0 and finite", self.mixup)
+        require(0 <= self.cutmix < float("inf"), "cutmix has to be at least 0 and finite", self.cutmix)
+        require(0 <= self.mix_prob <= 1, "mix_prob is a share from 0 to 1", self.mix_prob)
+
+
+def require(holds, expected, got):
+    if not holds:
+        raise ValueError(f"augment.{expected}, got {got}")
+
+
+def augment(images, labels, augmentation, dataset, key, dtype="float32"):
+    """A batch as the model sees it: images (B, C, H, W), normalised, and targets, labels (B,) or soft (B, K).
+
+    images, labels   of `dataset`, which says how pixels are scaled and normalised; on any device
+    key              of the run and the epoch, skipped to the first sample of the batch
+
+    Targets are soft if mixup or cutmix is on, also in batches that are not mixed. What is done to an image depends on
+    the key and its place in the epoch only; what it is mixed with, on the batch.
     """
-    xp = array_module(images)
-    B, C, H, W = images.shape
-    roomy = xp.zeros((B, C, H + 2 * padding, W + 2 * padding), images.dtype)
-    roomy[:, :, padding : padding + H, padding : padding + W] = images
-    corner = (uniform * (2 * padding + 1)).astype("int64")                    # (B, 2)
-    rows = corner[:, :1] + xp.arange(H)                                       # (B, H)
-    columns = corner[:, 1:] + xp.arange(W)                                    # (B, W)
-    sample, channel = xp.arange(B)[:, None, None, None], xp.arange(C)[None, :, None, None]
-    return roomy[sample, channel, rows[:, None, :, None], columns[:, None, None, :]]
+    images = change(images, augmentation, dataset.scale, key)
+    images = dataset.normalise(images, dtype)
+    if augmentation.erase:
+        uniform = key.at("erase").uniform((len(images), 5))
+        images = erase(images, rectangles(uniform, augmentation.erase, *images.shape[2:]))
+    if augmentation.mixup or augmentation.cutmix:
+        return mix(images, one_hot(labels, len(dataset.classes), dtype), augmentation, key)
+    return images, labels
 
 
-def random_flip(images, uniform):
-    """Mirror half of the images left to right. uniform is (B,)."""
-    xp = array_module(images)
-    return xp.where((uniform < 0.5)[:, None, None, None], images[:, :, :, ::-1], images)
+def change(images, augmentation, scale, key):
+    """Crop, flip and policy: images (B, C, H, W), pixels from 0 to `scale`."""
+    B, _, H, W = images.shape
+    matrices = geometry.matrices(B)
+    if augmentation.crop:
+        matrices = matrices @ geometry.crop(key.at("crop").uniform((B, 2)), augmentation.crop)
+    if augmentation.flip:
+        matrices = matrices @ geometry.flip(key.at("flip").uniform((B,)))
+    if augmentation.policy == "none":
+        return geometry.resample(images, matrices) if augmentation.crop or augmentation.flip else images
+    if augmentation.policy == "trivial":
+        choices = policy.trivial(B, key)
+    else:
+        choices = policy.rand(B, key, augmentation.operations, augmentation.magnitude)
+    images = geometry.resample(images, matrices @ policy.matrices(choices, H, W))
+    real = images.dtype if images.dtype.kind == "f" else "float32"
+    return policy.recolour(images.astype(real), choices, scale)
+
+
+def mix(images, targets, augmentation, key):
+    """Mixup or cutmix of a whole batch, or neither."""
+    # The key names its first sample: one draw for each batch, and the same one if the epoch is taken up here again.
+    generator = key.at(f"mix.{key.sample}").generator()
+    mixed, by_cutmix = generator.random(2)
+    if mixed >= augmentation.mix_prob:
+        return images, targets
+    if augmentation.cutmix and (not augmentation.mixup or by_cutmix < 0.5):
+        share = generator.beta(augmentation.cutmix, augmentation.cutmix)
+        return cutmix(images, targets, random_box(generator, share, *images.shape[2:]))
+    return mixup(images, targets, generator.beta(augmentation.mixup, augmentation.mixup))

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tinyvit.backend import array_module
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -48,9 +50,13 @@ class Dataset:
 
     def normalise(self, images, dtype="float32"):
         """Pixels as the model sees them: (images/scale − mean) / std, channel by channel."""
-        mean = np.array(self.mean, dtype)[:, None, None]
-        std = np.array(self.std, dtype)[:, None, None]
-        return images.astype(dtype) * (1 / (self.scale * std)).astype(dtype) - mean / std
+        xp = array_module(images)
+        mean = xp.array(self.mean, dtype)[:, None, None]
+        std = xp.array(self.std, dtype)[:, None, None]
+        pixels = images.astype(dtype)  # a copy, which the rest may overwrite
+        pixels *= (1 / (self.scale * std)).astype(dtype)
+        pixels -= mean / std
+        return pixels
 
 
 class Split(NamedTuple):

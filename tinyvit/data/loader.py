@@ -1,54 +1,95 @@
 """Batches from a data set, in an order that depends on a seed and on nothing else."""
 
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array, Key, to_device
-from tinyvit.data.augment import random_crop, random_flip
+from tinyvit.backend import Array, Key, array_module, to_device
+from tinyvit.data.augment import Augmentation, augment
+
+NOTHING = Augmentation()
 
 
 class Batch(NamedTuple):
     images: Array   # (B, C, H, W)  normalised
-    targets: Array  # (B,)
+    targets: Array  # (B,) labels, or (B, K) probabilities where images are mixed
 
 
 class Loader:
-    """Batches of a `Dataset`, normalised and on the model's device.
+    """Batches of a `Dataset`, augmented, normalised and on the model's device.
 
-    shuffle      a new order in every epoch, and the last images left out if they don't fill a batch
-    crop, flip   augmentation: a shift by up to so many pixels, and mirroring
+    shuffle   a new order in every epoch, and the last images left out if they don't fill a batch
+    augment   random changes to the images, an `Augmentation`
+    ahead     batches that a thread prepares while the one before is worked on, on the CPU; 0 has no thread. On a GPU
+              there is none either: nothing waits for what is queued there
+
+    The data set moves to the device when the first batch is asked for, and stays there.
     """
 
     def __init__(
-        self, dataset, batch_size, *, shuffle=False, crop=0, flip=False, seed=0, dtype="float32", device="cpu"
-    ):
+        self, dataset, batch_size, *,
+        shuffle=False, augment=NOTHING, seed=0, dtype="float32", device="cpu", ahead=2,
+    ):  # fmt: skip
         if batch_size < 1:
             raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
-        if crop < 0:
-            raise ValueError(f"expected a crop of at least 0 pixels, got {crop}")
+        if ahead < 0:
+            raise ValueError(f"expected at least 0 batches ahead, got {ahead}")
         self.dataset, self.batch_size = dataset, min(batch_size, len(dataset))
-        self.shuffle, self.crop, self.flip = shuffle, crop, flip
-        self.seed, self.dtype, self.device = seed, dtype, device
+        self.shuffle, self.augmentation, self.seed = shuffle, augment, seed
+        self.dtype, self.device, self.ahead = dtype, device, ahead
 
     def __len__(self):
         """Batches in an epoch."""
         full, rest = divmod(len(self.dataset), self.batch_size)
         return full if self.shuffle else full + (rest > 0)
 
-    def epoch(self, number=0):
-        """The batches of epoch `number`, always the same ones for the same number."""
+    def epoch(self, number=0, start=0):
+        """The batches of epoch `number` from batch `start` on, always the same ones for the same number.
+
+        A thread that prepares them ends with the iterator: when it is used up, closed, or forgotten. An error in the
+        thread is raised here. Raises ValueError for a start that is not within the epoch.
+        """
+        if not 0 <= start <= len(self):
+            raise ValueError(f"expected to start at a batch from 0 to {len(self)}, got {start}")
         key = Key(self.seed, step=number)
         rows = np.arange(len(self.dataset))
         if self.shuffle:
             rows = key.at("order").generator().permutation(rows)
-        for i in range(len(self)):
-            first = i * self.batch_size
-            chosen = rows[first : first + self.batch_size]
-            images = self.dataset.images[chosen]
-            if self.crop:
-                images = random_crop(images, self.crop, key.at("crop").skip(first).uniform((len(chosen), 2)))
-            if self.flip:
-                images = random_flip(images, key.at("flip").skip(first).uniform((len(chosen),)))
-            images = self.dataset.normalise(images, self.dtype)
-            yield Batch(to_device(images, self.device), to_device(self.dataset.labels[chosen], self.device))
+        batch, numbers = partial(self.batch, key, rows), range(start, len(self))
+        if self.ahead and self.device == "cpu":
+            return ahead_of_use(batch, numbers, self.ahead)
+        return (batch(i) for i in numbers)
+
+    def batch(self, key, rows, i):
+        """Batch i of the epoch of this key, in which images have the order `rows`."""
+        images, labels = self.arrays
+        first = i * self.batch_size
+        chosen = array_module(images).asarray(rows[first : first + self.batch_size])
+        key = key.skip(first)
+        return Batch(*augment(images[chosen], labels[chosen], self.augmentation, self.dataset, key, self.dtype))
+
+    @cached_property
+    def arrays(self):
+        """Images and labels on the device."""
+        return to_device(self.dataset.images, self.device), to_device(self.dataset.labels, self.device)
+
+
+def ahead_of_use(function, pieces, count):
+    """function(piece) for each piece, in order, computed in a thread that is at most `count` results ahead."""
+    with ThreadPoolExecutor(1, thread_name_prefix="tinyvit-loader") as thread:
+        waiting = deque()
+        try:
+            for piece in pieces:
+                # A copy of the context carries settings such as numpy.errstate into the thread.
+                waiting.append(thread.submit(copy_context().run, function, piece))
+                if len(waiting) > count:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # also when the iterator is left early: what has not begun never does
+            for future in waiting:
+                future.cancel()

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from types import UnionType
 from typing import Literal, get_args, get_origin, get_type_hints
 
+from tinyvit.data import Augmentation as AugmentConfig
 from tinyvit.models import ViTConfig
 from tinyvit.optim import SCHEDULES
 
@@ -36,19 +37,6 @@ class OptimConfig:
         require(0 <= self.warmup <= 1, "optim.warmup is a share from 0 to 1", self.warmup)
         require(self.clip_norm is None or self.clip_norm > 0, "optim.clip_norm has to be positive", self.clip_norm)
         require(0 <= self.label_smoothing < 1, "optim.label_smoothing is from 0 to 1", self.label_smoothing)
-
-
-@dataclass(frozen=True)
-class AugmentConfig:
-    """Random changes to the training images."""
-
-    crop: int = 0
-    """Pixels by which an image is shifted at most, in each direction."""
-    flip: bool = False
-    """Whether half of the images are mirrored left to right."""
-
-    def __post_init__(self):
-        require(self.crop >= 0, "augment.crop has to be at least 0", self.crop)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def train(config, out=None, display=None, name=None):
     optimizer = optim.AdamW(model, o.lr, o.betas, weight_decay=o.weight_decay)
     objective = classification(o.label_smoothing)
     loader = data.Loader(
-        split.train, config.batch_size, shuffle=True, crop=config.augment.crop, flip=config.augment.flip,
+        split.train, config.batch_size, shuffle=True, augment=config.augment,
         seed=config.seed, dtype=config.precision, device=device,
     )  # fmt: skip
     total_steps = config.epochs * len(loader)

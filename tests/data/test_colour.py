@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageEnhance, ImageOps
+from strategies import seeds
+
+from tinyvit.data import colour
+
+ENHANCERS = {
+    colour.brightness: ImageEnhance.Brightness,
+    colour.contrast: ImageEnhance.Contrast,
+    colour.saturation: ImageEnhance.Color,
+    colour.sharpness: ImageEnhance.Sharpness,
+}
+BITS = np.arange(1, 9, dtype="int32")
+
+
+@st.composite
+def pictures(draw, min_pixels=1):
+    """A batch of bytes (B, 1 or 3, H, W): noise in a range of its own for every image, some of one level."""
+    B, C = draw(st.integers(1, 4)), draw(st.sampled_from([1, 3]))
+    W = draw(st.integers(1, 40))
+    H = max(draw(st.integers(1, 40)), -(-min_pixels // W))
+    generator = np.random.default_rng(draw(seeds()))
+    low = generator.integers(0, 256, (B, C, 1, 1))
+    x = generator.integers(low, generator.integers(low, 256) + 1, (B, C, H, W))
+    return x.astype("uint8")
+
+
+def levels(x, dtype="float32"):
+    x = x.astype(dtype)
+    x.flags.writeable = False
+    return x
+
+
+def as_pillow(image):
+    return Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
+
+
+def from_pillow(picture):
+    array = np.asarray(picture)
+    return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+
+
+def assert_within_one_level(got, expected):
+    """Cut to bytes, as Pillow does."""
+    assert abs(got.astype("uint8").astype(int) - expected).max() <= 1
+
+
+@given(x=pictures(), seed=seeds(), operation=st.sampled_from([*ENHANCERS]))
+def test_blends_are_pillows_within_one_level(x, seed, operation):
+    factor = np.random.default_rng(seed).uniform(0, 2, len(x)).astype("float32")
+    for image, f, got in zip(x, factor, operation(levels(x), factor)):
+        assert_within_one_level(got, from_pillow(ENHANCERS[operation](as_pillow(image)).enhance(float(f))))
+
+
+@given(x=pictures())
+def test_autocontrast_is_pillows_within_one_level(x):
+    for image, got in zip(x, colour.autocontrast(levels(x))):
+        assert_within_one_level(got, from_pillow(ImageOps.autocontrast(as_pillow(image))))
+
+
+@given(x=pictures() | pictures(min_pixels=256))
+def test_equalize_is_pillows(x):
+    for image, got in zip(x, colour.equalize(levels(x))):
+        np.testing.assert_array_equal(got, from_pillow(ImageOps.equalize(as_pillow(image))))
+
+
+@given(x=pictures(), seed=seeds())
+def test_posterize_is_pillows(x, seed):
+    bits = np.random.default_rng(seed).choice(BITS, len(x))
+    for image, n, got in zip(x, bits, colour.posterize(levels(x), bits)):
+        np.testing.assert_array_equal(got, from_pillow(ImageOps.posterize(as_pillow(image), int(n))))
+
+
+@given(x=pictures(), seed=seeds())
+def test_solarize_is_pillows(x, seed):
+    threshold = np.random.default_rng(seed).integers(0, 257, len(x)).astype("float32")
+    for image, t, got in zip(x, threshold, colour.solarize(levels(x), threshold)):
+        np.testing.assert_array_equal(got, from_pillow(ImageOps.solarize(as_pillow(image), int(t))))
+
+
+@given(x=pictures(), operation=st.sampled_from([*ENHANCERS]))
+def test_a_factor_of_1_changes_nothing(x, operation):
+    factor = np.ones(len(x), "float32")
+    np.testing.assert_allclose(operation(levels(x), factor), x, atol=1e-4)
+
+
+@given(x=pictures())
+def test_all_bits_and_a_threshold_above_every_level_change_nothing(x):
+    np.testing.assert_array_equal(colour.posterize(levels(x), np.full(len(x), 8, "int32")), x)
+    np.testing.assert_array_equal(colour.solarize(levels(x), np.full(len(x), 256, "float32")), x)
+
+
+OPERATIONS = {operation.__name__: operation for operation in ENHANCERS} | {
+    "posterize": lambda x, u: colour.posterize(x, (1 + 7 * u).astype("int32")),
+    "solarize": lambda x, u: colour.solarize(x, 256 * u),
+    "autocontrast": lambda x, u: colour.autocontrast(x),
+    "equalize": lambda x, u: colour.equalize(x),
+}
+
+
+@given(x=pictures(), seed=seeds(), name=st.sampled_from([*OPERATIONS]), dtype=st.sampled_from(["float32", "float64"]))
+def test_every_operation_keeps_shape_dtype_and_range(x, seed, name, dtype):
+    u = np.random.default_rng(seed).uniform(0, 1, len(x)).astype(dtype)
+    y = OPERATIONS[name](levels(x, dtype), u)
+    assert (y.shape, y.dtype) == (x.shape, dtype)
+    assert y.min() >= 0 and y.max() <= 255.001
+
+
+@given(x=pictures(), seed=seeds(), name=st.sampled_from([*OPERATIONS]))
+def test_what_becomes_of_an_image_does_not_depend_on_the_others(x, seed, name):
+    u = np.random.default_rng(seed).uniform(0, 1, len(x)).astype("float32")
+    together = OPERATIONS[name](levels(x), u)
+    for i in range(len(x)):
+        np.testing.assert_array_equal(OPERATIONS[name](levels(x[i : i + 1]), u[i : i + 1])[0], together[i])
+
+
+@given(x=pictures())
+def test_a_grey_image_has_no_saturation_to_change(x):
+    grey = levels(x[:, :1])
+    np.testing.assert_array_equal(colour.saturation(grey, np.zeros(len(x), "float32")), grey)
+
+
+@pytest.mark.parametrize("operation", [lambda x: colour.posterize(x, BITS[:1]), colour.equalize])
+def test_a_level_that_rounding_left_just_below_a_whole_one_counts_as_that_one(operation):
+    x = np.arange(256.0).reshape(1, 1, 16, 16)
+    np.testing.assert_array_equal(operation(x - 1e-6), operation(x))

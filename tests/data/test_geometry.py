@@ -1,0 +1,131 @@
+from math import cos, floor, radians, sin
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import SIZES, images_and_patch, seeds
+
+from tinyvit import Key
+from tinyvit.data import geometry
+
+images = images_and_patch().map(lambda drawn: drawn[0])  # (B, C, H, W), read-only, in any memory order
+paddings = st.integers(0, 9)
+DTYPES = ["uint8", "int64", "float32", "float64"]
+
+
+def uniform(seed, *shape):
+    """Random numbers in [0, 1), the largest possible one among them."""
+    numbers = Key(seed).uniform(shape)
+    numbers.flat[0] = 1 - 2.0**-24
+    return numbers
+
+
+def random_crop(x, padding, u):
+    return geometry.resample(x, geometry.crop(u, padding))
+
+
+def random_flip(x, u):
+    return geometry.resample(x, geometry.flip(u))
+
+
+@given(x=images, padding=paddings, seed=seeds())
+def test_a_crop_pads_and_cuts_out_a_window_image_by_image(x, padding, seed):
+    u = uniform(seed, len(x), 2)
+    height, width = x.shape[2:]
+    for image, numbers, got in zip(x, u, random_crop(x, padding, u)):
+        top, left = (int(number * (2 * padding + 1)) for number in numbers)
+        roomy = np.pad(image, ((0, 0), (padding, padding), (padding, padding)))
+        np.testing.assert_array_equal(got, roomy[:, top : top + height, left : left + width])
+
+
+@given(x=images, seed=seeds())
+def test_a_crop_without_padding_changes_nothing(x, seed):
+    np.testing.assert_array_equal(random_crop(x, 0, uniform(seed, len(x), 2)), x)
+
+
+@given(padding=SIZES, seed=seeds())
+def test_a_crop_shifts_by_up_to_the_padding_in_every_direction(padding, seed):
+    side = 2 * padding + 1
+    x = np.zeros((40 * side**2, 1, side, side), "uint8")
+    x[:, :, padding, padding] = 1  # one lit pixel in the middle, which no shift moves out of the image
+    _, _, rows, columns = np.nonzero(random_crop(x, padding, uniform(seed, len(x), 2)))
+    assert set(zip(rows, columns)) == set(np.ndindex(side, side))
+
+
+@given(x=images, seed=seeds())
+def test_a_flip_mirrors_the_images_whose_number_is_below_a_half(x, seed):
+    u = uniform(seed, len(x))
+    for image, number, got in zip(x, u, random_flip(x, u)):
+        np.testing.assert_array_equal(got, image[:, :, ::-1] if number < 0.5 else image)
+
+
+@given(x=images, seed=seeds())
+def test_flipping_twice_changes_nothing(x, seed):
+    u = uniform(seed, len(x))
+    np.testing.assert_array_equal(random_flip(random_flip(x, u), u), x)
+
+
+@given(x=images, padding=paddings, seed=seeds())
+def test_a_crop_and_then_a_flip_are_their_product(x, padding, seed):
+    u = uniform(seed, len(x), 3)
+    crop, flip = geometry.crop(u[:, :2], padding), geometry.flip(u[:, 2])
+    one_by_one = geometry.resample(geometry.resample(x, crop), flip)
+    np.testing.assert_array_equal(geometry.resample(x, crop @ flip), one_by_one)
+
+
+@given(x=images, shift=st.tuples(st.integers(-9, 9), st.integers(-9, 9)))
+def test_a_shift_reads_each_pixel_so_many_pixels_away_and_black_from_outside(x, shift):
+    got = geometry.resample(x, geometry.translate(np.array([shift] * len(x))))
+    padded = np.pad(x, ((0, 0), (0, 0), (9, 9), (9, 9)))
+    y, x0 = 9 + shift[0], 9 + shift[1]
+    np.testing.assert_array_equal(got, padded[:, :, y : y + x.shape[2], x0 : x0 + x.shape[3]])
+
+
+def read_one_by_one(image, matrix):
+    """One image resampled pixel by pixel, and which pixels are so near to the edge of another that either will do."""
+    H, W = image.shape[1:]
+    result, undecided = np.zeros_like(image), np.zeros((H, W), bool)
+    for i in range(H):
+        for j in range(W):
+            y, x = i - (H - 1) / 2, j - (W - 1) / 2
+            row = matrix[0][0] * y + matrix[0][1] * x + matrix[0][2] + (H - 1) / 2 + 0.5
+            column = matrix[1][0] * y + matrix[1][1] * x + matrix[1][2] + (W - 1) / 2 + 0.5
+            undecided[i, j] = any(abs(place - round(place)) < 1e-4 for place in (row, column))
+            if 0 <= floor(row) < H and 0 <= floor(column) < W:
+                result[:, i, j] = image[:, floor(row), floor(column)]
+    return result, undecided
+
+
+@given(x=images, seed=seeds(), reach=st.floats(0, 3))
+def test_resampling_reads_each_pixel_where_the_matrix_says(x, seed, reach):
+    matrices = np.zeros((len(x), 3, 3))
+    matrices[:, :2] = reach * np.random.default_rng(seed).standard_normal((len(x), 2, 3))
+    for image, matrix, got in zip(x, matrices, geometry.resample(x, matrices)):
+        expected, undecided = read_one_by_one(image, matrix)
+        np.testing.assert_array_equal(got[:, ~undecided], expected[:, ~undecided])
+
+
+@given(angle=st.floats(-180, 180), slope=st.floats(-2, 2), y=st.floats(-9, 9), x=st.floats(-9, 9))
+def test_each_matrix_says_where_a_pixel_is_read(angle, slope, y, x):
+    a = radians(angle)
+    for matrix, expected in [
+        (geometry.rotate(np.array([angle])), (cos(a) * y + sin(a) * x, cos(a) * x - sin(a) * y)),
+        (geometry.shear_x(np.array([slope])), (y, x + slope * y)),
+        (geometry.shear_y(np.array([slope])), (y + slope * x, x)),
+        (geometry.translate(np.array([[slope, angle]])), (y + slope, x + angle)),
+    ]:
+        np.testing.assert_allclose(matrix[0] @ (y, x, 1), (*expected, 1), atol=1e-12)
+
+
+def test_a_quarter_turn_is_counter_clockwise():
+    x = np.arange(2 * 3 * 25).reshape(2, 3, 5, 5)
+    np.testing.assert_array_equal(geometry.resample(x, geometry.rotate(np.full(2, 90.0))), np.rot90(x, axes=(2, 3)))
+
+
+@given(x=images, seed=seeds(), dtype=st.sampled_from(DTYPES))
+def test_resampling_keeps_shape_and_dtype_and_shares_no_memory(x, seed, dtype):
+    x = x.astype(dtype)
+    x.flags.writeable = False
+    y = geometry.resample(x, geometry.crop(uniform(seed, len(x), 2), 2))
+    assert (y.shape, y.dtype) == (x.shape, x.dtype)
+    assert not np.shares_memory(x, y)
