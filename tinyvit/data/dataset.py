@@ -48,9 +48,7 @@ class Dataset:
 
     def normalise(self, images, dtype="float32"):
         """Pixels as the model sees them: (images/scale − mean) / std, channel by channel."""
-        mean = np.array(self.mean, dtype)[:, None, None]
-        std = np.array(self.std, dtype)[:, None, None]
-        return images.astype(dtype) * (1 / (self.scale * std)).astype(dtype) - mean / std
+        return normalise(images, self.mean, self.std, self.scale, dtype)
 
 
 class Split(NamedTuple):
@@ -58,3 +56,10 @@ class Split(NamedTuple):
 
     train: Dataset
     test: Dataset
+
+
+def normalise(images, mean, std, scale, dtype="float32"):
+    """(images/scale − mean) / std of images (B, C, H, W), with a mean and a std a channel."""
+    mean = np.array(mean, dtype)[:, None, None]
+    std = np.array(std, dtype)[:, None, None]
+    return images.astype(dtype) * (1 / (scale * std)).astype(dtype) - mean / std
