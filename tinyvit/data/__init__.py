@@ -4,13 +4,19 @@ from tinyvit.data.augment import Augmentation
 from tinyvit.data.cifar import cifar10
 from tinyvit.data.dataset import Dataset, Split
 from tinyvit.data.digits import digits
+from tinyvit.data.folder import folder
+from tinyvit.data.images import image_files, read_image, read_images
 from tinyvit.data.loader import Loader
 
-DATASETS = {"digits": lambda data_dir: digits(), "cifar10": cifar10}
+DATASETS = {"digits": lambda data_dir: digits(), "cifar10": cifar10, "folder": folder}
 
 
-def load(name, data_dir=None):
-    """A data set by name; raises ValueError for a name that doesn't exist."""
+def load(name, data_dir=None, img_size=None, channels=None):
+    """A data set by name; raises ValueError for a name that doesn't exist.
+
+    img_size, channels   what images of a `folder` are made into; the other data sets have their own
+    """
     if name not in DATASETS:
         raise ValueError(f"unknown data set {name!r}; expected one of {', '.join(DATASETS)}")
-    return DATASETS[name](data_dir)
+    shape = (img_size, channels) if name == "folder" else ()
+    return DATASETS[name](data_dir, *shape)

@@ -50,13 +50,7 @@ class Dataset:
 
     def normalise(self, images, dtype="float32"):
         """Pixels as the model sees them: (images/scale − mean) / std, channel by channel."""
-        xp = array_module(images)
-        mean = xp.array(self.mean, dtype)[:, None, None]
-        std = xp.array(self.std, dtype)[:, None, None]
-        pixels = images.astype(dtype)  # a copy, which the rest may overwrite
-        pixels *= (1 / (self.scale * std)).astype(dtype)
-        pixels -= mean / std
-        return pixels
+        return normalise(images, self.mean, self.std, self.scale, dtype)
 
 
 class Split(NamedTuple):
@@ -64,3 +58,14 @@ class Split(NamedTuple):
 
     train: Dataset
     test: Dataset
+
+
+def normalise(images, mean, std, scale, dtype="float32"):
+    """(images/scale − mean) / std of images (B, C, H, W), with a mean and a std a channel."""
+    xp = array_module(images)
+    mean = xp.array(mean, dtype)[:, None, None]
+    std = xp.array(std, dtype)[:, None, None]
+    pixels = images.astype(dtype)  # a copy, which the rest may overwrite
+    pixels *= (1 / (scale * std)).astype(dtype)
+    pixels -= mean / std
+    return pixels

@@ -1,0 +1,187 @@
+import importlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from strategies import seeds
+
+from tinyvit import data
+
+module = importlib.import_module("tinyvit.data.folder")  # its name in the package is the function's
+
+
+def make(root, counts, shade=lambda name, i: (i, 2 * i, 3 * i)):
+    """Write so many plain 6×8 pictures into each folder, by name; returns the root."""
+    for name, count in counts.items():
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            Image.new("RGB", (8, 6), shade(name, i)).save(root / name / f"{i:03}.png")
+    return root
+
+
+def reds(dataset):
+    """Class and red value of each image: which picture it was."""
+    return [(dataset.classes[k], int(image[0, 0, 0])) for k, image in zip(dataset.labels, dataset.images)]
+
+
+# -- which image is what --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def two_classes(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("folder"), {"dog": 10, "cat": 25})
+
+
+def test_each_sub_folder_is_a_class_and_classes_are_sorted_by_name(two_classes):
+    train, test = data.folder(two_classes, 4)
+    assert train.classes == test.classes == ("cat", "dog")
+    everything = [("cat", i) for i in range(25)] + [("dog", i) for i in range(10)]
+    assert sorted(reds(train) + reds(test)) == everything
+
+
+def test_one_in_five_images_of_each_class_is_set_aside(two_classes):
+    test = data.folder(two_classes, 4).test
+    assert np.bincount(test.labels).tolist() == [5, 2]
+
+
+@given(count=st.integers(2, 60))
+def test_of_every_class_with_two_images_some_are_for_training_and_some_for_the_test(count):
+    paths = [module.Path("cat", f"{i}.png") for i in range(count)]
+    train, test = (part["cat"] for part in module.set_aside({"cat": paths}))
+    assert sorted(train + test) == sorted(paths) and train
+    assert len(test) == max(1, round(count / 5))
+
+
+def test_the_split_is_the_same_wherever_the_folder_is_and_whatever_the_threads(two_classes, tmp_path):
+    copy = make(tmp_path / "elsewhere", {"cat": 25, "dog": 10})
+    for one, other in zip(data.folder(two_classes, 4, threads=1), data.folder(str(copy), (4, 4), threads=3)):
+        np.testing.assert_array_equal(one.images, other.images)
+        np.testing.assert_array_equal(one.labels, other.labels)
+
+
+def test_an_image_that_joins_later_moves_at_most_one_other(tmp_path):
+    make(tmp_path, {"cat": 30, "dog": 30})
+    before = set(reds(data.folder(tmp_path, 4).test))
+    make(tmp_path, {"cat": 31})
+    assert len(before - set(reds(data.folder(tmp_path, 4).test))) <= 1
+
+
+@pytest.mark.parametrize("held_out", ["test", "val"])
+def test_training_and_test_images_may_have_folders_of_their_own(tmp_path, held_out):
+    make(tmp_path, {"train/cat": 3, "train/dog": 1, f"{held_out}/cat": 1, f"{held_out}/dog": 2})
+    train, test = data.folder(tmp_path, 4)
+    assert reds(train) == [("cat", 0), ("cat", 1), ("cat", 2), ("dog", 0)]
+    assert reds(test) == [("cat", 0), ("dog", 0), ("dog", 1)]
+
+
+def test_where_there_is_a_test_folder_the_validation_images_are_left_alone(tmp_path):
+    counts = {"train": 2, "test": 3, "val": 4}
+    make(tmp_path, {f"{part}/{name}": count for part, count in counts.items() for name in ("cat", "dog")})
+    assert len(data.folder(tmp_path, 4).test) == 6
+
+
+def test_train_may_be_the_name_of_a_class(tmp_path):
+    assert data.folder(make(tmp_path, {"train": 2, "car": 2}), 4).train.classes == ("car", "train")
+
+
+def test_what_is_hidden_or_no_image_is_left_out_and_folders_in_a_class_belong_to_it(tmp_path):
+    make(tmp_path, {"cat": 3, "cat/more": 2, "dog": 2, ".git/objects": 1})
+    for name in ("cat/notes.txt", "cat/.DS_Store", "cat/._000.png", "readme.md"):
+        (tmp_path / name).write_bytes(b"no image")
+    train, test = data.folder(tmp_path, 4)
+    assert train.classes == ("cat", "dog") and len(train) + len(test) == 7
+
+
+# -- pixels ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "shape"), [(3, 4, (3, 4, 4)), (1, (2, 5), (1, 2, 5)), (None, 3, (3, 3, 3))]
+)
+def test_images_have_the_size_and_the_channels_that_were_asked_for(two_classes, channels, size, shape):
+    split = data.load("folder", two_classes, size, channels)
+    assert split.train.images.shape[1:] == split.test.images.shape[1:] == shape
+    assert split.train.images.dtype == "uint8" and split.train.scale == 255
+
+
+@given(seed=seeds(), channels=st.sampled_from([1, 3]))
+def test_training_pixels_have_mean_0_and_variance_1_in_each_channel(seed, channels):
+    images = np.random.default_rng(seed).integers(0, 256, (9, channels, 3, 5)).astype("uint8")
+    dataset = data.Dataset(images, np.zeros(9, int), ("cat",), *module.statistics(images))
+    pixels = dataset.normalise(images, "float64")
+    np.testing.assert_allclose(pixels.mean((0, 2, 3)), 0, atol=1e-12)
+    np.testing.assert_allclose(pixels.var((0, 2, 3)), 1, rtol=1e-12)
+
+
+def test_test_images_are_normalised_as_training_images_are(two_classes):
+    train, test = data.folder(two_classes, 4)
+    assert (train.mean, train.std) == (test.mean, test.std) == module.statistics(train.images)
+
+
+def test_a_channel_that_is_the_same_everywhere_is_normalised_to_0(tmp_path):
+    train = data.folder(make(tmp_path, {"a": 4, "b": 4}, lambda name, i: (70, 10 * i, 0)), 4).train
+    pixels = train.normalise(train.images, "float64")
+    assert train.std[0] == train.std[2] == 1
+    assert abs(pixels[:, [0, 2]]).max() < 1e-12 and abs(pixels[:, 1]).max() > 0.5
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({}, "has no sub-folder; expected one sub-folder of images a class"),
+        ({"cat": 5}, "has only cat; .*at least two classes"),
+        ({"cat": 2, "dog": 0, "cow": 0}, "classes without an image: cow, dog"),
+        ({"cat": 2, "dog": 1}, r"class dog has a single image, .*000\.png"),
+        ({"train/cat": 2, "train/dog": 2}, "neither test nor val; add one, or give .*train"),
+        ({"train/cat": 2, "train/dog": 2, "test/cat": 1, "test/cow": 1}, "train has no cow; test has no dog"),
+        ({"train/cat": 1, "train/dog": 1, "val/cat": 1, "val/dog": 0}, "val has classes without an image: dog"),
+        ({"train/cat": 1, "train/dog": 1, "test": 2}, "test has no sub-folder"),
+    ],
+)
+def test_a_folder_of_another_layout_is_refused_with_what_is_missing(tmp_path, counts, message):
+    with pytest.raises(ValueError, match=message):
+        data.folder(make(tmp_path, counts), 4)
+
+
+def test_an_image_that_cannot_be_read_is_named(tmp_path):
+    make(tmp_path, {"cat": 4, "dog": 4})
+    (tmp_path / "dog" / "002.png").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"002\.png can't be read as an image"):
+        data.folder(tmp_path, 4)
+
+
+@pytest.mark.parametrize(("name", "message"), [("nowhere", "nowhere doesn't exist"), ("file", "file is not a folder")])
+def test_what_is_no_folder_is_refused(tmp_path, name, message):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=f"{message}; expected a folder with one sub-folder"):
+        data.folder(tmp_path / name, 4)
+
+
+def test_without_a_folder_the_message_says_how_it_has_to_look():
+    with pytest.raises(ValueError, match="needs --data-dir: one sub-folder of images a class"):
+        data.load("folder", img_size=4)
+
+
+def test_without_a_size_there_is_nothing_to_make_the_images_into(two_classes):
+    with pytest.raises(ValueError, match="the data set 'folder' needs an img_size"):
+        data.load("folder", two_classes)
+
+
+def test_more_images_than_memory_are_refused_before_they_are_read(two_classes, monkeypatch):
+    needed = 35 * 3 * 64 * 64
+    monkeypatch.setattr(module, "physical_memory", lambda: needed)
+    assert len(data.folder(two_classes, 64).train) == 28
+    monkeypatch.setattr(module, "physical_memory", lambda: needed - 1)
+    monkeypatch.setattr(module, "read_images", None)
+    with pytest.raises(ValueError, match=r"35 images of 64×64 need 0\.0 GiB, .*smaller model\.img_size"):
+        data.folder(two_classes, 64)
+
+
+def test_this_machine_has_memory_or_does_not_say():
+    memory = module.physical_memory()
+    assert memory is None or memory > 2**27

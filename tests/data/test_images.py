@@ -1,0 +1,319 @@
+import gc
+import warnings
+from io import BytesIO
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageCms
+from strategies import seeds
+
+from tinyvit.data import image_files, read_image, read_images
+from tinyvit.data.images import eight_bits
+
+sizes = st.tuples(st.integers(1, 12), st.integers(1, 12))
+levels = st.integers(0, 255)
+damages = st.lists(st.tuples(st.floats(0, 1), levels))  # where in the file, and what stands there then
+
+
+def noise(height, width, channels=3, seed=0):
+    """Random pixels (H, W, C)."""
+    return np.random.default_rng(seed).integers(0, 256, (height, width, channels)).astype("uint8")
+
+
+def as_image(pixels):
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+
+
+def upright(pixels):
+    """(H, W, C) as (C, H, W)."""
+    return pixels.transpose(2, 0, 1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("images")
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Writes an image to a file and returns the path."""
+
+    def save(image, name="picture.png", **options):
+        image.save(tmp_path / name, **options)
+        return tmp_path / name
+
+    return save
+
+
+# -- geometry -------------------------------------------------------------------------------------------------------
+
+
+@given(size=sizes, channels=st.sampled_from([1, 3]), seed=seeds())
+def test_a_picture_of_the_right_size_comes_back_pixel_for_pixel(folder, size, channels, seed):
+    pixels = noise(*size, channels, seed)
+    as_image(pixels).save(folder / "same.png")
+    image = read_image(folder / "same.png", channels, size)
+    assert image.dtype == "uint8" and image.flags.c_contiguous
+    np.testing.assert_array_equal(image, upright(pixels))
+
+
+@given(source=st.tuples(st.integers(1, 50), st.integers(1, 50)), size=sizes, colour=st.tuples(levels, levels, levels))
+def test_a_picture_of_one_colour_stays_that_at_any_size(folder, source, size, colour):
+    Image.new("RGB", source, colour).save(folder / "plain.png")
+    image = read_image(folder / "plain.png", 3, size)
+    np.testing.assert_array_equal(image, np.broadcast_to(np.array(colour)[:, None, None], (3, *size)))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_of_a_long_picture_the_middle_is_kept(saved, axis):
+    lines = np.repeat(np.array([0, 200, 0], "uint8"), [10, 20, 10])
+    pixels = np.tile(lines, (20, 1))
+    path = saved(Image.fromarray(pixels.T.copy() if axis == 0 else pixels))
+    image = read_image(path, 1, 10)[0]
+    assert (abs(image[1:-1, 1:-1].astype(int) - 200) <= 5).all()   # the filter sees past the edge
+
+
+def test_the_shorter_side_fits_and_the_picture_is_not_squeezed(saved):
+    pixels = np.zeros((40, 60), "uint8")
+    pixels[:, 30:] = 255                           # black on the left, white on the right
+    image = read_image(saved(Image.fromarray(pixels)), 1, (4, 4))[0]
+    assert (image[:, 0] == 0).all() and (image[:, 3] == 255).all() and image[0, 1] + image[0, 2] == 255
+
+
+def test_a_pattern_finer_than_a_pixel_becomes_grey_and_not_another_pattern(saved):
+    checks = (np.indices((256, 256)).sum(0) % 2 * 255).astype("uint8")
+    assert (abs(read_image(saved(Image.fromarray(checks)), 1, 8).astype(int) - 128) <= 2).all()
+
+
+@pytest.mark.parametrize("kind", ["png", "tiff", "webp"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_all_eight_exif_orientations_show_the_same_picture(saved, orientation, kind):
+    pixels = noise(6, 9)
+    stored = {
+        1: pixels,
+        2: pixels[:, ::-1],
+        3: pixels[::-1, ::-1],
+        4: pixels[::-1],
+        5: pixels.transpose(1, 0, 2),
+        6: np.rot90(pixels, 1),
+        7: pixels[::-1, ::-1].transpose(1, 0, 2),
+        8: np.rot90(pixels, -1),
+    }[orientation]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"lossless": True} if kind == "webp" else {}
+    path = saved(Image.fromarray(np.ascontiguousarray(stored)), f"turned.{kind}", exif=exif, **options)
+    np.testing.assert_array_equal(read_image(path, 3, (6, 9)), upright(pixels))
+
+
+def test_a_large_jpeg_decoded_at_a_fraction_looks_like_the_whole_one(saved):
+    small = Image.fromarray(noise(6, 8))
+    photo = small.resize((1600, 1200), Image.Resampling.BICUBIC)
+    whole, reduced = (saved(photo, name, quality=95) for name in ("photo.png", "photo.jpg"))
+    difference = read_image(whole, 3, (24, 32)).astype(int) - read_image(reduced, 3, (24, 32))
+    assert abs(difference).max() <= 8
+
+
+# -- modes ----------------------------------------------------------------------------------------------------------
+
+COLOURS = noise(5, 7) // 2 + 64         # not so bright that CMYK and L*a*b* don't have them
+RGB = Image.fromarray(COLOURS)
+GREYS = RGB.convert("L")
+OPAQUE = Image.new("L", RGB.size, 255)
+LAB = ImageCms.profileToProfile(
+    RGB, ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB"), outputMode="LAB"
+)  # fmt: skip
+FEW = RGB.quantize(16)
+MODES = {
+    "1": (GREYS.convert("1", dither=Image.Dither.NONE), "png", 0),
+    "L": (GREYS, "png", 0),
+    "LA": (Image.merge("LA", [GREYS, OPAQUE]), "png", 0),
+    "P": (FEW, "png", 0),
+    "P, animated": (FEW, "gif", 0),
+    "RGB": (RGB, "png", 0),
+    "RGBA": (RGB.convert("RGBA"), "png", 0),
+    "CMYK": (RGB.convert("CMYK"), "tiff", 1),
+    "YCbCr": (RGB.convert("YCbCr"), "tiff", 3),
+    "LAB": (LAB, "tiff", 3),            # eight bits of L*a*b* are coarse
+    "I": (Image.fromarray(np.asarray(GREYS, "int32") * 257), "tiff", 0),
+    "I;16": (Image.fromarray(np.asarray(GREYS, "uint16") * 257), "png", 0),
+    "I;16, TIFF": (Image.fromarray(np.asarray(GREYS, "uint16") * 257), "tiff", 0),
+    "I, PGM": (Image.fromarray(np.asarray(GREYS, "uint16") * 257), "pgm", 0),
+    "F": (Image.fromarray(np.asarray(GREYS, "float32") / 255), "tiff", 0),
+    "F, up to 255": (Image.fromarray(np.asarray(GREYS, "float32")), "tiff", 0),
+}
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_shows_the_picture_that_was_saved(saved, mode, channels):
+    image, kind, tolerance = MODES[mode]
+    shown = image if mode[0] in "1P" else GREYS if mode[0] in "LIF" and mode != "LAB" else RGB
+    expected = np.asarray(shown.convert("RGB").convert("L" if channels == 1 else "RGB"), int).reshape(5, 7, channels)
+    pixels = read_image(saved(image, f"picture.{kind}"), channels, (5, 7))
+    assert abs(pixels - upright(expected)).max() <= tolerance
+
+
+@pytest.mark.parametrize("transparency", [1, bytes([255, 0, 255])])
+def test_what_a_palette_makes_transparent_is_white(saved, transparency):
+    image = Image.new("P", (3, 1))
+    image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
+    image.putdata([0, 1, 2])
+    pixels = read_image(saved(image, transparency=transparency), 3, (1, 3))
+    np.testing.assert_array_equal(pixels[:, 0].T, [[10, 20, 30], [255, 255, 255], [70, 80, 90]])
+
+
+def test_a_colour_that_stands_for_transparent_is_white(saved):
+    image = Image.fromarray(np.array([[[1, 2, 3], [4, 5, 6]]], "uint8"))
+    pixels = read_image(saved(image, transparency=(1, 2, 3)), 3, (1, 2))
+    np.testing.assert_array_equal(pixels[:, 0].T, [[255, 255, 255], [4, 5, 6]])
+
+
+@pytest.mark.parametrize(("mode", "dark"), [("LA", (50, 0)), ("RGBA", (50, 50, 50, 0))])
+@pytest.mark.parametrize(("alpha", "expected"), [(0, 255), (51, 214), (204, 91), (255, 50)])
+def test_alpha_lets_white_shine_through(saved, mode, dark, alpha, expected):
+    path = saved(Image.new(mode, (4, 4), (*dark[:-1], alpha)))
+    for channels in (1, 3):
+        np.testing.assert_array_equal(read_image(path, channels, 2), np.full((channels, 2, 2), expected))
+
+
+def test_a_picture_of_16_bits_is_scaled_and_not_clipped_to_white(saved):
+    ramp = np.linspace(0, 65_535, 256).astype("uint16").reshape(16, 16)
+    pixels = read_image(saved(Image.fromarray(ramp)), 1, 16)
+    np.testing.assert_array_equal(pixels.ravel(), np.arange(256))
+
+
+@pytest.mark.parametrize(("values", "expected"), [
+    (np.array([0.0, 0.2, 1.0]), [0, 51, 255]),
+    (np.array([0.0, 51.0, 255.0]), [0, 51, 255]),
+    (np.array([0.0, 13_107.0, 65_535.0]), [0, 51, 255]),
+    (np.array([-5.0, 2e5, 1e6]), [0, 51, 255]),
+    (np.array([-2.0, -1.0, 0.0]), [0, 0, 0]),
+    (np.array([0, 257, 1_000], "uint16"), [0, 1, 4]),
+    (np.array([-7, 13_107, 65_535], "int32"), [0, 51, 255]),
+    (np.array([0, 2**30, 2**31 - 1], "int32"), [0, 128, 255]),
+])  # fmt: skip
+def test_full_scale_is_the_least_usual_one_that_holds_all_values(values, expected):
+    np.testing.assert_array_equal(eight_bits(values), np.array(expected, "uint8"))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_picture_of_numbers_that_are_none_is_refused(saved, value):
+    path = saved(Image.fromarray(np.full((2, 2), value, "float32")), "wrong.tiff")
+    with pytest.raises(ValueError, match=r"wrong\.tiff can't be read.*NaN or infinite"):
+        read_image(path, 1, 2)
+
+
+@pytest.mark.parametrize("kind", ["gif", "png", "webp", "tiff"])
+def test_of_an_animation_the_first_frame_is_shown(saved, kind):
+    first, second = (Image.new("RGB", (4, 4), colour) for colour in ((255, 0, 0), (0, 0, 255)))
+    path = saved(first, f"film.{kind}", save_all=True, append_images=[second])
+    assert abs(read_image(path, 3, 4)[:, 0, 0].astype(int) - [255, 0, 0]).max() <= 2
+
+
+# -- what can't be read ---------------------------------------------------------------------------------------------
+
+KINDS = ("png", "jpg", "gif", "bmp", "tiff", "webp", "ppm", "tga", "ico")
+
+
+def encoded(kind):
+    content = BytesIO()
+    Image.fromarray(noise(16, 16)).save(content, "jpeg" if kind == "jpg" else kind)
+    return content.getvalue()
+
+
+CONTENTS = {kind: encoded(kind) for kind in KINDS}
+
+
+@given(kind=st.sampled_from(KINDS), cut=st.floats(0, 1), flips=damages)
+def test_a_damaged_file_gives_an_image_or_an_error_that_names_it(folder, kind, cut, flips):
+    content = bytearray(CONTENTS[kind])
+    for where, value in flips:
+        content[int(where * (len(content) - 1))] = value
+    path = folder / f"damaged.{kind}"
+    path.write_bytes(content[: round(cut * len(content))])
+    try:
+        assert read_image(path, 3, 8).shape == (3, 8, 8)
+    except ValueError as error:
+        assert str(error).startswith(f"{path} ")
+    gc.collect()  # a file left open would warn here
+
+
+@pytest.mark.parametrize("kind", ["png", "jpg", "gif", "bmp", "webp", "ppm"])
+def test_a_file_that_is_cut_off_in_its_pixels_is_refused(tmp_path, kind):
+    path = tmp_path / f"half.{kind}"
+    path.write_bytes(CONTENTS[kind][: len(CONTENTS[kind]) * 3 // 4])
+    with pytest.raises(ValueError, match=rf"half\.{kind} can't be read as an image: .+"):
+        read_image(path, 3, 8)
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", b"<html></html>"])
+def test_what_is_no_image_is_refused_by_name(tmp_path, content):
+    (tmp_path / "cat.jpg").write_bytes(content)
+    with pytest.raises(ValueError, match=r"cat\.jpg can't be read as an image: Pillow doesn't know its format$"):
+        read_image(tmp_path / "cat.jpg", 3, 8)
+
+
+@pytest.mark.parametrize("limit", [49, 99])  # Pillow refuses from twice its limit on, and only warns before
+def test_more_pixels_than_are_safe_to_unpack_are_refused(saved, monkeypatch, limit):
+    path = saved(Image.new("RGB", (10, 10)))
+    assert read_image(path, 3, 2).shape == (3, 2, 2)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    with pytest.raises(ValueError, match=r"picture\.png can't be read as an image: .* pixels"):
+        read_image(path, 3, 2)
+
+
+@pytest.mark.parametrize(("name", "reason"), [("nowhere.png", "doesn't exist"), (".", "is not a file"),
+                                              ("x" * 1000, "doesn't exist")])  # fmt: skip
+def test_what_is_no_file_is_refused_by_name(tmp_path, name, reason):
+    with pytest.raises(ValueError, match=f"{reason}; expected an image"):
+        read_image(tmp_path / name, 3, 8)
+
+
+@pytest.mark.parametrize("channels", [0, 2, 4])
+def test_other_than_grey_and_colour_is_refused(saved, channels):
+    with pytest.raises(ValueError, match=rf"1 channel \(grey\) or 3 \(colour\), not {channels}"):
+        read_image(saved(RGB), channels, 8)
+
+
+@pytest.mark.parametrize("size", [0, (0, 4), (4, -1)])
+def test_a_size_of_no_pixels_is_refused(saved, size):
+    with pytest.raises(ValueError, match="size of at least 1×1, got"):
+        read_image(saved(RGB), 3, size)
+
+
+def test_the_warnings_that_a_program_wants_are_as_before(saved):
+    before = list(warnings.filters)
+    read_images([saved(RGB)], 3, 4)
+    read_image(saved(RGB), 3, 4)
+    assert warnings.filters == before
+
+
+# -- many -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3])
+def test_many_files_are_read_in_their_order_with_errors_in_the_place_of_bad_ones(tmp_path, threads):
+    paths = [tmp_path / f"{i}.png" for i in range(20)]
+    for i, path in enumerate(paths):
+        Image.new("L", (4, 4), i).save(path)
+    paths[7].write_bytes(b"damaged")
+    images = read_images(paths, 1, 2, threads)
+    assert isinstance(images[7], ValueError) and "7.png" in str(images[7])
+    assert [int(image[0, 0, 0]) for i, image in enumerate(images) if i != 7] == [*range(7), *range(8, 20)]
+
+
+def test_of_a_folder_the_images_are_found_sorted_at_any_depth(tmp_path):
+    wanted = ["B.JPG", "a.png", "sub/deep/z.webp", "sub/c.tif"]
+    others = [".hidden.png", ".cache/x.png", "sub/readme.txt", "labels.csv", "film.mpeg", "paper.pdf", "data.h5", "png"]
+    for name in [*others, *wanted]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert image_files(tmp_path) == sorted(tmp_path / name for name in wanted)
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_empty(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        image_files(tmp_path / "nowhere")

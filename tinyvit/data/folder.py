@@ -1,0 +1,146 @@
+"""Your own images: a folder with one sub-folder of images a class."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+
+from tinyvit.data.dataset import Dataset, Split
+from tinyvit.data.images import height_width, image_files, read_images
+
+TEST_SHARE = 0.2
+CHUNK = 512  # files read at a time
+LAYOUT = "one sub-folder of images a class, or such folders under train/ and test/ (or val/)"
+
+
+def folder(data_dir, img_size, channels=3, threads=None):
+    """The images under `data_dir`, a class for each sub-folder, made into (channels, *img_size) by `read_image`.
+
+    data_dir   holds the classes' folders, of which one image in five is then set aside for the test; or train/ and
+               test/ (or, if that is missing, val/), which hold them
+    img_size   (H, W), or the side of a square
+    channels   1 for grey, 3 for colour
+    threads    that read files
+
+    Classes are sorted by name. Files that Pillow doesn't read (by suffix) and what begins with a dot are left out;
+    folders inside a class belong to it. Which images are set aside is decided by a hash of their names: always the
+    same ones, and at least one of each class. Mean and std are those of the training images; a channel that is the same
+    everywhere gets the std 1. All images are held in memory, at `img_size`, a byte a channel and pixel.
+
+    Raises ValueError for a folder of another layout, a class without enough images, classes that differ between
+    training and test, an image that can't be read, and more images than fit into memory.
+    """
+    if data_dir is None:
+        raise ValueError(f"the data set 'folder' needs --data-dir: {LAYOUT}")
+    if img_size is None:
+        raise ValueError("the data set 'folder' needs an img_size that its images are made into")
+    size, channels = height_width(img_size), channels or 3
+    root = Path(data_dir).expanduser()
+    train, test = list_files(root)
+    check_memory(sum(map(len, [*train.values(), *test.values()])), channels, size)
+    classes = tuple(train)
+    train_images, train_labels = read_classes(train, channels, size, threads)
+    test_images, test_labels = read_classes(test, channels, size, threads)
+    mean, std = statistics(train_images)
+    return Split(
+        Dataset(train_images, train_labels, classes, mean, std), Dataset(test_images, test_labels, classes, mean, std)
+    )
+
+
+def list_files(root):
+    """The files of each class, of training and test: two dicts from class to paths."""
+    if not root.is_dir():
+        what = "is not a folder" if root.exists() else "doesn't exist"
+        raise ValueError(f"{root} {what}; expected a folder with {LAYOUT}")
+    names = {path.name for path in subfolders(root)}
+    held_out = next((name for name in ("test", "val") if name in names), None)
+    if "train" in names and held_out:
+        train, test = files_by_class(root / "train"), files_by_class(root / held_out)
+        if train.keys() != test.keys():
+            differences = [
+                f"{there} has no {', '.join(sorted(missing))}"
+                for there, missing in (("train", test.keys() - train), (held_out, train.keys() - test)) if missing
+            ]  # fmt: skip
+            raise ValueError(f"{root} has other classes in train than in {held_out}: {'; '.join(differences)}")
+        return train, test
+    if names == {"train"}:
+        raise ValueError(f"{root} has a folder train, but neither test nor val; add one, or give {root / 'train'}")
+    return set_aside(files_by_class(root))
+
+
+def files_by_class(root):
+    """The image files of every sub-folder, by its name, sorted."""
+    files = {path.name: image_files(path) for path in subfolders(root)}
+    if len(files) < 2:
+        found = f"only {next(iter(files))}" if files else "no sub-folder"
+        raise ValueError(f"{root} has {found}; expected {LAYOUT}, at least two classes")
+    empty = [name for name, paths in files.items() if not paths]
+    if empty:
+        raise ValueError(f"{root} has classes without an image: {', '.join(empty)}; add images or remove their folders")
+    return files
+
+
+def subfolders(root):
+    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def set_aside(files):
+    """Files by class, split in two: TEST_SHARE of each class is for the test, at least one image.
+
+    An image that is added later may join either part, but moves few others between them.
+    """
+    train, test = {}, {}
+    for name, paths in files.items():
+        if len(paths) < 2:
+            raise ValueError(f"class {name} has a single image, {paths[0]}; training and test need at least one each")
+        count = max(1, round(TEST_SHARE * len(paths)))
+        chosen = set(sorted(paths, key=lambda path: hashlib.blake2b(os.fsencode(path.name)).digest())[:count])
+        train[name], test[name] = [p for p in paths if p not in chosen], [p for p in paths if p in chosen]
+    return train, test
+
+
+def read_classes(files, channels, size, threads):
+    """Images (n, C, H, W) and labels (n,) of files by class; the first file that can't be read is raised."""
+    paths = [path for paths in files.values() for path in paths]
+    labels = np.repeat(np.arange(len(files)), [len(paths) for paths in files.values()])
+    images = np.empty((len(paths), channels, *size), "uint8")
+    for first in range(0, len(paths), CHUNK):
+        for row, image in enumerate(read_images(paths[first : first + CHUNK], channels, size, threads), first):
+            if isinstance(image, ValueError):
+                raise image
+            images[row] = image
+    return images, labels
+
+
+def statistics(images):
+    """Mean and std of each channel of uint8 images (n, C, H, W), as a fraction of 255; a std of 0 becomes 1."""
+    levels = np.arange(256) / 255
+    means, stds = [], []
+    for channel in range(images.shape[1]):
+        # Counting the levels needs no copy of the images in floating point.
+        counts = sum(np.bincount(chunk.ravel(), minlength=256) for chunk in np.array_split(images[:, channel], 64))
+        share = counts / counts.sum()
+        mean = float(share @ levels)
+        means.append(mean)
+        stds.append(float((share @ (levels - mean) ** 2) ** 0.5) if (counts > 0).sum() > 1 else 1.0)
+    return tuple(means), tuple(stds)
+
+
+def check_memory(count, channels, size):
+    """Raise ValueError if `count` images are more than this machine's memory holds."""
+    height, width = size
+    needed, memory = count * channels * height * width, physical_memory()
+    if memory is not None and needed > memory:
+        raise ValueError(
+            f"{count:,} images of {height}×{width} need {needed / 2**30:.1f} GiB, but this machine has "
+            f"{memory / 2**30:.1f}; take fewer, or a smaller model.img_size"
+        )
+
+
+def physical_memory():
+    """Bytes of memory that this machine has, or None where the system doesn't say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

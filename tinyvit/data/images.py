@@ -1,0 +1,138 @@
+"""Image files of any kind as the arrays that a model reads, by Pillow."""
+
+import os
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+# Formats that Pillow names without being able to read them.
+NO_READER = {"BUFR", "GRIB", "HDF5", "MPEG", "PALM", "PDF"}
+MAX_THREADS = 8  # each holds a whole photo in memory
+
+
+def read_image(path, channels, size):
+    """An image file as uint8 (C, H, W).
+
+    channels  1 for grey (ITU-R 601 luma), 3 for red, green, blue
+    size      (H, W), or the side of a square
+
+    The picture is turned as its EXIF orientation says, laid on white where it is transparent, resized (bicubic,
+    antialiased) until its shorter side fits, and cut out of the middle. Of an animation it is the first frame.
+    Grey values of more than 8 bits are scaled as `eight_bits` says. Colour profiles are not applied.
+
+    Raises ValueError, naming the file, if it is missing, no image, cut off, damaged, or larger than Pillow takes for
+    safe to unpack.
+    """
+    with quiet():
+        return _read(Path(path), channels, height_width(size))
+
+
+def read_images(paths, channels, size, threads=None):
+    """What `read_image` gives for each path, by several threads: a list of arrays, and in the place of a file that
+    can't be read the ValueError."""
+    size = height_width(size)
+
+    def attempt(path):
+        try:
+            return _read(Path(path), channels, size)
+        except ValueError as error:
+            return error
+
+    # One block around all threads: what is done about warnings holds for the whole process.
+    with quiet(), ThreadPoolExecutor(threads or min(MAX_THREADS, os.cpu_count() or 1)) as pool:
+        return list(pool.map(attempt, paths))
+
+
+def image_files(folder):
+    """The image files in a folder and the folders in it, sorted.
+
+    These are the files with a suffix that Pillow reads; what begins with a dot is left out, and links to folders are
+    not followed.
+    """
+    from PIL import Image
+
+    suffixes = {suffix for suffix, kind in Image.registered_extensions().items() if kind not in NO_READER}
+
+    def fail(error):  # os.walk would leave out what it can't read
+        raise error
+
+    found = []
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [
+            Path(parent, name) for name in files
+            if not name.startswith(".") and Path(name).suffix.lower() in suffixes
+        ]  # fmt: skip
+    return sorted(found)
+
+
+def height_width(size):
+    """A size as (H, W); ValueError unless both are at least 1."""
+    height, width = size if isinstance(size, (tuple, list)) else (size, size)
+    if min(height, width) < 1:
+        raise ValueError(f"expected an image size of at least 1×1, got {height}×{width}")
+    return height, width
+
+
+def quiet():
+    """Inside this, Pillow's warnings are not printed: they are about what doesn't touch the pixels (a damaged EXIF
+    note), or about size, which `_read` refuses."""
+    return warnings.catch_warnings(action="ignore")
+
+
+def _read(path, channels, size):
+    from PIL import Image, ImageOps
+
+    if channels not in (1, 3):
+        raise ValueError(f"images are read with 1 channel (grey) or 3 (colour), not {channels}")
+    if not os.path.isfile(path):
+        what = "is not a file" if os.path.exists(path) else "doesn't exist"
+        raise ValueError(f"{path} {what}; expected an image")
+    try:
+        with path.open("rb") as file, Image.open(file) as image:
+            limit = Image.MAX_IMAGE_PIXELS
+            if limit is not None and image.width * image.height > limit:
+                raise ValueError(f"{image.width}×{image.height} are more pixels than the {limit:,} taken for safe")
+            # JPEG can be decoded at a half, a quarter or an eighth: here still at least twice as large as needed.
+            image.draft(None, (2 * max(size), 2 * max(size)))
+            upright = ImageOps.exif_transpose(image)
+            fitted = ImageOps.fit(flat(upright, "L" if channels == 1 else "RGB"), size[::-1], Image.Resampling.BICUBIC)
+    except Image.UnidentifiedImageError as error:
+        raise ValueError(f"{path} can't be read as an image: Pillow doesn't know its format") from error
+    except Exception as error:  # damaged files make decoders raise errors of every kind
+        raise ValueError(f"{path} can't be read as an image: {error or type(error).__name__}") from error
+    pixels = np.asarray(fitted).reshape(*size, channels)
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def flat(image, mode):
+    """An image of any mode in `mode` (L or RGB), laid on white where it is transparent."""
+    from PIL import Image
+
+    if image.mode.partition(";")[0] in ("I", "F"):
+        return Image.fromarray(eight_bits(np.asarray(image))).convert(mode)
+    if image.mode == "La":  # with the alpha multiplied in, which has no direct way to RGBA
+        image = image.convert("LA")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    elif image.mode != "L":
+        image = image.convert("RGB")  # CMYK, LAB and the like become grey only by way of it
+    return image.convert(mode)
+
+
+def eight_bits(values):
+    """Grey values of 16 bits, 32 bits or floating point as uint8, from black at 0 to white at full scale.
+
+    Full scale is 65,535 for 16-bit integers. The other formats don't say what theirs is: it is the least of 1 (for
+    floating point), 255 (likewise), 65,535 that no value exceeds, and the largest value if that is beyond. What is
+    negative is black. Raises ValueError for NaN and infinite values.
+    """
+    scales = (1, 255, 65_535) if values.dtype.kind == "f" else (65_535,)
+    largest = float(values.max())
+    if not np.isfinite(values).all():
+        raise ValueError("it has pixels that are NaN or infinite")
+    full = next((scale for scale in scales if largest <= scale), largest)
+    return np.rint(values.clip(0, None) * (255 / full)).astype("uint8")
