@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tinyvit.backend import to_numpy
+from tinyvit.data.locking import try_lock
 from tinyvit.training.config import from_json, to_json
 
 METADATA = {"format": "pt"}  # weights are laid out as PyTorch has them; the one key that its loaders ask for
@@ -127,17 +128,6 @@ def load_tensors(path):
 def locked(path):
     """Hold a lock that the system takes back when the process is gone; ValueError if another process has it."""
     with path.open("a") as file:
-        try:
-            if os.name == "nt":
-                import msvcrt
-
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-            else:
-                import fcntl
-
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ValueError(
-                f"{path.parent} is in use by another training; choose another folder with --out"
-            ) from error
+        if not try_lock(file):
+            raise ValueError(f"{path.parent} is in use by another training; choose another folder with --out")
         yield
