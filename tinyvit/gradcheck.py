@@ -255,6 +255,7 @@ def operation_cases(seed=0):
         case(F.rope, normal(B, H, N, D // H), grid=grid),
         case(F.pool_token, normal(B, N, D)),
         case(F.pool_mean, normal(B, N, D)),
+        case(F.take_tokens, normal(B, N, D), index=np.array([[0, 3, 1], [4, 2, 0]])),
         case(F.cross_entropy, normal(B, K), targets=labels, name="cross_entropy, labels"),
         case(F.cross_entropy, normal(B, K), targets=probabilities, label_smoothing=0.1, name="cross_entropy, smoothed"),
     ]  # fmt: skip

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -48,3 +50,36 @@ def test_pool_mean_sees_neither_the_class_token_nor_the_order_of_the_patches(x, 
 def test_a_token_of_another_width_is_refused():
     with pytest.raises(ValueError, match=r"expected a token \(1, 1, 4\), got \(1, 1, 5\)"):
         F.prepend_token(np.ones((2, 3, 4)), np.ones((1, 1, 5)))
+
+
+@st.composite
+def tokens_and_index(draw):
+    """Tokens (B, N, D) and, for each sample, some of their numbers in any order (B, n)."""
+    x = draw(tokens())
+    B, N, _ = x.shape
+    n = draw(st.integers(1, N))
+    return x, np.random.default_rng(draw(seeds())).permuted(np.tile(np.arange(N), (B, 1)), axis=1)[:, :n]
+
+
+@given(tokens_and_index())
+def test_take_tokens_gradients_match_the_complex_step(drawn):
+    x, index = drawn
+    report = gradcheck.check(partial(F.take_tokens, index=index), F.take_tokens_backward, (x,))
+    assert report.max_error < 1e-10, report
+
+
+@given(tokens_and_index())
+def test_what_was_taken_goes_back_to_where_it_came_from(drawn):
+    x, index = drawn
+    y, cache = F.take_tokens(x, index)
+    for sample, chosen in enumerate(index):
+        np.testing.assert_array_equal(y[sample], x[sample][chosen])
+    back = F.take_tokens_backward(y, cache)
+    np.testing.assert_array_equal(F.take_tokens(back, index)[0], y)
+    assert np.count_nonzero(back) == np.count_nonzero(y)
+
+
+@pytest.mark.parametrize("shape", [(2,), (3, 1), (2, 1, 1)])
+def test_an_index_of_another_shape_is_refused(shape):
+    with pytest.raises(ValueError, match=r"expected an index \(2, n\) for tokens \(2, 3, 4\), got"):
+        F.take_tokens(np.ones((2, 3, 4)), np.zeros(shape, int))

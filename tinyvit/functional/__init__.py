@@ -36,4 +36,6 @@ from tinyvit.functional.tokens import (
     pool_token_backward,
     prepend_token,
     prepend_token_backward,
+    take_tokens,
+    take_tokens_backward,
 )

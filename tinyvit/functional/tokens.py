@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tinyvit.backend import array_module
+from tinyvit.backend import Array, array_module
 from tinyvit.functional.dispatch import backward_of, operation
 from tinyvit.functional.sums import sum_first
 
@@ -66,3 +66,33 @@ def pool_mean_backward(dy, cache):
     dx = array_module(dy).zeros(shape, dy.dtype)
     dx[:, prefix:] = dy[:, None] * (1 / (shape[1] - prefix))
     return dx
+
+
+class TakeTokensCache(NamedTuple):
+    index: Array  # (B, n)
+    shape: tuple  # of the tokens that came in
+
+
+@operation
+def take_tokens(x, index):
+    """Of each sample's tokens `x` (B, N, D) those at `index` (B, n), none of them twice: (B, n, D).
+
+    He et al. 2022, "Masked autoencoders are scalable vision learners", section 3.
+    """
+    if index.ndim != 2 or len(index) != len(x):
+        raise ValueError(f"take_tokens: expected an index ({len(x)}, n) for tokens {x.shape}, got {index.shape}")
+    return x[rows_of(index), index], TakeTokensCache(index, x.shape)
+
+
+@backward_of(take_tokens)
+def take_tokens_backward(dy, cache):
+    """What was left out gets no gradient."""
+    index, shape = cache
+    dx = array_module(dy).zeros(shape, dy.dtype)
+    dx[rows_of(index), index] = dy
+    return dx
+
+
+def rows_of(index):
+    """The number of the sample beside each entry of an index (B, n): (B, 1)."""
+    return array_module(index).arange(len(index))[:, None]
