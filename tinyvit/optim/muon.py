@@ -84,8 +84,8 @@ class Muon(AdamW):
                 f"{type(model).__name__} has none, take AdamW"
             )
 
-    def step(self):
-        super().step()
+    def move(self):
+        super().move()
         list(self.map_pieces(self.update_matrices, self.pieces()))
 
     def segments(self):

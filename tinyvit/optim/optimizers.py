@@ -28,11 +28,27 @@ class Optimizer:
         xp = array_module(self.storage.data)
         self.state = [xp.zeros_like(self.storage.data) for _ in self.slots]
 
-    def step(self):
-        """Take one step along the model's gradients."""
+    def step(self, where=True):
+        """Take one step along the model's gradients.
+
+        where   False changes nothing; a boolean on a GPU decides there, while nothing waits for it (`t` counts on)
+        """
         if self.model.storage is not self.storage:
             raise ValueError("the model was moved to another dtype or device; make a new optimizer for it")
+        if array_module(where) is np:
+            if where:
+                self.t += 1
+                self.move()
+            return
+        arrays = self.storage.data, *self.state
+        before = [array.copy() for array in arrays]
         self.t += 1
+        self.move()
+        for array, old in zip(arrays, before):
+            array_module(array).copyto(array, old, where=~where)
+
+    def move(self):
+        """Update every stretch."""
         data, grad = self.storage.data, self.storage.gradients()
         for where, trainable, decay, lr_scale in self.segments():
             if not trainable:
