@@ -26,6 +26,8 @@ CONFIG = replace(
     augment=AugmentConfig(crop=1),
 )
 
+STATES = "step-00000011-epoch-1", "step-00000022-epoch-2"
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
@@ -47,8 +49,11 @@ def trained_model(path):
 
 def test_a_run_leaves_the_files_that_were_promised_and_no_others(run):
     files = {str(file.relative_to(run[0])) for file in run[0].rglob("*") if file.is_file()}
-    expected = "config.json metrics.jsonl checkpoints/last.safetensors model.safetensors summary.json curves.png"
-    assert files - {".lock"} == set(expected.split())
+    expected = "config.json preprocessing.json metrics.jsonl model.safetensors model.json summary.json curves.png"
+    states = {f"checkpoints/{name}.{end}" for name in STATES for end in ("json", "safetensors")}
+    checkpoints = {file for file in files if file.startswith("checkpoints/")}
+    assert files - checkpoints - {".lock"} == set(expected.split())
+    assert checkpoints >= states and all("best-" in file for file in checkpoints - states)
 
 
 def test_the_summary_is_what_train_returns_and_says_what_came_out(run):
@@ -107,8 +112,8 @@ def test_training_starts_from_the_weights_of_the_seed(tmp_path):
 
 def test_the_checkpoint_holds_weights_moments_and_step(run):
     path, _ = run
-    checkpoint = load_tensors(path / "checkpoints" / "last.safetensors")
-    parts = {"model": {}, "optimizer": {}}
+    checkpoint = load_tensors(path / "checkpoints" / f"{STATES[-1]}.safetensors")
+    parts = {"model": {}, "optimizer": {}, "epoch": {}}
     for name, array in checkpoint.items():
         part, _, rest = name.partition(".")
         parts[part][rest] = array
@@ -143,7 +148,7 @@ def refuse_constant(name):
 
 
 def test_a_run_that_diverges_ends_with_advice_and_leaves_json(tmp_path):
-    with pytest.raises(ValueError, match=r"diverged: the loss is no number after epoch \d; take a lower optim\.lr"):
+    with pytest.raises(ValueError, match=r"the training diverged: .* lower optim\.lr.*; nothing was saved yet"):
         train(replace(CONFIG, optim=OptimConfig(lr=1e9)), tmp_path / "run")
     for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=refuse_constant)

@@ -1,17 +1,14 @@
 import json
 import os
-import struct
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import LAYOUTS, laid_out, seeds
 
 from tinyvit.training import PRESETS
-from tinyvit.training.run_folder import RunFolder, load_tensors, locked, next_free, save_tensors, write
+from tinyvit.training.run_folder import RunFolder, locked, next_free
 
 CONFIG = PRESETS["digits"]
 
@@ -25,17 +22,16 @@ def contents(path):
     return {file.name: file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
-def test_a_run_begins_with_its_configuration_and_an_empty_history(folder):
+def test_a_run_begins_with_its_configuration(folder):
     with folder.started(CONFIG):
         assert folder.read_config() == CONFIG
-        assert folder.metrics.read_bytes() == b""
 
 
 def test_metrics_are_a_line_of_json_an_evaluation(folder):
     rows = [{"epoch": 1, "test_loss": 0.5}, {"epoch": 2, "test_loss": 0.25}]
     with folder.started(CONFIG):
-        for row in rows:
-            folder.add_metrics(row)
+        folder.write_metrics(rows[:1])
+        folder.write_metrics(rows)
     assert [json.loads(line) for line in folder.metrics.read_text().splitlines()] == rows
 
 
@@ -103,73 +99,6 @@ def test_a_lock_ends_with_its_block(tmp_path):
     for _ in range(2):
         with locked(tmp_path / ".lock"):
             pass
-
-
-@pytest.mark.parametrize("failing", ["fsync", "replace"])
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, failing):
-    path = tmp_path / "summary.json"
-    write(path, b"old")
-
-    def fail(*arguments):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(os, failing, fail)
-    with pytest.raises(OSError, match="no space"):
-        write(path, b"new and longer")
-    assert path.read_bytes() == b"old"
-
-
-def test_a_write_replaces_the_file_and_leaves_nothing_else(tmp_path):
-    for content in (b"old", b"new"):
-        write(tmp_path / "summary.json", content)
-    assert contents(tmp_path) == {"summary.json": b"new"}
-
-
-@st.composite
-def tensors(draw):
-    """Arrays by name, of any shape, scalars and empty ones among them, in any memory order."""
-    shapes = draw(st.lists(st.lists(st.integers(0, 4), max_size=4), max_size=4))
-    generator = np.random.default_rng(draw(seeds()))
-    dtype, layout = draw(st.sampled_from(["float32", "float64", "int64"])), draw(st.sampled_from(LAYOUTS))
-    arrays = [np.array(9 * generator.standard_normal(shape)).astype(dtype) for shape in shapes]
-    return {f"layer.{i}": laid_out(x, layout) if x.ndim else x for i, x in enumerate(arrays)}
-
-
-@given(arrays=tensors())
-def test_tensors_come_back_as_they_were(tmp_path_factory, arrays):
-    path = tmp_path_factory.mktemp("tensors") / "model.safetensors"
-    save_tensors(path, arrays)
-    loaded = load_tensors(path)
-    assert loaded.keys() == arrays.keys()
-    for name, array in arrays.items():
-        assert (loaded[name].shape, loaded[name].dtype) == (array.shape, array.dtype)
-        np.testing.assert_array_equal(loaded[name], array)
-
-
-def test_equal_weights_give_equal_bytes_in_any_order_and_layout(tmp_path):
-    weights = {"b": np.arange(6.0).reshape(2, 3), "a": np.arange(4, dtype="float32")}
-    save_tensors(tmp_path / "one", weights)
-    save_tensors(tmp_path / "two", {name: np.asfortranarray(weights[name]) for name in reversed(weights)})
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
-def bfloat16_file():
-    """A safetensors file of numbers that NumPy has no name for."""
-    header = json.dumps({"w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
-    return struct.pack("<Q", len(header)) + header + bytes(4)
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04" * 100, bfloat16_file()[:-1], bfloat16_file()],
-                         ids=["empty", "foreign", "cut off", "bfloat16"])  # fmt: skip
-def test_weights_that_cannot_be_read_are_refused_by_the_name_of_the_file(tmp_path, content):
-    (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(ValueError, match=r"model\.safetensors is "):
-        load_tensors(tmp_path / "model.safetensors")
-
-
-def test_missing_weights_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"model\.safetensors is missing"):
-        load_tensors(tmp_path / "model.safetensors")
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path):

@@ -4,14 +4,22 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from tinyvit import ViT
+from tinyvit.training import PRESETS, evaluate, resume, train, trainer
+from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.config import from_json
-from tinyvit.training.run_folder import load_tensors
+from tinyvit.training.display import Display
+from tinyvit.training.files import load_tensors
 from tinyvit.training.signals import EXIT_STATUS, stop_on_signals
 
+CONFIG = replace(
+    PRESETS["digits"], model=replace(PRESETS["digits"].model, embed_dim=16, depth=1),
+    epochs=3, batch_size=220, device="cpu",
+)  # fmt: skip  # 1,437 images: 6 steps an epoch
 FIRST_EPOCH = "      1   "
 HEADER = "  epoch   "
 
@@ -44,6 +52,10 @@ def start_training(tmp_path):
         process.communicate()
 
 
+def unexpected(message):
+    raise AssertionError(message)
+
+
 def finish(process):
     """Exit status, stdout and stderr of a process that is about to end."""
     out, err = process.communicate(timeout=60)
@@ -63,6 +75,34 @@ def test_a_signal_ends_the_training_with_what_was_reached_saved(start_training, 
     config = from_json((tmp_path / "run" / "config.json").read_text(), "config.json")
     ViT(config.model).load_state_dict(load_tensors(tmp_path / "run" / "model.safetensors"))
     assert (tmp_path / "run" / "curves.png").exists()
+    about, _ = Checkpoints(tmp_path / "run" / "checkpoints").newest(unexpected)
+    assert about["step"] == summary["steps"] and f"tinyvit train --resume {tmp_path / 'run'}" in out
+
+
+def test_a_signal_during_an_evaluation_does_not_wait_for_its_end(tmp_path, monkeypatch):
+    class Interrupting(Display):
+        steps = 0
+
+        def step(self, *arguments):
+            super().step(*arguments)
+            self.steps += 1
+
+    display = Interrupting()
+    whole = train(CONFIG, tmp_path / "whole")
+
+    def interrupted_evaluate(model, dataset, threads, stop):
+        if display.steps == 12:  # the end of the second epoch
+            signal.raise_signal(signal.SIGTERM)
+        return evaluate(model, dataset, threads, stop=stop)
+
+    monkeypatch.setattr(trainer, "evaluate", interrupted_evaluate)
+    summary = train(CONFIG, tmp_path / "run", display)
+    assert (summary["interrupted"], summary["epochs"], summary["steps"]) == (143, 1, 12)
+    display.steps = 0
+    resumed = resume(tmp_path / "run")
+    assert resumed["test_loss"] == whole["test_loss"]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
+    assert weights[0] == weights[1]
 
 
 def test_a_second_signal_ends_the_training_at_once(start_training, tmp_path):
@@ -80,10 +120,11 @@ def test_a_killed_training_leaves_whole_files_only(start_training, tmp_path):
     process.kill()
     process.wait()
     config = from_json((tmp_path / "run" / "config.json").read_text(), "config.json")
-    checkpoint = load_tensors(tmp_path / "run" / "checkpoints" / "last.safetensors")
+    about, checkpoint = Checkpoints(tmp_path / "run" / "checkpoints").newest(unexpected)
     assert {f"model.{name}" for name in ViT(config.model).state_dict()} <= checkpoint.keys()
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows] == list(range(1, len(rows) + 1))
+    assert len(about["history"]) - len(rows) in (0, 1)
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 

@@ -1,19 +1,60 @@
 """tinyvit train"""
 
-from tinyvit.cli.parsing import parse, positional
+from dataclasses import dataclass
+from typing import Literal
+
+from tinyvit.cli.parsing import BadInput, parse, positional
+
+USAGE = """usage: tinyvit train PRESET [OPTIONS]
+       tinyvit train --resume RUN [OPTIONS]
+
+presets:
+{presets}
+
+options: tinyvit train PRESET --help, tinyvit train --resume RUN --help"""
 
 
 def train(rest):
-    """tinyvit train PRESET [--field value …]"""
+    """tinyvit train PRESET [--field value …], tinyvit train --resume RUN"""
+    if rest[:1] == ["--resume"] or (rest and rest[0].startswith("--resume=")):
+        return resume(rest)
     from tinyvit.training import TrainConfig, preset
     from tinyvit.training import train as run_training
     from tinyvit.training.presets import PRESETS
 
-    name, options = positional(rest, f"a preset ({', '.join(PRESETS)}) first: tinyvit train PRESET …")
+    name, options = positional(
+        rest, f"a preset ({', '.join(PRESETS)}) first: tinyvit train PRESET …, or tinyvit train --resume RUN"
+    )
     if name is None:
-        listing = "\n".join(f"  {name}" for name in PRESETS)
-        print(f"usage: tinyvit train PRESET [OPTIONS]\n\npresets:\n{listing}\n\noptions: tinyvit train PRESET --help")
+        print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
         return 0
+    if "--resume" in options:
+        raise BadInput("a run is resumed without a preset: tinyvit train --resume RUN")
     config = parse(TrainConfig, options, f"tinyvit train {name}", default=preset(name))
     summary = run_training(config, name=name)
     return summary.get("interrupted", 0)
+
+
+@dataclass(frozen=True)
+class ResumeOptions:
+    """Go on with a run that was stopped or killed, from its newest checkpoint, as if it had never stopped. Everything
+    else is in the run folder's config.json."""
+
+    data_dir: str | None = None
+    """Folder or archive with the data, if it has moved."""
+    device: Literal["auto", "cpu", "cuda"] | None = None
+    """Where to train on, if elsewhere than before."""
+    threads: int | None = None
+    """CPU threads; another number than before changes the last digits."""
+
+
+def resume(rest):
+    """tinyvit train --resume RUN"""
+    first = rest[0].partition("=")[2]
+    path, options = positional([first, *rest[1:]] if first else rest[1:], "a run folder: tinyvit train --resume RUN")
+    options = parse(ResumeOptions, options, "tinyvit train --resume RUN")
+
+    from tinyvit.training import resume as resume_training
+
+    changes = {name: value for name, value in vars(options).items() if value is not None}
+    return resume_training(path, **changes).get("interrupted", 0)

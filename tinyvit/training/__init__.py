@@ -2,6 +2,7 @@
 
 from tinyvit.training.config import AugmentConfig, OptimConfig, TrainConfig
 from tinyvit.training.evaluate import evaluate
-from tinyvit.training.loop import train
+from tinyvit.training.loop import resume, train
+from tinyvit.training.objectives import classification
 from tinyvit.training.presets import PRESETS, preset
-from tinyvit.training.step import StepResult, classification, train_step
+from tinyvit.training.step import StepResult, train_step

@@ -9,41 +9,69 @@ from tinyvit.data import Augmentation as AugmentConfig
 from tinyvit.models import ViTConfig
 from tinyvit.optim import SCHEDULES
 
+OPTIMIZERS = ("adamw", "adam", "sgd", "adagrad", "muon")
+
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """AdamW and its schedule."""
+    """The optimizer, its schedule, and what it makes small."""
 
+    name: Literal["adamw", "adam", "sgd", "adagrad", "muon"] = "adamw"
+    """Which optimizer."""
     lr: float = 1e-3
     """Peak learning rate."""
+    adam_lr: float = 1e-3
+    """Peak learning rate of what Muon leaves to AdamW: all but the matrices of the blocks."""
     weight_decay: float = 0.05
     """Weight decay of the matrices."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Decay rates of AdamW's moments."""
-    schedule: Literal["cosine", "linear"] = "cosine"
+    """Decay rates of Adam's moments."""
+    momentum: float = 0.9
+    """Momentum of SGD; Muon's is 0.95."""
+    nesterov: bool = False
+    """Whether SGD looks ahead, as Nesterov does."""
+    schedule: Literal["constant", "linear", "cosine", "one-cycle"] = "cosine"
     """How the learning rate falls after the warm-up."""
     warmup: float = 0.1
     """Share of all steps in which the learning rate rises to its peak."""
+    layer_decay: float = 1.0
+    """What the learning rate is multiplied with from each block to the one before it."""
     clip_norm: float | None = 1.0
     """Global norm that gradients are clipped to; None clips nothing."""
+    accumulate: int = 1
+    """Parts that a batch goes through in one after the other, to save memory."""
+    ema: float | None = None
+    """Decay of a moving average of the weights, which is then what is evaluated and saved; None keeps none."""
     label_smoothing: float = 0.0
     """Probability that is spread evenly over all classes."""
+    keep_patches: float = 1.0
+    """Share of the patches that each step sees while fewer are seen: half of them take half of the time."""
+    keep_until: float = 0.5
+    """Share of all steps after which all patches are seen."""
 
     def __post_init__(self):
+        require(self.name in OPTIMIZERS, f"optim.name has to be one of {', '.join(OPTIMIZERS)}", self.name)
         require(0 < self.lr < float("inf"), "optim.lr has to be positive", self.lr)
+        require(0 < self.adam_lr < float("inf"), "optim.adam-lr has to be positive", self.adam_lr)
         require(0 <= self.weight_decay < float("inf"), "optim.weight_decay has to be at least 0", self.weight_decay)
         require(len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas), "optim.betas are from 0 to 1", self.betas)
+        require(0 <= self.momentum < 1, "optim.momentum is at least 0 and below 1", self.momentum)
         require(self.schedule in SCHEDULES, f"optim.schedule has to be one of {', '.join(SCHEDULES)}", self.schedule)
         require(0 <= self.warmup <= 1, "optim.warmup is a share from 0 to 1", self.warmup)
+        require(0 < self.layer_decay <= 1, "optim.layer-decay is above 0 and at most 1", self.layer_decay)
         require(self.clip_norm is None or self.clip_norm > 0, "optim.clip_norm has to be positive", self.clip_norm)
+        require(self.accumulate >= 1, "optim.accumulate has to be at least 1", self.accumulate)
+        require(self.ema is None or 0 < self.ema < 1, "optim.ema is between 0 and 1", self.ema)
         require(0 <= self.label_smoothing < 1, "optim.label_smoothing is from 0 to 1", self.label_smoothing)
+        require(0 < self.keep_patches <= 1, "optim.keep-patches is above 0 and at most 1", self.keep_patches)
+        require(0 <= self.keep_until <= 1, "optim.keep-until is a share from 0 to 1", self.keep_until)
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """A training run."""
 
-    dataset: Literal["digits", "cifar10"]
+    dataset: Literal["digits", "cifar10", "cifar100", "folder"]
     """What is learned."""
     model: ViTConfig
     """The shape of the model."""
@@ -56,13 +84,21 @@ class TrainConfig:
     batch_size: int = 128
     """Images in a step."""
     data_dir: str | None = None
-    """Folder or archive with CIFAR-10; the digits are built in."""
+    """Folder or archive with the data; by default CIFAR is downloaded, and the digits are built in."""
+    validation: float = 0.0
+    """Share of the training images that is set aside and evaluated in place of the test images, for tuning."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train: auto takes a GPU if one works."""
     precision: Literal["float32", "float64"] = "float32"
     """Number format of weights and activations."""
     threads: int | None = None
     """CPU threads; by default TINYVIT_THREADS, or as many as there are cores."""
+    evaluate_every: int = 1
+    """Epochs from one evaluation to the next; the last epoch is always evaluated."""
+    save_minutes: float = 2.0
+    """Minutes after which a checkpoint is saved in the middle of an epoch; one is saved after each evaluation too."""
+    tensorboard: bool = False
+    """Whether to log to the run folder for TensorBoard (the extra `tensorboard`)."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     """The optimizer."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
@@ -72,7 +108,15 @@ class TrainConfig:
         require(self.epochs >= 1, "epochs has to be at least 1", self.epochs)
         require(self.batch_size >= 1, "batch-size has to be at least 1", self.batch_size)
         require(self.seed >= 0, "seed has to be at least 0", self.seed)
+        require(0 <= self.validation < 1, "validation is a share from 0 to below 1", self.validation)
         require(self.threads is None or self.threads >= 1, "threads has to be at least 1", self.threads)
+        require(self.evaluate_every >= 1, "evaluate-every has to be at least 1", self.evaluate_every)
+        require(self.save_minutes >= 0, "save-minutes has to be at least 0", self.save_minutes)
+        require(
+            self.model.positions != "rope" or self.optim.keep_patches == 1,
+            "optim.keep-patches has to be 1 for positions 'rope', which are known by their place in the row",
+            self.optim.keep_patches,
+        )
 
 
 def require(holds, expected, got):

@@ -16,22 +16,33 @@ BETWEEN_UPDATES = 0.2  # seconds: reading a loss off a GPU waits for it, so not 
 class Display:
     """Prints to stdout what should last, and draws the bar on stderr if that is a terminal."""
 
-    def start(self, config, model, split, path, device, reason, threads, total_steps):
+    bar = None
+
+    def start(self, trainer, path):
+        config, split, total_steps = trainer.config, trainer.split, trainer.total_steps
+        device, reason, threads = trainer.device, trainer.why_not_gpu, trainer.threads
         c = config.model
         height, width = as_pair(c.img_size)
         self.print(
-            f"{config.dataset}: {len(split.train):,} training and {len(split.test):,} test images "
+            f"{config.dataset}: {len(split.train):,} training and {len(split.test):,} "
+            f"{'validation' if config.validation else 'test'} images "
             f"of {height}×{width}, {len(split.train.classes)} classes\n"
-            f"ViT: {model.num_parameters():,} parameters, patch {c.patch_size}, {c.embed_dim} wide, {c.depth} deep, "
-            f"{c.num_heads} heads\n"
+            f"ViT: {trainer.model.num_parameters():,} parameters, patch {c.patch_size}, {c.embed_dim} wide, "
+            f"{c.depth} deep, {c.num_heads} heads\n"
             f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {total_steps // config.epochs} steps, "
             f"{config.precision}, on {device}"
             + (f" with up to {threads} thread{'s' * (threads != 1)}" if device == "cpu" else "")
             + (f" (no GPU: {reason})" if reason else "")
-            + f"\nrun folder: {path}\n\n{COLUMNS}"
+            + f"\nrun folder: {path}\n"
+            + (f"going on after step {trainer.step:,} of {total_steps:,}\n" if trainer.step else "")
+            + f"\n{COLUMNS}"
         )
+        for row in trainer.history:
+            self.epoch(row)
+        images = config.batch_size if len(split.train) > config.batch_size else len(split.train)
         self.bar = tqdm(
-            total=total_steps * min(config.batch_size, len(split.train)),
+            total=total_steps * images,
+            initial=trainer.step * images,
             unit=" images",
             unit_scale=True,
             disable=not sys.stderr.isatty(),
@@ -54,27 +65,40 @@ class Display:
     def epoch(self, row):
         with tqdm.external_write_mode(sys.stdout):
             self.print(
-                f"{row['epoch']:>7}   {row['train_loss']:>10.4f}   {100 * row['train_accuracy']:>8.2f} %"
-                f"   {row['test_loss']:>9.4f}   {100 * row['test_accuracy']:>7.2f} %   {clock(row['seconds']):>5}"
+                f"{row['epoch']:>7}   {number(row['train_loss']):>10}   {percent(row['train_accuracy']):>10}"
+                f"   {number(row['test_loss']):>9}   {percent(row['test_accuracy']):>9}   {clock(row['seconds']):>5}"
             )
 
     def finish(self, summary, path):
-        self.bar.close()
+        if self.bar is not None:
+            self.bar.close()
         if "interrupted" in summary:
             rows = [("stopped", f"after {summary['epochs']} epochs and {summary['steps']} steps, weights saved")]
         else:
             rows = [
-                ("test accuracy", f"{100 * summary['test_accuracy']:.2f} %"),
-                ("test loss", f"{summary['test_loss']:.4f}"),
+                ("test accuracy", percent(summary["test_accuracy"])),
+                ("test loss", number(summary["test_loss"])),
                 ("epochs", f"{summary['epochs']}"),
             ]
+            if summary["validation"]:
+                rows[0] = ("accuracy", f"{rows[0][1]} on {100 * summary['validation']:.0f} % of the training images")
+                rows[1] = ("loss", rows[1][1])
+        if summary["skipped_steps"]:
+            rows += [("steps left out", f"{summary['skipped_steps']}, whose loss or gradient was no finite number")]
         rows += [
             ("time", f"{clock(summary['seconds'])} (minutes:seconds)"),
             ("parameters", f"{summary['parameters']:,}"),
             ("run folder", str(path)),
-            ("evaluate with", f"tinyvit evaluate {path}"),
+            ("go on with", f"tinyvit train --resume {path}")
+            if "interrupted" in summary
+            else ("evaluate with", f"tinyvit evaluate {path}"),
         ]
         self.print("\n" + table(rows))
+
+    def warn(self, text):
+        """Say on stderr what went wrong without stopping anything."""
+        with contextlib.suppress(BrokenPipeError):
+            print(f"tinyvit: warning: {text}", file=sys.stderr, flush=True)
 
     def print(self, text):
         """Print, as long as somebody reads: a training goes on when its output's reader has gone."""
@@ -86,6 +110,16 @@ def table(rows):
     """Rows of (name, value) as lines with the values below each other."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}   {value}" for name, value in rows)
+
+
+def number(loss):
+    """A loss, or a dash where there is none."""
+    return "–" if loss is None else f"{loss:.4f}"
+
+
+def percent(share):
+    """A share from 0 to 1, or a dash where there is none."""
+    return "–" if share is None else f"{100 * share:.2f} %"
 
 
 def clock(seconds):

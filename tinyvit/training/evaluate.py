@@ -8,8 +8,11 @@ from tinyvit.training.threads import map_threads, slices, threads_for
 BATCH = 256  # images at a time, split over the threads
 
 
-def evaluate(model, dataset, threads=None):
-    """Accuracy (0 to 1) and mean cross-entropy of a model on a `Dataset`: {"accuracy": …, "loss": …}."""
+def evaluate(model, dataset, threads=None, stop=None):
+    """Accuracy (0 to 1) and mean cross-entropy of a model on a `Dataset`: {"accuracy": …, "loss": …}.
+
+    None if `stop` became true on the way.
+    """
     loss = correct = 0
 
     def run(part):
@@ -18,6 +21,8 @@ def evaluate(model, dataset, threads=None):
         return F.cross_entropy(logits, targets)[0] * len(targets), (logits.argmax(1) == targets).sum()
 
     for images, targets in Loader(dataset, BATCH, dtype=model.dtype.name, device=model.device).epoch():
+        if stop:
+            return None
         count = threads_for(images, threads)
         parts = [(images[part], targets[part]) for part in slices(len(images), count)]
         for part_loss, part_correct in map_threads(run, parts, count):

@@ -1,25 +1,22 @@
-"""The training loop."""
+"""The training loop: from a configuration, or from a run that was stopped, to a finished run folder."""
 
 import json
+import math
 import platform
 import time
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 import tinyvit
-from tinyvit import data, optim
-from tinyvit.backend import Key, choose_device
-from tinyvit.models import ViT
-from tinyvit.models.vit import as_pair
-from tinyvit.nn import Context
 from tinyvit.training.display import Display
-from tinyvit.training.evaluate import evaluate
-from tinyvit.training.run_folder import RunFolder, next_free, save_tensors, write
+from tinyvit.training.faults import Diverged
+from tinyvit.training.files import write
+from tinyvit.training.preprocessing import Preprocessing
+from tinyvit.training.run_folder import RunFolder, next_free
 from tinyvit.training.signals import stop_on_signals
-from tinyvit.training.step import classification, train_step
-from tinyvit.training.threads import thread_count
+from tinyvit.training.trainer import Trainer
 
 
 def train(config, out=None, display=None, name=None):
@@ -29,123 +26,155 @@ def train(config, out=None, display=None, name=None):
     given. A SIGINT or SIGTERM ends the training after the step at hand, with what was reached so far saved. The summary
     then has "interrupted", the signal's exit status, and no test accuracy if steps followed the last evaluation.
 
-    Raises ValueError for data that can't be read or don't fit the model, and for a folder that holds a run.
+    Raises ValueError for data that can't be read or don't fit the model, for a folder that holds a run, and for a
+    training that diverges.
     """
     display = Display() if display is None else display
-    if config.data_dir is not None:  # so that the run can be evaluated from any folder
-        config = replace(config, data_dir=str(Path(config.data_dir).expanduser().resolve()))
-    split = data.load(config.dataset, config.data_dir)
-    check_fit(config, split.train)
-    device, reason = choose_device(config.device)
-    threads = thread_count(config.threads)
-
-    model = ViT(config.model, config.seed, config.precision, device)
-    o = config.optim
-    optimizer = optim.AdamW(model, o.lr, o.betas, weight_decay=o.weight_decay)
-    objective = classification(o.label_smoothing)
-    loader = data.Loader(
-        split.train, config.batch_size, shuffle=True, augment=config.augment,
-        seed=config.seed, dtype=config.precision, device=device,
-    )  # fmt: skip
-    total_steps = config.epochs * len(loader)
-    schedule, warmup = optim.SCHEDULES[o.schedule], round(o.warmup * total_steps)
-
+    trainer = Trainer(config)
     # Made last, when all else is in order.
     folder = RunFolder(out or config.out or next_free(f"runs/{name or config.dataset}"))
-    # A loss that overflows is noticed and said below, not warned of by every operation on the way.
-    with folder.started(config), stop_on_signals() as stop, np.errstate(all="ignore"):
-        display.start(config, model, split, folder.path, device, reason, threads, total_steps)
-        started = time.perf_counter()
-        step, history = 0, []
-        for epoch in range(config.epochs):
-            train_loss = train_accuracy = 0
-            epoch_started = time.perf_counter()
-            for images, targets in loader.epoch(epoch):
-                if stop:
-                    break
-                optimizer.lr = o.lr * schedule(step, total_steps, warmup)
-                ctx = Context(training=True, key=Key(config.seed, step))
-                result = train_step(
-                    model, optimizer, images, targets, ctx,
-                    objective=objective, clip_norm=o.clip_norm, threads=config.threads,
-                )  # fmt: skip
-                step += 1
-                train_loss, train_accuracy = train_loss + result.loss, train_accuracy + result.metrics["accuracy"]
-                display.step(epoch, len(images), result)
+    with folder.started(trainer.config):
+        return run(trainer, folder, display)
+
+
+def resume(path, display=None, **changes):
+    """Go on with the run in the folder `path` from its newest checkpoint; returns the summary, a dict.
+
+    Parameters, moments, moving average, schedule, random streams and logged losses are bit for bit those of a run that
+    was never stopped, on the same machine with the same number of threads. Without a checkpoint the run starts afresh;
+    a finished one is left as it is. `changes` are fields of the configuration: device, threads, data_dir.
+
+    Raises ValueError if `path` is no run, is in use, or has only damaged checkpoints.
+    """
+    display = Display() if display is None else display
+    folder = RunFolder(path)
+    config = replace(folder.read_config(), **changes)
+    with folder.resumed():
+        with suppress(OSError, ValueError):
+            summary = json.loads(folder.summary.read_text())
+            if "interrupted" not in summary:
+                display.finish(summary, folder.path)
+                return summary
+        trainer = Trainer(config)
+        checkpoint = folder.checkpoints.newest(display.warn)
+        if checkpoint is not None:
+            about, tensors = checkpoint
+            trainer.restore(tensors, about)
+        return run(trainer, folder, display)
+
+
+def run(trainer, folder, display):
+    """Train to the end, or to a signal."""
+    config, before, started = trainer.config, trainer.seconds, time.perf_counter()
+    saved_at = started
+
+    def seconds():
+        return before + time.perf_counter() - started
+
+    def save():
+        nonlocal saved_at
+        folder.checkpoints.save(trainer.step, trainer.epoch, *trainer.state(seconds()))
+        saved_at = time.perf_counter()
+
+    # A loss that overflows is noticed and said by `Faults`, not warned of by every operation on the way.
+    with stop_on_signals() as stop, np.errstate(all="ignore"), advice(folder), scalars(trainer, folder) as log:
+        write(folder.preprocessing, Preprocessing.from_dataset(trainer.split.train).to_json().encode())
+        folder.write_metrics(trainer.history)
+        display.start(trainer, folder.path)
+        save_best(trainer, folder)
+        while not (trainer.finished or stop):
+            with closing(trainer.batches()) as batches:
+                for images, targets in batches:
+                    result = trainer.advance(images, targets)
+                    display.step(trainer.epoch, len(images), result)
+                    if stop:
+                        break
+                    if time.perf_counter() - saved_at > 60 * config.save_minutes:
+                        save()
             if stop:
                 break
-            scores = evaluate(model, split.test, config.threads)
-            if not np.isfinite([float(train_loss), scores["loss"]]).all():
-                raise ValueError(
-                    f"the training diverged: the loss is no number after epoch {epoch + 1}; take a lower optim.lr"
-                    + (f" (the epoch before is in {folder.checkpoint})" if history else "")
-                )
-            row = {
-                "epoch": epoch + 1,
-                "step": step,
-                "lr": optimizer.lr,
-                "train_loss": float(train_loss) / len(loader),
-                "train_accuracy": float(train_accuracy) / len(loader),
-                "test_loss": scores["loss"],
-                "test_accuracy": scores["accuracy"],
-                "seconds": time.perf_counter() - started,
-                "epoch_seconds": time.perf_counter() - epoch_started,
-            }
-            history.append(row)
-            folder.add_metrics(row)
-            save_checkpoint(folder.checkpoint, model, optimizer)
-            display.epoch(row)
-
-        # The loop's end, or a signal's: what was reached is saved either way.
-        save_tensors(folder.model, model.state_dict())
-        # The last scores are those of the saved weights, unless steps were taken since.
-        scores = history[-1] if history and history[-1]["step"] == step else {}
-        summary = {
-            "test_accuracy": scores.get("test_accuracy"),
-            "test_loss": scores.get("test_loss"),
-            "epochs": len(history),
-            "steps": step,
-            "seconds": time.perf_counter() - started,
-            "parameters": model.num_parameters(),
-            "dataset": config.dataset,
-            "device": device,
-            "threads": threads,
-            "versions": versions(),
-        }
-        if len(history) < config.epochs:
-            summary["interrupted"] = stop.exit_status
-        write(folder.summary, (json.dumps(summary, indent=2) + "\n").encode())
-        if history:
-            from tinyvit.training.curves import draw_curves
-
-            draw_curves(history, folder.curves)
+            last = trainer.epoch + 1 == config.epochs
+            if last or (trainer.epoch + 1) % config.evaluate_every == 0:
+                scores = trainer.evaluate(stop)
+                if scores is None:
+                    break
+                if not math.isfinite(scores["loss"]):
+                    raise Diverged(f"the test loss is no number after epoch {trainer.epoch + 1}; take a lower optim.lr")
+                trainer.history.append(trainer.row(scores, seconds()))
+                trainer.end_epoch()
+                save()
+                folder.write_metrics(trainer.history)
+                save_best(trainer, folder)
+                display.epoch(trainer.history[-1])
+                log(trainer.history[-1])
+            else:
+                trainer.end_epoch()
+        if not trainer.finished:
+            save()
+        summary = finish(trainer, folder, seconds(), stop)
         display.finish(summary, folder.path)
     return summary
 
 
-def check_fit(config, dataset):
-    """Raise ValueError unless the model can read the images and name the classes, and a crop leaves some of them."""
-    model, crop = config.model, config.augment.crop
-    shape = (model.in_chans, *as_pair(model.img_size))
-    if dataset.images.shape[1:] != shape:
-        raise ValueError(
-            f"the model reads images {shape}, but the data set's are {dataset.images.shape[1:]} "
-            "(channels, height, width); set model.in_chans and model.img_size"
-        )
-    if crop >= min(shape[1:]):
-        raise ValueError(f"augment.crop shifts images of {shape[1]}×{shape[2]} by up to {crop} pixels; take fewer")
-    if model.num_classes != len(dataset.classes):
-        raise ValueError(
-            f"the model has {model.num_classes} classes, but the data set has {len(dataset.classes)}; "
-            "set model.num_classes"
-        )
+@contextmanager
+def advice(folder):
+    """Add to what is said of a training that diverged where its last good weights are."""
+    try:
+        yield
+    except Diverged as error:
+        saved = [f"the last good checkpoint is {manifest}" for manifest in folder.checkpoints.manifests()[:1]]
+        raise Diverged(f"the training diverged: {error}; {''.join(saved) or 'nothing was saved yet'}") from error
 
 
-def save_checkpoint(path, model, optimizer):
-    """Everything that the next step depends on besides the configuration: weights, moments, step."""
-    tensors = {f"model.{name}": array for name, array in model.state_dict().items()}
-    tensors |= {f"optimizer.{name}": array for name, array in optimizer.state_dict().items()}
-    save_tensors(path, tensors)
+@contextmanager
+def scalars(trainer, folder):
+    """A function that logs a row of metrics for TensorBoard, if that is wanted."""
+    if not trainer.config.tensorboard:
+        yield lambda row: None
+        return
+    from tinyvit.training.tensorboard import TensorBoard
+
+    with closing(TensorBoard(folder.path / "tensorboard", trainer.step)) as board:
+        yield board.add
+
+
+def save_best(trainer, folder):
+    """Keep the weights apart if their evaluation, just done, is the best so far."""
+    history = trainer.history
+    if history and history[-1]["step"] == trainer.step:
+        row = history[-1]
+        if row["test_accuracy"] >= max(earlier["test_accuracy"] for earlier in history):
+            folder.checkpoints.save_best(trainer.step, trainer.weights(), {"metrics": row})
+
+
+def finish(trainer, folder, seconds, stop):
+    """The loop's end, or a signal's: what was reached is saved either way."""
+    config, history = trainer.config, trainer.history
+    folder.save_model(trainer.weights())
+    # The last scores are those of the saved weights, unless steps were taken since.
+    scores = history[-1] if history and history[-1]["step"] == trainer.step else {}
+    summary = {
+        "test_accuracy": scores.get("test_accuracy"),
+        "test_loss": scores.get("test_loss"),
+        "epochs": trainer.epoch,
+        "steps": trainer.step,
+        "skipped_steps": int(trainer.faults.skipped),
+        "seconds": seconds,
+        "parameters": trainer.model.num_parameters(),
+        "dataset": config.dataset,
+        "validation": config.validation,
+        "device": trainer.device,
+        "threads": trainer.threads,
+        "versions": versions(),
+    }
+    if not trainer.finished:
+        summary["interrupted"] = stop.exit_status
+    if history:
+        from tinyvit.training.curves import draw_curves
+
+        draw_curves(history, folder.curves)
+    folder.write_summary(summary)  # last: a folder with a summary is whole
+    return summary
 
 
 def versions():

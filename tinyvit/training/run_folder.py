@@ -1,25 +1,23 @@
 """The folder that a run leaves behind. Every file in it is whole or absent, whenever the process dies.
 
-    config.json         all that is needed to repeat the run
-    metrics.jsonl       a line an evaluation
-    checkpoints/        last.safetensors: weights, moments and step after the last finished epoch
-    model.safetensors   the final weights, under timm's names
-    summary.json        what came out
-    curves.png          loss and accuracy by epoch
+    config.json          all that is needed to repeat the run
+    preprocessing.json   all that is needed to show the model another image: classes, size, mean and standard deviation
+    metrics.jsonl        a line an evaluation
+    checkpoints/         what a training needs to go on; see `training.checkpoints`
+    model.safetensors    the final weights, under timm's names; the moving average if that is what was evaluated
+    model.json           the SHA256 of the weights
+    summary.json         what came out
+    curves.png           loss and accuracy by epoch
 """
 
 import json
-import os
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-
-from tinyvit.backend import to_numpy
 from tinyvit.data.locking import try_lock
+from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.config import from_json, to_json
-
-METADATA = {"format": "pt"}  # weights are laid out as PyTorch has them; the one key that its loaders ask for
+from tinyvit.training.files import load_tensors, read_manifest, tensor_bytes, write, write_with_manifest
 
 
 class RunFolder:
@@ -28,9 +26,11 @@ class RunFolder:
     def __init__(self, path):
         self.path = Path(path)
         self.config = self.path / "config.json"
+        self.preprocessing = self.path / "preprocessing.json"
         self.metrics = self.path / "metrics.jsonl"
-        self.checkpoint = self.path / "checkpoints" / "last.safetensors"
+        self.checkpoints = Checkpoints(self.path / "checkpoints")
         self.model = self.path / "model.safetensors"
+        self.model_manifest = self.path / "model.json"
         self.summary = self.path / "summary.json"
         self.curves = self.path / "curves.png"
 
@@ -41,23 +41,41 @@ class RunFolder:
             raise ValueError(f"{self.path} is a file; choose a folder with --out")
         self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path / ".lock"):
-            ours = (self.config, self.metrics, self.checkpoint, self.model, self.summary, self.curves)
-            taken = [file.name for file in ours if file.exists()]
+            ours = (self.config, self.metrics, self.checkpoints.path, self.model, self.summary, self.curves)
+            taken = [file.name for file in ours if file.is_file() or (file.is_dir() and any(file.iterdir()))]
             if taken:
                 raise ValueError(
-                    f"{self.path} already holds a run ({', '.join(taken)}); choose another folder with --out"
+                    f"{self.path} already holds a run ({', '.join(taken)}); choose another folder with --out, "
+                    f"or go on with it: tinyvit train --resume {self.path}"
                 )
-            self.checkpoint.parent.mkdir(exist_ok=True)
+            self.checkpoints.path.mkdir(exist_ok=True)
             write(self.config, to_json(config).encode())
-            write(self.metrics, b"")
             yield self
 
-    def add_metrics(self, row):
-        """Append a line to metrics.jsonl."""
-        with self.metrics.open("a") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+    @contextmanager
+    def resumed(self):
+        """Hold the folder's lock to go on with its run."""
+        self.read_config()
+        with locked(self.path / ".lock"):
+            self.checkpoints.path.mkdir(exist_ok=True)
+            yield self
+
+    def write_metrics(self, history):
+        """Put the rows of all evaluations so far into metrics.jsonl, a line each."""
+        write(self.metrics, "".join(json.dumps(row, allow_nan=False) + "\n" for row in history).encode())
+
+    def save_model(self, tensors):
+        """Save the final weights and their SHA256."""
+        write_with_manifest(self.model_manifest, {self.model.name: tensor_bytes(tensors)})
+
+    def load_model(self):
+        """The final weights; raises ValueError if they are missing or not what was saved."""
+        if self.model_manifest.exists():
+            read_manifest(self.model_manifest)
+        return load_tensors(self.model)
+
+    def write_summary(self, summary):
+        write(self.summary, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
 
     def read_config(self):
         """The configuration of a run; raises ValueError if the folder is not one."""
@@ -81,47 +99,6 @@ def next_free(path):
         except FileExistsError:
             number += 1
             free = path.with_name(f"{path.name}-{number}")
-
-
-def write(path, content):
-    """Put a file in place in one go: to a temporary name, to the disk, then renamed."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:  # a full disk, say: what was written so far only takes up more of it
-        temporary.unlink(missing_ok=True)
-        raise
-    if os.name == "posix":  # the new name, too, has to reach the disk
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def save_tensors(path, tensors):
-    """Arrays by name as a safetensors file; equal arrays give equal bytes."""
-    from safetensors.numpy import save
-
-    # safetensors corrupts arrays that are not C-contiguous; np.ascontiguousarray would make vectors of scalars.
-    write(path, save({name: np.asarray(to_numpy(a), order="C") for name, a in tensors.items()}, METADATA))
-
-
-def load_tensors(path):
-    """Arrays by name from a safetensors file; ValueError if it is missing or damaged."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    if not path.is_file():
-        raise ValueError(f"{path} is missing; the run was stopped before it was written")
-    try:
-        return load_file(path)
-    except (SafetensorError, AttributeError, KeyError, TypeError) as error:  # the latter: a dtype NumPy doesn't have
-        raise ValueError(f"{path} is damaged, of an unknown dtype, or not a safetensors file: {error}") from error
 
 
 @contextmanager

@@ -1,13 +1,12 @@
 """One step of training, from zeroed gradients to moved parameters."""
 
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
-from tinyvit import functional as F
 from tinyvit.backend import array_module
 from tinyvit.optim import clip_by_global_norm, global_norm
+from tinyvit.training.objectives import classification
 from tinyvit.training.threads import map_threads, slices, threads_for
 
 
@@ -17,12 +16,15 @@ class StepResult(NamedTuple):
     loss: Any        # the mean over the batch, before the step
     grad_norm: Any   # of all gradients together, before clipping
     metrics: dict    # what else the objective reported, such as the accuracy, averaged over the batch
+    applied: Any     # whether the step was taken: not if the loss or the norm is no finite number
 
 
 def train_step(
     model, optimizer, images, targets, ctx=None, *, objective=None, clip_norm=None, accumulate=1, threads=None
 ):
     """Gradients of the mean loss over the batch, clipped to `clip_norm`, and one step of the optimizer.
+
+    If the loss or the gradient is no finite number, no step is taken: nothing changes but the gradients.
 
     objective    (model, images, targets, ctx) -> (loss, backward), or (loss, backward, metrics); `loss` is a mean
                  over the samples it gets, and `backward(dloss)` adds dloss times its gradient to the model's
@@ -68,11 +70,12 @@ def train_step(
     results = list(chain.from_iterable(map_threads(run, zip(buffers, parts), threads)))
     add_up(buffers, threads)
     norm = global_norm(model) if clip_norm is None else clip_by_global_norm(model, clip_norm)
-    optimizer.step()
-
     loss = sum(share * loss for share, loss, _ in results)
     metrics = {name: sum(share * metrics[name] for share, _, metrics in results) for name in results[0][2]}
-    return StepResult(loss, norm, metrics)
+    xp = array_module(norm)
+    applied = xp.isfinite(loss) & xp.isfinite(norm)
+    optimizer.step(where=applied)
+    return StepResult(loss, norm, metrics, applied)
 
 
 def add_up(buffers, threads):
@@ -85,19 +88,3 @@ def add_up(buffers, threads):
 
     if others:
         map_threads(run, slices(len(first), threads), threads)
-
-
-def classification(label_smoothing=0.0):
-    """The objective of a classifier: cross-entropy, with the accuracy as a metric."""
-    return partial(_classification, label_smoothing)
-
-
-def _classification(label_smoothing, model, images, targets, ctx):
-    logits, cache = model(images, ctx)
-    loss, loss_cache = F.cross_entropy(logits, targets, label_smoothing)
-
-    def backward(dloss=1.0):
-        return model.backward(F.cross_entropy_backward(dloss, loss_cache), cache)
-
-    labels = targets if targets.ndim == 1 else targets.argmax(1)
-    return loss, backward, {"accuracy": (logits.argmax(1) == labels).mean(dtype=logits.dtype)}

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from tinyvit.training.checkpoints import Checkpoints
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    """Those of steps 1 to 4, each with its own number in it."""
+    found = Checkpoints(tmp_path)
+    for step in range(1, 5):
+        found.save(step, step // 2, {"w": np.full(3, step)}, {"step": step})
+    return found
+
+
+def unexpected(message):
+    raise AssertionError(message)
+
+
+def newest(checkpoints, report=unexpected):
+    about, tensors = checkpoints.newest(report)
+    assert (tensors["w"] == about["step"]).all()
+    return about["step"]
+
+
+def test_the_newest_two_are_kept(checkpoints):
+    names = {file.name for file in checkpoints.path.iterdir()}
+    kept = ("3-epoch-1", "4-epoch-2")
+    assert names == {f"step-0000000{name}.{end}" for name in kept for end in ("json", "safetensors")}
+    assert newest(checkpoints) == 4
+
+
+def test_of_two_after_the_same_step_the_later_epoch_is_newer(checkpoints):
+    checkpoints.save(4, 3, {"w": np.full(3, 4)}, {"step": 4, "later": True})
+    assert checkpoints.newest(unexpected)[0]["later"]
+
+
+def test_numbers_count_and_not_names(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (99_999_999, 100_000_000):
+        checkpoints.save(step, 1, {"w": np.full(3, step)}, {"step": step})
+    assert newest(checkpoints) == 100_000_000
+
+
+@pytest.mark.parametrize("end", ["json", "safetensors"])
+@pytest.mark.parametrize("damage", ["cut off", "changed", "missing"])
+def test_the_one_before_a_damaged_newest_is_used_and_the_damage_told(checkpoints, end, damage):
+    file = checkpoints.path / f"step-00000004-epoch-2.{end}"
+    content = bytearray(file.read_bytes())
+    content[-30] ^= 4
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(content if damage == "changed" else content[:-5])
+    told = []
+    assert newest(checkpoints, told.append) == 3
+    if (end, damage) != ("json", "missing"):  # without a manifest it never was a checkpoint
+        assert len(told) == 1 and file.name in told[0] and "the checkpoint before" in told[0]
+
+
+def test_if_all_are_damaged_that_is_an_error_and_nothing_is_removed(checkpoints):
+    for file in checkpoints.path.glob("*.safetensors"):
+        file.write_bytes(b"")
+    before = sorted(checkpoints.path.iterdir())
+    told = []
+    with pytest.raises(ValueError, match="no checkpoint in .* is whole"):
+        checkpoints.newest(told.append)
+    assert len(told) == 2 and sorted(checkpoints.path.iterdir()) == before
+
+
+def test_where_there_was_none_there_is_none(tmp_path):
+    assert Checkpoints(tmp_path).newest(unexpected) is None
+    assert Checkpoints(tmp_path / "nowhere").newest(unexpected) is None
+
+
+def test_the_best_is_kept_apart_and_replaces_the_best_before(checkpoints):
+    for step in (2, 3):
+        checkpoints.save_best(step, {"w": np.full(3, step)}, {"step": step})
+    names = {file.name for file in checkpoints.path.glob("best-*")}
+    assert names == {"best-00000003.json", "best-00000003.safetensors"}
+    assert newest(checkpoints) == 4

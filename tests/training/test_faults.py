@@ -1,0 +1,120 @@
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinyvit import Context, Key, ViT, ViTConfig, optim
+from tinyvit.training import classification, train_step
+from tinyvit.training.faults import IN_A_ROW, Faults, explain, where_first
+
+CONFIG = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=8, depth=2, num_heads=2)
+IMAGES = np.random.default_rng(0).standard_normal((4, 1, 8, 8)).astype("float32")
+LABELS = np.arange(4) % 3
+BROKEN = np.where(np.arange(64).reshape(8, 8) == 9, np.float32(np.nan), IMAGES)
+OPTIMIZERS = [optim.SGD, optim.Adagrad, optim.Adam, optim.AdamW, optim.Muon]
+
+
+def bits(model, optimizer):
+    return model.storage.data.tobytes(), {name: np.asarray(x).tobytes() for name, x in optimizer.state_dict().items()}
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with np.errstate(all="ignore"):
+        yield
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS)
+@pytest.mark.parametrize("clip_norm", [None, 1.0])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_step_without_a_finite_loss_changes_nothing(make, clip_norm, threads):
+    model = ViT(CONFIG)
+    optimizer = make(model, 1e-2)
+    assert train_step(model, optimizer, IMAGES, LABELS, clip_norm=clip_norm, threads=threads).applied
+    before = bits(model, optimizer)
+    result = train_step(model, optimizer, BROKEN, LABELS, clip_norm=clip_norm, threads=threads)
+    assert not result.applied and not np.isfinite(result.loss)
+    assert bits(model, optimizer) == before
+    assert train_step(model, optimizer, IMAGES, LABELS, clip_norm=clip_norm, threads=threads).applied
+    assert bits(model, optimizer) != before
+
+
+def test_a_step_without_a_finite_gradient_changes_nothing_even_if_the_loss_is_finite():
+    def objective(model, images, targets, ctx):
+        loss, backward, metrics = classification()(model, images, targets, ctx)
+        return loss, lambda dloss: backward(dloss * float("inf")), metrics
+
+    model = ViT(CONFIG)
+    optimizer = optim.AdamW(model)
+    before = bits(model, optimizer)
+    result = train_step(model, optimizer, IMAGES, LABELS, objective=objective)
+    assert np.isfinite(result.loss) and not result.applied
+    assert bits(model, optimizer) == before
+
+
+class Step:
+    def __init__(self, applied):
+        self.applied = np.bool_(applied)
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_faults_count_every_step_left_out_and_end_at_so_many_in_a_row(applied):
+    faults = Faults()
+    ended = [faults.saw(Step(each)) for each in applied]
+    assert faults.skipped == applied.count(False)
+    text = "".join("x" if each else "." for each in applied)
+    assert ended == [text[: i + 1].endswith("." * IN_A_ROW) for i in range(len(text))]
+
+
+def test_counting_goes_on_where_it_was_left():
+    faults = Faults(skipped=30, streak=IN_A_ROW - 1)
+    assert faults.saw(Step(False)) and faults.skipped == 31
+
+
+def poisoned(path, attribute="weight"):
+    """A model one of whose weights overflows what comes after it, but is finite itself."""
+    model = ViT(CONFIG)
+    dict(model.named_parameters())[f"{path}.{attribute}"].data[...] = 3e38
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "images", "found"),
+    [
+        (poisoned("blocks.1.mlp.fc1"), IMAGES, r"the output of blocks\.1\.mlp\.fc1 is the first"),
+        (poisoned("blocks.0.norm1"), IMAGES, r"the output of blocks\.0\.(norm1|attn)"),
+        (poisoned("patch_embed.proj"), IMAGES, r"the output of patch_embed\.proj"),
+        (ViT(CONFIG), BROKEN, "the images are the first"),
+    ],
+)
+def test_the_layer_in_which_it_shows_first_is_named(model, images, found):
+    ctx = Context(training=True, key=Key(0, 1))
+    assert re.search(found, where_first(model, images, LABELS, ctx, classification()))
+
+
+def test_a_weight_that_is_no_number_is_named_before_any_layer():
+    model = ViT(CONFIG)
+    dict(model.named_parameters())["blocks.1.attn.qkv.bias"].data[3] = np.nan
+    found = where_first(model, IMAGES, LABELS, None, classification())
+    assert found == "the weights of blocks.1.attn.qkv.bias are the first that are not"
+
+
+def test_a_gradient_is_named_where_every_value_is_finite():
+    model = ViT(replace(CONFIG, norm_eps=1e-38))  # tokens that are all alike are divided by 1e-19
+    parameters = dict(model.named_parameters())
+    model.storage.data[:] = 0
+    parameters["norm.weight"].data[...] = 1
+    parameters["head.weight"].data[...] = 1e21 * np.random.default_rng(0).standard_normal((3, 8))
+    found = where_first(model, IMAGES, LABELS, None, classification())
+    assert found == "the gradient from norm is the first that is not"
+
+
+def test_the_advice_names_layer_learning_rate_and_precision():
+    model = poisoned("blocks.1.mlp.fc1")
+    text = explain(model, IMAGES, LABELS, None, classification(), 0.25, "float32")
+    assert re.search(r"10 steps in a row .* blocks\.1\.mlp\.fc1 .* rate was 0\.25, the precision float32", text)
+    assert "--precision float64" in text
+    assert "--precision" not in explain(ViT(CONFIG), BROKEN, LABELS, None, classification(), 0.25, "float64")

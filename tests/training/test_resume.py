@@ -1,0 +1,191 @@
+"""A training that was stopped goes on bit for bit as if it had not been."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, resume, train
+from tinyvit.training.display import Display
+from tinyvit.training.files import load_tensors
+
+# 1,437 images in batches of 256: 5 steps an epoch.
+CONFIG = replace(
+    PRESETS["digits"],
+    model=replace(PRESETS["digits"].model, embed_dim=16, depth=1, drop_rate=0.1, drop_path_rate=0.1),
+    epochs=3,
+    batch_size=256,
+    threads=2,
+    device="cpu",
+    save_minutes=0.0,
+    optim=OptimConfig(lr=5e-3, ema=0.9, keep_patches=0.5, accumulate=2, label_smoothing=0.1),
+    augment=AugmentConfig(crop=1, mixup=0.2),
+)
+VARIANTS = {
+    "adamw": CONFIG,
+    "muon": replace(CONFIG, optim=replace(CONFIG.optim, name="muon", lr=0.02, schedule="linear", ema=None)),
+    "sgd": replace(CONFIG, evaluate_every=2, optim=replace(CONFIG.optim, name="sgd", nesterov=True)),
+}
+STEPS = 15
+
+
+class Killed(BaseException):
+    """As good as SIGKILL for what is on the disk: nothing after it runs but the closing of files."""
+
+
+class KilledAfter(Display):
+    """Ends a training after so many steps of this process, at a point where a checkpoint may be half-way due."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def step(self, *arguments):
+        super().step(*arguments)
+        self.steps -= 1
+        if self.steps == 0:
+            raise Killed
+
+
+def outcome(path):
+    """All that has to be the same in the end: weights, the last state, the metrics but for the time that they took."""
+    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    states = sorted((path / "checkpoints").glob("step-*.safetensors"))
+    return (path / "model.safetensors").read_bytes(), states[-1].read_bytes(), rows
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def uninterrupted(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("uninterrupted") / "run"
+    config = VARIANTS[request.param]
+    train(config, path)
+    return config, outcome(path)
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5, 6, 9, 14, 15])
+def test_a_run_killed_after_any_step_ends_as_if_it_had_not_been(uninterrupted, tmp_path, steps):
+    config, expected = uninterrupted
+    with pytest.raises(Killed):
+        train(config, tmp_path / "run", KilledAfter(steps))
+    resume(tmp_path / "run")
+    assert outcome(tmp_path / "run") == expected
+
+
+def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(uninterrupted, tmp_path):
+    config, expected = uninterrupted
+    with pytest.raises(Killed):
+        train(config, tmp_path / "run", KilledAfter(2))
+    for steps in (3, 1, 2, 4):
+        with pytest.raises(Killed):
+            resume(tmp_path / "run", KilledAfter(steps))
+    resume(tmp_path / "run")
+    assert outcome(tmp_path / "run") == expected
+
+
+def test_only_minutes_between_checkpoints_are_lost_and_none_at_an_evaluation(tmp_path):
+    config = replace(CONFIG, save_minutes=1e9)
+    with pytest.raises(Killed):
+        train(config, tmp_path / "run", KilledAfter(12))
+    (newest, before) = sorted((tmp_path / "run" / "checkpoints").glob("step-*.json"), reverse=True)
+    assert (newest.stem, before.stem) == ("step-00000010-epoch-2", "step-00000005-epoch-1")
+
+
+def test_a_run_without_a_checkpoint_starts_afresh(uninterrupted, tmp_path):
+    config, expected = uninterrupted
+    with pytest.raises(Killed):
+        train(replace(config, save_minutes=1e9), tmp_path / "run", KilledAfter(3))
+    assert not any((tmp_path / "run" / "checkpoints").iterdir())
+    resume(tmp_path / "run", save_minutes=0.0)
+    assert outcome(tmp_path / "run") == expected
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A run that was killed in its second epoch."""
+    with pytest.raises(Killed):
+        train(CONFIG, tmp_path / "stopped", KilledAfter(8))
+    return tmp_path / "stopped"
+
+
+def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(stopped, tmp_path, capsys):
+    train(CONFIG, tmp_path / "whole")
+    newest = max((stopped / "checkpoints").glob("step-*.safetensors"))
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    resume(stopped)
+    assert f"tinyvit: warning: {newest} is damaged" in capsys.readouterr().err
+    assert outcome(stopped) == outcome(tmp_path / "whole")
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_stays(stopped):
+    for file in (stopped / "checkpoints").glob("step-*.safetensors"):
+        file.write_bytes(file.read_bytes()[:-1])
+    before = {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()}
+    with pytest.raises(ValueError, match="no checkpoint in .* is whole"):
+        resume(stopped)
+    assert {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("change", [
+    {"epochs": 1}, {"batch_size": 100}, {"optim": replace(CONFIG.optim, ema=None)},
+    {"optim": replace(CONFIG.optim, name="sgd")}, {"model": replace(CONFIG.model, depth=2)},
+])  # fmt: skip
+def test_a_checkpoint_of_another_configuration_is_refused(stopped, change):
+    with pytest.raises(ValueError, match="checkpoint|state|expected|missing"):
+        resume(stopped, **change)
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):
+    summary = train(CONFIG, tmp_path / "run")
+    before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    capsys.readouterr()
+    assert resume(tmp_path / "run") == summary
+    assert "test accuracy" in capsys.readouterr().out
+    assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("missing", ["summary.json", "model.safetensors", "model.json", "metrics.jsonl", "curves.png"])
+def test_a_run_killed_at_its_very_end_is_finished(uninterrupted, tmp_path, missing):
+    config, expected = uninterrupted
+    train(config, tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    (tmp_path / "run" / missing).unlink(missing_ok=True)
+    resume(tmp_path / "run")
+    assert outcome(tmp_path / "run") == expected
+    assert (tmp_path / "run" / missing).exists()
+
+
+def test_the_time_of_all_parts_adds_up(stopped):
+    before = json.loads(max((stopped / "checkpoints").glob("step-*.json")).read_text())["seconds"]
+    assert resume(stopped)["seconds"] > before > 0
+
+
+def test_a_resumed_run_says_where_it_goes_on_and_repeats_the_rows_so_far(stopped, capsys):
+    capsys.readouterr()
+    resume(stopped)
+    out = capsys.readouterr().out
+    assert "going on after step 8 of 15" in out or "going on after step 7 of 15" in out
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("      ")] == ["1", "2", "3"]
+
+
+def test_the_best_weights_are_those_of_the_best_row(tmp_path):
+    train(CONFIG, tmp_path / "run")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    best = max(rows, key=lambda row: (row["test_accuracy"], row["step"]))
+    (found,) = (tmp_path / "run" / "checkpoints").glob("best-*.safetensors")
+    assert found.stem == f"best-{best['step']:08d}"
+    final = load_tensors(tmp_path / "run" / "model.safetensors")
+    assert load_tensors(found).keys() == final.keys()
+
+
+def test_a_folder_that_is_removed_while_training_ends_it_with_a_clear_message(tmp_path):
+    class Removing(Display):
+        def step(self, *arguments):
+            super().step(*arguments)
+            shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(ValueError, match="was removed while it was in use"):
+        train(CONFIG, tmp_path / "run", Removing())

@@ -1,0 +1,67 @@
+"""What a training needs to go on as if it had never stopped.
+
+    step-00001234-epoch-3.safetensors   weights, moments, EMA, sums of the epoch at hand
+    step-00001234-epoch-3.json          its manifest: SHA256, position, the metrics so far
+    best-00001234.safetensors, .json    the weights with the best evaluation
+
+No checkpoint is ever overwritten. The newest two are kept, so that there is one before if the newest is damaged.
+"""
+
+import re
+from contextlib import suppress
+
+from tinyvit.training.files import load_tensors, read_manifest, tensor_bytes, write_with_manifest
+
+KEPT = 2
+NAME = re.compile(r"step-(\d+)-epoch-(\d+)\.json")
+
+
+class Checkpoints:
+    """The checkpoints in a folder."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def save(self, step, epoch, tensors, about):
+        """Save the state after `step` steps and `epoch` whole epochs; `about` goes into the manifest."""
+        self.write(f"step-{step:08d}-epoch-{epoch}", tensors, about)
+        for manifest in self.manifests()[KEPT:]:
+            remove(manifest)
+
+    def save_best(self, step, tensors, about):
+        """Save what did best so far, and forget what did before."""
+        self.write(f"best-{step:08d}", tensors, about)
+        for manifest in self.path.glob("best-*.json"):
+            if manifest.stem != f"best-{step:08d}":
+                remove(manifest)
+
+    def write(self, name, tensors, about):
+        write_with_manifest(self.path / f"{name}.json", {f"{name}.safetensors": tensor_bytes(tensors)}, about)
+
+    def manifests(self):
+        """Of all complete checkpoints, newest first."""
+        found = [(match, file) for file in self.path.glob("step-*.json") if (match := NAME.fullmatch(file.name))]
+        return [file for match, file in sorted(found, key=lambda f: tuple(map(int, f[0].groups())), reverse=True)]
+
+    def newest(self, report):
+        """(about, tensors) of the newest checkpoint that is whole; None if there is none at all.
+
+        `report` is told of each that is damaged. Raises ValueError if all are.
+        """
+        manifests = self.manifests()
+        for manifest in manifests:
+            try:
+                about = read_manifest(manifest)
+                return about, load_tensors(manifest.with_suffix(".safetensors"))
+            except ValueError as error:
+                report(f"{error}; trying the checkpoint before")
+        if manifests:
+            raise ValueError(f"no checkpoint in {self.path} is whole; start again with another --out")
+        return None
+
+
+def remove(manifest):
+    """Forget a checkpoint: the manifest first, so that none names a file that isn't there."""
+    with suppress(FileNotFoundError):
+        manifest.unlink()
+        manifest.with_suffix(".safetensors").unlink()

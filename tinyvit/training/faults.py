@@ -1,0 +1,83 @@
+"""Steps whose loss or gradient is no number: left out, counted and, if they don't stop, explained."""
+
+from dataclasses import replace
+
+from tinyvit.backend import array_module
+from tinyvit.nn import Context, observing
+
+IN_A_ROW = 10   # steps left out one after the other that end a training
+BETWEEN_LOOKS = 50  # steps: reading a count off a GPU waits for it, so not every step does
+
+
+class Diverged(ValueError):
+    """A training that can't go on, since its numbers are none any more."""
+
+
+class Faults:
+    """Counts the steps that were left out, on the device where they happen.
+
+    skipped   of the whole training
+    streak    of those just now, one after the other
+    """
+
+    def __init__(self, skipped=0, streak=0):
+        self.skipped, self.streak, self.steps = skipped, streak, 0
+
+    def saw(self, result):
+        """Take note of a step; whether there were too many in a row. Waits for a GPU only once in a while."""
+        lost = 1 - result.applied
+        self.skipped = self.skipped + lost
+        self.streak = (self.streak + 1) * lost
+        self.steps += 1
+        on_cpu = array_module(result.applied).__name__ == "numpy"
+        return (on_cpu or self.steps % BETWEEN_LOOKS == 0) and int(self.streak) >= IN_A_ROW
+
+
+def explain(model, images, targets, ctx, objective, lr, precision):
+    """What to do about a batch that gives no finite loss or gradient, and which layer it shows in first."""
+    return (
+        f"{IN_A_ROW} steps in a row gave a loss or a gradient that is no finite number; "
+        f"{where_first(model, images, targets, ctx, objective)}. "
+        f"The learning rate was {lr:.2g}, the precision {precision}: take a lower optim.lr, a longer optim.warmup"
+        + (", optim.clip-norm 1" if precision == "float64" else ", optim.clip-norm 1, or --precision float64")
+    )
+
+
+def where_first(model, images, targets, ctx, objective):
+    """The first thing that is not finite, in the order of computation: a weight, the input, a value, a gradient."""
+    for name, parameter in model.named_parameters():
+        if not all_finite(parameter.data):
+            return f"the weights of {name} are the first that are not"
+    if not all_finite(images):
+        return "the images are the first that are not"
+    first = First()
+    with observing(first), model.storage.gradients_into(model.storage.new_gradients()) as gradients:
+        loss, backward, *_ = objective(model, images, targets, replace(ctx or Context(), observer=first))
+        if not first.found and not all_finite(loss):
+            return "every layer's output is finite and only the loss is not"
+        if not first.found:
+            backward(1.0)
+        if not first.found and not all_finite(gradients):
+            return "only the gradient of a parameter is not"
+    return f"{first.found} is the first that is not" if first.found else "computed once more, everything is finite"
+
+
+class First:
+    """An observer that remembers the first value or gradient that is not finite."""
+
+    found = None
+
+    def value(self, path, value):
+        if self.found is None and not all_finite(value):
+            self.found = f"the output of {path or 'the model'}"
+
+    def gradient(self, path, dy, dx):
+        if self.found is None and dx is not None and not all_finite(dx):
+            self.found = f"the gradient from {path or 'the model'}"
+
+
+def all_finite(x):
+    """Whether every number of an array, or of a tuple of them, is finite."""
+    if isinstance(x, tuple):
+        return all(map(all_finite, x))
+    return bool(array_module(x).isfinite(x).all())

@@ -1,0 +1,217 @@
+"""Everything that changes while a model trains, and the step that changes it."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from tinyvit import data, optim
+from tinyvit.backend import Key, array_module, choose_device, to_device
+from tinyvit.models import ViT
+from tinyvit.models.vit import as_pair
+from tinyvit.nn import Context
+from tinyvit.training.evaluate import evaluate
+from tinyvit.training.faults import Diverged, Faults, all_finite, explain, where_first
+from tinyvit.training.objectives import classification
+from tinyvit.training.step import train_step
+from tinyvit.training.threads import map_threads, thread_count
+
+
+class Trainer:
+    """A model on its way through the data, as a `TrainConfig` says.
+
+    step, epoch, batch   how many were finished; `batch` of the epoch at hand
+    history              a row (a dict) an evaluation
+    seconds              of training before this process took over
+    sums                 of loss, accuracy and steps over the epoch at hand, on the device
+
+    Raises ValueError for data that can't be read or don't fit the model.
+    """
+
+    def __init__(self, config):
+        if config.data_dir is not None:  # so that the run can be evaluated from any folder
+            config = replace(config, data_dir=str(Path(config.data_dir).expanduser().resolve()))
+        self.config, o = config, config.optim
+        self.split = load_split(config)
+        check_fit(config, self.split.train)
+        self.device, self.why_not_gpu = choose_device(config.device)
+        self.threads = thread_count(config.threads)
+        self.model = ViT(config.model, config.seed, config.precision, self.device)
+        optim.layerwise_decay(self.model, o.layer_decay)
+        self.optimizer = make_optimizer(self.model, o, self.threads)
+        self.ema = None if o.ema is None else optim.EMA(self.model, o.ema)
+        self.loader = data.Loader(
+            self.split.train, config.batch_size, shuffle=True, augment=config.augment,
+            seed=config.seed, dtype=config.precision, device=self.device,
+        )  # fmt: skip
+        self.total_steps = config.epochs * len(self.loader)
+        self.step = self.epoch = self.batch = 0
+        self.history, self.seconds = [], 0.0
+        self.faults = Faults()
+        self.reset_sums()
+
+    def reset_sums(self):
+        self.sums = array_module(self.model.storage.data).zeros(3, "float64")
+
+    @property
+    def finished(self):
+        return self.epoch == self.config.epochs
+
+    def batches(self):
+        """What is left of the epoch at hand."""
+        return self.loader.epoch(self.epoch, start=self.batch)
+
+    def advance(self, images, targets):
+        """Train on one batch; raises Diverged if too many steps in a row gave no finite number."""
+        o = self.config.optim
+        self.optimizer.lr = o.lr * self.schedule(self.step)
+        keep = o.keep_patches if self.step < o.keep_until * self.total_steps else 1.0
+        objective = classification(o.label_smoothing, keep)
+        ctx = Context(training=True, key=Key(self.config.seed, self.step))
+        result = train_step(
+            self.model, self.optimizer, images, targets, ctx, objective=objective,
+            clip_norm=o.clip_norm, accumulate=o.accumulate, threads=self.config.threads,
+        )  # fmt: skip
+        if self.faults.saw(result):
+            raise Diverged(
+                explain(self.model, images, targets, ctx, objective, self.optimizer.lr, self.config.precision)
+            )
+        if self.ema is not None:
+            self.ema.update()
+        xp = array_module(self.sums)
+        news = xp.stack([result.loss, result.metrics["accuracy"], xp.ones_like(result.loss)]).astype("float64")
+        self.sums += xp.where(result.applied, news, 0.0)
+        self.step, self.batch = self.step + 1, self.batch + 1
+        return result
+
+    def schedule(self, step):
+        """What the learning rate is multiplied with."""
+        o = self.config.optim
+        return optim.SCHEDULES[o.schedule](step, self.total_steps, round(o.warmup * self.total_steps))
+
+    def end_epoch(self):
+        """Begin the next epoch."""
+        self.epoch, self.batch = self.epoch + 1, 0
+        self.reset_sums()
+
+    def evaluate(self, stop=None):
+        """Test loss and accuracy of the weights that count; None if `stop` became true on the way."""
+        with self.counting_weights():
+            return evaluate(self.model, self.split.test, self.config.threads, stop=stop)
+
+    def row(self, scores, seconds):
+        """The metrics of the epoch that has just ended."""
+        loss, accuracy, steps = (float(total) for total in self.sums)
+        row = {
+            "epoch": self.epoch + 1,
+            "step": self.step,
+            "lr": self.optimizer.lr,
+            "train_loss": loss / steps if steps else None,
+            "train_accuracy": accuracy / steps if steps else None,
+            "test_loss": scores["loss"],
+            "test_accuracy": scores["accuracy"],
+            "skipped_steps": int(self.faults.skipped),
+            "seconds": seconds,
+        }
+        return row
+
+    def counting_weights(self):
+        """Inside this the model has the weights that are evaluated and saved: the moving average, if there is one."""
+        return self.ema.applied() if self.ema is not None else nullcontext()
+
+    def weights(self):
+        """A copy of the weights that count, by name."""
+        with self.counting_weights():
+            return self.model.state_dict()
+
+    # -- stopping and going on ------------------------------------------------------------------------------------
+
+    def state(self, seconds):
+        """(tensors, about): all that the next step depends on besides the configuration.
+
+        Raises Diverged if a weight is no finite number: what can't be trained any further is not worth saving.
+        """
+        if not all_finite(self.model.storage.data):
+            where = where_first(self.model, self.split.train.images[:1], None, None, None)
+            raise Diverged(f"after step {self.step} {where}; take a lower optim.lr")
+        parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        parts["epoch"] = {"sums": self.sums}
+        if self.ema is not None:
+            parts["ema"] = self.ema.state_dict()
+        tensors = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+        about = {
+            "step": self.step,
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "skipped_steps": int(self.faults.skipped),
+            "streak": int(self.faults.streak),
+            "seconds": seconds,
+            "history": self.history,
+        }
+        return tensors, about
+
+    def restore(self, tensors, about):
+        """Go on from what `state` returned; raises ValueError if it belongs to another configuration."""
+        parts = {"model": {}, "optimizer": {}, "epoch": {}, "ema": {}}
+        for name, array in tensors.items():
+            part, _, rest = name.partition(".")
+            if part not in parts:
+                raise ValueError(f"the checkpoint holds {name!r}, which no training has")
+            parts[part][rest] = array
+        if bool(parts["ema"]) != (self.ema is not None):
+            raise ValueError("the checkpoint and config.json disagree about optim.ema")
+        self.model.load_state_dict(parts["model"])
+        self.optimizer.load_state_dict(parts["optimizer"])
+        if self.ema is not None:
+            self.ema.load_state_dict(parts["ema"])
+        self.sums = to_device(parts["epoch"]["sums"].copy(), self.device)
+        self.step, self.epoch, self.batch = about["step"], about["epoch"], about["batch"]
+        self.history, self.seconds = list(about["history"]), about["seconds"]
+        self.faults = Faults(about["skipped_steps"], about["streak"])
+        places = self.epoch * len(self.loader) + self.batch
+        if not 0 <= self.batch <= len(self.loader) or not self.step == places <= self.total_steps:
+            raise ValueError(
+                f"the checkpoint stands at step {self.step}, epoch {self.epoch}, batch {self.batch}, which doesn't fit "
+                f"config.json and the data with their {len(self.loader)} batches an epoch"
+            )
+
+
+def load_split(config):
+    """The images to train on and to evaluate."""
+    c = config.model
+    split = data.load(config.dataset, config.data_dir, img_size=as_pair(c.img_size), channels=c.in_chans)
+    return data.hold_out(split, config.validation, seed=0) if config.validation else split
+
+
+def make_optimizer(model, o, threads):
+    """The optimizer of an `OptimConfig`."""
+    if o.name == "sgd":
+        return optim.SGD(model, o.lr, o.momentum, o.nesterov, o.weight_decay)
+    if o.name == "adagrad":
+        return optim.Adagrad(model, o.lr, weight_decay=o.weight_decay)
+    if o.name == "adam":
+        return optim.Adam(model, o.lr, o.betas)
+    if o.name == "muon":
+        return optim.Muon(
+            model, o.lr, weight_decay=o.weight_decay, adam_lr=o.adam_lr, betas=o.betas,
+            map_pieces=partial(map_threads, threads=threads),
+        )  # fmt: skip
+    return optim.AdamW(model, o.lr, o.betas, weight_decay=o.weight_decay)
+
+
+def check_fit(config, dataset):
+    """Raise ValueError unless the model can read the images and name the classes, and a crop leaves some of them."""
+    model, crop = config.model, config.augment.crop
+    shape = (model.in_chans, *as_pair(model.img_size))
+    if dataset.images.shape[1:] != shape:
+        raise ValueError(
+            f"the model reads images {shape}, but the data set's are {dataset.images.shape[1:]} "
+            "(channels, height, width); set model.in_chans and model.img_size"
+        )
+    if crop >= min(shape[1:]):
+        raise ValueError(f"augment.crop shifts images of {shape[1]}×{shape[2]} by up to {crop} pixels; take fewer")
+    if model.num_classes != len(dataset.classes):
+        raise ValueError(
+            f"the model has {model.num_classes} classes, but the data set has {len(dataset.classes)}; "
+            "set model.num_classes"
+        )
