@@ -55,7 +55,7 @@ class AugmentConfig:
 class TrainConfig:
     """A training run."""
 
-    dataset: Literal["digits", "cifar10"]
+    dataset: Literal["digits", "cifar10", "folder"]
     """What is learned."""
     model: ViTConfig
     """The shape of the model."""
@@ -68,7 +68,7 @@ class TrainConfig:
     batch_size: int = 128
     """Images in a step."""
     data_dir: str | None = None
-    """Folder or archive with CIFAR-10; the digits are built in."""
+    """Folder or archive with the data; the digits are built in."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train: auto takes a GPU if one works."""
     precision: Literal["float32", "float64"] = "float32"

@@ -16,6 +16,7 @@ from tinyvit.models.vit import as_pair
 from tinyvit.nn import Context
 from tinyvit.training.display import Display
 from tinyvit.training.evaluate import evaluate
+from tinyvit.training.preprocessing import Preprocessing
 from tinyvit.training.run_folder import RunFolder, next_free, save_tensors, write
 from tinyvit.training.signals import stop_on_signals
 from tinyvit.training.step import classification, train_step
@@ -34,7 +35,7 @@ def train(config, out=None, display=None, name=None):
     display = Display() if display is None else display
     if config.data_dir is not None:  # so that the run can be evaluated from any folder
         config = replace(config, data_dir=str(Path(config.data_dir).expanduser().resolve()))
-    split = data.load(config.dataset, config.data_dir)
+    split = data.load(config.dataset, config.data_dir, config.model.img_size, config.model.in_chans)
     check_fit(config, split.train)
     device, reason = choose_device(config.device)
     threads = thread_count(config.threads)
@@ -54,6 +55,7 @@ def train(config, out=None, display=None, name=None):
     folder = RunFolder(out or config.out or next_free(f"runs/{name or config.dataset}"))
     # A loss that overflows is noticed and said below, not warned of by every operation on the way.
     with folder.started(config), stop_on_signals() as stop, np.errstate(all="ignore"):
+        write(folder.preprocessing, Preprocessing.from_dataset(split.train).to_json().encode())
         display.start(config, model, split, folder.path, device, reason, threads, total_steps)
         started = time.perf_counter()
         step, history = 0, []

@@ -1,6 +1,7 @@
 """The folder that a run leaves behind. Every file in it is whole or absent, whenever the process dies.
 
     config.json         all that is needed to repeat the run
+    preprocessing.json  what is done to an image before the model sees it, and the names of the classes
     metrics.jsonl       a line an evaluation
     checkpoints/        last.safetensors: weights, moments and step after the last finished epoch
     model.safetensors   the final weights, under timm's names
@@ -27,6 +28,7 @@ class RunFolder:
     def __init__(self, path):
         self.path = Path(path)
         self.config = self.path / "config.json"
+        self.preprocessing = self.path / "preprocessing.json"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoint = self.path / "checkpoints" / "last.safetensors"
         self.model = self.path / "model.safetensors"
