@@ -179,6 +179,19 @@ def test_weight_decay_is_decoupled_and_reaches_matrices_alone():
         np.testing.assert_allclose(p.data, factor * before[name], rtol=1e-15, err_msg=name)
 
 
+@given(scale=st.floats(0, 10))
+def test_lr_scale_multiplies_the_rate_of_one_matrix(scale):
+    scaled, other, plain = small_model(), small_model(), small_model()
+    scaled.blocks[1].mlp.fc1.weight.lr_scale = scale
+    take_steps(scaled, optim.Muon(scaled, 0.02, weight_decay=0.1), 2)
+    take_steps(other, optim.Muon(other, 0.02 * scale or 1e-300, weight_decay=0.1), 2)
+    take_steps(plain, optim.Muon(plain, 0.02, weight_decay=0.1), 2)
+    for name in HIDDEN:
+        models = scaled, (other if name == "blocks.1.mlp.fc1.weight" else plain)
+        got, expected = (dict(model.named_parameters())[name].data for model in models)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-15)
+
+
 def test_nesterov_looks_ahead():
     plain, ahead = small_model(), small_model()
     for model, nesterov in ((plain, False), (ahead, True)):

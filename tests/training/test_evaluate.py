@@ -8,6 +8,7 @@ from tinyvit import ViT, ViTConfig
 from tinyvit import functional as F
 from tinyvit.data import Dataset
 from tinyvit.training import evaluate
+from tinyvit.training.evaluate import log_softmax, logits_of
 
 
 def random_vit(seed=0):
@@ -55,3 +56,56 @@ def test_images_that_do_not_fit_the_model_are_refused():
     tall = Dataset(np.zeros((9, 1, 3, 2), "uint8"), dataset.labels, dataset.classes, dataset.mean, dataset.std)
     with pytest.raises(ValueError, match=r"expected images \(B, 1, 2, 2\), got"):
         evaluate(random_vit(), tall)
+
+
+@given(size=st.sampled_from([1, 255, 257]), threads=st.integers(1, 3), tta=st.booleans(), seed=seeds())
+def test_accuracy_and_loss_are_those_of_the_logits(size, threads, tta, seed):
+    model, dataset = random_vit(seed), noise(size, seed)
+    logits = logits_of(model, dataset, threads, tta)
+    assert type(logits) is np.ndarray and logits.shape == (size, 3)
+    scores = evaluate(model, dataset, threads, tta)
+    assert scores["accuracy"] == (logits.argmax(1) == dataset.labels).mean()
+    np.testing.assert_allclose(scores["loss"], F.cross_entropy(logits, dataset.labels)[0], rtol=1e-12)
+
+
+def views(model, dataset):
+    """The probabilities of the images, and of their mirror images."""
+    images = dataset.normalise(dataset.images, "float64")
+    return model.predict(images), model.predict(images[:, :, :, ::-1].copy())
+
+
+@given(threads=st.integers(1, 3), seed=seeds())
+def test_the_average_over_mirror_images_is_that_of_the_probabilities(threads, seed):
+    model, dataset = random_vit(seed), noise(9, seed)
+    logits = logits_of(model, dataset, threads, tta=True)
+    np.testing.assert_allclose(np.exp(logits), sum(views(model, dataset)) / 2, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(logits).sum(1), 1, rtol=1e-12)
+
+
+@given(seed=seeds())
+def test_an_image_that_is_its_own_mirror_image_is_seen_as_without_the_average(seed):
+    model, dataset = random_vit(seed), noise(9, seed)
+    images = dataset.images.copy()
+    images[:, :, :, 1] = images[:, :, :, 0]
+    symmetric = Dataset(images, dataset.labels, dataset.classes, dataset.mean, dataset.std)
+    once, twice = (logits_of(model, symmetric, tta=tta) for tta in (False, True))
+    np.testing.assert_allclose(twice, log_softmax(once), rtol=1e-10, atol=1e-12)
+
+
+@given(seed=seeds())
+def test_mirrored_images_have_the_same_average(seed):
+    model, dataset = random_vit(seed), noise(9, seed)
+    mirrored = Dataset(dataset.images[:, :, :, ::-1], dataset.labels, dataset.classes, dataset.mean, dataset.std)
+    one, other = (logits_of(model, d, tta=True) for d in (dataset, mirrored))
+    np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
+@given(seed=seeds())
+def test_the_averages_loss_is_at_most_the_mean_of_the_losses(seed):
+    model, dataset = random_vit(seed), noise(9, seed)
+    losses = [-np.log(probs[np.arange(9), dataset.labels]).mean() for probs in views(model, dataset)]
+    assert evaluate(model, dataset, tta=True)["loss"] <= sum(losses) / 2 + 1e-12
+
+
+def test_log_softmax_neither_overflows_nor_underflows():
+    np.testing.assert_array_equal(log_softmax(np.array([[1e5, 0.0]])), [[0, -1e5]])

@@ -12,7 +12,7 @@ from PIL import Image
 from tinyvit import ViT, data, optim
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, evaluate, train
 from tinyvit.training.config import from_json
-from tinyvit.training.run_folder import load_tensors
+from tinyvit.training.files import load_tensors
 
 # 1,437 images in batches of 128: 11 steps an epoch.
 CONFIG = replace(

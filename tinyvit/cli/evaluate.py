@@ -33,7 +33,8 @@ def evaluate(rest):
     from tinyvit.models import ViT
     from tinyvit.training import evaluate as run_evaluation
     from tinyvit.training.display import table
-    from tinyvit.training.run_folder import RunFolder, load_tensors
+    from tinyvit.training.files import load_tensors
+    from tinyvit.training.run_folder import RunFolder
 
     folder = RunFolder(run_path)
     config = folder.read_config()

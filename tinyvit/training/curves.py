@@ -2,7 +2,7 @@
 
 import io
 
-from tinyvit.training.run_folder import write
+from tinyvit.training.files import write
 
 
 def draw_curves(history, path):

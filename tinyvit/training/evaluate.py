@@ -1,6 +1,9 @@
 """How well a model does on a data set."""
 
+import numpy as np
+
 from tinyvit import functional as F
+from tinyvit.backend import array_module, to_numpy
 from tinyvit.data import Loader
 from tinyvit.nn import Context
 from tinyvit.training.threads import map_threads, slices, threads_for
@@ -8,23 +11,52 @@ from tinyvit.training.threads import map_threads, slices, threads_for
 BATCH = 256  # images at a time, split over the threads
 
 
-def evaluate(model, dataset, threads=None, stop=None):
+def evaluate(model, dataset, threads=None, tta=False, stop=None):
     """Accuracy (0 to 1) and mean cross-entropy of a model on a `Dataset`: {"accuracy": …, "loss": …}.
 
     None if `stop` became true on the way.
     """
     loss = correct = 0
-
-    def run(part):
-        images, targets = part
-        logits, _ = model(images, Context(keep_caches=False))
-        return F.cross_entropy(logits, targets)[0] * len(targets), (logits.argmax(1) == targets).sum()
-
-    for images, targets in Loader(dataset, BATCH, dtype=model.dtype.name, device=model.device).epoch():
+    for images, targets in batches(model, dataset):
         if stop:
             return None
-        count = threads_for(images, threads)
-        parts = [(images[part], targets[part]) for part in slices(len(images), count)]
-        for part_loss, part_correct in map_threads(run, parts, count):
-            loss, correct = loss + part_loss, correct + part_correct
+        logits = classify(model, images, threads, tta)
+        loss = loss + F.cross_entropy(logits, targets)[0] * len(targets)
+        correct = correct + (logits.argmax(1) == targets).sum()
     return {"accuracy": float(correct) / len(dataset), "loss": float(loss) / len(dataset)}
+
+
+def logits_of(model, dataset, threads=None, tta=False):
+    """The logits (n, K) of all images of a `Dataset`, as a NumPy array; with `tta`, as `classify` says."""
+    return np.concatenate([to_numpy(classify(model, images, threads, tta)) for images, _ in batches(model, dataset)])
+
+
+def batches(model, dataset):
+    return Loader(dataset, BATCH, dtype=model.dtype.name, device=model.device).epoch()
+
+
+def classify(model, images, threads=None, tta=False):
+    """The logits (B, K) of a batch, computed in parts by several threads.
+
+    With `tta` (test-time augmentation) they are log((p + p′)/2), the probabilities averaged over each image and its
+    mirror image. The mean of probabilities, not of their logarithms: one view that is sure of the wrong class can't
+    veto what the other sees. As −log is convex, the loss is at most the mean of the two views' losses.
+    """
+    xp = array_module(images)
+
+    def run(part):
+        logits, _ = model(part, Context(keep_caches=False))
+        if not tta:
+            return logits
+        mirrored, _ = model(part[:, :, :, ::-1], Context(keep_caches=False))
+        return xp.logaddexp(log_softmax(logits), log_softmax(mirrored)) - float(np.log(2))
+
+    count = threads_for(images, threads)
+    return xp.concatenate(map_threads(run, [images[part] for part in slices(len(images), count)], count))
+
+
+def log_softmax(logits):
+    """log pᵢ = zᵢ − log Σⱼ exp(zⱼ), without overflow."""
+    xp = array_module(logits)
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - xp.log(xp.exp(shifted).sum(-1, keepdims=True))

@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics as sklearn
+from strategies import classified, seeds
+
+from tinyvit import functional as F
+from tinyvit.training.metrics import calibration_error, likeliest, measure
+
+
+@given(case=classified())
+def test_accuracy_loss_recall_and_precision_are_what_they_are_called(case):
+    logits, labels = case
+    K, predicted = logits.shape[1], logits.argmax(1)
+    m = measure(logits, labels)
+    assert m.accuracy == (predicted == labels).mean()
+    np.testing.assert_allclose(m.loss, F.cross_entropy(logits, labels)[0], rtol=1e-12)
+    for k in range(K):
+        of_class, taken_for = labels == k, predicted == k
+        right = (of_class & taken_for).sum()
+        np.testing.assert_equal(m.recall[k], right / of_class.sum() if of_class.any() else np.nan)
+        np.testing.assert_equal(m.precision[k], right / taken_for.sum() if taken_for.any() else np.nan)
+        np.testing.assert_array_equal(m.confusion[k], np.bincount(predicted[of_class], minlength=K))
+
+
+@given(seed=seeds(), n=st.integers(1, 30), K=st.integers(6, 12))
+def test_the_top_5_are_those_of_scikit_learn(seed, n, K):
+    generator = np.random.default_rng(seed)
+    logits, labels = generator.standard_normal((n, K)), generator.integers(0, K, n)
+    expected = sklearn.top_k_accuracy_score(labels, logits, k=5, labels=range(K))
+    np.testing.assert_allclose(measure(logits, labels).top5_accuracy, expected, rtol=1e-12)
+
+
+@given(case=classified())
+def test_among_five_classes_or_fewer_the_right_one_always_is(case):
+    logits, labels = case
+    if logits.shape[1] <= 5:
+        assert measure(logits, labels).top5_accuracy == 1
+
+
+def test_of_equal_logits_the_lower_class_comes_first():
+    logits = np.array([[0.0, 2.0, 1.0, 2.0, 0.0, 1.0]])
+    np.testing.assert_array_equal(likeliest(logits, 4), [[1, 3, 2, 5]])
+    np.testing.assert_array_equal(likeliest(logits, 99), [[1, 3, 2, 5, 0, 4]])
+
+
+@given(case=classified(dtype="float32"), shift=st.floats(-50, 50))
+def test_logits_that_are_shifted_say_the_same(case, shift):
+    logits, labels = case
+    one, other = measure(logits.astype("float64"), labels), measure(logits.astype("float64") + shift, labels)
+    np.testing.assert_allclose([one.loss, one.ece], [other.loss, other.ece], atol=1e-9)
+
+
+# -- calibration ----------------------------------------------------------------------------------------------------
+
+
+@given(counts=st.lists(st.integers(1, 20), min_size=1, max_size=10))
+def test_who_is_right_as_often_as_claimed_has_no_error(counts):
+    """Groups of n images, of which k are right and which claim a confidence of k/n."""
+    confidences, correct = [], []
+    for i, n in enumerate(counts):
+        k = (7 * i + 3) % n + 1
+        confidences += n * [k / n]
+        correct += k * [True] + (n - k) * [False]
+    assert calibration_error(np.array(confidences), np.array(correct)) < 1e-12
+
+
+@given(n=st.integers(1, 50))
+def test_who_is_always_sure_and_always_wrong_has_the_error_1(n):
+    assert calibration_error(np.ones(n), np.zeros(n, bool)) == 1
+
+
+def test_who_is_always_sure_and_half_of_the_time_right_has_the_error_one_half():
+    assert calibration_error(np.ones(10), np.arange(10) % 2 == 0) == 0.5
+
+
+def test_a_gap_counts_by_its_bin_and_not_by_its_image():
+    """In one bin 0.9 and right, 0.9 and wrong: |1/2 − 0.9|; errors of two bins with opposite signs don't cancel."""
+    assert calibration_error(np.array([0.9, 0.9]), np.array([True, False])) == pytest.approx(0.4)
+    assert calibration_error(np.array([0.3, 0.9]), np.array([True, False])) == pytest.approx((0.7 + 0.9) / 2)
+
+
+@given(seed=seeds(), n=st.integers(1, 60))
+def test_it_is_the_sum_over_bins_that_the_paper_gives(seed, n):
+    generator = np.random.default_rng(seed)
+    confidences, correct = generator.integers(0, 31, n) / 30, generator.random(n) < 0.5  # the edges of bins among them
+    expected = 0
+    for m in range(1, 16):
+        inside = (confidences * 30 > 2 * (m - 1)) & (confidences * 30 <= 2 * m)
+        if m == 1:
+            inside |= confidences == 0
+        if inside.any():
+            expected += inside.sum() / n * abs(correct[inside].mean() - confidences[inside].mean())
+    assert calibration_error(confidences, correct) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_logits_that_are_no_numbers_are_refused_with_their_place(value):
+    logits = np.zeros((4, 3))
+    logits[2, 1] = value
+    with pytest.raises(ValueError, match="logits of image 2 are no finite numbers"):
+        measure(logits, np.zeros(4, int))
