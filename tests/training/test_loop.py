@@ -48,7 +48,7 @@ def trained_model(path):
 def test_a_run_leaves_the_files_that_were_promised_and_no_others(run):
     files = {str(file.relative_to(run[0])) for file in run[0].rglob("*") if file.is_file()}
     expected = "config.json metrics.jsonl checkpoints/last.safetensors model.safetensors summary.json curves.png"
-    assert files - {".lock"} == set(expected.split())
+    assert files - {".lock"} == {"preprocessing.json", *expected.split()}
 
 
 def test_the_summary_is_what_train_returns_and_says_what_came_out(run):
