@@ -6,19 +6,21 @@ import sys
 from tinyvit.cli.evaluate import evaluate
 from tinyvit.cli.gradcheck import gradcheck
 from tinyvit.cli.parsing import BadInput
+from tinyvit.cli.predict import predict
 from tinyvit.cli.summary import summary
 from tinyvit.cli.train import train
 
 USAGE = """usage: tinyvit COMMAND …
 
   train PRESET [OPTIONS]   train a ViT; presets: {presets}
-  evaluate RUN             accuracy and loss of a trained model on the test images
+  evaluate RUN             accuracy of a trained model on the test images, class by class
+  predict RUN IMAGE…       what a trained model sees in images of your own
   summary MODEL            layer by layer: shapes, parameters, multiply-adds, memory
   gradcheck [MODEL]        check every hand-written gradient
   COMMAND --help           the options of a command
 """
 
-COMMANDS = {"train": train, "evaluate": evaluate, "summary": summary, "gradcheck": gradcheck}
+COMMANDS = {"train": train, "evaluate": evaluate, "predict": predict, "summary": summary, "gradcheck": gradcheck}
 
 
 def main(argv=None):

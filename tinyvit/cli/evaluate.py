@@ -6,10 +6,12 @@ from typing import Literal
 
 from tinyvit.cli.parsing import parse, positional
 
+SHOWN = 10  # best and worst classes in the table, if there are more than twice as many
+
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Accuracy and loss of a trained model on the test images of its data set."""
+    """How well a trained model does on the test images of its data set, class by class."""
 
     data_dir: str | None = None
     """Folder or archive with the data; by default the one that the run was trained with."""
@@ -17,8 +19,12 @@ class EvaluateOptions:
     """Where to compute: auto takes a GPU if one works."""
     threads: int | None = None
     """CPU threads."""
+    tta: bool = False
+    """Average the probabilities over each image and its mirror image; not for letters and digits."""
     json: bool = False
     """Print one JSON object instead of a table."""
+    confusion: str | None = None
+    """Draw which classes are taken for which to this file (.png, .svg or .pdf)."""
 
 
 def evaluate(rest):
@@ -28,44 +34,85 @@ def evaluate(rest):
 
     import numpy as np
 
-    from tinyvit import data
-    from tinyvit.backend import choose_device
-    from tinyvit.models import ViT
-    from tinyvit.training import evaluate as run_evaluation
-    from tinyvit.training.display import table
-    from tinyvit.training.files import load_tensors
-    from tinyvit.training.run_folder import RunFolder
+    from tinyvit.training.confusion import picture_kind, save_confusion
+    from tinyvit.training.evaluate import logits_of
+    from tinyvit.training.metrics import measure
+    from tinyvit.training.trained import load_test_set, load_trained
 
-    folder = RunFolder(run_path)
-    config = folder.read_config()
-    device, _ = choose_device(options.device)
-    state = load_tensors(folder.model)
-    model = ViT(config.model, dtype=config.precision, device=device)
+    if options.confusion is not None:
+        picture_kind(options.confusion)  # before minutes are spent on computing it
+    trained = load_trained(run_path, options.device)
+    test = load_test_set(trained, options.data_dir)
+    with np.errstate(all="ignore"):  # what overflows is said below
+        logits = logits_of(trained.model, test, options.threads, options.tta)
     try:
-        model.load_state_dict(state)
+        metrics = measure(logits, test.labels)
     except ValueError as error:
-        raise ValueError(f"{folder.model}: {error}") from error
-    split = data.load(config.dataset, options.data_dir or config.data_dir)
-    scores = run_evaluation(model, split.test, options.threads)
-    if not np.isfinite(scores["loss"]):
-        raise ValueError(f"{folder.model} holds weights that are no numbers: the loss is {scores['loss']}")
-    result = {
-        "test_accuracy": scores["accuracy"],
-        "test_loss": scores["loss"],
-        "images": len(split.test),
-        "parameters": model.num_parameters(),
-        "dataset": config.dataset,
-    }
+        raise ValueError(f"{trained.folder.model}: {error}") from error
+
+    if options.confusion is not None:
+        save_confusion(options.confusion, metrics.confusion, test.classes)
     if options.json:
+        result = {
+            "test_accuracy": metrics.accuracy,
+            "test_loss": metrics.loss,
+            "top5_accuracy": metrics.top5_accuracy,
+            "ece": metrics.ece,
+            "images": len(test),
+            "parameters": trained.model.num_parameters(),
+            "dataset": trained.config.dataset,
+            "tta": options.tta,
+            "per_class": by_name(test.classes, metrics.recall),
+            "precision": by_name(test.classes, metrics.precision),
+            "confusion": metrics.confusion.tolist(),
+        }
         print(json.dumps(result, allow_nan=False))
     else:
+        print_scores(trained, test, metrics)
+        print_classes(test.classes, metrics)
+
+
+def by_name(classes, values):
+    """Values by class; None where there is no number."""
+    return {name: float(value) if value == value else None for name, value in zip(classes, values)}
+
+
+def print_scores(trained, test, metrics):
+    from tinyvit.training.display import table
+
+    rows = [("test accuracy", percent(metrics.accuracy))]
+    if len(test.classes) > 5:
+        rows.append(("in the top 5", percent(metrics.top5_accuracy)))
+    rows += [
+        ("test loss", f"{metrics.loss:.4f}"),
+        ("calib. error", percent(metrics.ece)),
+        ("test images", f"{len(test):,} of {trained.config.dataset}"),
+        ("parameters", f"{trained.model.num_parameters():,}"),
+    ]
+    print(table(rows))
+
+
+def print_classes(classes, metrics):
+    """A line a class, the worst first: how many of its images are recognised, and what the others are taken for."""
+    import numpy as np
+
+    mistakes = metrics.confusion * (1 - np.eye(len(classes), dtype=int))
+    order = np.argsort(metrics.recall, kind="stable")  # a class without images is last
+    width = max(len("class"), *map(len, classes))
+    print(f"\n  {'class':<{width}}   images   accuracy   precision   most often taken for")
+    for place, k in enumerate(order):
+        if len(order) > 2 * SHOWN and SHOWN <= place < len(order) - SHOWN:
+            if place == SHOWN:
+                print(f"  … {len(order) - 2 * SHOWN} classes in between …")
+            continue
+        other = mistakes[k].argmax()
+        taken = f"{classes[other]} ({mistakes[k, other]:,})" if mistakes[k, other] else ""
+        images = f"{metrics.confusion[k].sum():,}"
         print(
-            table(
-                [
-                    ("test accuracy", f"{100 * result['test_accuracy']:.2f} %"),
-                    ("test loss", f"{result['test_loss']:.4f}"),
-                    ("test images", f"{result['images']:,} of {config.dataset}"),
-                    ("parameters", f"{result['parameters']:,}"),
-                ]
-            )
+            f"  {classes[k]:<{width}}   {images:>6}   {percent(metrics.recall[k]):>8}   "
+            f"{percent(metrics.precision[k]):>9}   {taken}".rstrip()
         )
+
+
+def percent(share):
+    return f"{100 * share:.2f} %" if share == share else "–"

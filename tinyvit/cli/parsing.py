@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+from dataclasses import fields
 
 
 class BadInput(ValueError):
@@ -46,3 +47,28 @@ def positional(rest, expected, default=None):
     if default is None and not ({"-h", "--help"} & set(rest)):
         raise BadInput(f"expected {expected}, got {' '.join(rest) or 'nothing'}")
     return default, rest
+
+
+def separate(rest, options):
+    """`rest` as (positional arguments, options), in whatever order they came; `options` is the options' dataclass.
+
+    A flag stands alone, every other option takes the argument behind it, and behind `--` there are no options.
+    """
+    flags = {"-h", "--help"}
+    for field in fields(options):
+        if field.type is bool:
+            name = field.name.replace("_", "-")
+            flags |= {f"--{name}", f"--no-{name}"}
+    arguments, found, todo = [], [], list(rest)
+    while todo:
+        argument = todo.pop(0)
+        if argument == "--":
+            arguments += todo
+            break
+        if not argument.startswith("-") or argument == "-":
+            arguments.append(argument)
+            continue
+        found.append(argument)
+        if todo and "=" not in argument and argument not in flags:
+            found.append(todo.pop(0))
+    return arguments, found

@@ -1,5 +1,7 @@
 """How well a model does on a data set."""
 
+from math import log
+
 import numpy as np
 
 from tinyvit import functional as F
@@ -49,7 +51,7 @@ def classify(model, images, threads=None, tta=False):
         if not tta:
             return logits
         mirrored, _ = model(part[:, :, :, ::-1], Context(keep_caches=False))
-        return xp.logaddexp(log_softmax(logits), log_softmax(mirrored)) - float(np.log(2))
+        return xp.logaddexp(log_softmax(logits), log_softmax(mirrored)) - log(2)
 
     count = threads_for(images, threads)
     return xp.concatenate(map_threads(run, [images[part] for part in slices(len(images), count)], count))

@@ -1,0 +1,108 @@
+import json
+import re
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tinyvit.cli.evaluate import print_classes
+from tinyvit.training.metrics import measure
+
+
+def as_json(tinyvit, *arguments):
+    status, out, err = tinyvit("evaluate", *arguments, "--json")
+    assert (status, err) == (0, "")
+    return json.loads(out)
+
+
+def test_json_says_all_that_was_measured_and_it_adds_up(tinyvit, run):
+    scores = as_json(tinyvit, run)
+    confusion = np.array(scores["confusion"])
+    assert confusion.shape == (10, 10) and confusion.sum() == scores["images"] == 360
+    assert scores["test_accuracy"] == np.trace(confusion) / 360
+    assert list(scores["per_class"]) == list(scores["precision"]) == list("0123456789")
+    recall = np.diag(confusion) / confusion.sum(1)
+    np.testing.assert_allclose(list(scores["per_class"].values()), recall, rtol=1e-12)
+    assert scores["test_accuracy"] < scores["top5_accuracy"] <= 1 and 0 < scores["ece"] < 1
+    assert scores["tta"] is False
+
+
+def test_the_table_says_the_same_as_json(tinyvit, run):
+    scores = as_json(tinyvit, run)
+    status, out, err = tinyvit("evaluate", run)
+    assert (status, err) == (0, "")
+    for name, value in (
+        ("test accuracy", f"{100 * scores['test_accuracy']:.2f} %"),
+        ("in the top 5", f"{100 * scores['top5_accuracy']:.2f} %"),
+        ("test loss", f"{scores['test_loss']:.4f}"),
+        ("calib. error", f"{100 * scores['ece']:.2f} %"),
+        ("test images", "360 of digits"),
+    ):
+        assert f"  {name:<13}   {value}\n" in out
+    rows = dict(re.findall(r"^  (\d) +\d+ +([\d.]+) %", out, re.MULTILINE))
+    assert rows == {name: f"{100 * share:.2f}" for name, share in scores["per_class"].items()}
+    assert [float(share) for share in rows.values()] == sorted(float(share) for share in rows.values())
+
+
+def test_averaging_over_mirror_images_is_another_measurement(tinyvit, run):
+    plain, averaged = as_json(tinyvit, run), as_json(tinyvit, run, "--tta")
+    assert averaged["tta"] is True and averaged["test_loss"] != plain["test_loss"]
+    assert averaged["images"] == plain["images"]
+
+
+def test_the_confusion_matrix_is_drawn_where_asked_and_nothing_else_is_written(tinyvit, run, tmp_path):
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    assert tinyvit("evaluate", run, "--confusion", "who is what.png")[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["who is what.png"]
+    assert (tmp_path / "who is what.png").read_bytes().startswith(b"\x89PNG")
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("confusion.txt", "expected a name that ends with .png"),
+    ("nowhere/confusion.png", "is in nowhere, which doesn't exist"),
+])  # fmt: skip
+def test_a_picture_that_cannot_be_written_is_refused_before_the_run_is_read(refused, name, message):
+    assert message in refused("evaluate", "no run", "--confusion", name)
+
+
+def test_weights_that_are_no_numbers_are_refused_by_the_name_of_the_file(refused, damaged, run):
+    weights = load_file(run / "model.safetensors")
+    path = damaged("model.safetensors", None)
+    save_file(weights | {"head.bias": np.full(10, np.nan, "float32")}, path / "model.safetensors")
+    assert re.search(r"model\.safetensors: the logits of image 0 are no finite numbers", refused("evaluate", path))
+
+
+def test_a_run_of_before_runs_kept_their_preprocessing_is_evaluated_as_ever(tinyvit, damaged, run):
+    old = damaged("preprocessing.json", None)
+    assert as_json(tinyvit, old) == as_json(tinyvit, run)
+
+
+# -- the table of classes -------------------------------------------------------------------------------------------
+
+
+def classes_table(capsys, labels, predicted, K):
+    """The lines of the table for who was taken for whom."""
+    logits = np.eye(K)[predicted]
+    print_classes([f"class {k}" for k in range(K)], measure(logits, np.array(labels)))
+    return capsys.readouterr().out.strip("\n").splitlines()
+
+
+def test_a_class_says_what_it_is_most_often_taken_for(capsys):
+    lines = classes_table(capsys, [0, 0, 0, 0, 1], [0, 2, 2, 1, 1], 3)
+    assert lines[1:] == [
+        "  class 0        4    25.00 %    100.00 %   class 2 (2)",
+        "  class 1        1   100.00 %     50.00 %",
+        "  class 2        0          –      0.00 %",
+    ]
+
+
+@pytest.mark.parametrize(("K", "lines"), [(20, 1 + 20), (21, 1 + 21), (100, 1 + 21)])
+def test_of_many_classes_the_ten_worst_and_the_ten_best_are_shown(capsys, K, lines):
+    labels = np.repeat(np.arange(K), 2)
+    predicted = labels.copy()
+    predicted[::2][: K // 2] = 0                                # the first half of the classes is half wrong
+    table = classes_table(capsys, labels, predicted, K)
+    assert len(table) == lines
+    assert (f"  … {K - 20} classes in between …" in table) == (K > 20)
+    assert table[1].startswith("  class 1 ") and table[-1].startswith(f"  class {K - 1} ")

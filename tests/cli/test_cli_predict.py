@@ -1,0 +1,202 @@
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tinyvit import cli, data
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory):
+    """Digits of the test as files, named by what they show."""
+    folder = tmp_path_factory.mktemp("photos")
+    test = data.digits().test
+    for i in range(5):
+        Image.fromarray(np.rint(test.images[i, 0] * (255 / 16)).astype("uint8")).save(folder / f"{i}.png")
+    return folder
+
+
+def objects(tinyvit, *arguments):
+    """What `predict … --json` prints."""
+    status, out, err = tinyvit("predict", *arguments, "--json")
+    assert (status, err) == (0, "")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_json_is_an_object_a_line_for_each_image(tinyvit, run, photos):
+    lines = objects(tinyvit, run, photos)
+    assert [line["image"] for line in lines] == [str(photos / f"{i}.png") for i in range(5)]
+    for line in lines:
+        shares = [entry["probability"] for entry in line["top"]]
+        assert len(shares) == 5 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1 + 1e-12
+        assert {entry["class"] for entry in line["top"]} < set("0123456789")
+
+
+def test_text_says_the_same_as_json(tinyvit, run, photos):
+    (line,) = objects(tinyvit, run, photos / "0.png")
+    status, out, err = tinyvit("predict", run, photos / "0.png")
+    assert (status, err) == (0, "")
+    first, *rows = out.splitlines()
+    assert first == str(photos / "0.png")
+    expected = [(entry["class"], f"{100 * entry['probability']:.2f}") for entry in line["top"]]
+    assert [re.match(r"  (\d) +([\d.]+) %", row).groups() for row in rows] == expected
+    for row, entry in zip(rows, line["top"]):
+        assert row.count("█") == round(20 * entry["probability"])
+
+
+def test_options_may_stand_anywhere(tinyvit, run, photos):
+    expected = tinyvit("predict", run, photos / "0.png", photos / "1.png", "--json", "--top", "2")
+    assert expected[0] == 0 and len(expected[1].splitlines()) == 2
+    assert tinyvit("predict", "--json", run, photos / "0.png", "--top=2", photos / "1.png") == expected
+    assert tinyvit("predict", "--top", "2", run, "--json", photos / "0.png", "--", photos / "1.png") == expected
+
+
+def test_all_classes_add_up_to_one(tinyvit, run, photos):
+    for line in objects(tinyvit, run, photos, "--top", "99"):
+        assert len(line["top"]) == 10 and sum(entry["probability"] for entry in line["top"]) == pytest.approx(1)
+
+
+def test_averaging_over_mirror_images_is_another_prediction_but_not_for_symmetric_ones(tinyvit, run, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8)).astype("uint8")
+    Image.fromarray(pixels).save(tmp_path / "any.png")
+    Image.fromarray(np.concatenate([pixels[:, :4], pixels[:, 3::-1]], 1)).save(tmp_path / "symmetric.png")
+    plain, averaged = (
+        {line["image"]: line["top"][0]["probability"] for line in objects(tinyvit, run, ".", *tta)}
+        for tta in ([], ["--tta"])
+    )
+    assert averaged["symmetric.png"] == pytest.approx(plain["symmetric.png"], rel=1e-5)
+    assert averaged["any.png"] != pytest.approx(plain["any.png"], rel=1e-3)
+
+
+def test_the_likeliest_class_is_that_of_the_evaluation(tinyvit, run, tmp_path):
+    """All test images as files: as many are right as evaluate says, but for the eight bits of a file."""
+    test = data.digits().test
+    for i, image in enumerate(test.images):
+        Image.fromarray(np.rint(image[0] * (255 / 16)).astype("uint8")).save(tmp_path / f"{i:03}.png")
+    lines = objects(tinyvit, run, tmp_path, "--top", "1")
+    right = sum(line["top"][0]["class"] == str(label) for line, label in zip(lines, test.labels))
+    summary = json.loads((run / "summary.json").read_text())
+    assert len(lines) == 360 and abs(right - 360 * summary["test_accuracy"]) <= 2
+
+
+def test_what_cannot_be_read_is_named_the_others_are_done_and_the_status_is_2(tinyvit, run, photos, tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    (tmp_path / "empty").mkdir()
+    status, out, err = tinyvit("predict", run, "bad.png", photos / "0.png", "missing.png", "empty", "--json")
+    assert status == 2
+    assert [json.loads(line)["image"] for line in out.splitlines()] == [str(photos / "0.png")]
+    errors = err.splitlines()
+    assert len(errors) == 3 and all(line.startswith("tinyvit: error: ") for line in errors)
+    assert "bad.png can't be read" in errors[0] and "missing.png doesn't exist" in errors[1]
+    assert "empty holds no images" in errors[2]
+
+
+def test_nothing_is_written(tinyvit, run, photos, tmp_path):
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    tinyvit("predict", run, photos)
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+    assert not any(tmp_path.iterdir())
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_command_line_is_refused(refused, run, photos):
+    image = photos / "0.png"
+    for arguments, message in (
+        ([], "expected a run folder and images: tinyvit predict RUN IMAGE…, got nothing"),
+        ([run], "expected a run folder and images.* and no image"),
+        (["nowhere", image], "nowhere is not a run folder"),
+        ([run, image, "--top", "0"], "at least 1 class of each image, got top 0"),
+        ([run, image, "--top", "few"], "--top.*'few'"),
+        ([run, image, "--topp", "3"], "--topp.*did you mean --top"),
+        ([run, image, "--threads", "0"], "threads of at least 1, got 0"),
+        ([run, image, "--device", "tpu"], "'tpu'.*cpu"),
+    ):
+        assert re.search(message, refused("predict", *arguments))
+
+
+def test_only_a_folder_without_images_is_an_error(refused, run, tmp_path):
+    assert "holds no images" in refused("predict", run, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_run_with_a_missing_file_is_refused_by_its_name(refused, damaged, photos, name):
+    assert name in refused("predict", damaged(name, None), photos)
+
+
+def test_a_damaged_preprocessing_is_refused_by_its_name(refused, damaged, photos):
+    line = refused("predict", damaged("preprocessing.json", b'{"classes": 3}'), photos)
+    assert "preprocessing.json doesn't say how images are prepared" in line
+
+
+def test_a_run_of_before_runs_kept_their_preprocessing_needs_its_data_set(tinyvit, refused, damaged, run, photos):
+    old = damaged("preprocessing.json", None)
+    assert re.search(r"no preprocessing\.json.*by --data-dir, or train it again", refused("predict", old, photos))
+    assert objects(tinyvit, old, photos, "--data-dir", ".") == objects(tinyvit, run, photos)
+
+
+# -- one's own images, from the first to the last -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A folder of pictures that are bright at the top or at the bottom, of all sizes and modes, and a run on them."""
+    root = tmp_path_factory.mktemp("own")
+    generator = np.random.default_rng(0)
+    for name in ("bottom", "top"):
+        (root / "pictures" / name).mkdir(parents=True)
+        for i in range(40):
+            height, width = generator.integers(10, 40, 2)
+            pixels = generator.integers(0, 80, (height, width, 3)).astype("uint8")
+            half = slice(height // 2) if name == "top" else slice(height // 2, None)
+            pixels[half] += np.uint8(150)
+            image = Image.fromarray(pixels).convert(("RGB", "L", "P", "RGBA")[i % 4])
+            image.save(root / "pictures" / name / f"{i}.{('png', 'webp', 'gif', 'tiff')[i // 4 % 4]}")
+    arguments = [
+        "train", "digits", "--dataset", "folder", "--data-dir", str(root / "pictures"), "--out", str(root / "run"),
+        "--epochs", "12", "--batch-size", "16", "--model.in-chans", "3", "--model.num-classes", "2",
+        "--model.depth", "1", "--model.embed-dim", "16", "--augment.crop", "0",
+    ]  # fmt: skip
+    with pytest.raises(SystemExit, match="^0$"):
+        cli.main(arguments)
+    return root
+
+
+def test_a_model_of_own_images_is_trained_evaluated_and_used_where_the_images_are_gone(tinyvit, own, tmp_path):
+    status, out, err = tinyvit("evaluate", own / "run", "--json")
+    assert (status, err) == (0, "")
+    scores = json.loads(out)
+    assert scores["images"] == 16 and scores["dataset"] == "folder" and set(scores["per_class"]) == {"bottom", "top"}
+    assert scores["test_accuracy"] == json.loads((own / "run" / "summary.json").read_text())["test_accuracy"] >= 0.9
+
+    (own / "pictures").rename(own / "elsewhere")
+    try:
+        sky = np.full((300, 200, 3), 30, "uint8")
+        sky[:150] = 220
+        Image.fromarray(sky).save("sky.jpg")
+        (line,) = objects(tinyvit, own / "run", "sky.jpg")
+        assert line["top"][0]["class"] == "top" and len(line["top"]) == 2
+        status, _, err = tinyvit("evaluate", own / "run")
+        assert status == 2 and "pictures doesn't exist" in err
+        assert tinyvit("evaluate", own / "run", "--data-dir", own / "elsewhere", "--json")[1] == out
+    finally:
+        (own / "elsewhere").rename(own / "pictures")
+
+
+def test_two_classes_have_no_top_5_in_the_table(tinyvit, own):
+    _, out, _ = tinyvit("evaluate", own / "run")
+    assert "top 5" not in out and "most often taken for" in out
+
+
+def test_a_reader_that_goes_away_is_no_error(run, photos):
+    command = [sys.executable, "-m", "tinyvit", "predict", str(run), *20 * [str(photos)]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0

@@ -1,0 +1,135 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from strategies import redrawn, seeds
+
+from tinyvit import ViT, ViTConfig, data
+from tinyvit.training.evaluate import logits_of
+from tinyvit.training.predict import BATCH, predict
+from tinyvit.training.preprocessing import Preprocessing
+
+CLASSES = ("cat", "dog", "cow", "emu", "fox", "gnu")
+
+
+def random_vit(seed=0):
+    config = ViTConfig(img_size=4, patch_size=2, num_classes=6, embed_dim=8, depth=1, num_heads=2)
+    return redrawn(ViT(config, dtype="float64"), seed)
+
+
+def photos(size, seed=0):
+    generator = np.random.default_rng(seed)
+    images = generator.integers(0, 256, (size, 3, 4, 4)).astype("uint8")
+    return data.Dataset(images, generator.integers(0, 6, size), CLASSES, (0.4, 0.5, 0.6), (0.2, 0.2, 0.3))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Writes the images of a data set to files; returns their paths."""
+
+    def save(dataset):
+        paths = [tmp_path / f"{i:03}.png" for i in range(len(dataset))]
+        for path, image in zip(paths, dataset.images):
+            Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).save(path)
+        return paths
+
+    return save
+
+
+@pytest.mark.parametrize("tta", [False, True])
+@pytest.mark.parametrize("size", [1, BATCH, BATCH + 1])
+def test_files_are_seen_as_the_images_of_the_data_set_are(saved, size, tta):
+    model, dataset = random_vit(), photos(size)
+    logits = logits_of(model, dataset, tta=tta)
+    probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    paths = saved(dataset)
+    predictions = list(predict(model, Preprocessing.from_dataset(dataset), paths, top=6, tta=tta))
+    assert [p.path for p in predictions] == paths
+    for prediction, expected in zip(predictions, probs):
+        assert prediction.error is None
+        got = dict(prediction.top)
+        np.testing.assert_allclose([got[name] for name in CLASSES], expected, rtol=1e-9)
+        assert [p for _, p in prediction.top] == sorted(got.values(), reverse=True)
+
+
+def test_predictions_can_be_written_as_json(saved):
+    dataset = photos(1)
+    (prediction,) = predict(random_vit(), Preprocessing.from_dataset(dataset), saved(dataset))
+    assert json.loads(json.dumps(prediction.top)) == [list(pair) for pair in prediction.top]
+
+
+@pytest.mark.parametrize(("top", "count"), [(1, 1), (5, 5), (6, 6), (100, 6)])
+def test_as_many_classes_are_named_as_asked_for_or_as_there_are(saved, top, count):
+    dataset = photos(2)
+    for prediction in predict(random_vit(), Preprocessing.from_dataset(dataset), saved(dataset), top=top):
+        assert len(prediction.top) == count
+
+
+def test_classes_of_equal_probability_are_in_their_order(saved):
+    dataset = photos(1)
+    model = random_vit()
+    model.head.weight.data = np.zeros(model.head.weight.shape)
+    model.head.bias.data = np.array([0.0, 1, 0, 1, 0, 0])
+    (prediction,) = predict(model, Preprocessing.from_dataset(dataset), saved(dataset))
+    assert [name for name, _ in prediction.top] == ["dog", "emu", "cat", "cow", "fox"]
+
+
+@given(bad=st.sets(st.integers(0, 9), max_size=10), seed=seeds())
+def test_files_that_cannot_be_read_are_named_in_their_place_and_the_others_done(tmp_path_factory, bad, seed):
+    folder = tmp_path_factory.mktemp("some")
+    model, dataset = random_vit(seed), photos(10, seed)
+    for i, image in enumerate(dataset.images):
+        path = folder / f"{i}.png"
+        path.write_bytes(b"damaged") if i in bad else Image.fromarray(image[0]).save(path)
+    predictions = list(predict(model, Preprocessing.from_dataset(dataset), [folder / f"{i}.png" for i in range(10)]))
+    for i, prediction in enumerate(predictions):
+        assert prediction.path == folder / f"{i}.png"
+        assert (prediction.error is not None) == (i in bad) == (not prediction.top)
+        assert i not in bad or prediction.error.startswith(f"{folder / f'{i}.png'} can't be read")
+
+
+def test_of_folders_all_images_are_taken_and_an_empty_one_is_an_error(saved, tmp_path):
+    dataset = photos(3)
+    paths = saved(dataset)
+    (tmp_path / "empty").mkdir()
+    given_paths = [paths[2], tmp_path, tmp_path / "empty", str(tmp_path / "nowhere.png")]
+    predictions = list(predict(random_vit(), Preprocessing.from_dataset(dataset), given_paths))
+    assert [p.path for p in predictions] == [paths[2], *paths, tmp_path / "empty", tmp_path / "nowhere.png"]
+    errors = [p.error for p in predictions]
+    assert errors[:4] == 4 * [None]
+    assert "empty holds no images" in errors[4] and "nowhere.png doesn't exist" in errors[5]
+
+
+def test_images_are_read_a_batch_at_a_time(saved, monkeypatch):
+    dataset = photos(3)
+    paths = saved(dataset)
+    model, prepared, read = random_vit(), Preprocessing.from_dataset(dataset), []
+
+    def one_at_a_time(batch, *arguments):
+        read.append(len(batch))
+        return data.read_images(batch, *arguments)
+
+    monkeypatch.setattr("tinyvit.training.predict.read_images", one_at_a_time)
+    predictions = predict(model, prepared, 100 * paths)
+    next(predictions)
+    assert read == [BATCH]
+    assert len(list(predictions)) == 299 and max(read) == BATCH
+
+
+def test_weights_that_are_no_numbers_are_refused(saved):
+    dataset, model = photos(1), random_vit()
+    model.head.bias.data = np.array([0, 1, np.nan, 0, 0, 0])
+    with pytest.raises(ValueError, match=r"no finite numbers: the weights are damaged"):
+        list(predict(model, Preprocessing.from_dataset(dataset), saved(dataset)))
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"top": 0}, "at least 1 class of each image, got top 0"),
+    ({"threads": 0}, "threads of at least 1, got 0"),
+])  # fmt: skip
+def test_options_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        list(predict(random_vit(), Preprocessing.from_dataset(photos(1)), [], **options))

@@ -1,0 +1,110 @@
+import json
+import shutil
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tinyvit import ViT, ViTConfig
+from tinyvit.training import TrainConfig, train
+from tinyvit.training.preprocessing import Preprocessing
+from tinyvit.training.run_folder import RunFolder, save_tensors
+from tinyvit.training.trained import load_data, load_test_set, load_trained
+
+MODEL = ViTConfig(img_size=4, patch_size=2, num_classes=2, embed_dim=8, depth=1, num_heads=2)
+
+
+class Silent:
+    """A display that shows nothing."""
+
+    def __getattr__(self, name):
+        return lambda *arguments: None
+
+
+def pictures(root, classes=("bright", "dark"), count=10):
+    """Pictures of which each class has its own brightness."""
+    for k, name in enumerate(classes):
+        (root / name).mkdir(parents=True)
+        for i in range(count):
+            Image.new("RGB", (6, 9), (40 + 170 * k + i, 30 + 170 * k + i, 20 + 170 * k)).save(root / name / f"{i}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return pictures(tmp_path_factory.mktemp("photos"))
+
+
+@pytest.fixture(scope="module")
+def finished(photos, tmp_path_factory):
+    path = tmp_path_factory.mktemp("trained") / "run"
+    train(TrainConfig("folder", MODEL, epochs=1, batch_size=8, data_dir=str(photos)), out=path, display=Silent())
+    return path
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    return RunFolder(shutil.copytree(finished, tmp_path / "copy"))
+
+
+def test_a_run_comes_back_with_its_weights_and_what_it_knows_of_its_images(finished, photos):
+    trained = load_trained(finished, "cpu")
+    assert trained.config == RunFolder(finished).read_config()
+    split = load_data(trained)
+    assert trained.preprocessing == Preprocessing.from_dataset(split.train) == Preprocessing.from_dataset(split.test)
+    assert trained.preprocessing.classes == ("bright", "dark") and trained.preprocessing.img_size == (4, 4)
+
+
+def test_the_test_images_are_normalised_as_they_were_in_training_whatever_the_folder_holds_now(finished, tmp_path):
+    other = pictures(tmp_path / "other", count=5)
+    for path in other.rglob("*.png"):
+        Image.new("RGB", (6, 9), (1, 2, 3)).save(path)
+    trained = load_trained(finished, "cpu")
+    test = load_test_set(trained, other)
+    assert (test.mean, test.std) == (trained.preprocessing.mean, trained.preprocessing.std)
+    assert load_data(trained, other).test.mean != test.mean
+    assert (test.images == np.array([1, 2, 3])[:, None, None]).all()
+
+
+@pytest.mark.parametrize(("classes", "message"), [
+    (("bright", "grey"), r"the classes \['bright', 'grey'\], but the model \['bright', 'dark'\]"),
+    (("bright", "dark", "grey"), "has 3 classes, but the model 2"),
+])  # fmt: skip
+def test_a_data_set_of_other_classes_is_refused(finished, tmp_path, classes, message):
+    other = pictures(tmp_path / "other", classes)
+    with pytest.raises(ValueError, match=message):
+        load_test_set(load_trained(finished, "cpu"), other)
+
+
+def test_a_run_that_never_kept_its_preprocessing_has_none_and_takes_the_data_sets(copy):
+    copy.preprocessing.unlink()
+    trained = load_trained(copy.path, "cpu")
+    assert trained.preprocessing is None
+    assert load_test_set(trained).mean == load_data(trained).train.mean
+
+
+def test_a_damaged_preprocessing_is_named(copy):
+    copy.preprocessing.write_bytes(b"\xff\x00")
+    with pytest.raises(ValueError, match=r"preprocessing\.json doesn't say how images are prepared"):
+        load_trained(copy.path, "cpu")
+
+
+@pytest.mark.parametrize("changes", [{"img_size": (5, 4)}, {"classes": ("cat", "dog", "cow")},
+                                     {"channels": 1, "mean": (0.5,), "std": (0.5,)}])  # fmt: skip
+def test_a_preprocessing_of_another_model_is_refused(copy, changes):
+    prepared = Preprocessing.from_json(copy.preprocessing.read_text(), "source")
+    copy.preprocessing.write_text(replace(prepared, **changes).to_json())
+    with pytest.raises(ValueError, match=r"preprocessing\.json is of another model: it says .* config\.json \(3, "):
+        load_trained(copy.path, "cpu")
+
+
+def test_weights_of_another_model_are_refused_by_the_name_of_the_file(copy):
+    save_tensors(copy.model, ViT(replace(MODEL, depth=2)).state_dict())
+    with pytest.raises(ValueError, match=r"model\.safetensors: .*unexpected"):
+        load_trained(copy.path, "cpu")
+
+
+def test_what_a_run_keeps_of_its_images_is_plain_json(finished):
+    kept = json.loads((finished / "preprocessing.json").read_text())
+    assert kept == json.loads(json.dumps(asdict(load_trained(finished, "cpu").preprocessing)))

@@ -1,0 +1,82 @@
+"""tinyvit predict"""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+from tinyvit.cli.parsing import BadInput, parse, separate
+
+BAR = 20  # characters for a probability of 1
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """What a trained model sees in images of your own. IMAGE is a file that Pillow reads, or a folder, of which all
+    images are taken. What can't be read is named on stderr, the others are still done, and the exit status is 2."""
+
+    top: int = 5
+    """Classes to name for each image, the likeliest first."""
+    tta: bool = False
+    """Average the probabilities over each image and its mirror image; not for letters and digits."""
+    json: bool = False
+    """Print a JSON object a line for each image: {"image": path, "top": [{"class": …, "probability": …}, …]}."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute: auto takes a GPU if one works."""
+    threads: int | None = None
+    """CPU threads, of the computation and of reading files."""
+    data_dir: str | None = None
+    """The run's data set; only needed for a run that has no preprocessing.json."""
+
+
+def predict(rest):
+    """tinyvit predict RUN IMAGE…"""
+    arguments, rest = separate(rest, PredictOptions)
+    options = parse(PredictOptions, rest, "tinyvit predict RUN IMAGE…")
+    if len(arguments) < 2:
+        got = f"{' '.join(arguments)} and no image" if arguments else "nothing"
+        raise BadInput(f"expected a run folder and images: tinyvit predict RUN IMAGE…, got {got}")
+    run_path, *paths = arguments
+
+    from tinyvit.training.predict import predict as run_prediction
+    from tinyvit.training.trained import load_trained
+
+    trained = load_trained(run_path, options.device)
+    prepared = trained.preprocessing or preprocessing_of(trained, options.data_dir)
+    show, unreadable = show_json if options.json else show_text, 0
+    for prediction in run_prediction(
+        trained.model, prepared, paths, top=options.top, tta=options.tta, threads=options.threads
+    ):
+        if prediction.error is None:
+            show(prediction)
+        else:
+            unreadable += 1
+            sys.stdout.flush()
+            print("tinyvit: error:", " ".join(prediction.error.split()), file=sys.stderr, flush=True)
+    return 2 if unreadable else 0
+
+
+def preprocessing_of(trained, data_dir):
+    """The preprocessing of a run that was made before runs kept it: out of its data set."""
+    from tinyvit.training.preprocessing import Preprocessing
+    from tinyvit.training.trained import load_data
+
+    if data_dir is None:
+        raise ValueError(
+            f"{trained.folder.path} has no preprocessing.json, being of an earlier version; give its data set "
+            f"({trained.config.dataset}) by --data-dir, or train it again"
+        )
+    return Preprocessing.from_dataset(load_data(trained, data_dir).train)
+
+
+def show_json(prediction):
+    top = [{"class": name, "probability": probability} for name, probability in prediction.top]
+    print(json.dumps({"image": str(prediction.path), "top": top}, allow_nan=False))
+
+
+def show_text(prediction):
+    width = max(len(name) for name, _ in prediction.top)
+    print(prediction.path)
+    for name, probability in prediction.top:
+        bar = "█" * round(BAR * probability)
+        print(f"  {name:<{width}}   {100 * probability:6.2f} %  {bar}".rstrip())
