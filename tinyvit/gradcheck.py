@@ -252,6 +252,7 @@ def operation_cases(seed=0):
         case(F.prepend_token, normal(B, N, D), normal(1, 1, D)),
         case(F.add_positions, normal(B, N, D), normal(1, N, D)),
         case(F.grid_positions, normal(1, 3, D // 2), normal(1, 2, D // 2)),
+        case(F.resize_positions, normal(1, 7, D), grid=(2, 3), new_grid=(3, 5)),
         case(F.rope, normal(B, H, N, D // H), grid=grid),
         case(F.pool_token, normal(B, N, D)),
         case(F.pool_mean, normal(B, N, D)),

@@ -69,6 +69,7 @@ def test_a_picture_that_cannot_be_written_is_refused_before_the_run_is_read(refu
 def test_weights_that_are_no_numbers_are_refused_by_the_name_of_the_file(refused, damaged, run):
     weights = load_file(run / "model.safetensors")
     path = damaged("model.safetensors", None)
+    (path / "model.json").unlink()
     save_file(weights | {"head.bias": np.full(10, np.nan, "float32")}, path / "model.safetensors")
     assert re.search(r"model\.safetensors: the logits of image 0 are no finite numbers", refused("evaluate", path))
 

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -68,3 +70,38 @@ def test_sines_and_cosines_need_a_width_that_they_divide(call):
 def test_positions_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"expected positions \(1, 3, 4\), got \(1, 4, 4\)"):
         F.add_positions(np.ones((2, 3, 4)), np.ones((1, 4, 4)))
+
+
+@given(grid=GRIDS, new_grid=GRIDS, seed=seeds())
+def test_resize_positions_gradients_match_the_complex_step(grid, new_grid, seed):
+    positions = np.random.default_rng(seed).standard_normal((1, 1 + grid[0] * grid[1], 3))
+    resize = partial(F.resize_positions, grid=grid, new_grid=new_grid)
+    report = gradcheck.check(resize, F.resize_positions_backward, (positions,))
+    assert report.max_error < 1e-10, report
+
+
+@given(grid=GRIDS, seed=seeds())
+def test_positions_resized_to_their_own_grid_are_themselves(grid, seed):
+    positions = np.random.default_rng(seed).standard_normal((1, 1 + grid[0] * grid[1], 3))
+    np.testing.assert_allclose(F.resize_positions(positions, grid, grid)[0], positions, atol=1e-14)
+
+
+@given(grid=GRIDS, new_grid=GRIDS)
+def test_resizing_keeps_the_class_token_and_what_is_the_same_everywhere(grid, new_grid):
+    positions = np.ones((1, 1 + grid[0] * grid[1], 2))
+    positions[0, 0] = 7
+    resized, _ = F.resize_positions(positions, grid, new_grid)
+    assert resized.shape == (1, 1 + new_grid[0] * new_grid[1], 2)
+    np.testing.assert_allclose(resized[0, 0], 7)
+    np.testing.assert_allclose(resized[0, 1:], 1, atol=1e-14)
+
+
+def test_a_ramp_stays_a_ramp_between_the_outermost_centres():
+    ramp = np.concatenate([[0.0], np.tile(np.arange(8.0), 2)]).reshape(1, 17, 1)
+    resized, _ = F.resize_positions(ramp, (2, 8), (2, 4))
+    np.testing.assert_allclose(resized[0, 1:5, 0], [0.5, 2.5, 4.5, 6.5])  # the centre of each pair
+
+
+def test_positions_that_do_not_fit_their_grid_are_refused():
+    with pytest.raises(ValueError, match=r"expected \(1, 7, D\) for a grid of 2×3, got \(1, 6, 4\)"):
+        F.resize_positions(np.ones((1, 6, 4)), (2, 3), (4, 4))

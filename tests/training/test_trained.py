@@ -9,7 +9,7 @@ from PIL import Image
 from tinyvit import ViT, ViTConfig
 from tinyvit.training import TrainConfig, train
 from tinyvit.training.preprocessing import Preprocessing
-from tinyvit.training.run_folder import RunFolder, save_tensors
+from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.trained import load_data, load_test_set, load_trained
 
 MODEL = ViTConfig(img_size=4, patch_size=2, num_classes=2, embed_dim=8, depth=1, num_heads=2)
@@ -100,7 +100,7 @@ def test_a_preprocessing_of_another_model_is_refused(copy, changes):
 
 
 def test_weights_of_another_model_are_refused_by_the_name_of_the_file(copy):
-    save_tensors(copy.model, ViT(replace(MODEL, depth=2)).state_dict())
+    copy.save_model(ViT(replace(MODEL, depth=2)).state_dict())
     with pytest.raises(ValueError, match=r"model\.safetensors: .*unexpected"):
         load_trained(copy.path, "cpu")
 

@@ -23,6 +23,8 @@ from tinyvit.functional.positions import (
     add_positions_backward,
     grid_positions,
     grid_positions_backward,
+    resize_positions,
+    resize_positions_backward,
     sincos_1d,
     sincos_2d,
 )

@@ -3,7 +3,7 @@
 All are (1, N+1, D); the class token's own position is zero where the positions are computed.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,47 @@ def grid_positions_backward(dy, cache):
     half = dy.shape[-1] // 2
     dgrid = dy[:, 1:].reshape(rows, columns, 2 * half)
     return dgrid[:, :, :half].sum(0)[None], dgrid[:, :, half:].sum(1)[None]
+
+
+class ResizePositionsCache(NamedTuple):
+    grid: tuple    # (rows, columns) that the positions were for
+    down: Any      # (rows', rows)        how much of each row goes into each new one
+    across: Any    # (columns', columns)
+
+
+@operation
+def resize_positions(positions, grid, new_grid):
+    """Positions (1, 1 + rows·columns, D) of a grid of patches, for images with another: (1, 1 + rows'·columns', D).
+
+    Between the centres of patches they change linearly, and beyond the outermost centres not at all: "bilinear", with
+    half-pixel centres. The class token keeps its own. Dosovitskiy et al. 2021, section 3.2.
+    """
+    rows, columns = grid
+    if positions.shape[:2] != (1, 1 + rows * columns):
+        raise ValueError(
+            f"resize_positions: expected (1, {1 + rows * columns}, D) for a grid of {rows}×{columns}, "
+            f"got {positions.shape}"
+        )
+    xp = array_module(positions)
+    down, across = (xp.asarray(bilinear(*sides), positions.real.dtype) for sides in zip(grid, new_grid))
+    resized = (down @ positions[0, 1:].reshape(rows, -1)).reshape(len(down), columns, -1)   # (rows', columns, D)
+    resized = (across @ resized).reshape(1, -1, positions.shape[-1])                        # (1, rows'·columns', D)
+    return xp.concatenate([positions[:, :1], resized], axis=1), ResizePositionsCache(grid, down, across)
+
+
+@backward_of(resize_positions, inputs=0)
+def resize_positions_backward(dy, cache):
+    """What went through two matrices goes back through their transposes."""
+    (rows, columns), down, across = cache
+    dgrid = across.T @ dy[0, 1:].reshape(len(down), len(across), -1)                        # (rows', columns, D)
+    dgrid = (down.T @ dgrid.reshape(len(down), -1)).reshape(1, rows * columns, -1)
+    return array_module(dy).concatenate([dy[:, :1], dgrid], axis=1)
+
+
+def bilinear(old, new):
+    """How `new` points along an axis are made of `old` ones by linear interpolation: (new, old), rows adding up to 1."""
+    centres = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)[:, None]
+    return np.maximum(0.0, 1 - abs(centres - np.arange(old)))
 
 
 def sincos(coordinates, width, base=10000.0):

@@ -65,6 +65,8 @@ class ViTConfig:
     """GELU, exact or in its tanh form."""
     norm_eps: float = 1e-6
     """ε of the layer norms."""
+    dynamic_img_size: bool = False
+    """Whether images of other sizes are read, too; the positions are then resized."""
 
     def __post_init__(self):
         for name in ("img_size", "patch_size"):
@@ -79,8 +81,9 @@ class ViTConfig:
             if not isinstance(getattr(self, name), Real) or isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} has to be a number, got {getattr(self, name)!r}")
             object.__setattr__(self, name, float(getattr(self, name)))
-        if not isinstance(self.qkv_bias, bool):
-            raise ValueError(f"qkv_bias has to be True or False, got {self.qkv_bias!r}")
+        for name in ("qkv_bias", "dynamic_img_size"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} has to be True or False, got {getattr(self, name)!r}")
         for name in ("drop_rate", "attn_drop_rate", "drop_path_rate"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} has to be at least 0 and below 1, got {getattr(self, name)}")
@@ -107,6 +110,8 @@ class ViTConfig:
                 f"positions 'rope' need heads whose width is divisible by 4, got {self.head_dim} "
                 f"(embed_dim {self.embed_dim} / num_heads {self.num_heads})"
             )
+        if self.positions == "rope" and self.dynamic_img_size:
+            raise ValueError("positions 'rope' are made for one size of the images; set dynamic_img_size to False")
         grid_of(as_pair(self.img_size), as_pair(self.patch_size))
 
     @property
@@ -143,6 +148,7 @@ class Embed(Module):
 
     def __init__(self, config):
         self.image_shape = (config.in_chans, *as_pair(config.img_size))
+        self.any_size = config.dynamic_img_size
         self.cls_token = Parameter((1, 1, config.embed_dim), init.zeros, decay=False)
         self.positions = make_positions(config)
         self.patch_embed = PatchEmbed(config.patch_size, config.in_chans, config.embed_dim)
@@ -152,7 +158,8 @@ class Embed(Module):
         images = self.checked(images)
         tokens, c_patch = self.patch_embed(images, ctx)                        # (B, N, D)
         tokens, c_token = F.prepend_token(tokens, self.cls_token.value)        # (B, N+1, D)
-        tokens, c_positions = self.positions(tokens, ctx)
+        grid = grid_of(images.shape[2:], self.patch_embed.patch_size)
+        tokens, c_positions = self.positions(tokens, ctx, grid=grid)
         tokens, c_drop = self.pos_drop(tokens, ctx)
         return tokens, EmbedCache(c_patch, c_token, c_positions, c_drop)
 
@@ -166,7 +173,8 @@ class Embed(Module):
     def checked(self, images):
         """The images in the model's dtype; raises ValueError if they are not what the model was built for."""
         shape, dtype = getattr(images, "shape", None), getattr(images, "dtype", None)
-        if shape is None or len(shape) != 4 or shape[1:] != self.image_shape:
+        checked = 2 if self.any_size else 4  # sides; the patches check theirs
+        if shape is None or len(shape) != 4 or shape[1:checked] != self.image_shape[: checked - 1]:
             expected = ", ".join(str(side) for side in self.image_shape)
             got = type(images).__name__ if shape is None else shape
             raise ValueError(f"expected images (B, {expected}), got {got}")
@@ -294,9 +302,9 @@ def make_positions(config):
     if config.positions == "learned_2d":
         return GridPositions(grid, dim)
     if config.positions == "sincos_1d":
-        return FixedPositions(F.sincos_1d(grid, dim))
+        return FixedPositions(grid, F.sincos_1d(grid, dim))
     if config.positions == "sincos_2d":
-        return FixedPositions(F.sincos_2d(grid, dim))
+        return FixedPositions(grid, F.sincos_2d(grid, dim))
     return NoPositions()  # "rope" rotates queries and keys inside the attention
 
 

@@ -1,14 +1,40 @@
-"""The kinds of positions that are added to the tokens. Each has `forward(tokens, ctx)` and its backward."""
+"""The kinds of positions that are added to the tokens.
+
+Each has `forward(tokens, ctx, grid=None)` and its backward; `grid` is that of the patches, (rows, columns), if it is
+not the one that the positions were made for.
+"""
 
 from typing import NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.functional.positions import AddPositionsCache, GridPositionsCache
+from tinyvit.functional.positions import AddPositionsCache, GridPositionsCache, ResizePositionsCache
 from tinyvit.nn import init
 from tinyvit.nn.module import Module
 from tinyvit.nn.storage import Buffer, Parameter
 
 POSITION_STD = 0.02  # of learned positions at the start, as in the paper's code
+
+
+class AddedCache(NamedTuple):
+    resize: ResizePositionsCache | None
+    add: AddPositionsCache
+
+
+def add(tokens, positions, own_grid, grid):
+    """Tokens with their positions, which are resized if they were made for another grid."""
+    c_resize = None
+    if grid not in (None, own_grid):
+        positions, c_resize = F.resize_positions(positions, own_grid, grid)
+    y, c_add = F.add_positions(tokens, positions)
+    return y, AddedCache(c_resize, c_add)
+
+
+def add_backward(dy, cache, into=None):
+    """Returns (dtokens, dpositions)."""
+    if cache.resize is None:
+        return F.add_positions_backward(dy, cache.add, into=into)
+    dtokens, dpositions = F.add_positions_backward(dy, cache.add)
+    return dtokens, F.resize_positions_backward(dpositions, cache.resize, into=into)
 
 
 class LearnedPositions(Module):
@@ -17,21 +43,22 @@ class LearnedPositions(Module):
     transparent = True
 
     def __init__(self, grid, dim):
+        self.grid = grid
         tokens = 1 + grid[0] * grid[1]
         self.pos_embed = Parameter((1, tokens, dim), init.normal(POSITION_STD), decay=False)
 
-    def forward(self, tokens, ctx=None):
-        return F.add_positions(tokens, self.pos_embed.value)
+    def forward(self, tokens, ctx=None, grid=None):
+        return add(tokens, self.pos_embed.value, self.grid, grid)
 
     def backward(self, dtokens, cache):
         with self.gradients() as into:
-            dx, _ = F.add_positions_backward(dtokens, cache, into=into)
+            dx, _ = add_backward(dtokens, cache, into)
         return dx
 
 
 class GridPositionsLayerCache(NamedTuple):
     grid: GridPositionsCache
-    add: AddPositionsCache
+    added: AddedCache
 
 
 class GridPositions(Module):
@@ -43,17 +70,17 @@ class GridPositions(Module):
     transparent = True
 
     def __init__(self, grid, dim):
-        rows, columns = grid
+        self.grid = rows, columns = grid
         self.pos_embed_x = Parameter((1, columns, dim // 2), init.normal(POSITION_STD), decay=False)
         self.pos_embed_y = Parameter((1, rows, dim // 2), init.normal(POSITION_STD), decay=False)
 
-    def forward(self, tokens, ctx=None):
+    def forward(self, tokens, ctx=None, grid=None):
         positions, c_grid = F.grid_positions(self.pos_embed_x.value, self.pos_embed_y.value)
-        y, c_add = F.add_positions(tokens, positions)
-        return y, GridPositionsLayerCache(c_grid, c_add)
+        y, c_added = add(tokens, positions, self.grid, grid)
+        return y, GridPositionsLayerCache(c_grid, c_added)
 
     def backward(self, dtokens, cache):
-        dx, dpositions = F.add_positions_backward(dtokens, cache.add)
+        dx, dpositions = add_backward(dtokens, cache.added)
         with self.gradients() as into:
             F.grid_positions_backward(dpositions, cache.grid, into=into)
         return dx
@@ -64,15 +91,15 @@ class FixedPositions(Module):
 
     transparent = True
 
-    def __init__(self, table):
+    def __init__(self, grid, table):
+        self.grid = grid
         self.pos_embed = Buffer(table.shape, init.constant(table))
 
-    def forward(self, tokens, ctx=None):
-        return F.add_positions(tokens, self.pos_embed.value)
+    def forward(self, tokens, ctx=None, grid=None):
+        return add(tokens, self.pos_embed.value, self.grid, grid)
 
     def backward(self, dtokens, cache):
-        dx, _ = F.add_positions_backward(dtokens, cache, into=(False,))
-        return dx
+        return dtokens
 
 
 class NoPositions(Module):
@@ -80,7 +107,7 @@ class NoPositions(Module):
 
     transparent = True
 
-    def forward(self, tokens, ctx=None):
+    def forward(self, tokens, ctx=None, grid=None):
         return tokens, None
 
     def backward(self, dtokens, cache):

@@ -6,6 +6,7 @@ from types import UnionType
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from tinyvit.data import Augmentation as AugmentConfig
+from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.models import ViTConfig
 from tinyvit.optim import SCHEDULES
 
@@ -48,6 +49,10 @@ class OptimConfig:
     """Share of the patches that each step sees while fewer are seen: half of them take half of the time."""
     keep_until: float = 0.5
     """Share of all steps after which all patches are seen."""
+    small_sizes: tuple[int, ...] = ()
+    """Sides of the images while the model trains on smaller ones, one size after the other."""
+    small_until: tuple[float, ...] = ()
+    """Shares of all steps up to which the images have these sizes; after the last one they have their own."""
 
     def __post_init__(self):
         require(self.name in OPTIMIZERS, f"optim.name has to be one of {', '.join(OPTIMIZERS)}", self.name)
@@ -65,6 +70,15 @@ class OptimConfig:
         require(0 <= self.label_smoothing < 1, "optim.label_smoothing is from 0 to 1", self.label_smoothing)
         require(0 < self.keep_patches <= 1, "optim.keep-patches is above 0 and at most 1", self.keep_patches)
         require(0 <= self.keep_until <= 1, "optim.keep-until is a share from 0 to 1", self.keep_until)
+        require(
+            len(self.small_sizes) == len(self.small_until),
+            f"optim.small-until needs a share for each of the {len(self.small_sizes)} optim.small-sizes",
+            self.small_until,
+        )
+        require(
+            list(self.small_until) == sorted(self.small_until) and all(0 <= u <= 1 for u in self.small_until),
+            "optim.small-until are shares from 0 to 1 in ascending order", self.small_until,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -117,6 +131,14 @@ class TrainConfig:
             "optim.keep-patches has to be 1 for positions 'rope', which are known by their place in the row",
             self.optim.keep_patches,
         )
+        for side in self.optim.small_sizes:
+            height, width = as_pair(self.model.img_size)
+            require(0 < side <= min(height, width), f"optim.small-sizes are at most {min(height, width)}", side)
+            grid_of((side, side), as_pair(self.model.patch_size))
+        require(
+            not self.optim.small_sizes or self.model.dynamic_img_size,
+            "optim.small-sizes need model.dynamic-img-size True", self.model.dynamic_img_size,
+        )  # fmt: skip
 
 
 def require(holds, expected, got):
@@ -163,6 +185,8 @@ def _fits(value, hint):
         return value in parts
     if origin is UnionType:
         return any(_fits(value, part) for part in parts)
+    if origin is tuple and parts[-1] is Ellipsis:
+        return isinstance(value, tuple) and all(_fits(item, parts[0]) for item in value)
     if origin is tuple:
         return isinstance(value, tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
     if hint in (int, float):

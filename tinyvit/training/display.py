@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from tinyvit.models.vit import as_pair
 
-COLUMNS = "  epoch   train loss   train acc.   test loss   test acc.    time"
+COLUMNS = "  epoch   train loss   train acc.  {part:>5} loss  {part:>5} acc.    time"
 
 BETWEEN_UPDATES = 0.2  # seconds: reading a loss off a GPU waits for it, so not every step does
 
@@ -19,13 +19,14 @@ class Display:
     bar = None
 
     def start(self, trainer, path):
+        self.part = trainer.part
         config, split, total_steps = trainer.config, trainer.split, trainer.total_steps
         device, reason, threads = trainer.device, trainer.why_not_gpu, trainer.threads
         c = config.model
         height, width = as_pair(c.img_size)
         self.print(
             f"{config.dataset}: {len(split.train):,} training and {len(split.test):,} "
-            f"{'validation' if config.validation else 'test'} images "
+            f"{trainer.part} images "
             f"of {height}×{width}, {len(split.train.classes)} classes\n"
             f"ViT: {trainer.model.num_parameters():,} parameters, patch {c.patch_size}, {c.embed_dim} wide, "
             f"{c.depth} deep, {c.num_heads} heads\n"
@@ -35,7 +36,8 @@ class Display:
             + (f" (no GPU: {reason})" if reason else "")
             + f"\nrun folder: {path}\n"
             + (f"going on after step {trainer.step:,} of {total_steps:,}\n" if trainer.step else "")
-            + f"\n{COLUMNS}"
+            + "\n"
+            + COLUMNS.format(part="test" if trainer.part == "test" else "valid.")
         )
         for row in trainer.history:
             self.epoch(row)
@@ -66,7 +68,7 @@ class Display:
         with tqdm.external_write_mode(sys.stdout):
             self.print(
                 f"{row['epoch']:>7}   {number(row['train_loss']):>10}   {percent(row['train_accuracy']):>10}"
-                f"   {number(row['test_loss']):>9}   {percent(row['test_accuracy']):>9}   {clock(row['seconds']):>5}"
+                f"   {number(row[f'{self.part}_loss']):>9}   {percent(row[f'{self.part}_accuracy']):>9}   {clock(row['seconds']):>5}"
             )
 
     def finish(self, summary, path):
@@ -75,14 +77,12 @@ class Display:
         if "interrupted" in summary:
             rows = [("stopped", f"after {summary['epochs']} epochs and {summary['steps']} steps, weights saved")]
         else:
+            part = "test" if "test_accuracy" in summary else "validation"
             rows = [
-                ("test accuracy", percent(summary["test_accuracy"])),
-                ("test loss", number(summary["test_loss"])),
+                (f"{part} accuracy", percent(summary[f"{part}_accuracy"])),
+                (f"{part} loss", number(summary[f"{part}_loss"])),
                 ("epochs", f"{summary['epochs']}"),
             ]
-            if summary["validation"]:
-                rows[0] = ("accuracy", f"{rows[0][1]} on {100 * summary['validation']:.0f} % of the training images")
-                rows[1] = ("loss", rows[1][1])
         if summary["skipped_steps"]:
             rows += [("steps left out", f"{summary['skipped_steps']}, whose loss or gradient was no finite number")]
         rows += [

@@ -99,7 +99,9 @@ def run(trainer, folder, display):
                 if scores is None:
                     break
                 if not math.isfinite(scores["loss"]):
-                    raise Diverged(f"the test loss is no number after epoch {trainer.epoch + 1}; take a lower optim.lr")
+                    raise Diverged(
+                        f"the {trainer.part} loss is no number after epoch {trainer.epoch + 1}; take a lower optim.lr"
+                    )
                 trainer.history.append(trainer.row(scores, seconds()))
                 trainer.end_epoch()
                 save()
@@ -143,7 +145,8 @@ def save_best(trainer, folder):
     history = trainer.history
     if history and history[-1]["step"] == trainer.step:
         row = history[-1]
-        if row["test_accuracy"] >= max(earlier["test_accuracy"] for earlier in history):
+        accuracy = f"{trainer.part}_accuracy"
+        if row[accuracy] >= max(earlier[accuracy] for earlier in history):
             folder.checkpoints.save_best(trainer.step, trainer.weights(), {"metrics": row})
 
 
@@ -153,9 +156,9 @@ def finish(trainer, folder, seconds, stop):
     folder.save_model(trainer.weights())
     # The last scores are those of the saved weights, unless steps were taken since.
     scores = history[-1] if history and history[-1]["step"] == trainer.step else {}
+    names = f"{trainer.part}_accuracy", f"{trainer.part}_loss"
     summary = {
-        "test_accuracy": scores.get("test_accuracy"),
-        "test_loss": scores.get("test_loss"),
+        **{name: scores.get(name) for name in names},
         "epochs": trainer.epoch,
         "steps": trainer.step,
         "skipped_steps": int(trainer.faults.skipped),
@@ -172,7 +175,7 @@ def finish(trainer, folder, seconds, stop):
     if history:
         from tinyvit.training.curves import draw_curves
 
-        draw_curves(history, folder.curves)
+        draw_curves(history, trainer.part, folder.curves)
     folder.write_summary(summary)  # last: a folder with a summary is whole
     return summary
 

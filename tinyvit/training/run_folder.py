@@ -71,7 +71,10 @@ class RunFolder:
     def load_model(self):
         """The final weights; raises ValueError if they are missing or not what was saved."""
         if self.model_manifest.exists():
-            read_manifest(self.model_manifest)
+            try:
+                read_manifest(self.model_manifest)
+            except ValueError as error:
+                raise ValueError(f"{error}; if it was replaced on purpose, remove {self.model_manifest}") from error
         return load_tensors(self.model)
 
     def write_summary(self, summary):

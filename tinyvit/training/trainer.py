@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tinyvit import data, optim
 from tinyvit.backend import Key, array_module, choose_device, to_device
+from tinyvit.data.resize import shrink
 from tinyvit.models import ViT
 from tinyvit.models.vit import as_pair
 from tinyvit.nn import Context
@@ -22,6 +23,7 @@ class Trainer:
 
     step, epoch, batch   how many were finished; `batch` of the epoch at hand
     history              a row (a dict) an evaluation
+    part                 what is evaluated: "test", or "validation" if images are set aside for that
     seconds              of training before this process took over
     sums                 of loss, accuracy and steps over the epoch at hand, on the device
 
@@ -33,6 +35,7 @@ class Trainer:
             config = replace(config, data_dir=str(Path(config.data_dir).expanduser().resolve()))
         self.config, o = config, config.optim
         self.split = load_split(config)
+        self.part = "validation" if config.validation else "test"
         check_fit(config, self.split.train)
         self.device, self.why_not_gpu = choose_device(config.device)
         self.threads = thread_count(config.threads)
@@ -67,6 +70,7 @@ class Trainer:
         self.optimizer.lr = o.lr * self.schedule(self.step)
         keep = o.keep_patches if self.step < o.keep_until * self.total_steps else 1.0
         objective = classification(o.label_smoothing, keep)
+        images = shrink(images, self.image_size(self.step))
         ctx = Context(training=True, key=Key(self.config.seed, self.step))
         result = train_step(
             self.model, self.optimizer, images, targets, ctx, objective=objective,
@@ -89,6 +93,14 @@ class Trainer:
         o = self.config.optim
         return optim.SCHEDULES[o.schedule](step, self.total_steps, round(o.warmup * self.total_steps))
 
+    def image_size(self, step):
+        """Height and width of the images that a step sees."""
+        o = self.config.optim
+        for side, until in zip(o.small_sizes, o.small_until):
+            if step < until * self.total_steps:
+                return side, side
+        return as_pair(self.config.model.img_size)
+
     def end_epoch(self):
         """Begin the next epoch."""
         self.epoch, self.batch = self.epoch + 1, 0
@@ -108,8 +120,8 @@ class Trainer:
             "lr": self.optimizer.lr,
             "train_loss": loss / steps if steps else None,
             "train_accuracy": accuracy / steps if steps else None,
-            "test_loss": scores["loss"],
-            "test_accuracy": scores["accuracy"],
+            f"{self.part}_loss": scores["loss"],
+            f"{self.part}_accuracy": scores["accuracy"],
             "skipped_steps": int(self.faults.skipped),
             "seconds": seconds,
         }
