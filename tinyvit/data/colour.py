@@ -46,7 +46,7 @@ def posterize(images, bits):
 
 def solarize(images, threshold):
     """255 − level where the level is at or above `threshold` (B,). Pillow's ImageOps.solarize."""
-    return array_module(images).where(images >= column(threshold), 255 - images, images)
+    return array_module(images).where(whole(images) >= column(threshold), 255 - images, images)
 
 
 def autocontrast(images):
