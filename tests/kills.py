@@ -1,0 +1,84 @@
+"""Kill a training again and again at random moments; resumed each time, it has to end as if it had never been killed.
+
+    python tests/kills.py --kills 100
+
+SIGKILL leaves a process no chance to save anything: what is on the disk at that moment is all that there is.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+OPTIONS = (
+    "--model.embed-dim 16 --model.depth 2 --model.drop-rate 0.1 --batch-size 128 --threads 2 --device cpu "
+    "--save-minutes 0.0005 --optim.name muon --optim.lr 0.02 --optim.ema 0.95 --augment.mixup 0.2 --augment.crop 1"
+).split()
+SLOWEST_START = 60  # seconds
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "tinyvit", "train", *map(str, arguments)]
+
+
+def outcome(run):
+    """Weights, last state, and metrics without the time that they took."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    newest = max((run / "checkpoints").glob("step-*.safetensors"))
+    return (run / "model.safetensors").read_bytes(), newest.name, newest.read_bytes(), rows
+
+
+def kill_and_resume(folder, kills, epochs, seed=0):
+    """How many of `kills` hit a training before it had finished; AssertionError if that left a trace in the result."""
+    options = ["digits", *OPTIONS, "--epochs", epochs]
+    started = time.monotonic()
+    subprocess.run(command(*options, "--out", folder / "whole"), check=True, capture_output=True)
+    duration = time.monotonic() - started
+
+    # Moments are drawn over a whole training at first, then mostly over the seconds around its start and first saves,
+    # so that it gets on by a little each time and is not finished before it was killed often enough.
+    draw, killed, finished = random.Random(seed), 0, False
+    run = folder / "killed"
+    arguments = command(*options, "--out", run)
+    while killed < kills:
+        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            _, err = process.communicate(timeout=draw.uniform(0.1, 0.6 * duration))
+            assert process.returncode == 0, err
+            finished = True
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            killed += 1
+        if (run / "config.json").exists():
+            arguments = command("--resume", run)
+    if not finished:
+        ended = subprocess.run(arguments, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+    assert outcome(run) == outcome(folder / "whole"), f"the result differs after {killed} kills"
+    return killed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--epochs", type=int, default=60, help="of a training that is killed until it has finished")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    killed = trainings = 0
+    while killed < options.kills:
+        with tempfile.TemporaryDirectory() as folder:
+            killed += kill_and_resume(Path(folder), options.kills - killed, options.epochs, options.seed + trainings)
+        trainings += 1
+        print(f"{killed} kills in {trainings} trainings, and every one ended bit for bit as if there had been none", flush=True)
+
+
+if __name__ == "__main__":
+    main()
