@@ -1,0 +1,112 @@
+"""A real HTTP server on this machine, whose files come as a test wants them to come."""
+
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        self.server.answers[self.path](self)
+
+    def log_message(self, *args):
+        pass
+
+
+class FileServer(ThreadingHTTPServer):
+    """answers   by path: a function that answers a request
+    asked        the paths that were asked for
+    """
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers, self.asked, self.released = {}, [], threading.Event()
+
+    def handle_error(self, request, address):
+        pass  # clients that hang up are what is tested here
+
+    def serve(self, path, answer):
+        """Answer `path` so from now on; returns its address."""
+        self.answers[path] = answer
+        return f"http://127.0.0.1:{self.server_address[1]}{path}"
+
+
+@contextmanager
+def serving():
+    server = FileServer()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.released.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def head(handler, length, status=200, **headers):
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(length))
+    for name, value in headers.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+
+
+def whole(content):
+    def answer(handler):
+        head(handler, len(content))
+        handler.wfile.write(content)
+
+    return answer
+
+
+def slow(content, pieces=20):
+    def answer(handler):
+        head(handler, len(content))
+        for i in range(pieces):
+            handler.wfile.write(content[i * len(content) // pieces : (i + 1) * len(content) // pieces])
+            time.sleep(0.01)
+
+    return answer
+
+
+def cut_off(content):
+    """Half of what the header promises, and then the connection is closed."""
+
+    def answer(handler):
+        head(handler, len(content))
+        handler.wfile.write(content[: len(content) // 2])
+        handler.close_connection = True
+
+    return answer
+
+
+def status(code):
+    return lambda handler: handler.send_error(code)
+
+
+def redirect(address):
+    return lambda handler: head(handler, 0, 302, Location=address)
+
+
+def stalled(content, sent=100):
+    """The first bytes, and the rest once the server is told to go on."""
+
+    def answer(handler):
+        head(handler, len(content))
+        handler.wfile.write(content[:sent])
+        handler.server.released.wait(60)
+        handler.wfile.write(content[sent:])
+
+    return answer
+
+
+def in_turn(*answers):
+    """One after the other, request by request; the last one for good."""
+    left = list(answers)
+    return lambda handler: (left.pop(0) if len(left) > 1 else left[0])(handler)
