@@ -1,7 +1,7 @@
 """Data sets, and the loader that turns them into batches."""
 
 from tinyvit.data.cifar import cifar10
-from tinyvit.data.dataset import Dataset, Split
+from tinyvit.data.dataset import Dataset, Split, hold_out
 from tinyvit.data.digits import digits
 from tinyvit.data.loader import Loader
 
