@@ -134,5 +134,5 @@ def test_data_sets_are_loaded_by_name():
 
 
 def test_an_unknown_data_set_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown data set 'mnist'.*digits, cifar10"):
+    with pytest.raises(ValueError, match=r"unknown data set 'mnist'.*digits, cifar10, cifar100"):
         data.load("mnist")
