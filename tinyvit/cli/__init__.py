@@ -3,6 +3,7 @@
 import os
 import sys
 
+from tinyvit.cli.data import data
 from tinyvit.cli.evaluate import evaluate
 from tinyvit.cli.gradcheck import gradcheck
 from tinyvit.cli.parsing import BadInput
@@ -15,10 +16,11 @@ USAGE = """usage: tinyvit COMMAND …
   evaluate RUN             accuracy and loss of a trained model on the test images
   summary MODEL            layer by layer: shapes, parameters, multiply-adds, memory
   gradcheck [MODEL]        check every hand-written gradient
+  data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100
   COMMAND --help           the options of a command
 """
 
-COMMANDS = {"train": train, "evaluate": evaluate, "summary": summary, "gradcheck": gradcheck}
+COMMANDS = {"train": train, "evaluate": evaluate, "summary": summary, "gradcheck": gradcheck, "data": data}
 
 
 def main(argv=None):
