@@ -14,6 +14,7 @@ TINY = ["--epochs", "1", "--batch-size", "256", "--model.depth", "1", "--model.e
 def tinyvit(capsys, monkeypatch, tmp_path):
     """Runs a command in an empty folder; returns its exit status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TINYVIT_DATA", str(tmp_path / "cache"))
 
     def run(*arguments):
         with pytest.raises(SystemExit) as end:

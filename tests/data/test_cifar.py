@@ -1,17 +1,21 @@
-"""CIFAR-10 in its binary layout, made up: the right sizes and labels, random pixels."""
+"""CIFAR-10 and CIFAR-100 in their binary layout, made up: the right sizes and labels, random pixels."""
 
 import os
 import pickle
+import re
 import tarfile
 from io import BytesIO
 from shutil import rmtree
 
 import numpy as np
 import pytest
+from small_cifar import assert_same_images, small, write_folder
 
 from tinyvit import data
-from tinyvit.data.cifar import ARCHIVE, CLASSES, FOLDER, TEST, TRAIN
+from tinyvit.data.cifar import CIFAR10, CIFAR100, CIFARS
 
+ARCHIVE, CLASSES, FOLDER = CIFAR10.archive, CIFAR10.classes, CIFAR10.folder
+*TRAIN, TEST = CIFAR10.names
 SIZE = 30_730_000
 
 
@@ -215,6 +219,71 @@ def test_a_path_that_does_not_exist_is_named(tmp_path):
         data.cifar10(tmp_path / "nowhere")
 
 
-def test_without_a_path_the_message_says_where_to_get_the_data():
-    with pytest.raises(ValueError, match=r"needs --data-dir.*cs\.toronto\.edu"):
-        data.cifar10(None)
+# -- CIFAR-100 --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fine_folder(tmp_path_factory):
+    """CIFAR-100's files; image i is of coarse class i mod 20 and of fine class i mod 100, and all its pixels are i."""
+    path = tmp_path_factory.mktemp("cifar100") / CIFAR100.folder
+    path.mkdir()
+    for name, images in (("train.bin", 50_000), ("test.bin", 10_000)):
+        number = np.arange(images)
+        rows = np.empty((images, 3074), "uint8")
+        rows[:, 0], rows[:, 1], rows[:, 2:] = number % 20, number % 100, (number % 256)[:, None]
+        rows.tofile(path / name)
+    yield path
+    rmtree(path)
+
+
+def test_cifar100_is_labelled_by_its_fine_classes(fine_folder):
+    for dataset, images in zip(data.cifar100(fine_folder.parent), (50_000, 10_000)):
+        number = np.arange(images)
+        assert dataset.images.shape == (images, 3, 32, 32) and len(dataset.classes) == 100
+        np.testing.assert_array_equal(dataset.labels, number % 100)
+        np.testing.assert_array_equal(dataset.images[:, 2, 31, 31], number % 256)
+
+
+def test_the_fine_classes_are_named_in_the_official_order_which_is_alphabetical():
+    assert list(CIFAR100.classes) == sorted(set(CIFAR100.classes)) and len(CIFAR100.classes) == 100
+    assert [CIFAR100.classes[i] for i in (0, 19, 49, 99)] == ["apple", "cattle", "mountain", "worm"]
+
+
+@pytest.mark.parametrize(("byte", "value", "kind"), [(0, 20, "coarse label"), (1, 100, "fine label")])
+def test_either_label_out_of_range_is_named_with_its_place(fine_folder, tmp_path, byte, value, kind):
+    (tmp_path / "train.bin").symlink_to(fine_folder / "train.bin")
+    rows = np.zeros((10_000, 3074), "uint8")
+    rows[42, byte] = value
+    rows.tofile(tmp_path / "test.bin")
+    with pytest.raises(ValueError, match=rf"test\.bin has {kind} {value} at image 42, expected 0 to {value - 1}"):
+        data.cifar100(tmp_path)
+
+
+def test_cifar10_in_the_place_of_cifar100_is_refused(folder):
+    with pytest.raises(ValueError, match=r"holds no CIFAR-100; expected test\.bin and its like"):
+        data.cifar100(folder)
+
+
+# -- the tables -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", [CIFAR10, CIFAR100], ids=lambda spec: spec.name)
+def test_the_table_of_a_data_set_fits_together(spec):
+    assert sum(part.images for part in spec.parts[:-1]) == 50_000 and spec.parts[-1].images == 10_000
+    assert spec.labels[-1].values == len(spec.classes) == len(set(spec.classes))
+    assert len(spec.mean) == len(spec.std) == 3
+    official, parquet = spec.sources
+    assert [remote.name for remote in official.files] == [spec.archive] and official.module is None
+    assert parquet.module == "pyarrow" and len(parquet.files) == 2
+    for remote in (*official.files, *parquet.files):
+        assert remote.address.startswith("https://") and remote.address.endswith(remote.name)
+        assert re.fullmatch("sha256:[0-9a-f]{64}", remote.checksum)
+
+
+def test_without_a_path_they_come_from_the_cache(tmp_path, monkeypatch):
+    for spec in (CIFAR10, CIFAR100):
+        made_up, contents = small(spec)
+        monkeypatch.setitem(CIFARS, spec.name, made_up)
+        write_folder(made_up, contents, tmp_path / spec.folder)
+        monkeypatch.setenv("TINYVIT_DATA", str(tmp_path))
+        assert_same_images(data.load(spec.name), made_up, contents)

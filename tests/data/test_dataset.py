@@ -68,10 +68,71 @@ def test_what_does_not_fit_is_refused_with_what_came(changes, message):
         two_images(**changes)
 
 
+# -- a part held out --------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def splits(draw):
+    """A Split of numbered images, in classes of 4 to 20 images each, in any order."""
+    sizes = draw(st.lists(st.integers(4, 20), min_size=1, max_size=5))
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    labels = labels[np.random.default_rng(draw(seeds())).permutation(len(labels))]
+    images = np.arange(len(labels), dtype="uint8").reshape(-1, 1, 1, 1)
+    train = data.Dataset(images, labels, tuple(map(str, range(len(sizes)))), mean=(0.5,), std=(0.2,))
+    return data.Split(train, train)
+
+
+shares = st.floats(0.2, 0.8)
+
+
+@given(split=splits(), share=shares, seed=seeds())
+def test_what_is_held_out_and_what_is_left_are_the_training_images_each_with_its_label(split, share, seed):
+    rest, held = data.hold_out(split, share, seed)
+    images = np.concatenate([rest.images, held.images]).ravel()
+    assert sorted(images) == list(range(len(split.train)))
+    np.testing.assert_array_equal(np.concatenate([rest.labels, held.labels]), split.train.labels[images])
+    for part in (rest, held):
+        assert (part.classes, part.mean, part.std) == (split.train.classes, split.train.mean, split.train.std)
+
+
+@given(split=splits(), share=shares, seed=seeds())
+def test_of_each_class_the_same_share_is_held_out(split, share, seed):
+    _, held = data.hold_out(split, share, seed)
+    for label, size in enumerate(np.bincount(split.train.labels)):
+        assert np.count_nonzero(held.labels == label) == round(share * size)
+
+
+@given(split=splits(), share=shares, seed=seeds())
+def test_what_is_held_out_depends_on_the_seed_alone_and_never_on_the_test_images(split, share, seed):
+    other = data.Split(split.train, two_images())
+    for part, again in zip(data.hold_out(split, share, seed), data.hold_out(other, share, seed)):
+        np.testing.assert_array_equal(part.images, again.images)
+
+
+def test_other_seeds_hold_out_other_images():
+    held = {data.hold_out(data.digits(), 0.1, seed).test.images.tobytes() for seed in range(5)}
+    assert len(held) == 5
+
+
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [
+        (0, "share between 0 and 1, got 0"),
+        (1.0, "share between 0 and 1, got 1.0"),
+        (float("nan"), "share between 0 and 1, got nan"),
+        (0.3, "share of 0.3 of the 1 images of class cat is 0, which leaves none"),
+        (0.7, "share of 0.7 of the 1 images of class cat is 1, which leaves none"),
+    ],
+)
+def test_a_share_that_leaves_a_class_without_images_is_refused(share, message):
+    with pytest.raises(ValueError, match=message):
+        data.hold_out(data.Split(two_images(), two_images()), share)
+
+
 def test_data_sets_are_loaded_by_name():
     np.testing.assert_array_equal(data.load("digits").test.images, data.digits().test.images)
 
 
 def test_an_unknown_data_set_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown data set 'mnist'.*digits, cifar10"):
+    with pytest.raises(ValueError, match=r"unknown data set 'mnist'.*digits, cifar10, cifar100"):
         data.load("mnist")

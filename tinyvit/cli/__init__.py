@@ -3,6 +3,7 @@
 import os
 import sys
 
+from tinyvit.cli.data import data
 from tinyvit.cli.evaluate import evaluate
 from tinyvit.cli.gradcheck import gradcheck
 from tinyvit.cli.parsing import BadInput
@@ -15,12 +16,15 @@ USAGE = """usage: tinyvit COMMAND …
   train PRESET [OPTIONS]   train a ViT; presets: {presets}
   evaluate RUN             accuracy of a trained model on the test images, class by class
   predict RUN IMAGE…       what a trained model sees in images of your own
+  data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100
   summary MODEL            layer by layer: shapes, parameters, multiply-adds, memory
   gradcheck [MODEL]        check every hand-written gradient
   COMMAND --help           the options of a command
 """
 
-COMMANDS = {"train": train, "evaluate": evaluate, "predict": predict, "summary": summary, "gradcheck": gradcheck}
+COMMANDS = {
+    "train": train, "evaluate": evaluate, "predict": predict, "data": data, "summary": summary, "gradcheck": gradcheck,
+}  # fmt: skip
 
 
 def main(argv=None):

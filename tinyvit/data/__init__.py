@@ -1,19 +1,21 @@
 """Data sets, and the loader that turns them into batches."""
 
 from tinyvit.data.augment import Augmentation
-from tinyvit.data.cifar import cifar10
-from tinyvit.data.dataset import Dataset, Split
+from tinyvit.data.cifar import cifar10, cifar100
+from tinyvit.data.dataset import Dataset, Split, hold_out
 from tinyvit.data.digits import digits
 from tinyvit.data.folder import folder
 from tinyvit.data.images import image_files, read_image, read_images
 from tinyvit.data.loader import Loader
 
-DATASETS = {"digits": lambda data_dir: digits(), "cifar10": cifar10, "folder": folder}
+DATASETS = {"digits": lambda data_dir: digits(), "cifar10": cifar10, "cifar100": cifar100, "folder": folder}
 
 
 def load(name, data_dir=None, img_size=None, channels=None):
     """A data set by name; raises ValueError for a name that doesn't exist.
 
+    data_dir             where it lies; by default CIFAR is looked for in the cache folder, and downloaded if it isn't
+                         there
     img_size, channels   what images of a `folder` are made into; the other data sets have their own
     """
     if name not in DATASETS:

@@ -1,109 +1,198 @@
-"""CIFAR-10 in its official binary layout, from a folder or from the archive as it was downloaded.
+"""CIFAR-10 and CIFAR-100 in their official binary layout.
 
-Each file is a row of records of 3,073 bytes: a label, then the red, the green and the blue plane, row by row.
-Krizhevsky 2009, "Learning multiple layers of features from tiny images".
+Each file is a row of records: the label (CIFAR-100: the coarse one, then the fine one), then the red, the green and the
+blue plane of 32×32 pixels, row by row. Krizhevsky 2009, "Learning multiple layers of features from tiny images".
 """
 
-import gzip
-import tarfile
-import zlib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from tinyvit.data import cache, cifar_files
+from tinyvit.data.cifar_files import PARQUET
 from tinyvit.data.dataset import Dataset, Split
+from tinyvit.data.download import Remote, Source
 
-CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-FOLDER, ARCHIVE = "cifar-10-batches-bin", "cifar-10-binary.tar.gz"
-TRAIN, TEST = [f"data_batch_{i}.bin" for i in range(1, 6)], "test_batch.bin"
-RECORD = 1 + 3 * 32 * 32
-FILE_SIZE = 10_000 * RECORD
-# Of the training images, channel by channel, as a fraction of 255.
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+OFFICIAL_HOST, HUGGING_FACE = "https://www.cs.toronto.edu/~kriz", "https://huggingface.co/datasets/uoft-cs"
 
 
-def cifar10(data_dir):
-    """CIFAR-10, 50,000 and 10,000 images of 32×32 pixels.
+class Part(NamedTuple):
+    """A .bin file: its name, its images, and the checksum of the official one."""
 
-    data_dir   the folder of the .bin files, a folder that holds that folder or the archive, or the archive itself
+    name: str
+    images: int
+    checksum: str
 
-    Raises ValueError if the files are missing, cut off, or not this data set. Nothing is unpickled, and nothing is
-    extracted from the archive to disk.
+
+class Label(NamedTuple):
+    """A byte of a record: its column in the parquet copy, and how many values it takes."""
+
+    column: str
+    values: int
+
+
+@dataclass(frozen=True)
+class Cifar:
+    """What tells one CIFAR from the other. The last label is the one that is learned, the last part is the test."""
+
+    name: str
+    title: str
+    folder: str
+    archive: str
+    parts: tuple[Part, ...]
+    labels: tuple[Label, ...]
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]  # of the training images, channel by channel, as a fraction of 255
+    std: tuple[float, ...]
+    sources: tuple[Source, ...]
+
+    @property
+    def record(self):
+        """Bytes of an image with its labels."""
+        return len(self.labels) + 3 * 32 * 32
+
+    @property
+    def names(self):
+        return [part.name for part in self.parts]
+
+    def size(self, name):
+        """Bytes of a file."""
+        return next(part.images for part in self.parts if part.name == name) * self.record
+
+
+def parquet_copy(name, revision, folder, train, test):
+    """The copy at Hugging Face, at one revision of it: its two files and their SHA256."""
+    return Source(
+        tuple(
+            Remote(file, f"{HUGGING_FACE}/{name}/resolve/{revision}/{folder}/{file}", f"sha256:{checksum}")
+            for file, checksum in zip(PARQUET, (train, test))
+        ),
+        extra="parquet",
+        module="pyarrow",
+    )
+
+
+# What is downloaded is verified by SHA256, the archives' and the parquet files'; several independent projects publish
+# each of them. What is read counts as official by the checksums of the .bin files: of CIFAR-10's, many publish the
+# SHA1; of CIFAR-100's, one the SHA256. None of these was compared with a download from here. The script that made the
+# parquet copy went through the original's batches in the order of a tar file, so read_parquet puts them back by
+# checksum; where that fails, the images stay in the order in which they came and don't count as official.
+CIFAR10 = Cifar(
+    name="cifar10",
+    title="CIFAR-10",
+    folder="cifar-10-batches-bin",
+    archive="cifar-10-binary.tar.gz",
+    parts=(
+        Part("data_batch_1.bin", 10_000, "sha1:aadd24acce27caa71bf4b10992e9e7b2d74c2540"),
+        Part("data_batch_2.bin", 10_000, "sha1:c0ba65cce70568cd57b4e03e9ac8d2a5367c1795"),
+        Part("data_batch_3.bin", 10_000, "sha1:1dd00a74ab1d17a6e7d73e185b69dbf31242f295"),
+        Part("data_batch_4.bin", 10_000, "sha1:aab85764eb3584312d3c7f65fd2fd016e36a258e"),
+        Part("data_batch_5.bin", 10_000, "sha1:26e2849e66a845b7f1e4614ae70f4889ae604628"),
+        Part("test_batch.bin", 10_000, "sha1:67eb016db431130d61cd03c7ad570b013799c88c"),
+    ),
+    labels=(Label("label", 10),),
+    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2470, 0.2435, 0.2616),
+    sources=(
+        Source((
+            Remote(
+                "cifar-10-binary.tar.gz",
+                f"{OFFICIAL_HOST}/cifar-10-binary.tar.gz",
+                "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            ),
+        )),
+        parquet_copy(
+            "cifar10",
+            "0b2714987fa478483af9968de7c934580d0bb9a2",
+            "plain_text",
+            "8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883",
+            "841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de",
+        ),
+    ),
+)  # fmt: skip
+
+FINE_CLASSES = tuple(
     """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can
+    castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin
+    elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster
+    man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck
+    pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk
+    skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger
+    tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+    """.split()  # noqa: SIM905 (a hundred quotation marks say nothing)
+)
+
+CIFAR100 = Cifar(
+    name="cifar100",
+    title="CIFAR-100",
+    folder="cifar-100-binary",
+    archive="cifar-100-binary.tar.gz",
+    parts=(
+        Part("train.bin", 50_000, "sha256:f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),
+        Part("test.bin", 10_000, "sha256:d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
+    ),
+    labels=(Label("coarse_label", 20), Label("fine_label", 100)),
+    classes=FINE_CLASSES,
+    mean=(0.5071, 0.4865, 0.4409),
+    std=(0.2673, 0.2564, 0.2762),
+    sources=(
+        Source((
+            Remote(
+                "cifar-100-binary.tar.gz",
+                f"{OFFICIAL_HOST}/cifar-100-binary.tar.gz",
+                "sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+            ),
+        )),
+        parquet_copy(
+            "cifar100",
+            "aadb3af77e9048adbea6b47c21a81e47dd092ae5",
+            "cifar100",
+            "694865d6b990e234804f01268586c41e88bcbbb75e20858432c05ad4081aca23",
+            "98776c529bb146a9c791229df74a5cf076be9b43d82dbbd334b6a7788d73dc68",
+        ),
+    ),
+)  # fmt: skip
+
+CIFARS = {spec.name: spec for spec in (CIFAR10, CIFAR100)}
+
+
+def cifar10(data_dir=None):
+    """CIFAR-10: 50,000 and 10,000 images of 32×32 pixels in 10 classes.
+
+    data_dir   the folder of the .bin files, a folder that holds that folder, the archive or the parquet copy, or the
+               archive itself; by default the cache folder, into which the data are downloaded if they aren't there
+
+    Raises ValueError if the files are missing, cut off, or not this data set, or if no source can be reached. Nothing
+    is unpickled, and nothing in an archive says where anything is written.
+    """
+    return load(CIFARS["cifar10"], data_dir)
+
+
+def cifar100(data_dir=None):
+    """CIFAR-100, labelled by its 100 fine classes: 50,000 and 10,000 images of 32×32 pixels. See `cifar10`."""
+    return load(CIFARS["cifar100"], data_dir)
+
+
+def load(spec, data_dir):
     if data_dir is None:
-        raise ValueError(
-            f"cifar10 needs --data-dir: the folder of {TEST} and its like, or {ARCHIVE} "
-            "(https://www.cs.toronto.edu/~kriz/cifar.html, the binary version)"
-        )
-    files = read_files(Path(data_dir).expanduser())
-    train = [records(name, files[name]) for name in TRAIN]
-    test = records(TEST, files[TEST])
-    return Split(as_dataset(np.concatenate(train)), as_dataset(test))
+        return as_split(spec, cache.obtain(spec, cache.cache_folder()).rows)
+    path = Path(data_dir).expanduser()
+    kept = cache.kept(spec, path)
+    return as_split(spec, kept.rows if kept else cifar_files.read(spec, path))
 
 
-def as_dataset(rows):
-    """Rows of 3,073 bytes as a Dataset."""
-    images = np.ascontiguousarray(rows[:, 1:]).reshape(-1, 3, 32, 32)
-    return Dataset(images, rows[:, 0].astype("int64"), CLASSES, MEAN, STD)
+def as_split(spec, rows):
+    """Rows of records by file as data sets."""
+    *train, test = (rows[name] for name in spec.names)
+    return Split(as_dataset(spec, np.concatenate(train)), as_dataset(spec, test))
 
 
-def records(name, content):
-    """The bytes of a file as rows (10,000, 3,073), checked."""
-    if len(content) != FILE_SIZE:
-        raise ValueError(
-            f"{name} has {len(content):,} bytes, expected {FILE_SIZE:,} (10,000 records of {RECORD:,} bytes): "
-            "it is cut off or not CIFAR-10"
-        )
-    rows = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
-    if rows[:, 0].max() > 9:
-        wrong = int(np.flatnonzero(rows[:, 0] > 9)[0])
-        raise ValueError(f"{name} has label {rows[wrong, 0]} at image {wrong}, expected 0 to 9: it is not CIFAR-10")
-    return rows
-
-
-def read_files(path):
-    """The contents of the six .bin files, by name."""
-    if path.is_file():
-        return read_archive(path)
-    if not path.is_dir():
-        what = "is neither a file nor a folder" if path.exists() else "doesn't exist"
-        raise ValueError(f"{path} {what}; expected a folder with CIFAR-10's .bin files, or {ARCHIVE}")
-    for folder in (path, path / FOLDER):
-        if (folder / TEST).exists() or (folder / TRAIN[0]).exists():
-            return {name: read_bounded(folder / name) for name in [*TRAIN, TEST]}
-    if (path / ARCHIVE).exists():
-        return read_archive(path / ARCHIVE)
-    if any((folder / "data_batch_1").exists() for folder in (path, path / "cifar-10-batches-py")):
-        raise ValueError(
-            f"{path} holds the Python version of CIFAR-10, whose pickles can run code when they are read; "
-            f"get the binary version ({ARCHIVE})"
-        )
-    raise ValueError(f"{path} holds no CIFAR-10; expected {TEST} and its like, the folder {FOLDER}, or {ARCHIVE}")
-
-
-def read_bounded(path):
-    """A file's bytes, not more than one too many: what is larger is not CIFAR-10."""
-    if not path.is_file():
-        raise ValueError(f"{path} is missing; CIFAR-10's binary version has {', '.join([*TRAIN, TEST])}")
-    with path.open("rb") as file:
-        return file.read(FILE_SIZE + 1)
-
-
-def read_archive(path):
-    """The six files out of the archive, streamed: nothing is written to disk, whatever paths it names."""
-    files = {}
-    try:
-        with gzip.open(path) as stream:
-            with tarfile.open(fileobj=stream, mode="r|") as archive:
-                for member in archive:
-                    name = member.name.rsplit("/", 1)[-1]
-                    if member.isreg() and name in (*TRAIN, TEST) and name not in files:
-                        files[name] = archive.extractfile(member).read(FILE_SIZE + 1)
-            while stream.read(1 << 20):  # to the end, where gzip's checksum stands
-                pass
-    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is cut off or no .tar.gz archive ({error}); expected {ARCHIVE}") from error
-    missing = [name for name in [*TRAIN, TEST] if name not in files]
-    if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}; expected {ARCHIVE}")
-    return files
+def as_dataset(spec, rows):
+    """Records (n, bytes) as a Dataset."""
+    labels = len(spec.labels)
+    images = np.ascontiguousarray(rows[:, labels:]).reshape(-1, 3, 32, 32)
+    return Dataset(images, rows[:, labels - 1].astype("int64"), spec.classes, spec.mean, spec.std)

@@ -1,11 +1,11 @@
 """Images with labels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.backend import Key, array_module
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class Dataset:
     def __len__(self):
         return len(self.images)
 
+    def subset(self, rows):
+        """The images of these rows, in their order."""
+        return replace(self, images=self.images[rows], labels=self.labels[rows])
+
     def normalise(self, images, dtype="float32"):
         """Pixels as the model sees them: (images/scale − mean) / std, channel by channel."""
         return normalise(images, self.mean, self.std, self.scale, dtype)
@@ -69,3 +73,26 @@ def normalise(images, mean, std, scale, dtype="float32"):
     pixels *= (1 / (scale * std)).astype(dtype)
     pixels -= mean / std
     return pixels
+
+
+def hold_out(split, share, seed=0):
+    """A Split whose test is a share of the training images, for choices that must not be made on the real test.
+
+    Of each class it takes the same share, rounded to whole images, which depend on the seed alone. Raises ValueError
+    if a class would be left without images to learn from, or without any to be judged by.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"expected a share between 0 and 1, got {share}")
+    labels = split.train.labels
+    generator = Key(seed).at("hold out").generator()
+    held = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        taken = round(share * len(rows))
+        if not 0 < taken < len(rows):
+            raise ValueError(
+                f"a share of {share} of the {len(rows)} images of class {split.train.classes[label]} is {taken}, "
+                "which leaves none to learn from or none to judge by; choose another share"
+            )
+        held[rows[:taken]] = True
+    return Split(split.train.subset(np.flatnonzero(~held)), split.train.subset(np.flatnonzero(held)))

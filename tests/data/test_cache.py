@@ -1,0 +1,329 @@
+"""The cache folder, and the data sets that come into it, from a server on this machine or from a file."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from file_server import cut_off, in_turn, serving, slow, stalled, status, whole
+from small_cifar import archive, assert_same_images, small, write_folder, write_parquet
+
+from tinyvit.data import cache, cifar, cifar_files, download
+from tinyvit.data.cifar import CIFAR10, CIFAR100
+from tinyvit.data.cifar_files import PARQUET
+from tinyvit.data.download import Remote, Source
+
+TEN, CONTENTS = small(CIFAR10)
+ARCHIVE = archive(TEN, CONTENTS)
+OTHER_CONTENTS = small(CIFAR10, seed=1)[1]
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def server():
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(download, "PAUSE", 0.0)
+
+
+def source(address, content=ARCHIVE, name=TEN.archive):
+    return Source((Remote(name, address, f"sha256:{sha256(content).hexdigest()}"),))
+
+
+def from_server(server, *answers):
+    """The small CIFAR-10 with sources that answer so."""
+    return replace(TEN, sources=tuple(source(server.serve(f"/{i}", answer)) for i, answer in enumerate(answers)))
+
+
+def visible(root):
+    names = (str(file.relative_to(root)) for file in root.rglob("*"))
+    return sorted(name for name in names if not name.startswith("."))
+
+
+WHOLE_CACHE = sorted([TEN.folder, *(f"{TEN.folder}/{name}" for name in (*TEN.names, cache.MANIFEST))])
+
+
+def assert_kept(found, spec=TEN, contents=CONTENTS):
+    assert_same_images(cifar.as_split(spec, found.rows), spec, contents)
+
+
+# -- where it is ------------------------------------------------------------------------------------------------------
+
+
+def test_the_cache_folder_is_the_one_named_by_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("TINYVIT_DATA", str(tmp_path / "here"))
+    assert cache.cache_folder() == tmp_path / "here"
+    monkeypatch.setenv("TINYVIT_DATA", "~/here")
+    assert cache.cache_folder() == Path.home() / "here"
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_without_it_the_cache_folder_is_the_platforms(monkeypatch, value):
+    monkeypatch.delenv("TINYVIT_DATA", raising=False)
+    if value is not None:
+        monkeypatch.setenv("TINYVIT_DATA", value)
+    assert cache.cache_folder().name == "tinyvit" and cache.cache_folder().is_absolute()
+
+
+def test_a_file_in_the_place_of_the_cache_folder_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TINYVIT_DATA", str(tmp_path / "file"))
+    with pytest.raises(ValueError, match="file is a file; set TINYVIT_DATA to a folder"):
+        cache.cache_folder()
+
+
+def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_asked_for(tmp_path, server):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"file/data can't be written to \(Not a directory\); set TINYVIT_DATA"):
+        cache.obtain(from_server(server, whole(ARCHIVE)), tmp_path / "file" / "data")
+    assert server.asked == []
+
+
+# -- downloads --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answers", [
+    [whole(ARCHIVE)],
+    [slow(ARCHIVE)],
+    [in_turn(cut_off(ARCHIVE), whole(ARCHIVE))],
+    [status(404), whole(ARCHIVE)],
+    [whole(ARCHIVE[:-1] + b"x"), whole(ARCHIVE)],
+    [cut_off(ARCHIVE), status(500), slow(ARCHIVE)],
+])  # fmt: skip
+def test_what_is_not_there_is_downloaded_once_and_then_read_from_the_disk(tmp_path, server, answers):
+    spec = from_server(server, *answers)
+    first = cache.obtain(spec, tmp_path)
+    asked = len(server.asked)
+    again = cache.obtain(spec, tmp_path)
+    assert first.source == again.source == spec.sources[-1].files[0].address
+    assert first.path == again.path == tmp_path / TEN.folder
+    assert_kept(first)
+    assert_kept(again)
+    assert len(server.asked) == asked
+    assert visible(tmp_path) == WHOLE_CACHE
+
+
+@pytest.mark.parametrize("cifar_spec", [CIFAR10, CIFAR100], ids=["cifar10", "cifar100"])
+def test_the_parquet_copy_makes_the_same_files_as_the_archive(tmp_path, server, cifar_spec):
+    spec, contents = small(cifar_spec)
+    folder = write_parquet(spec, contents, tmp_path / "copy", order=spec.names[-2::-1])
+    remotes = []
+    for name in PARQUET:
+        content = (folder / name).read_bytes()
+        remotes.append(
+            Remote(name, server.serve(f"/{name}", whole(content)), f"sha256:{sha256(content).hexdigest()}")
+        )
+    dead = source(server.serve("/dead", status(503)))
+    found = cache.obtain(replace(spec, sources=(dead, Source(tuple(remotes), "parquet", "pyarrow"))), tmp_path)
+    assert_kept(found, spec, contents)
+    assert {name: (found.path / name).read_bytes() for name in spec.names} == contents
+    assert cifar_files.is_official(spec, found.rows)
+
+
+def test_if_no_source_works_the_error_names_each_and_what_else_can_be_done(tmp_path, server):
+    with pytest.raises(ValueError, match=r"404.*503.*--data-dir.*tinyvit data cifar10 --from FILE"):
+        cache.obtain(from_server(server, status(404), status(503)), tmp_path)
+    assert visible(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "lengthen", "remove"])
+@pytest.mark.parametrize("name", [TEN.names[0], TEN.names[-1]])
+def test_a_damaged_download_is_told_and_fetched_again(tmp_path, server, capsys, damage, name):
+    spec = from_server(server, whole(ARCHIVE))
+    path = cache.obtain(spec, tmp_path).path / name
+    content = path.read_bytes()
+    capsys.readouterr()
+    if damage == "remove":
+        path.unlink()
+    else:
+        changed = {"flip": bytes([content[0]]) + bytes([content[1] ^ 1]) + content[2:], "truncate": content[:-1],
+                   "lengthen": content + b"x"}  # fmt: skip
+        path.write_bytes(changed[damage])
+    assert_kept(cache.obtain(spec, tmp_path))
+    assert len(server.asked) == 2
+    assert f"is damaged ({name} not as tinyvit wrote it); downloading it again" in capsys.readouterr().err
+    assert visible(tmp_path) == WHOLE_CACHE
+
+
+def test_if_a_damaged_download_cannot_be_had_again_it_stays_and_is_never_read(tmp_path, server):
+    spec = from_server(server, in_turn(whole(ARCHIVE), status(404)))
+    path = cache.obtain(spec, tmp_path).path / TEN.names[0]
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="404 Not Found"):
+            cache.obtain(spec, tmp_path)
+    with pytest.raises(ValueError, match="is damaged"):
+        cifar.load(spec, tmp_path)
+    assert visible(tmp_path) == WHOLE_CACHE
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"\xff", b'{"source": "https://x"}', b'{"source": 1, "sha256": 2}']
+)
+def test_a_damaged_list_of_checksums_is_no_reason_to_trust_the_files(tmp_path, server, content):
+    spec = from_server(server, whole(ARCHIVE))
+    (cache.obtain(spec, tmp_path).path / cache.MANIFEST).write_bytes(content)
+    with pytest.raises(ValueError, match="is damaged.*remove it"):
+        cache.obtain(spec, tmp_path)
+
+
+def test_files_that_one_put_there_oneself_are_read_and_left_as_they_are(tmp_path, server):
+    write_folder(TEN, CONTENTS, tmp_path / TEN.folder)
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*.bin")}
+    found = cache.obtain(from_server(server, whole(ARCHIVE)), tmp_path)
+    assert_kept(found)
+    assert found.source is None and server.asked == []
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+
+
+# -- several processes, and their sudden end --------------------------------------------------------------------------
+
+OBTAIN = """
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from small_cifar import small
+from test_cache import TEN, assert_kept, source
+from tinyvit.data import cache
+assert_kept(cache.obtain(replace(TEN, sources=(source(sys.argv[1]),)), Path(sys.argv[2])))
+print("whole")
+"""
+
+
+def process(address, root):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS / "data"), str(TESTS.parent)])}
+    command = [sys.executable, "-c", OBTAIN, address, str(root)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def test_of_two_processes_one_downloads_and_the_other_waits_for_it(tmp_path, server):
+    address = server.serve("/a", stalled(ARCHIVE))
+    with process(address, tmp_path) as first:
+        assert first.stderr.readline().startswith("downloading")
+        with process(address, tmp_path) as second:
+            line = second.stderr.readline()
+            assert line == f"waiting for another process that puts CIFAR-10 into {tmp_path}\n"
+            server.released.set()
+            assert [p.communicate(timeout=60) for p in (first, second)] == [("whole\n", "")] * 2
+    assert server.asked == ["/a"]
+
+
+def test_a_download_that_was_killed_leaves_no_broken_cache_and_no_lock(tmp_path, server):
+    address = server.serve("/a", in_turn(stalled(ARCHIVE), whole(ARCHIVE)))
+    with process(address, tmp_path) as killed:
+        assert killed.stderr.readline().startswith("downloading")
+        while not server.asked:
+            time.sleep(0.01)
+        killed.kill()
+        killed.communicate()
+    assert visible(tmp_path) == []
+    assert_kept(cache.obtain(replace(TEN, sources=(source(address),)), tmp_path))
+    assert visible(tmp_path) == WHOLE_CACHE
+    assert [file.name for file in tmp_path.iterdir() if file.is_dir()] == [TEN.folder]
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+def test_wherever_the_writing_stops_the_folder_is_whole_or_absent(tmp_path, server, monkeypatch, step):
+    """Stopped at the n-th file or rename: six files, their checksums, the rename."""
+    spec, calls = from_server(server, whole(ARCHIVE)), []
+
+    def stop(function):
+        def stopping(*arguments):
+            calls.append(arguments)
+            if len(calls) == step:
+                raise KeyboardInterrupt
+            return function(*arguments)
+
+        return stopping
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cache, "write", stop(cache.write))
+        patched.setattr(Path, "rename", stop(Path.rename))
+        with pytest.raises(KeyboardInterrupt):
+            cache.obtain(spec, tmp_path)
+    assert visible(tmp_path) == []
+    assert_kept(cache.obtain(spec, tmp_path))
+
+
+# -- taken over -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["folder", "folder of the folder", "archive", "parquet"])
+def mine(request, tmp_path):
+    """The small CIFAR-10 as somebody may have it."""
+    path = tmp_path / "mine"
+    if request.param == "archive":
+        path.write_bytes(ARCHIVE)
+    elif request.param == "parquet":
+        write_parquet(TEN, CONTENTS, path)
+    elif request.param == "folder":
+        write_folder(TEN, CONTENTS, path)
+    else:
+        write_folder(TEN, CONTENTS, path / TEN.folder)
+    return path
+
+
+def test_a_copy_of_ones_own_is_taken_over_and_then_found_without_it(tmp_path, mine):
+    before = {file: file.read_bytes() for file in (mine, *mine.rglob("*")) if file.is_file()}
+    taken = cache.take_over(TEN, mine, tmp_path / "cache")
+    assert {file: file.read_bytes() for file in before} == before
+    for found in (taken, cache.obtain(TEN, tmp_path / "cache"), cache.kept(TEN, tmp_path / "cache")):
+        assert_kept(found)
+        assert found.source == f"file: {mine}"
+    assert visible(tmp_path / "cache") == WHOLE_CACHE
+
+
+def test_a_copy_replaces_what_tinyvit_had_there(tmp_path, server):
+    cache.obtain(from_server(server, whole(ARCHIVE)), tmp_path / "cache")
+    write_folder(TEN, OTHER_CONTENTS, tmp_path / "mine")
+    assert_kept(cache.take_over(TEN, tmp_path / "mine", tmp_path / "cache"), contents=OTHER_CONTENTS)
+    assert_kept(cache.obtain(TEN, tmp_path / "cache"), contents=OTHER_CONTENTS)
+    assert visible(tmp_path / "cache") == WHOLE_CACHE
+
+
+def test_a_copy_that_is_not_whole_is_refused_and_changes_nothing(tmp_path, server):
+    cache.obtain(from_server(server, whole(ARCHIVE)), tmp_path / "cache")
+    before = {file: file.read_bytes() for file in (tmp_path / "cache").rglob("*") if file.is_file()}
+    (tmp_path / "half").write_bytes(ARCHIVE[: len(ARCHIVE) // 2])
+    write_folder(TEN, CONTENTS | {TEN.names[2]: b"short"}, tmp_path / "short")
+    for path, message in [("half", "cut off"), ("short", "has 5 bytes"), ("nowhere", "doesn't exist")]:
+        with pytest.raises(ValueError, match=message):
+            cache.take_over(TEN, tmp_path / path, tmp_path / "cache")
+    assert {file: file.read_bytes() for file in (tmp_path / "cache").rglob("*") if file.is_file()} == before
+
+
+def test_a_folder_that_is_not_tinyvits_is_never_replaced(tmp_path):
+    write_folder(TEN, OTHER_CONTENTS, tmp_path / "cache" / TEN.folder)
+    (tmp_path / "mine").write_bytes(ARCHIVE)
+    with pytest.raises(ValueError, match="is there already and not of tinyvit's making"):
+        cache.take_over(TEN, tmp_path / "mine", tmp_path / "cache")
+    assert_kept(cache.obtain(TEN, tmp_path / "cache"), contents=OTHER_CONTENTS)
+
+
+def test_a_copy_that_was_damaged_is_not_replaced_by_a_download(tmp_path, server):
+    write_folder(TEN, OTHER_CONTENTS, tmp_path / "mine")
+    path = cache.take_over(TEN, tmp_path / "mine", tmp_path / "cache").path / TEN.names[1]
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+    with pytest.raises(ValueError, match=rf"{TEN.names[1]} not as tinyvit wrote it.*repeat tinyvit data .*--from"):
+        cache.obtain(from_server(server, whole(ARCHIVE)), tmp_path / "cache")
+    assert server.asked == []
+    assert_kept(cache.take_over(TEN, tmp_path / "mine", tmp_path / "cache"), contents=OTHER_CONTENTS)
+
+
+def test_the_list_of_checksums_says_where_the_files_came_from(tmp_path):
+    (tmp_path / "mine").write_bytes(ARCHIVE)
+    path = cache.take_over(TEN, tmp_path / "mine", tmp_path / "cache").path
+    assert json.loads((path / cache.MANIFEST).read_text()) == {
+        "source": f"file: {tmp_path / 'mine'}",
+        "sha256": {name: sha256(content).hexdigest() for name, content in CONTENTS.items()},
+    }

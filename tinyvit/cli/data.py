@@ -1,0 +1,77 @@
+"""tinyvit data"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tinyvit.cli.parsing import BadInput, parse, positional
+
+
+def options_class():
+    """The options; made when they are needed, since `from` is no name for a field and to rename it takes tyro."""
+    from tyro.conf import arg
+
+    @dataclass(frozen=True)
+    class DataOptions:
+        """Fetch a data set, or take over a copy of your own, into the cache folder, where every command looks for it.
+        The cache folder is TINYVIT_DATA, or else the platform's."""
+
+        source: Annotated[str | None, arg(name="from")] = None
+        """A file or folder that you have: it is read, checked and copied, and nothing is downloaded."""
+        data_dir: str | None = None
+        """Folder to look in and to put the data into, instead of the cache folder."""
+
+    return DataOptions
+
+
+def data(rest):
+    """tinyvit data NAME [--from FILE] [--data-dir DIR]"""
+    from tinyvit.data import DATASETS, load
+
+    name, rest = positional(rest, f"a data set ({', '.join(DATASETS)}) first: tinyvit data NAME …")
+    options = parse(options_class(), rest, "tinyvit data NAME")
+
+    from tinyvit.data.cifar import CIFARS
+    from tinyvit.training.display import table
+
+    if name in CIFARS:
+        split, rows = fetched(CIFARS[name], options)
+    elif name in DATASETS and name != "digits":
+        raise BadInput(f"{name} is made of files of your own: nothing is fetched; name them with --data-dir to train")
+    elif name == "digits" and (options.source or options.data_dir):
+        raise BadInput(f"{name} is built in: it takes neither --from nor --data-dir")
+    else:
+        split, rows = load(name), [("lies in", "scikit-learn: it is built in, and nothing has to be fetched")]
+    print(table([*described(name, split), *rows]))
+
+
+def described(name, split):
+    """What every data set can tell of itself."""
+    channels, height, width = split.train.images.shape[1:]
+    classes = split.train.classes
+    shown = ", ".join(classes) if len(classes) <= 10 else f"{', '.join(classes[:4])}, …, {classes[-1]}"
+    return [
+        ("data set", name),
+        ("images", f"{len(split.train):,} training and {len(split.test):,} test"),
+        ("pixels", f"{height}×{width}, {channels} channel{'s' * (channels != 1)}"),
+        ("classes", f"{len(classes)}: {shown}"),
+        ("size", f"{sum(part.images.nbytes for part in split) / 1e6:,.1f} MB of pixels"),
+    ]
+
+
+def fetched(spec, options):
+    """The data set and what is known of its files."""
+    from pathlib import Path
+
+    from tinyvit.data import cache, cifar, cifar_files
+
+    root = Path(options.data_dir).expanduser() if options.data_dir else cache.cache_folder()
+    if options.source:
+        kept = cache.take_over(spec, Path(options.source).expanduser(), root)
+    else:
+        kept = cache.obtain(spec, root)
+    if cifar_files.is_official(spec, kept.rows):
+        state = "official: byte by byte the original's images and labels"
+    else:
+        state = "not the official files: whole and readable, but not the original's bytes (say so beside an accuracy)"
+    came_from = [("came from", kept.source)] if kept.source else []
+    return cifar.as_split(spec, kept.rows), [("lies in", str(kept.path)), *came_from, ("checksums", state)]

@@ -1,0 +1,228 @@
+"""The files of CIFAR-10 and CIFAR-100 as rows of records, from a folder, the archive, or the parquet copy.
+
+Whatever a file claims, no more is read of it than the data set has: memory is bounded by that.
+"""
+
+import gzip
+import hashlib
+import tarfile
+import zlib
+from io import BytesIO
+
+import numpy as np
+
+PARQUET = ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet")
+PICKLES = ("data_batch_1", "train")
+
+# What gzip and tarfile raise for bytes that are none of theirs, an OSError of the disk not among them.
+UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, ArithmeticError, RecursionError)
+
+BESIDES = 1 << 20  # bytes of an unpacked archive that may be other than images: headers, names, a readme
+
+
+def read(spec, path):
+    """The records (n, bytes) of every .bin file by name, checked; ValueError if they aren't all there and right."""
+    found = locate(spec, path)
+    if found is not None:
+        reader, where = found
+        return checked(spec, reader(spec, where))
+    if not path.is_dir():
+        what = "is neither a file nor a folder" if path.exists() else "doesn't exist"
+        raise ValueError(f"{path} {what}; expected a folder with {spec.title}'s .bin files, or {spec.archive}")
+    if any((folder / name).exists() for folder in (path, python_version(spec, path)) for name in PICKLES):
+        raise ValueError(
+            f"{path} holds the Python version of {spec.title}, whose pickles can run code when they are read; "
+            f"get the binary version ({spec.archive})"
+        )
+    raise ValueError(
+        f"{path} holds no {spec.title}; expected {spec.names[-1]} and its like, the folder {spec.folder}, "
+        f"or {spec.archive}"
+    )
+
+
+def python_version(spec, path):
+    return path / spec.folder.replace("batches-bin", "batches-py").replace("binary", "python")
+
+
+def locate(spec, path):
+    """A reader and what it should read at `path`; None if there is nothing that looks like this data set."""
+    if path.is_file():
+        return read_archive, path
+    for folder in (path, path / spec.folder):
+        if (folder / spec.names[-1]).exists() or (folder / spec.names[0]).exists():
+            return read_folder, folder
+    if (path / spec.archive).exists():
+        return read_archive, path / spec.archive
+    if (path / PARQUET[0]).exists():
+        return read_parquet, path
+    return None
+
+
+def checked(spec, contents):
+    """The bytes of every file as rows of records."""
+    return {name: records(spec, name, contents[name]) for name in spec.names}
+
+
+def records(spec, name, content):
+    """The bytes of a file as rows (n, bytes of a record), checked."""
+    images = spec.size(name) // spec.record
+    if len(content) != spec.size(name):
+        raise ValueError(
+            f"{name} has {len(content):,} bytes, expected {spec.size(name):,} ({images:,} records of "
+            f"{spec.record:,} bytes): it is cut off or not {spec.title}"
+        )
+    rows = np.frombuffer(content, np.uint8).reshape(images, spec.record)
+    for byte, label in enumerate(spec.labels):
+        if rows[:, byte].max() >= label.values:
+            wrong = int(np.flatnonzero(rows[:, byte] >= label.values)[0])
+            raise ValueError(
+                f"{name} has {label.column.replace('_', ' ')} {rows[wrong, byte]} at image {wrong}, "
+                f"expected 0 to {label.values - 1}: it is not {spec.title}"
+            )
+    return rows
+
+
+# -- a folder ---------------------------------------------------------------------------------------------------------
+
+
+def read_folder(spec, folder):
+    """The contents of the .bin files by name."""
+    for name in spec.names:
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder / name} is missing; {spec.title}'s binary version has {', '.join(spec.names)}")
+    return {name: read_bounded(folder / name, spec.size(name)) for name in spec.names}
+
+
+def read_bounded(path, size):
+    """The bytes of a file, of a longer one than `size` only one more, of a missing one none."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(size + 1)
+
+
+# -- the archive ------------------------------------------------------------------------------------------------------
+
+
+class Allowance:
+    """A stream of which so many bytes may be read: an archive of a few kilobytes can unpack to terabytes."""
+
+    def __init__(self, stream, left):
+        self.stream, self.left = stream, left
+
+    def read(self, size):
+        content = self.stream.read(size)
+        self.left -= max(len(content), 512)  # an empty one too: tarfile goes on to where a header says that it ends
+        if self.left < 0:
+            raise tarfile.ReadError("it unpacks to more than the data set has")
+        return content
+
+
+def read_archive(spec, path):
+    """The .bin files out of the archive, streamed: nothing is written to disk, whatever paths it names."""
+    files = {}
+    try:
+        with gzip.open(path) as unpacked:
+            stream = Allowance(unpacked, BESIDES)
+            with tarfile.open(fileobj=stream, mode="r|") as archive:
+                while (member := archive.next()) is not None:
+                    archive.members.clear()  # which would otherwise grow with the archive
+                    name = member.name.rsplit("/", 1)[-1]
+                    if name in spec.names and name not in files and member.isreg() and not member.issparse():
+                        stream.left += spec.size(name) + 1
+                        files[name] = archive.extractfile(member).read(spec.size(name) + 1)
+            while stream.read(1 << 16):  # to the end, where gzip's checksum stands
+                pass
+    except UNREADABLE as error:
+        raise ValueError(f"{path} is cut off or no .tar.gz archive ({error}); expected {spec.archive}") from error
+    missing = [name for name in spec.names if name not in files]
+    if missing:
+        raise ValueError(f"{path} lacks {', '.join(missing)}; expected {spec.archive}")
+    return files
+
+
+# -- the parquet copy -------------------------------------------------------------------------------------------------
+
+
+def read_parquet(spec, folder):
+    """The .bin files made anew from the copy at Hugging Face, whose images are PNG files in a column.
+
+    It has the training images of one file after those of another, but not in the order of the files. Which block is
+    which tells the checksum of the official file; if one has another, all stay in the order in which they came.
+    """
+    train = spec.parts[:-1]
+    blocks = np.split(
+        parquet_records(spec, folder / PARQUET[0], sum(part.images for part in train)),
+        np.cumsum([part.images for part in train])[:-1],
+    )
+    by_checksum = {checksum("sha1", block): block for block in blocks}
+    by_checksum |= {checksum("sha256", block): block for block in blocks}
+    if all(part.checksum in by_checksum for part in train):
+        blocks = [by_checksum[part.checksum] for part in train]
+    test = parquet_records(spec, folder / PARQUET[1], spec.parts[-1].images)
+    return {name: rows.tobytes() for name, rows in zip(spec.names, [*blocks, test])}
+
+
+def parquet_records(spec, path, images):
+    """Records (images, bytes) from one parquet file."""
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise ValueError(
+            f"{path.name} takes the extra parquet (pip install 'tinyvit[parquet]'); or get {spec.archive}"
+        ) from None
+
+    if not path.is_file():
+        raise ValueError(f"{path} is missing; the parquet copy of {spec.title} has {' and '.join(PARQUET)}")
+    rows = np.empty((images, spec.record), "uint8")
+    columns = [label.column for label in spec.labels]
+    try:
+        with ParquetFile(path) as file:
+            schema = file.schema_arrow
+            for column in ("img", *columns):
+                if column not in schema.names:
+                    raise ValueError(f"{path} has no column {column}: it is not {spec.title}")
+            if file.metadata.num_rows != images:
+                raise ValueError(
+                    f"{path} has {file.metadata.num_rows:,} rows, expected {images:,}: it is not {spec.title}"
+                )
+            row = 0
+            for batch in file.iter_batches(batch_size=1000, columns=["img", *columns]):
+                for image, *labels in zip(*(batch.column(name).to_pylist() for name in ("img", *columns))):
+                    rows[row] = record(spec, f"{path}, image {row}", image, labels)
+                    row += 1
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, not the file's
+            raise
+        raise ValueError(f"{path} is damaged or not a parquet file: {' '.join(str(error).split())}") from error
+    if row != images:
+        raise ValueError(f"{path} has {row:,} images, expected {images:,}: it is damaged")
+    return rows
+
+
+def record(spec, where, image, labels):
+    """One record: its labels and the planes of a PNG file, of the right size before a pixel of it is unpacked."""
+    from PIL import Image
+
+    for value, label in zip(labels, spec.labels):
+        if not (isinstance(value, int) and 0 <= value < label.values):
+            raise ValueError(f"{where} has {label.column} {value}, expected 0 to {label.values - 1}")
+    try:
+        with Image.open(BytesIO(image["bytes"]), formats=["PNG"]) as picture:
+            if (picture.size, picture.mode) != ((32, 32), "RGB"):
+                raise ValueError(f"it is {picture.size[0]}×{picture.size[1]} and {picture.mode}")
+            pixels = np.asarray(picture)  # (32, 32, 3)
+    except (OSError, SyntaxError, ValueError, TypeError, KeyError, EOFError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{where} is no PNG of 32×32 RGB pixels ({error})") from error
+    return np.concatenate([np.array(labels, "uint8"), pixels.transpose(2, 0, 1).reshape(-1)])
+
+
+def checksum(algorithm, content):
+    """A checksum as pooch writes it, "sha256:…"."""
+    return f"{algorithm}:{hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()}"
+
+
+def is_official(spec, rows):
+    """Whether the records are those of the official files, byte by byte."""
+    return all(checksum(part.checksum.split(":")[0], rows[part.name]) == part.checksum for part in spec.parts)
