@@ -14,11 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-OPTIONS = (
-    "--model.embed-dim 16 --model.depth 2 --model.drop-rate 0.1 --batch-size 128 --threads 2 --device cpu "
-    "--save-minutes 0.0005 --optim.name muon --optim.lr 0.02 --optim.ema 0.95 --augment.mixup 0.2 --augment.crop 1"
-).split()
-SLOWEST_START = 60  # seconds
+OPTIONS = """
+    --model.embed-dim 16 --model.depth 2 --model.drop-rate 0.1 --batch-size 128 --threads 2 --device cpu
+    --save-minutes 0.0005 --optim.name muon --optim.lr 0.02 --optim.ema 0.95 --augment.mixup 0.2 --augment.crop 1
+"""
 
 
 def command(*arguments):
@@ -36,13 +35,11 @@ def outcome(run):
 
 def kill_and_resume(folder, kills, epochs, seed=0):
     """How many of `kills` hit a training before it had finished; AssertionError if that left a trace in the result."""
-    options = ["digits", *OPTIONS, "--epochs", epochs]
+    options = ["digits", *OPTIONS.split(), "--epochs", epochs]
     started = time.monotonic()
     subprocess.run(command(*options, "--out", folder / "whole"), check=True, capture_output=True)
     duration = time.monotonic() - started
 
-    # Moments are drawn over a whole training at first, then mostly over the seconds around its start and first saves,
-    # so that it gets on by a little each time and is not finished before it was killed often enough.
     draw, killed, finished = random.Random(seed), 0, False
     run = folder / "killed"
     arguments = command(*options, "--out", run)
@@ -77,7 +74,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             killed += kill_and_resume(Path(folder), options.kills - killed, options.epochs, options.seed + trainings)
         trainings += 1
-        print(f"{killed} kills in {trainings} trainings, and every one ended bit for bit as if there had been none", flush=True)
+        print(f"{killed} kills in {trainings} trainings, each of which ended bit for bit as without", flush=True)
 
 
 if __name__ == "__main__":

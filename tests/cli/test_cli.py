@@ -135,6 +135,7 @@ def test_weights_that_are_cut_off_are_refused(refused, damaged, run):
 
 def test_weights_of_another_model_are_refused_with_the_names_that_do_not_fit(refused, damaged):
     path = damaged("model.safetensors", None)
+    (path / "model.json").unlink()
     save_file({"encoder.weight": np.zeros(3)}, path / "model.safetensors")
     line = refused("evaluate", path)
     assert "missing: cls_token" in line and "unexpected: encoder.weight" in line

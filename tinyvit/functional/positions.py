@@ -95,7 +95,7 @@ def resize_positions_backward(dy, cache):
 
 
 def bilinear(old, new):
-    """How `new` points along an axis are made of `old` ones by linear interpolation: (new, old), rows adding up to 1."""
+    """How `new` points along an axis are made of `old` ones, linearly: (new, old), rows adding up to 1."""
     centres = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)[:, None]
     return np.maximum(0.0, 1 - abs(centres - np.arange(old)))
 

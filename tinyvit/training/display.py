@@ -66,9 +66,10 @@ class Display:
 
     def epoch(self, row):
         with tqdm.external_write_mode(sys.stdout):
+            loss, accuracy = row[f"{self.part}_loss"], row[f"{self.part}_accuracy"]
             self.print(
                 f"{row['epoch']:>7}   {number(row['train_loss']):>10}   {percent(row['train_accuracy']):>10}"
-                f"   {number(row[f'{self.part}_loss']):>9}   {percent(row[f'{self.part}_accuracy']):>9}   {clock(row['seconds']):>5}"
+                f"   {number(loss):>9}   {percent(accuracy):>9}   {clock(row['seconds']):>5}"
             )
 
     def finish(self, summary, path):

@@ -1,0 +1,36 @@
+"""A few of what `tests/kills.py` and `tests/mutations.py` do at length."""
+
+import resource
+import subprocess
+import sys
+
+from kills import kill_and_resume
+from mutations import mutate
+
+
+def test_a_training_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path):
+    assert kill_and_resume(tmp_path, kills=3, epochs=25) >= 1
+
+
+def test_damaged_files_are_refused_or_harmless():
+    tried, refused = mutate(800)
+    assert tried == 800 and refused > 0.9 * tried
+
+
+def train(path, limit, *options):
+    """A training that may write no file of more than `limit` bytes: for it, the disk is full."""
+    command = [sys.executable, "-m", "tinyvit", "train", *options]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=path, timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )  # fmt: skip
+
+
+def test_a_disk_that_fills_up_ends_the_training_with_one_line_and_the_run_goes_on_later(tmp_path):
+    ended = train(tmp_path, 100_000, "digits", "--epochs", "2", "--out", "run", "--device", "cpu")
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("tinyvit: error: no room to save run/checkpoints/step-") and "--resume" in line
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())  # no half of a file takes up room
+    again = train(tmp_path, resource.RLIM_INFINITY, "--resume", "run")
+    assert (again.returncode, again.stderr) == (0, "") and "test accuracy" in again.stdout
