@@ -3,4 +3,4 @@
 Importing this package registers them. Every kernel is tested against the plain text.
 """
 
-from tinyvit.kernels import gelu, linear
+from tinyvit.kernels import gelu, layernorm, linear, softmax

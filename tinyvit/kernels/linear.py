@@ -1,8 +1,16 @@
-"""The backward of `linear` that makes only the gradients that are wanted."""
+"""`linear` with its bias added in place, and a backward that makes only the gradients that are wanted."""
 
 from tinyvit.functional.dispatch import add_to, check_into
-from tinyvit.functional.linear import linear_backward
+from tinyvit.functional.linear import LinearCache, linear, linear_backward
 from tinyvit.functional.sums import as_rows, sum_rows
+
+
+def linear_in_place(x, weight, bias=None):
+    if bias is None or weight.shape != (*bias.shape, x.shape[-1]) or not x.dtype == weight.dtype == bias.dtype:
+        return linear.reference(x, weight, bias)
+    y = as_rows(x) @ weight.mT
+    y += bias
+    return y.reshape(*x.shape[:-1], len(weight)), LinearCache(x, weight, True)
 
 
 def linear_backward_wanted(dy, cache, into=None):
@@ -20,4 +28,5 @@ def linear_backward_wanted(dy, cache, into=None):
 
 for library in ("numpy", "cupy"):
     for dtype in ("float32", "float64", "complex128"):
+        linear.register((library, dtype), linear_in_place)
         linear_backward.register((library, dtype), linear_backward_wanted)

@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import LAYOUTS, laid_out, seeds
+
+from tinyvit import functional as F
+from tinyvit.kernels.chunks import CHUNK
+
+
+@st.composite
+def cases(draw):
+    """x and dy (..., D), weight and bias (D,), float32, in any memory order; often more rows than a piece has."""
+    D = draw(st.integers(1, 9))
+    rows = draw(st.sampled_from([(), (1,), (3,), (2, 5), (CHUNK // D + 3,), (2, 2 * CHUNK // D)]))
+    generator, layouts = np.random.default_rng(draw(seeds())), st.sampled_from(LAYOUTS)
+    shift = draw(st.sampled_from([0.0, 3.0, -100.0]))
+    x, dy = (generator.standard_normal((*rows, D)).astype("float32") for _ in range(2))
+    weight, bias = generator.standard_normal((2, D)).astype("float32")
+    return laid_out(x + np.float32(shift), draw(layouts)), laid_out(dy, draw(layouts)), weight, bias
+
+
+@given(cases())
+def test_the_kernel_is_as_right_as_its_plain_text(case):
+    x, dy, weight, bias = case
+    y, cache = F.layernorm(x, weight, bias)
+    exact, exact_cache = F.layernorm.reference(*(a.astype("float64") for a in (x, weight, bias)))
+    assert y.dtype == cache.xhat.dtype == cache.rstd.dtype == "float32" and y.shape == x.shape
+    assert (cache.xhat.shape, cache.rstd.shape) == (exact_cache.xhat.shape, exact_cache.rstd.shape)
+    # A mean of 100 leaves x five digits.
+    np.testing.assert_allclose(y, exact, rtol=1e-5, atol=2e-4 if abs(x).max() > 50 else 2e-5)
+    # From the same cache, so that only the backward is compared.
+    exact_cache = type(cache)(*(a.astype("float64") for a in cache))
+    expected = F.layernorm_backward.reference(dy.astype("float64"), exact_cache)
+    for got, want in zip(F.layernorm_backward(dy, cache), expected, strict=True):
+        assert got.dtype == "float32" and got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-6 * max(1.0, abs(want).max()))
+
+
+@given(cases())
+def test_gradients_go_where_they_are_wanted(case):
+    x, dy, weight, bias = case
+    _, cache = F.layernorm(x, weight, bias)
+    dx, dweight, dbias = F.layernorm_backward(dy, cache)
+    total = np.ones_like(weight)
+    left_out = F.layernorm_backward(dy, cache, into=(False, total))
+    np.testing.assert_array_equal(left_out[0], dx)
+    assert left_out[1] is None and left_out[2] is total
+    np.testing.assert_array_equal(total, 1 + dbias)
+    np.testing.assert_array_equal(F.layernorm_backward(dy, cache, into=(None, False))[1], dweight)
+
+
+def test_a_large_mean_costs_no_more_digits_than_it_has_to():
+    x = (1e4 + np.random.default_rng(0).standard_normal((50, 64))).astype("float32")
+    y, _ = F.layernorm(x, np.ones(64, "float32"), np.zeros(64, "float32"))
+    exact, _ = F.layernorm.reference(x.astype("float64"), np.ones(64), np.zeros(64))
+    assert abs(y - exact).max() < 1e-4
+
+
+def test_shapes_that_do_not_fit_are_refused_as_in_the_plain_text():
+    with pytest.raises(ValueError, match=r"layernorm: expected weight and bias \(3,\)"):
+        F.layernorm(np.ones((2, 3), "float32"), np.ones(4, "float32"), np.ones(3, "float32"))
+    assert F.layernorm(np.ones((0, 3), "float32"), np.ones(3, "float32"), np.ones(3, "float32"))[0].shape == (0, 3)

@@ -1,0 +1,69 @@
+"""Layer norm in float32 by NumPy, in pieces that stay in a core's cache, with BLAS for the means."""
+
+import numpy as np
+
+from tinyvit.functional.dispatch import add_to, check_into
+from tinyvit.functional.layernorm import LayerNormCache, layernorm, layernorm_backward
+from tinyvit.functional.sums import as_rows, sum_first
+from tinyvit.kernels.chunks import CHUNK, chunks
+
+
+def layernorm_float32(x, weight, bias, eps=1e-6):
+    D = x.shape[-1]
+    if not weight.shape == bias.shape == (D,) or not x.size:
+        return layernorm.reference(x, weight, bias, eps)
+    rows = as_rows(x)
+    y, xhat = np.empty(rows.shape, "float32"), np.empty(rows.shape, "float32")
+    rstd, average = np.empty((len(rows), 1), "float32"), np.full((D, 1), 1 / D, "float32")
+    for part in pieces(rows):
+        centred, scale = xhat[part], rstd[part]
+        np.subtract(rows[part], rows[part] @ average, out=centred)
+        centred -= centred @ average  # what the rounding of a large mean has left
+        scale[:, 0] = np.einsum("rd,rd->r", centred, centred)
+        scale *= 1 / D
+        scale += eps
+        np.power(scale, -0.5, out=scale)
+        centred *= scale
+        np.multiply(centred, weight, out=y[part])
+        y[part] += bias
+    return y.reshape(x.shape), LayerNormCache(xhat.reshape(x.shape), rstd.reshape(*x.shape[:-1], 1), weight)
+
+
+def layernorm_backward_float32(dy, cache, into=None):
+    xhat, rstd, weight = (as_rows(array) for array in cache)
+    D = dy.shape[-1]
+    if not dy.size:
+        return layernorm_backward.reference(dy, cache)
+    into = (None, None) if into is None else into
+    check_into("layernorm_backward", into, 2)
+    rows = as_rows(dy)
+    dx, average = np.empty(rows.shape, "float32"), np.full((D, 1), 1 / D, "float32")
+    parts = pieces(rows)
+    dweight, dbias = np.empty((2, len(parts), D), "float32")
+    room = np.empty((min(len(rows), parts[0].stop), D), "float32")
+    for i, part in enumerate(parts):
+        g, normal, products = dx[part], xhat[part], room[: part.stop - part.start]
+        np.multiply(rows[part], normal, out=products)
+        ones = np.ones(len(g), "float32")
+        np.dot(ones, products, out=dweight[i])
+        np.dot(ones, rows[part], out=dbias[i])
+        products *= weight                                        # g x̂
+        along = products @ average                                # (rows, 1)  mean(g x̂)
+        np.multiply(rows[part], weight, out=g)
+        g -= g @ average
+        np.multiply(normal, along, out=products)
+        g -= products
+        g *= rstd[part]
+    wanted = (
+        None if goal is False else add_to(goal, sum_first(gradient)) for goal, gradient in zip(into, (dweight, dbias))
+    )
+    return dx.reshape(dy.shape), *wanted
+
+
+def pieces(rows):
+    """As many whole rows at a time as fit the cache."""
+    return chunks(len(rows), max(1, CHUNK // rows.shape[1]))
+
+
+layernorm.register(("numpy", "float32"), layernorm_float32)
+layernorm_backward.register(("numpy", "float32"), layernorm_backward_float32)
