@@ -7,10 +7,12 @@ from tinyvit.functional.layernorm import LayerNormCache, layernorm, layernorm_ba
 from tinyvit.functional.sums import as_rows, sum_first
 from tinyvit.kernels.chunks import CHUNK, chunks
 
+LONGEST = 2048  # numbers in a row; of longer ones the plain text's pairwise sums keep more digits than BLAS does
+
 
 def layernorm_float32(x, weight, bias, eps=1e-6):
     D = x.shape[-1]
-    if not weight.shape == bias.shape == (D,) or not x.size:
+    if not weight.shape == bias.shape == (D,) or not x.size or D > LONGEST:
         return layernorm.reference(x, weight, bias, eps)
     rows = as_rows(x)
     y, xhat = np.empty(rows.shape, "float32"), np.empty(rows.shape, "float32")
@@ -30,13 +32,17 @@ def layernorm_float32(x, weight, bias, eps=1e-6):
 
 
 def layernorm_backward_float32(dy, cache, into=None):
-    xhat, rstd, weight = (as_rows(array) for array in cache)
-    D = dy.shape[-1]
-    if not dy.size:
-        return layernorm_backward.reference(dy, cache)
     into = (None, None) if into is None else into
     check_into("layernorm_backward", into, 2)
-    rows = as_rows(dy)
+    small = dy.size and dy.shape[-1] <= LONGEST
+    dx, *gradients = (in_pieces if small else layernorm_backward.reference)(dy, cache)
+    return dx, *(None if goal is False else add_to(goal, gradient) for goal, gradient in zip(into, gradients))
+
+
+def in_pieces(dy, cache):
+    """(dx, dweight, dbias), as the plain text has it."""
+    rows, (xhat, rstd, weight) = as_rows(dy), (as_rows(array) for array in cache)
+    D = dy.shape[-1]
     dx, average = np.empty(rows.shape, "float32"), np.full((D, 1), 1 / D, "float32")
     parts = pieces(rows)
     dweight, dbias = np.empty((2, len(parts), D), "float32")
@@ -44,9 +50,7 @@ def layernorm_backward_float32(dy, cache, into=None):
     for i, part in enumerate(parts):
         g, normal, products = dx[part], xhat[part], room[: part.stop - part.start]
         np.multiply(rows[part], normal, out=products)
-        ones = np.ones(len(g), "float32")
-        np.dot(ones, products, out=dweight[i])
-        np.dot(ones, rows[part], out=dbias[i])
+        dweight[i], dbias[i] = sum_first(products), sum_first(rows[part])
         products *= weight                                        # g x̂
         along = products @ average                                # (rows, 1)  mean(g x̂)
         np.multiply(rows[part], weight, out=g)
@@ -54,10 +58,7 @@ def layernorm_backward_float32(dy, cache, into=None):
         np.multiply(normal, along, out=products)
         g -= products
         g *= rstd[part]
-    wanted = (
-        None if goal is False else add_to(goal, sum_first(gradient)) for goal, gradient in zip(into, (dweight, dbias))
-    )
-    return dx.reshape(dy.shape), *wanted
+    return dx.reshape(dy.shape), sum_first(dweight), sum_first(dbias)
 
 
 def pieces(rows):
