@@ -13,6 +13,7 @@ import tinyvit
 from tinyvit.training.display import Display
 from tinyvit.training.faults import Diverged
 from tinyvit.training.files import write
+from tinyvit.training.memory import keep_freed_memory
 from tinyvit.training.preprocessing import Preprocessing
 from tinyvit.training.run_folder import RunFolder, next_free
 from tinyvit.training.signals import stop_on_signals
@@ -76,6 +77,7 @@ def run(trainer, folder, display):
         folder.checkpoints.save(trainer.step, trainer.epoch, *trainer.state(seconds()))
         saved_at = time.perf_counter()
 
+    keep_freed_memory()
     # A loss that overflows is noticed and said by `Faults`, not warned of by every operation on the way.
     with stop_on_signals() as stop, np.errstate(all="ignore"), advice(folder), scalars(trainer, folder) as log:
         write(folder.preprocessing, Preprocessing.from_dataset(trainer.split.train).to_json().encode())
