@@ -137,7 +137,7 @@ class TrainConfig:
             grid_of((side, side), as_pair(self.model.patch_size))
         require(
             not self.optim.small_sizes or self.model.dynamic_img_size,
-            "optim.small-sizes need model.dynamic-img-size True", self.model.dynamic_img_size,
+            "optim.small-sizes need --model.dynamic-img-size", self.model.dynamic_img_size,
         )  # fmt: skip
 
 

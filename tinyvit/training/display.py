@@ -115,7 +115,7 @@ def table(rows):
 
 def number(loss):
     """A loss, or a dash where there is none."""
-    return "–" if loss is None else f"{loss:.4f}"
+    return "–" if loss is None else f"{loss:.4f}" if loss < 1e4 else f"{loss:.2e}"
 
 
 def percent(share):

@@ -1,7 +1,6 @@
 """The training loop: from a configuration, or from a run that was stopped, to a finished run folder."""
 
 import json
-import math
 import platform
 import time
 from contextlib import closing, contextmanager, suppress
@@ -100,10 +99,6 @@ def run(trainer, folder, display):
                 scores = trainer.evaluate(stop)
                 if scores is None:
                     break
-                if not math.isfinite(scores["loss"]):
-                    raise Diverged(
-                        f"the {trainer.part} loss is no number after epoch {trainer.epoch + 1}; take a lower optim.lr"
-                    )
                 trainer.history.append(trainer.row(scores, seconds()))
                 trainer.end_epoch()
                 save()

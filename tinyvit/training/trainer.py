@@ -1,5 +1,6 @@
 """Everything that changes while a model trains, and the step that changes it."""
 
+import math
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -33,8 +34,11 @@ class Trainer:
     def __init__(self, config):
         if config.data_dir is not None:  # so that the run can be evaluated from any folder
             config = replace(config, data_dir=str(Path(config.data_dir).expanduser().resolve()))
-        self.config, o = config, config.optim
         self.split = load_split(config)
+        if config.dataset == "folder":  # it says itself how many classes there are
+            classes = len(self.split.train.classes)
+            config = replace(config, model=replace(config.model, num_classes=classes))
+        self.config, o = config, config.optim
         self.part = "validation" if config.validation else "test"
         check_fit(config, self.split.train)
         self.device, self.why_not_gpu = choose_device(config.device)
@@ -107,9 +111,20 @@ class Trainer:
         self.reset_sums()
 
     def evaluate(self, stop=None):
-        """Test loss and accuracy of the weights that count; None if `stop` became true on the way."""
+        """Test loss and accuracy of the weights that count; None if `stop` became true on the way.
+
+        Raises Diverged if the loss is no finite number.
+        """
         with self.counting_weights():
-            return evaluate(self.model, self.split.test, self.config.threads, stop=stop)
+            scores = evaluate(self.model, self.split.test, self.config.threads, stop=stop)
+            if scores is None or math.isfinite(scores["loss"]):
+                return scores
+            loader = data.Loader(self.split.test, 64, dtype=self.config.precision, device=self.device)
+            where = where_first(self.model, *next(loader.epoch()), None, classification())
+        raise Diverged(
+            f"the {self.part} loss is no number after epoch {self.epoch + 1}; {where}. "
+            f"The learning rate was {self.optimizer.lr:.2g}: take a lower optim.lr"
+        )
 
     def row(self, scores, seconds):
         """The metrics of the epoch that has just ended."""
