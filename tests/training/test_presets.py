@@ -1,0 +1,69 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tinyvit import data
+from tinyvit.data import Dataset, Split
+from tinyvit.models.vit import as_pair
+from tinyvit.training import PRESETS, preset
+from tinyvit.training.config import from_json, to_json
+from tinyvit.training.trainer import Trainer
+
+BATCH = 8
+
+
+@pytest.fixture
+def random_images(monkeypatch):
+    """In place of every data set, images of its size and classes that were drawn at random."""
+
+    def load(config):
+        generator, c = np.random.default_rng(0), config.model
+        shape, classes = (c.in_chans, *as_pair(c.img_size)), tuple(map(str, range(c.num_classes)))
+        parts = [
+            Dataset(generator.integers(0, 256, (n, *shape), dtype="uint8"), generator.integers(0, c.num_classes, n),
+                    classes, (0.5,) * c.in_chans, (0.25,) * c.in_chans)
+            for n in (4 * BATCH, BATCH)
+        ]  # fmt: skip
+        return Split(*parts)
+
+    monkeypatch.setattr("tinyvit.training.trainer.load_split", load)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_first_steps_of_every_recipe_run_on_a_cpu(random_images, name):
+    config = replace(preset(name), batch_size=BATCH, epochs=3, device="cpu")
+    trainer = Trainer(config)
+    before, losses = trainer.model.storage.data.copy(), []
+    for _ in range(config.epochs):
+        for images, targets in trainer.batches():
+            losses.append(float(trainer.advance(images, targets).loss))
+        scores = trainer.evaluate()
+        trainer.row(scores, 0.0)
+        trainer.end_epoch()
+    assert trainer.finished and len(losses) == 12
+    assert np.isfinite(losses).all() and trainer.faults.skipped == 0
+    assert (trainer.model.storage.data != before).any()
+    # The head starts at zero: every class is equally likely.
+    assert losses[0] == pytest.approx(np.log(config.model.num_classes), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_recipe_survives_its_json(name):
+    assert from_json(to_json(preset(name)), name) == preset(name)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_recipe_is_of_a_data_set_that_there_is(name):
+    assert preset(name).dataset in data.DATASETS
+
+
+def test_the_recipes_for_cifar_have_its_images_and_classes():
+    for name, classes in (("cifar10", 10), ("cifar10-cpu", 10), ("cifar100", 100)):
+        model = preset(name).model
+        assert (model.img_size, model.in_chans, model.num_classes) == (32, 3, classes)
+
+
+def test_a_name_that_does_not_exist_gets_a_hint():
+    with pytest.raises(ValueError, match="unknown preset 'cifar10cpu'; did you mean cifar10-cpu"):
+        preset("cifar10cpu")
