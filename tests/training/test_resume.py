@@ -24,7 +24,14 @@ CONFIG = replace(
 )
 VARIANTS = {
     "adamw": CONFIG,
-    "muon": replace(CONFIG, optim=replace(CONFIG.optim, name="muon", lr=0.02, schedule="linear", ema=None)),
+    "muon": replace(
+        CONFIG,
+        model=replace(CONFIG.model, dynamic_img_size=True),
+        optim=replace(
+            CONFIG.optim, name="muon", lr=0.02, schedule="linear", ema=None, keep_patches=1.0,
+            small_sizes=(4,), small_until=(0.5,),
+        ),
+    ),
     "sgd": replace(CONFIG, evaluate_every=2, optim=replace(CONFIG.optim, name="sgd", nesterov=True)),
 }
 STEPS = 15
