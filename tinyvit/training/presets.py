@@ -43,7 +43,7 @@ PRESETS = {
         batch_size=128,
         evaluate_every=4,
         optim=OptimConfig(
-            name="muon", lr=0.01, adam_lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1,
+            name="muon", lr=0.008, adam_lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1,
             small_sizes=(16, 24), small_until=(0.4, 0.7),
         ),
         augment=AugmentConfig(crop=4, flip=True),
