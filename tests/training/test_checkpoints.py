@@ -78,4 +78,14 @@ def test_the_best_is_kept_apart_and_replaces_the_best_before(checkpoints):
         checkpoints.save_best(step, {"w": np.full(3, step)}, {"step": step})
     names = {file.name for file in checkpoints.path.glob("best-*")}
     assert names == {"best-00000003.json", "best-00000003.safetensors"}
+    np.testing.assert_array_equal(checkpoints.best()["w"], np.full(3, 3))
     assert newest(checkpoints) == 4
+
+
+def test_the_best_is_missed_or_refused_by_name(checkpoints):
+    with pytest.raises(ValueError, match="has no best weights: nothing was evaluated yet"):
+        checkpoints.best()
+    checkpoints.save_best(2, {"w": np.ones(3)}, {})
+    (checkpoints.path / "best-00000002.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"best-00000002\.safetensors is damaged"):
+        checkpoints.best()

@@ -8,6 +8,7 @@ from PIL import Image
 
 from tinyvit import ViT, ViTConfig
 from tinyvit.training import TrainConfig, train
+from tinyvit.training.files import load_tensors
 from tinyvit.training.preprocessing import Preprocessing
 from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.trained import load_data, load_test_set, load_trained
@@ -54,6 +55,13 @@ def test_a_run_comes_back_with_its_weights_and_what_it_knows_of_its_images(finis
     split = load_data(trained)
     assert trained.preprocessing == Preprocessing.from_dataset(split.train) == Preprocessing.from_dataset(split.test)
     assert trained.preprocessing.classes == ("bright", "dark") and trained.preprocessing.img_size == (4, 4)
+
+
+def test_the_best_weights_are_loaded_if_asked_for(finished):
+    (best,) = (finished / "checkpoints").glob("best-*.safetensors")
+    state = load_trained(finished, "cpu", best=True).model.state_dict()
+    for name, array in load_tensors(best).items():
+        np.testing.assert_array_equal(state[name], array)
 
 
 def test_the_test_images_are_normalised_as_they_were_in_training_whatever_the_folder_holds_now(finished, tmp_path):

@@ -15,6 +15,8 @@ class EvaluateOptions:
 
     data_dir: str | None = None
     """Folder or archive with the data; by default the one that the run was trained with."""
+    best: bool = False
+    """Take the weights that did best on the way, and not the last ones."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute: auto takes a GPU if one works."""
     threads: int | None = None
@@ -41,7 +43,7 @@ def evaluate(rest):
 
     if options.confusion is not None:
         picture_kind(options.confusion)  # before minutes are spent on computing it
-    trained = load_trained(run_path, options.device)
+    trained = load_trained(run_path, options.device, options.best)
     test = load_test_set(trained, options.data_dir)
     with np.errstate(all="ignore"):  # what overflows is said below
         logits = logits_of(trained.model, test, options.threads, options.tta)
@@ -85,7 +87,7 @@ def print_scores(trained, test, metrics):
         rows.append(("in the top 5", percent(metrics.top5_accuracy)))
     rows += [
         ("test loss", f"{metrics.loss:.4f}"),
-        ("calib. error", percent(metrics.ece)),
+        ("calibration error", percent(metrics.ece)),
         ("test images", f"{len(test):,} of {trained.config.dataset}"),
         ("parameters", f"{trained.model.num_parameters():,}"),
     ]

@@ -21,6 +21,8 @@ class PredictOptions:
     """Average the probabilities over each image and its mirror image; not for letters and digits."""
     json: bool = False
     """Print a JSON object a line for each image: {"image": path, "top": [{"class": …, "probability": …}, …]}."""
+    best: bool = False
+    """Take the weights that did best on the way, and not the last ones."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute: auto takes a GPU if one works."""
     threads: int | None = None
@@ -41,7 +43,7 @@ def predict(rest):
     from tinyvit.training.predict import predict as run_prediction
     from tinyvit.training.trained import load_trained
 
-    trained = load_trained(run_path, options.device)
+    trained = load_trained(run_path, options.device, options.best)
     prepared = trained.preprocessing or preprocessing_of(trained, options.data_dir)
     show, unreadable = show_json if options.json else show_text, 0
     for prediction in run_prediction(

@@ -35,6 +35,14 @@ class Checkpoints:
             if manifest.stem != f"best-{step:08d}":
                 remove(manifest)
 
+    def best(self):
+        """What did best, by name; raises ValueError if there is none, or if it is damaged."""
+        manifests = sorted(self.path.glob("best-*.json"))
+        if not manifests:
+            raise ValueError(f"{self.path} has no best weights: nothing was evaluated yet")
+        read_manifest(manifests[-1])
+        return load_tensors(manifests[-1].with_suffix(".safetensors"))
+
     def write(self, name, tensors, about):
         write_with_manifest(self.path / f"{name}.json", {f"{name}.safetensors": tensor_bytes(tensors)}, about)
 

@@ -19,8 +19,11 @@ class Trained(NamedTuple):
     preprocessing: Preprocessing | None  # None for a run that was made before runs kept it
 
 
-def load_trained(path, device="auto"):
-    """The model of a run, on a device; ValueError, naming the file, if something is missing or doesn't fit."""
+def load_trained(path, device="auto", best=False):
+    """The model of a run, on a device; ValueError, naming the file, if something is missing or doesn't fit.
+
+    best   the weights whose evaluation was the best on the way, not the last ones
+    """
     folder = RunFolder(path)
     config = folder.read_config()
     preprocessing = None
@@ -35,7 +38,7 @@ def load_trained(path, device="auto"):
                 "(channels, image size, classes)"
             )
     device, _ = choose_device(device)
-    state = folder.load_model()
+    state = folder.checkpoints.best() if best else folder.load_model()
     model = ViT(config.model, dtype=config.precision, device=device)
     try:
         model.load_state_dict(state)
