@@ -46,6 +46,7 @@ def process(*arguments, **options):
         ("train digits extra", "extra"),
         ("train digits --epochs", "--epochs"),
         ("train digits --epochs few", "--epochs.*'few'"),
+        ("train digits --optim.name " + 300 * "x", f"'{300 * 'x'}'.*adamw"),
         ("train digits --epochs 0", "epochs has to be at least 1, got 0"),
         ("train digits --batch-size 0", "batch-size has to be at least 1, got 0"),
         ("train digits --threads 0", "threads has to be at least 1, got 0"),
@@ -170,7 +171,7 @@ def test_a_number_of_threads_in_the_environment_that_is_none_is_refused(refused,
 @pytest.mark.parametrize(("error", "status", "line"), [
     (KeyboardInterrupt, 130, "tinyvit: interrupted\n"),
     (MemoryError("1 TiB"), 2, "tinyvit: error: out of memory; take a smaller model or --batch-size (1 TiB)\n"),
-    (PermissionError(13, "Permission denied", "x"), 2, "tinyvit: error: [Errno 13] Permission denied: 'x'\n"),
+    (PermissionError(13, "Permission denied", "x"), 2, "tinyvit: error: x can't be used: Permission denied\n"),
     (ValueError("two\nlines"), 2, "tinyvit: error: two lines\n"),
 ])  # fmt: skip
 def test_an_interrupt_or_an_error_on_the_way_is_one_line(tinyvit, monkeypatch, error, status, line):

@@ -35,10 +35,10 @@ def test_the_table_says_the_same_as_json(tinyvit, run):
         ("test accuracy", f"{100 * scores['test_accuracy']:.2f} %"),
         ("in the top 5", f"{100 * scores['top5_accuracy']:.2f} %"),
         ("test loss", f"{scores['test_loss']:.4f}"),
-        ("calibration error", f"{100 * scores['ece']:.2f} %"),
+        ("calib. error", f"{100 * scores['ece']:.2f} %"),
         ("test images", "360 of digits"),
     ):
-        assert f"  {name:<17}   {value}\n" in out
+        assert f"  {name:<13}   {value}\n" in out
     rows = dict(re.findall(r"^  (\d) +\d+ +([\d.]+) %", out, re.MULTILINE))
     assert rows == {name: f"{100 * share:.2f}" for name, share in scores["per_class"].items()}
     assert [float(share) for share in rows.values()] == sorted(float(share) for share in rows.values())

@@ -58,6 +58,33 @@ def test_the_one_before_a_damaged_newest_is_used_and_the_damage_told(checkpoints
         assert len(told) == 1 and file.name in told[0] and "the checkpoint before" in told[0]
 
 
+def test_a_damaged_one_takes_no_whole_ones_place(checkpoints):
+    (checkpoints.path / "step-00000004-epoch-2.safetensors").write_bytes(b"")
+    assert newest(checkpoints, [].append) == 3
+    assert (checkpoints.path / "step-00000004-epoch-2.json.damaged").exists()
+    for step in (4, 5):
+        checkpoints.save(step, 2, {"w": np.full(3, step)}, {"step": step})
+    (checkpoints.path / "step-00000005-epoch-2.safetensors").write_bytes(b"")
+    assert newest(checkpoints, [].append) == 4
+
+
+def test_saving_the_same_step_again_leaves_what_is_there(checkpoints, monkeypatch):
+    def full(*paths):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    checkpoints.save(4, 2, {"w": np.full(3, 4)}, {"step": 4})
+    assert newest(checkpoints) == 4
+
+
+def test_what_a_killed_process_left_half_done_is_removed(checkpoints):
+    whole = sorted(checkpoints.path.iterdir())
+    for name in ("step-00000009-epoch-4.safetensors", ".step-00000009-epoch-4.json.tmp"):
+        (checkpoints.path / name).write_bytes(b"half")
+    checkpoints.tidy()
+    assert sorted(checkpoints.path.iterdir()) == whole
+
+
 def test_if_all_are_damaged_that_is_an_error_and_nothing_is_removed(checkpoints):
     for file in checkpoints.path.glob("*.safetensors"):
         file.write_bytes(b"")

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, resume, train
+from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, resume, train, trainer
 from tinyvit.training.display import Display
 from tinyvit.training.files import load_tensors
+from tinyvit.training.trainer import load_split
 
 # 1,437 images in batches of 256: 5 steps an epoch.
 CONFIG = replace(
@@ -163,6 +164,52 @@ def test_a_run_killed_at_its_very_end_is_finished(uninterrupted, tmp_path, missi
     resume(tmp_path / "run")
     assert outcome(tmp_path / "run") == expected
     assert (tmp_path / "run" / missing).exists()
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "5", "null", '"x"', "{", '{"skipped_steps": 0}', "[" * 100_000])
+def test_a_damaged_summary_is_written_again(tmp_path, content):
+    train(replace(CONFIG, epochs=1), tmp_path / "run")
+    before = json.loads((tmp_path / "run" / "summary.json").read_text())
+    (tmp_path / "run" / "summary.json").write_text(content)
+    assert resume(tmp_path / "run")["test_loss"] == before["test_loss"]
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"x" * 100])
+def test_final_weights_that_are_gone_or_damaged_come_back_from_the_checkpoint(tmp_path, damage):
+    train(replace(CONFIG, epochs=1), tmp_path / "run")
+    weights = tmp_path / "run" / "model.safetensors"
+    before = weights.read_bytes()
+    weights.unlink()
+    if damage is not None:
+        weights.write_bytes(damage)
+    resume(tmp_path / "run")
+    assert weights.read_bytes() == before
+
+
+def test_other_data_than_before_are_refused_and_the_run_stays(stopped, monkeypatch):
+    def other(config):
+        split = load_split(config)
+        return split._replace(train=replace(split.train, labels=(split.train.labels + 1) % 10))
+
+    before = {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()}
+    monkeypatch.setattr(trainer, "load_split", other)
+    with pytest.raises(ValueError, match="digits holds other training images or classes than those that the run began"):
+        resume(stopped)
+    assert {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()} == before
+
+
+def test_tensorboard_has_every_row_once_more_after_a_kill(tmp_path):
+    class KilledAtAnEvaluation(KilledAfter):
+        def epoch(self, row):
+            super().epoch(row)
+            if row["epoch"] == 2:
+                raise Killed
+
+    with pytest.raises(Killed):
+        train(replace(CONFIG, tensorboard=True), tmp_path / "run", KilledAtAnEvaluation(0))
+    resume(tmp_path / "run")
+    newest = max((tmp_path / "run" / "tensorboard").iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    assert newest.read_bytes().count(b"accuracy/test") == CONFIG.epochs
 
 
 def test_the_time_of_all_parts_adds_up(stopped):

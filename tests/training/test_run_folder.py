@@ -35,7 +35,9 @@ def test_metrics_are_a_line_of_json_an_evaluation(folder):
     assert [json.loads(line) for line in folder.metrics.read_text().splitlines()] == rows
 
 
-@pytest.mark.parametrize("left", ["config.json", "model.safetensors", "summary.json"])
+@pytest.mark.parametrize(
+    "left", ["config.json", "preprocessing.json", "model.safetensors", "model.json", "summary.json", "curves.png"]
+)
 def test_a_folder_that_holds_a_run_is_refused_and_stays_as_it_is(folder, left):
     folder.path.mkdir()
     (folder.path / left).write_text("precious")

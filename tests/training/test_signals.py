@@ -1,10 +1,14 @@
+import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -126,6 +130,46 @@ def test_a_killed_training_leaves_whole_files_only(start_training, tmp_path):
     assert [row["epoch"] for row in rows] == list(range(1, len(rows) + 1))
     assert len(about["history"]) - len(rows) in (0, 1)
     assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_closed_terminal_ends_the_training_with_what_was_reached_saved(tmp_path):
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "tinyvit", "train", "digits", "--epochs", "1000", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=partial(own_terminal, theirs)
+    )
+    os.close(theirs)
+    shown = b""
+    while FIRST_EPOCH.encode() not in shown:
+        shown += os.read(ours, 4096)
+    os.close(ours)  # the window is closed
+    assert process.wait(timeout=60) == 129
+    about, _ = Checkpoints(tmp_path / "run" / "checkpoints").newest(unexpected)
+    assert about["step"] == json.loads((tmp_path / "run" / "summary.json").read_text())["steps"]
+
+
+def own_terminal(terminal):
+    """Make a process the leader of a session of its own, at this terminal."""
+    os.setsid()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+
+def test_a_training_that_was_to_outlive_its_terminal_does(tmp_path):
+    with open("/dev/full", "w") as full:  # a log that can't be written any more
+        command = [sys.executable, "-m", "tinyvit", "train", "digits", "--epochs", "2", "--out", str(tmp_path / "run")]
+        ended = subprocess.run(command, stdout=full, stderr=full, timeout=60)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["epochs"] == 2
+    assert ended.returncode == 0
+
+
+def test_nohup_keeps_a_training_from_being_hung_up():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stop
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_the_first_signal_sets_the_flag_and_the_second_acts():

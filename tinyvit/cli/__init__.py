@@ -1,5 +1,6 @@
 """The command line: one file a command; parsing is left to tyro."""
 
+import contextlib
 import os
 import sys
 
@@ -46,13 +47,16 @@ def main(argv=None):
         sys.exit(0)
     except MemoryError as error:
         refuse(f"out of memory; take a smaller model or --batch-size ({error})")
-    except (ValueError, OSError, OverflowError) as error:
+    except OSError as error:
+        refuse(f"{error.filename} can't be used: {error.strerror}" if error.filename else str(error))
+    except (ValueError, OverflowError) as error:
         refuse(str(error))
 
 
 def refuse(message):
     """One line on stderr, and exit status 2."""
-    print("tinyvit: error:", " ".join(message.split()), file=sys.stderr)
+    with contextlib.suppress(OSError):  # a terminal that has been closed
+        print("tinyvit: error:", " ".join(message.split()), file=sys.stderr, flush=True)
     sys.exit(2)
 
 

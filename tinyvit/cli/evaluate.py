@@ -58,6 +58,7 @@ def evaluate(rest):
         result = {
             "test_accuracy": metrics.accuracy,
             "test_loss": metrics.loss,
+            **training_of(trained.folder),
             "top5_accuracy": metrics.top5_accuracy,
             "ece": metrics.ece,
             "images": len(test),
@@ -74,6 +75,12 @@ def evaluate(rest):
         print_classes(test.classes, metrics)
 
 
+def training_of(folder):
+    """Epochs and seconds of a finished run, under the names of its summary."""
+    summary = folder.finished() or {}
+    return {name: summary[name] for name in ("epochs", "seconds") if name in summary}
+
+
 def by_name(classes, values):
     """Values by class; None where there is no number."""
     return {name: float(value) if value == value else None for name, value in zip(classes, values)}
@@ -87,7 +94,7 @@ def print_scores(trained, test, metrics):
         rows.append(("in the top 5", percent(metrics.top5_accuracy)))
     rows += [
         ("test loss", f"{metrics.loss:.4f}"),
-        ("calibration error", percent(metrics.ece)),
+        ("calib. error", percent(metrics.ece)),
         ("test images", f"{len(test):,} of {trained.config.dataset}"),
         ("parameters", f"{trained.model.num_parameters():,}"),
     ]

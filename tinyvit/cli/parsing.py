@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import re
 from dataclasses import fields
 
@@ -16,12 +17,27 @@ def parse(config, rest, prog, default=None):
 
     messages = io.StringIO()
     try:
-        with contextlib.redirect_stderr(messages):
+        with contextlib.redirect_stderr(messages), wide_terminal({"-h", "--help"}.isdisjoint(rest)):
             return tyro.cli(config, default=default, args=rest, prog=prog)
     except SystemExit as error:
         if error.code in (0, None):
             raise
         raise BadInput(one_line(messages.getvalue(), prog)) from None
+
+
+@contextlib.contextmanager
+def wide_terminal(wanted):
+    """Have tyro break no line of an error, which would put a space into a long path."""
+    before = os.environ.get("COLUMNS")
+    if wanted:
+        os.environ["COLUMNS"] = "10000"
+    try:
+        yield
+    finally:
+        if wanted and before is None:
+            del os.environ["COLUMNS"]
+        elif wanted:
+            os.environ["COLUMNS"] = before
 
 
 def one_line(box, prog):
@@ -42,7 +58,7 @@ def one_line(box, prog):
 
 def positional(rest, expected, default=None):
     """Split off a command's first argument, which no option precedes; --help is left for the parser."""
-    if rest and (not rest[0].startswith("-") or rest[0] == "-"):
+    if rest and rest[0] and (not rest[0].startswith("-") or rest[0] == "-"):
         return rest[0], rest[1:]
     if default is None and not ({"-h", "--help"} & set(rest)):
         raise BadInput(f"expected {expected}, got {' '.join(rest) or 'nothing'}")

@@ -35,7 +35,7 @@ def predict(rest):
     """tinyvit predict RUN IMAGE…"""
     arguments, rest = separate(rest, PredictOptions)
     options = parse(PredictOptions, rest, "tinyvit predict RUN IMAGE…")
-    if len(arguments) < 2:
+    if len(arguments) < 2 or "" in arguments:
         got = f"{' '.join(arguments)} and no image" if arguments else "nothing"
         raise BadInput(f"expected a run folder and images: tinyvit predict RUN IMAGE…, got {got}")
     run_path, *paths = arguments

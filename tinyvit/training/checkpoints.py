@@ -4,7 +4,7 @@
     step-00001234-epoch-3.json          its manifest: SHA256, position, the metrics so far
     best-00001234.safetensors, .json    the weights with the best evaluation
 
-No checkpoint is ever overwritten. The newest two are kept, so that there is one before if the newest is damaged.
+A whole checkpoint is never overwritten. The newest two are kept, so that there is one before if the newest is damaged.
 """
 
 import re
@@ -44,7 +44,18 @@ class Checkpoints:
         return load_tensors(manifests[-1].with_suffix(".safetensors"))
 
     def write(self, name, tensors, about):
-        write_with_manifest(self.path / f"{name}.json", {f"{name}.safetensors": tensor_bytes(tensors)}, about)
+        manifest = self.path / f"{name}.json"
+        if manifest.exists():
+            with suppress(ValueError):
+                read_manifest(manifest)
+                return  # the same step has the same state
+        write_with_manifest(manifest, {f"{name}.safetensors": tensor_bytes(tensors)}, about)
+
+    def tidy(self):
+        """Remove what a killed process has left half done."""
+        for file in [*self.path.glob(".*.tmp"), *self.path.glob("*.safetensors")]:
+            if file.suffix == ".tmp" or not file.with_suffix(".json").exists():
+                file.unlink()
 
     def manifests(self):
         """Of all complete checkpoints, newest first."""
@@ -54,15 +65,22 @@ class Checkpoints:
     def newest(self, report):
         """(about, tensors) of the newest checkpoint that is whole; None if there is none at all.
 
-        `report` is told of each that is damaged. Raises ValueError if all are.
+        `report` is told of each that is damaged; these are then put aside as NAME.damaged, so that they take no whole
+        one's place. Raises ValueError if all are.
         """
         manifests = self.manifests()
-        for manifest in manifests:
+        for place, manifest in enumerate(manifests):
             try:
                 about = read_manifest(manifest)
-                return about, load_tensors(manifest.with_suffix(".safetensors"))
+                tensors = load_tensors(manifest.with_suffix(".safetensors"))
             except ValueError as error:
                 report(f"{error}; trying the checkpoint before")
+                continue
+            for damaged in manifests[:place]:
+                for file in (damaged, damaged.with_suffix(".safetensors")):
+                    with suppress(FileNotFoundError):
+                        file.rename(f"{file}.damaged")
+            return about, tensors
         if manifests:
             raise ValueError(f"no checkpoint in {self.path} is whole; start again with another --out")
         return None

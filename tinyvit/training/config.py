@@ -24,9 +24,9 @@ class OptimConfig:
     adam_lr: float = 1e-3
     """Peak learning rate of what Muon leaves to AdamW: all but the matrices of the blocks."""
     weight_decay: float = 0.05
-    """Weight decay of the matrices."""
+    """Weight decay of the matrices; Adam, unlike AdamW, has none."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Decay rates of Adam's moments."""
+    """Decay rates of the moments of Adam and AdamW."""
     momentum: float = 0.9
     """Momentum of SGD; Muon's is 0.95."""
     nesterov: bool = False
@@ -119,6 +119,8 @@ class TrainConfig:
     """The augmentation."""
 
     def __post_init__(self):
+        for name in ("out", "data_dir"):
+            require(getattr(self, name) != "", f"{name.replace('_', '-')} has to be a path", "nothing")
         require(self.epochs >= 1, "epochs has to be at least 1", self.epochs)
         require(self.batch_size >= 1, "batch-size has to be at least 1", self.batch_size)
         require(self.seed >= 0, "seed has to be at least 0", self.seed)

@@ -55,6 +55,10 @@ class Display:
         self.epochs, self.shown = config.epochs, 0.0
 
     def step(self, epoch, images, result):
+        with contextlib.suppress(OSError):
+            self.draw(epoch, images, result)
+
+    def draw(self, epoch, images, result):
         self.bar.update(images)
         now = time.monotonic()
         if not self.bar.disable and now - self.shown > BETWEEN_UPDATES:
@@ -65,7 +69,7 @@ class Display:
             )
 
     def epoch(self, row):
-        with tqdm.external_write_mode(sys.stdout):
+        with contextlib.suppress(OSError), tqdm.external_write_mode(sys.stdout):
             loss, accuracy = row[f"{self.part}_loss"], row[f"{self.part}_accuracy"]
             self.print(
                 f"{row['epoch']:>7}   {number(row['train_loss']):>10}   {percent(row['train_accuracy']):>10}"
@@ -74,7 +78,8 @@ class Display:
 
     def finish(self, summary, path):
         if self.bar is not None:
-            self.bar.close()
+            with contextlib.suppress(OSError):
+                self.bar.close()
         if "interrupted" in summary:
             rows = [("stopped", f"after {summary['epochs']} epochs and {summary['steps']} steps, weights saved")]
         else:
@@ -98,12 +103,12 @@ class Display:
 
     def warn(self, text):
         """Say on stderr what went wrong without stopping anything."""
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             print(f"tinyvit: warning: {text}", file=sys.stderr, flush=True)
 
     def print(self, text):
-        """Print, as long as somebody reads: a training goes on when its output's reader has gone."""
-        with contextlib.suppress(BrokenPipeError):
+        """Print, as long as that is possible: a training goes on when its terminal is closed or its log's disk full."""
+        with contextlib.suppress(OSError):
             print(text, flush=True)
 
 

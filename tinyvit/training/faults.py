@@ -18,28 +18,34 @@ class Faults:
 
     skipped   of the whole training
     streak    of those just now, one after the other
+    longest   of such streaks
     """
 
     def __init__(self, skipped=0, streak=0):
-        self.skipped, self.streak, self.steps = skipped, streak, 0
+        self.skipped, self.streak, self.longest, self.steps = skipped, streak, streak, 0
 
     def saw(self, result):
         """Take note of a step; whether there were too many in a row. Waits for a GPU only once in a while."""
         lost = 1 - result.applied
         self.skipped = self.skipped + lost
         self.streak = (self.streak + 1) * lost
+        xp = array_module(result.applied)
+        self.longest = xp.maximum(self.longest, self.streak)
         self.steps += 1
-        on_cpu = array_module(result.applied).__name__ == "numpy"
-        return (on_cpu or self.steps % BETWEEN_LOOKS == 0) and int(self.streak) >= IN_A_ROW
+        return (xp.__name__ == "numpy" or self.steps % BETWEEN_LOOKS == 0) and int(self.longest) >= IN_A_ROW
 
 
-def explain(model, images, targets, ctx, objective, lr, precision):
+def explain(model, images, targets, ctx, objective, lr, config):
     """What to do about a batch that gives no finite loss or gradient, and which layer it shows in first."""
+    o = config.optim
+    remedies = ["a lower optim.lr" + (" or optim.adam-lr" if o.name == "muon" else ""), "a longer optim.warmup"]
+    remedies += ["optim.clip-norm 1"] if o.clip_norm is None else []
+    remedies += ["--precision float64"] if config.precision == "float32" else []
     return (
         f"{IN_A_ROW} steps in a row gave a loss or a gradient that is no finite number; "
         f"{where_first(model, images, targets, ctx, objective)}. "
-        f"The learning rate was {lr:.2g}, the precision {precision}: take a lower optim.lr, a longer optim.warmup"
-        + (", optim.clip-norm 1" if precision == "float64" else ", optim.clip-norm 1, or --precision float64")
+        f"The learning rate was {lr:.2g}, the precision {config.precision}: take {', '.join(remedies[:-1])} "
+        f"or {remedies[-1]}"
     )
 
 

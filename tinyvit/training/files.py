@@ -64,7 +64,7 @@ def load_tensors(path):
     from safetensors.numpy import load_file
 
     if not path.is_file():
-        raise ValueError(f"{path} is missing; the run was stopped before it was written")
+        raise ValueError(f"{path} is missing")
     try:
         return load_file(path)
     except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:

@@ -1,14 +1,14 @@
 """The training loop: from a configuration, or from a run that was stopped, to a finished run folder."""
 
-import json
 import platform
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import numpy as np
 
 import tinyvit
+from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
 from tinyvit.training.faults import Diverged
 from tinyvit.training.files import write
@@ -50,16 +50,17 @@ def resume(path, display=None, **changes):
     folder = RunFolder(path)
     config = replace(folder.read_config(), **changes)
     with folder.resumed():
-        with suppress(OSError, ValueError):
-            summary = json.loads(folder.summary.read_text())
-            if "interrupted" not in summary:
-                display.finish(summary, folder.path)
-                return summary
+        summary = folder.finished()
+        if summary is not None:
+            display.finish(summary, folder.path)
+            return summary
         trainer = Trainer(config)
         checkpoint = folder.checkpoints.newest(display.warn)
         if checkpoint is not None:
             about, tensors = checkpoint
             trainer.restore(tensors, about)
+        if changes:  # what was changed is needed again, to evaluate the run or to resume it once more
+            write(folder.config, to_json(trainer.config).encode())
         return run(trainer, folder, display)
 
 
@@ -122,7 +123,7 @@ def advice(folder):
         yield
     except Diverged as error:
         saved = [f"the last good checkpoint is {manifest}" for manifest in folder.checkpoints.manifests()[:1]]
-        raise Diverged(f"the training diverged: {error}; {''.join(saved) or 'nothing was saved yet'}") from error
+        raise Diverged(f"the training diverged: {error}; {''.join(saved) or 'nothing was saved before'}") from error
 
 
 @contextmanager
@@ -133,7 +134,9 @@ def scalars(trainer, folder):
         return
     from tinyvit.training.tensorboard import TensorBoard
 
-    with closing(TensorBoard(folder.path / "tensorboard", trainer.step)) as board:
+    with TensorBoard(folder.tensorboard) as board:
+        for row in trainer.history:  # anew: what a killed process wrote may end anywhere
+            board.add(row)
         yield board.add
 
 

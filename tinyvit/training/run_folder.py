@@ -19,6 +19,8 @@ from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.config import from_json, to_json
 from tinyvit.training.files import load_tensors, read_manifest, tensor_bytes, write, write_with_manifest
 
+SUMMARY = {"epochs", "steps", "skipped_steps", "seconds", "parameters"}  # and accuracy and loss, by what was evaluated
+
 
 class RunFolder:
     """Names and contents of a run's files."""
@@ -33,6 +35,7 @@ class RunFolder:
         self.model_manifest = self.path / "model.json"
         self.summary = self.path / "summary.json"
         self.curves = self.path / "curves.png"
+        self.tensorboard = self.path / "tensorboard"
 
     @contextmanager
     def started(self, config):
@@ -41,7 +44,10 @@ class RunFolder:
             raise ValueError(f"{self.path} is a file; choose a folder with --out")
         self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path / ".lock"):
-            ours = (self.config, self.metrics, self.checkpoints.path, self.model, self.summary, self.curves)
+            ours = (
+                self.config, self.preprocessing, self.metrics, self.checkpoints.path, self.model, self.model_manifest,
+                self.summary, self.curves, self.tensorboard,
+            )  # fmt: skip
             taken = [file.name for file in ours if file.is_file() or (file.is_dir() and any(file.iterdir()))]
             if taken:
                 raise ValueError(
@@ -58,6 +64,9 @@ class RunFolder:
         self.read_config()
         with locked(self.path / ".lock"):
             self.checkpoints.path.mkdir(exist_ok=True)
+            self.checkpoints.tidy()
+            for left_over in self.path.glob(".*.tmp"):
+                left_over.unlink()
             yield self
 
     def write_metrics(self, history):
@@ -70,6 +79,8 @@ class RunFolder:
 
     def load_model(self):
         """The final weights; raises ValueError if they are missing or not what was saved."""
+        if not self.model.exists():
+            raise ValueError(f"{self.model} is missing; finish the run with tinyvit train --resume {self.path}")
         if self.model_manifest.exists():
             try:
                 read_manifest(self.model_manifest)
@@ -79,6 +90,16 @@ class RunFolder:
 
     def write_summary(self, summary):
         write(self.summary, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
+
+    def finished(self):
+        """The summary of a run that has nothing left to do; None if it is unfinished, or a file is damaged or gone."""
+        try:
+            summary = json.loads(self.summary.read_text(encoding="utf-8"))
+            whole = isinstance(summary, dict) and set(summary) >= SUMMARY and "interrupted" not in summary
+            self.load_model()
+        except (OSError, ValueError, RecursionError):
+            return None
+        return summary if whole else None
 
     def read_config(self):
         """The configuration of a run; raises ValueError if the folder is not one."""
@@ -109,5 +130,7 @@ def locked(path):
     """Hold a lock that the system takes back when the process is gone; ValueError if another process has it."""
     with path.open("a") as file:
         if not try_lock(file):
-            raise ValueError(f"{path.parent} is in use by another training; choose another folder with --out")
+            raise ValueError(
+                f"{path.parent} is in use by another training; wait for its end, or choose another folder with --out"
+            )
         yield

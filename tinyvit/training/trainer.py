@@ -1,10 +1,13 @@
 """Everything that changes while a model trains, and the step that changes it."""
 
+import hashlib
 import math
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+
+import numpy as np
 
 from tinyvit import data, optim
 from tinyvit.backend import Key, array_module, choose_device, to_device
@@ -82,7 +85,7 @@ class Trainer:
         )  # fmt: skip
         if self.faults.saw(result):
             raise Diverged(
-                explain(self.model, images, targets, ctx, objective, self.optimizer.lr, self.config.precision)
+                explain(self.model, images, targets, ctx, objective, self.optimizer.lr, self.config)
             )
         if self.ema is not None:
             self.ema.update()
@@ -173,12 +176,27 @@ class Trainer:
             "skipped_steps": int(self.faults.skipped),
             "streak": int(self.faults.streak),
             "seconds": seconds,
+            "data": self.data_digest,
             "history": self.history,
         }
         return tensors, about
 
+    @cached_property
+    def data_digest(self):
+        """What tells these training images and labels, in this order and with these classes, from any others."""
+        train = self.split.train
+        digest = hashlib.sha256(repr((train.classes, train.images.shape)).encode())
+        for array in (train.images, train.labels):
+            digest.update(np.ascontiguousarray(array))
+        return digest.hexdigest()
+
     def restore(self, tensors, about):
-        """Go on from what `state` returned; raises ValueError if it belongs to another configuration."""
+        """Go on from what `state` returned; raises ValueError if it belongs to another configuration or other data."""
+        if about["data"] != self.data_digest:
+            raise ValueError(
+                f"{self.config.dataset} holds other training images or classes than those that the run began with; "
+                "give the folder or file that it began with by --data-dir, or start a new run"
+            )
         parts = {"model": {}, "optimizer": {}, "epoch": {}, "ema": {}}
         for name, array in tensors.items():
             part, _, rest = name.partition(".")
