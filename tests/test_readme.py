@@ -52,8 +52,9 @@ def test_the_accuracies_that_are_quoted_are_those_of_the_logs():
     assert len(digits) == 5
     mean = sum(digits) / 5
     assert f"{mean:.2f} % (mean of seeds 0 to 4, {min(digits):.2f} to {max(digits):.2f})" in README
-    (cifar,) = accuracies("cifar10-cpu-1-epoch.log")
-    assert f"1 epoch | {cifar:.2f} % |" in README
+    for log, epochs in (("cifar10-cpu-1-epoch.log", "1 epoch"), ("cifar10-cpu.log", "11 epochs")):
+        (accuracy,) = accuracies(log)
+        assert f"{epochs} | {accuracy:.2f} % |" in README
 
 
 def test_the_errors_that_are_quoted_are_those_of_the_log():

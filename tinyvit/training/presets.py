@@ -18,7 +18,7 @@ STRONG = AugmentConfig(crop=4, flip=True, policy="trivial", erase=0.25, mixup=0.
 
 PRESETS = {
     # Four patches of 4×4, so that a step takes milliseconds; with so few images, regularisation decides: dropout,
-    # stochastic depth, shifts by a pixel. 98.67 % (mean of seeds 0 to 4, from 98.06 to 99.72).
+    # stochastic depth, shifts by a pixel. 98.50 % (mean of seeds 0 to 4, from 97.78 to 99.72).
     "digits": TrainConfig(
         dataset="digits",
         model=ViTConfig(
@@ -32,7 +32,7 @@ PRESETS = {
     ),
     # What counts here is accuracy per minute of two cores. Muon gains as much as three times the time with AdamW;
     # images of 16 and then 24 pixels for the first 70 % of the steps cost a fraction, and the last steps catch up;
-    # sines and cosines are positions from the first step on. PLACEHOLDER
+    # sines and cosines are positions from the first step on. On CIFAR-10 (JPEG copy), seed 0: 79.93 % in 27 minutes.
     "cifar10-cpu": TrainConfig(
         dataset="cifar10",
         model=ViTConfig(
