@@ -25,7 +25,7 @@ def test_the_digits_are_read_with_98_percent_on_average_over_five_seeds_and_97_w
     assert mean(accuracies) >= 0.98 and min(accuracies) >= 0.97, accuracies
 
 
-def test_one_epoch_on_cifar10_reaches_38_percent(tmp_path):
+def test_one_epoch_on_cifar10_reaches_48_percent(tmp_path):
     folder = os.environ.get("TINYVIT_TEST_CIFAR10")
     assert folder, "set TINYVIT_TEST_CIFAR10 to a folder with CIFAR-10's binary version"
-    assert accuracy_of(tmp_path, "cifar10-cpu", "--epochs", "1", "--data-dir", folder) >= 0.38
+    assert accuracy_of(tmp_path, "cifar10-cpu", "--epochs", "1", "--data-dir", folder) >= 0.48

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, resume, train, trainer
+from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.display import Display
 from tinyvit.training.files import load_tensors
 from tinyvit.training.trainer import load_split
@@ -144,6 +145,15 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_stays(stopped):
 def test_a_checkpoint_of_another_configuration_is_refused(stopped, change):
     with pytest.raises(ValueError, match="checkpoint|state|expected|missing"):
         resume(stopped, **change)
+
+
+def test_a_checkpoint_of_another_version_is_refused_with_what_it_lacks(stopped):
+    checkpoints = Checkpoints(stopped / "checkpoints")
+    about, tensors = checkpoints.newest(print)
+    del about["data"], about["files"], tensors["epoch.sums"]
+    checkpoints.save(10**6, 9, tensors, about)
+    with pytest.raises(ValueError, match="another version of tinyvit: it lacks data, epoch.sums"):
+        resume(stopped)
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):

@@ -21,6 +21,8 @@ from tinyvit.training.objectives import classification
 from tinyvit.training.step import train_step
 from tinyvit.training.threads import map_threads, thread_count
 
+ABOUT = {"step", "epoch", "batch", "skipped_steps", "streak", "seconds", "data", "history"}  # of a checkpoint
+
 
 class Trainer:
     """A model on its way through the data, as a `TrainConfig` says.
@@ -192,6 +194,9 @@ class Trainer:
 
     def restore(self, tensors, about):
         """Go on from what `state` returned; raises ValueError if it belongs to another configuration or other data."""
+        lacking = sorted(ABOUT - set(about)) + ["epoch.sums"] * ("epoch.sums" not in tensors)
+        if lacking:
+            raise ValueError(f"the checkpoint is of another version of tinyvit: it lacks {', '.join(lacking)}")
         if about["data"] != self.data_digest:
             raise ValueError(
                 f"{self.config.dataset} holds other training images or classes than those that the run began with; "
