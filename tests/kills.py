@@ -46,7 +46,7 @@ def kill_and_resume(folder, kills, epochs, seed=0):
     while killed < kills:
         process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
-            _, err = process.communicate(timeout=draw.uniform(0.1, 0.6 * duration))
+            _, err = process.communicate(timeout=draw.uniform(0.1, max(2.5, 0.1 * duration)))
             assert process.returncode == 0, err
             finished = True
             break
@@ -66,7 +66,7 @@ def kill_and_resume(folder, kills, epochs, seed=0):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--epochs", type=int, default=60, help="of a training that is killed until it has finished")
+    parser.add_argument("--epochs", type=int, default=200, help="of a training that is killed until it has finished")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     killed = trainings = 0
