@@ -86,9 +86,7 @@ class Trainer:
             clip_norm=o.clip_norm, accumulate=o.accumulate, threads=self.config.threads,
         )  # fmt: skip
         if self.faults.saw(result):
-            raise Diverged(
-                explain(self.model, images, targets, ctx, objective, self.optimizer.lr, self.config)
-            )
+            raise Diverged(explain(self.model, images, targets, ctx, objective, self.optimizer.lr, self.config))
         if self.ema is not None:
             self.ema.update()
         xp = array_module(self.sums)
@@ -137,7 +135,7 @@ class Trainer:
         row = {
             "epoch": self.epoch + 1,
             "step": self.step,
-            "lr": self.optimizer.lr,
+            "lr": self.config.optim.lr * self.schedule(self.step - 1),
             "train_loss": loss / steps if steps else None,
             "train_accuracy": accuracy / steps if steps else None,
             f"{self.part}_loss": scores["loss"],
