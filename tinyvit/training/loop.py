@@ -123,7 +123,7 @@ def advice(folder):
         yield
     except Diverged as error:
         saved = [f"the last good checkpoint is {manifest}" for manifest in folder.checkpoints.manifests()[:1]]
-        raise Diverged(f"the training diverged: {error}; {''.join(saved) or 'nothing was saved before'}") from error
+        raise Diverged(f"the training diverged: {error}; {''.join(saved) or 'nothing was saved yet'}") from error
 
 
 @contextmanager
