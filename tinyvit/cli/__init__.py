@@ -36,8 +36,9 @@ def main(argv=None):
             stream.reconfigure(errors="replace")  # a terminal without × or ─ shows ? instead
     try:
         status = run(argv)
-        sys.stdout.flush()
-        sys.exit(status)
+        if status == 0:
+            sys.stdout.flush()  # output that can't be written is an error, unless there is worse to tell
+        leave(status)
     except KeyboardInterrupt:
         print("tinyvit: interrupted", file=sys.stderr, flush=True)
         sys.stdout.flush()
@@ -57,12 +58,17 @@ def refuse(message):
     """One line on stderr, and exit status 2."""
     with contextlib.suppress(OSError):  # a terminal that has been closed
         print("tinyvit: error:", " ".join(message.split()), file=sys.stderr, flush=True)
+    leave(2)
+
+
+def leave(status):
+    """End the process with this status, even if its last words can't be written."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:  # or Python would try once more, and end with a status of its own
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    sys.exit(2)
+    sys.exit(status)
 
 
 def run(argv):
