@@ -182,6 +182,26 @@ def test_pool_mean_is_the_mean_of_what_follows_the_prefix(x, data):
     assert_same_as_torch(F.pool_mean, lambda x: x[:, prefix:].mean(1), x, prefix=prefix)
 
 
+@given(x=tokens(), seed=seeds())
+def test_take_tokens_is_torchs_gather(x, seed):
+    B, N, D = x.shape
+    index = np.random.default_rng(seed).permuted(np.tile(np.arange(N), (B, 1)), axis=1)[:, : 1 + seed % N]
+    places = torch.from_numpy(index)[:, :, None].expand(-1, -1, D)
+    assert_same_as_torch(F.take_tokens, lambda x: x.gather(1, places), x, index=index)
+
+
+@given(grid=st.tuples(SIZES, SIZES), new_grid=st.tuples(SIZES, SIZES), seed=seeds())
+def test_resize_positions_is_torchs_bilinear_interpolation(grid, new_grid, seed):
+    positions = normal(seed, (1, 1 + grid[0] * grid[1], 3))
+
+    def interpolated(x):
+        image = x[:, 1:].reshape(1, *grid, 3).permute(0, 3, 1, 2)
+        image = T.interpolate(image, new_grid, mode="bilinear", align_corners=False)
+        return torch.cat([x[:, :1], image.permute(0, 2, 3, 1).reshape(1, -1, 3)], 1)
+
+    assert_same_as_torch(F.resize_positions, interpolated, positions, grid=grid, new_grid=new_grid)
+
+
 @given(inputs=heads_on_a_grid(), theta=st.sampled_from([100.0, 10000.0]))
 def test_rope_is_a_product_of_complex_numbers(inputs, theta):
     x, grid = inputs
