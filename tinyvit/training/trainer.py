@@ -132,7 +132,7 @@ class Trainer:
     def row(self, scores, seconds):
         """The metrics of the epoch that has just ended."""
         loss, accuracy, steps = (float(total) for total in self.sums)
-        row = {
+        return {
             "epoch": self.epoch + 1,
             "step": self.step,
             "lr": self.config.optim.lr * self.schedule(self.step - 1),
@@ -143,7 +143,6 @@ class Trainer:
             "skipped_steps": int(self.faults.skipped),
             "seconds": seconds,
         }
-        return row
 
     def counting_weights(self):
         """Inside this the model has the weights that are evaluated and saved: the moving average, if there is one."""
