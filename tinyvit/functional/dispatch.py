@@ -1,48 +1,59 @@
 """What stands between a caller and the plain text of an operation.
 
 The text in this folder is the definition. `kernels/` may register something faster for one array library and
-dtype; the dispatcher picks it, unless the caller is inside `with tinyvit.reference():`. It also gives every
-backward its `into=`, which the plain text never mentions.
+dtype; the dispatcher picks the best that the level in force allows (see `levels`). It also gives every backward its
+`into=`, which the plain text never mentions.
 """
 
 import functools
 import inspect
-from contextlib import contextmanager
-from contextvars import ContextVar
 
 import numpy as np
 
-from tinyvit.backend import array_module
-
-_plain_text_only = ContextVar("tinyvit.reference", default=False)
-
-
-@contextmanager
-def reference():
-    """Inside `with tinyvit.reference():` every operation runs its plain text, no kernel.
-
-    Threads that tinyvit starts inherit the setting. A backward follows its cache: what a kernel's forward
-    left in a cache of its own type goes back through that kernel, wherever the backward is called.
-    """
-    token = _plain_text_only.set(True)
-    try:
-        yield
-    finally:
-        _plain_text_only.reset(token)
+from tinyvit.functional import levels
 
 
 def kind(x):
     """What kernels are registered under: the array library's name and the dtype's, as ("numpy", "float32")."""
-    return array_module(x).__name__, str(getattr(x, "dtype", None))
+    return kind_of(type(x), getattr(x, "dtype", None))
+
+
+@functools.cache
+def kind_of(array_type, dtype):
+    library = array_type.__module__.partition(".")[0]
+    return "cupy" if library == "cupy" else "numpy", str(dtype)
+
+
+class Kernels:
+    """The kernels of one function, by level and by kind of array."""
+
+    def __init__(self):
+        self.by_level = {level: {} for level in levels.LEVELS}
+        self.looked_through = {
+            level: [(lower, self.by_level[lower]) for lower in below] for level, below in levels.BELOW.items()
+        }
+
+    def register(self, kind, kernel, level="numpy"):
+        """Add a kernel, with the function's own signature, for arrays of that kind."""
+        self.by_level[level][kind] = kernel
+
+    def find(self, x):
+        """The best kernel for `x` that the level in force allows, or None."""
+        here = kind(x)
+        for level, kernels in self.looked_through[levels.level()]:
+            levels.load(level, here)
+            if here in kernels:
+                return kernels[here]
+        return None
 
 
 def operation(reference):
     """Make a forward `(x, ...) -> (result, cache)` an operation that kernels can be registered for.
 
-    The result is called like the function itself and has its signature and docstring. `op.reference` is always
-    the plain text; `op.register(kind, kernel)` adds a kernel, with the same signature, for arrays of that kind.
+    The result is called like the function itself and has its signature and docstring. `op.reference` is always the
+    plain text; `op.register(kind, kernel, level)` adds a kernel, with the same signature, for arrays of that kind.
     """
-    kernels = {}
+    kernels = Kernels()
     first_name = next(iter(inspect.signature(reference).parameters))
 
     @functools.wraps(reference)
@@ -50,14 +61,12 @@ def operation(reference):
         # A NumPy number, such as 1 / np.sqrt(d), would turn a float32 result into float64.
         args = [arg.item() if isinstance(arg, np.generic) else arg for arg in args]
         kwargs = {name: arg.item() if isinstance(arg, np.generic) else arg for name, arg in kwargs.items()}
-        function = reference
-        if kernels and not _plain_text_only.get():
-            function = kernels.get(kind(args[0] if args else kwargs.get(first_name)), reference)
-        return function(*args, **kwargs)
+        kernel = kernels.find(args[0] if args else kwargs.get(first_name))
+        return (kernel or reference)(*args, **kwargs)
 
     forward.reference = reference
     forward.kernels = kernels
-    forward.register = kernels.__setitem__
+    forward.register = kernels.register
     return forward
 
 
@@ -70,20 +79,18 @@ def backward_of(forward, inputs=None):
             returned in the gradient's place. False: the gradient is not wanted, and None is returned in its place.
             None: a new array, as without `into`
 
-    `op_backward.register(kind, kernel)` adds a kernel `(dy, cache, into=None)` that understands the plain text's
-    cache; `op_backward.register_cache(type, kernel)` one that goes with a kernel's own cache type.
+    `op_backward.register(kind, kernel, level)` adds a kernel `(dy, cache, into=None)` that understands the plain
+    text's cache; `op_backward.register_cache(type, kernel)` one that goes with a kernel's own cache type.
     """
 
     def decorate(reference):
-        kernels, own_caches = {}, {}
+        kernels, own_caches = Kernels(), {}
 
         @functools.wraps(reference)
         def backward(dy, cache, into=None):
             if isinstance(dy, np.generic):
                 dy = dy.item()  # a Python number, which never changes the dtype of what it is multiplied with
-            kernel = own_caches.get(type(cache))
-            if kernel is None and kernels and not _plain_text_only.get():
-                kernel = kernels.get(kind(dy))
+            kernel = own_caches.get(type(cache)) or kernels.find(dy)
             if kernel is not None:
                 return kernel(dy, cache, into=into)
             gradients = reference(dy, cache)
@@ -97,7 +104,7 @@ def backward_of(forward, inputs=None):
 
         backward.reference = reference
         backward.kernels = kernels
-        backward.register = kernels.__setitem__
+        backward.register = kernels.register
         backward.register_cache = own_caches.__setitem__
         forward.backward = backward
         return backward

@@ -1,0 +1,120 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tinyvit
+from tinyvit import kernels
+from tinyvit.functional import levels
+from tinyvit.functional.dispatch import operation
+
+FLOATS = np.ones(2, "float32")
+
+
+@pytest.fixture
+def name_of_level():
+    """An operation that returns the level that it ran at, with a kernel at each."""
+
+    @operation
+    def name(x):
+        return "reference"
+
+    name.register(("numpy", "float32"), lambda x: "numpy", "numpy")
+    name.register(("numpy", "float32"), lambda x: "fast", "fast")
+    name.register(("numpy", "float64"), lambda x: "numpy", "numpy")
+    return name
+
+
+@pytest.mark.parametrize("level", kernels.LEVELS)
+def test_using_a_level_runs_its_kernels(name_of_level, level):
+    with kernels.using(level):
+        assert name_of_level(FLOATS) == level == kernels.level()
+
+
+def test_a_level_falls_back_on_the_one_below_for_arrays_that_it_has_nothing_for(name_of_level):
+    with kernels.using("fast"):
+        assert name_of_level(FLOATS.astype("float64")) == "numpy"
+        assert name_of_level(FLOATS.astype("complex128")) == "reference"
+
+
+def test_none_leaves_the_level_as_it_is(name_of_level):
+    with tinyvit.reference(), kernels.using(None):
+        assert name_of_level(FLOATS) == "reference"
+
+
+def test_a_level_ends_with_its_block_even_after_an_error(name_of_level):
+    before = kernels.level()
+    with pytest.raises(RuntimeError), kernels.using("reference"):
+        raise RuntimeError
+    assert kernels.level() == before
+
+
+def test_an_unknown_level_is_refused():
+    message = "kernels: expected one of reference, numpy, fast, got 'quick'"
+    with pytest.raises(ValueError, match=message), kernels.using("quick"):
+        pass
+
+
+def test_all_levels_are_at_hand_where_numba_is():
+    assert kernels.available() == ("reference", "numpy", "fast")
+
+
+def level_of_new_process(code="", **environment):
+    """What a new process says of its level, and whether it has loaded numba, or else its last line of error."""
+    program = f"{code}\nimport sys, numpy, tinyvit; tinyvit.functional.gelu(numpy.ones(3, 'float32'))\n"
+    program += "print(tinyvit.kernels.level(), 'numba' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env={**os.environ, **environment}, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+
+
+def test_a_process_takes_the_best_that_is_installed():
+    assert level_of_new_process(TINYVIT_KERNELS="") == "fast True"
+
+
+@pytest.mark.parametrize("level", kernels.LEVELS)
+def test_the_environment_chooses_for_a_process(level):
+    assert level_of_new_process(TINYVIT_KERNELS=level) == f"{level} {level == 'fast'}"
+
+
+def test_the_environments_unknown_level_is_refused():
+    message = level_of_new_process(TINYVIT_KERNELS="x")
+    assert "TINYVIT_KERNELS: expected one of reference, numpy, fast, got 'x'" in message
+
+
+HIDE_NUMBA = """
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *rest: None if name == "numba" else find(name, *rest)
+"""
+BREAK_NUMBA = "import sys; sys.modules['numba'] = None; import importlib.util as u; u.find_spec = lambda name: True"
+
+
+def test_without_numba_the_kernels_are_numpys():
+    assert level_of_new_process(HIDE_NUMBA, TINYVIT_KERNELS="") == "numpy False"
+
+
+def test_numba_that_is_asked_for_but_missing_is_an_error():
+    message = level_of_new_process(HIDE_NUMBA, TINYVIT_KERNELS="fast")
+    assert "TINYVIT_KERNELS: 'fast' can't be used" in message and "pip install 'tinyvit[fast]'" in message
+
+
+def test_numba_that_is_installed_but_broken_is_said():
+    assert "numba is installed but can't be used" in level_of_new_process(BREAK_NUMBA, TINYVIT_KERNELS="")
+
+
+def test_a_loader_is_called_once_and_only_for_its_kind(name_of_level, monkeypatch):
+    calls = []
+    monkeypatch.setattr(levels, "_loaders", {("fast", ("numpy", "float32")): lambda: calls.append("fast")})
+    with kernels.using("numpy"):
+        name_of_level(FLOATS)
+    with kernels.using("fast"):
+        name_of_level(FLOATS.astype("float64"))
+        assert not calls
+        name_of_level(FLOATS)
+        name_of_level(FLOATS)
+    assert calls == ["fast"]

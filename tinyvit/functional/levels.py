@@ -1,0 +1,110 @@
+"""Which implementation of an operation runs: its plain text, a kernel in NumPy alone, or one compiled by numba.
+
+Three levels, each of which falls back on the one before it where it has nothing of its own:
+
+    reference   the plain text in `functional/`, and nothing else
+    numpy       kernels that need no more than NumPy (on a GPU: CuPy)
+    fast        kernels that need the extra `fast`, too
+
+`using` chooses one for a stretch of code, the environment variable TINYVIT_KERNELS for a process. Otherwise the
+best that is installed is taken.
+"""
+
+import os
+import warnings
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from importlib.util import find_spec
+
+LEVELS = ("reference", "numpy", "fast")
+BELOW = {"reference": (), "numpy": ("numpy",), "fast": ("fast", "numpy")}  # where kernels are looked for, in this order
+
+_level = ContextVar("tinyvit.kernels", default=None)
+_loaders = {}
+
+
+@contextmanager
+def using(level):
+    """Inside `with tinyvit.kernels.using(level):` operations run at this level; None leaves everything as it is.
+
+    Threads that tinyvit starts inherit the setting. A backward follows its cache: what a kernel's forward
+    left in a cache of its own type goes back through that kernel, wherever the backward is called.
+
+    Raises ValueError for an unknown level, and for "fast" where numba can't be used.
+    """
+    if level is None:
+        yield
+        return
+    token = _level.set(checked(level, "kernels"))
+    try:
+        yield
+    finally:
+        _level.reset(token)
+
+
+def reference():
+    """Inside `with tinyvit.reference():` every operation runs its plain text, no kernel; see `using`."""
+    return using("reference")
+
+
+def level():
+    """The level that operations run at, here and now."""
+    return _level.get() or process_level()
+
+
+@cache
+def process_level():
+    """What TINYVIT_KERNELS said when it was first asked for, else the best that is installed."""
+    asked = os.environ.get("TINYVIT_KERNELS")
+    return checked(asked, "TINYVIT_KERNELS") if asked else best()
+
+
+@cache
+def checked(name, source):
+    """`name` if it is a level that can be used here; else ValueError."""
+    if name not in LEVELS:
+        raise ValueError(f"{source}: expected one of {', '.join(LEVELS)}, got {name!r}")
+    if name == "fast":
+        reason = why_not_fast()
+        if reason:
+            raise ValueError(f"{source}: 'fast' can't be used: {reason}; pip install 'tinyvit[fast]', or take 'numpy'")
+    return name
+
+
+@cache
+def best():
+    """ "fast" if numba is installed and works, else "numpy"."""
+    if find_spec("numba") is None:
+        return "numpy"
+    reason = why_not_fast()
+    if reason:
+        warnings.warn(f"numba is installed but can't be used, so kernels are 'numpy': {reason}", stacklevel=2)
+    return "numpy" if reason else "fast"
+
+
+@cache
+def why_not_fast():
+    """Why numba can't be used, or None if it can."""
+    try:
+        import numba  # noqa: F401
+    except ImportError as error:
+        return " ".join(f"{type(error).__name__}: {error}".split())
+    return None
+
+
+def available():
+    """The levels that can be used here."""
+    return LEVELS[: 3 if why_not_fast() is None else 2]
+
+
+def on_first_use(level, kind, loader):
+    """Have `loader` called when a level's kernel for a kind of array is first looked for; it registers them all."""
+    _loaders[level, kind] = loader
+
+
+def load(level, kind):
+    """Call the loader of a level and kind, unless that was done."""
+    if (level, kind) in _loaders:
+        _loaders[level, kind]()  # imports a module, so a second thread waits for the first
+        _loaders.pop((level, kind), None)
