@@ -5,12 +5,17 @@ import pytest
 
 MEASURE = """
 import resource, sys
+from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from tinyvit.training.memory import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
-def step():  # caches of a forward, all alive until its backward
-    [np.ones(1 << 20, "uint8") for _ in range(100)]
+def half(_):  # caches of a forward, all alive until its backward; some larger than glibc's largest threshold
+    [np.ones(size, "uint8") for size in [1 << 20] * 50 + [50 << 20]]
+def step():
+    list(threads.map(half, range(2)))
+threads = ThreadPoolExecutor(2)
+step()
 step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):

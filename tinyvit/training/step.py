@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from tinyvit.backend import array_module
 from tinyvit.optim import clip_by_global_norm, global_norm
+from tinyvit.training.memory import keep_freed_memory
 from tinyvit.training.objectives import classification
 from tinyvit.training.threads import map_threads, slices, threads_for
 
@@ -24,7 +25,8 @@ def train_step(
 ):
     """Gradients of the mean loss over the batch, clipped to `clip_norm`, and one step of the optimizer.
 
-    If the loss or the gradient is no finite number, no step is taken: nothing changes but the gradients.
+    If the loss or the gradient is no finite number, no step is taken: nothing changes but the gradients. On a CPU the
+    process keeps the memory of a step for the next one.
 
     objective    (model, images, targets, ctx) -> (loss, backward), or (loss, backward, metrics); `loss` is a mean
                  over the samples it gets, and `backward(dloss)` adds dloss times its gradient to the model's
@@ -42,6 +44,7 @@ def train_step(
         raise ValueError(f"expected as many targets as images, at least one, got {len(targets)} and {samples}")
     if optimizer.model is not model:
         raise ValueError("the optimizer was made for another model")
+    keep_freed_memory()
     targets = array_module(images).asarray(targets)
     if accumulate < 1:
         raise ValueError(f"expected to accumulate over at least 1 part, got {accumulate}")
