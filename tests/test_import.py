@@ -56,7 +56,7 @@ MAY_IMPORT = {
     "nn": {"backend", "functional"},
     "gradcheck": {"backend", "functional"},
     "models": {"backend", "functional", "nn"},
-    "optim": {"backend", "nn"},
+    "optim": {"backend", "functional", "nn"},
     "data": {"backend"},
     "probe": BELOW,
     "interop": BELOW,

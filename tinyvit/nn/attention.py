@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tinyvit import functional as F
 from tinyvit.backend import array_module
 from tinyvit.functional.attention import AttentionDropoutCache
@@ -75,6 +77,23 @@ class Attention(Module):
         if cache.rope:
             c_q, c_k = cache.rope
             dq, dk = F.rope_backward(dq, c_q), F.rope_backward(dk, c_k)
-        dqkv = [g.transpose(0, 2, 1, 3) for g in (dq, dk, dv)]                        # each (B, N, H, d)
-        dqkv = array_module(dy).stack(dqkv, axis=2).reshape(B, N, 3 * D)
-        return self.qkv.backward(dqkv, cache.qkv)
+        return self.qkv.backward(side_by_side(dq, dk, dv).reshape(B, N, 3 * D), cache.qkv)
+
+
+def side_by_side(q, k, v):
+    """Queries, keys and values (B, H, N, d) as one array (B, N, 3, H, d), the memory that they lie in if they do."""
+    joined = q.base
+    if joined is not None and k.base is joined and v.base is joined and joined.ndim == 5:
+        parts = joined.transpose(2, 0, 3, 1, 4)
+        if len(parts) == 3 and all(map(is_same, (q, k, v), parts)):
+            return joined
+    return array_module(q).stack([x.transpose(0, 2, 1, 3) for x in (q, k, v)], axis=2)
+
+
+def is_same(x, y):
+    """Whether two arrays are one and the same piece of memory."""
+    return x.shape == y.shape and x.strides == y.strides and address(x) == address(y)
+
+
+def address(x):
+    return x.__array_interface__["data"][0] if array_module(x) is np else x.data.ptr

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tinyvit.backend import array_module, to_device, to_numpy
+from tinyvit.functional.adam import adam_step
 
 CHUNK = 1 << 15  # entries; on a CPU all the arrays of a chunk stay in the cache while it is updated
 
@@ -133,10 +134,11 @@ class Adagrad(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam, in the notation of Kingma & Ba 2015, algorithm 1:
+    """Adam: m̂ and v̂ are the means of past gradients and of their squares, freed from their start at zero,
 
-        m ← β₁ m + (1 − β₁) g    v ← β₂ v + (1 − β₂) g²
-        m̂ = m / (1 − β₁ᵗ)        v̂ = v / (1 − β₂ᵗ)        θ ← θ − lr m̂ / (√v̂ + ε)
+        θ ← θ − lr m̂ / (√v̂ + ε)
+
+    Kingma & Ba 2015, algorithm 1; see `functional.adam`.
     """
 
     slots = ("m", "v")
@@ -149,14 +151,7 @@ class Adam(Optimizer):
         self.betas, self.eps = betas, eps
 
     def update(self, theta, g, m, v, lr, weight_decay):
-        beta1, beta2 = self.betas
-        m *= beta1
-        m += (1 - beta1) * g
-        v *= beta2
-        v += (1 - beta2) * g * g
-        m_hat = m * (1 / (1 - beta1**self.t))
-        v_hat = v * (1 / (1 - beta2**self.t))
-        theta -= lr * m_hat / (v_hat**0.5 + self.eps)
+        adam_step(theta, g, m, v, self.t, lr, self.betas, self.eps, weight_decay)
 
 
 class AdamW(Adam):
@@ -171,7 +166,3 @@ class AdamW(Adam):
         super().__init__(model, lr, betas, eps)
         require_at_least_0("weight decay", weight_decay)
         self.weight_decay = weight_decay
-
-    def update(self, theta, g, m, v, lr, weight_decay):
-        theta *= 1 - lr * weight_decay
-        super().update(theta, g, m, v, lr, 0.0)

@@ -8,10 +8,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 
 import numpy as np
 
+from tinyvit import kernels
 from tinyvit.backend import array_module
 
 PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
@@ -59,8 +61,11 @@ def pool(threads):
 
 @cache
 def blas_controller():
+    """What sets the number of BLAS's threads, for all of them that this process will use."""
     from threadpoolctl import ThreadpoolController
 
+    if kernels.level() == "fast":
+        import_module("tinyvit.kernels.fast")  # brings SciPy's BLAS with it
     return ThreadpoolController()
 
 

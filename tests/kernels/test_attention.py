@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import LAYOUTS, laid_out, seeds
+
+from tinyvit import functional as F
+from tinyvit import kernels
+
+
+@st.composite
+def cases(draw):
+    """q, k, v and dy in any memory order, with from one query to several tiles of them."""
+    B, H = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    Nq, Nk = draw(st.sampled_from([1, 2, 7, 65])), draw(st.sampled_from([1, 3, 16, 65, 1500]))
+    d, dv = draw(st.sampled_from([1, 3, 16])), draw(st.sampled_from([1, 4, 16]))
+    generator, scale = np.random.default_rng(draw(seeds())), draw(st.sampled_from([0.1, 1.0]))
+    shapes = (B, H, Nq, d), (B, H, Nk, d), (B, H, Nk, dv), (B, H, Nq, dv)
+    return [
+        laid_out(np.float32(scale) * generator.standard_normal(shape, "float32"), draw(st.sampled_from(LAYOUTS)))
+        for shape in shapes
+    ]
+
+
+def errors(got, exact, floors):
+    """The largest difference of each array, as a share of its largest number or of what it is the difference of."""
+    assert all(x.dtype == "float32" and x.shape == y.shape for x, y in zip(got, exact, strict=True))
+    return [np.abs(x - y).max() / (np.abs(y).max() + floor) for x, y, floor in zip(got, exact, floors, strict=True)]
+
+
+@given(cases())
+def test_the_kernel_is_its_plain_text_to_a_float32s_last_digits(case):
+    *inputs, dy = case
+    y, cache = F.attention(*inputs)
+    doubles = [x.astype("float64") for x in inputs]
+    exact, exact_cache = F.attention.reference(*doubles)
+    expected = F.attention_backward.reference(dy.astype("float64"), exact_cache)
+    largest = np.abs(doubles[0] @ doubles[1].mT).max() * cache.scale  # exp's argument has the digits that this leaves
+    bound = 3e-6 * max(1.0, largest)
+    assert max(errors((y, cache.probs), (exact, exact_cache.probs), (1e-3, 0))) < bound
+    q, k, v, dy_largest = (np.abs(x).max() for x in case)
+    floors = dy_largest * v * k * cache.scale, dy_largest * v * q * cache.scale, dy_largest * exact_cache.probs.max()
+    assert max(errors(F.attention_backward(dy, cache), expected, floors)) < bound
+
+
+@pytest.mark.parametrize("tokens", [1, 17, 65])
+def test_queries_keys_and_values_side_by_side_give_gradients_side_by_side(tokens):
+    generator = np.random.default_rng(0)
+    qkv, dy = generator.standard_normal((2, tokens, 3, 4, 8), "float32"), np.ones((2, 4, tokens, 8), "float32")
+    y, cache = F.attention(*qkv.transpose(2, 0, 3, 1, 4))
+    expected, expected_cache = F.attention.reference(*qkv.transpose(2, 0, 3, 1, 4))
+    np.testing.assert_allclose(y, expected, rtol=2e-6, atol=2e-6)
+    for got, want in zip(F.attention_backward(dy, cache), F.attention_backward.reference(dy, expected_cache)):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_bias_is_added_and_gets_its_gradient():
+    q, k, v, dy = np.random.default_rng(0).standard_normal((4, 2, 3, 5, 4), "float32")
+    bias = np.random.default_rng(1).standard_normal((3, 5, 5)).astype("float32")
+    y, cache = F.attention(q, k, v, bias)
+    expected, expected_cache = F.attention.reference(q, k, v, bias)
+    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
+    gradients = zip(F.attention_backward(dy, cache), F.attention_backward.reference(dy, expected_cache), strict=True)
+    for got, want in gradients:
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e2, 1e4])
+def test_scores_far_apart_choose_one_key_and_give_no_nan(scale):
+    q = np.float32(scale) * np.eye(4, dtype="float32")[None, None]
+    y, cache = F.attention(q, q, np.float32([[1], [2], [3], [4]])[None, None])
+    np.testing.assert_array_equal(y[0, 0, :, 0], [1, 2, 3, 4])
+    assert all(np.isfinite(gradient).all() for gradient in F.attention_backward(np.ones_like(y), cache))
+
+
+def test_what_is_no_number_stays_with_its_query():
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, 5, 4), "float32")
+    q[0, 0, 2] = np.nan
+    with np.errstate(invalid="ignore"):
+        y, _ = F.attention(q, k, v)
+    assert np.isnan(y[0, 0, 2]).all() and np.isfinite(np.delete(y[0, 0], 2, axis=0)).all()
+
+
+def test_no_memory_of_the_probabilities_size_is_kept_by_the_compiled_kernel(level):
+    q = np.ones((1, 2, 600, 8), "float32")
+    _, cache = F.attention(q, q, q)
+    kept = sum(x.size for x in cache if isinstance(x, np.ndarray))
+    assert (kept < 4 * q.size) == (level == "fast")
+    assert cache.probs.shape == (1, 2, 600, 600)
+
+
+def test_a_backward_goes_with_its_forward_whatever_the_level(level):
+    q, k, v, dy = np.random.default_rng(0).standard_normal((4, 1, 2, 9, 4), "float32")
+    _, cache = F.attention(q, k, v)
+    expected = F.attention_backward(dy, cache)
+    for other in kernels.LEVELS:
+        with kernels.using(other):
+            for got, want in zip(F.attention_backward(dy, cache), expected):
+                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,29 @@
+"""Adam in one pass."""
+
+import numpy as np
+
+from tinyvit.functional.adam import adam_step
+from tinyvit.kernels.fast.compiled import FLOAT, INPUT, OUTPUT, compiled
+from tinyvit.kernels.fast.exp import F
+
+ONE = F(1.0)
+
+
+@compiled(OUTPUT, INPUT, OUTPUT, OUTPUT, *[FLOAT] * 9)
+def step(theta, g, m, v, kept, beta1, rest1, beta2, rest2, unbiased1, unbiased2, lr, eps):
+    for i in range(theta.size):
+        m[i] = beta1 * m[i] + rest1 * g[i]
+        v[i] = beta2 * v[i] + rest2 * (g[i] * g[i])
+        theta[i] = kept * theta[i] - lr * (m[i] * unbiased1) / (np.sqrt(v[i] * unbiased2) + eps)
+
+
+def adam_step_fast(theta, g, m, v, t, lr, betas, eps, weight_decay):
+    beta1, beta2 = betas
+    # Each number is rounded once, after what it is made of was computed in double precision.
+    step(
+        theta, g, m, v, F(1 - lr * weight_decay), F(beta1), F(1 - beta1), F(beta2), F(1 - beta2),
+        F(1 / (1 - beta1**t)), F(1 / (1 - beta2**t)), F(lr), F(eps),
+    )  # fmt: skip
+
+
+adam_step.register(("numpy", "float32"), adam_step_fast, "fast")

@@ -1,0 +1,62 @@
+"""The loss of a classifier, row by row."""
+
+import numpy as np
+
+from tinyvit.functional.cross_entropy import (
+    CrossEntropyCache,
+    cross_entropy,
+    cross_entropy_backward,
+    smoothed_targets,
+)
+from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, INPUT_2D, OUTPUT, OUTPUT_2D, compiled
+from tinyvit.kernels.fast.exp import F
+from tinyvit.kernels.fast.softmax import softmax_row
+
+ZERO, ONE = F(0.0), F(1.0)
+
+
+@compiled(INPUT_2D, INPUT_2D, OUTPUT_2D, OUTPUT)
+def losses_and_probs(logits, targets, probs, losses):
+    """probs holds the logits when this begins."""
+    B, K = logits.shape
+    for b in range(B):
+        largest, log_sum = softmax_row(probs[b])
+        loss = ZERO
+        for k in range(K):
+            # In this order, as log Σ may be too small to be added to the largest logit. Where a target is 0 nothing is
+            # lost, however improbable the class.
+            if targets[b, k] != ZERO:
+                loss += targets[b, k] * (log_sum + (largest - logits[b, k]))
+        losses[b] = loss
+
+
+@compiled(INPUT_2D, INPUT_2D, FLOAT, OUTPUT_2D, math=ANY_ORDER)
+def dlogits_rows(probs, targets, dy, dlogits):
+    B, K = probs.shape
+    for b in range(B):
+        total = ZERO
+        for k in range(K):
+            total += targets[b, k]
+        for k in range(K):
+            dlogits[b, k] = (probs[b, k] * total - targets[b, k]) * dy
+
+
+def cross_entropy_fast(logits, targets, label_smoothing=0.0):
+    targets = smoothed_targets(np.asarray(targets), logits, label_smoothing)
+    logits, targets = np.ascontiguousarray(logits), np.ascontiguousarray(targets)
+    probs, losses = logits.copy(), np.empty(len(logits), "float32")
+    losses_and_probs(logits, targets, probs, losses)
+    return losses.sum() * F(1 / len(logits)), CrossEntropyCache(probs, targets)
+
+
+def cross_entropy_backward_fast(dy, cache, into=None):
+    probs, targets = cache
+    if probs.dtype != "float32" or not np.isrealobj(dy):
+        return cross_entropy_backward.reference(dy, cache)
+    dlogits = np.empty_like(probs)
+    dlogits_rows(probs, targets, F(dy * (1 / len(probs))), dlogits)
+    return dlogits
+
+
+cross_entropy.register(("numpy", "float32"), cross_entropy_fast, "fast")
+cross_entropy_backward.register(("numpy", "float32"), cross_entropy_backward_fast, "fast")

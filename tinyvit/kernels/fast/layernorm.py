@@ -1,0 +1,119 @@
+"""Layer norm, row by row: a row is read from memory once and stays in the nearest cache."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit.backend import Array
+from tinyvit.functional.dispatch import add_to, check_into
+from tinyvit.functional.layernorm import layernorm, layernorm_backward
+from tinyvit.functional.sums import as_rows
+from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, INPUT, INPUT_2D, OUTPUT, OUTPUT_2D, compiled, inlined
+from tinyvit.kernels.fast.exp import F
+
+STAGE = 32  # rows that are added up before their sum is added to the others', which keeps digits
+ZERO, ONE = F(0.0), F(1.0)
+
+
+class FastLayerNormCache(NamedTuple):
+    x: Array           # (..., D)
+    statistics: Array  # (rows, 3)  mean, what its rounding has left of it, 1 / standard deviation
+    weight: Array      # (D,)
+
+    @property
+    def rstd(self):
+        """1 / standard deviation (..., 1)."""
+        return self.statistics[:, 2].reshape(*self.x.shape[:-1], 1)
+
+    @property
+    def xhat(self):
+        """The normalised input (..., D), computed anew."""
+        mean, rest, rstd = self.statistics.T.reshape(3, *self.x.shape[:-1], 1)
+        return (self.x - mean - rest) * rstd
+
+
+@inlined()
+def centred(x, mean, rest):
+    """x − mean − rest, one after the other: their sum would be rounded to the mean's last digit."""
+    return (x - mean) - rest
+
+
+@inlined(math=False)
+def product(x, y):
+    """x y, rounded: the same number wherever it is needed, so that what is equal in a row cancels to nothing."""
+    return x * y
+
+
+@compiled(INPUT_2D, INPUT, INPUT, FLOAT, OUTPUT_2D, OUTPUT_2D, math=ANY_ORDER)
+def normalise(x, weight, bias, eps, y, statistics):
+    rows, D = x.shape
+    share = ONE / F(D)
+    for r in range(rows):
+        total = ZERO
+        for j in range(D):
+            total += x[r, j]
+        mean = total * share
+        rest, squares = ZERO, ZERO
+        for j in range(D):
+            c = centred(x[r, j], mean, ZERO)
+            rest += c
+            squares += c * c
+        rest *= share
+        rstd = ONE / np.sqrt(squares * share - rest * rest + eps)
+        for j in range(D):
+            y[r, j] = centred(x[r, j], mean, rest) * rstd * weight[j] + bias[j]
+        statistics[r, 0], statistics[r, 1], statistics[r, 2] = mean, rest, rstd
+
+
+@compiled(INPUT_2D, INPUT_2D, INPUT_2D, INPUT, OUTPUT_2D, OUTPUT, OUTPUT, math=ANY_ORDER)
+def normalise_backward(dy, x, statistics, weight, dx, dweight, dbias):
+    """dx, and dweight and dbias added to what is there."""
+    rows, D = dy.shape
+    share = ONE / F(D)
+    stage = np.zeros((2, D), np.float32)
+    for r in range(rows):
+        mean, rest, rstd = statistics[r, 0], statistics[r, 1], statistics[r, 2]
+        g_total, along = ZERO, ZERO
+        for j in range(D):
+            xhat = centred(x[r, j], mean, rest) * rstd
+            g = product(dy[r, j], weight[j])
+            g_total += g
+            along += g * xhat
+            stage[0, j] += dy[r, j] * xhat
+            stage[1, j] += dy[r, j]
+        g_total *= share
+        along *= share
+        for j in range(D):
+            xhat = centred(x[r, j], mean, rest) * rstd
+            dx[r, j] = (product(dy[r, j], weight[j]) - g_total - xhat * along) * rstd
+        if r % STAGE == STAGE - 1 or r == rows - 1:
+            for j in range(D):
+                dweight[j] += stage[0, j]
+                dbias[j] += stage[1, j]
+            stage[:] = ZERO
+
+
+def layernorm_fast(x, weight, bias, eps=1e-6):
+    if not weight.shape == bias.shape == x.shape[-1:] or not x.size or not x.dtype == weight.dtype == bias.dtype:
+        return layernorm.reference(x, weight, bias, eps)
+    x, weight, bias = map(np.ascontiguousarray, (x, weight, bias))
+    rows = as_rows(x)
+    y, statistics = np.empty_like(rows), np.empty((len(rows), 3), "float32")
+    normalise(rows, weight, bias, eps, y, statistics)
+    return y.reshape(x.shape), FastLayerNormCache(x, statistics, weight)
+
+
+def layernorm_backward_fast(dy, cache, into=None):
+    x, statistics, weight = cache
+    into = (None, None) if into is None else into
+    check_into("layernorm_backward", into, 2)
+    dy = np.ascontiguousarray(dy, "float32")
+    rows = as_rows(dy)
+    dx, (dweight, dbias) = np.empty_like(rows), np.zeros((2, rows.shape[1]), "float32")
+    normalise_backward(rows, as_rows(x), statistics, weight, dx, dweight, dbias)
+    gradients = zip(into, (dweight, dbias))
+    return dx.reshape(dy.shape), *(None if goal is False else add_to(goal, total) for goal, total in gradients)
+
+
+layernorm.register(("numpy", "float32"), layernorm_fast, "fast")
+layernorm_backward.register_cache(FastLayerNormCache, layernorm_backward_fast)
