@@ -11,16 +11,18 @@ SAFE = 40.0  # exp(±40), and the sum of a million of them, are far from a float
 def softmax_float32(x):
     if not x.size or not x.ndim:
         return softmax.reference(x)
-    rows = as_rows(x)
-    # A row's largest number takes longer to find than its exponentials to compute; the whole array's is found at once.
-    if max(float(rows.max()), -float(rows.min())) < SAFE:
-        probs = np.exp(rows)
-    else:
-        probs = rows - rows.max(1, keepdims=True)
-        np.exp(probs, out=probs)
-    probs *= 1 / (probs @ np.ones((rows.shape[1], 1), "float32"))
-    probs = probs.reshape(x.shape)
+    probs = x.copy("C")
+    softmax_in_place(as_rows(probs))
     return probs, SoftmaxCache(probs)
+
+
+def softmax_in_place(rows):
+    """Scores (R, N) become probabilities."""
+    # A row's largest number takes longer to find than its exponentials to compute; the whole array's is found at once.
+    if not max(float(rows.max()), -float(rows.min())) < SAFE:
+        rows -= rows.max(1, keepdims=True)
+    np.exp(rows, out=rows)
+    rows *= 1 / (rows @ np.ones((rows.shape[1], 1), "float32"))
 
 
 def softmax_backward_float32(dy, cache, into=None):
