@@ -5,9 +5,11 @@ The number of threads and the level of the kernels are those of the process: TIN
 
 import numpy as np
 
-from tinyvit import Context, Key, ViT
 from tinyvit import functional as F
+from tinyvit.backend import Key
 from tinyvit.functional.patches import as_pair
+from tinyvit.models import ViT
+from tinyvit.nn import Context
 from tinyvit.optim import AdamW
 from tinyvit.training.evaluate import classify
 from tinyvit.training.step import train_step

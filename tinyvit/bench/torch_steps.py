@@ -3,10 +3,10 @@
 import torch
 from torch.nn import functional as T
 
-from tinyvit import ViT
 from tinyvit.bench.products import best_of, shapes_for
 from tinyvit.bench.steps import batch, projections
 from tinyvit.bench.torch_vit import torch_vit
+from tinyvit.models import ViT
 
 
 def prepare(case, precision, threads, compiled=False):

@@ -102,7 +102,7 @@ MAKERS = {"tinyvit": tinyvit, "products": products, "torch": torch, "compile": p
           "torch_products": torch_products}  # fmt: skip
 
 
-def in_a_line(error, longest=160):
+def in_a_line(error, longest=110):
     """What went wrong, in a line of at most so many characters."""
     text = next((" ".join(line.split()) for line in str(error).splitlines() if line.strip()), "")
     if isinstance(error, MemoryError) or "can't allocate memory" in text:
