@@ -76,8 +76,8 @@ def test_what_is_not_known_of_the_machine_is_left_out():
 def test_a_line_for_each_point_of_the_grid():
     lines = [dict(axis="tokens", size=1025, results=[OURS, row("torch", "PyTorch eager", None, "out of memory")])]
     _, point, problem = scaling_table(lines).splitlines()
-    assert point.split() == ["1,025", "tokens", "612", "ms", "1,100", "MB", "–", "–"]
-    assert problem.strip() == "1,025 tokens, PyTorch eager: out of memory"
+    assert point.split() == ["tokens", "1,025", "612", "ms", "1,100", "MB", "–", "–"]
+    assert problem.strip() == "tokens 1,025, PyTorch eager: out of memory"
 
 
 @given(seconds=st.floats(1e-4, 1e4))

@@ -29,9 +29,10 @@ def describe(settings):
 
 def carry_out(settings, machine, with_scaling=False, show=lambda text: None):
     """Run everything; returns (the result as a dict for JSON, its text). `show` is given the text piece by piece."""
-    result = {"machine": machine, "settings": describe(settings), "cases": []}
-    texts = [heading(machine, result["settings"])]
     grid = scaling.settings_for(settings, min(settings.rounds, ROUNDS_OF_SCALING)) if with_scaling else None
+    stated = describe(settings) | ({"rounds_of_scaling": grid.rounds} if grid else {})
+    result = {"machine": machine, "settings": stated, "cases": []}
+    texts = [heading(machine, stated)]
     with progress(settings.turns + (grid.turns if grid else 0)) as bar:
 
         def tell(text):
@@ -76,7 +77,7 @@ def save(result, text, folder):
         files["scaling.png"] = picture.draw(
             result["scaling"],
             f"{machine['processor']}, {settings['threads']} threads, {settings['precision']}; "
-            f"unless it grows: {', '.join(f'{size} {axis}' for axis, size in scaling.MIDDLE.items())}",
+            f"what does not grow: {', '.join(f'{axis} {size}' for axis, size in scaling.MIDDLE.items())}",
         )
     for name, content in files.items():
         write(folder / name, content)

@@ -7,12 +7,12 @@ from tinyvit.bench.contestants import EAGER, TINYVIT
 from tinyvit.bench.run import run
 
 # One model in the middle, and one of its four sizes changed at a time.
-MIDDLE = {"tokens": 65, "width": 192, "depth": 4, "batch": 16}
+MIDDLE = {"tokens": 65, "width": 192, "depth": 2, "batch": 8}
 GRID = {
     "tokens": (17, 65, 257, 1025),  # images of 16, 32, 64 and 128 pixels
     "width": (64, 192, 384, 768),   # heads stay 64 wide
-    "depth": (1, 4, 8, 16),
-    "batch": (4, 16, 64, 256),
+    "depth": (1, 2, 4, 8),
+    "batch": (2, 8, 32, 128),
 }
 PATCH, HEAD_DIM = 4, 64
 
@@ -61,7 +61,7 @@ def settings_for(settings, rounds, chosen=None):
 
 
 def measure(settings, after_turn=lambda: None, chosen=None):
-    """Yield a line for each point once the last is there: axis, size, and time and memory of each contestant."""
+    """Measure every point; returns a line for each: axis, size, and time and memory of each contestant."""
     chosen = chosen or points()
     done = {result["case"]: result for result in run(settings, after_turn)}
     return [

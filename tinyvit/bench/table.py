@@ -19,11 +19,17 @@ def heading(machine, settings):
         ("processor", f"{machine['processor'] or 'unknown'}, {cores} core{'s' * (cores > 1)}"
                       f"{load}, {size(machine['memory_bytes'])} of memory"),
         ("computed", f"in {settings['precision']} with up to {settings['threads']} "
-                     f"thread{'s' * (settings['threads'] > 1)}, in turns, {settings['rounds']} "
-                     f"round{'s' * (settings['rounds'] > 1)}"),
+                     f"thread{'s' * (settings['threads'] > 1)}, in turns, {rounds_of(settings)}"),
         ("versions", ", ".join(versions)),
     ]  # fmt: skip
     return table(rows) + "".join(f"\n  {why}" for why in settings["left_out"].values())
+
+
+def rounds_of(settings):
+    """How many rounds the cases had, and the points of `scaling` if there were any."""
+    rounds, more = settings["rounds"], settings.get("rounds_of_scaling")
+    plural = "s" * (rounds > 1)
+    return f"{rounds} round{plural}" if more is None else f"{rounds} round{plural} ({more} for scaling)"
 
 
 def case_table(result):
@@ -62,8 +68,8 @@ def scaling_table(lines):
         cells = [(f"{duration(row['median'])}", size(grown(row))) if row["median"] else ("–", "–")
                  for row in line["results"]]  # fmt: skip
         columns = "".join(f"  {time:>20}  {memory:>9}" for time, memory in cells)
-        texts.append(f"  {line['size']:>6,} {line['axis']:<13}{columns}")
-    problems = {f"  {line['size']:,} {line['axis']}, {row['title']}: {row['problem']}": None
+        texts.append(f"  {line['axis']:<8}{line['size']:>7,}     {columns}")
+    problems = {f"  {line['axis']} {line['size']:,}, {row['title']}: {row['problem']}": None
                 for line in lines for row in line["results"] if row["problem"]}  # fmt: skip
     return "\n".join([*texts, *problems])
 

@@ -87,8 +87,9 @@ def products(threads):
 
 
 def torch(threads, compiled=False):
-    from tinyvit.bench.torch_steps import prepare
+    from tinyvit.bench.torch_steps import load, prepare
 
+    load()
     return partial(prepare, threads=threads, compiled=compiled)
 
 
