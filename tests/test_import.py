@@ -30,6 +30,10 @@ def test_importing_loads_nothing_heavy(code):
     assert not HEAVY & loaded_by(code)
 
 
+def test_importing_the_benchmark_loads_neither_torch_nor_plots():
+    assert not HEAVY & loaded_by("import tinyvit.bench, tinyvit.bench.report, tinyvit.bench.worker, tinyvit.cli.bench")
+
+
 def test_optimizers_data_and_the_training_step_load_nothing_heavy():
     assert not HEAVY & loaded_by("import tinyvit as t; t.optim.AdamW, t.data.Loader, t.training.train_step")
 
@@ -61,7 +65,8 @@ MAY_IMPORT = {
     "probe": BELOW,
     "interop": BELOW,
     "training": BELOW | {"data", "optim", "__init__"},
-    "cli": BELOW | {"data", "gradcheck", "interop", "optim", "probe", "training", "__init__"},
+    "bench": BELOW | {"data", "optim", "training", "__init__"},
+    "cli": BELOW | {"bench", "data", "gradcheck", "interop", "optim", "probe", "training", "__init__"},
 }
 FILES = {
     str(path.relative_to(PACKAGE)): path
@@ -89,6 +94,11 @@ def test_imports_run_one_way(file):
     own = layer(file)
     paths = [f"{name}.__init__".split(".") for name in imports(FILES[file])]
     assert {path[1] for path in paths if path[0] == "tinyvit"} <= MAY_IMPORT[own] | {own}
+
+
+def test_only_workers_of_the_benchmark_import_torch():
+    importers = {file for file in FILES for name in imports(FILES[file]) if name.partition(".")[0] == "torch"}
+    assert importers - {"training/tensorboard.py"} == {"bench/torch_steps.py", "bench/torch_vit.py"}
 
 
 def test_only_the_backend_and_the_kernels_import_cupy():

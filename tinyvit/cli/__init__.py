@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 
+from tinyvit.cli.bench import bench
 from tinyvit.cli.data import data
 from tinyvit.cli.evaluate import evaluate
 from tinyvit.cli.gradcheck import gradcheck
@@ -20,11 +21,13 @@ USAGE = """usage: tinyvit COMMAND …
   data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100
   summary MODEL            layer by layer: shapes, parameters, multiply-adds, memory
   gradcheck [MODEL]        check every hand-written gradient
+  bench                    how fast training, inference and attention are here, beside PyTorch
   COMMAND --help           the options of a command
 """
 
 COMMANDS = {
     "train": train, "evaluate": evaluate, "predict": predict, "data": data, "summary": summary, "gradcheck": gradcheck,
+    "bench": bench,
 }  # fmt: skip
 
 

@@ -1,0 +1,97 @@
+"""The benchmark's PyTorch side against ours: the same function, the same step, the same numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_bench import ATTENTION, CONFIG, INFER, TRAIN, small_settings
+from strategies import seeds
+from torch_autograd import assert_all_close, normal
+from torch_vit import gradients_by_autograd, gradients_by_hand, redrawn_vit
+
+from tinyvit.bench import steps, torch_steps
+from tinyvit.bench.contestants import COMPILED
+from tinyvit.bench.run import run
+from tinyvit.bench.torch_vit import TorchViT, torch_vit
+
+pytestmark = pytest.mark.parity
+
+SHAPES = {
+    "small": CONFIG,
+    "deep": replace(CONFIG, img_size=(12, 8), depth=3, embed_dim=24, num_heads=3, in_chans=3),
+    "mean": replace(CONFIG, global_pool="avg", mlp_ratio=1.5, qkv_bias=False, norm_eps=1e-3),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@given(samples=st.integers(1, 4), seed=seeds())
+@settings(max_examples=10)
+def test_logits_and_every_gradient_are_ours(name, samples, seed):
+    model = redrawn_vit(SHAPES[name], seed)
+    images, dlogits = normal(seed, (samples, *model.embed.image_shape), (samples, model.config.num_classes))
+    expected = gradients_by_autograd(torch_vit(model), images, dlogits)
+    assert_all_close(gradients_by_hand(model, images, dlogits), expected)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_training_goes_the_same_way_step_by_step(name):
+    case = replace(TRAIN, config=SHAPES[name], batch_size=5)
+    ours, theirs = steps.prepare(case, "float64"), torch_steps.prepare(case, "float64", threads=1)
+    losses = [(ours(), theirs()) for _ in range(6)]
+    np.testing.assert_allclose(*np.transpose(losses), rtol=1e-9)
+    assert len({loss for loss, _ in losses}) == 6
+
+
+@pytest.mark.parametrize("case", [INFER, ATTENTION], ids=lambda case: case.kind)
+def test_inference_and_attention_give_the_same_number(case):
+    assert steps.prepare(case, "float64")() == pytest.approx(torch_steps.prepare(case, "float64", 1)(), rel=1e-12)
+
+
+def test_the_images_lie_in_the_layout_that_torch_is_fast_in():
+    images, _ = torch_steps.torch_batch(replace(TRAIN, config=replace(CONFIG, in_chans=3)), "float32")
+    assert images.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("field", ["drop_rate", "attn_drop_rate", "drop_path_rate"])
+def test_dropout_and_stochastic_depth_are_at_work_in_training_and_only_there(field):
+    model = torch_vit(redrawn_vit(replace(CONFIG, depth=2, **{field: 0.5})))
+    torch.manual_seed(0)
+    images = torch.randn(64, 1, 8, 8, dtype=torch.float64)
+    assert not torch.equal(model.train()(images), model(images))
+    assert torch.equal(model.eval()(images), model(images))
+
+
+def test_a_branch_that_is_kept_is_scaled_so_that_the_mean_stays():
+    block = torch_vit(redrawn_vit(replace(CONFIG, depth=2, drop_path_rate=0.4))).train().blocks[1]
+    torch.manual_seed(0)
+    kept = block.kept(torch.ones(10000, 1, 1))
+    assert kept.unique().tolist() == pytest.approx([0, 1 / 0.6])
+    assert float(kept.mean()) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("field", [{"positions": "rope"}, {"head_hidden": 3}, {"activation": "gelu_tanh"}])
+def test_what_the_torch_side_does_not_have_is_refused(field):
+    with pytest.raises(ValueError, match="learned positions, a linear head and exact GELU"):
+        TorchViT(replace(CONFIG, **field))
+
+
+@pytest.mark.parametrize("case", [TRAIN, INFER, ATTENTION], ids=lambda case: case.kind)
+def test_a_run_with_torch_has_ratios_and_no_disagreement(case):
+    (result,) = run(small_settings(cases=(case,), torch=True))
+    ours, theirs = result["results"]
+    assert ours["ratios"].keys() == {"torch"} and ours["ratios"]["torch"] > 0
+    assert (ours["problem"], theirs["problem"], result["disagreement"]) == (None, None, None)
+    assert result["floor"]["by_library"].keys() == {"products", "torch_products"}
+
+
+def test_where_there_is_no_compiler_torch_compile_says_so_and_nothing_fails(monkeypatch):
+    monkeypatch.setenv("CXX", "/nowhere")
+    monkeypatch.setenv("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
+    (result,) = run(small_settings(torch=True, compiled=True))
+    compiled = result["results"][-1]
+    assert compiled["name"] == COMPILED.name and "compiler" in compiled["problem"].lower()
+    assert compiled["median"] is None and not compiled["failed"]
+    assert not any(row["problem"] for row in result["results"][:-1])

@@ -1,0 +1,149 @@
+"""What is compared: named pieces of work, each with its size and the multiply-adds that it takes."""
+
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
+from typing import ClassVar, Literal
+
+from tinyvit.functional.patches import as_pair
+from tinyvit.models import ViT, ViTConfig
+from tinyvit.models.registry import MODELS
+from tinyvit.models.summary import summarize
+from tinyvit.training.presets import preset
+
+
+@dataclass(frozen=True)
+class ModelCase:
+    """A training step of a ViT (`kind` train), or its logits alone (infer), for one batch."""
+
+    name: str
+    kind: Literal["train", "infer"]
+    batch_size: int
+    config: ViTConfig
+
+    unit: ClassVar[str] = "images"
+
+    def __post_init__(self):
+        require_a_batch(self.batch_size)
+
+    @property
+    def title(self):
+        c, what = self.config, {"train": "training step", "infer": "inference"}[self.kind]
+        height, width = as_pair(c.img_size)
+        patch = "×".join(str(side) for side in dict.fromkeys(as_pair(c.patch_size)))
+        drops = ", with dropout" if self.draws else ""
+        return (
+            f"{what}, {height}×{width}, patch {patch}, {c.embed_dim} wide, {c.depth} deep, "
+            f"{c.num_heads} head{'s' * (c.num_heads > 1)}, MLP ×{c.mlp_ratio:g}, batch {self.batch_size}{drops}"
+        )
+
+    @property
+    def draws(self):
+        """Whether chance is part of it, so that no two libraries give the same numbers."""
+        c = self.config
+        return self.kind == "train" and any((c.drop_rate, c.attn_drop_rate, c.drop_path_rate))
+
+    @property
+    def tokens(self):
+        rows, columns = self.config.grid
+        return 1 + rows * columns
+
+    def multiply_adds(self):
+        """The multiply-adds of the matrix products that the work can't do without.
+
+        A forward: those of every linear layer, and q kᵀ and probs v of every head. A training step: each product
+        of the forward has two in the backward, for the gradients of its two factors; the images need none, so the
+        patch projection has only one. What is computed a second time to save memory is not counted.
+        """
+        rows = summarize(ViT(self.config, device="meta"), self.batch_size)
+        forward = sum(row.multiply_adds for row in rows)
+        if self.kind == "infer":
+            return forward
+        return 3 * forward - sum(row.multiply_adds for row in rows if row.kind == "PatchProjection")
+
+    def products(self, threads):
+        """Shapes (m, k, n) of the step's largest products x W, for the part of the batch that one thread gets."""
+        rows = -(-self.batch_size // threads) * self.tokens
+        width, hidden = self.config.embed_dim, self.config.mlp_hidden
+        return [(rows, width, hidden), (rows, hidden, width), (width, rows, hidden)]
+
+
+@dataclass(frozen=True)
+class AttentionCase:
+    """Scaled dot-product attention alone, forward and backward."""
+
+    name: str
+    batch_size: int
+    tokens: int
+    heads: int = 3
+    head_dim: int = 64
+
+    kind: ClassVar[str] = "attention"
+    draws: ClassVar[bool] = False
+    unit: ClassVar[str] = "sequences"
+
+    def __post_init__(self):
+        require_a_batch(self.batch_size)
+
+    @property
+    def title(self):
+        return (
+            f"attention alone, forward and backward, {self.tokens:,} tokens, {self.heads} heads {self.head_dim} wide, "
+            f"batch {self.batch_size}"
+        )
+
+    def multiply_adds(self):
+        """Two products forwards, q kᵀ and probs v, and two for each of them backwards."""
+        return 6 * self.batch_size * self.heads * self.tokens**2 * self.head_dim
+
+    def products(self, threads):
+        """None: those of a single head are small, and no library reaches its best rate on them."""
+        return []
+
+
+def require_a_batch(size):
+    if size < 1:
+        raise ValueError(f"batch-size has to be at least 1, got {size}")
+
+
+def training(name, batch_size, **config):
+    return ModelCase(name, "train", batch_size, ViTConfig(img_size=32, in_chans=3, num_classes=10, **config))
+
+
+CASES = {case.name: case for case in (
+    training("vit", 128, patch_size=4, embed_dim=192, depth=6, num_heads=3, mlp_ratio=4.0),
+    training("vit-9x192", 128, patch_size=4, embed_dim=192, depth=9, num_heads=12, mlp_ratio=2.0),
+    training("patch8", 256, patch_size=8, embed_dim=128, depth=6, num_heads=4, mlp_ratio=4.0),
+    ModelCase("digits", "train", preset("digits").batch_size, preset("digits").model),
+    ModelCase("ti16", "infer", 8, ViTConfig(**MODELS["vit_tiny_patch16_224"][2])),
+    AttentionCase("attention-65", 512, 65),
+    AttentionCase("attention-197", 64, 197),
+    AttentionCase("attention-577", 8, 577),
+    AttentionCase("attention-1025", 4, 1025),
+)}  # fmt: skip
+
+
+def case_named(name, batch_size=None):
+    """A case by name, with another batch size if one is given; ValueError for a name that doesn't exist."""
+    if name not in CASES:
+        close = get_close_matches(name, CASES, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"expected some of {', '.join(CASES)}"
+        raise ValueError(f"unknown case {name!r}; {hint}")
+    return CASES[name] if batch_size is None else replace(CASES[name], batch_size=batch_size)
+
+
+def to_dict(case):
+    """A case as what JSON can hold."""
+    return {"kind": case.kind, **asdict(case)}
+
+
+def from_dict(fields):
+    """The case that `to_dict` was given."""
+    fields = dict(fields)
+    if fields["kind"] == "attention":
+        del fields["kind"]
+        return AttentionCase(**fields)
+    config = dict(fields.pop("config"))
+    for name in ("img_size", "patch_size"):
+        if isinstance(config[name], list):
+            config[name] = tuple(config[name])
+    return ModelCase(**fields, config=ViTConfig(**config))

@@ -1,0 +1,60 @@
+"""Who takes part: tinyvit at each level of its kernels, and PyTorch."""
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import tinyvit
+from tinyvit.kernels import LEVELS
+
+HOW_TO_INSTALL = "PyTorch is not installed; to compare with it: pip install torch"
+# All that decide how many threads a library of matrix products takes.
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS",
+           "TINYVIT_THREADS")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way to compute a case, in a process of its own.
+
+    work   what its worker computes: tinyvit, torch, compile, products or torch_products
+    """
+
+    name: str
+    title: str
+    work: str
+    kernels: str = ""
+
+    def environment(self, threads):
+        """What its process finds in the environment."""
+        root = str(Path(tinyvit.__file__).parents[1])
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        own = {"TINYVIT_KERNELS": self.kernels, "PYTHONPATH": path, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        return os.environ | own | dict.fromkeys(THREADS, str(threads))
+
+
+TINYVIT = {level: Contestant(level, f"tinyvit, {level}", "tinyvit", level) for level in LEVELS}
+EAGER = Contestant("torch", "PyTorch eager", "torch")
+COMPILED = Contestant("compile", "torch.compile", "compile")
+PRODUCTS = Contestant("products", "matrix products, NumPy", "products")
+TORCH_PRODUCTS = Contestant("torch_products", "matrix products, PyTorch", "torch_products")
+
+
+def torch_is_installed():
+    return find_spec("torch") is not None
+
+
+def contestants(levels, torch=True, compiled=False):
+    """(who computes the cases, who computes matrix products, {name: why it was left out})."""
+    playing, products, left_out = [TINYVIT[level] for level in levels], [PRODUCTS], {}
+    if torch and torch_is_installed():
+        playing.append(EAGER)
+        products.append(TORCH_PRODUCTS)
+    elif torch:
+        left_out["torch"] = HOW_TO_INSTALL
+    if compiled and EAGER in playing:
+        playing.append(COMPILED)
+    elif compiled:
+        left_out["compile"] = HOW_TO_INSTALL if torch else "--compile needs --torch"
+    return playing, products, left_out

@@ -1,0 +1,82 @@
+"""One step of a case, computed by tinyvit as a user would have it computed.
+
+The number of threads and the level of the kernels are those of the process: TINYVIT_THREADS, TINYVIT_KERNELS.
+"""
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.backend import Key
+from tinyvit.functional.patches import as_pair
+from tinyvit.models import ViT
+from tinyvit.nn import Context
+from tinyvit.optim import AdamW
+from tinyvit.training.evaluate import classify
+from tinyvit.training.step import train_step
+from tinyvit.training.threads import map_threads, slices, thread_count
+
+
+def load():
+    """Load what the kernels need, numba or SciPy, which is not to count as memory of the work."""
+    F.gelu(np.zeros(1, np.float32))
+
+
+def prepare(case, precision):
+    """A function that computes the next step of a case, and returns a number by which two of them can be compared."""
+    return {"train": train, "infer": infer, "attention": attention}[case.kind](case, precision)
+
+
+def train(case, precision):
+    """A training step as `train_step` takes it: loss, gradients, their norm, AdamW. Returns the loss."""
+    model = ViT(case.config, seed=0, dtype=precision)
+    optimizer = AdamW(model)
+    images, targets = batch(case, precision)
+
+    def step():
+        ctx = Context(training=True, key=Key(seed=0, step=optimizer.t))
+        return float(train_step(model, optimizer, images, targets, ctx).loss)
+
+    return step
+
+
+def infer(case, precision):
+    """The logits of a batch. Returns the largest."""
+    model = ViT(case.config, seed=0, dtype=precision)
+    images, _ = batch(case, precision)
+    return lambda: float(classify(model, images).max())
+
+
+def attention(case, precision):
+    """Attention and its backward, the batch split over threads as a training step splits it.
+
+    Returns the largest gradient of the first sample's queries.
+    """
+    qkv, dheads = projections(case, precision)
+    q, k, v = qkv.transpose(2, 0, 3, 1, 4)                                            # each (B, H, N, d)
+    dheads = dheads.transpose(0, 2, 1, 3)
+    count = thread_count()
+
+    def run(part):
+        _, cache = F.attention(q[part], k[part], v[part])
+        return F.attention_backward(dheads[part], cache)
+
+    def step():
+        (dq, _, _), *_ = map_threads(run, slices(case.batch_size, count), count)
+        return float(abs(dq[0]).max())
+
+    return step
+
+
+def batch(case, precision, seed=0):
+    """Images (B, C, H, W) from N(0, 1) and labels (B,), the same for all who take part."""
+    generator, c = np.random.default_rng(seed), case.config
+    shape = case.batch_size, c.in_chans, *as_pair(c.img_size)
+    images = generator.standard_normal(shape, dtype=precision)
+    return images, generator.integers(0, c.num_classes, case.batch_size)
+
+
+def projections(case, precision, seed=0):
+    """Queries, keys and values (B, N, 3, H, d), as the model's qkv layer leaves them, and dheads (B, N, H, d)."""
+    generator = np.random.default_rng(seed)
+    B, N, H, d = case.batch_size, case.tokens, case.heads, case.head_dim
+    return tuple(generator.standard_normal(shape, dtype=precision) for shape in ((B, N, 3, H, d), (B, N, H, d)))

@@ -1,0 +1,108 @@
+"""One step of a case in PyTorch: what `steps` computes, the way that is fastest there."""
+
+import torch
+from torch.nn import functional as T
+
+from tinyvit.bench.products import best_of, shapes_for
+from tinyvit.bench.steps import batch, projections
+from tinyvit.bench.torch_vit import torch_vit
+from tinyvit.models import ViT
+
+
+def load():
+    """Load what PyTorch loads when it first takes a step, which is not to count as memory of the work."""
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    model(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+
+
+def prepare(case, precision, threads, compiled=False):
+    """A function that computes the next step of a case, and returns what tinyvit's does."""
+    torch.set_num_threads(threads)
+    compiler = torch.compile if compiled else lambda function: function
+    return {"train": train, "infer": infer, "attention": attention}[case.kind](case, precision, compiler)
+
+
+def train(case, precision, compiler):
+    """A training step: loss and accuracy, gradients, their norm, fused AdamW. Returns the loss."""
+    ours = ViT(case.config, seed=0, dtype=precision)
+    model = torch_vit(ours).train()
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW(decaying_as(ours, model), lr=1e-3, weight_decay=0.01, fused=True)
+    images, targets = torch_batch(case, precision)
+
+    @compiler
+    def loss_and_accuracy(images, targets):
+        logits = model(images)
+        return T.cross_entropy(logits, targets), (logits.detach().argmax(1) == targets).float().mean()
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss, _ = loss_and_accuracy(images, targets)
+        loss.backward()
+        torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def infer(case, precision, compiler):
+    """The logits of a batch in inference mode. Returns the largest."""
+    model = torch_vit(ViT(case.config, seed=0, dtype=precision)).eval()
+    images, _ = torch_batch(case, precision)
+    logits = compiler(model)
+
+    def step():
+        with torch.inference_mode():
+            return float(logits(images).max())
+
+    return step
+
+
+def attention(case, precision, compiler):
+    """Attention and its backward. Returns the largest gradient of the first sample's queries."""
+    qkv, dheads = (torch.tensor(array) for array in projections(case, precision))
+    q, k, v = (array.requires_grad_() for array in qkv.permute(2, 0, 3, 1, 4))        # each (B, H, N, d)
+    dheads = dheads.transpose(1, 2)
+    heads = compiler(lambda q, k, v: T.scaled_dot_product_attention(q, k, v))
+
+    def step():
+        dq, _, _ = torch.autograd.grad(heads(q, k, v), (q, k, v), dheads)
+        return float(dq[0].abs().max())
+
+    return step
+
+
+def torch_batch(case, precision):
+    images, targets = batch(case, precision)
+    return torch.tensor(images).to(memory_format=torch.channels_last), torch.tensor(targets)
+
+
+def decaying_as(ours, twin):
+    """PyTorch's parameter groups: weight decay for what our model marks `decay`, none for the rest."""
+    decay = {name: parameter.decay for name, parameter in ours.named_parameters()}
+    groups = {True: [], False: []}
+    for name, parameter in twin.named_parameters():
+        groups[decay[name]].append(parameter)
+    return [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}]
+
+
+def products(case, precision, threads):
+    """A function that runs matrix products for a moment, and returns the highest rate; see `bench.products`."""
+    torch.set_num_threads(threads)
+    dtype, generator = getattr(torch, precision), torch.Generator().manual_seed(0)
+
+    def product(m, k, n):
+        m = m * threads                                    # PyTorch splits one product over the threads
+        a, b = (torch.randn(shape, dtype=dtype, generator=generator) for shape in ((m, k), (k, n)))
+        out = torch.empty(m, n, dtype=dtype)
+
+        def run(repeats):
+            for _ in range(repeats):
+                torch.mm(a, b, out=out)
+
+        return 2 * m * k * n, run
+
+    return best_of([product(*shape) for shape in shapes_for(case, threads)])
