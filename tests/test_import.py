@@ -61,6 +61,7 @@ MAY_IMPORT = {
     "probe": BELOW,
     "interop": BELOW,
     "training": BELOW | {"data", "optim", "__init__"},
+    "bench": BELOW | {"optim", "training", "__init__"},
     "cli": BELOW | {"data", "gradcheck", "interop", "optim", "probe", "training", "__init__"},
 }
 FILES = {

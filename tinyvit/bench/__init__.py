@@ -1,0 +1,1 @@
+"""What tinyvit costs: time and memory, measured."""

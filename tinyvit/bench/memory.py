@@ -1,0 +1,34 @@
+"""How much memory this process takes, in bytes; None where the system doesn't say."""
+
+import sys
+from pathlib import Path
+
+STATUS = Path("/proc/self/status")
+
+
+def resident():
+    """The memory in use now."""
+    return from_status("VmRSS")
+
+
+def peak():
+    """The most that was ever in use.
+
+    Not `getrusage` on Linux, which starts from what the process had that started this one.
+    """
+    from_linux = from_status("VmHWM")
+    if from_linux is not None:
+        return from_linux
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def from_status(name):
+    try:
+        lines = STATUS.read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
