@@ -244,6 +244,8 @@ def operation_cases(seed=0):
         case(F.attention, *heads),
         case(F.attention, *heads, normal(H, N, N), name="attention, bias"),
         case(F.attention_dropout, *heads, rate=0.3, key=key),
+        case(F.tiled_attention, *heads, tile=2),
+        case(F.tiled_attention, *heads, normal(H, N, N), tile=2, name="tiled_attention, bias"),
         case(F.gelu, normal(B, N, D)),
         case(F.gelu_tanh, normal(B, N, D)),
         case(F.tanh, normal(B, N, D)),

@@ -247,6 +247,15 @@ def test_summary_adds_up_to_the_known_number_of_parameters(tinyvit, name):
     assert out.splitlines()[-1].split()[:2] == ["total", PARAMETERS[name]]
 
 
+def test_summary_tells_the_activations_with_recomputation(tinyvit):
+    def megabytes(*options):
+        status, out, err = tinyvit("summary", "vit_base_patch16_224", "--batch-size", "8", *options)
+        assert (status, err) == (0, "")
+        return float(out.splitlines()[-1].split()[-2].replace(",", ""))
+
+    assert megabytes("--recompute") < 0.2 * megabytes()
+
+
 def rows(table):
     """Name and verdict of every line of the table that gradcheck prints."""
     return re.findall(r"^(\S.*?) {2,}\S+ {2,}\S+ .* s  (right|WRONG)$", table, re.MULTILINE)

@@ -3,21 +3,22 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tinyvit import ViT, ViTConfig, create_model
+from tinyvit import Context, Key, ViT, ViTConfig, create_model
 from tinyvit.models import model_names
-from tinyvit.models.summary import format_summary, summarize
+from tinyvit.models.summary import activation_bytes, format_summary, summarize
 from tinyvit.models.vit import POSITIONS
+from tinyvit.nn import attention
 
 
 def kept_numbers(cache, inputs, parameters):
-    """How many numbers the arrays of a cache hold, each piece of memory counted once, weights and inputs left out."""
+    """How many numbers the arrays of a cache hold, each piece of memory once; no weights, inputs or masks."""
     found = {}
 
     def walk(node):
         if isinstance(node, np.ndarray):
             while node.base is not None:
                 node = node.base
-            if not any(np.shares_memory(node, other) for other in (inputs, parameters)):
+            if node.dtype != bool and not any(np.shares_memory(node, other) for other in (inputs, parameters)):
                 found[id(node)] = node
         elif isinstance(node, tuple):
             for item in node:
@@ -35,10 +36,70 @@ def test_the_activations_of_a_summary_are_what_the_caches_really_hold(positions,
     x = np.random.default_rng(0).standard_normal((3, 2, 8, 12)).astype("float32")
     _, cache = model(x)
     rows = summarize(model, batch_size=3)
-    # The tables of sines and cosines are the same for every call and belong to no layer.
+    assert sum(row.activations for row in rows) == kept_numbers(cache, x, model.storage.data.base) - constants(cache)
+
+
+def constants(cache):
+    """The tables of sines and cosines: the same for every call, they belong to no layer."""
     tables = [c for block in cache.blocks if block.attn.rope for pair in block.attn.rope for c in pair]
-    constants = sum({id(table): table.size for table in tables}.values())
-    assert sum(row.activations for row in rows) == kept_numbers(cache, x, model.storage.data.base) - constants
+    return sum({id(table): table.size for table in tables}.values())
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_the_activations_in_tiles_are_what_the_caches_really_hold(positions, monkeypatch):
+    monkeypatch.setattr(attention, "TILED_FROM", 9)
+    model = ViT(ViTConfig((8, 12), (4, 3), 2, 5, 24, 3, 2, positions=positions))
+    x = np.random.default_rng(0).standard_normal((3, 2, 8, 12)).astype("float32")
+    _, cache = model(x)
+    rows = summarize(model, batch_size=3)
+    assert sum(row.activations for row in rows) == kept_numbers(cache, x, model.storage.data.base) - constants(cache)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("tiled_from", [1, 1024])
+def test_the_activations_with_recomputation_are_the_blocks_inputs_and_one_block(positions, tiled_from, monkeypatch):
+    monkeypatch.setattr(attention, "TILED_FROM", tiled_from)
+    model = ViT(ViTConfig((8, 12), (4, 3), 2, 5, 24, 3, 2, positions=positions))
+    x, weights = np.random.default_rng(0).standard_normal((3, 2, 8, 12)).astype("float32"), model.storage.data.base
+    _, cache = model(x, Context(recompute=True))
+    *rows, one_block = summarize(model, batch_size=3, recompute=True)
+    assert sum(row.activations for row in rows) == kept_numbers(cache, x, weights)
+    again = cache.blocks[1].again()
+    tables = sum(table.size for pair in again.attn.rope for table in pair) // 2 if again.attn.rope else 0
+    assert one_block.activations == kept_numbers(again, x, weights) - tables
+    assert [row.path for row in rows if row.kind == "block's input"] == ["blocks.0", "blocks.1", "blocks.2"]
+    assert sum(row.parameters for row in rows) == model.num_parameters()
+    assert sum(row.multiply_adds for row in rows) == sum(row.multiply_adds for row in summarize(model, 3))
+
+
+def test_the_activations_of_dropped_probabilities_are_those_of_a_training():
+    model = ViT(ViTConfig((8, 12), (4, 3), 2, 5, 24, 3, 2, attn_drop_rate=0.2))
+    x = np.random.default_rng(0).standard_normal((3, 2, 8, 12)).astype("float32")
+    _, cache = model(x, Context(training=True, key=Key(0)))
+    rows = summarize(model, batch_size=3)
+    assert sum(row.activations for row in rows) == kept_numbers(cache, x, model.storage.data.base)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_step_needs_its_activations_and_only_a_part_of_a_block_more(recompute):
+    model = ViT(ViTConfig(32, 4, 3, 10, 48, 12, 3))
+    model.zero_grad()
+    x = np.random.default_rng(0).standard_normal((16, 3, 32, 32)).astype("float32")
+    tracemalloc.start()
+    logits, cache = model(x, Context(recompute=recompute))
+    model.backward(logits, cache)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    predicted = activation_bytes(model, 16, recompute)
+    one_block = 4 * summarize(model, 16, recompute=True)[-1].activations
+    assert predicted < peak < predicted + one_block
+
+
+def test_recomputation_needs_a_fraction_of_the_activations_in_any_precision():
+    model = create_model("vit_base_patch16_224", device="meta")
+    plain, again = (activation_bytes(model, 8, recompute) for recompute in (False, True))
+    assert again < 0.2 * plain
+    assert activation_bytes(model, 8, bytes_per_number=8) == 2 * plain
 
 
 @pytest.mark.parametrize("name", model_names())

@@ -60,6 +60,16 @@ CASES = {
     "attention, bias": Case(
         F.attention, T.scaled_dot_product_attention, [*[(LARGE_B, 2, N, 8)] * 3, (2, N, N)], repeats=12
     ),
+    "tiled_attention": Case(
+        F.tiled_attention, T.scaled_dot_product_attention, [(B, H, N, D // H)] * 3, options={"tile": 16}
+    ),
+    "tiled_attention, many tokens": Case(
+        F.tiled_attention, T.scaled_dot_product_attention, [(1, H, 1025, D // H)] * 3
+    ),
+    "tiled_attention, bias": Case(
+        F.tiled_attention, T.scaled_dot_product_attention, [*[(LARGE_B, 2, N, 8)] * 3, (2, N, N)], repeats=12,
+        options={"tile": 16},
+    ),
     "gelu": Case(F.gelu, T.gelu, [(B, N, 4 * D)]),
     "gelu_tanh": Case(F.gelu_tanh, lambda x: T.gelu(x, approximate="tanh"), [(B, N, 4 * D)]),
     "tanh": Case(F.tanh, torch.tanh, [(B, N, 4 * D)]),

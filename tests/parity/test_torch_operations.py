@@ -75,6 +75,17 @@ def test_attention_with_any_bias_that_broadcasts_is_that_of_torch(inputs, scale)
     assert_same_as_torch(F.attention, sdpa, *inputs, scale=scale)
 
 
+@given(inputs=heads_and_bias(), biased=st.booleans(), scale=st.none() | st.floats(0.1, 3), tile=st.integers(1, 6))
+def test_tiled_attention_is_that_of_torch(inputs, biased, scale, tile):
+    q, k, *_ = inputs
+    scores = *q.shape[:3], k.shape[2]
+
+    def sdpa(q, k, v, *bias):
+        return T.scaled_dot_product_attention(q, k, v, *(b.expand(scores) for b in bias), scale=scale)
+
+    assert_same_as_torch(F.tiled_attention, sdpa, *inputs[: 3 + biased], scale=scale, tile=tile)
+
+
 @given(inputs=heads_and_bias(), rate=RATES, seed=seeds())
 def test_attention_dropout_is_that_of_torch_with_the_same_mask(inputs, rate, seed):
     def ours(q, k, v, bias):

@@ -89,6 +89,7 @@ configs = st.builds(
     device=st.sampled_from(["auto", "cpu", "cuda"]),
     precision=st.sampled_from(["float32", "float64"]),
     threads=st.none() | counts,
+    recompute=st.booleans(),
     optim=optims,
     augment=augmentations,
 )

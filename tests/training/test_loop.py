@@ -98,6 +98,16 @@ def test_the_configuration_in_the_folder_repeats_the_run_bit_for_bit(run, tmp_pa
     assert weights(tmp_path / "again") == weights(run[0])
 
 
+def test_recomputation_changes_no_bit_of_a_training(run, tmp_path, monkeypatch):
+    contexts = []
+    forward = ViT.forward
+    monkeypatch.setattr(ViT, "forward", lambda self, x, ctx=None: contexts.append(ctx) or forward(self, x, ctx))
+    train(replace(CONFIG, recompute=True), tmp_path / "again")
+    assert weights(tmp_path / "again") == weights(run[0])
+    training = [ctx for ctx in contexts if ctx and ctx.training]
+    assert training and all(ctx.recompute for ctx in training)
+
+
 def test_another_seed_gives_other_weights(run, tmp_path):
     train(replace(CONFIG, seed=1), tmp_path / "other")
     assert weights(tmp_path / "other") != weights(run[0])

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -85,6 +87,13 @@ def test_threads_and_accumulation_change_nothing_not_even_the_dropout_masks(size
     batch, ctx = random_batch(size, seed), dropping(seed)
     whole = step(batch, ctx, threads=1)
     assert_agree(step(batch, ctx, threads=threads, accumulate=accumulate), whole)
+
+
+@given(size=batch_sizes, seed=seeds(), threads=parts, accumulate=parts)
+def test_recomputation_gives_the_same_bits_with_any_threads_and_accumulation(size, seed, threads, accumulate):
+    batch, split = random_batch(size, seed), dict(threads=threads, accumulate=accumulate)
+    got, expected = (step(batch, replace(dropping(seed), recompute=again), **split) for again in (True, False))
+    assert_agree(got, expected, tolerance=0)
 
 
 @given(seed=seeds())

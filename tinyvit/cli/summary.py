@@ -16,6 +16,8 @@ class SummaryOptions:
     """Side of the images; by default the model's."""
     num_classes: int | None = None
     """Classes; by default the model's."""
+    recompute: bool = False
+    """Whether activations are those of a training with --recompute."""
 
 
 def summary(rest):
@@ -28,4 +30,4 @@ def summary(rest):
 
     fields = {"img_size": options.img_size, "num_classes": options.num_classes}
     model = create_model(name, device="meta", **{k: v for k, v in fields.items() if v is not None})
-    print(format_summary(summarize(model, options.batch_size)))
+    print(format_summary(summarize(model, options.batch_size, options.recompute)))

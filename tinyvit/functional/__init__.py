@@ -31,6 +31,7 @@ from tinyvit.functional.positions import (
 from tinyvit.functional.rope import rope, rope_backward
 from tinyvit.functional.softmax import softmax, softmax_backward
 from tinyvit.functional.tanh import tanh, tanh_backward
+from tinyvit.functional.tiled_attention import tiled_attention, tiled_attention_backward
 from tinyvit.functional.tokens import (
     pool_mean,
     pool_mean_backward,

@@ -31,7 +31,7 @@ def attention(q, k, v, bias=None, scale=None):
     Vaswani et al. 2017, "Attention is all you need", eq. 1. Derived in notebooks/03.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    check_shapes(q, k, v)
+    check_shapes(q, k, v, bias)
     probs, _ = softmax(attention_scores(q, k, bias, scale))
     return probs @ v, AttentionCache(q, k, v, probs, scale, None if bias is None else bias.shape)
 
@@ -62,7 +62,7 @@ class AttentionDropoutCache(NamedTuple):
 def attention_dropout(q, k, v, bias=None, scale=None, rate=0.0, key=None):
     """`attention` with dropout on the probabilities: heads = dropout(probs) v. See `attention` and `dropout`."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    check_shapes(q, k, v)
+    check_shapes(q, k, v, bias)
     probs, _ = softmax(attention_scores(q, k, bias, scale))
     kept, c_dropout = dropout(probs, rate, key)
     cache = AttentionDropoutCache(q, k, v, probs, kept, c_dropout, scale, None if bias is None else bias.shape)
@@ -80,22 +80,30 @@ def attention_dropout_backward(dy, cache):
     return dq, dk, dv, *dbias
 
 
-def check_shapes(q, k, v):
+def check_shapes(q, k, v, bias=None):
+    """Raise ValueError unless the arrays go together and the bias, if there is one, broadcasts to the scores."""
     if q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1] or q.shape[:-2] != k.shape[:-2]:
         raise ValueError(
             "attention: expected q (B, H, Nq, d), k (B, H, Nk, d) and v (B, H, Nk, dv), "
             f"got {q.shape}, {k.shape} and {v.shape}"
         )
+    scores = (*q.shape[:-1], k.shape[-2])
+    if bias is not None and not broadcasts(bias.shape, scores):
+        raise ValueError(f"attention: the bias {bias.shape} doesn't broadcast to the scores {scores}")
+
+
+def broadcasts(shape, to):
+    """Whether an array of one shape broadcasts to another one, and leaves it as it is."""
+    try:
+        return np.broadcast_shapes(shape, to) == to
+    except ValueError:
+        return False
 
 
 def attention_scores(q, k, bias, scale):
     """scores = q kᵀ · scale + bias."""
     scores = (q * scale) @ k.mT                           # (B, H, Nq, Nk)
-    if bias is None:
-        return scores
-    if np.broadcast_shapes(scores.shape, bias.shape) != scores.shape:
-        raise ValueError(f"attention: the bias {bias.shape} doesn't broadcast to the scores {scores.shape}")
-    return scores + bias
+    return scores if bias is None else scores + bias
 
 
 def attention_scores_backward(dscores, q, k, scale, bias_shape):

@@ -1,5 +1,8 @@
 """A model layer by layer: shapes, parameters, multiply-adds, activation memory."""
 
+from itertools import groupby
+from math import prod
+
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.vit import Embed, Encode, MeanPool, MlpHead, PreLogits, TokenPool, ViT
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions, NoPositions
@@ -52,13 +55,43 @@ def _(module: ViT, shape):
     return chain([module.embed, module.encode, module.pool, module.head], shape)
 
 
-def summarize(model, batch_size=1):
-    """The rows of a ViT's summary (see `nn.summary.Row`) for a batch of images."""
+def summarize(model, batch_size=1, recompute=False):
+    """The rows of a ViT's summary (see `nn.summary.Row`) for a batch of images.
+
+    With `recompute`, the activations are those of a step with `Context(recompute=True)`.
+    """
     if batch_size < 1:
         raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
     config = model.config
     _, rows = describe(model, (batch_size, config.in_chans, *as_pair(config.img_size)))
-    return rows
+    return recomputed(rows) if recompute else rows
+
+
+def recomputed(rows):
+    """The same rows, if a block keeps its input only: all else is there for one block at a time, in the last row."""
+    kept, largest = [], 0
+    for block, own in groupby(rows, block_of):
+        own = list(own)
+        if block:
+            shape = own[0].shape
+            kept.append(Row(block, "block's input", shape, 0, 0, prod(shape)))
+            largest = max(largest, sum(row.activations for row in own))
+            own = [row._replace(activations=0) for row in own]
+        kept += own
+    return [*kept, Row("blocks", "one at a time", shape, 0, 0, largest)]
+
+
+def block_of(row):
+    """The path of the block that a row belongs to, or "" outside of the blocks."""
+    return ".".join(row.path.split(".")[:2]) if row.path.startswith("blocks.") else ""
+
+
+def activation_bytes(model, batch_size, recompute=False, bytes_per_number=4):
+    """Bytes that the backward of a batch needs of its forward: what the last line of a summary says.
+
+    What an operation needs only while it runs, the weights, gradients and the optimizer's state come on top of that.
+    """
+    return bytes_per_number * sum(row.activations for row in summarize(model, batch_size, recompute))
 
 
 def format_summary(rows, bytes_per_number=4):

@@ -20,6 +20,7 @@ from tinyvit.nn.layers import Dropout, LayerNorm, Linear
 from tinyvit.nn.module import Context, Module
 from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions, NoPositions
+from tinyvit.nn.recompute import RecomputedCache, with_recompute, with_recompute_backward
 from tinyvit.nn.storage import Parameter
 
 POSITIONS = ("learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none")
@@ -187,12 +188,15 @@ class Embed(Module):
 
 
 class EncodeCache(NamedTuple):
-    blocks: tuple[BlockCache, ...]
+    blocks: tuple[BlockCache | RecomputedCache, ...]
     norm: LayerNormCache
 
 
 class Encode(Module):
-    """Tokens (B, N+1, D) through all blocks and a last layer norm. Eqs. 2–4."""
+    """Tokens (B, N+1, D) through all blocks and a last layer norm. Eqs. 2–4.
+
+    With `Context(recompute=True)` only each block's input is kept, and the rest computed again in the backward.
+    """
 
     transparent = True
 
@@ -217,7 +221,7 @@ class Encode(Module):
     def forward(self, tokens, ctx=None):
         c_blocks = []
         for block in self.blocks:
-            tokens, c_block = block(tokens, ctx)
+            tokens, c_block = with_recompute(block, tokens, ctx=ctx)
             c_blocks.append(c_block)
         tokens, c_norm = self.norm(tokens, ctx)
         return tokens, EncodeCache(tuple(c_blocks), c_norm)
@@ -225,7 +229,7 @@ class Encode(Module):
     def backward(self, dtokens, cache):
         dtokens = self.norm.backward(dtokens, cache.norm)
         for block, c_block in zip(reversed(self.blocks), reversed(cache.blocks)):
-            dtokens = block.backward(dtokens, c_block)
+            dtokens = with_recompute_backward(block, dtokens, c_block)
         return dtokens
 
 

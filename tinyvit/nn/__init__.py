@@ -5,4 +5,5 @@ from tinyvit.nn.block import Block, Mlp
 from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
 from tinyvit.nn.module import Context, Module, observing
 from tinyvit.nn.patch_embed import PatchEmbed
+from tinyvit.nn.recompute import RecomputedCache, with_recompute, with_recompute_backward
 from tinyvit.nn.storage import Buffer, Parameter, Storage

@@ -9,15 +9,20 @@ from tinyvit.backend import array_module
 from tinyvit.functional.attention import AttentionDropoutCache
 from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.rope import RopeCache
+from tinyvit.functional.tiled_attention import TiledAttentionCache
 from tinyvit.nn import init
 from tinyvit.nn.layers import Dropout, Linear
 from tinyvit.nn.module import Module
+
+# Tokens from which on attention goes in tiles. Computing the scores once more in the backward then takes no longer than
+# moving all of them through memory (equal on a CPU from about 600 tokens on), and a step needs half of the memory.
+TILED_FROM = 1024
 
 
 class SelfAttentionCache(NamedTuple):
     qkv: LinearCache
     rope: tuple[RopeCache, RopeCache] | None  # of the queries and of the keys
-    heads: Any                                # an AttentionCache: heads.probs is (B, H, N, N)
+    heads: Any                                # of the attention in use: heads.probs is (B, H, N, N) in each of them
     proj: LinearCache
     proj_drop: Any
 
@@ -28,8 +33,9 @@ class Attention(Module):
         q, k, v = x W_qkvᵀ   headₕ = attention(qₕ, kₕ, vₕ)   y = [head₁ … head_H] W_projᵀ
 
     x and y are (B, N, D), a head is d = D/H wide. With `rope_grid` (rows, columns) queries and keys are rotated
-    by their patch's position first. Vaswani et al. 2017, section 3.2.2; Dosovitskiy et al. 2021, eqs. 5–8.
-    Derived in notebooks/04.
+    by their patch's position first. From TILED_FROM tokens on, memory grows linearly with them, except where
+    probabilities are dropped (`attn_drop`, in training): their mask is N×N, and so is the rest then.
+    Vaswani et al. 2017, section 3.2.2; Dosovitskiy et al. 2021, eqs. 5–8. Derived in notebooks/04.
     """
 
     def __init__(self, dim, num_heads, qkv_bias=True, attn_drop=0.0, proj_drop=0.0, rope_grid=None):
@@ -55,10 +61,12 @@ class Attention(Module):
             k, c_k = F.rope(k, self.rope_grid)
             c_rope = c_q, c_k
         key = ctx.key_for(self.path) if ctx and self.attn_drop else None
-        if key is None:
-            heads, c_heads = F.attention(q, k, v)                                     # (B, H, N, d)
-        else:
+        if key is not None:
             heads, c_heads = F.attention_dropout(q, k, v, rate=self.attn_drop, key=key)
+        elif N >= TILED_FROM:
+            heads, c_heads = F.tiled_attention(q, k, v)
+        else:
+            heads, c_heads = F.attention(q, k, v)                                     # (B, H, N, d)
         heads = heads.transpose(0, 2, 1, 3).reshape(B, N, D)
         y, c_proj = self.proj(heads, ctx)
         y, c_drop = self.proj_drop(y, ctx)
@@ -72,6 +80,8 @@ class Attention(Module):
         dheads = dheads.transpose(0, 2, 1, 3)                                         # (B, H, N, d)
         if isinstance(cache.heads, AttentionDropoutCache):
             dq, dk, dv = F.attention_dropout_backward(dheads, cache.heads)
+        elif isinstance(cache.heads, TiledAttentionCache):
+            dq, dk, dv = F.tiled_attention_backward(dheads, cache.heads)
         else:
             dq, dk, dv = F.attention_backward(dheads, cache.heads)
         if cache.rope:

@@ -24,12 +24,15 @@ class Context:
     observer      told every module's output by `observer.value(path, y)`, and, where a backward runs inside
                   `observing(observer)`, the gradients by `observer.gradient(path, dy, dx)`
     keep_caches   False drops every cache at once, when no backward will follow
+    recompute     True keeps no more of a block than its input, until its backward computes the rest again: a
+                  third more arithmetic for the memory of one block at a time, and the same bits; see `nn.recompute`
     """
 
     training: bool = False
     key: Key | None = None
     observer: Any = None
     keep_caches: bool = True
+    recompute: bool = False
 
     def key_for(self, path):
         """The random stream of the layer at `path`, or None outside training; ValueError if there should be one."""

@@ -7,6 +7,7 @@ from functools import singledispatch
 from math import prod
 from typing import NamedTuple
 
+from tinyvit.nn import attention
 from tinyvit.nn.attention import Attention
 from tinyvit.nn.block import Block, Mlp
 from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
@@ -77,9 +78,14 @@ def _(module: PatchEmbed, shape):
 def _(module: Attention, shape):
     B, N, D = shape
     _, qkv = describe(module.qkv, shape)
-    rotated = 2 * B * N * D if module.rope_grid else 0
-    probs = B * module.num_heads * N * N
-    heads = Row(f"{module.path}.heads", "attention", shape, 0, 2 * B * N * N * D, 3 * B * N * D + rotated + probs)
+    kept = 3 * B * N * D + (2 * B * N * D if module.rope_grid else 0)
+    if module.attn_drop:
+        kept += 2 * B * module.num_heads * N * N               # the probabilities, and in training what is left of them
+    elif N >= attention.TILED_FROM:
+        kept += B * N * D + 2 * B * module.num_heads * N       # the heads, the largest score and the sum of each row
+    else:
+        kept += B * module.num_heads * N * N
+    heads = Row(f"{module.path}.heads", "attention", shape, 0, 2 * B * N * N * D, kept)
     _, proj = describe(module.proj, shape)
     return shape, [*qkv, heads, *proj]
 

@@ -107,6 +107,8 @@ class TrainConfig:
     """Number format of weights and activations."""
     threads: int | None = None
     """CPU threads; by default TINYVIT_THREADS, or as many as there are cores."""
+    recompute: bool = False
+    """Whether to keep only each block's input for the backward and compute the rest again: less memory, more time."""
     evaluate_every: int = 1
     """Epochs from one evaluation to the next; the last epoch is always evaluated."""
     save_minutes: float = 2.0

@@ -80,7 +80,7 @@ class Trainer:
         keep = o.keep_patches if self.step < o.keep_until * self.total_steps else 1.0
         objective = classification(o.label_smoothing, keep)
         images = shrink(images, self.image_size(self.step))
-        ctx = Context(training=True, key=Key(self.config.seed, self.step))
+        ctx = Context(training=True, key=Key(self.config.seed, self.step), recompute=self.config.recompute)
         result = train_step(
             self.model, self.optimizer, images, targets, ctx, objective=objective,
             clip_norm=o.clip_norm, accumulate=o.accumulate, threads=self.config.threads,

@@ -1,0 +1,52 @@
+"""A module that keeps its input only, and runs again when its backward needs the rest.
+
+Chen et al. 2016, "Training deep nets with sublinear memory cost", section 4: one more forward, and the activations of
+one module at a time instead of those of all.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tinyvit.functional import levels
+from tinyvit.nn.module import Context, Module
+
+
+class RecomputedCache(NamedTuple):
+    """What stands for the cache of a module.
+
+    Every other attribute is that of the module's own cache, computed anew each time: take `cache.attn.heads` once
+    if you need it twice. As for any backward, the parameters have to be those of the forward.
+    """
+
+    module: Module
+    inputs: tuple[Any, ...]
+    ctx: Context
+    level: str  # of the kernels that the forward ran on; the same kernels give the same bits
+
+    def again(self):
+        """The module's own cache. The observer hears nothing of it: it was told everything in the forward."""
+        with levels.using(self.level):
+            _, cache = self.module(*self.inputs, replace(self.ctx, recompute=False, keep_caches=True, observer=None))
+        return cache
+
+    def __getattr__(self, name):
+        if name.startswith("_"):  # what NumPy, copy and pickle ask any object for
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.again(), name)
+
+
+def with_recompute(module, *inputs, ctx):
+    """`module(*inputs, ctx)`, with a RecomputedCache if the context wants recomputation.
+
+    The backward that follows gets the same bits as without, dropout included: random numbers are a function of the
+    context's key, which is kept.
+    """
+    if ctx is None or not (ctx.recompute and ctx.keep_caches):
+        return module(*inputs, ctx)
+    outputs, _ = module(*inputs, replace(ctx, recompute=False, keep_caches=False))
+    return outputs, RecomputedCache(module, inputs, ctx, levels.level())
+
+
+def with_recompute_backward(module, dy, cache):
+    """`module.backward(dy, cache)`, for either cache that `with_recompute` gives."""
+    return module.backward(dy, cache.again() if isinstance(cache, RecomputedCache) else cache)
