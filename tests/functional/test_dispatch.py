@@ -7,12 +7,14 @@ import pytest
 
 import tinyvit
 from tinyvit import functional as F
+from tinyvit.functional import levels
 from tinyvit.functional.dispatch import backward_of, operation
 
 
 @pytest.fixture
-def doubling():
-    """An operation whose kernel gives itself away by adding 1."""
+def doubling(monkeypatch):
+    """An operation whose kernel gives itself away by adding 1, in a process that runs kernels."""
+    monkeypatch.setattr(levels, "process_level", lambda: "numpy")
 
     @operation
     def double(x):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from strategies import normals, seeds, tokens
 
 from tinyvit import functional as F
-from tinyvit import gradcheck
+from tinyvit import gradcheck, kernels
 
 
 @given(x=tokens(), out=st.integers(1, 6), biased=st.booleans(), seed=seeds())
@@ -50,5 +50,6 @@ def test_a_kernel_makes_no_product_for_a_frozen_weight():
     dy = np.ones((2, 4)).view(Counting)
     for into, products in [(None, 2), ((False, None), 1), ((False, False), 1)]:
         Counting.products = 0
-        F.linear_backward(dy, cache, into=into)
+        with kernels.using("numpy"):
+            F.linear_backward(dy, cache, into=into)
         assert Counting.products == products

@@ -81,6 +81,17 @@ def test_what_is_no_number_stays_with_its_query():
     assert np.isnan(y[0, 0, 2]).all() and np.isfinite(np.delete(y[0, 0], 2, axis=0)).all()
 
 
+def test_large_scores_keep_the_digits_of_small_ones():
+    """As one number, the logarithm of a row's sum would be rounded to the largest score's last digit."""
+    q, k, v, dy = np.random.default_rng(0).standard_normal((4, 1, 1, 9, 4), "float32")
+    q[..., 0], k[..., 0] = 1e3, 30.0
+    y, cache = F.attention(q, k, v)
+    exact, _ = F.attention.reference(q, k, v)
+    np.testing.assert_allclose(cache.probs.sum(-1), 1, rtol=2e-6)
+    np.testing.assert_allclose(y, exact, rtol=1e-2, atol=1e-2)  # the scores themselves are right to 1e-3
+    np.testing.assert_allclose(F.attention_backward(dy, cache)[2].sum(-2), dy.sum(-2), rtol=1e-5, atol=1e-5)
+
+
 def test_no_memory_of_the_probabilities_size_is_kept_by_the_compiled_kernel(level):
     q = np.ones((1, 2, 600, 8), "float32")
     _, cache = F.attention(q, q, q)

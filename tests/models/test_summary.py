@@ -3,11 +3,18 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tinyvit import Context, Key, ViT, ViTConfig, create_model
+from tinyvit import Context, Key, ViT, ViTConfig, create_model, kernels
 from tinyvit.models import model_names
 from tinyvit.models.summary import activation_bytes, format_summary, summarize
 from tinyvit.models.vit import POSITIONS
 from tinyvit.nn import attention
+
+
+@pytest.fixture(params=kernels.LEVELS, autouse=True)
+def level(request):
+    """Kernels keep less than the plain text; the summary counts what is kept at the level in force."""
+    with kernels.using(request.param):
+        yield request.param
 
 
 def kept_numbers(cache, inputs, parameters):

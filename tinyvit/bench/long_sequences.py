@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from tinyvit import optim
+from tinyvit import kernels, optim
 from tinyvit.backend import Key
 from tinyvit.bench import memory
 from tinyvit.models import ViT, ViTConfig
@@ -21,12 +21,13 @@ from tinyvit.training import train_step
 
 SIDES = 32, 64, 128, 256                    # of the images, in pixels
 NEVER = 1 << 62                             # tokens
-WAYS = {                                    # (tokens from which on attention goes in tiles, recomputation)
-    "all scores at once": (NEVER, False),
-    "in tiles": (1, False),
-    "in tiles, recomputed": (1, True),
+WAYS = {                                    # (tokens from which on attention goes in tiles, recomputation, kernels)
+    "all scores at once": (NEVER, False, "numpy"),
+    "in tiles": (1, False, "numpy"),
+    "in tiles, recomputed": (1, True, "numpy"),
+    "compiled, recomputed": (1, True, "fast"),
 }
-COLUMN = 32                                 # characters
+COLUMN = 27                                 # characters
 
 
 def config_of(side):
@@ -50,15 +51,16 @@ def measured(side, way, batch_size):
 
     For a process that has not done anything else before. Temporary arrays come on top of the activations.
     """
-    attention.TILED_FROM, recompute = WAYS[way]
-    prepared(ViTConfig(8, 4, embed_dim=8, depth=1, num_heads=1), 1, recompute)()  # loads libraries
-    config = config_of(side)
-    step = prepared(config, batch_size, recompute)
-    before = memory.resident()
-    if before is None:
-        raise ValueError("this system doesn't say how much memory a process takes; Linux does")
-    step()
-    return memory.peak() - before, activation_bytes(ViT(config, device="meta"), batch_size, recompute)
+    attention.TILED_FROM, recompute, level = WAYS[way]
+    with kernels.using(level):
+        prepared(ViTConfig(8, 4, embed_dim=8, depth=1, num_heads=1), 1, recompute)()  # loads libraries
+        config = config_of(side)
+        step = prepared(config, batch_size, recompute)
+        before = memory.resident()
+        if before is None:
+            raise ValueError("this system doesn't say how much memory a process takes; Linux does")
+        step()
+        return memory.peak() - before, activation_bytes(ViT(config, device="meta"), batch_size, recompute)
 
 
 def in_a_new_process(*arguments):
@@ -76,12 +78,13 @@ def table(sides, batch_size, measure=in_a_new_process):
     yield f"memory of a training step, batch size {batch_size}; in parentheses its activations as `tinyvit summary` has"
     yield "them, and behind that how many times as much it is as in the row above"
     yield ""
-    yield "tokens" + "".join(way.rjust(COLUMN) for way in WAYS)
-    above = dict.fromkeys(WAYS)
+    ways = [way for way, (_, _, level) in WAYS.items() if level in kernels.available()]
+    yield "tokens" + "".join(way.rjust(COLUMN) for way in ways)
+    above = dict.fromkeys(ways)
     for side in sides:
         rows, columns = config_of(side).grid
         line = f"{1 + rows * columns:6,}"
-        for way in WAYS:
+        for way in ways:
             found, activations = measure(side, way, batch_size)
             growth = "" if above[way] is None else f" ×{found / above[way]:.1f}"
             line += f"{found / 1e6:,.0f} MB ({activations / 1e6:,.0f} MB){growth}".rjust(COLUMN)

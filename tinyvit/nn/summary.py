@@ -7,6 +7,8 @@ from functools import singledispatch
 from math import prod
 from typing import NamedTuple
 
+from tinyvit import functional as F
+from tinyvit.functional import levels
 from tinyvit.nn import attention
 from tinyvit.nn.attention import Attention
 from tinyvit.nn.block import Block, Mlp
@@ -23,7 +25,8 @@ class Row(NamedTuple):
     shape: tuple        # of the output
     parameters: int
     multiply_adds: int  # of the matrix products, forwards
-    activations: int    # numbers that the backward needs and that no layer before has kept already
+    activations: int    # numbers that the backward needs and that no layer before has kept already, at the level of
+    #                     kernels in force, in float32
 
 
 @singledispatch
@@ -57,7 +60,8 @@ def _(module, shape):
 
 @describe.register
 def _(module: LayerNorm, shape):
-    kept = prod(shape) + prod(shape[:-1])  # the normalised input, and a standard deviation for each token
+    # The normalised input and a standard deviation for each token, or the input and with it the mean, in two parts.
+    kept = prod(shape) + prod(shape[:-1]) * (3 if levels.level() == "fast" else 1)
     return shape, [Row(module.path, "LayerNorm", shape, own_parameters(module), 0, kept)]
 
 
@@ -81,6 +85,8 @@ def _(module: Attention, shape):
     kept = 3 * B * N * D + (2 * B * N * D if module.rope_grid else 0)
     if module.attn_drop:
         kept += 2 * B * module.num_heads * N * N               # the probabilities, and in training what is left of them
+    elif levels.level() == "fast":
+        kept += 2 * B * module.num_heads * N                   # the largest score and the sum of each row
     elif N >= attention.TILED_FROM:
         kept += B * N * D + 2 * B * module.num_heads * N       # the heads, the largest score and the sum of each row
     else:
@@ -93,7 +99,8 @@ def _(module: Attention, shape):
 @describe.register
 def _(module: Mlp, shape):
     hidden, fc1 = describe(module.fc1, shape)
-    act = Row(f"{module.path}.act", module.act.__name__, hidden, 0, 0, 2 * prod(hidden))
+    slope_alone = module.act is F.gelu and levels.level() != "reference"  # else the input and Φ, or the tanh
+    act = Row(f"{module.path}.act", module.act.__name__, hidden, 0, 0, prod(hidden) * (1 if slope_alone else 2))
     shape, fc2 = describe(module.fc2, hidden)
     return shape, [*fc1, act, *fc2]
 

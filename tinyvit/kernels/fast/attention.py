@@ -1,7 +1,7 @@
 """Attention, head by head and a tile of queries at a time: scores never leave the core's cache, and none are kept.
 
 As in `functional.tiled_attention`, but a tile has whole rows of scores, so that each row's largest number and sum are
-known at once. For the backward the logarithm of that sum is kept, from which the probabilities are computed anew.
+known at once. Both are kept for the backward, in which the probabilities are computed anew.
 """
 
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from numba import types
 from tinyvit.backend import Array
 from tinyvit.functional.attention import attention, attention_backward, attention_scores, check_shapes
 from tinyvit.functional.dispatch import kind
+from tinyvit.functional.tiled_attention import TILE, check_tile, tiled_attention, tiled_attention_backward
 from tinyvit.kernels.fast.blas import AS_IT_IS, SGEMM, TRANSPOSED, gemm
 from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, compiled, inlined
 from tinyvit.kernels.fast.exp import F, exp
@@ -23,21 +24,22 @@ ZERO, ONE = F(0.0), F(1.0)
 NUMBER = 4        # bytes
 HEADS = types.Array(FLOAT, 4, "A", readonly=True)
 NEW_HEADS = types.Array(FLOAT, 4, "A")
-LOG_SUMS = types.Array(FLOAT, 3, "C", readonly=True)
-NEW_LOG_SUMS = types.Array(FLOAT, 3, "C")
+STATISTICS = types.Array(FLOAT, 4, "C", readonly=True)
+NEW_STATISTICS = types.Array(FLOAT, 4, "C")
 
 
 class FastAttentionCache(NamedTuple):
     q: Array           # (B, H, Nq, d)
     k: Array           # (B, H, Nk, d)
     v: Array           # (B, H, Nk, dv)
-    log_sums: Array    # (B, H, Nq)  log Σ exp(scores)
+    statistics: Array  # (B, H, Nq, 2)  of each row of scores: the largest, and Σ exp(scores − largest)
     scale: float
 
     @property
     def probs(self):
         """How much each query takes from each key (B, H, Nq, Nk), computed anew."""
-        return np.exp(attention_scores(self.q, self.k, None, self.scale) - self.log_sums[..., None])
+        scores = attention_scores(self.q, self.k, None, self.scale)
+        return np.exp(scores - self.statistics[..., :1]) / self.statistics[..., 1:]
 
 
 @inlined()
@@ -53,18 +55,18 @@ def ld(x):
 
 
 @inlined(math=ANY_ORDER)
-def softmax_backward_row(scores, dprobs, log_sum):
+def softmax_backward_row(scores, dprobs, largest, total):
     """Scores become probabilities p, and their gradient that of the scores: p (dp − Σ dp p)."""
-    along = ZERO
+    along, share = ZERO, ONE / total
     for j in range(scores.size):
-        scores[j] = exp(scores[j] - log_sum)
+        scores[j] = exp(scores[j] - largest) * share
         along += scores[j] * dprobs[j]
     for j in range(scores.size):
         dprobs[j] = scores[j] * (dprobs[j] - along)
 
 
-@compiled(types.int64, HEADS, HEADS, HEADS, FLOAT, types.int64, NEW_HEADS, NEW_LOG_SUMS, math=ANY_ORDER)
-def attend(sgemm, q, k, v, scale, tile, y, log_sums):
+@compiled(types.int64, HEADS, HEADS, HEADS, FLOAT, types.int64, NEW_HEADS, NEW_STATISTICS, math=ANY_ORDER)
+def attend(sgemm, q, k, v, scale, tile, y, statistics):
     B, H, Nq, d = q.shape
     Nk, dv = v.shape[2:]
     scores = np.empty((tile, Nk), np.float32)
@@ -75,14 +77,14 @@ def attend(sgemm, q, k, v, scale, tile, y, log_sums):
                 gemm(sgemm, AS_IT_IS, TRANSPOSED, count, Nk, d,
                      scale, at(q, b, h, start), ld(q), at(k, b, h, 0), ld(k), ZERO, scores.ctypes.data, Nk)
                 for r in range(count):
-                    largest, log_sum = softmax_row(scores[r])
-                    log_sums[b, h, start + r] = largest + log_sum
+                    largest, total = softmax_row(scores[r])
+                    statistics[b, h, start + r, 0], statistics[b, h, start + r, 1] = largest, total
                 gemm(sgemm, AS_IT_IS, AS_IT_IS, count, dv, Nk,
                      ONE, scores.ctypes.data, Nk, at(v, b, h, 0), ld(v), ZERO, at(y, b, h, start), ld(y))  # fmt: skip
 
 
-@compiled(types.int64, *[HEADS] * 4, LOG_SUMS, FLOAT, types.int64, *[NEW_HEADS] * 3, math=ANY_ORDER)
-def attend_backward(sgemm, dy, q, k, v, log_sums, scale, tile, dq, dk, dv):
+@compiled(types.int64, *[HEADS] * 4, STATISTICS, FLOAT, types.int64, *[NEW_HEADS] * 3, math=ANY_ORDER)
+def attend_backward(sgemm, dy, q, k, v, statistics, scale, tile, dq, dk, dv):
     B, H, Nq, d = q.shape
     Nk, width = v.shape[2:]
     probs, dscores = np.empty((tile, Nk), np.float32), np.empty((tile, Nk), np.float32)
@@ -96,7 +98,8 @@ def attend_backward(sgemm, dy, q, k, v, log_sums, scale, tile, dq, dk, dv):
                 gemm(sgemm, AS_IT_IS, TRANSPOSED, count, Nk, width,
                      ONE, at(dy, b, h, start), ld(dy), at(v, b, h, 0), ld(v), ZERO, ds, Nk)
                 for r in range(count):
-                    softmax_backward_row(probs[r], dscores[r], log_sums[b, h, start + r])
+                    largest, total = statistics[b, h, start + r, 0], statistics[b, h, start + r, 1]
+                    softmax_backward_row(probs[r], dscores[r], largest, total)
                 gemm(sgemm, AS_IT_IS, AS_IT_IS, count, d, Nk,
                      scale, ds, Nk, at(k, b, h, 0), ld(k), ZERO, at(dq, b, h, start), ld(dq))
                 gemm(sgemm, TRANSPOSED, AS_IT_IS, Nk, d, count,
@@ -124,22 +127,32 @@ def attention_fast(q, k, v, bias=None, scale=None):
     q, k, v = map(in_rows, (q, k, v))
     B, H, Nq, _ = q.shape
     y = np.empty((B, Nq, H, v.shape[-1]), "float32").transpose(0, 2, 1, 3)  # heads side by side, as what follows wants
-    log_sums = np.empty((B, H, Nq), "float32")
-    attend(SGEMM, q, k, v, scale, tile_for(Nq, k.shape[2]), y, log_sums)
-    return y, FastAttentionCache(q, k, v, log_sums, scale)
+    statistics = np.empty((B, H, Nq, 2), "float32")
+    attend(SGEMM, q, k, v, scale, tile_for(Nq, k.shape[2]), y, statistics)
+    return y, FastAttentionCache(q, k, v, statistics, scale)
 
 
 def attention_backward_fast(dy, cache, into=None):
-    q, k, v, log_sums, scale = cache
+    q, k, v, statistics, scale = cache
     (B, H, Nq, d), (Nk, dv) = q.shape, v.shape[2:]
     if (Nq, d) == (Nk, dv):  # one array, as the layer that they came from wants it
         gradients = np.empty((B, Nq, 3, H, d), "float32").transpose(2, 0, 3, 1, 4)
     else:
         gradients = [np.empty(x.shape, "float32") for x in (q, k, v)]
     dy = in_rows(dy.astype("float32", copy=False))
-    attend_backward(SGEMM, dy, q, k, v, log_sums, scale, tile_for(Nq, Nk), *gradients)
+    attend_backward(SGEMM, dy, q, k, v, statistics, scale, tile_for(Nq, Nk), *gradients)
     return tuple(gradients)
+
+
+def tiled_attention_fast(q, k, v, bias=None, scale=None, tile=TILE):
+    """All of `attention_fast` is tiled already, in tiles of its own."""
+    if bias is not None:
+        return tiled_attention.reference(q, k, v, bias, scale, tile)
+    check_tile(q, tile)
+    return attention_fast(q, k, v, bias, scale)
 
 
 attention.register(("numpy", "float32"), attention_fast, "fast")
 attention_backward.register_cache(FastAttentionCache, attention_backward_fast)
+tiled_attention.register(("numpy", "float32"), tiled_attention_fast, "fast")
+tiled_attention_backward.register_cache(FastAttentionCache, attention_backward_fast)

@@ -20,8 +20,8 @@ def losses_and_probs(logits, targets, probs, losses):
     """probs holds the logits when this begins."""
     B, K = logits.shape
     for b in range(B):
-        largest, log_sum = softmax_row(probs[b])
-        loss = ZERO
+        largest, total = softmax_row(probs[b])
+        log_sum, loss = np.log(total), ZERO
         for k in range(K):
             # In this order, as log Σ may be too small to be added to the largest logit. Where a target is 0 nothing is
             # lost, however improbable the class.

@@ -20,7 +20,7 @@ def ordered(bits):
 
 @inlined(math=ANY_ORDER)
 def softmax_row(x):
-    """x becomes exp(x − m) / Σ exp(x − m) with its largest number m; returns m and log Σ.
+    """x becomes exp(x − m) / Σ exp(x − m) with its largest number m; returns m and Σ.
 
     In place: between two arrays that might be one, a loop would have to go number by number.
     """
@@ -36,7 +36,7 @@ def softmax_row(x):
     share = ONE / total
     for j in range(x.size):
         x[j] *= share
-    return m, np.log(total)
+    return m, total
 
 
 @compiled(OUTPUT_2D, math=ANY_ORDER)
