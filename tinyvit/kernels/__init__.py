@@ -8,6 +8,6 @@ kernel is tested against the plain text.
 from importlib import import_module
 
 from tinyvit.functional.levels import LEVELS, available, level, on_first_use, using
-from tinyvit.kernels import attention, gelu, layernorm, linear, softmax
+from tinyvit.kernels import adam, attention, gelu, layernorm, linear, softmax
 
 on_first_use("fast", ("numpy", "float32"), lambda: import_module("tinyvit.kernels.fast"))
