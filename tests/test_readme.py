@@ -65,5 +65,5 @@ def test_the_errors_that_are_quoted_are_those_of_the_log():
 
 def test_the_memory_that_is_quoted_is_that_of_the_log():
     row = next(line for line in (RESULTS / "long-sequences.log").read_text().splitlines() if line.startswith(" 4,097"))
-    at_once, tiled, recomputed = re.findall(r"([\d,]+ MB) \(", row)
+    at_once, tiled, recomputed, _ = re.findall(r"([\d,]+ MB) \(", row)
     assert f"takes {at_once} with all scores at once, {tiled} in tiles, and {recomputed} with both" in README
