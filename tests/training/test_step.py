@@ -103,6 +103,14 @@ def test_a_fixed_number_of_threads_gives_the_same_bits_every_time(threads):
         assert_agree(step(batch, ctx, threads=threads), first, tolerance=0)
 
 
+@pytest.mark.parametrize("cores", [1, 2, 8])
+def test_a_number_of_threads_gives_the_same_bits_on_any_number_of_cores(monkeypatch, cores):
+    batch, ctx = random_batch(7), dropping(1)
+    first = step(batch, ctx, threads=3)
+    monkeypatch.setattr("tinyvit.training.threads.cores", lambda: cores)
+    assert_agree(step(batch, ctx, threads=3), first, tolerance=0)
+
+
 @given(size=batch_sizes, seed=seeds(), threads=parts, accumulate=parts)
 def test_an_objective_of_ones_own_is_averaged_over_the_batch(size, seed, threads, accumulate):
     images, targets = random_batch(size, seed)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import warnings
 
 from tinyvit.cli.data import data
 from tinyvit.cli.evaluate import evaluate
@@ -11,6 +12,7 @@ from tinyvit.cli.parsing import BadInput
 from tinyvit.cli.predict import predict
 from tinyvit.cli.summary import summary
 from tinyvit.cli.train import train
+from tinyvit.functional.levels import check_environment
 
 USAGE = """usage: tinyvit COMMAND …
 
@@ -35,7 +37,8 @@ def main(argv=None):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without × or ─ shows ? instead
     try:
-        status = run(argv)
+        with warnings_as_lines():
+            status = run(argv)
         if status == 0:
             sys.stdout.flush()  # output that can't be written is an error, unless there is worse to tell
         leave(status)
@@ -54,10 +57,32 @@ def main(argv=None):
         refuse(str(error))
 
 
+@contextlib.contextmanager
+def warnings_as_lines():
+    """Inside this a warning to the user is a line on stderr, once, without the place in the source it came from."""
+    said = set()
+
+    def show(message, *rest):
+        text = str(message)
+        if text not in said:
+            said.add(text)
+            say("warning", text)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+def say(kind, message):
+    """One line on stderr."""
+    with contextlib.suppress(OSError):  # a terminal that has been closed
+        print(f"tinyvit: {kind}:", " ".join(message.split()), file=sys.stderr, flush=True)
+
+
 def refuse(message):
     """One line on stderr, and exit status 2."""
-    with contextlib.suppress(OSError):  # a terminal that has been closed
-        print("tinyvit: error:", " ".join(message.split()), file=sys.stderr, flush=True)
+    say("error", message)
     leave(2)
 
 
@@ -86,4 +111,5 @@ def run(argv):
         return 0
     if command not in COMMANDS:
         raise BadInput(f"unknown command {command!r}; expected one of {', '.join(COMMANDS)}")
+    check_environment()
     return COMMANDS[command](rest) or 0

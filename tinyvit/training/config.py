@@ -3,13 +3,17 @@
 import json
 from dataclasses import asdict, dataclass, field, is_dataclass
 from types import UnionType
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 from tinyvit.data import Augmentation as AugmentConfig
+from tinyvit.functional.levels import LEVELS
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.models import ViTConfig
 from tinyvit.optim import SCHEDULES
 
+DATASETS = ("digits", "cifar10", "cifar100", "folder")
+DEVICES = ("auto", "cpu", "cuda")
+PRECISIONS = ("float32", "float64")
 OPTIMIZERS = ("adamw", "adam", "sgd", "adagrad", "muon")
 
 
@@ -106,7 +110,10 @@ class TrainConfig:
     precision: Literal["float32", "float64"] = "float32"
     """Number format of weights and activations."""
     threads: int | None = None
-    """CPU threads; by default TINYVIT_THREADS, or as many as there are cores."""
+    """CPU threads; by default TINYVIT_THREADS, or as many as there are cores. More than that take turns."""
+    kernels: Literal["reference", "numpy", "fast"] | None = None
+    """How operations are computed: by their plain text, by NumPy's kernels, or by those of the extra `fast`; by default
+    TINYVIT_KERNELS, or the best that is installed."""
     evaluate_every: int = 1
     """Epochs from one evaluation to the next; the last epoch is always evaluated."""
     save_minutes: float = 2.0
@@ -119,6 +126,10 @@ class TrainConfig:
     """The augmentation."""
 
     def __post_init__(self):
+        for name, known in (("dataset", DATASETS), ("device", DEVICES), ("precision", PRECISIONS)):
+            got = getattr(self, name)
+            require(got in known, f"{name} has to be one of {', '.join(known)}", repr(got))
+        require(self.kernels in (None, *LEVELS), f"kernels has to be one of {', '.join(LEVELS)}", repr(self.kernels))
         for name in ("out", "data_dir"):
             require(getattr(self, name) != "", f"{name.replace('_', '-')} has to be a path", "nothing")
         require(self.epochs >= 1, "epochs has to be at least 1", self.epochs)
@@ -185,7 +196,7 @@ def _fits(value, hint):
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Literal:
         return value in parts
-    if origin is UnionType:
+    if origin in (UnionType, Union):  # what int | None is, and what Literal["a"] | None is
         return any(_fits(value, part) for part in parts)
     if origin is tuple and parts[-1] is Ellipsis:
         return isinstance(value, tuple) and all(_fits(item, parts[0]) for item in value)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 import tinyvit
+from tinyvit.functional.levels import using
 from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
 from tinyvit.training.faults import Diverged
@@ -26,30 +27,34 @@ def train(config, out=None, display=None, name=None):
     given. A SIGINT or SIGTERM ends the training after the step at hand, with what was reached so far saved. The summary
     then has "interrupted", the signal's exit status, and no test accuracy if steps followed the last evaluation.
 
-    Raises ValueError for data that can't be read or don't fit the model, for a folder that holds a run, and for a
-    training that diverges.
+    Operations run at the level config.kernels, or at the one that is in force.
+
+    Raises ValueError for data that can't be read or don't fit the model, for a folder that holds a run, for kernels
+    that can't be used, and for a training that diverges.
     """
     display = Display() if display is None else display
-    trainer = Trainer(config)
-    # Made last, when all else is in order.
-    folder = RunFolder(out or config.out or next_free(f"runs/{name or config.dataset}"))
-    with folder.started(trainer.config):
-        return run(trainer, folder, display)
+    with using(config.kernels):
+        trainer = Trainer(config)
+        # Made last, when all else is in order.
+        folder = RunFolder(out or config.out or next_free(f"runs/{name or config.dataset}"))
+        with folder.started(trainer.config):
+            return run(trainer, folder, display)
 
 
 def resume(path, display=None, **changes):
     """Go on with the run in the folder `path` from its newest checkpoint; returns the summary, a dict.
 
     Parameters, moments, moving average, schedule, random streams and logged losses are bit for bit those of a run that
-    was never stopped, on the same machine with the same number of threads. Without a checkpoint the run starts afresh;
-    a finished one is left as it is. `changes` are fields of the configuration: device, threads, data_dir.
+    was never stopped, on the same machine with the same number of threads and the same kernels. Without a checkpoint
+    the run starts afresh; a finished one is left as it is. `changes` are fields of the configuration: device, threads,
+    kernels, data_dir.
 
     Raises ValueError if `path` is no run, is in use, or has only damaged checkpoints.
     """
     display = Display() if display is None else display
     folder = RunFolder(path)
     config = replace(folder.read_config(), **changes)
-    with folder.resumed():
+    with using(config.kernels), folder.resumed():
         summary = folder.finished()
         if summary is not None:
             display.finish(summary, folder.path)
@@ -168,6 +173,7 @@ def finish(trainer, folder, seconds, stop):
         "validation": config.validation,
         "device": trainer.device,
         "threads": trainer.threads,
+        "kernels": trainer.kernels,
         "versions": versions(),
     }
     if not trainer.finished:

@@ -35,7 +35,8 @@ def train_step(
     accumulate   parts that the batch goes through in, one after the other, to save memory
     threads      parts that it goes through in at the same time; by default as many as there are cores, if the batch is
                  large enough for that. The gradients are summed in a fixed order: the result is bit-equal from run
-                 to run for the same number, and equal up to rounding for any other
+                 to run for the same number, and equal up to rounding for any other. Of more parts than there are cores
+                 only as many run at once, and there is a warning
 
     Raises ValueError for an empty batch, a number of targets that doesn't fit, or another model's optimizer.
     """

@@ -12,6 +12,7 @@ import numpy as np
 from tinyvit import data, optim
 from tinyvit.backend import Key, array_module, choose_device, to_device
 from tinyvit.data.resize import shrink
+from tinyvit.functional.levels import level
 from tinyvit.models import ViT
 from tinyvit.models.vit import as_pair
 from tinyvit.nn import Context
@@ -31,6 +32,7 @@ class Trainer:
     history              a row (a dict) an evaluation
     part                 what is evaluated: "test", or "validation" if images are set aside for that
     seconds              of training before this process took over
+    kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
     sums                 of loss, accuracy and steps over the epoch at hand, on the device
 
     Raises ValueError for data that can't be read or don't fit the model.
@@ -43,7 +45,7 @@ class Trainer:
         if config.dataset == "folder":  # it says itself how many classes there are
             classes = len(self.split.train.classes)
             config = replace(config, model=replace(config.model, num_classes=classes))
-        self.config, o = config, config.optim
+        self.config, o, self.kernels = config, config.optim, level()
         self.part = "validation" if config.validation else "test"
         check_fit(config, self.split.train)
         self.device, self.why_not_gpu = choose_device(config.device)
