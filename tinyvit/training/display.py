@@ -95,6 +95,7 @@ class Display:
             rows += [("steps left out", f"{summary['skipped_steps']}, whose loss or gradient was no finite number")]
         rows += [
             ("time", f"{clock(summary['seconds'])} (minutes:seconds)"),
+            *([("waiting for data", f"{100 * summary['data_wait']:.1f} %")] if "data_wait" in summary else []),
             ("parameters", f"{summary['parameters']:,}"),
             ("run folder", str(path)),
             ("go on with", f"tinyvit train --resume {path}")

@@ -168,6 +168,7 @@ def finish(trainer, folder, seconds, stop):
         "steps": trainer.step,
         "skipped_steps": int(trainer.faults.skipped),
         "seconds": seconds,
+        "data_wait": trainer.wait.of_training,
         "parameters": trainer.model.num_parameters(),
         "dataset": config.dataset,
         "validation": config.validation,

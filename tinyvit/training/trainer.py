@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from tinyvit.functional.levels import level
 from tinyvit.models import ViT
 from tinyvit.models.vit import as_pair
 from tinyvit.nn import Context
+from tinyvit.training.data_wait import DataWait
 from tinyvit.training.evaluate import evaluate
 from tinyvit.training.faults import Diverged, Faults, all_finite, explain, where_first
 from tinyvit.training.objectives import classification
@@ -32,6 +33,7 @@ class Trainer:
     history              a row (a dict) an evaluation
     part                 what is evaluated: "test", or "validation" if images are set aside for that
     seconds              of training before this process took over
+    wait                 for data: a `DataWait`
     kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
     sums                 of loss, accuracy and steps over the epoch at hand, on the device
 
@@ -61,7 +63,7 @@ class Trainer:
         self.total_steps = config.epochs * len(self.loader)
         self.step = self.epoch = self.batch = 0
         self.history, self.seconds = [], 0.0
-        self.faults = Faults()
+        self.faults, self.wait = Faults(), DataWait()
         self.reset_sums()
 
     def reset_sums(self):
@@ -72,8 +74,9 @@ class Trainer:
         return self.epoch == self.config.epochs
 
     def batches(self):
-        """What is left of the epoch at hand."""
-        return self.loader.epoch(self.epoch, start=self.batch)
+        """What is left of the epoch at hand; how long each batch is waited for is added up."""
+        with closing(self.loader.epoch(self.epoch, start=self.batch)) as batches:
+            yield from self.wait.watch(batches)
 
     def advance(self, images, targets):
         """Train on one batch; raises Diverged if too many steps in a row gave no finite number."""
@@ -113,6 +116,7 @@ class Trainer:
     def end_epoch(self):
         """Begin the next epoch."""
         self.epoch, self.batch = self.epoch + 1, 0
+        self.wait.end_epoch()
         self.reset_sums()
 
     def evaluate(self, stop=None):
@@ -143,6 +147,7 @@ class Trainer:
             f"{self.part}_loss": scores["loss"],
             f"{self.part}_accuracy": scores["accuracy"],
             "skipped_steps": int(self.faults.skipped),
+            "data_wait": self.wait.of_epoch,
             "seconds": seconds,
         }
 
@@ -177,6 +182,7 @@ class Trainer:
             "skipped_steps": int(self.faults.skipped),
             "streak": int(self.faults.streak),
             "seconds": seconds,
+            "data_wait": self.wait.state(),
             "data": self.data_digest,
             "history": self.history,
         }
@@ -217,6 +223,7 @@ class Trainer:
         self.step, self.epoch, self.batch = about["step"], about["epoch"], about["batch"]
         self.history, self.seconds = list(about["history"]), about["seconds"]
         self.faults = Faults(about["skipped_steps"], about["streak"])
+        self.wait = DataWait(**about.get("data_wait", {}))  # checkpoints of earlier versions don't say
         places = self.epoch * len(self.loader) + self.batch
         if not 0 <= self.batch <= len(self.loader) or not self.step == places <= self.total_steps:
             raise ValueError(
