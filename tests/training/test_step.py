@@ -1,3 +1,5 @@
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -109,6 +111,19 @@ def test_a_number_of_threads_gives_the_same_bits_on_any_number_of_cores(monkeypa
     first = step(batch, ctx, threads=3)
     monkeypatch.setattr("tinyvit.training.threads.cores", lambda: cores)
     assert_agree(step(batch, ctx, threads=3), first, tolerance=0)
+
+
+def test_the_caches_of_one_part_are_gone_before_the_next_ones_forward():
+    alive = []
+
+    def watched(model, images, targets, ctx):
+        assert not [cache for cache in alive if cache() is not None]
+        loss, backward, metrics = classification()(model, images, targets, ctx)
+        alive.append(weakref.ref(backward))
+        return loss, backward, metrics
+
+    step(random_batch(7), objective=watched, accumulate=3, threads=1)
+    assert len(alive) == 3
 
 
 @given(size=batch_sizes, seed=seeds(), threads=parts, accumulate=parts)

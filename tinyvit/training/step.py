@@ -68,6 +68,7 @@ def train_step(
                     piece_ctx = replace(ctx, key=ctx.key.skip(piece.start))
                 loss, backward, *metrics = objective(model, images[piece], targets[piece], piece_ctx)
                 backward(share)
+                del backward  # and the caches in it, before the next piece's forward
                 results.append((share, loss, metrics[0] if metrics else {}))
         return results
 
