@@ -50,7 +50,8 @@ def main(argv=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except MemoryError as error:
-        refuse(f"out of memory; take a smaller model or --batch-size ({error})")
+        told = str(error).startswith("too little memory")  # with what would fit
+        refuse(str(error) if told else f"out of memory; take a smaller model or --batch-size ({error})")
     except OSError as error:
         refuse(f"{error.filename} can't be used: {error.strerror}" if error.filename else str(error))
     except (ValueError, OverflowError) as error:

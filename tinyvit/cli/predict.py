@@ -43,13 +43,15 @@ def predict(rest):
     run_path, *paths = arguments
 
     from tinyvit.functional.levels import using
+    from tinyvit.training.memory_needs import room_to_evaluate
+    from tinyvit.training.predict import BATCH
     from tinyvit.training.predict import predict as run_prediction
     from tinyvit.training.trained import load_trained
 
     trained = load_trained(run_path, options.device, options.best)
     prepared = trained.preprocessing or preprocessing_of(trained, options.data_dir)
     show, unreadable = show_json if options.json else show_text, 0
-    with using(options.kernels):
+    with using(options.kernels), room_to_evaluate(trained.model, BATCH):
         for prediction in run_prediction(
             trained.model, prepared, paths, top=options.top, tta=options.tta, threads=options.threads
         ):

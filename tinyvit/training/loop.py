@@ -13,7 +13,8 @@ from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
 from tinyvit.training.faults import Diverged
 from tinyvit.training.files import write
-from tinyvit.training.memory import keep_freed_memory
+from tinyvit.training.memory import give_back_freed_memory, keep_freed_memory
+from tinyvit.training.memory_needs import OPTIONS, explained
 from tinyvit.training.preprocessing import Preprocessing
 from tinyvit.training.run_folder import RunFolder, next_free
 from tinyvit.training.signals import stop_on_signals
@@ -30,7 +31,8 @@ def train(config, out=None, display=None, name=None):
     Operations run at the level config.kernels, or at the one that is in force.
 
     Raises ValueError for data that can't be read or don't fit the model, for a folder that holds a run, for kernels
-    that can't be used, and for a training that diverges.
+    that can't be used, and for a training that diverges; OutOfMemory, which says what would fit, where there is too
+    little memory: before anything is written, if that is foreseen.
     """
     display = Display() if display is None else display
     with using(config.kernels):
@@ -49,7 +51,7 @@ def resume(path, display=None, **changes):
     the run starts afresh; a finished one is left as it is. `changes` are fields of the configuration: device, threads,
     kernels, data_dir.
 
-    Raises ValueError if `path` is no run, is in use, or has only damaged checkpoints.
+    Raises ValueError if `path` is no run, is in use, or has only damaged checkpoints; OutOfMemory as `train` does.
     """
     display = Display() if display is None else display
     folder = RunFolder(path)
@@ -84,7 +86,9 @@ def run(trainer, folder, display):
 
     keep_freed_memory()
     # A loss that overflows is noticed and said by `Faults`, not warned of by every operation on the way.
-    with stop_on_signals() as stop, np.errstate(all="ignore"), advice(folder), scalars(trainer, folder) as log:
+    with (
+        stop_on_signals() as stop, np.errstate(all="ignore"), advice(trainer, folder), scalars(trainer, folder) as log
+    ):  # fmt: skip
         write(folder.preprocessing, Preprocessing.from_dataset(trainer.split.train).to_json().encode())
         folder.write_metrics(trainer.history)
         display.start(trainer, folder.path)
@@ -122,10 +126,13 @@ def run(trainer, folder, display):
 
 
 @contextmanager
-def advice(folder):
-    """Add to what is said of a training that diverged where its last good weights are."""
+def advice(trainer, folder):
+    """Add to what is said of a training that diverged where its last good weights are, and to what is said of one that
+    ran out of memory what would fit."""
     try:
         yield
+    except MemoryError as error:
+        raise explained(trainer.plan, OPTIONS, error) from error
     except Diverged as error:
         saved = [f"the last good checkpoint is {manifest}" for manifest in folder.checkpoints.manifests()[:1]]
         raise Diverged(f"the training diverged: {error}; {''.join(saved) or 'nothing was saved yet'}") from error
@@ -179,6 +186,7 @@ def finish(trainer, folder, seconds, stop):
     }
     if not trainer.finished:
         summary["interrupted"] = stop.exit_status
+    give_back_freed_memory()  # there has to be room to import what draws
     if history:
         from tinyvit.training.curves import draw_curves
 

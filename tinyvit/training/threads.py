@@ -8,6 +8,7 @@ How a batch is cut decides the last digits of its gradients, so that is as many 
 """
 
 import os
+import traceback
 import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
@@ -94,7 +95,15 @@ def map_threads(function, pieces, threads):
             raise MemoryError(str(error)) from error  # there is no room for its stack
         finally:
             wait(futures)  # also after an error: no thread may go on adding to gradients
+            let_go(futures)
         return [future.result() for future in futures]
+
+
+def let_go(futures):
+    """Free what functions that ran out of memory held, which their errors would keep for as long as they live."""
+    for future in futures:
+        if isinstance(future.exception(), MemoryError):
+            traceback.clear_frames(future.exception().__traceback__)
 
 
 @cache

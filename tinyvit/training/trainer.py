@@ -16,9 +16,11 @@ from tinyvit.functional.levels import level
 from tinyvit.models import ViT
 from tinyvit.models.vit import as_pair
 from tinyvit.nn import Context
+from tinyvit.training.available import available_memory
 from tinyvit.training.data_wait import DataWait
 from tinyvit.training.evaluate import evaluate
 from tinyvit.training.faults import Diverged, Faults, all_finite, explain, where_first
+from tinyvit.training.memory_needs import require_room, step_of
 from tinyvit.training.objectives import classification
 from tinyvit.training.step import train_step
 from tinyvit.training.threads import map_threads, thread_count
@@ -33,11 +35,13 @@ class Trainer:
     history              a row (a dict) an evaluation
     part                 what is evaluated: "test", or "validation" if images are set aside for that
     seconds              of training before this process took over
+    plan                 what decides how much memory a step takes: a `memory_needs.Step`
     wait                 for data: a `DataWait`
     kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
     sums                 of loss, accuracy and steps over the epoch at hand, on the device
 
-    Raises ValueError for data that can't be read or don't fit the model.
+    Raises ValueError for data that can't be read or don't fit the model, OutOfMemory where a step surely needs more
+    memory than there is.
     """
 
     def __init__(self, config):
@@ -52,6 +56,9 @@ class Trainer:
         check_fit(config, self.split.train)
         self.device, self.why_not_gpu = choose_device(config.device)
         self.threads = thread_count(config.threads)
+        self.plan = step_of(config, self.threads)
+        if self.device == "cpu":
+            require_room(self.plan, available_memory())
         self.model = ViT(config.model, config.seed, config.precision, self.device)
         optim.layerwise_decay(self.model, o.layer_decay)
         self.optimizer = make_optimizer(self.model, o, self.threads)
