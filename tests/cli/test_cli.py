@@ -70,6 +70,7 @@ def process(*arguments, **options):
         ("train digits --model.drop-rate 1", r"drop_rate has to be at least 0 and below 1, got 1\.0"),
         ("train digits --model.mlp-ratio inf", "mlp_ratio.*inf"),
         ("train digits --model.norm-eps -1", "norm_eps.*-1"),
+        ("train digits --data-dir .", "digits are built in; leave out --data-dir"),
         ("train cifar10-cpu --data-dir nowhere", "nowhere doesn't exist"),
         ("train cifar10-cpu --data-dir .", "holds no CIFAR-10; expected test_batch.bin"),
         ("evaluate", "expected a run folder"),

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -84,9 +85,9 @@ def test_a_limit_that_is_exceeded_leaves_nothing(system):
 
 def test_without_proc_it_is_all_memory_or_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(available, "PROC", tmp_path)
-    monkeypatch.setattr(available.os, "sysconf", lambda name: {"SC_PHYS_PAGES": 50, "SC_PAGE_SIZE": 100}[name])
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 50, "SC_PAGE_SIZE": 100}[name])
     assert available_memory() == 5000
-    monkeypatch.delattr(available.os, "sysconf")
+    monkeypatch.delattr(os, "sysconf")
     assert available_memory() is None
 
 

@@ -212,14 +212,14 @@ def test_a_run_that_cannot_be_is_refused_with_what_came(fields, message):
     [
         ({"lr": 0}, "lr has to be positive, got 0"),
         ({"lr": float("inf")}, "lr has to be positive, got inf"),
-        ({"weight_decay": -0.1}, r"weight_decay has to be at least 0, got -0\.1"),
+        ({"weight_decay": -0.1}, r"optim\.weight-decay has to be at least 0, got -0\.1"),
         ({"betas": (0.9, 1.0)}, r"betas .*got \(0\.9, 1\.0\)"),
         ({"betas": (0.9,)}, r"betas .*got \(0\.9,\)"),
         ({"schedule": "step"}, "one of constant, linear, cosine, one-cycle, got step"),
         ({"warmup": 1.1}, r"warmup is a share from 0 to 1, got 1\.1"),
-        ({"clip_norm": 0}, "clip_norm has to be positive, got 0"),
-        ({"clip_norm": float("nan")}, "clip_norm has to be positive, got nan"),
-        ({"label_smoothing": 1}, "label_smoothing is from 0 to 1, got 1"),
+        ({"clip_norm": 0}, "clip-norm has to be positive, got 0"),
+        ({"clip_norm": float("nan")}, "clip-norm has to be positive, got nan"),
+        ({"label_smoothing": 1}, "label-smoothing is from 0 to 1, got 1"),
     ],
 )
 def test_an_optimizer_that_cannot_be_is_refused_with_what_came(fields, message):

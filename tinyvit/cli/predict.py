@@ -69,7 +69,7 @@ def preprocessing_of(trained, data_dir):
     from tinyvit.training.preprocessing import Preprocessing
     from tinyvit.training.trained import load_data
 
-    if data_dir is None:
+    if data_dir is None and trained.config.dataset != "digits":  # which are always at hand
         raise ValueError(
             f"{trained.folder.path} has no preprocessing.json, being of an earlier version; give its data set "
             f"({trained.config.dataset}) by --data-dir, or train it again"

@@ -1,8 +1,8 @@
 """How much memory this process can still have, by what the system, its container and its own limits say."""
 
-import os
 from pathlib import Path
 
+from tinyvit.data.folder import physical_memory
 from tinyvit.training.memory import freed_memory
 
 PROC = Path("/proc")
@@ -24,14 +24,6 @@ def available_memory():
     swap = information.get("SwapFree", 0)
     system = [information["MemAvailable"], *limits_of_groups()]
     return max(0, min([min(system) + swap, *limits_of_process()]) + freed_memory())
-
-
-def physical_memory():
-    """All memory of the machine, or None."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def limits_of_groups():

@@ -269,12 +269,12 @@ def check_fit(config, dataset):
     if dataset.images.shape[1:] != shape:
         raise ValueError(
             f"the model reads images {shape}, but the data set's are {dataset.images.shape[1:]} "
-            "(channels, height, width); set model.in_chans and model.img_size"
+            "(channels, height, width); set --model.in-chans and --model.img-size"
         )
     if crop >= min(shape[1:]):
         raise ValueError(f"augment.crop shifts images of {shape[1]}×{shape[2]} by up to {crop} pixels; take fewer")
     if model.num_classes != len(dataset.classes):
         raise ValueError(
             f"the model has {model.num_classes} classes, but the data set has {len(dataset.classes)}; "
-            "set model.num_classes"
+            "set --model.num-classes"
         )
