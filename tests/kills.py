@@ -28,7 +28,7 @@ def outcome(run):
     """Weights, last state, and metrics without the time that they took."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for row in rows:
-        del row["seconds"]
+        del row["seconds"], row["data_wait"]
     newest = max((run / "checkpoints").glob("step-*.safetensors"))
     return (run / "model.safetensors").read_bytes(), newest.name, newest.read_bytes(), rows
 

@@ -178,7 +178,7 @@ def test_nothing_waits_for_a_device_and_the_bits_are_those_of_numpy(dataset, see
         ({"mixup": -0.1}, r"augment.mixup has to be at least 0 and finite, got -0\.1"),
         ({"mixup": float("inf")}, "augment.mixup has to be at least 0 and finite, got inf"),
         ({"cutmix": float("nan")}, "augment.cutmix has to be at least 0 and finite, got nan"),
-        ({"mix_prob": 2}, "augment.mix_prob is a share from 0 to 1, got 2"),
+        ({"mix_prob": 2}, "augment.mix-prob is a share from 0 to 1, got 2"),
     ],
 )
 def test_an_augmentation_that_cannot_be_is_refused_with_what_came(fields, message):

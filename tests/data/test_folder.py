@@ -178,7 +178,7 @@ def test_more_images_than_memory_are_refused_before_they_are_read(two_classes, m
     assert len(data.folder(two_classes, 64).train) == 28
     monkeypatch.setattr(module, "physical_memory", lambda: needed - 1)
     monkeypatch.setattr(module, "read_images", None)
-    with pytest.raises(ValueError, match=r"35 images of 64×64 need 0\.0 GiB, .*smaller model\.img_size"):
+    with pytest.raises(ValueError, match=r"35 images of 64×64 need 0\.0 GiB, .*smaller --model\.img-size"):
         data.folder(two_classes, 64)
 
 

@@ -1,15 +1,17 @@
 import json
 from dataclasses import asdict, replace
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tinyvit import ViTConfig
+from tinyvit.functional.levels import LEVELS
 from tinyvit.models.vit import POOLINGS, POSITIONS
 from tinyvit.optim import SCHEDULES
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, TrainConfig
-from tinyvit.training.config import OPTIMIZERS, from_json, to_json
+from tinyvit.training.config import DATASETS, DEVICES, OPTIMIZERS, PRECISIONS, from_json, to_json
 
 rates = st.floats(0, 1, exclude_max=True)
 positive = st.floats(0, 1e9, exclude_min=True)
@@ -90,6 +92,7 @@ configs = st.builds(
     precision=st.sampled_from(["float32", "float64"]),
     threads=st.none() | counts,
     recompute=st.booleans(),
+    kernels=st.none() | st.sampled_from(LEVELS),
     optim=optims,
     augment=augmentations,
 )
@@ -98,6 +101,15 @@ configs = st.builds(
 @given(config=configs)
 def test_a_configuration_comes_back_from_json_as_it_was(config):
     assert from_json(to_json(config), "config.json") == config
+
+
+@pytest.mark.parametrize(("field", "known"), [
+    ("dataset", DATASETS), ("device", DEVICES), ("precision", PRECISIONS), ("kernels", LEVELS),
+])  # fmt: skip
+def test_what_is_checked_is_what_the_command_line_offers(field, known):
+    annotation = get_type_hints(TrainConfig)[field]
+    literal = annotation if get_origin(annotation) is Literal else get_args(annotation)[0]
+    assert get_args(literal) == known
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -148,6 +160,8 @@ def test_what_is_no_json_or_of_another_library_is_refused_by_the_name_of_its_fil
         {"dataset": "imagenet"},
         {"device": "tpu"},
         {"precision": "float16"},
+        {"kernels": "quick"},
+        {"kernels": 1},
         {"optim": None},
         {"optim__lr": "fast"},
         {"optim__lr": float("nan")},
@@ -183,6 +197,10 @@ def test_a_wrong_value_in_a_file_is_refused_by_the_name_of_the_file(fields):
         ({"batch_size": 0}, "batch-size has to be at least 1, got 0"),
         ({"seed": -1}, "seed has to be at least 0, got -1"),
         ({"threads": 0}, "threads has to be at least 1, got 0"),
+        ({"precision": "bfloat17"}, "precision has to be one of float32, float64, got 'bfloat17'"),
+        ({"device": "tpu"}, "device has to be one of auto, cpu, cuda, got 'tpu'"),
+        ({"dataset": "mnist"}, "dataset has to be one of digits, .*, got 'mnist'"),
+        ({"kernels": "quick"}, "kernels has to be one of reference, numpy, fast, got 'quick'"),
     ],
 )
 def test_a_run_that_cannot_be_is_refused_with_what_came(fields, message):
@@ -195,14 +213,14 @@ def test_a_run_that_cannot_be_is_refused_with_what_came(fields, message):
     [
         ({"lr": 0}, "lr has to be positive, got 0"),
         ({"lr": float("inf")}, "lr has to be positive, got inf"),
-        ({"weight_decay": -0.1}, r"weight_decay has to be at least 0, got -0\.1"),
+        ({"weight_decay": -0.1}, r"optim\.weight-decay has to be at least 0, got -0\.1"),
         ({"betas": (0.9, 1.0)}, r"betas .*got \(0\.9, 1\.0\)"),
         ({"betas": (0.9,)}, r"betas .*got \(0\.9,\)"),
         ({"schedule": "step"}, "one of constant, linear, cosine, one-cycle, got step"),
         ({"warmup": 1.1}, r"warmup is a share from 0 to 1, got 1\.1"),
-        ({"clip_norm": 0}, "clip_norm has to be positive, got 0"),
-        ({"clip_norm": float("nan")}, "clip_norm has to be positive, got nan"),
-        ({"label_smoothing": 1}, "label_smoothing is from 0 to 1, got 1"),
+        ({"clip_norm": 0}, "clip-norm has to be positive, got 0"),
+        ({"clip_norm": float("nan")}, "clip-norm has to be positive, got nan"),
+        ({"label_smoothing": 1}, "label-smoothing is from 0 to 1, got 1"),
     ],
 )
 def test_an_optimizer_that_cannot_be_is_refused_with_what_came(fields, message):

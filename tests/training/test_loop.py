@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tinyvit import ViT, data, optim
-from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, evaluate, train
+from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, evaluate, train, trainer
 from tinyvit.training.config import from_json
 from tinyvit.training.files import load_tensors
 
@@ -64,6 +64,7 @@ def test_the_summary_is_what_train_returns_and_says_what_came_out(run):
     assert summary["parameters"] == trained_model(path).num_parameters()
     assert summary["versions"]["numpy"] == np.__version__
     assert "interrupted" not in summary
+    assert 0 < summary["data_wait"] < 1
 
 
 def test_metrics_have_a_row_an_epoch_and_the_last_one_is_the_summarys(run):
@@ -76,6 +77,7 @@ def test_metrics_have_a_row_an_epoch_and_the_last_one_is_the_summarys(run):
     }
     for row in rows:
         assert 0 <= row["train_accuracy"] <= 1 and row["train_loss"] > 0
+        assert 0 < row["data_wait"] < 1
     assert 0 < rows[0]["seconds"] < rows[1]["seconds"]
 
 
@@ -177,6 +179,7 @@ def test_a_training_goes_on_when_the_reader_of_its_output_has_gone(tmp_path):
 
 def test_a_relative_data_folder_is_kept_as_an_absolute_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trainer, "load_split", lambda config: data.digits())
     train(replace(CONFIG, epochs=1, data_dir="somewhere"), "run")
     assert json.loads((tmp_path / "run" / "config.json").read_text())["data_dir"] == str(tmp_path / "somewhere")
 
@@ -223,5 +226,6 @@ def test_without_a_terminal_there_is_a_line_an_epoch_and_a_table_at_the_end(tmp_
     assert err == ""
     accuracy = f"{100 * summary['test_accuracy']:.2f} %"
     assert [accuracy in line for line in out.splitlines() if line.startswith("      1 ")] == [True]
-    assert f"test accuracy   {accuracy}" in out
+    assert f"test accuracy      {accuracy}" in out
+    assert f"waiting for data   {100 * summary['data_wait']:.1f} %" in out
     assert out.rstrip().endswith(f"tinyvit evaluate {tmp_path / 'run'}")

@@ -60,7 +60,7 @@ def outcome(path):
     """All that has to be the same in the end: weights, the last state, the metrics but for the time that they took."""
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     for row in rows:
-        del row["seconds"]
+        del row["seconds"], row["data_wait"]
     states = sorted((path / "checkpoints").glob("step-*.safetensors"))
     return (path / "model.safetensors").read_bytes(), states[-1].read_bytes(), rows
 
@@ -225,6 +225,17 @@ def test_tensorboard_has_every_row_once_more_after_a_kill(tmp_path):
 def test_the_time_of_all_parts_adds_up(stopped):
     before = json.loads(max((stopped / "checkpoints").glob("step-*.json")).read_text())["seconds"]
     assert resume(stopped)["seconds"] > before > 0
+
+
+def test_the_wait_for_data_is_that_of_all_parts(stopped):
+    checkpoints = Checkpoints(stopped / "checkpoints")
+    about, tensors = checkpoints.newest(print)
+    assert all(seconds > 0 for seconds in about["data_wait"]["training"])
+    del about["files"]
+    newest = checkpoints.manifests()[0]
+    newest.unlink()
+    checkpoints.write(newest.stem, tensors, about | {"data_wait": {"epoch": [1e9, 1e9], "training": [3e9, 1e9]}})
+    assert resume(stopped)["data_wait"] == pytest.approx(0.75, abs=1e-3)
 
 
 def test_a_resumed_run_says_where_it_goes_on_and_repeats_the_rows_so_far(stopped, capsys):

@@ -1,4 +1,5 @@
 from dataclasses import replace
+import weakref
 
 import numpy as np
 import pytest
@@ -110,6 +111,27 @@ def test_a_fixed_number_of_threads_gives_the_same_bits_every_time(threads):
     first = step(batch, ctx, threads=threads)
     for _ in range(5):
         assert_agree(step(batch, ctx, threads=threads), first, tolerance=0)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 8])
+def test_a_number_of_threads_gives_the_same_bits_on_any_number_of_cores(monkeypatch, cores):
+    batch, ctx = random_batch(7), dropping(1)
+    first = step(batch, ctx, threads=3)
+    monkeypatch.setattr("tinyvit.training.threads.cores", lambda: cores)
+    assert_agree(step(batch, ctx, threads=3), first, tolerance=0)
+
+
+def test_the_caches_of_one_part_are_gone_before_the_next_ones_forward():
+    alive = []
+
+    def watched(model, images, targets, ctx):
+        assert not [cache for cache in alive if cache() is not None]
+        loss, backward, metrics = classification()(model, images, targets, ctx)
+        alive.append(weakref.ref(backward))
+        return loss, backward, metrics
+
+    step(random_batch(7), objective=watched, accumulate=3, threads=1)
+    assert len(alive) == 3
 
 
 @given(size=batch_sizes, seed=seeds(), threads=parts, accumulate=parts)

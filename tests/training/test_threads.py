@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from tinyvit.training.threads import map_threads, slices, thread_count
+from tinyvit import kernels
+from tinyvit.training import threads as threads_module
+from tinyvit.training.threads import MoreThreadsThanCores, at_once, cores, map_threads, pool, slices, thread_count
+
+
+@pytest.fixture
+def cores_are(monkeypatch):
+    """Has this process use so many cores, as far as tinyvit knows."""
+    return lambda count: monkeypatch.setattr(threads_module, "cores", lambda: count)
 
 
 def blas_threads():
@@ -24,12 +32,28 @@ def test_slices_cut_a_length_into_nearly_equal_stretches_none_of_them_empty(leng
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_thread_count_is_what_was_asked_for_else_the_environment_else_the_number_of_cores(monkeypatch):
+def test_thread_count_is_what_was_asked_for_else_the_environment_else_the_number_of_cores(monkeypatch, cores_are):
+    cores_are(8)
     monkeypatch.setenv("TINYVIT_THREADS", "5")
     assert thread_count(3) == 3
     assert thread_count() == 5
     monkeypatch.setenv("TINYVIT_THREADS", "")
-    assert 1 <= thread_count() <= os.cpu_count()
+    assert thread_count() == 8
+
+
+def test_a_process_may_use_at_least_one_core_and_no_more_than_there_are():
+    assert 1 <= cores() <= os.cpu_count()
+
+
+@pytest.mark.filterwarnings("error")
+def test_more_threads_than_cores_are_warned_of_with_what_is_used(monkeypatch, cores_are):
+    cores_are(2)
+    assert thread_count(2) == 2
+    with pytest.warns(MoreThreadsThanCores, match="^5 threads .* may use 2 cores: .* 5 parts, of which 2 run at once$"):
+        assert thread_count(5) == 5
+    monkeypatch.setenv("TINYVIT_THREADS", "3")
+    with pytest.warns(MoreThreadsThanCores, match="^3 threads"):
+        assert (thread_count(), at_once(3)) == (3, 2)
 
 
 @pytest.mark.parametrize("asked", ["0", "-2", "two", "1.5"])
@@ -44,9 +68,54 @@ def test_map_threads_keeps_the_order(pieces, threads):
     assert map_threads(lambda piece: 2 * piece, iter(pieces), threads) == [2 * piece for piece in pieces]
 
 
-def test_pieces_run_at_the_same_time():
+def test_pieces_run_at_the_same_time(cores_are):
+    cores_are(3)
     meeting = threading.Barrier(3, timeout=10)
     assert sorted(map_threads(lambda piece: meeting.wait(), range(3), 3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("available", [1, 2])
+def test_no_more_pieces_run_at_the_same_time_than_there_are_cores(cores_are, available):
+    cores_are(available)
+    running, most, lock = set(), [], threading.Lock()
+
+    def run(piece):
+        with lock:
+            running.add(piece)
+            most.append(len(running))
+        time.sleep(0.02)
+        with lock:
+            running.remove(piece)
+        return piece
+
+    assert map_threads(run, range(6), 6) == list(range(6))
+    assert max(most) <= available
+
+
+def test_threads_inherit_the_level_of_kernels():
+    with kernels.using("reference"):
+        assert map_threads(lambda piece: kernels.level(), range(3), 2) == ["reference"] * 3
+
+
+def test_no_room_for_another_thread_is_a_lack_of_memory_and_leaves_nothing_running(monkeypatch, cores_are):
+    cores_are(7)  # a pool of its own
+    finished, start, begun = [], threading.Thread.start, []
+
+    def only_one(thread):
+        begun.append(thread)
+        if len(begun) > 1:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", only_one)
+    with pytest.raises(MemoryError, match="can't start new thread"):
+        map_threads(lambda piece: time.sleep(0.05) or finished.append(piece), range(7), 7)
+    monkeypatch.undo()
+    before = list(finished)
+    cores_are(7)
+    assert map_threads(lambda piece: piece, range(7), 7) == list(range(7))
+    assert finished == before
+    pool.cache_clear()
 
 
 def test_threads_inherit_the_settings_of_the_caller():

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import warnings
 
 from tinyvit.cli.bench import bench
 from tinyvit.cli.data import data
@@ -12,6 +13,7 @@ from tinyvit.cli.parsing import BadInput
 from tinyvit.cli.predict import predict
 from tinyvit.cli.summary import summary
 from tinyvit.cli.train import train
+from tinyvit.functional.levels import check_environment
 
 USAGE = """usage: tinyvit COMMAND …
 
@@ -38,7 +40,8 @@ def main(argv=None):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without × or ─ shows ? instead
     try:
-        status = run(argv)
+        with warnings_as_lines():
+            status = run(argv)
         if status == 0:
             sys.stdout.flush()  # output that can't be written is an error, unless there is worse to tell
         leave(status)
@@ -50,17 +53,40 @@ def main(argv=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except MemoryError as error:
-        refuse(f"out of memory; take a smaller model or --batch-size ({error})")
+        told = str(error).startswith("too little memory")  # with what would fit
+        refuse(str(error) if told else f"out of memory; take a smaller model or --batch-size ({error})")
     except OSError as error:
         refuse(f"{error.filename} can't be used: {error.strerror}" if error.filename else str(error))
     except (ValueError, OverflowError) as error:
         refuse(str(error))
 
 
+@contextlib.contextmanager
+def warnings_as_lines():
+    """Inside this a warning to the user is a line on stderr, once, without the place in the source it came from."""
+    said = set()
+
+    def show(message, *rest):
+        text = str(message)
+        if text not in said:
+            said.add(text)
+            say("warning", text)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+def say(kind, message):
+    """One line on stderr."""
+    with contextlib.suppress(OSError):  # a terminal that has been closed
+        print(f"tinyvit: {kind}:", " ".join(message.split()), file=sys.stderr, flush=True)
+
+
 def refuse(message):
     """One line on stderr, and exit status 2."""
-    with contextlib.suppress(OSError):  # a terminal that has been closed
-        print("tinyvit: error:", " ".join(message.split()), file=sys.stderr, flush=True)
+    say("error", message)
     leave(2)
 
 
@@ -89,4 +115,5 @@ def run(argv):
         return 0
     if command not in COMMANDS:
         raise BadInput(f"unknown command {command!r}; expected one of {', '.join(COMMANDS)}")
+    check_environment()
     return COMMANDS[command](rest) or 0

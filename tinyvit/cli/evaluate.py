@@ -21,6 +21,8 @@ class EvaluateOptions:
     """Where to compute: auto takes a GPU if one works."""
     threads: int | None = None
     """CPU threads."""
+    kernels: Literal["reference", "numpy", "fast"] | None = None
+    """How operations are computed; by default TINYVIT_KERNELS, or the best that is installed."""
     tta: bool = False
     """Average the probabilities over each image and its mirror image; not for letters and digits."""
     json: bool = False
@@ -36,8 +38,10 @@ def evaluate(rest):
 
     import numpy as np
 
+    from tinyvit.functional.levels import using
     from tinyvit.training.confusion import picture_kind, save_confusion
     from tinyvit.training.evaluate import logits_of
+    from tinyvit.training.memory_needs import room_to_evaluate
     from tinyvit.training.metrics import measure
     from tinyvit.training.trained import load_test_set, load_trained
 
@@ -45,7 +49,7 @@ def evaluate(rest):
         picture_kind(options.confusion)  # before minutes are spent on computing it
     trained = load_trained(run_path, options.device, options.best)
     test = load_test_set(trained, options.data_dir)
-    with np.errstate(all="ignore"):  # what overflows is said below
+    with using(options.kernels), room_to_evaluate(trained.model), np.errstate(all="ignore"):  # overflow is said below
         logits = logits_of(trained.model, test, options.threads, options.tta)
     try:
         metrics = measure(logits, test.labels)

@@ -27,6 +27,8 @@ class PredictOptions:
     """Where to compute: auto takes a GPU if one works."""
     threads: int | None = None
     """CPU threads, of the computation and of reading files."""
+    kernels: Literal["reference", "numpy", "fast"] | None = None
+    """How operations are computed; by default TINYVIT_KERNELS, or the best that is installed."""
     data_dir: str | None = None
     """The run's data set; only needed for a run that has no preprocessing.json."""
 
@@ -40,21 +42,25 @@ def predict(rest):
         raise BadInput(f"expected a run folder and images: tinyvit predict RUN IMAGE…, got {got}")
     run_path, *paths = arguments
 
+    from tinyvit.functional.levels import using
+    from tinyvit.training.memory_needs import room_to_evaluate
+    from tinyvit.training.predict import BATCH
     from tinyvit.training.predict import predict as run_prediction
     from tinyvit.training.trained import load_trained
 
     trained = load_trained(run_path, options.device, options.best)
     prepared = trained.preprocessing or preprocessing_of(trained, options.data_dir)
     show, unreadable = show_json if options.json else show_text, 0
-    for prediction in run_prediction(
-        trained.model, prepared, paths, top=options.top, tta=options.tta, threads=options.threads
-    ):
-        if prediction.error is None:
-            show(prediction)
-        else:
-            unreadable += 1
-            sys.stdout.flush()
-            print("tinyvit: error:", " ".join(prediction.error.split()), file=sys.stderr, flush=True)
+    with using(options.kernels), room_to_evaluate(trained.model, BATCH):
+        for prediction in run_prediction(
+            trained.model, prepared, paths, top=options.top, tta=options.tta, threads=options.threads
+        ):
+            if prediction.error is None:
+                show(prediction)
+            else:
+                unreadable += 1
+                sys.stdout.flush()
+                print("tinyvit: error:", " ".join(prediction.error.split()), file=sys.stderr, flush=True)
     return 2 if unreadable else 0
 
 
@@ -63,7 +69,7 @@ def preprocessing_of(trained, data_dir):
     from tinyvit.training.preprocessing import Preprocessing
     from tinyvit.training.trained import load_data
 
-    if data_dir is None:
+    if data_dir is None and trained.config.dataset != "digits":  # which are always at hand
         raise ValueError(
             f"{trained.folder.path} has no preprocessing.json, being of an earlier version; give its data set "
             f"({trained.config.dataset}) by --data-dir, or train it again"

@@ -46,6 +46,8 @@ class ResumeOptions:
     """Where to train on, if elsewhere than before."""
     threads: int | None = None
     """CPU threads; another number than before changes the last digits."""
+    kernels: Literal["reference", "numpy", "fast"] | None = None
+    """How operations are computed; others than before change the last digits."""
 
 
 def resume(rest):

@@ -8,11 +8,11 @@ from tinyvit.data.folder import folder
 from tinyvit.data.images import image_files, read_image, read_images
 from tinyvit.data.loader import Loader
 
-DATASETS = {"digits": lambda data_dir: digits(), "cifar10": cifar10, "cifar100": cifar100, "folder": folder}
+DATASETS = {"digits": digits, "cifar10": cifar10, "cifar100": cifar100, "folder": folder}
 
 
 def load(name, data_dir=None, img_size=None, channels=None):
-    """A data set by name; raises ValueError for a name that doesn't exist.
+    """A data set by name; raises ValueError for a name that doesn't exist, and for digits that are to lie somewhere.
 
     data_dir             where it lies; by default CIFAR is looked for in the cache folder, and downloaded if it isn't
                          there
@@ -20,5 +20,9 @@ def load(name, data_dir=None, img_size=None, channels=None):
     """
     if name not in DATASETS:
         raise ValueError(f"unknown data set {name!r}; expected one of {', '.join(DATASETS)}")
+    if name == "digits":
+        if data_dir is not None:
+            raise ValueError(f"digits are built in; leave out --data-dir, got {data_dir}")
+        return digits()
     shape = (img_size, channels) if name == "folder" else ()
     return DATASETS[name](data_dir, *shape)

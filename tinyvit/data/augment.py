@@ -46,7 +46,7 @@ class Augmentation:
         require(0 <= self.erase <= 1, "erase is a probability from 0 to 1", self.erase)
         require(0 <= self.mixup < float("inf"), "mixup has to be at least 0 and finite", self.mixup)
         require(0 <= self.cutmix < float("inf"), "cutmix has to be at least 0 and finite", self.cutmix)
-        require(0 <= self.mix_prob <= 1, "mix_prob is a share from 0 to 1", self.mix_prob)
+        require(0 <= self.mix_prob <= 1, "mix-prob is a share from 0 to 1", self.mix_prob)
 
 
 def require(holds, expected, got):

@@ -134,7 +134,7 @@ def check_memory(count, channels, size):
     if memory is not None and needed > memory:
         raise ValueError(
             f"{count:,} images of {height}×{width} need {needed / 2**30:.1f} GiB, but this machine has "
-            f"{memory / 2**30:.1f}; take fewer, or a smaller model.img_size"
+            f"{memory / 2**30:.1f}; take fewer, or a smaller --model.img-size"
         )
 
 

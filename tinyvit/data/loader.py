@@ -79,13 +79,16 @@ class Loader:
 
 
 def ahead_of_use(function, pieces, count):
-    """function(piece) for each piece, in order, computed in a thread that is at most `count` results ahead."""
+    """function(piece) for each piece, in order, computed in a thread that is at most `count` results ahead.
+
+    Raises MemoryError where there is no memory for a thread.
+    """
     with ThreadPoolExecutor(1, thread_name_prefix="tinyvit-loader") as thread:
         waiting = deque()
         try:
             for piece in pieces:
                 # A copy of the context carries settings such as numpy.errstate into the thread.
-                waiting.append(thread.submit(copy_context().run, function, piece))
+                waiting.append(submit(thread, copy_context().run, function, piece))
                 if len(waiting) > count:
                     yield waiting.popleft().result()
             while waiting:
@@ -93,3 +96,13 @@ def ahead_of_use(function, pieces, count):
         finally:  # also when the iterator is left early: what has not begun never does
             for future in waiting:
                 future.cancel()
+
+
+def submit(thread, function, *arguments):
+    """Have a thread call a function; MemoryError if it can't be started, for which Python has a RuntimeError."""
+    try:
+        return thread.submit(function, *arguments)
+    except RuntimeError as error:
+        if "new thread" in str(error):
+            raise MemoryError(str(error)) from error
+        raise

@@ -3,13 +3,17 @@
 import json
 from dataclasses import asdict, dataclass, field, is_dataclass
 from types import UnionType
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 from tinyvit.data import Augmentation as AugmentConfig
+from tinyvit.functional.levels import LEVELS
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.models import ViTConfig
 from tinyvit.optim import SCHEDULES
 
+DATASETS = ("digits", "cifar10", "cifar100", "folder")
+DEVICES = ("auto", "cpu", "cuda")
+PRECISIONS = ("float32", "float64")
 OPTIMIZERS = ("adamw", "adam", "sgd", "adagrad", "muon")
 
 
@@ -58,16 +62,16 @@ class OptimConfig:
         require(self.name in OPTIMIZERS, f"optim.name has to be one of {', '.join(OPTIMIZERS)}", self.name)
         require(0 < self.lr < float("inf"), "optim.lr has to be positive", self.lr)
         require(0 < self.adam_lr < float("inf"), "optim.adam-lr has to be positive", self.adam_lr)
-        require(0 <= self.weight_decay < float("inf"), "optim.weight_decay has to be at least 0", self.weight_decay)
+        require(0 <= self.weight_decay < float("inf"), "optim.weight-decay has to be at least 0", self.weight_decay)
         require(len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas), "optim.betas are from 0 to 1", self.betas)
         require(0 <= self.momentum < 1, "optim.momentum is at least 0 and below 1", self.momentum)
         require(self.schedule in SCHEDULES, f"optim.schedule has to be one of {', '.join(SCHEDULES)}", self.schedule)
         require(0 <= self.warmup <= 1, "optim.warmup is a share from 0 to 1", self.warmup)
         require(0 < self.layer_decay <= 1, "optim.layer-decay is above 0 and at most 1", self.layer_decay)
-        require(self.clip_norm is None or self.clip_norm > 0, "optim.clip_norm has to be positive", self.clip_norm)
+        require(self.clip_norm is None or self.clip_norm > 0, "optim.clip-norm has to be positive", self.clip_norm)
         require(self.accumulate >= 1, "optim.accumulate has to be at least 1", self.accumulate)
         require(self.ema is None or 0 < self.ema < 1, "optim.ema is between 0 and 1", self.ema)
-        require(0 <= self.label_smoothing < 1, "optim.label_smoothing is from 0 to 1", self.label_smoothing)
+        require(0 <= self.label_smoothing < 1, "optim.label-smoothing is from 0 to 1", self.label_smoothing)
         require(0 < self.keep_patches <= 1, "optim.keep-patches is above 0 and at most 1", self.keep_patches)
         require(0 <= self.keep_until <= 1, "optim.keep-until is a share from 0 to 1", self.keep_until)
         require(
@@ -106,9 +110,12 @@ class TrainConfig:
     precision: Literal["float32", "float64"] = "float32"
     """Number format of weights and activations."""
     threads: int | None = None
-    """CPU threads; by default TINYVIT_THREADS, or as many as there are cores."""
+    """CPU threads; by default TINYVIT_THREADS, or as many as there are cores. More than that take turns."""
     recompute: bool = False
     """Whether to keep only each block's input for the backward and compute the rest again: less memory, more time."""
+    kernels: Literal["reference", "numpy", "fast"] | None = None
+    """How operations are computed: by their plain text, by NumPy's kernels, or by those of the extra `fast`; by default
+    TINYVIT_KERNELS, or the best that is installed."""
     evaluate_every: int = 1
     """Epochs from one evaluation to the next; the last epoch is always evaluated."""
     save_minutes: float = 2.0
@@ -121,6 +128,10 @@ class TrainConfig:
     """The augmentation."""
 
     def __post_init__(self):
+        for name, known in (("dataset", DATASETS), ("device", DEVICES), ("precision", PRECISIONS)):
+            got = getattr(self, name)
+            require(got in known, f"{name} has to be one of {', '.join(known)}", repr(got))
+        require(self.kernels in (None, *LEVELS), f"kernels has to be one of {', '.join(LEVELS)}", repr(self.kernels))
         for name in ("out", "data_dir"):
             require(getattr(self, name) != "", f"{name.replace('_', '-')} has to be a path", "nothing")
         require(self.epochs >= 1, "epochs has to be at least 1", self.epochs)
@@ -187,7 +198,7 @@ def _fits(value, hint):
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Literal:
         return value in parts
-    if origin is UnionType:
+    if origin in (UnionType, Union):  # what int | None is, and what Literal["a"] | None is
         return any(_fits(value, part) for part in parts)
     if origin is tuple and parts[-1] is Ellipsis:
         return isinstance(value, tuple) and all(_fits(item, parts[0]) for item in value)

@@ -7,6 +7,7 @@ import time
 from tqdm import tqdm
 
 from tinyvit.models.vit import as_pair
+from tinyvit.training.threads import at_once
 
 COLUMNS = "  epoch   train loss   train acc.  {part:>5} loss  {part:>5} acc.    time"
 
@@ -21,7 +22,7 @@ class Display:
     def start(self, trainer, path):
         self.part = trainer.part
         config, split, total_steps = trainer.config, trainer.split, trainer.total_steps
-        device, reason, threads = trainer.device, trainer.why_not_gpu, trainer.threads
+        device, reason, threads = trainer.device, trainer.why_not_gpu, at_once(trainer.threads)
         c = config.model
         height, width = as_pair(c.img_size)
         self.print(
@@ -33,6 +34,7 @@ class Display:
             f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {total_steps // config.epochs} steps, "
             f"{config.precision}, on {device}"
             + (f" with up to {threads} thread{'s' * (threads != 1)}" if device == "cpu" else "")
+            + f", kernels {trainer.kernels}"
             + (f" (no GPU: {reason})" if reason else "")
             + f"\nrun folder: {path}\n"
             + (f"going on after step {trainer.step:,} of {total_steps:,}\n" if trainer.step else "")
@@ -93,6 +95,7 @@ class Display:
             rows += [("steps left out", f"{summary['skipped_steps']}, whose loss or gradient was no finite number")]
         rows += [
             ("time", f"{clock(summary['seconds'])} (minutes:seconds)"),
+            *([("waiting for data", f"{100 * summary['data_wait']:.1f} %")] if "data_wait" in summary else []),
             ("parameters", f"{summary['parameters']:,}"),
             ("run folder", str(path)),
             ("go on with", f"tinyvit train --resume {path}")

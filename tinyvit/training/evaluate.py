@@ -8,9 +8,8 @@ from tinyvit import functional as F
 from tinyvit.backend import array_module, to_numpy
 from tinyvit.data import Loader
 from tinyvit.nn import Context
+from tinyvit.training.memory_needs import evaluation_batch
 from tinyvit.training.threads import map_threads, slices, threads_for
-
-BATCH = 256  # images at a time, split over the threads
 
 
 def evaluate(model, dataset, threads=None, tta=False, stop=None):
@@ -34,7 +33,8 @@ def logits_of(model, dataset, threads=None, tta=False):
 
 
 def batches(model, dataset):
-    return Loader(dataset, BATCH, dtype=model.dtype.name, device=model.device).epoch()
+    """As many images at a time as an evaluation of the model takes, which the threads share."""
+    return Loader(dataset, evaluation_batch(model), dtype=model.dtype.name, device=model.device).epoch()
 
 
 def classify(model, images, threads=None, tta=False):

@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 import tinyvit
+from tinyvit.functional.levels import using
 from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
 from tinyvit.training.faults import Diverged
 from tinyvit.training.files import write
-from tinyvit.training.memory import keep_freed_memory
+from tinyvit.training.memory import give_back_freed_memory, keep_freed_memory
+from tinyvit.training.memory_needs import OPTIONS, explained
 from tinyvit.training.preprocessing import Preprocessing
 from tinyvit.training.run_folder import RunFolder, next_free
 from tinyvit.training.signals import stop_on_signals
@@ -26,30 +28,35 @@ def train(config, out=None, display=None, name=None):
     given. A SIGINT or SIGTERM ends the training after the step at hand, with what was reached so far saved. The summary
     then has "interrupted", the signal's exit status, and no test accuracy if steps followed the last evaluation.
 
-    Raises ValueError for data that can't be read or don't fit the model, for a folder that holds a run, and for a
-    training that diverges.
+    Operations run at the level config.kernels, or at the one that is in force.
+
+    Raises ValueError for data that can't be read or don't fit the model, for a folder that holds a run, for kernels
+    that can't be used, and for a training that diverges; OutOfMemory, which says what would fit, where there is too
+    little memory: before anything is written, if that is foreseen.
     """
     display = Display() if display is None else display
-    trainer = Trainer(config)
-    # Made last, when all else is in order.
-    folder = RunFolder(out or config.out or next_free(f"runs/{name or config.dataset}"))
-    with folder.started(trainer.config):
-        return run(trainer, folder, display)
+    with using(config.kernels):
+        trainer = Trainer(config)
+        # Made last, when all else is in order.
+        folder = RunFolder(out or config.out or next_free(f"runs/{name or config.dataset}"))
+        with folder.started(trainer.config):
+            return run(trainer, folder, display)
 
 
 def resume(path, display=None, **changes):
     """Go on with the run in the folder `path` from its newest checkpoint; returns the summary, a dict.
 
     Parameters, moments, moving average, schedule, random streams and logged losses are bit for bit those of a run that
-    was never stopped, on the same machine with the same number of threads. Without a checkpoint the run starts afresh;
-    a finished one is left as it is. `changes` are fields of the configuration: device, threads, data_dir.
+    was never stopped, on the same machine with the same number of threads and the same kernels. Without a checkpoint
+    the run starts afresh; a finished one is left as it is. `changes` are fields of the configuration: device, threads,
+    kernels, data_dir.
 
-    Raises ValueError if `path` is no run, is in use, or has only damaged checkpoints.
+    Raises ValueError if `path` is no run, is in use, or has only damaged checkpoints; OutOfMemory as `train` does.
     """
     display = Display() if display is None else display
     folder = RunFolder(path)
     config = replace(folder.read_config(), **changes)
-    with folder.resumed():
+    with using(config.kernels), folder.resumed():
         summary = folder.finished()
         if summary is not None:
             display.finish(summary, folder.path)
@@ -79,7 +86,9 @@ def run(trainer, folder, display):
 
     keep_freed_memory()
     # A loss that overflows is noticed and said by `Faults`, not warned of by every operation on the way.
-    with stop_on_signals() as stop, np.errstate(all="ignore"), advice(folder), scalars(trainer, folder) as log:
+    with (
+        stop_on_signals() as stop, np.errstate(all="ignore"), advice(trainer, folder), scalars(trainer, folder) as log
+    ):  # fmt: skip
         write(folder.preprocessing, Preprocessing.from_dataset(trainer.split.train).to_json().encode())
         folder.write_metrics(trainer.history)
         display.start(trainer, folder.path)
@@ -117,10 +126,13 @@ def run(trainer, folder, display):
 
 
 @contextmanager
-def advice(folder):
-    """Add to what is said of a training that diverged where its last good weights are."""
+def advice(trainer, folder):
+    """Add to what is said of a training that diverged where its last good weights are, and to what is said of one that
+    ran out of memory what would fit."""
     try:
         yield
+    except MemoryError as error:
+        raise explained(trainer.plan, OPTIONS, error) from error
     except Diverged as error:
         saved = [f"the last good checkpoint is {manifest}" for manifest in folder.checkpoints.manifests()[:1]]
         raise Diverged(f"the training diverged: {error}; {''.join(saved) or 'nothing was saved yet'}") from error
@@ -163,15 +175,18 @@ def finish(trainer, folder, seconds, stop):
         "steps": trainer.step,
         "skipped_steps": int(trainer.faults.skipped),
         "seconds": seconds,
+        "data_wait": trainer.wait.of_training,
         "parameters": trainer.model.num_parameters(),
         "dataset": config.dataset,
         "validation": config.validation,
         "device": trainer.device,
         "threads": trainer.threads,
+        "kernels": trainer.kernels,
         "versions": versions(),
     }
     if not trainer.finished:
         summary["interrupted"] = stop.exit_status
+    give_back_freed_memory()  # there has to be room to import what draws
     if history:
         from tinyvit.training.curves import draw_curves
 

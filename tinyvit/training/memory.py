@@ -16,10 +16,40 @@ def keep_freed_memory():
     By default it hands memory back once the caches of a step are freed, and the system has to find and clear it again
     page by page, which takes up to a tenth of the step's time. So no array gets a mapping of its own, the heap's end
     is never cut off, and all threads share one heap: a thread's own is unmapped as soon as it is empty. The process
-    stays as large as it once was.
+    stays as large as it once was, until `give_back_freed_memory`.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:  # musl's C library has none
+    mallopt = of_glibc("mallopt")
+    if mallopt is not None:
         mallopt(MMAP_MAX, 0)
         mallopt(TRIM_THRESHOLD, NEVER)
         mallopt(ARENA_MAX, 1)
+
+
+def give_back_freed_memory():
+    """Let the system have again what this process has freed: at the end of a training, say."""
+    trim = of_glibc("malloc_trim")
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
+class Mallinfo2(ctypes.Structure):
+    """What glibc tells of its heap, from malloc.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")),
+        *((name, ctypes.c_size_t) for name in ("uordblks", "fordblks", "keepcost")),
+    ]
+
+
+def freed_memory():
+    """Bytes that this process has freed and holds for what comes next; 0 where nobody says."""
+    mallinfo2 = of_glibc("mallinfo2")
+    if mallinfo2 is None:
+        return 0
+    mallinfo2.restype = Mallinfo2
+    return mallinfo2().fordblks
+
+
+def of_glibc(name):
+    """A function of the C library; None where there is no such function: not on Linux, or with musl's library."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

@@ -9,10 +9,11 @@ import numpy as np
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.data import image_files, read_images
 from tinyvit.training.evaluate import classify, log_softmax
+from tinyvit.training.memory_needs import evaluation_batch
 from tinyvit.training.metrics import check_finite, likeliest
 from tinyvit.training.threads import thread_count
 
-BATCH = 64  # images at a time, so that thousands need no more memory than these
+BATCH = 64  # images at a time, or fewer for a large model, so that thousands need no more memory than these
 
 
 class Prediction(NamedTuple):
@@ -35,8 +36,8 @@ def predict(model, preprocessing, paths, *, top=5, tta=False, threads=None):
     if top < 1:
         raise ValueError(f"expected to name at least 1 class of each image, got top {top}")
     thread_count(threads)  # refused here if it is none
-    files = iter(expand(paths))
-    while batch := list(islice(files, BATCH)):
+    files, count = iter(expand(paths)), evaluation_batch(model, BATCH)
+    while batch := list(islice(files, count)):
         yield from predict_batch(model, preprocessing, batch, top, tta, threads)
 
 

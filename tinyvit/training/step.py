@@ -5,8 +5,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tinyvit.backend import array_module
+from tinyvit.models import ViT
 from tinyvit.optim import clip_by_global_norm, global_norm
 from tinyvit.training.memory import keep_freed_memory
+from tinyvit.training.memory_needs import ARGUMENTS, Step, explained
 from tinyvit.training.objectives import classification
 from tinyvit.training.threads import map_threads, slices, threads_for
 
@@ -35,9 +37,11 @@ def train_step(
     accumulate   parts that the batch goes through in, one after the other, to save memory
     threads      parts that it goes through in at the same time; by default as many as there are cores, if the batch is
                  large enough for that. The gradients are summed in a fixed order: the result is bit-equal from run
-                 to run for the same number, and equal up to rounding for any other
+                 to run for the same number, and equal up to rounding for any other. Of more parts than there are cores
+                 only as many run at once, and there is a warning
 
-    Raises ValueError for an empty batch, a number of targets that doesn't fit, or another model's optimizer.
+    Raises ValueError for an empty batch, a number of targets that doesn't fit, or another model's optimizer;
+    OutOfMemory, a MemoryError that says what would fit, where there is too little memory for a ViT's step.
     """
     samples = len(images)
     if samples == 0 or len(targets) != samples:
@@ -67,10 +71,18 @@ def train_step(
                     piece_ctx = replace(ctx, key=ctx.key.skip(piece.start))
                 loss, backward, *metrics = objective(model, images[piece], targets[piece], piece_ctx)
                 backward(share)
+                del backward  # and the caches in it, before the next piece's forward
                 results.append((share, loss, metrics[0] if metrics else {}))
         return results
 
-    results = list(chain.from_iterable(map_threads(run, zip(buffers, parts), threads)))
+    try:
+        results = list(chain.from_iterable(map_threads(run, zip(buffers, parts), threads)))
+    except MemoryError as error:
+        if not isinstance(model, ViT):
+            raise
+        recompute, slots = getattr(ctx, "recompute", False), len(optimizer.slots)
+        step = Step(model, samples, threads, accumulate, recompute, model.dtype.itemsize, slots)
+        raise explained(step, ARGUMENTS, error) from error
     add_up(buffers, threads)
     norm = global_norm(model) if clip_norm is None else clip_by_global_norm(model, clip_norm)
     loss = sum(share * loss for share, loss, _ in results)

@@ -2,9 +2,14 @@
 
 NumPy runs one elementwise operation on one core; two halves of a batch in two threads use two. Modules keep no
 activations, so this needs nothing but a gradient buffer for each thread.
+
+How a batch is cut decides the last digits of its gradients, so that is as many parts as were asked for, on any machine:
+`threads=8` gives the same sums on four cores. More parts than this process has cores take turns.
 """
 
 import os
+import traceback
+import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
 from functools import cache
@@ -19,18 +24,46 @@ from tinyvit.backend import array_module
 PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
 
 
+class MoreThreadsThanCores(UserWarning):
+    """More threads were asked for than could run at once."""
+
+
+def cores():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def thread_count(threads=None):
-    """How many threads to use: as told, else TINYVIT_THREADS, else as many as this process has cores."""
+    """How many parts to cut the work into: as told, else TINYVIT_THREADS, else as many as this process has cores.
+
+    For more than it has cores there is a warning; `at_once` says how many then run. Raises ValueError for less than 1.
+    """
     asked = os.environ.get("TINYVIT_THREADS") if threads is None else threads
     if asked is None or asked == "":
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return cores()
     try:
         count = int(asked)
     except ValueError:
         count = 0
     if count < 1:
         raise ValueError(f"expected a number of threads of at least 1, got {asked!r}")
+    if at_once(count) < count:
+        warnings.warn(
+            f"{count} threads were asked for, but this process may use {described(cores())}: the work is cut into "
+            f"{count} parts, of which {at_once(count)} run at once",
+            MoreThreadsThanCores,
+            stacklevel=2,
+        )
     return count
+
+
+def at_once(threads):
+    """How many of so many threads run at the same time: no more than there are cores."""
+    return min(threads, cores())
+
+
+def described(count):
+    return f"{count} core{'s' * (count != 1)}"
 
 
 def threads_for(images, threads=None):
@@ -43,15 +76,36 @@ def threads_for(images, threads=None):
 
 
 def map_threads(function, pieces, threads):
-    """[function(piece) for each piece], on at most `threads` cores in all; the first error is raised."""
-    pieces = list(pieces)
+    """[function(piece) for each piece], on at most `threads` cores in all; the first error is raised.
+
+    Raises MemoryError, too, where there is no memory for another thread.
+    """
+    pieces, threads = list(pieces), at_once(threads)
     with blas_controller().limit(limits=1 if len(pieces) > 1 else threads, user_api="blas"):
         if threads == 1 or len(pieces) == 1:
             return [function(piece) for piece in pieces]
-        # A copy of the context carries settings such as tinyvit.reference() into the thread.
-        futures = [pool(threads).submit(copy_context().run, function, piece) for piece in pieces]
-        wait(futures)  # also after an error: no thread may go on adding to gradients
+        futures = []
+        try:
+            for piece in pieces:
+                # A copy of the context carries settings such as tinyvit.reference() into the thread.
+                futures.append(pool(threads).submit(copy_context().run, function, piece))
+        except RuntimeError as error:
+            if "new thread" not in str(error):
+                raise
+            pool(threads).shutdown(cancel_futures=True)  # or what it holds would be run at some later time
+            pool.cache_clear()
+            raise MemoryError(str(error)) from error  # there is no room for its stack
+        finally:
+            wait(futures)  # also after an error: no thread may go on adding to gradients
+            let_go(futures)
         return [future.result() for future in futures]
+
+
+def let_go(futures):
+    """Free what functions that ran out of memory held, which their errors would keep for as long as they live."""
+    for future in futures:
+        if isinstance(future.exception(), MemoryError):
+            traceback.clear_frames(future.exception().__traceback__)
 
 
 @cache

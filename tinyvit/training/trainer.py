@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,11 +12,15 @@ import numpy as np
 from tinyvit import data, optim
 from tinyvit.backend import Key, array_module, choose_device, to_device
 from tinyvit.data.resize import shrink
+from tinyvit.functional.levels import level
 from tinyvit.models import ViT
 from tinyvit.models.vit import as_pair
 from tinyvit.nn import Context
+from tinyvit.training.available import available_memory
+from tinyvit.training.data_wait import DataWait
 from tinyvit.training.evaluate import evaluate
 from tinyvit.training.faults import Diverged, Faults, all_finite, explain, where_first
+from tinyvit.training.memory_needs import require_room, step_of
 from tinyvit.training.objectives import classification
 from tinyvit.training.step import train_step
 from tinyvit.training.threads import map_threads, thread_count
@@ -31,9 +35,13 @@ class Trainer:
     history              a row (a dict) an evaluation
     part                 what is evaluated: "test", or "validation" if images are set aside for that
     seconds              of training before this process took over
+    plan                 what decides how much memory a step takes: a `memory_needs.Step`
+    wait                 for data: a `DataWait`
+    kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
     sums                 of loss, accuracy and steps over the epoch at hand, on the device
 
-    Raises ValueError for data that can't be read or don't fit the model.
+    Raises ValueError for data that can't be read or don't fit the model, OutOfMemory where a step surely needs more
+    memory than there is.
     """
 
     def __init__(self, config):
@@ -43,11 +51,14 @@ class Trainer:
         if config.dataset == "folder":  # it says itself how many classes there are
             classes = len(self.split.train.classes)
             config = replace(config, model=replace(config.model, num_classes=classes))
-        self.config, o = config, config.optim
+        self.config, o, self.kernels = config, config.optim, level()
         self.part = "validation" if config.validation else "test"
         check_fit(config, self.split.train)
         self.device, self.why_not_gpu = choose_device(config.device)
         self.threads = thread_count(config.threads)
+        self.plan = step_of(config, self.threads)
+        if self.device == "cpu":
+            require_room(self.plan, available_memory())
         self.model = ViT(config.model, config.seed, config.precision, self.device)
         optim.layerwise_decay(self.model, o.layer_decay)
         self.optimizer = make_optimizer(self.model, o, self.threads)
@@ -59,7 +70,7 @@ class Trainer:
         self.total_steps = config.epochs * len(self.loader)
         self.step = self.epoch = self.batch = 0
         self.history, self.seconds = [], 0.0
-        self.faults = Faults()
+        self.faults, self.wait = Faults(), DataWait()
         self.reset_sums()
 
     def reset_sums(self):
@@ -70,8 +81,9 @@ class Trainer:
         return self.epoch == self.config.epochs
 
     def batches(self):
-        """What is left of the epoch at hand."""
-        return self.loader.epoch(self.epoch, start=self.batch)
+        """What is left of the epoch at hand; how long each batch is waited for is added up."""
+        with closing(self.loader.epoch(self.epoch, start=self.batch)) as batches:
+            yield from self.wait.watch(batches)
 
     def advance(self, images, targets):
         """Train on one batch; raises Diverged if too many steps in a row gave no finite number."""
@@ -111,6 +123,7 @@ class Trainer:
     def end_epoch(self):
         """Begin the next epoch."""
         self.epoch, self.batch = self.epoch + 1, 0
+        self.wait.end_epoch()
         self.reset_sums()
 
     def evaluate(self, stop=None):
@@ -141,6 +154,7 @@ class Trainer:
             f"{self.part}_loss": scores["loss"],
             f"{self.part}_accuracy": scores["accuracy"],
             "skipped_steps": int(self.faults.skipped),
+            "data_wait": self.wait.of_epoch,
             "seconds": seconds,
         }
 
@@ -175,6 +189,7 @@ class Trainer:
             "skipped_steps": int(self.faults.skipped),
             "streak": int(self.faults.streak),
             "seconds": seconds,
+            "data_wait": self.wait.state(),
             "data": self.data_digest,
             "history": self.history,
         }
@@ -215,6 +230,7 @@ class Trainer:
         self.step, self.epoch, self.batch = about["step"], about["epoch"], about["batch"]
         self.history, self.seconds = list(about["history"]), about["seconds"]
         self.faults = Faults(about["skipped_steps"], about["streak"])
+        self.wait = DataWait(**about.get("data_wait", {}))  # checkpoints of earlier versions don't say
         places = self.epoch * len(self.loader) + self.batch
         if not 0 <= self.batch <= len(self.loader) or not self.step == places <= self.total_steps:
             raise ValueError(
@@ -253,12 +269,12 @@ def check_fit(config, dataset):
     if dataset.images.shape[1:] != shape:
         raise ValueError(
             f"the model reads images {shape}, but the data set's are {dataset.images.shape[1:]} "
-            "(channels, height, width); set model.in_chans and model.img_size"
+            "(channels, height, width); set --model.in-chans and --model.img-size"
         )
     if crop >= min(shape[1:]):
         raise ValueError(f"augment.crop shifts images of {shape[1]}×{shape[2]} by up to {crop} pixels; take fewer")
     if model.num_classes != len(dataset.classes):
         raise ValueError(
             f"the model has {model.num_classes} classes, but the data set has {len(dataset.classes)}; "
-            "set model.num_classes"
+            "set --model.num-classes"
         )

@@ -1,0 +1,249 @@
+"""How much memory a training step needs, from the shapes of its arrays, and what to do where there is less.
+
+Measured peaks of a process (9 models from 1 to 12 blocks, batches of 4 to 256, 1 to 4 threads) are within 10 % of
+`Needs.total`. Less than `Needs.least` none of them took.
+"""
+
+import traceback
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import ceil, prod
+from typing import Any, NamedTuple
+
+from tinyvit.models import ViT
+from tinyvit.models.summary import activation_bytes, summarize
+from tinyvit.models.vit import as_pair
+from tinyvit.training.available import available_memory
+from tinyvit.training.threads import at_once
+
+SURE = 0.75  # share of the activations that is needed for certain: kernels may keep less than the plain text does
+MARGIN = 0.9  # share of the free memory that a step that is advised may fill
+SPARE = 100_000_000  # bytes, at most half of all, that it leaves: for threads' stacks, buffers of BLAS, later imports
+SAVING = 3  # copies of what a checkpoint holds while it is saved: the arrays, their bytes, the file
+AHEAD = 3  # batches that the loader has prepared, or is preparing, besides the one at hand
+NUMBER = {"float32": 4, "float64": 8}  # bytes
+SLOTS = {"adamw": 2, "adam": 2, "sgd": 1, "adagrad": 1, "muon": 2}
+INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
+
+
+class OutOfMemory(MemoryError):
+    """Too little memory, with a message that says how much was needed and what would do with less."""
+
+
+class Needs(NamedTuple):
+    """Bytes by what they are for."""
+
+    weights: int      # parameters, gradients of each part of the batch, moments, average
+    batches: int      # that at hand, and those prepared ahead
+    activations: int  # what the forward keeps for the backward, of the parts that are computed at once
+    workspace: int    # what the backward of the largest layer needs besides
+    saving: int       # copies of what a checkpoint holds
+
+    @property
+    def total(self):
+        """About what the process grows by. A checkpoint is saved between two steps."""
+        return self.weights + self.batches + max(self.activations + self.workspace, self.saving)
+
+    @property
+    def least(self):
+        """What can't be done without."""
+        return self.weights + round(SURE * self.activations)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What decides how much memory a step of training takes.
+
+    model       a ViT, with or without memory for its parameters
+    threads     parts of the batch, of which as many as there are cores run at once
+    slots       arrays as large as the model that the optimizer keeps
+    average     whether a moving average is kept
+    ahead       batches besides the one at hand
+    saved       whether checkpoints are saved
+    """
+
+    model: Any
+    batch_size: int
+    threads: int = 1
+    accumulate: int = 1
+    recompute: bool = False
+    bytes_per_number: int = 4
+    slots: int = 2
+    average: bool = False
+    ahead: int = 0
+    saved: bool = False
+
+    def needs(self):
+        """The `Needs` of this step."""
+        size, config = self.bytes_per_number, self.model.config
+        parts = min(self.threads, self.batch_size)
+        piece = ceil(ceil(self.batch_size / parts) / self.accumulate)  # images in one forward
+        running = min(at_once(self.threads), parts)
+        model = size * self.model.num_parameters()
+        kept = activation_bytes(self.model, piece, self.recompute, size) + piece * masks(self.model)
+        state = 1 + self.slots + self.average
+        image = size * prod(image_shape(config))
+        return Needs(
+            weights=model * (state + parts),
+            batches=image * self.batch_size * (1 + self.ahead),
+            activations=running * kept,
+            workspace=running * piece * workspace_bytes(self.model, size),
+            saving=SAVING * model * state if self.saved else 0,
+        )
+
+    def fits(self, room):
+        """Whether it is likely to need no more than `room` bytes."""
+        return self.needs().total <= room
+
+    def that_fit(self, room, words):
+        """The changes to this step that would make it fit, each in its words."""
+        found = []
+        batch_size = largest(lambda count: replace(self, batch_size=count).fits(room), self.batch_size - 1)
+        if batch_size:
+            found.append(words.batch_size.format(batch_size))
+        if not self.recompute:
+            again = replace(self, recompute=True)
+            most = largest(lambda count: replace(again, batch_size=count).fits(room), self.batch_size)
+            if most == self.batch_size:
+                found.append(words.recompute)
+            elif most > batch_size:
+                found.append(f"{words.batch_size.format(most)} with {words.recompute}")
+        pieces = ceil(self.batch_size / min(self.threads, self.batch_size))
+        fewest = 1 + pieces - largest(lambda count: replace(self, accumulate=1 + pieces - count).fits(room), pieces)
+        if self.accumulate < fewest <= pieces:
+            found.append(words.accumulate.format(fewest))
+        return found
+
+    def message(self, room, words):
+        """What is needed, what there is (`room`, or None), and what would fit."""
+        needs = self.needs()
+        rest = needs.total - needs.activations - needs.weights
+        free = "how much there is, is unknown" if room is None else f"{readable(room)} can be had"
+        text = (
+            f"too little memory: a step on {self.batch_size} images needs about {readable(needs.total)} "
+            f"({readable(needs.activations)} for activations, {readable(needs.weights)} for weights, gradients and "
+            f"moments, {readable(rest)} for all else), and {free}"
+        )
+        # Where memory has run out, what needs as much doesn't fit, whatever there seems to be.
+        room = min(needs.total if room is None else room, needs.total)
+        found = self.that_fit(MARGIN * max(room - SPARE, room / 2), words)
+        if not found:
+            return f"{text}; nor does a single image at a time fit: take a smaller model"
+        return f"{text}; {', '.join(found[:-1])}{' or ' if len(found) > 1 else ''}{found[-1]} would fit"
+
+
+class Words(NamedTuple):
+    """How the changes to a step are asked for."""
+
+    batch_size: str
+    recompute: str
+    accumulate: str
+
+
+OPTIONS = Words("--batch-size {}", "--recompute", "--optim.accumulate {}")
+ARGUMENTS = Words("a batch of {}", "Context(recompute=True)", "accumulate={}")
+
+
+def step_of(config, threads):
+    """The `Step` of a training with this TrainConfig and so many threads."""
+    o = config.optim
+    return Step(
+        ViT(seen(config), device="meta"), config.batch_size, threads, o.accumulate, config.recompute,
+        NUMBER[config.precision], SLOTS[o.name], o.ema is not None, AHEAD, saved=True,
+    )  # fmt: skip
+
+
+def seen(config):
+    """The model's shape for the largest images, or parts of images, that the steps of a training see."""
+    model, o = config.model, config.optim
+    if o.small_until and o.small_until[-1] == 1:
+        model = replace(model, img_size=max(o.small_sizes))
+    if o.keep_patches < 1 and o.keep_until == 1:
+        height, width = as_pair(model.patch_size)
+        model = replace(model, img_size=(height, width * max(1, round(o.keep_patches * prod(model.grid)))))
+    return model
+
+
+def require_room(step, room):
+    """Raise OutOfMemory if a step surely doesn't fit into `room` (bytes; None: unknown); warn if it hardly does."""
+    if room is None or step.needs().total <= room:
+        return
+    message = step.message(room, OPTIONS)
+    if step.needs().least > room:
+        raise OutOfMemory(message)
+    warnings.warn(f"there may be {message}", stacklevel=2)
+
+
+def explained(step, words, error):
+    """The OutOfMemory for a MemoryError that a step has met, once what it held is let go."""
+    traceback.clear_frames(error.__traceback__)
+    room = None if type(error).__module__.startswith("cupy") else available_memory()
+    return OutOfMemory(step.message(None if room is None else room + step.needs().weights, words))
+
+
+def image_shape(config):
+    """(channels, height, width) of the images that a ViT reads."""
+    return config.in_chans, *as_pair(config.img_size)
+
+
+def workspace_bytes(model, bytes_per_number=4):
+    """Bytes for each image besides what is kept for the backward: a layer's inputs, outputs and their gradients.
+
+    Found by measuring: those of eight arrays of tokens, and one and a half times what the layer that keeps most keeps.
+    """
+    rows, c = summarize(model, 1), model.config
+    tokens = (1 + prod(c.grid)) * c.embed_dim
+    return bytes_per_number * round(8 * tokens + 1.5 * max(row.activations for row in rows))
+
+
+def masks(model):
+    """Bytes of the dropout masks of an image: one for each number that may be dropped."""
+    c = model.config
+    tokens = 1 + prod(c.grid)
+    dropped = (2 * c.embed_dim + c.mlp_hidden) * tokens if c.drop_rate else 0
+    return c.depth * (dropped + (5 * c.num_heads * tokens**2 if c.attn_drop_rate else 0))  # and what is left of them
+
+
+def evaluation_batch(model, most=256):
+    """Images that are evaluated at a time: a power of two that depends on the model's shape and on nothing else, so
+    that a loss has the same digits on every machine, and takes no more memory than training on a few images does."""
+    if not isinstance(model, ViT):
+        return most
+    image = workspace_bytes(model)
+    return 1 << largest(lambda power: image << power <= INFERENCE, most.bit_length() - 1)
+
+
+@contextmanager
+def room_to_evaluate(model, most=256):
+    """Raise OutOfMemory if a ViT surely can't be evaluated with the memory that there is, or where that turns out."""
+    if not isinstance(model, ViT) or model.device != "cpu":
+        yield
+        return
+    images = evaluation_batch(model, most)
+    needed, room = images * workspace_bytes(model, model.dtype.itemsize), available_memory()
+    message = (
+        f"too little memory: to evaluate {images} images at a time takes about {readable(needed)}, and "
+        f"{'how much there is, is unknown' if room is None else readable(room) + ' can be had'}; "
+        "end other programs, or raise the limit"
+    )
+    if room is not None and needed / 2 > room:  # a forward alone keeps nothing, and may do with less
+        raise OutOfMemory(message)
+    try:
+        yield
+    except MemoryError as error:
+        raise OutOfMemory(message) from error
+
+
+def largest(holds, most):
+    """The largest count from 1 to `most` for which `holds(count)`, if it holds for all smaller ones; else 0."""
+    low, high = 0, max(0, most)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
+
+
+def readable(count):
+    """Bytes as a person says them."""
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"
