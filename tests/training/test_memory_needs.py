@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinyvit import ViT, ViTConfig, create_model, optim
+from tinyvit import ViT, ViTConfig, create_model, kernels, optim
 from tinyvit.training import PRESETS, TrainConfig, memory_needs, resume, train, train_step, trainer
 from tinyvit.training.memory_needs import (
     ARGUMENTS,
@@ -61,9 +62,12 @@ print(1024 * (kilobytes("VmHWM") - before), needs.total, needs.least)
     (dict(embed_dim=192, depth=3, num_heads=3, mlp_ratio=4.0, drop_rate=0.1), 64, dict(threads=4, accumulate=2)),
     (dict(embed_dim=512, depth=6, num_heads=8, patch_size=8), 16, dict(threads=2)),
 ])  # fmt: skip
-def test_a_step_needs_about_what_is_predicted_and_never_less_than_the_least(shape, images, options):
-    arguments = json.dumps([shape, images, options])
-    done = subprocess.run([sys.executable, "-c", MEASURE, arguments], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("level", kernels.LEVELS)
+def test_a_step_needs_about_what_is_predicted_and_never_less_than_the_least(shape, images, options, level):
+    arguments, environment = json.dumps([shape, images, options]), {**os.environ, "TINYVIT_KERNELS": level}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, arguments], env=environment, capture_output=True, text=True, check=True
+    )
     measured, total, least = map(int, done.stdout.split())
     assert 0.8 < total / measured < 1.25
     assert least < measured
