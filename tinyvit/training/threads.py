@@ -90,7 +90,8 @@ def map_threads(function, pieces, threads):
         except RuntimeError as error:
             if "new thread" not in str(error):
                 raise
-            pool(threads).shutdown(cancel_futures=True)  # or what it holds would be run at some later time
+            wait(futures)
+            pool(threads).shutdown(cancel_futures=True)  # or the piece that waits for a thread would run at some time
             pool.cache_clear()
             raise MemoryError(str(error)) from error  # there is no room for its stack
         finally:
