@@ -19,6 +19,7 @@ from tinyvit.training.memory_needs import (
     Step,
     evaluation_batch,
     largest,
+    readable,
     require_room,
     room_to_evaluate,
     step_of,
@@ -131,7 +132,7 @@ def test_the_message_says_what_is_needed_what_there_is_and_what_fits():
     step = Step(MODEL, 10_000, threads=2)
     needs = step.needs()
     text = step.message(needs.total // 2, OPTIONS)
-    assert text.startswith(f"too little memory: a step on 10000 images needs about {needs.total / 1e9:.1f} GB")
+    assert text.startswith(f"too little memory: a step on 10000 images needs about {readable(needs.total)}")
     assert f"and {needs.total // 2 / 1e6:.0f} MB can be had; --batch-size " in text
     assert "--recompute" in text and "--optim.accumulate 3 would fit" in text
     assert "accumulate=3 would fit" in step.message(needs.total // 2, ARGUMENTS)
@@ -272,7 +273,7 @@ cli.main(sys.argv[2:])
 @pytest.mark.parametrize("how", ["foreseen", "unforeseen"])
 def test_within_a_limit_of_the_system_a_training_ends_with_one_line_and_what_it_advises_runs(tmp_path, how):
     def run(out, *more):
-        command = f"train digits --epochs 1 --model.patch-size 1 --batch-size 512 --device cpu --threads 2 --out {out}"
+        command = f"train digits --epochs 1 --model.patch-size 1 --batch-size 512 --device cpu --threads 1 --out {out}"
         arguments = [how, *command.split(), "--kernels", "numpy", *more]
         return subprocess.run([sys.executable, "-c", LIMITED, *arguments], cwd=tmp_path, capture_output=True, text=True)
 

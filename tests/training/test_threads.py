@@ -124,6 +124,24 @@ def test_threads_inherit_the_settings_of_the_caller():
     assert map_threads(lambda piece: setting.get(), range(3), 3) == ["inside"] * 3
 
 
+def test_pieces_that_wait_for_their_turn_are_waited_for_where_there_is_no_room_for_another_thread(cores_are):
+    cores_are(3)
+    pool.cache_clear()
+    for _ in range(3):
+        pool(3).submit(time.sleep, 0.2)
+    submit, finished = pool(3).submit, []
+
+    def only_two(function, *arguments):
+        if arguments[-1] == 2:
+            raise RuntimeError("can't start new thread")
+        return submit(function, *arguments)
+
+    pool(3).submit = only_two
+    with pytest.raises(MemoryError):
+        map_threads(finished.append, range(3), 3)
+    assert sorted(finished) == [0, 1]
+
+
 def test_two_pieces_have_single_threaded_matrix_products_and_one_piece_all_threads():
     with threadpool_limits(2, user_api="blas"):
         assert map_threads(lambda piece: blas_threads(), range(2), 2) == [{1}, {1}]

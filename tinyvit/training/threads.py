@@ -81,7 +81,7 @@ def map_threads(function, pieces, threads):
     Raises MemoryError, too, where there is no memory for another thread.
     """
     pieces, threads = list(pieces), at_once(threads)
-    with blas_controller().limit(limits=1 if len(pieces) > 1 else threads, user_api="blas"):
+    with blas_controller(kernels.level() == "fast").limit(limits=1 if len(pieces) > 1 else threads, user_api="blas"):
         if threads == 1 or len(pieces) == 1:
             return [function(piece) for piece in pieces]
         futures = []
@@ -92,7 +92,8 @@ def map_threads(function, pieces, threads):
         except RuntimeError as error:
             if "new thread" not in str(error):
                 raise
-            pool(threads).shutdown(cancel_futures=True)  # or what it holds would be run at some later time
+            wait(futures)
+            pool(threads).shutdown(cancel_futures=True)  # or the piece that waits for a thread would run at some time
             pool.cache_clear()
             raise MemoryError(str(error)) from error  # there is no room for its stack
         finally:
@@ -114,12 +115,12 @@ def pool(threads):
 
 
 @cache
-def blas_controller():
-    """What sets the number of BLAS's threads, for all of them that this process will use."""
+def blas_controller(fast):
+    """What sets the number of threads of BLAS: of NumPy's, and of SciPy's, which compiled kernels use."""
     from threadpoolctl import ThreadpoolController
 
-    if kernels.level() == "fast":
-        import_module("tinyvit.kernels.fast")  # brings SciPy's BLAS with it
+    if fast:
+        import_module("tinyvit.kernels.fast")  # loads it
     return ThreadpoolController()
 
 
