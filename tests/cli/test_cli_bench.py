@@ -118,11 +118,19 @@ def test_scaling_alone_measures_no_case_and_leaves_a_picture(tinyvit, monkeypatc
 def test_no_worker_outlives_the_command_however_it_is_ended(tmp_path, number, status):
     command = [sys.executable, "-m", "tinyvit", "bench", "--cases", "vit", "--rounds", "1000", "--threads", "1",
                "--kernels", "reference", "--no-torch"]  # fmt: skip
-    started = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
-    workers = until(lambda: len(found := children(started.pid)) == 2 and found)
-    until(lambda: all(seconds_of(worker) > 1 for worker in workers[-1:]))  # which is in the middle of it
-    started.send_signal(number)
-    _, err = started.communicate(timeout=30)
+    started = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ,
+        # What runs in the background of a shell ignores Ctrl-C, and would hand that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    try:
+        workers = until(lambda: len(found := children(started.pid)) == 2 and found)
+        until(lambda: all(seconds_of(worker) > 1 for worker in workers[-1:]))  # which is in the middle of it
+        started.send_signal(number)
+        _, err = started.communicate(timeout=30)
+    finally:
+        started.kill()
+        started.communicate()
     assert started.returncode == status
     assert err == (b"tinyvit: interrupted\n" if number == signal.SIGINT else b"")
     until(lambda: not any(worker.exists() and is_running(worker) for worker in workers))

@@ -6,11 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import tinyvit
-
-
-def cores():
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from tinyvit.training.threads import cores
 
 
 def describe():

@@ -1,7 +1,7 @@
 """tinyvit bench"""
 
 import json
-import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -64,10 +64,9 @@ def bench(rest):
 def settings_of(options):
     """What the options ask for; raises ValueError where that can't be."""
     from tinyvit.bench.cases import CASES, case_named
-    from tinyvit.bench.machine import cores
     from tinyvit.bench.run import Settings
     from tinyvit.kernels import available, using
-    from tinyvit.training.threads import thread_count
+    from tinyvit.training.threads import MoreThreadsThanCores, at_once, cores, thread_count
 
     for name in ("rounds", "threads", "batch_size"):
         value = getattr(options, name)
@@ -80,11 +79,15 @@ def settings_of(options):
     for level in options.kernels:
         with using(level):  # says what is wrong with a level that can't be used
             pass
-    threads = thread_count(options.threads)
-    if threads > cores():
-        print(f"tinyvit: warning: {threads} threads were asked for; this process may use {cores()} cores, "
-              f"so it's {cores()} threads", file=sys.stderr, flush=True)  # fmt: skip
-        threads = cores()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MoreThreadsThanCores)  # here they are fewer threads, not parts that take turns
+        asked = thread_count(options.threads)
+    threads = at_once(asked)
+    if threads < asked:
+        warnings.warn(
+            f"{asked} threads were asked for; this process may use {cores()} cores, so it's {threads} threads",
+            stacklevel=2,
+        )
     return Settings(
         cases=cases,
         levels=once_each(options.kernels) or available(),
