@@ -8,6 +8,7 @@ from tinyvit import functional as F
 from tinyvit.backend import array_module, to_numpy
 from tinyvit.data import Loader
 from tinyvit.nn import Context
+from tinyvit.training.memory import keep_freed_memory
 from tinyvit.training.memory_needs import evaluation_batch
 from tinyvit.training.threads import map_threads, slices, threads_for
 
@@ -43,7 +44,10 @@ def classify(model, images, threads=None, tta=False):
     With `tta` (test-time augmentation) they are log((p + p′)/2), the probabilities averaged over each image and its
     mirror image. The mean of probabilities, not of their logarithms: one view that is sure of the wrong class can't
     veto what the other sees. As −log is convex, the loss is at most the mean of the two views' losses.
+
+    On a CPU the process keeps the memory that this takes for the next time.
     """
+    keep_freed_memory()
     xp = array_module(images)
 
     def run(part):

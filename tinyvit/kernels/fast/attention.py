@@ -18,8 +18,8 @@ from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, compiled, inlined
 from tinyvit.kernels.fast.exp import F, exp
 from tinyvit.kernels.fast.softmax import softmax_row
 
-SCORES = 1 << 16  # numbers in a tile: 256 KiB, of which the backward needs two
-FEWEST = 32       # queries in a tile; fewer make products too thin
+SCORES = 1 << 18  # numbers in a tile: 1 MiB, of which the backward needs two
+FEWEST = 128      # queries in a tile; fewer make products too thin
 ZERO, ONE = F(0.0), F(1.0)
 NUMBER = 4        # bytes
 HEADS = types.Array(FLOAT, 4, "A", readonly=True)
