@@ -1,6 +1,7 @@
 """The README's code does what it says."""
 
 import inspect
+import json
 import re
 from pathlib import Path
 
@@ -67,3 +68,16 @@ def test_the_memory_that_is_quoted_is_that_of_the_log():
     row = next(line for line in (RESULTS / "long-sequences.log").read_text().splitlines() if line.startswith(" 4,097"))
     at_once, tiled, recomputed, _ = re.findall(r"([\d,]+ MB) \(", row)
     assert f"takes {at_once} with all scores at once, {tiled} in tiles, and {recomputed} with both" in README
+
+
+def test_the_ratios_that_are_quoted_are_those_of_the_benchmark():
+    cases = json.loads((RESULTS / "bench.json").read_text())["cases"]
+    training = [case for case in cases if case["kind"] == "train"]
+    assert len(training) == 4
+    for case in training:
+        by_name = {result["name"]: result for result in case["results"]}
+        numpy, fast, torch = (by_name[name] for name in ("numpy", "fast", "torch"))
+        ratios = (f"{one['ratios_of_medians']['torch']:.2f}" for one in (numpy, fast))
+        memory = ", ".join(f"{one['peak_bytes'] / 1e6:,.0f}" for one in (numpy, fast, torch))
+        (row,) = (line for line in README.splitlines() if line.startswith(f"| `{case['case']}`:"))
+        assert row.split(" | ")[1:] == [*ratios, f"{100 * fast['of_floor']:.0f} %", f"{memory} MB |"]
