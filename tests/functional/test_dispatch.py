@@ -117,11 +117,13 @@ def test_into_broadcasts_nothing(backward, plain_text):
         backward((np.zeros((3, *dweight.shape)), False))
 
 
-def test_an_operation_without_parameters_takes_no_into():
-    _, cache = F.gelu(np.ones(3))
-    assert F.gelu_backward(np.ones(3), cache, into=()).shape == (3,)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_an_operation_without_parameters_takes_no_into(dtype):
+    ones = np.ones(3, dtype)
+    _, cache = F.gelu(ones)
+    assert F.gelu_backward(ones, cache, into=()).shape == (3,)
     with pytest.raises(ValueError, match="into= has 1 entries for 0 parameter gradients"):
-        F.gelu_backward(np.ones(3), cache, into=(False,))
+        F.gelu_backward(ones, cache, into=(False,))
 
 
 @pytest.mark.parametrize("call", [

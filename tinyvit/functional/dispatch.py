@@ -80,7 +80,8 @@ def backward_of(forward, inputs=None):
             None: a new array, as without `into`
 
     `op_backward.register(kind, kernel, level)` adds a kernel `(dy, cache, into=None)` that understands the plain
-    text's cache; `op_backward.register_cache(type, kernel)` one that goes with a kernel's own cache type.
+    text's cache; `op_backward.register_cache(type, kernel)` one that goes with a kernel's own cache type. Where there
+    are no parameters, a kernel takes (dy, cache).
     """
 
     def decorate(reference):
@@ -91,6 +92,9 @@ def backward_of(forward, inputs=None):
             if isinstance(dy, np.generic):
                 dy = dy.item()  # a Python number, which never changes the dtype of what it is multiplied with
             kernel = own_caches.get(type(cache)) or kernels.find(dy)
+            if kernel is not None and inputs is None:
+                check_into(reference.__name__, into or (), 0)
+                return kernel(dy, cache)
             if kernel is not None:
                 return kernel(dy, cache, into=into)
             gradients = reference(dy, cache)

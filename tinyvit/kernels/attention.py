@@ -27,7 +27,7 @@ def attention_float32(q, k, v, bias=None, scale=None):
     return y, AttentionCache(q, k, v, probs, scale, None)
 
 
-def attention_backward_float32(dy, cache, into=None):
+def attention_backward_float32(dy, cache):
     q, k, v, probs, scale, bias_shape = cache
     if bias_shape is not None or not probs.size or not q.dtype == dy.dtype == probs.dtype:
         return attention_backward.reference(dy, cache)

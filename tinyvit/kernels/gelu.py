@@ -54,7 +54,7 @@ def gelu_float32(x):
     return y.reshape(x.shape), GeluSlopeCache(slope.reshape(x.shape))
 
 
-def gelu_backward_by_slope(dy, cache, into=None):
+def gelu_backward_by_slope(dy, cache):
     return dy * cache.slope
 
 

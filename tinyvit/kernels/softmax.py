@@ -25,7 +25,7 @@ def softmax_in_place(rows):
     rows *= 1 / (rows @ np.ones((rows.shape[1], 1), "float32"))
 
 
-def softmax_backward_float32(dy, cache, into=None):
+def softmax_backward_float32(dy, cache):
     probs = cache.probs
     if not dy.size or not dy.ndim:
         return softmax_backward.reference(dy, cache)

@@ -132,7 +132,7 @@ def attention_fast(q, k, v, bias=None, scale=None):
     return y, FastAttentionCache(q, k, v, statistics, scale)
 
 
-def attention_backward_fast(dy, cache, into=None):
+def attention_backward_fast(dy, cache):
     q, k, v, statistics, scale = cache
     (B, H, Nq, d), (Nk, dv) = q.shape, v.shape[2:]
     if (Nq, d) == (Nk, dv):  # one array, as the layer that they came from wants it

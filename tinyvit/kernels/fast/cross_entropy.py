@@ -49,7 +49,7 @@ def cross_entropy_fast(logits, targets, label_smoothing=0.0):
     return losses.sum() * F(1 / len(logits)), CrossEntropyCache(probs, targets)
 
 
-def cross_entropy_backward_fast(dy, cache, into=None):
+def cross_entropy_backward_fast(dy, cache):
     probs, targets = cache
     if probs.dtype != "float32" or not np.isrealobj(dy):
         return cross_entropy_backward.reference(dy, cache)

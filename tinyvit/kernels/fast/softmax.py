@@ -63,7 +63,7 @@ def softmax_fast(x):
     return probs, SoftmaxCache(probs)
 
 
-def softmax_backward_fast(dy, cache, into=None):
+def softmax_backward_fast(dy, cache):
     probs = cache.probs
     if not dy.size or not dy.ndim or probs.dtype != dy.dtype:
         return softmax_backward.reference(dy, cache)
