@@ -8,7 +8,7 @@ from tinyvit.models.vit import POOLINGS, POSITIONS
 
 SIZES = st.integers(1, 4)
 DTYPES = st.sampled_from(["float32", "float64"])
-LAYOUTS = ("contiguous", "fortran", "strided", "reversed")
+LAYOUTS = ("contiguous", "fortran", "strided", "reversed", "unaligned")
 
 
 def seeds():
@@ -23,6 +23,8 @@ def laid_out(x, layout):
         x = np.repeat(x, 2, axis=-1)[..., ::2]
     elif layout == "reversed":
         x = np.ascontiguousarray(x[::-1])[::-1]
+    elif layout == "unaligned":  # as from a file that is mapped into memory
+        x = np.frombuffer(b"?" + x.tobytes(), x.dtype, x.size, offset=1).reshape(x.shape)
     x.flags.writeable = False
     return x
 

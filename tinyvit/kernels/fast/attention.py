@@ -67,6 +67,7 @@ def softmax_backward_row(scores, dprobs, largest, total):
 
 @compiled(types.int64, HEADS, HEADS, HEADS, FLOAT, types.int64, NEW_HEADS, NEW_STATISTICS, math=ANY_ORDER)
 def attend(sgemm, q, k, v, scale, tile, y, statistics):
+    """y = softmax(q kᵀ · scale) v, and the statistics of the rows."""
     B, H, Nq, d = q.shape
     Nk, dv = v.shape[2:]
     scores = np.empty((tile, Nk), np.float32)
@@ -85,6 +86,7 @@ def attend(sgemm, q, k, v, scale, tile, y, statistics):
 
 @compiled(types.int64, *[HEADS] * 4, STATISTICS, FLOAT, types.int64, *[NEW_HEADS] * 3, math=ANY_ORDER)
 def attend_backward(sgemm, dy, q, k, v, statistics, scale, tile, dq, dk, dv):
+    """For p = softmax(q kᵀ · scale), ds = p (dy vᵀ − Σ dy vᵀ p), dq = ds k · scale, dk = dsᵀ q · scale, dv = pᵀ dy."""
     B, H, Nq, d = q.shape
     Nk, width = v.shape[2:]
     probs, dscores = np.empty((tile, Nk), np.float32), np.empty((tile, Nk), np.float32)
@@ -116,7 +118,7 @@ def tile_for(Nq, Nk):
 def in_rows(x):
     """x (B, H, N, d) as BLAS wants it: the numbers of a row side by side, and its rows one after the other."""
     fits = x.strides[3] == NUMBER and x.strides[2] % NUMBER == 0 and x.strides[2] >= NUMBER * x.shape[3]
-    return x if fits else x.copy()
+    return x if fits and x.flags.aligned else x.copy()
 
 
 def attention_fast(q, k, v, bias=None, scale=None):

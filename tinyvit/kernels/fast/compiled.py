@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import numba
+import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
@@ -71,6 +72,11 @@ def cache_folder():
 def inlined(math=IN_ORDER):
     """Make a function part of whatever compiled function calls it, where its arithmetic stays as it is here."""
     return numba.njit(forceinline=True, fastmath=math, error_model="numpy")
+
+
+def in_order(x):
+    """x with its numbers one after the other and at whole multiples of their size, as compiled functions want it."""
+    return np.require(x, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
 @intrinsic

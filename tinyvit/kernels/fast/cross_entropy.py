@@ -8,7 +8,7 @@ from tinyvit.functional.cross_entropy import (
     cross_entropy_backward,
     smoothed_targets,
 )
-from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, INPUT_2D, OUTPUT, OUTPUT_2D, compiled
+from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, INPUT_2D, OUTPUT, OUTPUT_2D, compiled, in_order
 from tinyvit.kernels.fast.exp import F
 from tinyvit.kernels.fast.softmax import softmax_row
 
@@ -43,7 +43,7 @@ def dlogits_rows(probs, targets, dy, dlogits):
 
 def cross_entropy_fast(logits, targets, label_smoothing=0.0):
     targets = smoothed_targets(np.asarray(targets), logits, label_smoothing)
-    logits, targets = np.ascontiguousarray(logits), np.ascontiguousarray(targets)
+    logits, targets = in_order(logits), in_order(targets)
     probs, losses = logits.copy(), np.empty(len(logits), "float32")
     losses_and_probs(logits, targets, probs, losses)
     return losses.sum() * F(1 / len(logits)), CrossEntropyCache(probs, targets)

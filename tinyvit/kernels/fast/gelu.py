@@ -3,7 +3,7 @@
 import numpy as np
 
 from tinyvit.functional.gelu import INV_SQRT_2PI, gelu
-from tinyvit.kernels.fast.compiled import INPUT, OUTPUT, compiled
+from tinyvit.kernels.fast.compiled import INPUT, OUTPUT, compiled, in_order
 from tinyvit.kernels.fast.exp import F, exp
 from tinyvit.kernels.gelu import LARGEST_SQUARE, U_OVER_X, GeluSlopeCache
 
@@ -24,7 +24,7 @@ def gelu_and_slope(x, y, slope):
 
 
 def gelu_fast(x):
-    flat = np.ascontiguousarray(x).reshape(-1)
+    flat = in_order(x).reshape(-1)
     y, slope = np.empty_like(flat), np.empty_like(flat)
     gelu_and_slope(flat, y, slope)
     return y.reshape(x.shape), GeluSlopeCache(slope.reshape(x.shape))

@@ -8,7 +8,17 @@ from tinyvit.backend import Array
 from tinyvit.functional.dispatch import add_to, check_into
 from tinyvit.functional.layernorm import layernorm, layernorm_backward
 from tinyvit.functional.sums import as_rows
-from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, INPUT, INPUT_2D, OUTPUT, OUTPUT_2D, compiled, inlined
+from tinyvit.kernels.fast.compiled import (
+    ANY_ORDER,
+    FLOAT,
+    INPUT,
+    INPUT_2D,
+    OUTPUT,
+    OUTPUT_2D,
+    compiled,
+    in_order,
+    inlined,
+)
 from tinyvit.kernels.fast.exp import F
 
 STAGE = 32  # rows that are added up before their sum is added to the others', which keeps digits
@@ -96,7 +106,7 @@ def normalise_backward(dy, x, statistics, weight, dx, dweight, dbias):
 def layernorm_fast(x, weight, bias, eps=1e-6):
     if not weight.shape == bias.shape == x.shape[-1:] or not x.size or not x.dtype == weight.dtype == bias.dtype:
         return layernorm.reference(x, weight, bias, eps)
-    x, weight, bias = map(np.ascontiguousarray, (x, weight, bias))
+    x, weight, bias = map(in_order, (x, weight, bias))
     rows = as_rows(x)
     y, statistics = np.empty_like(rows), np.empty((len(rows), 3), "float32")
     normalise(rows, weight, bias, eps, y, statistics)
@@ -107,7 +117,7 @@ def layernorm_backward_fast(dy, cache, into=None):
     x, statistics, weight = cache
     into = (None, None) if into is None else into
     check_into("layernorm_backward", into, 2)
-    dy = np.ascontiguousarray(dy, "float32")
+    dy = in_order(dy.astype("float32", copy=False))
     rows = as_rows(dy)
     dx, (dweight, dbias) = np.empty_like(rows), np.zeros((2, rows.shape[1]), "float32")
     normalise_backward(rows, as_rows(x), statistics, weight, dx, dweight, dbias)

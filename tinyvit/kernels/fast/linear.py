@@ -5,7 +5,7 @@ import numpy as np
 from tinyvit.functional.dispatch import add_to, check_into
 from tinyvit.functional.linear import LinearCache, linear, linear_backward
 from tinyvit.functional.sums import as_rows
-from tinyvit.kernels.fast.compiled import INPUT, INPUT_2D, OUTPUT, OUTPUT_2D, compiled
+from tinyvit.kernels.fast.compiled import INPUT, INPUT_2D, OUTPUT, OUTPUT_2D, compiled, in_order
 from tinyvit.kernels.linear import linear_backward_wanted
 
 STAGE = 32  # rows that are added up before their sum is added to the others', which keeps digits
@@ -37,7 +37,7 @@ def linear_fast(x, weight, bias=None):
     if bias is None or weight.shape != (*bias.shape, x.shape[-1]) or not x.dtype == weight.dtype == bias.dtype:
         return linear.reference(x, weight, bias)
     y = as_rows(x) @ weight.mT
-    add_bias(y, np.ascontiguousarray(bias))
+    add_bias(y, in_order(bias))
     return y.reshape(*x.shape[:-1], len(weight)), LinearCache(x, weight, True)
 
 
@@ -51,7 +51,7 @@ def linear_backward_fast(dy, cache, into=None):
     if into[1] is False:
         return dx, dweight, None
     dbias = np.zeros(len(weight), "float32")
-    add_rows(np.ascontiguousarray(as_rows(dy)), dbias)
+    add_rows(in_order(as_rows(dy)), dbias)
     return dx, dweight, add_to(into[1], dbias)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from tinyvit.functional.softmax import SoftmaxCache, softmax, softmax_backward
 from tinyvit.functional.sums import as_rows
-from tinyvit.kernels.fast.compiled import ANY_ORDER, INPUT_2D, OUTPUT_2D, as_bits, as_float, compiled, inlined
+from tinyvit.kernels.fast.compiled import ANY_ORDER, INPUT_2D, OUTPUT_2D, as_bits, as_float, compiled, in_order, inlined
 from tinyvit.kernels.fast.exp import F, exp
 
 ZERO, ONE = F(0.0), F(1.0)
@@ -67,7 +67,7 @@ def softmax_backward_fast(dy, cache):
     probs = cache.probs
     if not dy.size or not dy.ndim or probs.dtype != dy.dtype:
         return softmax_backward.reference(dy, cache)
-    dy, probs = np.ascontiguousarray(dy), np.ascontiguousarray(probs)
+    dy, probs = in_order(dy), in_order(probs)
     dx = np.empty_like(dy)
     softmax_backward_rows(as_rows(dy), as_rows(probs), as_rows(dx))
     return dx
