@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 import threading
 import time
 from contextvars import ContextVar
@@ -161,3 +163,30 @@ def test_the_first_error_is_raised_once_no_piece_is_running_any_more():
     with pytest.raises(ArithmeticError, match="piece 0"):
         map_threads(run, range(4), 4)
     assert sorted(finished) == [2, 3]
+
+
+CRAMPED = """
+import resource, sys
+import tinyvit.kernels.fast
+from tinyvit.training.threads import map_threads
+used = next(1024 * int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize"))
+resource.setrlimit(resource.RLIMIT_AS, (used + (int(sys.argv[1]) << 20),) * 2)
+try:
+    print(map_threads(abs, [-1], 1))
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+@pytest.mark.parametrize(("level", "megabytes", "said"), [
+    ("fast", 50, "matrix products on 1 thread need 72 MB of address space, which the limit of this process doesn't"),
+    ("numpy", 50, "[1]"),
+    ("fast", 200, "[1]"),
+])  # fmt: skip
+def test_a_limit_that_leaves_no_room_for_products_is_said_instead_of_waiting_forever(level, megabytes, said):
+    done = subprocess.run(
+        [sys.executable, "-c", CRAMPED, str(megabytes)], env={**os.environ, "TINYVIT_KERNELS": level},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.startswith(said), done.stderr

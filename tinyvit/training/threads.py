@@ -7,6 +7,7 @@ How a batch is cut decides the last digits of its gradients, so that is as many 
 `threads=8` gives the same sums on four cores. More parts than this process has cores take turns.
 """
 
+import mmap
 import os
 import traceback
 import warnings
@@ -22,6 +23,8 @@ from tinyvit import kernels
 from tinyvit.backend import array_module
 
 PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
+BLAS_BUFFER = 32 << 20  # bytes that OpenBLAS takes for a product, from each of its libraries, in each thread
+STACK = 8 << 20         # bytes, of a thread
 
 
 class MoreThreadsThanCores(UserWarning):
@@ -81,7 +84,9 @@ def map_threads(function, pieces, threads):
     Raises MemoryError, too, where there is no memory for another thread.
     """
     pieces, threads = list(pieces), at_once(threads)
-    with blas_controller(kernels.level() == "fast").limit(limits=1 if len(pieces) > 1 else threads, user_api="blas"):
+    fast = kernels.level() == "fast"
+    require_address_space(threads, libraries=1 + fast)
+    with blas_controller(fast).limit(limits=1 if len(pieces) > 1 else threads, user_api="blas"):
         if threads == 1 or len(pieces) == 1:
             return [function(piece) for piece in pieces]
         futures = []
@@ -122,6 +127,22 @@ def blas_controller(fast):
     if fast:
         import_module("tinyvit.kernels.fast")  # loads it
     return ThreadpoolController()
+
+
+@cache
+def require_address_space(threads, libraries):
+    """Raise ValueError where `ulimit -v` leaves no room for what BLAS works in.
+
+    OpenBLAS tries again and again to get a buffer that it can't have: whoever asks for a product then waits forever.
+    """
+    size = threads * (libraries * BLAS_BUFFER + STACK)
+    try:
+        mmap.mmap(-1, size).close()
+    except OSError as error:
+        raise ValueError(
+            f"matrix products on {threads} thread{'s' * (threads > 1)} need {size >> 20} MB of address space, which "
+            "the limit of this process doesn't leave; raise it (ulimit -v), or take fewer --threads"
+        ) from error
 
 
 def slices(length, parts):
