@@ -108,3 +108,31 @@ def test_a_backward_goes_with_its_forward_whatever_the_level(level):
         with kernels.using(other):
             for got, want in zip(F.attention_backward(dy, cache), expected):
                 np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (3, 5, 4), (2, 2, 3, 5, 4)])
+def test_any_number_of_axes_is_left_to_the_plain_text(shape):
+    q = np.random.default_rng(0).standard_normal(shape, "float32")
+    y, cache = F.attention(q, q, q)
+    np.testing.assert_array_equal(y, F.attention.reference(q, q, q)[0])
+    assert F.attention_backward(y, cache)[0].shape == shape
+
+
+@pytest.mark.parametrize("operation", [F.attention, F.tiled_attention])
+def test_other_dtypes_and_empty_arrays_are_left_to_the_plain_text(operation):
+    q = np.random.default_rng(0).standard_normal((1, 2, 5, 4), "float32")
+    for k, scale in ((q.astype("float64"), None), (q, np.array(0.3)), (q + 0j, None)):
+        y, cache = operation(q, k, k, scale=scale)
+        expected, _ = operation.reference(q, k, k, scale=scale)
+        np.testing.assert_array_equal(y, expected)
+        assert operation.backward(y, cache)[0].shape == q.shape
+    y, cache = operation(q[:0], q[:0], q[:0])
+    assert operation.backward(y, cache)[1].shape == (0, 2, 5, 4)
+
+
+def test_a_complex_gradient_stays_complex():
+    q, k, v, dy = np.random.default_rng(0).standard_normal((4, 1, 2, 5, 4), "float32")
+    _, cache = F.attention(q, k, v)
+    real, complex_ = F.attention_backward(dy, cache), F.attention_backward(1j * dy, cache)
+    for x, y in zip(real, complex_):
+        np.testing.assert_allclose(y.imag, x, rtol=1e-5, atol=1e-6)

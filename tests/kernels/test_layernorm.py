@@ -62,3 +62,26 @@ def test_shapes_that_do_not_fit_are_refused_as_in_the_plain_text():
     with pytest.raises(ValueError, match=r"layernorm: expected weight and bias \(3,\)"):
         F.layernorm(np.ones((2, 3), "float32"), np.ones(4, "float32"), np.ones(3, "float32"))
     assert F.layernorm(np.ones((0, 3), "float32"), np.ones(3, "float32"), np.ones(3, "float32"))[0].shape == (0, 3)
+
+
+@pytest.mark.parametrize("eps", [1e-6, 1e-12])
+def test_rows_of_one_number_never_give_nan(eps):
+    numbers = np.random.default_rng(0).uniform(1e4, 1e6, (300, 1)).astype("float32")
+    y, cache = F.layernorm(np.repeat(numbers, 768, 1), np.ones(768, "float32"), np.full(768, 2, "float32"), eps)
+    assert np.isfinite(y).all()
+    assert all(np.isfinite(gradient).all() for gradient in F.layernorm_backward(np.ones_like(y), cache))
+
+
+def test_rows_of_many_numbers_keep_their_digits():
+    x = np.random.default_rng(0).standard_normal((3, 50_000)).astype("float32")
+    weight, bias = np.ones((2, 50_000), "float32")
+    exact, _ = F.layernorm.reference(x.astype("float64"), np.ones(50_000), np.ones(50_000))
+    np.testing.assert_allclose(F.layernorm(x, weight, bias)[0], exact, rtol=1e-6, atol=2e-6)
+
+
+def test_gradients_over_very_many_rows_keep_their_digits():
+    x, dy = np.random.default_rng(0).standard_normal((2, 1 << 17, 8)).astype("float32")
+    weight, bias = np.ones((2, 8), "float32")
+    _, cache = F.layernorm(x, weight, bias)
+    _, _, dbias = F.layernorm_backward(dy, cache)
+    np.testing.assert_allclose(dbias, dy.sum(0, dtype="float64"), rtol=0, atol=2e-4)

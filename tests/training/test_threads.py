@@ -190,3 +190,42 @@ def test_a_limit_that_leaves_no_room_for_products_is_said_instead_of_waiting_for
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.stdout.startswith(said), done.stderr
+
+
+def test_work_that_splits_its_own_work_goes_on_in_its_thread():
+    def split(start):
+        return sum(map_threads(lambda i: start + i, range(3), 2))
+
+    assert map_threads(split, [10, 20, 30, 40], 2) == [33, 63, 93, 123]
+
+
+def test_calls_that_overlap_leave_blas_its_threads():
+    before = [library["num_threads"] for library in threadpool_info()]
+    together = [
+        threading.Thread(target=lambda: [map_threads(lambda _: time.sleep(0.001), range(4), 2) for _ in range(20)])
+        for _ in range(4)
+    ]
+    for thread in together:
+        thread.start()
+    for thread in together:
+        thread.join()
+    assert [library["num_threads"] for library in threadpool_info()] == before
+
+
+FORKED = """
+import multiprocessing, sys, warnings
+warnings.simplefilter("ignore")  # of threads in a process that is forked
+from tinyvit.training.threads import map_threads
+map_threads(abs, [-1, -2], 2)
+child = multiprocessing.get_context("fork").Process(target=map_threads, args=(abs, [-1, -2, -3], 2))
+child.start()
+child.join(20)
+print(child.exitcode)
+child.kill()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_starts_threads_of_its_own():
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "0", done.stderr

@@ -110,6 +110,7 @@ def on_first_use(level, kind, loader):
 
 def load(level, kind):
     """Call the loader of a level and kind, unless that was done."""
-    if (level, kind) in _loaders:
-        _loaders[level, kind]()  # imports a module, so a second thread waits for the first
+    loader = _loaders.get((level, kind))
+    if loader is not None:
+        loader()  # imports a module, so a second thread waits for the first
         _loaders.pop((level, kind), None)

@@ -12,9 +12,9 @@ from tinyvit.kernels.softmax import softmax_in_place
 
 
 def attention_float32(q, k, v, bias=None, scale=None):
-    check_shapes(q, k, v)
-    if bias is not None or not q.size or not v.size or not q.dtype == k.dtype == v.dtype:
+    if bias is not None or not are_plain(q, k, v, scale):
         return attention.reference(q, k, v, bias, scale)
+    check_shapes(q, k, v)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     B, H, Nq, _ = q.shape
     probs = np.empty((B, H, Nq, k.shape[2]), "float32")
@@ -29,7 +29,7 @@ def attention_float32(q, k, v, bias=None, scale=None):
 
 def attention_backward_float32(dy, cache):
     q, k, v, probs, scale, bias_shape = cache
-    if bias_shape is not None or not probs.size or not q.dtype == dy.dtype == probs.dtype:
+    if bias_shape is not None or not are_plain(q, k, v, scale) or not dy.dtype == probs.dtype == q.dtype:
         return attention_backward.reference(dy, cache)
     (B, H, Nq, d), (Nk, dv) = q.shape, v.shape[2:]
     if (Nq, d) == (Nk, dv):  # one array, as the layer that they came from wants it
@@ -46,6 +46,13 @@ def attention_backward_float32(dy, cache):
         np.matmul(dscores, times(k[part], scale), out=dq[part])
         np.matmul(dscores.mT, times(q[part], scale), out=dk[part])
     return dq, dk, dv
+
+
+def are_plain(q, k, v, scale):
+    """Whether kernels are made for these: float32 arrays with four axes, none of them empty, and a number."""
+    return all(x.ndim == 4 and x.size and x.dtype == "float32" for x in (q, k, v)) and (
+        scale is None or isinstance(scale, (int, float))
+    )
 
 
 def times(x, scale):

@@ -12,7 +12,7 @@ LONGEST = 2048  # numbers in a row; of longer ones the plain text's pairwise sum
 
 def layernorm_float32(x, weight, bias, eps=1e-6):
     D = x.shape[-1]
-    if not weight.shape == bias.shape == (D,) or not x.size or D > LONGEST:
+    if not weight.shape == bias.shape == (D,) or not x.size or D > LONGEST or not x.dtype == weight.dtype == bias.dtype:
         return layernorm.reference(x, weight, bias, eps)
     rows = as_rows(x)
     y, xhat = np.empty(rows.shape, "float32"), np.empty(rows.shape, "float32")

@@ -9,10 +9,12 @@ How a batch is cut decides the last digits of its gradients, so that is as many 
 
 import mmap
 import os
+import threading
 import traceback
 import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextvars import copy_context
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -25,6 +27,9 @@ from tinyvit.backend import array_module
 PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
 BLAS_BUFFER = 32 << 20  # bytes that OpenBLAS takes for a product, from each of its libraries, in each thread
 STACK = 8 << 20         # bytes, of a thread
+
+
+_in_a_thread = ContextVar("tinyvit.in_a_thread", default=False)
 
 
 class MoreThreadsThanCores(UserWarning):
@@ -81,19 +86,20 @@ def threads_for(images, threads=None):
 def map_threads(function, pieces, threads):
     """[function(piece) for each piece], on at most `threads` cores in all; the first error is raised.
 
+    Where `function` itself calls this, its pieces are worked through in its own thread.
     Raises MemoryError, too, where there is no memory for another thread.
     """
     pieces, threads = list(pieces), at_once(threads)
-    fast = kernels.level() == "fast"
-    require_address_space(threads, libraries=1 + fast)
-    with blas_controller(fast).limit(limits=1 if len(pieces) > 1 else threads, user_api="blas"):
+    if _in_a_thread.get():  # all threads are busy, some of them waiting for this one
+        return [function(piece) for piece in pieces]
+    with blas_threads(1 if len(pieces) > 1 else threads, threads):
         if threads == 1 or len(pieces) == 1:
             return [function(piece) for piece in pieces]
         futures = []
         try:
             for piece in pieces:
                 # A copy of the context carries settings such as tinyvit.reference() into the thread.
-                futures.append(pool(threads).submit(copy_context().run, function, piece))
+                futures.append(pool(threads).submit(copy_context().run, in_a_thread, function, piece))
         except RuntimeError as error:
             if "new thread" not in str(error):
                 raise
@@ -107,6 +113,11 @@ def map_threads(function, pieces, threads):
         return [future.result() for future in futures]
 
 
+def in_a_thread(function, piece):
+    _in_a_thread.set(True)
+    return function(piece)
+
+
 def let_go(futures):
     """Free what functions that ran out of memory held, which their errors would keep for as long as they live."""
     for future in futures:
@@ -117,6 +128,42 @@ def let_go(futures):
 @cache
 def pool(threads):
     return ThreadPoolExecutor(threads, thread_name_prefix="tinyvit")
+
+
+class BlasUse:
+    """The limit in force for BLAS's threads, and how many calls rely on it."""
+
+    lock, calls, limit = threading.Lock(), 0, None
+
+
+@contextmanager
+def blas_threads(count, threads):
+    """Inside this BLAS takes `count` threads for a product. Of calls that overlap the first decides, and the last one
+    sets things back."""
+    fast = kernels.level() == "fast"
+    require_address_space(threads, libraries=1 + fast)
+    controller = blas_controller(fast)
+    with BlasUse.lock:
+        if BlasUse.calls == 0:
+            BlasUse.limit = controller.limit(limits=count, user_api="blas")
+        BlasUse.calls += 1
+    try:
+        yield
+    finally:
+        with BlasUse.lock:
+            BlasUse.calls -= 1
+            if BlasUse.calls == 0:
+                BlasUse.limit.restore_original_limits()
+
+
+def begin_anew():
+    """A process that was forked has none of the threads, and nobody who would give the lock back."""
+    pool.cache_clear()
+    BlasUse.lock, BlasUse.calls = threading.Lock(), 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=begin_anew)
 
 
 @cache

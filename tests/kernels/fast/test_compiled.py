@@ -15,7 +15,7 @@ import sys, warnings
 warnings.simplefilter("error")
 import numpy as np
 from tinyvit.kernels.fast.linear import add_rows
-total = np.zeros(3, "float32")
+total = np.zeros(3)
 add_rows(np.ones((5, 3), "float32"), total)
 print(*total, sum(add_rows.stats.cache_hits.values()))
 """
@@ -60,8 +60,8 @@ def test_other_threads_go_on_while_a_kernel_runs():
     from tinyvit.kernels.fast.linear import add_rows
 
     rows, steps = np.ones((1 << 15, 256), "float32"), 0
-    add_rows(rows, np.zeros(256, "float32"))
-    runs = threading.Thread(target=lambda: [add_rows(rows, np.zeros(256, "float32")) for _ in range(20)])
+    add_rows(rows, np.zeros(256))
+    runs = threading.Thread(target=lambda: [add_rows(rows, np.zeros(256)) for _ in range(20)])
     switch = sys.getswitchinterval()
     sys.setswitchinterval(1000.0)  # seconds: a thread keeps the interpreter's lock until it gives it back itself
     try:

@@ -10,9 +10,9 @@ import numpy as np
 from numba import types
 
 from tinyvit.backend import Array
-from tinyvit.functional.attention import attention, attention_backward, attention_scores, check_shapes
-from tinyvit.functional.dispatch import kind
+from tinyvit.functional.attention import AttentionCache, attention, attention_backward, attention_scores, check_shapes
 from tinyvit.functional.tiled_attention import TILE, check_tile, tiled_attention, tiled_attention_backward
+from tinyvit.kernels.attention import are_plain
 from tinyvit.kernels.fast.blas import AS_IT_IS, SGEMM, TRANSPOSED, gemm
 from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, compiled, inlined
 from tinyvit.kernels.fast.exp import F, exp
@@ -122,9 +122,9 @@ def in_rows(x):
 
 
 def attention_fast(q, k, v, bias=None, scale=None):
+    if bias is not None or not are_plain(q, k, v, scale):
+        return attention.reference(q, k, v, bias, scale)
     check_shapes(q, k, v)
-    if bias is not None or not q.size or not v.size or not q.dtype == k.dtype == v.dtype:
-        return attention.kernels.by_level["numpy"].get(kind(q), attention.reference)(q, k, v, bias, scale)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     q, k, v = map(in_rows, (q, k, v))
     B, H, Nq, _ = q.shape
@@ -136,19 +136,20 @@ def attention_fast(q, k, v, bias=None, scale=None):
 
 def attention_backward_fast(dy, cache):
     q, k, v, statistics, scale = cache
+    if dy.dtype != q.dtype:
+        return attention_backward.reference(dy, AttentionCache(q, k, v, cache.probs, scale, None))
     (B, H, Nq, d), (Nk, dv) = q.shape, v.shape[2:]
     if (Nq, d) == (Nk, dv):  # one array, as the layer that they came from wants it
         gradients = np.empty((B, Nq, 3, H, d), "float32").transpose(2, 0, 3, 1, 4)
     else:
         gradients = [np.empty(x.shape, "float32") for x in (q, k, v)]
-    dy = in_rows(dy.astype("float32", copy=False))
-    attend_backward(SGEMM, dy, q, k, v, statistics, scale, tile_for(Nq, Nk), *gradients)
+    attend_backward(SGEMM, in_rows(dy), q, k, v, statistics, scale, tile_for(Nq, Nk), *gradients)
     return tuple(gradients)
 
 
 def tiled_attention_fast(q, k, v, bias=None, scale=None, tile=TILE):
     """All of `attention_fast` is tiled already, in tiles of its own."""
-    if bias is not None:
+    if bias is not None or not are_plain(q, k, v, scale):
         return tiled_attention.reference(q, k, v, bias, scale, tile)
     check_tile(q, tile)
     return attention_fast(q, k, v, bias, scale)

@@ -20,6 +20,7 @@ INPUT = types.Array(FLOAT, 1, "C", readonly=True)      # takes arrays that may b
 INPUT_2D = types.Array(FLOAT, 2, "C", readonly=True)
 OUTPUT = types.Array(FLOAT, 1, "C")
 OUTPUT_2D = types.Array(FLOAT, 2, "C")
+TOTAL = types.Array(types.float64, 1, "C")
 
 IN_ORDER = {"contract"}
 ANY_ORDER = {"contract", "reassoc", "nsz"}

@@ -1,9 +1,11 @@
 """The loss of a classifier, row by row."""
 
+from typing import NamedTuple
+
 import numpy as np
 
+from tinyvit.backend import Array
 from tinyvit.functional.cross_entropy import (
-    CrossEntropyCache,
     cross_entropy,
     cross_entropy_backward,
     smoothed_targets,
@@ -13,6 +15,13 @@ from tinyvit.kernels.fast.exp import F
 from tinyvit.kernels.fast.softmax import softmax_row
 
 ZERO, ONE = F(0.0), F(1.0)
+
+
+class FastCrossEntropyCache(NamedTuple):
+    """As `CrossEntropyCache`; its type leads to the kernel, as the gradient of a loss is a number of no dtype."""
+
+    probs: Array    # (B, K)
+    targets: Array  # (B, K)  the smoothed target probabilities
 
 
 @compiled(INPUT_2D, INPUT_2D, OUTPUT_2D, OUTPUT)
@@ -42,21 +51,23 @@ def dlogits_rows(probs, targets, dy, dlogits):
 
 
 def cross_entropy_fast(logits, targets, label_smoothing=0.0):
+    if not logits.size:
+        return cross_entropy.reference(logits, targets, label_smoothing)
     targets = smoothed_targets(np.asarray(targets), logits, label_smoothing)
     logits, targets = in_order(logits), in_order(targets)
     probs, losses = logits.copy(), np.empty(len(logits), "float32")
     losses_and_probs(logits, targets, probs, losses)
-    return losses.sum() * F(1 / len(logits)), CrossEntropyCache(probs, targets)
+    return losses.sum() * F(1 / len(logits)), FastCrossEntropyCache(probs, targets)
 
 
 def cross_entropy_backward_fast(dy, cache):
     probs, targets = cache
-    if probs.dtype != "float32" or not np.isrealobj(dy):
+    if not isinstance(dy, (int, float)) and (np.ndim(dy) or dy.dtype != "float32"):
         return cross_entropy_backward.reference(dy, cache)
     dlogits = np.empty_like(probs)
-    dlogits_rows(probs, targets, F(dy * (1 / len(probs))), dlogits)
+    dlogits_rows(probs, targets, F(float(dy) / len(probs)), dlogits)
     return dlogits
 
 
 cross_entropy.register(("numpy", "float32"), cross_entropy_fast, "fast")
-cross_entropy_backward.register(("numpy", "float32"), cross_entropy_backward_fast, "fast")
+cross_entropy_backward.register_cache(FastCrossEntropyCache, cross_entropy_backward_fast)

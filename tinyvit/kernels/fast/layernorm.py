@@ -6,22 +6,22 @@ import numpy as np
 
 from tinyvit.backend import Array
 from tinyvit.functional.dispatch import add_to, check_into
-from tinyvit.functional.layernorm import layernorm, layernorm_backward
+from tinyvit.functional.layernorm import LayerNormCache, layernorm, layernorm_backward
 from tinyvit.functional.sums import as_rows
 from tinyvit.kernels.fast.compiled import (
     ANY_ORDER,
     FLOAT,
     INPUT,
     INPUT_2D,
-    OUTPUT,
     OUTPUT_2D,
+    TOTAL,
     compiled,
     in_order,
     inlined,
 )
 from tinyvit.kernels.fast.exp import F
 
-STAGE = 32  # rows that are added up before their sum is added to the others', which keeps digits
+STAGE = 32  # rows that are added up before their sum is added to the others', in double precision
 ZERO, ONE = F(0.0), F(1.0)
 
 
@@ -65,17 +65,18 @@ def normalise(x, weight, bias, eps, y, statistics):
         mean = total * share
         rest, squares = ZERO, ZERO
         for j in range(D):
-            c = centred(x[r, j], mean, ZERO)
-            rest += c
-            squares += c * c
+            rest += centred(x[r, j], mean, ZERO)
         rest *= share
-        rstd = ONE / np.sqrt(squares * share - rest * rest + eps)
+        for j in range(D):
+            c = centred(x[r, j], mean, rest)
+            squares += c * c
+        rstd = ONE / np.sqrt(squares * share + eps)
         for j in range(D):
             y[r, j] = centred(x[r, j], mean, rest) * rstd * weight[j] + bias[j]
         statistics[r, 0], statistics[r, 1], statistics[r, 2] = mean, rest, rstd
 
 
-@compiled(INPUT_2D, INPUT_2D, INPUT_2D, INPUT, OUTPUT_2D, OUTPUT, OUTPUT, math=ANY_ORDER)
+@compiled(INPUT_2D, INPUT_2D, INPUT_2D, INPUT, OUTPUT_2D, TOTAL, TOTAL, math=ANY_ORDER)
 def normalise_backward(dy, x, statistics, weight, dx, dweight, dbias):
     """dx, and dweight and dbias added to what is there."""
     rows, D = dy.shape
@@ -117,12 +118,16 @@ def layernorm_backward_fast(dy, cache, into=None):
     x, statistics, weight = cache
     into = (None, None) if into is None else into
     check_into("layernorm_backward", into, 2)
-    dy = in_order(dy.astype("float32", copy=False))
-    rows = as_rows(dy)
-    dx, (dweight, dbias) = np.empty_like(rows), np.zeros((2, rows.shape[1]), "float32")
-    normalise_backward(rows, as_rows(x), statistics, weight, dx, dweight, dbias)
+    if dy.dtype == x.dtype:
+        dy = in_order(dy)
+        rows = as_rows(dy)
+        dx, totals = np.empty_like(rows), np.zeros((2, rows.shape[1]))
+        normalise_backward(rows, as_rows(x), statistics, weight, dx, *totals)
+        dx, dweight, dbias = dx.reshape(dy.shape), *totals.astype("float32")
+    else:
+        dx, dweight, dbias = layernorm_backward.reference(dy, LayerNormCache(cache.xhat, cache.rstd, weight))
     gradients = zip(into, (dweight, dbias))
-    return dx.reshape(dy.shape), *(None if goal is False else add_to(goal, total) for goal, total in gradients)
+    return dx, *(None if goal is False else add_to(goal, total) for goal, total in gradients)
 
 
 layernorm.register(("numpy", "float32"), layernorm_fast, "fast")

@@ -5,10 +5,10 @@ import numpy as np
 from tinyvit.functional.dispatch import add_to, check_into
 from tinyvit.functional.linear import LinearCache, linear, linear_backward
 from tinyvit.functional.sums import as_rows
-from tinyvit.kernels.fast.compiled import INPUT, INPUT_2D, OUTPUT, OUTPUT_2D, compiled, in_order
+from tinyvit.kernels.fast.compiled import INPUT, INPUT_2D, OUTPUT_2D, TOTAL, compiled, in_order
 from tinyvit.kernels.linear import linear_backward_wanted
 
-STAGE = 32  # rows that are added up before their sum is added to the others', which keeps digits
+STAGE = 32  # rows that are added up before their sum is added to the others', in double precision
 
 
 @compiled(OUTPUT_2D, INPUT)
@@ -19,7 +19,7 @@ def add_bias(y, bias):
             y[r, j] += bias[j]
 
 
-@compiled(INPUT_2D, OUTPUT)
+@compiled(INPUT_2D, TOTAL)
 def add_rows(x, total):
     """The sum of all rows of x, added to `total`."""
     rows, D = x.shape
@@ -50,9 +50,9 @@ def linear_backward_fast(dy, cache, into=None):
     dx, dweight, _ = linear_backward_wanted(dy, cache, (into[0], False))
     if into[1] is False:
         return dx, dweight, None
-    dbias = np.zeros(len(weight), "float32")
-    add_rows(in_order(as_rows(dy)), dbias)
-    return dx, dweight, add_to(into[1], dbias)
+    total = np.zeros(len(weight))
+    add_rows(in_order(as_rows(dy)), total)
+    return dx, dweight, add_to(into[1], total.astype("float32"))
 
 
 linear.register(("numpy", "float32"), linear_fast, "fast")
