@@ -6,8 +6,6 @@ from tinyvit.functional.adam import adam_step
 from tinyvit.kernels.fast.compiled import FLOAT, INPUT, OUTPUT, compiled
 from tinyvit.kernels.fast.exp import F
 
-ONE = F(1.0)
-
 
 @compiled(OUTPUT, INPUT, OUTPUT, OUTPUT, *[FLOAT] * 9)
 def step(theta, g, m, v, kept, beta1, rest1, beta2, rest2, unbiased1, unbiased2, lr, eps):

@@ -14,7 +14,7 @@ from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, INPUT_2D, OUTPUT, OU
 from tinyvit.kernels.fast.exp import F
 from tinyvit.kernels.fast.softmax import softmax_row
 
-ZERO, ONE = F(0.0), F(1.0)
+ZERO = F(0.0)
 
 
 class FastCrossEntropyCache(NamedTuple):
