@@ -1,71 +1,502 @@
-"""A stand-in for CuPy, made of NumPy: refuses what waits for a GPU, and arrays that were left on the host.
+"""A stand-in for CuPy, made of NumPy, that has what CuPy has of what tinyvit uses, and nothing else.
 
-It can't tell whether a GPU computes the same, only that the code asks nothing of it that CuPy doesn't do without
-waiting: no number is read back, no mask chooses elements, and no host array meets one of the device.
+Tables name every function, method and argument; `cuda/test_cupy_has_it.py` holds them against the real CuPy, which
+needs no GPU to be looked at. What is not there raises. So does, where the package does it, a host array among those of
+the device, a number that is read back by accident, a mask that chooses elements (CuPy would wait for their number), and
+NumPy on a device array; tests may do all of that. Arrays lie between guards that no kernel may touch, and kernels in
+CUDA run in `emulated_cuda`.
+
+It can't tell whether a GPU computes the same, only that the code asks nothing of it that CuPy doesn't do.
 """
 
-from types import SimpleNamespace
+import operator
+import sys
+from contextlib import contextmanager
+from math import prod
+from time import perf_counter
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
+import pretend_cublas
+from emulated_cuda import emulator
 
-# What CuPy has of the functions that are not ufuncs, and does without waiting (bincount, nonzero, unique do wait).
-FUNCTIONS = {"clip", "where", "take_along_axis", "arange", "stack", "concatenate", "moveaxis"}
+# What is used, with the arguments that may be named: functions of the module, ...
+FUNCTIONS = {
+    "arange": ("dtype",), "asarray": ("dtype",), "ascontiguousarray": (),
+    "broadcast_to": (), "clip": (), "concatenate": ("axis",), "copyto": ("where",), "empty": ("dtype",),
+    "empty_like": (), "finfo": (), "ones": ("dtype",), "ones_like": (), "result_type": (), "stack": ("axis",),
+    "take_along_axis": (), "vdot": (), "where": (), "zeros": ("dtype",), "zeros_like": (),
+}  # fmt: skip
+UFUNCS = {
+    "add", "exp", "floor", "isfinite", "left_shift", "log", "logaddexp", "maximum", "minimum", "rint", "tanh",
+}  # fmt: skip
+UFUNC_ARGUMENTS = ("out",)
+REAL_ONLY = {"floor", "left_shift", "logaddexp"}  # ufuncs that CuPy doesn't have for complex numbers
+NUMPYS = {"shape"}  # functions of NumPy that the package calls on a device's arrays, too: CuPy answers for it
+TYPES = {"int32", "uint32", "uint64"}
+# ... and methods of its arrays.
+METHODS = {
+    "all": ("axis", "keepdims"), "any": ("axis", "keepdims"), "argmax": ("axis",), "argsort": ("axis",),
+    "astype": ("copy",), "copy": (), "cumsum": ("axis",), "max": ("axis", "keepdims"),
+    "mean": ("axis", "dtype", "keepdims"), "min": ("axis", "keepdims"), "ravel": (), "reshape": (),
+    "sum": ("axis", "dtype", "keepdims"), "take": (), "transpose": (), "view": (),
+}  # fmt: skip
+PROPERTIES = ("T", "mT", "real", "imag")
+ANYWHERE = {"copy", "reshape", "transpose", "view"}  # methods of arrays of any device: views, and what brings them here
+
+GUARD = 256  # bytes before and behind an array's memory, all of them 0xff, which makes a NaN of a number
 
 
-class ndarray(np.ndarray):
-    """An array on the pretended device."""
+def guarded(shape, dtype, order="C"):
+    """New memory between guards, full of 0xff: whoever reads what nobody wrote gets NaN."""
+    dtype = np.dtype(dtype)
+    size = prod(shape) * dtype.itemsize
+    Pool.take(size)
+    memory = np.full(size + 3 * GUARD, 0xFF, "uint8")
+    start = GUARD + -memory.ctypes.data % GUARD
+    whole = Memory(memory, slice(start, start + size))
+    return ndarray(memory[start : start + size].view(dtype).reshape(shape, order=order), whole)
 
-    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
-        keywords = options if out is None else options | {"out": tuple(map(on_host, out))}
-        return on_device(getattr(ufunc, method)(*map(on_host, inputs), **keywords))
+
+class Memory:
+    """What an array and all its views lie in."""
+
+    def __init__(self, memory, inside):
+        self.bytes, self.inside, self.device = memory, inside, Device.current
+        pretend_cublas.ALLOCATED[memory.ctypes.data + inside.start] = self
+
+    def __len__(self):
+        return self.inside.stop - self.inside.start
+
+    def __del__(self):
+        Pool.give_back(len(self))
+
+    def check(self):
+        outside = self.bytes[: self.inside.start], self.bytes[self.inside.stop :]
+        assert all((guard == 0xFF).all() for guard in outside), "something was written before or behind an array"
+
+
+class OutOfMemoryError(MemoryError):
+    """cupy.cuda.memory's."""
+
+
+OutOfMemoryError.__module__ = "cupy.cuda.memory"
+
+
+class Pool:
+    """CuPy's memory pool, all arrays of all devices counted; a test may set the `limit` and read the `peak`."""
+
+    used, peak, limit = 0, 0, 1 << 40
+
+    @classmethod
+    def take(cls, size):
+        size = -(-size // 512) * 512  # what CuPy rounds to
+        if cls.used + size > cls.limit:
+            raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: {cls.used:,} bytes).")
+        cls.used += size
+        cls.peak = max(cls.peak, cls.used)
+
+    @classmethod
+    def give_back(cls, size):
+        cls.used -= -(-size // 512) * 512
+
+    def free_bytes(self):
+        return 0
+
+    def used_bytes(self):
+        return Pool.used
+
+    def free_all_blocks(self):
+        pass
+
+
+class ndarray:
+    """An array on the pretended device.
+
+    host     the NumPy array that it is made of; tests look at it, tinyvit can't
+    whole    its memory
+    base     the array that this is a view of, or None
+    """
+
+    def __init__(self, host, whole, base=None):
+        self.host, self.whole, self.base = host, whole, base
+
+    shape = property(lambda self: self.host.shape)
+    dtype = property(lambda self: self.host.dtype)
+    ndim = property(lambda self: self.host.ndim)
+    size = property(lambda self: self.host.size)
+    nbytes = property(lambda self: self.host.nbytes)
+    itemsize = property(lambda self: self.host.itemsize)
+    strides = property(lambda self: self.host.strides)
+    flags = property(lambda self: SimpleNamespace(
+        c_contiguous=self.host.flags.c_contiguous, f_contiguous=self.host.flags.f_contiguous
+    ))  # fmt: skip
+    data = property(lambda self: SimpleNamespace(ptr=self.host.ctypes.data))
+    device = property(lambda self: SimpleNamespace(id=self.whole.device))
+
+    def memory(self):
+        """All bytes that this is a view of."""
+        return self.whole.bytes
+
+    def __array__(self, *args, **kwargs):
+        if package_asks():
+            raise TypeError("Implicit conversion to a NumPy array is not allowed")
+        return self.host
 
     def __array_function__(self, function, types, args, kwargs):
-        assert function.__name__ in FUNCTIONS, f"CuPy lacks {function.__name__}, or waits in it"
-        return on_device(function(*map(on_host, args), **kwargs))
+        if package_asks() and function.__name__ not in NUMPYS:
+            raise TypeError(f"numpy.{function.__name__} of an array of the device")
+        return function(*map(as_numpy, args), **{key: as_numpy(value) for key, value in kwargs.items()})
+
+    def __array_ufunc__(self, ufunc, method, *args, **kwargs):
+        if package_asks():  # NumPy asks here about a scalar of its own with a device array, which CuPy computes, too
+            args = tuple(map(on_host, args))
+            if method != "__call__" or kwargs:
+                raise TypeError(f"numpy.{ufunc.__name__}.{method} of an array of the device")
+            return on_device(ufunc(*args))
+        return getattr(ufunc, method)(*map(as_numpy, args), **{key: as_numpy(value) for key, value in kwargs.items()})
+
+    def __getattr__(self, name):
+        if name.startswith("__") or package_asks():
+            raise AttributeError(f"array of the device: {name!r} is not among what is known of CuPy")
+        return getattr(self.host, name)
+
+    def get(self):
+        self.wait()
+        return self.host.copy()
+
+    def wait(self):
+        """What has to be computed before the host can go on; of complex numbers only a check of gradients asks that."""
+        assert not Waiting.forbidden or self.dtype.kind == "c", "this waits for the GPU"
+
+    def item(self):
+        assert not package_asks(), "this waits for the GPU"
+        return self.host.item()
+
+    def tolist(self):
+        assert not package_asks(), "this waits for the GPU"
+        return self.host.tolist()
+
+    def __float__(self):
+        self.wait()
+        return float(self.host)
+
+    def __int__(self):
+        self.wait()
+        return int(self.host)
+
+    def __bool__(self):
+        self.wait()
+        return bool(self.host)
+
+    def __complex__(self):
+        return complex(self.host)
+
+    def __copy__(self):
+        return on_device(self.host)
+
+    def __deepcopy__(self, memo):
+        return on_device(self.host)
+
+    def __reduce__(self):
+        return on_device, (self.host.copy(),)
+
+    def __len__(self):
+        return len(self.host)
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key):
-        return on_device(self.view(np.ndarray)[index(key)])
+        return self.result(self.host[index(key)])
 
     def __setitem__(self, key, value):
-        self.view(np.ndarray)[index(key)] = on_host(value)
+        self.host[index(key)] = on_host(value)
 
-    def waits(self, *args):
-        raise AssertionError("this waits for the GPU")
+    def result(self, host):
+        """What NumPy gave, on the device: a view of this array, or something new."""
+        if isinstance(host, np.ndarray) and host.base is not None and np.may_share_memory(host, self.host):
+            return ndarray(host, self.whole, self if self.base is None else self.base)
+        return on_device(host)
 
-    __bool__ = __int__ = __float__ = __index__ = item = tolist = waits
+    def __repr__(self):
+        return f"pretended {self.host!r}"
 
 
+def method(name, named):
+    def call(self, *args, **kwargs):
+        unknown = set(kwargs) - set(named)
+        assert not (unknown and package_asks()), f"ndarray.{name}: {unknown} is not among the arguments known of CuPy"
+        here = self.host if name in ANYWHERE else on_host(self)
+        return self.result(getattr(here, name)(*map(on_host, args), **{k: on_host(v) for k, v in kwargs.items()}))
+
+    return call
+
+
+for name, named in METHODS.items():
+    setattr(ndarray, name, method(name, named))
+for name in PROPERTIES:
+    setattr(ndarray, name, property(lambda self, name=name: self.result(getattr(self.host, name))))
+
+
+def operation(function, swap=False):
+    def call(self, other=None):
+        if not is_operand(other):
+            return NotImplemented
+        pair = (on_host(self),) if other is None else (on_host(self), on_host(other))
+        return on_device(function(*(reversed(pair) if swap else pair)))
+
+    return call
+
+
+def in_place(function):
+    def call(self, other):
+        if not is_operand(other):
+            return NotImplemented
+        function(on_host(self), on_host(other))
+        return self
+
+    return call
+
+
+def is_operand(x):
+    return x is None or isinstance(x, (ndarray, int, float, complex, np.generic, np.ndarray))
+
+
+BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift"
+for name in BINARY.split():
+    function = getattr(operator, f"__{name}__")
+    setattr(ndarray, f"__{name}__", operation(function))
+    setattr(ndarray, f"__r{name}__", operation(function, swap=True))
+    if name != "matmul":
+        setattr(ndarray, f"__i{name}__", in_place(getattr(operator, f"__i{name}__")))
+for name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "invert", "abs"):
+    setattr(ndarray, f"__{name}__", operation(getattr(operator, f"__{name}__")))
+ndarray.__hash__ = None
 ndarray.__module__ = "cupy"
+
+
+class Waiting:
+    """Whether the host must not wait for the device, whoever asks."""
+
+    forbidden = 0
+
+
+@contextmanager
+def nothing_waits():
+    """Inside this nothing may be read back from the device, as in a step of training."""
+    Waiting.forbidden += 1
+    try:
+        yield
+    finally:
+        Waiting.forbidden -= 1
+
+
+def package_asks():
+    """Whether the package, and not a test, asked for what is going on: whose code is the first that isn't ours?"""
+    frame = sys._getframe(1)
+    while frame.f_globals is OURS:
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "").partition(".")[0] == "tinyvit"
+
+
+OURS = globals()
+
+
+def as_numpy(x):
+    """Whatever a test has in its hands, with the memory of device arrays in their place."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(map(as_numpy, x))
+    return x.host if isinstance(x, ndarray) else x
 
 
 def on_device(x):
     """NumPy gives a scalar where CuPy keeps an array of no dimensions."""
-    return np.asarray(x).view(ndarray) if isinstance(x, (np.ndarray, np.generic)) else x
+    if isinstance(x, tuple):
+        return tuple(map(on_device, x))
+    if not isinstance(x, (np.ndarray, np.generic)):
+        return x
+    new = guarded(np.shape(x), x.dtype, "F" if isinstance(x, np.ndarray) and x.flags.f_contiguous else "C")
+    new.host[...] = x
+    return new
 
 
 def on_host(x):
-    """The plain array of a device array, or a scalar."""
-    assert isinstance(x, ndarray) or not isinstance(x, np.ndarray), "a host array among the device's"
-    return x.view(np.ndarray) if isinstance(x, ndarray) else x
+    """What NumPy can compute on: the plain array of a device array, a scalar, or a list of them."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(map(on_host, x))
+    assert not isinstance(x, np.ndarray) or not package_asks(), "a host array among the device's"
+    if not isinstance(x, ndarray):
+        return x
+    assert x.whole.device == Device.current, f"an array of device {x.whole.device} while {Device.current} is current"
+    return x.host
 
 
 def index(key):
     parts = tuple(map(on_host, key)) if isinstance(key, tuple) else on_host(key)
     for part in parts if isinstance(parts, tuple) else (parts,):
-        assert not isinstance(part, np.ndarray) or part.dtype.kind in "iu", "a mask as an index waits for its size"
+        waits = isinstance(part, np.ndarray) and part.dtype.kind == "b"
+        assert not (waits and package_asks()), "a mask as an index waits for its size"
     return parts
 
 
-def wrapped(function):
-    return lambda *args, **kwargs: on_device(function(*map(on_host, args), **kwargs))
-
-
 def from_host(x, dtype=None):
-    return np.array(x, dtype).view(ndarray)
+    """A device array with the content of a host array."""
+    return on_device(np.array(x.host if isinstance(x, ndarray) else x, dtype))
 
 
-cupy = SimpleNamespace(
-    array=from_host, asarray=from_host, zeros=wrapped(np.zeros), arange=wrapped(np.arange), where=wrapped(np.where),
-    clip=wrapped(np.clip), take_along_axis=wrapped(np.take_along_axis), floor=np.floor, maximum=np.maximum,
-    left_shift=np.left_shift, add=np.add, int32=np.int32, ndarray=ndarray,
+# -- the module -------------------------------------------------------------------------------------------------------
+
+
+def function(name, named):
+    numpys = getattr(np, name)
+
+    def call(*args, **kwargs):
+        unknown = set(kwargs) - set(named)
+        assert not unknown, f"cupy.{name}: {unknown} is not among the arguments known of CuPy"
+        args = tuple(map(on_host, args))
+        if name in REAL_ONLY and any(np.iscomplexobj(arg) for arg in args):
+            raise TypeError(f"cupy.{name} has no loop for complex numbers")
+        result = numpys(*args, **{key: on_host(value) for key, value in kwargs.items()})
+        return kwargs["out"] if "out" in kwargs else on_device(result)
+
+    call.__name__ = name
+    return call
+
+
+def asarray(x, dtype=None):
+    if isinstance(x, ndarray) and (dtype is None or x.dtype == dtype):
+        return x
+    return from_host(x, dtype)
+
+
+def empty(shape, dtype=float):
+    return guarded(shape if isinstance(shape, tuple) else (shape,), dtype)
+
+
+def empty_like(x):
+    return guarded(x.shape, x.dtype)
+
+
+def zeros(shape, dtype=float):
+    new = empty(shape, dtype)
+    new.host[...] = 0
+    return new
+
+
+def zeros_like(x):
+    return zeros(x.shape, x.dtype)
+
+
+def broadcast_to(x, shape):
+    return x.result(np.broadcast_to(x.host, shape))
+
+
+class RawModule:
+    """A module of CUDA kernels; `options` are none of the emulator's business."""
+
+    def __init__(self, code, options=(), backend="nvrtc"):
+        self.module = emulator.Module(code)
+
+    def get_function(self, name):
+        kernel = self.module.get_function(name)
+
+        def launch(grid, block, arguments, shared_mem=0):
+            for side, most in zip(grid, (2**31 - 1, 65535, 65535)):
+                assert 1 <= side <= most, f"{name}: a grid of {grid} can't be launched"
+            for argument in arguments:
+                on_host(argument)  # of the current device
+            kernel(grid, block, arguments)
+            for argument in arguments:
+                if isinstance(argument, ndarray):
+                    argument.whole.check()
+
+        return launch
+
+
+# -- the device --------------------------------------------------------------------------------------------------------
+
+
+class Device:
+    """cupy.cuda.Device: `use` or `with` makes it the current one."""
+
+    current, count = 0, 1
+
+    def __init__(self, number=None):
+        self.id = Device.current if number is None else number
+        self.before = []
+
+    compute_capability = "90"
+
+    def use(self):
+        if not 0 <= self.id < Device.count:
+            raise RuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+        Device.current = self.id
+
+    def __enter__(self):
+        self.before.append(Device.current)
+        self.use()
+        return self
+
+    def __exit__(self, *error):
+        Device.current = self.before.pop()
+
+
+class Event:
+    """cupy.cuda.Event: what is launched has ended here before anything else goes on."""
+
+    def record(self):
+        self.at = perf_counter()
+
+
+class Stream:
+    """cupy.cuda.Stream."""
+
+    def synchronize(self):
+        assert not Waiting.forbidden, "this waits for the GPU"
+
+
+def erf(x):
+    """cupyx.scipy.special.erf, which CuPy has for real numbers alone."""
+    from scipy import special
+
+    if x.dtype.kind == "c":
+        raise TypeError("cupyx.scipy.special.erf has no loop for complex numbers")
+    return on_device(special.erf(x.host))
+
+
+cupy = ModuleType("cupy")
+for name, named in FUNCTIONS.items():
+    setattr(cupy, name, function(name, named))
+for name in UFUNCS:
+    setattr(cupy, name, function(name, UFUNC_ARGUMENTS))
+cupy.add.at = lambda x, where, by: np.add.at(x.host, on_host(where), by)
+for name in TYPES:
+    setattr(cupy, name, getattr(np, name))
+for own in (ndarray, asarray, broadcast_to, empty, empty_like, zeros, zeros_like, RawModule):
+    setattr(cupy, own.__name__, own)
+cupy.get_default_memory_pool = Pool
+cupy.__version__ = "14.2.0"
+cupy.cuda = SimpleNamespace(
+    Device=Device, Event=Event, get_current_stream=lambda device_id=-1: Stream(),
+    get_elapsed_time=lambda begun, ended: 1e3 * (ended.at - begun.at),
+    cublas=SimpleNamespace(
+        gemmEx=pretend_cublas.gemmEx, gemmStridedBatchedEx=pretend_cublas.gemmStridedBatchedEx,
+        CUBLAS_COMPUTE_32F=pretend_cublas.COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32=pretend_cublas.COMPUTE_TF32,
+        CUBLAS_GEMM_DEFAULT=pretend_cublas.DEFAULT,
+    ),
+    runtime=SimpleNamespace(
+        CUDA_R_32F=pretend_cublas.R_32F, CUDA_R_16F=pretend_cublas.R_16F, CUDA_R_16BF=pretend_cublas.R_16BF,
+        driverGetVersion=lambda: 13000, runtimeGetVersion=lambda: 12090, getDeviceCount=lambda: Device.count,
+        getDeviceProperties=lambda number: {"name": b"a pretended GPU", "multiProcessorCount": 132},
+        memGetInfo=lambda: (Pool.limit - Pool.used, Pool.limit),
+    ),
+    get_cublas_handle=lambda: pretend_cublas.HANDLE, memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
 )  # fmt: skip
+special = ModuleType("cupyx.scipy.special")
+special.erf = erf
+# As `sys.modules` has them once `import cupy` and `import cupyx.scipy.special` are done.
+MODULES = {
+    "cupy": cupy, "cupyx": ModuleType("cupyx"), "cupyx.scipy": ModuleType("cupyx.scipy"),
+    "cupyx.scipy.special": special,
+}  # fmt: skip

@@ -4,6 +4,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tinyvit import ViT, ViTConfig
+from tinyvit.backend import to_numpy
+from tinyvit.data.images import RESAMPLE
+from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.functional.patches import as_pair
+from tinyvit.interop import Weights
+from tinyvit.interop.names import as_side, mlp_ratio
 from tinyvit.models.vit import POOLINGS, POSITIONS
 
 SIZES = st.integers(1, 4)
@@ -104,3 +110,47 @@ def vits(draw):
 def images_for(model, seed, count):
     """Images that the model reads."""
     return np.random.default_rng(seed).standard_normal((count, *model.embed.image_shape))
+
+
+def on_the_host(model):
+    """The model's state as NumPy arrays, wherever it computes."""
+    return {name: to_numpy(array) for name, array in model.state_dict().items()}
+
+
+@st.composite
+def weights(draw, dtype="float32", **fixed):
+    """Random `Weights` of a small ViT of any kind; `fixed` are fields of its configuration, as values or strategies."""
+    rows, columns, p, q, heads, quarter, channels = (draw(st.integers(1, 3)) for _ in range(7))
+    embed_dim = 4 * quarter * heads
+    fields = {
+        "img_size": draw(st.sampled_from([(rows * p, columns * q), rows * p])),
+        "num_classes": st.integers(0, 3),
+        "depth": st.integers(1, 2),
+        "qkv_bias": st.booleans(),
+        "global_pool": st.sampled_from(POOLINGS),
+        "positions": st.sampled_from(POSITIONS),
+        "head_hidden": st.none() | st.integers(1, 4),
+        "activation": st.sampled_from(["gelu", "gelu_tanh"]),
+        "norm_eps": st.sampled_from([1e-12, 1e-6]),
+        "attn_drop_rate": st.sampled_from([0.0, 0.1]),
+        "drop_rate": st.sampled_from([0.0, 0.1]),
+    } | fixed
+    fields = {name: draw(x) if isinstance(x, st.SearchStrategy) else x for name, x in fields.items()}
+    # Equal sides are one number, so that a configuration that was read back can be the same.
+    patch = p if isinstance(fields["img_size"], int) or p == q else (p, q)
+    size = fields["img_size"] if not isinstance(fields["img_size"], tuple) else as_side(fields["img_size"])
+    config = ViTConfig(**fields | {
+        "img_size": size, "patch_size": patch, "in_chans": channels, "embed_dim": embed_dim, "num_heads": heads,
+        "mlp_ratio": mlp_ratio(draw(st.integers(1, 20)), embed_dim),
+    })  # fmt: skip
+    model = redrawn(ViT(config, dtype=dtype), draw(seeds()))
+    square = isinstance(size, int)
+    share = st.floats(0.01, 1, allow_subnormal=False)
+    numbers = st.lists(share, min_size=channels, max_size=channels).map(tuple)
+    prepared = Preprocessing(
+        tuple(draw(st.lists(st.text(max_size=4), min_size=config.num_classes, max_size=config.num_classes,
+                            unique=True))),
+        channels, as_pair(size), draw(numbers), draw(numbers), resample=draw(st.sampled_from(RESAMPLE)),
+        crop=draw(st.none() | share if square else st.none()),
+    )  # fmt: skip
+    return Weights(config, on_the_host(model), prepared)

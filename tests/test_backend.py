@@ -1,4 +1,9 @@
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import NamedTuple
+
 import numpy as np
+import pretend_cupy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,11 +52,144 @@ def test_splitmix64_gives_its_published_numbers():
     ]  # fmt: skip
 
 
-def test_choosing_a_device_falls_back_only_if_asked_to(monkeypatch):
-    monkeypatch.setattr(backend, "why_no_gpu", lambda: "no driver")
-    assert backend.choose_device("auto") == ("cpu", "no driver")
-    assert backend.choose_device("cpu") == ("cpu", None)
-    with pytest.raises(ValueError, match="device 'cuda' can't be used: no driver; use device 'cpu'"):
+# -- devices ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """A CuPy with two GPUs, of which tests may break whatever they like."""
+    cupy = ModuleType("cupy")
+    vars(cupy).update(vars(pretend_cupy.cupy))
+    cupy.cuda = SimpleNamespace(**vars(cupy.cuda))
+    cupy.cuda.runtime = SimpleNamespace(**vars(cupy.cuda.runtime))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(pretend_cupy.Device, "count", 2)
+    return cupy
+
+
+def test_cuda_is_the_current_gpu_and_auto_takes_it(gpus):
+    assert [backend.choose_device(name) for name in ("auto", "cuda", "cuda:1", "cpu")] == [
+        ("cuda:0", None), ("cuda:0", None), ("cuda:1", None), ("cpu", None)
+    ]  # fmt: skip
+    with gpus.cuda.Device(1):
+        assert backend.as_device("cuda") == "cuda:1" and backend.as_device("cuda:0") == "cuda:0"
+    assert backend.library("cuda:1") is gpus and backend.library("cpu") is np
+
+
+def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(gpus):
+    with pytest.raises(ValueError, match="'cuda:7' can't be used: there are 2 GPUs, cuda:0 to cuda:1; use"):
+        backend.as_device("cuda:7")
+    pretend_cupy.Device.count = 1
+    with pytest.raises(ValueError, match="'cuda:1' can't be used: there is 1 GPU, cuda:0"):
+        backend.as_device("cuda:1")
+
+
+@pytest.mark.parametrize("name", ["tpu", "cuda:", "cuda:-1", "cuda:01", "CUDA", "", "cuda:1.0", None, 0])
+def test_an_unknown_device_is_refused_with_those_that_there_are(name):
+    with pytest.raises(ValueError, match=f"unknown device {name!r}; expected one of auto, cpu, cuda, or cuda:0"):
+        backend.choose_device(name)
+
+
+def raising(error):
+    def function(*args):
+        raise error
+
+    return function
+
+
+def lacking(library):
+    """What CuPy 14.2 says where a library is missing."""
+    return f'Failure finding "lib{library}.so.12": No such file: lib{library}.so.12'
+
+
+BROKEN = {
+    "there is no NVIDIA driver": ("driverGetVersion", lambda: 0),
+    "the NVIDIA driver is too old: it is for CUDA 11.4, and CuPy for 12.9": ("driverGetVersion", lambda: 11040),
+    "there is no NVIDIA GPU": ("getDeviceCount", lambda: 0),
+    "the NVIDIA driver doesn't work (RuntimeError: cudaErrorInitializationError: initialization error)": (
+        "getDeviceCount", raising(RuntimeError("cudaErrorInitializationError: initialization error")),
+    ),
+    "NVRTC is missing (pip install 'tinyvit[cuda12]', or cuda13, brings it)": (
+        "kernel", RuntimeError(lacking("nvrtc")),
+    ),
+    "the headers of CUDA are missing (pip install 'tinyvit[cuda12]', or cuda13, brings them)": (
+        "kernel", RuntimeError("cannot open source file \"cuda_fp16.h\""),
+    ),
+    "its memory is full": ("kernel", pretend_cupy.OutOfMemoryError("Out of memory allocating 512 bytes")),
+    "a kernel can't run (RuntimeError: CUDA_ERROR_NO_BINARY_FOR_GPU)": (
+        "kernel", RuntimeError("CUDA_ERROR_NO_BINARY_FOR_GPU"),
+    ),
+    "cuBLAS is missing (pip install 'tinyvit[cuda12]', or cuda13, brings it)": (
+        "product", ImportError(lacking("cublasLt")),
+    ),
+    "a matrix product can't run (RuntimeError: CUBLAS_STATUS_ALLOC_FAILED)": (
+        "product", RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", BROKEN)
+def test_what_a_gpu_lacks_is_said_in_plain_words_and_only_auto_falls_back(gpus, monkeypatch, reason):
+    what, how = BROKEN[reason]
+    if what == "kernel":
+        gpus.ones = raising(how)
+    elif what == "product":
+        monkeypatch.setattr(pretend_cupy.ndarray, "__matmul__", raising(how))
+    else:
+        setattr(gpus.cuda.runtime, what, how)
+    assert backend.choose_device("auto") == ("cpu", reason)
+    with pytest.raises(ValueError) as refused:
         backend.choose_device("cuda")
-    monkeypatch.setattr(backend, "why_no_gpu", lambda: None)
-    assert backend.choose_device("auto") == ("cuda", None)
+    assert str(refused.value) == f"device 'cuda' can't be used: {reason}; use device 'cpu'"
+
+
+def test_a_gpu_that_computes_something_wrong_is_not_used(gpus, monkeypatch):
+    monkeypatch.setattr(pretend_cupy.ndarray, "__matmul__", lambda self, other: self)
+    assert backend.why_no_gpu() == "it gave a wrong result for a 2×2 product"
+
+
+def test_without_cupy_the_reason_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)  # importing it then raises, as where it isn't installed
+    assert backend.choose_device("auto")[1].startswith("CuPy isn't installed (pip install 'tinyvit[cuda12]'")
+
+
+def test_a_cupy_that_cannot_be_imported_is_said_in_one_line_and_warns_of_nothing(monkeypatch, tmp_path):
+    (tmp_path / "cupy.py").write_text(
+        "import warnings\nwarnings.warn('two of me')\n"
+        "raise ImportError('\\n=====\\nlibcuda.so.1: no such file\\n=====')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    assert backend.why_no_gpu() == "CuPy can't be imported (ImportError: libcuda.so.1: no such file)"
+
+
+def test_a_cache_moves_to_a_gpu_and_back_with_all_that_is_in_it(gpus):
+    cache = AttentionLike((np.arange(3.0), None), {"x": [np.ones(2), "name", 5]})
+    there = backend.move(cache, "cuda:1")
+    assert isinstance(there, AttentionLike) and there.heads[1] is None and there.rest["x"][1:] == ["name", 5]
+    assert [backend.device_of(x) for x in (there.heads[0], there.rest["x"][0])] == ["cuda:1", "cuda:1"]
+    other = backend.move(there, "cuda")
+    assert backend.device_of(other.heads[0]) == "cuda:0"
+    back = backend.move(other, "cpu")
+    np.testing.assert_array_equal(back.heads[0], cache.heads[0])
+    np.testing.assert_array_equal(back.rest["x"][0], cache.rest["x"][0])
+
+
+class AttentionLike(NamedTuple):
+    heads: tuple
+    rest: dict
+
+
+def test_an_array_that_is_on_a_device_already_is_not_copied(gpus):
+    x = backend.to_device(np.ones(3), "cuda:1")
+    assert backend.to_device(x, "cuda:1") is x
+    assert backend.to_device(backend.to_numpy(x), "cpu").sum() == 3
+
+
+def test_products_are_in_what_is_asked_for_and_nothing_else():
+    assert backend.products() == "float32"
+    with backend.products_in("tf32"):
+        assert backend.products() == "tf32"
+    assert backend.products() == "float32"
+    with pytest.raises(ValueError, match="'tf16'; expected one of float32, tf32"), backend.products_in("tf16"):
+        pass

@@ -13,7 +13,7 @@ from tinyvit.nn import Context
 
 __version__ = "0.1.0"
 
-_LAZY = ("cli", "data", "gradcheck", "models", "optim", "training")
+_LAZY = ("cli", "data", "exercises", "gradcheck", "interop", "models", "optim", "probe", "training")
 
 __all__ = [
     "Context", "Key", "ViT", "ViTConfig", "create_model", "functional", "kernels", "nn", "reference", *_LAZY,

@@ -5,9 +5,15 @@ Besides `kernels/`, this is the only file that imports CuPy: everything else ask
 """
 
 import hashlib
+import re
 import sys
+import warnings
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +21,6 @@ import numpy as np
 Array = Any  # a numpy.ndarray or a cupy.ndarray
 
 DTYPES = ("float32", "float64", "complex128")
-DEVICES = ("cpu", "cuda")
 
 
 def array_module(x):
@@ -23,63 +28,118 @@ def array_module(x):
     return sys.modules["cupy"] if type(x).__module__.partition(".")[0] == "cupy" else np
 
 
-def library(device):
-    """The array library of a device: "cpu" is NumPy, "cuda" is CuPy.
-
-    Raises ValueError for an unknown device and for "cuda" without a GPU that works.
-    """
-    if device == "cpu":
-        return np
-    if device == "cuda":
-        reason = why_no_gpu()
-        if reason:
-            raise ValueError(
-                f"device 'cuda' can't be used: {reason}; use device 'cpu', or install the extra cuda12 or cuda13"
-            )
-        import cupy
-
-        return cupy
-    raise ValueError(f"unknown device {device!r}; expected one of {', '.join(DEVICES)}")
-
-
-def why_no_gpu():
-    """Why a GPU can't be used, or None if it can: one tiny kernel and one product have to run on it."""
-    try:
-        import cupy
-    except ImportError:
-        return "CuPy is not installed"
-    try:
-        x = cupy.ones((2, 2), "float32")
-        if float(((x + 1) @ x).sum()) != 16.0:
-            return "the GPU gave a wrong result for a 2×2 product"
-    except Exception as error:  # whatever is missing (driver, NVRTC, cuBLAS) raises its own kind of error
-        return " ".join(f"{type(error).__name__}: {error}".split())
-    return None
-
-
-def choose_device(device):
-    """Resolve "auto": "cuda" where a GPU works, else "cpu"; returns the device and the reason for a fall-back."""
-    if device != "auto":
-        library(device)
-        return device, None
-    reason = why_no_gpu()
-    return ("cpu", reason) if reason else ("cuda", None)
-
-
 def as_dtype(dtype):
-    """`dtype` as a numpy.dtype, if tinyvit computes in it (float32, float64, complex128); else ValueError."""
+    """`dtype` as a numpy.dtype, if tinyvit keeps weights in it (float32, float64, complex128); else ValueError."""
     try:
         name = np.dtype(dtype).name
     except TypeError:
         name = str(dtype)
     if name not in DTYPES:
-        raise ValueError(f"unknown dtype {name!r}; expected one of {', '.join(DTYPES)}")
+        low = "; ask for it by precision=, weights stay float32" if name in ("bfloat16", "float16") else ""
+        raise ValueError(f"unknown dtype {name!r}; expected one of {', '.join(DTYPES)}{low}")
     return np.dtype(name)
+
+
+def low_precision_dtype(name):
+    """The dtype "float16" or "bfloat16"; NumPy knows the latter by ml_dtypes, which the extras of a GPU bring."""
+    if str(name) == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+# -- devices ----------------------------------------------------------------------------------------------
+#
+# "cpu", or a GPU: "cuda:0", "cuda:1", … "cuda" is the one that is current in CuPy, which is the first unless somebody
+# chose another, and "auto" that one if it works, else the CPU.
+
+
+def library(device):
+    """The array library of a device: NumPy of the CPU, CuPy of a GPU; raises ValueError as `as_device` does."""
+    if device == "cpu":
+        return np
+    return np if as_device(device) == "cpu" else sys.modules["cupy"]
+
+
+def as_device(device):
+    """The full name of a device, "cpu" or "cuda:0".
+
+    Raises ValueError for an unknown device, and for a GPU that isn't there or can't be used; "auto" never does.
+    """
+    return choose_device(device)[0]
+
+
+def choose_device(device):
+    """The full name of a device; and where "auto" fell back on the CPU the reason, else None."""
+    check_device(device)
+    if device == "cpu":
+        return "cpu", None
+    reason = why_no_gpu()
+    if reason and device == "auto":
+        return "cpu", reason
+    number = int(device[5:]) if device.startswith("cuda:") else None
+    if not reason and number is not None:
+        reason = why_not_this_gpu(number)
+    if reason:
+        raise ValueError(f"device {device!r} can't be used: {reason}; use device 'cpu'")
+    return f"cuda:{sys.modules['cupy'].cuda.Device().id if number is None else number}", None
+
+
+def check_device(device):
+    """Raise ValueError for what is no name of a device."""
+    if not re.fullmatch(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?", str(device)):
+        raise ValueError(f"unknown device {device!r}; expected one of auto, cpu, cuda, or cuda:0, cuda:1, …")
+
+
+def current(device):
+    """`with current("cuda:1"):` makes arrays, and starts kernels, on that GPU; on the CPU it does nothing."""
+    if device == "cpu":
+        return nullcontext()
+    return sys.modules["cupy"].cuda.Device(int(device[5:]))
+
+
+def capability(device):
+    """The compute capability of a GPU, as (9, 0)."""
+    text = sys.modules["cupy"].cuda.Device(int(device[5:])).compute_capability
+    return int(text[:-1]), int(text[-1])
+
+
+def free_memory(device):
+    """Bytes of a GPU's memory that nobody uses, those included that CuPy holds for what comes next."""
+    cupy = sys.modules["cupy"]
+    with current(device):
+        free, _ = cupy.cuda.runtime.memGetInfo()
+        return free + cupy.get_default_memory_pool().free_bytes()
+
+
+def gpu(device):
+    """What a time or a result on a GPU means nothing without: its name, and the versions of driver, CUDA and CuPy."""
+    cupy = sys.modules["cupy"]
+    properties = cupy.cuda.runtime.getDeviceProperties(int(device[5:]))
+    facts = {"gpu": properties["name"].decode(), "cupy": cupy.__version__}
+    facts["cuda"] = version(cupy.cuda.runtime.runtimeGetVersion())
+    try:
+        said = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:  # not on Linux, or in a container that doesn't show it
+        said = ""
+    number = re.search(r"NVRM version:.*?\s(\d+(?:\.\d+)+)\s", said)
+    return facts | ({"driver": number[1]} if number else {})
+
+
+def device_of(x):
+    """Where an array is: "cpu", or "cuda:0"."""
+    return "cpu" if array_module(x) is np else f"cuda:{x.device.id}"
 
 
 def to_device(x, device):
     """`x` as an array on `device`, copied only if it lives elsewhere."""
-    return to_numpy(x) if device == "cpu" else library(device).asarray(x)
+    if device == "cpu":
+        return to_numpy(x)
+    xp, device = library(device), as_device(device)
+    with current(device):
+        # CuPy's asarray leaves an array on the GPU that it is on; copy() brings it to the current one.
+        return x.copy() if array_module(x) is not np and device_of(x) != device else xp.asarray(x)
 
 
 def to_numpy(x):
@@ -87,12 +147,153 @@ def to_numpy(x):
     return x.get() if array_module(x) is not np else np.asarray(x)
 
 
+def constant(x, device, dtype):
+    """A NumPy array in some dtype on a device, to be kept and used again: on the CPU it can't be written to."""
+    x = np.asarray(x, dtype)
+    x.flags.writeable = False
+    return to_device(x, device)
+
+
+def move(cache, device):
+    """A cache, or whatever else is made of tuples, lists, dicts and arrays, with all its arrays on `device`.
+
+    A backward runs where its forward ran: a cache that a GPU's kernels left can be looked at on the CPU, or kept there,
+    and goes backwards when it is moved to a GPU again.
+    """
+    if isinstance(cache, tuple):
+        parts = [move(part, device) for part in cache]
+        return type(cache)(*parts) if hasattr(cache, "_fields") else tuple(parts)
+    if isinstance(cache, list):
+        return [move(part, device) for part in cache]
+    if isinstance(cache, dict):
+        return {name: move(part, device) for name, part in cache.items()}
+    is_array = isinstance(cache, np.ndarray) or array_module(cache) is not np
+    return to_device(cache, device) if is_array else cache
+
+
+# -- whether there is a GPU -------------------------------------------------------------------------------
+
+
+def why_no_gpu():
+    """Why the current GPU can't be used, in plain words, or None if it can: a tiny kernel and a product run on it."""
+    try:
+        with warnings.catch_warnings():  # what CuPy warns of while it is imported is said by what doesn't work then
+            warnings.simplefilter("ignore")
+            import cupy
+    except ModuleNotFoundError as error:
+        if error.name == "cupy":
+            return "CuPy isn't installed (pip install 'tinyvit[cuda12]', or cuda13)"
+        return f"CuPy can't be imported ({one_line(error)})"
+    except Exception as error:  # a library of another version raises whatever it likes
+        return f"CuPy can't be imported ({one_line(error)})"
+    return why_no_driver(cupy) or why_no_kernel(cupy, cupy.cuda.Device().id)
+
+
+def why_not_this_gpu(number):
+    """Why the GPU of this number can't be used, though the current one can, or None."""
+    cupy = sys.modules["cupy"]
+    count = cupy.cuda.runtime.getDeviceCount()
+    if number >= count:
+        return f"there {'is 1 GPU, cuda:0' if count == 1 else f'are {count} GPUs, cuda:0 to cuda:{count - 1}'}"
+    with cupy.cuda.Device(number):
+        return why_no_kernel(cupy, number)
+
+
+def why_no_driver(cupy):
+    """Why the system has no GPU, or None if it has."""
+    runtime = cupy.cuda.runtime
+    try:
+        driver, needed = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+        if driver == 0:
+            return "there is no NVIDIA driver"
+        if driver // 1000 < needed // 1000:  # within a major version any driver will do
+            return f"the NVIDIA driver is too old: it is for CUDA {version(driver)}, and CuPy for {version(needed)}"
+        if runtime.getDeviceCount() == 0:
+            return "there is no NVIDIA GPU"
+    except Exception as error:
+        if "cudaErrorNoDevice" in str(error):
+            return "there is no NVIDIA GPU"
+        return f"the NVIDIA driver doesn't work ({one_line(error)})"
+    return None
+
+
+@cache
+def why_no_kernel(cupy, number):
+    """Why the current GPU, which has this number, computes nothing, or None if it does; tried once a process."""
+    try:
+        x = cupy.ones((2, 2), "float32") + 1
+        right = float(x.sum()) == 8
+    except Exception as error:
+        return what_is_missing(error, "NVRTC", "a kernel can't run")
+    try:
+        right = right and float((x @ x).sum()) == 32
+    except Exception as error:
+        return what_is_missing(error, "cuBLAS", "a matrix product can't run")
+    return None if right else "it gave a wrong result for a 2×2 product"
+
+
+def what_is_missing(error, library, otherwise):
+    """An error of the first kernel or product in plain words."""
+    text = f"{type(error).__name__}: {error}".lower()
+    if f"lib{library.lower()}" in text or (library.lower() in text and "no such file" in text):
+        return f"{library} is missing (pip install 'tinyvit[cuda12]', or cuda13, brings it)"
+    if "header" in text or "cannot open source file" in text:
+        return "the headers of CUDA are missing (pip install 'tinyvit[cuda12]', or cuda13, brings them)"
+    if "outofmemory" in text or "out of memory" in text:
+        return "its memory is full"
+    return f"{otherwise} ({one_line(error)})"
+
+
+def one_line(error):
+    """An error as one line: its kind and what it says, CuPy's frames of ==== left out."""
+    return " ".join(f"{type(error).__name__}: {error}".replace("=", " ").split())[:300]
+
+
+def version(number):
+    """12090 as 12.9."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+# -- products ---------------------------------------------------------------------------------------------
+
+PRODUCTS = ("float32", "tf32")
+
+_products = ContextVar("tinyvit.products", default="float32")
+
+
+def products():
+    """What matrix products of float32 arrays are computed in, here and now: "float32", or on a GPU "tf32"."""
+    return _products.get()
+
+
+@contextmanager
+def products_in(numbers):
+    """Inside `with products_in("tf32"):` a GPU rounds what float32 products multiply to 10 bits behind the point.
+
+    Sums stay float32. Arrays in other dtypes, and NumPy, take no notice. Raises ValueError for anything else.
+    """
+    if numbers not in PRODUCTS:
+        raise ValueError(f"products in {numbers!r}; expected one of {', '.join(PRODUCTS)}")
+    token = _products.set(numbers)
+    try:
+        yield
+    finally:
+        _products.reset(token)
+
+
 def erf(x):
-    """The error function 2/√π ∫₀ˣ exp(−t²) dt of an array, real or (on the CPU) complex."""
+    """The error function 2/√π ∫₀ˣ exp(−t²) dt of an array, real or complex.
+
+    CuPy has none of complex numbers. Those only come from checks of gradients, which may wait for the CPU's.
+    """
     if array_module(x) is np:
         from scipy.special import erf as function
-    else:
-        from cupyx.scipy.special import erf as function
+
+        return function(x)
+    if x.dtype.kind == "c":
+        return array_module(x).asarray(erf(x.get()))
+    from cupyx.scipy.special import erf as function
+
     return function(x)
 
 
@@ -134,6 +335,10 @@ class Key:
         name = repr((int(self.seed), int(self.step), self.path)).encode()
         return int.from_bytes(hashlib.blake2b(name, digest_size=16).digest(), "little")
 
+    def first(self):
+        """64 bits for the first sample: what its stream, and those of the samples behind it, start from."""
+        return self.bits() + self.sample * GOLDEN_GAMMA & MASK64
+
     def generator(self):
         """A NumPy Generator for what is drawn once, on the CPU: initial weights, the order of an epoch."""
         return np.random.Generator(np.random.Philox(key=self.bits()))
@@ -146,8 +351,7 @@ class Key:
         streams start at mix(key + sample·γ). Exact integer arithmetic, so NumPy and CuPy give the same bits.
         """
         rows, entries = shape[0], prod(shape[1:])
-        first = self.bits() + self.sample * GOLDEN_GAMMA & MASK64
-        starts = _mix64(xp.uint64(first) + xp.arange(rows, dtype="uint64") * xp.uint64(GOLDEN_GAMMA))
+        starts = _mix64(xp.uint64(self.first()) + xp.arange(rows, dtype="uint64") * xp.uint64(GOLDEN_GAMMA))
         counters = xp.arange(1, entries // 2 + 2, dtype="uint64") * xp.uint64(GOLDEN_GAMMA)
         halves = _mix64(starts[:, None] + counters).view("uint32")[:, :entries]  # two numbers out of each 64 bits
         # The upper 24 bits fill a float32's mantissa exactly.

@@ -1,0 +1,43 @@
+"""What the tests of every layout need: an example, and what it means that two weights are the same."""
+
+import json
+
+import numpy as np
+from hypothesis import strategies as st
+from strategies import images_for, on_the_host
+
+from tinyvit import ViT, ViTConfig
+from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.interop import Weights
+
+CONFIG = ViTConfig(img_size=8, patch_size=4, num_classes=3, embed_dim=192, depth=1, num_heads=3, mlp_ratio=0.25)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+)
+
+
+def example(config=CONFIG):
+    """Weights of this shape as they are at first."""
+    classes = ("a", "b", "c")[: config.num_classes]
+    prepared = Preprocessing(classes, 3, (8, 8), (0.5, 0.4, 0.3), (0.25, 0.5, 0.75), resample="bilinear", crop=None)
+    return Weights(config, on_the_host(ViT(config)), prepared)
+
+
+def through_json(value):
+    """A dict as it is after it was a file."""
+    return json.loads(json.dumps(value))
+
+
+def assert_equal_state(got, expected):
+    """The same arrays, bit by bit, by the same names."""
+    assert got.keys() == expected.keys()
+    for name, array in got.items():
+        np.testing.assert_array_equal(array, expected[name], err_msg=name, strict=True)
+
+
+def logits_of(weights):
+    """What the model with these weights says of two images, in the weights' dtype."""
+    model = ViT(weights.config, dtype=str(weights.state["cls_token"].dtype))
+    model.load_state_dict(weights.state)
+    return model(images_for(model, 0, 2))[0]

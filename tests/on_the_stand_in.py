@@ -1,0 +1,281 @@
+"""The suite over an array module that has only what CuPy has: `TINYVIT_TEST_DEVICE=pretended python -m pytest`.
+
+`pretend_cupy` takes CuPy's place. Where tests hand NumPy arrays to the package, they are moved to the pretended device,
+in their own memory order, and what was written into them comes back; models, data loaders and trainings are on the GPU
+unless a test says otherwise. Inside the package nothing is moved or converted: there a host array among the device's,
+a conversion to NumPy, or a step that waits for the GPU is an error. Float32 runs the CUDA sources in the emulator,
+float64 and complex numbers the plain text.
+"""
+
+import functools
+import inspect
+import os
+import pkgutil
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pretend_cupy
+
+TESTS = Path(__file__).parent
+ASKED = os.environ.get("TINYVIT_TEST_DEVICE") == "pretended"
+
+# What is left out, and why. A folder, a file, or a test (with all its parameters).
+LEFT_OUT = {
+    "bench": "measures NumPy and compiled kernels, in processes of their own",
+    "exercises": "about functions of learners, who are given NumPy arrays",
+    "cli": "starts processes, which have no stand-in, or is about what is printed",
+    "kernels": "about kernels for NumPy arrays; those for a GPU have their tests in cuda",
+    "test_import.py": "about what a fresh process imports",
+    "test_notebook_exercises.py": "notebooks mix arrays of NumPy with the functions, which is what a host has",
+    "test_notebooks.py": "starts processes",
+    "test_readme.py": "starts processes",
+    # -- data: files and images on the host, before anything goes to a device
+    "data/test_cache.py": "about files",
+    "data/test_choice.py": "about data on the host",
+    "data/test_cifar.py": "about files",
+    "data/test_cifar_files.py": "about files",
+    "data/test_dataset.py": "about data on the host",
+    "data/test_digits.py": "about data on the host",
+    "data/test_download.py": "about files",
+    "data/test_folder.py": "about files",
+    "data/test_gallery.py": "about a picture",
+    "data/test_images.py": "about files",
+    "data/test_locking.py": "about files",
+    "data/test_resample.py": "about images on the host",
+    "data/test_resize.py": "about images on the host",
+    "data/test_loader.py::test_the_thread_is_two_batches_ahead_and_no_more": "a thread, which there is on the CPU only",
+    "data/test_loader.py::test_no_thread_outlives_its_iterator": "a thread, which there is on the CPU only",
+    "data/test_loader.py::test_no_room_for_the_thread_is_a_lack_of_memory": "a thread, which there is on the CPU only",
+    "data/test_loader.py::test_on_a_device_the_data_set_is_moved_once_nothing_waits_and_there_is_no_thread":
+        "counts what is moved on a stand-in of its own",
+    # -- what is checked on the CPU only, since a GPU would have to be waited for
+    "functional/test_cross_entropy.py::test_labels_out_of_range_are_named": "labels on a GPU are not looked at",
+    "training/test_step.py::test_what_does_not_fit_is_refused_with_what_came_and_moves_nothing":
+        "labels on a GPU are not looked at",
+    # -- memory of the process, and arrays that count what is done with them
+    "functional/test_linear.py::test_a_kernel_makes_no_product_for_a_frozen_weight": "counts products of NumPy arrays",
+    "functional/test_tiled_attention.py::test_memory_grows_linearly_with_the_number_of_tokens_and_that_of_attention_"
+    "with_its_square": "measures NumPy's memory",
+    "functional/test_tiled_attention.py::test_no_more_than_a_tile_of_scores_is_there_at_any_time":
+        "measures NumPy's memory",
+    "models/test_summary.py": "counts the NumPy arrays that each level of the CPU's kernels keeps",
+    "training/test_freezing.py::test_of_what_is_frozen_nothing_is_kept": "measures NumPy's memory",
+    "training/test_freezing.py::test_of_a_block_that_is_trained_its_input_only_is_kept_where_the_rest_is_computed_again":
+        "measures NumPy's memory",
+    "training/test_memory.py": "about memory of the process",
+    "training/test_memory_needs.py": "about memory of the process",
+    "training/test_threads.py": "about threads, which there are on the CPU only",
+    # -- processes, files and text
+    "training/test_available.py": "about memory of the process",
+    "training/test_config.py": "computes nothing",
+    "training/test_data_wait.py": "about a thread, which there is on the CPU only",
+    "training/test_feature_classifiers.py": "scikit-learn's, which are given NumPy arrays",
+    "training/test_features_file.py": "about files",
+    "training/test_files.py": "about files",
+    "training/test_prepared.py": "about data on the host",
+    "training/test_presets.py": "computes nothing",
+    "training/test_robustness.py": "starts processes, which have no stand-in",
+    "training/test_run_folder.py": "about files",
+    "training/test_signals.py": "starts processes, which have no stand-in",
+    "training/test_tensorboard.py": "about files",
+    "training/test_loop.py::test_the_saved_weights_score_what_the_summary_says": "scores them on the CPU, to the bit",
+    "test_backend.py::test_choosing_a_device_falls_back_only_if_asked_to": "about a process without a GPU",
+}
+# Functions that tests call with arrays. Inside of those in the first list nothing may wait for the device.
+IN_A_STEP = {
+    "data.augment": ("augment", "change", "mix"),
+    "data.colour": (
+        "autocontrast", "blend", "brightness", "contrast", "equalize", "grey", "posterize", "saturation", "sharpness",
+        "solarize",
+    ),
+    "data.erasing": ("erase",),
+    "data.mixing": ("cutmix", "mixup", "one_hot"),
+    "functional.adam": ("adam_step",),
+    "functional.sums": ("sum_first", "sum_rows", "sum_to_shape"),
+    "optim.clipping": ("clip_by_global_norm", "global_norm"),
+    "nn.recompute": ("with_recompute", "with_recompute_backward"),
+    "optim.muon": ("orthogonalise",),
+    "training.freezing": ("forward_above",),
+    "training.objectives": ("_classification",),
+    "training.step": ("train_step",),
+}  # fmt: skip
+BETWEEN_STEPS = {
+    "gradcheck": ("check", "check_model"),
+    "training.evaluate": ("classify", "log_softmax"),
+    "training.faults": ("explain", "where_first"),
+}
+
+
+def begin():
+    """Put the stand-in in CuPy's place and a boundary around the package."""
+    sys.modules.update(pretend_cupy.MODULES)
+    import tinyvit
+
+    assert tinyvit.backend.choose_device("auto")[1] is None  # once for the process: trying that waits for the device
+    tinyvit.backend.library("cuda")
+    for module in pkgutil.walk_packages(tinyvit.__path__, "tinyvit."):
+        if not module.name.startswith(("tinyvit.bench", "tinyvit.kernels.fast", "tinyvit.__main__")):
+            import_module(module.name)
+    for functions, in_a_step in ((IN_A_STEP, True), (BETWEEN_STEPS, False)):
+        for module, names in functions.items():
+            for name in names:
+                replace(getattr(import_module(f"tinyvit.{module}"), name), in_a_step)
+    for name, function in list(vars(tinyvit.functional).items()):
+        if hasattr(function, "backward"):
+            forward = replace(function, True)
+            forward.backward = replace(getattr(tinyvit.functional, f"{name}_backward"), True)
+    from tinyvit.nn import module
+
+    for kind in (module.Module, *subclasses(module.Module)):
+        for name in ("__call__", "backward", "predict"):
+            if name in vars(kind):
+                setattr(kind, name, at_the_boundary(vars(kind)[name], True))
+    observed = module._observed
+    module._observed = lambda backward: at_the_boundary(observed(backward), True)  # of modules that tests define
+    for function in functions_of("tinyvit"):
+        on_the_device_by_default(function)
+
+
+def replace(function, in_a_step):
+    """Put a boundary around a function, under every name that the package has for it."""
+    wrapped = at_the_boundary(function, in_a_step)
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "tinyvit":
+            for attribute, value in list(vars(module).items()):
+                new = instead(value, function, wrapped)
+                if new is not value:
+                    setattr(module, attribute, new)
+    return wrapped
+
+
+def instead(value, function, wrapped):
+    """A module's attribute with one function in place of another, also in tables of functions."""
+    if value is function:
+        return wrapped
+    if type(value) in (dict, tuple):
+        return inside(lambda item: instead(item, function, wrapped), value)
+    return value
+
+
+def subclasses(kind):
+    for child in kind.__subclasses__():
+        yield child
+        yield from subclasses(child)
+
+
+def functions_of(package):
+    """Every function and method that the package defines."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] != package:
+            continue
+        for value in list(vars(module).values()):
+            members = vars(value).values() if inspect.isclass(value) else (value,)
+            yield from (f for f in members if inspect.isfunction(f) and f.__module__ == name)
+
+
+def on_the_device_by_default(function):
+    """Where `device="cpu"` is an argument's default, make it "cuda"."""
+    parameters = inspect.signature(function).parameters
+    if "device" not in parameters or parameters["device"].default != "cpu":
+        return
+    if parameters["device"].kind == inspect.Parameter.KEYWORD_ONLY:
+        function.__kwdefaults__["device"] = "cuda"
+    else:
+        function.__defaults__ = tuple("cuda" if value == "cpu" else value for value in function.__defaults__)
+
+
+def at_the_boundary(function, in_a_step):
+    """`function`, whose callers outside of the package may have NumPy arrays in their hands."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        from_inside = caller.partition(".")[0] == "tinyvit" and caller != "tinyvit.gradcheck"
+        if from_inside or on_the_cpu(args):
+            return function(*args, **kwargs)
+        crossing = Crossing()
+        args, kwargs = crossing.there(args), crossing.there(kwargs)
+        if in_a_step:
+            with pretend_cupy.nothing_waits():
+                result = function(*args, **kwargs)
+        else:
+            result = function(*args, **kwargs)
+        return crossing.back(result)
+
+    return call
+
+
+def on_the_cpu(args):
+    """Whether this is a method of a module that a test keeps on the CPU."""
+    parameters = getattr(args[0], "parameters", None) if args else None
+    if not callable(parameters):
+        return False
+    first = next(iter(parameters()), None)
+    return getattr(getattr(first, "storage", None), "device", "cuda") == "cpu"
+
+
+class Crossing:
+    """The arrays that one call takes to the device."""
+
+    def __init__(self):
+        self.pairs = {}
+
+    def there(self, x):
+        """`x` with every NumPy array in it moved to the device, the same one only once."""
+        if isinstance(x, np.ndarray) and x.dtype.kind in "biufc":
+            if id(x) not in self.pairs:
+                self.pairs[id(x)] = x, laid_out_alike(x)
+            return self.pairs[id(x)][1]
+        return inside(self.there, x)
+
+    def back(self, x):
+        """What a call returned; arrays that it was given come back as those that the test gave."""
+        for host, device in self.pairs.values():
+            if host.flags.writeable:
+                host[...] = device.host
+        originals = {id(device): host for host, device in self.pairs.values()}
+
+        def restored(x):
+            return originals.get(id(x), x) if isinstance(x, pretend_cupy.ndarray) else x
+
+        return tuple(map(restored, x)) if type(x) is tuple else restored(x)  # but what a cache holds stays there
+
+
+def inside(function, x):
+    """`function` of whatever a list, tuple or dict holds; the same object where nothing changes."""
+    if isinstance(x, dict):
+        new = {key: function(value) for key, value in x.items()}
+        return x if all(new[key] is x[key] for key in x) else new
+    if not isinstance(x, (list, tuple)):
+        return x
+    new = [function(item) for item in x]
+    if all(one is other for one, other in zip(new, x)):
+        return x
+    return type(x)(*new) if hasattr(x, "_fields") else type(x)(new)
+
+
+def laid_out_alike(x):
+    """A NumPy array on the device with the same strides, and starting off a 16-byte boundary where it does."""
+    spans = [(side - 1) * stride for side, stride in zip(x.shape, x.strides)]
+    itemsize = x.dtype.itemsize
+    whole = x.size > 0 and all(stride % itemsize == 0 for stride in x.strides)
+    if not whole:
+        return pretend_cupy.from_host(x)
+    first = -sum(span for span in spans if span < 0) // itemsize
+    shift = 1 if x.ctypes.data % min(16, 2 * itemsize) else 0
+    memory = pretend_cupy.guarded((shift + first + sum(span for span in spans if span > 0) // itemsize + 1,), x.dtype)
+    view = np.lib.stride_tricks.as_strided(memory.host[shift + first :], x.shape, x.strides)
+    view[...] = x
+    if not x.flags.writeable:
+        view.flags.writeable = False
+    return pretend_cupy.ndarray(view, memory.whole, memory)
+
+
+def left_out(item):
+    """The entry of LEFT_OUT that leaves a test out, or None."""
+    path = item.path.relative_to(TESTS).as_posix()
+    name = f"{path}::{item.originalname}" if hasattr(item, "originalname") else path
+    entries = (name, path, *(parent.as_posix() for parent in Path(path).parents))
+    return next((entry for entry in entries if entry in LEFT_OUT), None)

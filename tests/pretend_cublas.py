@@ -1,0 +1,96 @@
+"""The two functions of cuBLAS that tinyvit calls, in NumPy, and as particular as the library's documentation is.
+
+Addresses, leading dimensions and strides are taken at their word, as a GPU would; unlike a GPU, this one says what is
+wrong with them: matrices that leave their array, a result that overlaps an operand or itself, types that don't go
+together.
+"""
+
+import ctypes
+import weakref
+
+import numpy as np
+
+R_32F, R_16F, R_16BF = 0, 2, 14
+COMPUTE_32F, COMPUTE_TF32, DEFAULT = 68, 77, -1
+HANDLE = 0x5EED
+ALLOCATED = weakref.WeakValueDictionary()  # the memory of every array of the device, by its address
+
+# cublasGemmEx's table for CUBLAS_COMPUTE_32F: the types of A and B, and of C.
+TYPES = {(R_32F, R_32F), (R_16BF, R_16BF), (R_16BF, R_32F), (R_16F, R_16F), (R_16F, R_32F)}
+
+
+def number_type(code):
+    if code == R_16BF:
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype({R_32F: "float32", R_16F: "float16"}[code])
+
+
+def matrices(name, address, code, rows, columns, ld, stride=0, count=1):
+    """What cuBLAS finds at an address, (count, rows, columns): columns of `ld` numbers, one after the other."""
+    for number, least in ((rows, 0), (columns, 0), (ld, max(1, rows)), (count, 0)):
+        assert least <= number < 2**31, f"cuBLAS: {name} has {rows} rows, {columns} columns, leading dimension {ld}"
+    dtype = number_type(code)
+    assert address % dtype.itemsize == 0, f"cuBLAS: {name} doesn't start on a number"
+    span = (stride * (count - 1) + ld * (columns - 1) + rows) * dtype.itemsize if rows * columns * count else 0
+    assert stride >= 0 and within_an_array(address, span), f"cuBLAS: {name} reaches beyond its array"
+    flat = np.frombuffer((ctypes.c_char * span).from_address(address), dtype)
+    strides = (stride * dtype.itemsize, dtype.itemsize, ld * dtype.itemsize)
+    return np.lib.stride_tricks.as_strided(flat, (count, rows, columns), strides)
+
+
+def within_an_array(address, span):
+    return any(start <= address and address + span <= start + len(memory) for start, memory in ALLOCATED.items())
+
+
+def is_written_once(x):
+    """Whether no number of `x` lies where another one does."""
+    offsets = sum(np.arange(side).reshape(-1, *(1,) * later) * stride for side, stride, later in
+                  zip(x.shape, x.strides, range(x.ndim - 1, -1, -1)))  # fmt: skip
+    return np.unique(offsets).size == x.size
+
+
+def scalar(address):
+    return ctypes.c_float.from_address(address).value
+
+
+def tf32(x):
+    """Float32 with 10 bits behind the point, as tensor cores read them."""
+    bits = np.ascontiguousarray(x).view("uint32")
+    return ((bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view("float32")
+
+
+def gemmStridedBatchedEx(
+    handle, transa, transb, m, n, k, alpha, a, a_type, lda, a_stride, b, b_type, ldb, b_stride, beta, c, c_type, ldc,
+    c_stride, count, compute, algo,
+):  # fmt: skip
+    """Cᵢ ← alpha op(Aᵢ) op(Bᵢ) + beta Cᵢ, accumulated in float32."""
+    assert handle == HANDLE and algo == DEFAULT
+    assert transa in (0, 1) and transb in (0, 1), f"cuBLAS: operations {transa} and {transb}"
+    assert count <= 65535, f"{count} batches are more than every version of cuBLAS takes"
+    assert compute in (COMPUTE_32F, COMPUTE_TF32), f"cuBLAS: compute type {compute}"
+    assert a_type == b_type and (a_type, c_type) in TYPES, f"cuBLAS: types {a_type}, {b_type} and {c_type}"
+    assert compute == COMPUTE_32F or a_type == c_type == R_32F, "TF32 is for float32"
+    assert min(m, n, k, count) > 0, "cuBLAS may leave a product over nothing undone"
+    a = matrices("A", a, a_type, *((k, m) if transa else (m, k)), lda, a_stride, count)
+    b = matrices("B", b, b_type, *((n, k) if transb else (k, n)), ldb, b_stride, count)
+    c = matrices("C", c, c_type, m, n, ldc, c_stride, count)
+    assert is_written_once(c), "cuBLAS: C overlaps itself"
+    assert not np.shares_memory(c, a) and not np.shares_memory(c, b), "cuBLAS: C overlaps A or B"
+    a, b = a.astype("float32"), b.astype("float32")
+    if compute == COMPUTE_TF32:
+        a, b = tf32(a), tf32(b)
+    # OpenBLAS also computes with what lies behind a small matrix, and throws it away: that may be NaN.
+    with np.errstate(invalid="ignore"):
+        result = np.float32(scalar(alpha)) * ((a.mT if transa else a) @ (b.mT if transb else b))
+    if scalar(beta):
+        result += np.float32(scalar(beta)) * c.astype("float32")
+    c[...] = result.astype(c.dtype)
+
+
+def gemmEx(handle, transa, transb, m, n, k, alpha, a, a_type, lda, b, b_type, ldb, beta, c, c_type, ldc, compute, algo):
+    gemmStridedBatchedEx(
+        handle, transa, transb, m, n, k, alpha, a, a_type, lda, 0, b, b_type, ldb, 0, beta, c, c_type, ldc, 0, 1,
+        compute, algo,
+    )  # fmt: skip

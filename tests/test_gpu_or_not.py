@@ -1,0 +1,42 @@
+from types import SimpleNamespace
+
+import gpu_or_not
+import pytest
+
+USUAL = "not slow and not gpu"
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    """What a run with a mark expression takes in, where there is a GPU or a reason why not."""
+
+    def choose(asked, reason):
+        monkeypatch.setattr(gpu_or_not, "why_no_gpu", lambda: reason)
+        config = SimpleNamespace(getini=lambda name: ["-ra", "-m", USUAL], option=SimpleNamespace(markexpr=asked))
+        gpu_or_not.choose(config)
+        return config.option.markexpr
+
+    return choose
+
+
+def test_a_plain_run_takes_the_tests_for_a_gpu_in_where_there_is_one(chosen):
+    assert chosen(USUAL, None) == "not slow"
+    assert chosen(USUAL, "no driver") == USUAL
+
+
+@pytest.mark.parametrize("asked", ["slow", "cuda and not gpu", ""])
+def test_a_run_that_asks_for_others_stays_as_it_is(chosen, asked):
+    for reason in (None, "no driver"):
+        assert chosen(asked, reason) == asked
+
+
+@pytest.mark.parametrize("asked", ["gpu", "cuda or gpu", "gpu and not slow"])
+def test_asking_for_the_tests_of_a_gpu_without_one_ends_with_the_reason(chosen, asked):
+    assert chosen(asked, None) == asked
+    with pytest.raises(pytest.UsageError, match="^tests with the mark gpu need a GPU that works: no driver$"):
+        chosen(asked, "no driver")
+
+
+def test_the_marks_that_a_plain_run_leaves_out_end_with_that_of_the_gpu(pytestconfig):
+    usual = pytestconfig.getini("addopts")
+    assert usual[usual.index("-m") + 1].endswith(gpu_or_not.NOT_GPU)
