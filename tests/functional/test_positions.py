@@ -1,3 +1,4 @@
+import re
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ from tinyvit import functional as F
 from tinyvit import gradcheck
 
 GRIDS = st.tuples(st.integers(1, 4), st.integers(1, 4))
+METHODS = st.sampled_from(["bilinear", "bicubic", "zoom"])
 
 
 @given(x=tokens(), seed=seeds())
@@ -72,28 +74,42 @@ def test_positions_of_another_shape_are_refused():
         F.add_positions(np.ones((2, 3, 4)), np.ones((1, 4, 4)))
 
 
-@given(grid=GRIDS, new_grid=GRIDS, seed=seeds())
-def test_resize_positions_gradients_match_the_complex_step(grid, new_grid, seed):
+@given(grid=GRIDS, new_grid=GRIDS, method=METHODS, seed=seeds())
+def test_resize_positions_gradients_match_the_complex_step(grid, new_grid, method, seed):
     positions = np.random.default_rng(seed).standard_normal((1, 1 + grid[0] * grid[1], 3))
-    resize = partial(F.resize_positions, grid=grid, new_grid=new_grid)
+    resize = partial(F.resize_positions, grid=grid, new_grid=new_grid, method=method)
     report = gradcheck.check(resize, F.resize_positions_backward, (positions,))
     assert report.max_error < 1e-10, report
 
 
-@given(grid=GRIDS, seed=seeds())
-def test_positions_resized_to_their_own_grid_are_themselves(grid, seed):
+@given(grid=GRIDS, method=METHODS, seed=seeds())
+def test_positions_resized_to_their_own_grid_are_themselves(grid, method, seed):
     positions = np.random.default_rng(seed).standard_normal((1, 1 + grid[0] * grid[1], 3))
-    np.testing.assert_allclose(F.resize_positions(positions, grid, grid)[0], positions, atol=1e-14)
+    np.testing.assert_allclose(F.resize_positions(positions, grid, grid, method)[0], positions, atol=1e-14)
 
 
-@given(grid=GRIDS, new_grid=GRIDS)
-def test_resizing_keeps_the_class_token_and_what_is_the_same_everywhere(grid, new_grid):
+@given(grid=GRIDS, new_grid=GRIDS, method=METHODS)
+def test_resizing_keeps_the_class_token_and_what_is_the_same_everywhere(grid, new_grid, method):
     positions = np.ones((1, 1 + grid[0] * grid[1], 2))
     positions[0, 0] = 7
-    resized, _ = F.resize_positions(positions, grid, new_grid)
+    resized, _ = F.resize_positions(positions, grid, new_grid, method)
     assert resized.shape == (1, 1 + new_grid[0] * new_grid[1], 2)
     np.testing.assert_allclose(resized[0, 0], 7)
     np.testing.assert_allclose(resized[0, 1:], 1, atol=1e-14)
+
+
+@given(grid=GRIDS, new_grid=GRIDS, method=METHODS, seed=seeds())
+def test_the_axes_can_be_resized_one_after_the_other_in_either_order(grid, new_grid, method, seed):
+    positions = np.random.default_rng(seed).standard_normal((1, 1 + grid[0] * grid[1], 3))
+    both, _ = F.resize_positions(positions, grid, new_grid, method)
+    for between in ((new_grid[0], grid[1]), (grid[0], new_grid[1])):
+        first, _ = F.resize_positions(positions, grid, between, method)
+        np.testing.assert_allclose(F.resize_positions(first, between, new_grid, method)[0], both, atol=1e-13)
+
+
+@given(x=normals((1, 1 + 2 * 3, 4)), method=METHODS)
+def test_resized_positions_keep_their_dtype(x, method):
+    assert F.resize_positions(x[0], (2, 3), (4, 2), method)[0].dtype == x[0].dtype
 
 
 def test_a_ramp_stays_a_ramp_between_the_outermost_centres():
@@ -105,3 +121,23 @@ def test_a_ramp_stays_a_ramp_between_the_outermost_centres():
 def test_positions_that_do_not_fit_their_grid_are_refused():
     with pytest.raises(ValueError, match=r"expected \(1, 7, D\) for a grid of 2×3, got \(1, 6, 4\)"):
         F.resize_positions(np.ones((1, 6, 4)), (2, 3), (4, 4))
+
+
+@pytest.mark.parametrize("pair", [(0, 3), (-1, 3), (3.5, 3), (5, 5, 5), (5,), 5, (-2, -3), None])
+@pytest.mark.parametrize("name", ["grid", "new_grid"])
+def test_a_grid_that_is_no_pair_of_positive_ints_is_refused(name, pair):
+    grids = {"grid": (2, 3), "new_grid": (4, 4)} | {name: pair}
+    message = f"^resize_positions: expected {name} as two positive ints .rows, columns., got {re.escape(repr(pair))}$"
+    with pytest.raises(ValueError, match=message):
+        F.resize_positions(np.ones((1, 7, 4)), **grids)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+def test_positions_that_are_no_floating_point_numbers_are_refused_and_not_rounded(dtype):
+    with pytest.raises(ValueError, match=f"expected floating-point numbers, got {dtype}"):
+        F.resize_positions(np.ones((1, 7, 4), dtype), (2, 3), (4, 4))
+
+
+def test_an_unknown_method_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"a method of bilinear, bicubic, zoom, got 'nearest'"):
+        F.resize_positions(np.ones((1, 7, 4)), (2, 3), (4, 4), "nearest")

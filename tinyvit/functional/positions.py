@@ -3,12 +3,14 @@
 All are (1, N+1, D); the class token's own position is zero where the positions are computed.
 """
 
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.backend import array_module, device_of
 from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit.functional.interpolation import INTERPOLATIONS, matrix_on
 from tinyvit.functional.sums import sum_first
 
 
@@ -66,20 +68,37 @@ class ResizePositionsCache(NamedTuple):
 
 
 @operation
-def resize_positions(positions, grid, new_grid):
+def resize_positions(positions, grid, new_grid, method="bilinear"):
     """Positions (1, 1 + rows·columns, D) of a grid of patches, for images with another: (1, 1 + rows'·columns', D).
 
-    Between the centres of patches they change linearly, and beyond the outermost centres not at all: "bilinear", with
-    half-pixel centres. The class token keeps its own. Dosovitskiy et al. 2021, section 3.2.
+    The class token keeps its own. Dosovitskiy et al. 2021, section 3.2. What the methods are, and whose:
+
+        "bilinear"   linear between the centres of patches, and constant beyond the outermost; PyTorch's
+                     interpolate(mode="bilinear", align_corners=False)
+        "bicubic"    cubic between the centres, with a = −0.75; PyTorch's interpolate(mode="bicubic",
+                     align_corners=False), which Hugging Face's ViT takes. timm antialiases, with a = −0.5
+        "zoom"       linear between outermost centres that stay where they are; scipy.ndimage.zoom(order=1), which the
+                     paper's code takes
+
+    Raises ValueError for positions that don't fit their grid or are no floating-point numbers, for a grid that is no
+    pair of positive ints, and for a method that isn't one of these.
     """
+    if method not in INTERPOLATIONS:
+        raise ValueError(f"resize_positions: expected a method of {', '.join(INTERPOLATIONS)}, got {method!r}")
+    for name, pair in (("grid", grid), ("new_grid", new_grid)):
+        if not (isinstance(pair, (tuple, list)) and len(pair) == 2
+                and all(isinstance(side, Integral) and side > 0 for side in pair)):  # fmt: skip
+            raise ValueError(f"resize_positions: expected {name} as two positive ints (rows, columns), got {pair!r}")
     rows, columns = grid
+    if positions.dtype.kind in "iub":
+        raise ValueError(f"resize_positions: expected floating-point numbers, got {positions.dtype}")
     if positions.shape[:2] != (1, 1 + rows * columns):
         raise ValueError(
             f"resize_positions: expected (1, {1 + rows * columns}, D) for a grid of {rows}×{columns}, "
             f"got {positions.shape}"
         )
-    xp = array_module(positions)
-    down, across = (xp.asarray(bilinear(*sides), positions.real.dtype) for sides in zip(grid, new_grid))
+    xp, device, dtype = array_module(positions), device_of(positions), positions.real.dtype
+    down, across = (matrix_on(device, method, *sides, dtype) for sides in zip(grid, new_grid))
     resized = (down @ positions[0, 1:].reshape(rows, -1)).reshape(len(down), columns, -1)   # (rows', columns, D)
     resized = (across @ resized).reshape(1, -1, positions.shape[-1])                        # (1, rows'·columns', D)
     return xp.concatenate([positions[:, :1], resized], axis=1), ResizePositionsCache(grid, down, across)
@@ -92,12 +111,6 @@ def resize_positions_backward(dy, cache):
     dgrid = across.T @ dy[0, 1:].reshape(len(down), len(across), -1)                        # (rows', columns, D)
     dgrid = (down.T @ dgrid.reshape(len(down), -1)).reshape(1, rows * columns, -1)
     return array_module(dy).concatenate([dy[:, :1], dgrid], axis=1)
-
-
-def bilinear(old, new):
-    """How `new` points along an axis are made of `old` ones, linearly: (new, old), rows adding up to 1."""
-    centres = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)[:, None]
-    return np.maximum(0.0, 1 - abs(centres - np.arange(old)))
 
 
 def sincos(coordinates, width, base=10000.0):

@@ -1,7 +1,7 @@
 """The kinds of positions that are added to the tokens.
 
 Each has `forward(tokens, ctx, grid=None)` and its backward; `grid` is that of the patches, (rows, columns), if it is
-not the one that the positions were made for.
+not the one that the positions were made for. How they are then resized, `method`, is as for `F.resize_positions`.
 """
 
 from typing import NamedTuple
@@ -20,11 +20,11 @@ class AddedCache(NamedTuple):
     add: AddPositionsCache
 
 
-def add(tokens, positions, own_grid, grid):
+def add(tokens, positions, own_grid, grid, method):
     """Tokens with their positions, which are resized if they were made for another grid."""
     c_resize = None
     if grid not in (None, own_grid):
-        positions, c_resize = F.resize_positions(positions, own_grid, grid)
+        positions, c_resize = F.resize_positions(positions, own_grid, grid, method)
     y, c_add = F.add_positions(tokens, positions)
     return y, AddedCache(c_resize, c_add)
 
@@ -42,13 +42,13 @@ class LearnedPositions(Module):
 
     transparent = True
 
-    def __init__(self, grid, dim):
-        self.grid = grid
+    def __init__(self, grid, dim, method="bilinear"):
+        self.grid, self.method = grid, method
         tokens = 1 + grid[0] * grid[1]
         self.pos_embed = Parameter((1, tokens, dim), init.normal(POSITION_STD), decay=False)
 
     def forward(self, tokens, ctx=None, grid=None):
-        return add(tokens, self.pos_embed.value, self.grid, grid)
+        return add(tokens, self.pos_embed.value, self.grid, grid, self.method)
 
     def backward(self, dtokens, cache):
         with self.gradients() as into:
@@ -69,14 +69,15 @@ class GridPositions(Module):
 
     transparent = True
 
-    def __init__(self, grid, dim):
-        self.grid = rows, columns = grid
+    def __init__(self, grid, dim, method="bilinear"):
+        self.grid, self.method = grid, method
+        rows, columns = grid
         self.pos_embed_x = Parameter((1, columns, dim // 2), init.normal(POSITION_STD), decay=False)
         self.pos_embed_y = Parameter((1, rows, dim // 2), init.normal(POSITION_STD), decay=False)
 
     def forward(self, tokens, ctx=None, grid=None):
         positions, c_grid = F.grid_positions(self.pos_embed_x.value, self.pos_embed_y.value)
-        y, c_added = add(tokens, positions, self.grid, grid)
+        y, c_added = add(tokens, positions, self.grid, grid, self.method)
         return y, GridPositionsLayerCache(c_grid, c_added)
 
     def backward(self, dtokens, cache):
@@ -91,12 +92,12 @@ class FixedPositions(Module):
 
     transparent = True
 
-    def __init__(self, grid, table):
-        self.grid = grid
+    def __init__(self, grid, table, method="bilinear"):
+        self.grid, self.method = grid, method
         self.pos_embed = Buffer(table.shape, init.constant(table))
 
     def forward(self, tokens, ctx=None, grid=None):
-        return add(tokens, self.pos_embed.value, self.grid, grid)
+        return add(tokens, self.pos_embed.value, self.grid, grid, self.method)
 
     def backward(self, dtokens, cache):
         return dtokens
