@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import seeds
@@ -28,3 +29,29 @@ def test_a_gradient_of_zero_moves_nothing():
     theta, m, v = np.ones(5, "float32"), np.zeros(5, "float32"), np.zeros(5, "float32")
     adam_step(theta, np.zeros(5, "float32"), m, v, 1, 1e-3, (0.9, 0.999), 1e-8, 0.0)
     np.testing.assert_array_equal(theta, 1)
+
+
+def shape_of(x, how):
+    """Four numbers or more as something else than a flat array that lies in one piece."""
+    return {"matrix": x.reshape(2, -1), "every other": np.repeat(x, 2)[::2], "in float64": x.astype("float64")}[how]
+
+
+@pytest.mark.parametrize("how", ["matrix", "every other", "in float64"])
+def test_arrays_of_any_shape_strides_and_dtype_take_the_same_step(how):
+    theta, g, m, v = np.random.default_rng(0).random((4, 6), "float32")
+    options = (3, 1e-2, (0.9, 0.999), 1e-8, 0.1)
+    got = [shape_of(x, how).copy() if how != "every other" else shape_of(x, how) for x in (theta, m, v)]
+    adam_step(got[0], shape_of(g, how), *got[1:], *options)
+    exact = [x.astype("float64") for x in (theta, g, m, v)]
+    adam_step.reference(*exact, *options)
+    for x, y in zip(got, [exact[0], *exact[2:]]):
+        np.testing.assert_allclose(x.reshape(-1), y, rtol=1e-5)
+
+
+def test_a_step_that_is_not_to_be_taken_changes_nothing():
+    theta, g, m, v = np.random.default_rng(0).random((4, 6), "float32")
+    before = [x.copy() for x in (theta, m, v)]
+    for where in (False, np.zeros((), bool)):
+        adam_step(theta, g, m, v, 3, 1e-2, (0.9, 0.999), 1e-8, 0.1, where=where)
+        for x, y in zip((theta, m, v), before):
+            np.testing.assert_array_equal(x, y)

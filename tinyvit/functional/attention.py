@@ -10,6 +10,8 @@ from tinyvit.functional.dropout import DropoutCache, dropout, dropout_backward
 from tinyvit.functional.softmax import SoftmaxCache, softmax, softmax_backward
 from tinyvit.functional.sums import sum_to_shape
 
+NARROW = (16, 32)  # widths of heads for which kernels/cuda/fused_attention.py writes no scores
+
 
 class AttentionCache(NamedTuple):
     q: Array      # (B, H, Nq, d)

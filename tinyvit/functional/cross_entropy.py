@@ -43,24 +43,30 @@ def cross_entropy_backward(dy, cache):
 
 def smoothed_targets(targets, logits, label_smoothing):
     """Targets as probabilities (B, K) of the logits' real dtype, smoothed."""
+    labels = are_labels(targets, logits, label_smoothing)
+    xp, K, dtype = array_module(logits), logits.shape[1], logits.real.dtype
+    targets = (targets[:, None] == xp.arange(K)).astype(dtype) if labels else targets.astype(dtype, copy=False)
+    if label_smoothing:
+        targets = targets * (1 - label_smoothing) + label_smoothing / K
+    return targets
+
+
+def are_labels(targets, logits, label_smoothing):
+    """Whether targets are labels (B,), rather than probabilities (B, K); ValueError for all else."""
     if logits.ndim != 2 or logits.shape[0] == 0:
         raise ValueError(f"cross_entropy: expected logits (B, K) of at least one sample, got {logits.shape}")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"cross_entropy: label_smoothing has to be from 0 to 1, got {label_smoothing}")
-    xp, (B, K), dtype = array_module(logits), logits.shape, logits.real.dtype
+    B, K = logits.shape
     if targets.dtype.kind in "iu" and targets.shape == (B,):
-        if xp is np and (targets.min() < 0 or targets.max() >= K):
+        if array_module(logits) is np and (targets.min() < 0 or targets.max() >= K):
             raise ValueError(
                 f"cross_entropy: expected labels from 0 to {K - 1}, got {targets.min()} to {targets.max()}"
             )
-        targets = (targets[:, None] == xp.arange(K)).astype(dtype)
-    elif targets.dtype.kind == "f" and targets.shape == (B, K):
-        targets = targets.astype(dtype, copy=False)
-    else:
-        raise ValueError(
-            f"cross_entropy: expected targets as ints {(B,)} or probabilities {(B, K)}, "
-            f"got {targets.dtype} {targets.shape}"
-        )
-    if label_smoothing:
-        targets = targets * (1 - label_smoothing) + label_smoothing / K
-    return targets
+        return True
+    if targets.dtype.kind == "f" and targets.shape == (B, K):
+        return False
+    raise ValueError(
+        f"cross_entropy: expected targets as ints {(B,)} or probabilities {(B, K)}, "
+        f"got {targets.dtype} {targets.shape}"
+    )

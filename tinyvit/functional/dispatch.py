@@ -12,6 +12,8 @@ import numpy as np
 
 from tinyvit.functional import levels
 
+LOW_PRECISION = ("bfloat16", "float16")  # dtypes that only kernels compute in
+
 
 def kind(x):
     """What kernels are registered under: the array library's name and the dtype's, as ("numpy", "float32")."""
@@ -52,6 +54,8 @@ def operation(reference):
 
     The result is called like the function itself and has its signature and docstring. `op.reference` is always the
     plain text; `op.register(kind, kernel, level)` adds a kernel, with the same signature, for arrays of that kind.
+    Arrays in bfloat16 and float16 are refused where there's no kernel for them, unless `op.moves_numbers_only` was set:
+    a plain text that computes nothing, like its backward's, is right for any dtype.
     """
     kernels = Kernels()
     first_name = next(iter(inspect.signature(reference).parameters))
@@ -61,13 +65,29 @@ def operation(reference):
         # A NumPy number, such as 1 / np.sqrt(d), would turn a float32 result into float64.
         args = [arg.item() if isinstance(arg, np.generic) else arg for arg in args]
         kwargs = {name: arg.item() if isinstance(arg, np.generic) else arg for name, arg in kwargs.items()}
-        kernel = kernels.find(args[0] if args else kwargs.get(first_name))
+        x = args[0] if args else kwargs.get(first_name)
+        kernel = kernels.find(x)
+        if kernel is None and not forward.moves_numbers_only:
+            check_dtype(reference.__name__, x)
         return (kernel or reference)(*args, **kwargs)
 
+    forward.moves_numbers_only = False
     forward.reference = reference
     forward.kernels = kernels
     forward.register = kernels.register
     return forward
+
+
+def check_dtype(name, x):
+    """Raise ValueError for an array in bfloat16 or float16, which the plain text would add up in too few digits."""
+    library, dtype = kind(x)
+    if dtype in LOW_PRECISION:
+        where = {"numpy": "of NumPy on the CPU", "cupy": "of CuPy on the GPU"}[library]
+        inside = " inside tinyvit.reference()" if levels.level() == "reference" else ""
+        raise ValueError(
+            f"{name}: no kernel for {dtype} arrays {where}{inside}, and the plain text needs at least float32; "
+            'compute in float32 (x.astype("float32"), or precision="float32")'
+        )
 
 
 def backward_of(forward, inputs=None):
@@ -97,6 +117,8 @@ def backward_of(forward, inputs=None):
                 return kernel(dy, cache)
             if kernel is not None:
                 return kernel(dy, cache, into=into)
+            if not forward.moves_numbers_only:
+                check_dtype(reference.__name__, dy)
             gradients = reference(dy, cache)
             if into is None:
                 return gradients

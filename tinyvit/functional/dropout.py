@@ -16,7 +16,7 @@ def dropout(x, rate, key=None):
     """Drop each entry of `x` (B, ...) with probability `rate`, and divide the rest by 1 − rate to keep the mean.
 
     The mask is a function of `key` (a `tinyvit.Key`, or an int for its seed) and nothing else; without a key, as
-    in inference, x comes back as it is. Srivastava et al. 2014, "Dropout".
+    in inference, x comes back as it is. Srivastava et al. 2014, "Dropout". Derived in notebooks/06.
     """
     return drop(x, rate, key, x.shape)
 

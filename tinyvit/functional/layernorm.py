@@ -1,4 +1,4 @@
-"""Layer normalisation."""
+"""Layer normalisation, alone and behind a residual connection."""
 
 from typing import NamedTuple
 
@@ -40,3 +40,30 @@ def layernorm_backward(dy, cache):
     g = dy * weight
     dx = rstd * (g - g.mean(-1, keepdims=True) - xhat * (g * xhat).mean(-1, keepdims=True))
     return dx, sum_rows(dy * xhat), sum_rows(dy)
+
+
+@operation
+def add_layernorm(x, branch, weight, bias, eps=1e-6):
+    """Add a residual branch to `x` and normalise the sum: ((x + branch, layernorm(x + branch)), cache).
+
+    x and branch (..., D). The pre-norm residual connection: the sum goes on to the next one, its norm into the branch
+    between them. The cache is that of `layernorm`. Raises ValueError if the shapes don't fit.
+    """
+    if x.shape != branch.shape:
+        raise ValueError(f"add_layernorm: expected x and branch of one shape, got {x.shape} and {branch.shape}")
+    total = x + branch
+    y, cache = layernorm(total, weight, bias, eps)
+    return (total, y), cache
+
+
+@backward_of(add_layernorm, inputs=2)
+def add_layernorm_backward(dy, cache):
+    """`dy` is a pair: the gradient of the sum from where else it goes, and that of its norm.
+
+    What both leave in the sum, x and branch get alike. Returns (dx, dbranch, dweight, dbias); the first two are the
+    same array.
+    """
+    dtotal, dy = dy
+    dx, dweight, dbias = layernorm_backward(dy, cache)
+    dx = dtotal + dx
+    return dx, dx, dweight, dbias

@@ -17,12 +17,9 @@ class LinearCache(NamedTuple):
 def linear(x, weight, bias=None):
     """Map every row of `x` (..., in) to y = x Wᵀ + b (..., out), with `weight` (out, in) and `bias` (out,).
 
-    Raises ValueError if the shapes don't fit. Derived in notebooks/01 and 02.
+    Raises ValueError if the shapes don't fit. Derived in notebooks/01.
     """
-    if weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
-        raise ValueError(f"linear: expected x (..., in) and weight (out, in), got {x.shape} and {weight.shape}")
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"linear: expected bias {weight.shape[:1]}, got {bias.shape}")
+    check_shapes(x, weight, bias)
     y = as_rows(x) @ weight.mT
     if bias is not None:
         y = y + bias
@@ -40,3 +37,10 @@ def linear_backward(dy, cache):
     dx = (dy_rows @ weight).reshape(x.shape)
     dweight = dy_rows.mT @ as_rows(x)
     return (dx, dweight, sum_rows(dy)) if has_bias else (dx, dweight)
+
+
+def check_shapes(x, weight, bias):
+    if weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
+        raise ValueError(f"linear: expected x (..., in) and weight (out, in), got {x.shape} and {weight.shape}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"linear: expected bias {weight.shape[:1]}, got {bias.shape}")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array, array_module
+from tinyvit.backend import Array, constant, device_of
 from tinyvit.functional.dispatch import backward_of, operation
 
 
@@ -29,7 +29,7 @@ def rope(x, grid, theta=100.0):
         raise ValueError(
             f"rope: expected x (..., N, d) with N at least {rows * columns} and d a multiple of 4, got {x.shape}"
         )
-    cos, sin = rope_tables(rows, columns, x.shape[-1], theta, array_module(x), x.real.dtype)
+    cos, sin = rope_tables(rows, columns, x.shape[-1], theta, device_of(x), x.real.dtype)
     return rotate(x, cos, sin), RopeCache(cos, sin)
 
 
@@ -51,13 +51,9 @@ def rotate(x, cos, sin):
 
 
 @lru_cache(maxsize=32)
-def rope_tables(rows, columns, width, theta, xp, dtype):
-    """Cosine and sine of every patch's angles, (rows·columns, width/2) each, as arrays of the library `xp`."""
+def rope_tables(rows, columns, width, theta, device, dtype):
+    """Cosine and sine of every patch's angles, (rows·columns, width/2) each, on a device."""
     frequencies = theta ** -(np.arange(width // 4) / (width // 4))
     y, x = np.divmod(np.arange(rows * columns), columns)
     angles = np.concatenate([np.outer(x, frequencies), np.outer(y, frequencies)], axis=1)
-    tables = xp.asarray(np.cos(angles), dtype), xp.asarray(np.sin(angles), dtype)
-    if xp is np:
-        for table in tables:
-            table.flags.writeable = False  # every later call gets the same ones
-    return tables
+    return constant(np.cos(angles), device, dtype), constant(np.sin(angles), device, dtype)

@@ -36,7 +36,10 @@ class PoolTokenCache(NamedTuple):
 
 @operation
 def pool_token(x):
-    """Read the class token off the tokens `x` (B, N+1, D): (B, D). Dosovitskiy et al. 2021, eq. 4."""
+    """Read the class token off the tokens `x` (B, N+1, D): (B, D).
+
+    Dosovitskiy et al. 2021, eq. 4. Derived in notebooks/05.
+    """
     return x[:, 0], PoolTokenCache(x.shape)
 
 
@@ -55,7 +58,10 @@ class PoolMeanCache(NamedTuple):
 
 @operation
 def pool_mean(x, prefix=1):
-    """Average the patch tokens of `x` (B, prefix+N, D), leaving out the first `prefix` tokens: (B, D)."""
+    """Average the patch tokens of `x` (B, prefix+N, D), leaving out the first `prefix` tokens: (B, D).
+
+    Derived in notebooks/05.
+    """
     return x[:, prefix:].mean(1), PoolMeanCache(x.shape, prefix)
 
 
@@ -91,6 +97,9 @@ def take_tokens_backward(dy, cache):
     dx = array_module(dy).zeros(shape, dy.dtype)
     dx[rows_of(index), index] = dy
     return dx
+
+
+take_tokens.moves_numbers_only = True
 
 
 def rows_of(index):

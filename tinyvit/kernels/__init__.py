@@ -11,3 +11,5 @@ from tinyvit.functional.levels import LEVELS, available, level, on_first_use, us
 from tinyvit.kernels import adam, attention, gelu, layernorm, linear, softmax
 
 on_first_use("fast", ("numpy", "float32"), lambda: import_module("tinyvit.kernels.fast"))
+for dtype in ("float32", "bfloat16", "float16"):
+    on_first_use("numpy", ("cupy", dtype), lambda: import_module("tinyvit.kernels.cuda"))

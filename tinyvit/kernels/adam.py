@@ -5,7 +5,9 @@ import numpy as np
 from tinyvit.functional.adam import adam_step
 
 
-def adam_step_float32(theta, g, m, v, t, lr, betas, eps, weight_decay):
+def adam_step_float32(theta, g, m, v, t, lr, betas, eps, weight_decay, where=True):
+    if where is not True:
+        return adam_step.reference(theta, g, m, v, t, lr, betas, eps, weight_decay, where)
     beta1, beta2 = betas
     room = np.multiply(g, 1 - beta1)
     m *= beta1

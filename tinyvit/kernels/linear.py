@@ -26,7 +26,8 @@ def linear_backward_wanted(dy, cache, into=None):
     return dx, dweight, None if into[1] is False else add_to(into[1], sum_rows(dy))
 
 
-for library in ("numpy", "cupy"):
-    for dtype in ("float32", "float64", "complex128"):
-        linear.register((library, dtype), linear_in_place)
-        linear_backward.register((library, dtype), linear_backward_wanted)
+for dtype in ("float32", "float64", "complex128"):
+    for library in ("numpy", "cupy"):  # CuPy's float32 has a kernel of its own in cuda/linear.py
+        if (library, dtype) != ("cupy", "float32"):
+            linear.register((library, dtype), linear_in_place)
+            linear_backward.register((library, dtype), linear_backward_wanted)

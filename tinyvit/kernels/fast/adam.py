@@ -3,6 +3,7 @@
 import numpy as np
 
 from tinyvit.functional.adam import adam_step
+from tinyvit.kernels.adam import adam_step_float32
 from tinyvit.kernels.fast.compiled import FLOAT, INPUT, OUTPUT, compiled
 from tinyvit.kernels.fast.exp import F
 
@@ -15,7 +16,10 @@ def step(theta, g, m, v, kept, beta1, rest1, beta2, rest2, unbiased1, unbiased2,
         theta[i] = kept * theta[i] - lr * (m[i] * unbiased1) / (np.sqrt(v[i] * unbiased2) + eps)
 
 
-def adam_step_fast(theta, g, m, v, t, lr, betas, eps, weight_decay):
+def adam_step_fast(theta, g, m, v, t, lr, betas, eps, weight_decay, where=True):
+    flat = all(x.ndim == 1 and x.dtype == "float32" and x.flags.c_contiguous for x in (theta, g, m, v))
+    if where is not True or not flat:
+        return adam_step_float32(theta, g, m, v, t, lr, betas, eps, weight_decay, where)
     beta1, beta2 = betas
     # Each number is rounded once, after what it is made of was computed in double precision.
     step(

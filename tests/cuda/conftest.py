@@ -1,0 +1,58 @@
+"""Every test here runs on the CPU, where a stand-in for CuPy emulates the kernels, and again where there is a GPU."""
+
+import sys
+from pathlib import Path
+
+import pretend_cupy
+import pytest
+from emulated_cuda.emulator import Order
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("emulated", marks=pytest.mark.cuda), pytest.param("gpu", marks=pytest.mark.gpu)],
+)
+def cupy(request):
+    """CuPy, or its stand-in."""
+    if request.param == "gpu":
+        import cupy
+
+        yield cupy
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in pretend_cupy.MODULES.items():
+            patch.setitem(sys.modules, name, module)
+        yield pretend_cupy.cupy
+
+
+@pytest.fixture(scope="module")
+def real():
+    """The real CuPy, whatever stands in its place elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in pretend_cupy.MODULES:
+            if sys.modules.get(name) is pretend_cupy.MODULES[name]:
+                patch.delitem(sys.modules, name)
+        import cupy
+        import cupyx.scipy.special
+
+        assert cupy is not pretend_cupy.cupy and cupyx.scipy.special.erf is not pretend_cupy.erf
+        yield cupy
+
+
+@pytest.fixture
+def any_order(monkeypatch):
+    """Emulated kernels run three times, with their threads in other orders, and have to write the same bits."""
+    monkeypatch.setattr(Order, "seeds", (0, 1, 2))
+
+
+def pytest_collection_modifyitems(config, items):
+    """What asks whether every kernel has run comes last, and only where all tests of this folder run."""
+    here = Path(__file__).parent
+    asking = [item for item in items if item.name == "test_every_kernel_has_run_in_every_variant"]
+    if asking:
+        items[:] = [item for item in items if item not in asking]
+        complete = {item.path for item in items} >= set(here.glob("test_*.py"))
+        if complete and not config.option.keyword:
+            items.extend(asking)
+        else:
+            config.hook.pytest_deselected(items=asking)

@@ -1,0 +1,18 @@
+"""Numbers that a dtype can tell apart, and how far apart they are."""
+
+import ml_dtypes
+import numpy as np
+
+DTYPE = {"float32": np.dtype("float32"), "bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype("float16")}
+EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-11}  # the rounding error is at most half of it
+
+
+def numbers(*shape, dtype="float32", seed=0, scale=1.0):
+    """Random numbers as float64, each of which an array of `dtype` can hold exactly."""
+    x = np.random.default_rng(seed).normal(size=shape) * scale
+    return x.astype(DTYPE[dtype]).astype("float64")
+
+
+def to(cupy, x, dtype="float32"):
+    """A NumPy array as one of the device."""
+    return cupy.asarray(x.astype(DTYPE[dtype]))

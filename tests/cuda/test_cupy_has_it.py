@@ -1,0 +1,169 @@
+"""The stand-in offers what CuPy has and tinyvit uses, nothing else: looked up in the real CuPy, which needs no GPU."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pretend_cupy
+import pytest
+
+import tinyvit
+
+pytestmark = pytest.mark.cuda
+PACKAGE = Path(tinyvit.__file__).parent
+LIBRARIES = {"xp", "cupy"}  # what an array's library is called in the package
+ASKING = {"array_module", "library"}  # functions that return it
+
+
+def first_line(function):
+    """`(a, b, c=1)` as the docstring of a compiled function begins, or the signature of one in Python."""
+    try:
+        return str(inspect.signature(function))
+    except (TypeError, ValueError):
+        found = re.search(r"\((.*)\)", function.__doc__.strip().partition("\n")[0])
+        assert found, f"nothing says what arguments {function} takes"
+        return found[0]
+
+
+def arguments(function):
+    """The names of a function's arguments, in order."""
+    text = re.sub(r"\[[^\]]*\]", "", first_line(function).strip("()"))
+    parts = (part.partition("=")[0].partition(":")[0].strip() for part in text.split(","))
+    return [part.split()[-1].lstrip("*\\") for part in parts if part not in ("", "/", "*", "\\*")]
+
+
+def called_on_the_library():
+    """{name: files} of every `xp.name`, `array_module(x).name` and the like in the package."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and is_library(node.value):
+                found.setdefault(node.attr, set()).add(path.name)
+    return found
+
+
+def is_library(node):
+    named = isinstance(node, ast.Name) and node.id in LIBRARIES
+    call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ASKING
+    modules = isinstance(node, ast.Subscript) and ast.unparse(node) == "sys.modules['cupy']"
+    return named or call or modules
+
+
+def attributes():
+    """Every name that stands behind a dot in the package."""
+    paths = (path.read_text() for path in PACKAGE.rglob("*.py"))
+    return {node.attr for text in paths for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
+
+
+def offered():
+    return {name for name in vars(pretend_cupy.cupy) if not name.startswith("_")}
+
+
+def test_what_the_package_asks_of_an_arrays_library_is_in_the_stand_ins_tables():
+    used = called_on_the_library()
+    assert not {name: files for name, files in used.items() if name not in offered() and not name.startswith("__")}
+
+
+def test_the_stand_in_offers_nothing_that_the_package_does_not_use():
+    dotted = attributes()
+    assert offered() - {"ndarray"} <= {*called_on_the_library(), *dotted & {"cuda"}}
+    assert not {*pretend_cupy.METHODS, *pretend_cupy.PROPERTIES} - dotted
+    for path, value in leaves(pretend_cupy.cupy.cuda):
+        raised = inspect.isclass(value) and issubclass(value, Exception)  # nobody has to ask for it by name
+        assert raised or path[-1] in dotted, path
+
+
+@pytest.mark.parametrize("name", sorted(offered()))
+def test_cupy_has_the_name(real, name):
+    assert hasattr(real, name)
+
+
+@pytest.mark.parametrize("name", sorted(pretend_cupy.FUNCTIONS))
+def test_cupy_has_the_function_with_these_arguments(real, name):
+    known = arguments(getattr(real, name))
+    assert set(pretend_cupy.FUNCTIONS[name]) <= set(known), known
+
+
+@pytest.mark.parametrize("name", sorted(pretend_cupy.UFUNCS))
+def test_cupy_has_the_ufunc_with_these_arguments_and_for_these_numbers(real, name):
+    ufunc = getattr(real, name)
+    assert set(pretend_cupy.UFUNC_ARGUMENTS) <= set(arguments(ufunc))
+    loops = {loop.partition("->")[0] for loop in ufunc.types}
+    assert any(set(loop) == {"D"} for loop in loops) == (name not in pretend_cupy.REAL_ONLY), loops
+
+
+def test_cupy_has_the_ufuncs_at_and_the_error_function_of_real_numbers_alone(real):
+    assert arguments(real.add.at) == ["self", "a", "indices", "b"]
+    import cupyx.scipy.special
+
+    loops = cupyx.scipy.special.erf.types
+    assert {"f->f", "d->d"} <= set(loops) and not any("F" in loop or "D" in loop for loop in loops)
+
+
+@pytest.mark.parametrize("name", sorted(pretend_cupy.METHODS))
+def test_cupys_arrays_have_the_method_with_these_arguments(real, name):
+    assert set(pretend_cupy.METHODS[name]) <= set(arguments(getattr(real.ndarray, name)))
+
+
+def test_cupys_arrays_have_every_property_and_operator_of_the_stand_in(real):
+    own = {name for name in vars(pretend_cupy.ndarray) if name not in vars(object)}
+    of_tests = {
+        "__dict__", "__weakref__", "__getattr__",
+        "host", "memory", "wait", "whole", "result",  # what the stand-in and the tests look into it by
+    }  # fmt: skip
+    missing = {name for name in own - of_tests if not hasattr(real.ndarray, name)}
+    assert not missing
+    assert {"c_contiguous", "f_contiguous"} <= set(dir(real._core.flags.Flags))
+
+
+def test_cupys_arrays_say_that_they_are_cupys_and_cannot_be_hashed(real):
+    assert real.ndarray.__module__ == pretend_cupy.ndarray.__module__ == "cupy"
+    assert real.ndarray.__hash__ is None and pretend_cupy.ndarray.__hash__ is None
+
+
+@pytest.mark.parametrize("name", sorted(pretend_cupy.TYPES))
+def test_cupys_types_are_numpys(real, name):
+    assert getattr(real, name) is getattr(np, name)
+
+
+@pytest.mark.parametrize("name", sorted(pretend_cupy.NUMPYS))
+def test_what_numpy_is_asked_about_a_device_array_cupy_answers(real, name):
+    assert hasattr(real.ndarray, "__array_function__") and callable(getattr(real, name))
+
+
+def leaves(namespace, path=()):
+    """(path, value) of everything in the stand-in's `cupy.cuda`."""
+    for name, value in vars(namespace).items():
+        if isinstance(value, SimpleNamespace):
+            yield from leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+@pytest.mark.parametrize("path", [path for path, _ in leaves(pretend_cupy.cupy.cuda)], ids=".".join)
+def test_cupys_cuda_has_the_name_with_as_many_arguments_or_the_same_number(real, path):
+    theirs, ours = real.cuda, dict(leaves(pretend_cupy.cupy.cuda))[path]
+    for name in path:
+        theirs = getattr(theirs, name)
+    if isinstance(ours, int):
+        assert theirs == ours
+    elif inspect.isclass(ours):
+        public = {name for name in dir(ours) if not name.startswith("_")} - {"current", "count", "before"}
+        assert all(hasattr(theirs, name) or name == "id" for name in public)
+        assert issubclass(theirs, MemoryError) == issubclass(ours, MemoryError)
+    else:
+        assert len(arguments(theirs)) == len(inspect.signature(ours).parameters), first_line(theirs)
+
+
+def test_cupys_raw_modules_take_a_text_and_options_and_give_kernels(real):
+    assert {"code", "options", "backend"} <= set(arguments(real.RawModule))
+    assert "name" in arguments(real.RawModule.get_function)
+    assert {"grid", "block", "args"} <= set(arguments(real.RawKernel.__call__))
+    assert "shared_mem" in real.RawKernel.__call__.__doc__
+
+
+def test_cupys_devices_can_be_used_and_left(real):
+    assert all(hasattr(real.cuda.Device, name) for name in ("use", "__enter__", "__exit__", "id", "mem_info"))

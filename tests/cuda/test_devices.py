@@ -1,0 +1,215 @@
+"""Models, optimizers, averages, data and checkpoints on a GPU, on a second one, and on their way between devices."""
+
+from dataclasses import replace
+
+import numpy as np
+import pretend_cupy
+import pytest
+from strategies import redrawn
+
+from tinyvit import Context, Key, ViT, ViTConfig, backend, data, optim
+from tinyvit.data import Augmentation, Loader
+from tinyvit.training import PRESETS, evaluate, resume, train, train_step
+from tinyvit.training.config import OptimConfig
+from tinyvit.training.display import Display
+from tinyvit.training.trained import load_trained
+from tinyvit.training.trainer import Trainer
+
+SHAPE = ViTConfig(
+    img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=16, depth=2, num_heads=2, drop_rate=0.1,
+    drop_path_rate=0.1,
+)  # fmt: skip
+DRAW = np.random.default_rng(0)
+IMAGES, LABELS = DRAW.standard_normal((6, 1, 8, 8), "float32"), DRAW.integers(0, 3, 6)
+OPTIMIZERS = [optim.SGD, optim.Adagrad, optim.Adam, optim.AdamW, optim.Muon]
+
+
+def take_steps(model, optimizer, average, steps):
+    batch = [backend.to_device(x, model.device) for x in (IMAGES, LABELS)]
+    for i in steps:
+        result = train_step(model, optimizer, *batch, Context(True, Key(0, i)), clip_norm=1.0)
+        average.update(result.applied)
+    return result
+
+
+def on_host(state):
+    return {name: backend.to_numpy(x) for name, x in state.items()}
+
+
+def everything(model, optimizer, average):
+    parts = {"model": model, "optimizer": optimizer, "average": average}
+    return {f"{part}.{name}": x for part, owner in parts.items() for name, x in on_host(owner.state_dict()).items()}
+
+
+def assert_same(got, expected, **tolerance):
+    assert got.keys() == expected.keys()
+    for name, x in got.items():
+        np.testing.assert_allclose(x, expected[name], err_msg=name, **tolerance or dict(rtol=0, atol=0))
+
+
+@pytest.fixture
+def second_gpu(cupy, monkeypatch):
+    """The name of a GPU that is not the current one."""
+    if cupy is pretend_cupy.cupy:
+        monkeypatch.setattr(pretend_cupy.Device, "count", 2)
+    elif cupy.cuda.runtime.getDeviceCount() < 2:
+        return "cuda:0"  # a real machine with one GPU has no other to test
+    return "cuda:1"
+
+
+@pytest.mark.parametrize(("make", "precision"), [
+    *((make, "float64") for make in OPTIMIZERS),
+    (optim.SGD, "float32"),  # the others divide the gradient of the keys' bias, which is rounding alone, by itself
+])  # fmt: skip
+def test_training_on_a_gpu_is_training_on_the_cpu(cupy, make, precision):
+    states = []
+    for device in ("cpu", "cuda"):
+        model = ViT(SHAPE, device=device, precision=precision)
+        parts = model, make(model, 1e-2), optim.EMA(model, 0.9)
+        take_steps(*parts, range(3))
+        states.append(everything(*parts))
+    rtol, atol = {"float32": (2e-3, 1e-5), "float64": (0, 1e-9)}[precision]
+    assert_same(states[1], states[0], rtol=rtol, atol=atol)
+
+
+def test_everything_happens_on_the_models_gpu_whichever_is_current(second_gpu):
+    model = ViT(SHAPE, device=second_gpu)
+    optimizer, average = optim.AdamW(model), optim.EMA(model)
+    take_steps(model, optimizer, average, range(2))
+    with average.applied():
+        probs = model.predict(backend.to_device(IMAGES, second_gpu))
+    arrays = [probs, model.storage.grad, average.average, *optimizer.state, optimizer.t, *model.state_dict().values()]
+    assert {backend.device_of(x) for x in arrays} == {model.device} == {second_gpu}
+    for owner in (model, optimizer, average):
+        owner.load_state_dict(owner.state_dict())
+    logits, cache = model(backend.to_device(IMAGES, second_gpu))
+    model.zero_grad()
+    assert backend.device_of(model.backward(logits, cache)) == second_gpu
+    images = DRAW.integers(0, 255, (9, 1, 8, 8), "uint8")
+    dataset = data.Dataset(images, DRAW.integers(0, 3, 9), ("a", "b", "c"), (0.5,), (0.2,))
+    augmentation = Augmentation(crop=1, flip=True, policy="rand", erase=0.5, mixup=0.2)
+    for batch in Loader(dataset, 4, shuffle=True, augment=augmentation, device=second_gpu).epoch():
+        assert {backend.device_of(x) for x in batch} == {second_gpu}
+    evaluate(model, dataset)
+    evaluate(model, dataset, tta=True)
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS)
+def test_a_model_its_optimizer_and_its_average_move_there_and_back_to_the_last_bit(second_gpu, make):
+    model = ViT(SHAPE)
+    parts = model, make(model, 1e-2), optim.EMA(model, 0.9)
+    take_steps(*parts, range(2))
+    before = everything(*parts)
+    for device, dtype in ((second_gpu, "float32"), ("cuda:0", "float64"), ("cpu", "float32")):
+        model.to(dtype, device)
+        with pytest.raises(ValueError, match=r"call follow\(\)"):
+            parts[1].step()
+        assert parts[1].follow() is parts[1] and parts[2].follow() is parts[2]
+        if dtype == "float32":
+            assert_same(everything(*parts), before)
+        assert model.device == device
+    take_steps(*parts, range(2, 4))
+    stayed = ViT(SHAPE)
+    others = stayed, make(stayed, 1e-2), optim.EMA(stayed, 0.9)
+    take_steps(*others, range(4))
+    assert_same(everything(*parts), everything(*others))
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS)
+@pytest.mark.parametrize("taken", [0, 2])
+def test_a_step_that_is_left_out_changes_nothing_on_a_gpu_either(cupy, make, taken):
+    model = ViT(SHAPE, device="cuda")
+    parts = model, make(model, 1e-2), optim.EMA(model, 0.9)
+    if taken:
+        take_steps(*parts, range(taken))
+    before = everything(*parts)
+    broken = backend.to_device(np.where(IMAGES > 1, np.float32(np.nan), IMAGES), "cuda")
+    result = train_step(model, parts[1], broken, backend.to_device(LABELS, "cuda"), Context(True, Key(0, 0)))
+    parts[2].update(result.applied)
+    assert not bool(result.applied)
+    assert_same(everything(*parts), before)
+    take_steps(*parts, range(taken, 3))
+    whole = ViT(SHAPE, device="cuda")
+    others = whole, make(whole, 1e-2), optim.EMA(whole, 0.9)
+    take_steps(*others, range(3))
+    assert_same(everything(*parts), everything(*others))
+
+
+@pytest.mark.parametrize("shape", [dict(positions="rope"), dict(positions="learned_2d", dynamic_img_size=True)])
+def test_tables_that_are_kept_are_kept_on_each_gpu(second_gpu, shape):
+    side = 12 if "dynamic_img_size" in shape else 8
+    images, expected = DRAW.standard_normal((2, 1, side, side), "float32"), None
+    for device in ("cpu", "cuda:0", second_gpu, "cuda:0"):
+        logits = backend.to_numpy(redrawn(ViT(replace(SHAPE, **shape), device=device)).predict(
+            backend.to_device(images, device)
+        ))  # fmt: skip
+        expected = logits if expected is None else expected
+        np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+# -- trainings --------------------------------------------------------------------------------------------------------
+
+CONFIG = replace(
+    PRESETS["digits"], model=replace(PRESETS["digits"].model, embed_dim=16, depth=1, drop_rate=0.1), epochs=1,
+    batch_size=512, threads=1, save_minutes=0.0, augment=Augmentation(crop=1, mixup=0.2),
+    optim=OptimConfig(lr=5e-3, ema=0.9, label_smoothing=0.1),
+)  # fmt: skip
+
+
+class Killed(BaseException):
+    pass
+
+
+class KilledAfterOneStep(Display):
+    def step(self, *arguments):
+        super().step(*arguments)
+        raise Killed
+
+
+@pytest.mark.parametrize(("first", "then"), [("cpu", "cuda"), ("cuda", "cpu")])
+def test_a_checkpoint_of_either_device_is_gone_on_with_on_the_other(cupy, tmp_path, first, then, capsys):
+    whole = train(replace(CONFIG, device="cpu"), tmp_path / "whole")
+    with pytest.raises(Killed):
+        train(replace(CONFIG, device=first), tmp_path / "run", KilledAfterOneStep())
+    summary = resume(tmp_path / "run", device=then)
+    assert summary["device"] == ("cpu" if then == "cpu" else "cuda:0")
+    assert summary["test_loss"] == pytest.approx(whole["test_loss"], rel=1e-4)
+    states = [load_trained(tmp_path / run, "cpu").model.state_dict() for run in ("run", "whole")]
+    assert_same(*states, rtol=2e-3, atol=2e-3)
+    out = capsys.readouterr().out
+    assert "float32, on cpu with up to 1 thread" in out and "float32, on cuda:0, " in out
+
+
+VARIANTS = {
+    "augmented": dict(
+        augment=Augmentation(crop=1, flip=True, policy="trivial", erase=0.5, mixup=0.2, cutmix=0.5),
+        optim=OptimConfig(ema=0.9, keep_patches=0.5, label_smoothing=0.1, accumulate=2),
+    ),
+    "small sizes, Muon": dict(
+        model=replace(CONFIG.model, dynamic_img_size=True),
+        optim=OptimConfig(name="muon", lr=0.02, small_sizes=(4,), small_until=(0.5,), layer_decay=0.8),
+    ),
+    "recomputed, float16": dict(recompute=True, precision="float16"),
+}  # fmt: skip
+
+
+def waits(*arguments):
+    raise AssertionError("this waits for the GPU")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_nothing_between_one_batch_and_the_next_waits_for_a_gpu(cupy, monkeypatch, variant):
+    trainer = Trainer(replace(CONFIG, device="cuda", batch_size=64, **VARIANTS[variant]))
+    batches = trainer.batches()
+    trainer.advance(*next(batches))
+    if cupy is pretend_cupy.cupy:  # the methods of CuPy's own arrays can't be replaced
+        for name in ("get", "item", "tolist", "__float__", "__int__", "__bool__", "__array__"):
+            monkeypatch.setattr(pretend_cupy.ndarray, name, waits)
+    steps = [trainer.advance(*next(batches)) for _ in range(12)]
+    monkeypatch.undo()
+    assert all(np.isfinite(float(step.loss)) for step in steps)
+
+
+def test_a_run_on_a_gpu_says_what_it_was_computed_with(cupy, tmp_path):
+    versions = train(replace(CONFIG, device="cuda"), tmp_path / "run")["versions"]
+    assert {"tinyvit", "python", "numpy", "cupy", "cuda", "gpu"} <= set(versions)

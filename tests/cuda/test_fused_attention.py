@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numbers_of import EPSILON, numbers, to
+
+from tinyvit import functional as F
+from tinyvit.functional.attention import NARROW
+from tinyvit.kernels.cuda import fused_attention
+
+# Of the largest number: of sums of up to a few hundred products, each rounded once.
+BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 2e-3}
+
+
+def checked(cupy, q, k, v, dy, dtype, scale):
+    """Forward and backward on the device, compared with the plain text in float64."""
+    y, cache = fused_attention.forward(*(to(cupy, x, dtype) for x in (q, k, v)), scale)
+    got = y, *fused_attention.backward(to(cupy, dy, dtype), cache)
+    expected, c = F.attention.reference(q, k, v, scale=scale)
+    for a, b in zip(got, (expected, *F.attention_backward.reference(dy, c))):
+        assert a.dtype == dtype
+        np.testing.assert_allclose(a.get().astype("float64"), b, rtol=0, atol=BOUNDS[dtype] * max(1, abs(b).max()))
+    # A score of up to 16 is rounded by up to 16 ε, and so much its exponential is off.
+    np.testing.assert_allclose(cache.probs.get(), c.probs, atol=16 * EPSILON["float32"])
+    return got
+
+
+@pytest.mark.parametrize("dtype", EPSILON)
+@pytest.mark.parametrize("width", NARROW)
+@given(
+    B=st.integers(1, 3), H=st.integers(1, 5), N=st.integers(1, 70), Nk=st.integers(1, 70), seed=st.integers(0, 99),
+    scale=st.sampled_from([0.25, 1.0, -0.5]),
+)  # fmt: skip
+def test_heads_and_all_gradients_are_those_of_the_plain_text(cupy, dtype, width, B, H, N, Nk, seed, scale):
+    q, dy = numbers(2, B, H, N, width, dtype=dtype, seed=seed)
+    k, v = numbers(2, B, H, Nk, width, dtype=dtype, seed=seed + 1)
+    checked(cupy, q, k, v, dy, dtype, scale)
+
+
+def test_more_rows_than_a_block_has_threads_are_shared_out(cupy):
+    q, k, v, dy = numbers(4, 1, 2, 300, 16, seed=3)
+    checked(cupy, q, k, v, dy, "float32", 0.25)
+
+
+@pytest.mark.parametrize("N, Nk", [(1, 3), (3, 1), (1, 1)])
+def test_more_heads_than_a_block_has_room_for_rows_of_are_shared_out(cupy, N, Nk):
+    q, dy = numbers(2, 1, 200, N, 32, seed=4)
+    k, v = numbers(2, 1, 200, Nk, 32, seed=5)
+    checked(cupy, q, k, v, dy, "float32", 0.25)
+
+
+def test_no_order_of_the_threads_changes_a_bit(cupy, any_order):
+    q, k, v, dy = numbers(4, 1, 3, 40, 16, seed=1)
+    checked(cupy, q, k, v, dy, "float32", 0.25)
+
+
+@pytest.mark.parametrize("size", [1000, -1000])
+def test_scores_far_from_zero_do_no_harm(cupy, size):
+    q, k, v, dy = numbers(4, 1, 1, 20, 16, seed=2)
+    # Whole numbers, so that scores of thousands are exact.
+    checked(cupy, size + np.round(q), 1 + np.round(k), v, dy, "float32", 1.0)
+
+
+def test_queries_keys_and_values_are_read_where_the_layer_wrote_them(cupy):
+    qkv = numbers(2, 9, 3, 4, 16, seed=5)
+    on_device = to(cupy, qkv).transpose(2, 0, 3, 1, 4)
+    q, k, v = on_device
+    assert fused_attention.fits(q, k, v)
+    y, cache = fused_attention.forward(q, k, v, 0.25)
+    expected, c = F.attention.reference(*qkv.transpose(2, 0, 3, 1, 4))
+    np.testing.assert_allclose(y.get(), expected, atol=1e-5)
+    assert y.transpose(0, 2, 1, 3).flags.c_contiguous  # and the heads lie as the next layer reads them
+    dy = numbers(2, 9, 4, 16, seed=6)
+    dq, dk, dv = fused_attention.backward(to(cupy, dy).transpose(0, 2, 1, 3), cache)
+    assert dq.base is dk.base is dv.base
+    for a, b in zip((dq, dk, dv), F.attention_backward.reference(dy.transpose(0, 2, 1, 3), c)):
+        np.testing.assert_allclose(a.get(), b, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 8), (2, 3, 5, 64), (0, 3, 5, 16), (2, 3, 0, 16), (3, 5, 16)])
+def test_other_shapes_are_left_to_others(cupy, shape):
+    x = to(cupy, numbers(*shape))
+    assert not fused_attention.fits(x, x, x)
+
+
+def test_rows_that_do_not_start_on_sixteen_bytes_are_left_to_others(cupy):
+    x = to(cupy, numbers(2, 3, 5, 17))[..., 1:]
+    assert not fused_attention.fits(x, x, x)

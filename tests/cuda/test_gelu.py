@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numbers_of import EPSILON, numbers, to
+
+from tinyvit import functional as F
+
+
+@pytest.mark.parametrize("gelu", [F.gelu, F.gelu_tanh], ids=lambda gelu: gelu.__name__)
+@pytest.mark.parametrize("dtype", EPSILON)
+@given(shape=st.lists(st.integers(0, 40), max_size=3).map(tuple), seed=st.integers(0, 99))
+def test_gelu_and_its_backward_are_those_of_the_plain_text(cupy, gelu, dtype, shape, seed):
+    x, dy = numbers(2, *shape, dtype=dtype, seed=seed, scale=3)
+    y, cache = gelu(to(cupy, x, dtype))
+    dx = gelu.backward(to(cupy, dy, dtype), cache)
+    expected, c = gelu.reference(x)
+    assert y.dtype == dx.dtype == dtype and y.shape == dx.shape == shape
+    np.testing.assert_allclose(y.get().astype("float64"), expected, rtol=2 * EPSILON[dtype], atol=EPSILON[dtype])
+    wanted = gelu.backward.reference(dy, c)
+    # The slope is at most 1.13, and is rounded, as is its product with dy; below 2^-24 float16 has no numbers.
+    assert (abs(dx.get().astype("float64") - wanted) <= 3 * EPSILON[dtype] * abs(dy) + 2.0**-25).all()
+
+
+@pytest.mark.parametrize("gelu", [F.gelu, F.gelu_tanh], ids=lambda gelu: gelu.__name__)
+@pytest.mark.parametrize("dtype", EPSILON)
+def test_the_largest_numbers_there_are_overflow_nowhere(cupy, gelu, dtype):
+    largest = 65504.0 if dtype == "float16" else 3e38
+    x = to(cupy, np.array([largest, -largest, 1e19, -1e19, 1e4, -1e4, 20, -20]).clip(-largest, largest), dtype)
+    y, cache = gelu(x)
+    np.testing.assert_array_equal(y.get().astype("float64"), np.maximum(x.get().astype("float64"), 0))
+    np.testing.assert_array_equal(cache.slope.get().astype("float64"), [1, 0] * 4)
+
+
+@pytest.mark.parametrize("gelu", [F.gelu, F.gelu_tanh], ids=lambda gelu: gelu.__name__)
+def test_gelu_has_the_same_bits_in_any_order_of_the_threads(cupy, any_order, gelu):
+    x = to(cupy, numbers(5, 77, seed=1), "float32")
+    _, cache = gelu(x)
+    gelu.backward(x, cache)

@@ -1,0 +1,85 @@
+"""The report on a device: its own code, with little work, in every precision."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tinyvit.bench.gpu_report import recipe, report
+
+PRECISIONS = ("tf32", "bfloat16", "float32")
+
+
+def test_every_part_of_the_report_runs_on_a_device(cupy, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "DIGITS", 1)
+    monkeypatch.setattr(recipe, "TRIAL", 2)
+    monkeypatch.setattr(recipe, "WARM", 1)
+    settings = report.Settings(
+        device="cuda:0", dry_run=True, parts=("compare", "steps", "train"), precisions=PRECISIONS, batch_size=4,
+        minutes=60, train_precision="bfloat16",
+    )  # fmt: skip
+    report.carry_out(settings, tmp_path)
+    found = json.loads((tmp_path / "gpu-report.json").read_text())
+    assert found["card"]["card"] and found["card"]["memory_bytes"] > 0
+    compare, steps, train = (found["parts"][part] for part in settings.parts)
+    assert not [part["problem"] for part in (compare, steps, train) if "problem" in part]
+    assert {row["precision"] for row in compare["operations"]} >= {"float32", "bfloat16"}
+    assert all(row["ok"] for rows in ("operations", "models", "twice") for row in compare[rows])
+    for row in steps["steps"]:
+        assert row["bytes"] > 0 and row["of_best_rate"] > 0 and row["of_copy_bandwidth"] > 0
+        launches = {kernel["name"]: kernel["launches"] for kernel in row["kernels"]}
+        assert launches["product"] > 0 and launches["layernorm_forward"] > 0
+    assert train["precision"] == "bfloat16" and 0 < train["test_accuracy"] <= 1 and train["skipped_steps"] == 0
+
+
+ALONE = """
+import sys
+from dataclasses import replace
+from importlib.metadata import distribution, packages_distributions
+
+usual = {line.partition(">")[0] for line in distribution("tinyvit").requires if "extra" not in line} - {"numpy"}
+assert {"scipy", "tqdm"} <= usual
+for module, names in packages_distributions().items():
+    if usual & set(names):
+        sys.modules[module] = None  # from here on it can't be imported
+import pretend_cupy
+sys.modules.update(pretend_cupy.MODULES)
+
+from pathlib import Path
+from tinyvit.bench.gpu_report import recipe, report
+from tinyvit.data import cifar
+from tinyvit.training import preset
+from small_cifar import small, write_folder
+
+folder = Path(sys.argv[1])
+spec, contents = small(cifar.CIFAR10, images=40)
+write_folder(spec, contents, folder / "data")
+cifar.CIFARS["cifar10"] = spec
+config = preset("cifar10")
+tiny = replace(config.model, embed_dim=16, depth=1, num_heads=1)
+recipe.preset = lambda name: replace(config, model=tiny, batch_size=32)
+recipe.TRIAL, recipe.WARM = 2, 1
+settings = report.Settings(device="cuda:0", dry_run=False, parts=("train",), precisions=("bfloat16",), batch_size=4,
+                           minutes=float(sys.argv[2]), train_precision="bfloat16", data_dir=str(folder / "data"))
+found = report.carry_out(settings, folder, show=print)
+sys.exit(found["parts"]["train"].get("problem"))
+"""
+
+
+def alone(folder, minutes):
+    """The recipe cifar10, trained on a few images in a process that has NumPy and CuPy's stand-in, and no more."""
+    paths = os.pathsep.join(map(str, (Path(__file__).parents[1], Path(__file__).parents[2])))
+    command = [sys.executable, "-c", ALONE, str(folder), str(minutes)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})
+
+
+@pytest.mark.cuda
+def test_the_recipe_is_trained_in_the_time_there_is_with_nothing_but_numpy_and_cupy(tmp_path):
+    ended = alone(tmp_path, 0.5)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    train = json.loads((tmp_path / "gpu-report.json").read_text())["parts"]["train"]
+    assert 0 < train["epochs"] < train["epochs_of_the_recipe"] == 300
+    assert len(train["history"]) >= 1 and train["seconds"] < 3 * 30

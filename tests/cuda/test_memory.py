@@ -1,0 +1,158 @@
+"""What a step needs of a GPU's memory, and what is said where there is less; the stand-in counts the arrays' bytes."""
+
+import gc
+import re
+from dataclasses import replace
+
+import numpy as np
+import pretend_cupy
+import pytest
+from pretend_cupy import Pool
+
+from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
+from tinyvit.training import PRESETS, resume, train, train_step, trainer
+from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, room_to_evaluate, step_at_hand, step_of
+from tinyvit.training.threads import thread_count
+from tinyvit.training.trainer import Trainer, load_split
+
+pytestmark = pytest.mark.cuda
+SHAPE = ViTConfig(img_size=16, patch_size=4, in_chans=3, embed_dim=64, depth=3, num_heads=4)
+CONFIG = replace(
+    PRESETS["digits"], model=replace(PRESETS["digits"].model, embed_dim=16, depth=1), epochs=2, batch_size=512,
+    device="cuda", save_minutes=0.0,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def pretended(monkeypatch):
+    for name, module in pretend_cupy.MODULES.items():
+        monkeypatch.setitem(pretend_cupy.sys.modules, name, module)
+    backend.as_device("cuda")
+    monkeypatch.setattr(Pool, "limit", Pool.limit)
+
+
+def batch(count, config=SHAPE):
+    draw = np.random.default_rng(0)
+    images = draw.standard_normal((count, config.in_chans, config.img_size, config.img_size), "float32")
+    return [backend.to_device(x, "cuda") for x in (images, draw.integers(0, 10, count))]
+
+
+def peak_of(function):
+    """What the largest sum of the arrays was while a function ran, less what there was before."""
+    gc.collect()  # what the errors of tests before hold
+    before = Pool.peak = Pool.used
+    result = function()
+    del result
+    return Pool.peak - before
+
+
+@pytest.mark.parametrize(("shape", "images", "options"), [
+    ({}, 32, {}),
+    (dict(depth=6), 16, dict(recompute=True)),
+    (dict(patch_size=2, depth=2), 8, {}),
+    (dict(embed_dim=128, depth=2, mlp_ratio=4.0), 32, dict(accumulate=2)),
+    (dict(embed_dim=256, patch_size=8, depth=4), 2, {}),
+])  # fmt: skip
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_step_needs_about_what_is_predicted(shape, images, options, precision):
+    config, accumulate = replace(SHAPE, **shape), options.get("accumulate", 1)
+    recompute = options.get("recompute", False)
+
+    def two_steps():
+        model = ViT(config, device="cuda", precision=precision)
+        optimizer, arrays = optim.AdamW(model), batch(images, config)
+        for step in range(2):
+            ctx = Context(True, Key(0, step), recompute=recompute)
+            train_step(model, optimizer, *arrays, ctx, accumulate=accumulate)
+        return step_at_hand(model, optimizer, images, 1, accumulate, recompute).needs()
+
+    needs = []
+    measured = peak_of(lambda: needs.append(two_steps()))
+    assert 0.8 < needs[0].total / measured < 1.25, (needs[0].total / measured, needs[0], measured)
+    assert needs[0].least < measured
+
+
+def with_room(monkeypatch, room):
+    """A GPU that has so much memory left."""
+    monkeypatch.setattr(Pool, "limit", Pool.used + room)
+
+
+def test_a_step_that_does_not_fit_says_what_was_needed_what_was_free_and_what_fits_and_changes_nothing(monkeypatch):
+    model = ViT(SHAPE, device="cuda")
+    optimizer, arrays = optim.AdamW(model), batch(256)
+    train_step(model, optimizer, *(x[:2] for x in arrays))
+    before, t = model.storage.data.get(), int(optimizer.t)
+    with_room(monkeypatch, 10_000_000)
+    with pytest.raises(OutOfMemory) as caught:
+        train_step(model, optimizer, *arrays)
+    assert isinstance(caught.value.__cause__, pretend_cupy.OutOfMemoryError)
+    text = str(caught.value)
+    assert re.match(r"too little memory: a step on 256 images needs about \d+ MB .* MB are free on cuda:0; ", text)
+    fits = int(re.search(r"a batch of (\d+)", text)[1])
+    np.testing.assert_array_equal(model.storage.data.get(), before)
+    assert int(optimizer.t) == t
+    train_step(model, optimizer, *(x[:fits] for x in arrays))
+
+
+def test_what_is_advised_fits_and_what_did_not_fit_is_known_beforehand(monkeypatch):
+    split = load_split(CONFIG)
+    plan = step_of(CONFIG, thread_count(1), "cuda:0", split.train)
+    assert plan.threads == 1 and plan.data == split.train.images.nbytes + split.train.labels.nbytes
+    with_room(monkeypatch, plan.needs().least - 1)
+    with pytest.raises(OutOfMemory, match="a step on 512 images .* are free on cuda:0; --batch-size .* would fit"):
+        Trainer(CONFIG)
+    with_room(monkeypatch, plan.needs().total - 1)
+    with pytest.warns(UserWarning, match="there may be too little memory: .* are free on cuda:0"):
+        Trainer(CONFIG)
+
+
+def test_a_training_that_does_not_fit_is_refused_by_one_line_before_anything_is_written(monkeypatch, tmp_path, capsys):
+    with_room(monkeypatch, 1_000_000)
+    with pytest.raises(SystemExit) as end:
+        cli.main(f"train digits --batch-size 1024 --device cuda --out {tmp_path / 'run'}".split())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert end.value.code == 2 and line.startswith("tinyvit: error: too little memory: a step on 1024 images needs ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_training_that_runs_out_of_memory_keeps_its_checkpoints_and_goes_on_to_the_same_bits(monkeypatch, tmp_path):
+    train(CONFIG, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        calls = []
+
+        def until_it_is_full(*arguments, **options):
+            calls.append(1)
+            if len(calls) == 4:  # in the second epoch
+                with_room(patch, 1_000_000)
+            return train_step(*arguments, **options)
+
+        patch.setattr(trainer, "train_step", until_it_is_full)
+        with pytest.raises(OutOfMemory, match="too little memory: .* are free on cuda:0; --batch-size .* would fit"):
+            train(CONFIG, tmp_path / "run")
+    assert list((tmp_path / "run" / "checkpoints").glob("step-*.json"))
+    resume(tmp_path / "run")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
+    assert weights[0] == weights[1]
+
+
+def test_an_evaluation_that_does_not_fit_says_so(monkeypatch):
+    model = ViT(SHAPE, device="cuda")
+    with_room(monkeypatch, 1_000_000)
+    message = "to evaluate 256 images at a time takes about .* 1 MB are free on cuda:0; .* take --device cpu"
+    with pytest.raises(OutOfMemory, match=message), room_to_evaluate(model):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("text", [
+    "cudaErrorMemoryAllocation: out of memory", "CUDA_ERROR_OUT_OF_MEMORY: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
+])  # fmt: skip
+def test_what_cuda_says_of_a_lack_of_memory_is_understood(text):
+    assert is_lack_of_memory(RuntimeError(text)) and is_lack_of_memory(pretend_cupy.OutOfMemoryError("…"))
+    assert not is_lack_of_memory(RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED"))
+
+    def failing(model, images, targets, ctx):
+        raise RuntimeError(text)
+
+    model = ViT(SHAPE, device="cuda")
+    with pytest.raises(OutOfMemory, match="too little memory: a step on 4 images"):
+        train_step(model, optim.AdamW(model), *batch(4), objective=failing)

@@ -1,0 +1,271 @@
+"""What is in fewer bits on a GPU, and what is not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pretend_cupy
+import pytest
+
+from tinyvit import Context, Key, ViT, ViTConfig, backend, nn, optim
+from tinyvit import functional as F
+from tinyvit.nn.precision import GPU_ONLY, PRECISIONS
+from tinyvit.optim import loss_scale
+from tinyvit.training import PRESETS, classification, resume, train, train_step
+from tinyvit.training.display import Display
+from tinyvit.training.evaluate import classify
+from tinyvit.training.faults import IN_A_ROW, Diverged, Faults
+
+SHAPE = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=16, depth=1, num_heads=2)
+LOW = ("bfloat16", "float16")
+DRAW = np.random.default_rng(0)
+IMAGES, LABELS = DRAW.standard_normal((6, 1, 8, 8), "float32"), DRAW.integers(0, 3, 6)
+TINY = replace(
+    PRESETS["digits"], model=replace(PRESETS["digits"].model, embed_dim=16, depth=1), epochs=1, batch_size=512,
+    device="cuda", save_minutes=0.0,
+)  # fmt: skip
+
+
+def on_gpu(*arrays):
+    return [backend.to_device(x, "cuda") for x in arrays]
+
+
+def one_step(model, optimizer, step=0, **options):
+    return train_step(model, optimizer, *on_gpu(IMAGES, LABELS), Context(True, Key(0, step)), **options)
+
+
+@pytest.mark.parametrize("precision", LOW)
+def test_matrices_are_rounded_and_all_else_stays_float32(cupy, precision):
+    model = ViT(SHAPE, device="cuda", precision=precision)
+    assert (model.dtype, model.precision, model.storage.compute_dtype) == ("float32", precision, precision)
+    for name, parameter in model.named_parameters():
+        is_matrix = name.endswith("weight") and "norm" not in name
+        assert parameter.is_matrix == is_matrix
+        assert parameter.value.dtype == (precision if is_matrix else "float32"), name
+        assert parameter.data.dtype == parameter.grad.dtype == "float32"
+    rounded = model.head.weight.value
+    assert rounded.data.ptr % 256 == 0 and rounded.shape == model.head.weight.shape
+
+
+@pytest.mark.parametrize("precision", LOW)
+def test_what_is_multiplied_with_follows_the_weights(cupy, precision):
+    model = ViT(SHAPE, device="cuda", precision=precision)
+    optimizer = optim.SGD(model, 0.1)
+    before = {name: p.value.get() for name, p in model.named_parameters()}
+    one_step(model, optimizer)
+    one_step(model, optimizer)  # the head starts at zero, and lets a gradient through to the rest from now on
+    for name, p in model.named_parameters():
+        assert (p.value.get() != before[name]).any(), name
+        np.testing.assert_array_equal(p.value.get(), p.data.get().astype(p.value.dtype))
+    model.head.weight.data = np.full((3, 16), 1 + 2.0**-12)
+    assert (model.head.weight.value.get().astype("float32") == 1).all()
+
+
+@pytest.mark.parametrize("precision", LOW)
+def test_what_is_read_of_a_model_is_float32(cupy, precision):
+    model = ViT(SHAPE, device="cuda", precision=precision)
+    (images,) = on_gpu(IMAGES)
+    assert classify(model, images).dtype == model.predict(images).dtype == "float32"
+    model.predict(F.cast(images, precision))
+    result = one_step(model, optim.AdamW(model))
+    assert result.loss.dtype == result.grad_norm.dtype == result.metrics["accuracy"].dtype == "float32"
+
+
+@pytest.mark.parametrize("precision", LOW)
+def test_activations_and_their_gradients_are_in_the_precision(cupy, precision):
+    model, seen = ViT(SHAPE, device="cuda", precision=precision), {}
+
+    class Observer:
+        def value(self, path, y):
+            seen[path, "value"] = y.dtype
+
+        def gradient(self, path, dy, dx):
+            seen[path, "gradient"] = dx.dtype
+
+    logits, cache = model(on_gpu(IMAGES)[0], Context(observer=Observer()))
+    with nn.observing(Observer()):
+        model.backward(logits, cache)
+    assert len(seen) > 20 and {*seen.values()} == {model.storage.compute_dtype}, seen
+
+
+@pytest.mark.parametrize("precision", LOW)
+def test_rounding_changes_a_training_a_little_and_not_much(cupy, precision):
+    losses = {}
+    for each in ("float32", precision):
+        model = ViT(SHAPE, device="cuda", precision=each)
+        optimizer = optim.AdamW(model, 1e-2)
+        losses[each] = [float(one_step(model, optimizer, step).loss) for step in range(4)]
+    np.testing.assert_allclose(losses[precision], losses["float32"], rtol=1.6e-2)
+    assert losses[precision] != losses["float32"]
+
+
+def test_tf32_is_on_in_forward_and_backward_and_nowhere_else(cupy):
+    seen = []
+
+    class Watching(nn.Module):
+        def __init__(self):
+            self.linear = nn.Linear(4, 4)
+            self.materialize(device="cuda", precision="tf32")
+
+        def forward(self, x, ctx=None):
+            seen.append(backend.products())
+            return self.linear(x, ctx)
+
+        def backward(self, dy, cache):
+            seen.append(backend.products())
+            return self.linear.backward(dy, cache)
+
+    model = Watching()
+    y, cache = model(*on_gpu(np.ones((2, 4), "float32")))
+    model.backward(y, cache)
+    assert seen == ["tf32", "tf32"] and backend.products() == "float32"
+    assert model.dtype == model.storage.compute_dtype == "float32" and model.precision == "tf32"
+
+
+def test_a_model_moves_from_precision_to_precision_and_keeps_its_weights(cupy):
+    model = ViT(SHAPE, device="cuda", precision="float16")
+    optimizer = optim.AdamW(model)
+    before = {name: x.get() for name, x in model.state_dict().items()}
+    for precision in ("bfloat16", "tf32", "float32", "float16"):
+        assert model.to(precision=precision).precision == precision
+        assert (optimizer.follow().loss_scale is not None) == (precision == "float16")
+        one_step(model, optimizer)
+        model.load_state_dict(before)
+    assert model.to(device="cuda:0").precision == "float16"
+    with pytest.raises(ValueError, match="precision 'float16' needs a GPU; on the CPU take float32"):
+        model.to(device="cpu")
+    assert model.to(device="cpu", precision="float32").device == "cpu"
+    for name, x in model.state_dict().items():
+        np.testing.assert_array_equal(x, before[name])
+
+
+def test_a_gpu_without_units_for_it_refuses_a_precision(cupy, monkeypatch):
+    monkeypatch.setattr("tinyvit.nn.precision.capability", lambda device: (7, 5))
+    for precision in ("tf32", "bfloat16"):
+        with pytest.raises(ValueError, match="needs a GPU of compute capability 8.0 or later, and cuda:0 has 7.5"):
+            ViT(SHAPE, device="cuda", precision=precision)
+    ViT(SHAPE, device="cuda", precision="float16")
+
+
+# -- the scale of the loss ------------------------------------------------------------------------------------------
+
+
+def overflowing(limit):
+    """The usual objective, whose gradients are infinite where the loss is scaled by more than `limit`."""
+
+    def objective(model, images, targets, ctx):
+        loss, backward, metrics = classification()(model, images, targets, ctx)
+
+        def backward_of_some(dloss):
+            factor = backend.array_module(loss).where(dloss > limit, float("inf"), 1.0)
+            backward(dloss * factor.astype(loss.dtype))
+
+        return loss, backward_of_some, metrics
+
+    return objective
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with np.errstate(all="ignore"):  # NumPy, of which the stand-in is made, warns of what overflows
+        yield
+
+
+def test_a_scale_that_is_too_large_costs_steps_until_it_fits_and_no_training(cupy):
+    model = ViT(SHAPE, device="cuda", precision="float16")
+    optimizer, faults, applied = optim.AdamW(model), Faults(), []
+    before = model.storage.data.get()
+    for step in range(16):
+        result = one_step(model, optimizer, step, objective=overflowing(2.0**12))
+        applied.append(bool(result.applied))
+        assert not faults.saw(result)
+        if not applied[-1]:
+            np.testing.assert_array_equal(model.storage.data.get(), before)
+        before = model.storage.data.get()
+    assert applied == [False] * 4 + [True] * 12
+    assert float(optimizer.loss_scale.scale) == 2.0**12
+    assert int(optimizer.t) == 12 and int(faults.skipped) == 4 and int(faults.streak) == 0
+
+
+def test_gradients_that_no_scale_makes_finite_end_a_training(cupy, monkeypatch):
+    monkeypatch.setattr("tinyvit.training.faults.BETWEEN_LOOKS", 1)
+    model = ViT(SHAPE, device="cuda", precision="float16")
+    optimizer, faults = optim.AdamW(model), Faults()
+    ended = [faults.saw(one_step(model, optimizer, objective=overflowing(0.0))) for _ in range(16 + IN_A_ROW)]
+    assert ended == [False] * (15 + IN_A_ROW) + [True]
+
+
+def test_gradients_are_those_of_the_loss_and_not_of_the_scaled_one(cupy):
+    grads = []
+    for precision in ("float32", "float16"):
+        model = ViT(SHAPE, device="cuda", precision=precision)
+        norm = one_step(model, optim.AdamW(model)).grad_norm
+        grads.append((float(norm), model.storage.grad.get()))
+    assert grads[1][0] == pytest.approx(grads[0][0], rel=1e-2)
+    np.testing.assert_allclose(grads[1][1], grads[0][1], atol=1e-2 * np.abs(grads[0][1]).max())
+
+
+class Killed(BaseException):
+    pass
+
+
+class KilledAfter(Display):
+    def __init__(self, steps):
+        self.steps = steps
+
+    def step(self, *arguments):
+        super().step(*arguments)
+        self.steps -= 1
+        if not self.steps:
+            raise Killed
+
+
+def test_a_float16_run_that_was_killed_goes_on_to_the_same_bits_with_the_scale_that_it_had(cupy, tmp_path, monkeypatch):
+    monkeypatch.setattr(loss_scale, "PATIENCE", 1)  # so that the scale is another one by then
+    config = replace(TINY, precision="float16")
+    train(config, tmp_path / "whole")
+    with pytest.raises(Killed):
+        train(config, tmp_path / "run", KilledAfter(1))
+    resume(tmp_path / "run")
+    whole, run = (max((tmp_path / name / "checkpoints").glob("step-*.safetensors")) for name in ("whole", "run"))
+    assert whole.read_bytes() == run.read_bytes() and b"optimizer.scale" in whole.read_bytes()
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(("first", "then"), [("float16", "bfloat16"), ("tf32", "float16"), ("bfloat16", "float32")])
+def test_a_checkpoint_is_gone_on_with_in_any_other_precision(cupy, tmp_path, first, then):
+    with pytest.raises(Killed):
+        train(replace(TINY, precision=first), tmp_path / "run", KilledAfter(1))
+    summary = resume(tmp_path / "run", precision=then)
+    assert summary["precision"] == then and summary["steps"] == 3
+
+
+def test_a_run_that_diverges_in_float16_is_advised_to_take_bfloat16(cupy, tmp_path, monkeypatch):
+    monkeypatch.setattr("tinyvit.training.faults.BETWEEN_LOOKS", 1)
+    monkeypatch.setattr("tinyvit.training.faults.IN_A_ROW", 1)
+    monkeypatch.setattr("tinyvit.training.trainer.classification", lambda *options: overflowing(0.0))
+    monkeypatch.setattr(loss_scale, "FIRST", 1.0)
+    with pytest.raises(Diverged, match="the precision float16: .* or --precision bfloat16"):
+        train(replace(TINY, precision="float16"), tmp_path / "run")
+
+
+# -- without a GPU --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", GPU_ONLY)
+def test_on_a_cpu_what_only_a_gpu_has_is_refused(precision):
+    with pytest.raises(ValueError, match=f"^precision '{precision}' needs a GPU; on the CPU take float32$"):
+        ViT(SHAPE, precision=precision)
+
+
+@pytest.mark.cuda
+def test_an_unknown_precision_and_another_dtype_than_its_own_are_refused():
+    with pytest.raises(ValueError, match=f"unknown precision 'float8'; expected one of {', '.join(PRECISIONS)}"):
+        ViT(SHAPE, precision="float8")
+    with pytest.raises(ValueError, match="precision 'float32' keeps its weights in float32, got dtype float64"):
+        ViT(SHAPE, dtype="float64", precision="float32")
+    with pytest.raises(ValueError, match="unknown dtype 'bfloat16'; .* ask for it by precision="):
+        ViT(SHAPE, dtype="bfloat16")
+    assert ViT(SHAPE, precision="float64").dtype == "float64"
+    assert pretend_cupy.Device.current == 0

@@ -1,0 +1,170 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numbers_of import DTYPE, EPSILON, numbers, to
+
+from tinyvit import backend
+from tinyvit.kernels.cuda import products
+from tinyvit.kernels.cuda.products import multiply, multiply_batches
+
+# How a matrix may lie: rows or columns one behind the other, with a gap between them, and what lies around it.
+LAYOUTS = ("rows", "padded rows", "columns", "padded columns")
+
+
+def laid_out(cupy, x, dtype, layout, batch_order=None, gap=3):
+    """`x` (..., m, n) on the device, lying as asked, with the leading axes in the order `batch_order`."""
+    lead = x.ndim - 2
+    order = [*(batch_order or range(lead)), *((lead, lead + 1) if "rows" in layout else (lead + 1, lead))]
+    shape = [x.shape[axis] for axis in order]
+    if "padded" in layout:
+        shape[-1] += gap
+    memory = cupy.asarray(np.full(shape, 7.0).astype(DTYPE[dtype]))
+    view = memory[..., : x.shape[order[-1]]].transpose(*np.argsort(order).tolist())
+    view[...] = to(cupy, x, dtype)
+    return view
+
+
+@st.composite
+def cases(draw, lead):
+    sides = st.integers(0, 9)
+    batch = tuple(draw(st.integers(0, 4)) for _ in range(lead))
+    m, n, k = draw(sides), draw(sides), draw(sides)
+    layouts = [draw(st.sampled_from(LAYOUTS)) for _ in range(3)]
+    orders = [draw(st.permutations(range(lead))) for _ in range(3)]
+    alpha, beta = draw(st.sampled_from((1.0, 0.25, -2.0))), draw(st.sampled_from((0.0, 1.0, 0.5)))
+    return batch, (m, n, k), layouts, orders, alpha, beta, draw(st.integers(0, 99))
+
+
+def check(cupy, case, dtype, out_dtype, function):
+    batch, (m, n, k), layouts, orders, alpha, beta, seed = case
+    a, b = numbers(*batch, m, k, dtype=dtype, seed=seed), numbers(*batch, k, n, dtype=dtype, seed=seed + 1)
+    before = numbers(*batch, m, n, dtype=out_dtype, seed=seed + 2)
+    arrays = [
+        laid_out(cupy, x, kind, layout, order)
+        for x, kind, layout, order in zip((a, b, before), (dtype, dtype, out_dtype), layouts, orders)
+    ]
+    expected = alpha * (a @ b) + beta * before
+    assert function(*arrays, alpha=alpha, beta=beta) is arrays[2]
+    most = abs(alpha) * (abs(a) @ abs(b)) + abs(beta * before)
+    bound = EPSILON[out_dtype] * abs(expected) + (k + 2) * EPSILON["float32"] * most
+    assert (abs(arrays[2].get().astype("float64") - expected) <= bound).all()
+    around = arrays[2].base
+    if "padded" in layouts[2] and around is not None:
+        assert (around.get()[..., -3:] == 7).all(), "something was written into the gap"
+
+
+KINDS = [("float32", "float32"), *((low, out) for low in ("bfloat16", "float16") for out in (low, "float32"))]
+
+
+@pytest.mark.parametrize("dtype, out_dtype", KINDS)
+@given(case=cases(lead=0))
+def test_products_of_matrices_are_numpys_however_they_lie(cupy, dtype, out_dtype, case):
+    check(cupy, case, dtype, out_dtype, multiply)
+
+
+@pytest.mark.parametrize("dtype, out_dtype", KINDS)
+@given(case=st.integers(1, 2).flatmap(cases))
+def test_products_of_batches_are_numpys_however_they_lie(cupy, dtype, out_dtype, case):
+    check(cupy, case, dtype, out_dtype, multiply_batches)
+
+
+def calls_of(cupy, monkeypatch):
+    """The number of batches of each call of cuBLAS from here on."""
+    counts, original = [], cupy.cuda.cublas.gemmStridedBatchedEx
+    monkeypatch.setattr(
+        cupy.cuda.cublas, "gemmStridedBatchedEx", lambda *args: (counts.append(args[-3]), original(*args))[1]
+    )
+    return counts
+
+
+def test_the_heads_of_attention_go_in_one_call_for_each_head_or_for_each_sample(cupy, monkeypatch):
+    counts = calls_of(cupy, monkeypatch)
+    for B, H in ((5, 2), (2, 5)):
+        q, k, _ = cupy.zeros((B, 7, 3, H, 4), "float32").transpose(2, 0, 3, 1, 4)
+        multiply_batches(q, k.mT, cupy.empty((B, H, 7, 8), "float32")[..., :7])
+    assert counts == [5, 5, 5, 5]
+
+
+def test_batches_that_lie_like_one_axis_go_in_one_call(cupy, monkeypatch):
+    counts = calls_of(cupy, monkeypatch)
+    a, b = cupy.zeros((5, 2, 3, 4), "float32"), cupy.zeros((5, 2, 4, 3), "float32")
+    multiply_batches(a, b, cupy.empty((5, 2, 3, 3), "float32"))
+    multiply_batches(a[:1], b[:1], cupy.empty((1, 2, 3, 3), "float32"))
+    assert counts == [10, 2]
+
+
+def test_very_many_batches_go_in_several_calls(cupy, monkeypatch):
+    counts = calls_of(cupy, monkeypatch)
+    monkeypatch.setattr(products, "MOST_AT_ONCE", 4)
+    a, b = numbers(10, 2, 3), numbers(10, 3, 2, seed=1)
+    out = multiply_batches(to(cupy, a), to(cupy, b), cupy.empty((10, 2, 2), "float32"))
+    np.testing.assert_allclose(out.get(), a @ b, atol=1e-5)
+    assert counts == [4, 4, 2]
+
+
+def test_plans_are_kept_for_the_next_product_but_not_for_ever(cupy, monkeypatch):
+    monkeypatch.setattr(products, "PLANS", {})
+    monkeypatch.setattr(products, "MOST_PLANS", 2)
+    for side in (1, 2, 2, 3, 3, 1):
+        x = numbers(side, side)
+        out = multiply(to(cupy, x), to(cupy, x), cupy.empty((side, side), "float32"))
+        np.testing.assert_allclose(out.get(), x @ x, rtol=1e-5, atol=1e-6)
+    assert len(products.PLANS) == 2
+
+
+def test_an_operand_may_be_broadcast_over_the_batches(cupy):
+    a, b = numbers(3, 2, 4, 5), numbers(5, 2, seed=1)
+    b_everywhere = cupy.broadcast_to(to(cupy, b), (3, 2, 5, 2))
+    out = multiply_batches(to(cupy, a), b_everywhere, cupy.empty((3, 2, 4, 2), "float32"))
+    np.testing.assert_allclose(out.get(), a @ b, atol=1e-5)
+
+
+def test_tf32_rounds_float32_products_only_where_it_is_asked_for(cupy):
+    a, b = numbers(64, 64), numbers(64, 64, seed=1)
+
+    def error(dtype="float32"):
+        out = multiply(to(cupy, a, dtype), to(cupy, b, dtype), cupy.empty((64, 64), "float32"))
+        wanted = to(cupy, a, dtype).get().astype("float64") @ to(cupy, b, dtype).get().astype("float64")
+        return abs(out.get() - wanted).max()
+
+    assert error() < 1e-5
+    with backend.products_in("tf32"):
+        assert 1e-4 < error() < 3e-2
+        assert error("bfloat16") < 1e-4
+    assert error() < 1e-5
+
+
+def test_products_in_says_what_it_can_compute_in():
+    assert backend.products() == "float32"
+    with pytest.raises(ValueError, match="products in 'bfloat16'; expected one of float32, tf32"), \
+            backend.products_in("bfloat16"):  # fmt: skip
+        pass
+
+
+def test_what_cublas_cannot_take_is_refused_and_nothing_is_written(cupy):
+    def zeros(*shape, dtype="float32"):
+        return cupy.asarray(np.zeros(shape, DTYPE.get(dtype, dtype)))
+
+    def refused(reason, *arrays, function=multiply):
+        before = arrays[2].get()
+        with pytest.raises(ValueError, match=reason):
+            function(*arrays)
+        np.testing.assert_array_equal(arrays[2].get(), before)
+
+    square = zeros(4, 4)
+    refused("two axes", zeros(2, 4, 4), square, square)
+    refused("one or two axes before", square, square, square, function=multiply_batches)
+    refused("one or two axes before", zeros(2, 4, 4), zeros(3, 4, 4), zeros(2, 4, 4), function=multiply_batches)
+    refused(r"don't go together; got float32 \(4, 3\) with strides", zeros(4, 3), square, square)
+    refused("don't go together", square, square, zeros(4, 5))
+    refused("two of float32, bfloat16 or float16", square, zeros(4, 4, dtype="bfloat16"), zeros(4, 4))
+    refused("two of float32, bfloat16 or float16", *(zeros(4, 4, dtype="float64") for _ in range(3)))
+    refused("two of float32, bfloat16 or float16", *(zeros(4, 4, dtype=d) for d in ("float16", "float16", "bfloat16")))
+    refused("lie contiguously", zeros(8, 8)[::2, ::2], square, zeros(4, 4))
+    refused("lie contiguously", square[::-1], square, zeros(4, 4))
+    refused("lie contiguously", cupy.broadcast_to(zeros(4), (4, 4)), square, zeros(4, 4))
+    refused("lie contiguously", square, square, zeros(8, 8)[::2, ::2])
+    batch = zeros(3, 4, 4)
+    refused("no less than 0", batch[::-1], batch, zeros(3, 4, 4), function=multiply_batches)
+    refused("broadcast array", batch, batch, cupy.broadcast_to(zeros(4, 4), (3, 4, 4)), function=multiply_batches)

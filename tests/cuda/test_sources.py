@@ -1,0 +1,72 @@
+"""Every CUDA source compiles for the GPUs of today, spills nothing, and has run in the emulator in every variant."""
+
+import re
+
+import pytest
+from emulated_cuda.emulator import KERNEL, Module
+
+from tinyvit.kernels import cuda
+from tinyvit.kernels.cuda.source import FOLDER, OPTIONS, SOURCES
+
+assert cuda  # brings all the sources
+pytestmark = pytest.mark.cuda
+ARCHITECTURES = ("sm_80", "sm_90")
+TEXTS = [(source, definitions) for source in SOURCES for definitions in source.variants]
+NAMES = [f"{source.file}-{'-'.join(map(str, definitions.values()))}" for source, definitions in TEXTS]
+
+
+def compiled(text, architecture):
+    """What the compiler of the GPU, with the options that CuPy adds, says of a text; raises an error if it can't."""
+    from cupy.cuda import nvrtc
+
+    program = nvrtc.createProgram(text, "", (), ())
+    try:
+        options = *OPTIONS, "-ftz=true", f"--gpu-architecture={architecture}", "--ptxas-options=-v"
+        nvrtc.compileProgram(program, options)
+        return nvrtc.getProgramLog(program)
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("source, definitions", TEXTS, ids=NAMES)
+def test_every_text_compiles_without_a_warning_and_all_numbers_fit_into_registers(
+    real, source, definitions, architecture
+):
+    log = compiled(source.text(**definitions), architecture)
+    assert "warning" not in log.lower()
+    entries = re.findall(r"Compiling entry function '(\w+)'", log)
+    assert set(entries) == set(KERNEL.findall(source.text(**definitions)))
+    memory = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    assert len(memory) >= len(entries) and set(memory) == {("0", "0", "0")}, log
+
+
+def test_the_compiler_is_asked_for_warnings_and_spills(real):
+    spilling = """extern "C" __global__ void f(float *x) {
+        int unused; float y[999]; for (int i = 0; i < 999; i++) y[i] = x[i]; x[0] = y[int(x[1])];
+    }"""
+    log = compiled(spilling, "sm_90")
+    assert "warning" in log
+    assert re.search(r"[1-9]\d* bytes stack frame", log)
+
+
+def test_every_file_belongs_to_one_source():
+    files = [source.file for source in SOURCES]
+    assert sorted(files) == sorted(path.name for path in FOLDER.glob("*.cu"))
+
+
+def test_no_text_adds_up_in_an_order_that_changes():
+    for source in SOURCES:
+        text = re.sub(r"//[^\n]*", "", source.text(**source.variants[0]))
+        assert not re.search(r"\batomic\w*\(|#include", text), source.file
+
+
+def test_every_kernel_has_run_in_every_variant():
+    """Has to come last of all tests here: see conftest.py, which leaves it out where not all of them run."""
+    never = [
+        (source.file, name, definitions)
+        for source, definitions in TEXTS
+        for name in KERNEL.findall(source.text(**definitions))
+        if (source.text(**definitions), name) not in Module.ran
+    ]
+    assert not never, "\n".join(map(str, never))

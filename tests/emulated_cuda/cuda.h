@@ -1,0 +1,252 @@
+// CUDA's words for a CPU. The threads of a block are fibers of one thread of the system; each runs until it waits for
+// the others, in an order that a seed decides. What a kernel gets wrong shows: a barrier that is missing (other seeds
+// give other results), one that not all threads reach (it says so and stops), shared memory that nobody wrote (NaN).
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+#include <sys/mman.h>
+
+#define __global__
+#define __device__ static  // and not inline, see the end: shared memory has a section of its own, which can't hold both
+#define __forceinline__
+#define __restrict__
+#define __launch_bounds__(...)
+#define __shared__ static __attribute__((section("cuda_shared")))
+#define __constant__ static const
+
+extern "C" char __start_cuda_shared[] __attribute__((weak));
+extern "C" char __stop_cuda_shared[] __attribute__((weak));
+
+struct dim3 { unsigned int x = 1, y = 1, z = 1; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) float2 { float x, y; };
+
+static dim3 threadIdx, blockIdx, blockDim, gridDim;
+static const int warpSize = 32;
+
+namespace emulator {
+
+// -- fibers: what a function may count on finding again is pushed on the old stack and popped from the new one --------
+
+extern "C" void emulator_switch(void **save, void *stack);
+asm(R"(
+.text
+.type emulator_switch, @function
+emulator_switch:
+    push %rbp
+    push %rbx
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+    mov %rsp, (%rdi)
+    mov %rsi, %rsp
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %rbx
+    pop %rbp
+    ret
+)");
+
+enum State { READY, AT_BLOCK, AT_WARP, DONE };
+struct Fiber {
+    void *stack;   // where it goes on; null before it has begun
+    int slot;      // which of the stacks it is on
+    State state;
+    dim3 index;
+    uint64_t lane; // what it gives the others of its warp
+    const char *what;
+};
+
+constexpr size_t STACK = 1 << 16;
+static char *stacks = nullptr;
+static std::vector<Fiber> fibers;
+static std::vector<int> unused;  // stacks; the one that was given back last is still in the cache
+static std::vector<int> order;
+static void *home;
+static int current;
+static void (*body)();
+
+[[noreturn]] inline void fail(const char *text) {
+    std::fprintf(stderr, "emulated CUDA: %s (block %u %u %u, thread %d)\n", text, blockIdx.x, blockIdx.y, blockIdx.z, current);
+    std::abort();
+}
+
+inline void wait(State state, const char *what) {
+    fibers[current].state = state;
+    fibers[current].what = what;
+    emulator_switch(&fibers[current].stack, home);
+}
+
+static void start() {
+    body();
+    wait(DONE, "the end");
+}
+
+// Gives a fiber a stack as emulator_switch finds it: six registers, the address it returns to, and one more that keeps the
+// stack aligned as it is after a call.
+inline void begin(Fiber &fiber) {
+    fiber.slot = unused.back();
+    unused.pop_back();
+    void **top = (void **)(stacks + STACK * (fiber.slot + 1)) - 8;
+    for (int r = 0; r < 6; r++) top[r] = nullptr;
+    top[6] = (void *)start;
+    top[7] = nullptr;
+    fiber.stack = top;
+}
+
+inline uint64_t next_random(uint64_t &s) { s ^= s << 13; s ^= s >> 7; s ^= s << 17; return s; }
+
+// Lets those go on who wait for a barrier that everybody has reached.
+inline bool release() {
+    int count = (int)fibers.size(), at_block = 0, done = 0;
+    bool any = false;
+    for (auto &f : fibers) { at_block += f.state == AT_BLOCK; done += f.state == DONE; }
+    if (at_block && at_block + done == count) {
+        for (auto &f : fibers) if (f.state == AT_BLOCK) f.state = READY;
+        return true;
+    }
+    for (int first = 0; first < count; first += 32) {
+        int size = std::min(32, count - first), here = 0;
+        for (int i = first; i < first + size; i++) here += fibers[i].state == AT_WARP;
+        if (here == size) {
+            for (int i = first; i < first + size; i++) fibers[i].state = READY;
+            any = true;
+        }
+    }
+    return any;
+}
+
+inline void run_block(uint64_t &seed) {
+    int count = blockDim.x * blockDim.y * blockDim.z;
+    if (count < 1 || count > 1024) fail("a block has 1 to 1024 threads");
+    if (!stacks) {
+        stacks = (char *)mmap(nullptr, STACK * 1024, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (stacks == MAP_FAILED) fail("no memory for stacks");
+    }
+    if (__start_cuda_shared) std::memset(__start_cuda_shared, 0xff, __stop_cuda_shared - __start_cuda_shared);
+    fibers.assign(count, Fiber{});
+    order.resize(count);
+    unused.clear();
+    for (int i = 0; i < count; i++) {
+        fibers[i].index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
+        order[i] = i;
+        unused.push_back(count - 1 - i);
+    }
+    while (true) {
+        for (int i = count - 1; seed && i > 0; i--) std::swap(order[i], order[next_random(seed) % (i + 1)]);
+        bool ran = false, all_done = true;
+        for (int i : order) {
+            if (fibers[i].state == READY) {
+                current = i;
+                threadIdx = fibers[i].index;
+                if (!fibers[i].stack) begin(fibers[i]);
+                emulator_switch(&home, fibers[i].stack);
+                if (fibers[i].state == DONE) unused.push_back(fibers[i].slot);
+                ran = true;
+            }
+        }
+        for (auto &f : fibers) all_done = all_done && f.state == DONE;
+        if (all_done) return;
+        if (!release() && !ran) fail("threads wait for others that will never come");
+    }
+}
+
+template <class... A> struct Call {
+    static void (*function)(A...);
+    static std::tuple<A...> *arguments;
+    static void run() { std::apply(function, *arguments); }
+    template <size_t... I> static std::tuple<A...> read(void **from, std::index_sequence<I...>) {
+        return std::tuple<A...>(*(A *)from[I]...);
+    }
+};
+template <class... A> void (*Call<A...>::function)(A...);
+template <class... A> std::tuple<A...> *Call<A...>::arguments;
+
+template <class... A>
+void launch(void (*function)(A...), void **from, const unsigned int *grid, const unsigned int *block, uint64_t seed) {
+    auto arguments = Call<A...>::read(from, std::index_sequence_for<A...>{});
+    Call<A...>::function = function;
+    Call<A...>::arguments = &arguments;
+    body = Call<A...>::run;
+    gridDim = {grid[0], grid[1], grid[2]};
+    blockDim = {block[0], block[1], block[2]};
+    uint64_t blocks = (uint64_t)gridDim.x * gridDim.y * gridDim.z;
+    bool backwards = seed % 2;  // the order of the blocks is nobody's business either
+    for (uint64_t i = 0; i < blocks; i++) {
+        uint64_t b = backwards ? blocks - 1 - i : i;
+        blockIdx = {(unsigned)(b % gridDim.x), (unsigned)(b / gridDim.x % gridDim.y), (unsigned)(b / gridDim.x / gridDim.y)};
+        run_block(seed);
+    }
+}
+
+// What a kernel's parameters are: 'p' a pointer, 'f' float, 'd' double, 'i' and 'u' integers of so many bytes.
+template <class T> std::string kind() {
+    if (std::is_pointer_v<T>) return "p8";
+    if (std::is_floating_point_v<T>) return sizeof(T) == 4 ? "f4" : "f8";
+    return (std::is_signed_v<T> ? "i" : "u") + std::to_string(sizeof(T));
+}
+
+template <class... A> void describe(void (*)(A...), char *into) {
+    std::string text;
+    ((text += kind<A>() + " "), ...);
+    std::strcpy(into, text.c_str());
+}
+
+template <class T> T exchange(T value, int lane) {
+    static_assert(sizeof(T) <= 8);
+    std::memcpy(&fibers[current].lane, &value, sizeof(T));
+    wait(AT_WARP, "a shuffle");
+    int first = current / 32 * 32;
+    std::memcpy(&value, &fibers[first + lane].lane, sizeof(T));
+    wait(AT_WARP, "a shuffle");  // nobody may write the next value before all have read this one
+    return value;
+}
+
+inline void whole(unsigned int mask) { if (mask != 0xffffffffu) fail("only whole warps are emulated"); }
+
+}  // namespace emulator
+
+inline void __syncthreads() { emulator::wait(emulator::AT_BLOCK, "__syncthreads"); }
+inline void __syncwarp(unsigned int mask = 0xffffffffu) { emulator::whole(mask); emulator::wait(emulator::AT_WARP, "__syncwarp"); }
+
+template <class T> T __shfl_xor_sync(unsigned int mask, T x, int by) {
+    emulator::whole(mask);
+    return emulator::exchange(x, (emulator::current % 32) ^ by);
+}
+template <class T> T __shfl_sync(unsigned int mask, T x, int lane) {
+    emulator::whole(mask);
+    return emulator::exchange(x, lane % 32);
+}
+template <class T> T __shfl_down_sync(unsigned int mask, T x, unsigned int by) {
+    emulator::whole(mask);
+    int lane = emulator::current % 32;
+    return emulator::exchange(x, lane + by < 32 ? lane + by : lane);
+}
+
+template <class T> T __ldg(const T *where) { return *where; }
+inline float __uint_as_float(unsigned int bits) { float x; std::memcpy(&x, &bits, 4); return x; }
+inline unsigned int __float_as_uint(float x) { unsigned int bits; std::memcpy(&bits, &x, 4); return bits; }
+inline float __fmul_rn(float x, float y) { return x * y; }
+inline float emulated_rsqrtf(float x) { return 1.0f / sqrtf(x); }
+#define rsqrtf emulated_rsqrtf
+inline float __expf(float x) { return expf(x); }
+using std::max;
+using std::min;
+
+// nvidia.cuh's place
+inline float float_of_half_bits(unsigned short bits) { _Float16 x; std::memcpy(&x, &bits, 2); return (float)x; }
+inline unsigned short half_bits_of_float(float x) { _Float16 h = (_Float16)x; unsigned short bits; std::memcpy(&bits, &h, 2); return bits; }
+
+#define inline

@@ -1,0 +1,26 @@
+"""Kernels in CUDA, for arrays of CuPy in float32, bfloat16 and float16.
+
+Imported when the first of them is needed. Each operation is a `.cu` file, which is what the GPU gets, and a `.py` file
+that launches it. None adds by atomics: the order of additions, and so every bit, is the same in every run.
+"""
+
+from tinyvit.kernels.cuda import (
+    adam,
+    add_layernorm,
+    attention,
+    cast,
+    column_sums,
+    cross_entropy,
+    dropout,
+    flat,
+    fused_attention,
+    gelu,
+    layernorm,
+    linear,
+    positions,
+    softmax,
+    tanh,
+    tiled_attention,
+    tokens,
+    without_kernels,
+)

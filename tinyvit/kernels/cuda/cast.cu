@@ -1,0 +1,9 @@
+// y = x in another number format, rounded to the nearest number, of two equally near ones to the even one.
+
+extern "C" __global__ void cast(const FROM *x, TO *y, long long size) {
+    long long i = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
+    if (i >= size) return;
+    float numbers[PACK];
+    load_pack<PACK>(numbers, x + i);
+    store_pack<PACK>(y + i, numbers);
+}

@@ -1,0 +1,66 @@
+"""The loss of a classifier: in float32, whatever the logits are in, and never looked at by the host."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinyvit.backend import Array, array_module
+from tinyvit.functional.cross_entropy import are_labels, cross_entropy, cross_entropy_backward, smoothed_targets
+from tinyvit.kernels.cuda.source import KINDS, TYPED, TYPES, Source, blocks, contiguous
+
+WARP, BLOCK = 32, 256
+LONGEST = 1024  # classes that a warp goes through; of more, a block does
+SOURCE = Source("cross_entropy.cu", [{**typed, "SPAN": span} for typed in TYPED for span in (WARP, BLOCK)])
+MEAN = Source("cross_entropy_mean.cu", [{}])
+
+
+class CudaCrossEntropyCache(NamedTuple):
+    probs: Array            # (B, K) float32: p − t has few digits left where p is near 1
+    labels: Array | None    # (B,) int64
+    given: Array | None     # (B, K) float32: probabilities in place of labels
+    label_smoothing: float
+    dtype: Any              # of the logits
+
+    @property
+    def targets(self):
+        """The smoothed target probabilities (B, K), computed anew."""
+        return smoothed_targets(self.given if self.labels is None else self.labels, self.probs, self.label_smoothing)
+
+
+def cross_entropy_cuda(logits, targets, label_smoothing=0.0):
+    xp = array_module(logits)
+    targets = xp.asarray(targets)
+    labels = are_labels(targets, logits, label_smoothing)
+    targets, logits = contiguous(targets.astype("int64" if labels else "float32", copy=False)), contiguous(logits)
+    cache = CudaCrossEntropyCache(
+        xp.empty(logits.shape, "float32"), targets if labels else None, None if labels else targets,
+        float(label_smoothing), logits.dtype,
+    )  # fmt: skip
+    B, K = logits.shape
+    losses, loss = xp.empty(B, "float32"), xp.empty((), "float32")
+    launch("cross_entropy_forward", cache, logits, *cache[1:4], cache.probs, losses, B, K)
+    MEAN.launch("cross_entropy_mean", 1, BLOCK, losses, loss, B)
+    return loss, cache
+
+
+def cross_entropy_backward_cuda(dy, cache):
+    """`dy` is a number or, as for scaled losses, an array of no dimensions on the device, which nobody waits for."""
+    if getattr(dy, "ndim", 0):
+        raise ValueError(f"cross_entropy_backward: expected a number or an array of no dimensions, got {dy.shape}")
+    number, scale = (1.0, dy) if array_module(dy) is not np else (float(dy), None)
+    if scale is not None and scale.dtype != "float32":
+        scale = scale.astype("float32")
+    dlogits = array_module(cache.probs).empty(cache.probs.shape, cache.dtype)
+    launch("cross_entropy_backward", cache, cache.probs, *cache[1:4], scale, number, dlogits, *dlogits.shape)
+    return dlogits
+
+
+def launch(name, cache, *arguments):
+    B, K = cache.probs.shape
+    span = WARP if K <= LONGEST else BLOCK
+    SOURCE.launch(name, blocks(B, BLOCK // span), BLOCK, *arguments, T=TYPES[str(cache.dtype)], SPAN=span)
+
+
+for kind in KINDS:
+    cross_entropy.register(kind, cross_entropy_cuda)
+cross_entropy_backward.register_cache(CudaCrossEntropyCache, cross_entropy_backward_cuda)

@@ -1,0 +1,99 @@
+"""Dropout and stochastic depth in one pass, with the bits of `backend.Key.uniform` and no mask in memory."""
+
+from math import prod
+from typing import NamedTuple
+
+from tinyvit.backend import Key
+from tinyvit.functional.dropout import (
+    DropoutCache,
+    drop_path,
+    drop_path_backward,
+    dropout,
+    dropout_backward,
+)
+from tinyvit.kernels.cuda.source import (
+    KINDS,
+    PACKED,
+    Source,
+    blocks,
+    contiguous,
+    empty_like,
+    pack_of,
+    plain_text,
+    type_of,
+)
+
+SOURCE = Source("dropout.cu", PACKED)
+MASK = Source("dropout_mask.cu", [{}])
+BLOCK = 256
+
+
+class CudaDropoutCache(NamedTuple):
+    first: int | None  # what the key gives the first sample; None where nothing was dropped
+    keep: float        # the probability of being kept
+    shape: tuple       # of x
+    whole: bool        # whether samples were dropped whole
+
+    @property
+    def mask(self):
+        """True where an entry was kept, worked out anew; None where nothing was dropped."""
+        if self.first is None:
+            return None
+        import cupy
+
+        shape = (self.shape[0],) + (1,) * (len(self.shape) - 1) if self.whole else self.shape
+        mask, entries = cupy.empty(shape, "bool"), prod(shape[1:])
+        grid = blocks(mask.size, BLOCK)
+        MASK.launch("dropout_mask", grid, BLOCK, mask, self.first, self.keep, entries, mask.size)
+        return mask
+
+
+def dropout_cuda(x, rate, key=None):
+    return drop(dropout, x, rate, key, False)
+
+
+def drop_path_cuda(x, rate, key=None):
+    return drop(drop_path, x, rate, key, True)
+
+
+def drop(operation, x, rate, key, whole):
+    if not 0 <= rate < 1:
+        return operation.reference(x, rate, key)  # raises
+    if key is None or rate == 0:
+        return x, CudaDropoutCache(None, 1.0, x.shape, whole)
+    key = Key(key) if isinstance(key, int) else key
+    cache = CudaDropoutCache(key.first(), 1.0 - rate, x.shape, whole)
+    return thinned(x, cache), cache
+
+
+def dropout_backward_cuda(dy, cache):
+    return thinned_backward(dropout_backward, dy, cache)
+
+
+def drop_path_backward_cuda(dy, cache):
+    return thinned_backward(drop_path_backward, dy, cache)
+
+
+def thinned_backward(operation, dy, cache):
+    if cache.first is None:
+        return dy
+    if dy.shape != cache.shape or ("cupy", str(dy.dtype)) not in KINDS:
+        return plain_text(operation, dy, DropoutCache(cache.mask, cache.keep))
+    return thinned(dy, cache)
+
+
+def thinned(x, cache):
+    """x · mask / keep."""
+    x, entries = contiguous(x), prod(x.shape[1:])
+    y = empty_like(x)
+    pack = pack_of(entries, x, y)
+    arguments = x, y, cache.first, cache.keep, 1 / cache.keep, entries, int(cache.whole), x.size
+    SOURCE.launch("dropout", blocks(x.size, pack * BLOCK), BLOCK, *arguments, T=type_of(x), PACK=pack)
+    return y
+
+
+for kind in KINDS:
+    dropout.register(kind, dropout_cuda)
+    drop_path.register(kind, drop_path_cuda)
+dropout_backward.register_cache(CudaDropoutCache, dropout_backward_cuda)
+drop_path_backward.register_cache(CudaDropoutCache, drop_path_backward_cuda)

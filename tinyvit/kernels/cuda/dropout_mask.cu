@@ -1,0 +1,7 @@
+// The mask of samples of `entries` entries, for whoever looks at it.
+extern "C" __global__ void dropout_mask(
+    bool *mask, unsigned long long first, float keep, long long entries, long long size
+) {
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < size) mask[i] = uniform(first, i / entries, i % entries) < keep;
+}

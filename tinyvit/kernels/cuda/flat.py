@@ -1,0 +1,35 @@
+"""The sum of squares of a flat array in two stages, always in the same order, and a moving average in one pass."""
+
+from tinyvit.backend import array_module
+from tinyvit.functional.flat import move_average, squared_norm
+from tinyvit.kernels.cuda.source import Source, blocks, contiguous, pack_of
+
+SOURCE = Source("flat.cu", [{"PACK": 1}, {"PACK": 4}])
+BLOCK = 256
+MOST = 1024    # blocks that share the sum
+LAST = 1024    # threads of the block that adds up theirs
+
+
+def squared_norm_cuda(x):
+    xp, x = array_module(x), contiguous(x)
+    total, pack = xp.zeros((), "float32"), pack_of(x.size, x)
+    share = min(blocks(x.size, pack * BLOCK), MOST)
+    sums = xp.empty((share,), "float32")
+    SOURCE.launch("sum_squares", share, BLOCK, x, sums, x.size, PACK=pack)
+    SOURCE.launch("sum_of_sums", min(share, 1), LAST, sums, total, share, PACK=pack)
+    return total
+
+
+def move_average_cuda(average, x, share):
+    if not (average.flags.c_contiguous and x.dtype == "float32"):
+        return move_average.reference(average, x, share)
+    x, pack = contiguous(x), pack_of(average.size, average, x)
+    on_host = isinstance(share, (int, float))
+    there, here = (None, float(share)) if on_host else (share.astype("float32", copy=False), 0.0)
+    SOURCE.launch(
+        "move_average", blocks(average.size, pack * BLOCK), BLOCK, average, x, average.size, there, here, PACK=pack
+    )
+
+
+squared_norm.register(("cupy", "float32"), squared_norm_cuda)
+move_average.register(("cupy", "float32"), move_average_cuda)

@@ -1,0 +1,131 @@
+// Layer norm of rows of up to 32 · LANE numbers, a warp a row: a row is read once and stays in the threads' registers.
+//
+// LANE  numbers that a thread holds, in packs that lie 32 packs apart
+
+constexpr int WARPS = 8, PACKS = LANE / PACK;
+
+// The column of a thread's i-th number.
+__device__ inline int column_of(int i) { return (i / PACK * 32 + threadIdx.x % 32) * PACK + i % PACK; }
+
+// A row's numbers, and 0 behind its end.
+template <class N> __device__ inline void load_row(float (&numbers)[LANE], const N *row, long long D) {
+    #pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        float pack[PACK] = {};
+        if (column_of(p * PACK) < D) load_pack<PACK>(pack, row + column_of(p * PACK));
+        for (int j = 0; j < PACK; j++) numbers[p * PACK + j] = pack[j];
+    }
+}
+
+__device__ inline void store_row(T *row, const float (&numbers)[LANE], long long D) {
+    #pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        float pack[PACK];
+        for (int j = 0; j < PACK; j++) pack[j] = numbers[p * PACK + j];
+        if (column_of(p * PACK) < D) store_pack<PACK>(row + column_of(p * PACK), pack);
+    }
+}
+
+__device__ inline float rounded(float x) {
+    T y;
+    store(&y, x);
+    return to_float(y);
+}
+
+// y = (x − μ) / √(σ² + ε) · weight + bias, with x + branch in place of x, kept as `sum`, if there is a branch.
+// statistics (3, rows): the mean, what its rounding has left of it, 1 / standard deviation.
+extern "C" __global__ void __launch_bounds__(256) layernorm_forward(
+    const T *x, const T *branch, const float *weight, const float *bias, float eps, T *sum, T *y, float *statistics,
+    long long rows, long long D
+) {
+    float w[LANE], b[LANE];
+    load_row(w, weight, D);
+    load_row(b, bias, D);
+    for (long long row = (long long)blockIdx.x * WARPS + threadIdx.x / 32; row < rows; row += gridDim.x * WARPS) {
+        float numbers[LANE], total = 0.0f, rest = 0.0f, squares = 0.0f;
+        load_row(numbers, x + row * D, D);
+        if (branch) {
+            float more[LANE];
+            load_row(more, branch + row * D, D);
+            #pragma unroll
+            for (int i = 0; i < LANE; i++) numbers[i] = rounded(numbers[i] + more[i]);  // what a backward will find
+            store_row(sum + row * D, numbers, D);
+        }
+        #pragma unroll
+        for (int i = 0; i < LANE; i++) total += numbers[i];
+        float mean = warp_sum(total) / D;
+        #pragma unroll
+        for (int i = 0; i < LANE; i++) {
+            numbers[i] = column_of(i) < D ? numbers[i] - mean : 0.0f;
+            rest += numbers[i];
+        }
+        rest = warp_sum(rest) / D;
+        #pragma unroll
+        for (int i = 0; i < LANE; i++) {
+            numbers[i] = column_of(i) < D ? numbers[i] - rest : 0.0f;
+            squares += numbers[i] * numbers[i];
+        }
+        float rstd = 1.0f / sqrtf(warp_sum(squares) / D + eps);
+        #pragma unroll
+        for (int i = 0; i < LANE; i++) numbers[i] = numbers[i] * rstd * w[i] + b[i];
+        store_row(y + row * D, numbers, D);
+        if (threadIdx.x % 32 == 0) {
+            statistics[row] = mean;
+            statistics[rows + row] = rest;
+            statistics[2 * rows + row] = rstd;
+        }
+    }
+}
+
+// The sums of all warps' numbers, column by column, as one row.
+__device__ inline void store_block_sums(float *row, const float (&numbers)[LANE], long long D) {
+    __shared__ float of_warp[WARPS][32 * LANE];
+    __syncthreads();  // the sums before these may still be read
+    #pragma unroll
+    for (int i = 0; i < LANE; i++) of_warp[threadIdx.x / 32][column_of(i)] = numbers[i];
+    __syncthreads();
+    for (int column = threadIdx.x; column < D; column += 32 * WARPS) {
+        float sum = 0.0f;
+        for (int w = 0; w < WARPS; w++) sum += of_warp[w][column];
+        row[column] = sum;
+    }
+}
+
+// dx = rstd (g − mean(g) − x̂ mean(g x̂)) with g = dy · weight, and dsum added to it if that is given.
+// partial (2, blocks, D), unless null: of the rows of each block Σ dy x̂ and Σ dy.
+extern "C" __global__ void __launch_bounds__(256) layernorm_backward(
+    const T *dy, const T *x, const float *statistics, const float *weight, const T *dsum, T *dx, float *partial,
+    long long rows, long long D
+) {
+    float w[LANE], dweight[LANE] = {}, dbias[LANE] = {};
+    load_row(w, weight, D);
+    for (long long row = (long long)blockIdx.x * WARPS + threadIdx.x / 32; row < rows; row += gridDim.x * WARPS) {
+        float g[LANE], xhat[LANE], mean_g = 0.0f, along = 0.0f;
+        float mean = statistics[row], rest = statistics[rows + row], rstd = statistics[2 * rows + row];
+        load_row(g, dy + row * D, D);
+        load_row(xhat, x + row * D, D);
+        #pragma unroll
+        for (int i = 0; i < LANE; i++) {
+            xhat[i] = column_of(i) < D ? (xhat[i] - mean - rest) * rstd : 0.0f;
+            dweight[i] += g[i] * xhat[i];
+            dbias[i] += g[i];
+            g[i] = __fmul_rn(g[i], w[i]);  // rounded, so that what is equal in a row cancels to nothing
+            mean_g += g[i];
+            along += g[i] * xhat[i];
+        }
+        mean_g = warp_sum(mean_g) / D;
+        along = warp_sum(along) / D;
+        #pragma unroll
+        for (int i = 0; i < LANE; i++) g[i] = (g[i] - mean_g - xhat[i] * along) * rstd;
+        if (dsum) {
+            float more[LANE];
+            load_row(more, dsum + row * D, D);
+            #pragma unroll
+            for (int i = 0; i < LANE; i++) g[i] += more[i];
+        }
+        store_row(dx + row * D, g, D);
+    }
+    if (!partial) return;
+    store_block_sums(partial + blockIdx.x * D, dweight, D);
+    store_block_sums(partial + ((long long)gridDim.x + blockIdx.x) * D, dbias, D);
+}

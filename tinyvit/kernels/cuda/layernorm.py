@@ -1,0 +1,134 @@
+"""Layer norm in one pass forward and one back, of x or of x and a residual branch.
+
+The pass back also adds up the parameters' gradients over the rows of each block; what the blocks have found is added up
+by `column_sums`.
+"""
+
+from typing import NamedTuple
+
+from tinyvit.backend import Array, array_module
+from tinyvit.functional.dispatch import add_to, check_into
+from tinyvit.functional.layernorm import LayerNormCache, layernorm, layernorm_backward
+from tinyvit.kernels.cuda.column_sums import LEAST, MOST, add_column_sums_of
+from tinyvit.kernels.cuda.source import (
+    KINDS,
+    PACKED,
+    TYPED,
+    Source,
+    blocks,
+    contiguous,
+    empty_like,
+    pack_of,
+    plain_text,
+    type_of,
+)
+
+LANES = (8, 16, 32)  # numbers that a thread may hold
+SHORT = Source(
+    "layernorm.cu",
+    [{**packed, "LANE": lane} for packed in PACKED for lane in LANES if packed["PACK"] > 1 or lane == LANES[-1]],
+)
+LONG = Source("layernorm_long.cu", PACKED)
+XHAT = Source("layernorm_xhat.cu", TYPED)
+LONGEST = 32 * LANES[-1]  # numbers in a row that a warp can hold
+BLOCK, WARPS = 256, 8
+MOST_FORWARD, MOST_BACKWARD = 1024, 512  # blocks, which have as many rows then as there are
+
+
+class CudaLayerNormCache(NamedTuple):
+    x: Array           # (..., D)
+    statistics: Array  # (3, rows) float32: mean, what its rounding has left of it, 1 / standard deviation
+    weight: Array      # (D,) float32
+
+    @property
+    def mean(self):
+        """The mean (..., 1), float32."""
+        return self.statistics[0].reshape(*self.x.shape[:-1], 1)
+
+    @property
+    def rstd(self):
+        """1 / standard deviation (..., 1), float32."""
+        return self.statistics[2].reshape(*self.x.shape[:-1], 1)
+
+    @property
+    def xhat(self):
+        """The normalised input (..., D), float32, computed anew."""
+        x = self.x
+        xhat, D = empty_like(x, "float32"), x.shape[-1]
+        rows = x.size // D if D else 0
+        grid = blocks(x.size, BLOCK)
+        XHAT.launch("layernorm_xhat", grid, BLOCK, x, self.statistics, xhat, rows, D, T=type_of(x))
+        return xhat
+
+
+def layernorm_cuda(x, weight, bias, eps=1e-6):
+    if not weight.shape == bias.shape == x.shape[-1:]:
+        return layernorm.reference(x, weight, bias, eps)  # raises
+    if not weight.dtype == bias.dtype == "float32":
+        return plain_text(layernorm, x, weight, bias, eps)
+    _, y, cache = normalised(x, None, weight, bias, eps)
+    return y, cache
+
+
+def layernorm_backward_cuda(dy, cache, into=None):
+    into = (None, None) if into is None else into
+    check_into("layernorm_backward", into, 2)
+    if (dy.dtype, dy.shape) == (cache.x.dtype, cache.x.shape):
+        return gradients(dy, None, cache, into)
+    dx, *parameters = plain_text(layernorm_backward, dy, LayerNormCache(cache.xhat, cache.rstd, cache.weight))
+    return dx, *(None if goal is False else add_to(goal, gradient) for goal, gradient in zip(into, parameters))
+
+
+def normalised(x, branch, weight, bias, eps):
+    """(x + branch, its layer norm, cache); without a branch, (None, layer norm of x, cache)."""
+    x, branch, weight, bias = (None if array is None else contiguous(array) for array in (x, branch, weight, bias))
+    D = x.shape[-1]
+    rows = x.size // D if D else 0
+    y, total = empty_like(x), None if branch is None else empty_like(x)
+    statistics = array_module(x).empty((3, rows), "float32")
+    given = [array for array in (x, y, weight, bias, branch, total) if array is not None]
+    arguments = x, branch, weight, bias, float(eps), total, y, statistics, rows, D
+    start(rows, MOST_FORWARD, pack_of(D, *given), "forward", *arguments)
+    return total, y, CudaLayerNormCache(x if branch is None else total, statistics, weight)
+
+
+def gradients(dy, dsum, cache, into):
+    """(dx, dweight, dbias), where dsum, if there is one, is part of dx."""
+    dy, dsum = (None if array is None else contiguous(array) for array in (dy, dsum))
+    x, statistics, weight = cache
+    dx, rows, D = empty_like(dy), statistics.shape[1], x.shape[-1]
+    pack = pack_of(D, *(array for array in (dy, x, dx, weight, dsum) if array is not None))
+    wanted, empty = any(goal is not False for goal in into), array_module(x).empty
+    arguments = dy, x, statistics, weight, dsum, dx
+    partial = None
+    if D <= LONGEST:
+        if wanted:
+            partial = empty((2, min(blocks(rows, WARPS), MOST_BACKWARD), D), "float32")
+        start(rows, MOST_BACKWARD, pack, "backward", *arguments, partial, rows, D)
+    else:
+        start(rows, None, pack, "backward", *arguments, rows, D)
+        if wanted:
+            share = max(LEAST, blocks(rows, MOST))
+            partial = empty((2, blocks(rows, share), D), "float32")
+            grid, constants = (blocks(D, 32 * pack), partial.shape[1]), {"T": type_of(x), "PACK": pack}
+            LONG.launch(
+                "layernorm_long_columns", grid, BLOCK, dy, x, statistics, partial, rows, D, share, **constants
+            )
+    dweight, dbias = add_column_sums_of(partial, into) if wanted else (None, None)
+    return dx, dweight, dbias
+
+
+def start(rows, most, pack, name, *arguments):
+    """Launch the kernel for rows of this length; the first argument says of which type."""
+    x = arguments[0]
+    D, T = x.shape[-1], type_of(x)
+    if D > LONGEST:
+        LONG.launch(f"layernorm_long_{name}", rows, BLOCK, *arguments, T=T, PACK=pack)
+        return
+    lane = next(lane for lane in LANES if 32 * lane >= D) if pack > 1 else LANES[-1]
+    SHORT.launch(f"layernorm_{name}", min(blocks(rows, WARPS), most), BLOCK, *arguments, T=T, PACK=pack, LANE=lane)
+
+
+for kind in KINDS:
+    layernorm.register(kind, layernorm_cuda)
+layernorm_backward.register_cache(CudaLayerNormCache, layernorm_backward_cuda)

@@ -1,0 +1,90 @@
+"""`linear` by cuBLAS: no operand is copied, and a weight's gradient goes straight into its float32 buffer.
+
+The bias is added to the product in a pass of its own, which reads and writes all of y: 2·rows·out numbers through
+memory, beside the rows·in + rows·out + in·out of the product. cuBLASLt would add it on the way, but CuPy has no way to
+that; to write the bias into every row first and let cuBLAS add the product to it (beta = 1) moves as much. In low
+precision y is thereby rounded twice, before and after the bias.
+"""
+
+from math import prod
+
+from tinyvit.backend import array_module
+from tinyvit.functional.dispatch import check_into
+from tinyvit.functional.linear import LinearCache, check_shapes, linear, linear_backward
+from tinyvit.kernels.cuda.column_sums import add_column_sums
+from tinyvit.kernels.cuda.products import can_multiply, multiply
+from tinyvit.kernels.cuda.source import KINDS, PACKED, Source, blocks, contiguous, pack_of, type_of
+from tinyvit.kernels.linear import linear_backward_wanted
+
+SOURCE = Source("linear.cu", PACKED)
+BLOCK = 256
+ROWS = 8  # that a thread adds its part of the bias to
+
+
+def linear_cuda(x, weight, bias=None):
+    check_shapes(x, weight, bias)
+    if weight.dtype != x.dtype or (bias is not None and bias.dtype != "float32"):
+        if x.dtype == "float32":
+            return linear.reference(x, weight, bias)
+        got = weight.dtype if bias is None else f"{weight.dtype} and {bias.dtype}"
+        raise ValueError(f"linear: expected a weight in {x.dtype}, like x, and a bias in float32, got {got}")
+    rows = as_operand(x)
+    y = array_module(x).empty((len(rows), len(weight)), x.dtype)
+    multiply(rows, as_operand(weight).T, y)
+    if bias is not None:
+        add_bias(y, contiguous(bias))
+    return y.reshape(*x.shape[:-1], len(weight)), LinearCache(x, weight, bias is not None)
+
+
+def linear_backward_cuda(dy, cache, into=None):
+    """As `functional.linear_backward`; a gradient that isn't wanted (False in `into`) costs nothing."""
+    x, weight, has_bias = cache
+    if not dy.dtype == x.dtype == weight.dtype:
+        if dy.dtype == "float32":
+            return linear_backward_wanted(dy, cache, into)
+        raise ValueError(f"linear_backward: expected dy in {x.dtype}, like x, got {dy.dtype}")
+    into = (None,) * (1 + has_bias) if into is None else into
+    check_into("linear_backward", into, 1 + has_bias)
+    dy_rows = as_operand(dy)
+    dx = array_module(dy).empty((len(dy_rows), x.shape[-1]), x.dtype)
+    multiply(dy_rows, as_operand(weight), dx)
+    dx = dx.reshape(x.shape)
+    dweight = add_product(dy_rows.T, as_operand(x), into[0])
+    if not has_bias:
+        return dx, dweight
+    return dx, dweight, None if into[1] is False else add_column_sums(contiguous(dy_rows), into[1])
+
+
+def add_product(a, b, into):
+    """a b added to the float32 array `into`, in a new one for None, or not at all for False."""
+    if into is False:
+        return None
+    shape = a.shape[0], b.shape[1]
+    if into is None:
+        return multiply(a, b, array_module(a).empty(shape, "float32"))
+    if into.shape != shape:
+        raise ValueError(f"into=: expected an array {shape} to add to, got {into.shape}")
+    return multiply(a, b, into, beta=1.0)
+
+
+def as_operand(x):
+    """(..., D) as a matrix (rows, D), copied only where cuBLAS couldn't read it."""
+    rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
+    return rows if can_multiply(rows) else contiguous(rows)
+
+
+def add_bias(y, bias):
+    """y (rows, D) += bias (D,)."""
+    rows, D = y.shape
+    pack = pack_of(D, y)
+    packs_of_row = D // pack
+    stride = packs_of_row * blocks(rows, ROWS)
+    SOURCE.launch(
+        "linear_add_bias", blocks(stride, BLOCK), BLOCK, y, bias, rows * packs_of_row, packs_of_row, stride,
+        T=type_of(y), PACK=pack,
+    )  # fmt: skip
+
+
+for kind in KINDS:
+    linear.register(kind, linear_cuda)
+    linear_backward.register(kind, linear_backward_cuda)

@@ -1,0 +1,46 @@
+"""Operations that aren't worth a kernel of their own in bfloat16 and float16 run in float32, between two casts."""
+
+from inspect import signature
+
+import numpy as np
+
+from tinyvit.functional.dispatch import LOW_PRECISION
+from tinyvit.kernels.cuda.cast import cast
+
+
+def through_float32(operation, inputs=1):
+    """Give an operation, and its backward, kernels for CuPy's bfloat16 and float16 that run it in float32.
+
+    What it returns is in the dtype of its first argument, and so are the gradients of the first `inputs` differentiable
+    arguments; those of the others, which are parameters, are float32. What comes in as float32 stays that. The cache is
+    the one that float32 arrays leave; it has to be the plain text's, so that the backward is looked up by its dtype.
+    """
+    for dtype in LOW_PRECISION:
+        operation.register(("cupy", dtype), forward_through_float32(operation))
+        operation.backward.register(("cupy", dtype), backward_through_float32(operation.backward, inputs))
+
+
+def forward_through_float32(operation):
+    first_name = next(iter(signature(operation).parameters))
+
+    def forward(*args, **kwargs):
+        dtype = (args[0] if args else kwargs[first_name]).dtype
+        y, cache = operation(*map(up, args), **{name: up(value) for name, value in kwargs.items()})
+        return cast(y, dtype), cache
+
+    return forward
+
+
+def backward_through_float32(backward, inputs):
+    def in_float32(dy, cache, into=None):
+        gradients = backward(up(dy), cache) if into is None else backward(up(dy), cache, into=into)
+        if not isinstance(gradients, tuple):
+            return cast(gradients, dy.dtype) if inputs else gradients
+        return tuple(cast(g, dy.dtype) if i < inputs else g for i, g in enumerate(gradients))
+
+    return in_float32
+
+
+def up(x):
+    """An array of low precision in float32; everything else as it is."""
+    return cast(x, np.float32) if str(getattr(x, "dtype", None)) in LOW_PRECISION else x

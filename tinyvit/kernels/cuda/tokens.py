@@ -1,0 +1,97 @@
+"""The class token put in front and read off, and the mean over the patches, each in one pass."""
+
+from tinyvit.backend import array_module
+from tinyvit.functional.dispatch import add_to, check_into
+from tinyvit.functional.tokens import (
+    PoolMeanCache,
+    PoolTokenCache,
+    PrependTokenCache,
+    pool_mean,
+    pool_mean_backward,
+    pool_token,
+    pool_token_backward,
+    prepend_token,
+    prepend_token_backward,
+)
+from tinyvit.kernels.cuda.column_sums import add_column_sums
+from tinyvit.kernels.cuda.source import KINDS, PACKED, Source, blocks, contiguous, pack_of, type_of
+
+SOURCE = Source("tokens.cu", PACKED)
+BLOCK = 256
+WARP = 32
+MOST_SAMPLES = 65535  # blocks along y; they go through more samples in turn
+
+
+def prepend_token_cuda(x, token):
+    B, N, D = x.shape
+    if token.shape != (1, 1, D):
+        raise ValueError(f"prepend_token: expected a token (1, 1, {D}), got {token.shape}")
+    x, token = contiguous(x), contiguous(token)
+    y = array_module(x).empty((B, N + 1, D), x.dtype)
+    launch("prepend_token", (N + 1) * D, (x, token, y), B, N, D)
+    return y, PrependTokenCache()
+
+
+def prepend_token_backward_cuda(dy, cache, into=None):
+    dy, (B, N, D) = contiguous(dy), dy.shape
+    check_into("prepend_token_backward", (None,) if into is None else into, 1)
+    dx = array_module(dy).empty((B, N - 1, D), dy.dtype)
+    launch("copy_tokens", (N - 1) * D, (dy, dx), B, N * D, D, (N - 1) * D)
+    goal = None if into is None else into[0]
+    if goal is False:
+        return dx, None
+    return dx, add_to(goal, add_column_sums(first_tokens(dy)).reshape(1, 1, D))
+
+
+def pool_token_cuda(x):
+    return first_tokens(contiguous(x)), PoolTokenCache(x.shape)
+
+
+def pool_token_backward_cuda(dy, cache):
+    return spread(dy, cache.shape, 0, 1, 1.0)
+
+
+def pool_mean_cuda(x, prefix=1):
+    x, (B, N, D) = contiguous(x), x.shape
+    y = array_module(x).empty((B, D), x.dtype)
+    scale, pack = 1 / (N - prefix), pack_of(D, x, y)
+    grid = blocks(D, WARP * pack), min(B, MOST_SAMPLES)
+    SOURCE.launch("mean_tokens", grid, BLOCK, x, y, B, N, prefix, D, scale, T=type_of(x), PACK=pack)
+    return y, PoolMeanCache(x.shape, prefix)
+
+
+def pool_mean_backward_cuda(dy, cache):
+    shape, prefix = cache
+    return spread(dy, shape, prefix, shape[1], 1 / (shape[1] - prefix))
+
+
+def first_tokens(x):
+    """x[:, 0] of contiguous tokens (B, N, D), contiguous: (B, D)."""
+    B, N, D = x.shape
+    y = array_module(x).empty((B, D), x.dtype)
+    launch("copy_tokens", D, (x, y), B, N * D, 0, D)
+    return y
+
+
+def spread(dy, shape, first, last, scale):
+    """Gradients (B, D) of samples as those of tokens (B, N, D): scale · dy from token `first` to `last`, else 0."""
+    dy, (B, N, D) = contiguous(dy), shape
+    dx = array_module(dy).empty(shape, dy.dtype)
+    launch("spread_tokens", N * D, (dy, dx), B, D, first * D, last * D, N * D, scale)
+    return dx
+
+
+def launch(name, count, arrays, samples, *numbers):
+    """A kernel for `count` numbers of each sample; the last axis of the last array is the width of a token."""
+    pack = pack_of(arrays[-1].shape[-1], *arrays)
+    grid = blocks(count, pack * BLOCK), min(samples, MOST_SAMPLES)
+    SOURCE.launch(name, grid, BLOCK, *arrays, samples, *numbers, T=type_of(arrays[0]), PACK=pack)
+
+
+for kind in KINDS:
+    prepend_token.register(kind, prepend_token_cuda)
+    prepend_token_backward.register(kind, prepend_token_backward_cuda)
+    pool_token.register(kind, pool_token_cuda)
+    pool_token_backward.register(kind, pool_token_backward_cuda)
+    pool_mean.register(kind, pool_mean_cuda)
+    pool_mean_backward.register(kind, pool_mean_backward_cuda)
