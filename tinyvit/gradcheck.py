@@ -9,6 +9,7 @@ Squire & Trapp 1998, "Using complex variables to estimate derivatives of real fu
 """
 
 import copy
+import functools
 import inspect
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import Key, to_device, to_numpy
+from tinyvit.backend import Key, array_module, device_of, to_device, to_numpy
 
 STEPS = {"complex": 1e-20, "central": 1e-5}
 MODEL_STEPS = {"complex": 1e-20, "central": 1e-4}  # along a direction of millions of numbers, rounding weighs more
@@ -88,7 +89,7 @@ def check(forward, backward, inputs, method="complex", *, directions=None, step=
     generator = Key(seed, path="gradcheck").generator()
 
     y, cache = _result_and_cache(forward(*inputs))
-    dy = to_device(generator.standard_normal(y.shape), _device(y)).astype(y.dtype)
+    dy = to_device(generator.standard_normal(y.shape), device_of(y)).astype(y.dtype)
     if isinstance(dy, np.ndarray):
         dy.flags.writeable = False  # it is compared with afterwards
     gradients = backward(dy, cache)
@@ -108,7 +109,7 @@ def check(forward, backward, inputs, method="complex", *, directions=None, step=
     def numerical(i, v):
         def s(shift):
             moved = list(exact)
-            moved[i] = exact[i] + shift * to_device(v, _device(exact[i]))
+            moved[i] = exact[i] + shift * to_device(v, device_of(exact[i]))
             return (weights * to_numpy(_result_and_cache(forward(*moved))[0])).sum()
 
         return _derivative(s, method, step, v)
@@ -209,13 +210,20 @@ def _names(forward, count):
     return names[:count] + [f"input {i}" for i in range(len(names), count)]
 
 
-def _device(x):
-    return "cpu" if isinstance(x, (np.ndarray, np.generic)) else "cuda"
-
-
 # -- every operation, on small arrays of distinct sizes ----------------------------------------------------------
 
 B, N, D, H, K = 2, 5, 12, 3, 4
+
+
+def stacked(operation):
+    """An operation of several results with one array (results, ...) of them; its backward takes the gradient apart."""
+
+    @functools.wraps(operation)  # its backward, too
+    def forward(*args, **kwargs):
+        results, cache = operation(*args, **kwargs)
+        return array_module(results[0]).stack(results), cache
+
+    return forward
 
 
 def operation_cases(seed=0):
@@ -254,11 +262,16 @@ def operation_cases(seed=0):
         case(F.prepend_token, normal(B, N, D), normal(1, 1, D)),
         case(F.add_positions, normal(B, N, D), normal(1, N, D)),
         case(F.grid_positions, normal(1, 3, D // 2), normal(1, 2, D // 2)),
-        case(F.resize_positions, normal(1, 7, D), grid=(2, 3), new_grid=(3, 5)),
+        *(
+            case(F.resize_positions, normal(1, 7, D), grid=(2, 3), new_grid=(3, 5), method=method, name=name)
+            for method, name in (("bilinear", None), ("bicubic", "resize_positions, bicubic"),
+                                 ("zoom", "resize_positions, zoom"))
+        ),
         case(F.rope, normal(B, H, N, D // H), grid=grid),
         case(F.pool_token, normal(B, N, D)),
         case(F.pool_mean, normal(B, N, D)),
         case(F.take_tokens, normal(B, N, D), index=np.array([[0, 3, 1], [4, 2, 0]])),
         case(F.cross_entropy, normal(B, K), targets=labels, name="cross_entropy, labels"),
         case(F.cross_entropy, normal(B, K), targets=probabilities, label_smoothing=0.1, name="cross_entropy, smoothed"),
+        case(stacked(F.add_layernorm), normal(B, N, D), normal(B, N, D), normal(D), normal(D)),
     ]  # fmt: skip

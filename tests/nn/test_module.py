@@ -329,5 +329,5 @@ def test_an_unknown_dtype_is_named(dtype):
 
 
 def test_an_unknown_device_is_named():
-    with pytest.raises(ValueError, match="unknown device 'tpu'; expected one of cpu, cuda"):
+    with pytest.raises(ValueError, match="unknown device 'tpu'; expected one of auto, cpu, cuda, or cuda:0"):
         ViT(CONFIG, device="tpu")

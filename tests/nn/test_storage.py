@@ -44,9 +44,13 @@ def test_segments_are_the_longest_stretches_of_equal_treatment(model):
     for parameter in model.parameters():
         (segment,) = [s for s in segments if s.where.start <= parameter.offset < s.where.stop]
         assert segment[1:] == (parameter.trainable, parameter.decay, parameter.lr_scale)
-    before = len(segments)
     model.blocks[0].mlp.fc1.weight.lr_scale = 0.5
-    assert len(model.storage.segments()) == before
+    assert len(model.storage.segments()) == len(segments) + 2
+
+
+def test_however_many_layers_there_are_weight_decay_makes_two_stretches(model):
+    assert [segment.decay for segment in model.storage.segments()] == [True, False]
+    assert sorted(model.storage.parameters, key=id) == sorted(model.parameters(), key=id)
 
 
 def test_segments_leave_out_the_parameters_that_they_are_told_to(model):

@@ -2,8 +2,10 @@
 
 from tinyvit.nn.attention import Attention
 from tinyvit.nn.block import Block, Mlp
+from tinyvit.nn.context import Context, observing
 from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
-from tinyvit.nn.module import Context, Module, observing
+from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
+from tinyvit.nn.precision import PRECISIONS, Precision
 from tinyvit.nn.recompute import RecomputedCache, with_recompute, with_recompute_backward
 from tinyvit.nn.storage import Buffer, Parameter, Storage

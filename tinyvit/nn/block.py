@@ -28,7 +28,7 @@ class MlpCache(NamedTuple):
 class Mlp(Module):
     """y = GELU(x W₁ᵀ + b₁) W₂ᵀ + b₂ on every token alone; W₁ is (hidden, D), W₂ (D, hidden).
 
-    Dosovitskiy et al. 2021, eq. 3.
+    Dosovitskiy et al. 2021, eq. 3. Derived in notebooks/04.
     """
 
     def __init__(self, dim, hidden, activation="gelu", drop=0.0):
@@ -82,8 +82,7 @@ class Block(Module):
         a, c_norm1 = self.norm1(x, ctx)
         a, c_attn = self.attn(a, ctx)
         a, c_drop1 = self.drop_path1(a, ctx)
-        x = x + a
-        m, c_norm2 = self.norm2(x, ctx)
+        x, m, c_norm2 = self.norm2.of_sum(x, a, ctx)       # x + a, and its norm
         m, c_mlp = self.mlp(m, ctx)
         m, c_drop2 = self.drop_path2(m, ctx)
         return x + m, BlockCache(c_norm1, c_attn, c_drop1, c_norm2, c_mlp, c_drop2)
@@ -91,7 +90,7 @@ class Block(Module):
     def backward(self, dy, cache):                         # the forward, read from the bottom up
         dm = self.drop_path2.backward(dy, cache.drop_path2)
         dm = self.mlp.backward(dm, cache.mlp)
-        dx = dy + self.norm2.backward(dm, cache.norm2)
+        dx = self.norm2.of_sum_backward(dy, dm, cache.norm2)
         da = self.drop_path1.backward(dx, cache.drop_path1)
         da = self.attn.backward(da, cache.attn)
         return dx + self.norm1.backward(da, cache.norm1)

@@ -2,6 +2,7 @@
 
 from tinyvit import functional as F
 from tinyvit.nn import init
+from tinyvit.nn.context import observed
 from tinyvit.nn.module import Module
 from tinyvit.nn.storage import Parameter
 
@@ -40,6 +41,19 @@ class LayerNorm(Module):
     def backward(self, dy, cache):
         with self.gradients() as into:
             dx, *_ = F.layernorm_backward(dy, cache, into=into)
+        return dx
+
+    def of_sum(self, x, branch, ctx=None):
+        """(x + branch, this layer of it, cache): with the residual connection before it, in one pass."""
+        (total, y), cache = F.add_layernorm(x, branch, self.weight.value, self.bias.value, self.eps)
+        return total, y, self.reported(y, cache, ctx)
+
+    def of_sum_backward(self, dtotal, dy, cache):
+        """The gradient of x and of branch alike, from that of x + branch and that of this layer's output."""
+        if observed():  # and told what comes out of this layer alone
+            return dtotal + self.backward(dy, cache)
+        with self.gradients() as into:
+            dx, *_ = F.add_layernorm_backward((dtotal, dy), cache, into=into)
         return dx
 
 

@@ -2,53 +2,14 @@
 
 import functools
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 import numpy as np
 
-from tinyvit.backend import Key, as_dtype, library, to_device, to_numpy
+from tinyvit.backend import Key, as_device, to_numpy
+from tinyvit.nn.context import Context, gradient_observer
+from tinyvit.nn.precision import as_precision
 from tinyvit.nn.storage import Buffer, Parameter, Storage
-
-_gradient_observer = ContextVar("tinyvit.observer", default=None)
-
-
-@dataclass(frozen=True)
-class Context:
-    """All that a forward depends on besides data and parameters. No context means inference.
-
-    training      whether dropout and stochastic depth are at work
-    key           their random stream; the training step sets its step and its first sample
-    observer      told every module's output by `observer.value(path, y)`, and, where a backward runs inside
-                  `observing(observer)`, the gradients by `observer.gradient(path, dy, dx)`
-    keep_caches   False drops every cache at once, when no backward will follow
-    recompute     True keeps no more of a block than its input, until its backward computes the rest again: a
-                  third more arithmetic for the memory of one block at a time, and the same bits; see `nn.recompute`
-    """
-
-    training: bool = False
-    key: Key | None = None
-    observer: Any = None
-    keep_caches: bool = True
-    recompute: bool = False
-
-    def key_for(self, path):
-        """The random stream of the layer at `path`, or None outside training; ValueError if there should be one."""
-        if self.training and self.key is None:
-            raise ValueError(f"{path}: training with dropout needs a key: Context(training=True, key=Key(seed, step))")
-        return self.key.at(path) if self.training else None
-
-
-@contextmanager
-def observing(observer):
-    """Inside this, `observer.gradient(path, dy, dx)` is told what every module's backward gets and returns."""
-    token = _gradient_observer.set(observer)
-    try:
-        yield observer
-    finally:
-        _gradient_observer.reset(token)
 
 
 class Module:
@@ -66,6 +27,7 @@ class Module:
 
     transparent = False
     path = ""
+    home = None  # the Storage of the tree that this is a part of
 
     def forward(self, x, ctx=None):
         raise TypeError(f"{type(self).__name__} has no forward")
@@ -75,14 +37,21 @@ class Module:
 
     def __call__(self, *inputs, **named):
         """forward(x, ctx=None), the result reported to the context's observer, if there is one."""
-        output, cache = self.forward(*inputs, **named)
+        if self.home is None or self.home.is_at_work():
+            output, cache = self.forward(*inputs, **named)
+        else:
+            with self.home.at_work():
+                output, cache = self.forward(*inputs, **named)
         ctx = named.get("ctx", inputs[-1] if inputs else None)
-        if isinstance(ctx, Context):
-            if ctx.observer is not None:
-                ctx.observer.value(self.path, output)
-            if not ctx.keep_caches:
-                cache = None
-        return output, cache
+        return output, self.reported(output, cache, ctx if isinstance(ctx, Context) else None)
+
+    def reported(self, output, cache, ctx):
+        """The cache, unless the context wants none, after the context's observer was told the output."""
+        if ctx is None:
+            return cache
+        if ctx.observer is not None:
+            ctx.observer.value(self.path, output)
+        return cache if ctx.keep_caches else None
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -146,19 +115,24 @@ class Module:
 
     # -- memory ------------------------------------------------------------------------------------------------
 
-    def materialize(self, seed=0, dtype="float32", device="cpu"):
+    def materialize(self, seed=0, dtype="float32", device="cpu", precision=None):
         """Give this tree its memory and initial values, which depend on `seed` and the parameters' names alone.
 
         To be called on the outermost module; ViT does it itself. The device "meta" only gives every part its name,
         and no memory. Returns the module.
+
+        dtype       of the parameters: "float32", "float64" or "complex128"
+        device      "cpu", "cuda" (the GPU that is current), "cuda:1", … or "auto"
+        precision   what is computed in, "float32", "float64", or on a GPU "tf32", "bfloat16" or "float16", which keep
+                    the parameters in float32; by default as `dtype` says. See `nn.precision`
         """
         self._name_parts()
         if device == "meta":
             return self
-        self._allocate(as_dtype(dtype), device)
+        self._allocate(dtype, device, precision)
         for name, variable in self._named_variables():
             # Drawn in float64 on the CPU whatever the model's dtype and device: one seed, one model.
-            variable.data = to_device(variable.init(Key(seed, path=name).generator(), variable.shape), device)
+            variable.data = variable.init(Key(seed, path=name).generator(), variable.shape)
         return self
 
     def _name_parts(self):
@@ -167,16 +141,24 @@ class Module:
         for name, variable in self._named_variables():
             variable.name = name
 
-    def _allocate(self, dtype, device):
-        library(device)  # raises before anything has changed if there is no such device
-        Storage(self.parameters(), dtype, device)
+    def _allocate(self, dtype, device, precision):
+        device = as_device(device)  # raises before anything has changed if there is no such device
+        precision = as_precision(precision, dtype, device)
+        storage = Storage(self.parameters(), precision.dtype, device, precision)
         for _, buffer in self.named_buffers():
-            buffer.allocate(dtype, device)
+            buffer.allocate(precision.dtype, device)
+        for _, module in self.named_modules():
+            module.home = storage
 
-    def to(self, dtype=None, device=None):
-        """Move the model to another dtype or device, in place; gradients are dropped. Returns the module."""
+    def to(self, dtype=None, device=None, precision=None):
+        """Move the model to another dtype, device or precision, in place; gradients are dropped. Returns the module.
+
+        An optimizer or a moving average of it goes after it by its own `follow()`.
+        """
         state = self.state_dict()
-        self._allocate(as_dtype(dtype or self.dtype), device or self.device)
+        if dtype is None:
+            dtype, precision = ("float32", precision) if precision else (self.dtype, self.precision)
+        self._allocate(dtype, device or self.device, precision)
         self.load_state_dict(state)
         return self
 
@@ -186,8 +168,13 @@ class Module:
         return self.storage.dtype
 
     @property
+    def precision(self):
+        """What is computed in, by name: see `nn.precision`."""
+        return self.storage.precision.name
+
+    @property
     def device(self):
-        """Where the parameters are: "cpu" or "cuda"."""
+        """Where the parameters are: "cpu" or "cuda:0"."""
         return self.storage.device
 
     @property
@@ -213,7 +200,8 @@ class Module:
 
     def zero_grad(self):
         """Set all gradients to zero."""
-        self.storage.gradients()[:] = 0
+        with self.storage.on_device():
+            self.storage.gradients()[:] = 0
 
     def new_gradients(self):
         """A second, zeroed gradient buffer, for `gradients_into`."""
@@ -244,7 +232,8 @@ class Module:
 
     def state_dict(self):
         """A copy of every parameter and buffer, by name."""
-        return {name: variable.data.copy() for name, variable in self._named_variables()}
+        with self.storage.on_device():
+            return {name: variable.data.copy() for name, variable in self._named_variables()}
 
     def load_state_dict(self, state, strict=True):
         """Copy arrays by name into the parameters and buffers.
@@ -272,7 +261,7 @@ class Module:
         if other:
             raise ValueError(f"expected floating-point numbers for {self.dtype} parameters, got {', '.join(other)}")
         for name, array in arrays.items():
-            own[name].data = to_device(array, self.device)
+            own[name].data = array
         return missing, unexpected
 
 
@@ -281,8 +270,12 @@ def _observed(backward):
 
     @functools.wraps(backward)
     def wrapped(self, dy, cache):
-        dx = backward(self, dy, cache)
-        observer = _gradient_observer.get()
+        if self.home is None or self.home.is_at_work():
+            dx = backward(self, dy, cache)
+        else:
+            with self.home.at_work():
+                dx = backward(self, dy, cache)
+        observer = gradient_observer.get()
         if observer is not None:
             observer.gradient(self.path, dy, dx)
         return dx

@@ -19,7 +19,7 @@ class PatchEmbed(Module):
     """Cuts images (B, C, H, W) into patches and projects each to a token: (B, N, D).
 
     This is the convolution whose stride is its kernel's size, and its weight has that shape, (D, C, P, Q).
-    Dosovitskiy et al. 2021, section 3.1. See notebooks/01.
+    Dosovitskiy et al. 2021, section 3.1. Derived in notebooks/01.
     """
 
     def __init__(self, patch_size, in_chans, embed_dim):

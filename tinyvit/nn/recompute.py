@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tinyvit.functional import levels
-from tinyvit.nn.module import Context, Module
+from tinyvit.nn.context import Context
+from tinyvit.nn.module import Module
 
 
 class RecomputedCache(NamedTuple):

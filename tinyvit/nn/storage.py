@@ -11,11 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import as_dtype, library
+from tinyvit.backend import current, device_of, library, products_in, to_device
+from tinyvit.functional.cast import cast
+from tinyvit.nn.precision import as_precision
 
 ALIGNMENT = 256  # bytes; what a GPU reads in one go, and a multiple of every cache line
 
 _named_gradients = ContextVar("tinyvit.gradients", default=None)
+_at_work = ContextVar("tinyvit.at_work", default=None)
 
 
 class Segment(NamedTuple):
@@ -30,29 +33,95 @@ class Segment(NamedTuple):
 class Storage:
     """The memory of a list of parameters: `data`, and `grad` once it is needed.
 
-    Every parameter is a view that starts on a 256-byte boundary; the gaps between them hold zeros.
+    Every parameter is a view that starts on a 256-byte boundary; the gaps between them hold zeros. Those with weight
+    decay lie before those without, so that an optimizer has few stretches to walk.
+
+    precision   what is computed in, a `Precision`; by default in the dtype
     """
 
-    def __init__(self, parameters, dtype="float32", device="cpu"):
-        self.parameters = list(parameters)
-        self.dtype, self.device = as_dtype(dtype), device
+    def __init__(self, parameters, dtype="float32", device="cpu", precision=None):
+        self.parameters = sorted(parameters, key=lambda parameter: not parameter.decay)
+        self.precision = as_precision(None, dtype, device) if precision is None else precision
+        self.dtype, self.device = self.precision.dtype, device
         step = ALIGNMENT // self.dtype.itemsize
-        size = 0
+        size, self.offsets = 0, []
         for parameter in self.parameters:
             parameter.storage, parameter.offset = self, size
+            self.offsets.append(size)
             size += -(-parameter.size // step) * step
         self.size = size
         self.data = self._zeros()
-        self.grad = None
+        self.grad = self._rounded = None
         self._more_gradients = []
         self._lock = threading.RLock()
 
+    @property
+    def compute_dtype(self):
+        """The dtype of activations, and of the matrices that they are multiplied with."""
+        return self.precision.compute
+
     def _zeros(self):
         xp, step = library(self.device), ALIGNMENT // self.dtype.itemsize
-        roomy = xp.zeros(self.size + step, self.dtype)
+        with self.on_device():
+            roomy = xp.zeros(self.size + step, self.dtype)
         address = roomy.__array_interface__["data"][0] if xp is np else roomy.data.ptr
         start = -address % ALIGNMENT // self.dtype.itemsize
         return roomy[start : start + self.size]
+
+    # -- computing -------------------------------------------------------------------------------------------------
+
+    def on_device(self):
+        """Inside this, arrays are made and kernels started where the parameters are."""
+        return current(self.device)
+
+    @contextmanager
+    def at_work(self):
+        """What every call of the model runs in: on its device, with products in its precision, and with matrices that
+        are rounded anew from the parameters if it computes in bfloat16 or float16.
+
+        Whoever changes parameters inside this calls `round_matrices` before the next forward; a whole step has its own.
+        """
+        if self.is_at_work():
+            yield
+            return
+        token = _at_work.set(self)
+        try:
+            with self.on_device(), products_in(self.precision.products):
+                self.round_matrices()
+                yield
+        finally:
+            _at_work.reset(token)
+
+    def is_at_work(self):
+        """Whether this is inside `at_work`, or needs none of it."""
+        return self.device == "cpu" or _at_work.get() is self
+
+    def round_matrices(self):
+        """Bring the copy of the parameters in fewer bits, if there is one, up to date."""
+        if self.precision.is_low:
+            if self._rounded is None:
+                self._rounded = library(self.device).empty(self.size, self.compute_dtype)
+            cast(self.data, self.compute_dtype, out=self._rounded)
+
+    def rounded(self):
+        """All parameters in the compute dtype."""
+        if not self.is_at_work():
+            with self.on_device():
+                self.round_matrices()
+        return self._rounded if self.precision.is_low else self.data
+
+    def relaid(self, flat, before):
+        """A flat array that was laid out as another storage of the same parameters, as one of this one's."""
+        with current(before.device):
+            pieces = [flat[start : start + p.size] for start, p in zip(before.offsets, before.parameters)]
+            pieces = [to_device(piece, self.device) for piece in pieces]
+        new = self._zeros()
+        with self.on_device():
+            for start, piece in zip(self.offsets, pieces):
+                new[start : start + piece.size] = piece
+        return new
+
+    # -- gradients -------------------------------------------------------------------------------------------------
 
     def new_gradients(self):
         """A zeroed array that gradients can be sent to; see `gradients_into`."""
@@ -112,12 +181,14 @@ class Storage:
         return found
 
     def __getstate__(self):
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_more_gradients")}
+        left_out = "_lock", "_more_gradients", "_rounded"
+        return {name: value for name, value in vars(self).items() if name not in left_out}
 
     def __setstate__(self, state):
-        vars(self).update(state, _more_gradients=[], _lock=threading.RLock())
+        vars(self).update(state, _more_gradients=[], _rounded=None, _lock=threading.RLock())
         aligned = self._zeros()  # what was copied or unpickled may start anywhere
-        aligned[:] = self.data
+        with self.on_device():
+            aligned[:] = self.data
         self.data = aligned
 
 
@@ -125,7 +196,7 @@ class Variable:
     """An array that belongs to a model: a Parameter, which is learned, or a Buffer, which isn't.
 
     data    the master copy
-    value   what layers read (the same array while the model computes in the dtype it is stored in)
+    value   what layers read: the same array, but for matrices of a model that computes in bfloat16 or float16
     init    (generator, shape) -> initial values
     """
 
@@ -155,7 +226,9 @@ class Variable:
         """Copy `value` into `view`; raises ValueError if the shapes differ (nothing is broadcast)."""
         if np.shape(value) != view.shape:
             raise ValueError(f"{self.name}: expected {view.shape}, got {np.shape(value)}")
-        view[...] = value
+        device = device_of(view)
+        with current(device):
+            view[...] = to_device(value, device) if hasattr(value, "dtype") else value
 
     def memory(self):
         """The array; raises ValueError while there is none."""
@@ -176,11 +249,14 @@ class Parameter(Variable):
     decay       whether weight decay applies: by default to whatever has two or more dimensions
     lr_scale    what the optimizer multiplies the learning rate with
     parts       how many matrices of equal shape are stacked in it, row upon row: 3 in queries, keys and values
+    is_matrix   whether activations are multiplied with it: by default if it has two or more dimensions, and never if
+                it was made with decay=False, as tokens and positions are, which are added
     """
 
     def __init__(self, shape, init, decay=None, lr_scale=1.0):
         super().__init__(shape, init)
         self.decay = self.ndim >= 2 if decay is None else decay
+        self.is_matrix = self.ndim >= 2 and decay is not False
         self.trainable = True
         self.lr_scale = lr_scale
         self.parts = 1
@@ -189,6 +265,12 @@ class Parameter(Variable):
 
     def memory(self):
         return super().memory() if self.storage is None else self.view(self.storage.data)
+
+    @property
+    def value(self):
+        if self.storage is None or not (self.is_matrix and self.storage.precision.is_low):
+            return self.data
+        return self.view(self.storage.rounded())
 
     @property
     def grad(self):
@@ -215,7 +297,8 @@ class Buffer(Variable):
         self._data = None
 
     def allocate(self, dtype, device):
-        self._data = library(device).zeros(self.shape, dtype)
+        with current(device):
+            self._data = library(device).zeros(self.shape, dtype)
 
     def memory(self):
         return super().memory() if self._data is None else self._data

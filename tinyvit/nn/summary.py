@@ -3,18 +3,38 @@
 A layer says so itself, by registering with `describe`; so does every architecture, in its own file.
 """
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import singledispatch
 from math import prod
 from typing import NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.functional import levels
+from tinyvit.functional.attention import NARROW
 from tinyvit.nn import attention
 from tinyvit.nn.attention import Attention
 from tinyvit.nn.block import Block, Mlp
 from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
 from tinyvit.nn.patch_embed import PatchEmbed, PatchProjection
 from tinyvit.nn.storage import Parameter
+
+_on_gpu = ContextVar("tinyvit.summary.on_gpu", default=False)
+
+
+@contextmanager
+def on_gpu(holds=True):
+    """Inside this, activations are counted as a GPU's kernels keep them."""
+    token = _on_gpu.set(holds)
+    try:
+        yield
+    finally:
+        _on_gpu.reset(token)
+
+
+def kernels():
+    """Whose caches are counted: the level's of `kernels`, or "cuda"."""
+    return "cuda" if _on_gpu.get() and levels.level() != "reference" else levels.level()
 
 
 class Row(NamedTuple):
@@ -61,7 +81,7 @@ def _(module, shape):
 @describe.register
 def _(module: LayerNorm, shape):
     # The normalised input and a standard deviation for each token, or the input and with it the mean, in two parts.
-    kept = prod(shape) + prod(shape[:-1]) * (3 if levels.level() == "fast" else 1)
+    kept = prod(shape) + prod(shape[:-1]) * {"fast": 3, "cuda": 2}.get(kernels(), 1)
     return shape, [Row(module.path, "LayerNorm", shape, own_parameters(module), 0, kept)]
 
 
@@ -85,7 +105,7 @@ def _(module: Attention, shape):
     kept = 3 * B * N * D + (2 * B * N * D if module.rope_grid else 0)
     if module.attn_drop:
         kept += 2 * B * module.num_heads * N * N               # the probabilities, and in training what is left of them
-    elif levels.level() == "fast":
+    elif kernels() == "fast" or (kernels() == "cuda" and module.head_dim in NARROW and N < attention.TILED_FROM):
         kept += 2 * B * module.num_heads * N                   # the largest score and the sum of each row
     elif N >= attention.TILED_FROM:
         kept += B * N * D + 2 * B * module.num_heads * N       # the heads, the largest score and the sum of each row
@@ -99,7 +119,7 @@ def _(module: Attention, shape):
 @describe.register
 def _(module: Mlp, shape):
     hidden, fc1 = describe(module.fc1, shape)
-    slope_alone = module.act is F.gelu and levels.level() != "reference"  # else the input and Φ, or the tanh
+    slope_alone = module.act is F.gelu and kernels() != "reference"  # else the input and Φ, or the tanh
     act = Row(f"{module.path}.act", module.act.__name__, hidden, 0, 0, prod(hidden) * (1 if slope_alone else 2))
     shape, fc2 = describe(module.fc2, hidden)
     return shape, [*fc1, act, *fc2]

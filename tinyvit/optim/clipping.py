@@ -1,6 +1,7 @@
 """Gradients kept from exploding."""
 
 from tinyvit.backend import array_module
+from tinyvit.functional.flat import squared_norm
 
 
 def global_norm(model):
@@ -8,7 +9,7 @@ def global_norm(model):
     storage = model.storage
     grad = storage.gradients()
     xp = array_module(grad)
-    squares = [xp.vdot(grad[s.where], grad[s.where]) for s in storage.segments() if s.trainable]
+    squares = [squared_norm(grad[s.where]) for s in storage.segments() if s.trainable]
     return sum(squares, start=xp.zeros((), grad.dtype)) ** 0.5
 
 

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from tinyvit.backend import array_module, to_device, to_numpy
-from tinyvit.optim.optimizers import CHUNK, require_below_1, require_fit
+from tinyvit.functional.flat import move_average
+from tinyvit.optim.optimizers import CHUNK, count_on, require_below_1, require_fit
 
 
 class EMA:
@@ -17,48 +18,74 @@ class EMA:
     Polyak & Juditsky 1992; the warm-up is TensorFlow's `ExponentialMovingAverage`. Buffers are not averaged.
 
     average   the flat array e, laid out as the model's own
-    t         the number of updates
+    t         the number of updates: an int, or on a GPU a scalar there
     """
 
     def __init__(self, model, decay=0.999, warmup=True):
         require_below_1("decay", decay)
         self.model, self.storage = model, model.storage
-        self.decay, self.warmup, self.t = decay, warmup, 0
-        self.average = self.storage.data.copy()
+        self.decay, self.warmup, self.t = decay, warmup, count_on(self.storage, 0)
+        with self.storage.on_device():
+            self.average = self.storage.data.copy()
 
-    def update(self):
-        """Move the average on by the model's present parameters."""
-        data = self.present()
-        d = min(self.decay, (1 + self.t) / (10 + self.t)) if self.warmup else self.decay
-        self.t += 1
-        chunk = CHUNK if array_module(data) is np else len(data)
-        for start in range(0, len(data), chunk):
-            e, theta = self.average[start : start + chunk], data[start : start + chunk]
-            e += (1 - d) * (theta - e)  # d e + (1 − d) θ, but exact where θ = e
+    def update(self, where=True):
+        """Move the average on by the model's present parameters.
+
+        where   False changes nothing; a boolean on a GPU decides there, while nothing waits for it
+        """
+        data, t = self.present(), self.t
+        if array_module(data) is not np:
+            with self.storage.on_device():
+                self.update_on_device(data, where)
+        elif where:
+            d = min(self.decay, (1 + t) / (10 + t)) if self.warmup else self.decay
+            self.t += 1
+            for start in range(0, len(data), CHUNK):
+                e, theta = self.average[start : start + CHUNK], data[start : start + CHUNK]
+                move_average(e, theta, 1 - d)  # d e + (1 − d) θ, but exact where θ = e
+
+    def update_on_device(self, theta, where):
+        """The same on a GPU, where t and with it d are scalars."""
+        xp, e, t = array_module(theta), self.average, self.t
+        self.t = t + where
+        d = xp.minimum((1 + t) / (10 + t), self.decay) if self.warmup else self.decay
+        share = (self.t - t) * (1 - d)  # 0 where nothing is to change
+        move_average(e, theta, share.astype(e.dtype))
+
+    def follow(self):
+        """Go to where the model was moved by its `to`. Returns the average."""
+        before, self.storage = self.storage, self.model.storage
+        if self.storage is not before:
+            self.average = self.storage.relaid(self.average, before)
+            self.t = count_on(self.storage, self.t)
+        return self
 
     @contextmanager
     def applied(self):
         """Inside this, the model has the averaged parameters; afterwards its own again, bit for bit."""
         data = self.present()
-        own = data.copy()
-        data[:] = self.average
+        with self.storage.on_device():
+            own = data.copy()
+            data[:] = self.average
         try:
             yield self.model
         finally:
-            data[:] = own
+            with self.storage.on_device():
+                data[:] = own
 
     def present(self):
         """The model's flat parameters; raises ValueError if it was moved to others."""
         if self.model.storage is not self.storage:
-            raise ValueError("the model was moved to another dtype or device; make a new average of it")
+            raise ValueError("the model was moved to another dtype or device; call follow() on its average")
         return self.storage.data
 
     def state_dict(self):
         """A copy of what is needed to go on: the number of updates and the flat average."""
-        return {"t": np.array(self.t), "average": to_numpy(self.average).copy()}
+        return {"t": to_numpy(self.t).copy(), "average": to_numpy(self.average).copy()}
 
     def load_state_dict(self, state):
         """Take over what `state_dict` returned; raises ValueError if it doesn't fit."""
         require_fit(self, state, ["average"])
-        self.t = int(state["t"])
-        self.average[:] = to_device(state["average"], self.storage.device)
+        self.t = count_on(self.storage, state["t"])
+        with self.storage.on_device():
+            self.average[:] = to_device(state["average"], self.storage.device)

@@ -4,6 +4,7 @@ import numpy as np
 
 from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.functional.adam import adam_step
+from tinyvit.optim.loss_scale import LossScale
 
 CHUNK = 1 << 15  # entries; on a CPU all the arrays of a chunk stay in the cache while it is updated
 
@@ -15,38 +16,56 @@ class Optimizer:
     `update(theta, g, *slots, lr, weight_decay)` for one stretch of parameters θ with gradient g.
     Frozen parameters are left alone; weight decay reaches only those whose `decay` is set.
 
-    lr   the learning rate; a schedule sets it before each step
-    t    the number of steps taken
+    lr           the learning rate; a schedule sets it before each step
+    t            the number of steps taken: an int, or on a GPU a scalar there
+    loss_scale   the `LossScale` of a model that computes in float16, else None
     """
 
     slots = ()
+    decides = False  # whether `update` looks at `where` itself, so that no copies have to be kept of what it changes
+    where = True     # in `update`: a boolean on a GPU that says whether the step is taken
 
     def __init__(self, model, lr, weight_decay=0.0):
         require_at_least_0("learning rate", lr)
         require_at_least_0("weight decay", weight_decay)
         self.model, self.storage = model, model.storage
-        self.lr, self.weight_decay, self.t = lr, weight_decay, 0
+        self.lr, self.weight_decay, self.t = lr, weight_decay, count_on(self.storage, 0)
         xp = array_module(self.storage.data)
-        self.state = [xp.zeros_like(self.storage.data) for _ in self.slots]
+        with self.storage.on_device():
+            self.state = [xp.zeros_like(self.storage.data) for _ in self.slots]
+            self.loss_scale = LossScale(xp) if self.storage.compute_dtype == "float16" else None
 
     def step(self, where=True):
         """Take one step along the model's gradients.
 
-        where   False changes nothing; a boolean on a GPU decides there, while nothing waits for it (`t` counts on)
+        where   False changes nothing; a boolean on a GPU decides there, while nothing waits for it
         """
         if self.model.storage is not self.storage:
-            raise ValueError("the model was moved to another dtype or device; make a new optimizer for it")
-        if array_module(where) is np:
-            if where:
-                self.t += 1
-                self.move()
-            return
-        arrays = self.storage.data, *self.state
-        before = [array.copy() for array in arrays]
-        self.t += 1
-        self.move()
-        for array, old in zip(arrays, before):
-            array_module(array).copyto(array, old, where=~where)
+            raise ValueError("the model was moved to another dtype or device; call follow() on its optimizer")
+        with self.storage.on_device():
+            if array_module(where) is np:
+                if where:
+                    self.t = self.t + 1
+                    self.move()
+                return
+            arrays = [] if self.decides else [self.storage.data, *self.state]
+            before = [array.copy() for array in arrays]
+            self.t, self.where = self.t + where, where
+            self.move()
+            self.where = True
+            for array, old in zip(arrays, before):
+                array_module(array).copyto(array, old, where=~where)
+
+    def follow(self):
+        """Go to where the model was moved by its `to`, with all that is remembered. Returns the optimizer."""
+        before, self.storage = self.storage, self.model.storage
+        if self.storage is not before:
+            self.state = [self.storage.relaid(array, before) for array in self.state]
+            self.t = count_on(self.storage, self.t)
+            with self.storage.on_device():
+                in_float16 = self.storage.compute_dtype == "float16"
+                self.loss_scale = LossScale(array_module(self.storage.data)) if in_float16 else None
+        return self
 
     def move(self):
         """Update every stretch."""
@@ -68,15 +87,38 @@ class Optimizer:
         raise TypeError(f"{type(self).__name__} has no update")
 
     def state_dict(self):
-        """A copy of what the optimizer remembers: the step count and its flat arrays, by name."""
-        return {"t": np.array(self.t)} | {name: to_numpy(a).copy() for name, a in zip(self.slots, self.state)}
+        """A copy of what the optimizer remembers: the step count, its flat arrays, the scale of the loss, by name."""
+        state = {"t": to_numpy(self.t).copy()} | {name: to_numpy(a).copy() for name, a in zip(self.slots, self.state)}
+        if self.loss_scale is not None:
+            state |= {name: to_numpy(getattr(self.loss_scale, name)).copy() for name in SCALE}
+        return state
 
     def load_state_dict(self, state):
-        """Take over what `state_dict` returned; raises ValueError if it doesn't fit."""
-        require_fit(self, state, self.slots)
-        self.t = int(state["t"])
-        for name, array in zip(self.slots, self.state):
-            array[:] = to_device(state[name], self.storage.device)
+        """Take over what `state_dict` returned; raises ValueError if it doesn't fit.
+
+        The scale of the loss is float16's alone: others let it go, and float16 begins anew where there is none.
+        """
+        scale = {name: state[name] for name in SCALE if name in state}
+        require_fit(self, {name: value for name, value in state.items() if name not in SCALE}, self.slots)
+        self.t = count_on(self.storage, state["t"])
+        with self.storage.on_device():
+            for name, array in zip(self.slots, self.state):
+                array[:] = to_device(state[name], self.storage.device)
+            if self.loss_scale is not None:
+                for name, value in scale.items():
+                    setattr(self.loss_scale, name, to_device(value.copy(), self.storage.device))
+
+
+SCALE = ("scale", "good")  # what there is of a `LossScale` in a state
+
+
+def count_on(storage, count):
+    """A count as an int, or as a scalar on the GPU of a storage, which a step that is left out there doesn't change."""
+    count = int(to_numpy(count))
+    if storage.device == "cpu":
+        return count
+    with storage.on_device():
+        return array_module(storage.data).zeros((), "int64") + count
 
 
 def require_fit(owner, state, names):
@@ -142,6 +184,7 @@ class Adam(Optimizer):
     """
 
     slots = ("m", "v")
+    decides = True
 
     def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
         super().__init__(model, lr)
@@ -151,7 +194,7 @@ class Adam(Optimizer):
         self.betas, self.eps = betas, eps
 
     def update(self, theta, g, m, v, lr, weight_decay):
-        adam_step(theta, g, m, v, self.t, lr, self.betas, self.eps, weight_decay)
+        adam_step(theta, g, m, v, self.t, lr, self.betas, self.eps, weight_decay, self.where)
 
 
 class AdamW(Adam):

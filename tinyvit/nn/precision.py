@@ -1,0 +1,74 @@
+"""The number formats that a model can compute in.
+
+              parameters, gradients,     activations, and matrices    products
+              sums and statistics        that are multiplied with
+    float32   float32                    float32                      of float32
+    float64   float64                    float64                      of float64
+    tf32      float32                    float32                      of float32 rounded to 10 bits behind the point
+    bfloat16  float32                    bfloat16                     of bfloat16, added up in float32
+    float16   float32                    float16                      of float16, added up in float32
+
+The last three are for GPUs, whose units for matrices they use. What an optimizer changes, and what is saved, is float32
+in each of them. bfloat16 has float32's range and 8 bits of its digits; float16 has 11, and a range so small that
+gradients have to be scaled (`optim.LossScale`). Micikevicius et al. 2018, "Mixed precision training".
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit.backend import as_dtype, capability, low_precision_dtype
+
+MASTER = {"float32": "float32", "float64": "float64", "tf32": "float32", "bfloat16": "float32", "float16": "float32"}
+PRECISIONS = tuple(MASTER)
+GPU_ONLY = ("tf32", "bfloat16", "float16")
+AMPERE = (8, 0)  # the first GPUs whose units for matrices know TF32 and bfloat16
+
+
+class Precision(NamedTuple):
+    """What a model computes in."""
+
+    name: str
+    dtype: np.dtype     # of the parameters and all that is float32 above
+    compute: np.dtype   # of activations, and of matrices that are multiplied with
+    products: str       # "float32" or "tf32", for `backend.products_in`
+
+    @property
+    def is_low(self):
+        """Whether matrices are multiplied with as copies in fewer bits."""
+        return self.compute != self.dtype
+
+
+def as_precision(precision, dtype, device):
+    """The Precision of this name for a device, by its full name; None is that of the dtype.
+
+    Raises ValueError for an unknown name, for one that the device doesn't have, and for another dtype than its own.
+    """
+    dtype = as_dtype(dtype)
+    if precision in (None, dtype.name):
+        return Precision(dtype.name, dtype, dtype, "float32")
+    check_precision(precision, device)
+    master = as_dtype(MASTER[precision])
+    if dtype not in (master, np.dtype("float32")):
+        raise ValueError(f"precision {precision!r} keeps its weights in {master}, got dtype {dtype}")
+    if precision in ("tf32", "bfloat16") and capability(device) < AMPERE:
+        raise ValueError(
+            f"precision {precision!r} needs a GPU of compute capability 8.0 or later, and {device} has "
+            f"{'.'.join(map(str, capability(device)))}; take float16 or float32"
+        )
+    compute = low_precision_dtype(precision) if precision in ("bfloat16", "float16") else master
+    return Precision(precision, master, compute, "tf32" if precision == "tf32" else "float32")
+
+
+def check_precision(precision, device, reason=None):
+    """Raise ValueError for what is no name of a precision, and for one that this device, "cpu" or a GPU, doesn't have.
+
+    reason   why the device is the CPU though a GPU was looked for
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"unknown precision {precision!r}; expected one of {', '.join(PRECISIONS)}")
+    if precision in GPU_ONLY and device == "cpu":
+        raise ValueError(
+            f"precision {precision!r} needs a GPU{f', and none can be used: {reason}' if reason else ''}; "
+            "on the CPU take float32"
+        )
