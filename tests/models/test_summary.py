@@ -1,4 +1,5 @@
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,11 @@ from tinyvit.models import model_names
 from tinyvit.models.summary import activation_bytes, format_summary, summarize
 from tinyvit.models.vit import POSITIONS
 from tinyvit.nn import attention
+
+FIELDS = [
+    {}, dict(global_pool="avg", head_hidden=7), dict(activation="gelu_tanh"), dict(num_classes=0),
+    dict(num_classes=0, head_hidden=7),
+]  # fmt: skip
 
 
 @pytest.fixture(params=kernels.LEVELS, autouse=True)
@@ -36,14 +42,15 @@ def kept_numbers(cache, inputs, parameters):
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("fields", [{}, dict(global_pool="avg", head_hidden=7), dict(activation="gelu_tanh")], ids=str)
+@pytest.mark.parametrize("fields", FIELDS, ids=str)
 def test_the_activations_of_a_summary_are_what_the_caches_really_hold(positions, fields):
-    config = ViTConfig((8, 12), (4, 3), 2, 5, 24, 3, 2, positions=positions, **fields)
+    config = replace(ViTConfig((8, 12), (4, 3), 2, 5, 24, 3, 2, positions=positions), **fields)
     model = ViT(config)
     x = np.random.default_rng(0).standard_normal((3, 2, 8, 12)).astype("float32")
     _, cache = model(x)
     rows = summarize(model, batch_size=3)
     assert sum(row.activations for row in rows) == kept_numbers(cache, x, model.storage.data.base) - constants(cache)
+    assert sum(row.parameters for row in rows) == model.num_parameters()
 
 
 def constants(cache):

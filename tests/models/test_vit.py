@@ -32,6 +32,8 @@ VARIANTS = [
     dict(global_pool="avg", qkv_bias=False),
     dict(head_hidden=7, activation="gelu_tanh", norm_eps=1e-12),
     dict(drop_rate=0.1, attn_drop_rate=0.2, drop_path_rate=0.3),
+    dict(num_classes=0),
+    dict(num_classes=0, head_hidden=7),
 ]
 
 
@@ -112,6 +114,30 @@ def test_the_parts_called_one_after_the_other_are_the_model():
     np.testing.assert_array_equal(dimages, model.backward(dlogits, cache))
 
 
+@pytest.mark.parametrize("pool", ["token", "avg"])
+def test_without_classes_the_output_is_the_features_that_the_head_would_read(pool):
+    headless, whole = vit(num_classes=0, global_pool=pool), vit(global_pool=pool)
+    headless.load_state_dict({name: x for name, x in whole.state_dict().items() if not name.startswith("head.")})
+    tokens, _ = whole.embed(images())
+    features, _ = whole.pool(whole.encode(tokens)[0])
+    np.testing.assert_array_equal(headless(images())[0], features)
+    np.testing.assert_array_equal(whole.head(headless(images())[0])[0], whole(images())[0])
+
+
+def test_without_classes_an_mlp_head_gives_what_its_tanh_does():
+    headless, whole = vit(num_classes=0, head_hidden=7), vit(head_hidden=7)
+    headless.load_state_dict({name: x for name, x in whole.state_dict().items() if not name.startswith("head.")})
+    hidden, _ = headless(images())
+    assert hidden.shape == (3, 7) and np.abs(hidden).max() < 1
+    np.testing.assert_allclose(hidden @ whole.state_dict()["head.weight"].T + whole.state_dict()["head.bias"],
+                               whole(images())[0], rtol=1e-12)  # fmt: skip
+
+
+def test_without_classes_there_are_no_probabilities():
+    with pytest.raises(ValueError, match=r"the model has no head \(num_classes is 0\): it gives features"):
+        vit(num_classes=0).predict(images())
+
+
 def test_the_cache_mirrors_the_model():
     _, cache = vit()(images())
     probs = cache.blocks[2].attn.heads.probs
@@ -123,7 +149,7 @@ def test_the_cache_mirrors_the_model():
 def test_predict_gives_class_probabilities():
     model = vit()
     probs = model.predict(images())
-    assert isinstance(probs, np.ndarray) and probs.shape == (3, 5)
+    assert type(probs) is type(model.storage.data) and probs.shape == (3, 5)
     np.testing.assert_allclose(probs, F.softmax(model(images())[0])[0], rtol=1e-14)
 
 
@@ -161,6 +187,9 @@ def test_names_that_depend_on_the_configuration():
     hidden = vit(head_hidden=7).state_dict()
     assert hidden["pre_logits.fc.weight"].shape == (7, 24) and hidden["head.weight"].shape == (5, 7)
     assert not [name for name in vit(positions="none").state_dict() if "pos_embed" in name]
+    assert not [name for name in vit(num_classes=0).state_dict() if "head" in name]
+    without_classes = vit(num_classes=0, head_hidden=7).state_dict()
+    assert without_classes.keys() == hidden.keys() - {"head.weight", "head.bias"}
 
 
 def test_stochastic_depth_grows_linearly_from_zero():
@@ -222,7 +251,7 @@ def test_numpy_numbers_in_a_configuration_become_pythons():
         (dict(global_pool="max"), "unknown global_pool 'max'; expected one of token, avg"),
         (dict(activation="relu"), "unknown activation 'relu'; expected one of gelu, gelu_tanh"),
         (dict(depth=0), "depth has to be a positive int, got 0"),
-        (dict(num_classes=-1), "num_classes has to be a positive int, got -1"),
+        (dict(num_classes=-1), "num_classes has to be a positive int, or 0 for no head, got -1"),
         (dict(head_hidden=0), "head_hidden has to be None or a positive int, got 0"),
         (dict(mlp_ratio=0.01), "mlp_ratio 0.01 leaves the MLP of width 24 no hidden layer"),
         (dict(drop_rate=1.0), "drop_rate has to be at least 0 and below 1, got 1.0"),
@@ -234,7 +263,7 @@ def test_numpy_numbers_in_a_configuration_become_pythons():
         (dict(mlp_ratio="2"), "mlp_ratio has to be a number, got '2'"),
         (dict(drop_rate=None), "drop_rate has to be a number, got None"),
         (dict(qkv_bias="no"), "qkv_bias has to be True or False, got 'no'"),
-        (dict(num_classes=True), "num_classes has to be a positive int, got True"),
+        (dict(num_classes=False), "num_classes has to be a positive int, or 0 for no head, got False"),
     ],
 )
 def test_a_shape_that_cannot_be_built_is_refused_with_the_reason(fields, message):

@@ -29,10 +29,10 @@ def model_names():
     return list(MODELS)
 
 
-def create_model(name, *, seed=0, dtype="float32", device="cpu", **fields):
+def create_model(name, *, seed=0, dtype="float32", device="cpu", precision=None, **fields):
     """A model by name, as in `create_model("vit_base_patch16_224", num_classes=10)`.
 
-    `fields` replace fields of its configuration; `seed`, `dtype` and `device` are as for `ViT`.
+    `fields` replace fields of its configuration; `seed`, `dtype`, `device` and `precision` are as for `ViT`.
     Raises ValueError for a name or a field that doesn't exist.
     """
     if name not in MODELS:
@@ -44,4 +44,4 @@ def create_model(name, *, seed=0, dtype="float32", device="cpu", **fields):
     if unknown:
         known = ", ".join(config.__dataclass_fields__)
         raise ValueError(f"unknown field {', '.join(unknown)} of {config.__name__}; expected some of {known}")
-    return model(config(**defaults | fields), seed=seed, dtype=dtype, device=device)
+    return model(config(**defaults | fields), seed=seed, dtype=dtype, device=device, precision=precision)

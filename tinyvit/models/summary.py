@@ -4,7 +4,7 @@ from itertools import groupby
 from math import prod
 
 from tinyvit.functional.patches import as_pair
-from tinyvit.models.vit import Embed, Encode, MeanPool, MlpHead, PreLogits, TokenPool, ViT
+from tinyvit.models.vit import Embed, Encode, MeanPool, MlpHead, NoHead, PreLogits, TokenPool, ViT, parts_of
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions, NoPositions
 from tinyvit.nn.summary import Row, chain, describe, own_parameters
 
@@ -42,7 +42,15 @@ def _(module, shape):
 
 @describe.register
 def _(module: MlpHead, shape):
-    return chain([module.pre_logits, module.head], shape)
+    shape, rows = chain([module.pre_logits, module.head], shape)
+    if isinstance(module.head, NoHead):  # else what the tanh keeps is what the last layer has read
+        rows.append(Row("pre_logits.tanh", "tanh", shape, 0, 0, prod(shape)))
+    return shape, rows
+
+
+@describe.register
+def _(module: NoHead, shape):
+    return shape, []
 
 
 @describe.register
@@ -55,15 +63,19 @@ def _(module: ViT, shape):
     return chain([module.embed, module.encode, module.pool, module.head], shape)
 
 
-def summarize(model, batch_size=1, recompute=False):
-    """The rows of a ViT's summary (see `nn.summary.Row`) for a batch of images.
+def summarize(model, batch_size=1, recompute=False, frozen=0):
+    """The rows of a ViT's summary (see `nn.summary.Row`) for a batch of images, without its first `frozen` parts.
 
     With `recompute`, the activations are those of a step with `Context(recompute=True)`.
     """
     if batch_size < 1:
         raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
     config = model.config
-    _, rows = describe(model, (batch_size, config.in_chans, *as_pair(config.img_size)))
+    parts = parts_of(model)
+    shape, _ = chain(parts[:frozen], (batch_size, config.in_chans, *as_pair(config.img_size)))
+    _, rows = chain(parts[frozen:], shape)
+    if isinstance(model.head, NoHead) and rows:  # the features are the result, which no backward reads
+        rows[-1] = rows[-1]._replace(activations=0)
     return recomputed(rows) if recompute else rows
 
 
@@ -78,7 +90,7 @@ def recomputed(rows):
             largest = max(largest, sum(row.activations for row in own))
             own = [row._replace(activations=0) for row in own]
         kept += own
-    return [*kept, Row("blocks", "one at a time", shape, 0, 0, largest)]
+    return [*kept, Row("blocks", "one at a time", shape, 0, 0, largest)] if largest else kept
 
 
 def block_of(row):
@@ -86,12 +98,14 @@ def block_of(row):
     return ".".join(row.path.split(".")[:2]) if row.path.startswith("blocks.") else ""
 
 
-def activation_bytes(model, batch_size, recompute=False, bytes_per_number=4):
+def activation_bytes(model, batch_size, recompute=False, bytes_per_number=4, frozen=0):
     """Bytes that the backward of a batch needs of its forward: what the last line of a summary says.
+
+    frozen   how many of the first parts are frozen: the backward ends above them
 
     What an operation needs only while it runs, the weights, gradients and the optimizer's state come on top of that.
     """
-    return bytes_per_number * sum(row.activations for row in summarize(model, batch_size, recompute))
+    return bytes_per_number * sum(row.activations for row in summarize(model, batch_size, recompute, frozen))
 
 
 def format_summary(rows, bytes_per_number=4):

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.functional.dropout import DropoutCache
+from tinyvit.functional.interpolation import INTERPOLATIONS
 from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.patches import as_pair, grid_of
@@ -16,8 +17,9 @@ from tinyvit.functional.tanh import TanhCache
 from tinyvit.functional.tokens import PrependTokenCache
 from tinyvit.nn import init
 from tinyvit.nn.block import ACTIVATIONS, Block, BlockCache
+from tinyvit.nn.context import Context
 from tinyvit.nn.layers import Dropout, LayerNorm, Linear
-from tinyvit.nn.module import Context, Module
+from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions, NoPositions
 from tinyvit.nn.recompute import RecomputedCache, with_recompute, with_recompute_backward
@@ -39,7 +41,7 @@ class ViTConfig:
     in_chans: int = 3
     """Channels of the images (C)."""
     num_classes: int = 10
-    """Classes (K)."""
+    """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
     embed_dim: int = 192
     """Width of a token (D)."""
     depth: int = 9
@@ -68,6 +70,9 @@ class ViTConfig:
     """ε of the layer norms."""
     dynamic_img_size: bool = False
     """Whether images of other sizes are read, too; the positions are then resized."""
+    resize_positions: Literal["bilinear", "bicubic", "zoom"] = "bilinear"
+    """How positions are resized for images of other sizes; as Hugging Face's ViT does it (bicubic), or the paper's code
+    (zoom)."""
 
     def __post_init__(self):
         for name in ("img_size", "patch_size"):
@@ -75,9 +80,12 @@ class ViTConfig:
             square = isinstance(getattr(self, name), Integral)
             object.__setattr__(self, name, height if square else (height, width))
         for name in ("in_chans", "num_classes", "embed_dim", "depth", "num_heads"):
-            if not is_positive_int(getattr(self, name)):
-                raise ValueError(f"{name} has to be a positive int, got {getattr(self, name)!r}")
-            object.__setattr__(self, name, int(getattr(self, name)))
+            value, least, expected = getattr(self, name), 1, "a positive int"
+            if name == "num_classes":
+                least, expected = 0, "a positive int, or 0 for no head"
+            if not is_int(value) or value < least:
+                raise ValueError(f"{name} has to be {expected}, got {value!r}")
+            object.__setattr__(self, name, int(value))
         for name in ("mlp_ratio", "norm_eps", "drop_rate", "attn_drop_rate", "drop_path_rate"):
             if not isinstance(getattr(self, name), Real) or isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} has to be a number, got {getattr(self, name)!r}")
@@ -88,7 +96,10 @@ class ViTConfig:
         for name in ("drop_rate", "attn_drop_rate", "drop_path_rate"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} has to be at least 0 and below 1, got {getattr(self, name)}")
-        for name, known in (("global_pool", POOLINGS), ("positions", POSITIONS), ("activation", tuple(ACTIVATIONS))):
+        for name, known in (
+            ("global_pool", POOLINGS), ("positions", POSITIONS), ("activation", tuple(ACTIVATIONS)),
+            ("resize_positions", tuple(INTERPOLATIONS)),
+        ):  # fmt: skip
             if getattr(self, name) not in known:
                 raise ValueError(f"unknown {name} {getattr(self, name)!r}; expected one of {', '.join(known)}")
         if not (self.head_hidden is None or is_positive_int(self.head_hidden)):
@@ -131,8 +142,12 @@ class ViTConfig:
         return self.embed_dim // self.num_heads
 
 
+def is_int(value):
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def is_positive_int(value):
-    return isinstance(value, Integral) and not isinstance(value, bool) and value > 0
+    return is_int(value) and value > 0
 
 
 class EmbedCache(NamedTuple):
@@ -143,7 +158,10 @@ class EmbedCache(NamedTuple):
 
 
 class Embed(Module):
-    """Images (B, C, H, W) into tokens (B, N+1, D): patches, class token in front, positions. Eq. 1."""
+    """Images (B, C, H, W) into tokens (B, N+1, D): patches, class token in front, positions. Eq. 1.
+
+    Derived in notebooks/01.
+    """
 
     transparent = True
 
@@ -172,7 +190,7 @@ class Embed(Module):
         return self.patch_embed.backward(dtokens, cache.patch_embed)
 
     def checked(self, images):
-        """The images in the model's dtype; raises ValueError if they are not what the model was built for."""
+        """The images in the dtype that is computed in; ValueError if they are not what the model was built for."""
         shape, dtype = getattr(images, "shape", None), getattr(images, "dtype", None)
         checked = 2 if self.any_size else 4  # sides; the patches check theirs
         if shape is None or len(shape) != 4 or shape[1:checked] != self.image_shape[: checked - 1]:
@@ -181,10 +199,11 @@ class Embed(Module):
             raise ValueError(f"expected images (B, {expected}), got {got}")
         if len(images) == 0:
             raise ValueError(f"expected at least one image, got {shape}")
-        if dtype.kind not in "fc":
+        compute_dtype = self.storage.compute_dtype
+        if dtype.kind not in "fc" and dtype != compute_dtype:  # bfloat16 is of no kind that NumPy knows
             raise ValueError(f"expected normalised images of floating-point numbers, got {dtype}")
         # Complex numbers stay: a complex step travels in their imaginary part.
-        return images.astype(self.cls_token.value.dtype, copy=False) if dtype.kind == "f" else images
+        return images if dtype.kind == "c" else F.cast(images, compute_dtype)
 
 
 class EncodeCache(NamedTuple):
@@ -196,6 +215,7 @@ class Encode(Module):
     """Tokens (B, N+1, D) through all blocks and a last layer norm. Eqs. 2–4.
 
     With `Context(recompute=True)` only each block's input is kept, and the rest computed again in the backward.
+    Derived in notebooks/05.
     """
 
     transparent = True
@@ -260,7 +280,7 @@ class MlpHeadCache(NamedTuple):
 
 
 class MlpHead(Module):
-    """The pre-training head: one hidden layer with tanh, then the logits. Section 3.1."""
+    """The pre-training head: one hidden layer with tanh, then the logits, if there are classes. Section 3.1."""
 
     transparent = True
 
@@ -293,22 +313,32 @@ class PreLogits(Module):
         return self.fc.backward(dh, cache)
 
 
+class NoHead(Module):
+    """In the place of the last layer of a model without classes: the features stay as they are."""
+
+    def forward(self, features, ctx=None):
+        return features, None
+
+    def backward(self, dfeatures, cache):
+        return dfeatures
+
+
 def linear_head(dim, num_classes):
-    """A linear layer that starts at zero, so that every class is equally likely at first."""
-    return Linear(dim, num_classes, weight_init=init.zeros)
+    """A linear layer that starts at zero, so that every class is equally likely at first; NoHead for no classes."""
+    return Linear(dim, num_classes, weight_init=init.zeros) if num_classes else NoHead()
 
 
 def make_positions(config):
     """The module that adds positions of the configured kind to the tokens."""
-    grid, dim = config.grid, config.embed_dim
+    grid, dim, method = config.grid, config.embed_dim, config.resize_positions
     if config.positions == "learned":
-        return LearnedPositions(grid, dim)
+        return LearnedPositions(grid, dim, method)
     if config.positions == "learned_2d":
-        return GridPositions(grid, dim)
+        return GridPositions(grid, dim, method)
     if config.positions == "sincos_1d":
-        return FixedPositions(grid, F.sincos_1d(grid, dim))
+        return FixedPositions(grid, F.sincos_1d(grid, dim), method)
     if config.positions == "sincos_2d":
-        return FixedPositions(grid, F.sincos_2d(grid, dim))
+        return FixedPositions(grid, F.sincos_2d(grid, dim), method)
     return NoPositions()  # "rope" rotates queries and keys inside the attention
 
 
@@ -332,16 +362,20 @@ class ViT(Module):
         pool     tokens -> features (B, D)
         head     features -> logits (B, K)
 
-    device   "cpu" or "cuda"; "meta" declares the parameters without giving them memory
+    Of a model without classes (num_classes=0) the output is the features, or what the hidden layer of an MLP head
+    makes of them, (B, head_hidden). Derived in notebooks/05.
+
+    dtype, device and precision are as for `Module.materialize`: "cuda" is a GPU, "bfloat16" a precision, and the device
+    "meta" declares the parameters without giving them memory.
     """
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu"):
+    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
         self.config = config
         self.embed = Embed(config)
         self.encode = Encode(config)
         self.pool = TokenPool() if config.global_pool == "token" else MeanPool()
         self.head = linear_head(config.embed_dim, config.num_classes) if config.head_hidden is None else MlpHead(config)
-        self.materialize(seed, dtype, device)
+        self.materialize(seed, dtype, device, precision)
 
     @property
     def blocks(self):
@@ -361,9 +395,22 @@ class ViT(Module):
         return self.embed.backward(dtokens, cache.embed)
 
     def predict(self, images):
-        """Class probabilities (B, K) of images (B, C, H, W); no cache is kept."""
-        logits, _ = self(images, Context(keep_caches=False))
-        return F.softmax(logits)[0]
+        """Class probabilities (B, K) of images (B, C, H, W), in the parameters' dtype; no cache is kept."""
+        require_classes(self)
+        with self.storage.at_work():
+            logits, _ = self(images, Context(keep_caches=False))
+            return F.softmax(F.cast(logits, self.dtype) if self.storage.precision.is_low else logits)[0]
 
     def __repr__(self):
         return f"ViT({self.num_parameters():,} parameters, {self.config})"
+
+
+def require_classes(model):
+    """Raise ValueError for a ViT without classes, which gives features where logits are needed."""
+    if isinstance(model, ViT) and not model.config.num_classes:
+        raise ValueError("the model has no head (num_classes is 0): it gives features, and here logits are needed")
+
+
+def parts_of(model):
+    """The parts of a ViT in the order of its forward, each block one of them; each takes what the one before gave."""
+    return [model.embed, *model.blocks, model.encode.norm, model.pool, model.head]
