@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pretend_cupy
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import seeds
 
@@ -39,6 +39,16 @@ def datasets(draw, dtype=None):
     labels = generator.integers(0, K, len(images))
     C = shape[1]
     return Dataset(images, labels, tuple("abcd"), (0.4, 0.5, 0.6)[:C], (0.1, 0.2, 0.3)[:C], float(scale))
+
+
+def dark():
+    """Sixty-four images of the levels 0 to 7."""
+    images = np.arange(8 * 64, dtype="uint8").reshape(64, 1, 2, 4) % 8
+    return Dataset(images, np.zeros(64, int), tuple("abcd"), (0.4,), (0.1,), 255.0)
+
+
+def rand(magnitude):
+    return Augmentation(policy="rand", operations=3, magnitude=magnitude)
 
 
 def augmented(dataset, augmentation, key, dtype="float64", rows=slice(None)):
@@ -93,6 +103,8 @@ def test_what_happens_to_an_image_depends_on_its_place_in_the_epoch_and_not_on_t
 
 
 @given(dataset=datasets(dtype="uint8"), augmentation=augmentations, seed=seeds())
+@example(dataset=dark(), augmentation=rand(np.nextafter(30, 0)), seed=0)     # solarize's threshold is just above 0
+@example(dataset=dark(), augmentation=rand(np.nextafter(3.75, 0)), seed=0)   # posterize's bits are just above 7½
 def test_pixels_of_any_type_are_augmented_alike(dataset, augmentation, seed):
     as_floats = replace(dataset, images=dataset.images / dataset.scale, scale=1.0)
     got, expected = (augmented(d, augmentation, Key(seed))[0] for d in (as_floats, dataset))
@@ -163,7 +175,7 @@ def test_nothing_waits_for_a_device_and_the_bits_are_those_of_numpy(dataset, see
         got = augment(images, labels, augmentation, dataset, Key(seed), "float32")
     for a, b in zip(got, expected):
         assert type(a) is pretend_cupy.ndarray
-        np.testing.assert_array_equal(a.view(np.ndarray), b)
+        np.testing.assert_array_equal(a.get(), b)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import importlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def test_one_in_five_images_of_each_class_is_set_aside(two_classes):
 
 @given(count=st.integers(2, 60))
 def test_of_every_class_with_two_images_some_are_for_training_and_some_for_the_test(count):
-    paths = [module.Path("cat", f"{i}.png") for i in range(count)]
+    paths = [Path("cat", f"{i}.png") for i in range(count)]
     train, test = (part["cat"] for part in module.set_aside({"cat": paths}))
     assert sorted(train + test) == sorted(paths) and train
     assert len(test) == max(1, round(count / 5))
@@ -178,10 +179,22 @@ def test_more_images_than_memory_are_refused_before_they_are_read(two_classes, m
     assert len(data.folder(two_classes, 64).train) == 28
     monkeypatch.setattr(module, "physical_memory", lambda: needed - 1)
     monkeypatch.setattr(module, "read_images", None)
-    with pytest.raises(ValueError, match=r"35 images of 64×64 need 0\.0 GiB, .*smaller --model\.img-size"):
+    with pytest.raises(ValueError, match=r"35 images of 64×64 need 0\.0 GiB, .*or a smaller image size"):
         data.folder(two_classes, 64)
 
 
 def test_this_machine_has_memory_or_does_not_say():
     memory = module.physical_memory()
     assert memory is None or memory > 2**27
+
+
+@pytest.mark.parametrize(("resample", "crop"), [("nearest", None), ("bilinear", 0.5)])
+def test_images_are_resized_as_is_asked_for(tmp_path, resample, crop):
+    make(tmp_path, {"a": 4, "b": 4}, lambda name, i: (10 * i, 0, 0))
+    generator = np.random.default_rng(0)
+    for path in data.image_files(tmp_path):
+        Image.fromarray(generator.integers(0, 256, (30, 20, 3)).astype("uint8")).save(path)
+    train, test = data.load("folder", tmp_path, 4, 3, resample=resample, crop=crop)
+    got = {image.tobytes() for image in (*train.images, *test.images)}
+    expected = [data.read_image(path, 3, 4, resample=resample, crop=crop) for path in data.image_files(tmp_path)]
+    assert got == {image.tobytes() for image in expected}

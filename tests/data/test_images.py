@@ -10,7 +10,7 @@ from PIL import Image, ImageCms
 from strategies import seeds
 
 from tinyvit.data import image_files, read_image, read_images
-from tinyvit.data.images import eight_bits
+from tinyvit.data.images import RESAMPLE, eight_bits
 
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 12))
 levels = st.integers(0, 255)
@@ -80,6 +80,34 @@ def test_the_shorter_side_fits_and_the_picture_is_not_squeezed(saved):
     pixels[:, 30:] = 255                           # black on the left, white on the right
     image = read_image(saved(Image.fromarray(pixels)), 1, (4, 4))[0]
     assert (image[:, 0] == 0).all() and (image[:, 3] == 255).all() and image[0, 1] + image[0, 2] == 255
+
+
+@pytest.mark.parametrize(("width", "new"), [(15, 29), (29, 15), (7, 25)])
+def test_a_side_of_which_all_is_shown_is_not_overstepped_by_rounding(saved, width, new):
+    assert (read_image(saved(Image.new("L", (width, 1), 90)), 1, (1, new)) == 90).all()
+    assert (read_image(saved(Image.new("L", (1, width), 90)), 1, (new, 1)) == 90).all()
+
+
+def test_a_share_of_what_fits_is_cut_out_of_the_middle(saved):
+    pixels = np.zeros((40, 60), "uint8")
+    pixels[10:30, 20:40] = 255                     # the middle half of the square that fits is white
+    path = saved(Image.fromarray(pixels))
+    assert (read_image(path, 1, 20, resample="nearest", crop=0.5) == 255).all()
+    assert read_image(path, 1, 40, resample="nearest").mean() == 255 / 4
+
+
+def test_a_whole_image_is_stretched_where_nothing_is_to_be_cut_off(saved):
+    pixels = np.repeat(np.array([0, 90, 255], "uint8"), [10, 40, 10])[None].repeat(30, 0)
+    image = read_image(saved(Image.fromarray(pixels)), 1, (3, 6), resample="box", crop=None)[0]
+    np.testing.assert_array_equal(image, [[0, 90, 90, 90, 90, 255]] * 3)
+
+
+@pytest.mark.parametrize("resample", RESAMPLE)
+def test_images_are_resized_as_pillow_does_by_that_name(saved, resample):
+    pixels = noise(31, 17, 3, 0)
+    path = saved(as_image(pixels))
+    expected = np.asarray(as_image(pixels).resize((5, 9), Image.Resampling[resample.upper()]))
+    np.testing.assert_array_equal(read_image(path, 3, (9, 5), resample=resample, crop=None), upright(expected))
 
 
 def test_a_pattern_finer_than_a_pixel_becomes_grey_and_not_another_pattern(saved):

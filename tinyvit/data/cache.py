@@ -18,6 +18,7 @@ import numpy as np
 from tinyvit.data import cifar_files
 from tinyvit.data.download import download, say
 from tinyvit.data.locking import try_lock
+from tinyvit.data.paths import expanded
 
 MANIFEST = "checksums.json"  # {"source": an address, or "file: PATH", "sha256": {file name: checksum}}
 
@@ -43,7 +44,7 @@ def cache_folder():
     import pooch
 
     named = os.environ.get("TINYVIT_DATA")
-    path = Path(named).expanduser() if named else Path(pooch.os_cache("tinyvit"))
+    path = expanded(named) if named else Path(pooch.os_cache("tinyvit"))
     if path.exists() and not path.is_dir():
         raise ValueError(f"the cache folder {path} is a file; set TINYVIT_DATA to a folder")
     return path

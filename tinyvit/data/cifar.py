@@ -5,7 +5,6 @@ blue plane of 32×32 pixels, row by row. Krizhevsky 2009, "Learning multiple lay
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from tinyvit.data import cache, cifar_files
 from tinyvit.data.cifar_files import PARQUET
 from tinyvit.data.dataset import Dataset, Split
 from tinyvit.data.download import Remote, Source
+from tinyvit.data.paths import expanded
 
 OFFICIAL_HOST, HUGGING_FACE = "https://www.cs.toronto.edu/~kriz", "https://huggingface.co/datasets/uoft-cs"
 
@@ -180,7 +180,7 @@ def cifar100(data_dir=None):
 def load(spec, data_dir):
     if data_dir is None:
         return as_split(spec, cache.obtain(spec, cache.cache_folder()).rows)
-    path = Path(data_dir).expanduser()
+    path = expanded(data_dir)
     kept = cache.kept(spec, path)
     return as_split(spec, kept.rows if kept else cifar_files.read(spec, path))
 

@@ -1,11 +1,12 @@
 """Images with labels."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Key, array_module
+from tinyvit.backend import Key, constant, device_of
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,18 @@ class Split(NamedTuple):
 
 def normalise(images, mean, std, scale, dtype="float32"):
     """(images/scale − mean) / std of images (B, C, H, W), with a mean and a std a channel."""
-    xp = array_module(images)
-    mean = xp.array(mean, dtype)[:, None, None]
-    std = xp.array(std, dtype)[:, None, None]
     pixels = images.astype(dtype)  # a copy, which the rest may overwrite
-    pixels *= (1 / (scale * std)).astype(dtype)
-    pixels -= mean / std
+    factor, shift = factor_and_shift(tuple(mean), tuple(std), scale, pixels.dtype, device_of(images))
+    pixels *= factor
+    pixels -= shift
     return pixels
+
+
+@lru_cache(maxsize=32)
+def factor_and_shift(mean, std, scale, dtype, device):
+    """1/(scale·std) and mean/std, (C, 1, 1) each, kept on a device."""
+    mean, std = (np.array(x, dtype)[:, None, None] for x in (mean, std))
+    return constant(1 / (scale * std), device, dtype), constant(mean / std, device, dtype)
 
 
 def hold_out(split, share, seed=0):

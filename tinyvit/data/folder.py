@@ -2,19 +2,20 @@
 
 import hashlib
 import os
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 
 from tinyvit.data.dataset import Dataset, Split
 from tinyvit.data.images import height_width, image_files, read_images
+from tinyvit.data.paths import expanded
 
 TEST_SHARE = 0.2
 CHUNK = 512  # files read at a time
 LAYOUT = "one sub-folder of images a class, or such folders under train/ and test/ (or val/)"
 
 
-def folder(data_dir, img_size, channels=3, threads=None):
+def folder(data_dir, img_size, channels=3, threads=None, resample="bicubic", crop=1.0):
     """The images under `data_dir`, a class for each sub-folder, made into (channels, *img_size) by `read_image`.
 
     data_dir   holds the classes' folders, of which one image in five is then set aside for the test; or train/ and
@@ -22,6 +23,8 @@ def folder(data_dir, img_size, channels=3, threads=None):
     img_size   (H, W), or the side of a square
     channels   1 for grey, 3 for colour
     threads    that read files
+    resample   as for `read_image`
+    crop       as for `read_image`
 
     Classes are sorted by name. Files that Pillow doesn't read (by suffix) and what begins with a dot are left out;
     folders inside a class belong to it. Which images are set aside is decided by a hash of their names: always the
@@ -36,12 +39,13 @@ def folder(data_dir, img_size, channels=3, threads=None):
     if img_size is None:
         raise ValueError("the data set 'folder' needs an img_size that its images are made into")
     size, channels = height_width(img_size), channels or 3
-    root = Path(data_dir).expanduser()
+    root = expanded(data_dir)
     train, test = list_files(root)
     check_memory(sum(map(len, [*train.values(), *test.values()])), channels, size)
     classes = tuple(train)
-    train_images, train_labels = read_classes(train, channels, size, threads)
-    test_images, test_labels = read_classes(test, channels, size, threads)
+    read = partial(read_images, channels=channels, size=size, threads=threads, resample=resample, crop=crop)
+    train_images, train_labels = read_classes(train, (channels, *size), read)
+    test_images, test_labels = read_classes(test, (channels, *size), read)
     mean, std = statistics(train_images)
     return Split(
         Dataset(train_images, train_labels, classes, mean, std), Dataset(test_images, test_labels, classes, mean, std)
@@ -100,13 +104,13 @@ def set_aside(files):
     return train, test
 
 
-def read_classes(files, channels, size, threads):
-    """Images (n, C, H, W) and labels (n,) of files by class; the first file that can't be read is raised."""
+def read_classes(files, shape, read):
+    """Images (n, *shape) and labels (n,) of files by class, by `read`; the first file that can't be read is raised."""
     paths = [path for paths in files.values() for path in paths]
     labels = np.repeat(np.arange(len(files)), [len(paths) for paths in files.values()])
-    images = np.empty((len(paths), channels, *size), "uint8")
+    images = np.empty((len(paths), *shape), "uint8")
     for first in range(0, len(paths), CHUNK):
-        for row, image in enumerate(read_images(paths[first : first + CHUNK], channels, size, threads), first):
+        for row, image in enumerate(read(paths[first : first + CHUNK]), first):
             if isinstance(image, ValueError):
                 raise image
             images[row] = image
@@ -134,7 +138,7 @@ def check_memory(count, channels, size):
     if memory is not None and needed > memory:
         raise ValueError(
             f"{count:,} images of {height}×{width} need {needed / 2**30:.1f} GiB, but this machine has "
-            f"{memory / 2**30:.1f}; take fewer, or a smaller --model.img-size"
+            f"{memory / 2**30:.1f}; take fewer, or a smaller image size"
         )
 
 

@@ -66,16 +66,22 @@ def resample(images, matrices):
     framed[:, :, 1:-1, 1:-1] = images
     (yy, yx, y), (xy, xx, x) = np.moveaxis(matrices[:, :2], 0, -1)
     # 1.5 = 1 for the frame, and 1/2 to round to the nearest when the fraction is cut off.
-    row = source(xp, yy, yx, y + (H - 1) / 2 + 1.5, H, W, last=H + 1)         # (B, H, W)
-    column = source(xp, xy, xx, x + (W - 1) / 2 + 1.5, H, W, last=W + 1)
+    parts = *steps(yy, yx, y + (H - 1) / 2 + 1.5, H, W), *steps(xy, xx, x + (W - 1) / 2 + 1.5, H, W)
+    parts = xp.asarray(np.concatenate(parts, axis=1).astype("float32"))       # (B, 2(H+W)), in one upload
+    row = source(parts[:, : H + W], H, last=H + 1)                            # (B, H, W)
+    column = source(parts[:, H + W :], H, last=W + 1)
     place = (row * (W + 2) + column)[:, None]                                 # (B, 1, H, W)
     plane = xp.arange(B * C).reshape(B, C, 1, 1) * ((H + 2) * (W + 2))
     return framed.reshape(-1).take(place + plane)
 
 
-def source(xp, by_y, by_x, offset, H, W, last):
-    """floor(by_y y + by_x x + offset), within 0 and `last`, for every pixel of every image: ints (B, H, W)."""
-    down = by_y[:, None] * (np.arange(H) - (H - 1) / 2) + offset[:, None]     # (B, H)
-    right = by_x[:, None] * (np.arange(W) - (W - 1) / 2)                      # (B, W)
-    down, right = xp.asarray(down.astype("float32")), xp.asarray(right.astype("float32"))
-    return xp.clip(down[:, :, None] + right[:, None, :], 0, last).astype("int64")
+def steps(by_y, by_x, offset, H, W):
+    """by_y y + offset for every row y of an image, and by_x x for every column x: (B, H) and (B, W)."""
+    down = by_y[:, None] * (np.arange(H) - (H - 1) / 2) + offset[:, None]
+    return down, by_x[:, None] * (np.arange(W) - (W - 1) / 2)
+
+
+def source(parts, H, last):
+    """The sum of `steps` for every pixel, rounded down and kept within 0 and `last`: ints (B, H, W)."""
+    places = parts[:, :H, None] + parts[:, None, H:]
+    return array_module(parts).clip(places, 0, last).astype("int64")

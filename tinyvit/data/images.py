@@ -9,34 +9,37 @@ import numpy as np
 
 # Formats that Pillow names without being able to read them.
 NO_READER = {"BUFR", "GRIB", "HDF5", "MPEG", "PALM", "PDF"}
+RESAMPLE = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")  # Pillow's names
 MAX_THREADS = 8  # each holds a whole photo in memory
 
 
-def read_image(path, channels, size):
+def read_image(path, channels, size, *, resample="bicubic", crop=1.0):
     """An image file as uint8 (C, H, W).
 
     channels  1 for grey (ITU-R 601 luma), 3 for red, green, blue
     size      (H, W), or the side of a square
+    resample  one of `RESAMPLE`, all antialiased but "nearest"
+    crop      the share of what fits that is cut out of the middle, as timm's crop_pct; None stretches the whole image
 
-    The picture is turned as its EXIF orientation says, laid on white where it is transparent, resized (bicubic,
-    antialiased) until its shorter side fits, and cut out of the middle. Of an animation it is the first frame.
+    The picture is turned as its EXIF orientation says, laid on white where it is transparent, resized until its
+    shorter side fits, and cut out of the middle. Of an animation it is the first frame.
     Grey values of more than 8 bits are scaled as `eight_bits` says. Colour profiles are not applied.
 
     Raises ValueError, naming the file, if it is missing, no image, cut off, damaged, or larger than Pillow takes for
     safe to unpack.
     """
     with quiet():
-        return _read(Path(path), channels, height_width(size))
+        return _read(Path(path), channels, height_width(size), resample, crop)
 
 
-def read_images(paths, channels, size, threads=None):
+def read_images(paths, channels, size, threads=None, *, resample="bicubic", crop=1.0):
     """What `read_image` gives for each path, by several threads: a list of arrays, and in the place of a file that
     can't be read the ValueError."""
     size = height_width(size)
 
     def attempt(path):
         try:
-            return _read(Path(path), channels, size)
+            return _read(Path(path), channels, size, resample, crop)
         except ValueError as error:
             return error
 
@@ -82,7 +85,7 @@ def quiet():
     return warnings.catch_warnings(action="ignore")
 
 
-def _read(path, channels, size):
+def _read(path, channels, size, resample, crop):
     from PIL import Image, ImageOps
 
     if channels not in (1, 3):
@@ -96,15 +99,28 @@ def _read(path, channels, size):
             if limit is not None and image.width * image.height > limit:
                 raise ValueError(f"{image.width}×{image.height} are more pixels than the {limit:,} taken for safe")
             # JPEG can be decoded at a half, a quarter or an eighth: here still at least twice as large as needed.
-            image.draft(None, (2 * max(size), 2 * max(size)))
-            upright = ImageOps.exif_transpose(image)
-            fitted = ImageOps.fit(flat(upright, "L" if channels == 1 else "RGB"), size[::-1], Image.Resampling.BICUBIC)
+            side = round(2 * max(size) / (crop or 1))
+            image.draft(None, (side, side))
+            upright = flat(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
+            fitted = upright.resize(size[::-1], Image.Resampling[resample.upper()], box=shown(upright.size, size, crop))
     except Image.UnidentifiedImageError as error:
         raise ValueError(f"{path} can't be read as an image: Pillow doesn't know its format") from error
     except Exception as error:  # damaged files make decoders raise errors of every kind
         raise ValueError(f"{path} can't be read as an image: {error or type(error).__name__}") from error
     pixels = np.asarray(fitted).reshape(*size, channels)
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def shown(image_size, size, crop):
+    """The part of an image (left, top, right, bottom) that becomes `size` (H, W); of all of it if crop is None."""
+    width, height = image_size
+    if crop is None:
+        return 0, 0, width, height
+    scale = crop * min(height / size[0], width / size[1])  # pixels of the image for one of the result
+    half_height, half_width = scale * size[0] / 2, scale * size[1] / 2
+    # Where all of a side is shown, rounding must not reach beyond it.
+    left, top = max(0.0, width / 2 - half_width), max(0.0, height / 2 - half_height)
+    return left, top, min(width, width / 2 + half_width), min(height, height / 2 + half_height)
 
 
 def flat(image, mode):

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array, Key, array_module, to_device
+from tinyvit.backend import Array, Key, array_module, as_device, current, to_device
 from tinyvit.data.augment import Augmentation, augment
 
 NOTHING = Augmentation()
+LEFT_OUT = 1 / 8  # of the images at most, in a shuffled epoch
 
 
 class Batch(NamedTuple):
@@ -22,12 +23,16 @@ class Batch(NamedTuple):
 class Loader:
     """Batches of a `Dataset`, augmented, normalised and on the model's device.
 
-    shuffle   a new order in every epoch, and the last images left out if they don't fill a batch
+    shuffle   a new order in every epoch, and the last images left out if they don't fill a batch. Where these are more
+              than an eighth of all, as with few images, none is: batches are smaller and as even as can be
     augment   random changes to the images, an `Augmentation`
     ahead     batches that a thread prepares while the one before is worked on, on the CPU; 0 has no thread. On a GPU
               there is none either: nothing waits for what is queued there
 
-    The data set moves to the device when the first batch is asked for, and stays there.
+    The data set moves to the device when the first batch is asked for, and stays there. What is drawn on the host for a
+    batch on a GPU, a few numbers an image, goes there through pinned memory of CuPy's own, behind what is queued
+    already: CuPy's `asarray` copies the numbers and returns (since version 13, unless it is told `blocking=True`).
+    Neither does anything else wait: no mask chooses elements, and no number is read back.
     """
 
     def __init__(
@@ -40,12 +45,22 @@ class Loader:
             raise ValueError(f"expected at least 0 batches ahead, got {ahead}")
         self.dataset, self.batch_size = dataset, min(batch_size, len(dataset))
         self.shuffle, self.augmentation, self.seed = shuffle, augment, seed
-        self.dtype, self.device, self.ahead = dtype, device, ahead
+        self.dtype, self.device, self.ahead = dtype, as_device(device), ahead
 
     def __len__(self):
         """Batches in an epoch."""
-        full, rest = divmod(len(self.dataset), self.batch_size)
-        return full if self.shuffle else full + (rest > 0)
+        return len(self.edges) - 1
+
+    @cached_property
+    def edges(self):
+        """Where batches begin in the order of an epoch, and where the last one ends."""
+        n, size = len(self.dataset), self.batch_size
+        full, rest = divmod(n, size)
+        if not self.shuffle:
+            return *range(0, n, size), n
+        if rest > LEFT_OUT * n:
+            return tuple(n * i // (full + 1) for i in range(full + 2))
+        return tuple(range(0, n + 1, size))
 
     def epoch(self, number=0, start=0):
         """The batches of epoch `number` from batch `start` on, always the same ones for the same number.
@@ -67,10 +82,11 @@ class Loader:
     def batch(self, key, rows, i):
         """Batch i of the epoch of this key, in which images have the order `rows`."""
         images, labels = self.arrays
-        first = i * self.batch_size
-        chosen = array_module(images).asarray(rows[first : first + self.batch_size])
+        first, end = self.edges[i : i + 2]
         key = key.skip(first)
-        return Batch(*augment(images[chosen], labels[chosen], self.augmentation, self.dataset, key, self.dtype))
+        with current(self.device):
+            chosen = array_module(images).asarray(rows[first:end])
+            return Batch(*augment(images[chosen], labels[chosen], self.augmentation, self.dataset, key, self.dtype))
 
     @cached_property
     def arrays(self):

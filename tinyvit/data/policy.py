@@ -99,19 +99,25 @@ def matrices(choices, H, W):
 
 
 def recolour(images, choices, scale):
-    """The colour operations of each image, one after the other; changes `images`, real pixels from 0 to `scale`."""
+    """The colour operations of each image, one after the other; changes `images`, real pixels from 0 to `scale`.
+
+    Amounts are float32 whatever the pixels are, so that a threshold lies on the same side of a level for all of them.
+    """
     xp = array_module(images)
+    amount = choices.amount.astype("float32")
     for i in range(choices.operation.shape[1]):
-        for name, spec in COLOUR.items():
-            rows = np.flatnonzero(choices.operation[:, i] == OPERATIONS.index(name))
-            if len(rows):
-                amount = xp.asarray(choices.amount[rows, i].astype(images.dtype))
-                rows = xp.asarray(rows)
-                levels = spec.function(images[rows] * (255 / scale), amount)
-                images[rows] = levels * (scale / 255)
+        groups = [np.flatnonzero(choices.operation[:, i] == OPERATIONS.index(name)) for name in COLOUR]
+        order = np.concatenate(groups)
+        rows, amounts = xp.asarray(order), xp.asarray(amount[order, i].astype(images.dtype))  # one upload each
+        stops = np.cumsum([len(group) for group in groups]).tolist()
+        for spec, start, stop in zip(COLOUR.values(), [0, *stops], stops):
+            if start < stop:
+                own = rows[start:stop]
+                levels = spec.function(images[own] * (255 / scale), amounts[start:stop])
+                images[own] = levels * (scale / 255)
     return images
 
 
 def rounded(amount):
     """To the nearest integer, (B,) int32."""
-    return array_module(amount).floor(amount + 0.5).astype("int32")
+    return array_module(amount).rint(amount).astype("int32")

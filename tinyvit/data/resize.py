@@ -1,8 +1,10 @@
 """Smaller images, a batch at a time."""
 
+from functools import lru_cache
+
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.backend import constant, device_of
 
 
 def shrink(images, size):
@@ -17,8 +19,8 @@ def shrink(images, size):
         raise ValueError(f"expected a size of at most {H}×{W} to shrink images to, got {height}×{width}")
     if (height, width) == (H, W):
         return images
-    xp = array_module(images)
-    down, across = (xp.asarray(areas(old, new), images.dtype) for old, new in ((H, height), (W, width)))
+    device, dtype = device_of(images), images.dtype
+    down, across = (areas_on(device, old, new, dtype) for old, new in ((H, height), (W, width)))
     return down @ (images @ across.T)
 
 
@@ -27,3 +29,9 @@ def areas(old, new):
     edges = np.arange(new + 1)[:, None] * (old / new)                     # of the new pixels, in old ones
     covered = np.clip(edges - np.arange(old), 0, 1)                       # how much of a pixel lies before each edge
     return np.diff(covered, axis=0) * (new / old)
+
+
+@lru_cache(maxsize=32)
+def areas_on(device, old, new, dtype):
+    """`areas`, kept on a device: every step asks for the same ones."""
+    return constant(areas(old, new), device, dtype)

@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from strategies import seeds
+
+from tinyvit import data
+
+NAMES = ("ant", "bee", "cat", "dog", "elk")
+
+
+@st.composite
+def splits(draw):
+    """A Split of numbered images in five classes of 3 to 12 images each, in any order."""
+    sizes = draw(st.lists(st.integers(3, 12), min_size=len(NAMES), max_size=len(NAMES)))
+    generator = np.random.default_rng(draw(seeds()))
+    parts = []
+    for _ in range(2):
+        labels = generator.permutation(np.repeat(np.arange(len(NAMES)), sizes))
+        images = np.arange(len(labels), dtype="uint8").reshape(-1, 1, 1, 1)
+        parts.append(data.Dataset(images, labels, NAMES, mean=(0.5,), std=(0.2,)))
+    return data.Split(*parts)
+
+
+some_classes = st.lists(st.sampled_from(NAMES), min_size=2, unique=True).map(tuple)
+
+
+@given(split=splits(), classes=some_classes)
+def test_the_images_of_the_chosen_classes_are_left_in_their_order_under_their_names(split, classes):
+    chosen = data.choose(split, classes)
+    for part, whole in zip(chosen, split):
+        assert (part.classes, part.mean, part.std, part.scale) == (classes, whole.mean, whole.std, whole.scale)
+        names = [NAMES[label] for label in whole.labels]
+        rows = [row for row, name in enumerate(names) if name in classes]
+        np.testing.assert_array_equal(part.images, whole.images[rows])
+        assert [classes[label] for label in part.labels] == [names[row] for row in rows]
+
+
+@given(split=splits(), classes=some_classes, each=st.integers(1, 12), seed=seeds())
+def test_so_many_training_images_are_left_equally_many_of_each_class(split, classes, each, seed):
+    assume(each <= np.bincount(split.train.labels).min())
+    chosen, whole = data.choose(split, classes, each * len(classes), seed), data.choose(split, classes)
+    np.testing.assert_array_equal(np.bincount(chosen.train.labels), [each] * len(classes))
+    np.testing.assert_array_equal(chosen.test.images, whole.test.images)
+    rows = np.searchsorted(whole.train.images.ravel(), chosen.train.images.ravel())  # they are numbered
+    np.testing.assert_array_equal(whole.train.images[rows], chosen.train.images)
+    np.testing.assert_array_equal(whole.train.labels[rows], chosen.train.labels)
+
+
+@given(split=splits(), seed=seeds())
+def test_more_images_are_the_fewer_ones_and_others(split, seed):
+    fewer, more = (set(data.choose(split, images=n * len(NAMES), seed=seed).train.images.flat) for n in (1, 3))
+    assert fewer < more
+
+
+@given(split=splits(), seed=seeds())
+def test_which_images_of_a_class_are_drawn_does_not_depend_on_the_other_classes(split, seed):
+    def of_ants(classes):
+        train = data.choose(split, classes, 2 * len(classes), seed).train
+        return set(train.images[train.labels == classes.index("ant")].flat)
+
+    assert of_ants(("ant", "bee")) == of_ants(("elk", "cat", "ant"))
+
+
+def test_other_seeds_draw_other_images():
+    drawn = {data.choose(data.digits(), images=100, seed=seed).train.images.tobytes() for seed in range(5)}
+    assert len(drawn) == 5
+
+
+@given(split=splits())
+def test_what_is_not_asked_for_stays_as_it_is(split):
+    assert data.choose(split) is split
+
+
+@pytest.mark.parametrize(("classes", "images", "message"), [
+    (("1", "one"), None, r"no class 'one'; it has 0, 1, 2"),
+    (("1", "2", "1"), None, "each class once, got 1 2 times"),
+    (("1",), None, "at least two classes, got 1"),
+    ((), None, "at least two classes, got none"),
+    (None, 0, "as many images of each of 10 classes, such as 10 in all, got 0"),
+    (None, -10, "such as 10 in all, got -10"),
+    (None, 1004, "such as 1000 in all, got 1004"),
+    (("1", "2"), 7, "each of 2 classes, such as 8 in all, got 7"),
+    (("1", "2"), 600, r"600 images are 300 of each class, but class 1 has \d+ to train on; take fewer"),
+])  # fmt: skip
+def test_what_cannot_be_chosen_is_refused_with_what_there_is(classes, images, message):
+    with pytest.raises(ValueError, match=message):
+        data.choose(data.digits(), classes, images)
+
+
+def test_a_misspelt_class_is_answered_with_the_one_that_was_meant():
+    with pytest.raises(ValueError, match=r"no class 'catt'; did you mean cat\?"):
+        data.choose(data.Split(*[data.Dataset(np.zeros((1, 1, 1, 1)), np.zeros(1, int), NAMES, (0.5,), (0.5,))] * 2),
+                    ("catt", "dog"))  # fmt: skip

@@ -1,0 +1,109 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import seeds
+
+from tinyvit import data
+from tinyvit.data.preprocessing import Preprocessing
+
+FIELDS = {
+    "classes": ("cat", "dog"),
+    "channels": 3,
+    "img_size": (4, 5),
+    "mean": (0.4, 0.5, 0.6),
+    "std": (0.1, 0.2, 0.3),
+    "scale": 255.0,
+}
+PREPARED = Preprocessing(**FIELDS)
+
+
+def photos(seed, count=3, shape=(3, 4, 5)):
+    images = np.random.default_rng(seed).integers(0, 256, (count, *shape)).astype("uint8")
+    images.flags.writeable = False
+    return images
+
+
+@given(seed=seeds(), dtype=st.sampled_from(["float32", "float64"]))
+def test_images_of_bytes_are_prepared_as_the_data_set_prepares_them_bit_for_bit(seed, dtype):
+    images = photos(seed)
+    dataset = data.Dataset(images, np.array([0, 1, 1]), ("cat", "dog"), (0.41, 0.52, 0.63), (0.12, 0.23, 0.34))
+    prepared = Preprocessing.from_json(Preprocessing.from_dataset(dataset).to_json(), "source")(images, dtype)
+    assert prepared.dtype == dtype
+    np.testing.assert_array_equal(prepared, dataset.normalise(images, dtype))
+
+
+def test_the_digits_as_photos_are_prepared_as_the_digits_up_to_the_eight_bits_of_a_photo():
+    test = data.digits().test
+    images = np.rint(test.images * (255 / 16)).astype("uint8")
+    difference = Preprocessing.from_dataset(test)(images, "float64") - test.normalise(test.images, "float64")
+    half_a_level = 0.5 / 255 / test.std[0]
+    assert 0 < abs(difference).max() <= half_a_level * (1 + 1e-12)
+
+
+def test_white_is_full_scale_and_black_is_nothing_at_any_scale():
+    images = np.zeros((1, 3, 4, 5), "uint8")
+    images[0, :, 0] = 255
+    for scale in (1.0, 16.0, 255.0, 65_535.0):
+        prepared = Preprocessing(**FIELDS | {"scale": scale})(images, "float64")
+        for channel in range(3):
+            mean, std = FIELDS["mean"][channel], FIELDS["std"][channel]
+            np.testing.assert_allclose(prepared[0, channel, :2, 0], [(1 - mean) / std, -mean / std], rtol=1e-12)
+
+
+def test_what_a_data_set_is_made_of_is_kept():
+    assert Preprocessing.from_dataset(data.digits().train) == Preprocessing.from_dataset(data.digits().test)
+    prepared = Preprocessing.from_dataset(data.digits().test)
+    assert (prepared.classes, prepared.channels) == (tuple("0123456789"), 1)
+    assert (prepared.img_size, prepared.scale) == ((8, 8), 16)
+
+
+@given(
+    classes=st.lists(st.text(min_size=1), unique=True).map(tuple),  # none, for a model without a head
+    mean=st.tuples(*3 * [st.floats(-9, 9)]),
+    std=st.tuples(*3 * [st.floats(1e-9, 9)]),
+    scale=st.floats(1e-3, 1e6),
+)
+def test_what_was_written_is_read_as_it_was(classes, mean, std, scale):
+    prepared = Preprocessing(classes, 3, (7, 9), mean, std, scale)
+    assert Preprocessing.from_json(prepared.to_json(), "source") == prepared
+
+
+def test_what_was_written_before_files_were_resized_in_several_ways_is_still_read():
+    older = {name: value for name, value in json.loads(PREPARED.to_json()).items() if name not in ("resample", "crop")}
+    assert Preprocessing.from_json(json.dumps(older), "source") == PREPARED
+
+
+WRONG = {
+    "classes": [["cat", "cat"], ["cat", 3], "cat", None],
+    "channels": [0, -1, 2, 3.0, True, "3"],
+    "img_size": [[4], [4, 5, 6], [0, 4], [4.0, 5.0], 4, [True, True]],
+    "mean": [[0.5], [0.5, 0.5, "0"], [0.5, 0.5, float("nan")], [float("inf")] * 3, 0.5, None],
+    "std": [[0.5], [0.5, 0.5, 0], [-1, 1, 1], [float("inf")] * 3, None],
+    "scale": [0, -1, float("inf"), float("nan"), "255", None, True, [255]],
+    "resample": ["cubic", "BICUBIC", None, 3],
+    "crop": [0, -1, 1.5, float("nan"), "1", True],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_value_that_cannot_be_is_refused_with_its_source(name, value):
+    text = json.dumps(json.loads(PREPARED.to_json()) | {name: value})
+    with pytest.raises(ValueError, match=r"^run/preprocessing\.json doesn't say how images are prepared: expected "):
+        Preprocessing.from_json(text, "run/preprocessing.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\x00\ufffd", "[]", "null", "{}", '{"classes": ["cat"]}', "[" * 100_000, '{"extra": 1}', "1e999"]
+)
+def test_a_text_of_something_else_is_refused_with_its_source(text):
+    with pytest.raises(ValueError, match=r"^source doesn't say how images are prepared: .{1,300}$"):
+        Preprocessing.from_json(text, "source")
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((1, 3, 4, 5), "float64"), ((1, 1, 4, 5), "uint8"), ((3, 4, 5), "uint8")])
+def test_other_images_are_refused_with_what_came(shape, dtype):
+    with pytest.raises(ValueError, match=rf"expected uint8 images \(B, 3, 4, 5\), got {dtype} \({shape[0]}, "):
+        PREPARED(np.zeros(shape, dtype))

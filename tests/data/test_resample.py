@@ -1,0 +1,81 @@
+from dataclasses import replace
+from importlib import import_module
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from strategies import seeds
+
+from tinyvit import data
+from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.data.resample import CHUNK
+
+SIDES = st.integers(1, 40)
+
+
+def dataset(seed=0, count=3, channels=3, size=(8, 8), scale=255.0, dtype="uint8"):
+    images = np.random.default_rng(seed).integers(0, int(scale) + 1, (count, channels, *size)).astype(dtype)
+    labels = np.arange(count) % 2
+    return data.Dataset(images, labels, ("cat", "dog"), (0.5,) * channels, (0.2,) * channels, scale)
+
+
+@given(seed=seeds(), size=st.tuples(SIDES, SIDES), new=st.tuples(SIDES, SIDES), channels=st.sampled_from([1, 3]))
+def test_an_image_is_what_predict_sees_in_a_file_of_it(tmp_path_factory, seed, size, new, channels):
+    before = dataset(seed, 1, channels, size)
+    pixels = before.images[0]
+    path = tmp_path_factory.getbasetemp() / "image.png"
+    Image.fromarray(pixels[0] if channels == 1 else pixels.transpose(1, 2, 0)).save(path)
+    after = data.resized(before, new)
+    (seen,) = Preprocessing.from_dataset(after).read([path])
+    np.testing.assert_array_equal(after.images[0], seen)
+    assert after.images.dtype == "uint8"
+
+
+@given(seed=seeds(), new=st.tuples(SIDES, SIDES), value=st.integers(0, 16), dtype=st.sampled_from(["uint8", "float32"]))
+def test_a_plain_image_stays_plain_whatever_the_scale(seed, new, value, dtype):
+    before = dataset(seed, scale=16.0, dtype=dtype)
+    before.images[:] = value
+    after = data.resized(before, new)
+    assert after.images.shape == (3, 3, *new) and after.scale == 16
+    assert after.images.dtype == (dtype if new == (8, 8) else "float32")  # of its own size it is left as it is
+    np.testing.assert_allclose(after.images, value, atol=1e-5)
+
+
+@given(seed=seeds(), new=st.tuples(SIDES, SIDES))
+def test_pixels_stay_between_dark_and_fully_lit_although_a_cubic_overshoots(seed, new):
+    after = data.resized(dataset(seed, scale=16.0), new).images
+    assert after.min() >= 0 and after.max() <= 16
+
+
+def test_enlarged_digits_are_not_rounded_to_sixteen_levels():
+    assert len(np.unique(data.resized(data.digits().test.subset(np.arange(5)), 12).images)) > 100
+
+
+@given(seed=seeds(), side=SIDES)
+def test_a_mirrored_image_becomes_the_mirrored_image(seed, side):
+    before = dataset(seed, dtype="float32")
+    mirrored = replace(before, images=before.images[:, :, :, ::-1])
+    got, expected = data.resized(mirrored, side).images, data.resized(before, side).images[:, :, :, ::-1]
+    np.testing.assert_allclose(got, expected, atol=1e-3)
+
+
+def test_more_images_than_a_thread_takes_at_a_time_keep_their_order_labels_and_statistics():
+    before = dataset(count=2 * CHUNK + 5)
+    after = data.resized(before, 12)
+    for row in (0, CHUNK - 1, CHUNK, 2 * CHUNK + 4):
+        np.testing.assert_array_equal(after.images[row], data.resized(before.subset([row]), 12).images[0])
+    assert (after.classes, after.mean, after.std) == (before.classes, before.mean, before.std)
+    np.testing.assert_array_equal(after.labels, before.labels)
+
+
+def test_images_of_that_size_are_themselves():
+    before = dataset()
+    assert data.resized(before, 8) is before
+
+
+def test_more_than_the_memory_holds_is_refused_before_it_is_made(monkeypatch):
+    monkeypatch.setattr(import_module("tinyvit.data.folder"), "physical_memory", lambda: 1 << 20)
+    with pytest.raises(ValueError, match=r"3 images of 1000×1000 need .* a smaller image size"):
+        data.resized(dataset(), 1000)

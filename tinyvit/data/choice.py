@@ -1,0 +1,74 @@
+"""Part of a data set: some of its classes, some of its training images."""
+
+from dataclasses import replace
+from difflib import get_close_matches
+
+import numpy as np
+
+from tinyvit.backend import Key
+from tinyvit.data.dataset import Split
+
+MOST_NAMES = 20  # of classes that a message lists
+
+
+def choose(split, classes=None, images=None, seed=0):
+    """A Split of some classes, and of so many training images, equally many of each class.
+
+    classes  names; labels become their places in this order. None leaves all
+    images   how many to train on. Which ones depends on the seed, and for each class on its name alone; a larger number
+             adds to those of a smaller one. They stay in their order. None leaves all
+
+    The test has all images of the chosen classes. Mean and std stay the data set's.
+
+    Raises ValueError for less than two classes, for one that isn't there or is named twice, and for a number of images
+    that is no multiple of the number of classes, or for which a class has too few.
+    """
+    if classes is not None:
+        numbers = class_numbers(split.train.classes, classes)
+        split = Split(*(of_classes(dataset, numbers) for dataset in split))
+    if images is not None:
+        split = Split(split.train.subset(rows_of_each_class(split.train, images, seed)), split.test)
+    return split
+
+
+def class_numbers(known, names):
+    """The labels of classes by name; ValueError if a name isn't known, or comes twice, or there is only one."""
+    if len(names) < 2:
+        raise ValueError(f"expected at least two classes, got {', '.join(names) or 'none'}")
+    for name in names:
+        if name not in known:
+            close = get_close_matches(str(name), known, n=1)
+            listed = f"{', '.join(known[:MOST_NAMES])}{', …' if len(known) > MOST_NAMES else ''}"
+            hint = f"did you mean {close[0]}?" if close else f"it has {listed}"
+            raise ValueError(f"the data set has no class {name!r}; {hint}")
+        if names.count(name) > 1:
+            raise ValueError(f"expected each class once, got {name} {names.count(name)} times")
+    return [known.index(name) for name in names]
+
+
+def of_classes(dataset, numbers):
+    """The images of some labels, which become 0, 1, … in this order."""
+    renumbered = np.full(len(dataset.classes), -1)
+    renumbered[numbers] = np.arange(len(numbers))
+    labels = renumbered[dataset.labels]
+    rows = np.flatnonzero(labels >= 0)
+    classes = tuple(dataset.classes[number] for number in numbers)
+    return replace(dataset, images=dataset.images[rows], labels=labels[rows], classes=classes)
+
+
+def rows_of_each_class(dataset, images, seed):
+    """Rows, in order, of so many images, equally many of each class."""
+    K = len(dataset.classes)
+    each, rest = divmod(images, K)
+    if images < 1 or rest:
+        nearest = K * max(1, round(images / K))
+        raise ValueError(f"expected as many images of each of {K} classes, such as {nearest} in all, got {images}")
+    chosen = []
+    for label, name in enumerate(dataset.classes):
+        rows = np.flatnonzero(dataset.labels == label)
+        if len(rows) < each:
+            raise ValueError(
+                f"{images} images are {each} of each class, but class {name} has {len(rows)} to train on; take fewer"
+            )
+        chosen.append(Key(seed).at(f"choose.{name}").generator().permutation(rows)[:each])
+    return np.sort(np.concatenate(chosen))

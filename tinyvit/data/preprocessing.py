@@ -1,0 +1,107 @@
+"""What a trained model needs to know of its data set to read any other image."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from math import isfinite
+
+import numpy as np
+
+from tinyvit.data.dataset import normalise
+from tinyvit.data.images import RESAMPLE, read_images
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an image becomes the model's input, and what the classes of its output are called.
+
+    classes    names, in the order of the logits; () for a model without a head
+    channels   of the model's images
+    img_size   (H, W)
+    mean, std  of each channel, as a fraction of `scale`
+    scale      what a fully lit pixel was in the data set: 255 for bytes, 16 for the digits
+    resample   how image files are resized to img_size: nearest, bilinear, bicubic, lanczos, box or hamming
+    crop       what is cut out of the middle: this share of the image after its shorter side was made to fit, 1 for all
+               that fits; None cuts nothing and stretches the image to img_size
+
+    Raises ValueError for what is of another type or doesn't fit together.
+    """
+
+    classes: tuple[str, ...]
+    channels: int
+    img_size: tuple[int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    scale: float = 255.0
+    resample: str = "bicubic"
+    crop: float | None = 1.0
+
+    def __post_init__(self):
+        expect(is_tuple(self.classes, str), "names as classes", self.classes)
+        expect(len(set(self.classes)) == len(self.classes), "different classes", self.classes)
+        expect(is_tuple((self.channels,), int) and self.channels > 0, "a number of channels", self.channels)
+        expect(
+            is_tuple(self.img_size, int) and len(self.img_size) == 2 and min(self.img_size) > 0,
+            "an img_size of height and width", self.img_size,
+        )  # fmt: skip
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            fits = is_tuple(values, (int, float)) and len(values) == self.channels and all(map(isfinite, values))
+            expect(fits, f"a {name} for each of {self.channels} channels", values)
+        expect(min(self.std) > 0, "stds above 0", self.std)
+        expect(is_tuple((self.scale,), (int, float)) and 0 < self.scale < float("inf"), "a scale above 0", self.scale)
+        expect(self.resample in RESAMPLE, f"a resample of {', '.join(RESAMPLE)}", self.resample)
+        is_share = self.crop is None or (is_tuple((self.crop,), (int, float)) and 0 < self.crop <= 1)
+        expect(is_share, "a crop above 0 and at most 1, or none", self.crop)
+
+    @classmethod
+    def from_dataset(cls, dataset):
+        """What was done to the images of a `Dataset`."""
+        _, channels, *size = dataset.images.shape
+        return cls(tuple(dataset.classes), channels, tuple(size), dataset.mean, dataset.std, dataset.scale)
+
+    @classmethod
+    def from_json(cls, text, source):
+        """What `to_json` wrote; ValueError, naming `source`, for any other text."""
+        try:
+            values = json.loads(text)
+            names = {field.name for field in fields(cls)}
+            # What wrote neither resample nor crop read images as their defaults say.
+            fits = isinstance(values, dict) and names - {"resample", "crop"} <= values.keys() <= names
+            expect(fits, f"the fields {', '.join(sorted(names))}", text)
+            return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{source} doesn't say how images are prepared: {error}") from error
+
+    def to_json(self):
+        """This as JSON text."""
+        return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
+
+    def read(self, paths, threads=None):
+        """Image files as this says, by `read_images`: a list of uint8 (C, H, W), or of the ValueErrors of those that
+        can't be read."""
+        return read_images(paths, self.channels, self.img_size, threads, resample=self.resample, crop=self.crop)
+
+    def __call__(self, images, dtype="float32"):
+        """Images of 0 to 255, uint8 (B, C, H, W), as the model sees them.
+
+        For a data set of bytes this is `Dataset.normalise`, bit for bit; for one of another scale the pixels are
+        brought to that scale first, not rounded.
+        """
+        expected = (self.channels, *self.img_size)
+        if images.dtype != np.uint8 or images.shape[1:] != expected:
+            raise ValueError(f"expected uint8 images (B, {', '.join(map(str, expected))}), got {images.dtype} "
+                             f"{images.shape}")  # fmt: skip
+        if self.scale != 255:
+            images = images.astype(dtype) * (self.scale / 255)
+        return normalise(images, self.mean, self.std, self.scale, dtype)
+
+
+def expect(holds, expected, got):
+    if not holds:
+        got = repr(got)
+        raise ValueError(f"expected {expected}, got {got if len(got) < 200 else got[:200] + '…'}")
+
+
+def is_tuple(values, kind):
+    """Whether `values` is a tuple of one kind; true and false are no numbers."""
+    return isinstance(values, tuple) and all(isinstance(v, kind) and not isinstance(v, bool) for v in values)
