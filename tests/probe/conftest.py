@@ -1,0 +1,88 @@
+"""A Chromium for tests marked `browser`: Debian's own, without a window, driven by Playwright."""
+
+import contextlib
+import shutil
+from typing import NamedTuple
+
+import pytest
+from pages import page_of
+from strategies import redrawn
+
+from tinyvit import ViT, ViTConfig, probe
+
+DIGITS = ViTConfig(8, 2, in_chans=1, num_classes=10, embed_dim=24, depth=3, num_heads=4)
+
+
+class Made(NamedTuple):
+    """A page of four images, the trace of each, and their labels."""
+
+    html: str
+    traces: list[probe.Trace]
+    labels: list[int]
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium")
+    assert path, "these tests need Chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browse(chromium, tmp_path):
+    """Opens pages, each in a context of its own: browse(html, **context) is Playwright's page.
+
+    When the test has ended, nothing may have been logged, raised, or asked for but the file itself.
+    """
+    with contextlib.ExitStack() as stack:
+        seen = []
+
+        def open_page(html, **context):
+            file = tmp_path / f"page-{len(seen)}.html"
+            file.write_text(html, encoding="utf-8")
+            page = stack.enter_context(chromium.new_context(**context)).new_page()
+            events = []
+            seen.append((f"request {file.as_uri()}", events))
+            page.on("console", lambda message: events.append(f"{message.type} {message.text}"))
+            page.on("pageerror", lambda error: events.append(f"error {error}"))
+            page.on("request", lambda request: events.append(f"request {request.url}"))
+            page.on("websocket", lambda socket: events.append(f"socket {socket.url}"))
+            page.set_default_timeout(10_000)
+            page.goto(file.as_uri())
+            return page
+
+        yield open_page
+        for file, events in seen:
+            assert events == [file]
+
+
+@pytest.fixture(scope="session")
+def made():
+    """`Made` of a model like that of the digits, with random weights."""
+    model = redrawn(ViT(DIGITS))
+    page, images, labels = page_of(model, 4)
+    traces = [probe.trace(model, images[b : b + 1], labels[b : b + 1]) for b in range(4)]
+    return Made(page.html, traces, labels.tolist())
+
+
+@pytest.fixture
+def seen(made):
+    """The trace of the image that is shown at first."""
+    return made.traces[0]
+
+
+@pytest.fixture
+def page(browse, made):
+    return browse(made.html, viewport={"width": 1280, "height": 1000})
+
+
+@pytest.fixture
+def expect():
+    from playwright.sync_api import expect
+
+    return expect

@@ -1,0 +1,33 @@
+"""Pages of models with random weights, for tests of what is in them and of what a browser makes of them."""
+
+import json
+import re
+
+import numpy as np
+
+from tinyvit.probe.explorer import explorer
+from tinyvit.probe.explorer.packing import unpacked
+
+
+def page_of(model, count=1, classes=None, names=None, **options):
+    """(`Explorer` of random images, the images, their labels); names of classes and images unless they are given."""
+    config, random = model.config, np.random.default_rng(0)
+    height, width = np.broadcast_to(config.img_size, 2)
+    pictures = random.integers(0, 256, (count, config.in_chans, height, width), dtype="uint8")
+    images = (pictures / 64 - 2).astype(model.dtype)
+    labels = np.random.default_rng(1).integers(0, config.num_classes, count)
+    classes = [f"class {k}" for k in range(config.num_classes)] if classes is None else classes
+    names = [f"image {b}" for b in range(count)] if names is None else names
+    return explorer(model, images, labels, pictures, classes, names, **options), images, labels
+
+
+def about(html):
+    """What a page's script reads."""
+    (text,) = re.findall(r'<script type="application/json" id="numbers">(.*?)</script>', html, re.DOTALL)
+    return json.loads(text)
+
+
+def arrays_of(html, image):
+    """The arrays by name of one image of a page, as codes."""
+    found = about(html)
+    return unpacked(found["images"][image]["arrays"], found["layout"])

@@ -1,0 +1,245 @@
+"""What is in the page; what a browser makes of it is tested in test_explorer_page.py."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from attentions import random_attention
+from hypothesis import given
+from hypothesis import strategies as st
+from pages import about, arrays_of, page_of
+from strategies import redrawn, seeds, vits
+
+from tinyvit import ViT, ViTConfig, probe
+from tinyvit.probe.explorer import LARGEST_PAGE, choose
+from tinyvit.probe.explorer.packing import layout, packed, share_codes, signed_codes, unpacked
+
+CONFIG = ViTConfig(8, 4, in_chans=1, num_classes=5, embed_dim=12, depth=2, num_heads=3)
+LARGE = ViTConfig(32, 4, num_classes=10, embed_dim=192, depth=9, num_heads=12)  # 9 layers × 12 heads × 65 tokens
+
+
+def small(**fields):
+    return redrawn(ViT(replace(CONFIG, **fields)))
+
+
+# -- the numbers ------------------------------------------------------------------------------------------------------
+
+
+@given(model=vits())
+def test_the_numbers_in_the_page_are_the_models_within_half_a_step_of_their_codes(model):
+    page, images, labels = page_of(model)
+    seen, held = probe.trace(model, images, labels), arrays_of(page.html, 0)
+    close = np.testing.assert_allclose
+
+    for name, expected in (("attention", seen.attention[:, 0]), ("rollout", rollouts(seen))):
+        close(held[name] / 4095, expected, rtol=0, atol=0.5 / 4095 + 1e-7)
+    stream = seen.residual_stream[:, 0]
+    dstream = np.stack([seen.gradients[path][0][0] for path in ("(embed)", *blocks(model))])
+    for name, expected in (("stream", stream), ("dstream", dstream), ("dattention", seen.attention_gradients[:, 0])):
+        largest = np.abs(expected).max((-2, -1))
+        close(held[f"{name}_largest"], largest, rtol=1e-6)
+        decoded = held[name] / 127 * largest[..., None, None]
+        assert (np.abs(decoded - expected) <= largest[..., None, None] * (0.5 / 127 + 1e-6)).all()
+    close(held["stream_length"], np.linalg.norm(stream, axis=-1), rtol=1e-6)
+    close(held["dstream_length"], np.linalg.norm(dstream, axis=-1), rtol=1e-6)
+
+    np.testing.assert_array_equal(held["pixels"], images[0].astype("float32"))
+    close(held["dpixels"], seen.gradients[""][1][0], rtol=1e-6)
+    close(held["logits"], seen.logits[0], rtol=1e-6)
+    close(held["probabilities"], seen.probabilities[0], rtol=1e-6)
+    target = np.eye(model.config.num_classes)[labels[0]]
+    close(held["dlogits"], seen.probabilities[0] - target, rtol=1e-5, atol=1e-7)
+    (image,) = about(page.html)["images"]
+    assert image["loss"] == pytest.approx(-np.log(seen.probabilities[0, labels[0]]), rel=1e-5)
+    assert (image["label"], image["prediction"]) == (labels[0], seen.logits[0].argmax())
+
+
+def blocks(model):
+    return [f"blocks.{i}" for i in range(model.config.depth)]
+
+
+def rollouts(seen):
+    return [probe.attention_rollout(seen.attention[:depth])[0] for depth in range(1, len(seen.attention) + 1)]
+
+
+@given(model=vits())
+def test_the_page_knows_the_models_sizes(model):
+    page, *_ = page_of(model)
+    facts, shapes = about(page.html)["model"], {name: shape for name, _, shape in about(page.html)["layout"]}
+    config = model.config
+    tokens = 1 + config.grid[0] * config.grid[1]
+    assert facts["grid"] == list(config.grid) and facts["pool"] == config.global_pool
+    assert facts["positions"] == config.positions and facts["parameters"] == model.num_parameters()
+    assert shapes["attention"] == shapes["dattention"] == [config.depth, config.num_heads, tokens, tokens]
+    assert shapes["stream"] == [config.depth + 1, tokens, config.embed_dim]
+    assert shapes["pixels"] == [config.in_chans, *facts["size"]]
+    assert shapes["picture"] == [*facts["size"], 3]
+
+
+def test_every_image_has_its_own_loss_and_gradients_whatever_else_is_in_the_page():
+    model = small()
+    several, images, labels = page_of(model, 3)
+    for b in range(3):
+        seen, held = probe.trace(model, images[b : b + 1], labels[b : b + 1]), arrays_of(several.html, b)
+        np.testing.assert_allclose(held["dpixels"], seen.gradients[""][1][0], rtol=1e-6)
+        assert about(several.html)["images"][b]["loss"] == pytest.approx(seen.loss, rel=1e-6)
+
+
+def test_colours_are_shown_as_they_are_and_other_channels_as_their_mean_in_grey():
+    colour = arrays_of(page_of(small(in_chans=3))[0].html, 0)["picture"]
+    random = np.random.default_rng(0).integers(0, 256, (1, 3, 8, 8), dtype="uint8")
+    np.testing.assert_array_equal(colour, random[0].transpose(1, 2, 0))
+    grey = arrays_of(page_of(small(in_chans=2))[0].html, 0)["picture"]
+    mean = np.random.default_rng(0).integers(0, 256, (1, 2, 8, 8), dtype="uint8")[0].mean(0).round()
+    np.testing.assert_array_equal(grey, np.repeat(mean[..., None], 3, axis=2))
+
+
+# -- packing ----------------------------------------------------------------------------------------------------------
+
+
+@given(seed=seeds(), scale=st.sampled_from([1e-30, 1e-3, 1.0, 1e6]))
+def test_codes_are_within_half_a_step_and_the_largest_is_exact(seed, scale):
+    x = scale * np.random.default_rng(seed).standard_normal((2, 3, 4))
+    codes, largest = signed_codes(x, 2)
+    assert codes.dtype == np.int8 and largest.shape == (2,)
+    assert (np.abs(codes).max((1, 2)) == 127).all()
+    assert (np.abs(codes / 127 * largest[:, None, None] - x) <= largest[:, None, None] * (0.5 / 127 + 1e-6)).all()
+    shares = random_attention((3, 4), seed)
+    assert np.abs(share_codes(shares) / 4095 - shares).max() <= 0.5 / 4095 + 1e-12
+
+
+def test_zeros_have_the_code_zero():
+    codes, largest = signed_codes(np.zeros((2, 3)), 2)
+    assert not codes.any() and largest == 0
+
+
+@given(seed=seeds(), dtypes=st.lists(st.sampled_from(["uint8", "int8", "<u2", "<f4", ">f4"]), min_size=1, max_size=4))
+def test_what_was_packed_is_unpacked_in_any_order_of_its_bytes(seed, dtypes):
+    random = np.random.default_rng(seed)
+    arrays = {str(i): (random.standard_normal(random.integers(0, 4, 3)) * 50).clip(0, 100).astype(dtype)
+              for i, dtype in enumerate(dtypes)}  # fmt: skip
+    for name, array in unpacked(packed(arrays), layout(arrays)).items():
+        np.testing.assert_array_equal(array, arrays[name])
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_of_9_layers_12_heads_and_65_tokens_stays_below_5_megabytes_and_has_several_images():
+    page, *_ = page_of(redrawn(ViT(LARGE)), 12)
+    assert 6 <= page.images <= 12 and len(page.html.encode()) <= LARGEST_PAGE == 5_000_000
+
+
+def test_as_many_images_are_in_the_page_as_it_has_room_for():
+    model = small()
+    whole = page_of(model, 4)[0]
+    sizes = [len(page_of(model, count, names="abcd"[:count])[0].html.encode()) for count in (2, 3)]
+    for largest, images in ((sizes[1], 3), (sizes[1] - 1, 2), (sizes[0], 2)):
+        page = page_of(model, 4, names="abcd", largest=largest)[0]
+        assert page.images == len(about(page.html)["images"]) == images
+        assert len(page.html.encode()) <= largest
+    assert whole.images == 4
+
+
+def test_a_page_loads_nothing():
+    html, *_ = page_of(small())
+    text = html.html
+    assert "://" not in text and "@import" not in text and "url(" not in text
+    for forbidden in ("fetch(", "XMLHttpRequest", "WebSocket", "EventSource", "sendBeacon", "import(", "Worker("):
+        assert forbidden not in text
+    assert set(re.findall(r'\b(?:src|href|action|srcset|data)="([^"]*)"', text)) == {"data:,"}
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy.startswith("default-src 'none'; img-src data:; style-src 'sha256-") and "unsafe" not in policy
+    assert "{{" not in text
+
+
+HARMFUL = ["</script><b>", "<!--<script>", "<img src=x onerror=alert(1)>", "{{SCRIPT}}", "&lt;\u2028'\"\\", "猫"]
+
+
+def test_no_name_can_end_what_it_stands_in():
+    page, *_ = page_of(small(num_classes=6), 2, classes=HARMFUL, names=HARMFUL[:2], title=HARMFUL[0])
+    plain, *_ = page_of(small(num_classes=6), 2)
+    for tag in ("<script", "</script", "<b>", "<img", "<!--"):
+        assert page.html.count(tag) == plain.html.count(tag)
+    assert about(page.html)["classes"] == HARMFUL
+    assert [image["name"] for image in about(page.html)["images"]] == HARMFUL[:2]
+    assert "<title>&lt;/script&gt;&lt;b&gt;</title>" in page.html
+
+
+def test_a_page_is_the_same_each_time():
+    assert page_of(small())[0] == page_of(small())[0]
+
+
+def test_the_numbers_are_json_without_nan():
+    (text,) = re.findall(r'id="numbers">(.*?)</script>', page_of(small())[0].html, re.DOTALL)
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+# -- which images -----------------------------------------------------------------------------------------------------
+
+
+def probabilities_of(labels, right, sure=0.9):
+    """Rows that are right or not, the wrong ones the less sure of the label the later they come."""
+    rows = np.full((len(labels), 3), 0.01)
+    for i, (label, is_right) in enumerate(zip(labels, right)):
+        rows[i, label if is_right else (label + 1) % 3] = sure + 0.001 * i
+        if not is_right:
+            rows[i, label] = 0.1 - 0.001 * i
+    return rows
+
+
+def test_two_that_are_recognised_of_different_classes_come_before_one_that_is_not():
+    labels = np.array([1, 1, 0, 2, 0, 1, 2])
+    right = [True, True, True, True, False, False, False]
+    # recognised: 2 (0), 0 (1), 3 (2), then the second of class 1; not: 6, then 5, 4
+    assert choose(probabilities_of(labels, right), labels, 7) == [2, 0, 6, 3, 1, 5, 4]
+
+
+@given(seed=seeds(), count=st.integers(0, 12))
+def test_as_many_as_there_are_are_chosen_and_none_twice(seed, count):
+    random = np.random.default_rng(seed)
+    labels, probabilities = random.integers(0, 3, 8), random_attention((8, 3), seed)
+    chosen = choose(probabilities, labels, count)
+    assert len(chosen) == len(set(chosen)) == min(count, 8) and set(chosen) <= set(range(8))
+
+
+@pytest.mark.parametrize("right", [[True] * 4, [False] * 4])
+def test_where_all_are_right_or_all_are_wrong_the_others_do(right):
+    labels = np.array([0, 1, 2, 0])
+    assert sorted(choose(probabilities_of(labels, right), labels, 4)) == [0, 1, 2, 3]
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_that_are_not_finite_are_refused():
+    model = small()
+    model.head.weight.data[0, 0] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinite, which can't be shown"):
+        page_of(model)
+
+
+def test_a_model_that_is_too_large_is_refused_with_its_size():
+    with pytest.raises(ValueError, match=r"its attention is 2×3×5×5 numbers; take a model with fewer tokens"):
+        page_of(small(), largest=1000)
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"classes": ["a", "b"]}, "expected 5 names of classes, got 2"),
+    ({"names": []}, "and a name for each, got 2, 2, 2 and 0"),
+    ({"count": 0}, "expected at least one image"),
+])  # fmt: skip
+def test_names_that_are_too_few_are_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        page_of(small(), **{"count": 2, **options})
+
+
+def test_images_of_another_size_are_refused():
+    from tinyvit.probe.explorer import explorer
+
+    image, other = np.zeros((1, 1, 8, 8), "float32"), np.zeros((1, 1, 8, 12), "float32")
+    for images, pictures in ((other, image), (image, other)):
+        with pytest.raises(ValueError, match=r"expected images and pictures of \(1, 8, 8\)"):
+            explorer(small(), images, [0], pictures, list("abcde"), ["a"])

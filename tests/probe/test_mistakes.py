@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from tinyvit import probe
+
+LOGITS = np.log([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8], [0.05, 0.9, 0.05], [0.9, 0.04, 0.06]])
+LABELS = np.array([0, 1, 0, 0, 2])
+
+
+def test_mistakes_come_with_the_largest_loss_first_and_no_right_image_among_them():
+    found = probe.most_wrong(LOGITS + 5, LABELS)
+    assert found.rows.tolist() == [3, 4, 2, 1]
+    assert found.labels.tolist() == [0, 2, 0, 1]
+    assert found.predicted.tolist() == [1, 0, 2, 0]
+    np.testing.assert_allclose(found.loss, -np.log([0.05, 0.06, 0.1, 0.3]), rtol=1e-12)
+    np.testing.assert_allclose(found.confidence, [0.9, 0.9, 0.8, 0.6], rtol=1e-12)
+
+
+def test_no_more_are_named_than_were_asked_for():
+    assert probe.most_wrong(LOGITS, LABELS, 2).rows.tolist() == [3, 4]
+
+
+def test_of_equal_losses_the_first_image_comes_first():
+    assert probe.most_wrong(np.tile([[1.0, 0.0]], (5, 1)), np.array([1, 0, 1, 0, 1])).rows.tolist() == [0, 2, 4]
+
+
+def test_where_all_is_right_there_are_no_mistakes_to_draw():
+    found = probe.most_wrong(LOGITS, LOGITS.argmax(1))
+    assert len(found.rows) == 0
+    figure = probe.draw_most_wrong(np.zeros((0, 3, 4, 4)), found, ("a", "b", "c"))
+    assert figure.get_suptitle() == "no image is wrong"
+    figure.canvas.draw()
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match=r"expected logits \(n, K\) and labels \(n,\), got \(5, 3\) and \(4,\)"):
+        probe.most_wrong(LOGITS, LABELS[:4])
+    with pytest.raises(ValueError, match="expected a count of at least 1, got 0"):
+        probe.most_wrong(LOGITS, LABELS, 0)
+
+
+def test_the_figure_shows_each_image_with_what_it_is_and_what_it_is_taken_for():
+    found = probe.most_wrong(LOGITS, LABELS)
+    images = np.random.default_rng(0).uniform(size=(4, 3, 6, 6))
+    figure = probe.draw_most_wrong(images, found, ("$ and $", "b", "a class of a very long name"))
+    shown = [axes for axes in figure.axes if axes.images]
+    assert len(shown) == 4
+    np.testing.assert_array_equal(shown[2].images[0].get_array(), images[2].transpose(1, 2, 0))
+    assert shown[2].get_title() == "$ and $\ntaken for a class of a …\n80 %, image 2"
+    figure.canvas.draw()
+
+
+@pytest.mark.parametrize("labels", [[0, 3], [-1, 0], [0.0, 1.0]])
+def test_labels_that_are_no_classes_are_refused(labels):
+    with pytest.raises(ValueError, match="expected whole numbers from 0 to 2 as labels"):
+        probe.most_wrong(np.zeros((2, 3)), labels)
+
+
+def test_logits_that_are_no_numbers_are_refused():
+    with pytest.raises(ValueError, match="expected finite logits"):
+        probe.most_wrong(np.full((2, 3), np.nan), [0, 1])

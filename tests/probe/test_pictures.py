@@ -1,0 +1,28 @@
+import numpy as np
+import pytest
+
+from tinyvit.probe.pictures import displayed, mosaic
+
+
+def test_three_channels_are_colours_and_of_any_other_number_the_mean_is_grey():
+    image = np.random.default_rng(0).uniform(size=(3, 4, 5))
+    np.testing.assert_array_equal(displayed(image), image.transpose(1, 2, 0))
+    np.testing.assert_array_equal(displayed(image[:1]), image[0])
+    np.testing.assert_array_equal(displayed(image[:2]), image[:2].mean(0))
+
+
+def test_pixels_out_of_range_are_shown_as_black_and_white():
+    np.testing.assert_array_equal(displayed(np.array([[[-1.0, 0.5, 2.0]]])), [[0, 0.5, 1]])
+
+
+def test_what_is_no_image_is_refused():
+    with pytest.raises(ValueError, match=r"expected an image \(C, H, W\), got \(4, 5\)"):
+        displayed(np.ones((4, 5)))
+
+
+def test_a_mosaic_has_the_tiles_in_their_places_and_gaps_between_them():
+    tiles = np.arange(24.0).reshape(2, 3, 2, 2)
+    whole = mosaic(tiles)
+    assert whole.shape == (5, 8)
+    np.testing.assert_array_equal(whole[3:, 3:5], tiles[1, 1])
+    assert np.isnan(whole[2]).all() and np.isnan(whole[:, 2]).all() and np.isnan(whole).sum() == 16

@@ -1,0 +1,66 @@
+"""How far each head looks."""
+
+import numpy as np
+
+from tinyvit.functional.patches import as_pair
+
+
+def patch_distances(grid, patch_size):
+    """The distance in pixels between the centres of every two patches of a grid (rows, columns): (N, N)."""
+    places = np.indices(grid).reshape(2, -1).T * as_pair(patch_size)          # (N, 2)
+    return np.linalg.norm((places[:, None] - places).astype(float), axis=-1)
+
+
+def mean_attention_distance(attention, grid, patch_size):
+    """How far the patches look, in pixels: (L, B, H), a mean weighted by the attention for each image.
+
+        distance = Σᵢⱼ Aᵢⱼ dᵢⱼ / Σᵢⱼ Aᵢⱼ      over all patches i that ask and patches j that answer
+
+    attention (L, B, H, N+1, N+1); d is `patch_distances`. The class token has no place and is left out; a head that
+    looks at nothing else has no distance, NaN. `.mean(1)` is the mean over the images.
+
+    The mean is one over all pairs of patches, so a patch counts by what it gives to patches: of the distances of single
+    patches, Σⱼ Aᵢⱼ dᵢⱼ / Σⱼ Aᵢⱼ, it is the mean weighted by Σⱼ Aᵢⱼ, that is by 1 less what patch i gives to the class
+    token. The plain mean of those, patch by patch, is the same where all patches give the class token the same share,
+    and else another number. Dosovitskiy et al. 2021, section 4.5, figure 7 on the right, and appendix D.7, figure 11,
+    average "the distance between the query pixel and all other pixels, weighted by the attention weight", and don't
+    say how several queries, or the class token, come into it.
+
+    Raises ValueError for attention that doesn't fit the grid.
+    """
+    d, A = patch_distances(grid, patch_size), attention[..., 1:, 1:]
+    if A.shape[-2:] != d.shape:
+        raise ValueError(
+            f"expected attention (…, {len(d) + 1}, {len(d) + 1}) for {grid[0]}×{grid[1]} patches, got {attention.shape}"
+        )
+    weights = A.sum((-2, -1), dtype=float)
+    return np.divide((A * d).sum((-2, -1)), weights, out=np.full(weights.shape, np.nan), where=weights > 0)
+
+
+def uniform_attention_distance(grid, patch_size):
+    """The mean attention distance of a head that looks at all patches alike, in pixels."""
+    return float(patch_distances(grid, patch_size).mean())
+
+
+def draw_attention_distance(distances, uniform):
+    """A matplotlib Figure of distances (L, H) in pixels, a dot a head, over the depth.
+
+    uniform   `uniform_attention_distance`, drawn as a line: what a head that takes no choice has
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.8), layout="constrained")
+    axes = figure.subplots()
+    L, H = distances.shape
+    layers = np.arange(L)
+    for h in range(H):
+        axes.scatter(layers, distances[:, h], s=22, color="tab:blue", alpha=0.7, label="a head" if h == 0 else None)
+    axes.plot(layers, np.ma.masked_invalid(distances).mean(1), color="tab:blue", linewidth=1, label="mean of the heads")
+    axes.axhline(uniform, color="tab:gray", linestyle="--", linewidth=1, label="all patches alike")
+    axes.set_xlabel("layer")
+    axes.set_ylabel("mean attention distance in pixels")
+    axes.set_ylim(0, 1.08 * max(uniform, np.nanmax(distances, initial=0)) or 1)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    return figure

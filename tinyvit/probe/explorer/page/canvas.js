@@ -1,0 +1,41 @@
+// Pictures of a few pixels, which CSS makes large.
+
+/** Paint width × height pixels: colour(i) is [red, green, blue, opacity from 0 to 1, or none for 1]. */
+function paint(canvas, width, height, colour) {
+  canvas.width = width;
+  canvas.height = height;
+  const pixels = new ImageData(width, height);
+  for (let i = 0; i < width * height; i++) {
+    const [red, green, blue, opacity = 1] = colour(i);
+    pixels.data.set([red, green, blue, Math.round(255 * opacity)], 4 * i);
+  }
+  canvas.getContext("2d").putImageData(pixels, 0, 0);
+}
+
+function paintPicture(canvas, { data }) {
+  const [height, width] = model.size;
+  paint(canvas, width, height, (i) => data.subarray(3 * i, 3 * i + 3));
+}
+
+/** One pixel a patch, of values (T) whose first is the class token's. */
+function paintPatches(canvas, values, kind, largest, opacity = 1) {
+  const colour = colouring(kind, largest);
+  paint(canvas, columns, rows, (i) => [...colour(values[i + 1]), opacity]);
+}
+
+function paintRamp(canvas, kind) {
+  const colour = colouring(kind, 1);
+  paint(canvas, 64, 1, (i) => colour(kind === "signed" ? i / 31.5 - 1 : i / 63));
+}
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function picture(className) {
+  const canvas = element("canvas", { className });
+  canvas.setAttribute("aria-hidden", "true");
+  return canvas;
+}

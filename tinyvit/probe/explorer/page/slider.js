@@ -1,0 +1,47 @@
+// A slider over the blocks, with a button that walks through them.
+
+const PAUSE = 900; // milliseconds a block, slow enough to read
+
+class Slider {
+  /** label(value) is what stands beside it; with `backwards` the walk goes from the last block to the first. */
+  constructor(parent, { least, most, value, name, label, onChange, backwards = false }) {
+    Object.assign(this, { label, onChange, backwards });
+    this.input = element("input", { type: "range", min: least, max: most, value });
+    this.output = element("output");
+    this.play = element("button", { type: "button", textContent: "Play" });
+    this.input.addEventListener("input", () => this.go(this.input.valueAsNumber));
+    this.play.addEventListener("click", () => (this.timer ? this.pause() : this.start()));
+    parent.append(element("label", {}, `${name} `, this.input), this.output, this.play);
+    this.show();
+  }
+
+  show() {
+    const text = this.label(this.input.valueAsNumber);
+    this.output.textContent = text;
+    this.input.setAttribute("aria-valuetext", text);
+  }
+
+  go(value) {
+    this.input.value = value;
+    this.show();
+    this.onChange(value);
+  }
+
+  start() {
+    const { min, max } = this.input;
+    const [first, last, step] = this.backwards ? [Number(max), Number(min), -1] : [Number(min), Number(max), 1];
+    if (this.input.valueAsNumber === last) this.go(first);
+    this.play.textContent = "Pause";
+    this.timer = setInterval(() => {
+      this.go(this.input.valueAsNumber + step);
+      if (this.input.valueAsNumber === last) this.pause();
+    }, PAUSE);
+    if (first === last) this.pause();
+  }
+
+  pause() {
+    clearInterval(this.timer);
+    this.timer = null;
+    this.play.textContent = "Play";
+  }
+}

@@ -1,0 +1,60 @@
+"""What the first layer looks for in a patch."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit.probe.pictures import displayed
+
+
+class FilterComponents(NamedTuple):
+    components: np.ndarray  # (n, C, P, Q)  orthonormal, the one with the largest variance first
+    variance: np.ndarray    # (n,)  share of the filters' variance along each
+
+
+def filter_components(weight, count=28):
+    """The principal components of patch filters (D, C, P, Q): `FilterComponents`.
+
+    The D filters are points with C·P·Q coordinates; their components are the eigenvectors of the covariance,
+
+        Σ = (1/(D−1)) Σᵢ (wᵢ − w̄)(wᵢ − w̄)ᵀ = V Λ Vᵀ        variance = λ / Σ λ
+
+    `count` of them, or all if there are fewer. Dosovitskiy et al. 2021, section 4.5, figure 7 on the left.
+    Raises ValueError for weights without four axes, for a single filter, and for a count below 1.
+    """
+    if weight.ndim != 4 or len(weight) < 2:
+        raise ValueError(f"expected filters (D, C, P, Q) with D at least 2, got {weight.shape}")
+    if count < 1:
+        raise ValueError(f"expected a count of at least 1, got {count}")
+    from sklearn.decomposition import PCA
+
+    flat = weight.reshape(len(weight), -1)
+    with np.errstate(invalid="ignore"):  # filters that are all the same have no variance to share
+        pca = PCA(min(count, *flat.shape), svd_solver="full").fit(flat)
+    total = flat.var(0, ddof=1).sum()
+    variance = pca.explained_variance_ / total if total > 0 else np.zeros_like(pca.explained_variance_)
+    return FilterComponents(pca.components_.reshape(-1, *weight.shape[1:]), variance)
+
+
+def draw_filter_components(found):
+    """A matplotlib Figure of `FilterComponents`, a tile each: grey is 0, and the largest entry is black or white.
+
+    Three channels are shown as RGB, of another number the mean.
+    """
+    from matplotlib.figure import Figure
+
+    n = len(found.components)
+    columns = min(n, 7)
+    rows = -(-n // columns)
+    figure = Figure(figsize=(max(5, 1.15 * columns + 0.2), 1.35 * rows + 0.5), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in panels[n:]:
+        axes.set_axis_off()
+    for i, (axes, component) in enumerate(zip(panels, found.components)):
+        largest = np.abs(component).max()
+        axes.imshow(displayed(0.5 + 0.5 * component / (largest or 1)), cmap="gray", vmin=0, vmax=1)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_title(f"{i + 1}: {100 * found.variance[i]:.1f} %", fontsize=8)
+    figure.suptitle("principal components of the patch filters, and their share of the variance", fontsize=9)
+    return figure

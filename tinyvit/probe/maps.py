@@ -1,0 +1,101 @@
+"""Where each head looks."""
+
+import numpy as np
+
+from tinyvit.probe.pictures import HEAT, heat_bar, show_grid_of_grids, show_heat
+
+
+def over_patches(weights, grid, query="token"):
+    """What flows to one reader from each patch, (…, rows, columns), of token-to-token weights (…, N+1, N+1).
+
+    weights[…, i, j] says how much token i takes from token j; token 0 is the class token, the others are the patches
+    of the grid (rows, columns), row by row.
+
+    query   who reads: "token", the class token; "avg", the mean over all patches, as a head without class token
+            does; or the number of a token
+
+    Raises ValueError for weights that don't fit the grid, and for a reader that doesn't exist.
+    """
+    rows, columns = grid
+    count = 1 + rows * columns
+    if weights.shape[-2:] != (count, count):
+        raise ValueError(f"expected weights (…, {count}, {count}) for {rows}×{columns} patches, got {weights.shape}")
+    if query == "avg":
+        taken = weights[..., 1:, 1:].mean(-2)
+    elif query == "token" or (isinstance(query, (int, np.integer)) and 0 <= query < count):
+        taken = weights[..., 0 if query == "token" else query, 1:]
+    else:
+        raise ValueError(f'expected "token", "avg" or a token from 0 to {count - 1}, got {query!r}')
+    return taken.reshape(*taken.shape[:-1], rows, columns)
+
+
+def attention_maps(attention, grid, query="token"):
+    """What `query` takes from each patch, in every layer and head: (L, B, H, rows, columns).
+
+        map[l, b, h] = probs[l, b, h, query, 1:]   or   (1/N) Σᵢ probs[l, b, h, i, 1:] for the query "avg"
+
+    attention (L, B, H, N+1, N+1) is that of a `Trace`; see `over_patches`. A map adds up to 1 less what goes to the
+    class token. Dosovitskiy et al. 2021, section 4.5.
+    """
+    return over_patches(attention, grid, query)
+
+
+def head_maps(attention, grid):
+    """What every patch takes from every patch: (…, rows, columns, rows, columns), of attention (…, N+1, N+1)."""
+    rows, columns = grid
+    whole = np.stack([over_patches(attention, grid, 1 + i) for i in range(rows * columns)], -3)
+    return whole.reshape(*whole.shape[:-3], rows, columns, rows, columns)
+
+
+def draw_attention_maps(maps, image, *, layers=None, heads=None, title=""):
+    """A matplotlib Figure of maps (L, H, rows, columns) over an image (C, H, W), a row a layer and a column a head.
+
+    image           pixels from 0 to 1
+    layers, heads   their numbers, where maps are only some of a model's
+
+    All panels share one colour scale, which goes with the square root of the share.
+    Raises ValueError for maps of more than one image.
+    """
+    if np.ndim(maps) != 4:
+        raise ValueError(f"expected the maps (L, H, rows, columns) of one image, got {np.shape(maps)}")
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure
+
+    L, H = maps.shape[:2]
+    layers, heads = layers or range(L), heads or range(H)
+    side = float(np.clip(min(11 / H, 14 / L), 0.9, 1.8)) if L * H > 1 else 3.5                     # inches
+    width = max(4.0, H * side + 1.1)
+    figure = Figure(figsize=(width, L * side + 0.8), layout="compressed")
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, wspace=0, hspace=0)
+    panels = figure.subplots(L, H, squeeze=False)
+    norm = PowerNorm(0.5, 0, float(maps.max()) or 1)
+    for i, layer in enumerate(layers):
+        for j, head in enumerate(heads):
+            show_heat(panels[i, j], maps[i, j], image, norm)
+            if i == 0:
+                panels[i, j].set_title(f"head {head}", fontsize=9)
+            if j == 0:
+                panels[i, j].set_ylabel(f"layer {layer}", fontsize=9)
+    heat_bar(figure, panels, norm, "share of the attention", percent=True,
+             fraction=0.2 / width, aspect=max(L * side, 1) / 0.15)  # fmt: skip
+    figure.suptitle(title, fontsize=9, parse_math=False)
+    return figure
+
+
+def draw_head_maps(maps, *, title=""):
+    """A matplotlib Figure of what every patch takes from every patch, (rows, columns, rows, columns): a grid of grids.
+
+    The tile in row r, column c shows where the patch in row r, column c of the image looks; it is marked.
+    """
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure
+
+    rows, columns = maps.shape[:2]
+    figure = Figure(figsize=(6.4 * max(1, columns / rows) ** 0.5 + 1, 6.4 * max(1, rows / columns) ** 0.5),
+                    layout="constrained")  # fmt: skip
+    axes = figure.subplots()
+    norm = PowerNorm(0.5, 0, float(maps.max()) or 1)
+    show_grid_of_grids(axes, maps, marked=True, cmap=HEAT, norm=norm)
+    axes.set_title(title, fontsize=10, parse_math=False)
+    heat_bar(figure, axes, norm, "share of the attention", percent=True)
+    return figure

@@ -1,0 +1,70 @@
+"""The images that a model gets most wrong."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit.probe.pictures import show_image
+
+LONGEST_NAME = 14
+
+
+class Mistakes(NamedTuple):
+    """Images that are taken for another class, the largest loss first; all (n,)."""
+
+    rows: np.ndarray        # which of the images
+    labels: np.ndarray      # their classes
+    predicted: np.ndarray   # what they are taken for
+    loss: np.ndarray        # −log of the probability of the class
+    confidence: np.ndarray  # probability of what they are taken for
+
+
+def most_wrong(logits, labels, count=16):
+    """The `count` images (or all that are wrong, if they are fewer) with the largest loss: `Mistakes`.
+
+        wrong: argmaxₖ z ≠ y          loss = −log softmax(z)_y
+
+    logits (n, K), labels (n,). Of equal losses the first image comes first.
+    Raises ValueError for shapes that don't fit, labels that are no classes, logits that are no finite numbers, and for
+    a count below 1.
+    """
+    if np.ndim(logits) != 2 or np.shape(labels) != np.shape(logits)[:1]:
+        raise ValueError(f"expected logits (n, K) and labels (n,), got {np.shape(logits)} and {np.shape(labels)}")
+    if count < 1:
+        raise ValueError(f"expected a count of at least 1, got {count}")
+    from scipy.special import log_softmax
+
+    labels = np.asarray(labels)
+    if labels.dtype.kind not in "iu" or not ((labels >= 0) & (labels < np.shape(logits)[1])).all():
+        raise ValueError(f"expected whole numbers from 0 to {np.shape(logits)[1] - 1} as labels, got {labels.dtype} "
+                         f"from {labels.min()} to {labels.max()}")  # fmt: skip
+    if not np.isfinite(logits).all():
+        raise ValueError("expected finite logits, got NaN or infinity")
+    log_probs = log_softmax(np.asarray(logits, "float64"), axis=1)
+    predicted, loss = log_probs.argmax(1), -log_probs[np.arange(len(labels)), labels]
+    wrong = np.flatnonzero(predicted != labels)
+    rows = wrong[np.argsort(-loss[wrong], kind="stable")][:count]
+    return Mistakes(rows, labels[rows], predicted[rows], loss[rows], np.exp(log_probs[rows, predicted[rows]]))
+
+
+def draw_most_wrong(images, mistakes, classes):
+    """A matplotlib Figure of `Mistakes`.
+
+    images    (n, C, H, W), pixels from 0 to 1: those of its rows
+    classes   names
+    """
+    from matplotlib.figure import Figure
+
+    names = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in classes]
+    columns = min(max(1, len(images)), 8)
+    rows = max(1, -(-len(images) // columns))
+    figure = Figure(figsize=(max(3.5, 1.4 * columns), 2.05 * rows + 0.4), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in panels:
+        axes.set_axis_off()
+    for axes, image, row, label, predicted, _, confidence in zip(panels, images, *mistakes):
+        show_image(axes, image)
+        axes.set_title(f"{names[label]}\ntaken for {names[predicted]}\n{100 * confidence:.0f} %, image {row}",
+                       fontsize=7, parse_math=False)  # fmt: skip
+    figure.suptitle("most wrong: the largest loss first" if len(images) else "no image is wrong", fontsize=11)
+    return figure

@@ -1,0 +1,78 @@
+"""Images, and what belongs to their patches, on matplotlib's axes."""
+
+import numpy as np
+
+HEAT = "inferno"
+COVERED = 0.65  # how much of an image a heat map on it covers
+DARKEST, LIGHTEST = 0.25, 0.9  # an image under a heat map: black and white would change its colours too much
+
+
+def displayed(image):
+    """Pixels (C, H, W) from 0 to 1 as matplotlib shows them: (H, W, 3), or the mean of any other number of channels.
+
+    Raises ValueError for another number of axes.
+    """
+    image = np.asarray(image)
+    if image.ndim != 3:
+        raise ValueError(f"expected an image (C, H, W), got {image.shape}")
+    return np.clip(image.transpose(1, 2, 0) if len(image) == 3 else image.mean(0), 0, 1)
+
+
+def show_image(axes, image):
+    """An image (C, H, W), pixels from 0 to 1, without ticks."""
+    pixels = displayed(image)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    return axes.imshow(pixels, cmap="gray", vmin=0, vmax=1)
+
+
+def show_heat(axes, heat, image, norm):
+    """A heat map (rows, columns) over an image in grey, whose height and width its patches share evenly."""
+    grey = displayed(image)
+    grey = grey if grey.ndim == 2 else grey.mean(-1)
+    show_image(axes, DARKEST + (LIGHTEST - DARKEST) * grey[None])
+    height, width = grey.shape
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+    axes.imshow(heat, cmap=HEAT, norm=norm, alpha=COVERED, extent=extent, interpolation="nearest")
+
+
+def heat_bar(figure, axes, norm, label, *, percent, **options):
+    """The scale of heat maps, beside the axes that they are in."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.ticker import PercentFormatter
+
+    # Of a mappable of its own: that of a heat map is half transparent.
+    form = PercentFormatter(1, None, " %") if percent else None
+    figure.colorbar(ScalarMappable(norm, HEAT), ax=axes, format=form, label=label, **options)
+
+
+def mosaic(tiles, gap=1):
+    """Tiles (m, n, h, w) as one picture (m · (h + gap) − gap, n · (w + gap) − gap), NaN between them."""
+    m, n, h, w = tiles.shape
+    whole = np.full((m, h + gap, n, w + gap), np.nan)
+    whole[:, :h, :, :w] = tiles.swapaxes(1, 2)
+    return whole.reshape(m * (h + gap), n * (w + gap))[: m * (h + gap) - gap, : n * (w + gap) - gap]
+
+
+def show_grid_of_grids(axes, tiles, *, marked=False, **options):
+    """Tiles (rows, columns, rows, columns) in their places: a tile a patch, in it a cell for every patch.
+
+    marked    whether a ring in each tile shows which patch it is of
+    options   for matplotlib's imshow
+    """
+    rows, columns = tiles.shape[:2]
+    finer = -(-8 // min(rows, columns))  # pixels a cell, so that the gap of one pixel is narrow beside a tile
+    picture = axes.imshow(mosaic(tiles.repeat(finer, 2).repeat(finer, 3)), **options)
+    for axis, count, label in ((axes.yaxis, rows, "row of the patch"), (axes.xaxis, columns, "column of the patch")):
+        named = np.arange(0, count, -(-count // 16))
+        axis.set_ticks(named * (count * finer + 1) + (count * finer - 1) / 2, named)
+        axis.set_label_text(label)
+    axes.tick_params(length=0)
+    for edge in axes.spines.values():
+        edge.set_visible(False)
+    if marked:
+        r, c = np.indices((rows, columns))
+        y = r * (rows * finer + 1) + r * finer + (finer - 1) / 2
+        x = c * (columns * finer + 1) + c * finer + (finer - 1) / 2
+        axes.scatter(x, y, s=float(np.clip(200 / (rows * columns) ** 0.5, 3, 60)), facecolors="none", edgecolors="cyan")
+    return picture

@@ -1,0 +1,57 @@
+"""What positions have learned of the image's geometry."""
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.backend import to_numpy
+from tinyvit.nn.positions import GridPositions, NoPositions
+from tinyvit.probe.pictures import show_grid_of_grids
+
+
+def patch_positions(model):
+    """The positions that a ViT adds to its patches, (N, D); ValueError if it adds none ("rope" and "none")."""
+    positions = model.embed.positions
+    if isinstance(positions, NoPositions):
+        kind = model.config.positions
+        instead = ": it rotates queries and keys" if kind == "rope" else ""
+        raise ValueError(f"a model with positions {kind!r} adds none to its tokens{instead}")
+    if isinstance(positions, GridPositions):
+        table, _ = F.grid_positions(*(to_numpy(p.data) for p in (positions.pos_embed_x, positions.pos_embed_y)))
+    else:
+        table = to_numpy(positions.pos_embed.data)
+    return table[0, 1:]
+
+
+def position_similarity(positions, grid):
+    """How alike the positions of every two patches are: (rows, columns, rows, columns).
+
+        s[r, c, r′, c′] = p[r, c] · p[r′, c′] / (‖p[r, c]‖ ‖p[r′, c′]‖)
+
+    positions (N, D), row by row of the grid (rows, columns), as `patch_positions` gives them. From −1 to 1; one that
+    is zero is like no other, 0. Dosovitskiy et al. 2021, section 4.5, figure 7 in the middle.
+
+    Raises ValueError for another number of positions than the grid has patches.
+    """
+    rows, columns = grid
+    if positions.shape[0] != rows * columns:
+        raise ValueError(f"expected {rows * columns} positions for {rows}×{columns} patches, got {positions.shape}")
+    lengths = np.linalg.norm(positions, axis=1, keepdims=True)
+    directions = np.divide(positions, lengths, out=np.zeros_like(positions), where=lengths > 0)
+    return (directions @ directions.T).reshape(rows, columns, rows, columns)
+
+
+def draw_position_similarity(similarity):
+    """A matplotlib Figure of similarities (rows, columns, rows, columns), a grid of grids.
+
+    The tile in row r, column c compares the position of that patch with all others.
+    """
+    from matplotlib.figure import Figure
+
+    rows, columns = similarity.shape[:2]
+    figure = Figure(figsize=(6.4 * max(1, columns / rows) ** 0.5, 5.6 * max(1, rows / columns) ** 0.5),
+                    layout="constrained")  # fmt: skip
+    axes = figure.subplots()
+    picture = show_grid_of_grids(axes, similarity, cmap="viridis", vmax=1)
+    axes.set_title("similarity of position embeddings", fontsize=11)
+    figure.colorbar(picture, ax=axes, label="cosine similarity")
+    return figure

@@ -1,0 +1,80 @@
+"""What reaches the output from each patch, through all layers."""
+
+import numpy as np
+
+from tinyvit.probe.pictures import heat_bar, show_heat, show_image
+
+
+def attention_rollout(attention):
+    """How much of each token at the input is in each token at the output, if attention alone mixed them: (B, N, N).
+
+        Âₗ = ½ (mean over heads of Aₗ) + ½ I       R = Â_L ⋯ Â₂ Â₁
+
+    attention (L, B, H, N, N); the ½ I is the residual connection. The rows of R add up to 1. It says what could flow,
+    for all classes alike; see `gradient_weighted_attention` for one of them.
+    Abnar & Zuidema 2020, "Quantifying attention flow in transformers", section 3.
+
+    Raises ValueError for attention of another shape.
+    """
+    N = tokens_of(attention)
+    identity = np.eye(N, dtype=attention.dtype)
+    rolled = np.broadcast_to(identity, (attention.shape[1], N, N))
+    for mixed in attention.mean(2):                                           # (B, N, N)
+        rolled = (0.5 * mixed + 0.5 * identity) @ rolled
+    return rolled.copy()
+
+
+def gradient_weighted_attention(attention, attention_gradients):
+    """How much each token at the input speaks for a class in each token at the output: (B, N, N).
+
+        Āₗ = mean over heads of max(0, ∇Aₗ ⊙ Aₗ)       R = I, then for each layer from the first R ← R + Āₗ R
+
+    attention and its gradient are (L, B, H, N, N), of `trace(model, images, classes=classes)`: the gradient is that of
+    the logit of each image's class. R − I is what was added to what every token knew of itself.
+    Chefer, Gur & Wolf 2021, "Generic attention-model explainability for interpreting bi-modal and encoder-decoder
+    transformers", eqs. 5 and 6.
+
+    Raises ValueError if the two differ in shape, or there is no gradient.
+    """
+    if np.shape(attention_gradients) != attention.shape:
+        raise ValueError(
+            f"expected the gradient of the attention {attention.shape}, got "
+            f"{'none: trace it with classes' if attention_gradients is None else np.shape(attention_gradients)}"
+        )
+    N = tokens_of(attention)
+    relevance = np.broadcast_to(np.eye(N, dtype=attention.dtype), (attention.shape[1], N, N))
+    for A, dA in zip(attention, attention_gradients):
+        relevance = relevance + np.maximum(dA * A, 0).mean(1) @ relevance
+    return relevance.copy()
+
+
+def tokens_of(attention):
+    """N of attention (L, B, H, N, N); raises ValueError for any other."""
+    if np.ndim(attention) != 5 or attention.shape[-1] != attention.shape[-2]:
+        raise ValueError(f"expected attention (L, B, H, N, N), got {np.shape(attention)}")
+    return attention.shape[-1]
+
+
+def draw_rollout(heat, image, *, title="attention rollout"):
+    """A matplotlib Figure of an image (C, H, W), pixels from 0 to 1, beside its rollout (rows, columns) over it."""
+    return beside(image, heat, title, "share of the output", percent=True)
+
+
+def draw_class_attention(heat, image, *, title="gradient-weighted attention"):
+    """A matplotlib Figure of an image (C, H, W) beside the relevance (rows, columns) of its patches for a class."""
+    return beside(image, heat, title, "relevance (logits)", percent=False)
+
+
+def beside(image, heat, title, label, percent):
+    """The image, and the heat map over it with its scale."""
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.4, 3.5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    norm = Normalize(0, float(heat.max()) or 1)
+    show_image(left, image)
+    show_heat(right, heat, image, norm)
+    heat_bar(figure, right, norm, label, percent=percent)
+    figure.suptitle(title, fontsize=11, parse_math=False)
+    return figure
