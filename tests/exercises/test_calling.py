@@ -1,0 +1,103 @@
+"""A function that never returns is ended, wherever it was called from."""
+
+import os
+import signal
+import threading
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+import tinyvit
+from tinyvit import exercises
+from tinyvit import functional as F
+from tinyvit.exercises.calling import PRINTED, call
+
+
+def endless(x):
+    while True:
+        x = x + 1
+
+
+def stubborn(x):
+    while True:
+        try:
+            x = x + 1
+        except BaseException:  # what is to end it is caught here as well
+            x = 0
+
+
+def running():
+    return [thread for thread in threading.enumerate() if thread.name == "tinyvit exercise"]
+
+
+@pytest.mark.parametrize("function", [endless, stubborn])
+def test_an_endless_loop_is_ended_and_its_line_is_shown(function):
+    report = exercises.check("softmax", function, time_limit=0.2)
+    assert not running()
+    answer = " ".join(str(report).split())
+    assert not report and "It did not return: it was still at line" in answer and "after 0.2 seconds" in answer
+
+
+def test_an_endless_loop_is_ended_in_a_thread_other_than_the_main_one():
+    reports = []
+    caller = threading.Thread(target=lambda: reports.append(exercises.check("softmax", endless, time_limit=0.2)))
+    caller.start()
+    caller.join(5)
+    assert len(reports) == 1 and "It did not return" in str(reports[0]) and not running()
+
+
+def test_what_waits_inside_one_call_is_left_behind_after_the_limit():
+    free = threading.Event()
+    report = exercises.check("softmax", lambda x: free.wait(), time_limit=0.2)
+    assert "It did not return" in str(report) and len(running()) == 1
+    free.set()
+    running()[0].join(5)
+    assert not running()
+
+
+def test_an_endless_loop_that_prints_fills_no_memory():
+    def talks(x):
+        while True:
+            print("still here")
+
+    ended = call(talks, (1,), 0.2)
+    assert ended.out_of_time and len(ended.printed) == PRINTED and ended.printed.startswith("still here\nstill here")
+
+
+def test_ctrl_c_ends_the_function_and_the_check():
+    def interrupts(x):
+        os.kill(os.getpid(), signal.SIGINT)
+        endless(x)
+
+    with pytest.raises(KeyboardInterrupt):
+        exercises.check("softmax", interrupts, time_limit=5)
+    assert not running()
+
+
+def test_output_goes_where_it_went_before(capsys):
+    exercises.check("softmax", endless, time_limit=0.1)
+    capsys.readouterr()
+    print("after")
+    assert capsys.readouterr().out == "after\n"
+
+
+def test_a_function_runs_under_the_level_of_kernels_that_is_in_force():
+    with tinyvit.reference():
+        assert call(lambda: F.levels.level(), (), 1).value == "reference"
+
+
+CELLS = [
+    "from tinyvit import exercises\nimport threading",
+    "def endless(x):\n    while True:\n        x = x + 1",
+    "report = exercises.check('softmax', endless, time_limit=0.5)",
+    "print(report.right, [t.name for t in threading.enumerate() if t.name == 'tinyvit exercise'])",
+]
+
+
+def test_an_endless_loop_in_a_notebook_is_ended_and_the_next_cell_runs():
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    *_, checked, after = (output["text"] for cell in notebook.cells for output in cell.outputs)
+    assert ("it was still at line" in checked and "(while True:)" in checked) or "(x = x + 1)" in checked
+    assert after == "False []\n"

@@ -1,0 +1,234 @@
+"""Whatever a learner's function does, there is one helpful answer, and no traceback."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from tinyvit import exercises
+from tinyvit import functional as F
+
+
+def softmax(x):
+    return F.softmax(x)[0]
+
+
+def linear_backward(*values):
+    return lambda dy, x, weight: values
+
+
+def raises(error):
+    def function(x):
+        raise error
+
+    return function
+
+
+async def asynchronous(x):
+    return x
+
+
+def generator(x):
+    yield x
+
+
+DY, X, W = np.ones((2, 3, 5)), np.ones((2, 3, 4)), np.ones((5, 4))
+
+
+@pytest.mark.parametrize(
+    "name, function, said",
+    [
+        ("softmax", lambda x: None, "It returned None; expected probs alone. Is a `return` missing at its end?"),
+        ("softmax", lambda x: F.softmax(x), "It returned a tuple of 2; expected probs alone, without a cache"),
+        ("softmax", lambda x: F.softmax(x)[0].tolist(), "probs is a list; expected a NumPy array (3, 4); np.array(…)"),
+        ("softmax", lambda x: softmax(x) + 0j, "probs has the dtype complex128; expected real numbers, float64."),
+        ("softmax", lambda x: x > 0, "probs has the dtype bool; expected real numbers"),
+        ("softmax", lambda x: softmax(x).astype(object), "probs has the dtype object"),
+        ("softmax", lambda x: np.ma.masked_less(softmax(x), 0.1), "probs is a masked array; expected a plain one"),
+        ("linear_backward", linear_backward(X, np.ma.masked_array(W), W[:, 0]), "dweight is a masked array"),
+        ("softmax", raises(ValueError("Did you mean?")), "(raise error): Did you mean? It was given x (3, 4)."),
+        ("softmax", raises(ValueError("Mind the dimensions.")), "(raise error): Mind the dimensions. It was given"),
+        ("softmax", raises(ValueError("")), "(raise error). It was given x (3, 4)."),
+        ("layernorm", lambda *a: 1 / 0, "by zero. It was given x (2, 3, 5), weight (5,), bias (5,), eps = 0.1."),
+        ("softmax", lambda x: 1.0, "probs is a float; expected a NumPy array (3, 4)."),
+        ("softmax", lambda x: "probs", "probs is a str; expected a NumPy array (3, 4)."),
+        ("softmax", generator, "probs is a generator, as of a function with `yield`"),
+        ("softmax", asynchronous, "probs is a coroutine, as of a function with `async`"),
+        ("softmax", lambda x: softmax(x)[0], "probs has the shape (4,), and should have (3, 4)"),
+        ("softmax", lambda x: x * np.nan, "wrong in 12 of 12 entries: entry (0, 0) should be 0.229252 and is nan"),
+        ("softmax", lambda x: 0 * x[:0], "probs has the shape (0, 4), and should have (3, 4)"),
+        ("softmax", lambda: None, "It is called as softmax(x), by position, and yours takes (): too many positional"),
+        ("softmax", lambda x, axis: None, "and yours takes (x, axis): missing a required argument: 'axis'."),
+        ("softmax", raises(KeyError("row")), "It raised KeyError in line {line} (raise error): 'row'."),
+        ("softmax", raises(SystemExit(1)), "It raised SystemExit in line {line} (raise error): 1."),
+        ("softmax", lambda x: x[7], "It raised IndexError in line"),
+        ("softmax", len, "probs is an int; expected a NumPy array"),
+        ("linear_backward", lambda dy, x, weight: None, "It returned None; expected 3 values, dx, dweight, dbias."),
+        ("linear_backward", lambda dy, x, weight: dy @ weight, "It returned one array (2, 3, 4); expected 3 values"),
+        ("linear_backward", linear_backward(X), "It returned 1 value; expected 3 values, dx, dweight, dbias."),
+        ("linear_backward", linear_backward(X, W, W, W), "It returned 4 values; expected 3 values"),
+        ("linear_backward", linear_backward(X, None, W[:, 0]), "dweight is None; expected a NumPy array (5, 4)."),
+        ("linear_backward", linear_backward(X, W, 0.5), "dbias has the shape (), and should have (5,)"),
+        ("schedule", lambda *_: None, "expected factor alone. Is a `return` missing at its end? That was at step 0."),
+        ("schedule", lambda step, *_: None if step == 7 else 1.0, "at its end? That was at step 7."),
+        ("schedule", lambda *_: (1.0, 2.0), "It returned a tuple of 2; expected factor alone, without"),
+        ("schedule", lambda *_: np.ones(3), "factor is one array (3,); expected a number. That was at step 0."),
+        ("schedule", lambda *_: "1", "factor is a str; expected a number. That was at step 0."),
+        ("schedule", lambda *_: 1j, "factor is a complex; expected a number. That was at step 0."),
+        ("schedule", lambda step, *_: 1 / (step - 4), "It was given step = 4, total = 1000, warmup = 100."),
+        ("derivative", lambda f, x: f(x)[0], "It was given f = exp, x = "),
+        ("derivative", lambda f, x: f(x + 1j), "dfdx has the dtype complex128; expected real numbers"),
+        ("cutmix", lambda image, *_: image, "It returned one array (3, 12, 10); expected 2 values, mixed, mixed_ta"),
+        ("rollout", lambda attention: attention, "R has the shape (3, 2, 4, 5, 5), and should have (2, 5, 5)"),
+        ("softmax_merge", lambda m1, l1, m2, l2: max(m1, m2), "It returned a float; expected 2 values, m, l."),
+        ("kahan_sum", lambda numbers: numbers, "s has the shape (20000,), and should have ()"),
+        ("cross_entropy", lambda *_: np.ones(1), "loss has the shape (1,), and should have ()"),
+        ("cross_entropy", lambda *_: [1.0], "loss is a list; expected a number."),
+        ("block_backward", lambda *_: (X, X), "gradients is one array (2, 3, 4); expected a dict of 12 arrays by"),
+        ("block_backward", lambda *_: (X, {"bias": X}), "gradients lacks norm1.weight, norm1.bias"),
+        ("block_backward", lambda *_: (X, {"bias": X}), "and has the unexpected bias."),
+    ],
+)  # fmt: skip
+def test_a_function_that_does_something_else_is_told_what(name, function, said):
+    report = exercises.check(name, function)
+    answer = " ".join(str(report).split())
+    line = raises.__code__.co_firstlineno + 2
+    assert not report and answer.startswith(f"{name}: not right yet.") and said.replace("{line}", str(line)) in answer
+    assert "Traceback" not in answer
+
+
+def test_an_exception_comes_with_the_learners_line_and_the_shapes_and_is_kept():
+    def mean_of_rows(rows):
+        return rows.mean(axis=5)  # deep inside of NumPy it fails
+
+    def function(x):
+        return mean_of_rows(x)
+
+    report = exercises.check("softmax", function)
+    assert "(return rows.mean(axis=5)" in str(report) and "It was given x (3, 4)." in str(report)
+    assert isinstance(report.exception, np.exceptions.AxisError)
+    with pytest.raises(np.exceptions.AxisError) as raised:
+        raise report.exception
+    assert "mean_of_rows" in [entry.name for entry in raised.traceback]
+
+
+def test_endless_recursion_is_an_answer():
+    def function(x):
+        return function(x)
+
+    limit = sys.getrecursionlimit()
+    assert "It raised RecursionError" in str(exercises.check("softmax", function))
+    assert sys.getrecursionlimit() == limit
+
+
+def test_inputs_changed_in_place_are_named_although_the_result_is_right():
+    def function(x):
+        x -= x.max(-1, keepdims=True)
+        return softmax(x)
+
+    report = exercises.check("softmax", function)
+    assert not report and report.mistakes == ("inputs are changed in place",)
+    assert "What it returns is right." in str(report) and "It changes x in place" in str(report)
+
+
+def test_inputs_changed_in_place_are_named_beside_what_is_wrong():
+    def function(theta, g, m, v, t, lr, beta1, beta2, eps):
+        m *= beta1
+        v *= beta2
+        return theta, m, v
+
+    report = exercises.check("adam", function)
+    assert "It changes m and v in place" in " ".join(str(report).split()) and "theta  wrong" in str(report)
+
+
+def test_parameters_that_a_function_takes_out_of_its_dict_are_noticed():
+    def function(x, parameters, num_heads, eps):
+        parameters.pop("norm1.bias")
+        return x
+
+    assert "It changes parameters in place" in str(exercises.check("block", function))
+
+
+def test_each_call_gets_arrays_of_its_own_and_the_same_numbers():
+    seen = []
+
+    def function(x):
+        seen.append(x.copy())
+        x[:] = 0
+        return x
+
+    exercises.check("softmax", function)
+    exercises.check("softmax", function)
+    np.testing.assert_array_equal(seen[0], seen[-1])
+    assert seen[0].any() and seen[0].dtype == "float64"
+
+
+def test_a_shape_error_that_is_no_transpose_says_that_equal_sizes_would_do():
+    def linear(x, weight, bias):
+        return (x.reshape(-1, 4 if x.shape[2] == 4 else 3) @ weight.T).reshape(x.shape) + bias
+
+    assert "Where all sizes are equal it is right." in " ".join(str(exercises.check("linear", linear)).split())
+
+
+def test_an_exercise_that_there_is_not_is_an_error_with_a_suggestion():
+    with pytest.raises(ValueError, match=r"there is no exercise 'sofmax' \(did you mean 'softmax'\?\); there are: "):
+        exercises.check("sofmax", softmax)
+    for ask in (exercises.describe, exercises.solution):
+        with pytest.raises(ValueError, match="there is no exercise 3; there are"):
+            ask(3)
+
+
+def test_what_is_no_function_is_an_error():
+    with pytest.raises(TypeError, match='got ndarray; write check\\("softmax", my_function\\), without calling it'):
+        exercises.check("softmax", np.ones(3))
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf")])
+def test_a_time_limit_has_to_be_above_0(limit):
+    with pytest.raises(ValueError, match="expected a time limit in seconds above 0"):
+        exercises.check("softmax", softmax, time_limit=limit)
+
+
+def test_a_sum_over_everything_is_recognised_beside_outputs_that_are_right():
+    report = exercises.check("linear_backward", lambda dy, x, weight: (dy @ weight, weight_gradient(dy, x), dy.sum()))
+    assert not report and report.mistakes == ("summed over too much",)
+    assert "dx       right" in report.answer and "dweight  right" in report.answer
+
+
+def weight_gradient(dy, x):
+    return dy.reshape(-1, dy.shape[-1]).T @ x.reshape(-1, x.shape[-1])
+
+
+def test_what_an_exception_says_can_be_anything():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def raises(error):
+        def function(x):
+            raise error
+
+        return exercises.check("softmax", function)
+
+    assert "It raised Mute" in raises(Mute()).answer and "(its message can't be read)" in raises(Mute()).answer
+    assert len(raises(ValueError("many words " * 500)).answer) < 800
+
+
+def test_of_what_is_printed_ten_lines_are_shown():
+    def chatty(x):
+        for i in range(50):
+            print("line", i)
+
+    answer = exercises.check("softmax", chatty).answer
+    assert "  | line 9\n  | …" in answer and "line 10" not in answer
+
+
+@pytest.mark.parametrize("arguments", [{"time_limit": "5"}, {"time_limit": None}, {"seed": "a"}, {"seed": None}])
+def test_a_limit_and_a_seed_that_are_no_numbers_are_refused(arguments):
+    with pytest.raises(TypeError, match="check: expected a time limit in seconds and an int as seed"):
+        exercises.check("softmax", len, **arguments)
+
+
+def test_a_name_that_is_no_text_is_refused():
+    with pytest.raises(ValueError, match="there is no exercise"):
+        exercises.check(["softmax"], len)

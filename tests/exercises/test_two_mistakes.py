@@ -1,0 +1,212 @@
+"""Two mistakes in one function are both named, in one output or in several."""
+
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from tinyvit import exercises
+from tinyvit.exercises.catalogue import EXERCISES
+
+
+def softmax(scores):
+    exps = np.exp(scores)
+    return exps / exps.sum(-1, keepdims=True)
+
+
+# -- as learners write them: nothing here is the tables' -------------------------------------------------------------
+
+
+def layernorm_backward(mean_terms=True, use_weight=True, rows=lambda x: x.sum((0, 1)), of="xhat", sign=1):
+    def function(dy, x, weight, eps):
+        std = np.sqrt(x.var(-1)[..., None] + eps)
+        xhat = (x - x.mean(-1)[..., None]) / std
+        g = dy * weight if use_weight else dy
+        dx = g / std
+        if mean_terms:
+            dx = dx - (g.mean(-1)[..., None] + xhat * (g * xhat).mean(-1)[..., None]) / std
+        return sign * dx, rows(dy * {"xhat": xhat, "x": x}[of]), rows(dy)
+
+    return function
+
+
+def adam(theta, g, m, v, t, lr, beta1, beta2, eps):
+    m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g**2
+    return theta + lr * m / (1 - beta1**t) / (v / (1 - beta2**t) + eps), m, v
+
+
+def multi_head_attention(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
+    B, N, D = x.shape
+    q, k, v = ((x @ w.T).reshape(B, N, num_heads, -1).transpose(0, 2, 1, 3) for w in np.split(qkv_weight, 3))
+    heads = softmax(q @ k.mT) @ v
+    return heads.transpose(0, 2, 1, 3).reshape(B, N, D) @ proj_weight.T + proj_bias
+
+
+def attention_backward(dy, q, k, v):
+    probs = softmax(q @ k.mT / q.shape[-1] ** 0.5)
+    dscores = (dy @ v.mT) * probs * (1 - probs)
+    return dscores @ k, dscores.mT @ q, probs.mT @ dy
+
+
+def cross_entropy(logits, labels, label_smoothing):
+    return -np.log(softmax(logits))[np.arange(len(labels)), labels].sum()
+
+
+def columns_of_all_rows(dy, logits, labels, label_smoothing):
+    p = softmax(logits)
+    p[:, labels] -= 1
+    return dy * p / len(labels)
+
+
+def rising_from_0_and_falling_as_far(step, total, warmup):
+    if step < warmup:
+        return step / warmup
+    return 1.0 if step < 0.8 * total else (total - step) / total
+
+
+def cutmix(image, target, partner, partner_target, box):
+    top, bottom, left, right = box
+    mixed, share = partner.copy(), (bottom - top) * (right - left) / image[0].size
+    mixed[:, top:bottom, left:right] = image[:, top:bottom, left:right]
+    return mixed, share * target + (1 - share) * partner_target
+
+
+def rollout(attention):
+    rolled = np.eye(attention.shape[-1])
+    for layer in attention.mean(2):
+        rolled = rolled @ layer
+    return rolled
+
+
+AS_WRITTEN = [
+    (
+        "layernorm_backward",
+        layernorm_backward(mean_terms=False, use_weight=False),
+        {"the 1/N terms are missing", "weight is forgotten in dx"},
+    ),
+    (
+        "layernorm_backward",
+        layernorm_backward(mean_terms=False, sign=-1),
+        {"the 1/N terms are missing", "the sign is wrong"},
+    ),
+    (
+        "layernorm_backward",
+        layernorm_backward(mean_terms=False, rows=lambda x: x),
+        {"the 1/N terms are missing", "the broadcast weight and bias are not summed"},
+    ),
+    (
+        "layernorm_backward",
+        layernorm_backward(rows=lambda x: x.mean((0, 1)), of="x"),
+        {"x in place of x̂ in dweight", "the gradients of weight and bias are means"},
+    ),
+    (
+        "layernorm",
+        lambda x, weight, bias, eps: (x - x.mean(-1)[..., None]) / (x.std(-1)[..., None] + eps) + bias,
+        {"weight is forgotten", "ε outside of the square root"},
+    ),
+    ("adam", adam, {"uphill", "the square root is forgotten"}),
+    ("multi_head_attention", multi_head_attention, {"the scale 1/√d is forgotten", "qkv_bias is forgotten"}),
+    (
+        "attention_backward",
+        attention_backward,
+        {"the scale 1/√d is forgotten on the way back", "the softmax's Jacobian is taken as diagonal"},
+    ),
+    ("attention", lambda q, k, v: softmax((q @ k.mT).mT).mT @ v, {"softmax over the queries", "the scale 1/√d is"}),
+    (
+        "softmax_backward",
+        lambda dy, x: softmax(x) * (1 - softmax(x)),
+        {"the Jacobian is taken as diagonal", "dy is forgotten"},
+    ),
+    ("softmax_backward", lambda dy, x: -dy * softmax(x), {"only dy times the probabilities", "the sign is wrong"}),
+    ("cross_entropy", cross_entropy, {"the 1/B is missing", "label smoothing is forgotten"}),
+    (
+        "cross_entropy_backward",
+        columns_of_all_rows,
+        {"the labels' columns in all rows", "label smoothing is forgotten"},
+    ),
+    ("linear", lambda x, weight, bias: x @ weight, {"weight is not transposed", "bias is forgotten"}),
+    (
+        "linear_backward",
+        lambda dy, x, weight: (dy @ weight, np.tensordot(x, dy, 2 * [[0, 1]]) / len(x), dy.sum((0, 1))),
+        {"wrong transpose in dweight", "a constant factor"},
+    ),
+    ("gelu", lambda x: 2 * np.tanh(x) * x, set()),
+    (
+        "schedule",
+        rising_from_0_and_falling_as_far,
+        {"the warm-up begins at 0", "it jumps"},
+    ),
+    ("cutmix", cutmix, {"the partner is outside of the box", "the targets' shares exchanged"}),
+    ("rollout", rollout, {"the product in the wrong order", "the residual connection is forgotten"}),
+]
+
+
+@pytest.mark.parametrize("name, function, mistakes", AS_WRITTEN, ids=[f"{n}: {'; '.join(m)}" for n, _, m in AS_WRITTEN])
+def test_two_mistakes_as_a_learner_makes_them_are_both_named(name, function, mistakes):
+    report = exercises.check(name, function)
+    answer = " ".join(report.answer.split())
+    assert not report and len(report.mistakes) == len(mistakes), report
+    for mistake in mistakes:
+        assert any(found.startswith(mistake) for found in report.mistakes)
+        assert f"like this mistake: {mistake}" in answer or f"Together with it, this one: {mistake}" in answer
+
+
+def test_two_mistakes_in_one_output_are_said_to_be_made_together():
+    answer = " ".join(exercises.check("rollout", rollout).answer.split())
+    assert "It looks like this mistake: the product in the wrong order." in answer
+    assert "Together with it, this one: the residual connection is forgotten." in answer
+
+
+# -- those of the tables, two by two ----------------------------------------------------------------------------------
+
+SWITCHED = [exercise for exercise in EXERCISES.values() if exercise.written]
+
+
+def pairs_of(exercise):
+    """Every fifth two of the mistakes that set switches of their own, where what they make isn't what one makes."""
+    arguments = exercise.draw(exercise.cases()[0])
+    alone = [exercise.made_by(mistake.formula, arguments) for mistake in exercise.mistakes]
+    switched = [mistake for mistake in exercise.mistakes if mistake.switches]
+    for one, other in list(combinations(switched, 2))[::5]:
+        if one.switches.keys().isdisjoint(other.switches):
+            together = exercise.made_by(partial(exercise.written, **one.switches, **other.switches), arguments)
+            if together and not any(made_alike(together, outputs) for outputs in alone):
+                yield one, other
+
+
+def made_alike(together, outputs):
+    return outputs and all(np.array_equal(together[name].round(9), outputs[name].round(9)) for name in outputs)
+
+
+@pytest.mark.parametrize("exercise", SWITCHED, ids=[exercise.name for exercise in SWITCHED])
+def test_any_two_mistakes_of_different_steps_are_both_named(exercise):
+    pairs = list(pairs_of(exercise))
+    assert len(pairs) >= 2
+    for one, other in pairs:
+        report = exercises.check(exercise.name, partial(exercise.written, **one.switches, **other.switches))
+        assert not report and set(report.mistakes) == {one.name, other.name}, report
+
+
+def test_there_are_exercises_whose_mistakes_are_put_together_two_by_two():
+    assert len(SWITCHED) >= 4
+
+
+def test_an_error_that_nobody_knows_is_not_taken_for_two_mistakes():
+    for exercise in EXERCISES.values():
+        if exercise.calls is None and exercise.name not in ("kahan_sum", "derivative"):
+            report = exercises.check(exercise.name, partial(shifted, exercise))
+            assert not report and report.mistakes == (), report
+
+
+def shifted(exercise, *arguments):
+    """The right answer, and something else on top of each number."""
+    random = np.random.default_rng(5)
+
+    def noisy(output):
+        if isinstance(output, dict):
+            return {name: noisy(array) for name, array in output.items()}
+        return output + random.uniform(0.5, 1, np.shape(output))
+
+    right = exercise.right(*arguments)
+    return tuple(map(noisy, right)) if isinstance(right, tuple) else noisy(right)

@@ -1,0 +1,47 @@
+"""Write a forward or a backward yourself, and have it checked as a teacher would.
+
+    from tinyvit import exercises
+
+    print(exercises.describe("layernorm_backward"))         # what to write: arguments, results, shapes
+    exercises.check("layernorm_backward", my_function)      # right; or which gradient, which entry, which mistake
+    exercises.check_number("my_loss", my_loss, 0.1369, hint, 1e-4)  # a number that was found on paper
+    print(exercises.solution("layernorm_backward"))         # the package's own code, for who asks
+
+The exercises, and what each calls your function with:
+
+    patchify(images, patch)                         patchify_backward(dy, patch, img_size)
+    embed(patches, weight, bias, cls_token, positions)
+    embed_backward(dy, patches, weight)
+    linear(x, weight, bias)                         linear_backward(dy, x, weight)
+    layernorm(x, weight, bias, eps)                 layernorm_backward(dy, x, weight, eps)
+    rmsnorm(x, weight, eps)                         rmsnorm_backward(dy, x, weight, eps)
+    softmax(x)                                      softmax_backward(dy, x)
+    attention(q, k, v)                              attention_backward(dy, q, k, v)
+    multi_head_attention(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads)
+    multi_head_attention_backward(dy, x, qkv_weight, qkv_bias, proj_weight, num_heads)
+    gelu(x)                                         gelu_backward(dy, x)
+    mlp(x, weight1, bias1, weight2, bias2)          mlp_backward(dy, x, weight1, bias1, weight2)
+    block(x, parameters, num_heads, eps)            block_backward(dy, x, parameters, num_heads, eps)
+    worked_example_backward(patches)
+    cross_entropy(logits, labels, label_smoothing)  cross_entropy_backward(dy, logits, labels, label_smoothing)
+    adam(theta, g, m, v, t, lr, beta1, beta2, eps)  schedule(step, total, warmup)
+    cutmix(image, target, partner, partner_target, box)
+    rollout(attention)                              derivative(f, x)
+    softmax_merge(m1, l1, m2, l2)                   kahan_sum(numbers)
+    bicubic(old, new)                               resize_backward(dy, down, across)
+
+One convention holds for all. Plain float64 arrays come in, by position, and plain arrays go out: one bare, several as
+a tuple or a list. A forward returns its result and no cache. A backward gets `dy`, the gradient of that result, and
+then those arguments of the forward that its gradients depend on; what it needs besides, it computes again. It returns
+the gradients of the forward's arrays in their order. Inputs are not to be changed.
+Two are called otherwise: `schedule` once for every step, and `kahan_sum` with float32.
+
+Whatever a function does, `check` answers in words. It calls it within a time limit (`calling`), looks at what came
+back (`outputs`: how many values, of which types and shapes, which entry is wrong) and compares wrong numbers with
+those that the usual mistakes make (`recognise`). An exercise is a file in `topics`: what is asked, the right answer,
+and the mistakes.
+"""
+
+from tinyvit.exercises.catalogue import describe, names, solution
+from tinyvit.exercises.checking import Report, check
+from tinyvit.exercises.numbers import check_number

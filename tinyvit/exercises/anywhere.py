@@ -1,0 +1,114 @@
+"""Mistakes that can be made in any exercise, and how they show in one output."""
+
+from itertools import combinations, permutations
+
+import numpy as np
+
+ZERO_EVERYWHERE = "It is zero everywhere, as an array that nothing was written to."
+
+
+def agree(got, other, tolerance):
+    """Whether two arrays are the same but for rounding, NaN where the other is."""
+    return got.shape == other.shape and np.allclose(got, other, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def of_any_exercise(name, exercise, case, arguments, got, right):
+    """(mistake, hint) if one output looks like a mistake that can be made in every exercise, else None."""
+    if got.size and not np.isfinite(got).any():
+        return "no number", "0/0, a logarithm or root of what is not positive, or an exp that overflows gives NaN."
+    if got.dtype.kind in "iu":
+        return "integers", f"{name} has the dtype {got.dtype}: were the numbers written into an array of ints?"
+    if got.shape == right.shape and not got.any():
+        return "zeros", ZERO_EVERYWHERE if got.size > 1 else "It is 0, as if nothing were computed yet."
+    if any(isinstance(given, np.ndarray) and agree(got, given, case.tolerance) for given in arguments()):
+        return "an argument as it came in", "What was given is returned as it was: nothing is computed yet."
+    if takes_dy(exercise):
+        outputs = exercise.made_by(exercise.right, dy_forgotten(*arguments()))
+        if agree(got, outputs[name], case.tolerance):
+            return DY_FORGOTTEN
+    return differs_by(name, case, got, right) or digits_lost(got, right) or rearranged(name, case, got, right)
+
+
+def takes_dy(exercise):
+    return next(iter(exercise.arguments)) == "dy"
+
+
+DY_FORGOTTEN = "dy is forgotten", "It is the gradient for a dy of ones: the chain rule multiplies by what comes in."
+
+
+def dy_forgotten(dy, *others):
+    return np.ones_like(dy), *others
+
+
+def differs_by(name, case, got, right):
+    """(mistake, hint) if a sign or a factor is all that got and right differ by."""
+    if agree(got, -right, case.tolerance):
+        return "the sign is wrong", "Every entry is minus what it should be."
+    if got.shape == right.shape and got.size and np.isfinite(got).all():
+        factor = np.vdot(right, got) / np.vdot(right, right)
+        what = sizes_in(factor, case.sizes) or power_of_ten(factor)
+        if (got.size > 1 or what) and factor and agree(got, factor * right, case.tolerance):
+            entry = "Every entry" if got.size > 1 else "It"
+            return "a constant factor", f"{entry} is {factor:.6g} times what it should be{what or '.'}"
+    return None
+
+
+def power_of_ten(factor):
+    """For numbers alone, of which any is a multiple of any other."""
+    power = np.log10(factor) if 0 < factor < np.inf else 0.0
+    if abs(power) < 1 or abs(power - round(power)) > 1e-12:
+        return ""
+    return ", a power of ten: is a division by a small step missing, or one too many?"
+
+
+def digits_lost(got, right):
+    """(mistake, hint) if got is right but for its last digits."""
+    if got.shape != right.shape or not np.abs(got - right).max() < 1e-4 * np.abs(right).max():
+        return None
+    why = "float32" if got.dtype.itemsize < 8 else "a rounded constant, another ε, or a finite difference"
+    return "right to a few digits only", f"It is close to the right numbers, as with {why}."
+
+
+def rearranged(name, case, got, right):
+    """(mistake, hint) if axes, shape, or sums over axes are all that got and right differ by."""
+    for axes in list(permutations(range(right.ndim)))[1:]:
+        if agree(got, right.transpose(axes), case.tolerance):
+            return "transposed", f"The numbers are right, and their axes stand in the order {axes}."
+    if got.size == right.size and got.shape != right.shape and agree(got.reshape(right.shape), right, case.tolerance):
+        return "another shape", f"The numbers are right; {name} only has to be given the shape {right.shape}."
+    return summed_wrongly(got, right, case.tolerance)
+
+
+def out_of_order(names, got, expected, tolerance):
+    """(hint, names) of the outputs that are other outputs."""
+    others = {}
+    for name in names:
+        same = [other for other in expected if other != name and agree(got[name], expected[other], tolerance)]
+        others[name] = same[0] if same else None
+    taken = [f"as {name} is {other}" for name, other in others.items() if other]
+    return f"What you return {', '.join(taken)}.", tuple(name for name in names if others[name])
+
+
+def sizes_in(factor, sizes):
+    """What of the case's sizes a factor is made of, as in `, which is 1/(B·N)`."""
+    letters = [letter for letter, size in sizes.items() if size > 1]
+    for count in (1, 2, 3):
+        for chosen in combinations(letters, count):
+            product, text = float(np.prod([sizes[letter] for letter in chosen])), "·".join(chosen)
+            for power, written in ((1, "{}"), (-1, "1/({})"), (0.5, "√({})"), (-0.5, "1/√({})")):
+                if np.isclose(factor, product**power, rtol=1e-9):
+                    return f", and that is {written.format(text)}: is a mean taken for a sum, or a sum for a mean?"
+    return ""
+
+
+def summed_wrongly(got, right, tolerance):
+    """(mistake, hint) if sums over axes are all that got and right differ by."""
+    for more, less, mistake, hint in (
+        (got, right, "not summed over all it was broadcast to", "It only has to be summed over the axes {} as well."),
+        (right, got, "summed over too much", "The sum over the axes {} is one too many."),
+    ):
+        for count in range(1, more.ndim + 1):
+            for axes in combinations(range(more.ndim), count):
+                if agree(more.sum(axes), less, tolerance):
+                    return mistake, hint.format(axes)
+    return None

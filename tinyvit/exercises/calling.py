@@ -1,0 +1,114 @@
+"""Call a learner's function: not for longer than a limit, and whatever it does.
+
+The function runs in a daemon thread, since that works wherever notebooks do. `signal.setitimer` interrupts the main
+thread alone, and Windows has none. A second process could be killed for certain, but functions that were typed into a
+notebook can't be pickled to it, and the fork of a kernel with threads can hang. When the time is up, an exception is
+raised in the thread, at the next line of Python that it comes to: an endless loop ends, and takes no processor
+afterwards. What waits inside one call of C is left behind, and ends with the process. The one thing that no thread is
+saved from is such a call that keeps the interpreter's lock, as 10**10**9 does.
+"""
+
+import contextvars
+import ctypes
+import io
+import os
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+PATIENCE = 1.0  # seconds given to a thread to end when it was told to
+PRINTED = 1000  # characters kept of what a function prints: an endless loop may print, too
+NOT_THE_LEARNERS = tuple(
+    os.path.realpath(folder) + os.sep
+    for folder in {
+        os.path.dirname(os.path.dirname(__file__)),
+        os.path.dirname(os.path.dirname(np.__file__)),
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    }
+)
+
+
+class TimeIsUp(BaseException):
+    """Raised in a thread that has run for too long. No Exception, so that `except Exception` lets it through."""
+
+
+@dataclass
+class Call:
+    """How a call ended."""
+
+    value: Any = None
+    exception: BaseException | None = None
+    line: str = ""           # of the learner's code: where the exception was raised, or where it was when time was up
+    printed: str = ""
+    out_of_time: bool = False
+
+
+def call(function, arguments, time_limit):
+    """Call `function` and return a `Call`, after `time_limit` seconds at the latest."""
+    ended = Call()
+    context = contextvars.copy_context()  # so that `with tinyvit.reference():` reaches the thread
+
+    def quietly():
+        with np.errstate(all="ignore"):  # what overflows is seen in the result
+            return function(*arguments)
+
+    def run():
+        try:
+            ended.value = context.run(quietly)
+        except TimeIsUp:
+            pass
+        except BaseException as error:  # SystemExit as well: an answer, not the end of the kernel
+            ended.exception = error
+
+    thread = threading.Thread(target=run, name="tinyvit exercise", daemon=True)
+    printed, frame = Printed(), None
+    try:
+        with redirect_stdout(printed):
+            thread.start()
+            thread.join(time_limit)
+            frame = sys._current_frames().get(thread.ident) if thread.is_alive() else None
+    finally:  # after Ctrl-C as well
+        end(thread)
+    if frame is not None:
+        return Call(out_of_time=True, line=line_of(traceback.extract_stack(frame)), printed=printed.text)
+    if ended.exception is not None:
+        ended.line = line_of(traceback.extract_tb(ended.exception.__traceback__))
+    ended.printed = printed.text
+    return ended
+
+
+def end(thread):
+    """Make a thread end, as often as it takes: a bare `except:` in a loop catches the first exceptions."""
+    deadline = time.monotonic() + PATIENCE
+    while thread.is_alive() and time.monotonic() < deadline:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeIsUp))
+        thread.join(0.02)
+
+
+class Printed(io.TextIOBase):
+    """What was printed, as far as a person reads it."""
+
+    text = ""
+
+    def write(self, text):
+        self.text += text[: PRINTED - len(self.text)]
+        return len(text)
+
+
+def line_of(frames):
+    """The innermost line of a traceback that is no library's, as `line 3 (return x / n)`; empty if there is none."""
+    own = [frame for frame in frames if is_learners(frame.filename)]
+    if not own:
+        return ""
+    return f"line {own[-1].lineno}" + (f" ({own[-1].line})" if own[-1].line else "")
+
+
+def is_learners(file):
+    return not file.startswith("<frozen") and not os.path.realpath(file).startswith(NOT_THE_LEARNERS)

@@ -1,0 +1,240 @@
+"""Check a learner's function, and answer in words."""
+
+import inspect
+import textwrap
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tinyvit.exercises.calling import call
+from tinyvit.exercises.catalogue import find
+from tinyvit.exercises.outputs import Unusable, changed, outputs_of, wrong_with
+from tinyvit.exercises.recognise import likenesses
+from tinyvit.functional import reference
+
+WIDTH = 100  # of an answer, in characters
+MESSAGE = 300  # of an exception, in characters
+LINES = 10   # of what a function printed
+LISTED = 12  # outputs of which an answer speaks one by one
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came out of a check; true if the function is right.
+
+    name        of the exercise
+    right       whether it is right
+    answer      what was printed
+    mistakes    the names of the mistakes that it looks like
+    exception   what the function raised, with its traceback: `raise report.exception` shows it
+    """
+
+    name: str
+    right: bool
+    answer: str = field(repr=False)
+    mistakes: tuple[str, ...] = field(default=(), repr=False)
+    exception: BaseException | None = field(default=None, repr=False)
+
+    def __bool__(self):
+        return self.right
+
+    def __str__(self):
+        return self.answer
+
+
+class NotRight(Exception):
+    """A check's end: the paragraphs of the answer, and what they found."""
+
+    def __init__(self, *paragraphs, mistakes=(), exception=None):
+        self.paragraphs, self.mistakes, self.exception = paragraphs, tuple(mistakes), exception
+
+
+def check(name, function, time_limit=5.0, seed=0):
+    """Call `function` on small random arrays, print what a teacher would say, and return a `Report`.
+
+    name         one of `names()`; `describe(name)` says what to write
+    function     yours; whatever it does gets an answer, and no traceback
+    time_limit   seconds for each call
+    seed         of the random arrays
+
+    Raises ValueError for a name that there is not or a limit that is not above 0, TypeError if `function` is none.
+    """
+    exercise = find(name)
+    if not callable(function):
+        raise TypeError(
+            f"check: expected your function itself, got {type(function).__name__}; "
+            f'write check("{name}", my_function), without calling it'
+        )
+    if not isinstance(time_limit, (int, float)) or not isinstance(seed, int):
+        raise TypeError(f"check: expected a time limit in seconds and an int as seed, got {time_limit!r} and {seed!r}")
+    if not 0 < time_limit < float("inf"):
+        raise ValueError(f"check: expected a time limit in seconds above 0, got {time_limit}")
+    printed = []
+    try:
+        can_be_called(exercise, function)
+        for case in exercise.cases():
+            check_case(exercise, function, case, time_limit, seed, printed)
+        tried = "; ".join(case.title for case in exercise.cases())
+        report = Report(name, True, text_of(f"{name}: right. (Tried on {tried}.)", *says(printed)))
+    except NotRight as found:
+        answer = text_of(f"{name}: not right yet.", *found.paragraphs, *says(printed))
+        report = Report(name, False, answer, found.mistakes, found.exception)
+    print(report.answer)
+    return report
+
+
+def can_be_called(exercise, function):
+    """Raise NotRight if the function takes other arguments than it will get."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a function that is written in C
+        return
+    try:
+        signature.bind(*exercise.arguments)
+    except TypeError as error:
+        raise NotRight(
+            f"It is called as {exercise.signature}, by position, and yours takes {signature}: {ended(str(error))}"
+        ) from None
+
+
+def check_case(exercise, function, case, time_limit, seed, printed):
+    """Raise NotRight if the function is wrong on one set of inputs."""
+    given, asked = exercise.draw(case, seed), []
+    result = call(lambda *arguments: exercise.answer(function, arguments, asked), given, time_limit)
+    printed.append(result.printed)
+    on = where(exercise, case)
+    if result.out_of_time:
+        at = f"was still at {result.line} after" if result.line else "was not done after"
+        raise NotRight(f"It did not return{on}: it {at} {time_limit:g} seconds. Does a loop never end?")
+    if result.exception is not None:
+        shown, mistakes = on_equal_sizes(exercise, function, case, result.exception, time_limit, seed)
+        came = exercise.draw(case, seed) if exercise.calls is None else asked[-1]  # new ones: it may have changed them
+        raise NotRight(*raised(exercise, case, result, came), *shown, mistakes=mistakes, exception=result.exception)
+    touched = changed(exercise.arguments, exercise.draw(case, seed), given)
+    in_place, spoilt = (in_place_note(touched), ["inputs are changed in place"]) if touched else ([], [])
+    try:
+        problems, alike = compared(exercise, case, result.value, seed)
+    except Unusable as problem:
+        raise NotRight(f"{problem}{on and f' That was{on}.'}", *in_place, mistakes=spoilt) from None
+    if any(problems.values()):
+        head = [f"Right on ordinary numbers; not right{on}."] if on else []
+        found = looks_like(alike, len(problems))
+        raise NotRight(*head, table(problems), *found, *in_place, mistakes=[*names_of(alike), *spoilt])
+    if touched:
+        raise NotRight(f"What it returns is right{on}.", *in_place, mistakes=spoilt)
+
+
+def compared(exercise, case, value, seed):
+    """(what is wrong with each output or None, the mistakes that they look like); Unusable as `outputs_of`."""
+
+    def arguments():
+        return exercise.draw(case, seed)
+
+    with reference():
+        right = exercise.answer(exercise.right, arguments())
+    got, expected = outputs_of(exercise, right, value), exercise.labelled(right)
+    problems = {name: wrong_with(got[name], expected[name], case.tolerance, exercise.entry) for name in expected}
+    wrong = [name for name, problem in problems.items() if problem]
+    return problems, likenesses(exercise, case, arguments, got, expected, wrong) if wrong else []
+
+
+def raised(exercise, case, result, arguments):
+    """The paragraphs about an exception."""
+    error = result.exception
+    at = f" in {result.line}" if result.line else ""
+    said = f": {message_of(error)}" if message_of(error) else ""
+    given = [shown for shown in map(argument_text, exercise.arguments, arguments) if shown]
+    happened = ended(f"It raised {type(error).__name__}{at}{where(exercise, case)}{said}")
+    return [happened, *([f"It was given {', '.join(given)}."] if given else [])]
+
+
+def argument_text(name, value):
+    """An array by its shape, what is short by itself, and nothing of the rest."""
+    if isinstance(value, np.ndarray):
+        return f"{name} {value.shape}"
+    if callable(value):
+        return f"{name} = {value.__name__}"
+    return "" if isinstance(value, dict) else f"{name} = {value}"
+
+
+def ended(sentence):
+    """A sentence with a point at its end, unless it has one, or a question mark."""
+    return sentence if sentence.endswith((".", "?", "!", "…")) else f"{sentence}."
+
+
+def message_of(error):
+    """What an exception says, as far as a person reads it."""
+    try:
+        text = str(error)
+    except Exception:  # also that is written by the learner
+        return "(its message can't be read)"
+    return textwrap.shorten(text, MESSAGE, placeholder=" …")
+
+
+def on_equal_sizes(exercise, function, case, error, time_limit, seed):
+    """(paragraphs, mistakes): what raises since two shapes don't fit gives numbers where sizes are equal."""
+    if not isinstance(error, ValueError) or exercise.equal is None or where(exercise, case):
+        return [], []
+    equal = exercise.case_of("equal sizes", exercise.equal)
+    result = call(function, exercise.draw(equal, seed), time_limit)
+    if result.out_of_time or result.exception is not None:
+        return [], []
+    try:
+        problems, alike = compared(exercise, equal, result.value, seed)
+    except Unusable:
+        return [], []
+    if not any(problems.values()):
+        return ["Where all sizes are equal it is right. Is an axis taken for another one?"], []
+    head = ["Where all sizes are equal it runs, and shows what it is:"] if alike else []
+    return [*head, *looks_like(alike, len(problems))], names_of(alike)
+
+
+def where(exercise, case):
+    """What is not ordinary about a case, as the end of a sentence."""
+    return "" if case.title == exercise.cases()[0].title else f" with {case.title}"
+
+
+def in_place_note(names):
+    return [
+        f"It changes {' and '.join(names)} in place, which whoever called it still needs: write x = x - y where there "
+        "is x -= y, or work on x.copy()."
+    ]
+
+
+def table(problems):
+    """A line for each output; of many, for the wrong ones only."""
+    if len(problems) > LISTED:
+        right = sum(problem is None for problem in problems.values())
+        problems = {name: problem for name, problem in problems.items() if problem}
+        problems |= {f"{right} others" if right > 1 else "the other one": None} if right else {}
+    width = max(map(len, problems))
+    return "\n".join(f"  {name:<{width}}  {problem or 'right'}" for name, problem in problems.items())
+
+
+def looks_like(alike, outputs):
+    """The paragraphs about mistakes, of an exercise with so many outputs."""
+    for mistakes, names in alike:
+        which = "It looks"
+        if 1 < outputs <= LISTED:
+            *first, last = names
+            which = f"{', '.join(first)} and {last} look" if first else f"{last} looks"
+        for said, (mistake, hint) in zip((f"{which} like this mistake", "Together with it, this one"), mistakes):
+            yield f"{said}: {mistake}."
+            yield textwrap.indent(textwrap.fill(hint, WIDTH - 2), "  ")
+
+
+def names_of(alike):
+    return list(dict.fromkeys(mistake for likeness in alike for mistake, _ in likeness.mistakes))
+
+
+def says(printed):
+    """What the function printed the first time that it did."""
+    text = next((text for text in printed if text.strip()), "")
+    lines = text.rstrip().splitlines()
+    shown = "\n".join([*lines[:LINES], *(["…"] if len(lines) > LINES else [])])
+    return ["Your function printed:", textwrap.indent(shown, "  | ")] if text else []
+
+
+def text_of(*paragraphs):
+    """Paragraphs one below the other; those with an indent keep their lines."""
+    return "\n".join(p if p.startswith("  ") else textwrap.fill(p, WIDTH) for p in paragraphs)

@@ -1,0 +1,154 @@
+"""What an exercise is made of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from tinyvit.backend import Key
+from tinyvit.functional import reference
+
+TOLERANCE = 1e-11  # of |got − expected| / max(1, |expected|): far above rounding, far below any other formula
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A formula that learners take for the right one."""
+
+    name: str
+    hint: str
+    formula: Callable  # the exercise's arguments -> all it returns, or a dict of the outputs that it gets wrong
+    reading: Callable | None = None  # the arguments -> what a learner takes them for, if that is all that is wrong
+    switches: dict | None = None     # of the exercise's `written`, if setting them is all that is wrong
+
+    @property
+    def said(self):
+        return self.name, self.hint
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs that a function is called with.
+
+    `usual` is the mistake, its name and a hint, of a function that is right on ordinary inputs and wrong on these: a
+    formula that loses its digits loses others in every order of operations, and can't be told by comparing them.
+    """
+
+    title: str
+    inputs: Callable  # a NumPy Generator -> the arguments
+    sizes: dict = field(default_factory=dict)  # by the letter that stands for each
+    usual: tuple[str, str] | None = None
+    tolerance: float = TOLERANCE
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A function to write.
+
+    arguments and returns say what comes in and goes out, by name, with shapes.
+    right      the package's answer
+    shown      what of the package `solution` shows
+    inputs     (NumPy Generator, **sizes) -> the arguments
+    sizes      those of the two ordinary cases: distinct ones, so that no two axes can be mixed up unnoticed
+    equal      sizes that are equal as far as they can be. A product with a matrix that should have been transposed
+               raises an error where sizes differ; on these it gives numbers, by which the mistake is recognised
+    traps      cases in which formulas that are right on paper overflow or lose their digits
+    tolerance  of the ordinary cases
+    calls      the arguments -> those of each call, of a function that is called many times and gives a number each
+               time; its answers are looked at as one array
+    entry      what an entry of an array is, in answers
+    written    the right answer with switches, each a step that can be taken in another way
+    """
+
+    name: str
+    asks: str
+    arguments: dict[str, str]
+    returns: dict[str, str]
+    right: Callable
+    shown: tuple
+    inputs: Callable
+    sizes: tuple[dict, ...]
+    equal: dict | None = None
+    traps: tuple[Case, ...] = ()
+    tolerance: float = TOLERANCE
+    calls: Callable | None = None
+    entry: str = "entry"
+    written: Callable | None = None
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def mistake(self, name, hint):
+        """Decorates the formula of a mistake; the first one that fits is named."""
+
+        def add(formula):
+            self.mistakes.append(Mistake(name, hint, formula))
+            return formula
+
+        return add
+
+    def misreading(self, name, hint, outputs=None):
+        """Decorates what the arguments are taken for, where nothing else is wrong: a bias taken for 0, say.
+
+        outputs   those that come out of it, by name; the others are made of the right arguments. None: all
+        """
+
+        def add(reading):
+            def formula(*arguments):
+                made = self.right(*reading(*arguments))
+                return made if outputs is None else {key: dict(zip(self.returns, made))[key] for key in outputs}
+
+            self.mistakes.append(Mistake(name, hint, formula, reading))
+            return reading
+
+        return add
+
+    def variant(self, name, hint, **switches):
+        """Add the mistake that is `written` with these switches set."""
+        self.mistakes.append(Mistake(name, hint, partial(self.written, **switches), switches=switches))
+
+    def answer(self, function, arguments, asked=None):
+        """What a function returns for a case's arguments: of one that is called many times, a list.
+
+        asked   a list to which the arguments of each call are added before it is made
+        """
+        values, asked = [], [] if asked is None else asked
+        for one in [arguments] if self.calls is None else self.calls(*arguments):
+            asked.append(one)
+            values.append(function(*one))
+        return values[0] if self.calls is None else values
+
+    def made_by(self, formula, arguments):
+        """The outputs of a formula by their names; none where shapes or numbers don't allow it."""
+        try:
+            with np.errstate(all="ignore"), reference():
+                return self.labelled(self.answer(formula, arguments))
+        except (ValueError, ArithmeticError):  # matrices that don't fit, 0 to the power of −1
+            return {}
+
+    def cases(self):
+        """The ordinary cases, two of them where there are sizes, and the traps."""
+        ordinary = [self.case_of(title, sizes) for title, sizes in zip(("ordinary numbers", "other sizes"), self.sizes)]
+        return [*ordinary, *self.traps]
+
+    def case_of(self, title, sizes):
+        return Case(title, lambda random: self.inputs(random, **sizes), sizes, tolerance=self.tolerance)
+
+    def draw(self, case, seed=0):
+        """A case's arguments; the same ones at every call, in new arrays."""
+        return case.inputs(Key(seed, path=f"exercises.{self.name}.{case.title}").generator())
+
+    def labelled(self, value):
+        """What was returned, by the names under which answers speak of it; a dict's entries one by one."""
+        if not isinstance(value, dict):
+            value = zip(self.returns, value if len(self.returns) > 1 else (value,))
+        outputs = {}
+        for name, output in dict(value).items():
+            if isinstance(output, dict):
+                outputs |= {f'{name}["{key}"]': np.asarray(array) for key, array in output.items()}
+            else:
+                outputs[name] = np.asarray(output)
+        return outputs
+
+    @property
+    def signature(self):
+        return f"{self.name}({', '.join(self.arguments)})"

@@ -1,0 +1,129 @@
+"""Is what a function returned what was asked for: so many values, of these types and shapes, and these numbers?"""
+
+import inspect
+
+import numpy as np
+
+
+class Unusable(Exception):
+    """What was returned can't be compared; says why, in a sentence."""
+
+
+def outputs_of(exercise, expected, value):
+    """What was returned as arrays by name; raises Unusable if the number of values or a type is wrong.
+
+    expected   what the package returns for the same arguments
+    """
+    if exercise.calls is not None:
+        return {name: of_many_calls(name, exercise.entry, value) for name in exercise.returns}
+    values = separate(list(exercise.returns), value)
+    expected = dict(zip(exercise.returns, expected if len(exercise.returns) > 1 else (expected,)))
+    outputs = {}
+    for name, value in values.items():
+        if isinstance(expected[name], dict):
+            for key, array in entries(name, expected[name], value).items():
+                outputs[f'{name}["{key}"]'] = checked(f'{name}["{key}"]', array, np.shape(expected[name][key]))
+        else:
+            outputs[name] = checked(name, value, np.shape(expected[name]), numbers=len(values) > 1)
+    return outputs
+
+
+def of_many_calls(name, entry, values):
+    """The numbers that a function gave, call by call, as one array."""
+    for place, value in enumerate(values):
+        try:
+            if np.shape(checked(name, separate([name], value)[name], ())):
+                raise Unusable(f"{name} is {kind(value)}; expected a number.")
+        except Unusable as problem:
+            raise Unusable(f"{problem} That was at {entry} {place}.") from None
+    return np.array(values, "float64")
+
+
+def separate(names, value):
+    """The values that were returned, by name."""
+    wanted = f"{len(names)} values, {', '.join(names)}" if len(names) > 1 else f"{names[0]} alone"
+    if value is None:
+        raise Unusable(f"It returned None; expected {wanted}. Is a `return` missing at its end?")
+    if len(names) == 1:
+        if isinstance(value, tuple):
+            raise Unusable(f"It returned a tuple of {len(value)}; expected {wanted}, without a cache or a last comma.")
+        return {names[0]: value}
+    if not isinstance(value, (tuple, list)):
+        raise Unusable(f"It returned {kind(value)}; expected {wanted}.")
+    if len(value) != len(names):
+        raise Unusable(f"It returned {len(value)} value{'s' * (len(value) != 1)}; expected {wanted}.")
+    return dict(zip(names, value))
+
+
+def entries(name, expected, value):
+    """The entries of a dict that was returned."""
+    if not isinstance(value, dict):
+        raise Unusable(f"{name} is {kind(value)}; expected a dict of {len(expected)} arrays by name.")
+    missing = [key for key in expected if key not in value]
+    unexpected = [str(key) for key in value if key not in expected]
+    lacks = [f"lacks {', '.join(missing)}"] if missing else []
+    has = [f"has the unexpected {', '.join(unexpected)}"] if unexpected else []
+    if lacks or has:
+        raise Unusable(f"{name} {' and '.join(lacks + has)}.")
+    return {key: value[key] for key in expected}
+
+
+def checked(name, value, shape, numbers=True):
+    """One output as an array; a number will do where one is expected.
+
+    numbers   whether a number is an array of no dimensions also where none is expected, so that a sum over too much
+              among other outputs is recognised, and the others are looked at
+    """
+    fits = isinstance(value, (int, float, np.number)) and (numbers or shape == ())
+    if not isinstance(value, np.ndarray) and not fits:
+        wanted = "a number" if shape == () else f"a NumPy array {shape}"
+        make = "; np.array(…) makes one of it" if isinstance(value, (list, tuple)) and shape else ""
+        raise Unusable(f"{name} is {kind(value)}; expected {wanted}{make}.")
+    if np.ma.isMaskedArray(value):  # as a plain array it would show what lies under the mask
+        raise Unusable(f"{name} is a masked array; expected a plain one: {name}.filled(…) makes one of it.")
+    value = np.asarray(value)
+    if value.dtype.kind not in "fiu":
+        raise Unusable(f"{name} has the dtype {value.dtype}; expected real numbers, float64.")
+    return value
+
+
+def kind(value):
+    """What a value is, in a few words."""
+    if value is None:
+        return "None"
+    if inspect.isgenerator(value):
+        return "a generator, as of a function with `yield`"
+    if inspect.iscoroutine(value):
+        value.close()  # else Python warns that nobody awaited it
+        return "a coroutine, as of a function with `async`"
+    if isinstance(value, np.ndarray):
+        return f"one array {value.shape}"
+    name = type(value).__name__
+    return f"a{'n' if name[0] in 'aeiou' else ''} {name}"
+
+
+def wrong_with(got, expected, tolerance, entry="entry"):
+    """What is wrong with one output, or None."""
+    if got.shape != expected.shape:
+        return f"has the shape {got.shape}, and should have {expected.shape}"
+    error = np.abs(got - expected) / np.maximum(1, np.abs(expected))
+    lost = ~np.isfinite(got)
+    wrong = lost | ~(error <= tolerance)
+    if not wrong.any():
+        return None
+    worst = np.unravel_index(np.argmax(np.where(lost, np.inf, error)), got.shape)
+    place = f"{entry} ({', '.join(map(str, worst))}) " if worst else ""
+    count = f"wrong in {wrong.sum()} of {wrong.size} entries: " if wrong.size > 1 else "wrong: "
+    digits = 6 if error[worst] > 1e-4 or lost[worst] else 12
+    return f"{count}{place}should be {expected[worst]:.{digits}g} and is {got[worst]:.{digits}g}"
+
+
+def changed(names, before, after):
+    """The names of arguments that a function changed."""
+    return [name for name, old, new in zip(names, before, after) if not same(old, new)]
+
+
+def same(old, new):
+    if isinstance(old, dict):
+        return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
+    return np.array_equal(old, new)

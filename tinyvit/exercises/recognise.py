@@ -1,0 +1,77 @@
+"""Which mistake does a wrong answer look like?
+
+A mistake is recognised by its numbers: what the mistaken formula gives for the same random arguments is what the
+learner's function gave. Nobody's source is read. First come the mistakes that are usual in the exercise, then those
+that can be made in any, then two mistakes that were made in one output.
+"""
+
+from typing import NamedTuple
+
+from tinyvit.exercises.anywhere import agree, of_any_exercise, out_of_order
+from tinyvit.exercises.together import two_mistakes
+
+
+class Likeness(NamedTuple):
+    """Mistakes that outputs look like: one, or two that were made together."""
+
+    mistakes: tuple[tuple[str, str], ...]  # name and hint of each
+    outputs: tuple[str, ...]
+
+
+def likenesses(exercise, case, arguments, got, expected, wrong):
+    """The fewest mistakes that explain the wrong outputs, as far as any explain them.
+
+    arguments        gives the case's arguments, new ones at each call
+    got, expected    outputs by name
+    wrong            the names of those that differ
+    """
+    on_purpose = [(mistake, exercise.made_by(mistake.formula, arguments())) for mistake in exercise.mistakes]
+    singles = [((mistake.said,), outputs) for mistake, outputs in on_purpose]
+    found, left = explained(singles, got, wrong, case.tolerance)
+    if case.usual and not found:
+        return [Likeness((case.usual,), tuple(wrong))]
+    hint, moved = out_of_order(left, got, expected, case.tolerance)
+    if moved:
+        found.append(Likeness((("the outputs stand in another order", hint),), moved))
+    for name in [name for name in left if name not in moved]:
+        in_any = of_any_exercise(name, exercise, case, arguments, got[name], expected[name])
+        if in_any is not None:
+            found.append(Likeness((in_any,), (name,)))
+    left = [name for name in left if not any(name in likeness.outputs for likeness in found)]
+    if left:
+        pairs = list(two_mistakes(exercise, case, arguments, got, expected, wrong, on_purpose))
+        of_all, rest = explained(pairs, got, wrong, case.tolerance)
+        if len(of_all) == 1 and not rest:
+            return of_all
+        made = {mistake for likeness in found for mistake in likeness.mistakes}
+        pairs.sort(key=lambda pair: made.isdisjoint(pair[0]))  # first those with one that was made anyhow
+        found += explained(pairs, got, left, case.tolerance)[0]
+    return merged(found)
+
+
+def explained(candidates, got, wrong, tolerance):
+    """(Likenesses, the outputs that none explains): again and again the candidate that explains most of what is left.
+
+    candidates   (mistakes, what outputs they give by name)
+    """
+    found, left = [], list(wrong)
+    fits = [
+        (mistakes, {name for name in left if name in outputs and agree(got[name], outputs[name], tolerance)})
+        for mistakes, outputs in candidates
+    ]
+    while left and fits:
+        mistakes, names = max(fits, key=lambda fit: len(fit[1].intersection(left)))
+        outputs = tuple(name for name in left if name in names)
+        if not outputs:
+            break
+        found.append(Likeness(mistakes, outputs))
+        left = [name for name in left if name not in outputs]
+    return found, left
+
+
+def merged(found):
+    """One Likeness for the same mistakes."""
+    outputs = {}
+    for mistakes, names in found:
+        outputs[mistakes] = (*outputs.get(mistakes, ()), *names)
+    return [Likeness(mistakes, names) for mistakes, names in outputs.items()]

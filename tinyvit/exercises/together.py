@@ -1,0 +1,78 @@
+"""Two mistakes in one output.
+
+What two of them make together can't be told from what each makes alone, in general. It can in four ways, and these
+hold for most that are made together: each sets switches of its own of one formula; one mistake takes the arguments for
+others, and the other is made with those; each changes a term, or a factor, of its own; or one of them can be made in
+any exercise, and the right answer is merely the other's.
+"""
+
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+
+from tinyvit.exercises.anywhere import DY_FORGOTTEN, differs_by, dy_forgotten, rearranged, takes_dy
+
+
+def two_mistakes(exercise, case, arguments, got, expected, wrong, on_purpose):
+    """What pairs of mistakes give: ((name, hint) of both, outputs by name), lazily.
+
+    wrong        names of the outputs that are wrong
+    on_purpose   (mistake, the outputs that it gives) for all of the exercise
+    """
+    wrong = [name for name in wrong if np.isfinite(got[name]).all()]
+    yield from switched(exercise, arguments, on_purpose)
+    yield from misread(exercise, arguments, on_purpose)
+    yield from terms_and_factors(on_purpose, expected, wrong)
+    yield from as_in_any(case, got, on_purpose, wrong)
+
+
+def switched(exercise, arguments, on_purpose):
+    """Both set switches of the formula with which the exercise is written, and no switch in common."""
+    settings = [(mistake.said, mistake.switches) for mistake, _ in on_purpose if mistake.switches]
+    for (one, first), (other, second) in combinations(settings, 2):
+        if first.keys().isdisjoint(second):
+            yield (one, other), exercise.made_by(partial(exercise.written, **first, **second), arguments())
+
+
+def misread(exercise, arguments, on_purpose):
+    """One mistake is to take the arguments for others, with which the other one is made."""
+    readings = [(mistake.said, mistake.reading, outputs) for mistake, outputs in on_purpose if mistake.reading]
+    if takes_dy(exercise):
+        readings.append((DY_FORGOTTEN, dy_forgotten, exercise.made_by(exercise.right, arguments())))
+    for said, reading, changed in readings:
+        for mistake, _ in on_purpose:
+            if mistake.said != said:
+                outputs = exercise.made_by(after(reading, mistake.formula), arguments())
+                yield (said, mistake.said), {name: outputs[name] for name in outputs if name in changed}
+
+
+def after(reading, formula):
+    return lambda *arguments: formula(*reading(*arguments))
+
+
+def terms_and_factors(on_purpose, expected, wrong):
+    """Each of the two changes a term of its own, or each a factor of its own."""
+    for (one, first), (other, second) in combinations(on_purpose, 2):
+        if one.said == other.said:
+            continue
+        terms, factors = {}, {}
+        for name in wrong:
+            right = expected[name]
+            if name in first and name in second and first[name].shape == second[name].shape == right.shape:
+                terms[name] = first[name] + second[name] - right
+                with np.errstate(all="ignore"):
+                    factors[name] = first[name] * second[name] / right
+        yield (one.said, other.said), terms
+        yield (one.said, other.said), factors
+
+
+def as_in_any(case, got, on_purpose, wrong):
+    """One of the two can be made in any exercise, and is made with what the other one gives."""
+    for mistake, outputs in on_purpose:
+        for name in wrong:
+            if name in outputs:
+                in_any = differs_by(name, case, got[name], outputs[name])
+                in_any = in_any or rearranged(name, case, got[name], outputs[name])
+                if in_any:
+                    yield (mistake.said, in_any), {name: got[name]}

@@ -1,0 +1,1 @@
+"""One file a topic: what is asked, on which inputs, and which mistakes are usual."""

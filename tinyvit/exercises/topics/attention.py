@@ -1,0 +1,151 @@
+"""Scaled dot-product attention."""
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.exercises.exercise import Case, Exercise
+
+
+def inputs(random, B, H, M, N, d, e):
+    shapes = (B, H, M, d), (B, H, N, d), (B, H, N, e)
+    return tuple(random.standard_normal(shape) for shape in shapes)
+
+
+def large_scores(random):
+    """Of queries and keys with a part in common: the scores of a query differ by little, and are all near 1000."""
+    q, k, v = inputs(random, 1, 2, 3, 4, 4, 5)
+    q[..., 0], k[..., 0] = 2000.0, 1.0
+    return q, k, v
+
+
+SIZES = {"B": 2, "H": 3, "M": 4, "N": 5, "d": 6, "e": 7}, {"B": 3, "H": 1, "M": 4, "N": 2, "d": 5, "e": 6}
+EQUAL = {"B": 3, "H": 3, "M": 3, "N": 3, "d": 3, "e": 3}
+ARGUMENTS = {"q": "(B, H, M, d), M queries", "k": "(B, H, N, d), N keys", "v": "(B, H, N, e), a value for each key"}
+FORWARD = Exercise(
+    "attention",
+    "Let every query take from all values, by how well it matches their keys (Vaswani et al. 2017, eq. 1), scale 1/√d.",
+    ARGUMENTS,
+    {"heads": "(B, H, M, e)"},
+    right=lambda q, k, v: F.attention(q, k, v)[0],
+    shown=(F.attention,),
+    inputs=inputs,
+    sizes=SIZES,
+    equal=EQUAL,
+    traps=(Case("scores near 1000", large_scores),),
+)
+EXERCISES = (FORWARD,)
+
+
+def softmax(scores, axis=-1):
+    exps = np.exp(scores - scores.max(axis, keepdims=True))
+    return exps / exps.sum(axis, keepdims=True)
+
+
+def root(x):
+    return x.shape[-1] ** 0.5
+
+
+NO_SCALE = (
+    "the scale 1/√d is forgotten",
+    "A sum of d products grows as √d; divided by it, the scores stay where the softmax is not saturated.",
+)
+
+
+@FORWARD.misreading(*NO_SCALE)
+def without_scale(q, k, v):
+    return q * root(q), k, v
+
+
+NO_MAXIMUM = (
+    "the row's maximum is not subtracted",
+    "exp(1000) overflows, and what comes out is no number. Subtracting each query's own largest score changes nothing "
+    "on paper, since it cancels, and keeps every exp between 0 and 1.",
+)
+
+
+def careless_softmax(scores):
+    return np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+
+
+@FORWARD.mistake(*NO_MAXIMUM)
+def without_maximum(q, k, v):
+    return careless_softmax(q @ k.mT / root(q)) @ v
+
+
+@FORWARD.misreading("scaled by 1/d", "It is the square root of d that the scores are divided by.")
+def scaled_by_d(q, k, v):
+    return q / root(q), k, v
+
+
+@FORWARD.misreading("multiplied by √d", "The scores are divided by √d.")
+def times_root(q, k, v):
+    return q * q.shape[-1], k, v
+
+
+@FORWARD.misreading(
+    "scaled by the number of keys", "d is the width of queries and keys, the length of the sum in a score."
+)
+def scaled_by_keys(q, k, v):
+    return q * root(q) / k.shape[-2] ** 0.5, k, v
+
+
+@FORWARD.misreading(
+    "scaled by the width of the values", "d is the width of queries and keys, the length of the sum in a score."
+)
+def scaled_by_values(q, k, v):
+    return q * root(q) / root(v), k, v
+
+
+BY_ALL_HEADS = (
+    "the scale is 1/√(H·d) in place of 1/√d", "A score is a sum over one head's d numbers, not over those of all heads."
+)
+BY_HEADS = (
+    "the scale is 1/√H in place of 1/√d", "A score is a sum over the d numbers of a head; how many heads there are is "
+    "all the same to it.",
+)
+
+
+@FORWARD.misreading(*BY_ALL_HEADS)
+def scaled_by_all_heads(q, k, v):
+    return q / q.shape[1] ** 0.5, k, v
+
+
+@FORWARD.misreading(*BY_HEADS)
+def scaled_by_heads(q, k, v):
+    return q * root(q) / q.shape[1] ** 0.5, k, v
+
+
+@FORWARD.mistake("scaled behind the softmax", "The scores are scaled; the probabilities add up to 1 as they are.")
+def scaled_late(q, k, v):
+    return softmax(q @ k.mT) / root(q) @ v
+
+
+@FORWARD.mistake(
+    "softmax over the queries", "Each query shares itself out over the keys: the softmax goes over the last axis."
+)
+def over_queries(q, k, v):
+    return softmax(q @ k.mT / root(q), -2) @ v
+
+
+@FORWARD.mistake("the softmax is forgotten", "Scores become weights that are positive and add up to 1.")
+def without_softmax(q, k, v):
+    return q @ k.mT / root(q) @ v
+
+
+@FORWARD.mistake("k is not transposed", "A score is a query's product with a key: q kᵀ, (M, d) times (d, N).")
+def k_not_transposed(q, k, v):
+    return softmax(q @ k / root(q)) @ v
+
+
+@FORWARD.mistake(
+    "wrong transpose of k: all four axes", "On four axes .T reverses all of them; .mT exchanges the last two."
+)
+def k_reversed(q, k, v):
+    return softmax(q @ k.T / root(q)) @ v
+
+
+@FORWARD.mistake(
+    "the probabilities are transposed", "Rows are queries, columns keys: the product with v goes over the keys."
+)
+def probs_transposed(q, k, v):
+    return softmax(q @ k.mT / root(q)).mT @ v

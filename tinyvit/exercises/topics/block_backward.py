@@ -1,0 +1,170 @@
+"""The gradients of the pre-norm residual block."""
+
+from functools import partial
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.exercises.exercise import Case, Exercise
+from tinyvit.exercises.topics import block, mlp, multi_head_attention, multi_head_attention_backward
+from tinyvit.exercises.topics.attention import NO_MAXIMUM
+from tinyvit.exercises.topics.block import ATTENTION, MLP, attend, module, norm
+from tinyvit.nn.block import Block
+
+
+def inputs(random, B, N, H, d, M):
+    arguments = block.inputs(random, B, N, H, d, M)
+    return random.standard_normal(arguments[0].shape), *arguments
+
+
+def large_scores(random):
+    arguments = block.large_scores(random)
+    return random.standard_normal(arguments[0].shape), *arguments
+
+
+def right(dy, x, parameters, num_heads, eps):
+    made = module(x, parameters, num_heads, eps)
+    made.zero_grad()
+    dx = made.backward(dy, made(x)[1])
+    return dx, {name: parameter.grad for name, parameter in made.named_parameters()}
+
+
+# -- the steps, and other ways to take them -------------------------------------------------------------------------
+
+
+def attend_backward(dy, x, parameters, num_heads, **switches):
+    weights = (parameters[name] for name in ATTENTION[:3])
+    dx, *gradients = multi_head_attention_backward.backward(dy, x, *weights, num_heads, **switches)
+    return dx, dict(zip(ATTENTION, gradients))
+
+
+def think_backward(dy, x, parameters):
+    dx, *gradients = mlp.backward(dy, x, *(parameters[name] for name in MLP[:3]))
+    return dx, dict(zip(MLP, gradients))
+
+
+def fc1_transposed(dy, x, parameters):
+    """The MLP's backward, in which the gradient meets fc1's weight as the input did."""
+    _, gradients = think_backward(dy, x, parameters)
+    return mlp.weight1_transposed(dy, x, *(parameters[name] for name in MLP[:3]))["dx"], gradients
+
+
+def norm_backward(dy, x, parameters, name, eps):
+    _, cache = F.layernorm(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"], eps)
+    dx, dweight, dbias = F.layernorm_backward(dy, cache)
+    return dx, {f"{name}.weight": dweight, f"{name}.bias": dbias}
+
+
+def without_mean_terms(dy, x, parameters, name, eps):
+    """A layer norm's backward that forgets what goes through mean and variance."""
+    _, cache = F.layernorm(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"], eps)
+    _, gradients = norm_backward(dy, x, parameters, name, eps)
+    return cache.rstd * dy * cache.weight, gradients
+
+
+def written(
+    dy, x, p, num_heads, eps, residual1=1, residual2=1, norm2_at="sum", attention=attend_backward, norm1=norm_backward,
+    norm2=norm_backward, mlp=think_backward, attention_gets="all",
+):  # fmt: skip
+    """dx and the gradients, with a switch for each step.
+
+    residual1, residual2   0 leaves out what goes past a branch
+    attention_gets         of what came back to the sum behind it
+    """
+    normed = norm(x, p, "norm1", eps)
+    total = x + attend(normed, p, num_heads)
+    dm, gradients = mlp(dy, norm(total, p, "norm2", eps), p)
+    dm, of_norm2 = norm2(dm, total if norm2_at == "sum" else x, p, "norm2", eps)
+    dtotal = residual2 * dy + dm
+    da, of_attention = attention(dtotal if attention_gets == "all" else dy, normed, p, num_heads)
+    da, of_norm1 = norm1(da, x, p, "norm1", eps)
+    return residual1 * dtotal + da, {**gradients, **of_norm2, **of_attention, **of_norm1}
+
+
+BACKWARD = Exercise(
+    "block_backward",
+    "The gradients of `block`: of x, and of all parameters by their names.",
+    {"dy": "(B, N, D), the gradient of y", **block.ARGUMENTS},
+    {"dx": "(B, N, D)", "gradients": "a dict: the gradient of each parameter, by its name"},
+    right=right,
+    shown=(Block.forward, Block.backward),
+    inputs=inputs,
+    sizes=block.SIZES,
+    equal=block.EQUAL,
+    traps=(Case(multi_head_attention.LARGE, large_scores, tolerance=1e-8),),  # as of the attention
+    written=written,
+)
+EXERCISES = (BACKWARD,)
+
+BACKWARD.variant(
+    "the gradients of both residuals are forgotten",
+    "A sum sends its gradient both ways: into the branch and past it.",
+    residual1=0,
+    residual2=0,
+)
+BACKWARD.variant(
+    "the first residual's gradient is forgotten",
+    "What comes to x + attention goes past the attention as well.",
+    residual1=0,
+)
+BACKWARD.variant(
+    "the second residual's gradient is forgotten",
+    "What comes to the last sum goes past the MLP as well.",
+    residual2=0,
+)
+
+
+@BACKWARD.mistake("only the residual's gradient", "dy goes past both branches, and through them as well.")
+def residuals_only(dy, *arguments):
+    return {"dx": dy}
+
+
+BACKWARD.variant(
+    "the attention gets dy",
+    "It gets what came back to the sum behind it: dy, and what came through the MLP.",
+    attention_gets="dy",
+)
+BACKWARD.variant("norm2's gradient is taken at x", "norm2 read the sum of x and the attention.", norm2_at="x")
+BACKWARD.variant(
+    "the softmax's Jacobian is taken as diagonal",
+    "Each score moves all the probabilities of its query: the Jacobian is a full matrix.",
+    attention=partial(attend_backward, attention_backward=multi_head_attention_backward.diagonal_softmax),
+)
+BACKWARD.variant(
+    "the scale 1/√d is forgotten on the way back",
+    "The scores were scaled: their gradient is scaled, too.",
+    attention=partial(attend_backward, back="unscaled"),
+)
+BACKWARD.variant(
+    *NO_MAXIMUM,
+    attention=partial(attend_backward, attention_backward=multi_head_attention_backward.careless_backward),
+)
+BACKWARD.variant(
+    "the 1/N terms of the layer norms are missing",
+    "Mean and standard deviation are made of the whole row; see layernorm_backward.",
+    norm1=without_mean_terms,
+    norm2=without_mean_terms,
+)
+BACKWARD.variant(
+    "the 1/N terms of norm1 are missing", "Those of norm2 are there; see layernorm_backward.", norm1=without_mean_terms
+)
+BACKWARD.variant(
+    "the 1/N terms of norm2 are missing", "Those of norm1 are there; see layernorm_backward.", norm2=without_mean_terms
+)
+BACKWARD.variant(
+    "wrong transpose of fc1's weight",
+    "Forwards x meets fc1's weight transposed; backwards the gradient meets it as it is.",
+    mlp=fc1_transposed,
+)
+
+
+@BACKWARD.misreading("ε is forgotten", "Both layer norms added it to the variance.")
+def without_eps(dy, x, p, num_heads, eps):
+    return dy, x, p, num_heads, 0.0
+
+
+@BACKWARD.mistake(
+    "the broadcast biases are not summed", "Each was added to every token of every sample: sum over both axes."
+)
+def mlp_bias_not_summed(dy, *arguments):
+    return {"gradients": {"mlp.fc2.bias": np.array(dy)}}

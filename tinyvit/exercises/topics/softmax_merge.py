@@ -1,0 +1,127 @@
+"""Two halves of a softmax put together."""
+
+import numpy as np
+
+from tinyvit.exercises.exercise import Case, Exercise
+
+
+def halves(random, shift=0.0):
+    """(m, l) of each half of a row of scores, the second one `shift` higher."""
+    parts = random.standard_normal(4), random.standard_normal(3) + shift
+    return tuple(float(number) for part in parts for number in (part.max(), np.exp(part - part.max()).sum()))
+
+
+def second_is_larger(random):
+    return halves(random, 1000.0)
+
+
+def first_is_larger(random):
+    return halves(random, -1000.0)
+
+
+def overlapping(random):
+    """The first half's largest score is the larger one, and both count."""
+    m1, l1, m2, l2 = halves(random)
+    return max(m1, m2) + 0.5, l1, min(m1, m2), l2
+
+
+def softmax_merge(m1, l1, m2, l2):
+    m = max(m1, m2)
+    return m, l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)
+
+
+MERGE = Exercise(
+    "softmax_merge",
+    "The largest score and the sum of exponentials of a row, from those of its two halves (Milakov & Gimelshein 2018, "
+    "section 3.1).",
+    {
+        "m1": "the largest score of the first half",
+        "l1": "Σ exp(s − m1) over its scores s",
+        "m2": "the largest score of the second half",
+        "l2": "Σ exp(s − m2) over its scores s",
+    },
+    {"m": "a number, the largest score of all", "l": "a number, Σ exp(s − m) over all"},
+    right=softmax_merge,
+    shown=(softmax_merge,),
+    inputs=halves,
+    sizes=({},),
+    traps=(
+        Case("the larger scores in the first half", overlapping),
+        Case("a second half 1000 higher", second_is_larger),
+        Case("a second half 1000 lower", first_is_larger),
+    ),
+)
+EXERCISES = (MERGE,)
+
+
+@MERGE.mistake("the second half is left out", "Both halves have a part in the sum.")
+def first_alone(m1, l1, m2, l2):
+    return m1, l1
+
+
+@MERGE.mistake("the first half is left out", "Both halves have a part in the sum.")
+def second_alone(m1, l1, m2, l2):
+    return m2, l2
+
+
+RESCALED = "l1 was summed with m1 subtracted, l2 with m2: bring both to the common m by exp(m1 − m) and exp(m2 − m)."
+
+
+@MERGE.mistake("a sum is not rescaled", RESCALED)
+def not_rescaled(m1, l1, m2, l2):
+    return {"l": l1 + l2}
+
+
+@MERGE.mistake("rescaled the wrong way", "The exponent is m1 − m, which is never above 0, not m − m1.")
+def the_wrong_way(m1, l1, m2, l2):
+    m = max(m1, m2)
+    return {"l": l1 * np.exp(m - m1) + l2 * np.exp(m - m2)}
+
+
+@MERGE.mistake("rescaled by the other half's maximum", "l1 goes with m1, and l2 with m2.")
+def crosswise(m1, l1, m2, l2):
+    m = max(m1, m2)
+    return {"l": l1 * np.exp(m2 - m) + l2 * np.exp(m1 - m)}
+
+
+@MERGE.mistake("no maximum is subtracted", "exp(1000) overflows. Bring each sum to the common m by exp(m1 − m).")
+def overflowing(m1, l1, m2, l2):
+    return {"l": (l1 * np.exp(m1) + l2 * np.exp(m2)) / np.exp(max(m1, m2))}
+
+
+@MERGE.mistake("no maximum is subtracted", "exp(1000) overflows. Bring each sum to the common m by exp(m1 − m).")
+def overflowing_then_shifted(m1, l1, m2, l2):
+    return {"l": (l1 * np.exp(m1) + l2 * np.exp(m2)) * np.exp(-max(m1, m2))}
+
+
+@MERGE.mistake("the sum of the unshifted exponentials", "l is Σ exp(s − m): m is subtracted from all scores.")
+def unshifted(m1, l1, m2, l2):
+    return {"l": l1 * np.exp(m1) + l2 * np.exp(m2)}
+
+
+@MERGE.mistake("the sums are multiplied", "The exponentials of both halves are added.")
+def multiplied(m1, l1, m2, l2):
+    m = max(m1, m2)
+    return {"l": l1 * np.exp(m1 - m) * l2 * np.exp(m2 - m)}
+
+
+@MERGE.mistake("the maxima are added", "The largest score of all is the larger one of the two.")
+def maxima_added(m1, l1, m2, l2):
+    return {"m": m1 + m2}
+
+
+@MERGE.mistake("the smaller maximum", "The largest score of all is the larger one of the two.")
+def smaller_maximum(m1, l1, m2, l2):
+    m = min(m1, m2)
+    return m, l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)
+
+
+@MERGE.mistake("the mean of the maxima", "The largest score of all is the larger one of the two.")
+def mean_of_maxima(m1, l1, m2, l2):
+    m = (m1 + m2) / 2
+    return m, l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)
+
+
+@MERGE.mistake("the logarithm of the sum", "l is the sum itself.")
+def logarithm(m1, l1, m2, l2):
+    return {"l": np.log(softmax_merge(m1, l1, m2, l2)[1])}

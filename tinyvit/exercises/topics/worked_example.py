@@ -1,0 +1,98 @@
+"""The gradient of the worked example, from the loss back to the patches."""
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.exercises.exercise import Exercise
+from tinyvit.models import worked_example as example
+
+
+def inputs(random):
+    return (random.standard_normal(example.PATCHES.shape),)
+
+
+def gradient(patches, dlogits=None, pool=F.pool_token_backward, norm=F.layernorm_backward, softmax=None, scale=None,
+             ways=("keys", "values")):  # fmt: skip
+    """dpatches; with arguments, that of somebody who takes a step in another way, or leaves one out.
+
+    The patches' rows of what comes back past the attention and to the queries are zero: only the class token is read.
+    """
+    _, steps = example.forward(patches)
+    dlogits = F.cross_entropy_backward(1.0, steps["c_loss"]) if dlogits is None else dlogits(steps["c_loss"].probs)
+    dz1, *_ = norm(pool(F.linear_backward(dlogits, steps["c_head"])[0], steps["c_pool"]), steps["c_norm"])
+    dheads, cache = dz1[:, None], steps["c_attention"]
+    probs, dprobs = cache.probs, dheads @ cache.v.mT
+    dscores = probs * (dprobs - (dprobs * probs).sum(-1, keepdims=True)) if softmax is None else softmax(dprobs, probs)
+    scale = cache.scale if scale is None else scale
+    parts = {"keys": scale * dscores.mT @ cache.q, "values": probs.mT @ dheads, "queries": scale * dscores @ cache.k}
+    dz0 = dz1 + sum(parts[way] for way in (*ways, "queries"))[:, 0]
+    return dz0[:, 1:]
+
+
+def right(patches):
+    return example.backward(example.forward(patches)[1])["dpatches"]
+
+
+BACKWARD = Exercise(
+    "worked_example_backward",
+    "The gradient of the worked example's loss by its patches. All else that it needs stands in "
+    "tinyvit.models.worked_example: CLS_TOKEN, POSITIONS, NORM_WEIGHT, NORM_BIAS, HEAD_WEIGHT, HEAD_BIAS, LABEL.",
+    {"patches": "(1, 4, 4)"},
+    {"dpatches": "(1, 4, 4)"},
+    right=right,
+    shown=(example.forward, example.backward),
+    inputs=inputs,
+    sizes=({}, {}),
+)
+EXERCISES = (BACKWARD,)
+
+
+@BACKWARD.mistake(
+    "the way through the keys is forgotten",
+    "A patch is looked at for what it holds, too: its key stands in the class token's scores, and through them it "
+    "decides how much is taken from every other.",
+)
+def without_keys(patches):
+    return gradient(patches, ways=("values",))
+
+
+@BACKWARD.mistake(
+    "the way through the values is forgotten",
+    "What the class token gathers is a sum of the patches themselves: each gets its gradient, times what was taken.",
+)
+def without_values(patches):
+    return gradient(patches, ways=("keys",))
+
+
+@BACKWARD.mistake("the scale is forgotten", "The scores were multiplied by 1/√4, and so is what comes back.")
+def without_scale(patches):
+    return gradient(patches, scale=1.0)
+
+
+@BACKWARD.mistake(
+    "the Jacobian of the softmax is taken as diagonal",
+    "p(1 − p) is how a probability moves with its own score; but each score moves all of its row.",
+)
+def diagonal(patches):
+    return gradient(patches, softmax=lambda dprobs, probs: dprobs * probs * (1 - probs))
+
+
+@BACKWARD.mistake(
+    "the layer norm's means are forgotten",
+    "Mean and spread depend on every number of the token: what is left of the gradient has the mean 0, and no part "
+    "along the normalised token.",
+)
+def without_means(patches):
+    return gradient(patches, norm=lambda dy, cache: (cache.rstd * cache.weight * dy,))
+
+
+@BACKWARD.mistake(
+    "the gradient enters at every token", "The head reads the class token alone; the patches' rows are zero there."
+)
+def at_every_token(patches):
+    return gradient(patches, pool=lambda dfeature, _: np.repeat(dfeature[:, None], 5, axis=1))
+
+
+@BACKWARD.mistake("what was wanted is not subtracted", "The gradient of the logits is π less 1 at the right class.")
+def without_target(patches):
+    return gradient(patches, dlogits=lambda probs: probs)
