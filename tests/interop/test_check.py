@@ -1,0 +1,48 @@
+"""What no format takes, before a byte is written."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_weights import PLACES, PREPARED, WEIGHTS
+
+from tinyvit import interop
+
+PATHS = {**PLACES, "onnx": "w.onnx"}
+
+
+def with_arrays(**other):
+    """The weights with other arrays in the place of some, or without those that are None."""
+    state = {**WEIGHTS.state, **other}
+    return WEIGHTS._replace(state={name: array for name, array in state.items() if array is not None})
+
+
+def prepared(**changes):
+    return WEIGHTS._replace(preprocessing=replace(PREPARED, **changes))
+
+
+@pytest.mark.parametrize("form", PATHS)
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (with_arrays(**{"head.bias": None, "scale": np.ones(2)}), "missing: head.bias; unexpected: scale$"),
+        (with_arrays(**{"head.bias": np.ones(2)}), r"misshapen: head.bias \(expected \(3,\), got \(2,\)\)"),
+        (with_arrays(**{"head.bias": np.arange(3)}), r"expected floating-point numbers, got head.bias \(int64\)"),
+        (with_arrays(**{"head.bias": np.ones(3, "complex64")}), r"got head.bias \(complex64\)"),
+        (with_arrays(**{"head.bias": np.array([0, np.nan, 1])}), "NaN or infinite in head.bias$"),
+        (with_arrays(**{"norm.bias": np.full(12, -np.inf)}), "NaN or infinite in norm.bias$"),
+        (prepared(classes=("cat", "dog")), "the model has classes 3, and its preprocessing 2"),
+        (prepared(img_size=(12, 8)), r"the model has img_size \(8, 12\), and its preprocessing \(12, 8\)"),
+        (prepared(channels=1, mean=(0.5,), std=(0.5,)), "the model has channels 3, and its preprocessing 1"),
+    ],
+)
+def test_weights_that_nobody_could_load_are_not_written(tmp_path, form, weights, message):
+    with pytest.raises(ValueError, match=message):
+        interop.save(weights, tmp_path / PATHS[form], form)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", ["torch", None, ["timm"], 3])
+def test_what_is_no_format_is_refused_with_those_that_are(tmp_path, form):
+    with pytest.raises(ValueError, match="unknown format .*; expected one of huggingface, timm, npz, onnx"):
+        interop.save(WEIGHTS, tmp_path / "x", form)

@@ -1,0 +1,173 @@
+import json
+import shutil
+
+import pytest
+from small_weights import WEIGHTS
+
+from tinyvit import interop
+from tinyvit.interop.folder import INDEX, inside, weight_files
+from tinyvit.interop.huggingface import write
+from tinyvit.interop.safetensors_file import write_arrays
+
+NAMES = ["../x", "/etc/passwd", "a/b", "..", ".", "", "..\\x", "C:x", "a\0b", None, 3, ["x"]]
+
+
+@pytest.fixture
+def copy(saved, tmp_path):
+    """A Hugging Face folder to damage."""
+    return shutil.copytree(saved / "huggingface", tmp_path / "copy")
+
+
+@pytest.fixture
+def sharded(copy):
+    """The same in two files with an index."""
+    tensors, *_ = write(WEIGHTS)
+    (copy / "model.safetensors").unlink()
+    names = sorted(tensors)
+    shards = {"model-1-of-2.safetensors": names[::2], "model-2-of-2.safetensors": names[1::2]}
+    for file, part in shards.items():
+        write_arrays(copy / file, {name: tensors[name] for name in part})
+    index = {"metadata": {}, "weight_map": {name: file for file, part in shards.items() for name in part}}
+    (copy / INDEX).write_text(json.dumps(index))
+    return copy
+
+
+def change(path, **changes):
+    """A JSON file with other values; None takes one away."""
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+@pytest.mark.parametrize("name", NAMES, ids=repr)
+def test_a_name_that_is_a_path_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match="names a file that isn't in it"):
+        inside(tmp_path, name)
+
+
+def test_weights_in_several_files_are_those_of_one(sharded):
+    weights = interop.load(sharded)
+    assert weights.config == WEIGHTS.config and weights.state.keys() == WEIGHTS.state.keys()
+    for name, array in weights.state.items():
+        assert array.tobytes() == WEIGHTS.state[name].tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES, ids=repr)
+def test_an_index_that_names_a_file_elsewhere_is_refused(sharded, name):
+    shards = json.loads((sharded / INDEX).read_text())["weight_map"]
+    change(sharded / INDEX, weight_map=shards | {"vit.layernorm.bias": name})
+    with pytest.raises(ValueError, match="names a file that isn't in it|names files by what are no names"):
+        interop.load(sharded)
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J.safetensors", "a\nb", "\ud800", "\u202etxt"])
+def test_a_name_that_a_terminal_would_obey_or_cannot_show_is_refused_and_escaped(sharded, name):
+    change(sharded / INDEX, weight_map={"cls_token": name})
+    with pytest.raises(ValueError, match="has a name of a file that can't be shown: '.*\\\\[xnu]") as error:
+        interop.load(sharded)
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("shards", [[], {}, "model.safetensors", 3])
+def test_an_index_without_files_is_refused(sharded, shards):
+    change(sharded / INDEX, weight_map=shards)
+    with pytest.raises(ValueError, match=r"index\.json is damaged: its weight_map says"):
+        interop.load(sharded)
+
+
+def test_an_index_that_contradicts_its_files_is_refused_with_the_names(sharded):
+    shards = json.loads((sharded / INDEX).read_text())["weight_map"]
+    other = next(name for name in shards.values() if name != shards["classifier.bias"])
+    change(sharded / INDEX, weight_map=shards | {"classifier.bias": other, "more": other})
+    with pytest.raises(ValueError, match="the index of its files contradicts them in classifier.bias, more"):
+        interop.load(sharded)
+
+
+def test_an_array_that_two_files_hold_is_refused(sharded):
+    shutil.copy(sharded / "model-1-of-2.safetensors", sharded / "model-2-of-2.safetensors")
+    with pytest.raises(ValueError, match=r"model-2-of-2\.safetensors holds .* more, which model-1-of-2\.saf"):
+        interop.load(sharded)
+
+
+def test_a_file_of_several_that_is_missing_is_named(sharded):
+    (sharded / "model-2-of-2.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"model-2-of-2\.safetensors is missing"):
+        interop.load(sharded)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "preprocessor_config.json"])
+def test_a_link_out_of_the_folder_is_refused(copy, tmp_path, name):
+    (copy / name).rename(tmp_path / "elsewhere")
+    (copy / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=rf"{name} leads out of its folder, to .*elsewhere; give that file itself"):
+        interop.load(copy)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "preprocessor_config.json"])
+@pytest.mark.parametrize("target", ["itself", "absent"])
+def test_a_link_that_leads_nowhere_is_refused(copy, name, target):
+    (copy / name).unlink()
+    (copy / name).symlink_to(name if target == "itself" else "absent")
+    with pytest.raises(ValueError, match=rf"{name} is a link that leads nowhere$"):
+        interop.load(copy)
+
+
+def test_links_within_the_folder_and_those_of_hugging_faces_cache_are_followed(copy, tmp_path):
+    (copy / "model.safetensors").rename(copy / "kept")
+    (copy / "model.safetensors").symlink_to("kept")
+    assert interop.load(copy).config == WEIGHTS.config
+    (tmp_path / "hub" / "snapshots" / "main").mkdir(parents=True)
+    (tmp_path / "hub" / "blobs").mkdir()
+    for name in ("config.json", "model.safetensors", "preprocessor_config.json"):
+        (copy / name).resolve().rename(tmp_path / "hub" / "blobs" / f"of {name}")
+        (tmp_path / "hub" / "snapshots" / "main" / name).symlink_to(f"../../blobs/of {name}")
+    assert interop.load(tmp_path / "hub" / "snapshots" / "main").config == WEIGHTS.config
+
+
+def test_a_folder_that_is_a_link_is_followed(copy, tmp_path):
+    (tmp_path / "link").symlink_to(copy)
+    assert interop.load(tmp_path / "link").config == WEIGHTS.config
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("config.json", None, "has no config.json, without which Hugging Face's weights can't be read"),
+        ("config.json", b"", r"config\.json is damaged or not JSON"),
+        ("config.json", b"[]", r"config\.json holds JSON of another kind"),
+        ("config.json", b"{}", r"config\.json says neither a model_type"),
+        ("config.json", b'{"model_type": "swin"}', r"config\.json is of Swin Transformer \(model_type 'swin'\)"),
+        ("config.json", b'{"architectures": ["ResNet"]}', "has architectures .*ResNet.* but no model_type"),
+        ("config.json", b'{"architecture": "vit_tiny_patch16_224"}', "is of the kind timm, but the weights have the"),
+        ("config.json", b'{"dataset": 1, "model": 2, "optim": 3}', "copy is a run of tinyvit already; use it as it is"),
+        ("model.safetensors", None, r"copy holds no weights \(config\.json, preprocessor_config\.json\); expected"),
+        ("model.safetensors", b"<html>", r"model\.safetensors is a web page"),
+        ("preprocessor_config.json", b"{", r"preprocessor_config\.json is damaged or not JSON"),
+    ],
+)
+def test_a_file_of_a_folder_that_cannot_be_read_is_named_with_the_reason(copy, name, content, reason):
+    (copy / name).unlink()
+    if content is not None:
+        (copy / name).write_bytes(content)
+    with pytest.raises(ValueError, match=reason):
+        interop.load(copy)
+
+
+def test_a_folder_with_a_pickle_alone_is_refused_as_the_pickle_is(copy):
+    (copy / "model.safetensors").unlink()
+    (copy / "pytorch_model.bin").write_bytes(b"\x80\4}.")
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle, as PyTorch's"):
+        interop.load(copy)
+
+
+def test_of_several_files_one_has_to_be_given(copy):
+    (copy / "model.safetensors").rename(copy / "a.safetensors")
+    shutil.copy(copy / "a.safetensors", copy / "b.safetensors")
+    with pytest.raises(ValueError, match=r"holds several files with weights \(a\.safetensors, b\.safetensors\)"):
+        weight_files(copy)
+    (copy / "b.safetensors").unlink()
+    assert interop.load(copy).config == WEIGHTS.config
+
+
+def test_an_empty_folder_holds_no_weights(tmp_path):
+    with pytest.raises(ValueError, match="holds no weights .it is empty."):
+        interop.load(tmp_path)

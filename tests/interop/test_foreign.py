@@ -1,0 +1,89 @@
+import io
+import pickle
+import zipfile
+from shlex import quote
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tinyvit.interop.foreign import LEGACY_TORCH, kind_of
+from tinyvit.interop.safetensors_file import write_arrays
+
+
+def zipped(**members):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, member in members.items():
+            archive.writestr(name.replace("__", "/").replace("_dot_", "."), member)
+    return content.getvalue()
+
+
+def picture(kind):
+    content = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(content, kind)
+    return content.getvalue()
+
+
+def test_what_can_be_read_is_told_by_its_content_and_not_by_its_name(tmp_path):
+    write_arrays(tmp_path / "a.bin", {"x": np.ones(3)})
+    np.savez(tmp_path / "b.npz", x=np.ones(3))
+    (tmp_path / "b.npz").rename(tmp_path / "b.pt")
+    assert (kind_of(tmp_path / "a.bin"), kind_of(tmp_path / "b.pt")) == ("safetensors", "npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("w.safetensors", b"", "is empty"),
+        ("w.safetensors", picture("PNG"), "is a PNG image"),
+        ("w.safetensors", picture("JPEG"), "is a JPEG image"),
+        ("w.safetensors", picture("GIF"), "is a GIF image"),
+        ("w.safetensors", picture("WEBP"), "is a WebP image"),
+        ("w.safetensors", b"\n<!DOCTYPE html><html><body>Sign in</body></html>", "is a web page, saved in place of"),
+        ("w.npz", b"<html>404</html>", "is a web page, saved in place of the weights; download the file itself"),
+        ("w.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a git-LFS pointer"),
+        ("w.safetensors", b"GGUF\3\0\0\0", "is a GGUF file"),
+        ("w.safetensors", b"\x89HDF\r\n\x1a\n" + bytes(90), "is an HDF5 file"),
+        ("w.safetensors", b"\x08\x08\x12\x07pytorch\x1a\x03", "is an ONNX graph"),
+        ("model.onnx", b"\x0a\x08whatever", "is an ONNX graph"),
+        ("flax_model.msgpack", b"\x82\xa3abc", "is Flax's msgpack"),
+        ("w.tflite", b"\x1c\0\0\0TFL3" + bytes(9), "is a TensorFlow Lite model"),
+        ("saved_model.pb", b"\x08\x01\x12\xc2\x01", "is a TensorFlow graph"),
+        ("model.ckpt.index", b"\0\0\1", "is part of a TensorFlow checkpoint"),
+        ("w.npz", b"\x93NUMPY\1\0v\0{'descr'", "is a single array"),
+        ("w.npz", b"\x1f\x8b\x08\0", "is packed by gzip; unpack it first"),
+        ("w.tar", bytes(257) + b"ustar" + bytes(250), "is a tar archive; unpack it first"),
+        ("w.npz", zipped(readme_dot_txt=b"x"), "is a zip without arrays"),
+        ("w.keras", zipped(config_dot_json=b"{}", **{"model_dot_weights_dot_h5": b""}), "is a model of Keras"),
+        ("w.npz", zipped(x_dot_npy=b"x")[:-10], "is cut off or damaged"),
+        ("config.json", b'{"model_type": "vit"}', "is JSON, not weights"),
+        ("notes.txt", b"some notes", "is text, not weights"),
+        ("w.safetensors", bytes(range(1, 250)), "is of an unknown format, cut off or damaged"),
+        ("w.safetensors", b"\x10\0\0", "is of an unknown format, cut off or damaged"),
+    ],
+)
+def test_what_a_foreign_file_is_is_said(tmp_path, name, content, what):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError) as error:
+        kind_of(path)
+    assert str(error.value).startswith(f"{path} {what}")
+
+
+PICKLES = {
+    "plain": pickle.dumps({"weight": [1, 2]}, protocol=4),
+    "of PyTorch before it took zips": LEGACY_TORCH + pickle.dumps({}, protocol=2),
+    "in a zip": zipped(archive__data_dot_pkl=b"\x80\2}.", archive__version=b"3"),
+    "in a zip, at its top": zipped(data_dot_pkl=b"\x80\2}."),
+}
+
+
+@pytest.mark.parametrize("content", PICKLES.values(), ids=PICKLES)
+def test_a_pickle_is_refused_with_the_reason_and_the_command_that_converts_it(tmp_path, content):
+    path = tmp_path / "pytorch model.bin"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="to read it runs whatever code is in it") as error:
+        kind_of(path)
+    assert "\n" not in str(error.value)
+    assert str(error.value).endswith(f" {quote(str(path))} {quote(str(tmp_path / 'model.safetensors'))}")

@@ -1,0 +1,199 @@
+"""Hugging Face's layout: what is written is read back as it was, and what isn't ours is refused with the reason."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from layouts import CONFIG, JSON, assert_equal_state, example, logits_of, through_json
+from strategies import on_the_host, weights
+
+from tinyvit import ViT
+from tinyvit.interop import Weights, huggingface
+from tinyvit.interop.huggingface_config import FIELDS, rounded_crop
+
+EXAMPLE = example()
+TENSORS, ABOUT, PREPROCESSOR = huggingface.write(EXAMPLE)
+WITH_CLASSES = {"global_pool": "token", "num_classes": st.integers(1, 3), "head_hidden": None}
+HEADLESS = {"global_pool": "token", "num_classes": 0}
+
+
+def read(tensors=TENSORS, preprocessor=PREPROCESSOR, **fields):
+    """The example with other arrays, another preprocessor or other fields of its config.json."""
+    return huggingface.read(tensors, through_json(ABOUT | fields), preprocessor)
+
+
+@given(weights(positions="learned", **WITH_CLASSES) | weights(positions="learned", **HEADLESS))
+def test_what_was_written_is_read_bit_by_bit(written):
+    tensors, about, preprocessor = huggingface.write(written)
+    again = huggingface.read(tensors, through_json(about), through_json(preprocessor))
+    assert again.config == written.config
+    assert again.preprocessing == written.preprocessing
+    assert again.notes == ()
+    assert_equal_state(again.state, written.state)
+
+
+@given(weights("float64", positions=st.sampled_from(["learned_2d", "sincos_1d", "sincos_2d", "none"]), **WITH_CLASSES))
+def test_positions_of_other_kinds_become_one_table_with_the_same_logits(written):
+    again = huggingface.read(*huggingface.write(written))
+    assert again.config == replace(written.config, positions="learned")
+    np.testing.assert_array_equal(logits_of(again), logits_of(written))
+
+
+@given(st.sets(st.sampled_from(sorted(TENSORS))), st.booleans())
+def test_each_array_may_have_either_spelling_with_the_prefix_or_without(others, prefix):
+    of_5 = {theirs: ours for ours, theirs in huggingface.OF_TRANSFORMERS_5.items()}
+
+    def respelled(name):
+        for old, new in of_5.items():
+            name = name.replace(f".{old}.", f".{new}.")
+        return name.replace("encoder.layer.", "layers.")
+
+    tensors = {respelled(name) if name in others else name: x for name, x in TENSORS.items()}
+    tensors = {name if prefix else name.removeprefix("vit."): x for name, x in tensors.items()}
+    assert_equal_state(read(tensors).state, EXAMPLE.state)
+
+
+def test_an_array_that_is_there_under_two_names_is_refused():
+    with pytest.raises(ValueError, match="layers.0.mlp.fc1.bias are names of the same array"):
+        read(TENSORS | {"vit.layers.0.mlp.fc1.bias": np.zeros(48)})
+
+
+def test_missing_unexpected_and_misshapen_names_are_listed_together_as_they_are_spelled():
+    tensors = dict(TENSORS)
+    del tensors["vit.layernorm.bias"], tensors["vit.encoder.layer.0.attention.attention.key.weight"]
+    tensors |= {"vit.extra": np.zeros(1), "classifier.bias": np.zeros(7)}
+    with pytest.raises(ValueError) as error:
+        read(tensors)
+    for part in ("missing: vit.encoder.layer.0.attention.attention.key.weight, vit.layernorm.bias",
+                 "unexpected: vit.extra", "misshapen: classifier.bias (expected (3,), got (7,))"):  # fmt: skip
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "field, value, found",
+    [("hidden_size", 384, 192), ("num_hidden_layers", 12, 1), ("intermediate_size", 64, 48), ("num_channels", 1, 3),
+     ("patch_size", 2, (4, 4)), ("qkv_bias", False, True), ("id2label", {"0": "a"}, 3)],
+)  # fmt: skip
+def test_a_config_json_that_contradicts_the_weights_is_refused_with_both_values(field, value, found):
+    name, value_in_it = ("num_labels", 1) if field == "id2label" else (field, value)
+    with pytest.raises(ValueError, match="config.json contradicts the weights") as error:
+        read(**{field: value})
+    assert f"{name} {value_in_it!r}, but the weights have {found!r}" in str(error.value)
+
+
+def test_a_config_json_of_another_model_is_refused_with_its_name():
+    with pytest.raises(ValueError, match=r"config.json is of Swin Transformer \(model_type 'swin'\)"):
+        read(model_type="swin")
+
+
+@pytest.mark.parametrize("activation", ["relu", "quick_gelu", "gelu_10"])
+def test_an_activation_that_is_no_gelu_is_refused(activation):
+    with pytest.raises(ValueError, match=f"hidden_act '{activation}'; expected one of gelu"):
+        read(hidden_act=activation)
+
+
+def test_fields_that_are_missing_are_what_transformers_takes_for_them():
+    about = {"hidden_size": 192, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 48,
+             "image_size": 8, "patch_size": 4}  # fmt: skip
+    config = huggingface.read(TENSORS, about).config
+    assert config == replace(CONFIG, norm_eps=1e-12)
+    assert huggingface.read(TENSORS, about).preprocessing.classes == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def test_labels_that_are_there_twice_get_names_of_their_own_and_a_note():
+    again = read(id2label={"0": "crane", "1": "crane (2)", "2": "crane"})
+    assert again.preprocessing.classes == ("crane", "crane (2)", "crane (3)")
+    assert again.notes == ("class 2 has the name of another, 'crane', and is called 'crane (3)'",)
+    with pytest.raises(ValueError, match="no name for class 1"):
+        read(id2label={"0": "a", "2": "b", "3": "c"})
+
+
+def test_a_pooler_with_another_activation_is_left_aside_with_a_note():
+    tensors = {name.removeprefix("vit."): x for name, x in TENSORS.items() if not name.startswith("classifier")}
+    tensors |= {"pooler.dense.weight": np.zeros((5, 192)), "pooler.dense.bias": np.zeros(5)}
+    assert read(tensors, pooler_output_size=5).config.head_hidden == 5
+    other = read(tensors, pooler_output_size=5, pooler_act="relu")
+    assert other.config.head_hidden is None and any("activation 'relu'" in note for note in other.notes)
+    with pytest.raises(ValueError, match="pooler_output_size 6, but the weights have 5"):
+        read(tensors, pooler_output_size=6)
+
+
+def test_a_classifier_that_only_the_config_json_speaks_of_is_noted():
+    again = read({name: x for name, x in TENSORS.items() if not name.startswith("classifier")})
+    assert again.config.num_classes == 0
+    assert "config.json speaks of a classifier, but the weights have none" in again.notes
+
+
+@pytest.mark.parametrize("fields, what", [
+    ({"global_pool": "avg"}, "global_pool 'avg'"), ({"head_hidden": 5}, "head_hidden 5"),
+    ({"positions": "rope"}, "positions 'rope'"),
+])  # fmt: skip
+def test_what_hugging_face_has_no_place_for_is_not_written(fields, what):
+    config = replace(CONFIG, **fields)
+    with pytest.raises(ValueError, match=f"no place for {what}"):
+        huggingface.write(example(config))
+
+
+def test_a_cut_out_of_the_middle_that_is_no_square_is_not_written():
+    config = replace(CONFIG, img_size=(8, 12))
+    prepared = replace(EXAMPLE.preprocessing, img_size=(8, 12), crop=1.0)
+    with pytest.raises(ValueError, match="can't cut 8×12 pixels"):
+        huggingface.write(EXAMPLE._replace(config=config, state=on_the_host(ViT(config)), preprocessing=prepared))
+
+
+@pytest.mark.parametrize("preprocessor, expected", [
+    ({"do_normalize": False}, {"mean": (0.0,) * 3, "std": (1.0,) * 3}),
+    ({"do_rescale": False, "image_mean": 127.5, "image_std": [51, 51, 51]}, {"mean": (0.5,) * 3, "std": (0.2,) * 3}),
+    ({"resample": 3, "size": 8}, {"resample": "bicubic", "crop": None}),
+    ({"size": {"shortest_edge": 10}, "do_center_crop": True, "crop_size": 8}, {"crop": 0.8}),
+    ({"size": {"shortest_edge": 8}, "do_center_crop": True, "crop_pct": 0.95, "crop_size": 8}, {"crop": 0.95}),
+])  # fmt: skip
+def test_images_are_prepared_as_the_preprocessor_says(preprocessor, expected):
+    again = read(preprocessor=preprocessor)
+    assert {name: getattr(again.preprocessing, name) for name in expected} == expected
+    assert again.notes == ()
+
+
+@pytest.mark.parametrize("preprocessor, note", [
+    (None, "no preprocessor_config.json"),
+    ({"size": {"height": 16, "width": 16}}, "made 8×8"),
+    ({"do_resize": False}, "images are resized, though"),
+    ({"size": {"height": 10, "width": 10}, "do_center_crop": True, "crop_size": 8}, "images are stretched"),
+])  # fmt: skip
+def test_what_can_not_be_done_as_the_preprocessor_says_is_noted(preprocessor, note):
+    assert any(note in line for line in read(preprocessor=preprocessor).notes)
+
+
+@pytest.mark.parametrize("factor", [0, -1.0])
+def test_a_factor_that_leaves_nothing_of_an_image_is_refused(factor):
+    with pytest.raises(ValueError, match=f"rescale_factor {factor}; expected a number above 0"):
+        read(preprocessor={"rescale_factor": factor})
+
+
+def test_a_way_of_resizing_that_pillow_has_not_is_refused():
+    with pytest.raises(ValueError, match="resample 9; expected Pillow's 0 to 5"):
+        read(preprocessor={"resample": 9})
+
+
+@given(st.sampled_from(sorted(ABOUT.keys() | PREPROCESSOR.keys() | FIELDS.keys() | {"crop_pct"})), JSON,
+       st.none() | st.sampled_from(sorted(TENSORS)))  # fmt: skip
+def test_any_value_in_the_json_files_is_read_or_refused_with_one_line(name, value, lost):
+    about, preprocessor = dict(ABOUT), dict(PREPROCESSOR) | {"do_center_crop": True}
+    (preprocessor if name in PREPROCESSOR or name == "crop_pct" else about)[name] = value
+    try:
+        tensors = {name: x for name, x in TENSORS.items() if name != lost}
+        assert isinstance(huggingface.read(tensors, about, preprocessor), Weights)
+    except ValueError as error:
+        assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("side, crop, note", [
+    (16, None, None), (16, 1.0, None), (224, 0.875, None), (14, 0.7, None),
+    (16, 0.9, "cuts 16 pixels out of 17, a share of 0.941; here it is 0.900"),
+    (224, 0.9, "cuts 224 pixels out of 248, a share of 0.903; here it is 0.900"),
+])  # fmt: skip
+def test_it_is_noted_where_an_image_processor_cuts_out_another_share(side, crop, note):
+    notes = rounded_crop(replace(EXAMPLE.preprocessing, img_size=(side, side), crop=crop))
+    assert [note in text for text in notes] == ([True] if note else [])

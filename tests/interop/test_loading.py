@@ -1,0 +1,212 @@
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from small_weights import CONFIG, GIVEN, PLACES, PREPARED, WEIGHTS, weights_of
+
+from tinyvit import ViT, interop
+from tinyvit.interop import stored
+
+FORMATS = list(PLACES)
+
+
+def same(state, other):
+    """Whether two states have the same bits under the same names."""
+    def bits(array):
+        return array.dtype, array.shape, array.tobytes()
+
+    return state.keys() == other.keys() and all(bits(array) == bits(other[name]) for name, array in state.items())
+
+
+def expected(form):
+    """What a format has kept of the preprocessing."""
+    half = (0.5,) * 3
+    return PREPARED if form != "npz" else replace(PREPARED, classes=("0", "1", "2"), mean=half, std=half,
+                                                  resample="bilinear")  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_was_saved_is_loaded_bit_for_bit(saved, form):
+    weights = interop.load(saved / PLACES[form], **GIVEN[form])
+    assert weights.config == CONFIG and weights.preprocessing == expected(form)
+    assert same(weights.state, WEIGHTS.state)
+    ViT(weights.config).load_state_dict(weights.state)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "fields",
+    [dict(num_classes=0), dict(qkv_bias=False), dict(activation="gelu"), dict(img_size=16, patch_size=(4, 8)),
+     dict(head_hidden=7, num_classes=0), dict(global_pool="avg"), dict(in_chans=1), dict(norm_eps=1e-12)],
+    ids=str,
+)  # fmt: skip
+def test_every_model_is_loaded_bit_for_bit_or_refused_with_nothing_written(tmp_path, form, fields):
+    config = replace(CONFIG, **fields)
+    colours = {"channels": config.in_chans, "mean": (0.5,) * config.in_chans, "std": (0.2,) * config.in_chans}
+    height, width = (16, 16) if "img_size" in fields else (8, 12)
+    weights = weights_of(config, img_size=(height, width), **colours)
+    path = tmp_path / PLACES[form]
+    try:
+        interop.save(weights, path, form)
+    except ValueError as error:
+        assert "has no place for" in str(error) and not any(tmp_path.iterdir())
+        return
+    given = {"img_size": (height, width)} if form == "npz" else {}
+    back = interop.load(path, **given)
+    if form == "npz" and not config.qkv_bias:  # it has them always: here they are zero
+        assert back.config == replace(config, qkv_bias=True)
+        assert not back.state["blocks.0.attn.qkv.bias"].any()
+        return
+    assert back.config == config and same(back.state, weights.state)
+
+
+def test_float64_stays_float64(tmp_path):
+    weights = weights_of(dtype="float64")
+    for form, name in PLACES.items():
+        interop.save(weights, tmp_path / name, form)
+        assert same(interop.load(tmp_path / name, **GIVEN[form]).state, weights.state)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_half_precision_becomes_float32_exactly(tmp_path, kind):
+    import ml_dtypes
+
+    dtype = np.dtype(kind if kind == "float16" else ml_dtypes.bfloat16)
+    halves = {name: array.astype(dtype) for name, array in WEIGHTS.state.items()}
+    interop.save(WEIGHTS, tmp_path / "timm", "timm")
+    save_file(halves, tmp_path / "timm" / "model.safetensors")
+    state = interop.load(tmp_path / "timm").state
+    assert same(state, {name: array.astype("float32") for name, array in halves.items()})
+    np.savez(tmp_path / "w.npz", **{name: array.astype(dtype) for name, array in
+                                    np.load(npz(tmp_path)).items()})  # fmt: skip
+    assert same(interop.load(tmp_path / "w.npz", img_size=(8, 12)).state, state)
+
+
+def npz(folder):
+    interop.save(WEIGHTS, folder / "float32.npz", "npz")
+    return folder / "float32.npz"
+
+
+def test_timms_file_alone_is_read_with_what_it_does_not_say_given(saved, tmp_path):
+    file = saved / "timm" / "model.safetensors"
+    weights = interop.load(file, num_heads=3, img_size=(8, 12), mean=PREPARED.mean, std=PREPARED.std)
+    assert same(weights.state, WEIGHTS.state)
+    assert weights.config == replace(CONFIG, activation="gelu")  # timm's own
+    assert (weights.preprocessing.mean, weights.preprocessing.std) == (PREPARED.mean, PREPARED.std)
+    assert weights.notes
+    with pytest.raises(ValueError, match=r"model\.safetensors: .*give --num-heads"):
+        interop.load(file, img_size=(8, 12))
+
+
+def test_what_a_source_says_itself_is_not_to_be_given(saved):
+    with pytest.raises(ValueError, match="says itself how many heads there are; leave out num_heads"):
+        interop.load(saved / "huggingface", num_heads=3)
+    with pytest.raises(ValueError, match=r"config\.json says itself how large images are; leave out img_size"):
+        interop.load(saved / "huggingface", img_size=8)
+    with pytest.raises(ValueError, match="says itself how many heads there are"):
+        interop.load(saved / "weights.npz", num_heads=3)
+
+
+def test_hugging_faces_file_alone_is_refused_as_its_heads_are_unknown(saved):
+    with pytest.raises(ValueError, match=r"don't say how many heads there are .*; give its folder, with"):
+        interop.load(saved / "huggingface" / "model.safetensors")
+
+
+def test_arrays_that_lie_in_the_file_as_they_are_needed_are_not_copied(saved):
+    for name, array in interop.load(saved / "timm").state.items():
+        assert not array.flags.owndata and not array.flags.writeable, name
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("form", FORMATS)
+def test_weights_that_are_no_numbers_are_refused_by_name(tmp_path, form, number, monkeypatch):
+    monkeypatch.setattr("tinyvit.interop.saving.check_weights", lambda weights: None)  # others write them
+    state = {name: array.copy() for name, array in WEIGHTS.state.items()}
+    state["norm.bias"][[2, 5]] = number
+    interop.save(WEIGHTS._replace(state=state), tmp_path / PLACES[form], form)
+    with pytest.raises(ValueError, match=r"has numbers that are NaN or infinite: \S*norm\S* \(2\)"):
+        interop.load(tmp_path / PLACES[form], **GIVEN[form])
+
+
+def test_numbers_that_are_not_used_may_be_anything(saved, tmp_path):
+    folder = shutil.copytree(saved / "huggingface", tmp_path / "copy")
+    pooler = {"vit.pooler.dense.weight": np.full((12, 12), np.nan), "vit.pooler.dense.bias": np.full(12, np.inf)}
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, **pooler}, folder / "model.safetensors")
+    weights = interop.load(folder)
+    assert same(weights.state, WEIGHTS.state) and "the pooler isn't used" in weights.notes
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_does_not_fit_is_told_before_a_number_is_read(saved, form):
+    source = interop.open_source(saved / PLACES[form])
+    renamed = dict(source.stored)
+    renamed["more"] = renamed.pop(next(name for name in renamed if "bias" in name))
+    read = []
+    renamed = {name: entry._replace(read=lambda name=name: read.append(name)) for name, entry in renamed.items()}
+    with pytest.raises(ValueError, match="missing: .*bias; unexpected: more"):
+        replace(source, stored=renamed).read(**GIVEN[form])
+    assert not read
+
+
+def test_integers_are_refused_by_name(tmp_path):
+    save_file({**WEIGHTS.state, "cls_token": np.ones((1, 1, 12), "int8")}, tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match=r"has numbers of other kinds than .*float32, float64: cls_token \(int8\)"):
+        interop.load(tmp_path / "a.safetensors", num_heads=3, img_size=(8, 12))
+
+
+def test_what_has_no_room_in_memory_as_float32_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    save_file({name: array.astype("float16") for name, array in WEIGHTS.state.items()}, tmp_path / "a.safetensors")
+    monkeypatch.setattr(stored, "physical_memory", lambda: 1000)
+    with pytest.raises(ValueError, match=r"a\.safetensors needs .* GiB as float32, but this machine has"):
+        interop.load(tmp_path / "a.safetensors", num_heads=3, img_size=(8, 12))
+
+
+@pytest.mark.parametrize(("mean", "std"), [((0.5, 0.4), None), (None, (0.5, 0.5)), (None, (0.5, 0, 0.5)),
+                                           ((np.nan,) * 3, None), ("0.5", None), (None, (0.5, None, 0.5)), ({}, None),
+                                           (None, True), (0.5j, None), (((0.5, 0.4), 0.3), None)])  # fmt: skip
+def test_a_mean_or_std_that_does_not_fit_is_refused(saved, mean, std):
+    reason = "expected (one for each|finite|numbers)"
+    with pytest.raises(ValueError, match=f"timm: the (mean|std) that was given is .* {reason}"):
+        interop.load(saved / "timm", mean=mean, std=std)
+
+
+@pytest.mark.parametrize("path", ["nowhere", "nowhere/w.npz"])
+def test_what_does_not_exist_is_named(tmp_path, path):
+    with pytest.raises(ValueError, match=rf"{path} doesn't exist; expected a \.safetensors, the original's \.npz"):
+        interop.load(tmp_path / path)
+
+
+def test_a_name_of_the_hub_is_told_that_nothing_is_downloaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="nothing is downloaded.*: hf download an/vit.in1k --local-dir vit.in1k, and"):
+        interop.load("an/vit.in1k")
+    (tmp_path / "here").mkdir()
+    for path in ("here/vit", "an/vit.npz", "../vit", "vit", "an/vit/b"):  # what was a path all along
+        with pytest.raises(ValueError, match="doesn't exist; expected a"):
+            interop.load(path)
+
+
+HOSTILE = "\x1b[31mred\x07\n\ud800\u202e"
+
+
+@pytest.mark.parametrize("form", ["timm", "npz"])
+def test_names_in_a_file_reach_no_terminal_as_they_are(saved, tmp_path, form):
+    if form == "npz":
+        name = HOSTILE.replace("\ud800", "")  # which a zip can't hold
+        np.savez(tmp_path / "a.npz", **np.load(saved / "weights.npz"), **{name: np.ones(2, "float32")})
+        path = tmp_path / "a.npz"
+    else:
+        path = tmp_path / "a.safetensors"
+        content = (saved / "timm" / "model.safetensors").read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length])
+        header[HOSTILE] = header.pop("head.bias")
+        header = json.dumps(header).encode()
+        path.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + length :])
+    with pytest.raises(ValueError, match=r"unexpected: .*\\x1b\[31mred\\x07\\n") as error:
+        interop.load(path, **({"img_size": (8, 12)} if form == "npz" else {"num_heads": 3, "img_size": (8, 12)}))
+    assert str(error.value).isprintable()

@@ -1,0 +1,70 @@
+"""What all layouts have in common."""
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import weights
+
+from tinyvit.interop import names
+
+
+@given(st.integers(1, 10_000), st.integers(1, 2_000))
+def test_the_ratio_of_an_mlp_gives_its_width_exactly(hidden, embed_dim):
+    assert int(embed_dim * names.mlp_ratio(hidden, embed_dim)) == hidden
+
+
+@given(weights())
+def test_the_shapes_of_a_configuration_are_those_of_its_model(example):
+    shapes = {name: array.shape for name, array in example.state.items()}
+    assert names.own_shapes(example.config) == shapes
+    names.expect_names(example.state, shapes, "ours")
+
+
+@given(st.lists(st.sampled_from(["a", "b", "a (2)", "a (3)", ""]), max_size=8))
+def test_names_become_different_and_the_first_changes_are_noted(given_names):
+    different, notes = names.different_names(given_names)
+    assert len(set(different)) == len(different) == len(given_names)
+    changed = [(i, new) for i, (name, new) in enumerate(zip(given_names, different, strict=True)) if name != new]
+    told = [(int(re.match(r"class (\d+)", note)[1]), note.split("called ")[1][1:-1]) for note in notes[:5]]
+    assert told == changed[:5] and len(notes) == min(len(changed), 6)
+    assert all(name in different for name in given_names)
+
+
+@pytest.mark.parametrize("name", ["a\ud800", "\udfff", "\ud83d b"])
+def test_a_name_with_half_a_character_is_refused_with_its_class(name):
+    with pytest.raises(ValueError, match="name of class 1 is no text, but has half a character in it: '.*\\\\ud"):
+        names.different_names(["a 🐦", name])
+
+
+def test_very_many_equal_names_take_no_time_and_have_a_few_notes():
+    count, begin = 30_000, time.process_time()
+    different, notes = names.different_names(["x"] * count)
+    assert time.process_time() - begin < 5
+    assert different == ("x", *(f"x ({i})" for i in range(2, count + 1)))
+    assert len(notes) == 6 and notes[-1] == "so it is with 29,994 more classes"
+
+
+@given(st.lists(st.text(max_size=3), unique=True, max_size=8))
+def test_names_that_are_different_stay(given_names):
+    assert names.different_names(given_names) == (tuple(given_names), ())
+
+
+@given(st.integers(1, 20), st.integers(1, 9), st.integers(1, 9))
+def test_a_square_of_patches_tells_the_size_of_the_images(side, p, q):
+    assert names.square_image(side * side, (p, q), "x") == (side * p, side * q)
+    with pytest.raises(ValueError, match="no square"):
+        names.square_image(side * side + 1, (p, q), "x")
+
+
+def test_a_block_s_number_is_counted_and_not_believed():
+    pattern = re.compile(r"blocks\.(\d+)\.")
+    assert names.count_blocks(["blocks.0.x", "blocks.0.y", "blocks.99999999999.x", "norm"], pattern) == 2
+
+
+def test_of_very_many_names_some_are_listed_and_the_rest_counted():
+    with pytest.raises(ValueError) as error:
+        names.expect_names({}, {f"n{i}": (1,) for i in range(500)}, "x")
+    assert "n19 and 480 more" in str(error.value) and "n20" not in str(error.value)

@@ -1,0 +1,106 @@
+"""The original release's layout: what is written is read back as it was, and what isn't a ViT of it is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from layouts import CONFIG, assert_equal_state, example, logits_of
+from strategies import weights
+
+from tinyvit.interop import original
+from tinyvit.models import create_model
+
+ITS_OWN = {"activation": "gelu_tanh", "norm_eps": 1e-6, "global_pool": "token"}
+WITHOUT_RATES = {"drop_rate": 0.0, "attn_drop_rate": 0.0}
+EXAMPLE = example(replace(CONFIG, **ITS_OWN))
+TENSORS = original.write(EXAMPLE)
+
+
+@given(weights(positions="learned", qkv_bias=True, **ITS_OWN, **WITHOUT_RATES))
+def test_what_was_written_is_read_bit_by_bit_and_its_shapes_tell_the_configuration(written):
+    rows, columns = written.config.grid
+    read = original.read(original.write(written), img_size=None if rows == columns else written.config.img_size)
+    assert read.config == written.config
+    assert_equal_state(read.state, written.state)
+    assert read.preprocessing.classes == tuple(str(i) for i in range(written.config.num_classes))
+
+
+@given(weights("float64", positions=st.sampled_from(["learned_2d", "sincos_1d", "sincos_2d", "none"]), **ITS_OWN))
+def test_positions_of_other_kinds_and_missing_biases_are_written_with_the_same_logits(written):
+    read = original.read(original.write(written), img_size=written.config.img_size)
+    assert read.config.positions == "learned" and read.config.qkv_bias
+    expected = logits_of(written)
+    np.testing.assert_allclose(logits_of(read), expected, rtol=0, atol=1e-12 * max(1, np.abs(expected).max()))
+
+
+@given(weights(positions="learned", **ITS_OWN))
+def test_what_is_written_lies_in_memory_as_its_shape_says(written):
+    assert all(array.flags.c_contiguous for array in original.write(written).values())
+
+
+def test_the_names_and_shapes_are_those_of_the_released_vit_b_16():
+    model = create_model("vit_base_patch16_224", device="meta", **{"activation": "gelu_tanh"})
+    own = {name: parameter.shape for name, parameter in model.named_parameters()}
+    shapes = original.shapes_in(own, model.config)
+    block = "Transformer/encoderblock_11"
+    assert len(shapes) == 8 + 16 * 12
+    assert {name: shapes[name] for name in (
+        "cls", "embedding/kernel", "Transformer/posembed_input/pos_embedding", "Transformer/encoder_norm/scale",
+        f"{block}/LayerNorm_0/scale", f"{block}/MultiHeadDotProductAttention_1/query/kernel",
+        f"{block}/MultiHeadDotProductAttention_1/value/bias", f"{block}/MultiHeadDotProductAttention_1/out/kernel",
+        f"{block}/MlpBlock_3/Dense_0/kernel", f"{block}/MlpBlock_3/Dense_1/bias", "head/kernel", "head/bias",
+    )} == {
+        "cls": (1, 1, 768), "embedding/kernel": (16, 16, 3, 768),
+        "Transformer/posembed_input/pos_embedding": (1, 197, 768), "Transformer/encoder_norm/scale": (768,),
+        f"{block}/LayerNorm_0/scale": (768,), f"{block}/MultiHeadDotProductAttention_1/query/kernel": (768, 12, 64),
+        f"{block}/MultiHeadDotProductAttention_1/value/bias": (12, 64),
+        f"{block}/MultiHeadDotProductAttention_1/out/kernel": (12, 64, 768),
+        f"{block}/MlpBlock_3/Dense_0/kernel": (768, 3072), f"{block}/MlpBlock_3/Dense_1/bias": (768,),
+        "head/kernel": (768, 1000), "head/bias": (1000,),
+    }  # fmt: skip
+
+
+def test_images_are_stretched_and_go_from_minus_1_to_1():
+    prepared = original.read(TENSORS).preprocessing
+    assert (prepared.mean, prepared.std, prepared.crop) == ((0.5,) * 3, (0.5,) * 3, None)
+
+
+def test_missing_unexpected_and_misshapen_names_are_listed_together():
+    tensors = dict(TENSORS)
+    del tensors["Transformer/encoder_norm/bias"]
+    tensors |= {"extra": np.zeros(1), "head/bias": np.zeros(7)}
+    with pytest.raises(ValueError) as error:
+        original.read(tensors)
+    for part in ("missing: Transformer/encoder_norm/bias", "unexpected: extra",
+                 "misshapen: head/bias (expected (3,), got (7,))"):  # fmt: skip
+        assert part in str(error.value)
+
+
+def test_of_names_that_tell_the_shape_all_that_are_missing_are_listed():
+    with pytest.raises(ValueError, match="missing: embedding/kernel, Transformer/encoderblock_0.*pos_embedding"):
+        original.read({"head/bias": np.zeros(3)})
+
+
+def test_a_vit_without_class_token_is_refused():
+    with pytest.raises(ValueError, match="without class token"):
+        original.read({name: array for name, array in TENSORS.items() if name != "cls"})
+
+
+def test_patches_that_are_no_square_need_the_size_of_the_images():
+    tensors = TENSORS | {"Transformer/posembed_input/pos_embedding": np.zeros((1, 7, 192))}
+    with pytest.raises(ValueError, match="6 patches are no square.*img_size"):
+        original.read(tensors)
+    assert original.read(tensors, img_size=(12, 8)).config.grid == (3, 2)
+
+
+@pytest.mark.parametrize("fields, what", [
+    ({"activation": "gelu"}, "activation 'gelu'; its ViTs have 'gelu_tanh'"),
+    ({"norm_eps": 1e-12}, "norm_eps 1e-12; its ViTs have 1e-06"),
+    ({"global_pool": "avg"}, "global_pool 'avg'; its ViTs have 'token'"),
+    ({"positions": "rope"}, "positions 'rope'"),
+])  # fmt: skip
+def test_what_the_release_has_no_place_for_is_not_written(fields, what):
+    with pytest.raises(ValueError, match=f"no place for {what}"):
+        original.write(example(replace(EXAMPLE.config, **fields)))

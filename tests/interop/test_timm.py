@@ -1,0 +1,288 @@
+"""timm's layout: what is written is read back as it was, and what isn't ours is refused with the reason."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from layouts import CONFIG, JSON, assert_equal_state, example, logits_of, through_json
+from strategies import on_the_host, weights
+
+from tinyvit import ViT
+from tinyvit.interop import Weights, timm
+
+EXAMPLE = example()
+SAYABLE = {"norm_eps": 1e-6, "head_hidden": None}
+TOLD_BY_SHAPES = SAYABLE | {"positions": "learned", "activation": "gelu", "global_pool": "token", "drop_rate": 0.0,
+                            "attn_drop_rate": 0.0}  # fmt: skip
+
+
+@given(weights(positions=st.sampled_from(["learned", "none"]), drop_path_rate=st.sampled_from([0.0, 0.2]), **SAYABLE))
+def test_what_was_written_is_read_bit_by_bit(written):
+    tensors, about = timm.write(written)
+    read = timm.read(tensors, through_json(about))
+    assert read.config == written.config
+    assert read.preprocessing == written.preprocessing
+    assert read.notes == ()
+    assert_equal_state(read.state, written.state)
+
+
+@given(weights(**TOLD_BY_SHAPES))
+def test_shapes_alone_tell_everything_but_heads_and_an_image_that_is_no_square(written):
+    tensors, _ = timm.write(written)
+    rows, columns = written.config.grid
+    size = None if rows == columns else written.config.img_size
+    read = timm.read(tensors, num_heads=written.config.num_heads, img_size=size)
+    assert read.config == written.config
+    assert_equal_state(read.state, written.state)
+    assert read.preprocessing.classes == tuple(str(i) for i in range(written.config.num_classes))
+    assert any("normalised" in note for note in read.notes) and any("head reads" in note for note in read.notes)
+
+
+@given(weights(dtype="float64", positions=st.sampled_from(["learned_2d", "sincos_1d", "sincos_2d"]), **SAYABLE))
+def test_positions_of_other_kinds_become_one_table_with_the_same_logits(written):
+    tensors, about = timm.write(written)
+    read = timm.read(tensors, through_json(about))
+    assert read.config == replace(written.config, positions="learned")
+    np.testing.assert_array_equal(logits_of(read), logits_of(written))
+
+
+def test_positions_without_one_for_the_class_token_get_a_zero():
+    tensors, about = timm.write(EXAMPLE)
+    table = tensors["pos_embed"] = tensors["pos_embed"][:, 1:]
+    read = timm.read(tensors, about)
+    assert not read.state["pos_embed"][:, 0].any()
+    np.testing.assert_array_equal(read.state["pos_embed"][:, 1:], table)
+    assert any("no_embed_class" in note for note in read.notes)
+    assert timm.read(tensors).config.grid == (2, 2)
+
+
+def test_a_norm_after_the_class_token_was_taken_is_the_one_before():
+    tensors, about = timm.write(EXAMPLE)
+    after = {name.replace("norm.", "fc_norm.") if name.startswith("norm.") else name: x for name, x in tensors.items()}
+    assert_equal_state(timm.read(after, about).state, EXAMPLE.state)
+
+
+@pytest.mark.parametrize("name", ["norm.weight", "norm.bias"])
+def test_a_norm_before_and_one_after_the_class_token_was_taken_are_refused(name):
+    tensors, about = timm.write(EXAMPLE)
+    with pytest.raises(ValueError, match=f"have {name} and fc_{name}, .*; expected one"):
+        timm.read(tensors | {f"fc_{name}": np.ones(192)}, about)
+
+
+@pytest.mark.parametrize("about", [None, {"architecture": "vit_tiny_patch16_224", "global_pool": "avg"}])
+def test_a_norm_after_the_mean_is_refused(about):
+    tensors = {name.replace("norm.", "fc_norm.") if name.startswith("norm.") else name: x
+               for name, x in EXAMPLE.state.items()}  # fmt: skip
+    with pytest.raises(ValueError, match="a mean of norms is not the norm of a mean"):
+        timm.read(tensors, about)
+
+
+def test_the_hidden_layer_of_early_versions_is_read():
+    config = replace(CONFIG, head_hidden=5)
+    read = timm.read(on_the_host(ViT(config)))
+    assert (read.config.head_hidden, read.config.num_heads) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    "name, what",
+    {
+        "blocks.0.attn.q_norm.weight": "qk_norm", "norm_pre.weight": "pre_norm",
+        "blocks.0.mlp.w12.weight": "SwiGLU", "patch_embed.norm.weight": "another patch embedding",
+        "blocks.0.in_proj.weight": "beside each other", "blocks.0.attns.0.norm.weight": "several attentions",
+        "blocks.0.attn.norm.weight": "scale_attn_norm", "blocks.0.mlp.norm.weight": "scale_mlp_norm",
+        "blocks.0.attn.rel_pos_h": "relative positions",
+    }.items(),
+)  # fmt: skip
+def test_other_vits_are_refused_with_what_they_have(name, what):
+    with pytest.raises(ValueError, match=what):
+        timm.read(EXAMPLE.state | {name: np.zeros(3)})
+
+
+def test_a_vit_without_class_token_and_one_with_a_gated_mlp_are_refused():
+    state = dict(EXAMPLE.state)
+    with pytest.raises(ValueError, match="class_token=False"):
+        timm.read({name: x for name, x in state.items() if name != "cls_token"})
+    with pytest.raises(ValueError, match="SwiGLU.*fc1 makes 48 and fc2 reads 24"):
+        timm.read(state | {"blocks.0.mlp.fc2.weight": np.zeros((192, 24))})
+
+
+@pytest.mark.parametrize("name", ["cait_xxs24_224", "swin_tiny", "vit_base_patch32_clip_quickgelu_224",
+                                  "vit_base_patch16_rope_224", "deit_tiny_distilled_patch16_224"])  # fmt: skip
+def test_another_architecture_is_named(name):
+    with pytest.raises(ValueError, match=name):
+        timm.read(EXAMPLE.state, {"architecture": f"{name}.in1k"})
+
+
+def test_missing_unexpected_and_misshapen_names_are_listed_together():
+    state = dict(EXAMPLE.state)
+    del state["norm.bias"], state["blocks.0.mlp.fc2.bias"]
+    state |= {"head.bias": np.zeros(7), "extra": np.zeros(1)}
+    with pytest.raises(ValueError) as error:
+        timm.read(state)
+    for part in ("missing: blocks.0.mlp.fc2.bias, norm.bias", "unexpected: extra",
+                 "misshapen: head.bias (expected (3,), got (7,))"):  # fmt: skip
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    {"embed_dim": 384, "depth": 12, "in_chans": 1, "patch_size": [4, 2], "qkv_bias": False, "num_classes": 1000,
+     "mlp_ratio": 4.0}.items(),
+)  # fmt: skip
+def test_a_config_json_that_contradicts_the_weights_is_refused_with_both_values(field, value):
+    tensors, about = timm.write(EXAMPLE)
+    about["model_args"][field] = value
+    found = {"patch_size": (4, 4)}.get(field, getattr(CONFIG, field))
+    with pytest.raises(ValueError, match="contradicts the weights") as error:
+        timm.read(tensors, about)
+    assert f"{field} {value!r}, but the weights have {found!r}" in str(error.value)
+
+
+def test_images_of_a_size_that_the_positions_are_not_for_are_refused_unless_the_right_one_is_given():
+    tensors, about = timm.write(EXAMPLE)
+    about["model_args"]["img_size"], about["pretrained_cfg"]["input_size"] = 16, [3, 16, 16]
+    with pytest.raises(ValueError, match="16×16 pixels have 16 patches, but the weights have positions for 4"):
+        timm.read(tensors, about)
+    assert timm.read(tensors, about, img_size=8).config == CONFIG
+
+
+def without_positions():
+    """timm's weights and config.json of the example, whose positions would tell the size of the images."""
+    return timm.write(example(replace(CONFIG, positions="none")))
+
+
+@pytest.mark.parametrize("weights", [timm.write(EXAMPLE), without_positions()])
+def test_a_size_that_the_source_says_is_not_overruled(weights):
+    tensors, about = weights
+    with pytest.raises(ValueError, match="says img_size 8×8 and input_size 8×8, but 8×16 was given; leave out"):
+        timm.read(tensors, about, img_size=(8, 16))
+    assert timm.read(tensors, about, img_size=8).config.img_size == 8
+
+
+def test_two_sizes_of_images_are_refused_with_both_unless_one_of_them_is_given():
+    tensors, about = without_positions()
+    about["pretrained_cfg"]["input_size"] = [3, 12, 16]
+    with pytest.raises(ValueError, match="contradicts itself: it says img_size 8×8 and input_size 12×16; give"):
+        timm.read(tensors, about)
+    with pytest.raises(ValueError, match="says img_size 8×8 and input_size 12×16, but 4×4 was given"):
+        timm.read(tensors, about, img_size=4)
+    for size in (8, (12, 16)):
+        assert timm.read(tensors, about, img_size=size).config.img_size == size
+
+
+@pytest.mark.parametrize("size", [0, (0, 8), (), -4])
+def test_a_size_of_nothing_is_refused_and_not_taken_for_one_that_was_not_given(size):
+    for about in (None, timm.write(EXAMPLE)[1]):
+        with pytest.raises(ValueError, match=r"expected a size as a positive int or \(height, width\), got"):
+            timm.read(EXAMPLE.state, about, img_size=size)
+
+
+def test_images_larger_than_any_are_refused():
+    tensors, about = without_positions()
+    about["model_args"]["img_size"], about["pretrained_cfg"]["input_size"] = 2147483644, [3, 2147483644, 2147483644]
+    with pytest.raises(ValueError, match="of 2147483644×2147483644 pixels; expected at most 65,535 a side"):
+        timm.read(tensors, about)
+
+
+def test_the_channels_of_input_size_are_the_weights_or_those_of_in_chans():
+    tensors, about = timm.write(EXAMPLE)
+    about["pretrained_cfg"]["input_size"] = [1, 8, 8]
+    assert "images have 3 channels, as in_chans and the weights say; input_size says 1" in timm.read(
+        tensors, about).notes  # fmt: skip
+    del about["model_args"]["in_chans"]
+    with pytest.raises(ValueError, match="input_size's channels 1, but the weights have 3"):
+        timm.read(tensors, about)
+
+
+def test_the_number_of_classes_beside_the_arguments_is_that_of_the_weights():
+    tensors, about = timm.write(EXAMPLE)
+    about["pretrained_cfg"]["num_classes"] = 1000  # of what the weights were once pretrained on
+    assert timm.read(tensors, about).config.num_classes == 3
+    with pytest.raises(ValueError, match="contradicts the weights: num_classes 1000, but the weights have 3"):
+        timm.read(tensors, about | {"num_classes": 1000})
+
+
+def test_patches_that_are_no_square_need_the_size_of_the_images():
+    state = EXAMPLE.state | {"pos_embed": np.zeros((1, 7, 192))}
+    with pytest.raises(ValueError, match="6 patches are no square.*img_size"):
+        timm.read(state)
+    assert timm.read(state, img_size=(8, 12)).config.grid == (2, 3)
+    without = {name: x for name, x in state.items() if name != "pos_embed"}
+    with pytest.raises(ValueError, match="no positions.*give the size of the images: --img-size"):
+        timm.read(without)
+    assert timm.read(without, img_size=8).config.positions == "none"
+
+
+def test_heads_come_from_the_arguments_the_architecture_the_caller_or_the_width_in_this_order():
+    state, name = EXAMPLE.state, {"architecture": "vit_tiny_patch16_224.x", "global_pool": "token",
+                                  "pretrained_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}  # fmt: skip
+    assert timm.read(state, name | {"model_args": {"num_heads": 6}}).config.num_heads == 6
+    assert timm.read(state, name)[0].num_heads == 3 and timm.read(state, name).notes == ()
+    assert timm.read(state, num_heads=2).config.num_heads == 2
+    assumed = timm.read(state)
+    assert assumed.config.num_heads == 3 and any("3 are assumed" in note for note in assumed.notes)
+    narrow = on_the_host(ViT(replace(CONFIG, embed_dim=24)))
+    with pytest.raises(ValueError, match="embed_dim 24 is not divisible by 64; give --num-heads"):
+        timm.read(narrow)
+
+
+@pytest.mark.parametrize("args, said", [({"num_heads": 6}, "6, by model_args"), ({}, "3, by its architecture")])
+def test_heads_that_the_source_says_are_not_overruled(args, said):
+    about = {"architecture": "vit_tiny_patch16_224", "model_args": args}
+    with pytest.raises(ValueError, match=f"says num_heads {said}.*but 2 was given"):
+        timm.read(EXAMPLE.state, about, num_heads=2)
+    heads = args.get("num_heads", 3)
+    assert timm.read(EXAMPLE.state, about, num_heads=heads).config.num_heads == heads
+
+
+@pytest.mark.parametrize("share", [0, 2, -0.5])
+def test_a_share_that_cannot_be_cut_out_is_refused_by_its_field(share):
+    tensors, about = timm.write(EXAMPLE)
+    about["pretrained_cfg"]["crop_pct"] = share
+    with pytest.raises(ValueError, match=f"config.json has crop_pct {share}; expected a share above 0 and at most 1"):
+        timm.read(tensors, about)
+
+
+def test_it_is_noted_what_of_the_normalisation_nobody_says():
+    for values, what in (({}, "mean and std are"), ({"mean": 0.3}, "std is"), ({"std": 0.3}, "mean is")):
+        assert any(f"normalised; {what} taken to be 0.5" in note for note in timm.read(EXAMPLE.state, **values).notes)
+    assert not any("normalised" in note for note in timm.read(EXAMPLE.state, mean=0.3, std=(0.1, 0.2, 0.3)).notes)
+
+
+@pytest.mark.parametrize("names, expected", [
+    (["x", "x", "y"], ("x", "x (2)", "y")), ({"1": "b", "0": "a", "2": "c"}, ("a", "b", "c")), (None, ("0", "1", "2")),
+])  # fmt: skip
+def test_labels_come_along_each_with_a_name_of_its_own(names, expected):
+    tensors, about = timm.write(EXAMPLE)
+    read = timm.read(tensors, about | {"label_names": names})
+    assert read.preprocessing.classes == expected
+    assert any("called 'x (2)'" in note for note in read.notes) == ("x (2)" in expected)
+
+
+@pytest.mark.parametrize("fields, what", [
+    ({"positions": "rope"}, "positions 'rope'"), ({"norm_eps": 1e-5}, "norm_eps 1e-05"),
+    ({"head_hidden": 5}, "head_hidden 5"),
+])  # fmt: skip
+def test_what_timm_has_no_place_for_is_not_written(fields, what):
+    config = replace(CONFIG, **fields)
+    with pytest.raises(ValueError, match=f"no place for {what}"):
+        timm.write(EXAMPLE._replace(config=config, state=on_the_host(ViT(config))))
+
+
+ABOUT = timm.write(EXAMPLE)[1]
+PLACES = [("model_args", name) for name in ABOUT["model_args"]] + [
+    ("pretrained_cfg", name) for name in ABOUT["pretrained_cfg"]] + [(None, name) for name in ABOUT]  # fmt: skip
+
+
+@given(st.sampled_from(PLACES), JSON, st.none() | st.sampled_from(sorted(EXAMPLE.state)))
+def test_any_value_in_a_config_json_is_read_or_refused_with_one_line(place, value, lost):
+    tensors, about = timm.write(EXAMPLE)
+    tensors.pop(lost, None)
+    part, name = place
+    (about if part is None else about[part])[name] = value
+    try:
+        assert isinstance(timm.read(tensors, about), Weights)
+    except ValueError as error:
+        assert "\n" not in str(error)

@@ -1,0 +1,147 @@
+"""What all layouts have in common: which names have to be there, and what their shapes tell of the model."""
+
+from math import isqrt
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.functional.patches import as_pair
+from tinyvit.interop.stored import listed
+from tinyvit.interop.strict_json import short
+from tinyvit.models import ViT
+
+MOST_NAMES = 20  # of each kind in an error: a file of another model lacks hundreds, all for one reason
+MOST_NOTES = 5    # of as many classes
+GIVE_SIZE = "give the size of the images: --img-size HEIGHT WIDTH, in Python img_size=(height, width)"
+
+
+def own_shapes(config):
+    """The shape of every array of `ViT(config).state_dict()` by name, without giving the model memory."""
+    model = ViT(config, device="meta")
+    return {name: variable.shape for name, variable in (*model.named_parameters(), *model.named_buffers())}
+
+
+def expect_names(tensors, expected, layout, spelled=str):
+    """Raise one ValueError that lists every missing, unexpected and misshapen name, if there are any.
+
+    tensors   arrays by name
+    expected  the shape that each has to have, by name
+    layout    what is read, for the message
+    spelled   a function of a name that gives what the file calls it, for the message
+    """
+    missing = [spelled(name) for name in expected if name not in tensors]
+    unexpected = [spelled(name) for name in tensors if name not in expected]
+    misshapen = [
+        f"{spelled(name)} (expected {tuple(shape)}, got {np.shape(tensors[name])})"
+        for name, shape in expected.items()
+        if name in tensors and np.shape(tensors[name]) != tuple(shape)
+    ]
+    problems = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
+    if any(problems.values()):
+        found = "; ".join(f"{what}: {listed(names, MOST_NAMES)}" for what, names in problems.items() if names)
+        raise ValueError(f"the weights are not those of a ViT in {layout}: {found}")
+
+
+def shapes_of(tensors, dimensions, layout):
+    """The shapes of the arrays that tell what the model is, as a dict by name.
+
+    dimensions  how many each of them has to have, by name
+    Raises one ValueError that lists those that are missing or have another number of dimensions.
+    """
+    missing = [name for name in dimensions if name not in tensors]
+    misshapen = [
+        f"{name} (expected {count} dimensions, got {np.shape(tensors[name])})"
+        for name, count in dimensions.items()
+        if name in tensors and (np.ndim(tensors[name]) != count or 0 in np.shape(tensors[name]))
+    ]
+    if missing or misshapen:
+        problems = {"missing": missing, "misshapen": misshapen}
+        found = "; ".join(f"{what}: {listed(names, MOST_NAMES)}" for what, names in problems.items() if names)
+        raise ValueError(f"the weights are not those of a ViT in {layout}: {found}")
+    return {name: np.shape(tensors[name]) for name in dimensions}
+
+
+def count_blocks(names, pattern):
+    """How many blocks the names speak of; `pattern` is a compiled expression whose group is the block's number.
+
+    Numbers are counted, not believed: one that is out of order becomes a missing and an unexpected name.
+    """
+    return len({match[1] for match in map(pattern.match, names) if match})
+
+
+def as_side(pair):
+    """A height and a width as one number if they are equal, as configurations mostly give them."""
+    height, width = map(int, as_pair(pair))
+    return height if height == width else (height, width)
+
+
+def mlp_ratio(hidden, embed_dim):
+    """The `mlp_ratio` whose hidden layer has this width, exactly."""
+    ratio = hidden / embed_dim
+    # The product is cut off to an integer, and a quotient that was rounded down loses one.
+    return ratio if int(embed_dim * ratio) == hidden else float(np.nextafter(ratio, np.inf))
+
+
+def square_image(patches, patch_size, layout):
+    """The (H, W) of the images that have so many patches, in as many rows as columns; ValueError if none have."""
+    side = isqrt(patches)
+    if side * side != patches or not patches:
+        raise ValueError(
+            f"{patches} patches are no square, and {layout} doesn't say in how many rows and columns they are; "
+            + GIVE_SIZE
+        )
+    height, width = patch_size
+    return side * height, side * width
+
+
+def position_table(weights, layout):
+    """The positions as one table (1, N+1, D), as formats have them that know of no other kind.
+
+    Raises ValueError for rotary positions, which are not added to the tokens.
+    """
+    config, state = weights.config, weights.state
+    if config.positions == "rope":
+        raise ValueError(f"{layout} has no place for positions 'rope', which turn queries and keys")
+    if config.positions == "learned_2d":
+        return F.grid_positions(state["pos_embed_x"], state["pos_embed_y"])[0]
+    if config.positions == "none":
+        rows, columns = config.grid
+        return np.zeros((1, 1 + rows * columns, config.embed_dim), state["cls_token"].dtype)
+    return state["pos_embed"]
+
+
+def different_names(names):
+    """The names as a tuple in which none is twice, and notes of those that had to be changed: of a few of them, and how
+    many more there are.
+
+    The second "crane" becomes "crane (2)". Raises ValueError for a name that no file can hold as text: JSON can say
+    half of a surrogate pair.
+    """
+    for index, name in enumerate(names):
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            raise ValueError(f"the name of class {index} is no text, but has half a character in it: {quoted(name)}")
+    taken, used, counts, different, changed = set(names), set(), {}, [], []
+    for index, name in enumerate(names):
+        new, count = name, counts.get(name, 1)
+        while new in used or (count > 1 and new in taken):
+            count += 1
+            new = f"{name} ({count})"
+        counts[name] = count  # to go on from, so that a thousand equal names don't take a million steps
+        if new != name:
+            changed.append(f"class {index} has the name of another, {quoted(name)}, and is called {quoted(new)}")
+        used.add(new)
+        different.append(new)
+    notes = changed[:MOST_NOTES]
+    if len(changed) > len(notes):
+        notes.append(f"so it is with {len(changed) - len(notes):,} more classes")
+    return tuple(different), tuple(notes)
+
+
+def quoted(name):
+    """A name as Python writes it, cut off where it is long."""
+    return short(repr(name))
+
+
+def numbered(num_classes):
+    """The names of classes that have none: "0", "1", …"""
+    return tuple(map(str, range(num_classes)))

@@ -1,0 +1,94 @@
+"""The arrays of a `.safetensors` file, mapped. Format: https://github.com/huggingface/safetensors
+
+A file is the length of its header (8 bytes, little-endian), the header (JSON), and the numbers. safetensors' own reader
+copies each array; here nothing but the header is read before a number is asked for.
+"""
+
+import numpy as np
+
+from tinyvit.backend import to_numpy
+from tinyvit.interop.stored import Mapped, Stored, size
+from tinyvit.interop.strict_json import parse_object, short
+
+LARGEST_HEADER = 100_000_000  # bytes, as for the format's own reader
+METADATA = {"format": "pt"}  # weights are laid out as PyTorch has them; Transformers asks for it
+DTYPES = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
+    "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
+}  # fmt: skip
+
+
+def write_arrays(path, arrays):
+    """Write arrays by name into the file `path`, one after the other; equal arrays give equal bytes. Raises OSError if
+    there is no room."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    path.touch()
+    mode = path.stat().st_mode
+    # It corrupts arrays that are not C-contiguous; np.ascontiguousarray would make vectors of scalars.
+    arrays = {name: np.asarray(to_numpy(array), order="C") for name, array in arrays.items()}
+    try:
+        save_file(arrays, path, METADATA)
+    except SafetensorError as error:  # for a full disk, say: it has no OSError
+        raise OSError(str(error)) from error
+    path.chmod(mode)  # of its own accord it makes files that nobody else may read
+
+
+def stored_arrays(path):
+    """`Stored` arrays by name. Raises ValueError, naming the file, if it is cut off, damaged or none of this format."""
+    length = path.stat().st_size
+    with path.open("rb") as file:
+        header_length = int.from_bytes(file.read(8), "little")
+        start = 8 + header_length  # of the numbers
+        if length < 8 or header_length > LARGEST_HEADER or start > length:
+            raise ValueError(f"{path} is cut off or not a safetensors file: its header should have {header_length:,} "
+                             f"bytes, and the file has {length:,}")  # fmt: skip
+        header = parse_object(file.read(header_length), f"the header of {path}")
+        header.pop("__metadata__", None)
+        places = {name: place(path, name, entry, length - start) for name, entry in header.items()}
+    if not places:
+        raise ValueError(f"{path} holds no arrays")
+    check_order(path, places, length - start)
+    mapped = Mapped(path)
+    return {name: stored(mapped, dtype, shape, start + first) for name, (dtype, shape, first, _) in places.items()}
+
+
+def stored(mapped, dtype, shape, first):
+    """The `Stored` of an array from byte `first` on."""
+    number = np.dtype("uint16" if dtype == "bfloat16" else dtype).newbyteorder("<")
+    return Stored(shape, dtype, lambda: mapped.numbers(number, size(shape), first).reshape(shape))
+
+
+def place(path, name, entry, room):
+    """(dtype, shape, first byte, last byte + 1) of what the header says of an array; ValueError if it can't be."""
+    fits = isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}
+    fits = fits and all(are_counts(entry[key]) for key in ("shape", "data_offsets")) and len(entry["data_offsets"]) == 2
+    if not fits:
+        raise ValueError(f"{path} is damaged: of {short(name)} its header says {short(entry)}")
+    dtype, shape, (first, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"{path}: {short(name)} is of dtype {short(dtype)}; expected F32, F64, F16 or BF16")
+    if not first <= end <= room:
+        raise ValueError(f"{path} is cut off or damaged: {short(name)} should lie at bytes {first:,} to {end:,} of "
+                         f"{room:,}")  # fmt: skip
+    itemsize = 2 if dtype == "BF16" else np.dtype(DTYPES[dtype]).itemsize
+    if end - first != itemsize * size(shape) or len(shape) > 32:  # sides: more than NumPy knows in all its versions
+        raise ValueError(f"{path} is damaged: {short(name)} is {dtype} {short(shape)}, and has {end - first:,} bytes")
+    return DTYPES[dtype], shape, first, end
+
+
+def are_counts(values):
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+
+
+def check_order(path, places, room):
+    """Raise ValueError unless the arrays lie one behind the other, without overlaps, holes or a rest."""
+    at, before = 0, "the header"
+    for name, (_, _, first, end) in sorted(places.items(), key=lambda item: item[1][2:]):
+        if first != at:
+            what = "overlaps with" if first < at else f"begins {first - at:,} bytes after the end of"
+            raise ValueError(f"{path} is damaged: {short(name)} {what} {short(before)}")
+        at, before = end, name
+    if at != room:
+        raise ValueError(f"{path} is damaged: its arrays have {at:,} bytes, and behind its header are {room:,}")

@@ -1,0 +1,104 @@
+"""Arrays in files, known by their names, shapes and dtypes before any of their numbers is read."""
+
+import mmap
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit.backend import Array
+from tinyvit.data.folder import physical_memory
+from tinyvit.interop.strict_json import short
+
+HALF = ("bfloat16", "float16")
+FLOATS = (*HALF, "float32", "float64")
+SHOWN = 5  # names in a message
+
+
+class Stored(NamedTuple):
+    """An array in a file.
+
+    read   gives its numbers: a read-only view of the mapped file wherever it lies there as it is; bfloat16, which
+           NumPy doesn't know, as uint16
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    read: Callable[[], Array]
+
+
+class Mapped:
+    """A file whose bytes the system reads when they are looked at; it is mapped when it is first asked for any."""
+
+    def __init__(self, path):
+        self.path, self.content = path, None
+
+    def numbers(self, dtype, count, first):
+        """So many numbers from byte `first` on, read-only; the map is there for as long as they are."""
+        if self.content is None:
+            with self.path.open("rb") as file:
+                self.content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(self.content, dtype, count, first)
+
+
+def read_floats(stored, source):
+    """Arrays by name from `Stored` ones: bfloat16 and float16 as float32, which holds each of their numbers exactly,
+    float32 and float64 as they are, mapped where they can be.
+
+    Raises ValueError, naming `source`, for numbers of another kind, and for more than this machine's memory holds of
+    what has to be unpacked or converted.
+    """
+    other = [f"{name} ({entry.dtype})" for name, entry in stored.items() if entry.dtype not in FLOATS]
+    if other:
+        raise ValueError(f"{source} has numbers of other kinds than {', '.join(FLOATS)}: {listed(other)}")
+    needed = sum(4 * size(entry.shape) for entry in stored.values() if entry.dtype in HALF)
+    memory = physical_memory()
+    if memory is not None and needed > memory:
+        raise ValueError(f"{source} needs {needed / 2**30:.1f} GiB as float32, but this machine has "
+                         f"{memory / 2**30:.1f}")  # fmt: skip
+    return {name: as_float(entry.read(), entry.dtype) for name, entry in stored.items()}
+
+
+def of_shapes(stored):
+    """Arrays of the shapes of `Stored` ones, without numbers of their own: no file is read, no memory taken."""
+    return {name: np.broadcast_to(np.int8(0), entry.shape) for name, entry in stored.items()}
+
+
+def expect_finite(used, read, source):
+    """Raise ValueError, naming `source`, if there is NaN or infinity in the arrays that are used.
+
+    read   the arrays as they were in the source, for the message: there they have other names
+    """
+    if all(is_finite(array) for array in used.values()):
+        return
+    damaged = [f"{name} ({array.size - np.isfinite(array).sum():,})" for name, array in read.items()
+               if not is_finite(array)]  # fmt: skip
+    raise ValueError(f"{source} has numbers that are NaN or infinite: {listed(damaged)}; "
+                     "the file is damaged, or its training diverged")  # fmt: skip
+
+
+def is_finite(array):
+    """Whether no number is NaN or infinite; min and max pass NaN on, and make no array as isfinite would."""
+    return not array.size or bool(np.isfinite(array.min()) and np.isfinite(array.max()))
+
+
+def as_float(array, dtype):
+    """Numbers of one of `FLOATS` as float32 or float64, in this machine's byte order."""
+    if dtype == "bfloat16":  # the upper half of a float32
+        return (array.astype("uint32") << 16).view("float32")
+    return array.astype("float64" if dtype == "float64" else "float32", copy=False)
+
+
+def size(shape):
+    """How many numbers an array of this shape has; of any size, as Python's integers are."""
+    count = 1
+    for side in shape:
+        count *= side
+    return count
+
+
+def listed(names, most=SHOWN):
+    """The first few of some names, and how many more there are."""
+    names = list(names)
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(short(name, 80) for name in names[:most])}{more}"

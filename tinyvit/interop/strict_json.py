@@ -1,0 +1,44 @@
+"""JSON of unknown origin."""
+
+import json
+
+LARGEST = 1 << 24  # bytes; the names of 21,000 classes take one sixteenth of it
+
+
+def read_object(path):
+    """The object (a dict) in a JSON file; ValueError, naming the file, if it holds anything else."""
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes; expected JSON of at most {LARGEST:,}")
+    return parse_object(path.read_bytes(), path)
+
+
+def parse_object(content, source):
+    """The object in JSON bytes. ValueError, naming `source`, for what is no JSON or no object, and for what readers of
+    JSON don't agree about: keys that stand there twice, NaN and infinity."""
+    try:
+        value = json.loads(content.decode(), object_pairs_hook=without_repetition, parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:  # a UnicodeDecodeError is a ValueError
+        raise ValueError(f"{source} is damaged or not JSON: {short(error)}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{source} holds JSON of another kind: expected an object {{…}}, got {short(value)}")
+    return value
+
+
+def without_repetition(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"the key {short(repr(twice))} stands there twice")
+    return found
+
+
+def refuse_constant(name):
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def short(value, most=120):
+    """What a value says, cut off where it is long, with escapes for what a terminal would obey or can't show."""
+    text = str(value)
+    cut = text[:most] + ("…" if len(text) > most else "")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)

@@ -1,0 +1,208 @@
+"""What timm's `config.json` says of a ViT: how it is built, and what is done to images before."""
+
+from typing import NamedTuple
+
+from tinyvit.data.images import RESAMPLE
+from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.functional.patches import as_pair
+from tinyvit.interop.fields import expect_fields, normalisation
+from tinyvit.interop.names import different_names, numbered
+from tinyvit.interop.stored import listed
+from tinyvit.interop.strict_json import short
+from tinyvit.models.registry import MODELS
+
+SOURCE = "timm's config.json"
+FAMILIES = ("vit_", "deit_", "flexivit_")  # the architectures of timm's vision_transformer.py that can be a plain ViT
+ACTIVATIONS = {None: "gelu", "gelu": "gelu", "gelu_tanh": "gelu_tanh"}
+HEADS = {192: 3, 320: 5, 384: 6, 512: 8, 768: 12, 1024: 16, 1152: 16, 1280: 16, 1408: 16, 1664: 16}  # by embed_dim
+HEAD_DIM = 64  # of nearly all ViTs
+# The arguments that are read.
+ARGS = {"img_size": "side", "patch_size": "side", "in_chans": "size", "num_classes": "int", "embed_dim": "size",
+        "depth": "size", "num_heads": "size", "mlp_ratio": "number", "qkv_bias": "bool", "global_pool": "string",
+        "act_layer": "string", "norm_layer": "string", "pool_include_prefix": "bool", "pos_drop_rate": "number",
+        "proj_drop_rate": "number", "attn_drop_rate": "number", "drop_path_rate": "number"}  # fmt: skip
+PRETRAINED = {"mean": "numbers", "std": "numbers", "crop_pct": "number", "crop_mode": "string",
+              "interpolation": "string", "num_classes": "int", "input_size": "shape"}  # fmt: skip
+# Arguments that the names and shapes of the weights tell too, and those that only matter in training.
+TOLD_BY_WEIGHTS = {"class_token", "reg_tokens", "init_values", "qk_norm", "pre_norm", "final_norm", "fc_norm",
+                   "no_embed_class", "pos_embed", "representation_size"}  # fmt: skip
+IN_TRAINING_ONLY = {"drop_rate", "patch_drop_rate", "weight_init", "fix_init"}
+OF_OTHER_SIZES = {"dynamic_img_size", "dynamic_img_pad", "strict_img_size"}
+
+
+class About(NamedTuple):
+    """A parsed config.json, in the parts that matter here; all empty where there is none."""
+
+    architecture: str | None
+    args: dict          # of timm's VisionTransformer
+    pretrained: dict    # what images have to be like, and more that isn't read
+    num_classes: int | None  # beside model_args
+    global_pool: str | None
+    label_names: list | dict | None
+
+
+def about_of(about):
+    """The parts of a parsed config.json, or of None; ValueError for what is no configuration of timm's ViT."""
+    if about is None:
+        return About(None, {}, {}, None, None, None)
+    if not isinstance(about, dict):
+        raise ValueError(f"expected {SOURCE} to hold an object, got {type(about).__name__}")
+    expect_fields(about, {"architecture": "string", "num_classes": "int", "global_pool": "string",
+                          "model_args": "object", "pretrained_cfg": "object"}, SOURCE)  # fmt: skip
+    about = without_nulls(about)
+    args, pretrained = without_nulls(about.get("model_args", {})), without_nulls(about.get("pretrained_cfg", about))
+    expect_fields(args, ARGS, f"{SOURCE} in model_args")
+    expect_fields(pretrained, PRETRAINED, f"{SOURCE} in pretrained_cfg")
+    architecture = checked_architecture(about.get("architecture"))
+    check_args(args)
+    both = pretrained | about
+    # What weights were once pretrained on is of no matter where something else says how many classes there are.
+    num_classes = about.get("num_classes", None if "num_classes" in args else pretrained.get("num_classes"))
+    return About(
+        architecture, args, pretrained, num_classes,
+        args.get("global_pool", about.get("global_pool")), both.get("label_names") or both.get("labels"),
+    )  # fmt: skip
+
+
+def without_nulls(values):
+    """A parsed object without what is null, which says as much as if it weren't there."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def checked_architecture(architecture):
+    """The name without what follows its dot, which says where the weights are from; ValueError for another family."""
+    if architecture is None:
+        return None
+    name = architecture.partition(".")[0]
+    if not name.startswith(FAMILIES):
+        raise ValueError(f"the weights are those of a {short(repr(name))}, not of a plain ViT (timm's vit_…)")
+    for part, what in (("quickgelu", "the activation QuickGELU"), ("rope", "rotary positions of another kind"),
+                       ("distilled", "a distillation token")):  # fmt: skip
+        if part in name:
+            raise ValueError(f"the weights are those of a {short(repr(name))}, which has {what}")
+    return name
+
+
+def check_args(args):
+    """ValueError for arguments of timm's VisionTransformer that ours has nothing for."""
+    unknown = sorted(args.keys() - ARGS.keys() - TOLD_BY_WEIGHTS - IN_TRAINING_ONLY - OF_OTHER_SIZES)
+    if unknown:
+        raise ValueError(f"{SOURCE} has model_args that a plain ViT has nothing for: {listed(unknown)}")
+    for name, allowed in (("act_layer", tuple(ACTIVATIONS)), ("norm_layer", (None, "layernorm")),
+                          ("pool_include_prefix", (None, False))):  # fmt: skip
+        if args.get(name) not in allowed:
+            expected = " or ".join(repr(value) for value in allowed if value is not None)
+            raise ValueError(f"{SOURCE} has {name} {short(repr(args[name]))}; expected {expected}")
+
+
+def heads_of(about, embed_dim, given):
+    """How many heads there are, which no shape tells, and a note if that had to be concluded from the width.
+
+    The arguments say it, or the architecture's name does, or the caller; ValueError if these contradict each other.
+    """
+    said = about.args.get("num_heads")
+    known = MODELS.get(about.architecture)
+    if said is None and known and known[2]["embed_dim"] == embed_dim:
+        said = known[2]["num_heads"]
+    if None not in (said, given) and said != given:
+        where = "model_args" if "num_heads" in about.args else f"its architecture, {about.architecture}"
+        raise ValueError(f"{SOURCE} says num_heads {said}, by {where}, but {given} was given; leave out num_heads")
+    if said is not None or given is not None:
+        return given if said is None else said, ()
+    heads = HEADS.get(embed_dim, embed_dim // HEAD_DIM)
+    if embed_dim not in HEADS and embed_dim % HEAD_DIM:
+        raise ValueError(
+            f"nothing says how many heads there are, and embed_dim {embed_dim} is not divisible by {HEAD_DIM}; "
+            "give --num-heads, in Python num_heads"
+        )
+    why = f"as timm's ViTs of width {embed_dim} have" if embed_dim in HEADS else f"each {HEAD_DIM} wide, as is usual"
+    return heads, (f"the source doesn't say how many heads there are; {heads} are assumed, {why}",)
+
+
+def sizes_of(about):
+    """The sizes (H, W) that are said of the images, by field."""
+    said = {"img_size": about.args.get("img_size")}
+    if "input_size" in about.pretrained:
+        said["input_size"] = about.pretrained["input_size"][1:]
+    return {name: as_pair(size) for name, size in said.items() if size is not None}
+
+
+def rates_of(args):
+    """The rates of dropout and stochastic depth as fields of a ViTConfig, and notes of those that differ there."""
+    pos, proj = args.get("pos_drop_rate", 0.0), args.get("proj_drop_rate", 0.0)
+    rates = {name: args.get(name, 0.0) for name in ("attn_drop_rate", "drop_path_rate")}
+    notes = ()
+    if pos != proj:
+        notes = (f"pos_drop_rate {pos} and proj_drop_rate {proj} differ, which is one rate here; drop_rate is 0",)
+    return rates | {"drop_rate": pos if pos == proj else 0.0}, notes
+
+
+def preprocessing_of(about, config, mean=None, std=None):
+    """The Preprocessing of a config.json, and notes of what it doesn't say.
+
+    The fields that are missing are those of timm's own ViTs: mean and standard deviation 0.5, bicubic, crop_pct 0.9.
+    A mean or a standard deviation that is given takes the place of what is said.
+    """
+    notes, known = [], about.pretrained
+    unknown = [name for name, given in (("mean", mean), ("std", std)) if given is None and name not in known]
+    if unknown:
+        what = f"{' and '.join(unknown)} {'are' if len(unknown) > 1 else 'is'}"
+        notes.append(f"the source doesn't say how images are normalised; {what} taken to be 0.5")
+    resample = known.get("interpolation", "bicubic")
+    if resample not in RESAMPLE:
+        notes.append(f"images are resized 'bicubic', as timm's interpolation {short(repr(resample))} isn't known here")
+        resample = "bicubic"
+    crop, mode = known.get("crop_pct", 0.9), known.get("crop_mode", "center")
+    if not 0 < crop <= 1:
+        raise ValueError(f"{SOURCE} has crop_pct {crop}; expected a share above 0 and at most 1")
+    if mode == "squash" and crop == 1:
+        crop = None
+    elif mode != "center":
+        notes.append(f"images are cut out of the middle, as timm's crop_mode {short(repr(mode))} isn't known here")
+    said = [(name, known.get(name, 0.5)) for name in ("mean", "std")]
+    mean, std = normalisation(said, (mean, std), config.in_chans, SOURCE)
+    classes, more = classes_of(about, config.num_classes)
+    size = as_pair(config.img_size)
+    return Preprocessing(classes, config.in_chans, size, mean, std, resample=resample, crop=crop), (*notes, *more)
+
+
+def classes_of(about, num_classes):
+    """The names of the classes, "0", "1", … where there are none, and notes of those that had to be changed."""
+    names = about.label_names
+    if not names or not num_classes:
+        return numbered(num_classes), ()
+    if isinstance(names, dict):  # by number, as JSON has it
+        names = [names.get(str(i)) for i in range(len(names))]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{SOURCE} has label_names {short(repr(names))}; expected a name for each class")
+    if len(names) != num_classes:
+        raise ValueError(f"{SOURCE} has label_names for {len(names)} classes, but the weights have {num_classes}")
+    return different_names(names)
+
+
+def to_about(weights):
+    """The config.json, as a dict, with which timm builds the model of these weights."""
+    config, prepared = weights.config, weights.preprocessing
+    height, width = as_pair(config.img_size)
+    args = {name: getattr(config, name) for name in
+            ("img_size", "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth", "num_heads",
+             "mlp_ratio", "qkv_bias", "attn_drop_rate", "drop_path_rate")}  # fmt: skip
+    args |= {"act_layer": config.activation, "fc_norm": False, "class_token": True,
+             "pos_drop_rate": config.drop_rate, "proj_drop_rate": config.drop_rate}  # fmt: skip
+    if config.positions == "none":
+        args["pos_embed"] = "none"
+    crop = {"crop_pct": 1.0, "crop_mode": "squash"} if prepared.crop is None else {
+        "crop_pct": prepared.crop, "crop_mode": "center"}  # fmt: skip
+    pretrained = {
+        "num_classes": config.num_classes, "input_size": [config.in_chans, height, width], "fixed_input_size": True,
+        "interpolation": prepared.resample, **crop, "mean": list(prepared.mean), "std": list(prepared.std),
+        "first_conv": "patch_embed.proj", "classifier": "head",
+    }  # fmt: skip
+    return {"architecture": architecture_of(config), "num_classes": config.num_classes,
+            "num_features": config.embed_dim, "global_pool": config.global_pool,
+            "label_names": list(prepared.classes), "model_args": args, "pretrained_cfg": pretrained}  # fmt: skip
+
+
+def architecture_of(config):
+    """The name of ours that is closest in width: `model_args` say what differs."""
+    return min(MODELS, key=lambda name: abs(MODELS[name][2]["embed_dim"] - config.embed_dim))
