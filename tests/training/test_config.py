@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinyvit import ViTConfig
+from tinyvit.data.images import RESAMPLE
 from tinyvit.functional.levels import LEVELS
 from tinyvit.models.vit import POOLINGS, POSITIONS
 from tinyvit.optim import SCHEDULES
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, TrainConfig
-from tinyvit.training.config import DATASETS, DEVICES, OPTIMIZERS, PRECISIONS, from_json, to_json
+from tinyvit.training.config import DATASETS, OPTIMIZERS, PRECISIONS, from_json, to_json
 
 rates = st.floats(0, 1, exclude_max=True)
 positive = st.floats(0, 1e9, exclude_min=True)
@@ -88,8 +89,8 @@ configs = st.builds(
     evaluate_every=counts,
     save_minutes=st.floats(0, 1e9),
     tensorboard=st.booleans(),
-    device=st.sampled_from(["auto", "cpu", "cuda"]),
-    precision=st.sampled_from(["float32", "float64"]),
+    device=st.sampled_from(["auto", "cuda", "cuda:0", "cuda:12"]),
+    precision=st.sampled_from(PRECISIONS),
     threads=st.none() | counts,
     recompute=st.booleans(),
     kernels=st.none() | st.sampled_from(LEVELS),
@@ -104,7 +105,7 @@ def test_a_configuration_comes_back_from_json_as_it_was(config):
 
 
 @pytest.mark.parametrize(("field", "known"), [
-    ("dataset", DATASETS), ("device", DEVICES), ("precision", PRECISIONS), ("kernels", LEVELS),
+    ("dataset", DATASETS), ("precision", PRECISIONS), ("kernels", LEVELS), ("resample", RESAMPLE),
 ])  # fmt: skip
 def test_what_is_checked_is_what_the_command_line_offers(field, known):
     annotation = get_type_hints(TrainConfig)[field]
@@ -115,6 +116,12 @@ def test_what_is_checked_is_what_the_command_line_offers(field, known):
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_comes_back_from_json_as_it_was(name):
     assert from_json(to_json(PRESETS[name]), "config.json") == PRESETS[name]
+
+
+def test_a_file_that_says_nothing_of_resample_and_crop_is_of_what_they_are_by_default():
+    values = json.loads(to_json(PRESETS["folder"]))
+    del values["resample"], values["crop"]
+    assert from_json(json.dumps(values), "config.json") == PRESETS["folder"]
 
 
 VALID = asdict(PRESETS["digits"])
@@ -159,9 +166,13 @@ def test_what_is_no_json_or_of_another_library_is_refused_by_the_name_of_its_fil
         {"data_dir": 5},
         {"dataset": "imagenet"},
         {"device": "tpu"},
-        {"precision": "float16"},
+        {"device": "cuda:-1"},
+        {"device": 0},
+        {"precision": "float8"},
         {"kernels": "quick"},
         {"kernels": 1},
+        {"resample": 3},
+        {"crop": "all"},
         {"optim": None},
         {"optim__lr": "fast"},
         {"optim__lr": float("nan")},
@@ -197,10 +208,14 @@ def test_a_wrong_value_in_a_file_is_refused_by_the_name_of_the_file(fields):
         ({"batch_size": 0}, "batch-size has to be at least 1, got 0"),
         ({"seed": -1}, "seed has to be at least 0, got -1"),
         ({"threads": 0}, "threads has to be at least 1, got 0"),
-        ({"precision": "bfloat17"}, "precision has to be one of float32, float64, got 'bfloat17'"),
-        ({"device": "tpu"}, "device has to be one of auto, cpu, cuda, got 'tpu'"),
+        ({"precision": "bfloat17"}, "precision has to be one of float32, .*, bfloat16, float16, got 'bfloat17'"),
+        ({"device": "tpu"}, "unknown device 'tpu'; expected one of auto, cpu, cuda, or cuda:0"),
+        ({"device": "cpu", "precision": "tf32"}, "precision 'tf32' needs a GPU; on the CPU take float32"),
         ({"dataset": "mnist"}, "dataset has to be one of digits, .*, got 'mnist'"),
         ({"kernels": "quick"}, "kernels has to be one of reference, numpy, fast, got 'quick'"),
+        ({"resample": "cubic"}, "resample has to be one of nearest, bilinear, bicubic, .*, got 'cubic'"),
+        ({"dataset": "folder", "crop": 0.0}, "crop has to be above 0 and at most 1, or None, got 0.0"),
+        ({"crop": 0.5}, "crop is of a folder's images; for digits it is 1, got 0.5"),
     ],
 )
 def test_a_run_that_cannot_be_is_refused_with_what_came(fields, message):

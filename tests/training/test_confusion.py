@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib import rc_context
 from matplotlib.colors import to_rgb
 from PIL import Image
 from strategies import seeds
@@ -106,3 +107,10 @@ def test_a_name_that_no_picture_can_have_is_refused(tmp_path, name, message):
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(ValueError, match=message):
         picture_kind(tmp_path / name)
+
+
+def test_the_picture_is_the_same_whatever_layout_its_caller_prefers(tmp_path):
+    save_confusion(tmp_path / "alone.png", matrix(4), names(4))
+    with rc_context({"figure.constrained_layout.use": True}):
+        save_confusion(tmp_path / "preferred.png", matrix(4), names(4))
+    assert (tmp_path / "alone.png").read_bytes() == (tmp_path / "preferred.png").read_bytes()

@@ -57,7 +57,7 @@ def test_a_step_without_a_finite_gradient_changes_nothing_even_if_the_loss_is_fi
 
 class Step:
     def __init__(self, applied):
-        self.applied = np.bool_(applied)
+        self.applied, self.overflowed = np.bool_(applied), False
 
 
 @given(st.lists(st.booleans(), max_size=40))

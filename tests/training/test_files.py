@@ -78,6 +78,15 @@ def test_weights_that_cannot_be_read_are_refused_by_the_name_of_the_file(tmp_pat
         load_tensors(tmp_path / "model.safetensors")
 
 
+def test_bfloat16_is_refused_also_where_numpy_was_taught_it(tmp_path):
+    import ml_dtypes
+
+    (tmp_path / "model.safetensors").write_bytes(bfloat16_file())
+    assert np.dtype("bfloat16") == ml_dtypes.bfloat16
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged.* its arrays are bfloat16"):
+        load_tensors(tmp_path / "model.safetensors")
+
+
 def test_missing_weights_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"model\.safetensors is missing"):
         load_tensors(tmp_path / "model.safetensors")

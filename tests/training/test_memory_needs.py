@@ -175,7 +175,7 @@ def test_a_large_model_is_evaluated_on_fewer_images_at_a_time():
 def test_an_evaluation_without_room_is_refused():
     model = ViT(SHAPE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_needs, "available_memory", lambda: 1000)
+        patch.setattr(memory_needs, "available_memory", lambda device: 1000)
         message = "to evaluate 256 images .* MB, and 0 MB can be had"
         with pytest.raises(OutOfMemory, match=message), room_to_evaluate(model):
             raise AssertionError
@@ -199,7 +199,7 @@ def test_the_largest_images_of_the_whole_training_count(optim_changes, model_cha
 
 
 def test_a_training_that_cannot_fit_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(trainer, "available_memory", lambda device: 10_000)
     with pytest.raises(OutOfMemory, match="a step on 64 images needs about .* 0 MB can be had"):
         train(CONFIG, tmp_path / "run")
     assert not any(tmp_path.iterdir())
@@ -209,14 +209,14 @@ def test_a_run_that_cannot_fit_is_not_resumed_and_stays(tmp_path, monkeypatch):
     train(replace(CONFIG, epochs=1), tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    monkeypatch.setattr(trainer, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(trainer, "available_memory", lambda device: 10_000)
     with pytest.raises(OutOfMemory):
         resume(tmp_path / "run")
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
 
 def test_an_unknown_amount_of_memory_refuses_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "available_memory", lambda: None)
+    monkeypatch.setattr(trainer, "available_memory", lambda device: None)
     assert train(CONFIG, tmp_path / "run")["epochs"] == 1
 
 

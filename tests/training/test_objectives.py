@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -75,3 +77,10 @@ def test_the_accuracy_of_mixed_targets_counts_the_likelier_class():
     soft = 0.7 * np.eye(3)[labels] + 0.3 * np.eye(3)[(labels + 1) % 3]
     hard = classification()(model, images, labels, None)[2]["accuracy"]
     assert classification()(model, images, soft.astype("float32"), None)[2]["accuracy"] == hard
+
+
+@pytest.mark.parametrize("keep", [0.5, 1.0])
+def test_features_are_not_taken_for_logits(keep):
+    model, (images, labels) = ViT(replace(CONFIG, num_classes=0)), batch()
+    with pytest.raises(ValueError, match="the model has no head .* here logits are needed"):
+        classification(keep=keep)(model, images, labels, TRAINING)

@@ -8,9 +8,9 @@ from PIL import Image
 from strategies import redrawn, seeds
 
 from tinyvit import ViT, ViTConfig, data
+from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.training.evaluate import logits_of
 from tinyvit.training.predict import BATCH, predict
-from tinyvit.training.preprocessing import Preprocessing
 
 CLASSES = ("cat", "dog", "cow", "emu", "fox", "gnu")
 
@@ -108,11 +108,11 @@ def test_images_are_read_a_batch_at_a_time(saved, monkeypatch):
     paths = saved(dataset)
     model, prepared, read = random_vit(), Preprocessing.from_dataset(dataset), []
 
-    def one_at_a_time(batch, *arguments):
+    def one_at_a_time(batch, *arguments, **options):
         read.append(len(batch))
-        return data.read_images(batch, *arguments)
+        return data.read_images(batch, *arguments, **options)
 
-    monkeypatch.setattr("tinyvit.training.predict.read_images", one_at_a_time)
+    monkeypatch.setattr("tinyvit.data.preprocessing.read_images", one_at_a_time)
     predictions = predict(model, prepared, 100 * paths)
     next(predictions)
     assert read == [BATCH]

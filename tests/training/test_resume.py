@@ -156,6 +156,16 @@ def test_a_checkpoint_of_another_version_is_refused_with_what_it_lacks(stopped):
         resume(stopped)
 
 
+def test_a_checkpoint_whose_flat_arrays_have_another_order_is_refused(stopped):
+    checkpoints = Checkpoints(stopped / "checkpoints")
+    about, tensors = checkpoints.newest(print)
+    del about["files"]
+    about["layout"] = about["layout"][::-1]
+    checkpoints.save(10**6, 9, tensors, about)
+    with pytest.raises(ValueError, match="its flat arrays have another order"):
+        resume(stopped)
+
+
 def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):
     summary = train(CONFIG, tmp_path / "run")
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}

@@ -7,11 +7,14 @@ import pytest
 from PIL import Image
 
 from tinyvit import ViT, ViTConfig
+from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.training import TrainConfig, train
+from tinyvit.training.config import to_json
+from tinyvit.training.evaluate import evaluate
 from tinyvit.training.files import load_tensors
-from tinyvit.training.preprocessing import Preprocessing
+from tinyvit.training.predict import predict
 from tinyvit.training.run_folder import RunFolder
-from tinyvit.training.trained import load_data, load_test_set, load_trained
+from tinyvit.training.trained import load_classifier, load_data, load_test_set, load_trained
 
 MODEL = ViTConfig(img_size=4, patch_size=2, num_classes=2, embed_dim=8, depth=1, num_heads=2)
 
@@ -116,3 +119,31 @@ def test_weights_of_another_model_are_refused_by_the_name_of_the_file(copy):
 def test_what_a_run_keeps_of_its_images_is_plain_json(finished):
     kept = json.loads((finished / "preprocessing.json").read_text())
     assert kept == json.loads(json.dumps(asdict(load_trained(finished, "cpu").preprocessing)))
+
+
+@pytest.fixture
+def headless(copy):
+    """The run without the head of its model."""
+    config, prepared = copy.read_config(), Preprocessing.from_json(copy.preprocessing.read_text(), "source")
+    copy.config.write_text(to_json(replace(config, model=replace(config.model, num_classes=0))))
+    copy.preprocessing.write_text(replace(prepared, classes=()).to_json())
+    weights = load_tensors(copy.model)
+    copy.save_model({name: weight for name, weight in weights.items() if not name.startswith("head.")})
+    return copy
+
+
+def test_a_run_without_a_head_gives_features(headless, finished):
+    trained, whole = load_trained(headless.path, "cpu"), load_trained(finished, "cpu")
+    images = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype("float32")
+    np.testing.assert_array_equal(whole.model.head(trained.model(images)[0])[0], whole.model(images)[0])
+    assert trained.preprocessing.classes == ()
+
+
+def test_a_run_without_a_head_is_no_classifier(headless, photos):
+    with pytest.raises(ValueError, match=r"^\S+copy: the model has no head \(num_classes is 0\)"):
+        load_classifier(headless.path, "cpu")
+    trained = load_trained(headless.path, "cpu")
+    with pytest.raises(ValueError, match="the model has no head"):
+        next(predict(trained.model, trained.preprocessing, [photos / "dark" / "0.png"]))
+    with pytest.raises(ValueError, match="the model has no head"):
+        evaluate(trained.model, load_data(trained).test)

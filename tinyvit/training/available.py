@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tinyvit.backend import free_memory
 from tinyvit.data.folder import physical_memory
 from tinyvit.training.memory import freed_memory
 
@@ -11,13 +12,15 @@ LIMITS = {"RLIMIT_AS": "VmSize", "RLIMIT_DATA": "VmData"}  # `ulimit -v` and `-d
 UNLIMITED = 1 << 60  # bytes: what version 1 of the control groups says where there is no limit is more than that
 
 
-def available_memory():
-    """Bytes that can still be had, or None where the system doesn't say.
+def available_memory(device="cpu"):
+    """Bytes that can still be had, or None where the system doesn't say. On a GPU, what is free of its own memory.
 
     On Linux the least of the free memory (what caches hold of files included, and swap), of what the limits of the
     control groups (a container's) leave, and of what `ulimit` leaves. To each comes what this process has freed and
     kept. On macOS it is all memory that there is, whoever has it; on Windows unknown.
     """
+    if device != "cpu":
+        return free_memory(device)
     information = numbers(PROC / "meminfo")
     if "MemAvailable" not in information:
         return physical_memory()

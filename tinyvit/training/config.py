@@ -5,15 +5,18 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from types import UnionType
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
+from tinyvit.backend import check_device
 from tinyvit.data import Augmentation as AugmentConfig
+from tinyvit.data.images import RESAMPLE
 from tinyvit.functional.levels import LEVELS
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.models import ViTConfig
+from tinyvit.nn.precision import PRECISIONS, check_precision
 from tinyvit.optim import SCHEDULES
+from tinyvit.training.freezing import frozen_parts
+from tinyvit.training.init_config import InitConfig
 
 DATASETS = ("digits", "cifar10", "cifar100", "folder")
-DEVICES = ("auto", "cpu", "cuda")
-PRECISIONS = ("float32", "float64")
 OPTIMIZERS = ("adamw", "adam", "sgd", "adagrad", "muon")
 
 
@@ -103,12 +106,27 @@ class TrainConfig:
     """Images in a step."""
     data_dir: str | None = None
     """Folder or archive with the data; by default CIFAR is downloaded, and the digits are built in."""
+    classes: tuple[str, ...] = ()
+    """Only these classes of the data, by name, in this order; none named are all."""
+    images: int | None = None
+    """Train on so many images, equally many of each class, drawn by the seed; by default on all."""
+    resize_images: bool = False
+    """Whether images of another size than the model's are made to fit it."""
+    resample: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"] = "bicubic"
+    """How images are made to fit, those of a folder and those of another size: Pillow's names."""
+    crop: float | None = 1.0
+    """What is cut out of the middle of a folder's images: this share after the shorter side was made to fit; None cuts
+    nothing and stretches them."""
+    mean: tuple[float, ...] = ()
+    """Mean of each channel that images are normalised with, as a fraction of full scale; by default the data set's."""
+    std: tuple[float, ...] = ()
+    """Standard deviation of each channel likewise."""
     validation: float = 0.0
     """Share of the training images that is set aside and evaluated in place of the test images, for tuning."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train: auto takes a GPU if one works."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Number format of weights and activations."""
+    device: str = "auto"
+    """Where to train: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
+    precision: Literal["float32", "float64", "tf32", "bfloat16", "float16"] = "float32"
+    """What is computed in. The last three are for GPUs, where they are several times as fast; weights stay float32."""
     threads: int | None = None
     """CPU threads; by default TINYVIT_THREADS, or as many as there are cores. More than that take turns."""
     recompute: bool = False
@@ -122,15 +140,22 @@ class TrainConfig:
     """Minutes after which a checkpoint is saved in the middle of an epoch; one is saved after each evaluation too."""
     tensorboard: bool = False
     """Whether to log to the run folder for TensorBoard (the extra `tensorboard`)."""
+    freeze: str | None = None
+    """What is left as it is: embed (patches, class token, positions), a number of blocks with the embedding, or trunk
+    (all but the head)."""
+    init: InitConfig = field(default_factory=InitConfig)
+    """The weights to start from."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     """The optimizer."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """The augmentation."""
 
     def __post_init__(self):
-        for name, known in (("dataset", DATASETS), ("device", DEVICES), ("precision", PRECISIONS)):
+        for name, known in (("dataset", DATASETS), ("precision", PRECISIONS)):
             got = getattr(self, name)
             require(got in known, f"{name} has to be one of {', '.join(known)}", repr(got))
+        check_device(self.device)
+        check_precision(self.precision, self.device)
         require(self.kernels in (None, *LEVELS), f"kernels has to be one of {', '.join(LEVELS)}", repr(self.kernels))
         for name in ("out", "data_dir"):
             require(getattr(self, name) != "", f"{name.replace('_', '-')} has to be a path", "nothing")
@@ -138,7 +163,26 @@ class TrainConfig:
         require(self.batch_size >= 1, "batch-size has to be at least 1", self.batch_size)
         require(self.seed >= 0, "seed has to be at least 0", self.seed)
         require(0 <= self.validation < 1, "validation is a share from 0 to below 1", self.validation)
+        require(self.images is None or self.images >= 1, "images has to be at least 1", self.images)
         require(self.threads is None or self.threads >= 1, "threads has to be at least 1", self.threads)
+        for name in ("mean", "std"):
+            values, channels = getattr(self, name), self.model.in_chans
+            require(
+                len(values) in (0, channels) and all(abs(value) < float("inf") for value in values),
+                f"{name} is a number for each of {channels} channels", values,
+            )  # fmt: skip
+        require(self.resample in RESAMPLE, f"resample has to be one of {', '.join(RESAMPLE)}", repr(self.resample))
+        require(
+            self.crop is None or 0 < self.crop <= 1, "crop has to be above 0 and at most 1, or None", self.crop
+        )  # fmt: skip
+        require(
+            self.dataset == "folder" or self.crop == 1, f"crop is of a folder's images; for {self.dataset} it is 1",
+            self.crop,
+        )  # fmt: skip
+        require(len(self.mean) == len(self.std), "mean and std have to be given together", (self.mean, self.std))
+        require(all(std > 0 for std in self.std), "std has to be positive", self.std)
+        require(self.init.run != "", "init.run has to be a path", "nothing")
+        frozen_parts(self.freeze, self.model.depth)  # raises for what there isn't
         require(self.evaluate_every >= 1, "evaluate-every has to be at least 1", self.evaluate_every)
         require(self.save_minutes >= 0, "save-minutes has to be at least 0", self.save_minutes)
         require(

@@ -32,7 +32,7 @@ def draw_confusion(confusion, classes):
     turned = longest > 0.9 * side / K
     left, bottom = longest + 0.5, (longest if turned else 0.2) + 0.5
     width, height = left + side + 1.1, bottom + side + 0.4
-    figure = Figure(figsize=(width, height))
+    figure = Figure(figsize=(width, height), layout="none")  # places are in inches, whatever a caller's rcParams say
     axes = figure.add_axes((left / width, bottom / height, side / width, side / height))
     picture = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
     bar = axes.inset_axes((1 + 0.12 / side, 0, 0.16 / side, 1))

@@ -9,7 +9,8 @@ class DataWait:
 
     What is not training counts as neither: evaluation, and the checkpoint saved after it. A training that goes on from
     a checkpoint goes on from the seconds in it; steps that were lost after it, and are taken once more, count once.
-    On a GPU a batch is had as soon as its computation is queued.
+    On a GPU a batch is had as soon as its computation is queued: the share is that of the host's time, and most of it
+    passes while the GPU computes what was queued before.
     """
 
     def __init__(self, epoch=(0.0, 0.0), training=(0.0, 0.0), clock=time.perf_counter):

@@ -4,8 +4,7 @@ import contextlib
 import sys
 import time
 
-from tqdm import tqdm
-
+from tinyvit.backend import gpu
 from tinyvit.models.vit import as_pair
 from tinyvit.training.threads import at_once
 
@@ -20,8 +19,10 @@ class Display:
     bar = None
 
     def start(self, trainer, path):
+        from tqdm import tqdm
+
         self.part = trainer.part
-        config, split, total_steps = trainer.config, trainer.split, trainer.total_steps
+        config, split, total_steps, steps = trainer.config, trainer.split, trainer.total_steps, len(trainer.loader)
         device, reason, threads = trainer.device, trainer.why_not_gpu, at_once(trainer.threads)
         c = config.model
         height, width = as_pair(c.img_size)
@@ -31,8 +32,9 @@ class Display:
             f"of {height}×{width}, {len(split.train.classes)} classes\n"
             f"ViT: {trainer.model.num_parameters():,} parameters, patch {c.patch_size}, {c.embed_dim} wide, "
             f"{c.depth} deep, {c.num_heads} heads\n"
-            f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {total_steps // config.epochs} steps, "
+            f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {steps} step{'s' * (steps != 1)}, "
             f"{config.precision}, on {device}"
+            + (f", {gpu(device)['gpu']}" if device != "cpu" else "")
             + (f" with up to {threads} thread{'s' * (threads != 1)}" if device == "cpu" else "")
             + f", kernels {trainer.kernels}"
             + (f" (no GPU: {reason})" if reason else "")
@@ -43,10 +45,10 @@ class Display:
         )
         for row in trainer.history:
             self.epoch(row)
-        images = config.batch_size if len(split.train) > config.batch_size else len(split.train)
+        edges = trainer.loader.edges
         self.bar = tqdm(
-            total=total_steps * images,
-            initial=trainer.step * images,
+            total=config.epochs * edges[-1],
+            initial=trainer.epoch * edges[-1] + edges[trainer.batch],
             unit=" images",
             unit_scale=True,
             disable=not sys.stderr.isatty(),
@@ -71,12 +73,16 @@ class Display:
             )
 
     def epoch(self, row):
-        with contextlib.suppress(OSError), tqdm.external_write_mode(sys.stdout):
+        with contextlib.suppress(OSError), self.aside():
             loss, accuracy = row[f"{self.part}_loss"], row[f"{self.part}_accuracy"]
             self.print(
                 f"{row['epoch']:>7}   {number(row['train_loss']):>10}   {percent(row['train_accuracy']):>10}"
                 f"   {number(loss):>9}   {percent(accuracy):>9}   {clock(row['seconds']):>5}"
             )
+
+    def aside(self):
+        """Inside this a line may be printed: the bar is out of the way."""
+        return contextlib.nullcontext() if self.bar is None else self.bar.external_write_mode(sys.stdout)
 
     def finish(self, summary, path):
         if self.bar is not None:
@@ -116,9 +122,16 @@ class Display:
 
 
 def table(rows):
-    """Rows of (name, value) as lines with the values below each other."""
+    """Rows of (name, value) as lines with the values below each other, all of them `printable`."""
+    rows = [(printable(name), printable(value)) for name, value in rows]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}   {value}" for name, value in rows)
+
+
+def printable(text):
+    """A text of unknown origin, such as the name of a class, as it may be printed: what a terminal would obey and not
+    show, a line's end included, is written as Python escapes it."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def number(loss):

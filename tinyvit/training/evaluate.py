@@ -7,10 +7,11 @@ import numpy as np
 from tinyvit import functional as F
 from tinyvit.backend import array_module, to_numpy
 from tinyvit.data import Loader
+from tinyvit.models.vit import require_classes
 from tinyvit.nn import Context
 from tinyvit.training.memory import keep_freed_memory
 from tinyvit.training.memory_needs import evaluation_batch
-from tinyvit.training.threads import map_threads, slices, threads_for
+from tinyvit.training.threads import map_parts, slices, threads_for
 
 
 def evaluate(model, dataset, threads=None, tta=False, stop=None):
@@ -23,8 +24,9 @@ def evaluate(model, dataset, threads=None, tta=False, stop=None):
         if stop:
             return None
         logits = classify(model, images, threads, tta)
-        loss = loss + F.cross_entropy(logits, targets)[0] * len(targets)
-        correct = correct + (logits.argmax(1) == targets).sum()
+        with model.storage.on_device():
+            loss = loss + F.cross_entropy(logits, targets)[0] * len(targets)
+            correct = correct + (logits.argmax(1) == targets).sum()
     return {"accuracy": float(correct) / len(dataset), "loss": float(loss) / len(dataset)}
 
 
@@ -39,7 +41,7 @@ def batches(model, dataset):
 
 
 def classify(model, images, threads=None, tta=False):
-    """The logits (B, K) of a batch, computed in parts by several threads.
+    """The logits (B, K) of a batch, in the dtype of the model's parameters, computed in parts by several threads.
 
     With `tta` (test-time augmentation) they are log((p + p′)/2), the probabilities averaged over each image and its
     mirror image. The mean of probabilities, not of their logarithms: one view that is sure of the wrong class can't
@@ -47,18 +49,29 @@ def classify(model, images, threads=None, tta=False):
 
     On a CPU the process keeps the memory that this takes for the next time.
     """
-    keep_freed_memory()
+    require_classes(model)
     xp = array_module(images)
 
+    def logits_of_part(part):
+        return F.cast(model(part, Context(keep_caches=False))[0], model.dtype)
+
     def run(part):
-        logits, _ = model(part, Context(keep_caches=False))
+        logits = logits_of_part(part)
         if not tta:
             return logits
-        mirrored, _ = model(part[:, :, :, ::-1], Context(keep_caches=False))
+        mirrored = logits_of_part(part[:, :, :, ::-1])
         return xp.logaddexp(log_softmax(logits), log_softmax(mirrored)) - log(2)
 
+    return in_parts(run, model, images, threads)
+
+
+def in_parts(function, model, images, threads=None):
+    """`function` of a batch of images, which gives arrays with a row an image, computed in parts by several threads."""
+    keep_freed_memory()
     count = threads_for(images, threads)
-    return xp.concatenate(map_threads(run, [images[part] for part in slices(len(images), count)], count))
+    with model.storage.at_work():
+        parts = [images[part] for part in slices(len(images), count)]
+        return array_module(images).concatenate(map_parts(function, parts, count, model.storage.device))
 
 
 def log_softmax(logits):

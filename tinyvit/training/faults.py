@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+from tinyvit import functional as F
 from tinyvit.backend import array_module
 from tinyvit.nn import Context, observing
 
 IN_A_ROW = 10   # steps left out one after the other that end a training
 BETWEEN_LOOKS = 50  # steps: reading a count off a GPU waits for it, so not every step does
+FINER = {"float32": "float64", "tf32": "float32", "bfloat16": "float32", "float16": "bfloat16"}  # the next precision
 
 
 class Diverged(ValueError):
@@ -19,6 +21,9 @@ class Faults:
     skipped   of the whole training
     streak    of those just now, one after the other
     longest   of such streaks
+
+    In float16 a step whose gradients overflowed is left out and the loss scaled less from then on: a scale that starts
+    at 2¹⁶ may cost up to 16 such steps in a row, which is how it is found and no fault. They are not in a streak.
     """
 
     def __init__(self, skipped=0, streak=0):
@@ -28,7 +33,7 @@ class Faults:
         """Take note of a step; whether there were too many in a row. Waits for a GPU only once in a while."""
         lost = 1 - result.applied
         self.skipped = self.skipped + lost
-        self.streak = (self.streak + 1) * lost
+        self.streak = (self.streak + 1 - result.overflowed) * lost
         xp = array_module(result.applied)
         self.longest = xp.maximum(self.longest, self.streak)
         self.steps += 1
@@ -40,7 +45,7 @@ def explain(model, images, targets, ctx, objective, lr, config):
     o = config.optim
     remedies = ["a lower optim.lr" + (" or optim.adam-lr" if o.name == "muon" else ""), "a longer optim.warmup"]
     remedies += ["optim.clip-norm 1"] if o.clip_norm is None else []
-    remedies += ["--precision float64"] if config.precision == "float32" else []
+    remedies += [f"--precision {FINER[config.precision]}"] if config.precision in FINER else []
     return (
         f"{IN_A_ROW} steps in a row gave a loss or a gradient that is no finite number; "
         f"{where_first(model, images, targets, ctx, objective)}. "
@@ -56,8 +61,8 @@ def where_first(model, images, targets, ctx, objective):
             return f"the weights of {name} are the first that are not"
     if not all_finite(images):
         return "the images are the first that are not"
-    first = First()
-    with observing(first), model.storage.gradients_into(model.storage.new_gradients()) as gradients:
+    first, storage = First(), model.storage
+    with observing(first), storage.at_work(), storage.gradients_into(storage.new_gradients()) as gradients:
         loss, backward, *_ = objective(model, images, targets, replace(ctx or Context(), observer=first))
         if not first.found and not all_finite(loss):
             return "every layer's output is finite and only the loss is not"
@@ -86,4 +91,6 @@ def all_finite(x):
     """Whether every number of an array, or of a tuple of them, is finite."""
     if isinstance(x, tuple):
         return all(map(all_finite, x))
+    if str(getattr(x, "dtype", None)) in ("bfloat16", "float16"):
+        x = F.cast(x, "float32")
     return bool(array_module(x).isfinite(x).all())

@@ -4,7 +4,7 @@ import errno
 import hashlib
 import json
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -19,10 +19,20 @@ def write(path, content):
     Raises ValueError if the folder has gone, OSError for a full disk or a missing permission; a file that was there
     before is then still there.
     """
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path, again="go on with tinyvit train --resume"):
+    """A file to write to, piece by piece, that is put in place as `write` says when the block ends without an error.
+
+    again   what to do once there is room, where the disk was full
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -30,12 +40,11 @@ def write(path, content):
     except BaseException as error:  # a full disk, say: what was written so far only takes up more of it
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError) and not path.parent.exists():
             raise ValueError(f"{path.parent} was removed while it was in use; {path.name} can't be saved") from error
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise OSError(
-                f"no room to save {path}: {error.strerror}; nothing saved before is damaged, "
-                "so make room and go on with tinyvit train --resume"
+                f"no room to save {path}: {error.strerror}; nothing saved before is damaged, so make room and {again}"
             ) from error
         raise
 
@@ -66,7 +75,12 @@ def load_tensors(path):
     if not path.is_file():
         raise ValueError(f"{path} is missing")
     try:
-        return load_file(path)
+        tensors = load_file(path)
+        # Where ml_dtypes was imported, bfloat16 would be an array here, and elsewhere not.
+        unknown = {str(array.dtype) for array in tensors.values() if array.dtype.kind not in "biufc"}
+        if unknown:
+            raise TypeError(f"its arrays are {', '.join(sorted(unknown))}")
+        return tensors
     except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         # All but the first: shapes or dtypes that NumPy doesn't have.
         raise ValueError(f"{path} is damaged, of an unknown dtype, or not a safetensors file: {error}") from error
@@ -87,6 +101,11 @@ def write_with_manifest(manifest, files, about=None):
     for name, content in files.items():
         write(manifest.with_name(name), content)
     entries = {name: {"bytes": len(content), "sha256": digest(content)} for name, content in files.items()}
+    write_manifest(manifest, entries, about)
+
+
+def write_manifest(manifest, entries, about=None):
+    """Write the JSON file `manifest` of files that are there: their sizes and SHA256, by name, and its own SHA256."""
     body = {"format": 1, "files": entries, **(about or {})}
     signed = {**body, "sha256": digest(canonical(body))}
     write(manifest, (json.dumps(signed, indent=1, allow_nan=False) + "\n").encode())

@@ -8,14 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 import tinyvit
+from tinyvit.backend import gpu
+from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.levels import using
 from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
 from tinyvit.training.faults import Diverged
 from tinyvit.training.files import write
 from tinyvit.training.memory import give_back_freed_memory, keep_freed_memory
-from tinyvit.training.memory_needs import OPTIONS, explained
-from tinyvit.training.preprocessing import Preprocessing
+from tinyvit.training.memory_needs import OPTIONS, explained, is_lack_of_memory
 from tinyvit.training.run_folder import RunFolder, next_free
 from tinyvit.training.signals import stop_on_signals
 from tinyvit.training.trainer import Trainer
@@ -61,8 +62,8 @@ def resume(path, display=None, **changes):
         if summary is not None:
             display.finish(summary, folder.path)
             return summary
-        trainer = Trainer(config)
         checkpoint = folder.checkpoints.newest(display.warn)
+        trainer = Trainer(config, fresh=checkpoint is None)
         if checkpoint is not None:
             about, tensors = checkpoint
             trainer.restore(tensors, about)
@@ -87,10 +88,15 @@ def run(trainer, folder, display):
     keep_freed_memory()
     # A loss that overflows is noticed and said by `Faults`, not warned of by every operation on the way.
     with (
-        stop_on_signals() as stop, np.errstate(all="ignore"), advice(trainer, folder), scalars(trainer, folder) as log
+        stop_on_signals() as stop, np.errstate(all="ignore"), advice(trainer, folder),
+        scalars(trainer, folder) as log, trainer.model.storage.on_device()
     ):  # fmt: skip
-        write(folder.preprocessing, Preprocessing.from_dataset(trainer.split.train).to_json().encode())
+        prepared = Preprocessing.from_dataset(trainer.split.train)
+        prepared = replace(prepared, resample=config.resample, crop=config.crop)
+        write(folder.preprocessing, prepared.to_json().encode())
         folder.write_metrics(trainer.history)
+        if config.init.run and not folder.checkpoints.manifests():
+            save()  # from here on the run whose weights it took may go
         display.start(trainer, folder.path)
         save_best(trainer, folder)
         while not (trainer.finished or stop):
@@ -131,11 +137,13 @@ def advice(trainer, folder):
     ran out of memory what would fit."""
     try:
         yield
-    except MemoryError as error:
-        raise explained(trainer.plan, OPTIONS, error) from error
     except Diverged as error:
         saved = [f"the last good checkpoint is {manifest}" for manifest in folder.checkpoints.manifests()[:1]]
         raise Diverged(f"the training diverged: {error}; {''.join(saved) or 'nothing was saved yet'}") from error
+    except Exception as error:
+        if not is_lack_of_memory(error):
+            raise
+        raise explained(trainer.plan, OPTIONS, error) from error
 
 
 @contextmanager
@@ -182,7 +190,8 @@ def finish(trainer, folder, seconds, stop):
         "device": trainer.device,
         "threads": trainer.threads,
         "kernels": trainer.kernels,
-        "versions": versions(),
+        "precision": config.precision,
+        "versions": versions(trainer.device),
     }
     if not trainer.finished:
         summary["interrupted"] = stop.exit_status
@@ -195,6 +204,7 @@ def finish(trainer, folder, seconds, stop):
     return summary
 
 
-def versions():
+def versions(device):
     """What the run was computed with."""
-    return {"tinyvit": tinyvit.__version__, "python": platform.python_version(), "numpy": np.__version__}
+    here = {"tinyvit": tinyvit.__version__, "python": platform.python_version(), "numpy": np.__version__}
+    return here | ({} if device == "cpu" else gpu(device))

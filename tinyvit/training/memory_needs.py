@@ -1,7 +1,8 @@
 """How much memory a training step needs, from the shapes of its arrays, and what to do where there is less.
 
 Measured peaks of a process (9 models from 1 to 12 blocks, batches of 4 to 256, 1 to 4 threads, each level of kernels)
-are within 12 % of `Needs.total`. Less than `Needs.least` none of them took.
+are within 12 % of `Needs.total`. Less than `Needs.least` none of them took. On a GPU, where there is one thread and
+nothing but the arrays counts, the same is tested by counting the bytes of a stand-in for CuPy.
 """
 
 import traceback
@@ -15,7 +16,11 @@ from tinyvit.functional import levels
 from tinyvit.models import ViT
 from tinyvit.models.summary import activation_bytes, summarize
 from tinyvit.models.vit import as_pair
+from tinyvit.nn.precision import MASTER
+from tinyvit.nn.summary import kernels, on_gpu
+from tinyvit.optim import SGD, Adagrad, Adam, AdamW, Muon
 from tinyvit.training.available import available_memory
+from tinyvit.training.freezing import frozen_parts
 from tinyvit.training.threads import at_once
 
 SURE = 0.75  # share of the activations that is needed for certain
@@ -24,7 +29,8 @@ SPARE = 100_000_000  # bytes, at most half of all, that it leaves: for threads' 
 SAVING = 3  # copies of what a checkpoint holds while it is saved: the arrays, their bytes, the file
 AHEAD = 3  # batches that the loader has prepared, or is preparing, besides the one at hand
 NUMBER = {"float32": 4, "float64": 8}  # bytes
-SLOTS = {"adamw": 2, "adam": 2, "sgd": 1, "adagrad": 1, "muon": 2}
+OPTIMIZERS = {"adamw": AdamW, "adam": Adam, "sgd": SGD, "adagrad": Adagrad, "muon": Muon}
+OF_CUDA = ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED")
 INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
 
 
@@ -36,10 +42,10 @@ class Needs(NamedTuple):
     """Bytes by what they are for."""
 
     weights: int      # parameters, gradients of each part of the batch, moments, average
-    batches: int      # that at hand, and those prepared ahead
+    batches: int      # that at hand, those prepared ahead, and on a GPU the data set
     activations: int  # what the forward keeps for the backward, of the parts that are computed at once
     workspace: int    # what the backward of the largest layer needs besides
-    saving: int       # copies of what a checkpoint holds
+    saving: int       # copies of what a checkpoint holds; on a GPU of what a step that is left out leaves as it was
 
     @property
     def total(self):
@@ -62,6 +68,11 @@ class Step:
     average     whether a moving average is kept
     ahead       batches besides the one at hand
     saved       whether checkpoints are saved
+    device      "cpu", or a GPU, which has memory of its own
+    compute     bytes of a number in activations, if not those of the parameters
+    frozen      how many of the model's first parts are left as they are, and keep nothing
+    data        bytes of the data set, if it is on a GPU
+    copies      whether a step on a GPU keeps copies of what the optimizer changes, for the case that it is left out
     """
 
     model: Any
@@ -74,24 +85,39 @@ class Step:
     average: bool = False
     ahead: int = 0
     saved: bool = False
+    device: str = "cpu"
+    compute: int | None = None
+    data: int = 0
+    copies: bool = False
+    frozen: int = 0
 
     def needs(self):
         """The `Needs` of this step."""
-        size, config = self.bytes_per_number, self.model.config
+        with on_gpu(self.device != "cpu"):
+            return self.needs_there()
+
+    def needs_there(self):
+        size, config, gpu = self.bytes_per_number, self.model.config, self.device != "cpu"
+        compute = self.compute or size
         parts = min(self.threads, self.batch_size)
         piece = ceil(ceil(self.batch_size / parts) / self.accumulate)  # images in one forward
         running = min(at_once(self.threads), parts)
         model = size * self.model.num_parameters()
-        kept = activation_bytes(self.model, piece, self.recompute, size) + piece * masks(self.model)
+        kept = activation_bytes(self.model, piece, self.recompute, compute, self.frozen)
+        kept += piece * masks(self.model, self.frozen)
         state = 1 + self.slots + self.average
         image = size * prod(image_shape(config))
         return Needs(
-            weights=model * (state + parts),
-            batches=image * self.batch_size * (1 + self.ahead),
+            weights=model * (state + parts) + (compute * self.model.num_parameters() if compute < size else 0),
+            batches=image * self.batch_size * (1 + self.ahead) + self.data,
             activations=running * kept,
-            workspace=running * piece * workspace_bytes(self.model, size),
-            saving=SAVING * model * state if self.saved else 0,
+            workspace=running * piece * workspace_bytes(self.model, compute),
+            saving=model * self.copied() if gpu else SAVING * model * state if self.saved else 0,
         )
+
+    def copied(self):
+        """Arrays as large as the model that are copied on a GPU: what a step changes, or what is saved of them."""
+        return max((1 + self.slots) * self.copies, self.saved)
 
     def fits(self, room):
         """Whether it is likely to need no more than `room` bytes."""
@@ -120,7 +146,8 @@ class Step:
         """What is needed, what there is (`room`, or None), and what would fit."""
         needs = self.needs()
         rest = needs.total - needs.activations - needs.weights
-        free = "how much there is, is unknown" if room is None else f"{readable(room)} can be had"
+        where = "can be had" if self.device == "cpu" else f"are free on {self.device}"
+        free = "how much there is, is unknown" if room is None else f"{readable(room)} {where}"
         text = (
             f"too little memory: a step on {self.batch_size} images needs about {readable(needs.total)} "
             f"({readable(needs.activations)} for activations, {readable(needs.weights)} for weights, gradients and "
@@ -146,12 +173,24 @@ OPTIONS = Words("--batch-size {}", "--recompute", "--optim.accumulate {}")
 ARGUMENTS = Words("a batch of {}", "Context(recompute=True)", "accumulate={}")
 
 
-def step_of(config, threads):
-    """The `Step` of a training with this TrainConfig and so many threads."""
-    o = config.optim
+def step_of(config, threads, device="cpu", dataset=None):
+    """The `Step` of a training with this TrainConfig, so many threads, and a `Dataset` that is kept on the device."""
+    o, gpu = config.optim, device != "cpu"
     return Step(
-        ViT(seen(config), device="meta"), config.batch_size, threads, o.accumulate, config.recompute,
-        NUMBER[config.precision], SLOTS[o.name], o.ema is not None, AHEAD, saved=True,
+        ViT(seen(config), device="meta"), config.batch_size, 1 if gpu else threads, o.accumulate, config.recompute,
+        NUMBER[MASTER[config.precision]], len(OPTIMIZERS[o.name].slots), o.ema is not None, 0 if gpu else AHEAD, True,
+        device=device, compute=2 if config.precision in ("bfloat16", "float16") else None,
+        data=dataset.images.nbytes + dataset.labels.nbytes if gpu else 0, copies=not OPTIMIZERS[o.name].decides,
+        frozen=frozen_parts(config.freeze, config.model.depth) if o.keep_patches == 1 else 0,
+    )  # fmt: skip
+
+
+def step_at_hand(model, optimizer, images, threads, accumulate, recompute):
+    """The `Step` of a ViT and an optimizer that are there already, on so many images."""
+    storage = model.storage
+    return Step(
+        model, images, threads, accumulate, recompute, storage.dtype.itemsize, len(optimizer.slots),
+        device=storage.device, compute=storage.compute_dtype.itemsize, copies=not optimizer.decides,
     )  # fmt: skip
 
 
@@ -177,10 +216,16 @@ def require_room(step, room):
 
 
 def explained(step, words, error):
-    """The OutOfMemory for a MemoryError that a step has met, once what it held is let go."""
+    """The OutOfMemory for a lack of memory that a step has met, once what it held is let go."""
     traceback.clear_frames(error.__traceback__)
-    room = None if type(error).__module__.startswith("cupy") else available_memory()
-    return OutOfMemory(step.message(None if room is None else room + step.needs().weights, words))
+    room = available_memory(step.device)
+    # What the model holds already is counted in what is needed, and so in what there is.
+    return OutOfMemory(step.message(None if room is None else room + step.needs().weights + step.data, words))
+
+
+def is_lack_of_memory(error):
+    """Whether an error says that there is too little memory: NumPy's and CuPy's are MemoryErrors, those of CUDA not."""
+    return isinstance(error, MemoryError) or any(code in str(error) for code in OF_CUDA)
 
 
 def image_shape(config):
@@ -200,12 +245,16 @@ def workspace_bytes(model, bytes_per_number=4):
     return bytes_per_number * round(8 * tokens + 1.5 * max(row.activations for row in rows if row.kind not in small))
 
 
-def masks(model):
-    """Bytes of the dropout masks of an image: one for each number that may be dropped."""
+def masks(model, frozen=0):
+    """Bytes of the dropout masks of an image: one for each number that may be dropped; a GPU's kernels keep none, nor
+    does any of the first `frozen` parts."""
     c = model.config
+    if kernels() == "cuda":
+        return 0
     tokens = 1 + prod(c.grid)
     dropped = (2 * c.embed_dim + c.mlp_hidden) * tokens if c.drop_rate else 0
-    return c.depth * (dropped + (5 * c.num_heads * tokens**2 if c.attn_drop_rate else 0))  # and what is left of them
+    blocks = c.depth - min(c.depth, max(0, frozen - 1))  # the first part is the embedding
+    return blocks * (dropped + (5 * c.num_heads * tokens**2 if c.attn_drop_rate else 0))  # and what is left of them
 
 
 def evaluation_batch(model, most=256):
@@ -220,21 +269,25 @@ def evaluation_batch(model, most=256):
 @contextmanager
 def room_to_evaluate(model, most=256):
     """Raise OutOfMemory if a ViT surely can't be evaluated with the memory that there is, or where that turns out."""
-    if not isinstance(model, ViT) or model.device != "cpu":
+    if not isinstance(model, ViT):
         yield
         return
-    images = evaluation_batch(model, most)
-    needed, room = images * workspace_bytes(model, model.dtype.itemsize), available_memory()
+    images, device = evaluation_batch(model, most), model.device
+    with on_gpu(device != "cpu"):
+        needed = images * workspace_bytes(model, model.storage.compute_dtype.itemsize)
+    room, where = available_memory(device), "can be had" if device == "cpu" else f"are free on {device}"
     message = (
         f"too little memory: to evaluate {images} images at a time takes about {readable(needed)}, and "
-        f"{'how much there is, is unknown' if room is None else readable(room) + ' can be had'}; "
-        "end other programs, or raise the limit"
+        f"{'how much there is, is unknown' if room is None else f'{readable(room)} {where}'}; "
+        f"end other programs, or {'raise the limit' if device == 'cpu' else 'take --device cpu'}"
     )
     if room is not None and needed / 2 > room:  # a forward alone keeps nothing, and may do with less
         raise OutOfMemory(message)
     try:
         yield
-    except MemoryError as error:
+    except Exception as error:
+        if not is_lack_of_memory(error):
+            raise
         raise OutOfMemory(message) from error
 
 

@@ -4,20 +4,27 @@ from functools import partial
 
 from tinyvit import functional as F
 from tinyvit.backend import array_module
+from tinyvit.models.vit import require_classes
+from tinyvit.training.freezing import forward_above
 
 
-def classification(label_smoothing=0.0, keep=1.0):
+def classification(label_smoothing=0.0, keep=1.0, frozen=0):
     """The objective of a classifier: cross-entropy, with the accuracy as a metric.
 
     keep   the share of an image's patches that the blocks get to see, others at every step: a step on half of them
            takes half of the time. Liu et al. 2022, "PatchDropout: economizing vision transformers using patch dropout"
+    frozen how many parts of a ViT are frozen, from the images on: the backward ends above them. With keep < 1 it goes
+           all the way, and gives them no gradients all the same
     """
-    return partial(_classification, label_smoothing, keep)
+    return partial(_classification, label_smoothing, keep, frozen)
 
 
-def _classification(label_smoothing, keep, model, images, targets, ctx):
+def _classification(label_smoothing, keep, frozen, model, images, targets, ctx):
+    require_classes(model)
     if keep < 1:
         logits, backward_model = forward_of_some(model, images, ctx, keep)
+    elif frozen:
+        logits, backward_model = forward_above(model, images, ctx, frozen)
     else:
         logits, backward_model = forward_of_all(model, images, ctx)
     loss, loss_cache = F.cross_entropy(logits, targets, label_smoothing)
@@ -25,8 +32,8 @@ def _classification(label_smoothing, keep, model, images, targets, ctx):
     def backward(dloss=1.0):
         return backward_model(F.cross_entropy_backward(dloss, loss_cache))
 
-    labels = targets if targets.ndim == 1 else targets.argmax(1)
-    return loss, backward, {"accuracy": (logits.argmax(1) == labels).mean(dtype=logits.dtype)}
+    labels, scores = targets if targets.ndim == 1 else targets.argmax(1), F.cast(logits, loss.dtype)
+    return loss, backward, {"accuracy": (scores.argmax(1) == labels).mean(dtype=loss.dtype)}
 
 
 def forward_of_all(model, images, ctx):

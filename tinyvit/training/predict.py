@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import to_device, to_numpy
-from tinyvit.data import image_files, read_images
+from tinyvit.data import image_files
 from tinyvit.training.evaluate import classify, log_softmax
 from tinyvit.training.memory_needs import evaluation_batch
 from tinyvit.training.metrics import check_finite, likeliest
@@ -35,36 +35,48 @@ def predict(model, preprocessing, paths, *, top=5, tta=False, threads=None):
     """
     if top < 1:
         raise ValueError(f"expected to name at least 1 class of each image, got top {top}")
-    thread_count(threads)  # refused here if it is none
-    files, count = iter(expand(paths)), evaluation_batch(model, BATCH)
-    while batch := list(islice(files, count)):
+    for batch in read_batches(model, preprocessing, paths, threads):
         yield from predict_batch(model, preprocessing, batch, top, tta, threads)
 
 
 def predict_batch(model, preprocessing, batch, top, tta, threads):
-    """The predictions of the files in a list, some of which may be errors already."""
-    paths = [item for item in batch if not isinstance(item, Prediction)]
-    read = dict(zip(paths, read_images(paths, preprocessing.channels, preprocessing.img_size, threads)))
-    good = {path: image for path, image in read.items() if not isinstance(image, ValueError)}
-    done = {path: Prediction(path, [], str(error)) for path, error in read.items() if path not in good}
+    """The predictions of files of which some are images and some errors."""
+    good = [image for _, image in batch if not isinstance(image, Exception)]
     if good:
-        images = to_device(preprocessing(np.stack(list(good.values())), model.dtype.name), model.device)
+        images = to_device(preprocessing(np.stack(good), model.dtype.name), model.device)
         with np.errstate(all="ignore"):  # what overflows is said below
             logits = to_numpy(classify(model, images, threads, tta))
         check_finite(logits)
-        probs = np.exp(log_softmax(logits.astype("float64")))
-        for path, order, p in zip(good, likeliest(logits, top), probs):
-            done[path] = Prediction(path, [(preprocessing.classes[k], float(p[k])) for k in order])
-    return [item if isinstance(item, Prediction) else done[item] for item in batch]
+        rows = iter(zip(likeliest(logits, top), np.exp(log_softmax(logits.astype("float64")))))
+    for path, image in batch:
+        if isinstance(image, Exception):
+            yield Prediction(path, [], str(image))
+        else:
+            order, p = next(rows)
+            yield Prediction(path, [(preprocessing.classes[k], float(p[k])) for k in order])
+
+
+def read_batches(model, preprocessing, paths, threads=None):
+    """Of the files that `paths` stand for as many at a time as the model takes: lists of (path, uint8 (C, H, W)), with
+    the error in place of the pixels where a file can't be read, or a folder has no images."""
+    thread_count(threads)  # refused here if it is none
+    files, count = iter(expand(paths)), evaluation_batch(model, BATCH)
+    while batch := list(islice(files, count)):
+        pixels = iter(preprocessing.read([path for path, error in batch if error is None], threads))
+        yield [(path, error or next(pixels)) for path, error in batch]
 
 
 def expand(paths):
-    """The image files that `paths` stand for; a Prediction with an error for a folder that has none."""
+    """(image file, None) for all that `paths` stand for; for a folder that has none its own path and the error."""
     for path in map(Path, paths):
         if not path.is_dir():
-            yield path
+            yield path, None
             continue
         try:
-            yield from image_files(path) or [Prediction(path, [], f"{path} holds no images")]
+            files = image_files(path)
         except OSError as error:
-            yield Prediction(path, [], str(error))
+            yield path, error
+            continue
+        yield from ((file, None) for file in files)
+        if not files:
+            yield path, ValueError(f"{path} holds no images")

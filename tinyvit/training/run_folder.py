@@ -8,8 +8,11 @@
     model.json           the SHA256 of the weights
     summary.json         what came out
     curves.png           loss and accuracy by epoch
+    imported.json        of weights that were trained elsewhere: where they came from; the run then has no metrics,
+                         checkpoints, summary and curves
 """
 
+import hashlib
 import json
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +20,14 @@ from pathlib import Path
 from tinyvit.data.locking import try_lock
 from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.config import from_json, to_json
-from tinyvit.training.files import load_tensors, read_manifest, tensor_bytes, write, write_with_manifest
+from tinyvit.training.files import (
+    load_tensors,
+    read_manifest,
+    tensor_bytes,
+    write,
+    write_manifest,
+    write_with_manifest,
+)  # fmt: skip
 
 SUMMARY = {"epochs", "steps", "skipped_steps", "seconds", "parameters"}  # and accuracy and loss, by what was evaluated
 
@@ -36,6 +46,7 @@ class RunFolder:
         self.summary = self.path / "summary.json"
         self.curves = self.path / "curves.png"
         self.tensorboard = self.path / "tensorboard"
+        self.imported = self.path / "imported.json"
 
     @contextmanager
     def started(self, config):
@@ -46,7 +57,7 @@ class RunFolder:
         with locked(self.path / ".lock"):
             ours = (
                 self.config, self.preprocessing, self.metrics, self.checkpoints.path, self.model, self.model_manifest,
-                self.summary, self.curves, self.tensorboard,
+                self.summary, self.curves, self.tensorboard, self.imported,
             )  # fmt: skip
             taken = [file.name for file in ours if file.is_file() or (file.is_dir() and any(file.iterdir()))]
             if taken:
@@ -60,8 +71,10 @@ class RunFolder:
 
     @contextmanager
     def resumed(self):
-        """Hold the folder's lock to go on with its run."""
+        """Hold the folder's lock to go on with its run; ValueError for one that was imported, and has none."""
         self.read_config()
+        if self.imported.is_file():
+            raise ValueError(f"{self.path} was imported, not trained; go on with it by tinyvit finetune {self.path}")
         with locked(self.path / ".lock"):
             self.checkpoints.path.mkdir(exist_ok=True)
             self.checkpoints.tidy()
@@ -87,6 +100,19 @@ class RunFolder:
             except ValueError as error:
                 raise ValueError(f"{error}; if it was replaced on purpose, remove {self.model_manifest}") from error
         return load_tensors(self.model)
+
+    def write_imported(self, config, preprocessing, origin):
+        """Make a run of the weights that are in model.safetensors already: all of its other files.
+
+        config   a `TrainConfig` with the model's shape
+        origin   where the weights came from, for imported.json
+        """
+        with self.model.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        write_manifest(self.model_manifest, {self.model.name: {"bytes": self.model.stat().st_size, "sha256": sha256}})
+        write(self.imported, (json.dumps(origin, indent=2, allow_nan=False) + "\n").encode())
+        write(self.preprocessing, preprocessing.to_json().encode())
+        write(self.config, to_json(config).encode())
 
     def write_summary(self, summary):
         write(self.summary, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())

@@ -8,9 +8,9 @@ from tinyvit.backend import array_module
 from tinyvit.models import ViT
 from tinyvit.optim import clip_by_global_norm, global_norm
 from tinyvit.training.memory import keep_freed_memory
-from tinyvit.training.memory_needs import ARGUMENTS, Step, explained
+from tinyvit.training.memory_needs import ARGUMENTS, explained, is_lack_of_memory, step_at_hand
 from tinyvit.training.objectives import classification
-from tinyvit.training.threads import map_threads, slices, threads_for
+from tinyvit.training.threads import map_parts, map_threads, slices, threads_for
 
 
 class StepResult(NamedTuple):
@@ -20,6 +20,7 @@ class StepResult(NamedTuple):
     grad_norm: Any   # of all gradients together, before clipping
     metrics: dict    # what else the objective reported, such as the accuracy, averaged over the batch
     applied: Any     # whether the step was taken: not if the loss or the norm is no finite number
+    overflowed: Any = False  # whether it wasn't, but will go better: in float16, where the loss is now scaled less
 
 
 def train_step(
@@ -28,7 +29,8 @@ def train_step(
     """Gradients of the mean loss over the batch, clipped to `clip_norm`, and one step of the optimizer.
 
     If the loss or the gradient is no finite number, no step is taken: nothing changes but the gradients. On a CPU the
-    process keeps the memory of a step for the next one.
+    process keeps the memory of a step for the next one. On a GPU nothing waits for it, and a model that computes in
+    float16 has its loss scaled by the optimizer's `loss_scale`.
 
     objective    (model, images, targets, ctx) -> (loss, backward), or (loss, backward, metrics); `loss` is a mean
                  over the samples it gets, and `backward(dloss)` adds dloss times its gradient to the model's
@@ -48,12 +50,18 @@ def train_step(
         raise ValueError(f"expected as many targets as images, at least one, got {len(targets)} and {samples}")
     if optimizer.model is not model:
         raise ValueError("the optimizer was made for another model")
-    keep_freed_memory()
-    targets = array_module(images).asarray(targets)
     if accumulate < 1:
         raise ValueError(f"expected to accumulate over at least 1 part, got {accumulate}")
+    keep_freed_memory()
     objective = classification() if objective is None else objective
-    storage = model.storage
+    with model.storage.at_work():
+        return step_at_work(model, optimizer, images, targets, ctx, objective, clip_norm, accumulate, threads)
+
+
+def step_at_work(model, optimizer, images, targets, ctx, objective, clip_norm, accumulate, threads):
+    """`train_step`, on the model's device and in its precision."""
+    samples, storage, scale = len(images), model.storage, optimizer.loss_scale
+    targets = array_module(images).asarray(targets)
     threads = threads_for(images, threads)
     parts = slices(samples, threads)
     buffers = storage.gradient_buffers(len(parts))
@@ -70,27 +78,28 @@ def train_step(
                 if ctx is not None and ctx.key is not None:
                     piece_ctx = replace(ctx, key=ctx.key.skip(piece.start))
                 loss, backward, *metrics = objective(model, images[piece], targets[piece], piece_ctx)
-                backward(share)
+                backward(share if scale is None else share * scale.scale)
                 del backward  # and the caches in it, before the next piece's forward
                 results.append((share, loss, metrics[0] if metrics else {}))
         return results
 
     try:
-        results = list(chain.from_iterable(map_threads(run, zip(buffers, parts), threads)))
-    except MemoryError as error:
-        if not isinstance(model, ViT):
+        results = list(chain.from_iterable(map_parts(run, zip(buffers, parts), threads, storage.device)))
+    except Exception as error:
+        if not (isinstance(model, ViT) and is_lack_of_memory(error)):
             raise
-        recompute, slots = getattr(ctx, "recompute", False), len(optimizer.slots)
-        step = Step(model, samples, threads, accumulate, recompute, model.dtype.itemsize, slots)
+        step = step_at_hand(model, optimizer, samples, threads, accumulate, getattr(ctx, "recompute", False))
         raise explained(step, ARGUMENTS, error) from error
     add_up(buffers, threads)
+    if scale is not None:
+        scale.unscale(storage.gradients())
     norm = global_norm(model) if clip_norm is None else clip_by_global_norm(model, clip_norm)
     loss = sum(share * loss for share, loss, _ in results)
     metrics = {name: sum(share * metrics[name] for share, _, metrics in results) for name in results[0][2]}
     xp = array_module(norm)
     applied = xp.isfinite(loss) & xp.isfinite(norm)
     optimizer.step(where=applied)
-    return StepResult(loss, norm, metrics, applied)
+    return StepResult(loss, norm, metrics, applied, False if scale is None else scale.update(applied))
 
 
 def add_up(buffers, threads):

@@ -113,6 +113,11 @@ def map_threads(function, pieces, threads):
         return [future.result() for future in futures]
 
 
+def map_parts(function, parts, threads, device):
+    """`map_threads` on the CPU; on a GPU, which needs no threads, one part after the other, and BLAS is left alone."""
+    return map_threads(function, parts, threads) if device == "cpu" else list(map(function, parts))
+
+
 def in_a_thread(function, piece):
     _in_a_thread.set(True)
     return function(piece)

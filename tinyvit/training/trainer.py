@@ -4,8 +4,7 @@ import hashlib
 import math
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from functools import cached_property, partial
-from pathlib import Path
+from functools import cached_property
 
 import numpy as np
 
@@ -16,16 +15,20 @@ from tinyvit.functional.levels import level
 from tinyvit.models import ViT
 from tinyvit.models.vit import as_pair
 from tinyvit.nn import Context
+from tinyvit.nn.precision import check_precision
 from tinyvit.training.available import available_memory
 from tinyvit.training.data_wait import DataWait
 from tinyvit.training.evaluate import evaluate
 from tinyvit.training.faults import Diverged, Faults, all_finite, explain, where_first
+from tinyvit.training.freezing import freeze_parts, frozen_parts
+from tinyvit.training.initial import take_over
 from tinyvit.training.memory_needs import require_room, step_of
 from tinyvit.training.objectives import classification
+from tinyvit.training.setup import check_fit, load_split, make_optimizer, with_absolute_paths
 from tinyvit.training.step import train_step
-from tinyvit.training.threads import map_threads, thread_count
+from tinyvit.training.threads import thread_count
 
-ABOUT = {"step", "epoch", "batch", "skipped_steps", "streak", "seconds", "data", "history"}  # of a checkpoint
+ABOUT = {"step", "epoch", "batch", "skipped_steps", "streak", "seconds", "data", "layout", "history"}  # of a checkpoint
 
 
 class Trainer:
@@ -38,34 +41,40 @@ class Trainer:
     plan                 what decides how much memory a step takes: a `memory_needs.Step`
     wait                 for data: a `DataWait`
     kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
+    frozen               how many of the model's parts, from the images on, are left as they are
     sums                 of loss, accuracy and steps over the epoch at hand, on the device
 
-    Raises ValueError for data that can't be read or don't fit the model, OutOfMemory where a step surely needs more
-    memory than there is.
+    fresh   whether it begins with the weights that config.init names; not if `restore` is to give it its own
+
+    Raises ValueError for data that can't be read or don't fit the model, and for weights that can't be taken over;
+    OutOfMemory where a step surely needs more memory than there is.
     """
 
-    def __init__(self, config):
-        if config.data_dir is not None:  # so that the run can be evaluated from any folder
-            config = replace(config, data_dir=str(Path(config.data_dir).expanduser().resolve()))
+    def __init__(self, config, fresh=True):
+        config = with_absolute_paths(config)
         self.split = load_split(config)
-        if config.dataset == "folder":  # it says itself how many classes there are
+        if config.dataset == "folder" or config.classes or config.init.run:  # the data say how many classes there are
             classes = len(self.split.train.classes)
             config = replace(config, model=replace(config.model, num_classes=classes))
         self.config, o, self.kernels = config, config.optim, level()
         self.part = "validation" if config.validation else "test"
         check_fit(config, self.split.train)
         self.device, self.why_not_gpu = choose_device(config.device)
+        check_precision(config.precision, self.device, self.why_not_gpu)
         self.threads = thread_count(config.threads)
-        self.plan = step_of(config, self.threads)
-        if self.device == "cpu":
-            require_room(self.plan, available_memory())
-        self.model = ViT(config.model, config.seed, config.precision, self.device)
+        self.plan = step_of(config, self.threads, self.device, self.split.train)
+        require_room(self.plan, available_memory(self.device))
+        self.model = ViT(config.model, config.seed, device=self.device, precision=config.precision)
+        if fresh and config.init.run:
+            self.config = replace(config, init=take_over(self.model, config.init))
+        self.frozen = frozen_parts(config.freeze, config.model.depth)
+        freeze_parts(self.model, self.frozen)
         optim.layerwise_decay(self.model, o.layer_decay)
         self.optimizer = make_optimizer(self.model, o, self.threads)
         self.ema = None if o.ema is None else optim.EMA(self.model, o.ema)
         self.loader = data.Loader(
             self.split.train, config.batch_size, shuffle=True, augment=config.augment,
-            seed=config.seed, dtype=config.precision, device=self.device,
+            seed=config.seed, dtype=self.model.dtype.name, device=self.device,
         )  # fmt: skip
         self.total_steps = config.epochs * len(self.loader)
         self.step = self.epoch = self.batch = 0
@@ -74,7 +83,8 @@ class Trainer:
         self.reset_sums()
 
     def reset_sums(self):
-        self.sums = array_module(self.model.storage.data).zeros(3, "float64")
+        with self.model.storage.on_device():
+            self.sums = array_module(self.model.storage.data).zeros(3, "float64")
 
     @property
     def finished(self):
@@ -90,7 +100,7 @@ class Trainer:
         o = self.config.optim
         self.optimizer.lr = o.lr * self.schedule(self.step)
         keep = o.keep_patches if self.step < o.keep_until * self.total_steps else 1.0
-        objective = classification(o.label_smoothing, keep)
+        objective = classification(o.label_smoothing, keep, self.frozen)
         images = shrink(images, self.image_size(self.step))
         ctx = Context(training=True, key=Key(self.config.seed, self.step), recompute=self.config.recompute)
         result = train_step(
@@ -100,7 +110,7 @@ class Trainer:
         if self.faults.saw(result):
             raise Diverged(explain(self.model, images, targets, ctx, objective, self.optimizer.lr, self.config))
         if self.ema is not None:
-            self.ema.update()
+            self.ema.update(result.applied)
         xp = array_module(self.sums)
         news = xp.stack([result.loss, result.metrics["accuracy"], xp.ones_like(result.loss)]).astype("float64")
         self.sums += xp.where(result.applied, news, 0.0)
@@ -135,7 +145,7 @@ class Trainer:
             scores = evaluate(self.model, self.split.test, self.config.threads, stop=stop)
             if scores is None or math.isfinite(scores["loss"]):
                 return scores
-            loader = data.Loader(self.split.test, 64, dtype=self.config.precision, device=self.device)
+            loader = data.Loader(self.split.test, 64, dtype=self.model.dtype.name, device=self.device)
             where = where_first(self.model, *next(loader.epoch()), None, classification())
         raise Diverged(
             f"the {self.part} loss is no number after epoch {self.epoch + 1}; {where}. "
@@ -191,6 +201,7 @@ class Trainer:
             "seconds": seconds,
             "data_wait": self.wait.state(),
             "data": self.data_digest,
+            "layout": [parameter.name for parameter in self.model.storage.parameters],  # of the optimizer's flat arrays
             "history": self.history,
         }
         return tensors, about
@@ -214,6 +225,8 @@ class Trainer:
                 f"{self.config.dataset} holds other training images or classes than those that the run began with; "
                 "give the folder or file that it began with by --data-dir, or start a new run"
             )
+        if about["layout"] != [parameter.name for parameter in self.model.storage.parameters]:
+            raise ValueError("the checkpoint is of another version of tinyvit: its flat arrays have another order")
         parts = {"model": {}, "optimizer": {}, "epoch": {}, "ema": {}}
         for name, array in tensors.items():
             part, _, rest = name.partition(".")
@@ -237,44 +250,3 @@ class Trainer:
                 f"the checkpoint stands at step {self.step}, epoch {self.epoch}, batch {self.batch}, which doesn't fit "
                 f"config.json and the data with their {len(self.loader)} batches an epoch"
             )
-
-
-def load_split(config):
-    """The images to train on and to evaluate."""
-    c = config.model
-    split = data.load(config.dataset, config.data_dir, img_size=as_pair(c.img_size), channels=c.in_chans)
-    return data.hold_out(split, config.validation, seed=0) if config.validation else split
-
-
-def make_optimizer(model, o, threads):
-    """The optimizer of an `OptimConfig`."""
-    if o.name == "sgd":
-        return optim.SGD(model, o.lr, o.momentum, o.nesterov, o.weight_decay)
-    if o.name == "adagrad":
-        return optim.Adagrad(model, o.lr, weight_decay=o.weight_decay)
-    if o.name == "adam":
-        return optim.Adam(model, o.lr, o.betas)
-    if o.name == "muon":
-        return optim.Muon(
-            model, o.lr, weight_decay=o.weight_decay, adam_lr=o.adam_lr, betas=o.betas,
-            map_pieces=partial(map_threads, threads=threads),
-        )  # fmt: skip
-    return optim.AdamW(model, o.lr, o.betas, weight_decay=o.weight_decay)
-
-
-def check_fit(config, dataset):
-    """Raise ValueError unless the model can read the images and name the classes, and a crop leaves some of them."""
-    model, crop = config.model, config.augment.crop
-    shape = (model.in_chans, *as_pair(model.img_size))
-    if dataset.images.shape[1:] != shape:
-        raise ValueError(
-            f"the model reads images {shape}, but the data set's are {dataset.images.shape[1:]} "
-            "(channels, height, width); set --model.in-chans and --model.img-size"
-        )
-    if crop >= min(shape[1:]):
-        raise ValueError(f"augment.crop shifts images of {shape[1]}×{shape[2]} by up to {crop} pixels; take fewer")
-    if model.num_classes != len(dataset.classes):
-        raise ValueError(
-            f"the model has {model.num_classes} classes, but the data set has {len(dataset.classes)}; "
-            "set --model.num-classes"
-        )

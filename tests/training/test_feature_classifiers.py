@@ -1,0 +1,229 @@
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import seeds
+
+from tinyvit.training import feature_classifiers
+from tinyvit.training.feature_classifiers import STRENGTHS, held_out, linear_probe, nearest_neighbours
+
+
+def clusters(seed, K=3, n=40, D=5, spread=0.1):
+    """Features around K centres far from each other, in any order, and the number of the centre of each."""
+    generator = np.random.default_rng(seed)
+    labels = generator.permutation(np.repeat(np.arange(K), n))
+    return 3 * np.eye(K, D)[labels] + spread * generator.standard_normal((K * n, D)), labels
+
+
+def shuffled(examples, seed):
+    features, labels = examples
+    return features, np.random.default_rng(seed).permutation(labels)
+
+
+FEW = settings(max_examples=5)  # a probe is fitted nine times over
+BOTH = pytest.mark.parametrize("classify", [linear_probe, nearest_neighbours])
+
+
+@BOTH
+@FEW
+@given(seed=seeds(), K=st.integers(2, 5))
+def test_separable_features_are_all_recognised(classify, seed, K):
+    train, test = clusters(seed, K), clusters(seed + 1, K)
+    found = classify(train, test)
+    assert found.accuracy == 1.0
+    np.testing.assert_array_equal(found.predicted, test[1])
+
+
+@BOTH
+def test_shuffled_labels_are_recognised_as_often_as_by_guessing(classify):
+    K, n = 4, 250
+    found = classify(shuffled(clusters(0, K, n, spread=1), 1), shuffled(clusters(2, K, n, spread=1), 3))
+    standard_error = (1 / K * (1 - 1 / K) / (K * n)) ** 0.5
+    assert abs(found.accuracy - 1 / K) < 4 * standard_error
+
+
+@BOTH
+@FEW
+@given(seed=seeds())
+def test_the_same_data_give_the_same_answer_bit_for_bit(classify, seed):
+    train, test = clusters(seed, spread=3), clusters(seed + 1, spread=3)
+    one, other = classify(train, test), classify(train, test)
+    assert one[:-1] == other[:-1]
+    np.testing.assert_array_equal(one.predicted, other.predicted)
+
+
+@BOTH
+def test_the_labels_of_the_test_decide_nothing_but_the_accuracy(classify):
+    train, test = clusters(0, spread=3), clusters(1, spread=3)
+    right, wrong = classify(train, test), classify(train, (test[0], (test[1] + 1) % 3))
+    np.testing.assert_array_equal(right.predicted, wrong.predicted)
+    assert right.accuracy != wrong.accuracy and right[1:-1] == wrong[1:-1]
+
+
+@BOTH
+@FEW
+@given(seed=seeds())
+def test_labels_of_any_value_are_labels(classify, seed):
+    (x, y), (x_test, y_test) = clusters(seed, spread=2), clusters(seed + 1, spread=2)
+    names = np.array([3, 7, 50])
+    found, named = classify((x, y), (x_test, y_test)), classify((x, names[y]), (x_test, names[y_test]))
+    np.testing.assert_array_equal(names[found.predicted], named.predicted)
+    assert found.accuracy == named.accuracy
+
+
+@BOTH
+@pytest.mark.parametrize(("train", "test", "message"), [
+    ((np.zeros((3, 2)), np.zeros(3, int)), (np.zeros((3, 2)), np.zeros(3, int)), "two classes, but all 3 are of one"),
+    ((np.zeros((3, 2)), np.arange(2)), (np.zeros((3, 2)), np.arange(3)), r"n labels.*got \(3, 2\) and \(2,\)"),
+    ((np.zeros((3, 2)), np.arange(3)), (np.zeros((3, 1)), np.arange(3)), r"D the same.*got \(3, 1\) and \(3,\)"),
+    ((np.zeros((0, 2)), np.arange(0)), (np.zeros((3, 2)), np.arange(3)), r"got \(0, 2\)"),
+    ((np.zeros(3), np.arange(3)), (np.zeros((3, 1)), np.arange(3)), r"got \(3,\)"),
+])  # fmt: skip
+def test_what_does_not_fit_together_is_refused(classify, train, test, message):
+    with pytest.raises(ValueError, match=message):
+        classify(train, test)
+
+
+# -- the linear probe -----------------------------------------------------------------------------------------------
+
+
+@given(seed=seeds(), scale=st.sampled_from([1e-3, 1.0, 1e3]))
+def test_the_probe_is_blind_to_the_scale_and_the_origin_of_each_feature(seed, scale):
+    generator = np.random.default_rng(seed)
+    factor, shift = scale * generator.uniform(0.5, 2, 5), 10 * generator.standard_normal(5)
+    (x, y), (x_test, y_test) = clusters(seed, spread=2), clusters(seed + 1, spread=2)
+    plain = linear_probe((x, y), (x_test, y_test), C=0.1)
+    moved = linear_probe((x * factor + shift, y), (x_test * factor + shift, y_test), C=0.1)
+    np.testing.assert_array_equal(plain.predicted, moved.predicted)
+
+
+def test_a_feature_that_is_the_same_everywhere_does_no_harm():
+    (x, y), (x_test, y_test) = clusters(0), clusters(1)
+    with_constant = [(np.concatenate([x, np.full((len(x), 1), 7.0)], 1), y) for x, y in ((x, y), (x_test, y_test))]
+    assert linear_probe(*with_constant).accuracy == 1.0
+
+
+def test_it_is_the_optimum_that_it_says_it_is():
+    """The gradient of ½‖W‖² + C Σᵢ −log p(yᵢ | xᵢ) is zero at the weights: compared by central differences."""
+    (x, y), C = clusters(0, spread=2), 0.3
+    ((_, model),) = feature_classifiers.fitted(x, y, [C])
+    x, regression = model[0].transform(x), model[1]
+    assert abs(x.mean(0)).max() < 1e-12 and abs(x.std(0) - 1).max() < 1e-12
+
+    def objective(weight, bias):
+        logits = x @ weight.T + bias
+        log_probs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        return (weight**2).sum() / 2 - C * log_probs[np.arange(len(y)), y].sum()
+
+    generator, h = np.random.default_rng(1), 1e-4
+    for _ in range(5):
+        dw, db = generator.standard_normal(regression.coef_.shape), generator.standard_normal(3)
+        above, below = (objective(regression.coef_ + s * dw, regression.intercept_ + s * db) for s in (h, -h))
+        assert abs(above - below) / (2 * h) < 1e-6 * C * len(y) * (abs(dw).sum() + abs(db).sum())
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
+def test_the_optimum_does_not_depend_on_where_the_search_began(C):
+    x, y = clusters(0, spread=2)
+    *_, (_, warm) = feature_classifiers.fitted(x, y, [1e-5, C])
+    ((_, cold),) = feature_classifiers.fitted(x, y, [C])
+    np.testing.assert_allclose(warm.predict_proba(x), cold.predict_proba(x), atol=1e-4)
+
+
+def test_the_strength_is_the_best_on_the_part_held_out_and_of_equally_good_ones_the_strongest():
+    found = linear_probe(clusters(0, spread=3), clusters(1, spread=3))
+    assert [C for C, _ in found.tried] == list(STRENGTHS)
+    best = max(accuracy for _, accuracy in found.tried)
+    assert min(C for C, accuracy in found.tried if accuracy == best) == found.C
+    again = linear_probe(clusters(0, spread=3), clusters(1, spread=3), C=found.C)
+    assert again.tried == () and again.accuracy == found.accuracy
+
+
+def test_what_is_held_out_is_not_learned_from():
+    """Of more features than images any labels can be learned by heart, and none of those of other images guessed."""
+    generator = np.random.default_rng(0)
+    noise = [(generator.standard_normal((200, 300)), generator.integers(0, 2, 200)) for _ in range(2)]
+    by_heart, found = linear_probe(noise[0], noise[0], C=1e3), linear_probe(*noise)
+    assert by_heart.accuracy == 1.0
+    assert max(accuracy for _, accuracy in found.tried) < 0.8 and found.accuracy < 0.65
+
+
+@given(sizes=st.lists(st.integers(1, 30), min_size=2, max_size=5), seed=seeds())
+def test_a_fifth_of_each_class_is_held_out_and_none_is_left_without_an_image_to_learn_from(sizes, seed):
+    labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    if max(sizes) == 1:
+        with pytest.raises(ValueError, match="every class has a single training image"):
+            held_out(labels, seed)
+        return
+    held = held_out(labels, seed)
+    for label, size in enumerate(sizes):
+        count = held[labels == label].sum()
+        assert count == (0 if size == 1 else max(1, round(size / 5))) and count < size
+    np.testing.assert_array_equal(held, held_out(labels, seed))
+
+
+def test_what_does_not_converge_is_said_once_in_one_line(monkeypatch):
+    monkeypatch.setattr(feature_classifiers, "MAX_ITERATIONS", 2)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        linear_probe(clusters(0, spread=3), clusters(1), C=10)
+    (warning,) = said
+    assert "the linear probe with C = 10: lbfgs failed to converge" in str(warning.message)
+    assert "\n" not in str(warning.message)
+
+
+@pytest.mark.parametrize("C", [0, -1, float("inf"), float("nan")])
+def test_a_strength_that_is_none_is_refused(C):
+    with pytest.raises(ValueError, match="expected a C above 0 and finite, got"):
+        linear_probe(clusters(0), clusters(1), C=C)
+
+
+# -- the nearest neighbours -----------------------------------------------------------------------------------------
+
+
+@given(seed=seeds(), k=st.integers(1, 30), temperature=st.sampled_from([0.07, 1.0]), K=st.integers(2, 4))
+def test_it_is_the_vote_of_the_nearest_as_counted_by_hand(seed, k, temperature, K):
+    (x, y), (x_test, y_test) = clusters(seed, K, n=15, spread=2), clusters(seed + 1, K, n=10, spread=2)
+    expected = []
+    for query in x_test:
+        cosines = [query @ row / (query @ query * (row @ row)) ** 0.5 for row in x]
+        votes = np.zeros(K)
+        for i in sorted(range(len(x)), key=lambda i: -cosines[i])[:k]:
+            votes[y[i]] += np.exp(cosines[i] / temperature)
+        expected.append(votes.argmax())
+    found = nearest_neighbours((x, y), (x_test, y_test), k=k, temperature=temperature)
+    np.testing.assert_array_equal(found.predicted, expected)
+    assert found.accuracy == np.mean(np.array(expected) == y_test)
+
+
+@given(seed=seeds())
+def test_only_the_direction_of_features_counts(seed):
+    (x, y), test = clusters(seed, spread=2), clusters(seed + 1, spread=2)
+    lengths = 2.0 ** np.random.default_rng(seed).integers(-20, 20, (len(x), 1))
+    np.testing.assert_array_equal(
+        nearest_neighbours((x * lengths, y), test).predicted, nearest_neighbours((x, y), test).predicted
+    )
+
+
+def test_a_training_image_is_its_own_nearest_neighbour():
+    train = clusters(0, spread=3)
+    assert nearest_neighbours(train, train, k=1).accuracy == 1.0
+
+
+def test_a_low_temperature_leaves_the_vote_to_the_nearest():
+    train, test = clusters(0, spread=3), clusters(1, spread=3)
+    cold, alone = nearest_neighbours(train, test, k=30, temperature=1e-9), nearest_neighbours(train, test, k=1)
+    np.testing.assert_array_equal(cold.predicted, alone.predicted)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"k": 0}, r"a k \(--k; by default 20\) from 1 to 120, the number of training images, got 0"),
+    ({"k": 121}, r"a k \(--k; by default 20\) from 1 to 120, the number of training images, got 121"),
+    ({"temperature": 0}, "a temperature above 0 and finite, got 0"),
+    ({"temperature": float("nan")}, "a temperature above 0 and finite, got nan"),
+])  # fmt: skip
+def test_votes_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        nearest_neighbours(clusters(0), clusters(1), **options)

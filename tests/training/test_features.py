@@ -1,0 +1,201 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from strategies import images_for, redrawn, seeds, vits
+
+from tinyvit import ViT, ViTConfig, data, probe
+from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.nn.block import Block
+from tinyvit.training import features, features_by_layer
+from tinyvit.training.features import features_of_files
+from tinyvit.training.memory_needs import evaluation_batch
+
+CONFIG = ViTConfig(img_size=4, patch_size=2, num_classes=6, embed_dim=8, depth=3, num_heads=2)
+
+
+def random_vit(seed=0, dtype="float64", **fields):
+    return redrawn(ViT(ViTConfig(**{**vars(CONFIG), **fields}), dtype=dtype), seed)
+
+
+def photos(size, seed=0):
+    generator = np.random.default_rng(seed)
+    images = generator.integers(0, 256, (size, 3, 4, 4)).astype("uint8")
+    return data.Dataset(images, generator.integers(0, 6, size), tuple("abcdef"), (0.4, 0.5, 0.6), (0.2, 0.2, 0.3))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@given(pool=st.sampled_from(["token", "avg"]), hidden=st.sampled_from([None, 5]), seed=seeds())
+def test_the_head_makes_the_logits_of_them_bit_for_bit(dtype, pool, hidden, seed):
+    model = random_vit(seed, dtype, global_pool=pool, head_hidden=hidden)
+    images = images_for(model, seed, 9).astype(dtype)
+    found = features(model, images, threads=1)
+    assert type(found) is np.ndarray and (found.dtype, found.shape) == (dtype, (9, 8))
+    np.testing.assert_array_equal(model.head(found)[0], model(images)[0])
+
+
+def test_times_the_weights_of_a_linear_head_they_are_the_logits():
+    model, dataset = random_vit(), photos(300)
+    logits = features(model, dataset) @ model.head.weight.data.T + model.head.bias.data
+    np.testing.assert_allclose(logits, model(dataset.normalise(dataset.images, "float64"))[0], rtol=1e-12, atol=1e-12)
+
+
+@given(model=vits(), seed=seeds())
+def test_of_every_layer_they_are_read_off_what_a_trace_has(model, seed):
+    images = images_for(model, seed, 3)
+    trace, depth = probe.trace(model, images), len(model.blocks)
+    streams = [trace.values["(embed)"], *(trace.values[f"blocks.{i}"] for i in range(depth)), trace.values["norm"]]
+    for layer, tokens in zip([*range(depth + 1), None], streams):
+        for pool, expected in (("token", tokens[:, 0]), ("mean", tokens[:, 1:].mean(1))):
+            found = features(model, images, layer=layer, pool=pool)
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+            if layer is not None:
+                again = features(model, images, layer=layer - depth - 1, pool=pool)
+                np.testing.assert_array_equal(again, found)
+
+
+@given(seed=seeds(), layers=st.lists(st.sampled_from([0, 1, 2, 3, -1, None]), min_size=1, max_size=6))
+def test_several_layers_at_once_are_each_as_it_is_alone(seed, layers):
+    model, dataset = random_vit(seed), photos(5, seed)
+    together = features_by_layer(model, dataset, layers)
+    assert together.shape == (5, len(layers), 8)
+    for i, layer in enumerate(layers):
+        np.testing.assert_array_equal(together[:, i], features(model, dataset, layer=layer))
+
+
+@pytest.mark.parametrize(("layers", "count"), [([0], 0), ([1], 1), ([2, 0], 2), ([-1], 3), ([None, 0], 3)])
+def test_no_block_behind_the_layer_is_computed(layers, count, monkeypatch):
+    model, computed, forward = random_vit(), [], Block.forward
+
+    def counted(block, *inputs):
+        computed.append(block.path)
+        return forward(block, *inputs)
+
+    monkeypatch.setattr(Block, "forward", counted)
+    features_by_layer(model, photos(1), layers)
+    assert computed == [f"blocks.{i}" for i in range(count)]
+
+
+def test_weights_that_are_no_numbers_are_refused_where_they_count():
+    model, dataset = random_vit(), photos(3)
+    for parameter in model.blocks[2].parameters():
+        parameter.data = np.full(parameter.shape, np.nan)
+    assert np.isfinite(features_by_layer(model, dataset, [0, 1, 2])).all()
+    with pytest.raises(ValueError, match=r"features of image 0 are no finite numbers: the weights are damaged"):
+        features(model, dataset)
+
+
+@given(size=st.sampled_from([1, 2, 17]), threads=st.integers(1, 3), layer=st.sampled_from([0, 2, None]), seed=seeds())
+def test_they_depend_neither_on_the_batch_nor_on_the_threads(size, threads, layer, seed):
+    model, dataset = random_vit(seed), photos(17, seed)
+    images = dataset.normalise(dataset.images, "float64")
+    expected = features(model, dataset, layer=layer, threads=1)
+    for found in (
+        features(model, images, layer=layer, threads=threads),
+        np.concatenate([features(model, images[i : i + size], layer=layer) for i in range(0, 17, size)]),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_more_images_than_a_batch_are_all_done_and_in_order():
+    model = random_vit()
+    count = 2 * evaluation_batch(model) + 1
+    dataset = photos(count)
+    found = features(model, dataset)
+    assert len(found) == count
+    for i in (0, count // 2, count - 1):
+        np.testing.assert_allclose(found[[i]], features(model, dataset.subset([i])), rtol=1e-12, atol=1e-12)
+
+
+@given(seed=seeds(), layer=st.sampled_from([0, 2, None]))
+def test_permuted_images_have_permuted_rows(seed, layer):
+    model, dataset = random_vit(seed), photos(12, seed)
+    order = np.random.default_rng(seed).permutation(12)
+    rows = features(model, dataset, layer=layer, pool="mean")[order]
+    permuted = features(model, dataset.subset(order), layer=layer, pool="mean")
+    np.testing.assert_allclose(permuted, rows, rtol=1e-12, atol=1e-12)
+
+
+def test_weights_and_gradients_stay_as_they_are():
+    model = random_vit()
+    model.storage.gradients()[:] = 7
+    before = model.storage.data.copy()
+    features_by_layer(model, photos(3), [0, None])
+    np.testing.assert_array_equal(model.storage.data, before)
+    assert (model.storage.grad == 7).all()
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"layer": 4}, "no layer 4; the model has 0 to 3, or from the end −1 to −4"),
+    ({"layer": -5}, "no layer -5; the model has 0 to 3"),
+    ({"layer": 1.0}, r"no layer 1\.0"),
+    ({"layer": True}, "no layer True"),
+    ({"pool": "max"}, "unknown pool 'max'; expected one of token, mean"),
+    ({"threads": 0}, "threads of at least 1, got 0"),
+])  # fmt: skip
+def test_options_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        features(random_vit(), photos(2), **options)
+    with pytest.raises(ValueError, match=message):
+        list(features_of_files(random_vit(), Preprocessing.from_dataset(photos(1)), [], **options))
+
+
+@pytest.mark.parametrize(("images", "message"), [
+    (np.zeros((0, 3, 4, 4)), r"n at least 1, got \(0, 3, 4, 4\)"),
+    (np.zeros((3, 4, 4)), r"normalised images \(n, C, H, W\) with n at least 1, got \(3, 4, 4\)"),
+    (["photo.jpg"], "got list"),
+    (np.zeros((1, 3, 4, 5)), r"expected images \(B, 3, 4, 4\), got \(1, 3, 4, 5\)"),
+    (np.zeros((1, 3, 4, 4), "uint8"), "expected normalised images of floating-point numbers, got uint8"),
+])  # fmt: skip
+def test_images_that_do_not_fit_are_refused(images, message):
+    with pytest.raises(ValueError, match=message):
+        features(random_vit(), images)
+
+
+def test_no_layer_at_all_is_refused():
+    with pytest.raises(ValueError, match="at least one layer, got none"):
+        features_by_layer(random_vit(), photos(1), [])
+
+
+# -- files ----------------------------------------------------------------------------------------------------------
+
+
+def saved(dataset, folder):
+    """The images of a data set as files; their paths."""
+    paths = [folder / f"{i:03}.png" for i in range(len(dataset))]
+    for path, image in zip(paths, dataset.images):
+        Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).save(path)
+    return paths
+
+
+@pytest.mark.parametrize("layer", [0, -1, None])
+def test_files_are_seen_as_the_images_of_the_data_set_are(tmp_path, layer):
+    model, dataset = random_vit(), photos(67)
+    paths = saved(dataset, tmp_path)
+    found = list(features_of_files(model, Preprocessing.from_dataset(dataset), paths, layer=layer, pool="mean"))
+    assert [file.path for file in found] == paths and not any(file.error for file in found)
+    expected = features(model, dataset, layer=layer, pool="mean")
+    np.testing.assert_allclose([file.features for file in found], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_files_that_cannot_be_read_are_named_in_their_place_and_the_others_done(tmp_path):
+    model, dataset = random_vit(), photos(3)
+    paths = saved(dataset, tmp_path)
+    paths[1].write_bytes(b"no image")
+    (tmp_path / "empty").mkdir()
+    asked = [paths[2], *paths, tmp_path / "empty", tmp_path / "nowhere.png"]
+    found = list(features_of_files(model, Preprocessing.from_dataset(dataset), asked))
+    assert [file.path for file in found] == asked
+    assert [file.features is None for file in found] == [False, False, True, False, True, True]
+    np.testing.assert_allclose(found[0].features, found[3].features, rtol=1e-12)
+    errors = [file.error for file in found if file.features is None]
+    for error, message in zip(errors, ["001.png can't be read", "empty holds no images", "nowhere.png doesn't exist"]):
+        assert message in error
+
+
+def test_a_file_whose_features_are_no_numbers_is_named(tmp_path):
+    model, dataset = random_vit(), photos(1)
+    model.encode.norm.bias.data = np.full(8, np.inf)
+    with pytest.raises(ValueError, match=r"features of image .*000\.png are no finite numbers"):
+        list(features_of_files(model, Preprocessing.from_dataset(dataset), saved(dataset, tmp_path)))

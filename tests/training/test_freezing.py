@@ -1,0 +1,147 @@
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinyvit import ViT, ViTConfig, nn, optim
+from tinyvit.backend import Key
+from tinyvit.models.summary import activation_bytes
+from tinyvit.models.vit import parts_of
+from tinyvit.training import classification, train_step
+from tinyvit.training.freezing import forward_above, freeze_parts, frozen_parts
+
+DEPTH = 3
+CONFIG = ViTConfig(
+    img_size=8, patch_size=4, in_chans=2, num_classes=3, embed_dim=8, depth=DEPTH, num_heads=2, drop_rate=0.2,
+    drop_path_rate=0.2,
+)  # fmt: skip
+WORDS = [None, "embed", "1", "2", "3", "trunk"]
+FROZEN = dict(zip(WORDS, [0, 1, 2, 3, 4, 5]))
+
+
+def redrawn(frozen=0):
+    """A model whose head is not zero, with so many parts frozen."""
+    model = ViT(CONFIG, dtype="float64")
+    generator = np.random.default_rng(0)
+    model.load_state_dict({name: 0.2 * generator.standard_normal(x.shape) for name, x in model.state_dict().items()})
+    freeze_parts(model, frozen)
+    return model
+
+
+def batch():
+    generator = np.random.default_rng(1)
+    return generator.standard_normal((4, 2, 8, 8)), generator.integers(0, 3, 4)
+
+
+def gradients(model, objective, ctx):
+    loss, backward, _ = objective(model, *batch(), ctx)
+    model.zero_grad()
+    backward(1.0)
+    return loss, {name: parameter.grad.copy() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_freezes_whole_parts_from_the_images_on(word):
+    model = redrawn(frozen_parts(word, DEPTH))
+    names = {name for name, parameter in model.named_parameters() if not parameter.trainable}
+    blocks = {None: 0, "embed": 0, "trunk": DEPTH}.get(word, word)
+    expected = {name for i in range(int(blocks)) for name, _ in model.named_parameters() if f"blocks.{i}." in name}
+    if word is not None:
+        expected |= {"cls_token", "pos_embed", "patch_embed.proj.weight", "patch_embed.proj.bias"}
+    if word == "trunk":
+        expected |= {"norm.weight", "norm.bias"}
+    assert names == expected
+
+
+@pytest.mark.parametrize("word", ["0", "4", "-1", "1.5", "head", "", "Embed", "²"])
+def test_what_there_is_not_cannot_be_frozen(word):
+    with pytest.raises(ValueError, match=r"freeze has to be embed .*; the model has 3 blocks, got '"):
+        frozen_parts(word, DEPTH)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("frozen", range(1, DEPTH + 3))
+def test_loss_and_gradients_are_bit_for_bit_those_of_the_whole_backward(frozen, recompute):
+    ctx = nn.Context(training=True, key=Key(7), recompute=recompute)
+    loss, expected = gradients(redrawn(frozen), classification(0.1), ctx)
+    short, got = gradients(redrawn(frozen), classification(0.1, frozen=frozen), ctx)
+    assert short == loss
+    for name, gradient in expected.items():
+        np.testing.assert_array_equal(got[name], gradient, err_msg=name)
+
+
+@given(frozen=st.integers(1, DEPTH + 2))
+def test_the_logits_are_the_models_own(frozen):
+    model = redrawn(frozen)
+    np.testing.assert_array_equal(forward_above(model, batch()[0], None, frozen)[0], model(batch()[0])[0])
+
+
+class Record:
+    """An observer that notes whose backward ran."""
+
+    def __init__(self):
+        self.paths = []
+
+    def gradient(self, path, dy, dx):
+        self.paths.append(path)
+
+
+@pytest.mark.parametrize("frozen", range(1, DEPTH + 3))
+def test_no_backward_runs_in_what_is_frozen(frozen):
+    model, record = redrawn(frozen), Record()
+    _, backward, _ = classification(frozen=frozen)(model, *batch(), nn.Context())
+    with nn.context.observing(record):
+        backward(1.0)
+    below = {path for part in parts_of(model)[:frozen] for path in paths_of(part)}
+    assert record.paths and not below & set(record.paths)
+
+
+def paths_of(part):
+    return {module.path for _, module in part.named_modules()}
+
+
+def bytes_held(frozen, recompute=False):
+    """How much memory a forward keeps for its backward."""
+    model, images = redrawn(frozen), np.random.default_rng(1).standard_normal((64, 2, 8, 8))
+    ctx = nn.Context(training=True, key=Key(7), recompute=recompute)
+    forward_above(model, images, ctx, frozen)  # what is cached for good is there now
+    tracemalloc.start()
+    held = forward_above(model, images, ctx, frozen)
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held
+    return size
+
+
+def test_of_what_is_frozen_nothing_is_kept():
+    held = [bytes_held(frozen) for frozen in range(1, DEPTH + 3)]
+    assert held == sorted(held, reverse=True) and held[-1] < held[0] / 20
+
+
+def test_of_a_block_that_is_trained_its_input_only_is_kept_where_the_rest_is_computed_again():
+    assert bytes_held(2, recompute=True) < bytes_held(2) / 3
+
+
+@pytest.mark.parametrize("make", [
+    lambda model: optim.SGD(model, 0.1, 0.9, weight_decay=0.1), lambda model: optim.AdamW(model, 0.1),
+    lambda model: optim.Muon(model, 0.1),
+])  # fmt: skip
+@pytest.mark.parametrize("frozen", range(DEPTH + 3))
+def test_frozen_parameters_keep_their_bits_and_all_others_move(make, frozen):
+    model = redrawn(frozen)
+    optimizer, before = make(model), model.state_dict()
+    for step in range(2):
+        ctx = nn.Context(training=True, key=Key(0, step))
+        train_step(model, optimizer, *batch(), ctx, objective=classification(frozen=frozen), clip_norm=1.0, threads=1)
+    for name, parameter in model.named_parameters():
+        assert (parameter.data == before[name]).all() != parameter.trainable, name
+
+
+def test_the_memory_that_is_foreseen_falls_with_every_part_that_is_frozen():
+    for recompute in (False, True):
+        foreseen = [activation_bytes(ViT(CONFIG, device="meta"), 4, recompute, frozen=n) for n in range(DEPTH + 3)]
+        assert foreseen == sorted(foreseen, reverse=True) and foreseen[-1] < foreseen[0] / 4
+    assert foreseen[0] == activation_bytes(ViT(CONFIG, device="meta"), 4, True)
+

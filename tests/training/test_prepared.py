@@ -1,0 +1,93 @@
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tinyvit import ViTConfig, data
+from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.training import TrainConfig
+from tinyvit.training.prepared import load_prepared_data
+from tinyvit.training.run_folder import RunFolder
+
+
+class Trained(NamedTuple):
+    """As much of a trained model as is needed here."""
+
+    folder: RunFolder
+    config: TrainConfig
+    preprocessing: Preprocessing | None
+
+
+def trained(size=8, channels=1, dataset="digits", preprocessing=True, resample="bicubic", crop=1.0, **fields):
+    config = TrainConfig(dataset, ViTConfig(size, 2, in_chans=channels, embed_dim=8, depth=1, num_heads=2), **fields)
+    prepared = Preprocessing(
+        tuple("0123456789"), channels, (size, size), (0.4,) * channels, (0.3,) * channels, 16.0, resample, crop
+    )
+    return Trained(RunFolder("run"), config, prepared if preprocessing else None)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder of noise in two classes, wider than high."""
+    generator = np.random.default_rng(0)
+    for name in ("noise", "more noise"):
+        (tmp_path / name).mkdir()
+        for i in range(5):
+            pixels = generator.integers(0, 256, (20, 30, 3)).astype("uint8")
+            Image.fromarray(pixels).save(tmp_path / name / f"{i}.png")
+    return tmp_path
+
+
+def assert_same(got, expected, mean=(0.4,), std=(0.3,)):
+    for one, other in zip(got, expected):
+        np.testing.assert_array_equal(one.images, other.images)
+        np.testing.assert_array_equal(one.labels, other.labels)
+        assert (one.classes, one.scale, one.mean, one.std) == (other.classes, other.scale, mean, std)
+
+
+def test_the_runs_own_data_have_its_classes_and_its_mean_and_std():
+    assert_same(load_prepared_data(trained()), data.digits())
+    assert_same(load_prepared_data(trained(classes=("3", "1"))), data.choose(data.digits(), ("3", "1")))
+    assert_same(load_prepared_data(trained(), "digits", classes=("3", "1")), data.choose(data.digits(), ("3", "1")))
+
+
+def test_classes_that_are_named_need_not_be_those_of_the_run():
+    split = load_prepared_data(trained(classes=("3", "1")), classes=("5", "6", "7"), images=30, seed=4)
+    assert_same(split, data.choose(data.digits(), ("5", "6", "7"), 30, seed=4))
+
+
+def test_of_another_data_set_all_classes_are_taken(pictures):
+    split = load_prepared_data(trained(classes=("3", "1")), "folder", pictures)
+    assert_same(split, data.folder(pictures, 8, 1))
+
+
+def test_images_of_another_size_are_resized_as_the_run_has_it():
+    split = load_prepared_data(trained(size=12, resample="bilinear"))
+    assert split.train.images.shape[1:] == (1, 12, 12)
+    assert_same(split, [data.resized(part, 12, "bilinear") for part in data.digits()])
+
+
+def test_files_are_resized_and_cut_out_as_the_run_has_it(pictures):
+    split = load_prepared_data(trained(channels=3, resample="box", crop=None), "folder", pictures)
+    assert_same(split, data.folder(pictures, 8, 3, resample="box", crop=None), (0.4,) * 3, (0.3,) * 3)
+    assert (split.train.images != data.folder(pictures, 8, 3).train.images).any()
+
+
+def test_images_with_other_channels_are_refused():
+    with pytest.raises(ValueError, match="the model reads images with 3 channels, and those of digits have 1 channel$"):
+        load_prepared_data(trained(channels=3))
+
+
+def test_of_a_run_that_names_no_folder_a_data_set_or_a_folder_is_asked_for(pictures):
+    with pytest.raises(ValueError, match="where its images lie: give a data set by --data NAME, .* by --data-dir"):
+        load_prepared_data(trained(dataset="folder"))
+    assert load_prepared_data(trained(dataset="folder"), "digits").test.classes == tuple("0123456789")
+    assert load_prepared_data(trained(dataset="folder"), data_dir=pictures).test.classes == ("more noise", "noise")
+
+
+def test_a_run_of_before_runs_kept_their_preprocessing_has_its_own_data_set_only(pictures):
+    old, own = trained(preprocessing=False), data.digits()
+    assert_same(load_prepared_data(old), own, own.train.mean, own.train.std)
+    with pytest.raises(ValueError, match=r"no preprocessing\.json.*no other data set than its own \(digits\)"):
+        load_prepared_data(old, "folder", pictures)
