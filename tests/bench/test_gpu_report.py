@@ -1,0 +1,167 @@
+"""The report's own code, on the CPU; on a pretended GPU see tests/cuda/test_gpu_report.py."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tinyvit.bench.gpu_report import __main__ as command
+from tinyvit.bench.gpu_report import comparison, page, recipe, report, suite, times
+
+
+def dry(tmp_path, *options):
+    """The report of a dry run without the tests, and its exit status."""
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--dry-run", "--no-tests", "--out", str(tmp_path), *options])
+    return json.loads((tmp_path / "gpu-report.json").read_text()), ended.value.code
+
+
+def test_a_dry_run_walks_every_part_and_leaves_a_json_and_a_table(tmp_path, capsys):
+    found, status = dry(tmp_path)
+    assert status == 0 and list(found["parts"]) == ["compare", "steps", "train"]
+    parts = found["parts"]
+    assert all(row["ok"] for rows in ("operations", "models", "twice") for row in parts["compare"][rows])
+    assert parts["compare"]["operations"] and parts["compare"]["models"] and parts["compare"]["twice"]
+    (step,) = parts["steps"]["steps"]
+    assert step["images_per_second"]["tinyvit"] == pytest.approx(8 / step["seconds"]["tinyvit"])
+    assert 0 < step["of_best_rate"] < 10 and parts["steps"]["ceilings"]["bytes_per_second"] > 0
+    assert 0 < parts["train"]["test_accuracy"] <= 1 and len(parts["train"]["history"]) == recipe.DIGITS
+    text = (tmp_path / "gpu-report.txt").read_text()
+    assert text.startswith("a dry run on the CPU, whose figures mean nothing")
+    shown = capsys.readouterr().out
+    assert all(line in shown for line in text.splitlines())
+    assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("part", report.PARTS)
+def test_every_part_can_be_left_out(part):
+    options = command.parse([f"--no-{part}"])
+    assert not getattr(options, part)
+    assert all(getattr(options, other) for other in report.PARTS if other != part)
+
+
+def test_a_part_that_fails_is_said_to_and_the_others_go_on(tmp_path, monkeypatch, capsys):
+    def fails(settings):
+        raise MemoryError("out of\nmemory")
+
+    monkeypatch.setattr(comparison, "run", fails)
+    found, status = dry(tmp_path, "--no-steps")
+    assert status == 1
+    assert found["parts"]["compare"]["problem"] == "MemoryError: out of memory"
+    assert "problem" not in found["parts"]["train"]
+    assert "problem: MemoryError: out of memory" in capsys.readouterr().out
+
+
+def test_what_is_not_as_it_should_be_is_a_problem(tmp_path, monkeypatch):
+    monkeypatch.setitem(comparison.BOUNDS, "float32", -1.0)
+    found, status = dry(tmp_path, "--no-steps", "--no-train")
+    assert status == 1
+    assert found["parts"]["compare"]["problem"].startswith("not as it should be: patchify, unpatchify, linear")
+
+
+def test_a_nan_anywhere_in_an_operations_results_is_found(monkeypatch):
+    right = comparison.results
+
+    def results(forward, backward, inputs):
+        found = right(forward, backward, inputs)
+        found[-1] = found[-1] * float("nan")
+        return found
+
+    monkeypatch.setattr(comparison, "results", results)
+    rows = list(comparison.operations("cpu", "float32"))
+    assert rows and not any(row["ok"] for row in rows)
+
+
+def test_a_nan_anywhere_in_a_models_gradients_is_found(monkeypatch):
+    right = comparison.logits_and_gradients
+
+    def wrong(model, *args):
+        found = right(model, *args)
+        found["head.weight"] = found["head.weight"] * float("nan")
+        return found
+
+    monkeypatch.setattr(comparison, "logits_and_gradients", wrong)
+    row = comparison.model_row("cpu", "float32", "digits")
+    assert not row["ok"] and row["worst"] == "head.weight"
+
+
+def test_numbers_that_json_has_no_name_for_do_not_end_the_report(tmp_path, monkeypatch):
+    wrong = {"operations": [comparison.row("gelu", "float32", float("nan"))], "twice": [],
+             "models": [comparison.row("ViT", "float32", float("inf"), worst="x", logits=float("nan"))]}  # fmt: skip
+    monkeypatch.setattr(comparison, "run", lambda settings: wrong)
+    found, _ = dry(tmp_path, "--no-steps", "--no-train")
+    assert [row["error"] for row in found["parts"]["compare"]["operations"]] == [None]
+    assert "ViT: not a number, worst in x, logits not a number" in (tmp_path / "gpu-report.txt").read_text()
+
+
+def test_what_was_trained_is_kept_after_each_evaluation(tmp_path, monkeypatch):
+    right = recipe.epochs
+
+    def epochs(trainer, begun):
+        yield next(right(trainer, begun))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recipe, "epochs", epochs)
+    with pytest.raises(KeyboardInterrupt):
+        command.main(["--dry-run", "--no-tests", "--no-compare", "--no-steps", "--out", str(tmp_path)])
+    train = json.loads((tmp_path / "gpu-report.json").read_text())["parts"]["train"]
+    assert len(train["history"]) == 1 and train["problem"] == report.UNFINISHED
+
+
+def test_a_nan_is_never_within_a_bound():
+    assert not comparison.row("gelu", "float32", float("nan"))["ok"]
+    assert not comparison.row("gelu", "tf32", float("nan"))["ok"]
+
+
+def test_too_little_time_for_an_epoch_is_said(tmp_path):
+    found, status = dry(tmp_path, "--no-compare", "--no-steps", "--minutes", "0.0001")
+    assert status == 1
+    assert "have no room for" in found["parts"]["train"]["problem"]
+
+
+def test_losses_that_differ_make_the_times_a_problem():
+    assert times.disagreement({"tinyvit": 2.0, "torch": 2.1}, "float32").startswith("float32: not the same work")
+    assert times.disagreement({"tinyvit": 2.0, "torch": 2.00001}, "float32") is None
+    assert times.disagreement({"tinyvit": 2.0, "torch": float("nan")}, "float32")
+
+
+@pytest.mark.parametrize(
+    ("lines", "passed", "failed", "problem"),
+    [
+        (["12 passed, 3 deselected in 1.00s"], 12, 0, None),
+        (["1 failed, 11 passed in 1.00s"], 11, 1, "pytest ended with status 1, 1 tests failed"),
+        (["2 errors in 0.10s"], 0, 2, "pytest ended with status 1, 2 tests failed"),
+        (["no tests ran in 0.01s"], 0, 0, "pytest ended with status 1, 0 tests failed"),
+        ([], 0, 0, "pytest ended with status 1, 0 tests failed"),
+    ],
+)
+def test_the_outcome_of_the_tests_is_read_off_the_last_line(lines, passed, failed, problem):
+    found = suite.outcome(0 if problem is None else 1, lines)
+    assert (found["passed"], found["failed"], found.get("problem")) == (passed, failed, problem)
+
+
+def test_a_part_that_ended_before_anything_was_found_is_shown():
+    assert page.part("train", {"seconds": 1.0, "problem": "no CIFAR-10"}).splitlines()[-1] == "  problem: no CIFAR-10"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "cuda"], "device 'cuda' can't be used: "),
+        (["--device", "gpu"], "unknown device 'gpu'"),
+        (["--device", "cpu"], "the report is about a GPU"),
+        (["--dry-run", "--device", "cuda"], "--dry-run computes on the CPU; leave out --device cuda"),
+        (["--batch-size", "0"], "--batch-size has to be at least 1, got 0"),
+        (["--minutes", "nan"], "--minutes has to be positive, got nan"),
+        (["--precisions", "float8"], "argument --precisions: invalid choice: 'float8'"),
+        (["--dry-run", "--out", __file__], "File exists"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(options, message):
+    ended = subprocess.run(
+        [sys.executable, "-m", "tinyvit.bench.gpu_report", *options], capture_output=True, text=True
+    )  # fmt: skip
+    assert ended.returncode == 2 and ended.stdout == ""
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("gpu_report: error: ") and message in line

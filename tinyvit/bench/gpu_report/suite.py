@@ -1,0 +1,50 @@
+"""The tests that need a GPU, run by pytest in a process of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import tinyvit
+
+ROOT = Path(tinyvit.__file__).parents[1]
+DRY = "tests/cuda/test_gelu.py"  # what a dry run tries, emulated
+COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
+
+
+def run(settings, seconds):
+    """{"passed": …, "failed": …, "tail": the last lines}, and "problem" unless all passed."""
+    if not (ROOT / "tests/cuda").is_dir():
+        return {"problem": f"the tests are not at {ROOT / 'tests'}; run this from a checkout of the repository"}
+    if find_spec("pytest") is None or find_spec("hypothesis") is None:
+        return {"problem": "pytest or hypothesis is not installed; pip install pytest hypothesis"}
+    which = ["-m", "cuda", DRY] if settings.dry_run else ["-m", "gpu", "tests"]
+    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", *which]
+    try:
+        where = {"cwd": ROOT, "env": environment(settings.device)}
+        ended = subprocess.run(command, **where, capture_output=True, text=True, timeout=max(seconds, 30))
+    except subprocess.TimeoutExpired as error:
+        tail = (error.stdout or b"").decode(errors="replace").splitlines()[-5:]
+        return {"problem": f"the tests took longer than {seconds:.0f} s", "tail": tail}
+    return outcome(ended.returncode, (ended.stdout + ended.stderr).splitlines())
+
+
+def environment(device):
+    """The variables of this process, with the device as the only GPU that there is."""
+    if device == "cpu":
+        return dict(os.environ)
+    number = int(device.partition(":")[2])
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return os.environ | {"CUDA_VISIBLE_DEVICES": seen.split(",")[number] if seen else str(number)}
+
+
+def outcome(status, lines):
+    """What pytest's last lines say."""
+    counts = {what.rstrip("s"): int(count) for count, what in COUNT.findall(lines[-1] if lines else "")}
+    failed = counts.get("failed", 0) + counts.get("error", 0)
+    result = {"passed": counts.get("passed", 0), "failed": failed, "tail": [line for line in lines[-12:] if line]}
+    if status or not result["passed"]:
+        result["problem"] = f"pytest ended with status {status}, {failed} tests failed"
+    return result
