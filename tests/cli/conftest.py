@@ -10,8 +10,22 @@ from tinyvit import cli
 TINY = ["--epochs", "1", "--batch-size", "256", "--model.depth", "1", "--model.embed-dim", "16"]
 
 
+NO_GPU = re.compile(r"^tinyvit: on the CPU, no GPU: .*\n", re.MULTILINE)
+
+
 @pytest.fixture
-def tinyvit(capsys, monkeypatch, tmp_path):
+def tinyvit(says_all):
+    """Runs a command in an empty folder; returns its exit status, stdout and stderr, but for a missing GPU."""
+
+    def run(*arguments):
+        status, out, err = says_all(*arguments)
+        return status, out, NO_GPU.sub("", err)
+
+    return run
+
+
+@pytest.fixture
+def says_all(capsys, monkeypatch, tmp_path):
     """Runs a command in an empty folder; returns its exit status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TINYVIT_DATA", str(tmp_path / "cache"))

@@ -37,7 +37,7 @@ def process(*arguments, **options):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("trian", "unknown command 'trian'; expected one of train, evaluate"),
+        ("trian", "unknown command 'trian'; expected one of train, finetune, evaluate"),
         ("--epochs 3", "unknown command '--epochs'"),
         ("train", "preset"),
         ("train digit", "unknown preset 'digit'; did you mean digits"),
@@ -51,12 +51,13 @@ def process(*arguments, **options):
         ("train digits --batch-size 0", "batch-size has to be at least 1, got 0"),
         ("train digits --threads 0", "threads has to be at least 1, got 0"),
         ("train digits --seed -1", "seed has to be at least 0, got -1"),
-        ("train digits --precision float16", "'float16'.*float32"),
+        ("train digits --device cpu --precision float16", "'float16' needs a GPU; on the CPU take float32"),
         ("train digits --precision bfloat17", "'bfloat17'.*--precision.*float64"),
         ("train digits --kernels quick", "'quick'.*--kernels"),
         ("evaluate nowhere --kernels quick", "'quick'.*--kernels"),
         ("predict nowhere image.png --kernels quick", "'quick'.*--kernels"),
-        ("train digits --device tpu", "'tpu'.*cpu"),
+        ("train digits --device tpu", "unknown device 'tpu'; expected one of auto, cpu, cuda, or cuda:0, cuda:1"),
+        ("train digits --device cuda:x", "unknown device 'cuda:x'; expected one of auto, cpu, cuda"),
         ("train digits --optim.lr -1", "lr has to be positive, got -1.0"),
         ("train digits --optim.schedule step", "'step'.*cosine"),
         ("train digits --augment.crop -1", "crop has to be at least 0, got -1"),
@@ -305,3 +306,18 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
     ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["train cifar10-cpu --data-dir NOBODY", "data cifar10 --from NOBODY", "import NOBODY --out run"],
+)
+def test_the_home_of_a_user_that_nobody_is_does_not_exist(refused, command):
+    nobody = "~nobody-of-this-name"
+    message = refused(*command.replace("NOBODY", nobody).split())
+    assert f"{nobody} doesn't exist; expected a" in message
+
+
+def test_notebooks_are_copied_where_a_shell_would_put_them(tinyvit, tmp_path):
+    status, _, _ = tinyvit("notebooks", "~nobody-of-this-name")
+    assert status == 0 and (tmp_path / "~nobody-of-this-name" / "00_tour.ipynb").is_file()

@@ -194,7 +194,7 @@ def test_two_classes_have_no_top_5_in_the_table(tinyvit, own):
 
 
 def test_a_reader_that_goes_away_is_no_error(run, photos):
-    command = [sys.executable, "-m", "tinyvit", "predict", str(run), *20 * [str(photos)]]
+    command = [sys.executable, "-m", "tinyvit", "predict", str(run), *20 * [str(photos)], "--device", "cpu"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
         process.stdout.close()

@@ -8,9 +8,17 @@ import warnings
 from tinyvit.cli.bench import bench
 from tinyvit.cli.data import data
 from tinyvit.cli.evaluate import evaluate
+from tinyvit.cli.export import export
+from tinyvit.cli.features import features
+from tinyvit.cli.finetune import finetune
 from tinyvit.cli.gradcheck import gradcheck
+from tinyvit.cli.import_weights import import_weights
+from tinyvit.cli.inspect import inspect
+from tinyvit.cli.knn import knn
+from tinyvit.cli.notebooks import notebooks
 from tinyvit.cli.parsing import BadInput
 from tinyvit.cli.predict import predict
+from tinyvit.cli.probe_linear import probe_linear
 from tinyvit.cli.summary import summary
 from tinyvit.cli.train import train
 from tinyvit.functional.levels import check_environment
@@ -18,8 +26,18 @@ from tinyvit.functional.levels import check_environment
 USAGE = """usage: tinyvit COMMAND …
 
   train PRESET [OPTIONS]   train a ViT; presets: {presets}
+  finetune RUN --data NAME train a trained model further, on other images; with --img-size, on larger ones
   evaluate RUN             accuracy of a trained model on the test images, class by class
   predict RUN IMAGE…       what a trained model sees in images of your own
+  inspect RUN              pictures of where a trained model looks, what it has learned, and what it gets wrong,
+                           or, with --html, a page in which one steps through it
+  features RUN IMAGE…      what it makes of images before its head reads it, as a .npy file with a row an image
+  probe-linear RUN         how well a linear classifier tells classes apart by its features, layer by layer
+  knn RUN                  the same by the nearest neighbours among the training images
+  import SOURCE --out RUN  make a run of weights of timm, of Hugging Face or of the original release
+  export RUN --format FORMAT --out PATH
+                           hand a model on: huggingface, timm, npz (the original's) or onnx
+  notebooks [DIR]          copy the notebooks that explain all of it to a folder of your own
   data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100
   summary MODEL            layer by layer: shapes, parameters, multiply-adds, memory
   gradcheck [MODEL]        check every hand-written gradient
@@ -28,8 +46,9 @@ USAGE = """usage: tinyvit COMMAND …
 """
 
 COMMANDS = {
-    "train": train, "evaluate": evaluate, "predict": predict, "data": data, "summary": summary, "gradcheck": gradcheck,
-    "bench": bench,
+    "train": train, "finetune": finetune, "evaluate": evaluate, "predict": predict, "inspect": inspect,
+    "features": features, "probe-linear": probe_linear, "knn": knn, "import": import_weights, "export": export,
+    "notebooks": notebooks, "data": data, "summary": summary, "gradcheck": gradcheck, "bench": bench,
 }  # fmt: skip
 
 

@@ -60,15 +60,11 @@ def described(name, split):
 
 def fetched(spec, options):
     """The data set and what is known of its files."""
-    from pathlib import Path
-
     from tinyvit.data import cache, cifar, cifar_files
+    from tinyvit.data.paths import expanded
 
-    root = Path(options.data_dir).expanduser() if options.data_dir else cache.cache_folder()
-    if options.source:
-        kept = cache.take_over(spec, Path(options.source).expanduser(), root)
-    else:
-        kept = cache.obtain(spec, root)
+    root = expanded(options.data_dir) if options.data_dir else cache.cache_folder()
+    kept = cache.take_over(spec, expanded(options.source), root) if options.source else cache.obtain(spec, root)
     if cifar_files.is_official(spec, kept.rows):
         state = "official: byte by byte the original's images and labels"
     else:

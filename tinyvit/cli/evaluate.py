@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from tinyvit.cli.parsing import parse, positional
+from tinyvit.cli.parsing import parse, positional, say_why_no_gpu
 
 SHOWN = 10  # best and worst classes in the table, if there are more than twice as many
 
@@ -17,8 +17,8 @@ class EvaluateOptions:
     """Folder or archive with the data; by default the one that the run was trained with."""
     best: bool = False
     """Take the weights that did best on the way, and not the last ones."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute: auto takes a GPU if one works."""
+    device: str = "auto"
+    """Where to compute: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
     threads: int | None = None
     """CPU threads."""
     kernels: Literal["reference", "numpy", "fast"] | None = None
@@ -43,11 +43,11 @@ def evaluate(rest):
     from tinyvit.training.evaluate import logits_of
     from tinyvit.training.memory_needs import room_to_evaluate
     from tinyvit.training.metrics import measure
-    from tinyvit.training.trained import load_test_set, load_trained
+    from tinyvit.training.trained import load_classifier, load_test_set
 
     if options.confusion is not None:
         picture_kind(options.confusion)  # before minutes are spent on computing it
-    trained = load_trained(run_path, options.device, options.best)
+    trained = load_classifier(run_path, options.device, options.best)
     test = load_test_set(trained, options.data_dir)
     with using(options.kernels), room_to_evaluate(trained.model), np.errstate(all="ignore"):  # overflow is said below
         logits = logits_of(trained.model, test, options.threads, options.tta)
@@ -68,6 +68,7 @@ def evaluate(rest):
             "images": len(test),
             "parameters": trained.model.num_parameters(),
             "dataset": trained.config.dataset,
+            "device": trained.model.device,
             "tta": options.tta,
             "per_class": by_name(test.classes, metrics.recall),
             "precision": by_name(test.classes, metrics.precision),
@@ -77,6 +78,7 @@ def evaluate(rest):
     else:
         print_scores(trained, test, metrics)
         print_classes(test.classes, metrics)
+    say_why_no_gpu(trained.why_not_gpu)
 
 
 def training_of(folder):
@@ -106,11 +108,18 @@ def print_scores(trained, test, metrics):
 
 
 def print_classes(classes, metrics):
-    """A line a class, the worst first: how many of its images are recognised, and what the others are taken for."""
+    """A line a class, the worst first: how many of its images are recognised, and what the others are taken for.
+
+    Classes without images that none is taken for are left out.
+    """
     import numpy as np
 
+    from tinyvit.training.display import printable
+
+    classes = [printable(name) for name in classes]
     mistakes = metrics.confusion * (1 - np.eye(len(classes), dtype=int))
     order = np.argsort(metrics.recall, kind="stable")  # a class without images is last
+    order = order[np.isfinite(metrics.recall[order]) | np.isfinite(metrics.precision[order])]
     width = max(len("class"), *map(len, classes))
     print(f"\n  {'class':<{width}}   images   accuracy   precision   most often taken for")
     for place, k in enumerate(order):

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import re
+import sys
 from dataclasses import fields
 
 
@@ -11,18 +12,29 @@ class BadInput(ValueError):
     """What the user typed can't be understood."""
 
 
+def say_why_no_gpu(reason):
+    """One line on stderr, where a GPU was looked for and there is none; to be said last, when nothing went wrong."""
+    if reason:
+        with contextlib.suppress(OSError):  # a terminal that has been closed
+            print(f"tinyvit: on the CPU, no GPU: {reason}", file=sys.stderr, flush=True)
+
+
 def parse(config, rest, prog, default=None):
-    """Options as a dataclass; tyro's boxed errors become one line."""
+    """Options as a dataclass; tyro's boxed errors become one line. `--classes` with nothing behind it is refused: what
+    looks like a choice would be all classes."""
     import tyro
 
     messages = io.StringIO()
     try:
         with contextlib.redirect_stderr(messages), wide_terminal({"-h", "--help"}.isdisjoint(rest)):
-            return tyro.cli(config, default=default, args=rest, prog=prog)
+            options = tyro.cli(config, default=default, args=rest, prog=prog)
     except SystemExit as error:
         if error.code in (0, None):
             raise
         raise BadInput(one_line(messages.getvalue(), prog)) from None
+    if "--classes" in rest and not options.classes:
+        raise BadInput("expected names behind --classes, got none")
+    return options
 
 
 @contextlib.contextmanager
@@ -52,7 +64,8 @@ def one_line(box, prog):
     hint = next((rows[i + 1].split()[0] for i, row in enumerate(rows[:-1]) if "meant" in row), None)
     close = f"; did you mean {hint}?" if hint else ""
     text = " ".join(filter(None, message))
-    text = re.sub(r"^Error parsing (TrainConfig|optim|augment|model): ", "", text)  # the message names the field itself
+    # The message names the field itself.
+    text = re.sub(r"^Error parsing (TrainConfig|FinetuneOptions|optim|augment|model|init): ", "", text)
     return f"{text}{close} (options: {prog} --help)"
 
 

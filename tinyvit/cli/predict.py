@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
-from tinyvit.cli.parsing import BadInput, parse, separate
+from tinyvit.cli.parsing import BadInput, parse, say_why_no_gpu, separate
 
 BAR = 20  # characters for a probability of 1
 
@@ -23,8 +23,8 @@ class PredictOptions:
     """Print a JSON object a line for each image: {"image": path, "top": [{"class": …, "probability": …}, …]}."""
     best: bool = False
     """Take the weights that did best on the way, and not the last ones."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute: auto takes a GPU if one works."""
+    device: str = "auto"
+    """Where to compute: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
     threads: int | None = None
     """CPU threads, of the computation and of reading files."""
     kernels: Literal["reference", "numpy", "fast"] | None = None
@@ -46,9 +46,9 @@ def predict(rest):
     from tinyvit.training.memory_needs import room_to_evaluate
     from tinyvit.training.predict import BATCH
     from tinyvit.training.predict import predict as run_prediction
-    from tinyvit.training.trained import load_trained
+    from tinyvit.training.trained import load_classifier
 
-    trained = load_trained(run_path, options.device, options.best)
+    trained = load_classifier(run_path, options.device, options.best)
     prepared = trained.preprocessing or preprocessing_of(trained, options.data_dir)
     show, unreadable = show_json if options.json else show_text, 0
     with using(options.kernels), room_to_evaluate(trained.model, BATCH):
@@ -61,12 +61,15 @@ def predict(rest):
                 unreadable += 1
                 sys.stdout.flush()
                 print("tinyvit: error:", " ".join(prediction.error.split()), file=sys.stderr, flush=True)
-    return 2 if unreadable else 0
+    if unreadable:
+        return 2
+    say_why_no_gpu(trained.why_not_gpu)
+    return 0
 
 
 def preprocessing_of(trained, data_dir):
     """The preprocessing of a run that was made before runs kept it: out of its data set."""
-    from tinyvit.training.preprocessing import Preprocessing
+    from tinyvit.data.preprocessing import Preprocessing
     from tinyvit.training.trained import load_data
 
     if data_dir is None and trained.config.dataset != "digits":  # which are always at hand
@@ -83,8 +86,11 @@ def show_json(prediction):
 
 
 def show_text(prediction):
-    width = max(len(name) for name, _ in prediction.top)
+    from tinyvit.training.display import printable
+
+    top = [(printable(name), probability) for name, probability in prediction.top]
+    width = max(len(name) for name, _ in top)
     print(prediction.path)
-    for name, probability in prediction.top:
+    for name, probability in top:
         bar = "█" * round(BAR * probability)
         print(f"  {name:<{width}}   {100 * probability:6.2f} %  {bar}".rstrip())

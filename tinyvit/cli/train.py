@@ -42,8 +42,10 @@ class ResumeOptions:
 
     data_dir: str | None = None
     """Folder or archive with the data, if it has moved."""
-    device: Literal["auto", "cpu", "cuda"] | None = None
-    """Where to train on, if elsewhere than before."""
+    device: str | None = None
+    """Where to train on, if elsewhere than before: auto, cpu, cuda, cuda:1, …"""
+    precision: Literal["float32", "float64", "tf32", "bfloat16", "float16"] | None = None
+    """What to compute in, if in something else than before; float64 and the others don't share checkpoints."""
     threads: int | None = None
     """CPU threads; another number than before changes the last digits."""
     kernels: Literal["reference", "numpy", "fast"] | None = None

@@ -1,0 +1,117 @@
+"""ONNX is in tests/parity/test_by_command.py, since it takes the package onnx."""
+
+import re
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_weights import CONFIG, WEIGHTS, weights_of
+
+from tinyvit import interop
+from tinyvit.training.trained import load_trained
+
+PLACES = {"timm": "timm", "huggingface": "huggingface", "npz": "w.npz"}
+FILES = {"timm": {"config.json", "model.safetensors"},
+         "huggingface": {"config.json", "model.safetensors", "preprocessor_config.json"}}  # fmt: skip
+
+
+@pytest.fixture
+def imported(tinyvit, tmp_path):
+    """A run whose model has a place in every format."""
+    interop.save(WEIGHTS, tmp_path / "source", "timm")
+    assert tinyvit("import", "source", "--out", "run")[0] == 0
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("form", PLACES)
+def test_every_format_is_written_and_says_how_it_is_loaded(tinyvit, imported, form):
+    path = imported.parent / PLACES[form]
+    status, out, err = tinyvit("export", "run", "--format", form, "--out", PLACES[form])
+    assert (status, err) == (0, "")
+    *notes, written, how = out.splitlines()
+    assert written == f"written to {PLACES[form]}: 3,315 parameters" and how.startswith("load it: ")
+    assert len(notes) == (1 if form == "npz" else 0)
+    found = {file.name for file in path.iterdir()} if path.is_dir() else None
+    assert found == FILES.get(form) and set(imported.parent.iterdir()) == {imported.parent / "source", imported, path}
+
+
+def test_a_run_that_was_trained_here_is_exported_and_comes_back_bit_for_bit(tinyvit, run):
+    assert tinyvit("export", run, "--format", "timm", "--out", "timm")[0] == 0
+    assert tinyvit("import", "timm", "--out", "back")[0] == 0
+    there, here = load_trained(run, "cpu"), load_trained("back", "cpu")
+    state = here.model.state_dict()
+    for name, array in there.model.state_dict().items():
+        assert state[name].tobytes() == array.tobytes()
+    assert here.preprocessing.classes == there.preprocessing.classes == tuple("0123456789")
+    white = np.full((1, 1, 8, 8), 200, "uint8")
+    np.testing.assert_allclose(here.preprocessing(white), there.preprocessing(white), rtol=1e-6)
+
+
+def test_an_export_says_what_an_image_processor_does_otherwise(tinyvit, tmp_path):
+    weights = weights_of(replace(CONFIG, img_size=16), img_size=(16, 16), crop=0.9)
+    interop.save(weights, tmp_path / "source", "timm")
+    assert tinyvit("import", "source", "--out", "run")[0] == 0
+    for form, count in (("huggingface", 1), ("timm", 0)):
+        status, out, _ = tinyvit("export", "run", "--format", form, "--out", form)
+        assert status == 0 and out.count("note: Hugging Face's image processor cuts 16 pixels out of 17") == count
+
+
+def test_the_best_weights_are_exported_if_asked_for(tinyvit, run):
+    assert tinyvit("export", run, "--format", "timm", "--out", "best", "--best")[0] == 0
+    weights = interop.load("best")
+    for name, array in load_trained(run, "cpu", best=True).model.state_dict().items():
+        np.testing.assert_array_equal(weights.state[name], array)
+
+
+def test_a_run_of_before_runs_kept_their_preprocessing_is_exported_with_its_data_sets(tinyvit, damaged, run):
+    old = damaged("preprocessing.json", None)
+    for path, out in ((old, "old"), (run, "new")):
+        assert tinyvit("export", path, "--format", "timm", "--out", out)[0] == 0
+    assert interop.load("old").preprocessing == interop.load("new").preprocessing
+
+
+@pytest.mark.parametrize(("form", "name"), [*PLACES.items(), ("onnx", "w.onnx")])
+def test_nothing_is_ever_overwritten(refused, imported, form, name):
+    place = imported.parent / name
+    if form in FILES:
+        place.mkdir()
+        (place / "mine").write_text("mine")
+    else:
+        place.write_text("mine")
+    line = refused("export", "run", "--format", form, "--out", name)
+    assert f"{name} is there already; choose another place" in line
+    assert (place / "mine" if place.is_dir() else place).read_text() == "mine"
+
+
+def test_what_has_no_place_in_a_format_is_refused_and_nothing_is_left(refused, run, tmp_path):
+    line = refused("export", run, "--format", "npz", "--out", "w.npz")
+    assert "has no place for activation 'gelu'" in line
+    assert not any(tmp_path.iterdir())
+
+
+def test_without_onnx_it_is_said_how_to_get_it_and_nothing_is_left(refused, run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert "pip install 'tinyvit[onnx]'" in refused("export", run, "--format", "onnx", "--out", "w.onnx")
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_is_no_command_line_is_refused(refused, imported):
+    for arguments, message in (
+        ([], "expected a run folder first: tinyvit export RUN"),
+        (["run"], "--out|--format"),
+        (["run", "--format", "timm"], "--out"),
+        (["run", "--out", "x"], "--format"),
+        (["run", "--format", "torch", "--out", "x"], "'torch' for argument '--format'"),
+        (["nowhere", "--format", "timm", "--out", "x"], "nowhere is not a run folder"),
+        (["run", "--format", "npz", "--out", "x"], r"expected a file that ends in \.npz, got x"),
+        (["run", "--format", "onnx", "--out", "x.npz"], r"expected a file that ends in \.onnx, got x\.npz"),
+        (["run", "--format", "timm", "--out", "x.safetensors"], "the format timm is a folder; expected a name for one"),
+    ):
+        assert re.search(message, refused("export", *arguments)), message
+        assert not list(imported.parent.glob("x*"))
+
+
+def test_the_names_of_formats_are_the_same_in_python():
+    with pytest.raises(ValueError, match="unknown format 'torch'; expected one of huggingface, timm, npz, onnx"):
+        interop.save(WEIGHTS, "x", "torch")

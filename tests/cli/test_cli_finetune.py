@@ -1,0 +1,132 @@
+"""tinyvit finetune, and what is done with its run."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_cifar import small
+
+from tinyvit import ViT, ViTConfig
+from tinyvit.data import DATASETS, cifar
+from tinyvit.training.files import tensor_bytes
+
+TINY = ["--epochs", "1", "--batch-size", "25", "--device", "cpu"]
+OTHERS = ["--classes", "8", "9", "--images", "50"]
+
+
+@pytest.fixture
+def tuned(tinyvit, run, tmp_path):
+    path = tmp_path / "tuned"
+    status, out, err = tinyvit("finetune", run, "--data", "digits", *OTHERS, "--img-size", "16", "--out", path, *TINY)
+    assert (status, err) == (0, "")
+    assert "50 training and 71 test images of 16×16, 2 classes" in out and "test accuracy" in out
+    return path
+
+
+def test_its_run_is_like_any_other(tinyvit, tuned, tmp_path):
+    status, out, err = tinyvit("evaluate", tuned, "--json", "--device", "cpu")
+    assert (status, err) == (0, "")
+    found, summary = json.loads(out), json.loads((tuned / "summary.json").read_text())
+    assert found["test_accuracy"] == summary["test_accuracy"] and list(found["per_class"]) == ["8", "9"]
+    Image.new("RGB", (30, 20), "grey").save(tmp_path / "photo.png")
+    status, out, err = tinyvit("predict", tuned, tmp_path / "photo.png", "--json")
+    assert (status, err) == (0, "") and {top["class"] for top in json.loads(out)["top"]} == {"8", "9"}
+    assert tinyvit("inspect", tuned, "--image", "3", "--out", tmp_path / "seen", "--device", "cpu")[0] == 0
+
+
+def test_it_is_resumed_as_any_other(tinyvit, tuned):
+    before = (tuned / "model.safetensors").read_bytes()
+    for file in (tuned / "summary.json", tuned / "model.safetensors", *tuned.glob("checkpoints/*-epoch-1.*")):
+        file.unlink()
+    status, _, err = tinyvit("train", "--resume", tuned)
+    assert (status, err) == (0, "") and (tuned / "model.safetensors").read_bytes() == before
+
+
+def test_a_fine_tuned_model_can_be_fine_tuned(tinyvit, tuned, tmp_path):
+    options = ["--data", "digits", "--freeze", "trunk", "--images", "100", *TINY, "--out", tmp_path / "again"]
+    assert tinyvit("finetune", tuned, *options)[0] == 0
+    config = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert config["model"]["img_size"] == 16 and config["model"]["num_classes"] == 10
+    assert config["init"]["run"] == str(tuned) and config["freeze"] == "trunk"
+
+
+def test_few_images_are_all_learned_from_in_each_epoch_and_one_step_is_said_to_be_one(tinyvit, run):
+    for images, steps in (("100", "2 steps,"), ("60", "1 step,")):
+        options = ["--data", "digits", "--images", images, "--epochs", "3", "--batch-size", "64", "--device", "cpu"]
+        status, out, _ = tinyvit("finetune", run, *options)
+        assert status == 0 and f"3 epochs of {steps}" in out
+
+
+def test_a_folder_of_ones_own_images_is_learned(tinyvit, run, tmp_path):
+    for name, level in (("dark", 20), ("light", 220)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(5):
+            Image.new("L", (20, 30), level + i).save(tmp_path / "photos" / name / f"{i}.png")
+    options = ["--data", "folder", "--data-dir", tmp_path / "photos", *TINY]
+    assert tinyvit("finetune", run, *options)[0] == 0
+    kept = json.loads((tmp_path / "runs" / "folder-finetuned" / "preprocessing.json").read_text())
+    before = json.loads((run / "preprocessing.json").read_text())
+    assert kept["classes"] == ["dark", "light"]
+    assert (kept["mean"], kept["std"]) == (before["mean"], before["std"])
+
+
+def test_imported_weights_are_fine_tuned_even_if_they_have_no_head(tinyvit, tmp_path):
+    model = ViT(ViTConfig(img_size=8, in_chans=1, num_classes=0, embed_dim=16, depth=2, num_heads=2, mlp_ratio=2.0))
+    (tmp_path / "foreign.safetensors").write_bytes(tensor_bytes(model.state_dict()))
+    given = ["--num-heads", "2", "--img-size", "8", "--mean", "0.25", "--std", "0.5"]
+    status, out, err = tinyvit("import", tmp_path / "foreign.safetensors", "--out", tmp_path / "imported", *given)
+    assert status == 0, err
+    options = ["--data", "digits", "--images", "100", "--out", tmp_path / "tuned", *TINY]
+    status, out, err = tinyvit("finetune", tmp_path / "imported", *options)
+    assert (status, err) == (0, "") and "10 classes" in out
+    kept = json.loads((tmp_path / "tuned" / "preprocessing.json").read_text())
+    assert (kept["mean"], kept["std"], kept["scale"]) == ([0.25], [0.5], 16.0)
+    assert tinyvit("evaluate", tmp_path / "tuned", "--device", "cpu")[0] == 0
+    assert tinyvit("export", tmp_path / "tuned", "--format", "timm", "--out", tmp_path / "back")[0] == 0
+
+
+def test_its_options_are_explained(tinyvit):
+    status, out, _ = tinyvit("finetune", "--help")
+    assert status == 0
+    assert all(option in out for option in ("--data ", "--img-size", "--freeze", "--classes", "--optim.layer-decay"))
+    assert "by default the paper's recipe" in " ".join(re.sub("[│|]", " ", out).split())
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ("", "expected a run folder first: tinyvit finetune RUN --data NAME"),
+    ("nowhere --data digits", "nowhere is not a run folder: it doesn't exist"),
+    ("{run}", "--data"),
+    ("{run} --data mnist", "--data"),
+    ("{run} --data folder", "--data-dir"),
+    ("{run} --data digits --img-size 10", "10×10 is not a multiple of the patch size 4×4"),
+    ("{run} --data digits --freeze 2", r"freeze has to be embed .*; the model has 1 blocks, got '2'"),
+    ("{run} --data digits --classes", "expected names behind --classes, got none"),
+    ("{run} --classes --data digits", "expected names behind --classes, got none"),
+    ("{run} --data digits --classes 8 nine", "no class 'nine'"),
+    ("{run} --data digits --images 3000", "class 0 has"),
+    ("{run} --data digits --resize-positions nearest", "resize-positions"),
+    ("{run} --data digits --optim.lr -1", "optim.lr has to be positive, got -1"),
+    ("{unfinished} --data digits", r"model\.safetensors is missing; finish the run with tinyvit train --resume"),
+    ("{run} --data digits --out {run}", "already holds a run"),
+    ("{run} --data digits --bets", "--best"),
+])  # fmt: skip
+def test_what_cannot_be_fine_tuned_is_refused_and_no_run_is_begun(refused, run, tmp_path, options, message):
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(run, unfinished)
+    (unfinished / "model.safetensors").unlink()
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    arguments = options.format(run=run, unfinished=unfinished).split()
+    assert re.search(message, refused("finetune", *arguments))
+    assert not (tmp_path / "runs").exists()
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+
+
+def test_a_model_of_grey_images_is_refused_for_coloured_ones(refused, run, monkeypatch):
+    spec, contents = small(cifar.CIFAR10, images=20)
+    rows = {name: np.frombuffer(content, "uint8").reshape(20, -1) for name, content in contents.items()}
+    monkeypatch.setitem(DATASETS, "cifar10", lambda data_dir: cifar.as_split(spec, rows))
+    line = refused("finetune", run, "--data", "cifar10")
+    assert "the model reads images with 1 channel, but the data set's have 3 channels" in line

@@ -1,0 +1,201 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tinyvit import data, probe
+from tinyvit.cli.inspection import counted
+from tinyvit.training.evaluate import logits_of
+from tinyvit.training.trained import load_trained
+
+ALWAYS = ["rollout.png", "class.png", "positions.png", "filters.png"]
+OF_TEST_IMAGES = ["distance.png", "spectrum.png", "norms.png", "most-wrong.png"]
+MEANS = ("--images", "3")
+
+
+@pytest.fixture
+def numbers(tinyvit):
+    """What `inspect … --json` prints."""
+
+    def of(*arguments):
+        status, out, err = tinyvit("inspect", *arguments, *MEANS, "--json")
+        assert (status, err) == (0, "")
+        return json.loads(out)
+
+    return of
+
+
+@pytest.fixture
+def own_run(run, tmp_path):
+    """A copy of the run that may be written into."""
+    return shutil.copytree(run, tmp_path / "own")
+
+
+def is_picture(path):
+    with Image.open(path) as picture:
+        picture.load()
+        return picture.format == "PNG" and np.ptp(np.asarray(picture.convert("L"))) > 50
+
+
+def test_all_pictures_are_written_into_the_run_and_named_in_the_table(tinyvit, own_run):
+    status, out, err = tinyvit("inspect", own_run, *MEANS)
+    assert (status, err) == (0, "")
+    expected = {"attention.png", *ALWAYS, *OF_TEST_IMAGES}
+    assert {path.name for path in (own_run / "inspect").iterdir()} == expected
+    assert all(is_picture(own_run / "inspect" / name) for name in expected)
+    assert f"written to {own_run / 'inspect'}" in out and all(f"  {name} " in out for name in expected)
+    assert "test image 0" in out and "mean of 3 images" in out
+
+
+def test_the_row_of_gradients_says_over_which_tokens_its_means_are_and_which_have_one(tinyvit, own_run):
+    _, out, _ = tinyvit("inspect", own_run, *MEANS)
+    (line,) = [line for line in out.splitlines() if line.strip().startswith("gradients")]
+    model = load_trained(own_run, device="cpu").model
+    pool, tokens = model.config.global_pool, 1 + model.config.grid[0] * model.config.grid[1]
+    said = {"token": "only the class token has one", "avg": "the class token has none"}[pool]
+    assert f"mean norm over all {tokens} tokens: " in line and line.endswith(f"behind the last, where {said}")
+
+
+@pytest.mark.parametrize(
+    "count, said", [(1, "principal component"), (2, "2 principal components"), (0, "0 principal components")]
+)
+def test_of_one_there_is_no_plural(count, said):
+    assert counted(count, "principal component") == said
+
+
+def test_pictures_go_where_they_are_told_over_what_was_there_and_nothing_else_is_touched(numbers, own_run, tmp_path):
+    before = {path: path.read_bytes() for path in own_run.rglob("*") if path.is_file()}
+    there = tmp_path / "some" / "where"
+    there.mkdir(parents=True)
+    (there / "rollout.png").write_text("old")
+    (there / "mine.txt").write_text("mine")
+    assert numbers(own_run, "--out", there)["out"] == str(there)
+    assert is_picture(there / "rollout.png") and (there / "mine.txt").read_text() == "mine"
+    assert {path: path.read_bytes() for path in own_run.rglob("*") if path.is_file()} == before
+
+
+def test_the_numbers_are_those_of_the_probe(numbers, run):
+    found = numbers(run, "--out", "here", "--image", "5")
+    model, test = load_trained(run, "cpu").model, data.digits().test
+    trace = probe.trace(model, test.normalise(test.images[5:6]))
+    predicted = int(trace.logits[0].argmax())
+    assert found["label"] == str(test.labels[5]) and found["predicted"] == found["class"] == str(predicted)
+    assert found["probability"] == pytest.approx(trace.probabilities[0, predicted], rel=1e-5)
+    rollout = probe.over_patches(probe.attention_rollout(trace.attention), trace.grid, "avg")[0]
+    np.testing.assert_allclose(found["rollout"], rollout, rtol=1e-5)
+    rows = [0, 179, 359]
+    trace = probe.trace(model, test.normalise(test.images[rows]))
+    distance = probe.mean_attention_distance(trace.attention, trace.grid, 4).mean(1)
+    np.testing.assert_allclose(found["attention_distance"], distance, rtol=1e-5)
+    assert found["images"] == 3
+    wrong = probe.most_wrong(logits_of(model, test), test.labels)
+    assert [entry["image"] for entry in found["most_wrong"]] == wrong.rows.tolist()
+    assert found["wrong"] == (logits_of(model, test).argmax(1) != test.labels).sum()
+    assert found["left_out"] == {} and "attention.png" in found["pictures"]
+
+
+def test_a_layer_and_a_head_are_drawn_alone_and_patch_by_patch(numbers, run):
+    assert "attention-head-3.png" in numbers(run, "--out", "a", "--head", "3")["pictures"]
+    both = numbers(run, "--out", "a", "--layer", "0", "--head", "3")["pictures"]
+    assert {"attention-layer-0-head-3.png", "patches-layer-0-head-3.png"} < set(both)
+
+
+def test_the_class_that_is_asked_for_is_the_one_whose_evidence_is_shown(numbers, run):
+    seven, two = (numbers(run, "--out", "a", "--class", name) for name in ("7", "2"))
+    assert (seven["class"], two["class"]) == ("7", "2")
+    assert seven["class_attention"] != two["class_attention"] and seven["rollout"] == two["rollout"]
+
+
+def test_an_image_of_ones_own_is_looked_at_as_predict_does(numbers, tinyvit, run):
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 16), dtype="uint8")).save("mine.png")
+    found = numbers(run, "--out", "a", "--image", "mine.png")
+    assert found["image"] == "mine.png" and found["label"] is None
+    top = json.loads(tinyvit("predict", run, "mine.png", "--json")[1])["top"][0]
+    assert found["predicted"] == top["class"] and found["probability"] == pytest.approx(top["probability"], rel=1e-5)
+
+
+def test_an_image_of_ones_own_needs_no_data_and_what_does_is_left_out_aloud(numbers, tinyvit, own_run):
+    config = json.loads((own_run / "config.json").read_text())
+    (own_run / "config.json").write_text(json.dumps({**config, "dataset": "folder", "data_dir": "gone"}))
+    Image.fromarray(np.full((8, 8), 200, "uint8")).save("mine.png")
+    found = numbers(own_run, "--image", "mine.png")
+    assert set(found["pictures"]) == {"attention.png", *ALWAYS}
+    assert set(found["left_out"]) == {"distance", "spectrum", "norms", "most-wrong"}
+    assert "gone" in found["left_out"]["norms"]
+    status, out, _ = tinyvit("inspect", own_run, "--image", "mine.png")
+    assert status == 0 and "  no most-wrong: " in out
+
+
+@pytest.mark.parametrize(("positions", "global_pool"), [
+    ("learned", "token"), ("learned_2d", "avg"), ("sincos_1d", "token"), ("sincos_2d", "avg"), ("rope", "token"),
+    ("none", "avg"),
+])  # fmt: skip
+def test_every_kind_of_positions_and_pooling_can_be_inspected(tinyvit, numbers, positions, global_pool):
+    status, _, err = tinyvit(
+        "train", "digits", "--epochs", "1", "--batch-size", "512", "--model.depth", "1", "--model.embed-dim", "16",
+        "--model.patch-size", "2", "--model.positions", positions, "--model.global-pool", global_pool, "--out", "r",
+    )  # fmt: skip
+    assert (status, err) == (0, "")
+    found = numbers("r")
+    if positions in ("rope", "none"):
+        assert list(found["left_out"]) == ["positions"] and positions in found["left_out"]["positions"]
+        assert "positions.png" not in found["pictures"]
+    else:
+        assert found["left_out"] == {} and "positions.png" in found["pictures"]
+    assert np.shape(found["rollout"]) == np.shape(found["class_attention"]) == (4, 4)
+
+
+def test_a_model_of_a_single_patch_has_no_spectrum_and_says_so(tinyvit, numbers):
+    tinyvit("train", "digits", "--epochs", "1", "--model.depth", "1", "--model.patch-size", "8", "--out", "r")
+    found = numbers("r", "--layer", "0", "--head", "0")
+    assert found["left_out"] == {"spectrum": "patches in a single row or column have no diagonal"}
+    assert found["attention_distance"] == [[0.0] * 4]
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["--layer", "1"], "there is no layer 1; the model has layer 0 only"),
+    (["--layer", "-1"], "there is no layer -1; the model has layer 0 only"),
+    (["--head", "4"], "there is no head 4; the model has heads 0 to 3 in each layer"),
+    (["--class", "cat"], "there is no class 'cat'; the model has: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
+    (["--class", "-1"], "there is no class '-1'; the model has: 0, 1,"),
+    (["--image", "360"], "there is no test image 360; there are images 0 to 359"),
+    (["--image", "-1"], "there is no test image -1; there are images 0 to 359"),
+    (["--image", "nowhere.png"], "nowhere.png"),
+    (["--images", "0"], "expected means over at least 1 image, got --images 0"),
+    (["--threads", "0"], "expected a number of threads of at least 1, got 0"),
+    (["--layer", "first"], "--layer"),
+    (["--lyer", "0"], "did you mean --layer"),
+])  # fmt: skip
+def test_what_there_is_not_is_refused_with_what_there_is(refused, own_run, arguments, said):
+    assert said in refused("inspect", own_run, *arguments)
+    assert not (own_run / "inspect").exists()
+
+
+def test_an_output_folder_that_is_a_file_is_refused(refused, run, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    assert "file is a file; choose a folder with --out" in refused("inspect", run, "--out", "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_run_without_its_model_is_refused(refused, damaged, name):
+    assert name in refused("inspect", damaged(name, None))
+
+
+def test_no_run_at_all_is_refused(refused):
+    assert "expected a run folder first" in refused("inspect")
+    assert "nowhere is not a run folder: it doesn't exist" in refused("inspect", "nowhere")
+
+
+def test_weights_that_are_no_numbers_are_refused(refused, own_run):
+    from tinyvit.training.run_folder import RunFolder
+
+    folder = RunFolder(own_run)
+    state = {name: np.full_like(value, np.nan) for name, value in folder.load_model().items()}
+    folder.save_model(state)
+    assert "no finite numbers: the weights are damaged or diverged" in refused("inspect", own_run)

@@ -1,0 +1,79 @@
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+command = import_module("tinyvit.cli.notebooks")  # its name in the package is that of the function
+SERIES = command.series()
+HERE = Path(__file__).parents[2] / "notebooks"
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_series_is_copied_with_all_that_it_reads_and_how_to_open_it_is_said(tinyvit, tmp_path):
+    status, out, err = tinyvit("notebooks", "lessons")
+    assert (status, err) == (0, "")
+    copied = contents(tmp_path / "lessons")
+    assert {path.name for path in HERE.glob("*.ipynb")} == {path.name for path in copied if path.suffix == ".ipynb"}
+    for path, content in copied.items():
+        assert (HERE / path).read_bytes() == content
+    assert Path("checkpoint/model.safetensors") in copied and Path("results/bench.txt") in copied
+    assert "jupyter lab lessons/00_tour.ipynb" in out and "pip install 'tinyvit[notebooks]'" in out
+
+
+def test_every_file_that_a_notebook_names_is_copied_with_it():
+    files = {path.as_posix() for path in command.files_of(SERIES)}
+    text = "".join(source.read_text(encoding="utf-8") for source in SERIES.glob("[0-9][0-9]_*.py"))
+    named = set(re.findall(r"`((?:results/|checkpoint/)?[\w-]+\.(?:md|log|txt))`", text))
+    assert "augmentation.md" in named and named <= files
+    assert "figures/augmentation.png" in (SERIES / "augmentation.md").read_text(encoding="utf-8")
+    assert "figures/augmentation.png" in files
+
+
+def test_without_a_folder_there_is_a_usual_one(tinyvit, tmp_path):
+    status, _, _ = tinyvit("notebooks")
+    assert status == 0 and (tmp_path / "tinyvit-notebooks" / command.FIRST).is_file()
+
+
+def test_copying_again_changes_nothing_and_brings_back_what_was_removed(tinyvit, tmp_path):
+    tinyvit("notebooks", "lessons")
+    before = contents(tmp_path / "lessons")
+    (tmp_path / "lessons" / command.FIRST).unlink()
+    status, _, _ = tinyvit("notebooks", "lessons")
+    assert status == 0 and contents(tmp_path / "lessons") == before
+
+
+def test_what_a_learner_has_changed_is_kept_and_named_unless_forced(tinyvit, refused, tmp_path):
+    tinyvit("notebooks", "lessons")
+    mine = tmp_path / "lessons" / "02_layer_norm.ipynb"
+    mine.write_text("my solution")
+    (tmp_path / "lessons" / "mine.txt").write_text("a note")
+    (tmp_path / "lessons" / "01_images_into_tokens.py").unlink()
+    assert "1 of the files in lessons are not as they come, and are kept: 02_layer_norm.ipynb" in refused(
+        "notebooks", "lessons"
+    )
+    assert mine.read_text() == "my solution" and not (tmp_path / "lessons" / "01_images_into_tokens.py").exists()
+    status, _, _ = tinyvit("notebooks", "lessons", "--force")
+    assert status == 0 and mine.read_bytes() == (SERIES / mine.name).read_bytes()
+    assert (tmp_path / "lessons" / "mine.txt").read_text() == "a note"
+
+
+def test_a_file_in_place_of_the_folder_and_the_source_itself_are_refused(refused, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "expected a folder to copy the notebooks to, got the file file" in refused("notebooks", "file")
+    assert "is where the notebooks come from" in refused("notebooks", SERIES)
+
+
+def test_an_installation_without_notebooks_says_where_they_are(refused, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "__file__", str(tmp_path / "tinyvit" / "cli" / "notebooks.py"))
+    monkeypatch.setattr("importlib.metadata.files", lambda name: [])
+    assert "this installation has no notebooks" in refused("notebooks", "lessons")
+
+
+@pytest.mark.parametrize("pattern", ["*.ipynb", "checkpoint/*", "results/*"])
+def test_what_is_copied_is_what_setup_cfg_packs(pattern):
+    files = {str(path) for path in command.files_of(SERIES)}
+    assert {str(path.relative_to(HERE)) for path in HERE.glob(pattern)} <= files

@@ -1,0 +1,63 @@
+"""tinyvit export"""
+
+from dataclasses import dataclass
+from shlex import quote
+from typing import Literal
+
+from tinyvit.cli.parsing import parse, positional
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Hand a trained model on: to timm, to Hugging Face's Transformers, to readers of the original release's .npz, or
+    as an ONNX graph to onnxruntime and others. What has no place in a format is refused, with the reason."""
+
+    out: str
+    """The folder (huggingface, timm) or the file (.npz, .onnx), which must not be there yet."""
+    format: Literal["huggingface", "timm", "npz", "onnx"]
+    """For whom."""
+    best: bool = False
+    """Take the weights that did best on the way, and not the last ones."""
+    data_dir: str | None = None
+    """The run's data set; only needed for a run that has no preprocessing.json."""
+
+
+HOW_TO_LOAD = {
+    "huggingface": "transformers.{model}.from_pretrained({path!r}{more}), AutoImageProcessor.from_pretrained({path!r})",
+    "timm": "timm.create_model({local!r}, pretrained=True)",
+    "npz": "numpy.load({path!r}), or tinyvit import {quoted} --out RUN",
+    "onnx": "onnxruntime.InferenceSession({path!r}).run(None, {{'images': images}})",
+}
+
+
+def export(rest):
+    """tinyvit export RUN --format FORMAT --out PATH"""
+    run_path, rest = positional(rest, "a run folder first: tinyvit export RUN --format FORMAT --out PATH")
+    options = parse(ExportOptions, rest, "tinyvit export RUN")
+
+    from tinyvit.cli.predict import preprocessing_of
+    from tinyvit.cli.signals import ended_in_order
+    from tinyvit.interop import Weights, save
+    from tinyvit.interop.huggingface_config import rounded_crop
+    from tinyvit.interop.saving import check_path
+    from tinyvit.interop.whole import free_place
+    from tinyvit.training.trained import load_trained
+
+    check_path(options.out, options.format)
+    out = free_place(options.out)
+    trained = load_trained(run_path, "cpu", options.best)
+    prepared = trained.preprocessing or preprocessing_of(trained, options.data_dir)
+    weights = Weights(trained.config.model, trained.model.state_dict(), prepared)
+    with ended_in_order():
+        save(weights, out, options.format)
+    path, model = str(out), "ViTForImageClassification" if weights.config.num_classes else "ViTModel"
+    # Without that argument Transformers adds a pooler of random numbers to a model that has none.
+    more = "" if weights.config.num_classes or weights.config.head_hidden else ", add_pooling_layer=False"
+    for note in rounded_crop(prepared) if options.format == "huggingface" else ():
+        print(f"note: {note}")
+    if options.format == "npz":
+        print("note: the names of the classes and how images are prepared have no place in an .npz")
+    print(f"written to {out}: {trained.model.num_parameters():,} parameters")
+    print("load it:", HOW_TO_LOAD[options.format].format(
+        path=path, model=model, more=more, quoted=quote(path), local=f"local-dir:{out}"
+    ))  # fmt: skip

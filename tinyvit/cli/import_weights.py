@@ -1,0 +1,77 @@
+"""tinyvit import"""
+
+from dataclasses import dataclass
+from shlex import quote
+
+from tinyvit.cli.parsing import parse, positional
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Make a run of weights that were trained elsewhere. SOURCE is a timm .safetensors, or a folder with it and timm's
+    config.json; a Hugging Face folder with config.json, model.safetensors and preprocessor_config.json; or the original
+    release's .npz. Nothing in it is ever run: PyTorch's pickles are refused."""
+
+    out: str
+    """Folder for the run, which must not be there yet."""
+    num_heads: int | None = None
+    """Attention heads, where the source doesn't say it: timm's .safetensors alone."""
+    img_size: int | tuple[int, int] | None = None
+    """Side of the images, or height and width, where the source doesn't say it: timm's .safetensors and .npz alone."""
+    mean: tuple[float, ...] | None = None
+    """Mean of each channel or of all, as a share of full light, in place of the one that the source says."""
+    std: tuple[float, ...] | None = None
+    """Standard deviation of each channel, likewise."""
+
+
+def import_weights(rest):
+    """tinyvit import SOURCE --out RUN"""
+    path, rest = positional(rest, "weights first: tinyvit import SOURCE --out RUN")
+    options = parse(ImportOptions, rest, "tinyvit import SOURCE")
+
+    from tinyvit.cli.signals import ended_in_order
+    from tinyvit.interop import open_source
+    from tinyvit.interop.safetensors_file import write_arrays
+    from tinyvit.interop.whole import free_place, made_whole
+    from tinyvit.training import TrainConfig
+    from tinyvit.training.run_folder import RunFolder
+
+    out = free_place(options.out)
+    source = open_source(path)
+    given = {name: getattr(options, name) for name in ("num_heads", "img_size", "mean", "std")}
+    weights = source.read(**given)
+    # Weights that were saved in float64 stay what they were.
+    precision = "float64" if any(array.dtype == "float64" for array in weights.state.values()) else "float32"
+    config = TrainConfig("folder", weights.config, precision=precision)
+    origin = {**source.origin(), "given": {name: value for name, value in given.items() if value is not None},
+              "notes": list(weights.notes), "versions": versions()}  # fmt: skip
+    with ended_in_order(), made_whole(out) as place:
+        place.mkdir()
+        folder = RunFolder(place)
+        write_arrays(folder.model, weights.state)
+        folder.write_imported(config, weights.preprocessing, origin)
+    for note in weights.notes:
+        print(f"note: {note}")
+    print(described(source.format, weights))
+    run, classes = quote(str(out)), weights.config.num_classes
+    what = f"predict {run} IMAGE…" if classes else f"features {run} IMAGE… --out FEATURES.npy"
+    print(f"written to {out}: tinyvit {what}")
+
+
+def described(form, weights):
+    """What was read, in a line."""
+    from tinyvit.models.vit import as_pair
+
+    config, count = weights.config, sum(array.size for array in weights.state.values())
+    height, width = as_pair(config.img_size)
+    classes = f"{config.num_classes:,} classes" if config.num_classes else "no head"
+    return f"read as {form}: {count:,} parameters, images of {height}×{width}, {classes}"
+
+
+def versions():
+    """What the weights were read with."""
+    import numpy as np
+
+    import tinyvit
+
+    return {"tinyvit": tinyvit.__version__, "numpy": np.__version__}

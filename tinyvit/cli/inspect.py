@@ -1,0 +1,203 @@
+"""tinyvit inspect"""
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
+from tinyvit.cli.predict import preprocessing_of
+
+
+def options_class():
+    """The options; made when they are needed, since `class` is no name for a field and to rename it takes tyro."""
+    from tyro.conf import arg
+
+    @dataclass(frozen=True)
+    class InspectOptions:
+        """Looks inside a trained model: pictures of where each head looks, what it has learned, and what it gets wrong,
+        and the main numbers. Or, with --html, one page in which a person steps through it."""
+
+        html: str | None = None
+        """Instead of pictures, write a page to this file that needs neither network nor server: patches, tokens, every
+        head, rollout, logits and gradients of some test images."""
+        out: str | None = None
+        """Folder for the pictures; by default RUN/inspect."""
+        image: str | None = None
+        """The image to look at: its number among the test images, or a file that Pillow reads; by default 0. With
+        --html, the number of the page's first image."""
+        layer: int | None = None
+        """Draw the attention of this layer only, from 0; by default of all."""
+        head: int | None = None
+        """Draw the attention of this head only, from 0; with --layer, too, also where each of its patches looks."""
+        class_: Annotated[str | None, arg(name="class")] = None
+        """The class whose evidence is shown, by its name or number; by default what the image is taken for."""
+        images: int | None = None
+        """Test images that means are taken over, by default 64; with --html, those in the page, by default 12."""
+        data_dir: str | None = None
+        """Folder or archive with the data; by default the one that the run was trained with."""
+        best: bool = False
+        """Take the weights that did best on the way, and not the last ones."""
+        device: str = "auto"
+        """Where to compute: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
+        threads: int | None = None
+        """CPU threads that classify the test images."""
+        kernels: Literal["reference", "numpy", "fast"] | None = None
+        """How operations are computed; by default TINYVIT_KERNELS, or the best that is installed."""
+        json: bool = False
+        """Print one JSON object instead of a table, with the numbers behind the pictures of the image."""
+
+    return InspectOptions
+
+
+def inspect(rest):
+    """tinyvit inspect RUN"""
+    run_path, rest = positional(rest, "a run folder first: tinyvit inspect RUN …")
+    options = parse(options_class(), rest, "tinyvit inspect RUN")
+
+    from tinyvit.training.threads import thread_count
+    from tinyvit.training.trained import load_classifier
+
+    thread_count(options.threads)
+    trained = load_classifier(run_path, options.device, options.best)
+    (draw_pictures if options.html is None else make_page)(run_path, trained, options)
+    say_why_no_gpu(trained.why_not_gpu)
+
+
+def draw_pictures(run_path, trained, options):
+    """Write the pictures, and print what was seen."""
+    from tinyvit.cli.inspection import look, save
+
+    check_numbers(options, trained.config.model)
+    folder = Path(options.out or trained.folder.path / "inspect")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; choose a folder with --out")
+    test, why_no_data = test_set(trained, options)
+    subject = subject_of(trained, test, options)
+    with computing(trained, options):
+        view = look(trained.model, test, why_no_data, subject, options)
+    save(view.figures, folder)
+    if options.json:
+        written = {"out": str(folder), "pictures": list(view.figures), "left_out": view.left_out}
+        print(json.dumps({"run": str(run_path), **view.numbers, **written}, allow_nan=False))
+    else:
+        print_view(folder, view)
+
+
+def make_page(run_path, trained, options):
+    """Write the page, and print what is in it."""
+    from tinyvit.cli.page import check_page, page_of
+    from tinyvit.training.files import write
+    from tinyvit.training.trained import load_test_set
+
+    path = check_page(options)
+    if options.image is not None and not is_number(options.image):
+        raise BadInput(
+            f"a page shows test images, whose classes are known: expected a number, got --image {options.image!r}"
+        )
+    test = load_test_set(trained, options.data_dir)
+    first = None if options.image is None else image_number(options.image, test)
+    with computing(trained, options):
+        page = page_of(trained, test, first, options)
+    content = page.html.encode()
+    write(path, content)
+    if options.json:
+        found = {"run": str(run_path), "html": str(path), "bytes": len(content), "images": page.rows}
+        print(json.dumps({**found, "left_out": page.left_out}))
+        return
+    print(f"written to {path}: {len(content) / 1e6:.1f} MB, test images {', '.join(map(str, page.rows))}")
+    if page.left_out:
+        print(f"no room for test images {', '.join(map(str, page.left_out))}")
+
+
+@contextmanager
+def computing(trained, options):
+    """What a computation with a trained model stands under."""
+    import numpy as np
+
+    from tinyvit.functional.levels import using
+    from tinyvit.training.memory_needs import room_to_evaluate
+
+    with using(options.kernels), room_to_evaluate(trained.model), np.errstate(all="ignore"):  # said at its end
+        yield
+
+
+def check_numbers(options, config):
+    """Raise BadInput for a layer or head that the model doesn't have, and for no images to take means over."""
+    for what, number, count in (("layer", options.layer, config.depth), ("head", options.head, config.num_heads)):
+        if number is not None and not 0 <= number < count:
+            has = f"layers 0 to {count - 1}" if what == "layer" else f"heads 0 to {count - 1} in each layer"
+            raise BadInput(f"there is no {what} {number}; the model has {has if count > 1 else f'{what} 0 only'}")
+    if options.images is not None and options.images < 1:
+        raise BadInput(f"expected means over at least 1 image, got --images {options.images}")
+
+
+def test_set(trained, options):
+    """The run's test images and None; or, where only a file is to be looked at, None and why there are none."""
+    from tinyvit.training.trained import load_test_set
+
+    try:
+        return load_test_set(trained, options.data_dir), None
+    except (ValueError, OSError) as error:
+        if options.data_dir is not None or options.image is None or is_number(options.image):
+            raise
+        return None, " ".join(str(error).split())
+
+
+def is_number(text):
+    return text.removeprefix("-").isdecimal()
+
+
+def image_number(text, test):
+    """The test image of this number; BadInput, with the numbers there are, if there is none."""
+    n = int(text)
+    if not 0 <= n < len(test):
+        raise BadInput(f"there is no test image {n}; there are images 0 to {len(test) - 1}")
+    return n
+
+
+def subject_of(trained, test, options):
+    """The `Subject` that --image and --class name; BadInput or ValueError if there is no such image or class."""
+    from tinyvit.cli.inspection import Subject
+    from tinyvit.data import read_image
+
+    dtype = trained.model.dtype.name
+    image = "0" if options.image is None else options.image
+    if is_number(image):
+        n, shown = image_number(image, test), class_number(options.class_, test.classes)
+        pixels, label = test.images[n : n + 1], int(test.labels[n])
+        images = test.normalise(pixels, dtype)
+        return Subject(f"test image {n}", pixels[0] / test.scale, images, label, shown, test.classes)
+    prepared = trained.preprocessing or preprocessing_of(trained, options.data_dir)
+    shown = class_number(options.class_, prepared.classes)
+    pixels = read_image(
+        image, prepared.channels, prepared.img_size, resample=prepared.resample, crop=prepared.crop
+    )
+    images = prepared(pixels[None], dtype)
+    return Subject(Path(image).name, pixels / 255, images, None, shown, prepared.classes)
+
+
+def class_number(text, classes):
+    """The class of this name or, if none has it, number; None for None. BadInput, with the names, if there is none."""
+    if text is None:
+        return None
+    if text in classes:
+        return classes.index(text)
+    if text.isdecimal() and int(text) < len(classes):
+        return int(text)
+    from tinyvit.training.display import printable
+
+    names = ", ".join(classes[:20]) + (f", … {classes[-1]} ({len(classes)} in all)" if len(classes) > 20 else "")
+    raise BadInput(f"there is no class {text!r}; the model has: {printable(names)}")
+
+
+def print_view(folder, view):
+    """The main numbers, and what was written where."""
+    from tinyvit.training.display import table
+
+    print(table(view.rows))
+    print(f"\nwritten to {folder}")
+    print(table([(name, picture.what) for name, picture in view.figures.items()]))
+    for name, reason in view.left_out.items():
+        print(f"  no {name}: {reason}")

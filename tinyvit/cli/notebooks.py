@@ -1,0 +1,78 @@
+"""tinyvit notebooks"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tinyvit.cli.parsing import BadInput, parse, positional
+from tinyvit.data.paths import expanded
+
+FIRST = "00_tour.ipynb"
+INSTALLED = ("share", "tinyvit", "notebooks")  # of where pip puts a package's data, as setup.cfg says
+
+
+@dataclass(frozen=True)
+class NotebooksOptions:
+    """Copy the series of notebooks, with the small trained model that they look into, to a folder of your own."""
+
+    force: bool = False
+    """Replace notebooks in the folder that are not as they come: what you changed in them is lost."""
+
+
+def notebooks(rest):
+    """tinyvit notebooks [DIR]"""
+    name, rest = positional(rest, "", default="tinyvit-notebooks")
+    options = parse(NotebooksOptions, rest, "tinyvit notebooks [DIR]")
+    source, target = series(), expanded(name)
+    files = files_of(source)
+    if target.exists() and not target.is_dir():
+        raise BadInput(f"expected a folder to copy the notebooks to, got the file {target}")
+    if target.resolve() == source.resolve():
+        raise BadInput(f"{target} is where the notebooks come from; name another folder")
+    changed = [file for file in files if differs(source / file, target / file)]
+    if changed and not options.force:
+        raise BadInput(
+            f"{len(changed)} of the files in {target} are not as they come, and are kept: "
+            f"{', '.join(map(str, changed))}; name another folder, or replace them by --force"
+        )
+    for file in files:
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / file, target / file)
+    count = sum(file.suffix == ".ipynb" for file in files)
+    print(
+        f"{count} notebooks, and a small trained model to look into, are in {target}\n"
+        f"  pip install 'tinyvit[notebooks]'    once\n"
+        f"  jupyter lab {target / FIRST}"
+    )
+
+
+def series():
+    """The folder of the notebooks: in a checkout beside the package, else where pip has put it."""
+    beside = Path(__file__).parents[2] / "notebooks"
+    if (beside / FIRST).is_file():
+        return beside
+    from importlib.metadata import PackageNotFoundError, files
+
+    try:
+        installed = [file for file in files("tinyvit") or () if file.parts[-4:] == (*INSTALLED, FIRST)]
+    except PackageNotFoundError:
+        installed = []
+    for file in installed:
+        if Path(file.locate()).is_file():
+            return Path(file.locate()).resolve().parent
+    raise BadInput(
+        "this installation has no notebooks; install tinyvit by pip, or take the folder notebooks/ of its repository"
+    )
+
+
+def files_of(source):
+    """The files of the series: notebooks, their sources, the trained model, and what they refer to."""
+    notebooks, about = ("[0-9][0-9]_*.ipynb", "[0-9][0-9]_*.py"), ("augmentation.md", "figures/augmentation.png")
+    patterns = *notebooks, *about, "checkpoint/*", "results/*"
+    found = [path for pattern in patterns for path in sorted(source.glob(pattern)) if path.is_file()]
+    return [path.relative_to(source) for path in found]
+
+
+def differs(ours, theirs):
+    """Whether a file is there already, with other bytes."""
+    return theirs.exists() and (not theirs.is_file() or theirs.read_bytes() != ours.read_bytes())

@@ -1,0 +1,137 @@
+"""What `tinyvit probe-linear` and `tinyvit knn` have in common: a data set, as the features of a trained model."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from tinyvit.cli.features import POOLED, described_layer, layer_number
+from tinyvit.cli.parsing import BadInput
+
+
+@dataclass(frozen=True)
+class ProbingOptions:
+    """The options of both."""
+
+    data: Literal["digits", "cifar10", "cifar100", "folder"] | None = None
+    """Which images and classes; by default the data set, and its classes, that the run was trained on."""
+    data_dir: str | None = None
+    """Folder or archive with the data; by default the one that the run was trained with."""
+    classes: tuple[str, ...] = ()
+    """Only these classes of the data, by name."""
+    images: int | None = None
+    """Learn from so many of the training images, equally many of each class, drawn by the seed; by default from all."""
+    layer: str | None = None
+    """0 for what enters the first block, i for what block i gives; −1 is the last block. All layers, one after the
+    other, are `all`. By default what the head reads: the last block's tokens after the final norm."""
+    pool: Literal["token", "mean"] | None = None
+    """The class token, or the mean over the patches; by default as the model's head has it."""
+    seed: int = 0
+    """Seed of what is drawn from the training images."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+    best: bool = False
+    """Take the weights that did best on the way, and not the last ones."""
+    device: str = "auto"
+    """Where to compute: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
+    threads: int | None = None
+    """CPU threads."""
+    kernels: Literal["reference", "numpy", "fast"] | None = None
+    """How operations are computed; by default TINYVIT_KERNELS, or the best that is installed."""
+
+
+class Subject(NamedTuple):
+    """What is probed: a `Trained`, a Split prepared for it, and which layers, pooled how."""
+
+    trained: Any
+    split: Any
+    layers: list[int | None]
+    pool: str
+
+
+def load_subject(run_path, options):
+    """The `Subject` that the options name; ValueError for one that there isn't."""
+    from tinyvit.training.features import checked_pool
+    from tinyvit.training.prepared import load_prepared_data
+    from tinyvit.training.threads import thread_count
+    from tinyvit.training.trained import load_trained
+
+    if options.seed < 0:
+        raise BadInput(f"expected a seed of at least 0, got {options.seed}")
+    thread_count(options.threads)
+    trained = load_trained(run_path, options.device, options.best)
+    layers, pool = layers_of(trained.model, options.layer), checked_pool(trained.model, options.pool)
+    split = load_prepared_data(
+        trained, options.data, options.data_dir, options.classes, options.images, options.seed
+    )  # fmt: skip
+    return Subject(trained, split, layers, pool)
+
+
+def layers_of(model, text):
+    """The layers that --layer names, as `features_by_layer` takes them."""
+    from tinyvit.training.features import checked_layer
+
+    if text is None:
+        return [None]
+    if text == "all":
+        return [*range(len(model.blocks) + 1), None]
+    return [checked_layer(model, layer_number(text, "a number, or all"))]
+
+
+def by_layer(subject, options, classify):
+    """[classify(train, test)] of the features of each layer, where train and test are (features, labels)."""
+    from tinyvit.functional.levels import using
+    from tinyvit.training.features import features_by_layer
+    from tinyvit.training.memory_needs import room_to_evaluate
+
+    trained, split, layers, pool = subject
+    with using(options.kernels), room_to_evaluate(trained.model):
+        train, test = (
+            features_by_layer(trained.model, part, layers, pool=pool, threads=options.threads) for part in split
+        )
+    return [classify((train[:, i], split.train.labels), (test[:, i], split.test.labels)) for i in range(len(layers))]
+
+
+def print_found(subject, options, found, columns, settings):
+    """Print what was found at each layer.
+
+    found     a dict for each layer: "test_accuracy", and what else JSON is to have
+    columns   (title, function from such a dict to text) of what stands beside the accuracy
+    settings  what was the same for all layers
+    """
+    trained, split, layers, pool = subject
+    config, dataset = trained.config, options.data or trained.config.dataset
+    if options.json:
+        rows = [{"layer": layer, **row} for layer, row in zip(layers, found)]
+        about = {
+            **settings, "pool": pool, "features": config.model.embed_dim, "dataset": dataset,
+            "classes": split.train.classes, "train_images": len(split.train), "test_images": len(split.test),
+        }  # fmt: skip
+        print(json.dumps({**({"layers": rows} if len(rows) > 1 else rows[0]), **about}, allow_nan=False))
+        return
+    from tinyvit.training.display import percent, table
+
+    columns = [("test accuracy", lambda row: percent(row["test_accuracy"])), *columns]
+    places = [described_layer(trained.model, layer) for layer in layers]
+    rows, where = [(title, text(found[0])) for title, text in columns], f" {places[0]}"
+    if len(layers) > 1:
+        cells = [["layer", *(title for title, _ in columns)]]
+        cells += [[place, *(text(row) for _, text in columns)] for place, row in zip(places, found)]
+        print(in_columns(cells) + "\n")
+        rows, where = [], ""
+    rows += [(name, f"{value:g}") for name, value in settings.items()]
+    rows += [
+        ("features", f"{config.model.embed_dim}: {POOLED[pool]}{where}"),
+        ("training images", f"{len(split.train):,} of {dataset}, {len(split.train.classes)} classes"),
+        ("test images", f"{len(split.test):,}"),
+    ]
+    print(table(rows))
+
+
+def in_columns(rows):
+    """Rows of text as lines: the first column flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = []
+    for first, *others in rows:
+        right = [f"{cell:>{width}}" for cell, width in zip(others, widths[1:])]
+        lines.append("   ".join([f"  {first:<{widths[0]}}", *right]))
+    return "\n".join(lines)
