@@ -1,0 +1,209 @@
+# %% [markdown]
+# # 00 · A tour
+#
+# A Vision Transformer cuts an image into patches, lets every patch look at every other, and says in the end what is
+# to be seen. This one is written in NumPy, forwards and backwards, without any automatic differentiation: every
+# gradient in it was derived by hand. In the notebooks that follow you derive them yourself.
+#
+# First see it work. The cells below run from top to bottom in a few seconds; change something and run them again.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+import tinyvit
+from tinyvit import ViT, ViTConfig, exercises, gradcheck, probe
+from tinyvit import functional as F
+from tinyvit.optim import AdamW
+from tinyvit.training import train_step
+from tinyvit.training.trained import load_data, load_trained
+
+plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True, "image.cmap": "gray"})
+np.set_printoptions(precision=3, suppress=True)
+
+# %% [markdown]
+# ## A trained model reads digits
+#
+# The model lies beside this notebook; `checkpoint/README.md` says by which command it was trained. It reads
+# handwritten digits of 8×8 pixels in 16 patches of 2×2, and it has never seen the ones below.
+
+# %%
+trained = load_trained("checkpoint", device="cpu")
+model, unseen = trained.model, load_data(trained).test
+images = unseen.normalise(unseen.images)                                # (360, 1, 8, 8)
+pixels = unseen.images / unseen.scale                                   # the same, from 0 to 1
+probabilities = model.predict(images)                                   # (360, 10)
+read = probabilities.argmax(1)
+
+figure, axes = plt.subplots(2, 10, figsize=(9, 2.3), height_ratios=(2, 1))
+for i in range(10):
+    axes[0, i].imshow(pixels[i, 0])
+    axes[0, i].set_title(f"{read[i]}", color="black" if read[i] == unseen.labels[i] else "red")
+    axes[0, i].axis("off")
+    axes[1, i].bar(range(10), probabilities[i])
+    axes[1, i].set(ylim=(0, 1), xticks=(0, 9), yticks=())
+plt.show()
+
+accuracy = (read == unseen.labels).mean()
+print(f"{model.num_parameters():,} parameters; {100 * accuracy:.2f} % of {len(images)} digits are read right")
+assert accuracy > 0.95
+
+# %% [markdown]
+# ## Where it looks
+#
+# In each of its three blocks, four *heads* decide for each token from which others it takes something. One token
+# stands for no patch but for the whole image; from it the answer is read. Here is what this token takes from each
+# patch: a row a block, a column a head, bright where it takes much.
+
+# %%
+seen = probe.trace(model, images[:64], classes=unseen.labels[:64])      # every value and gradient, by name
+L, B, H, N, _ = seen.attention.shape
+assert (L, H, N) == (3, 4, 1 + 16)
+np.testing.assert_allclose(seen.attention.sum(-1), 1, atol=1e-5)        # what a token takes adds up to 1
+
+maps = probe.attention_maps(seen.attention, seen.grid)                  # (L, B, H, 4, 4)
+shown = int(np.flatnonzero(unseen.labels[:64] == 3)[0])
+figure, axes = plt.subplots(3, 5, figsize=(6, 3.7))
+for block in range(3):
+    axes[block, 0].imshow(pixels[shown, 0])
+    for head in range(4):
+        axes[block, 1 + head].imshow(maps[block, shown, head], cmap="inferno", vmin=0, vmax=maps[:, shown].max())
+        axes[block, 1 + head].set_title(f"block {block}, head {head}", fontsize=8)
+for panel in axes.flat:
+    panel.axis("off")
+plt.show()
+
+# %% [markdown]
+# And backwards: which patches speak for the digit that was written? That is a question about gradients, those of the
+# digit's own score with respect to the attention (notebook 08 derives it).
+
+# %%
+relevance = probe.gradient_weighted_attention(seen.attention, seen.attention_gradients)
+chosen = [int(np.flatnonzero(unseen.labels[:64] == digit)[0]) for digit in (0, 1, 2, 3, 4, 7)]
+assert all(read[i] == unseen.labels[i] for i in chosen)
+
+figure, axes = plt.subplots(2, 6, figsize=(7, 2.5))
+for column, i in enumerate(chosen):
+    axes[0, column].imshow(pixels[i, 0])
+    axes[1, column].imshow(probe.over_patches(relevance[i], seen.grid), cmap="inferno", vmin=0)
+for panel in axes.flat:
+    panel.axis("off")
+plt.show()
+
+# %% [markdown]
+# ## Forwards and backwards, in a dozen lines
+#
+# Each operation is a pair of functions. The forward returns its result and a *cache*, which holds what the backward
+# will need. The backward takes the gradient of the result, and returns the gradients of what went in. A model is the
+# same on a larger scale:
+
+# %%
+config = ViTConfig(img_size=8, patch_size=2, in_chans=1, embed_dim=24, depth=2, num_heads=3, num_classes=10)
+small = ViT(config, seed=0)
+batch, labels = images[:64], unseen.labels[:64]
+
+logits, cache = small(batch)                                            # (64, 10)
+loss, loss_cache = F.cross_entropy(logits, labels)
+small.zero_grad()
+dimages = small.backward(F.cross_entropy_backward(1.0, loss_cache), cache)
+
+print(f"loss {float(loss):.4f}; a model that knows nothing has ln 10 = {np.log(10):.4f}")
+print("gradient of the images ", dimages.shape)
+print("gradient of the head   ", small.head.weight.grad.shape)
+print("attention of block 1   ", cache.blocks[1].attn.heads.probs.shape)
+assert abs(float(loss) - np.log(10)) < 1e-4 and dimages.shape == batch.shape
+
+# %% [markdown]
+# A new model's head is zero, so all its answers are alike. Nothing is hidden in an object here: the cache is a tree
+# of named tuples as deep as the model, and whatever was computed can be looked up in it.
+#
+# Follow the gradient a few times, and the loss goes down. `train_step` is the lines above and a step of the
+# optimizer:
+
+# %%
+optimizer = AdamW(small, lr=3e-3)
+losses = [float(train_step(small, optimizer, batch, labels, threads=1).loss) for _ in range(60)]
+
+figure, axes = plt.subplots(figsize=(4.5, 2.4))
+axes.plot(losses)
+axes.set(xlabel="step", ylabel="loss of 64 digits", ylim=(0, None))
+plt.show()
+assert losses[-1] < 0.2 * losses[0]
+
+# %% [markdown]
+# (Sixty-four digits learned by heart are no digits understood. Notebook 06 trains on all, and reads 98 % of those
+# that the model never saw.)
+#
+# ## Is it right?
+#
+# A wrong gradient trains, too, only worse, and nobody notices. So every one of them is compared with a derivative
+# that doesn't know the derivation: the *complex step* (notebook 09). For a whole model, every parameter and the
+# image:
+
+# %%
+exact = ViT(config, dtype="float64")
+report = gradcheck.check_model(exact, batch[:2].astype("float64"))
+print(f"largest error of all gradients: {report.max_error:.1e}")
+assert report.max_error < 1e-9
+
+# %% [markdown]
+# And each operation has a plain text, which is what you read here, and a fast one for the machine at hand. Inside
+# `tinyvit.reference()` the plain text runs:
+
+# %%
+fast, _ = model(images[:32])
+with tinyvit.reference():
+    plain, _ = model(images[:32])
+print(f"the two differ by {np.abs(fast - plain).max() / np.abs(plain).max():.0e} of the largest number")
+assert np.abs(fast - plain).max() < 1e-5 * np.abs(plain).max()
+
+# %% [markdown]
+# ## The map
+#
+# | | notebook | what you can do afterwards |
+# | --- | --- | --- |
+# | 01 | [Images into tokens](01_images_into_tokens.ipynb) | cut, project, place; the gradient of a linear layer |
+# | 02 | [Layer norm](02_layer_norm.ipynb) | derive the gradient that is got wrong most often |
+# | 03 | [Attention](03_attention.ipynb) | softmax and attention, and their gradients |
+# | 04 | [Blocks](04_blocks.ipynb) | many heads, GELU, the MLP, residual connections |
+# | 05 | [The whole ViT](05_whole_vit.ipynb) | go through one by hand, and count B/16, L/16 and H/14 |
+# | 06 | [Training](06_training.ipynb) | cross-entropy, Adam, and 98 % on the digits |
+# | 07 | [CIFAR-10](07_cifar10.ipynb) | schedules, augmentation, and why each |
+# | 08 | [What it learns](08_what_it_learns.ipynb) | look inside: filters, positions, attention, mistakes |
+# | 09 | [The machine](09_machine.ipynb) | float32, the complex step, speed and memory |
+# | 10 | [Transfer](10_transfer.ipynb) | take a trained model to other classes and larger images |
+#
+# They build on one another, but each can be run alone. What you need is some Python and the chain rule. In each, a
+# formula carries the name of the function that computes it, the function's code is shown, and every claim is an
+# `assert` that runs.
+#
+# ## Exercises
+#
+# Each notebook ends with some. Where you write a function, `exercises.check` tests it as a teacher would: right, or
+# which result is wrong in which entry, and which of the usual mistakes it looks like. It never shows the solution
+# unless you ask for it by `exercises.solution`.
+#
+# **1.** How many numbers are in the attention of *one* image in *one* block of the trained model, all heads together?
+# How many would there be with patches of 1×1 pixel? Put your numbers in place of `None`.
+
+# %%
+answer_now, answer_then = None, None
+
+finer, _ = F.patchify(images[:1], 1)
+hint = "How many tokens are there, with the one for the whole image? Each looks at each, in every head."
+exercises.check_number("answer_now", answer_now, seen.attention[0, 0].size, hint)
+exercises.check_number("answer_then", answer_then, H * (1 + finer.shape[1]) ** 2, hint)
+
+# %% [markdown]
+# **2.** The model's last step turns ten scores into ten probabilities: $p_i = e^{x_i} / \sum_j e^{x_j}$, row by row.
+# Write it; and when it is right, look at what else `check` has tried.
+
+
+# %%
+def my_softmax(x):
+    # x: (B, N)
+    return np.full_like(x, 1 / x.shape[-1])                             # in place of this, the probabilities
+
+
+print(exercises.describe("softmax"))
+exercises.check("softmax", my_softmax)

@@ -1,0 +1,486 @@
+# %% [markdown]
+# # 01 · Images into tokens
+#
+# A transformer reads a row of vectors, and an image is none: so it is cut into patches, every patch becomes a vector,
+# and each vector is told where its patch was. What the model sees after that is a list of *tokens*, as if the patches
+# were the words of a sentence.
+#
+# Dosovitskiy et al. 2021, "An image is worth 16×16 words", section 3.1 and equation 1:
+#
+# $$z_0 = [\,x_{\text{class}};\ x^1_p E;\ x^2_p E;\ \dots;\ x^N_p E\,] + E_{\text{pos}} \tag{Embed.forward}$$
+#
+# This notebook takes the equation apart from the inside to the outside: the patches $x_p$, the projection $E$, the
+# class token in front, the positions. Each part is followed by its gradient. At the right of a formula stands the
+# name of the function in `tinyvit.functional` that computes it, and the cell after it shows that function's code.
+
+# %%
+import inspect
+
+import matplotlib.pyplot as plt
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_sample_image
+
+from tinyvit import ViT, ViTConfig, exercises, gradcheck
+from tinyvit import functional as F
+
+plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True, "image.cmap": "gray"})
+np.set_printoptions(precision=3, suppress=True)
+
+photo = Image.fromarray(load_sample_image("china.jpg")).crop((140, 0, 567, 427)).resize((224, 224))
+image = np.asarray(photo, "float64").transpose(2, 0, 1)[None] / 255    # (B, C, H, W)
+assert image.shape == (1, 3, 224, 224)
+
+# %% [markdown]
+# The size of ViT-B/16: an image of 224×224 pixels and patches of 16×16, which makes 14 rows of 14 patches.
+
+# %%
+figure, (whole, row_of_patches) = plt.subplots(2, 1, figsize=(4.2, 4.8), height_ratios=(10, 1))
+whole.imshow(photo)
+for side in range(16, 224, 16):
+    whole.axhline(side - 0.5, color="white", linewidth=0.7)
+    whole.axvline(side - 0.5, color="white", linewidth=0.7)
+for n in range(0, 196, 15):
+    row, column = divmod(n, 14)
+    whole.text(16 * column + 8, 16 * row + 8, n, color="white", fontsize=7, ha="center", va="center")
+whole.set_title("196 patches, counted row by row")
+
+gap = np.ones((3, 16, 4))                                              # white, between the patches of row 7
+pieces = [np.concatenate([image[0, :, 112:128, 16 * n : 16 * n + 16], gap], axis=2) for n in range(14)]
+row_of_patches.imshow(np.concatenate(pieces, axis=2).transpose(1, 2, 0))
+row_of_patches.set_title("patches 98 to 111: as the model reads them, one after the other")
+for axes in (whole, row_of_patches):
+    axes.axis("off")
+plt.show()
+
+# %% [markdown]
+# ## Cutting
+#
+# Patch $n$ is the one in row $r = \lfloor n / \text{columns} \rfloor$ and column $s = n \bmod \text{columns}$ of the
+# grid. Its numbers are laid out in the order channel $c$, row $i$, column $j$ within the patch. With patches $P$
+# pixels high and $Q$ wide,
+#
+# $$p_{b,\,n,\,(c P + i)\,Q + j} = x_{b,\ c,\ rP + i,\ sQ + j} \tag{patchify}$$
+#
+# Nothing is computed here; numbers move. NumPy does it by seeing each side of the image as two axes, (which patch,
+# where in the patch), and bringing the axes into another order:
+
+# %%
+print(inspect.getsource(F.patchify))
+
+# %% [markdown]
+# By hand, for one channel of 4×4 pixels, numbered as one reads, and patches of 2×2. The first patch holds the pixels
+# 0 and 1 of the first row and 4 and 5 of the second:
+
+# %%
+tiny = np.arange(16.0).reshape(1, 1, 4, 4)
+patches, _ = F.patchify(tiny, 2)                                       # (B, N, C·P·Q)
+print("image\n", tiny[0, 0], "\npatches, one a row\n", patches[0])
+assert patches[0].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
+
+# %% [markdown]
+# On the photograph a patch holds $3 \cdot 16 \cdot 16 = 768$ numbers. Patch 100 starts at pixel row $16 \cdot 7$ and
+# pixel column $16 \cdot 2$, since $100 = 7 \cdot 14 + 2$.
+
+# %%
+patches, patches_cache = F.patchify(image, 16)
+assert patches.shape == (1, 196, 768)
+row, column = divmod(100, 14)
+assert (row, column) == (7, 2)
+np.testing.assert_array_equal(
+    patches[0, 100].reshape(3, 16, 16), image[0, :, 16 * row : 16 * row + 16, 16 * column : 16 * column + 16]
+)
+
+# %% [markdown]
+# ### The gradient of cutting
+#
+# Let $\ell$ be the loss, and write $dp$ for $\partial \ell / \partial p$ and $dx$ for $\partial \ell / \partial x$,
+# arrays of the shapes of $p$ and $x$. That is the notation everywhere in this project: *the gradient of `weight` is
+# `dweight`*.
+#
+# By the chain rule, a pixel collects from every number that it went into:
+#
+# $$dx_{b,c,h,w} = \sum_{n,k} dp_{b,n,k}\, \frac{\partial p_{b,n,k}}{\partial x_{b,c,h,w}}$$
+#
+# The derivative is 1 for the one pair $(n, k)$ where the pixel stands, and 0 for all others. Of the sum one term is
+# left:
+#
+# $$dx_{b,\ c,\ rP + i,\ sQ + j} = dp_{b,\,n,\,(c P + i)\,Q + j} \tag{patchify\_backward}$$
+#
+# So the gradient goes back to where the number came from. That is the inverse of cutting, `unpatchify`:
+
+# %%
+print(inspect.getsource(F.patchify_backward))
+
+# %%
+back, _ = F.unpatchify(patches, 16)
+np.testing.assert_array_equal(back, image)                             # nothing was lost
+
+dpatches = np.random.default_rng(0).standard_normal(patches.shape)
+np.testing.assert_array_equal(F.patchify_backward(dpatches, patches_cache), F.unpatchify(dpatches, 16)[0])
+
+# %% [markdown]
+# ## Projecting
+#
+# A patch of 768 numbers becomes a token of $D$ numbers by a *linear layer*, the same for all patches. Let $x_r$ be
+# the row of numbers of patch $r$, counted through the whole batch, and $W$ the weight with one row for each of the
+# $D$ results, which is how PyTorch and timm store it:
+#
+# $$y_{ri} = \sum_j x_{rj} W_{ij} + b_i \qquad\text{or}\qquad y = x\,W^{\mathsf T} + b \tag{linear}$$
+
+# %%
+print(inspect.getsource(F.linear))
+
+# %% [markdown]
+# By hand: two patches of three numbers, projected to two.
+
+# %%
+x = np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]])
+weight = np.array([[1.0, 0.0, 2.0], [-1.0, 1.0, 0.5]])
+bias = np.array([0.5, 0.0])
+
+y, cache = F.linear(x, weight, bias)
+print(y)
+assert y[0, 0] == 1 * 1 + 2 * 0 + 0 * 2 + 0.5 == 1.5
+assert y[0, 1] == 1 * -1 + 2 * 1 + 0 * 0.5 == 1.0
+assert y[1, 0] == 0 * 1 + -1 * 0 + 3 * 2 + 0.5 == 6.5
+assert y[1, 1] == 0 * -1 + -1 * 1 + 3 * 0.5 == 0.5
+
+# %% [markdown]
+# ### The gradient of a linear layer
+#
+# This is the most used gradient of the whole model: queries, keys, values, both layers of each MLP and the head are
+# linear layers. Given is $dy_{ri} = \partial \ell / \partial y_{ri}$; wanted are $dx$, $dW$ and $db$.
+#
+# **The input.** The loss depends on $x_{sj}$ through all the $y_{ri}$:
+#
+# $$dx_{sj} = \sum_{r,i} dy_{ri}\,\frac{\partial y_{ri}}{\partial x_{sj}}$$
+#
+# $x_{sj}$ occurs in row $r = s$ alone, there once, multiplied by $W_{ij}$. With $\delta_{rs}$, which is 1 where
+# $r = s$ and 0 elsewhere:
+#
+# $$\frac{\partial y_{ri}}{\partial x_{sj}} = \delta_{rs} W_{ij}
+# \qquad\Longrightarrow\qquad dx_{sj} = \sum_{r,i} dy_{ri}\,\delta_{rs} W_{ij} = \sum_i dy_{si} W_{ij}$$
+#
+# which is the product of matrices $dy\,W$.
+#
+# **The weight.** $W_{kj}$ occurs in column $i = k$ of the result alone, but in every row, multiplied by $x_{rj}$:
+#
+# $$\frac{\partial y_{ri}}{\partial W_{kj}} = \delta_{ik}\,x_{rj}
+# \qquad\Longrightarrow\qquad dW_{kj} = \sum_{r,i} dy_{ri}\,\delta_{ik}\,x_{rj} = \sum_r dy_{rk}\,x_{rj}$$
+#
+# The sum runs over the first index of both, so the first factor is transposed: $dy^{\mathsf T} x$.
+#
+# **The bias.** $b_k$ is added in column $k$ of every row:
+#
+# $$\frac{\partial y_{ri}}{\partial b_k} = \delta_{ik}
+# \qquad\Longrightarrow\qquad db_k = \sum_{r,i} dy_{ri}\,\delta_{ik} = \sum_r dy_{rk}$$
+#
+# Together:
+#
+# $$dx = dy\,W \qquad dW = dy^{\mathsf T} x \qquad db = \sum_r dy_r \tag{linear\_backward}$$
+#
+# Shapes tell whether it can be right. $dW$ has to have the shape of $W$, (out, in), and
+# $(R \times \text{out})^{\mathsf T} (R \times \text{in})$ is the only product of $dy$ and $x$ that has. What was
+# *used* by many rows, the weight and the bias, *sums* over these rows; that is the rule behind most of the sums in
+# this project.
+
+# %%
+print(inspect.getsource(F.linear_backward))
+
+# %% [markdown]
+# By hand, with a gradient that comes in for each of the four results:
+
+# %%
+dy = np.array([[1.0, 2.0], [0.0, -1.0]])
+dx, dweight, dbias = F.linear_backward(dy, cache)
+print("dx\n", dx, "\ndweight\n", dweight, "\ndbias\n", dbias)
+
+assert dx[0, 2] == 1 * 2 + 2 * 0.5 == 3.0          # the first patch's third number, through both results
+assert dweight[1, 1] == 2 * 2 + -1 * -1 == 5.0     # both patches have used this weight
+assert dbias.tolist() == [1 + 0, 2 - 1]
+
+# %% [markdown]
+# **Is it right?** `gradcheck` compares the backward with a derivative of the forward that knows nothing of the
+# derivation above: it moves each number a little and looks at what the result does. (How it comes to be exact to the
+# last digit is told in notebook 09.)
+
+# %%
+generator = np.random.default_rng(1)
+report = gradcheck.check(
+    F.linear,
+    F.linear_backward,
+    (generator.standard_normal((2, 5, 12)), generator.standard_normal((4, 12)), generator.standard_normal(4)),
+)
+print(report)
+assert report.max_error < 1e-10
+
+# %% [markdown]
+# It would have noticed the most usual mistake, too, $dW = x^{\mathsf T} dy$. Where in and out are equal, that even
+# has the right shape:
+
+# %%
+def linear_backward_with_a_mistake(dy, cache):
+    x, weight, _ = cache
+    return dy @ weight, x.T @ dy, dy.sum(0)
+
+
+square = tuple(generator.standard_normal(shape) for shape in [(5, 3), (3, 3), (3,)])
+wrong = gradcheck.check(F.linear, linear_backward_with_a_mistake, square)
+print(wrong)
+assert wrong.worst.name == "weight" and wrong.max_error > 0.1
+
+# %% [markdown]
+# ## The convolution that it equals
+#
+# Cutting and projecting are together a convolution whose kernel is as large as a patch and which moves on by a whole
+# patch each time. Written out, with the weight in a convolution's shape $(D, C, P, Q)$,
+#
+# $$y_{b,\,d,\,r,\,s} = \sum_{c,i,j} W_{d,c,i,j}\; x_{b,\ c,\ rP + i,\ sQ + j} + b_d \tag{PatchEmbed.forward}$$
+#
+# which is what comes of putting `patchify` into `linear`. It is why timm calls this weight `patch_embed.proj.weight`
+# and stores it as $(D, C, P, Q)$, and why `patchify` puts the numbers of a patch into the order C, P, Q: so that a
+# convolution's weight only has to be flattened.
+
+# %%
+def convolution(x, weight, bias):
+    """Slides the kernel over all places of the image and keeps every P-th row and Q-th column."""
+    P, Q = weight.shape[2:]
+    windows = np.lib.stride_tricks.sliding_window_view(x, (P, Q), axis=(2, 3))[:, :, ::P, ::Q]
+    return np.einsum("bcrsij,dcij->bdrs", windows, weight, optimize=True) + bias[:, None, None]
+
+
+kernel, bias = generator.standard_normal((8, 3, 16, 16)), generator.standard_normal(8)
+tokens, _ = F.linear(patches, kernel.reshape(8, -1), bias)             # (1, 196, 8)
+convolved = convolution(image, kernel, bias)                           # (1, 8, 14, 14)
+np.testing.assert_allclose(tokens[0].T.reshape(8, 14, 14), convolved[0], rtol=1e-12, atol=1e-10)
+
+# %% [markdown]
+# ### What a projection does to a real image
+#
+# Each of the $D$ numbers of a token is the answer to one question about its patch. A trained model learns its
+# questions (notebook 08 looks at them). Here are four that are put by hand, as kernels of 3×16×16: how bright is it?
+# Is it brighter above or below? Left or right? Blue or red?
+
+# %%
+questions = np.zeros((4, 3, 16, 16))
+questions[0] = 1 / (3 * 256)
+questions[1, :, :8], questions[1, :, 8:] = 1 / (3 * 128), -1 / (3 * 128)
+questions[2, :, :, :8], questions[2, :, :, 8:] = 1 / (3 * 128), -1 / (3 * 128)
+questions[3, 0], questions[3, 2] = -1 / 256, 1 / 256
+
+answers, _ = F.linear(patches, questions.reshape(4, -1))               # (1, 196, 4): a token is four numbers wide
+maps = answers[0].T.reshape(4, 14, 14)
+np.testing.assert_allclose(maps[0, 0, 0], image[0, :, :16, :16].mean())
+
+figure, axes = plt.subplots(1, 4, figsize=(8, 2.3))
+titles = ("bright?", "above − below", "left − right", "blue − red")
+for panel, values, title in zip(axes, maps, titles, strict=True):
+    limit = np.abs(values).max()
+    panel.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit)
+    panel.set_title(title)
+for panel in axes:
+    panel.axis("off")
+plt.show()
+
+# %% [markdown]
+# And backwards: which pixels would change the answer of one patch to one question? The gradient that comes in is 1
+# for that number and 0 for all others. What comes out is the kernel itself, in the place of the patch, and nothing
+# elsewhere.
+
+# %%
+_, answers_cache = F.linear(patches, questions.reshape(4, -1))
+danswers = np.zeros_like(answers)
+danswers[0, 100, 1] = 1                                                # patch 100, "above − below"
+dpatches, _ = F.linear_backward(danswers, answers_cache)
+dimage = F.patchify_backward(dpatches, patches_cache)                  # (1, 3, 224, 224)
+
+np.testing.assert_array_equal(dimage[0, :, 112:128, 32:48], questions[1])
+assert np.count_nonzero(dimage) == questions[1].size
+
+# %% [markdown]
+# ## A token that belongs to no patch
+#
+# In the end the model has to say one thing about the whole image. Which of the 196 tokens should it be read from?
+# None: a token is put in front whose start is learned and the same for every image, the *class token* $t$. What it
+# holds in the end it has gathered from the patches by attention.
+#
+# $$y_{b,0} = t \qquad y_{b,n} = x_{b,n-1}\quad (n = 1 \dots N) \tag{prepend\_token}$$
+
+# %%
+print(inspect.getsource(F.prepend_token))
+
+# %% [markdown]
+# **Its gradient.** $x_{b,n-1}$ went to one place and gets what comes back from there. $t$ went into every sample of
+# the batch, and $\partial y_{b,0} / \partial t = 1$ for each $b$, so it gets the sum:
+#
+# $$dx_{b,n-1} = dy_{b,n} \qquad dt = \sum_b dy_{b,0} \tag{prepend\_token\_backward}$$
+
+# %%
+print(inspect.getsource(F.prepend_token_backward))
+
+# %%
+x, token = generator.standard_normal((2, 3, 4)), generator.standard_normal((1, 1, 4))
+y, cache = F.prepend_token(x, token)
+assert y.shape == (2, 4, 4) and (y[:, 0] == token[0, 0]).all() and (y[:, 1:] == x).all()
+report = gradcheck.check(F.prepend_token, F.prepend_token_backward, (x, token))
+print(report)
+assert report.max_error < 1e-10
+
+# %% [markdown]
+# ## Where a patch was
+#
+# Attention, the only part of the model in which tokens meet, treats them as a set: it can't tell one order from
+# another. A model that is to see shapes has to be told where every patch was. So a vector is added to each token that
+# depends on its place alone, the same for all images:
+#
+# $$y_{b,n} = x_{b,n} + e_n \tag{add\_positions}$$
+#
+# The derivative by either summand is 1, and $e_n$ was used by every sample:
+#
+# $$dx_{b,n} = dy_{b,n} \qquad de_n = \sum_b dy_{b,n} \tag{add\_positions\_backward}$$
+
+# %%
+print(inspect.getsource(F.add_positions))
+print(inspect.getsource(F.add_positions_backward))
+
+# %%
+report = gradcheck.check(F.add_positions, F.add_positions_backward, (y, generator.standard_normal((1, 4, 4))))
+print(report)
+assert report.max_error < 1e-10
+
+# %% [markdown]
+# **Is it true that a ViT without positions can't see the order?** Shuffle the patches of the photograph, and ask two
+# models with random weights, one with positions and one without, for their logits:
+
+# %%
+order = generator.permutation(196)
+shuffled, _ = F.unpatchify(patches[:, order], 16)
+
+figure, axes = plt.subplots(1, 2, figsize=(3.6, 1.8))
+for panel, pixels in zip(axes, (image, shuffled), strict=True):
+    panel.imshow(pixels[0].transpose(1, 2, 0))
+    panel.axis("off")
+plt.show()
+
+# %%
+def moved_by_shuffling(positions):
+    """The largest change of a logit, relative to the largest logit, of a small ViT with random weights."""
+    shape = ViTConfig(img_size=224, patch_size=16, embed_dim=24, depth=2, num_heads=3, positions=positions)
+    model = ViT(shape, seed=0, dtype="float64")
+    for parameter in model.parameters():                               # the head starts at zero, and would hide it all
+        parameter.data = 0.2 * np.random.default_rng(parameter.size).standard_normal(parameter.shape)
+    before, after = model(image)[0], model(shuffled)[0]
+    return np.abs(after - before).max() / np.abs(before).max()
+
+
+without, with_positions = moved_by_shuffling("none"), moved_by_shuffling("learned")
+print(f"without positions {without:.0e}, with positions {with_positions:.0e}")
+assert without < 1e-12 and with_positions > 1e-5
+
+# %% [markdown]
+# To a model without positions the two pictures above are one and the same.
+#
+# ### What good positions look like
+#
+# They may simply be learned, as in the paper. They may also be computed: sines and cosines of the patch's column and
+# row with several wavelengths, so that near places have similar vectors and each place has one of its own. Below, for
+# some of the patches, how similar (cosine) its position is to all others: bright is similar, and the patch itself
+# stands out.
+
+# %%
+positions = F.sincos_2d((14, 14), 192)[0, 1:]                          # (196, 192), without the class token's
+unit = positions / np.linalg.norm(positions, axis=1, keepdims=True)
+similarity = (unit @ unit.T).reshape(14, 14, 14, 14)
+
+figure, axes = plt.subplots(3, 3, figsize=(5, 5))
+for panel, (row, column) in zip(axes.flat, [(r, c) for r in (1, 6, 12) for c in (1, 6, 12)], strict=True):
+    panel.imshow(similarity[row, column], vmin=0, vmax=1, cmap="viridis")
+    panel.set_title(f"row {row}, column {column}", fontsize=8)
+    panel.axis("off")
+plt.show()
+
+flat = similarity.reshape(196, 196)
+assert (flat.argmax(1) == np.arange(196)).all()                        # nothing is as similar to a place as itself
+assert similarity[6, 6, 6, 7] > similarity[6, 6, 6, 9] > similarity[6, 6, 6, 13]
+
+# %% [markdown]
+# ## All of it: equation 1
+#
+# The module that makes tokens of images, `Embed`, is these four functions, one after the other: `patchify`, `linear`,
+# `prepend_token`, `add_positions`. Its backward is the same text read from the bottom up. With $dz$ for the gradient of
+# the tokens, the gradients from above, put into one another, are first those of positions and class token,
+#
+# $$de_n = \sum_b dz_{b,n} \qquad dt = \sum_b dz_{b,0} \tag{Embed.backward}$$
+#
+# and then those of cutting and projecting, `PatchEmbed`. With $p$ for the patches as they were cut, $W = E^{\mathsf T}$
+# and a bias:
+#
+# $$dW = \sum_{b,\,n \ge 1} dz_{b,n}^{\mathsf T}\, p_{b,n-1} \qquad d\text{bias} = \sum_{b,\,n \ge 1} dz_{b,n} \qquad
+#   dx = \operatorname{unpatchify}(dp), \quad dp_{b,n-1} = dz_{b,n}\, W \tag{PatchEmbed.backward}$$
+
+# %%
+model = ViT(ViTConfig(img_size=8, patch_size=4, in_chans=3, embed_dim=12, depth=1, num_heads=3), dtype="float64")
+print(inspect.getsource(type(model.embed).forward))
+print(inspect.getsource(type(model.embed).backward))
+print(inspect.getsource(type(model.embed.patch_embed).forward))
+print(inspect.getsource(type(model.embed.patch_embed).backward))
+
+# %%
+images = generator.standard_normal((2, 3, 8, 8))
+tokens, _ = model.embed(images)
+assert tokens.shape == (2, 1 + 4, 12)
+
+report = gradcheck.check_model(model.embed, images)
+print(report)
+assert report.max_error < 1e-9
+
+# %% [markdown]
+# ## Exercises
+#
+# **1.** How many tokens does a ViT read from an image of 384×384 pixels with patches of 32, class token included? How
+# many parameters has its patch projection, weight and bias, if a token is 768 numbers wide? Put your numbers in place
+# of `None`.
+
+# %%
+answer_tokens, answer_parameters = None, None
+
+larger = ViT(ViTConfig(img_size=384, patch_size=32, embed_dim=768, depth=1, num_heads=12), device="meta")
+tokens_there, parameters_there = larger.embed.positions.pos_embed.shape[1], larger.embed.patch_embed.num_parameters()
+exercises.check_number("answer_tokens", answer_tokens, tokens_there, "Count the patches along one side first.")
+exercises.check_number("answer_parameters", answer_parameters, parameters_there, "A patch has three channels.")
+
+# %% [markdown]
+# For the others you write code, and `exercises.check` reads it as a teacher would: right, or which result is wrong in
+# which entry, and which of the usual mistakes it looks like. `print(exercises.describe("patchify"))` says what comes
+# in and what is to go out. It never shows the solution unless you ask: `print(exercises.solution("patchify"))`.
+#
+# **2.** Write `patchify`: with `reshape` and `transpose`, or with four loops.
+
+
+# %%
+def my_patchify(images, patch):
+    # images: (B, C, H, W). patch: (P, Q), which divide H and W
+    B, C, H, W = images.shape
+    P, Q = patch
+    return np.zeros((B, H // P * (W // Q), C * P * Q))                 # in place of this, the patches (B, N, C·P·Q)
+
+
+exercises.check("patchify", my_patchify)
+
+# %% [markdown]
+# **3.** Write the gradient of all of equation 1. Backwards the positions come first, then the class token, then the
+# projection. Four of the five results sum over the samples; say to yourself, before you write one down, what else it
+# sums over.
+
+
+# %%
+def my_embed_backward(dy, patches, weight):
+    # dy: (B, N+1, D), the gradient of the tokens. patches: (B, N, C·P·Q). weight: (D, C·P·Q)
+    N, D = dy.shape[1:]
+    dpatches, dweight, dbias = np.zeros_like(patches), np.zeros_like(weight), np.zeros(D)
+    dcls_token, dpositions = np.zeros((1, 1, D)), np.zeros((1, N, D))
+    return dpatches, dweight, dbias, dcls_token, dpositions            # in place of the zeros, the gradients
+
+
+exercises.check("embed_backward", my_embed_backward)

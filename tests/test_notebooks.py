@@ -1,0 +1,382 @@
+"""Every notebook runs, its .ipynb is what its source gives, and what it derives is the code of the package."""
+
+import ast
+import importlib
+import inspect
+import json
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import mean, stdev
+
+import jupytext
+import nbformat
+import numpy as np
+import pytest
+
+from tinyvit import exercises, functional, models, nn
+from tinyvit.exercises.catalogue import EXERCISES
+from tinyvit.nn.module import Module
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+SOURCES = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
+SECONDS = 60   # of a processor that a notebook may take
+BUSY = 3       # times as long it may take on the clock, on a machine that does other things as well
+LARGEST = 400  # kB of an .ipynb
+
+# Sections with a formula and no name of a function beside any: what of them is no layer of the package.
+WITHOUT_A_NAME = {
+    "Its Jacobian": "a step on the way to softmax_backward",
+    "The numbers of one example": "numbers",
+    "Why divide by √d": "a variance",
+    "Pre-norm against post-norm": "the package has no post-norm; the cell beneath has it, for comparison",
+    "Parameters": "a count",
+    "Multiply-adds": "a count",
+    "Label smoothing": "targets, and the logits that they ask for",
+    "A learning rate that changes": "schedules",
+    "Averaging instead": "an average of weights",
+    "Images that change": "augmentation",
+    "Steps that are cheap": "counts",
+    "What does the first layer look for in a patch?": "of the probe, which the section shows",
+    "How far?": "of the probe, which the section shows",
+    "What reaches the output?": "of the probe, which the section shows",
+    "Numbers with gaps": "rounding",
+    "Where digits vanish: the variance of a layer norm": "a variance, in two ways",
+    "Is a gradient right? Central differences, and why they can't say for sure": "differences",
+    "The complex step": "differences",
+}
+
+WAYS = ("forward", "backward")
+HOLD_WEIGHTS = {"Linear.forward", "Linear.backward"}  # and hand them to the function, whose formula it is
+
+every_notebook = pytest.mark.parametrize("source", SOURCES, ids=[path.stem for path in SOURCES])
+
+
+def made(source):
+    """The .ipynb that belongs to a source."""
+    return nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+
+
+def seconds_of_children():
+    """What ended processes of this one have taken of a processor."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def run_as_script(path, seconds=SECONDS, busy=BUSY):
+    """Run a notebook's source in its folder; AssertionError if it fails, warns, or takes too long: `seconds` of a
+    processor, or `busy` times as many on the clock.
+
+    It finds no data set, whatever this machine keeps: what takes one and minutes is run by `tests/slow`.
+    """
+    before = seconds_of_children()
+    command = [sys.executable, "-B", "-W", "error", path.name]
+    with tempfile.TemporaryDirectory() as empty:
+        environment = {**os.environ, "MPLBACKEND": "agg", "TINYVIT_DATA": empty}
+        try:
+            done = subprocess.run(
+                command, cwd=path.parent, env=environment, timeout=busy * seconds, capture_output=True, text=True
+            )
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{path.name} takes over {busy * seconds} s") from None
+    assert done.returncode == 0, f"{path.name} ends with status {done.returncode}:\n{done.stderr}"
+    taken = seconds_of_children() - before
+    assert taken <= seconds, f"{path.name} takes over {seconds} s: {taken:.0f} s of a processor"
+
+
+def differences(source, notebook):
+    """What distinguishes a notebook's cells from those of its source, as sentences."""
+    cells = [[(cell.cell_type, cell.source) for cell in n.cells] for n in (jupytext.read(source), notebook)]
+    if len(cells[0]) != len(cells[1]):
+        yield f"{source.name} has {len(cells[0])} cells, its .ipynb {len(cells[1])}"
+    for number, (written, stored) in enumerate(zip(*cells)):
+        if written != stored:
+            yield f"cell {number}: {source.name} has\n{written[1]}\nand its .ipynb\n{stored[1]}"
+
+
+def faults(notebook):
+    """What is wrong with a notebook's stored outputs, as sentences."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
+        yield "not run once from top to bottom"
+    for cell in code:
+        for output in cell.outputs:
+            if output.output_type == "error":
+                yield f"cell {cell.execution_count} stored an error: {output.ename}: {output.evalue}"
+            if output.get("name") == "stderr":
+                yield f"cell {cell.execution_count} wrote to stderr: {output.text}"
+
+
+def printed(notebook):
+    """All text that a notebook's cells have printed."""
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    return "".join(output.text for output in outputs if output.get("name") == "stdout")
+
+
+def written(notebook):
+    """All text of a notebook that is no code."""
+    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+
+
+def tags(text):
+    """The names of what computes the formulas in a text."""
+    tagged = re.findall(r"\\tag\{(.*?)\}", text)
+    return {name for names in tagged for name in names.replace("\\_", "_").split(", ")}
+
+
+def sections_without_a_name(text):
+    """The titles of the sections of a text that have formulas, and beside none of them a name."""
+    for section in re.split(r"^(?=#+ )", text, flags=re.MULTILINE):
+        if "$$" in section and not tags(section):
+            yield section.partition("\n")[0].lstrip("# ")
+
+
+def members(package):
+    """What stands in the modules of a package, by name."""
+    found = {}
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        found |= vars(importlib.import_module(module.name))
+    return found
+
+
+FUNCTIONS = {name: op for name, op in members(functional).items() if inspect.isfunction(op)}
+COMPOSITIONS = {
+    name: layer for name, layer in (members(nn) | members(models)).items()
+    if inspect.isclass(layer) and issubclass(layer, Module)
+}  # fmt: skip
+CODE = FUNCTIONS | {  # by the names that formulas carry: softmax, Block.forward
+    f"{name}.{way}": getattr(layer, way) for name, layer in COMPOSITIONS.items() for way in WAYS
+    if hasattr(layer, way)
+}  # fmt: skip
+
+
+def test_there_are_notebooks():
+    assert SOURCES
+
+
+@every_notebook
+def test_it_runs_as_a_script_within_a_minute(source):
+    run_as_script(source)
+
+
+@every_notebook
+def test_the_ipynb_has_the_cells_of_its_source(source):
+    different = list(differences(source, made(source)))
+    assert not different, "\n".join([*different, f"python notebooks/make.py {source.stem}"])
+
+
+@every_notebook
+def test_stored_outputs_are_of_one_run_without_errors(source):
+    assert not list(faults(made(source)))
+
+
+@every_notebook
+def test_the_ipynb_is_small_and_knows_nothing_of_where_and_when_it_was_made(source):
+    path = source.with_suffix(".ipynb")
+    assert path.stat().st_size < LARGEST * 1000
+    notebook = made(source)
+    assert [cell.id for cell in notebook.cells] == [f"cell-{n:02}" for n in range(len(notebook.cells))]
+    assert not any(cell.metadata for cell in notebook.cells)
+    assert not re.search(r"/(home|Users|tmp|opt|root|usr)/", printed(notebook))
+
+
+@every_notebook
+def test_each_formula_of_a_layer_is_code_of_the_package_and_shown(source):
+    notebook = made(source)
+    shown = printed(notebook)
+    for name in tags(written(notebook)):
+        assert name in CODE, f"there is no function or layer {name}"
+        assert inspect.getsource(CODE[name]) in shown, f"the code of {name} is not shown, or not as it is now"
+
+
+@every_notebook
+def test_what_is_composed_of_functions_has_its_formula_where_its_code_is_shown(source):
+    notebook = made(source)
+    shown = printed(notebook)
+    compositions = {name for name, code in CODE.items() if name not in FUNCTIONS and inspect.getsource(code) in shown}
+    assert compositions - HOLD_WEIGHTS <= tags(written(notebook))
+
+
+@every_notebook
+def test_a_formula_without_a_name_is_a_step_to_one_that_has_it_or_of_no_layer(source):
+    assert set(sections_without_a_name(written(made(source)))) <= set(WITHOUT_A_NAME)
+
+
+def test_every_section_that_may_do_without_names_does():
+    assert {title for path in SOURCES for title in sections_without_a_name(written(made(path)))} == set(WITHOUT_A_NAME)
+
+
+@every_notebook
+def test_what_a_docstring_says_is_derived_in_a_notebook_is_there(source):
+    def is_promised(what):
+        return f"notebooks/{source.name[:2]}" in (inspect.getdoc(what) or "")
+
+    promised = {name for name, op in FUNCTIONS.items() if is_promised(op)}
+    promised |= {f"{name}_backward" for name in promised} & set(FUNCTIONS)
+    promised |= {f"{name}.{way}" for name in COMPOSITIONS if is_promised(COMPOSITIONS[name]) for way in WAYS}
+    assert promised <= tags(written(made(source)))
+
+
+@every_notebook
+def test_there_are_two_exercises_or_more(source):
+    text = "\n".join(cell.source for cell in made(source).cells if cell.cell_type == "markdown")
+    assert len(re.findall(r"^\*\*\d+\.\*\* ", text.partition("## Exercises")[2], re.MULTILINE)) >= 2
+
+
+# -- what checks the learner's functions ------------------------------------------------------------------------------
+
+
+def calls(source):
+    """Every `a.b(…)` in a source, as ("a.b", the call)."""
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield ast.unparse(node.func), node
+
+
+def checked(source):
+    """(exercise, the learner's function) of each check in a notebook."""
+    found = [call.args for called, call in calls(source) if called == "exercises.check"]
+    return [(exercise.value, function.id) for exercise, function in found]
+
+
+CHECKED = [(source, *names) for source in SOURCES for names in checked(source)]
+
+
+def shapeless(*arguments):
+    return np.zeros((7, 0, 3))
+
+
+def raising(*arguments):
+    raise ZeroDivisionError("by nothing")
+
+
+def endless(*arguments):
+    while True:
+        pass
+
+
+def test_most_notebooks_have_an_exercise_that_is_checked_by_the_package():
+    assert len({source for source, *_ in CHECKED}) >= 8 and len(CHECKED) >= 18
+
+
+@every_notebook
+def test_no_notebook_has_a_checker_of_its_own_that_calls_the_learners_function(source):
+    learners = {node.name for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+                if isinstance(node, ast.FunctionDef) and node.name.startswith("my_")}  # fmt: skip
+    assert learners == {function for _, function in checked(source)}
+
+
+@pytest.mark.parametrize("name", sorted({exercise for _, exercise, _ in CHECKED}))
+@pytest.mark.parametrize(
+    "function, said",
+    [
+        (lambda *arguments: None, "It returned None; expected"),
+        (shapeless, r"\(7, 0, 3\)"),
+        (lambda *arguments: (1,) * 7, "tuple of 7|It returned 7 values; expected"),
+        (lambda *arguments: "right", "a str"),
+        (raising, "It raised ZeroDivisionError in line .*by nothing"),
+        (endless, "It did not return: it was still at line"),
+        (lambda: 0, "It is called as"),
+    ],
+    ids=["none", "shape", "too many values", "text", "exception", "endless", "arguments"],
+)
+def test_whatever_the_function_of_an_exercise_does_the_answer_is_a_text(name, function, said):
+    report = exercises.check(name, function, time_limit=0.2)
+    answer = " ".join(report.answer.split())
+    assert not report and answer.startswith(f"{name}: not right yet.")
+    assert re.search(said, answer) and "Traceback" not in answer
+
+
+@pytest.mark.parametrize("source, exercise, function", CHECKED, ids=[f"{s.stem[:2]}-{e}" for s, e, _ in CHECKED])
+def test_what_is_to_be_replaced_takes_what_the_exercise_gives_and_is_answered_as_stored(source, exercise, function):
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    (stub,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
+    assert [argument.arg for argument in stub.args.args] == list(EXERCISES[exercise].arguments)
+    space = {"np": np, "F": functional}
+    exec(ast.unparse(stub), space)
+    assert exercises.check(exercise, space[function]).answer in printed(made(source))
+
+
+def test_the_notebook_on_transfer_was_made_where_it_measured_what_is_stored():
+    shown = printed(made(FOLDER / "10_transfer.py"))
+    assert "was not found" not in shown
+    for row in json.loads((FOLDER / "results" / "transfer.json").read_text())["rows"]:
+        percents = [100 * accuracy for accuracy in row["accuracies"]]
+        (line,) = (line for line in shown.splitlines() if line.startswith(f"{row['way']}  "))
+        assert f"{mean(percents):.1f} % ± {stdev(percents):.1f}" in line
+
+
+def test_every_docstring_that_names_a_notebook_names_one_that_exists():
+    for path in (FOLDER.parent / "tinyvit").rglob("*.py"):
+        for number in re.findall(r"notebooks/(\d\d)", path.read_text(encoding="utf-8")):
+            assert any(source.name.startswith(number) for source in SOURCES), f"{path} names notebooks/{number}"
+
+
+# -- that the checks above find what they look for --------------------------------------------------------------------
+
+
+def test_a_notebook_that_computes_for_too_long_is_reported(tmp_path):
+    path = tmp_path / "99_slow.py"
+    path.write_text("import time\nwhile time.process_time() < 1: pass\n")
+    with pytest.raises(AssertionError, match="99_slow.py takes over 0.5 s: 1 s of a processor"):
+        run_as_script(path, seconds=0.5, busy=200)
+
+
+def test_a_notebook_that_waits_for_too_long_is_reported(tmp_path):
+    path = tmp_path / "99_waits.py"
+    path.write_text("import time\ntime.sleep(60)\n")
+    with pytest.raises(AssertionError, match="99_waits.py takes over 0.75 s"):
+        run_as_script(path, seconds=0.25, busy=3)
+
+
+@pytest.mark.parametrize(
+    "code, message",
+    [
+        ("assert 1 == 2", "AssertionError"),
+        ("import warnings\nwarnings.warn('old')", "UserWarning: old"),
+        ("%pylab", "Syntax"),
+    ],
+)
+def test_a_notebook_that_fails_warns_or_holds_a_magic_is_reported(tmp_path, code, message):
+    path = tmp_path / "99_wrong.py"
+    path.write_text(f"# %%\n{code}\n")
+    with pytest.raises(AssertionError, match=message):
+        run_as_script(path)
+
+
+def test_names_beside_formulas_and_sections_without_any_are_found():
+    text = (
+        "# One\n$$a$$ and $$b \\tag{softmax}$$\n\n## Two\n$$c \\tag{add\\_positions, Block.forward}$$\n"
+        "# Three\n$$d$$\n# Four\n$e$"
+    )
+    assert tags(text) == {"softmax", "add_positions", "Block.forward"}
+    assert list(sections_without_a_name(text)) == ["Three"]
+    assert {"softmax", "adam_step", "attention_scores_backward", "Block.forward", "Encode.backward"} <= set(CODE)
+
+
+def test_cells_that_differ_and_cells_that_are_missing_are_reported(tmp_path):
+    path = tmp_path / "99_other.py"
+    path.write_text("# %%\nx = 1\n\n# %% [markdown]\n# text\n")
+    notebook = jupytext.read(path)
+    assert not list(differences(path, notebook))
+    notebook.cells[0].source = "x = 2"
+    assert [d for d in differences(path, notebook) if d.startswith("cell 0: 99_other.py has\nx = 1\nand")]
+    del notebook.cells[1]
+    assert "99_other.py has 2 cells, its .ipynb 1" in list(differences(path, notebook))
+
+
+def test_errors_warnings_and_cells_that_were_not_run_are_reported():
+    new = nbformat.v4
+    error = new.new_output("error", ename="ValueError", evalue="no", traceback=[])
+    warning = new.new_output("stream", name="stderr", text="careful")
+    cells = [
+        new.new_code_cell("a", execution_count=1, outputs=[error]),
+        new.new_code_cell("b", execution_count=3, outputs=[warning]),
+    ]
+    assert list(faults(new.new_notebook(cells=cells))) == [
+        "not run once from top to bottom", "cell 1 stored an error: ValueError: no", "cell 3 wrote to stderr: careful"
+    ]
