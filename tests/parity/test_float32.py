@@ -13,6 +13,7 @@ from torch_vit import gradients_by_autograd, gradients_by_hand, redrawn_vit, rot
 
 from tinyvit import ViTConfig
 from tinyvit import functional as F
+from tinyvit.gradcheck import stacked
 
 pytestmark = pytest.mark.parity
 
@@ -43,6 +44,10 @@ def cat(x, token):
     return torch.cat([token.expand(len(x), -1, -1), x], 1)
 
 
+def sum_and_norm(x, branch, weight, bias):
+    return torch.stack([x + branch, T.layer_norm(x + branch, weight.shape, weight, bias, 1e-6)])
+
+
 CASES = {
     "linear": Case(F.linear, T.linear, [(B, N, D), (4 * D, D)], scales=(1.0, D**-0.5)),
     "linear, back to D": Case(F.linear, T.linear, [(B, N, 4 * D), (D, 4 * D)], scales=(1.0, (4 * D) ** -0.5)),
@@ -54,6 +59,9 @@ CASES = {
     ),
     "layernorm, weight and bias": Case(
         F.layernorm, lambda x, w, b: T.layer_norm(x, w.shape, w, b, 1e-6), [(B, 4, 6250), (6250,), (6250,)], repeats=16
+    ),
+    "add_layernorm": Case(
+        stacked(F.add_layernorm), sum_and_norm, [(B, N, D), (B, N, D), (D,), (D,)]
     ),
     "softmax": Case(F.softmax, lambda x: torch.softmax(x, -1), [(B, H, N, N)]),
     "attention": Case(F.attention, T.scaled_dot_product_attention, [(B, H, N, D // H)] * 3),

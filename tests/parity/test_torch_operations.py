@@ -1,5 +1,7 @@
 """Every operation against PyTorch's autograd, in float64."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import SIZES, classified, heads, images_and_patch, seeds, tokens
 from torch.nn import functional as T
-from torch_autograd import assert_same_as_torch, normal
+from torch_autograd import assert_same_as_torch, by_autograd, by_hand, normal
 from torch_vit import rotated
 
 from tinyvit import functional as F
+from tinyvit.gradcheck import stacked
 
 pytestmark = pytest.mark.parity
 
@@ -51,6 +54,15 @@ def test_layernorm_is_that_of_torch(x, eps, seed):
     D = x.shape[-1]
     weight, bias = normal(seed, (D,), (D,))
     assert_same_as_torch(F.layernorm, lambda x, w, b: T.layer_norm(x, (D,), w, b, eps), x, weight, bias, eps=eps)
+
+
+@given(x=tokens(), eps=st.sampled_from([1e-6, 1e-2]), seed=seeds())
+def test_add_layernorm_is_that_of_torch(x, eps, seed):
+    def both(x, branch, weight, bias):
+        return torch.stack([x + branch, T.layer_norm(x + branch, weight.shape, weight, bias, eps)])
+
+    arrays = normal(seed, x.shape, x.shape[-1:], x.shape[-1:])
+    assert_same_as_torch(stacked(F.add_layernorm), both, x, *arrays, eps=eps)
 
 
 @given(x=tokens(), scale=SCALES)
@@ -201,16 +213,34 @@ def test_take_tokens_is_torchs_gather(x, seed):
     assert_same_as_torch(F.take_tokens, lambda x: x.gather(1, places), x, index=index)
 
 
-@given(grid=st.tuples(SIZES, SIZES), new_grid=st.tuples(SIZES, SIZES), seed=seeds())
-def test_resize_positions_is_torchs_bilinear_interpolation(grid, new_grid, seed):
+RESIZED = {"grid": st.tuples(*[st.integers(1, 9)] * 2), "new_grid": st.tuples(*[st.integers(1, 14)] * 2)}
+OF_TORCH = st.sampled_from(["bilinear", "bicubic"])
+
+
+def interpolated(x, grid, new_grid, mode):
+    """Positions resized by PyTorch, the class token's kept."""
+    image = x[:, 1:].reshape(1, *grid, -1).permute(0, 3, 1, 2)
+    image = T.interpolate(image, new_grid, mode=mode, align_corners=False)
+    return torch.cat([x[:, :1], image.permute(0, 2, 3, 1).reshape(1, -1, x.shape[2])], 1)
+
+
+@given(**RESIZED, method=OF_TORCH, seed=seeds())
+def test_resize_positions_is_torchs_interpolation(grid, new_grid, method, seed):
     positions = normal(seed, (1, 1 + grid[0] * grid[1], 3))
+    theirs = partial(interpolated, grid=grid, new_grid=new_grid, mode=method)
+    assert_same_as_torch(F.resize_positions, theirs, positions, grid=grid, new_grid=new_grid, method=method)
 
-    def interpolated(x):
-        image = x[:, 1:].reshape(1, *grid, 3).permute(0, 3, 1, 2)
-        image = T.interpolate(image, new_grid, mode="bilinear", align_corners=False)
-        return torch.cat([x[:, :1], image.permute(0, 2, 3, 1).reshape(1, -1, 3)], 1)
 
-    assert_same_as_torch(F.resize_positions, interpolated, positions, grid=grid, new_grid=new_grid)
+@given(**RESIZED, method=OF_TORCH, seed=seeds())
+def test_resize_positions_in_float32_is_torchs_within_a_millionth(grid, new_grid, method, seed):
+    # As large as at the start: PyTorch rounds the places to float32, and is then 1e-5 from its own float64 for N(0, 1).
+    positions = normal(seed, (1, 1 + grid[0] * grid[1], 3), scale=0.02).astype("float32")
+    options = dict(grid=grid, new_grid=new_grid)
+    dy = normal(0, np.shape(F.resize_positions(positions, **options)[0]), scale=0.02).astype("float32")
+    got = by_hand(F.resize_positions, [positions], dy, **options, method=method)
+    expected = by_autograd(partial(interpolated, **options, mode=method), [positions], dy)
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6, strict=True)
 
 
 @given(inputs=heads_on_a_grid(), theta=st.sampled_from([100.0, 10000.0]))
