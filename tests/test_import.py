@@ -9,7 +9,7 @@ import pytest
 
 import tinyvit
 
-HEAVY = {"scipy", "numba", "cupy", "matplotlib", "sklearn", "torch", "tyro", "pooch", "PIL", "tensorboardX"}
+HEAVY = {"scipy", "numba", "cupy", "matplotlib", "sklearn", "torch", "tyro", "pooch", "PIL", "tensorboardX", "onnx"}
 
 
 def new_process(code):
@@ -34,8 +34,16 @@ def test_importing_the_benchmark_loads_neither_torch_nor_plots():
     assert not HEAVY & loaded_by("import tinyvit.bench, tinyvit.bench.report, tinyvit.bench.worker, tinyvit.cli.bench")
 
 
-def test_optimizers_data_and_the_training_step_load_nothing_heavy():
-    assert not HEAVY & loaded_by("import tinyvit as t; t.optim.AdamW, t.data.Loader, t.training.train_step")
+def test_optimizers_data_probe_and_the_training_step_load_nothing_heavy():
+    assert not HEAVY & loaded_by("import tinyvit as t; t.optim.AdamW, t.data.Loader, t.probe, t.training.train_step")
+
+
+def test_interop_loads_nothing_heavy():
+    assert not HEAVY & loaded_by("import tinyvit.interop")
+
+
+def test_exercises_load_nothing_heavy():
+    assert not HEAVY & loaded_by("import tinyvit; tinyvit.exercises.check('softmax', print)")
 
 
 def test_scipy_is_loaded_where_a_gelu_needs_it():
@@ -59,13 +67,14 @@ MAY_IMPORT = {
     "kernels": {"backend", "functional"},
     "nn": {"backend", "functional"},
     "gradcheck": {"backend", "functional"},
+    "exercises": {"backend", "functional", "nn", "models"},  # their right answers are the layers' own
     "models": {"backend", "functional", "nn"},
     "optim": {"backend", "functional", "nn"},
     "data": {"backend"},
     "probe": BELOW,
-    "interop": BELOW,
+    "interop": BELOW | {"data"},  # how images are prepared comes along with the weights
     "training": BELOW | {"data", "optim", "__init__"},
-    "bench": BELOW | {"data", "optim", "training", "__init__"},
+    "bench": BELOW | {"data", "gradcheck", "optim", "training", "__init__"},
     "cli": BELOW | {"bench", "data", "gradcheck", "interop", "optim", "probe", "training", "__init__"},
 }
 FILES = {
@@ -98,7 +107,9 @@ def test_imports_run_one_way(file):
 
 def test_only_workers_of_the_benchmark_import_torch():
     importers = {file for file in FILES for name in imports(FILES[file]) if name.partition(".")[0] == "torch"}
-    assert importers - {"training/tensorboard.py"} == {"bench/torch_steps.py", "bench/torch_vit.py"}
+    assert importers - {"training/tensorboard.py"} == {
+        "bench/torch_steps.py", "bench/torch_vit.py", "bench/gpu_report/torch_step.py"
+    }
 
 
 def test_only_the_backend_and_the_kernels_import_cupy():

@@ -4,6 +4,9 @@ import inspect
 import json
 import re
 from pathlib import Path
+from statistics import mean
+
+import pytest
 
 from tinyvit import functional as F
 
@@ -24,8 +27,9 @@ def test_the_code_that_is_shown_is_the_code_that_runs():
         assert without_docstring in shown
 
 
-def test_the_check_finds_the_mistake_that_the_readme_shows(capsys):
-    exec(PYTHON[1], {})
+@pytest.mark.parametrize("fence", PYTHON[1:3])
+def test_the_checks_find_the_mistakes_that_the_readme_shows(capsys, fence):
+    exec(fence, {})
     printed = capsys.readouterr().out
     indented = "".join(f"    {line}\n" for line in printed.splitlines())
     assert indented in README
@@ -33,7 +37,7 @@ def test_the_check_finds_the_mistake_that_the_readme_shows(capsys):
 
 def test_the_models_example_runs_with_the_shapes_in_its_comments():
     names = {}
-    exec(PYTHON[2], names)
+    exec(PYTHON[3], names)
     assert names["model"].blocks[0].attn.qkv.weight.grad.shape == (576, 192)
     assert names["cache"].blocks[3].attn.heads.probs.shape == (8, 12, 65, 65)
     assert names["dimages"].shape == names["images"].shape
@@ -51,11 +55,18 @@ def accuracies(log):
 def test_the_accuracies_that_are_quoted_are_those_of_the_logs():
     digits = accuracies("digits.log")
     assert len(digits) == 5
-    mean = sum(digits) / 5
-    assert f"{mean:.2f} % (mean of seeds 0 to 4, {min(digits):.2f} to {max(digits):.2f})" in README
+    assert f"{mean(digits):.2f} % (mean of seeds 0 to 4, {min(digits):.2f} to {max(digits):.2f})" in README
     for log, epochs in (("cifar10-cpu-1-epoch.log", "1 epoch"), ("cifar10-cpu.log", "11 epochs")):
         (accuracy,) = accuracies(log)
         assert f"{epochs} | {accuracy:.2f} % |" in README
+
+
+def test_the_transfer_that_is_quoted_is_what_was_measured():
+    measured = json.loads((RESULTS / "transfer.json").read_text())
+    means = {(row["way"], row["side"]): 100 * mean(row["accuracies"]) for row in measured["rows"]}
+    for way in ("from scratch", "probed", "fine-tuned"):
+        assert f"| {way} | {means[way, 32]:.1f} % | {means[way, 48]:.1f} % |" in README
+    assert f"{100 * measured['pre-training']:.1f} %" in README
 
 
 def test_the_errors_that_are_quoted_are_those_of_the_log():
