@@ -1,4 +1,4 @@
-"""The two functions of cuBLAS that tinyvit calls, in NumPy, and as particular as the library's documentation is.
+"""The functions of cuBLAS that tinyvit calls, in NumPy, and as particular as the library's documentation is.
 
 Addresses, leading dimensions and strides are taken at their word, as a GPU would; unlike a GPU, this one says what is
 wrong with them: matrices that leave their array, a result that overlaps an operand or itself, types that don't go
@@ -12,7 +12,9 @@ import numpy as np
 
 R_32F, R_16F, R_16BF = 0, 2, 14
 COMPUTE_32F, COMPUTE_TF32, DEFAULT = 68, 77, -1
+NO_REDUCED_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 HANDLE = 0x5EED
+MODE = {}
 ALLOCATED = weakref.WeakValueDictionary()  # the memory of every array of the device, by its address
 
 # cublasGemmEx's table for CUBLAS_COMPUTE_32F: the types of A and B, and of C.
@@ -61,6 +63,16 @@ def tf32(x):
     return ((bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view("float32")
 
 
+def get_handle():
+    MODE[HANDLE] = 0  # CuPy's own products set it back to what it is at first, at any time before
+    return HANDLE
+
+
+def setMathMode(handle, mode):
+    assert handle == HANDLE and mode in (0, NO_REDUCED_SUMS), f"cuBLAS: math mode {mode}"
+    MODE[handle] = mode
+
+
 def gemmStridedBatchedEx(
     handle, transa, transb, m, n, k, alpha, a, a_type, lda, a_stride, b, b_type, ldb, b_stride, beta, c, c_type, ldc,
     c_stride, count, compute, algo,
@@ -72,6 +84,7 @@ def gemmStridedBatchedEx(
     assert compute in (COMPUTE_32F, COMPUTE_TF32), f"cuBLAS: compute type {compute}"
     assert a_type == b_type and (a_type, c_type) in TYPES, f"cuBLAS: types {a_type}, {b_type} and {c_type}"
     assert compute == COMPUTE_32F or a_type == c_type == R_32F, "TF32 is for float32"
+    assert a_type == R_32F or MODE[handle] == NO_REDUCED_SUMS, "cuBLAS may add up parts of a sum in the type of C"
     assert min(m, n, k, count) > 0, "cuBLAS may leave a product over nothing undone"
     a = matrices("A", a, a_type, *((k, m) if transa else (m, k)), lda, a_stride, count)
     b = matrices("B", b, b_type, *((n, k) if transb else (k, n)), ldb, b_stride, count)

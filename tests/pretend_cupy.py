@@ -483,7 +483,7 @@ cupy.cuda = SimpleNamespace(
     cublas=SimpleNamespace(
         gemmEx=pretend_cublas.gemmEx, gemmStridedBatchedEx=pretend_cublas.gemmStridedBatchedEx,
         CUBLAS_COMPUTE_32F=pretend_cublas.COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32=pretend_cublas.COMPUTE_TF32,
-        CUBLAS_GEMM_DEFAULT=pretend_cublas.DEFAULT,
+        CUBLAS_GEMM_DEFAULT=pretend_cublas.DEFAULT, setMathMode=pretend_cublas.setMathMode,
     ),
     runtime=SimpleNamespace(
         CUDA_R_32F=pretend_cublas.R_32F, CUDA_R_16F=pretend_cublas.R_16F, CUDA_R_16BF=pretend_cublas.R_16BF,
@@ -491,7 +491,7 @@ cupy.cuda = SimpleNamespace(
         getDeviceProperties=lambda number: {"name": b"a pretended GPU", "multiProcessorCount": 132},
         memGetInfo=lambda: (Pool.limit - Pool.used, Pool.limit),
     ),
-    get_cublas_handle=lambda: pretend_cublas.HANDLE, memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+    get_cublas_handle=pretend_cublas.get_handle, memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
 )  # fmt: skip
 special = ModuleType("cupyx.scipy.special")
 special.erf = erf

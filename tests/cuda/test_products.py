@@ -135,6 +135,16 @@ def test_tf32_rounds_float32_products_only_where_it_is_asked_for(cupy):
     assert error() < 1e-5
 
 
+@pytest.mark.parametrize("function, batch", [(multiply, ()), (multiply_batches, (3,))])
+def test_parts_of_a_sum_may_be_larger_than_what_the_result_can_hold(cupy, function, batch):
+    k = 1 << 16
+    a, b = cupy.ones((*batch, 8, k), "float16"), cupy.ones((*batch, k, 8), "float16")
+    b[..., : k // 2, :] = -4
+    b[..., k // 2 :, :] = 4  # each half adds up to 131,072, twice what float16 holds
+    out = function(a, b, cupy.ones((*batch, 8, 8), "float16"), beta=1.0)
+    np.testing.assert_array_equal(out.get(), 1)
+
+
 def test_products_in_says_what_it_can_compute_in():
     assert backend.products() == "float32"
     with pytest.raises(ValueError, match="products in 'bfloat16'; expected one of float32, tf32"), \

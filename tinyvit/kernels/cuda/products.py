@@ -3,7 +3,9 @@
 `cupy.matmul` copies transposed operands of three and more dimensions, leaves TF32 alone and has no bfloat16 there.
 cuBLAS itself takes any matrix whose rows or columns lie contiguously, at any distance from each other, and many of
 them at once where they lie at equal distances. It adds to what is there already (`beta`), so that a gradient goes
-straight into its buffer, and it accumulates in float32 whatever the arrays hold.
+straight into its buffer, and it accumulates in float32 whatever the arrays hold: also where it cuts a long sum into
+parts, which it would add up in the result's type unless told otherwise (partial sums in float16 overflow where the
+whole doesn't).
 
 cuBLAS writes a matrix column by column. One that lies row by row is to cuBLAS its own transpose, so instead of C = A B
 it is asked for Cᵀ = Bᵀ Aᵀ.
@@ -20,6 +22,7 @@ from tinyvit.backend import array_module, products
 from tinyvit.kernels.cuda.source import run
 
 AS_IT_IS, TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
+WHOLE_SUMS = 16              # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 LARGEST_INT = 2**31 - 1      # sizes and leading dimensions are C's ints
 MOST_AT_ONCE = 65535         # batches: as many as a grid of blocks has in its third direction, on any version of cuBLAS
 
@@ -72,7 +75,7 @@ class Plan(NamedTuple):
     first: tuple   # type and leading dimension, and the stride from batch to batch where there are batches
     second: tuple  # likewise
     out: tuple     # likewise
-    tf32: bool     # whether the dtype would allow it
+    float32: bool  # whether the operands are; bfloat16 or float16 otherwise
     calls: list    # for each call: how far behind their arrays' addresses first, second and out start, and the batches
 
 
@@ -85,9 +88,11 @@ def product(a, b, out, alpha, beta):
         plan = PLANS[key] = plan_of(cupy, layout(a), layout(b), layout(out))
     if plan is None:
         return scaled(out, beta)
-    swapped, shape, (type1, *from1), (type2, *from2), to, tf32, calls = plan
+    swapped, shape, (type1, *from1), (type2, *from2), to, float32, calls = plan
     cublas, handle = cupy.cuda.cublas, cupy.cuda.get_cublas_handle()
-    tf32 = tf32 and products() == "tf32"
+    if not float32:  # each time: a handle is a thread's and a device's, and CuPy's own products set it back
+        cublas.setMathMode(handle, WHOLE_SUMS)
+    tf32 = float32 and products() == "tf32"
     how = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if tf32 else cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_GEMM_DEFAULT
     alpha, beta = scalar(alpha), scalar(beta)  # held until cuBLAS has read them
     at_alpha, at_beta = addressof(alpha), addressof(beta)
