@@ -141,6 +141,20 @@ def test_the_outcome_of_the_tests_is_read_off_the_last_line(lines, passed, faile
     assert (found["passed"], found["failed"], found.get("problem")) == (passed, failed, problem)
 
 
+def test_tests_of_a_gpu_are_all_where_the_report_looks_for_them():
+    tests, mark = suite.ROOT / "tests", "mark." + "gpu"
+    asking = {path for path in tests.rglob("*.py") if mark in path.read_text(encoding="utf-8")}
+    assert asking and all(path.is_relative_to(suite.ROOT / suite.TESTS) for path in asking)
+
+
+def test_a_warning_behind_the_outcome_of_the_tests_does_not_hide_it(monkeypatch):
+    ended = subprocess.CompletedProcess([], 0, "370 passed in 100.00s\n", "a library that is unloaded says so\n")
+    monkeypatch.setattr(suite.subprocess, "run", lambda *args, **options: ended)
+    settings = report.Settings("cuda:0", False, ("tests",), ("float32",), 1024, 10, "float32")
+    found = suite.run(settings, 60)
+    assert found["passed"] == 370 and "problem" not in found and "a library that is unloaded says so" in found["tail"]
+
+
 def test_a_part_that_ended_before_anything_was_found_is_shown():
     assert page.part("train", {"seconds": 1.0, "problem": "no CIFAR-10"}).splitlines()[-1] == "  problem: no CIFAR-10"
 
