@@ -6,7 +6,7 @@ import pytest
 from emulated_cuda.emulator import KERNEL, Module
 
 from tinyvit.kernels import cuda
-from tinyvit.kernels.cuda.source import FOLDER, OPTIONS, SOURCES
+from tinyvit.kernels.cuda.source import FOLDER, OPTIONS, SOURCES, read
 
 assert cuda  # brings all the sources
 pytestmark = pytest.mark.cuda
@@ -48,6 +48,13 @@ def test_the_compiler_is_asked_for_warnings_and_spills(real):
     log = compiled(spilling, "sm_90")
     assert "warning" in log
     assert re.search(r"[1-9]\d* bytes stack frame", log)
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in FOLDER.glob("*.cu*")))
+def test_whatever_the_system_can_write_the_texts_fit_as_only_comments_have_more_than_ascii(file):
+    assert read(file).isascii()
+    code = re.sub(r"//[^\n]*", "", (FOLDER / file).read_text(encoding="utf-8"))
+    assert code.isascii() and code == re.sub(r"//[^\n]*", "", read(file))
 
 
 def test_every_file_belongs_to_one_source():

@@ -85,7 +85,8 @@ def run(name, arguments, function, *launch):
 
 @cache
 def read(name):
-    return (FOLDER / name).read_text(encoding="utf-8")
+    """A file in ASCII, since CuPy writes it down in whatever encoding the system has; only comments lose by it."""
+    return (FOLDER / name).read_text(encoding="utf-8").encode("ascii", "xmlcharrefreplace").decode()
 
 
 def as_argument(value):
