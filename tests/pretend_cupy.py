@@ -165,6 +165,10 @@ class ndarray:
         self.wait()
         return self.host.copy()
 
+    def set(self, x):
+        assert type(x) is np.ndarray and (x.shape, x.dtype) == (self.shape, self.dtype) and self.flags.c_contiguous
+        self.host[...] = x
+
     def wait(self):
         """What has to be computed before the host can go on; of complex numbers only a check of gradients asks that."""
         assert not Waiting.forbidden or self.dtype.kind == "c", "this waits for the GPU"

@@ -21,6 +21,7 @@ import numpy as np
 Array = Any  # a numpy.ndarray or a cupy.ndarray
 
 DTYPES = ("float32", "float64", "complex128")
+LOCKED = 1 << 26  # bytes, at most, of an array that goes to a GPU through locked memory
 
 
 def array_module(x):
@@ -138,8 +139,23 @@ def to_device(x, device):
         return to_numpy(x)
     xp, device = library(device), as_device(device)
     with current(device):
+        if array_module(x) is np:
+            return uploaded(xp, np.asarray(x))
         # CuPy's asarray leaves an array on the GPU that it is on; copy() brings it to the current one.
-        return x.copy() if array_module(x) is not np and device_of(x) != device else xp.asarray(x)
+        return x.copy() if device_of(x) != device else x
+
+
+def uploaded(xp, x):
+    """A NumPy array on the current GPU.
+
+    CuPy's asarray goes by way of memory that it locks, rounds up to a power of two and keeps, so that nobody waits.
+    That is for batches and parameters; beside a large data set it might leave no memory to anybody else.
+    """
+    if x.nbytes <= LOCKED:
+        return xp.asarray(x)
+    copy = xp.empty(x.shape, x.dtype)
+    copy.set(x)
+    return copy
 
 
 def to_numpy(x):

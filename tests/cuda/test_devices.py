@@ -57,6 +57,15 @@ def second_gpu(cupy, monkeypatch):
     return "cuda:1"
 
 
+@pytest.mark.parametrize("x", [IMAGES, IMAGES[:, :, ::2].T, LABELS == 1, LABELS.astype("uint8"), IMAGES[:0]])
+def test_a_large_array_goes_to_a_gpu_without_locked_memory(cupy, monkeypatch, x):
+    monkeypatch.setattr(backend, "LOCKED", -1)
+    monkeypatch.setattr(cupy, "asarray", None)
+    copy = backend.to_device(x, "cuda")
+    assert backend.device_of(copy) == "cuda:0" and copy.dtype == x.dtype
+    np.testing.assert_array_equal(copy.get(), x)
+
+
 @pytest.mark.parametrize(("make", "precision"), [
     *((make, "float64") for make in OPTIMIZERS),
     (optim.SGD, "float32"),  # the others divide the gradient of the keys' bias, which is rounding alone, by itself
