@@ -10,7 +10,8 @@ import pytest
 from pretend_cupy import Pool
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
-from tinyvit.training import PRESETS, resume, train, train_step, trainer
+from tinyvit.data import Split
+from tinyvit.training import PRESETS, memory_needs, resume, train, train_step, trainer
 from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, room_to_evaluate, step_at_hand, step_of
 from tinyvit.training.threads import thread_count
 from tinyvit.training.trainer import Trainer, load_split
@@ -96,7 +97,7 @@ def test_a_step_that_does_not_fit_says_what_was_needed_what_was_free_and_what_fi
 
 def test_what_is_advised_fits_and_what_did_not_fit_is_known_beforehand(monkeypatch):
     split = load_split(CONFIG)
-    plan = step_of(CONFIG, thread_count(1), "cuda:0", split.train)
+    plan = step_of(CONFIG, thread_count(1), "cuda:0", split)
     assert plan.threads == 1 and plan.data == split.train.images.nbytes + split.train.labels.nbytes
     with_room(monkeypatch, plan.needs().least - 1)
     with pytest.raises(OutOfMemory, match="a step on 512 images .* are free on cuda:0; --batch-size .* would fit"):
@@ -104,6 +105,25 @@ def test_what_is_advised_fits_and_what_did_not_fit_is_known_beforehand(monkeypat
     with_room(monkeypatch, plan.needs().total - 1)
     with pytest.warns(UserWarning, match="there may be too little memory: .* are free on cuda:0"):
         Trainer(CONFIG)
+
+
+def test_images_that_a_model_is_judged_by_are_counted_where_they_need_more_than_a_step(monkeypatch):
+    config = replace(CONFIG, model=replace(CONFIG.model, img_size=64, patch_size=32), batch_size=8)
+    images, labels = np.zeros((1000, 1, 64, 64), "uint8"), np.arange(1000) % 10
+    train = load_split(CONFIG).train
+    split = Split(*(replace(train, images=images[:n], labels=labels[:n]) for n in (20, 1000)))
+    monkeypatch.setattr(trainer, "load_split", lambda config: split)
+    monkeypatch.setattr(memory_needs, "INFERENCE", 1 << 19)  # bytes: a few images at a time
+
+    def train_and_evaluate():
+        trainer = Trainer(config)
+        trainer.advance(*next(trainer.batches()))
+        trainer.evaluate()
+
+    plan = step_of(config, 1, "cuda:0", split)
+    measured = peak_of(train_and_evaluate)
+    assert replace(plan, test_data=0).needs().total < 0.5 * measured
+    assert 0.8 < plan.needs().total / measured < 1.25
 
 
 def test_a_training_that_does_not_fit_is_refused_by_one_line_before_anything_is_written(monkeypatch, tmp_path, capsys):

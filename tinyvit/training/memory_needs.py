@@ -46,11 +46,12 @@ class Needs(NamedTuple):
     activations: int  # what the forward keeps for the backward, of the parts that are computed at once
     workspace: int    # what the backward of the largest layer needs besides
     saving: int       # copies of what a checkpoint holds; on a GPU of what a step that is left out leaves as it was
+    evaluation: int   # on a GPU, the images that the model is judged by
 
     @property
     def total(self):
-        """About what the process grows by. A checkpoint is saved between two steps."""
-        return self.weights + self.batches + max(self.activations + self.workspace, self.saving)
+        """About what the process grows by. Saving and evaluating come between two steps."""
+        return self.weights + self.batches + max(self.activations + self.workspace, self.saving, self.evaluation)
 
     @property
     def least(self):
@@ -71,7 +72,8 @@ class Step:
     device      "cpu", or a GPU, which has memory of its own
     compute     bytes of a number in activations, if not those of the parameters
     frozen      how many of the model's first parts are left as they are, and keep nothing
-    data        bytes of the data set, if it is on a GPU
+    data        bytes of the training set, if it is on a GPU
+    test_data   bytes of the set that the model is evaluated on, likewise
     copies      whether a step on a GPU keeps copies of what the optimizer changes, for the case that it is left out
     """
 
@@ -88,6 +90,7 @@ class Step:
     device: str = "cpu"
     compute: int | None = None
     data: int = 0
+    test_data: int = 0
     copies: bool = False
     frozen: int = 0
 
@@ -113,6 +116,7 @@ class Step:
             activations=running * kept,
             workspace=running * piece * workspace_bytes(self.model, compute),
             saving=model * self.copied() if gpu else SAVING * model * state if self.saved else 0,
+            evaluation=self.test_data,
         )
 
     def copied(self):
@@ -173,14 +177,15 @@ OPTIONS = Words("--batch-size {}", "--recompute", "--optim.accumulate {}")
 ARGUMENTS = Words("a batch of {}", "Context(recompute=True)", "accumulate={}")
 
 
-def step_of(config, threads, device="cpu", dataset=None):
-    """The `Step` of a training with this TrainConfig, so many threads, and a `Dataset` that is kept on the device."""
+def step_of(config, threads, device="cpu", split=()):
+    """The `Step` of a training with this TrainConfig, so many threads, and a `Split` whose arrays a GPU has to hold."""
     o, gpu = config.optim, device != "cpu"
+    train, test = (part.images.nbytes + part.labels.nbytes for part in split) if gpu else (0, 0)
     return Step(
         ViT(seen(config), device="meta"), config.batch_size, 1 if gpu else threads, o.accumulate, config.recompute,
         NUMBER[MASTER[config.precision]], len(OPTIMIZERS[o.name].slots), o.ema is not None, 0 if gpu else AHEAD, True,
         device=device, compute=2 if config.precision in ("bfloat16", "float16") else None,
-        data=dataset.images.nbytes + dataset.labels.nbytes if gpu else 0, copies=not OPTIMIZERS[o.name].decides,
+        data=train, test_data=test, copies=not OPTIMIZERS[o.name].decides,
         frozen=frozen_parts(config.freeze, config.model.depth) if o.keep_patches == 1 else 0,
     )  # fmt: skip
 

@@ -62,7 +62,7 @@ class Trainer:
         self.device, self.why_not_gpu = choose_device(config.device)
         check_precision(config.precision, self.device, self.why_not_gpu)
         self.threads = thread_count(config.threads)
-        self.plan = step_of(config, self.threads, self.device, self.split.train)
+        self.plan = step_of(config, self.threads, self.device, self.split)
         require_room(self.plan, available_memory(self.device))
         self.model = ViT(config.model, config.seed, device=self.device, precision=config.precision)
         if fresh and config.init.run:
