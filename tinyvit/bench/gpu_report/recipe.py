@@ -9,7 +9,7 @@ from tinyvit.training import preset
 from tinyvit.training.trainer import Trainer
 
 TRIAL = 20          # steps that tell how long one takes
-WARM = 5            # steps before them: the first ones compile kernels
+WARM = 10           # steps before them: the first to mix, and the first to cut, compile kernels; chance says which
 SPARE = 0.9         # of the time, so that evaluations and a slower moment fit, too
 DIGITS = 3          # epochs of a dry run
 
