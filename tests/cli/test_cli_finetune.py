@@ -60,17 +60,53 @@ def test_few_images_are_all_learned_from_in_each_epoch_and_one_step_is_said_to_b
         assert status == 0 and f"3 epochs of {steps}" in out
 
 
-def test_a_folder_of_ones_own_images_is_learned(tinyvit, run, tmp_path):
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of images of two classes."""
     for name, level in (("dark", 20), ("light", 220)):
         (tmp_path / "photos" / name).mkdir(parents=True)
         for i in range(5):
             Image.new("L", (20, 30), level + i).save(tmp_path / "photos" / name / f"{i}.png")
-    options = ["--data", "folder", "--data-dir", tmp_path / "photos", *TINY]
+    return tmp_path / "photos"
+
+
+def test_a_folder_of_ones_own_images_is_learned(tinyvit, run, tmp_path, photos):
+    options = ["--data", "folder", "--data-dir", photos, *TINY]
     assert tinyvit("finetune", run, *options)[0] == 0
     kept = json.loads((tmp_path / "runs" / "folder-finetuned" / "preprocessing.json").read_text())
     before = json.loads((run / "preprocessing.json").read_text())
     assert kept["classes"] == ["dark", "light"]
     assert (kept["mean"], kept["std"]) == (before["mean"], before["std"])
+
+
+@pytest.mark.parametrize("out", ["photos", "photos/run", "photos/dark/run", "photos/../photos", None])
+def test_a_run_is_not_written_among_the_images(refused, run, photos, monkeypatch, out):
+    before = sorted(photos.rglob("*"))
+    if out is None:  # it would be in runs/, where one stands
+        monkeypatch.chdir(photos)
+    options = ["--out", out] if out else []
+    message = refused("finetune", run, "--data", "folder", "--data-dir", photos, *TINY, *options)
+    assert f"{out or 'runs/folder-finetuned'} is among the images in {photos}" in message
+    assert sorted(photos.rglob("*")) == before
+
+
+def test_a_tilde_is_the_home_wherever_it_stands(tinyvit, run, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    Image.new("L", (8, 8), 100).save(home / "image.png")
+    assert tinyvit("finetune", run, "--data", "digits", *OTHERS, *TINY, "--out=~/tuned")[0] == 0
+    for command in (
+        "evaluate ~/tuned --confusion ~/confusion.png", "inspect ~/tuned --image ~/image.png --out ~/pictures",
+        "inspect ~/tuned --images 2 --html ~/page.html", "export ~/tuned --format timm --out ~/timm",
+        f"features ~/tuned {home / 'image.png'} --out ~/features.npy --names ~/names.txt",
+    ):  # fmt: skip
+        status, _, err = tinyvit(*command.split(), *["--device", "cpu"] * (not command.startswith("export")))
+        assert (status, err) == (0, "")
+    assert {path.name for path in home.iterdir()} == {
+        "image.png", "tuned", "confusion.png", "pictures", "page.html", "timm", "features.npy", "names.txt",
+    }  # fmt: skip
+    assert not (tmp_path / "~").exists()
 
 
 def test_imported_weights_are_fine_tuned_even_if_they_have_no_head(tinyvit, tmp_path):

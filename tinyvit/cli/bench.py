@@ -3,10 +3,10 @@
 import json
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from tinyvit.cli.parsing import BadInput, parse
+from tinyvit.data.paths import expanded
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def folder_of(options):
     """The folder for --out, made now: before minutes are spent on what then can't be written."""
     if options.out is None:
         return None
-    folder = Path(options.out)
+    folder = expanded(options.out)
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file; choose a folder with --out")
     folder.mkdir(parents=True, exist_ok=True)

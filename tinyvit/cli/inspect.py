@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
 from tinyvit.cli.predict import preprocessing_of
+from tinyvit.data.paths import expanded
 
 
 def options_class():
@@ -70,7 +71,7 @@ def draw_pictures(run_path, trained, options):
     from tinyvit.cli.inspection import look, save
 
     check_numbers(options, trained.config.model)
-    folder = Path(options.out or trained.folder.path / "inspect")
+    folder = expanded(options.out or trained.folder.path / "inspect")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; choose a folder with --out")
     test, why_no_data = test_set(trained, options)
@@ -172,7 +173,7 @@ def subject_of(trained, test, options):
     prepared = trained.preprocessing or preprocessing_of(trained, options.data_dir)
     shown = class_number(options.class_, prepared.classes)
     pixels = read_image(
-        image, prepared.channels, prepared.img_size, resample=prepared.resample, crop=prepared.crop
+        expanded(image), prepared.channels, prepared.img_size, resample=prepared.resample, crop=prepared.crop
     )
     images = prepared(pixels[None], dtype)
     return Subject(Path(image).name, pixels / 255, images, None, shown, prepared.classes)

@@ -1,12 +1,12 @@
 """The page that `tinyvit inspect RUN --html FILE` writes."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.cli.parsing import BadInput
+from tinyvit.data.paths import expanded
 from tinyvit.probe.explorer import choose, explorer
 from tinyvit.training.evaluate import logits_of
 from tinyvit.training.metrics import check_finite
@@ -30,7 +30,7 @@ def check_page(options):
             raise BadInput(f"--{name} is about pictures, instead of which --html writes a page; leave one of them out")
     if options.images is not None and options.images < 1:
         raise BadInput(f"expected at least 1 image in the page, got --images {options.images}")
-    path = Path(options.html)
+    path = expanded(options.html)
     if path.suffix.lower() not in (".html", ".htm"):  # what is told apart by its name is no weights of anybody's
         raise BadInput(f"expected a file for the page that ends in .html, got --html {options.html!r}")
     if path.is_dir():

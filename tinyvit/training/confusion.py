@@ -2,10 +2,10 @@
 
 import io
 import warnings
-from pathlib import Path
 
 import numpy as np
 
+from tinyvit.data.paths import expanded
 from tinyvit.training.files import write
 
 MAX_TEXTS, MAX_NAMES = 20, 120  # classes up to which counts, and names, are legible
@@ -60,7 +60,7 @@ def draw_confusion(confusion, classes):
 
 def save_confusion(path, confusion, classes):
     """Draw a confusion matrix to a file, of the kind that its suffix says."""
-    content, path = io.BytesIO(), Path(path)
+    content, path = io.BytesIO(), expanded(path)
     with warnings.catch_warnings():  # names in a script that the font lacks are drawn as boxes
         warnings.filterwarnings("ignore", "Glyph .* missing")
         draw_confusion(confusion, classes).savefig(content, format=picture_kind(path), dpi=150, bbox_inches="tight")
@@ -71,7 +71,7 @@ def picture_kind(path):
     """The kind of picture that a path's suffix names; ValueError unless matplotlib can write it there."""
     from matplotlib.figure import Figure
 
-    path = Path(path)
+    path = expanded(path)
     kind, kinds = path.suffix.lower().removeprefix("."), Figure().canvas.get_supported_filetypes()
     if kind not in kinds:
         raise ValueError(f"a picture can't be written to {path}; expected a name that ends with .png, .svg or .pdf")

@@ -2,10 +2,10 @@
 
 import os
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
+from tinyvit.data.paths import expanded
 from tinyvit.training.files import replacing
 
 AGAIN = "run the command again"
@@ -53,10 +53,10 @@ def check_new_files(out, names=None):
 
     Raises ValueError unless `out` ends with .npy, neither exists, and their folders do.
     """
-    out = Path(out)
+    out = expanded(out)
     if out.suffix != ".npy":
         raise ValueError(f"features are written to a .npy file, got --out {out}; expected a name such as features.npy")
-    names = out.with_suffix(".txt") if names is None else Path(names)
+    names = out.with_suffix(".txt") if names is None else expanded(names)
     for path, option in ((out, "--out"), (names, "--names")):
         if os.path.lexists(path):
             raise ValueError(f"{path} exists already; remove it, or choose another name with {option}")

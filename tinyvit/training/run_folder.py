@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tinyvit.data.locking import try_lock
+from tinyvit.data.paths import expanded
 from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.config import from_json, to_json
 from tinyvit.training.files import (
@@ -36,7 +37,7 @@ class RunFolder:
     """Names and contents of a run's files."""
 
     def __init__(self, path):
-        self.path = Path(path)
+        self.path = expanded(path)
         self.config = self.path / "config.json"
         self.preprocessing = self.path / "preprocessing.json"
         self.metrics = self.path / "metrics.jsonl"

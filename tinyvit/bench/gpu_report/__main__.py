@@ -2,10 +2,10 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from tinyvit.backend import as_device
 from tinyvit.bench.gpu_report.report import PARTS, Settings, carry_out
+from tinyvit.data.paths import expanded
 
 STEPS = ("tf32", "bfloat16", "float32")
 
@@ -29,7 +29,7 @@ def main(arguments=None):
         data_dir=options.data_dir,
         compile=options.compile,
     )
-    folder = Path(options.out)
+    folder = expanded(options.out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
