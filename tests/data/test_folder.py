@@ -35,6 +35,14 @@ def two_classes(tmp_path_factory):
     return make(tmp_path_factory.mktemp("folder"), {"dog": 10, "cat": 25})
 
 
+def test_what_would_be_taken_for_a_class_is_told_from_what_is_beside_the_images(tmp_path):
+    one, two = make(tmp_path / "one", {"cat": 1, "dog": 1}), make(tmp_path / "two", {"train/cat": 1, "val/cat": 1})
+    among = {one, one / "new", one / "cat" / "new", two / "train", two / "train" / "new", two / "val" / "cat"}
+    beside = {tmp_path, tmp_path / "new", one / ".." / "new", two, two / "new", tmp_path / "one-more"}
+    for path in among | beside:
+        assert module.is_among_images(one, path) + module.is_among_images(two, str(path)) == (path in among), path
+
+
 def test_each_sub_folder_is_a_class_and_classes_are_sorted_by_name(two_classes):
     train, test = data.folder(two_classes, 4)
     assert train.classes == test.classes == ("cat", "dog")

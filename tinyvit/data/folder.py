@@ -85,6 +85,15 @@ def files_by_class(root):
     return files
 
 
+def is_among_images(data_dir, path):
+    """Whether a folder at `path` would be taken for a class of those under `data_dir`, or be in one or hold some."""
+    root, path = (expanded(place).resolve() for place in (data_dir, path))
+    names = {path.name for path in subfolders(root)}
+    parts = {"train", "test", "val"} & names
+    places = [root / name for name in parts] if "train" in parts and len(parts) > 1 else [root]
+    return any(path.is_relative_to(place) for place in places)
+
+
 def subfolders(root):
     return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
 

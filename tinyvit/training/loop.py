@@ -9,6 +9,7 @@ import numpy as np
 
 import tinyvit
 from tinyvit.backend import gpu
+from tinyvit.data.folder import is_among_images
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.levels import using
 from tinyvit.training.config import to_json
@@ -38,8 +39,10 @@ def train(config, out=None, display=None, name=None):
     display = Display() if display is None else display
     with using(config.kernels):
         trainer = Trainer(config)
+        place = out or config.out or f"runs/{name or config.dataset}"
+        refuse_among_images(place, trainer.config)
         # Made last, when all else is in order.
-        folder = RunFolder(out or config.out or next_free(f"runs/{name or config.dataset}"))
+        folder = RunFolder(out or config.out or next_free(place))
         with folder.started(trainer.config):
             return run(trainer, folder, display)
 
@@ -70,6 +73,15 @@ def resume(path, display=None, **changes):
         if changes:  # what was changed is needed again, to evaluate the run or to resume it once more
             write(folder.config, to_json(trainer.config).encode())
         return run(trainer, folder, display)
+
+
+def refuse_among_images(place, config):
+    """Raise ValueError for a run that the data set would take for one of its classes from then on."""
+    if config.dataset == "folder" and is_among_images(config.data_dir, place):
+        raise ValueError(
+            f"{place} is among the images in {config.data_dir}, which would take it for a class; choose another folder "
+            "with --out"
+        )
 
 
 def run(trainer, folder, display):
