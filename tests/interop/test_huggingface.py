@@ -1,6 +1,7 @@
 """Hugging Face's layout: what is written is read back as it was, and what isn't ours is refused with the reason."""
 
 from dataclasses import replace
+from math import floor
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from strategies import on_the_host, weights
 
 from tinyvit import ViT
 from tinyvit.interop import Weights, huggingface
-from tinyvit.interop.huggingface_config import FIELDS, rounded_crop
+from tinyvit.interop.huggingface_config import FIELDS, crop_of, rounded_crop
 
 EXAMPLE = example()
 TENSORS, ABOUT, PREPROCESSOR = huggingface.write(EXAMPLE)
@@ -110,6 +111,18 @@ def test_labels_that_are_there_twice_get_names_of_their_own_and_a_note():
         read(id2label={"0": "a", "2": "b", "3": "c"})
 
 
+def test_labels_may_be_numbers():
+    assert read(id2label={"0": 7, "1": 8, "2": "nine"}).preprocessing.classes == ("7", "8", "nine")
+    with pytest.raises(ValueError, match="no name for class 1"):
+        read(id2label={"0": 7, "1": None, "2": 9})
+
+
+def test_labels_of_which_an_image_may_have_several_are_noted_as_softmax_gives_it_one():
+    several = read(problem_type="multi_label_classification")
+    assert any("problem_type 'multi_label_classification'" in note for note in several.notes)
+    assert read(problem_type="single_label_classification").notes == read(problem_type=None).notes == ()
+
+
 def test_a_pooler_with_another_activation_is_left_aside_with_a_note():
     tensors = {name.removeprefix("vit."): x for name, x in TENSORS.items() if not name.startswith("classifier")}
     tensors |= {"pooler.dense.weight": np.zeros((5, 192)), "pooler.dense.bias": np.zeros(5)}
@@ -164,6 +177,23 @@ def test_images_are_prepared_as_the_preprocessor_says(preprocessor, expected):
 ])  # fmt: skip
 def test_what_can_not_be_done_as_the_preprocessor_says_is_noted(preprocessor, note):
     assert any(note in line for line in read(preprocessor=preprocessor).notes)
+
+
+@pytest.mark.parametrize("side", [8, 13, 192, 224, 384])
+def test_an_image_is_resized_for_a_cut_to_the_very_pixels_that_the_preprocessor_says(side):
+    for shortest in range(side, 2 * side):
+        preprocessor = {"do_center_crop": True, "size": {"shortest_edge": shortest}, "crop_size": side}
+        share, notes = crop_of(preprocessor, (side, side))
+        assert share == pytest.approx(side / shortest, rel=1e-15) and notes == ()
+        assert floor(side / share) == shortest
+        assert rounded_crop(replace(EXAMPLE.preprocessing, img_size=(side, side), crop=share)) == ()
+        assert crop_of(preprocessor | {"crop_pct": 1e-320}, (side, side)) == (share, ())
+
+
+def test_what_is_cut_out_and_is_no_square_is_stretched_with_a_note():
+    preprocessor = {"do_center_crop": True, "size": {"shortest_edge": 24}, "crop_size": {"height": 16, "width": 24}}
+    share, (note,) = crop_of(preprocessor, (16, 24))
+    assert share is None and note.startswith("images are stretched")
 
 
 @pytest.mark.parametrize("factor", [0, -1.0])

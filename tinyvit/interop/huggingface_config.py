@@ -23,7 +23,8 @@ FIELDS = {"hidden_size": "size", "num_hidden_layers": "size", "num_attention_hea
           "attention_probs_dropout_prob": "number", "layer_norm_eps": "number", "image_size": "side",
           "patch_size": "side", "num_channels": "size",
           "qkv_bias": "bool", "pooler_act": "string", "num_labels": "int", "id2label": "object",
-          "pooler_output_size": "size", "head_dim": "int", "architectures": "strings"}  # fmt: skip
+          "pooler_output_size": "size", "head_dim": "int", "architectures": "strings",
+          "problem_type": "string"}  # fmt: skip
 PREPROCESSOR_FIELDS = {"do_resize": "bool", "do_rescale": "bool", "do_normalize": "bool", "do_center_crop": "bool",
                        "resample": "int", "rescale_factor": "number", "image_mean": "numbers",
                        "image_std": "numbers"}  # fmt: skip
@@ -33,6 +34,7 @@ ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_tanh", "
                "gelu_accurate": "gelu_tanh"}  # fmt: skip
 PILLOW_RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's number
 RESCALE = 1 / 255
+ONE_CLASS = "single_label_classification"
 SIZED_BY_WEIGHTS = ("hidden_size", "num_hidden_layers", "intermediate_size", "num_channels", "patch_size", "qkv_bias")
 
 
@@ -68,6 +70,12 @@ def config_of(about, found, *, has_head, has_pooler):
         notes.append(f"the pooler has the activation {short(repr(said['pooler_act']))}; only 'tanh' can be read")
     if not has_head and labels and "ViTForImageClassification" in said.get("architectures", ()):
         notes.append("config.json speaks of a classifier, but the weights have none")
+    problem = said.get("problem_type", ONE_CLASS)
+    if has_head and problem != ONE_CLASS:
+        notes.append(
+            f"config.json has problem_type {short(repr(problem))}; here an image has one class, and probabilities are "
+            "those of a softmax, which add up to 1"
+        )
     config = ViTConfig(
         img_size=as_side(said["image_size"]), patch_size=as_side(said["patch_size"]), in_chans=said["num_channels"],
         num_classes=found.get("num_labels", labels or 0) if has_head else 0, embed_dim=said["hidden_size"],
@@ -96,6 +104,7 @@ def classes_of(about, num_classes):
         return tuple(f"LABEL_{i}" for i in range(num_classes)), ()
     labels = {str(number): name for number, name in labels.items()}  # as JSON has it, or as Transformers has made of it
     names = [labels.get(str(i)) for i in range(num_classes)]
+    names = [str(name) if type(name) is int else name for name in names]
     if not all(isinstance(name, str) for name in names):
         first = next(i for i, name in enumerate(names) if not isinstance(name, str))
         raise ValueError(f"config.json has no name for class {first} in id2label; expected 0 to {num_classes - 1}")
@@ -150,12 +159,15 @@ def crop_of(preprocessor, img_size):
     if not preprocessor.get("do_center_crop", False):
         return None, differs(size, img_size)
     shortest = size.get("shortest_edge") if isinstance(size, dict) else None
-    side = min(img_size)
-    if not isinstance(shortest, int) or shortest < side:
+    side, is_square = min(img_size), len(set(img_size)) == 1
+    # Of another shape than a square, which share of an image fits depends on the image's shape, too.
+    if not is_square or not isinstance(shortest, int) or shortest < side:
         return None, (f"images are stretched to what the model reads, not resized to {short(repr(size))} and cut out",)
     share = preprocessor.get("crop_pct")
-    if not (isinstance(share, float) and 0 < share <= 1 and shortest_edge(side, share) == shortest):
+    if not (isinstance(share, float) and 0 < share <= 1 and shortest <= side / share < shortest + 1):
         share = side / shortest
+        if shortest_edge(side, share) < shortest:  # since the quotient was rounded up
+            share = float(np.nextafter(share, 0))
     return share, differs(crop_size, img_size)
 
 
