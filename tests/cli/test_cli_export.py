@@ -30,6 +30,7 @@ def test_every_format_is_written_and_says_how_it_is_loaded(tinyvit, imported, fo
     status, out, err = tinyvit("export", "run", "--format", form, "--out", PLACES[form])
     assert (status, err) == (0, "")
     *notes, written, how = out.splitlines()
+    assert ("tinyvit import w.npz --img-size 8 12 --out RUN" in how) == (form == "npz")
     assert written == f"written to {PLACES[form]}: 3,315 parameters" and how.startswith("load it: ")
     assert len(notes) == (1 if form == "npz" else 0)
     found = {file.name for file in path.iterdir()} if path.is_dir() else None

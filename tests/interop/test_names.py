@@ -54,7 +54,9 @@ def test_names_that_are_different_stay(given_names):
 
 @given(st.integers(1, 20), st.integers(1, 9), st.integers(1, 9))
 def test_a_square_of_patches_tells_the_size_of_the_images(side, p, q):
-    assert names.square_image(side * side, (p, q), "x") == (side * p, side * q)
+    size, notes = names.square_image(side * side, (p, q), "x")
+    assert size == (side * p, side * q) and len(notes) == (side > 1)  # a single patch lies in one way only
+    assert all(f"nothing says how the {side * side} patches lie; {side} rows of {side} are assumed" in x for x in notes)
     with pytest.raises(ValueError, match="no square"):
         names.square_image(side * side + 1, (p, q), "x")
 

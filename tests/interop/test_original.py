@@ -95,6 +95,14 @@ def test_patches_that_are_no_square_need_the_size_of_the_images():
     assert original.read(tensors, img_size=(12, 8)).config.grid == (3, 2)
 
 
+def test_patches_that_are_taken_for_a_square_are_noted():
+    said = "nothing says how the 4 patches lie; 2 rows of 2 are assumed"
+    for size, assumed in ((None, True), ((4, 16), False)):
+        weights = original.read(TENSORS, img_size=size)
+        assert weights.config.grid == ((2, 2) if assumed else (1, 4))
+        assert any(said in note for note in weights.notes) == assumed
+
+
 @pytest.mark.parametrize("fields, what", [
     ({"activation": "gelu"}, "activation 'gelu'; its ViTs have 'gelu_tanh'"),
     ({"norm_eps": 1e-12}, "norm_eps 1e-12; its ViTs have 1e-06"),

@@ -55,7 +55,8 @@ def test_positions_without_one_for_the_class_token_get_a_zero():
     assert not read.state["pos_embed"][:, 0].any()
     np.testing.assert_array_equal(read.state["pos_embed"][:, 1:], table)
     assert any("no_embed_class" in note for note in read.notes)
-    assert timm.read(tensors).config.grid == (2, 2)
+    alone = timm.read(tensors)
+    assert alone.config.grid == (2, 2) and any("2 rows of 2 are assumed" in note for note in alone.notes)
 
 
 def test_a_norm_after_the_class_token_was_taken_is_the_one_before():
@@ -217,7 +218,8 @@ def test_patches_that_are_no_square_need_the_size_of_the_images():
 
 def test_heads_come_from_the_arguments_the_architecture_the_caller_or_the_width_in_this_order():
     state, name = EXAMPLE.state, {"architecture": "vit_tiny_patch16_224.x", "global_pool": "token",
-                                  "pretrained_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}  # fmt: skip
+                                  "pretrained_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3, "input_size": [3, 8, 8]}
+                                  }  # fmt: skip
     assert timm.read(state, name | {"model_args": {"num_heads": 6}}).config.num_heads == 6
     assert timm.read(state, name)[0].num_heads == 3 and timm.read(state, name).notes == ()
     assert timm.read(state, num_heads=2).config.num_heads == 2

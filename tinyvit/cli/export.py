@@ -25,7 +25,7 @@ class ExportOptions:
 HOW_TO_LOAD = {
     "huggingface": "transformers.{model}.from_pretrained({path!r}{more}), AutoImageProcessor.from_pretrained({path!r})",
     "timm": "timm.create_model({local!r}, pretrained=True)",
-    "npz": "numpy.load({path!r}), or tinyvit import {quoted} --out RUN",
+    "npz": "numpy.load({path!r}), or tinyvit import {quoted}{size} --out RUN",
     "onnx": "onnxruntime.InferenceSession({path!r}).run(None, {{'images': images}})",
 }
 
@@ -53,11 +53,13 @@ def export(rest):
     path, model = str(out), "ViTForImageClassification" if weights.config.num_classes else "ViTModel"
     # Without that argument Transformers adds a pooler of random numbers to a model that has none.
     more = "" if weights.config.num_classes or weights.config.head_hidden else ", add_pooling_layer=False"
+    rows, columns = weights.config.grid  # without the size of the images, patches are taken for a square
+    size = "" if rows == columns else " --img-size {} {}".format(*weights.preprocessing.img_size)
     for note in rounded_crop(prepared) if options.format == "huggingface" else ():
         print(f"note: {note}")
     if options.format == "npz":
         print("note: the names of the classes and how images are prepared have no place in an .npz")
     print(f"written to {out}: {trained.model.num_parameters():,} parameters")
     print("load it:", HOW_TO_LOAD[options.format].format(
-        path=path, model=model, more=more, quoted=quote(path), local=f"local-dir:{out}"
+        path=path, model=model, more=more, quoted=quote(path), size=size, local=f"local-dir:{out}"
     ))  # fmt: skip

@@ -83,15 +83,21 @@ def mlp_ratio(hidden, embed_dim):
 
 
 def square_image(patches, patch_size, layout):
-    """The (H, W) of the images that have so many patches, in as many rows as columns; ValueError if none have."""
+    """The (H, W) of the images that have so many patches, in as many rows as columns, and notes of what was assumed.
+
+    Raises ValueError if none have.
+    """
     side = isqrt(patches)
     if side * side != patches or not patches:
         raise ValueError(
             f"{patches} patches are no square, and {layout} doesn't say in how many rows and columns they are; "
             + GIVE_SIZE
         )
-    height, width = patch_size
-    return side * height, side * width
+    height, width = (side * length for length in patch_size)
+    if side == 1:
+        return (height, width), ()
+    note = f"nothing says how the {patches} patches lie; {side} rows of {side} are assumed, or else {GIVE_SIZE}"
+    return (height, width), (note,)
 
 
 def position_table(weights, layout):

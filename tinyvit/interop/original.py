@@ -58,19 +58,20 @@ def read(tensors, *, img_size=None, mean=None, std=None):
 
     Raises ValueError for names that are missing, unexpected or misshapen.
     """
-    config = config_of(tensors, img_size)
+    config, notes = config_of(tensors, img_size)
     own = own_shapes(config)
     expect_names(tensors, shapes_in(own, config), LAYOUT)
     state = {name: from_theirs(name, [tensors[theirs] for theirs in their_names(name)]) for name in own}
     mean, std = normalisation([("mean", 0.5), ("std", 0.5)], (mean, std), config.in_chans, LAYOUT)
     prepared = Preprocessing(numbered(config.num_classes), config.in_chans, as_pair(config.img_size), mean, std,
                              resample="bilinear", crop=None)  # fmt: skip
-    notes = ("the original release names no classes; they are numbered",) if config.num_classes else ()
+    if config.num_classes:
+        notes += ("the original release names no classes; they are numbered",)
     return Weights(config, state, prepared, notes)
 
 
 def config_of(tensors, img_size):
-    """The ViTConfig that the shapes tell."""
+    """The ViTConfig that the shapes tell, and notes of what was assumed."""
     query, fc1, table = f"{ATTENTION}/query/kernel", "MlpBlock_3/Dense_0/kernel", TOKENS["pos_embed"]
     query, fc1 = (f"Transformer/encoderblock_0/{name}" for name in (query, fc1))
     shapes = shapes_of(tensors, {"embedding/kernel": 4, query: 3, fc1: 2, table: 3}, LAYOUT)
@@ -78,15 +79,16 @@ def config_of(tensors, img_size):
         raise ValueError("the weights are those of a ViT without class token (no 'cls'), which can't be read")
     *patch_size, channels, embed_dim = shapes["embedding/kernel"]
     patches = shapes[table][1] - 1
-    size = square_image(patches, patch_size, LAYOUT) if img_size is None else as_pair(img_size)
+    size, notes = square_image(patches, patch_size, LAYOUT) if img_size is None else (as_pair(img_size), ())
     ends = {name: np.shape(tensors[f"{name}/kernel"]) for name in ("head", "pre_logits") if f"{name}/kernel" in tensors}
-    return ViTConfig(
+    config = ViTConfig(
         img_size=as_side(size), patch_size=as_side(patch_size), in_chans=channels,
         num_classes=ends["head"][-1] if ends.get("head") else 0, embed_dim=embed_dim,
         depth=count_blocks(tensors, BLOCK), num_heads=shapes[query][1], mlp_ratio=mlp_ratio(shapes[fc1][1], embed_dim),
         head_hidden=ends["pre_logits"][-1] if ends.get("pre_logits") else None,
         activation=ACTIVATION, norm_eps=NORM_EPS,
     )  # fmt: skip
+    return config, notes
 
 
 def their_names(name):

@@ -143,7 +143,7 @@ def config_of(tensors, about, pool, num_heads, img_size):
         expect_agreement({"mlp_ratio": ratio}, {"mlp_ratio": hidden / embed_dim}, SOURCE)
     heads, more = heads_of(about, embed_dim, num_heads)
     rates, why = rates_of(about.args)
-    size = image_size(tensors, about, patch_size, img_size)
+    size, assumed = image_size(tensors, about, patch_size, img_size)
     positions = "learned" if "pos_embed" in tensors else "none"
     pre_logits = tensors.get("pre_logits.fc.weight")
     fields = found | rates | {"patch_size": as_side(patch_size)}
@@ -152,7 +152,7 @@ def config_of(tensors, about, pool, num_heads, img_size):
         global_pool=pool, positions=positions, head_hidden=None if pre_logits is None else len(pre_logits),
         activation=ACTIVATIONS[about.args.get("act_layer")], norm_eps=NORM_EPS, **fields,
     )  # fmt: skip
-    return config, notes + more + why
+    return config, notes + more + why + assumed
 
 
 def expect_channels(about, channels):
@@ -171,7 +171,8 @@ def classes_in(tensors):
 
 
 def image_size(tensors, about, patch_size, given):
-    """The (H, W) of the images: as the config.json says, as given, or so that the positions are those of a square.
+    """The (H, W) of the images: as the config.json says, as given, or so that the positions are those of a square;
+    and notes of what was assumed.
 
     What is given decides where the config.json says two sizes or one that the positions are not for, and contradicts it
     nowhere else.
@@ -204,7 +205,7 @@ def image_size(tensors, about, patch_size, given):
             f"images of {height}×{width} pixels have {rows * columns} patches, but the weights have positions for "
             f"{positions - 1}; {GIVE_SIZE}"
         )
-    return size
+    return size, ()
 
 
 def fits(size, patch_size, positions):
