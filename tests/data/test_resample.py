@@ -21,14 +21,15 @@ def dataset(seed=0, count=3, channels=3, size=(8, 8), scale=255.0, dtype="uint8"
     return data.Dataset(images, labels, ("cat", "dog"), (0.5,) * channels, (0.2,) * channels, scale)
 
 
-@given(seed=seeds(), size=st.tuples(SIDES, SIDES), new=st.tuples(SIDES, SIDES), channels=st.sampled_from([1, 3]))
-def test_an_image_is_what_predict_sees_in_a_file_of_it(tmp_path_factory, seed, size, new, channels):
+@given(seed=seeds(), size=st.tuples(SIDES, SIDES), new=st.tuples(SIDES, SIDES), channels=st.sampled_from([1, 3]),
+       crop=st.sampled_from([1.0, 0.7, None]))  # fmt: skip
+def test_an_image_is_what_predict_sees_in_a_file_of_it(tmp_path_factory, seed, size, new, channels, crop):
     before = dataset(seed, 1, channels, size)
     pixels = before.images[0]
     path = tmp_path_factory.getbasetemp() / "image.png"
     Image.fromarray(pixels[0] if channels == 1 else pixels.transpose(1, 2, 0)).save(path)
-    after = data.resized(before, new)
-    (seen,) = Preprocessing.from_dataset(after).read([path])
+    after = data.resized(before, new, crop=crop if size != new else 1.0)  # which is left as it is
+    (seen,) = replace(Preprocessing.from_dataset(after), crop=crop if size != new else 1.0).read([path])
     np.testing.assert_array_equal(after.images[0], seen)
     assert after.images.dtype == "uint8"
 

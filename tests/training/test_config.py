@@ -215,7 +215,7 @@ def test_a_wrong_value_in_a_file_is_refused_by_the_name_of_the_file(fields):
         ({"kernels": "quick"}, "kernels has to be one of reference, numpy, fast, got 'quick'"),
         ({"resample": "cubic"}, "resample has to be one of nearest, bilinear, bicubic, .*, got 'cubic'"),
         ({"dataset": "folder", "crop": 0.0}, "crop has to be above 0 and at most 1, or None, got 0.0"),
-        ({"crop": 0.5}, "crop is of a folder's images; for digits it is 1, got 0.5"),
+        ({"crop": 0.5}, "crop is of a folder's images; for digits it is 1, or None to stretch them, got 0.5"),
     ],
 )
 def test_a_run_that_cannot_be_is_refused_with_what_came(fields, message):

@@ -135,6 +135,23 @@ def test_images_of_another_data_set_are_resampled_as_those_of_the_run_and_shown_
     np.testing.assert_array_equal(load_test_set(trained).images, expected)
 
 
+def test_images_of_another_data_set_are_stretched_where_those_of_the_run_were(source, tmp_path):
+    other = shutil.copytree(source, tmp_path / "other")
+    kept = json.loads((source / "preprocessing.json").read_text()) | {"crop": None}
+    (other / "preprocessing.json").write_text(json.dumps(kept))
+    train(config_for(other, img_size=(8, 12), epochs=1), tmp_path / "run", Silent())
+    trained = load_trained(tmp_path / "run", "cpu")
+    assert trained.preprocessing.crop is None
+    expected = data.resized(data.choose(data.digits(), OTHERS).test, (8, 12), crop=None).images
+    np.testing.assert_array_equal(load_test_set(trained).images, expected)
+
+
+def test_what_is_given_takes_the_place_of_what_the_run_says(source):
+    given = {"resample": "box", "crop": 0.5, "mean": (0.1,), "std": (0.9,), "resize_images": False}
+    config = finetune_config(source, "folder", data_dir="photos", **given)
+    assert {name: getattr(config, name) for name in given} == given
+
+
 @pytest.fixture(scope="module")
 def tuned(source, tmp_path_factory):
     """A finished fine-tuning on larger images, whose source is gone."""

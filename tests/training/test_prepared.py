@@ -6,6 +6,7 @@ from PIL import Image
 
 from tinyvit import ViTConfig, data
 from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.functional.patches import as_pair
 from tinyvit.training import TrainConfig
 from tinyvit.training.prepared import load_prepared_data
 from tinyvit.training.run_folder import RunFolder
@@ -22,7 +23,7 @@ class Trained(NamedTuple):
 def trained(size=8, channels=1, dataset="digits", preprocessing=True, resample="bicubic", crop=1.0, **fields):
     config = TrainConfig(dataset, ViTConfig(size, 2, in_chans=channels, embed_dim=8, depth=1, num_heads=2), **fields)
     prepared = Preprocessing(
-        tuple("0123456789"), channels, (size, size), (0.4,) * channels, (0.3,) * channels, 16.0, resample, crop
+        tuple("0123456789"), channels, as_pair(size), (0.4,) * channels, (0.3,) * channels, 16.0, resample, crop
     )
     return Trained(RunFolder("run"), config, prepared if preprocessing else None)
 
@@ -57,6 +58,10 @@ def test_classes_that_are_named_need_not_be_those_of_the_run():
     assert_same(split, data.choose(data.digits(), ("5", "6", "7"), 30, seed=4))
 
 
+def test_of_a_data_set_that_is_named_all_classes_are_taken_also_if_it_is_the_runs():
+    assert_same(load_prepared_data(trained(classes=("3", "1")), "digits"), data.digits())
+
+
 def test_of_another_data_set_all_classes_are_taken(pictures):
     split = load_prepared_data(trained(classes=("3", "1")), "folder", pictures)
     assert_same(split, data.folder(pictures, 8, 1))
@@ -66,6 +71,12 @@ def test_images_of_another_size_are_resized_as_the_run_has_it():
     split = load_prepared_data(trained(size=12, resample="bilinear"))
     assert split.train.images.shape[1:] == (1, 12, 12)
     assert_same(split, [data.resized(part, 12, "bilinear") for part in data.digits()])
+
+
+def test_images_of_another_shape_are_stretched_where_those_of_the_run_were():
+    split = load_prepared_data(trained((8, 12), crop=None))
+    assert_same(split, [data.resized(part, (8, 12), crop=None) for part in data.digits()])
+    assert_same(load_prepared_data(trained((8, 12), crop=0.5)), [data.resized(p, (8, 12)) for p in data.digits()])
 
 
 def test_files_are_resized_and_cut_out_as_the_run_has_it(pictures):

@@ -11,14 +11,15 @@ from tinyvit.data.images import MAX_THREADS, height_width, shown
 CHUNK = 256  # images that a thread takes at a time
 
 
-def resized(dataset, size, resample="bicubic"):
+def resized(dataset, size, resample="bicubic", crop=1.0):
     """A `Dataset` with images of another size (H, W), smaller or larger, by Pillow; with its own if that is its size.
 
-    resample   as for `read_image`
+    resample, crop   as for `read_image`
 
-    Each image is resized until its shorter side fits, and cut out of the middle, as `read_image` does: a file of the
-    data set is then seen as the data set's own image. Bytes stay bytes. Other pixels become float32, clipped to what
-    there is between dark and fully lit. Raises ValueError if that takes more than this machine's memory.
+    Each image is resized until its shorter side fits, and cut out of the middle, or stretched, as `read_image` does: a
+    file of the data set is then seen as the data set's own image. Bytes stay bytes. Other pixels become float32,
+    clipped to what there is between dark and fully lit. Raises ValueError if that takes more than this machine's
+    memory.
     """
     images, size = dataset.images, height_width(size)
     if images.shape[2:] == size:
@@ -31,17 +32,17 @@ def resized(dataset, size, resample="bicubic"):
     def run(first):
         for row in range(first, min(first + CHUNK, len(images))):
             for channel, pixels in enumerate(images[row]):
-                result[row, channel] = resized_plane(pixels.astype(new), size, resample)
+                result[row, channel] = resized_plane(pixels.astype(new), size, resample, crop)
 
     with ThreadPoolExecutor(MAX_THREADS) as pool:
         list(pool.map(run, range(0, len(images), CHUNK)))
     return replace(dataset, images=result if as_bytes else result.clip(0, dataset.scale))
 
 
-def resized_plane(pixels, size, resample):
+def resized_plane(pixels, size, resample, crop):
     """One channel (H, W) of uint8 or float32 in another size."""
     from PIL import Image
 
     height, width = pixels.shape
-    box = shown((width, height), size, crop=1.0)
+    box = shown((width, height), size, crop)
     return np.asarray(Image.fromarray(pixels).resize(size[::-1], Image.Resampling[resample.upper()], box=box))

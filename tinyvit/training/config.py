@@ -116,7 +116,7 @@ class TrainConfig:
     """How images are made to fit, those of a folder and those of another size: Pillow's names."""
     crop: float | None = 1.0
     """What is cut out of the middle of a folder's images: this share after the shorter side was made to fit; None cuts
-    nothing and stretches them."""
+    nothing and stretches images, as --resize-images then does, too."""
     mean: tuple[float, ...] = ()
     """Mean of each channel that images are normalised with, as a fraction of full scale; by default the data set's."""
     std: tuple[float, ...] = ()
@@ -176,7 +176,8 @@ class TrainConfig:
             self.crop is None or 0 < self.crop <= 1, "crop has to be above 0 and at most 1, or None", self.crop
         )  # fmt: skip
         require(
-            self.dataset == "folder" or self.crop == 1, f"crop is of a folder's images; for {self.dataset} it is 1",
+            self.dataset == "folder" or self.crop in (1, None),
+            f"crop is of a folder's images; for {self.dataset} it is 1, or None to stretch them",
             self.crop,
         )  # fmt: skip
         require(len(self.mean) == len(self.std), "mean and std have to be given together", (self.mean, self.std))
@@ -196,7 +197,7 @@ class TrainConfig:
             grid_of((side, side), as_pair(self.model.patch_size))
         require(
             not self.optim.small_sizes or self.model.dynamic_img_size,
-            "optim.small-sizes need --model.dynamic-img-size", self.model.dynamic_img_size,
+            "optim.small-sizes need a model with --model.dynamic-img-size of tinyvit train", self.model.dynamic_img_size,
         )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from tinyvit.training.config import AugmentConfig, OptimConfig, TrainConfig
 from tinyvit.training.init_config import InitConfig
+from tinyvit.training.prepared import as_whole
 from tinyvit.training.trained import load_trained
 
 # SGD with momentum 0.9, a cosine, no weight decay, gradients clipped to norm 1: Dosovitskiy et al. 2021, appendix B.1.1
@@ -99,10 +100,10 @@ def finetune_config(
         resize_positions=resize_positions,
     )  # fmt: skip
     prepared = {} if known is None else {"mean": known.mean, "std": known.std, "resample": known.resample}
-    if known is not None and dataset == "folder":  # the images of other data sets are shown whole
-        prepared["crop"] = known.crop
+    if known is not None:
+        prepared["crop"] = known.crop if dataset == "folder" else as_whole(known.crop)
     init = InitConfig(run=str(run), best=best, resize_positions=resize_positions)
     return TrainConfig(
-        dataset, model, init=init, resize_images=True, optim=optim, epochs=epochs, batch_size=batch_size,
-        **prepared, **fields,
+        dataset, model, init=init, optim=optim, epochs=epochs, batch_size=batch_size,
+        **{"resize_images": True, **prepared, **fields},
     )  # fmt: skip

@@ -24,8 +24,10 @@ def load_prepared_data(trained, dataset=None, data_dir=None, classes=(), images=
             f"{trained.folder.path} says nothing of where its images lie: give a data set by --data NAME, or a folder "
             "of images by --data-dir"
         )
-    if dataset is None or dataset == own.dataset:
-        dataset, data_dir, classes = own.dataset, data_dir or own.data_dir, classes or own.classes
+    if dataset is None:
+        dataset, classes = own.dataset, classes or own.classes
+    if dataset == own.dataset:
+        data_dir = data_dir or own.data_dir
     elif prepared is None:
         raise ValueError(
             f"{trained.folder.path} has no preprocessing.json, being of an earlier version, so no other data set than "
@@ -43,4 +45,11 @@ def load_prepared_data(trained, dataset=None, data_dir=None, classes=(), images=
     if prepared is None:
         return split
     parts = (replace(part, mean=prepared.mean, std=prepared.std) for part in split)
-    return data.Split(*(data.resized(part, size, prepared.resample) for part in parts))
+    crop = as_whole(prepared.crop)
+    return data.Split(*(data.resized(part, size, prepared.resample, crop) for part in parts))
+
+
+def as_whole(crop):
+    """What becomes of a run's crop where images are cut out already, as those of CIFAR: they are shown whole, unless
+    they were stretched."""
+    return None if crop is None else 1.0
