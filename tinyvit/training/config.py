@@ -197,7 +197,7 @@ class TrainConfig:
             grid_of((side, side), as_pair(self.model.patch_size))
         require(
             not self.optim.small_sizes or self.model.dynamic_img_size,
-            "optim.small-sizes need a model with --model.dynamic-img-size of tinyvit train", self.model.dynamic_img_size,
+            "optim.small-sizes need tinyvit train's --model.dynamic-img-size", self.model.dynamic_img_size,
         )  # fmt: skip
 
 
