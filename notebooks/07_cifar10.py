@@ -384,7 +384,7 @@ print("the gap between training and test is less than half as wide with shifted 
 # | command | epochs | time | test accuracy |
 # | --- | --- | --- | --- |
 # | `tinyvit train cifar10-cpu --epochs 1` | 1 | 2 minutes | 53.05 % |
-# | `tinyvit train cifar10-cpu` | 11 | 27 minutes | 79.93 % |
+# | `tinyvit train cifar10-cpu` | 11 | 18 minutes | 79.80 % |
 #
 # From Python it is `tinyvit.training.train(preset("cifar10-cpu"))`, in a notebook too. For a first look, the small
 # model from above learns a fifth of CIFAR-10 in about a minute, after which it is right with about half of the test
