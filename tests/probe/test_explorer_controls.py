@@ -137,6 +137,21 @@ def test_play_goes_through_the_blocks_stops_at_the_end_and_can_be_paused(page, e
     expect(slider).to_have_value(str(values[0]))
 
 
+@pytest.mark.parametrize(("step", "key", "end"), [
+    ("tokens", "End", "3"), ("rollout", "End", "3"), ("dtokens", "Home", "0"),
+])  # fmt: skip
+def test_a_hand_on_the_slider_ends_the_play(page, expect, step, key, end):
+    page.clock.install()
+    go_to(page, step)
+    slider, button = page.locator(f"#{step}-slider input"), page.locator(f"#{step}-slider button")
+    button.click()
+    slider.press(key)
+    expect(button).to_have_text("Play")
+    page.clock.run_for(5000)
+    expect(slider).to_have_value(end)
+    assert "NaN" not in page.locator("#readout").inner_text()
+
+
 # -- models of every kind ---------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,10 @@ class Slider {
     this.input = element("input", { type: "range", min: least, max: most, value });
     this.output = element("output");
     this.play = element("button", { type: "button", textContent: "Play" });
-    this.input.addEventListener("input", () => this.go(this.input.valueAsNumber));
+    this.input.addEventListener("input", () => {
+      this.pause(); // the hand on the slider leads
+      this.go(this.input.valueAsNumber);
+    });
     this.play.addEventListener("click", () => (this.timer ? this.pause() : this.start()));
     parent.append(element("label", {}, `${name} `, this.input), this.output, this.play);
     this.show();
@@ -24,7 +27,7 @@ class Slider {
   go(value) {
     this.input.value = value;
     this.show();
-    this.onChange(value);
+    this.onChange(this.input.valueAsNumber); // which has stayed between its ends
   }
 
   start() {
