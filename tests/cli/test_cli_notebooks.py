@@ -67,6 +67,25 @@ def test_a_file_in_place_of_the_folder_and_the_source_itself_are_refused(refused
     assert "is where the notebooks come from" in refused("notebooks", SERIES)
 
 
+@pytest.mark.parametrize(("blocked", "folder", "said"), [
+    ("checkpoint", False, "lessons/checkpoint is in the way of lessons/checkpoint/"),
+    ("00_tour.ipynb", True, "lessons/00_tour.ipynb is in the way of lessons/00_tour.ipynb"),
+])  # fmt: skip
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_where_something_is_in_the_way_nothing_is_copied(refused, tmp_path, blocked, folder, said, force):
+    place = tmp_path / "lessons" / blocked
+    place.mkdir(parents=True) if folder else (place.parent.mkdir(), place.touch())
+    assert said in refused("notebooks", "lessons", *force)
+    assert list((tmp_path / "lessons").rglob("*")) == [place]
+
+
+def test_links_to_the_notebooks_are_not_written_through(refused, tmp_path):
+    (tmp_path / "lessons").mkdir()
+    (tmp_path / "lessons" / command.FIRST).symlink_to(SERIES / command.FIRST)
+    assert "lessons/00_tour.ipynb is where the notebooks come from" in refused("notebooks", "lessons", "--force")
+    assert len(list((tmp_path / "lessons").iterdir())) == 1
+
+
 def test_an_installation_without_notebooks_says_where_they_are(refused, monkeypatch, tmp_path):
     monkeypatch.setattr(command, "__file__", str(tmp_path / "tinyvit" / "cli" / "notebooks.py"))
     monkeypatch.setattr("importlib.metadata.files", lambda name: [])

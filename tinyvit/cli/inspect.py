@@ -71,7 +71,9 @@ def draw_pictures(run_path, trained, options):
     from tinyvit.cli.inspection import look, save
 
     check_numbers(options, trained.config.model)
-    folder = expanded(options.out or trained.folder.path / "inspect")
+    if options.out == "":
+        raise BadInput("expected a folder for the pictures, got --out ''")
+    folder = expanded(trained.folder.path / "inspect" if options.out is None else options.out)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; choose a folder with --out")
     test, why_no_data = test_set(trained, options)

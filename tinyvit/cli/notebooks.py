@@ -29,6 +29,12 @@ def notebooks(rest):
         raise BadInput(f"expected a folder to copy the notebooks to, got the file {target}")
     if target.resolve() == source.resolve():
         raise BadInput(f"{target} is where the notebooks come from; name another folder")
+    for file in files:
+        blocked = in_the_way(target, target / file)
+        if blocked is not None:
+            raise BadInput(f"{blocked} is in the way of {target / file}; name another folder")
+        if (target / file).exists() and (target / file).samefile(source / file):
+            raise BadInput(f"{target / file} is where the notebooks come from; name another folder")
     changed = [file for file in files if differs(source / file, target / file)]
     if changed and not options.force:
         raise BadInput(
@@ -71,6 +77,12 @@ def files_of(source):
     patterns = *notebooks, *about, "checkpoint/*", "results/*"
     found = [path for pattern in patterns for path in sorted(source.glob(pattern)) if path.is_file()]
     return [path.relative_to(source) for path in found]
+
+
+def in_the_way(root, place):
+    """A folder in the place of a file, or what is none in that of a folder between `root` and it; None if none is."""
+    folders = [folder for folder in place.parents if folder.is_relative_to(root)]
+    return place if place.is_dir() else next((path for path in folders if path.exists() and not path.is_dir()), None)
 
 
 def differs(ours, theirs):
