@@ -54,6 +54,8 @@ def test_the_figure_shows_each_image_with_what_it_is_and_what_it_is_taken_for():
 def test_labels_that_are_no_classes_are_refused(labels):
     with pytest.raises(ValueError, match="expected whole numbers from 0 to 2 as labels"):
         probe.most_wrong(np.zeros((2, 3)), labels)
+    with pytest.raises(ValueError, match="expected whole numbers from 0 to 2 as labels, got none, of float64"):
+        probe.most_wrong(np.zeros((0, 3)), np.zeros(0))
 
 
 def test_logits_that_are_no_numbers_are_refused():

@@ -36,8 +36,8 @@ def most_wrong(logits, labels, count=16):
 
     labels = np.asarray(labels)
     if labels.dtype.kind not in "iu" or not ((labels >= 0) & (labels < np.shape(logits)[1])).all():
-        raise ValueError(f"expected whole numbers from 0 to {np.shape(logits)[1] - 1} as labels, got {labels.dtype} "
-                         f"from {labels.min()} to {labels.max()}")  # fmt: skip
+        got = f"{labels.dtype} from {labels.min()} to {labels.max()}" if labels.size else f"none, of {labels.dtype}"
+        raise ValueError(f"expected whole numbers from 0 to {np.shape(logits)[1] - 1} as labels, got {got}")
     if not np.isfinite(logits).all():
         raise ValueError("expected finite logits, got NaN or infinity")
     log_probs = log_softmax(np.asarray(logits, "float64"), axis=1)

@@ -19,7 +19,7 @@ def fourier_spectrum(stream, grid):
     that is not square that transform has no diagonal with one frequency in both directions. Here f is the same in both,
     in cycles a patch; its waves have whole periods along the shorter side alone, which are enough for a constant map,
     and every wave of another of these frequencies, to have nothing at f. A grid and its transpose have equal spectra.
-    Park & Kim 2022, "How do vision transformers work?", section 2, figures 2 and 8.
+    Park & Kim 2022, "How do vision transformers work?", section 3, figures 2 and 8.
 
     Raises ValueError for a stream that doesn't fit the grid.
     """
