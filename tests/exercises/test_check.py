@@ -7,6 +7,7 @@ import pytest
 
 from tinyvit import exercises
 from tinyvit import functional as F
+from tinyvit.exercises.catalogue import EXERCISES
 
 
 def softmax(x):
@@ -95,6 +96,18 @@ def test_a_function_that_does_something_else_is_told_what(name, function, said):
     line = raises.__code__.co_firstlineno + 2
     assert not report and answer.startswith(f"{name}: not right yet.") and said.replace("{line}", str(line)) in answer
     assert "Traceback" not in answer
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("change", [lambda y: y * 1e308, lambda y: np.where(y > y.mean(), np.inf, -np.inf)])
+def test_of_numbers_that_overflow_nothing_is_said_but_the_answer(change):
+    for name in ("softmax", "linear", "layernorm"):
+        assert not exercises.check(name, lambda *arguments, name=name: change(EXERCISES[name].right(*arguments)))
+
+
+def test_label_smoothing_that_is_written_into_the_function_is_found_out():
+    assert not exercises.check("cross_entropy", lambda logits, labels, _: F.cross_entropy(logits, labels, 0.1)[0])
+    assert len({EXERCISES["cross_entropy"].draw(case)[2] for case in EXERCISES["cross_entropy"].cases()}) > 1
 
 
 def test_an_exception_comes_with_the_learners_line_and_the_shapes_and_is_kept():

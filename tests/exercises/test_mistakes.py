@@ -339,6 +339,13 @@ def linear_backward(dx=lambda x: x, dweight=lambda x: x, dbias=lambda x: x):
         ("linear_backward", linear_backward(dx=np.negative), "the sign is wrong", "minus"),
         ("linear_backward", linear_backward(dweight=lambda x: x / 6), "a constant factor", r"1/(B·N)"),
         ("linear_backward", linear_backward(dx=lambda x: x * 0.7), "a constant factor", "0.7 times what it should be:"),
+        ("linear_backward", linear_backward(dx=lambda x: x / 2), "a constant factor", "is also 1/(B), is a"),
+        (
+            "gelu_backward",
+            lambda dy, x: 2 * F.gelu_backward(dy, F.gelu(x)[1]),
+            "a constant factor",
+            "2 times what it should be.",
+        ),
         ("linear_backward", linear_backward(dx=lambda x: x.transpose(1, 0, 2)), "transposed", "(1, 0, 2)"),
         ("linear_backward", linear_backward(dbias=lambda x: x[None]), "another shape", "(5,)"),
         ("linear_backward", linear_backward(dx=lambda x: x.sum(0)), "summed over too much", "axes (0,)"),

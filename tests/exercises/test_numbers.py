@@ -39,6 +39,9 @@ class Unreadable:
         ((1, 2, 3), (1, 2), "expected 2 numbers in a tuple, got 3."),
         ((1, None), (1, 2), f"not right yet. {HINT}"),
         ((1, (2, 3)), (1, 2), "expected 2 numbers in a tuple, got tuple."),
+        (np.array([[1, 2]]), (1, 2), "right."),
+        (np.array([17.0]), 17, "right."),
+        (np.array([1 + 0j, 2]), (1, 2), "expected 2 numbers in a tuple, got ndarray."),
     ],
 )
 def test_an_answer_is_read_whatever_it_is(given, expected, said, capsys):

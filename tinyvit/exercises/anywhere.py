@@ -90,14 +90,20 @@ def out_of_order(names, got, expected, tolerance):
 
 
 def sizes_in(factor, sizes):
-    """What of the case's sizes a factor is made of, as in `, which is 1/(B·N)`."""
+    """What of the case's sizes a factor is made of, as in `, which is 1/(B·N)`.
+
+    2 and ½ are often nothing but that, though some size or the root of another is 2: no roots, and less sure words.
+    """
     letters = [letter for letter, size in sizes.items() if size > 1]
+    is_two = np.isclose(factor, (0.5, 2), rtol=1e-9).any()
+    roots = () if is_two else ((0.5, "√({})"), (-0.5, "1/√({})"))
     for count in (1, 2, 3):
         for chosen in combinations(letters, count):
             product, text = float(np.prod([sizes[letter] for letter in chosen])), "·".join(chosen)
-            for power, written in ((1, "{}"), (-1, "1/({})"), (0.5, "√({})"), (-0.5, "1/√({})")):
+            for power, written in ((1, "{}"), (-1, "1/({})"), *roots):
                 if np.isclose(factor, product**power, rtol=1e-9):
-                    return f", and that is {written.format(text)}: is a mean taken for a sum, or a sum for a mean?"
+                    start = "; as that is also {}, is a factor forgotten, or" if is_two else ", and that is {}: is"
+                    return start.format(written.format(text)) + " a mean taken for a sum, or a sum for a mean?"
     return ""
 
 

@@ -130,12 +130,14 @@ def compared(exercise, case, value, seed):
     def arguments():
         return exercise.draw(case, seed)
 
-    with reference():
-        right = exercise.answer(exercise.right, arguments())
-    got, expected = outputs_of(exercise, right, value), exercise.labelled(right)
-    problems = {name: wrong_with(got[name], expected[name], case.tolerance, exercise.entry) for name in expected}
-    wrong = [name for name, problem in problems.items() if problem]
-    return problems, likenesses(exercise, case, arguments, got, expected, wrong) if wrong else []
+    # Whatever the learner has asked NumPy to say of numbers that overflow, here they are only looked at.
+    with np.errstate(all="ignore"):
+        with reference():
+            right = exercise.answer(exercise.right, arguments())
+        got, expected = outputs_of(exercise, right, value), exercise.labelled(right)
+        problems = {name: wrong_with(got[name], expected[name], case.tolerance, exercise.entry) for name in expected}
+        wrong = [name for name, problem in problems.items() if problem]
+        return problems, likenesses(exercise, case, arguments, got, expected, wrong) if wrong else []
 
 
 def raised(exercise, case, result, arguments):
