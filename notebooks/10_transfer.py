@@ -30,7 +30,6 @@ from tinyvit.data.choice import rows_of_each_class
 from tinyvit.data.cifar import CIFAR10
 from tinyvit.functional import interpolation
 from tinyvit.functional.positions import sincos
-from tinyvit.models import at_img_size
 from tinyvit.probe.pictures import show_grid_of_grids
 from tinyvit.training import preset, train, train_step
 from tinyvit.training.feature_classifiers import linear_probe, nearest_neighbours
@@ -474,9 +473,7 @@ def accuracy_of(config, run):
 def probed(run, side):
     """The test accuracies of linear probes, {images a class: [of each seed]}, on the features of a run's model."""
     source = load_trained(run, device="cpu")
-    config, state = at_img_size(source.config.model, source.model.state_dict(), side)
-    trunk = ViT(config)
-    trunk.load_state_dict(state)
+    trunk = source.model.at_img_size(side)
     split, accuracies = data.load("cifar10"), {}
     for seed in SEEDS:
         new = data.choose(split, SECOND, 1000, seed)

@@ -95,9 +95,9 @@ IN_A_STEP = {
     "functional.adam": ("adam_step",),
     "functional.sums": ("sum_first", "sum_rows", "sum_to_shape"),
     "optim.clipping": ("clip_by_global_norm", "global_norm"),
+    "models.vit": ("some_tokens",),
     "nn.recompute": ("with_recompute", "with_recompute_backward"),
     "optim.muon": ("orthogonalise",),
-    "training.freezing": ("forward_above",),
     "training.objectives": ("_classification",),
     "training.step": ("train_step",),
 }  # fmt: skip

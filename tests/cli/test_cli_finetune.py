@@ -138,7 +138,7 @@ def test_its_options_are_explained(tinyvit):
     ("{run} --data mnist", "--data"),
     ("{run} --data folder", "--data-dir"),
     ("{run} --data digits --img-size 10", "10×10 is not a multiple of the patch size 4×4"),
-    ("{run} --data digits --freeze 2", r"freeze has to be embed .*; the model has 1 blocks, got '2'"),
+    ("{run} --data digits --freeze 2", r"freeze must be embed .*; the model has 1 layers, got '2'"),
     ("{run} --data digits --classes", "expected names behind --classes, got none"),
     ("{run} --classes --data digits", "expected names behind --classes, got none"),
     ("{run} --data digits --classes 8 nine", "no class 'nine'"),

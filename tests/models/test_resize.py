@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from tinyvit import ViT, ViTConfig, gradcheck
 from tinyvit import functional as F
-from tinyvit.models import at_img_size
 from tinyvit.models.vit import POSITIONS
 
 SIZES = st.tuples(st.sampled_from([4, 6, 8, 10]), st.sampled_from([6, 9, 12]))  # of patches 2 high and 3 wide
@@ -27,12 +26,13 @@ def model_for(img_size, positions, **fields):
 def test_a_model_of_the_other_size_takes_the_state_and_all_but_the_positions_is_the_same(old, new, kind, method):
     model = model_for(old, kind)
     before = model.state_dict()
-    config, state = at_img_size(model.config, before, new, method)
-    assert config == replace(model.config, img_size=new)
-    ViT(config, dtype="float64").load_state_dict(state)
+    resized = model.at_img_size(new, method)
+    assert resized.config == replace(model.config, img_size=new)
+    state = resized.state_dict()
     for name, array in before.items():
+        np.testing.assert_array_equal(model.state_dict()[name], array)
         if "pos_embed" not in name or old == new:
-            assert state[name] is array
+            np.testing.assert_array_equal(state[name], array)
 
 
 @given(old=SIZES, new=SIZES, kind=st.sampled_from([kind for kind in POSITIONS if kind != "rope"]), method=METHODS)
@@ -41,9 +41,7 @@ def test_the_logits_are_those_of_the_model_that_resizes_its_positions_in_the_for
     random = np.random.default_rng(0)
     model.head.weight.data = random.standard_normal(model.head.weight.shape)
     images = random.standard_normal((2, 1, *new))
-    config, state = at_img_size(model.config, model.state_dict(), new, method)
-    resized = ViT(config, dtype="float64")
-    resized.load_state_dict(state)
+    resized = model.at_img_size(new, method)
     np.testing.assert_allclose(resized.embed(images)[0], model.embed(images)[0], atol=1e-12)
     np.testing.assert_allclose(resized(images)[0], model(images)[0], atol=1e-11)
 
@@ -52,9 +50,10 @@ def test_the_logits_are_those_of_the_model_that_resizes_its_positions_in_the_for
 def test_positions_of_rows_and_columns_are_resized_as_the_grid_that_they_make(old, new, method):
     model = model_for(old, "learned_2d")
     state = model.state_dict()
-    config, new_state = at_img_size(model.config, state, new, method)
+    resized = model.at_img_size(new, method)
+    new_state = resized.state_dict()
     whole, _ = F.grid_positions(state["pos_embed_x"], state["pos_embed_y"])
-    expected, _ = F.resize_positions(whole, model.config.grid, config.grid, method)
+    expected, _ = F.resize_positions(whole, model.grid, resized.grid, method)
     got, _ = F.grid_positions(new_state["pos_embed_x"], new_state["pos_embed_y"])
     np.testing.assert_allclose(got, expected, atol=1e-13)
 
@@ -62,7 +61,7 @@ def test_positions_of_rows_and_columns_are_resized_as_the_grid_that_they_make(ol
 @pytest.mark.parametrize("kind", ["sincos_1d", "sincos_2d"])
 def test_sines_and_cosines_keep_the_place_in_the_image_that_they_stood_for(kind):
     model = model_for((4, 6), kind)
-    _, state = at_img_size(model.config, model.state_dict(), (8, 12), "zoom")
+    state = model.at_img_size((8, 12), "zoom").state_dict()
     before, after = model.state_dict()["pos_embed"][0, 1:], state["pos_embed"][0, 1:]
     np.testing.assert_allclose(after[[0, 3, 12, 15]], before, atol=1e-12)  # the corners
 
@@ -71,20 +70,20 @@ def test_sines_and_cosines_keep_the_place_in_the_image_that_they_stood_for(kind)
 @pytest.mark.parametrize("kind", ["learned", "learned_2d", "sincos_1d", "sincos_2d"])
 def test_the_dtype_stays(kind, dtype):
     model = model_for((4, 6), kind).to(dtype)
-    _, state = at_img_size(model.config, model.state_dict(), (6, 12))
+    state = model.at_img_size((6, 12)).state_dict()
     assert {array.dtype for array in state.values()} == {np.dtype(dtype)}
 
 
 def test_a_size_that_the_patches_do_not_divide_is_refused():
     model = model_for((4, 6), "learned")
     with pytest.raises(ValueError, match="not a multiple of the patch size 2×3"):
-        at_img_size(model.config, model.state_dict(), (5, 6))
+        model.at_img_size((5, 6))
 
 
 def test_an_unknown_method_is_refused():
     model = model_for((4, 6), "learned")
     with pytest.raises(ValueError, match="got 'nearest'"):
-        at_img_size(model.config, model.state_dict(), (8, 6), "nearest")
+        model.at_img_size((8, 6), "nearest")
 
 
 @pytest.mark.parametrize("kind", ["learned", "learned_2d", "sincos_1d", "sincos_2d", "none"])

@@ -6,7 +6,7 @@ from strategies import seeds
 
 from tinyvit import Context, Key, ViT, ViTConfig, gradcheck
 from tinyvit import functional as F
-from tinyvit.models.vit import POSITIONS
+from tinyvit.models.vit import POSITIONS, some_tokens
 
 SMALL = dict(img_size=(8, 12), patch_size=(4, 3), in_chans=2, num_classes=5, embed_dim=24, depth=3, num_heads=3)
 
@@ -269,3 +269,35 @@ def test_numpy_numbers_in_a_configuration_become_pythons():
 def test_a_shape_that_cannot_be_built_is_refused_with_the_reason(fields, message):
     with pytest.raises(ValueError, match=message):
         ViTConfig(**SMALL | fields)
+
+
+# -- a random choice of patches ----------------------------------------------------------------------------------------
+
+
+@given(seed=seeds())
+def test_patches_are_drawn_without_repetition_after_the_class_token(seed):
+    tokens = np.zeros((3, 17, 2))
+    index = some_tokens(tokens, 0.5, 1, Key(seed))
+    assert index.shape == (3, 9) and (index[:, 0] == 0).all()
+    assert all(len(set(row)) == 9 and set(row) <= set(range(17)) for row in index.tolist())
+
+
+def test_every_patch_is_as_likely_as_any_other():
+    index = some_tokens(np.zeros((20_000, 17, 1)), 0.25, 1, Key(0))
+    counts = np.bincount(index[:, 1:].ravel(), minlength=17)[1:]
+    assert np.abs(counts / 20_000 - 0.25).max() < 5 * (0.25 * 0.75 / 20_000) ** 0.5
+
+
+def test_another_step_sees_other_patches():
+    tokens = np.zeros((3, 17, 2))
+    assert (some_tokens(tokens, 0.5, 1, Key(0, 1)) != some_tokens(tokens, 0.5, 1, Key(0, 2))).any()
+
+
+def test_a_sample_sees_the_same_patches_however_the_batch_was_split():
+    whole = some_tokens(np.zeros((5, 17, 2)), 0.5, 1, Key(0))
+    rest = some_tokens(np.zeros((3, 17, 2)), 0.5, 1, Key(0).skip(2))
+    np.testing.assert_array_equal(whole[2:], rest)
+
+
+def test_a_share_too_small_for_a_patch_leaves_one():
+    assert some_tokens(np.zeros((2, 5, 2)), 0.01, 1, Key(0)).shape == (2, 2)

@@ -61,6 +61,6 @@ def test_a_factor_that_is_no_share_is_refused_and_changes_nothing(factor):
     assert {p.lr_scale for p in model.parameters()} == {1.0}
 
 
-def test_a_model_without_blocks_is_refused():
-    with pytest.raises(ValueError, match=r"needs a model with blocks\.0, blocks\.1, …; Linear has none"):
+def test_a_module_without_parts_is_refused():
+    with pytest.raises(ValueError, match=r"needs a model with parts\(\); Linear has none"):
         layerwise_decay(nn.Linear(2, 3).materialize(), 0.5)

@@ -19,7 +19,8 @@ from tinyvit.functional.patches import as_pair
 from tinyvit.interop import Weights, onnx_model
 from tinyvit.interop.onnx_export import write_onnx
 from tinyvit.interop.whole import made_whole
-from tinyvit.models.vit import POSITIONS, MlpHeadCache
+from tinyvit.models.vit import POSITIONS
+from tinyvit.nn.head import MlpHeadCache
 from tinyvit.training.trained import load_trained
 
 pytestmark = pytest.mark.parity

@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from tinyvit import ViT, ViTConfig, data
-from tinyvit.models import at_img_size
 from tinyvit.training import PRESETS, OptimConfig, resume, train
 from tinyvit.training.display import Display
 from tinyvit.training.files import load_tensors
@@ -82,7 +81,7 @@ def test_the_best_weights_are_taken_if_asked_for(source):
 def test_for_larger_images_the_positions_are_resized_and_the_images_enlarged(source, method):
     trainer = Trainer(config_for(source, img_size=(12, 16), resize_positions=method))
     before = load_trained(source, "cpu").model
-    _, state = at_img_size(before.config, before.state_dict(), (12, 16), method)
+    state = before.at_img_size((12, 16), method).state_dict()
     np.testing.assert_array_equal(trainer.model.state_dict()["pos_embed"], state["pos_embed"])
     assert trainer.split.train.images.shape == (30, 1, 12, 16)
     expected = data.resized(data.choose(data.digits(), OTHERS).test, (12, 16)).images
@@ -171,7 +170,7 @@ def test_its_configuration_says_where_the_weights_came_from(source, tuned):
 def test_frozen_parameters_have_the_bits_of_the_source_and_all_others_have_moved(source, tuned):
     before, after = load_tensors(source / "model.safetensors"), load_tensors(tuned / "model.safetensors")
     assert set(after) == {name for name in before if not name.startswith("pre_logits.")}
-    before["pos_embed"] = at_img_size(SMALL.model, before, 12)[1]["pos_embed"]
+    before["pos_embed"] = load_trained(source, "cpu").model.at_img_size(12).state_dict()["pos_embed"]
     for name in after.keys() - {"head.weight", "head.bias"}:
         frozen = name.startswith(("blocks.0.", "patch_embed.", "cls_token", "pos_embed"))
         assert np.array_equal(after[name], before[name]) == frozen, name
@@ -260,8 +259,8 @@ def test_layer_decay_scales_the_first_step_of_each_block(source):
 
 @pytest.mark.parametrize(("fields", "message"), [
     (dict(img_size=10), "10×10 is not a multiple of the patch size 4×4"),
-    (dict(freeze="3"), "the model has 2 blocks, got '3'"),
-    (dict(freeze="blocks"), "freeze has to be embed"),
+    (dict(freeze="3"), "the model has 2 layers, got '3'"),
+    (dict(freeze="blocks"), "freeze must be embed"),
     (dict(resize_positions="nearest"), "unknown resize_positions 'nearest'"),
     (dict(classes=("7", "ten")), "no class 'ten'"),
     (dict(images=30_000), "10000 of each class, but class 7 has"),

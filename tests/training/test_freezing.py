@@ -8,17 +8,16 @@ from hypothesis import strategies as st
 from tinyvit import ViT, ViTConfig, nn, optim
 from tinyvit.backend import Key
 from tinyvit.models.summary import activation_bytes
-from tinyvit.models.vit import parts_of
 from tinyvit.training import classification, train_step
-from tinyvit.training.freezing import forward_above, freeze_parts, frozen_parts
+from tinyvit.training.freezing import freeze_parts, frozen_parts
 
 DEPTH = 3
+PARTS = DEPTH + 4  # embed, blocks, norm, pool, head
 CONFIG = ViTConfig(
     img_size=8, patch_size=4, in_chans=2, num_classes=3, embed_dim=8, depth=DEPTH, num_heads=2, drop_rate=0.2,
     drop_path_rate=0.2,
 )  # fmt: skip
 WORDS = [None, "embed", "1", "2", "3", "trunk"]
-FROZEN = dict(zip(WORDS, [0, 1, 2, 3, 4, 5]))
 
 
 def redrawn(frozen=0):
@@ -44,7 +43,7 @@ def gradients(model, objective, ctx):
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_word_freezes_whole_parts_from_the_images_on(word):
-    model = redrawn(frozen_parts(word, DEPTH))
+    model = redrawn(frozen_parts(word, ViT(CONFIG, device="meta")))
     names = {name for name, parameter in model.named_parameters() if not parameter.trainable}
     blocks = {None: 0, "embed": 0, "trunk": DEPTH}.get(word, word)
     expected = {name for i in range(int(blocks)) for name, _ in model.named_parameters() if f"blocks.{i}." in name}
@@ -57,12 +56,12 @@ def test_a_word_freezes_whole_parts_from_the_images_on(word):
 
 @pytest.mark.parametrize("word", ["0", "4", "-1", "1.5", "head", "", "Embed", "²"])
 def test_what_there_is_not_cannot_be_frozen(word):
-    with pytest.raises(ValueError, match=r"freeze has to be embed .*; the model has 3 blocks, got '"):
-        frozen_parts(word, DEPTH)
+    with pytest.raises(ValueError, match=r"freeze must be embed .*; the model has 3 layers, got '"):
+        frozen_parts(word, ViT(CONFIG, device="meta"))
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("frozen", range(1, DEPTH + 3))
+@pytest.mark.parametrize("frozen", range(1, PARTS))
 def test_loss_and_gradients_are_bit_for_bit_those_of_the_whole_backward(frozen, recompute):
     ctx = nn.Context(training=True, key=Key(7), recompute=recompute)
     loss, expected = gradients(redrawn(frozen), classification(0.1), ctx)
@@ -72,10 +71,10 @@ def test_loss_and_gradients_are_bit_for_bit_those_of_the_whole_backward(frozen, 
         np.testing.assert_array_equal(got[name], gradient, err_msg=name)
 
 
-@given(frozen=st.integers(1, DEPTH + 2))
+@given(frozen=st.integers(1, PARTS - 1))
 def test_the_logits_are_the_models_own(frozen):
     model = redrawn(frozen)
-    np.testing.assert_array_equal(forward_above(model, batch()[0], None, frozen)[0], model(batch()[0])[0])
+    np.testing.assert_array_equal(model.forward_above(batch()[0], frozen)[0], model(batch()[0])[0])
 
 
 class Record:
@@ -88,13 +87,13 @@ class Record:
         self.paths.append(path)
 
 
-@pytest.mark.parametrize("frozen", range(1, DEPTH + 3))
+@pytest.mark.parametrize("frozen", range(1, PARTS))
 def test_no_backward_runs_in_what_is_frozen(frozen):
     model, record = redrawn(frozen), Record()
     _, backward, _ = classification(frozen=frozen)(model, *batch(), nn.Context())
     with nn.context.observing(record):
         backward(1.0)
-    below = {path for part in parts_of(model)[:frozen] for path in paths_of(part)}
+    below = {path for _, part in model.parts()[:frozen] for path in paths_of(part)}
     assert record.paths and not below & set(record.paths)
 
 
@@ -106,9 +105,9 @@ def bytes_held(frozen, recompute=False):
     """How much memory a forward keeps for its backward."""
     model, images = redrawn(frozen), np.random.default_rng(1).standard_normal((64, 2, 8, 8))
     ctx = nn.Context(training=True, key=Key(7), recompute=recompute)
-    forward_above(model, images, ctx, frozen)  # what is cached for good is there now
+    model.forward_above(images, frozen, ctx)  # what is cached for good is there now
     tracemalloc.start()
-    held = forward_above(model, images, ctx, frozen)
+    held = model.forward_above(images, frozen, ctx)
     size = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held
@@ -116,7 +115,7 @@ def bytes_held(frozen, recompute=False):
 
 
 def test_of_what_is_frozen_nothing_is_kept():
-    held = [bytes_held(frozen) for frozen in range(1, DEPTH + 3)]
+    held = [bytes_held(frozen) for frozen in range(1, PARTS)]
     assert held == sorted(held, reverse=True) and held[-1] < held[0] / 20
 
 
@@ -128,7 +127,7 @@ def test_of_a_block_that_is_trained_its_input_only_is_kept_where_the_rest_is_com
     lambda model: optim.SGD(model, 0.1, 0.9, weight_decay=0.1), lambda model: optim.AdamW(model, 0.1),
     lambda model: optim.Muon(model, 0.1),
 ])  # fmt: skip
-@pytest.mark.parametrize("frozen", range(DEPTH + 3))
+@pytest.mark.parametrize("frozen", range(PARTS))
 def test_frozen_parameters_keep_their_bits_and_all_others_move(make, frozen):
     model = redrawn(frozen)
     optimizer, before = make(model), model.state_dict()
@@ -141,7 +140,7 @@ def test_frozen_parameters_keep_their_bits_and_all_others_move(make, frozen):
 
 def test_the_memory_that_is_foreseen_falls_with_every_part_that_is_frozen():
     for recompute in (False, True):
-        foreseen = [activation_bytes(ViT(CONFIG, device="meta"), 4, recompute, frozen=n) for n in range(DEPTH + 3)]
+        foreseen = [activation_bytes(ViT(CONFIG, device="meta"), 4, recompute, frozen=n) for n in range(PARTS)]
         assert foreseen == sorted(foreseen, reverse=True) and foreseen[-1] < foreseen[0] / 4
     assert foreseen[0] == activation_bytes(ViT(CONFIG, device="meta"), 4, True)
 

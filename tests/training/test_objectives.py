@@ -2,12 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from strategies import seeds
 
 from tinyvit import Context, Key, ViT, ViTConfig
 from tinyvit.training import classification
-from tinyvit.training.objectives import some_patches
 
 CONFIG = ViTConfig(img_size=8, patch_size=2, in_chans=1, num_classes=3, embed_dim=8, depth=2, num_heads=2)
 TRAINING = Context(training=True, key=Key(0, 1))
@@ -40,35 +37,6 @@ def test_the_gradient_of_the_loss_matches_the_complex_step(keep):
         moving.data += 1e-30j * direction
     loss, _, _ = objective(moved, images, labels, TRAINING)
     assert expected == pytest.approx(loss.imag / 1e-30, rel=1e-10)
-
-
-@given(seed=seeds())
-def test_patches_are_drawn_without_repetition_behind_the_class_token(seed):
-    tokens = np.zeros((3, 17, 2))
-    index = some_patches(tokens, 0.5, Key(seed))
-    assert index.shape == (3, 9) and (index[:, 0] == 0).all()
-    assert all(len(set(row)) == 9 and set(row) <= set(range(17)) for row in index.tolist())
-
-
-def test_every_patch_is_as_likely_as_any_other():
-    index = some_patches(np.zeros((20_000, 17, 1)), 0.25, Key(0))
-    counts = np.bincount(index[:, 1:].ravel(), minlength=17)[1:]
-    assert np.abs(counts / 20_000 - 0.25).max() < 5 * (0.25 * 0.75 / 20_000) ** 0.5
-
-
-def test_another_step_sees_other_patches():
-    tokens = np.zeros((3, 17, 2))
-    assert (some_patches(tokens, 0.5, Key(0, 1)) != some_patches(tokens, 0.5, Key(0, 2))).any()
-
-
-def test_a_sample_sees_the_same_patches_however_the_batch_was_split():
-    whole = some_patches(np.zeros((5, 17, 2)), 0.5, Key(0))
-    rest = some_patches(np.zeros((3, 17, 2)), 0.5, Key(0).skip(2))
-    np.testing.assert_array_equal(whole[2:], rest)
-
-
-def test_a_share_too_small_for_a_patch_leaves_one():
-    assert some_patches(np.zeros((2, 5, 2)), 0.01, Key(0)).shape == (2, 2)
 
 
 def test_the_accuracy_of_mixed_targets_counts_the_likelier_class():

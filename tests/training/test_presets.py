@@ -5,7 +5,7 @@ import pytest
 
 from tinyvit import data
 from tinyvit.data import Dataset, Split
-from tinyvit.models.vit import as_pair
+from tinyvit.functional.patches import as_pair
 from tinyvit.training import PRESETS, preset
 from tinyvit.training.config import from_json, to_json
 from tinyvit.training.trainer import Trainer

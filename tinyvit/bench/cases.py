@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from tinyvit.functional.patches import as_pair
 from tinyvit.models import ViT, ViTConfig
-from tinyvit.models.registry import MODELS
+from tinyvit.models.registry import VARIANTS
 from tinyvit.models.summary import summarize
 from tinyvit.training.presets import preset
 
@@ -114,7 +114,7 @@ CASES = {case.name: case for case in (
     training("vit-9x192", 128, patch_size=4, embed_dim=192, depth=9, num_heads=12, mlp_ratio=2.0),
     training("patch8", 256, patch_size=8, embed_dim=128, depth=6, num_heads=4, mlp_ratio=4.0),
     ModelCase("digits", "train", preset("digits").batch_size, preset("digits").model),
-    ModelCase("ti16", "infer", 8, ViTConfig(**MODELS["vit_tiny_patch16_224"][2])),
+    ModelCase("ti16", "infer", 8, ViTConfig(**VARIANTS["vit_tiny_patch16_224"][1])),
     AttentionCase("attention-65", 512, 65),
     AttentionCase("attention-197", 64, 197),
     AttentionCase("attention-577", 8, 577),

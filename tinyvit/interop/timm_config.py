@@ -9,7 +9,7 @@ from tinyvit.interop.fields import expect_fields, normalisation
 from tinyvit.interop.names import different_names, numbered
 from tinyvit.interop.stored import listed
 from tinyvit.interop.strict_json import short
-from tinyvit.models.registry import MODELS
+from tinyvit.models.registry import VARIANTS
 
 SOURCE = "timm's config.json"
 FAMILIES = ("vit_", "deit_", "flexivit_")  # the architectures of timm's vision_transformer.py that can be a plain ViT
@@ -101,9 +101,9 @@ def heads_of(about, embed_dim, given):
     The arguments say it, or the architecture's name does, or the caller; ValueError if these contradict each other.
     """
     said = about.args.get("num_heads")
-    known = MODELS.get(about.architecture)
-    if said is None and known and known[2]["embed_dim"] == embed_dim:
-        said = known[2]["num_heads"]
+    known = VARIANTS.get(about.architecture)
+    if said is None and known and known[1]["embed_dim"] == embed_dim:
+        said = known[1]["num_heads"]
     if None not in (said, given) and said != given:
         where = "model_args" if "num_heads" in about.args else f"its architecture, {about.architecture}"
         raise ValueError(f"{SOURCE} says num_heads {said}, by {where}, but {given} was given; leave out num_heads")
@@ -205,4 +205,5 @@ def to_about(weights):
 
 def architecture_of(config):
     """The name of ours that is closest in width: `model_args` say what differs."""
-    return min(MODELS, key=lambda name: abs(MODELS[name][2]["embed_dim"] - config.embed_dim))
+    vits = {name: fields for name, (architecture, fields) in VARIANTS.items() if architecture == "vit"}
+    return min(vits, key=lambda name: abs(vits[name]["embed_dim"] - config.embed_dim))

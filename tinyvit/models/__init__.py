@@ -1,5 +1,13 @@
-"""Architectures: one file each, and the registry of names."""
+"""Architectures: one file each, all imported here, and the registry of names."""
 
-from tinyvit.models.registry import create_model, model_names
-from tinyvit.models.resize import at_img_size
+from tinyvit.models.registry import (
+    architecture_name,
+    architecture_names,
+    build,
+    config_class,
+    create_model,
+    model_names,
+    register,
+    variant,
+)  # fmt: skip
 from tinyvit.models.vit import ViT, ViTConfig

@@ -1,32 +1,59 @@
-"""Names of models. A new architecture adds its names here and changes nothing else."""
+"""Architectures and models by name.
+
+An architecture is one file in this package: its configuration, its class with `@register`, and its `variant`s. It is
+imported in `models/__init__.py`, and nothing else changes.
+"""
 
 from difflib import get_close_matches
 
-from tinyvit.models.vit import ViT, ViTConfig
+ARCHITECTURES = {}  # name -> (class, class of its configuration)
+VARIANTS = {}       # name of a model -> (name of its architecture, fields of its configuration)
 
 
-def _imagenet(patch_size, embed_dim, depth, num_heads):
-    """The table of Dosovitskiy et al. 2021 (and Touvron et al. 2021 for Ti and S), for 224×224 images."""
-    return dict(
-        img_size=224, patch_size=patch_size, num_classes=1000, embed_dim=embed_dim, depth=depth, num_heads=num_heads,
-        mlp_ratio=4.0,
-    )  # fmt: skip
+def register(name, config):
+    """Make a class known as an architecture: `@register("vit", ViTConfig)`."""
+
+    def decorate(architecture):
+        if name in ARCHITECTURES:
+            raise ValueError(f"the architecture {name!r} is registered already, by {ARCHITECTURES[name][0].__name__}")
+        ARCHITECTURES[name] = architecture, config
+        return architecture
+
+    return decorate
 
 
-MODELS = {
-    "vit_tiny_patch16_224": (ViT, ViTConfig, _imagenet(16, 192, 12, 3)),
-    "vit_small_patch16_224": (ViT, ViTConfig, _imagenet(16, 384, 12, 6)),
-    "vit_base_patch16_224": (ViT, ViTConfig, _imagenet(16, 768, 12, 12)),
-    "vit_base_patch32_224": (ViT, ViTConfig, _imagenet(32, 768, 12, 12)),
-    "vit_large_patch16_224": (ViT, ViTConfig, _imagenet(16, 1024, 24, 16)),
-    "vit_large_patch32_224": (ViT, ViTConfig, _imagenet(32, 1024, 24, 16)),
-    "vit_huge_patch14_224": (ViT, ViTConfig, _imagenet(14, 1280, 32, 16)),
-}
+def variant(name, architecture, **fields):
+    """Give a configuration of an architecture a name that `create_model` knows."""
+    VARIANTS[name] = architecture, fields
+
+
+def architecture_names():
+    """The names of all registered architectures."""
+    return list(ARCHITECTURES)
 
 
 def model_names():
     """The names that `create_model` knows."""
-    return list(MODELS)
+    return list(VARIANTS)
+
+
+def config_class(name):
+    """The configuration class of an architecture; ValueError, with the nearest name, if there is none."""
+    return looked_up(ARCHITECTURES, name, "architecture")[1]
+
+
+def architecture_name(config_or_model):
+    """The name that the architecture of a model, or of a configuration, is registered by; ValueError if it has none."""
+    for name, classes in ARCHITECTURES.items():
+        if type(config_or_model) in classes:
+            return name
+    raise ValueError(f"{type(config_or_model).__name__} is not registered as an architecture or its configuration")
+
+
+def build(config, seed=0, dtype="float32", device="cpu", precision=None):
+    """A model from a configuration of any registered architecture; the other arguments are as for `ViT`."""
+    model, _ = ARCHITECTURES[architecture_name(config)]
+    return model(config, seed=seed, dtype=dtype, device=device, precision=precision)
 
 
 def create_model(name, *, seed=0, dtype="float32", device="cpu", precision=None, **fields):
@@ -35,13 +62,19 @@ def create_model(name, *, seed=0, dtype="float32", device="cpu", precision=None,
     `fields` replace fields of its configuration; `seed`, `dtype`, `device` and `precision` are as for `ViT`.
     Raises ValueError for a name or a field that doesn't exist.
     """
-    if name not in MODELS:
-        close = get_close_matches(str(name), MODELS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(MODELS)}"
-        raise ValueError(f"unknown model {name!r}; {hint}")
-    model, config, defaults = MODELS[name]
+    architecture, defaults = looked_up(VARIANTS, name, "model")
+    config = config_class(architecture)
     unknown = [field for field in fields if field not in config.__dataclass_fields__]
     if unknown:
         known = ", ".join(config.__dataclass_fields__)
         raise ValueError(f"unknown field {', '.join(unknown)} of {config.__name__}; expected some of {known}")
-    return model(config(**defaults | fields), seed=seed, dtype=dtype, device=device, precision=precision)
+    return build(config(**defaults | fields), seed, dtype, device, precision)
+
+
+def looked_up(table, name, kind):
+    """The entry of this name; ValueError, with the nearest name or all of them, if there is none."""
+    if name in table:
+        return table[name]
+    close = get_close_matches(str(name), table, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(table)}"
+    raise ValueError(f"unknown {kind} {name!r}; {hint}")

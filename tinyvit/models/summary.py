@@ -4,7 +4,8 @@ from itertools import groupby
 from math import prod
 
 from tinyvit.functional.patches import as_pair
-from tinyvit.models.vit import Embed, Encode, MeanPool, MlpHead, NoHead, PreLogits, TokenPool, ViT, parts_of
+from tinyvit.models.vit import Embed, Encode, ViT
+from tinyvit.nn.head import MeanPool, MlpHead, NoHead, PreLogits, TokenPool
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions, NoPositions
 from tinyvit.nn.summary import Row, chain, describe, own_parameters
 
@@ -71,7 +72,7 @@ def summarize(model, batch_size=1, recompute=False, frozen=0):
     if batch_size < 1:
         raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
     config = model.config
-    parts = parts_of(model)
+    parts = [part for _, part in model.parts()]
     shape, _ = chain(parts[:frozen], (batch_size, config.in_chans, *as_pair(config.img_size)))
     _, rows = chain(parts[frozen:], shape)
     if isinstance(model.head, NoHead) and rows:  # the features are the result, which no backward reads

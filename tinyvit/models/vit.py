@@ -3,22 +3,23 @@
 Dosovitskiy et al. 2021, "An image is worth 16×16 words: transformers for image recognition at scale".
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple
 
 from tinyvit import functional as F
+from tinyvit.backend import array_module, device_of
 from tinyvit.functional.dropout import DropoutCache
-from tinyvit.functional.interpolation import INTERPOLATIONS
+from tinyvit.functional.interpolation import INTERPOLATIONS, matrix_on
 from tinyvit.functional.layernorm import LayerNormCache
-from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.patches import as_pair, grid_of
-from tinyvit.functional.tanh import TanhCache
 from tinyvit.functional.tokens import PrependTokenCache
+from tinyvit.models.architecture import Architecture
+from tinyvit.models.registry import register, variant
 from tinyvit.nn import init
 from tinyvit.nn.block import ACTIVATIONS, Block, BlockCache
-from tinyvit.nn.context import Context
-from tinyvit.nn.layers import Dropout, LayerNorm, Linear
+from tinyvit.nn.head import MeanPool, MlpHead, TokenPool, linear_head
+from tinyvit.nn.layers import Dropout, LayerNorm
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions, NoPositions
@@ -253,81 +254,6 @@ class Encode(Module):
         return dtokens
 
 
-class TokenPool(Module):
-    """Reads the class token: (B, N+1, D) to (B, D)."""
-
-    def forward(self, tokens, ctx=None):
-        return F.pool_token(tokens)
-
-    def backward(self, dfeatures, cache):
-        return F.pool_token_backward(dfeatures, cache)
-
-
-class MeanPool(Module):
-    """Averages the patch tokens, without the class token: (B, N+1, D) to (B, D)."""
-
-    def forward(self, tokens, ctx=None):
-        return F.pool_mean(tokens)
-
-    def backward(self, dfeatures, cache):
-        return F.pool_mean_backward(dfeatures, cache)
-
-
-class MlpHeadCache(NamedTuple):
-    pre_logits: LinearCache
-    tanh: TanhCache
-    head: LinearCache
-
-
-class MlpHead(Module):
-    """The pre-training head: one hidden layer with tanh, then the logits, if there are classes. Section 3.1."""
-
-    transparent = True
-
-    def __init__(self, config):
-        self.pre_logits = PreLogits(config.embed_dim, config.head_hidden)
-        self.head = linear_head(config.head_hidden, config.num_classes)
-
-    def forward(self, features, ctx=None):
-        h, c_pre = self.pre_logits(features, ctx)                              # (B, hidden)
-        h, c_tanh = F.tanh(h)
-        logits, c_head = self.head(h, ctx)                                     # (B, K)
-        return logits, MlpHeadCache(c_pre, c_tanh, c_head)
-
-    def backward(self, dlogits, cache):
-        dh = self.head.backward(dlogits, cache.head)
-        dh = F.tanh_backward(dh, cache.tanh)
-        return self.pre_logits.backward(dh, cache.pre_logits)
-
-
-class PreLogits(Module):
-    """Only gives the hidden layer timm's name, `pre_logits.fc`."""
-
-    def __init__(self, dim, hidden):
-        self.fc = Linear(dim, hidden, weight_init=init.lecun_normal(dim))
-
-    def forward(self, features, ctx=None):
-        return self.fc(features, ctx)
-
-    def backward(self, dh, cache):
-        return self.fc.backward(dh, cache)
-
-
-class NoHead(Module):
-    """In the place of the last layer of a model without classes: the features stay as they are."""
-
-    def forward(self, features, ctx=None):
-        return features, None
-
-    def backward(self, dfeatures, cache):
-        return dfeatures
-
-
-def linear_head(dim, num_classes):
-    """A linear layer that starts at zero, so that every class is equally likely at first; NoHead for no classes."""
-    return Linear(dim, num_classes, weight_init=init.zeros) if num_classes else NoHead()
-
-
 def make_positions(config):
     """The module that adds positions of the configured kind to the tokens."""
     grid, dim, method = config.grid, config.embed_dim, config.resize_positions
@@ -354,7 +280,8 @@ class ViTCache(NamedTuple):
         return self.encode.blocks
 
 
-class ViT(Module):
+@register("vit", ViTConfig)
+class ViT(Architecture):
     """The Vision Transformer, made of four parts that can be called alone, each with its backward:
 
         embed    images (B, C, H, W) -> tokens (B, N+1, D)
@@ -362,24 +289,44 @@ class ViT(Module):
         pool     tokens -> features (B, D)
         head     features -> logits (B, K)
 
-    Of a model without classes (num_classes=0) the output is the features, or what the hidden layer of an MLP head
-    makes of them, (B, head_hidden). Derived in notebooks/05.
+    A model without classes (num_classes=0) returns the features, or with an MLP head the output of its hidden layer,
+    (B, head_hidden). Derived in notebooks/05.
 
     dtype, device and precision are as for `Module.materialize`: "cuda" is a GPU, "bfloat16" a precision, and the device
     "meta" declares the parameters without giving them memory.
     """
 
+    num_prefix_tokens = 1
+
     def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
         self.config = config
         self.embed = Embed(config)
         self.encode = Encode(config)
-        self.pool = TokenPool() if config.global_pool == "token" else MeanPool()
-        self.head = linear_head(config.embed_dim, config.num_classes) if config.head_hidden is None else MlpHead(config)
+        self.pool = TokenPool() if config.global_pool == "token" else MeanPool(self.num_prefix_tokens)
+        self.head = linear_head(config.embed_dim, config.num_classes) if config.head_hidden is None else MlpHead(
+            config.embed_dim, config.head_hidden, config.num_classes
+        )
         self.materialize(seed, dtype, device, precision)
 
     @property
     def blocks(self):
         return self.encode.blocks
+
+    @property
+    def grid(self):
+        return self.config.grid
+
+    @property
+    def pooling(self):
+        return "token" if self.config.global_pool == "token" else "mean"
+
+    @property
+    def depth(self):
+        return len(self.blocks)
+
+    def parts(self):
+        blocks = [(f"blocks.{i}", block) for i, block in enumerate(self.blocks)]
+        return [("embed", self.embed), *blocks, ("norm", self.encode.norm), ("pool", self.pool), ("head", self.head)]
 
     def forward(self, images, ctx=None):
         tokens, c_embed = self.embed(images, ctx)
@@ -394,23 +341,71 @@ class ViT(Module):
         dtokens = self.encode.backward(dtokens, cache.encode)
         return self.embed.backward(dtokens, cache.embed)
 
-    def predict(self, images):
-        """Class probabilities (B, K) of images (B, C, H, W), in the parameters' dtype; no cache is kept."""
-        require_classes(self)
-        with self.storage.at_work():
-            logits, _ = self(images, Context(keep_caches=False))
-            return F.softmax(F.cast(logits, self.dtype) if self.storage.precision.is_low else logits)[0]
+    def forward_some(self, images, keep, ctx):
+        """The logits from a random share `keep` of each image's patches, and the backward.
 
-    def __repr__(self):
-        return f"ViT({self.num_parameters():,} parameters, {self.config})"
+        A step on half of the patches takes half of the time. Liu et al. 2022, "PatchDropout: economizing vision
+        transformers using patch dropout".
+        """
+        tokens, c_embed = self.embed(images, ctx)                              # (B, N+1, D)
+        index = some_tokens(tokens, keep, self.num_prefix_tokens, ctx.key_for("keep"))
+        tokens, c_take = F.take_tokens(tokens, index)                          # (B, n+1, D)
+        logits, caches = self.forward_parts(tokens, self.parts()[1:], ctx)
+
+        def backward(dlogits):
+            dtokens = self.backward_parts(dlogits, self.parts()[1:], caches)
+            return self.embed.backward(F.take_tokens_backward(dtokens, c_take), c_embed)
+
+        return logits, backward
+
+    def at_img_size(self, img_size, method="bicubic"):
+        """The same model for images of another size, cut into patches of the same size; this one isn't changed.
+
+        All weights stay but the positions, which are resized as a model with `dynamic_img_size` does it in its forward:
+
+            learned, sincos_1d, sincos_2d   in two dimensions by `F.resize_positions`, the class token's kept
+            learned_2d                      along each axis, which is the same
+            rope, none                      there are none
+
+        method   "bilinear", "bicubic" or "zoom"
+
+        Raises ValueError for a size that the patches don't divide and for an unknown method.
+        """
+        model = ViT(replace(self.config, img_size=img_size), 0, self.dtype.name, self.device, self.precision)
+        state = self.state_dict()
+        if model.grid != self.grid and "pos_embed" in state:
+            state["pos_embed"], _ = F.resize_positions(state["pos_embed"], self.grid, model.grid, method)
+        for name, old, new in zip(("pos_embed_y", "pos_embed_x"), self.grid, model.grid):
+            if old != new and name in state:
+                positions = state[name]                                        # (1, old, D/2)
+                matrix = matrix_on(device_of(positions), method, old, new, positions.dtype)
+                state[name] = (matrix @ positions[0])[None]                    # (1, new, D/2)
+        model.load_state_dict(state)
+        return model
 
 
-def require_classes(model):
-    """Raise ValueError for a ViT without classes, which gives features where logits are needed."""
-    if isinstance(model, ViT) and not model.config.num_classes:
-        raise ValueError("the model has no head (num_classes is 0): it gives features, and here logits are needed")
+def some_tokens(tokens, keep, prefix, key):
+    """Indices (B, prefix+n) of the prefix tokens and of n = keep · N patches of each sample, none of them twice."""
+    xp = array_module(tokens)
+    B, N = len(tokens), tokens.shape[1] - prefix
+    order = key.uniform((B, N), xp).argsort(1)
+    chosen = prefix + order[:, : max(1, round(keep * N))]
+    first = xp.broadcast_to(xp.arange(prefix, dtype=chosen.dtype), (B, prefix))
+    return xp.concatenate([first, chosen], axis=1)
 
 
-def parts_of(model):
-    """The parts of a ViT in the order of its forward, each block one of them; each takes what the one before gave."""
-    return [model.embed, *model.blocks, model.encode.norm, model.pool, model.head]
+def imagenet(name, patch_size, embed_dim, depth, num_heads):
+    """Name a model of the table of Dosovitskiy et al. 2021 (Touvron et al. 2021 for Ti and S), for 224×224 images."""
+    variant(
+        name, "vit", img_size=224, patch_size=patch_size, num_classes=1000, embed_dim=embed_dim, depth=depth,
+        num_heads=num_heads, mlp_ratio=4.0,
+    )  # fmt: skip
+
+
+imagenet("vit_tiny_patch16_224", 16, 192, 12, 3)
+imagenet("vit_small_patch16_224", 16, 384, 12, 6)
+imagenet("vit_base_patch16_224", 16, 768, 12, 12)
+imagenet("vit_base_patch32_224", 32, 768, 12, 12)
+imagenet("vit_large_patch16_224", 16, 1024, 24, 16)
+imagenet("vit_large_patch32_224", 32, 1024, 24, 16)
+imagenet("vit_huge_patch14_224", 14, 1280, 32, 16)

@@ -7,7 +7,7 @@ import numpy as np
 from tinyvit import functional as F
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.functional.patches import grid_of
-from tinyvit.models.vit import require_classes
+from tinyvit.models.architecture import require_classes
 from tinyvit.nn.context import Context, observing
 
 

@@ -10,7 +10,7 @@ from tinyvit.data import Augmentation as AugmentConfig
 from tinyvit.data.images import RESAMPLE
 from tinyvit.functional.levels import LEVELS
 from tinyvit.functional.patches import as_pair, grid_of
-from tinyvit.models import ViTConfig
+from tinyvit.models import ViTConfig, build
 from tinyvit.nn.precision import PRECISIONS, check_precision
 from tinyvit.optim import SCHEDULES
 from tinyvit.training.freezing import frozen_parts
@@ -183,7 +183,8 @@ class TrainConfig:
         require(len(self.mean) == len(self.std), "mean and std have to be given together", (self.mean, self.std))
         require(all(std > 0 for std in self.std), "std has to be positive", self.std)
         require(self.init.run != "", "init.run has to be a path", "nothing")
-        frozen_parts(self.freeze, self.model.depth)  # raises for what there isn't
+        if self.freeze is not None:
+            frozen_parts(self.freeze, build(self.model, device="meta"))  # raises for what there isn't
         require(self.evaluate_every >= 1, "evaluate-every has to be at least 1", self.evaluate_every)
         require(self.save_minutes >= 0, "save-minutes has to be at least 0", self.save_minutes)
         require(

@@ -5,7 +5,7 @@ import sys
 import time
 
 from tinyvit.backend import gpu
-from tinyvit.models.vit import as_pair
+from tinyvit.functional.patches import as_pair
 from tinyvit.training.threads import at_once
 
 COLUMNS = "  epoch   train loss   train acc.  {part:>5} loss  {part:>5} acc.    time"

@@ -7,7 +7,7 @@ import numpy as np
 from tinyvit import functional as F
 from tinyvit.backend import array_module, to_numpy
 from tinyvit.data import Loader
-from tinyvit.models.vit import require_classes
+from tinyvit.models.architecture import require_classes
 from tinyvit.nn import Context
 from tinyvit.training.memory import keep_freed_memory
 from tinyvit.training.memory_needs import evaluation_batch

@@ -1,50 +1,26 @@
-"""A ViT of which the lower part is left as it is: neither gradients nor caches are made for it."""
+"""A model of which the lower part is left as it is: neither gradients nor caches are made for it."""
 
-from dataclasses import replace
-
-from tinyvit.models.vit import parts_of
-from tinyvit.nn.context import Context
-from tinyvit.nn.recompute import with_recompute, with_recompute_backward
-
-FREEZABLE = "embed (patches, class token and positions), a number of blocks with the embedding below them, or trunk"
+FREEZABLE = "embed (the first part), a number of layers with the first part below them, or trunk (all but the head)"
 
 
-def frozen_parts(freeze, depth):
-    """How many parts (`parts_of`) of a ViT with `depth` blocks a word freezes: "embed", "3" blocks, "trunk", None.
+def frozen_parts(freeze, model):
+    """How many of a model's parts a word freezes: "embed", "3" for the first part and three layers, "trunk", None.
 
-    Raises ValueError for any other word, and for more blocks than there are.
+    Raises ValueError for any other word, and for more layers than the model has.
     """
     if freeze is None:
         return 0
     if freeze == "embed":
         return 1
-    if freeze == "trunk":  # the last norm, too: all but the head
-        return depth + 2
-    if freeze.isdecimal() and 1 <= int(freeze) <= depth:
+    if freeze == "trunk":
+        return len(model.parts()) - 1
+    if freeze.isdecimal() and 1 <= int(freeze) <= model.depth:
         return 1 + int(freeze)
-    raise ValueError(f"freeze has to be {FREEZABLE}; the model has {depth} blocks, got {freeze!r}")
+    raise ValueError(f"freeze must be {FREEZABLE}; the model has {model.depth} layers, got {freeze!r}")
 
 
 def freeze_parts(model, count):
-    """Freeze the first so many parts."""
-    for part in parts_of(model)[:count]:
+    """Freeze the first `count` parts."""
+    for _, part in model.parts()[:count]:
         for parameter in part.parameters():
             parameter.trainable = False
-
-
-def forward_above(model, images, ctx, frozen):
-    """The model's logits, and a backward that ends above the first `frozen` parts, for which nothing is kept."""
-    x, quiet = images, replace(ctx or Context(), keep_caches=False)
-    below, above = parts_of(model)[:frozen], parts_of(model)[frozen:]
-    for part in below:
-        x, _ = part(x, quiet)
-    caches = []
-    for part in above:
-        x, cache = with_recompute(part, x, ctx=ctx)
-        caches.append(cache)
-
-    def backward(dx):
-        for part, cache in zip(reversed(above), reversed(caches)):
-            dx = with_recompute_backward(part, dx, cache)
-
-    return x, backward

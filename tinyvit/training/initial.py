@@ -6,7 +6,7 @@ place; positions are interpolated where the images are larger.
 
 from dataclasses import fields, replace
 
-from tinyvit.models import at_img_size
+from tinyvit.functional.patches import as_pair
 from tinyvit.training.files import digest, tensor_bytes
 from tinyvit.training.trained import load_trained
 
@@ -39,7 +39,8 @@ def take_over(model, init):
     ]
     if differing:
         raise ValueError(f"the weights of {init.run} don't fit the model: they are for {'; '.join(differing)}")
-    _, state = at_img_size(shape, state, model.config.img_size, init.resize_positions)
+    if as_pair(shape.img_size) != as_pair(model.config.img_size):
+        state = source.model.at_img_size(model.config.img_size, init.resize_positions).state_dict()
     trunk = {name: array for name, array in state.items() if not name.startswith(HEAD)}
     model.load_state_dict({**model.state_dict(), **trunk})
     return replace(init, sha256=found)

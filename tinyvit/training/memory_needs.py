@@ -13,9 +13,9 @@ from math import ceil, prod
 from typing import Any, NamedTuple
 
 from tinyvit.functional import levels
-from tinyvit.models import ViT
+from tinyvit.functional.patches import as_pair
+from tinyvit.models import ViT, build
 from tinyvit.models.summary import activation_bytes, summarize
-from tinyvit.models.vit import as_pair
 from tinyvit.nn.precision import MASTER
 from tinyvit.nn.summary import kernels, on_gpu
 from tinyvit.optim import SGD, Adagrad, Adam, AdamW, Muon
@@ -186,7 +186,7 @@ def step_of(config, threads, device="cpu", split=()):
         NUMBER[MASTER[config.precision]], len(OPTIMIZERS[o.name].slots), o.ema is not None, 0 if gpu else AHEAD, True,
         device=device, compute=2 if config.precision in ("bfloat16", "float16") else None,
         data=train, test_data=test, copies=not OPTIMIZERS[o.name].decides,
-        frozen=frozen_parts(config.freeze, config.model.depth) if o.keep_patches == 1 else 0,
+        frozen=frozen_parts(config.freeze, build(config.model, device="meta")) if o.keep_patches == 1 else 0,
     )  # fmt: skip
 
 

@@ -3,9 +3,7 @@
 from functools import partial
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module
-from tinyvit.models.vit import require_classes
-from tinyvit.training.freezing import forward_above
+from tinyvit.models.architecture import require_classes
 
 
 def classification(label_smoothing=0.0, keep=1.0, frozen=0):
@@ -22,11 +20,12 @@ def classification(label_smoothing=0.0, keep=1.0, frozen=0):
 def _classification(label_smoothing, keep, frozen, model, images, targets, ctx):
     require_classes(model)
     if keep < 1:
-        logits, backward_model = forward_of_some(model, images, ctx, keep)
+        logits, backward_model = model.forward_some(images, keep, ctx)
     elif frozen:
-        logits, backward_model = forward_above(model, images, ctx, frozen)
+        logits, backward_model = model.forward_above(images, frozen, ctx)
     else:
-        logits, backward_model = forward_of_all(model, images, ctx)
+        logits, cache = model(images, ctx)
+        backward_model = partial(model.backward, cache=cache)
     loss, loss_cache = F.cross_entropy(logits, targets, label_smoothing)
 
     def backward(dloss=1.0):
@@ -34,35 +33,3 @@ def _classification(label_smoothing, keep, frozen, model, images, targets, ctx):
 
     labels, scores = targets if targets.ndim == 1 else targets.argmax(1), F.cast(logits, loss.dtype)
     return loss, backward, {"accuracy": (scores.argmax(1) == labels).mean(dtype=loss.dtype)}
-
-
-def forward_of_all(model, images, ctx):
-    """The model's logits, and its backward."""
-    logits, cache = model(images, ctx)
-    return logits, lambda dlogits: model.backward(dlogits, cache)
-
-
-def forward_of_some(model, images, ctx, keep):
-    """The logits from a random choice of patches, and the backward; the model's parts do the work."""
-    tokens, c_embed = model.embed(images, ctx)                             # (B, N+1, D)
-    tokens, c_take = F.take_tokens(tokens, some_patches(tokens, keep, ctx.key_for("keep")))
-    tokens, c_encode = model.encode(tokens, ctx)
-    features, c_pool = model.pool(tokens, ctx)
-    logits, c_head = model.head(features, ctx)
-
-    def backward(dlogits):
-        dfeatures = model.head.backward(dlogits, c_head)
-        dtokens = model.pool.backward(dfeatures, c_pool)
-        dtokens = model.encode.backward(dtokens, c_encode)
-        return model.embed.backward(F.take_tokens_backward(dtokens, c_take), c_embed)
-
-    return logits, backward
-
-
-def some_patches(tokens, keep, key):
-    """Indices (B, n+1) of the class token and of n = keep · N patches of each sample, drawn without repetition."""
-    xp = array_module(tokens)
-    B, N = len(tokens), tokens.shape[1] - 1
-    order = key.uniform((B, N), xp).argsort(1)
-    chosen = 1 + order[:, : max(1, round(keep * N))]
-    return xp.concatenate([xp.zeros((B, 1), chosen.dtype), chosen], axis=1)

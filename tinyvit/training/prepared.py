@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tinyvit import data
-from tinyvit.models.vit import as_pair
+from tinyvit.functional.patches import as_pair
 from tinyvit.training.setup import described
 from tinyvit.training.trained import resizing
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from tinyvit import data, optim
 from tinyvit.data.paths import expanded
-from tinyvit.models.vit import as_pair
+from tinyvit.functional.patches import as_pair
 from tinyvit.training.threads import map_parts
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from tinyvit import data
 from tinyvit.backend import choose_device
 from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.models import ViT
-from tinyvit.models.vit import as_pair, require_classes
+from tinyvit.functional.patches import as_pair
+from tinyvit.models import build
+from tinyvit.models.architecture import Architecture, require_classes
 from tinyvit.nn.precision import MASTER
 from tinyvit.training.config import TrainConfig
 from tinyvit.training.run_folder import RunFolder
@@ -19,7 +20,7 @@ from tinyvit.training.setup import as_configured, load_classes
 class Trained(NamedTuple):
     folder: RunFolder
     config: TrainConfig
-    model: ViT
+    model: Architecture
     preprocessing: Preprocessing | None  # None for a run that was made before runs kept it
     why_not_gpu: str | None = None       # the reason, where a GPU was looked for and the model is on the CPU
 
@@ -46,7 +47,7 @@ def load_trained(path, device="auto", best=False):
     state = folder.checkpoints.best() if best else folder.load_model()
     # What was trained in a GPU's own precision has float32 weights, and runs in float32 on a CPU.
     precision = MASTER[config.precision] if device == "cpu" else config.precision
-    model = ViT(config.model, device=device, precision=precision)
+    model = build(config.model, device=device, precision=precision)
     try:
         model.load_state_dict(state)
     except ValueError as error:

@@ -12,8 +12,8 @@ from tinyvit import data, optim
 from tinyvit.backend import Key, array_module, choose_device, to_device
 from tinyvit.data.resize import shrink
 from tinyvit.functional.levels import level
-from tinyvit.models import ViT
-from tinyvit.models.vit import as_pair
+from tinyvit.functional.patches import as_pair
+from tinyvit.models import build
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
 from tinyvit.training.available import available_memory
@@ -64,10 +64,10 @@ class Trainer:
         self.threads = thread_count(config.threads)
         self.plan = step_of(config, self.threads, self.device, self.split)
         require_room(self.plan, available_memory(self.device))
-        self.model = ViT(config.model, config.seed, device=self.device, precision=config.precision)
+        self.model = build(config.model, config.seed, device=self.device, precision=config.precision)
         if fresh and config.init.run:
             self.config = replace(config, init=take_over(self.model, config.init))
-        self.frozen = frozen_parts(config.freeze, config.model.depth)
+        self.frozen = frozen_parts(config.freeze, self.model)
         freeze_parts(self.model, self.frozen)
         optim.layerwise_decay(self.model, o.layer_decay)
         self.optimizer = make_optimizer(self.model, o, self.threads)

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from tinyvit.models.vit import as_pair
+from tinyvit.functional.patches import as_pair
 from tinyvit.probe.explorer.numbers import facts, numbers
 from tinyvit.probe.explorer.packing import SHARES, SIGNED, layout, packed
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyvit.models.vit import as_pair
+from tinyvit.functional.patches import as_pair
 from tinyvit.probe.explorer.packing import share_codes, signed_codes
 from tinyvit.probe.rollout import attention_rollout
 from tinyvit.probe.trace import trace

@@ -1,0 +1,117 @@
+"""What the rest of the package knows of a model of images, and no more."""
+
+from dataclasses import replace
+from numbers import Integral
+
+from tinyvit import functional as F
+from tinyvit.functional.patches import as_pair
+from tinyvit.nn.context import Context
+from tinyvit.nn.module import Module
+from tinyvit.nn.recompute import with_recompute, with_recompute_backward
+
+
+class Architecture(Module):
+    """A model that reads images (B, C, H, W) and goes through `parts()`.
+
+    An architecture is made as `Name(config, seed=0, dtype="float32", device="cpu", precision=None)`, keeps its
+    configuration as `config` (a frozen dataclass with at least img_size and in_chans, and num_classes where it has
+    classes), and ends its `__init__` with `self.materialize(seed, dtype, device, precision)`. It has to write
+    `parts()`; everything else has a default here. Caches mirror the modules: the cache of `block.attn` is `cache.attn`.
+
+    num_prefix_tokens   tokens in front of those of the grid: class, distillation and register tokens
+    grid                (rows, columns) of the tokens, or None if they have none
+    pooling             how tokens become one vector where nothing else is asked for: "token" (the first) or "mean"
+    """
+
+    num_prefix_tokens = 0
+    grid = None
+    pooling = "mean"
+
+    def parts(self):
+        """[(name, module), …] in the order of the forward; each takes what the one before gives.
+
+        The first makes tokens or feature maps of the images, then come the layers, as many as `depth`, then what reads
+        them, last the head. Freezing, layer-wise learning rates, features by layer and probing go by this list.
+        """
+        raise TypeError(f"{type(self).__name__} has no parts")
+
+    @property
+    def depth(self):
+        """How many of the parts are layers: all between the first and the last, unless an architecture says less."""
+        return len(self.parts()) - 2
+
+    @property
+    def image_shape(self):
+        """(C, H, W) of the images."""
+        return (self.config.in_chans, *as_pair(self.config.img_size))
+
+    def forward(self, images, ctx=None):
+        return self.forward_parts(images, self.parts(), ctx)
+
+    def backward(self, dy, cache):
+        return self.backward_parts(dy, self.parts(), cache)
+
+    def forward_parts(self, x, parts, ctx=None):
+        """What the last of these parts gives, and a tuple of their caches."""
+        caches = []
+        for _, part in parts:
+            x, cache = with_recompute(part, x, ctx=ctx)
+            caches.append(cache)
+        return x, tuple(caches)
+
+    def backward_parts(self, dy, parts, caches):
+        """The gradient of what the first of these parts read."""
+        for (_, part), cache in zip(reversed(parts), reversed(caches)):
+            dy = with_recompute_backward(part, dy, cache)
+        return dy
+
+    def forward_above(self, images, frozen, ctx=None):
+        """The output, and a backward that ends above the first `frozen` parts, for which no cache is kept."""
+        parts = self.parts()
+        x, _ = self.forward_parts(images, parts[:frozen], replace(ctx or Context(), keep_caches=False))
+        y, caches = self.forward_parts(x, parts[frozen:], ctx)
+        return y, lambda dy: self.backward_parts(dy, parts[frozen:], caches)
+
+    def forward_some(self, images, keep, ctx):
+        """The output from a random share `keep` of the patches, and its backward; ValueError where that can't be."""
+        raise ValueError(f"{type(self).__name__} needs all of its patches; optim.keep-patches must be 1, got {keep}")
+
+    def features(self, images, layer=None, ctx=None):
+        """What layer `layer` gives of the images: tokens (B, N, D) or feature maps (B, C, H, W).
+
+        Layer 0 is the first part, −1 the last layer; None is what the head reads, (B, D).
+        Raises ValueError for a layer that doesn't exist.
+        """
+        parts = self.parts()
+        last = len(parts) - 1 if layer is None else self.layer_number(layer) + 1
+        x, _ = self.forward_parts(images, parts[:last], replace(ctx or Context(), keep_caches=False))
+        return x
+
+    def layer_number(self, layer):
+        """A layer counted from 0; ValueError, with those that exist, if there is none of this number."""
+        depth = self.depth
+        if not isinstance(layer, Integral) or isinstance(layer, bool) or not -depth - 1 <= layer <= depth:
+            raise ValueError(
+                f"there is no layer {layer}; the model has 0 to {depth}, or from the end −1 to −{depth + 1}"
+            )
+        return int(layer) % (depth + 1)
+
+    def at_img_size(self, img_size, method="bicubic"):
+        """A new model for images of another size, with these weights; ValueError where an architecture can't."""
+        raise ValueError(f"{type(self).__name__} can't be made for images of another size than it was trained with")
+
+    def predict(self, images):
+        """Class probabilities (B, K) of images (B, C, H, W), in the parameters' dtype; no cache is kept."""
+        require_classes(self)
+        with self.storage.at_work():
+            logits, _ = self(images, Context(keep_caches=False))
+            return F.softmax(F.cast(logits, self.dtype) if self.storage.precision.is_low else logits)[0]
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.num_parameters():,} parameters, {self.config})"
+
+
+def require_classes(model):
+    """Raise ValueError for a model without classes, which gives features where logits are needed."""
+    if isinstance(model, Architecture) and not getattr(model.config, "num_classes", 0):
+        raise ValueError("the model has no head (num_classes is 0): it gives features, and here logits are needed")
