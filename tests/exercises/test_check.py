@@ -50,7 +50,7 @@ DY, X, W = np.ones((2, 3, 5)), np.ones((2, 3, 4)), np.ones((5, 4))
         ("softmax", raises(ValueError("Did you mean?")), "(raise error): Did you mean? It was given x (3, 4)."),
         ("softmax", raises(ValueError("Mind the dimensions.")), "(raise error): Mind the dimensions. It was given"),
         ("softmax", raises(ValueError("")), "(raise error). It was given x (3, 4)."),
-        ("layernorm", lambda *a: 1 / 0, "by zero. It was given x (2, 3, 5), weight (5,), bias (5,), eps = 0.1."),
+        ("layernorm", lambda *a: 1 / 0, "by zero. It was given x (2, 3, 5), weight (5,), bias (5,), eps = 0."),
         ("softmax", lambda x: 1.0, "probs is a float; expected a NumPy array (3, 4)."),
         ("softmax", lambda x: "probs", "probs is a str; expected a NumPy array (3, 4)."),
         ("softmax", generator, "probs is a generator, as of a function with `yield`"),

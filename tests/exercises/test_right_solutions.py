@@ -104,13 +104,14 @@ def layernorm_backward_of_the_textbook(dy, x, weight, eps):
 
 
 def softmax_row_by_row(x):
-    rows = [[math.exp(value - max(row)) for value in row] for row in x.tolist()]
-    return np.array([[value / sum(row) for value in row] for row in rows])
+    rows = [[math.exp(value - max(row)) for value in row] for row in x.reshape(-1, x.shape[-1]).tolist()]
+    return np.array([[value / sum(row) for value in row] for row in rows]).reshape(x.shape)
 
 
 def softmax_backward_by_the_jacobian(dy, x):
-    probs = softmax_row_by_row(x)
-    return np.stack([(np.diag(p) - np.outer(p, p)) @ row for p, row in zip(probs, dy)])
+    probs = softmax_row_by_row(x).reshape(-1, x.shape[-1])
+    rows = [(np.diag(p) - np.outer(p, p)) @ row for p, row in zip(probs, dy.reshape(probs.shape))]
+    return np.stack(rows).reshape(x.shape)
 
 
 def attention_head_by_head(q, k, v):

@@ -12,6 +12,12 @@ from tinyvit.functional import reference
 TOLERANCE = 1e-11  # of |got − expected| / max(1, |expected|): far above rounding, far below any other formula
 
 
+def visible_eps(random):
+    """An ε, another one in each case: a constant in the learner's function is noticed. It is large enough to show where
+    it is added; the 10⁻⁶ of practice would hide that."""
+    return round(float(random.uniform(0.05, 0.3)), 3)
+
+
 @dataclass(frozen=True)
 class Mistake:
     """A formula that learners take for the right one."""

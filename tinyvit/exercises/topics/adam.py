@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, Exercise
+from tinyvit.exercises.exercise import Case, Exercise, visible_eps
 from tinyvit.functional.adam import adam_step
 
 
 def inputs(random, D, t):
     theta, g, m = random.standard_normal((3, D))
-    # An ε as large as this shows where it stands; the 10⁻⁸ of practice would hide it.
-    return theta, g, m, random.uniform(0.5, 2, D), t, 0.1, 0.8, 0.9, 0.3
+    lr, beta1, beta2 = (round(float(random.uniform(*ends)), 3) for ends in ((0.05, 0.2), (0.7, 0.8), (0.85, 0.95)))
+    return theta, g, m, random.uniform(0.5, 2, D), t, lr, beta1, beta2, visible_eps(random)
 
 
 def first_step(random):

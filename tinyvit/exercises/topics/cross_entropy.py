@@ -27,7 +27,7 @@ def large_logits_backward(random):
     return float(random.uniform(0.5, 2)), *large_logits(random)
 
 
-SIZES = {"B": 3, "K": 4}, {"B": 2, "K": 5}
+SIZES = {"B": 3, "K": 4}, {"B": 7, "K": 5}  # in the second, labels occur twice
 OVERFLOW = (
     "the logarithm of a probability that became 0",
     "exp overflows, or a probability is rounded to 0, and its logarithm is no number. Take the logarithm of the "
@@ -43,7 +43,7 @@ FORWARD = Exercise(
     shown=(F.cross_entropy,),
     inputs=inputs,
     sizes=SIZES,
-    traps=(Case(LARGE, large_logits, usual=OVERFLOW),),
+    traps=(Case("a single sample", lambda random: inputs(random, 1, 4)), Case(LARGE, large_logits, usual=OVERFLOW)),
 )
 BACKWARD = Exercise(
     "cross_entropy_backward",
@@ -60,6 +60,7 @@ BACKWARD = Exercise(
     inputs=backward_inputs,
     sizes=SIZES,
     traps=(
+        Case("a single sample", lambda random: backward_inputs(random, 1, 4)),
         Case(
             LARGE,
             large_logits_backward,

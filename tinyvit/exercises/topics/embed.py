@@ -30,7 +30,7 @@ def embed_backward(dy, patches, weight):
     return *F.linear_backward(dtokens, c_linear), dcls_token, dpositions
 
 
-SIZES = {"B": 2, "N": 3, "S": 5, "D": 4}, {"B": 3, "N": 2, "S": 4, "D": 7}
+SIZES = {"B": 2, "N": 3, "S": 5, "D": 4}, {"B": 1, "N": 2, "S": 4, "D": 7}
 EQUAL = {"B": 3, "N": 3, "S": 3, "D": 3}
 FORWARD = Exercise(
     "embed",

@@ -7,20 +7,20 @@ from tinyvit.backend import erf
 from tinyvit.exercises.exercise import Exercise
 
 
-def inputs(random, B, N):
-    return (2 * random.standard_normal((B, N)),)
+def inputs(random, **sizes):
+    return (2 * random.standard_normal(tuple(sizes.values())),)
 
 
-def backward_inputs(random, B, N):
-    return random.standard_normal((B, N)), 2 * random.standard_normal((B, N))
+def backward_inputs(random, **sizes):
+    return random.standard_normal(tuple(sizes.values())), *inputs(random, **sizes)
 
 
-SIZES = {"B": 3, "N": 4}, {"B": 2, "N": 7}
+SIZES = {"B": 3, "N": 4}, {"B": 2, "N": 1, "M": 7}
 FORWARD = Exercise(
     "gelu",
     "The exact GELU, x Φ(x), where Φ is the distribution function of the standard normal distribution.",
-    {"x": "(B, N)"},
-    {"y": "(B, N)"},
+    {"x": "an array of any shape"},
+    {"y": "as x"},
     right=lambda x: F.gelu(x)[0],
     shown=(F.gelu,),
     inputs=inputs,
@@ -29,8 +29,8 @@ FORWARD = Exercise(
 BACKWARD = Exercise(
     "gelu_backward",
     "The gradient of the exact GELU, x Φ(x).",
-    {"dy": "(B, N), the gradient of the GELU", "x": "(B, N)"},
-    {"dx": "(B, N)"},
+    {"dy": "the gradient of the GELU, as x", "x": "an array of any shape"},
+    {"dx": "as x"},
     right=lambda dy, x: F.gelu_backward(dy, F.gelu(x)[1]),
     shown=(F.gelu_backward,),
     inputs=backward_inputs,

@@ -31,7 +31,7 @@ def backward(dy, x, weight1, bias1, weight2, activation=F.gelu):
     return dx, dweight1, dbias1, dweight2, dbias2
 
 
-SIZES = {"B": 2, "N": 3, "D": 4, "M": 5}, {"B": 3, "N": 2, "D": 6, "M": 1}
+SIZES = {"B": 2, "N": 3, "D": 4, "M": 5}, {"B": 1, "N": 2, "D": 6, "M": 3}
 EQUAL = {"B": 3, "N": 3, "D": 3, "M": 3}
 ARGUMENTS = {"x": "(B, N, D)", "weight1": "W₁, (M, D)", "bias1": "b₁, (M,)", "weight2": "W₂, (D, M)"}
 FORWARD = Exercise(

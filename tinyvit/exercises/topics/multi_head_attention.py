@@ -67,7 +67,7 @@ def forward(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
     return join(heads_of(x, qkv_weight, qkv_bias, num_heads)[0]) @ proj_weight.T + proj_bias
 
 
-SIZES = {"B": 2, "N": 5, "H": 3, "d": 4}, {"B": 3, "N": 2, "H": 2, "d": 5}
+SIZES = {"B": 2, "N": 5, "H": 3, "d": 4}, {"B": 1, "N": 3, "H": 2, "d": 5}
 EQUAL = {"B": 2, "N": 2, "H": 2, "d": 2}
 LARGE = "scores near 1000"
 ARGUMENTS = {

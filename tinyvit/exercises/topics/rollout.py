@@ -27,7 +27,7 @@ ROLLOUT = Exercise(
     right=rollout,
     shown=(rollout,),
     inputs=inputs,
-    sizes=({"L": 3, "B": 2, "H": 4, "N": 5}, {"L": 4, "B": 3, "H": 2, "N": 6}),
+    sizes=({"L": 3, "B": 2, "H": 4, "N": 5}, {"L": 4, "B": 1, "H": 2, "N": 6}),
 )
 EXERCISES = (ROLLOUT,)
 

@@ -6,12 +6,12 @@ from tinyvit import functional as F
 from tinyvit.exercises.exercise import Case, Exercise
 
 
-def inputs(random, B, N):
-    return (random.standard_normal((B, N)),)
+def inputs(random, **sizes):
+    return (random.standard_normal(tuple(sizes.values())),)
 
 
-def backward_inputs(random, B, N):
-    return random.standard_normal((B, N)), random.standard_normal((B, N))
+def backward_inputs(random, **sizes):
+    return *inputs(random, **sizes), *inputs(random, **sizes)
 
 
 def large_scores(random):
@@ -22,28 +22,39 @@ def large_scores_backward(random):
     return random.standard_normal((2, 5)), *large_scores(random)
 
 
-SIZES = {"B": 3, "N": 4}, {"B": 2, "N": 7}
+SIZES = {"B": 3, "N": 4}, {"B": 1, "N": 7}
+HEADS = {"B": 2, "H": 3, "M": 4, "N": 5}  # as in an attention
+MORE_AXES = "scores of four dimensions"
 FORWARD = Exercise(
     "softmax",
     "Turn every row of scores into probabilities: exp of each over the sum of exp over the row.",
-    {"x": "(B, N)"},
-    {"probs": "(B, N)"},
+    {"x": "(…, N), of any number of dimensions; rows lie along the last one"},
+    {"probs": "(…, N)"},
     right=lambda x: F.softmax(x)[0],
     shown=(F.softmax,),
     inputs=inputs,
     sizes=SIZES,
-    traps=(Case("scores near 1000 and −1000", large_scores),),
+    traps=(
+        Case(MORE_AXES, lambda random: inputs(random, **HEADS)),
+        Case("scores near 1000 and −1000", large_scores),
+    ),
 )
 BACKWARD = Exercise(
     "softmax_backward",
     "The gradient of the softmax of every row.",
-    {"dy": "(B, N), the gradient of the probabilities", "x": "(B, N), the scores"},
-    {"dx": "(B, N)"},
+    {
+        "dy": "(…, N), the gradient of the probabilities",
+        "x": "(…, N), the scores, of any number of dimensions; rows lie along the last one",
+    },
+    {"dx": "(…, N)"},
     right=lambda dy, x: F.softmax_backward(dy, F.softmax(x)[1]),
     shown=(F.softmax, F.softmax_backward),
     inputs=backward_inputs,
     sizes=SIZES,
-    traps=(Case("scores near 1000 and −1000", large_scores_backward),),
+    traps=(
+        Case(MORE_AXES, lambda random: backward_inputs(random, **HEADS)),
+        Case("scores near 1000 and −1000", large_scores_backward),
+    ),
 )
 EXERCISES = FORWARD, BACKWARD
 

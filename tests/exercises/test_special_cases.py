@@ -1,0 +1,101 @@
+"""A function that is right for some inputs only is not taken for right."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tinyvit import exercises
+from tinyvit import functional as F
+from tinyvit.exercises.catalogue import EXERCISES
+
+SCALARS = [
+    (name, argument)
+    for name, exercise in EXERCISES.items()
+    for position, argument in enumerate(exercise.arguments)
+    if not isinstance(exercise.draw(exercise.cases()[0])[position], (np.ndarray, dict))
+]
+
+
+def with_arrays(change, value):
+    """The arrays among outputs (one, several, or in a dict) after a change."""
+    if isinstance(value, dict):
+        return {name: with_arrays(change, array) for name, array in value.items()}
+    if isinstance(value, tuple):
+        return tuple(with_arrays(change, output) for output in value)
+    return change(value)
+
+
+@pytest.mark.parametrize("name, argument", SCALARS)
+def test_a_constant_in_the_place_of_an_argument_is_refused(name, argument):
+    exercise = EXERCISES[name]
+    position = list(exercise.arguments).index(argument)
+    first = exercise.draw(exercise.cases()[0])
+    constant = (first if exercise.calls is None else exercise.calls(*first)[0])[position]
+
+    def function(*arguments):
+        return exercise.right(*arguments[:position], constant, *arguments[position + 1 :])
+
+    assert not exercises.check(name, function)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_every_argument_that_an_exercise_changes_in_place_is_named(name):
+    exercise = EXERCISES[name]
+    for position, argument in enumerate(exercise.arguments):
+        given = exercise.draw(exercise.cases()[0])[position]
+        if isinstance(given, (np.ndarray, dict)):
+
+            def function(*arguments, position=position):
+                value = exercise.right(*arguments)
+                array = arguments[position]
+                array = next(iter(array.values())) if isinstance(array, dict) else array
+                array[...] = array[::-1] if len(array) > 1 else array + 1
+                return value
+
+            report = exercises.check(name, function)
+            assert report.mistakes == ("inputs are changed in place",)
+            assert f"It changes {argument} in place" in str(report)
+
+
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name != "kahan_sum"])
+def test_a_result_in_float32_is_refused(name):
+    exercise = EXERCISES[name]
+
+    def function(*arguments):
+        return with_arrays(np.float32, exercise.right(*arguments))
+
+    # What a cut and paste, or a matrix of one patch, gives is exact in float32 too; on random numbers it isn't.
+    assert not exercises.check(name, function)
+
+
+@pytest.mark.parametrize("name", [name for name, exercise in EXERCISES.items()
+                                  if "B" in exercise.sizes[0] and name != "cross_entropy"])  # fmt: skip
+def test_a_result_without_its_axes_of_length_1_is_refused(name):
+    exercise = EXERCISES[name]
+    assert not exercises.check(name, lambda *arguments: with_arrays(np.squeeze, exercise.right(*arguments)))
+
+
+@pytest.mark.parametrize(
+    "name, function",
+    [
+        ("softmax", lambda x: np.exp(x.T - x.max(1)).T / np.exp(x.T - x.max(1)).sum(0)[:, None]),
+        ("softmax", lambda x: F.softmax(np.atleast_2d(x))[0] if x.ndim == 2 else x),
+        ("softmax_backward", lambda dy, x: matrix_by_matrix(dy, F.softmax(x)[0])),
+        ("gelu", lambda x: np.array([[value * (1 + math.erf(value / 2**0.5)) / 2 for value in row] for row in x])),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_function_for_matrices_alone_is_refused_where_any_number_of_dimensions_was_asked_for(name, function):
+    assert not exercises.check(name, function)
+
+
+def matrix_by_matrix(dy, probs):
+    """The softmax's backward with a Jacobian for each row of a matrix."""
+    return np.einsum("bij,bj->bi", np.einsum("bi,ij->bij", probs, np.eye(probs.shape[1])) - np.einsum(
+        "bi,bj->bij", probs, probs), dy)  # fmt: skip
+
+
+def test_a_label_that_occurs_twice_in_a_batch_is_tried():
+    exercise = EXERCISES["cross_entropy_backward"]
+    assert any(len(set(labels)) < len(labels) for _, _, labels, _ in map(exercise.draw, exercise.cases()))
