@@ -328,13 +328,13 @@ class Key:
     a second time draws what it drew the first time.
 
     seed    of the whole run
-    step    of the optimizer
+    step    of the optimizer; None: `train_step` says which, and elsewhere it is 0
     path    of the layer that draws, as in `blocks.3.mlp.drop1`
     sample  global index of the first sample of the batch at hand
     """
 
     seed: int
-    step: int = 0
+    step: int | None = None
     path: str = ""
     sample: int = 0
 
@@ -348,7 +348,7 @@ class Key:
 
     def bits(self):
         """128 bits that depend on every part of the key but the sample."""
-        name = repr((int(self.seed), int(self.step), self.path)).encode()
+        name = repr((int(self.seed), int(self.step or 0), self.path)).encode()
         return int.from_bytes(hashlib.blake2b(name, digest_size=16).digest(), "little")
 
     def first(self):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from running_statistics import MOMENTUM, norms, squares, vit_with_running_norm
 from strategies import seeds
 
 from tinyvit import Context, Key, ViT, ViTConfig, optim
@@ -205,8 +206,8 @@ def test_targets_may_be_a_list():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"images": np.zeros((0, 2, 4, 4)), "targets": np.zeros(0, int)}, "at least one, got 0 and 0"),
-        ({"targets": np.zeros(3, int)}, "as many targets as images, at least one, got 3 and 5"),
+        ({"images": np.zeros((0, 2, 4, 4)), "targets": np.zeros(0, int)}, "at least one sample, got images 0"),
+        ({"targets": np.zeros(3, int)}, "one entry per sample, and at least one sample, got images 5, targets 3"),
         ({"images": np.zeros((5, 1, 4, 4))}, r"expected images \(B, 2, 4, 4\), got \(\d, 1, 4, 4\)"),
         ({"targets": np.array([0, 1, 2, 3, 0])}, "labels from 0 to 2, got . to 3"),
         ({"accumulate": 0}, "accumulate over at least 1 part, got 0"),
@@ -223,3 +224,165 @@ def test_what_does_not_fit_is_refused_with_what_came_and_moves_nothing(change, m
     with pytest.raises(ValueError, match=message):
         train_step(model, optim.AdamW(model), **arguments)
     np.testing.assert_array_equal(model.storage.data, before)
+
+
+# -- batches of named arrays --------------------------------------------------------------------------------------
+
+
+def by_name(model, batch, ctx):
+    return classification()(model, batch["images"], batch["labels"], ctx)
+
+
+@given(size=batch_sizes, seed=seeds(), threads=parts, accumulate=parts)
+def test_a_batch_of_named_arrays_gives_the_bits_of_images_and_targets(size, seed, threads, accumulate):
+    images, targets = random_batch(size, seed)
+    split = dict(threads=threads, accumulate=accumulate)
+    named = {"labels": targets, "images": images}
+    assert_agree(
+        step((named, None), dropping(seed), objective=by_name, **split),
+        step((images, targets), dropping(seed), **split),
+        tolerance=0,
+    )
+
+
+def mixing(model, batch, ctx):
+    """A loss that mixes samples: the variance of the logits over the batch."""
+    logits, cache = model(batch["images"], ctx)
+    centred = logits - logits.mean(0)
+    return (centred**2).mean(), lambda dloss: model.backward(dloss * 2 * centred / centred.size, cache), {}
+
+
+mixing.mixes_samples = True
+
+
+class Task:
+    mixes_samples = True
+
+    def loss(self, model, batch, ctx):
+        return mixing(model, batch, ctx)
+
+
+@given(size=batch_sizes, seed=seeds(), threads=parts)
+def test_an_objective_that_mixes_samples_gets_the_whole_batch_whatever_threads(size, seed, threads):
+    batch = {"images": random_batch(size, seed)[0]}
+    alone = step((batch, None), objective=mixing, threads=1)
+    for objective in (mixing, Task().loss):
+        assert_agree(step((batch, None), objective=objective, threads=threads), alone, tolerance=0)
+
+
+@pytest.mark.parametrize("objective", [mixing, Task().loss])
+def test_samples_that_are_mixed_are_not_accumulated(objective):
+    with pytest.raises(ValueError, match="the objective mixes samples, so accumulate must be 1, got 2"):
+        step(({"images": random_batch()[0]}, None), objective=objective, accumulate=2)
+
+
+@pytest.mark.parametrize(
+    ("batch", "targets", "objective", "message"),
+    [
+        ({"images": np.zeros((5, 2, 4, 4)), "labels": np.zeros(3, int)}, None, by_name, "got images 5, labels 3"),
+        ({"images": np.zeros((0, 2, 4, 4))}, None, by_name, "at least one sample, got images 0"),
+        ({}, None, by_name, "at least one sample, got none"),
+        ({"images": np.zeros((5, 2, 4, 4))}, np.zeros(5, int), by_name, "expected targets=None beside"),
+        ({"images": np.zeros((5, 2, 4, 4))}, None, None, "a batch of named arrays needs an objective"),
+    ],
+)
+def test_named_arrays_that_do_not_fit_are_refused(batch, targets, objective, message):
+    with pytest.raises(ValueError, match=message):
+        step((batch, targets), objective=objective)
+
+
+# -- random numbers -----------------------------------------------------------------------------------------------
+
+
+def losses(count, ctx, optimizer=None):
+    model = random_vit(**DROPPING)
+    optimizer = optimizer or optim.SGD(model, 0.0)
+    optimizer.model, optimizer.storage = model, model.storage
+    return [float(train_step(model, optimizer, *random_batch(), ctx).loss) for _ in range(count)], optimizer
+
+
+def test_one_context_draws_other_masks_at_every_step_and_the_same_after_a_resume():
+    ctx = Context(training=True, key=Key(0))
+    whole, _ = losses(3, ctx)
+    assert len(set(whole)) == 3
+    assert whole == [losses(1, Context(training=True, key=Key(0, step)))[0][0] for step in range(3)]
+    _, half = losses(1, ctx)
+    resumed = optim.SGD(half.model, 0.0)
+    resumed.load_state_dict(half.state_dict())
+    assert losses(2, ctx, resumed)[0] == whole[1:]
+
+
+def test_a_key_with_a_step_of_its_own_draws_the_masks_of_that_step():
+    assert len(set(losses(3, dropping(0))[0])) == 1
+
+
+# -- buffers ------------------------------------------------------------------------------------------------------
+
+
+def step_with_buffers(threads=1, accumulate=1, recompute=False, size=7, images=None):
+    model = vit_with_running_norm()
+    batch = random_batch(size) if images is None else (images, np.zeros(len(images), int))
+    ctx, split = Context(training=True, key=Key(0), recompute=recompute), dict(threads=threads, accumulate=accumulate)
+    result = train_step(model, optim.SGD(model, 0.1), *batch, ctx, objective=squares, **split)
+    return model, result
+
+
+@given(size=batch_sizes, threads=parts, accumulate=parts, recompute=st.booleans())
+def test_buffers_are_committed_once_a_step_and_alike_however_the_batch_is_split(size, threads, accumulate, recompute):
+    whole, _ = step_with_buffers(size=size)
+    model, _ = step_with_buffers(threads, accumulate, recompute, size)
+    assert [norm.commits for norm in norms(model)] == [1] * 4
+    for (name, got), expected in zip(model.state_dict().items(), whole.state_dict().values()):
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_the_same_split_commits_the_same_bits_every_time():
+    states = [step_with_buffers(threads=3)[0].state_dict() for _ in range(3)]
+    for state in states[1:]:
+        for name, array in state.items():
+            np.testing.assert_array_equal(array, states[0][name], err_msg=name)
+
+
+def test_buffers_move_by_the_statistics_of_the_batch():
+    model, _ = step_with_buffers()
+    seen, first = [], vit_with_running_norm()
+    first(random_batch(7)[0], Context(training=True, key=Key(0), observer=Seen(seen)))
+    mean = MOMENTUM * seen[0].mean((0, 1))
+    np.testing.assert_allclose(norms(model)[0].mean.data, mean, rtol=1e-12, atol=1e-12)
+
+
+class Seen:
+    """An observer that keeps what enters the first block."""
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    def value(self, path, y):
+        if path == "(embed)":
+            self.seen.append(y)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_step_that_is_left_out_commits_no_buffer(threads):
+    images = random_batch(6)[0]
+    images[5, 0, 0, 0] = np.nan
+    before = vit_with_running_norm().state_dict()
+    with np.errstate(invalid="ignore"):
+        model, result = step_with_buffers(threads, images=images)
+    assert not result.applied
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(array, before[name], err_msg=name)
+
+
+def test_committed_buffers_survive_a_move_and_averaging_leaves_them_alone():
+    model, _ = step_with_buffers()
+    kept = {name: buffer.data.copy() for name, buffer in model.named_buffers()}
+    average = optim.EMA(model)
+    with average.applied():
+        assert all((buffer.data == kept[name]).all() for name, buffer in model.named_buffers())
+    model.to(dtype="float32")
+    for name, buffer in model.named_buffers():
+        np.testing.assert_array_equal(buffer.data, kept[name].astype("float32"))
+    other = vit_with_running_norm("float32")
+    other.load_state_dict(model.state_dict())
+    assert all((buffer.data == kept[name].astype("float32")).all() for name, buffer in other.named_buffers())

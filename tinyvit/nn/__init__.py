@@ -1,7 +1,9 @@
 """The layers: they own parameters and wiring, never activations."""
 
+from tinyvit.nn import init
 from tinyvit.nn.attention import Attention
 from tinyvit.nn.block import Block, Mlp
+from tinyvit.nn.buffers import BufferUpdate, buffer_updates
 from tinyvit.nn.context import Context, observing
 from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
 from tinyvit.nn.module import Module

@@ -15,7 +15,8 @@ class Context:
     """All that a forward depends on besides data and parameters. No context means inference.
 
     training      whether dropout and stochastic depth are at work
-    key           their random stream; the training step sets its step and its first sample
+    key           their random stream. `train_step` moves it on to the first sample of each part of a batch, and gives
+                  `Key(seed)` the optimizer's step; a key that names a step, `Key(seed, 3)`, draws that one's masks
     observer      told every module's output by `observer.value(path, y)`, and, where a backward runs inside
                   `observing(observer)`, the gradients by `observer.gradient(path, dy, dx)`
     keep_caches   False drops every cache at once, when no backward will follow

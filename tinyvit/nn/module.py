@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from tinyvit.backend import Key, as_device, to_numpy
+from tinyvit.nn.buffers import buffer_updates
 from tinyvit.nn.context import Context, gradient_observer
 from tinyvit.nn.precision import as_precision
 from tinyvit.nn.storage import Buffer, Parameter, Storage
@@ -51,7 +52,9 @@ class Module:
             return cache
         if ctx.observer is not None:
             ctx.observer.value(self.path, output)
-        return cache if ctx.keep_caches else None
+        if ctx.keep_caches:
+            return cache
+        return tuple(buffer_updates(cache)) or None if ctx.training else None
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tinyvit.functional import levels
+from tinyvit.nn.buffers import BufferUpdate
 from tinyvit.nn.context import Context
 from tinyvit.nn.module import Module
 
@@ -23,6 +24,7 @@ class RecomputedCache(NamedTuple):
     inputs: tuple[Any, ...]
     ctx: Context
     level: str  # of the kernels that the forward ran on; the same kernels give the same bits
+    updates: tuple[BufferUpdate, ...] = ()  # of the forward; what is computed again has them, too, but nobody asks it
 
     def again(self):
         """The module's own cache. The observer hears nothing of it: it was told everything in the forward."""
@@ -44,8 +46,8 @@ def with_recompute(module, *inputs, ctx):
     """
     if ctx is None or not (ctx.recompute and ctx.keep_caches):
         return module(*inputs, ctx)
-    outputs, _ = module(*inputs, replace(ctx, recompute=False, keep_caches=False))
-    return outputs, RecomputedCache(module, inputs, ctx, levels.level())
+    outputs, updates = module(*inputs, replace(ctx, recompute=False, keep_caches=False))
+    return outputs, RecomputedCache(module, inputs, ctx, levels.level(), updates or ())
 
 
 def with_recompute_backward(module, dy, cache):

@@ -18,6 +18,7 @@ class Optimizer:
 
     lr           the learning rate; a schedule sets it before each step
     t            the number of steps taken: an int, or on a GPU a scalar there
+    next_step    t as an int, for `Key`; on a GPU, for which nothing waits, steps that were left out count, too
     loss_scale   the `LossScale` of a model that computes in float16, else None
     """
 
@@ -30,6 +31,7 @@ class Optimizer:
         require_at_least_0("weight decay", weight_decay)
         self.model, self.storage = model, model.storage
         self.lr, self.weight_decay, self.t = lr, weight_decay, count_on(self.storage, 0)
+        self.next_step = 0
         xp = array_module(self.storage.data)
         with self.storage.on_device():
             self.state = [xp.zeros_like(self.storage.data) for _ in self.slots]
@@ -46,8 +48,10 @@ class Optimizer:
             if array_module(where) is np:
                 if where:
                     self.t = self.t + 1
+                    self.next_step += 1
                     self.move()
                 return
+            self.next_step += 1
             arrays = [] if self.decides else [self.storage.data, *self.state]
             before = [array.copy() for array in arrays]
             self.t, self.where = self.t + where, where
@@ -100,7 +104,7 @@ class Optimizer:
         """
         scale = {name: state[name] for name in SCALE if name in state}
         require_fit(self, {name: value for name, value in state.items() if name not in SCALE}, self.slots)
-        self.t = count_on(self.storage, state["t"])
+        self.t, self.next_step = count_on(self.storage, state["t"]), int(state["t"])
         with self.storage.on_device():
             for name, array in zip(self.slots, self.state):
                 array[:] = to_device(state[name], self.storage.device)

@@ -1,11 +1,13 @@
 """One step of training, from zeroed gradients to moved parameters."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
 from tinyvit.backend import array_module
 from tinyvit.models import ViT
+from tinyvit.nn.buffers import commit, mean_updates
 from tinyvit.optim import clip_by_global_norm, global_norm
 from tinyvit.training.memory import keep_freed_memory
 from tinyvit.training.memory_needs import ARGUMENTS, explained, is_lack_of_memory, step_at_hand
@@ -19,8 +21,8 @@ class StepResult(NamedTuple):
     loss: Any        # the mean over the batch, before the step
     grad_norm: Any   # of all gradients together, before clipping
     metrics: dict    # what else the objective reported, such as the accuracy, averaged over the batch
-    applied: Any     # whether the step was taken: not if the loss or the norm is no finite number
-    overflowed: Any = False  # whether it wasn't, but will go better: in float16, where the loss is now scaled less
+    applied: Any     # whether the step was taken: not if the loss or the norm is NaN or infinite
+    overflowed: Any = False  # whether it was left out in float16, where the loss is now scaled less and the next may do
 
 
 def train_step(
@@ -28,78 +30,116 @@ def train_step(
 ):
     """Gradients of the mean loss over the batch, clipped to `clip_norm`, and one step of the optimizer.
 
-    If the loss or the gradient is no finite number, no step is taken: nothing changes but the gradients. On a CPU the
+    If the loss or the gradient is NaN or infinite, no step is taken: nothing changes but the gradients. On a CPU the
     process keeps the memory of a step for the next one. On a GPU nothing waits for it, and a model that computes in
     float16 has its loss scaled by the optimizer's `loss_scale`.
 
-    objective    (model, images, targets, ctx) -> (loss, backward), or (loss, backward, metrics); `loss` is a mean
-                 over the samples it gets, and `backward(dloss)` adds dloss times its gradient to the model's
-                 gradients. By default `classification()`: cross-entropy. An objective that mixes samples
-                 (a contrastive one) needs threads=1 and accumulate=1, since it only sees a part otherwise
+    images       (B, C, H, W) with `targets` (B, …); or the whole batch, a mapping of named arrays (B, …)
+    ctx          a key without a step, `Key(seed)`, is given the optimizer's, so that every step draws other masks
+    objective    (model, images, targets, ctx), or (model, batch, ctx) for named arrays, -> (loss, backward),
+                 (loss, backward, metrics) or (loss, backward, metrics, updates). `loss` is a mean over the samples it
+                 gets, `backward(dloss)` adds dloss times its gradient to the model's gradients, `updates` is
+                 `nn.buffer_updates(cache)`: committed once, if the step is taken. By default `classification()`. An
+                 objective whose attribute `mixes_samples` is true (a contrastive one) gets the whole batch
     accumulate   parts that the batch goes through in, one after the other, to save memory
     threads      parts that it goes through in at the same time; by default as many as there are cores, if the batch is
                  large enough for that. The gradients are summed in a fixed order: the result is bit-equal from run
                  to run for the same number, and equal up to rounding for any other. Of more parts than there are cores
                  only as many run at once, and there is a warning
 
-    Raises ValueError for an empty batch, a number of targets that doesn't fit, or another model's optimizer;
-    OutOfMemory, a MemoryError that says what would fit, where there is too little memory for a ViT's step.
+    Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, or samples that
+    are mixed and accumulated; OutOfMemory, a MemoryError that says what would fit, where a ViT's step has too little.
     """
-    samples = len(images)
-    if samples == 0 or len(targets) != samples:
-        raise ValueError(f"expected as many targets as images, at least one, got {len(targets)} and {samples}")
-    if optimizer.model is not model:
-        raise ValueError("the optimizer was made for another model")
     if accumulate < 1:
         raise ValueError(f"expected to accumulate over at least 1 part, got {accumulate}")
-    keep_freed_memory()
+    if optimizer.model is not model:
+        raise ValueError("the optimizer was made for another model")
+    batch = named_arrays(images, targets, objective)
+    samples = batch_size(batch)
     objective = classification() if objective is None else objective
-    with model.storage.at_work():
-        return step_at_work(model, optimizer, images, targets, ctx, objective, clip_norm, accumulate, threads)
+    in_one_piece = mixes_samples(objective)
+    if in_one_piece and accumulate > 1:
+        raise ValueError(f"the objective mixes samples, so accumulate must be 1, got {accumulate}")
+    keep_freed_memory()
+    storage, scale = model.storage, optimizer.loss_scale
+    with storage.at_work():
+        threads = 1 if in_one_piece else threads_for(max(batch.values(), key=lambda array: array.size), threads)
+        parts = slices(samples, threads)
+        buffers = storage.gradient_buffers(len(parts))
+        ctx = with_step(ctx, optimizer)
+
+        def run(part):
+            buffer, where = part
+            buffer[:] = 0
+            results = []
+            with storage.gradients_into(buffer):
+                for piece in slices(where.stop - where.start, accumulate):
+                    piece = slice(where.start + piece.start, where.start + piece.stop)
+                    share = (piece.stop - piece.start) / samples
+                    arrays = {name: array[piece] for name, array in batch.items()}
+                    arrays = [arrays] if isinstance(images, Mapping) else arrays.values()
+                    loss, backward, *more = objective(model, *arrays, from_sample(ctx, piece.start))
+                    backward(share if scale is None else share * scale.scale)
+                    del backward  # and the caches in it, before the next piece's forward
+                    results.append((share, loss, *more, *[{}, []][len(more) :]))
+            return results
+
+        try:
+            results = list(chain.from_iterable(map_parts(run, zip(buffers, parts), threads, storage.device)))
+        except Exception as error:
+            if not (isinstance(model, ViT) and is_lack_of_memory(error)):
+                raise
+            step = step_at_hand(model, optimizer, samples, threads, accumulate, getattr(ctx, "recompute", False))
+            raise explained(step, ARGUMENTS, error) from error
+        add_up(buffers, threads)
+        if scale is not None:
+            scale.unscale(storage.gradients())
+        norm = global_norm(model) if clip_norm is None else clip_by_global_norm(model, clip_norm)
+        loss = sum(share * loss for share, loss, *_ in results)
+        metrics = {name: sum(share * metrics[name] for share, _, metrics, _ in results) for name in results[0][2]}
+        xp = array_module(norm)
+        applied = xp.isfinite(loss) & xp.isfinite(norm)
+        optimizer.step(where=applied)
+        commit(mean_updates((share, updates) for share, _, _, updates in results), applied)
+        return StepResult(loss, norm, metrics, applied, False if scale is None else scale.update(applied))
 
 
-def step_at_work(model, optimizer, images, targets, ctx, objective, clip_norm, accumulate, threads):
-    """`train_step`, on the model's device and in its precision."""
-    samples, storage, scale = len(images), model.storage, optimizer.loss_scale
-    targets = array_module(images).asarray(targets)
-    threads = threads_for(images, threads)
-    parts = slices(samples, threads)
-    buffers = storage.gradient_buffers(len(parts))
+def mixes_samples(objective):
+    """Whether the loss of a sample depends on the others, so that a batch must stay in one piece."""
+    owner = getattr(objective, "__self__", None)  # of a task's method the task may say so
+    return bool(getattr(objective, "mixes_samples", False) or getattr(owner, "mixes_samples", False))
 
-    def run(part):
-        buffer, where = part
-        buffer[:] = 0
-        results = []
-        with storage.gradients_into(buffer):
-            for piece in slices(where.stop - where.start, accumulate):
-                piece = slice(where.start + piece.start, where.start + piece.stop)
-                share = (piece.stop - piece.start) / samples
-                piece_ctx = ctx
-                if ctx is not None and ctx.key is not None:
-                    piece_ctx = replace(ctx, key=ctx.key.skip(piece.start))
-                loss, backward, *metrics = objective(model, images[piece], targets[piece], piece_ctx)
-                backward(share if scale is None else share * scale.scale)
-                del backward  # and the caches in it, before the next piece's forward
-                results.append((share, loss, metrics[0] if metrics else {}))
-        return results
 
-    try:
-        results = list(chain.from_iterable(map_parts(run, zip(buffers, parts), threads, storage.device)))
-    except Exception as error:
-        if not (isinstance(model, ViT) and is_lack_of_memory(error)):
-            raise
-        step = step_at_hand(model, optimizer, samples, threads, accumulate, getattr(ctx, "recompute", False))
-        raise explained(step, ARGUMENTS, error) from error
-    add_up(buffers, threads)
-    if scale is not None:
-        scale.unscale(storage.gradients())
-    norm = global_norm(model) if clip_norm is None else clip_by_global_norm(model, clip_norm)
-    loss = sum(share * loss for share, loss, _ in results)
-    metrics = {name: sum(share * metrics[name] for share, _, metrics in results) for name in results[0][2]}
-    xp = array_module(norm)
-    applied = xp.isfinite(loss) & xp.isfinite(norm)
-    optimizer.step(where=applied)
-    return StepResult(loss, norm, metrics, applied, False if scale is None else scale.update(applied))
+def named_arrays(images, targets, objective):
+    """The batch as a dict of named arrays; raises ValueError if it is one already and doesn't stand alone."""
+    if not isinstance(images, Mapping):
+        return {"images": images, "targets": array_module(images).asarray(targets)}  # a list will do
+    if targets is not None:
+        raise ValueError("expected targets=None beside a batch of named arrays, which holds all there is")
+    if objective is None:
+        raise ValueError("a batch of named arrays needs an objective: (model, batch, ctx) -> (loss, backward)")
+    return {name: array_module(array).asarray(array) for name, array in images.items()}
+
+
+def batch_size(batch):
+    """How many samples a batch of named arrays has; raises ValueError for none, and for arrays that disagree."""
+    lengths = {name: len(array) for name, array in batch.items()}
+    if len(set(lengths.values())) != 1 or 0 in lengths.values():
+        found = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise ValueError(f"expected arrays with one entry per sample, and at least one sample, got {found or 'none'}")
+    return next(iter(lengths.values()))
+
+
+def with_step(ctx, optimizer):
+    """The context, its key with the optimizer's step if it has none of its own."""
+    if ctx is None or ctx.key is None or ctx.key.step is not None:
+        return ctx
+    return replace(ctx, key=replace(ctx.key, step=optimizer.next_step))
+
+
+def from_sample(ctx, first):
+    """The context for a part of the batch that begins at sample `first`."""
+    return ctx if ctx is None or ctx.key is None else replace(ctx, key=ctx.key.skip(first))
 
 
 def add_up(buffers, threads):

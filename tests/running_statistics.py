@@ -1,0 +1,67 @@
+"""A layer that normalises by running statistics, as batch normalisation does when it is evaluated, and moves them while
+it trains; its forward doesn't mix samples, so how a batch was split must not matter."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit import ViT, ViTConfig, nn
+from tinyvit import functional as F
+
+MOMENTUM = 0.25
+
+
+class NormCache(NamedTuple):
+    scale: object
+    update: object
+
+
+class RunningNorm(nn.Module):
+    """(x − mean) / √(variance + 0.1), with the running mean and variance of every channel of x (..., D)."""
+
+    def __init__(self, dim):
+        self.mean = nn.Buffer((dim,), nn.init.zeros)
+        self.variance = nn.Buffer((dim,), nn.init.ones)
+        self.commits = 0
+
+    def forward(self, x, ctx=None):
+        scale = (self.variance.value + 0.1) ** -0.5
+        update = None
+        if ctx is not None and ctx.training:
+            exact, axes = F.cast(x, self.mean.value.dtype), tuple(range(x.ndim - 1))
+            update = nn.BufferUpdate(self, {"mean": exact.mean(axes), "square": (exact * exact).mean(axes)})
+        return F.cast((x - self.mean.value) * scale, x.dtype), NormCache(scale, update)
+
+    def backward(self, dy, cache):
+        return F.cast(dy * cache.scale, dy.dtype)
+
+    def commit(self, statistics):
+        mean, square = statistics["mean"], statistics["square"]
+        self.commits += 1
+        self.mean.data = (1 - MOMENTUM) * self.mean.data + MOMENTUM * mean
+        self.variance.data = (1 - MOMENTUM) * self.variance.data + MOMENTUM * (square - mean * mean)
+
+
+def vit_with_running_norm(dtype="float64", **fields):
+    """A small ViT whose every block normalises twice by running statistics."""
+    shape = dict(img_size=4, patch_size=2, in_chans=2, num_classes=3, embed_dim=8, depth=2, num_heads=2)
+    model = ViT(ViTConfig(**shape | fields), device="meta")
+    for block in model.blocks:
+        block.norm1, block.drop_path2 = RunningNorm(8), RunningNorm(8)
+    model.materialize(dtype=dtype)
+    generator = np.random.default_rng(0)
+    for parameter in model.parameters():
+        parameter.data = 0.3 * generator.standard_normal(parameter.shape)
+    return model
+
+
+def norms(model):
+    return [module for _, module in model.named_modules() if isinstance(module, RunningNorm)]
+
+
+def squares(model, images, targets, ctx):
+    """An objective that passes updates on: the mean square of the logits."""
+    logits, cache = model(images, ctx)
+    updates = nn.buffer_updates(cache)
+    loss, dlogits = (logits * logits).sum(1).mean(), 2 * logits / len(logits)
+    return loss, lambda dloss: model.backward(dloss * dlogits, cache), {}, updates

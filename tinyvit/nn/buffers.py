@@ -1,0 +1,73 @@
+"""Updates of buffers: what a forward found out, and what the training step makes of it."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinyvit.backend import array_module
+from tinyvit.functional.cast import cast
+
+
+class BufferUpdate(NamedTuple):
+    """Statistics for the buffers of a module, put into its cache by a forward that trains.
+
+    A step averages them over the parts of a batch and calls `module.commit(statistics)` once, if it is applied.
+
+    statistics   name -> array, each a mean over the samples that the forward was given: a mean and a mean of squares,
+                 for example, but not a variance, since the variance of a batch is not the mean of its parts' variances
+    """
+
+    module: Any
+    statistics: dict[str, Any]
+
+
+def buffer_updates(cache):
+    """Every BufferUpdate in a tree of tuples, lists and dicts, in its order."""
+    if isinstance(cache, BufferUpdate):
+        return [cache]
+    if isinstance(cache, dict):
+        cache = cache.values()
+    elif not isinstance(cache, (tuple, list)):
+        return []
+    return [update for item in cache for update in buffer_updates(item)]
+
+
+def mean_updates(parts):
+    """One BufferUpdate per module, from (weight, updates) pairs, one per part of a batch; a pure function.
+
+    A part counts by its weight; of a module that was called several times in a part, the calls count equally.
+    """
+    modules, found = {}, {}
+    for part, (weight, updates) in enumerate(parts):
+        for module, statistics in updates:
+            modules[id(module)] = module
+            found.setdefault(id(module), {}).setdefault(part, (weight, []))[1].append(statistics)
+    return [BufferUpdate(modules[key], mean_statistics(found[key].values())) for key in modules]
+
+
+def mean_statistics(parts):
+    """The weighted mean of dicts of arrays, from (weight, [dict, …]) pairs, in float32 or finer."""
+    parts = list(parts)
+    total = sum(weight for weight, _ in parts)
+    shares = [(weight / total / len(calls), statistics) for weight, calls in parts for statistics in calls]
+    return {name: sum(share * at_least_float32(s[name]) for share, s in shares) for name in shares[0][1]}
+
+
+def at_least_float32(x):
+    if str(x.dtype) not in ("float16", "bfloat16"):
+        return x
+    return x.astype("float32") if array_module(x) is np else cast(x, "float32")
+
+
+def commit(updates, applied):
+    """Have every module commit its statistics to its buffers, unless the step was left out.
+
+    applied   a boolean, or one on a GPU, which decides there while nothing waits for it
+    """
+    on_gpu = array_module(applied) is not np
+    for module, statistics in updates if on_gpu or applied else ():
+        buffers = [buffer for _, buffer in module.named_buffers()] if on_gpu else []
+        before = [buffer.data.copy() for buffer in buffers]
+        module.commit(statistics)
+        for buffer, old in zip(buffers, before):
+            array_module(old).copyto(buffer.data, old, where=~applied)
