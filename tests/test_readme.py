@@ -1,4 +1,4 @@
-"""The README's code does what it says."""
+"""What the README and the guide say is so: code runs, figures are those of the logs, links lead somewhere."""
 
 import inspect
 import json
@@ -10,41 +10,58 @@ import pytest
 
 from tinyvit import functional as F
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
-FENCES = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-PYTHON = [text for language, text in FENCES if language == "python"]
+ROOT = Path(__file__).parents[1]
+RESULTS, GUIDE = ROOT / "notebooks" / "results", ROOT / "notebooks" / "guide"
+PAGES = {page.name: page.read_text() for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *GUIDE.glob("*.md"))}
+README = PAGES["README.md"]
 
 
-def test_the_first_fence_is_two_commands():
-    language, text = FENCES[0]
-    assert language == "bash" and len(text.strip().splitlines()) == 2
+def fences(page, language):
+    """The code blocks of a page in one language."""
+    found = re.findall(r"^```(\w+)\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL)
+    return [text for name, text in found if name == language]
+
+
+def test_the_first_fence_of_the_readme_is_two_commands():
+    assert README.index("```bash") == README.index("```")
+    assert len(fences("README.md", "bash")[0].strip().splitlines()) == 2
+
+
+def test_the_readme_fits_on_a_screen_and_a_half():
+    assert len(README.splitlines()) <= 90
 
 
 def test_the_code_that_is_shown_is_the_code_that_runs():
-    shown = PYTHON[0]
+    (shown,) = fences("README.md", "python")
     for op in (F.softmax, F.softmax_backward):
         without_docstring = re.sub(r'    """.*?"""\n', "", inspect.getsource(op), flags=re.DOTALL)
         assert without_docstring in shown
 
 
-@pytest.mark.parametrize("fence", PYTHON[1:3])
-def test_the_checks_find_the_mistakes_that_the_readme_shows(capsys, fence):
+@pytest.mark.parametrize("fence", fences("correctness.md", "python"))
+def test_the_checks_find_the_mistakes_that_the_guide_shows(capsys, fence):
     exec(fence, {})
     printed = capsys.readouterr().out
     indented = "".join(f"    {line}\n" for line in printed.splitlines())
-    assert indented in README
+    assert indented in PAGES["correctness.md"]
 
 
-def test_the_models_example_runs_with_the_shapes_in_its_comments():
+def test_the_example_in_python_runs_with_the_shapes_in_its_comments():
     names = {}
-    exec(PYTHON[3], names)
+    exec(fences("python.md", "python")[0], names)
     assert names["model"].blocks[0].attn.qkv.weight.grad.shape == (576, 192)
     assert names["cache"].blocks[3].attn.heads.probs.shape == (8, 12, 65, 65)
     assert names["dimages"].shape == names["images"].shape
     assert 0 < float(names["result"].loss) < 10
 
 
-RESULTS = Path(__file__).parents[1] / "notebooks" / "results"
+LINKS = [(page, link) for page, text in PAGES.items() for link in re.findall(r"\]\(([^)#]+)\)", text)]
+
+
+@pytest.mark.parametrize("page, link", LINKS)
+def test_links_between_pages_lead_somewhere(page, link):
+    folder = GUIDE if (GUIDE / page).exists() else ROOT
+    assert link.startswith("https://") or (folder / link).exists()
 
 
 def accuracies(log):
@@ -65,8 +82,8 @@ def test_the_transfer_that_is_quoted_is_what_was_measured():
     measured = json.loads((RESULTS / "transfer.json").read_text())
     means = {(row["way"], row["side"]): 100 * mean(row["accuracies"]) for row in measured["rows"]}
     for way in ("from scratch", "probed", "fine-tuned"):
-        assert f"| {way} | {means[way, 32]:.1f} % | {means[way, 48]:.1f} % |" in README
-    assert f"{100 * measured['pre-training']:.1f} %" in README
+        assert f"| {way} | {means[way, 32]:.1f} % | {means[way, 48]:.1f} % |" in PAGES["transfer.md"]
+    assert f"{100 * measured['pre-training']:.1f} %" in PAGES["transfer.md"]
 
 
 def test_the_errors_that_are_quoted_are_those_of_the_log():
@@ -78,17 +95,23 @@ def test_the_errors_that_are_quoted_are_those_of_the_log():
 def test_the_memory_that_is_quoted_is_that_of_the_log():
     row = next(line for line in (RESULTS / "long-sequences.log").read_text().splitlines() if line.startswith(" 4,097"))
     at_once, tiled, recomputed, _ = re.findall(r"([\d,]+ MB) \(", row)
-    assert f"takes {at_once} with all scores at once, {tiled} in tiles, and {recomputed} with both" in README
+    quoted = f"takes {at_once} with all scores at once, {tiled} in tiles, and {recomputed} with both"
+    assert quoted in " ".join(PAGES["training.md"].split())
 
 
 def test_the_ratios_that_are_quoted_are_those_of_the_benchmark():
     cases = json.loads((RESULTS / "bench.json").read_text())["cases"]
     training = [case for case in cases if case["kind"] == "train"]
     assert len(training) == 4
+    ratios_of = {"numpy": [], "fast": []}
     for case in training:
         by_name = {result["name"]: result for result in case["results"]}
         numpy, fast, torch = (by_name[name] for name in ("numpy", "fast", "torch"))
-        ratios = (f"{one['ratios_of_medians']['torch']:.2f}" for one in (numpy, fast))
+        for one in (numpy, fast):
+            ratios_of[one["name"]].append(f"{one['ratios_of_medians']['torch']:.2f}")
         memory = ", ".join(f"{one['peak_bytes'] / 1e6:,.0f}" for one in (numpy, fast, torch))
-        (row,) = (line for line in README.splitlines() if line.startswith(f"| `{case['case']}`:"))
-        assert row.split(" | ")[1:] == [*ratios, f"{100 * fast['of_floor']:.0f} %", f"{memory} MB |"]
+        (row,) = (line for line in PAGES["speed.md"].splitlines() if line.startswith(f"| `{case['case']}`:"))
+        quoted = [ratios_of["numpy"][-1], ratios_of["fast"][-1], f"{100 * fast['of_floor']:.0f} %", f"{memory} MB |"]
+        assert row.split(" | ")[1:] == quoted
+    for ratios in ratios_of.values():
+        assert f"{min(ratios)} to {max(ratios)} times" in " ".join(README.split())
