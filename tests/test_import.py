@@ -68,12 +68,13 @@ MAY_IMPORT = {
     "nn": {"backend", "functional"},
     "gradcheck": {"backend", "functional"},
     "exercises": {"backend", "functional", "nn", "models"},  # their right answers are the layers' own
-    "models": {"backend", "functional", "nn"},
+    "validation": set(),
+    "models": {"backend", "functional", "nn", "validation"},
     "optim": {"backend", "functional", "nn"},
-    "data": {"backend"},
+    "data": {"backend", "validation"},
     "probe": BELOW,
     "interop": BELOW | {"data"},  # how images are prepared comes along with the weights
-    "training": BELOW | {"data", "optim", "__init__"},
+    "training": BELOW | {"data", "optim", "validation", "__init__"},
     "bench": BELOW | {"data", "gradcheck", "optim", "training", "__init__"},
     "cli": BELOW | {"bench", "data", "gradcheck", "interop", "optim", "probe", "training", "__init__"},
 }

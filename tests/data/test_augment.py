@@ -181,16 +181,17 @@ def test_nothing_waits_for_a_device_and_the_bits_are_those_of_numpy(dataset, see
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"crop": -1}, "augment.crop has to be at least 0, got -1"),
-        ({"policy": "auto"}, "augment.policy has to be one of none, trivial, rand, got auto"),
-        ({"operations": 0}, "augment.operations has to be at least 1, got 0"),
-        ({"magnitude": 31}, "augment.magnitude is from 0 to 30, got 31"),
-        ({"magnitude": float("nan")}, "augment.magnitude is from 0 to 30, got nan"),
-        ({"erase": 1.5}, r"augment.erase is a probability from 0 to 1, got 1\.5"),
-        ({"mixup": -0.1}, r"augment.mixup has to be at least 0 and finite, got -0\.1"),
-        ({"mixup": float("inf")}, "augment.mixup has to be at least 0 and finite, got inf"),
-        ({"cutmix": float("nan")}, "augment.cutmix has to be at least 0 and finite, got nan"),
-        ({"mix_prob": 2}, "augment.mix-prob is a share from 0 to 1, got 2"),
+        ({"crop": -1}, "augment.crop must be an int of at least 0, got -1"),
+        ({"policy": "auto"}, "augment.policy must be one of none, trivial, rand, got 'auto'"),
+        ({"operations": 0}, "augment.operations must be an int from 1 to 100, got 0"),
+        ({"operations": 10**6}, "augment.operations must be an int from 1 to 100, got 1000000"),
+        ({"magnitude": 31}, "augment.magnitude must be a number from 0 to 30, got 31"),
+        ({"magnitude": float("nan")}, "augment.magnitude must be a number from 0 to 30, got nan"),
+        ({"erase": 1.5}, r"augment.erase must be a number from 0 to 1, got 1\.5"),
+        ({"mixup": -0.1}, r"augment.mixup must be a finite number of at least 0, got -0\.1"),
+        ({"mixup": float("inf")}, "augment.mixup must be a finite number of at least 0, got inf"),
+        ({"cutmix": float("nan")}, "augment.cutmix must be a finite number of at least 0, got nan"),
+        ({"mix_prob": 2}, "augment.mix-prob must be a number from 0 to 1, got 2"),
     ],
 )
 def test_an_augmentation_that_cannot_be_is_refused_with_what_came(fields, message):

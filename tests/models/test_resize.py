@@ -96,5 +96,5 @@ def test_the_gradients_through_positions_resized_in_the_forward_match_the_comple
 
 
 def test_a_method_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="unknown resize_positions 'nearest'; expected one of bilinear, bicubic, zoom"):
+    with pytest.raises(ValueError, match="resize_positions must be one of bilinear, bicubic, zoom, got 'nearest'"):
         model_for((4, 6), "learned", resize_positions="nearest")

@@ -261,7 +261,7 @@ def test_layer_decay_scales_the_first_step_of_each_block(source):
     (dict(img_size=10), "10×10 is not a multiple of the patch size 4×4"),
     (dict(freeze="3"), "the model has 2 layers, got '3'"),
     (dict(freeze="blocks"), "freeze must be embed"),
-    (dict(resize_positions="nearest"), "unknown resize_positions 'nearest'"),
+    (dict(resize_positions="nearest"), "resize_positions must be one of bilinear, .*, got 'nearest'"),
     (dict(classes=("7", "ten")), "no class 'ten'"),
     (dict(images=30_000), "10000 of each class, but class 7 has"),
 ])  # fmt: skip

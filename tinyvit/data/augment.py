@@ -6,52 +6,42 @@ Each with a picture in notebooks/augmentation.md.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from tinyvit.data import geometry, policy
 from tinyvit.data.erasing import erase, rectangles
 from tinyvit.data.mixing import cutmix, mixup, one_hot, random_box
+from tinyvit.validation import Count, NotNegative, Share, Within, validate
 
-POLICIES = ("none", "trivial", "rand")
+MOST_OPERATIONS = 100  # of RandAugment: each is a pass over the batch, and an image is grey long before
+Strength = Annotated[float, Within(0, policy.STRENGTHS)]
 
 
 @dataclass(frozen=True)
 class Augmentation:
     """Random changes to the training images."""
 
-    crop: int = 0
+    crop: Count = 0
     """Pixels by which an image is shifted at most, in each direction."""
     flip: bool = False
     """Whether half of the images are mirrored left to right."""
     policy: Literal["none", "trivial", "rand"] = "none"
     """Colour and geometry: TrivialAugment (one operation of any strength), or RandAugment (some of one strength)."""
-    operations: int = 2
-    """Operations an image gets from RandAugment."""
-    magnitude: float = 9.0
+    operations: Annotated[int, Within(1, MOST_OPERATIONS)] = 2
+    """Operations that each image gets from RandAugment."""
+    magnitude: Strength = 9.0
     """Strength of RandAugment's operations, from 0 to 30."""
-    erase: float = 0.0
+    erase: Share = 0.0
     """Probability that a rectangle of the image is erased."""
-    mixup: float = 0.0
+    mixup: NotNegative = 0.0
     """Mix pairs of images with a share from Beta(mixup, mixup); 0 doesn't."""
-    cutmix: float = 0.0
+    cutmix: NotNegative = 0.0
     """Paste a rectangle of one image into another, with a share from Beta(cutmix, cutmix); 0 doesn't."""
-    mix_prob: float = 1.0
+    mix_prob: Share = 1.0
     """Share of the batches that are mixed, by mixup and cutmix in turn (by a coin) if both are on."""
 
     def __post_init__(self):
-        require(self.crop >= 0, "crop has to be at least 0", self.crop)
-        require(self.policy in POLICIES, f"policy has to be one of {', '.join(POLICIES)}", self.policy)
-        require(self.operations >= 1, "operations has to be at least 1", self.operations)
-        require(0 <= self.magnitude <= policy.STRENGTHS, "magnitude is from 0 to 30", self.magnitude)
-        require(0 <= self.erase <= 1, "erase is a probability from 0 to 1", self.erase)
-        require(0 <= self.mixup < float("inf"), "mixup has to be at least 0 and finite", self.mixup)
-        require(0 <= self.cutmix < float("inf"), "cutmix has to be at least 0 and finite", self.cutmix)
-        require(0 <= self.mix_prob <= 1, "mix-prob is a share from 0 to 1", self.mix_prob)
-
-
-def require(holds, expected, got):
-    if not holds:
-        raise ValueError(f"augment.{expected}, got {got}")
+        validate(self, "augment.")
 
 
 def augment(images, labels, augmentation, dataset, key, dtype="float32"):

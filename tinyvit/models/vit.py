@@ -4,20 +4,20 @@ Dosovitskiy et al. 2021, "An image is worth 16×16 words: transformers for image
 """
 
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple
+from numbers import Integral
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from tinyvit import functional as F
 from tinyvit.backend import array_module, device_of
 from tinyvit.functional.dropout import DropoutCache
-from tinyvit.functional.interpolation import INTERPOLATIONS, matrix_on
+from tinyvit.functional.interpolation import matrix_on
 from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.functional.tokens import PrependTokenCache
 from tinyvit.models.architecture import Architecture
 from tinyvit.models.registry import register, variant
 from tinyvit.nn import init
-from tinyvit.nn.block import ACTIVATIONS, Block, BlockCache
+from tinyvit.nn.block import Block, BlockCache
 from tinyvit.nn.head import MeanPool, MlpHead, TokenPool, linear_head
 from tinyvit.nn.layers import Dropout, LayerNorm
 from tinyvit.nn.module import Module
@@ -25,10 +25,13 @@ from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions, NoPositions
 from tinyvit.nn.recompute import RecomputedCache, with_recompute, with_recompute_backward
 from tinyvit.nn.storage import Parameter
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Within, validate
 
-POSITIONS = ("learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none")
-POOLINGS = ("token", "avg")
-POSITIONS_DIVIDE = {"learned_2d": 2, "sincos_1d": 2, "sincos_2d": 4}  # what embed_dim has to be divisible by
+Positions = Literal["learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none"]
+Pooling = Literal["token", "avg"]
+POSITIONS, POOLINGS = get_args(Positions), get_args(Pooling)
+POSITIONS_DIVIDE = {"learned_2d": 2, "sincos_1d": 2, "sincos_2d": 4}  # what embed_dim must be divisible by
+DEEPEST = 1000  # blocks: as many as anyone has trained; building more takes minutes before any memory is asked for
 
 
 @dataclass(frozen=True)
@@ -39,35 +42,35 @@ class ViTConfig:
     """Side of the images in pixels, or height and width."""
     patch_size: int | tuple[int, int] = 4
     """Side of a patch in pixels, or height and width; it has to divide the image's."""
-    in_chans: int = 3
+    in_chans: PositiveInt = 3
     """Channels of the images (C)."""
-    num_classes: int = 10
+    num_classes: Count = 10
     """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
-    embed_dim: int = 192
+    embed_dim: PositiveInt = 192
     """Width of a token (D)."""
-    depth: int = 9
+    depth: Annotated[int, Within(1, DEEPEST)] = 9
     """Blocks (L)."""
-    num_heads: int = 12
+    num_heads: PositiveInt = 12
     """Attention heads (H); they divide embed_dim."""
-    mlp_ratio: float = 2.0
+    mlp_ratio: Positive = 2.0
     """Width of the MLP's hidden layer, as a multiple of embed_dim."""
     qkv_bias: bool = True
     """Whether queries, keys and values have a bias."""
-    global_pool: Literal["token", "avg"] = "token"
+    global_pool: Pooling = "token"
     """What the head reads: the class token, or the mean over the patches."""
-    positions: Literal["learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none"] = "learned"
+    positions: Positions = "learned"
     """How the tokens know where they are."""
-    head_hidden: int | None = None
+    head_hidden: PositiveInt | None = None
     """Width of the pre-training head's hidden layer (tanh); None for a linear head."""
-    drop_rate: float = 0.0
+    drop_rate: Rate = 0.0
     """Dropout after the positions and after every linear layer of the blocks but qkv."""
-    attn_drop_rate: float = 0.0
+    attn_drop_rate: Rate = 0.0
     """Dropout on the attention probabilities."""
-    drop_path_rate: float = 0.0
+    drop_path_rate: Rate = 0.0
     """Stochastic depth of the last block; it grows linearly from 0 at the first."""
     activation: Literal["gelu", "gelu_tanh"] = "gelu"
     """GELU, exact or in its tanh form."""
-    norm_eps: float = 1e-6
+    norm_eps: NotNegative = 1e-6
     """ε of the layer norms."""
     dynamic_img_size: bool = False
     """Whether images of other sizes are read, too; the positions are then resized."""
@@ -80,35 +83,7 @@ class ViTConfig:
             height, width = as_pair(getattr(self, name))
             square = isinstance(getattr(self, name), Integral)
             object.__setattr__(self, name, height if square else (height, width))
-        for name in ("in_chans", "num_classes", "embed_dim", "depth", "num_heads"):
-            value, least, expected = getattr(self, name), 1, "a positive int"
-            if name == "num_classes":
-                least, expected = 0, "a positive int, or 0 for no head"
-            if not is_int(value) or value < least:
-                raise ValueError(f"{name} has to be {expected}, got {value!r}")
-            object.__setattr__(self, name, int(value))
-        for name in ("mlp_ratio", "norm_eps", "drop_rate", "attn_drop_rate", "drop_path_rate"):
-            if not isinstance(getattr(self, name), Real) or isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} has to be a number, got {getattr(self, name)!r}")
-            object.__setattr__(self, name, float(getattr(self, name)))
-        for name in ("qkv_bias", "dynamic_img_size"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} has to be True or False, got {getattr(self, name)!r}")
-        for name in ("drop_rate", "attn_drop_rate", "drop_path_rate"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} has to be at least 0 and below 1, got {getattr(self, name)}")
-        for name, known in (
-            ("global_pool", POOLINGS), ("positions", POSITIONS), ("activation", tuple(ACTIVATIONS)),
-            ("resize_positions", tuple(INTERPOLATIONS)),
-        ):  # fmt: skip
-            if getattr(self, name) not in known:
-                raise ValueError(f"unknown {name} {getattr(self, name)!r}; expected one of {', '.join(known)}")
-        if not (self.head_hidden is None or is_positive_int(self.head_hidden)):
-            raise ValueError(f"head_hidden has to be None or a positive int, got {self.head_hidden!r}")
-        if not 0 < self.mlp_ratio < float("inf"):
-            raise ValueError(f"mlp_ratio has to be positive and finite, got {self.mlp_ratio}")
-        if not 0 <= self.norm_eps < float("inf"):
-            raise ValueError(f"norm_eps has to be at least 0 and finite, got {self.norm_eps}")
+        validate(self)
         if self.mlp_hidden < 1:
             raise ValueError(f"mlp_ratio {self.mlp_ratio} leaves the MLP of width {self.embed_dim} no hidden layer")
         if self.embed_dim % self.num_heads:
@@ -141,14 +116,6 @@ class ViTConfig:
     def head_dim(self):
         """Width of an attention head (d)."""
         return self.embed_dim // self.num_heads
-
-
-def is_int(value):
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def is_positive_int(value):
-    return is_int(value) and value > 0
 
 
 class EmbedCache(NamedTuple):
