@@ -75,6 +75,7 @@ MAY_IMPORT = {
     "probe": BELOW,
     "interop": BELOW | {"data"},  # how images are prepared comes along with the weights
     "training": BELOW | {"data", "optim", "validation", "__init__"},
+    "loading": BELOW | {"data", "interop", "training", "__init__"},
     "bench": BELOW | {"data", "gradcheck", "optim", "training", "__init__"},
     "cli": BELOW | {"bench", "data", "gradcheck", "interop", "optim", "probe", "training", "__init__"},
 }

@@ -1,5 +1,8 @@
 """tinyvit: a Vision Transformer written by hand in NumPy and CuPy, forward and backward.
 
+    model = tinyvit.load("runs/digits")     # a run, a Hugging Face or timm folder, or a file with weights
+    logits, cache = model(images)
+
 `import tinyvit` loads NumPy and the mathematics. What trains, reads files or draws is loaded where it is used.
 """
 
@@ -16,11 +19,13 @@ __version__ = "0.1.0"
 _LAZY = ("cli", "data", "exercises", "gradcheck", "interop", "models", "optim", "probe", "training")
 
 __all__ = [
-    "Context", "Key", "ViT", "ViTConfig", "create_model", "functional", "kernels", "nn", "reference", *_LAZY,
+    "Context", "Key", "ViT", "ViTConfig", "create_model", "functional", "kernels", "nn", "load", "reference", *_LAZY,
 ]  # fmt: skip
 
 
 def __getattr__(name):
+    if name == "load":
+        return import_module("tinyvit.loading").load
     if name in _LAZY:
         return import_module(f"tinyvit.{name}")
     raise AttributeError(f"module 'tinyvit' has no attribute {name!r}")

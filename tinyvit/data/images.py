@@ -86,10 +86,9 @@ def quiet():
 
 
 def _read(path, channels, size, resample, crop):
-    from PIL import Image, ImageOps
+    from PIL import Image
 
-    if channels not in (1, 3):
-        raise ValueError(f"images are read with 1 channel (grey) or 3 (colour), not {channels}")
+    check_channels(channels)
     if not os.path.isfile(path):
         what = "is not a file" if os.path.exists(path) else "doesn't exist"
         raise ValueError(f"{path} {what}; expected an image")
@@ -101,14 +100,44 @@ def _read(path, channels, size, resample, crop):
             # JPEG can be decoded at a half, a quarter or an eighth: here still at least twice as large as needed.
             side = round(2 * max(size) / (crop or 1))
             image.draft(None, (side, side))
-            upright = flat(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
-            fitted = upright.resize(size[::-1], Image.Resampling[resample.upper()], box=shown(upright.size, size, crop))
+            return fitted(image, channels, size, resample, crop)
     except Image.UnidentifiedImageError as error:
         raise ValueError(f"{path} can't be read as an image: Pillow doesn't know its format") from error
     except Exception as error:  # damaged files make decoders raise errors of every kind
         raise ValueError(f"{path} can't be read as an image: {error or type(error).__name__}") from error
-    pixels = np.asarray(fitted).reshape(*size, channels)
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def as_pixels(image, channels, size, resample="bicubic", crop=1.0):
+    """A PIL image, or a uint8 array (H, W) or (H, W, C), as `read_image` gives a file: uint8 (C, H, W).
+
+    Raises ValueError for anything else.
+    """
+    from PIL import Image
+
+    check_channels(channels)
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(np.ascontiguousarray(image[..., 0] if image.shape[2:] == (1,) else image))
+    if not isinstance(image, Image.Image):
+        raise ValueError(f"expected a PIL image or a uint8 array, got {type(image).__name__}")
+    try:
+        with quiet():
+            return fitted(image, channels, size, resample, crop)
+    except Exception as error:  # the file behind it may be damaged
+        raise ValueError(f"the image can't be read: {error or type(error).__name__}") from error
+
+
+def fitted(image, channels, size, resample, crop):
+    """A PIL image as uint8 (C, H, W): upright, on white, resized and cut out."""
+    from PIL import Image, ImageOps
+
+    upright = flat(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
+    resized = upright.resize(size[::-1], Image.Resampling[resample.upper()], box=shown(upright.size, size, crop))
+    return np.ascontiguousarray(np.asarray(resized).reshape(*size, channels).transpose(2, 0, 1))
+
+
+def check_channels(channels):
+    if channels not in (1, 3):
+        raise ValueError(f"images are read with 1 channel (grey) or 3 (colour), not {channels}")
 
 
 def shown(image_size, size, crop):

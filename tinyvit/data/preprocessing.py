@@ -6,8 +6,9 @@ from math import isfinite
 
 import numpy as np
 
+from tinyvit.backend import to_numpy
 from tinyvit.data.dataset import normalise
-from tinyvit.data.images import RESAMPLE, read_images
+from tinyvit.data.images import RESAMPLE, as_pixels, read_images
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,44 @@ class Preprocessing:
         """Image files as this says, by `read_images`: a list of uint8 (C, H, W), or of the ValueErrors of those that
         can't be read."""
         return read_images(paths, self.channels, self.img_size, threads, resample=self.resample, crop=self.crop)
+
+    def pixels(self, images):
+        """Images as Pillow and NumPy have them, as uint8 (B, C, H, W): made grey or coloured, resized and cut out as
+        `read` does it with files.
+
+        images   a PIL image; a uint8 array (H, W), grey, or (H, W, C) with C of 1 to 4, the last of 2 or 4 being alpha;
+                 a list of these, of any sizes; or a uint8 array (B, H, W, C) or (B, C, H, W)
+
+        A uint8 array is of 0 to 255. Raises ValueError for anything else, and for an array whose channels may be first
+        as well as last.
+        """
+        if isinstance(images, (list, tuple)):
+            if not images:
+                raise ValueError("expected at least one image, got an empty list")
+            return np.concatenate([self.pixels(image) for image in images])
+        if not hasattr(images, "dtype"):
+            return as_pixels(images, self.channels, self.img_size, self.resample, self.crop)[None]
+        images, own = to_numpy(images), (self.channels, *self.img_size)
+        if images.dtype != np.uint8:
+            raise ValueError(
+                f"expected images of 0 to 255 as uint8, got {images.dtype} {images.shape}; what is normalised already "
+                "is one floating-point array (B, C, H, W), and is not prepared"
+            )
+        is_batch, is_last = images.ndim == 4, images.shape[-1:] and images.shape[-1] in (1, 2, 3, 4)
+        if is_batch and images.shape[1] == self.channels and not is_last:
+            if images.shape[1:] == own:
+                return images
+            images, is_last = images.transpose(0, 2, 3, 1), True
+        elif is_batch and is_last and images.shape[1] == self.channels != images.shape[3]:
+            raise ValueError(f"uint8 images {images.shape} may have their channels first or last; give a list of them")
+        if 0 in images.shape or not (images.ndim == 2 or (images.ndim in (3, 4) and is_last)):
+            raise ValueError(
+                "expected an image (H, W) or (H, W, C) as uint8, a list of these, or an array (B, H, W, C) or "
+                f"(B, {self.channels}, H, W), got {images.shape}"
+            )
+        if is_batch:
+            return self.pixels(list(images))
+        return as_pixels(images, self.channels, self.img_size, self.resample, self.crop)[None]
 
     def __call__(self, images, dtype="float32"):
         """Images of 0 to 255, uint8 (B, C, H, W), as the model sees them.

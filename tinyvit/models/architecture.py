@@ -4,6 +4,7 @@ from dataclasses import replace
 from numbers import Integral
 
 from tinyvit import functional as F
+from tinyvit.backend import to_device
 from tinyvit.functional.patches import as_pair
 from tinyvit.nn.context import Context
 from tinyvit.nn.module import Module
@@ -21,11 +22,13 @@ class Architecture(Module):
     num_prefix_tokens   tokens in front of those of the grid: class, distillation and register tokens
     grid                (rows, columns) of the tokens, or None if they have none
     pooling             how tokens become one vector where nothing else is asked for: "token" (the first) or "mean"
+    preprocessing       how images become what the model reads, as `tinyvit.load` sets it, or None
     """
 
     num_prefix_tokens = 0
     grid = None
     pooling = "mean"
+    preprocessing = None
 
     def parts(self):
         """[(name, module), …] in the order of the forward; each takes what the one before gives.
@@ -100,12 +103,38 @@ class Architecture(Module):
         """A new model for images of another size, with these weights; ValueError where an architecture can't."""
         raise ValueError(f"{type(self).__name__} can't be made for images of another size than it was trained with")
 
-    def predict(self, images):
-        """Class probabilities (B, K) of images (B, C, H, W), in the parameters' dtype; no cache is kept."""
+    @property
+    def classes(self):
+        """The names of the classes, in the order of the logits; () where nothing says them."""
+        return () if self.preprocessing is None else self.preprocessing.classes
+
+    def predict(self, images, preprocess=None):
+        """Class probabilities (B, K), in the parameters' dtype; no cache is kept.
+
+        images       either what the model reads, normalised floating-point numbers (B, C, H, W); or images as Pillow
+                     and NumPy have them, which `preprocessing` makes into that: see `Preprocessing.pixels`
+        preprocess   which of the two: False or True. None goes by the type: arrays of floating-point numbers are
+                     normalised already, all else is prepared
+
+        Raises ValueError for a model without classes, and for images that don't fit.
+        """
         require_classes(self)
+        kind = getattr(getattr(images, "dtype", None), "kind", "u")
+        if kind in "uib" if preprocess is None else preprocess:
+            images = self.prepared(images)
         with self.storage.at_work():
             logits, _ = self(images, Context(keep_caches=False))
             return F.softmax(F.cast(logits, self.dtype) if self.storage.precision.is_low else logits)[0]
+
+    def prepared(self, images):
+        """Images as Pillow and NumPy have them, as the model reads them, (B, C, H, W)."""
+        if self.preprocessing is None:
+            raise ValueError(
+                "the model doesn't say how images are prepared: give normalised floating-point images (B, C, H, W), or "
+                "set model.preprocessing"
+            )
+        pixels = self.preprocessing.pixels(images)
+        return to_device(self.preprocessing(pixels, self.dtype.name), self.device)
 
     def __repr__(self):
         return f"{type(self).__name__}({self.num_parameters():,} parameters, {self.config})"

@@ -1,0 +1,235 @@
+"""`tinyvit.load`: one line for a model, wherever it was trained."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_weights import CONFIG, GIVEN, PLACES, PREPARED, WEIGHTS, weights_of
+
+import tinyvit
+from tinyvit import ViT, cli, interop
+from tinyvit.backend import to_numpy
+from tinyvit.data import read_image
+from tinyvit.training.trained import load_trained
+
+TINY = ["--model.embed-dim", "8", "--model.depth", "2", "--model.num-heads", "2", "--epochs", "2", "--device", "cpu"]
+
+
+def command(*arguments):
+    """Run a command, which must succeed."""
+    with pytest.raises(SystemExit, match="^0$"):
+        cli.main(list(map(str, arguments)))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run that was trained for two epochs."""
+    path = tmp_path_factory.mktemp("runs") / "digits"
+    command("train", "digits", "--out", path, *TINY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """The same weights in every format."""
+    root = tmp_path_factory.mktemp("sources")
+    for form, name in PLACES.items():
+        interop.save(WEIGHTS, root / name, form)
+    return root
+
+
+@pytest.fixture
+def model(sources):
+    return tinyvit.load(sources / "timm")
+
+
+def images_for(model, count=3):
+    return np.random.default_rng(0).standard_normal((count, *model.image_shape)).astype("float32")
+
+
+def same_logits(model, other):
+    images = images_for(other)
+    np.testing.assert_array_equal(model(images)[0], other(images)[0], strict=True)
+
+
+# -- what can be loaded ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_a_run_is_loaded_with_its_classes_and_the_weights_asked_for(run, best):
+    model, trained = tinyvit.load(run, best=best), load_trained(run, "cpu", best)
+    same_logits(model, trained.model)
+    assert model.classes == trained.preprocessing.classes == tuple("0123456789")
+    assert model.preprocessing == trained.preprocessing and model.notes == ()
+
+
+def test_the_weights_file_of_a_run_is_loaded_as_the_run_and_no_other_file_of_it(run):
+    same_logits(tinyvit.load(run / "model.safetensors"), load_trained(run, "cpu").model)
+    (best,) = (run / "checkpoints").glob("best-*.safetensors")
+    for file in (best, run / "summary.json"):
+        with pytest.raises(ValueError, match=f"{file.name} is part of a run; give its folder {run}, with best=True"):
+            tinyvit.load(file)
+
+
+@pytest.mark.parametrize("form", PLACES)
+def test_foreign_folders_and_files_give_the_logits_of_their_weights(sources, form):
+    model = tinyvit.load(sources / PLACES[form], **GIVEN[form])
+    weights = interop.load(sources / PLACES[form], **GIVEN[form])
+    expected = ViT(weights.config)
+    expected.load_state_dict(weights.state)
+    same_logits(model, expected)
+    assert (model.config, model.preprocessing, model.notes) == (weights.config, weights.preprocessing, weights.notes)
+    assert model.classes == weights.preprocessing.classes
+
+
+def test_a_file_with_weights_alone_is_loaded_with_what_it_does_not_say_and_notes(sources):
+    given = {"num_heads": 3, "img_size": (8, 12), "mean": 0.5, "std": (0.1, 0.2, 0.3)}
+    file = sources / "timm" / "model.safetensors"
+    model = tinyvit.load(file, **given)
+    assert model.preprocessing.std == (0.1, 0.2, 0.3) and model.notes == interop.load(file, **given).notes != ()
+
+
+def test_an_imported_run_is_a_run(sources, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command("import", sources / "timm", "--out", "run")
+    same_logits(tinyvit.load("run"), tinyvit.load(sources / "timm"))
+
+
+def test_float64_weights_make_a_float64_model(tmp_path):
+    weights = weights_of(dtype="float64")
+    interop.save(weights, tmp_path / "double", "timm")
+    assert tinyvit.load(tmp_path / "double").dtype == "float64"
+
+
+def test_a_model_without_classes_has_none(tmp_path):
+    interop.save(weights_of(replace(CONFIG, num_classes=0)), tmp_path / "features", "timm")
+    model = tinyvit.load(tmp_path / "features")
+    assert model.classes == () and model(images_for(model))[0].shape == (3, 12)
+    with pytest.raises(ValueError, match="the model has no head"):
+        model.predict(images_for(model))
+
+
+# -- what can't -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_there_or_no_model_is_one_clear_line(tmp_path, run, sources):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("not weights")
+    (tmp_path / "loop").symlink_to("loop")
+    for path, reason in (
+        ("nowhere", "nowhere doesn't exist; expected a"),
+        ("loop", "loop doesn't exist"),
+        ("empty", "empty holds no weights"),
+        ("notes.txt", r"notes\.txt is text, not weights"),
+    ):
+        with pytest.raises(ValueError, match=reason) as error:
+            tinyvit.load(tmp_path / path)
+        assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="is not a run of tinyvit, which alone has best weights; leave out best"):
+        tinyvit.load(sources / "timm", best=True)
+    with pytest.raises(ValueError, match="is a run, which says all that is needed; leave out num_heads, mean"):
+        tinyvit.load(run, num_heads=2, mean=0.5)
+
+
+def test_a_run_without_its_configuration_is_not_taken_for_weights_of_timm(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy")
+    (copy / "config.json").unlink()
+    for path in (copy, copy / "model.safetensors"):
+        with pytest.raises(ValueError, match="copy is not a run folder: it has no config.json"):
+            tinyvit.load(path)
+    (copy / "config.json").write_text("{")
+    with pytest.raises(ValueError, match="config.json"):
+        tinyvit.load(copy)
+
+
+def test_an_unknown_architecture_is_named(sources, tmp_path):
+    copy = shutil.copytree(sources / "huggingface", tmp_path / "copy")
+    about = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(about | {"model_type": "segformer"}))
+    with pytest.raises(ValueError, match=r"config\.json is of .*segformer"):
+        tinyvit.load(copy)
+
+
+# -- predict ----------------------------------------------------------------------------------------------------------
+
+
+def photo(height=20, width=30, channels=3, seed=0):
+    shape = (height, width, channels) if channels else (height, width)
+    return np.random.default_rng(seed).integers(0, 256, shape).astype("uint8")
+
+
+def test_images_as_pillow_and_numpy_have_them_are_prepared_as_their_files_are(model, tmp_path):
+    Image.fromarray(photo()).save(tmp_path / "photo.png")
+    pixels = read_image(tmp_path / "photo.png", 3, (8, 12), resample=PREPARED.resample, crop=PREPARED.crop)
+    expected = model.predict(model.preprocessing(pixels[None]))
+    with Image.open(tmp_path / "photo.png") as image:
+        for images in (image, [image], np.asarray(image), [np.asarray(image)], np.asarray(image)[None]):
+            np.testing.assert_array_equal(model.predict(images), expected)
+            np.testing.assert_array_equal(model.predict(images, preprocess=True), expected)
+
+
+@pytest.mark.parametrize("channels", [0, 1, 2, 3, 4])
+def test_grey_coloured_and_transparent_images_are_read_as_their_files_are(model, tmp_path, channels):
+    image = photo(channels=channels)
+    Image.fromarray(image[..., 0] if channels == 1 else image).save(tmp_path / "photo.png")
+    pixels = read_image(tmp_path / "photo.png", 3, (8, 12), resample=PREPARED.resample, crop=PREPARED.crop)
+    np.testing.assert_array_equal(model.predict(image), model.predict(model.preprocessing(pixels[None])))
+
+
+def test_a_list_may_hold_images_of_any_kind_and_size(model):
+    images = [photo(9, 40), Image.fromarray(photo(seed=1)), photo(channels=0, seed=2)]
+    together = model.predict(images)
+    np.testing.assert_allclose(together, np.concatenate([model.predict(image) for image in images]), rtol=1e-5)
+    assert together.shape == (3, 3)
+
+
+def test_a_batch_has_its_channels_first_or_last(model):
+    batch = np.stack([photo(8, 12, seed=seed) for seed in range(5)])
+    first = batch.transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(model.predict(first), model.predict(model.preprocessing(first)))
+    np.testing.assert_array_equal(model.predict(batch), model.predict(list(batch)))
+    np.testing.assert_array_equal(model.preprocessing.pixels(first.repeat(2, 2)), model.preprocessing.pixels(
+        [image for image in batch.repeat(2, 1)]))  # fmt: skip
+
+
+def test_floating_point_images_are_taken_as_normalised_already(model):
+    images = images_for(model)
+    probabilities = model.predict(images)
+    np.testing.assert_array_equal(probabilities, model.predict(images, preprocess=False))
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("images", "options", "reason"),
+    [
+        (np.zeros((2, 3, 8, 12), "float32"), {"preprocess": True}, "as uint8, got float32 .2, 3, 8, 12.; what is norm"),
+        (photo(), {"preprocess": False}, "expected images .B, 3, 8, 12."),
+        (photo().astype("int64"), {}, "as uint8, got int64"),
+        (photo().astype("float64"), {}, "expected images .B, 3, 8, 12."),
+        ([photo() / 255], {}, "as uint8, got float64"),
+        (np.zeros((5, 8, 12), "uint8"), {}, r"an array \(B, H, W, C\) or \(B, 3, H, W\), got \(5, 8, 12\)"),
+        (np.zeros((3, 8, 12), "uint8"), {}, r"got \(3, 8, 12\)"),
+        (np.zeros((2, 3, 8, 1), "uint8"), {}, "may have their channels first or last; give a list"),
+        (np.zeros(3, "uint8"), {}, r"got \(3,\)"),
+        (np.zeros((0, 8, 3), "uint8"), {}, r"got \(0, 8, 3\)"),
+        (np.uint8(3), {}, r"got \(\)"),
+        ([], {}, "at least one image, got an empty list"),
+        (["photo.png"], {}, "expected a PIL image or a uint8 array, got str"),
+        (None, {}, "expected a PIL image or a uint8 array, got NoneType"),
+    ],
+)
+def test_what_may_be_two_things_or_is_no_image_is_refused(model, images, options, reason):
+    with pytest.raises(ValueError, match=reason):
+        model.predict(images, **options)
+
+
+def test_a_model_that_was_not_loaded_has_no_preprocessing_until_it_is_given_one():
+    model = ViT(CONFIG)
+    assert model.classes == () and model.preprocessing is None
+    with pytest.raises(ValueError, match="doesn't say how images are prepared"):
+        model.predict(photo())
+    model.preprocessing = PREPARED
+    assert to_numpy(model.predict(photo())).shape == (1, 3) and model.classes == ("cat", "dog", "eel")

@@ -1,0 +1,80 @@
+"""`tinyvit.load`: a trained model by its path, wherever it was trained."""
+
+from contextlib import suppress
+
+from tinyvit import interop
+from tinyvit.backend import choose_device
+from tinyvit.data.paths import expanded
+from tinyvit.interop.folder import CONFIG, read_if_there
+from tinyvit.models import build
+from tinyvit.training.trained import load_trained
+
+# The files of a run that no other folder has; its config.json may be missing or damaged.
+RUN_FILES = ("preprocessing.json", "metrics.jsonl", "checkpoints", "imported.json")
+
+
+def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=None, std=None):
+    """The trained model at `path`, ready to be called: `logits, cache = model(images)`.
+
+    path        a run of `tinyvit train`, `finetune` or `import`, or its model.safetensors; a folder of Hugging Face or
+                timm, with its config.json; a .safetensors under timm's names, or the original release's .npz
+    best        the weights with the best evaluation instead of the last ones; of a run only
+    device      "cpu", "cuda", "cuda:1", …, or "auto" for a GPU if there is one
+
+    num_heads, img_size, mean, std   what a foreign folder or file doesn't say, as for `tinyvit.interop.load`
+
+    The model is of its own architecture's class, and has besides:
+
+    model.predict(images)   class probabilities (B, K); images may be what Pillow opens, see `Architecture.predict`
+    model.classes           the names of the classes, in the order of the logits
+    model.preprocessing     how images become the model's input, a `tinyvit.data.preprocessing.Preprocessing`
+    model.notes             what the source didn't say and was assumed, a sentence each
+
+    Nothing in a file is ever run: pickles are refused. Raises ValueError, naming the file, for what is missing or
+    damaged, is no model, or is of an architecture that tinyvit doesn't have.
+    """
+    path = expanded(path)
+    run = run_of(path)
+    given = {"num_heads": num_heads, "img_size": img_size, "mean": mean, "std": std}
+    named = [name for name, value in given.items() if value is not None]
+    if run is not None:
+        if named:
+            raise ValueError(f"{run} is a run, which says all that is needed; leave out {', '.join(named)}")
+        trained = load_trained(run, device, best)
+        return prepared(trained.model, trained.preprocessing)
+    if best:
+        raise ValueError(f"{path} is not a run of tinyvit, which alone has best weights; leave out best")
+    weights = interop.load(path, **given)
+    dtype = "float64" if any(array.dtype == "float64" for array in weights.state.values()) else "float32"
+    model = build(weights.config, dtype=dtype, device=choose_device(device)[0])
+    model.load_state_dict(weights.state)
+    return prepared(model, weights.preprocessing, weights.notes)
+
+
+def run_of(path):
+    """The folder of the run that a path is of: the path itself, or the folder around its model.safetensors; else
+    None. ValueError for another file of a run."""
+    if path.is_dir():
+        return path if is_run(path) else None
+    for folder in (path.parent, path.parent.parent):
+        if path.is_file() and is_run(folder):
+            if path != folder / "model.safetensors":
+                raise ValueError(f"{path} is part of a run; give its folder {folder}, with best=True for its best")
+            return folder
+    return None
+
+
+def is_run(folder):
+    """Whether a folder is a run of tinyvit, perhaps a damaged one."""
+    about = None
+    with suppress(ValueError):
+        about = read_if_there(folder, CONFIG)
+    if about is not None:
+        return {"dataset", "model", "optim"} <= about.keys()
+    return any((folder / name).exists() for name in RUN_FILES)
+
+
+def prepared(model, preprocessing, notes=()):
+    """The model, with how its images are prepared and what was assumed."""
+    model.preprocessing, model.notes = preprocessing, tuple(notes)
+    return model
