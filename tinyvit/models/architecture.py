@@ -69,14 +69,20 @@ class Architecture(Module):
         return dy
 
     def forward_above(self, images, frozen, ctx=None):
-        """The output, and a backward that ends above the first `frozen` parts, for which no cache is kept."""
+        """The output, and the caches of all parts but the first `frozen`, which a backward won't reach."""
         parts = self.parts()
         x, _ = self.forward_parts(images, parts[:frozen], replace(ctx or Context(), keep_caches=False))
-        y, caches = self.forward_parts(x, parts[frozen:], ctx)
-        return y, lambda dy: self.backward_parts(dy, parts[frozen:], caches)
+        return self.forward_parts(x, parts[frozen:], ctx)
+
+    def backward_above(self, dy, caches):
+        """The backward of `forward_above`, which ends above the frozen parts."""
+        return self.backward_parts(dy, self.parts()[-len(caches) :], caches)
 
     def forward_some(self, images, keep, ctx):
-        """The output from a random share `keep` of the patches, and its backward; ValueError where that can't be."""
+        """The output from a random share `keep` of the patches, and the cache for `backward_some`.
+
+        Raises ValueError for an architecture that needs all patches.
+        """
         raise ValueError(f"{type(self).__name__} needs all of its patches; optim.keep-patches must be 1, got {keep}")
 
     def features(self, images, layer=None, ctx=None):

@@ -13,7 +13,7 @@ from tinyvit.functional.dropout import DropoutCache
 from tinyvit.functional.interpolation import matrix_on
 from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.patches import as_pair, grid_of
-from tinyvit.functional.tokens import PrependTokenCache
+from tinyvit.functional.tokens import PrependTokenCache, TakeTokensCache
 from tinyvit.models.architecture import Architecture
 from tinyvit.models.registry import register, variant
 from tinyvit.nn import init
@@ -247,6 +247,14 @@ class ViTCache(NamedTuple):
         return self.encode.blocks
 
 
+class SomeCache(NamedTuple):
+    """Of a forward that saw only some of the patches."""
+
+    embed: EmbedCache
+    take: TakeTokensCache
+    above: tuple[Any, ...]  # of the parts after embed
+
+
 @register("vit", ViTConfig)
 class ViT(Architecture):
     """The Vision Transformer, made of four parts that can be called alone, each with its backward:
@@ -309,7 +317,7 @@ class ViT(Architecture):
         return self.embed.backward(dtokens, cache.embed)
 
     def forward_some(self, images, keep, ctx):
-        """The logits from a random share `keep` of each image's patches, and the backward.
+        """The logits from a random share `keep` of each image's patches, and the cache for `backward_some`.
 
         A step on half of the patches takes half of the time. Liu et al. 2022, "PatchDropout: economizing vision
         transformers using patch dropout".
@@ -318,12 +326,11 @@ class ViT(Architecture):
         index = some_tokens(tokens, keep, self.num_prefix_tokens, ctx.key_for("keep"))
         tokens, c_take = F.take_tokens(tokens, index)                          # (B, n+1, D)
         logits, caches = self.forward_parts(tokens, self.parts()[1:], ctx)
+        return logits, SomeCache(c_embed, c_take, caches)
 
-        def backward(dlogits):
-            dtokens = self.backward_parts(dlogits, self.parts()[1:], caches)
-            return self.embed.backward(F.take_tokens_backward(dtokens, c_take), c_embed)
-
-        return logits, backward
+    def backward_some(self, dlogits, cache):
+        dtokens = self.backward_parts(dlogits, self.parts()[1:], cache.above)
+        return self.embed.backward(F.take_tokens_backward(dtokens, cache.take), cache.embed)
 
     def at_img_size(self, img_size, method="bicubic"):
         """The same model for images of another size, cut into patches of the same size; this one isn't changed.

@@ -20,16 +20,15 @@ def classification(label_smoothing=0.0, keep=1.0, frozen=0):
 def _classification(label_smoothing, keep, frozen, model, images, targets, ctx):
     require_classes(model)
     if keep < 1:
-        logits, backward_model = model.forward_some(images, keep, ctx)
+        (logits, cache), backward_model = model.forward_some(images, keep, ctx), model.backward_some
     elif frozen:
-        logits, backward_model = model.forward_above(images, frozen, ctx)
+        (logits, cache), backward_model = model.forward_above(images, frozen, ctx), model.backward_above
     else:
-        logits, cache = model(images, ctx)
-        backward_model = partial(model.backward, cache=cache)
+        (logits, cache), backward_model = model(images, ctx), model.backward
     loss, loss_cache = F.cross_entropy(logits, targets, label_smoothing)
 
     def backward(dloss=1.0):
-        return backward_model(F.cross_entropy_backward(dloss, loss_cache))
+        return backward_model(F.cross_entropy_backward(dloss, loss_cache), cache)
 
     labels, scores = targets if targets.ndim == 1 else targets.argmax(1), F.cast(logits, loss.dtype)
     return loss, backward, {"accuracy": (scores.argmax(1) == labels).mean(dtype=loss.dtype)}

@@ -1,0 +1,150 @@
+import numpy as np
+import pytest
+from strategies import redrawn
+from tiny_architecture import Tiny, TinyConfig
+
+from tinyvit import Context, Key, ViT, ViTConfig, create_model, gradcheck, optim
+from tinyvit.models import architecture_name, architecture_names, build, config_class, register
+from tinyvit.training.freezing import freeze_parts, frozen_parts
+
+VIT = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=8, depth=3, num_heads=2)
+CONFIGS = [VIT, TinyConfig(num_classes=3)]
+configs = pytest.mark.parametrize("config", CONFIGS, ids=architecture_name)
+
+
+def images(n=2):
+    return np.random.default_rng(0).standard_normal((n, 1, 8, 8))
+
+
+def model_of(config):
+    return redrawn(build(config, dtype="float64"))
+
+
+@configs
+def test_gradients_match_the_complex_step(config):
+    report = gradcheck.check_model(build(config), images())
+    assert report.max_error < 1e-9, report
+
+
+@configs
+def test_the_forward_goes_through_the_parts_one_after_the_other(config):
+    model = model_of(config)
+    x = images()
+    for _, part in model.parts():
+        x, _ = part(x)
+    np.testing.assert_array_equal(x, model(images())[0])
+
+
+@configs
+def test_parts_cover_all_parameters_and_begin_and_end_around_the_layers(config):
+    model = build(config)
+    of_parts = [parameter for _, part in model.parts() for parameter in part.parameters()]
+    assert set(map(id, of_parts)) == set(map(id, model.parameters())) and len(of_parts) == len(set(map(id, of_parts)))
+    assert model.depth == 3 and len(model.parts()) > 1 + model.depth
+    assert len({name for name, _ in model.parts()}) == len(model.parts())
+
+
+@configs
+def test_features_of_a_layer_are_what_its_part_gives_and_by_default_what_the_head_reads(config):
+    model = model_of(config)
+    x, parts = images(), model.parts()
+    outputs = []
+    for _, part in parts:
+        x, _ = part(x)
+        outputs.append(x)
+    for layer in range(model.depth + 1):
+        np.testing.assert_array_equal(model.features(images(), layer), outputs[layer])
+        np.testing.assert_array_equal(model.features(images(), layer - model.depth - 1), outputs[layer])
+    np.testing.assert_array_equal(model.features(images()), outputs[-2])
+    rows, columns = model.grid
+    assert model.features(images(), 1).shape[1] == model.num_prefix_tokens + rows * columns
+
+
+@configs
+@pytest.mark.parametrize("layer", [4, -5, 1.0, True, "1"])
+def test_a_layer_that_does_not_exist_is_refused(config, layer):
+    with pytest.raises(ValueError, match=f"there is no layer {layer}; the model has 0 to 3, or from the end −1 to −4"):
+        build(config).features(images(), layer)
+
+
+@configs
+@pytest.mark.parametrize("recompute", [False, True])
+def test_the_backward_above_frozen_parts_gives_the_gradients_of_the_whole_backward(config, recompute):
+    ctx = Context(training=True, key=Key(0), recompute=recompute)
+    for frozen in range(len(model_of(config).parts())):
+        whole, short = model_of(config), model_of(config)
+        for model in (whole, short):
+            freeze_parts(model, frozen)
+            model.zero_grad()
+        logits, cache = whole(images(), ctx)
+        whole.backward(np.ones_like(logits), cache)
+        got, caches = short.forward_above(images(), frozen, ctx)
+        short.backward_above(np.ones_like(logits), caches)
+        np.testing.assert_array_equal(got, logits)
+        for (name, expected), parameter in zip(whole.named_parameters(), short.parameters()):
+            np.testing.assert_array_equal(parameter.grad, expected.grad, err_msg=name)
+
+
+@configs
+@pytest.mark.parametrize(("word", "parts"), [(None, 0), ("embed", 1), ("1", 2), ("3", 4), ("trunk", -1)])
+def test_words_for_what_is_frozen_mean_the_same_for_every_architecture(config, word, parts):
+    model = build(config, device="meta")
+    assert frozen_parts(word, model) == parts % len(model.parts())
+    with pytest.raises(ValueError, match="the model has 3 layers, got '4'"):
+        frozen_parts("4", model)
+
+
+def test_learning_rates_fall_from_the_head_to_the_first_part():
+    scales = optim.layerwise_decay(Tiny(TinyConfig()), 0.5)
+    assert scales["readout.weight"] == 1
+    assert [scales[f"floors.{i}.mlp.fc1.weight"] for i in (2, 1, 0)] == [0.5, 0.25, 0.125]
+    assert {scales[name] for name in scales if not name.startswith(("floors", "readout"))} == {0.0625}
+
+
+@configs
+def test_probabilities_add_up_to_one_and_need_classes(config):
+    np.testing.assert_allclose(model_of(config).predict(images()).sum(1), 1)
+    without = build(type(config)(**{**vars(config), "num_classes": 0}))
+    with pytest.raises(ValueError, match=r"the model has no head \(num_classes is 0\)"):
+        without.predict(images())
+
+
+@configs
+def test_the_shape_of_the_images_is_the_configurations(config):
+    assert build(config, device="meta").image_shape == (1, 8, 8)
+
+
+def test_what_an_architecture_does_not_offer_is_refused_by_its_name():
+    model = Tiny(TinyConfig())
+    with pytest.raises(ValueError, match="^Tiny can't be made for images of another size than it was trained with$"):
+        model.at_img_size(12)
+    with pytest.raises(ValueError, match="^Tiny needs all of its patches; optim.keep-patches must be 1, got 0.5$"):
+        model.forward_some(images(), 0.5, Context(training=True, key=Key(0)))
+
+
+def test_an_architecture_is_known_by_its_name_its_configuration_and_its_models():
+    assert architecture_names()[0] == "vit" and "tiny" in architecture_names()
+    assert config_class("tiny") is TinyConfig and config_class("vit") is ViTConfig
+    assert architecture_name(TinyConfig()) == architecture_name(Tiny(TinyConfig(), device="meta")) == "tiny"
+    assert isinstance(build(VIT), ViT) and isinstance(create_model("tiny_8", width=4), Tiny)
+
+
+def test_an_unknown_architecture_is_named_with_the_one_that_was_meant():
+    with pytest.raises(ValueError, match="^unknown architecture 'vits'; did you mean vit\\?$"):
+        config_class("vits")
+    with pytest.raises(ValueError, match="^unknown architecture 'resnet'; expected one of vit, "):
+        config_class("resnet")
+    with pytest.raises(ValueError, match="^int is not registered as an architecture or its configuration$"):
+        architecture_name(3)
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="^the architecture 'vit' is registered already, by ViT$"):
+        register("vit", ViTConfig)(Tiny)
+
+
+def test_a_buffer_of_an_architecture_is_in_its_state_and_its_update_in_the_cache():
+    model = model_of(TinyConfig())
+    assert "running_mean" in dict(model.stem.named_buffers()) and "stem.running_mean" in model.state_dict()
+    _, (c_stem, *_) = model(images(), Context(training=True, key=Key(0)))
+    assert c_stem.update.module is model.stem and model(images())[1][0].update is None
