@@ -19,10 +19,10 @@ import numpy as np
 from small_cifar import archive, small
 
 from tinyvit.data import cifar, cifar_files
+from tinyvit.tensors import load_tensors, tensor_bytes
 from tinyvit.training import PRESETS, train
 from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.display import Display
-from tinyvit.training.files import load_tensors, tensor_bytes
 from tinyvit.training.trained import load_trained
 
 SECONDS = 20            # that reading a file of some kilobytes may take on a busy machine

@@ -61,8 +61,12 @@ def test_every_public_name_is_there_and_no_other():
 
 PACKAGE = Path(tinyvit.__file__).parent
 BELOW = {"backend", "functional", "kernels", "nn", "models"}
+FILES = {"files", "tensors", "text"}
 MAY_IMPORT = {
+    "text": set(),
+    "files": set(),
     "backend": set(),
+    "tensors": {"backend"},
     "functional": {"backend"},
     "kernels": {"backend", "functional"},
     "nn": {"backend", "functional"},
@@ -71,15 +75,15 @@ MAY_IMPORT = {
     "validation": set(),
     "models": {"backend", "functional", "nn", "validation"},
     "optim": {"backend", "functional", "nn"},
-    "data": {"backend", "validation"},
+    "data": {"backend", "files", "text", "validation"},
     "probe": BELOW,
-    "interop": BELOW | {"data"},  # how images are prepared comes along with the weights
-    "training": BELOW | {"data", "optim", "validation", "__init__"},
-    "loading": BELOW | {"data", "interop", "training", "__init__"},
-    "bench": BELOW | {"data", "gradcheck", "optim", "training", "__init__"},
-    "cli": BELOW | {"bench", "data", "gradcheck", "interop", "optim", "probe", "training", "__init__"},
+    "interop": BELOW | FILES | {"data"},  # how images are prepared comes along with the weights
+    "training": BELOW | FILES | {"data", "optim", "validation", "__init__"},
+    "loading": BELOW | FILES | {"data", "interop", "training", "__init__"},
+    "bench": BELOW | FILES | {"data", "gradcheck", "optim", "training", "__init__"},
+    "cli": BELOW | FILES | {"bench", "data", "gradcheck", "interop", "optim", "probe", "training", "__init__"},
 }
-FILES = {
+SOURCES = {
     str(path.relative_to(PACKAGE)): path
     for path in sorted(PACKAGE.rglob("*.py"))
     if path.parent != PACKAGE or path.stem not in ("__init__", "__main__")
@@ -100,20 +104,20 @@ def layer(file):
     return Path(file).parts[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", SOURCES)
 def test_imports_run_one_way(file):
     own = layer(file)
-    paths = [f"{name}.__init__".split(".") for name in imports(FILES[file])]
+    paths = [f"{name}.__init__".split(".") for name in imports(SOURCES[file])]
     assert {path[1] for path in paths if path[0] == "tinyvit"} <= MAY_IMPORT[own] | {own}
 
 
 def test_only_workers_of_the_benchmark_import_torch():
-    importers = {file for file in FILES for name in imports(FILES[file]) if name.partition(".")[0] == "torch"}
+    importers = {file for file in SOURCES for name in imports(SOURCES[file]) if name.partition(".")[0] == "torch"}
     assert importers - {"training/tensorboard.py"} == {
         "bench/torch_steps.py", "bench/torch_vit.py", "bench/gpu_report/torch_step.py"
     }
 
 
 def test_only_the_backend_and_the_kernels_import_cupy():
-    importers = {layer(file) for file in FILES for name in imports(FILES[file]) if name.startswith("cupy")}
+    importers = {layer(file) for file in SOURCES for name in imports(SOURCES[file]) if name.startswith("cupy")}
     assert "backend" in importers and importers <= {"backend", "kernels"}

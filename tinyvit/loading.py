@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from tinyvit import interop
 from tinyvit.backend import choose_device
-from tinyvit.data.paths import expanded
+from tinyvit.files import expanded
 from tinyvit.interop.folder import CONFIG, read_if_there
 from tinyvit.models import build
 from tinyvit.training.trained import load_trained

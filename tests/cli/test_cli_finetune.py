@@ -11,7 +11,7 @@ from small_cifar import small
 
 from tinyvit import ViT, ViTConfig
 from tinyvit.data import DATASETS, cifar
-from tinyvit.training.files import tensor_bytes
+from tinyvit.tensors import tensor_bytes
 
 TINY = ["--epochs", "1", "--batch-size", "25", "--device", "cpu"]
 OTHERS = ["--classes", "8", "9", "--images", "50"]

@@ -14,7 +14,7 @@ from small_weights import CONFIG, PREPARED, WEIGHTS, weights_of
 from tinyvit import interop
 from tinyvit.backend import to_numpy
 from tinyvit.data import image_files, read_image
-from tinyvit.interop.safetensors_file import write_arrays
+from tinyvit.tensors import write_tensors
 from tinyvit.training.trained import load_trained
 
 FORMATS = {"timm": "timm", "huggingface": "huggingface", "npz": "weights.npz"}
@@ -261,7 +261,7 @@ def test_what_fails_on_the_way_leaves_nothing_behind(refused, sources, monkeypat
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("tinyvit.interop.safetensors_file.write_arrays", full)
+    monkeypatch.setattr("tinyvit.tensors.write_tensors", full)
     for out in ("run", "new/folder/run"):
         message = f"tinyvit: error: {out} can't be written: No space left on device; nothing of it is left"
         assert refused("import", "timm", "--out", out).startswith(message)
@@ -323,7 +323,7 @@ def test_weights_are_imported_in_less_memory_than_they_take(tmp_path):
     from tinyvit.interop.names import own_shapes
 
     shapes = own_shapes(create_model("vit_base_patch16_224", device="meta").config)
-    write_arrays(tmp_path / "vit.safetensors", {name: np.zeros(shape, "float32") for name, shape in shapes.items()})
+    write_tensors(tmp_path / "vit.safetensors", {name: np.zeros(shape, "float32") for name, shape in shapes.items()})
     assert (tmp_path / "vit.safetensors").stat().st_size > 340e6
     limited = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (200_000_000, 200_000_000)); "
     command = "from tinyvit import cli; cli.main(['import', 'vit.safetensors', '--out', 'run'])"

@@ -47,8 +47,8 @@ def test_a_full_disk_is_one_line_with_the_place_and_leaves_nothing(folder, argum
 
 # The file is complete, and takes a minute to reach the disk.
 SLOW = (
-    "import time; from tinyvit.interop import whole; "
-    "whole.on_disk = lambda path: (print('waits', file=sys.stderr, flush=True), time.sleep(60))"
+    "import time; from tinyvit import files; "
+    "files.sync = lambda path: (print('waits', file=sys.stderr, flush=True), time.sleep(60))"
 )
 
 

@@ -1,6 +1,5 @@
 """The cache folder, and the data sets that come into it, from a server on this machine or from a file."""
 
-import json
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from tinyvit.data import cache, cifar, cifar_files, download
 from tinyvit.data.cifar import CIFAR10, CIFAR100
 from tinyvit.data.cifar_files import PARQUET
 from tinyvit.data.download import Remote, Source
+from tinyvit.files import entry, read_manifest
 
 TEN, CONTENTS = small(CIFAR10)
 ARCHIVE = archive(TEN, CONTENTS)
@@ -169,7 +169,7 @@ def test_if_a_damaged_download_cannot_be_had_again_it_stays_and_is_never_read(tm
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"\xff", b'{"source": "https://x"}', b'{"source": 1, "sha256": 2}']
 )
-def test_a_damaged_list_of_checksums_is_no_reason_to_trust_the_files(tmp_path, server, content):
+def test_a_damaged_manifest_is_no_reason_to_trust_the_files(tmp_path, server, content):
     spec = from_server(server, whole(ARCHIVE))
     (cache.obtain(spec, tmp_path).path / cache.MANIFEST).write_bytes(content)
     with pytest.raises(ValueError, match="is damaged.*remove it"):
@@ -247,7 +247,7 @@ def test_wherever_the_writing_stops_the_folder_is_whole_or_absent(tmp_path, serv
         return stopping
 
     with monkeypatch.context() as patched:
-        patched.setattr(cache, "write", stop(cache.write))
+        patched.setattr(os, "replace", stop(os.replace))
         patched.setattr(Path, "rename", stop(Path.rename))
         with pytest.raises(KeyboardInterrupt):
             cache.obtain(spec, tmp_path)
@@ -320,10 +320,9 @@ def test_a_copy_that_was_damaged_is_not_replaced_by_a_download(tmp_path, server)
     assert_kept(cache.take_over(TEN, tmp_path / "mine", tmp_path / "cache"), contents=OTHER_CONTENTS)
 
 
-def test_the_list_of_checksums_says_where_the_files_came_from(tmp_path):
+def test_the_manifest_says_where_the_files_came_from(tmp_path):
     (tmp_path / "mine").write_bytes(ARCHIVE)
     path = cache.take_over(TEN, tmp_path / "mine", tmp_path / "cache").path
-    assert json.loads((path / cache.MANIFEST).read_text()) == {
-        "source": f"file: {tmp_path / 'mine'}",
-        "sha256": {name: sha256(content).hexdigest() for name, content in CONTENTS.items()},
-    }
+    manifest = read_manifest(path / cache.MANIFEST)
+    assert manifest["source"] == f"file: {tmp_path / 'mine'}"
+    assert manifest["files"] == {name: entry(content) for name, content in CONTENTS.items()}

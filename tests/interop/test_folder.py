@@ -7,7 +7,7 @@ from small_weights import WEIGHTS
 from tinyvit import interop
 from tinyvit.interop.folder import INDEX, inside, weight_files
 from tinyvit.interop.huggingface import write
-from tinyvit.interop.safetensors_file import write_arrays
+from tinyvit.tensors import write_tensors
 
 NAMES = ["../x", "/etc/passwd", "a/b", "..", ".", "", "..\\x", "C:x", "a\0b", None, 3, ["x"]]
 
@@ -26,7 +26,7 @@ def sharded(copy):
     names = sorted(tensors)
     shards = {"model-1-of-2.safetensors": names[::2], "model-2-of-2.safetensors": names[1::2]}
     for file, part in shards.items():
-        write_arrays(copy / file, {name: tensors[name] for name in part})
+        write_tensors(copy / file, {name: tensors[name] for name in part})
     index = {"metadata": {}, "weight_map": {name: file for file, part in shards.items() for name in part}}
     (copy / INDEX).write_text(json.dumps(index))
     return copy

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tinyvit.interop.foreign import LEGACY_TORCH, kind_of
-from tinyvit.interop.safetensors_file import write_arrays
+from tinyvit.tensors import write_tensors
 
 
 def zipped(**members):
@@ -26,7 +26,7 @@ def picture(kind):
 
 
 def test_what_can_be_read_is_told_by_its_content_and_not_by_its_name(tmp_path):
-    write_arrays(tmp_path / "a.bin", {"x": np.ones(3)})
+    write_tensors(tmp_path / "a.bin", {"x": np.ones(3)})
     np.savez(tmp_path / "b.npz", x=np.ones(3))
     (tmp_path / "b.npz").rename(tmp_path / "b.pt")
     assert (kind_of(tmp_path / "a.bin"), kind_of(tmp_path / "b.pt")) == ("safetensors", "npz")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 from strategies import LAYOUTS, laid_out, seeds
 
-from tinyvit.interop.safetensors_file import stored_arrays, write_arrays
-from tinyvit.training.files import tensor_bytes
+from tinyvit.interop.safetensors_file import stored_arrays, write_tensors
+from tinyvit.tensors import tensor_bytes
 
 NUMPY = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "bool")
 TWO = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
@@ -51,19 +51,19 @@ def test_arrays_in_any_memory_order_are_written_as_a_run_writes_them(seed, layou
     path = tmp_path_factory.mktemp("arrays") / "a.safetensors"
     normal = np.random.default_rng(seed).standard_normal((3, 5)).astype("float32")
     saved = {"weight": laid_out(normal, layout), "bias": normal[0].copy(), "scalar": np.array(1.5)}
-    write_arrays(path, saved)
+    write_tensors(path, saved)
     assert path.read_bytes() == tensor_bytes(saved)
     np.testing.assert_array_equal(load(path.read_bytes())["weight"], normal)
 
 
 def test_others_may_read_what_is_written(tmp_path):
     (tmp_path / "plain").write_bytes(b"")
-    write_arrays(tmp_path / "a.safetensors", {"x": np.ones(2)})
+    write_tensors(tmp_path / "a.safetensors", {"x": np.ones(2)})
     assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_arrays_are_read_only_views_of_one_map_of_the_file(tmp_path):
-    write_arrays(tmp_path / "a.safetensors", {"x": np.ones((2, 2), "float32"), "y": np.zeros(3, "float64")})
+    write_tensors(tmp_path / "a.safetensors", {"x": np.ones((2, 2), "float32"), "y": np.zeros(3, "float64")})
     stored = stored_arrays(tmp_path / "a.safetensors")
     x, y = stored["x"].read(), stored["y"].read()
     for array in (x, y):

@@ -79,8 +79,9 @@ def test_saving_the_same_step_again_leaves_what_is_there(checkpoints, monkeypatc
 
 def test_what_a_killed_process_left_half_done_is_removed(checkpoints):
     whole = sorted(checkpoints.path.iterdir())
-    for name in ("step-00000009-epoch-4.safetensors", ".step-00000009-epoch-4.json.tmp"):
-        (checkpoints.path / name).write_bytes(b"half")
+    (checkpoints.path / "step-00000009-epoch-4.safetensors").write_bytes(b"half")
+    (checkpoints.path / ".tinyvit-0.lock").touch()
+    (checkpoints.path / ".tinyvit-0.tmp").mkdir()
     checkpoints.tidy()
     assert sorted(checkpoints.path.iterdir()) == whole
 

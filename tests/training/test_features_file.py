@@ -63,10 +63,27 @@ def test_a_full_disk_is_said_without_the_advice_for_trainings(tmp_path, monkeypa
     def full(*paths):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"no room to save .*f\.txt: No space.*make room and run the command again"):
         save_features(rows_of(np.zeros((2, 2))), tmp_path / "f.npy", tmp_path / "f.txt")
     assert not any(tmp_path.iterdir())
+
+
+def test_of_two_that_write_the_same_file_the_slower_is_refused_and_leaves_nothing(tmp_path):
+    def rows(value, meanwhile=lambda: None):
+        yield FileFeatures(f"{value}.png", np.full(2, value))
+        meanwhile()
+
+    def other():
+        save_features(rows(1), tmp_path / "f.npy", names)
+
+    for names in (tmp_path / "f.txt", tmp_path / "other.txt"):
+        with pytest.raises(ValueError, match=r"is there already"):
+            save_features(rows(2, other), tmp_path / "f.npy", tmp_path / "f.txt")
+        assert (np.load(tmp_path / "f.npy") == 1).all() and names.read_text() == "1.png\n"
+        assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "f.npy", names])
+        (tmp_path / "f.npy").unlink()
+        names.unlink()
 
 
 def test_files_to_write_are_new_ones_in_a_folder_that_is_there(tmp_path):

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from tinyvit import ViT, ViTConfig, data
+from tinyvit.tensors import load_tensors
 from tinyvit.training import PRESETS, OptimConfig, resume, train
 from tinyvit.training.display import Display
-from tinyvit.training.files import load_tensors
 from tinyvit.training.finetune import finetune_config
 from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.trained import load_test_set, load_trained

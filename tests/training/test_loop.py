@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from tinyvit import ViT, data, optim
+from tinyvit.tensors import load_tensors
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, evaluate, train, trainer
 from tinyvit.training.config import from_json
-from tinyvit.training.files import load_tensors
 
 # 1,437 images in batches of 128: 11 steps an epoch.
 CONFIG = replace(

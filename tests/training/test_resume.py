@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from tinyvit.tensors import load_tensors
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, resume, train, trainer
 from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.display import Display
-from tinyvit.training.files import load_tensors
 from tinyvit.training.trainer import load_split
 
 # 1,437 images in batches of 256: 5 steps an epoch.
@@ -272,5 +272,5 @@ def test_a_folder_that_is_removed_while_training_ends_it_with_a_clear_message(tm
             super().step(*arguments)
             shutil.rmtree(tmp_path / "run")
 
-    with pytest.raises(ValueError, match="was removed while it was in use"):
+    with pytest.raises(ValueError, match="was removed, moved or replaced while this training was writing to it"):
         train(CONFIG, tmp_path / "run", Removing())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinyvit.training import PRESETS
-from tinyvit.training.run_folder import RunFolder, locked, next_free
+from tinyvit.training.run_folder import RunFolder, next_free
 
 CONFIG = PRESETS["digits"]
 
@@ -68,9 +68,9 @@ def test_a_file_in_the_place_of_the_folder_is_refused_and_stays(tmp_path):
 
 
 HOLD_THE_LOCK = """
-import sys, pathlib
-from tinyvit.training.run_folder import locked
-with locked(pathlib.Path(sys.argv[1])):
+import sys
+from tinyvit.training.run_folder import RunFolder
+with RunFolder(sys.argv[1]).locked():
     print("locked", flush=True)
     sys.stdin.read()
 """
@@ -80,7 +80,7 @@ with locked(pathlib.Path(sys.argv[1])):
 def other_process(folder):
     """Another process that holds the folder's lock, until it is killed."""
     folder.path.mkdir()
-    command = [sys.executable, "-c", HOLD_THE_LOCK, folder.path / ".lock"]
+    command = [sys.executable, "-c", HOLD_THE_LOCK, folder.path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "locked\n"
         yield process
@@ -99,7 +99,7 @@ def test_a_folder_in_use_by_another_process_is_refused_until_that_process_is_gon
 
 def test_a_lock_ends_with_its_block(tmp_path):
     for _ in range(2):
-        with locked(tmp_path / ".lock"):
+        with RunFolder(tmp_path).locked():
             pass
 
 

@@ -13,11 +13,11 @@ from functools import partial
 import pytest
 
 from tinyvit import ViT
+from tinyvit.tensors import load_tensors
 from tinyvit.training import PRESETS, evaluate, resume, train, trainer
 from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.config import from_json
 from tinyvit.training.display import Display
-from tinyvit.training.files import load_tensors
 from tinyvit.training.signals import EXIT_STATUS, stop_on_signals
 
 CONFIG = replace(

@@ -8,10 +8,10 @@ from PIL import Image
 
 from tinyvit import ViT, ViTConfig
 from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.tensors import load_tensors
 from tinyvit.training import TrainConfig, train
 from tinyvit.training.config import to_json
 from tinyvit.training.evaluate import evaluate
-from tinyvit.training.files import load_tensors
 from tinyvit.training.predict import predict
 from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.trained import load_classifier, load_data, load_test_set, load_trained

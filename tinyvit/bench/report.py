@@ -9,7 +9,7 @@ from tqdm import tqdm
 from tinyvit.bench import picture, scaling
 from tinyvit.bench.run import run
 from tinyvit.bench.table import case_table, heading, scaling_table
-from tinyvit.training.files import write
+from tinyvit.files import write
 
 ROUNDS_OF_SCALING = 3
 

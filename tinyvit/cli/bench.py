@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tinyvit.cli.parsing import BadInput, parse
-from tinyvit.data.paths import expanded
+from tinyvit.files import expanded
 
 
 @dataclass(frozen=True)

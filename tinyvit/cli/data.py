@@ -61,7 +61,7 @@ def described(name, split):
 def fetched(spec, options):
     """The data set and what is known of its files."""
     from tinyvit.data import cache, cifar, cifar_files
-    from tinyvit.data.paths import expanded
+    from tinyvit.files import expanded
 
     root = expanded(options.data_dir) if options.data_dir else cache.cache_folder()
     kept = cache.take_over(spec, expanded(options.source), root) if options.source else cache.obtain(spec, root)

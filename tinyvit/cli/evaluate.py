@@ -114,7 +114,7 @@ def print_classes(classes, metrics):
     """
     import numpy as np
 
-    from tinyvit.training.display import printable
+    from tinyvit.text import printable
 
     classes = [printable(name) for name in classes]
     mistakes = metrics.confusion * (1 - np.eye(len(classes), dtype=int))

@@ -36,11 +36,11 @@ def export(rest):
     options = parse(ExportOptions, rest, "tinyvit export RUN")
 
     from tinyvit.cli.predict import preprocessing_of
-    from tinyvit.cli.signals import ended_in_order
+    from tinyvit.files import free_place
     from tinyvit.interop import Weights, save
     from tinyvit.interop.huggingface_config import rounded_crop
     from tinyvit.interop.saving import check_path
-    from tinyvit.interop.whole import free_place
+    from tinyvit.training.signals import exit_on_signals
     from tinyvit.training.trained import load_trained
 
     check_path(options.out, options.format)
@@ -48,7 +48,7 @@ def export(rest):
     trained = load_trained(run_path, "cpu", options.best)
     prepared = trained.preprocessing or preprocessing_of(trained, options.data_dir)
     weights = Weights(trained.config.model, trained.model.state_dict(), prepared)
-    with ended_in_order():
+    with exit_on_signals():
         save(weights, out, options.format)
     path, model = str(out), "ViTForImageClassification" if weights.config.num_classes else "ViTModel"
     # Without that argument Transformers adds a pooler of random numbers to a model that has none.

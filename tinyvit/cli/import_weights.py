@@ -29,12 +29,12 @@ def import_weights(rest):
     path, rest = positional(rest, "weights first: tinyvit import SOURCE --out RUN")
     options = parse(ImportOptions, rest, "tinyvit import SOURCE")
 
-    from tinyvit.cli.signals import ended_in_order
+    from tinyvit.files import free_place, making
     from tinyvit.interop import open_source
-    from tinyvit.interop.safetensors_file import write_arrays
-    from tinyvit.interop.whole import free_place, made_whole
+    from tinyvit.tensors import write_tensors
     from tinyvit.training import TrainConfig
     from tinyvit.training.run_folder import RunFolder
+    from tinyvit.training.signals import exit_on_signals
 
     out = free_place(options.out)
     source = open_source(path)
@@ -45,10 +45,10 @@ def import_weights(rest):
     config = TrainConfig("folder", weights.config, precision=precision)
     origin = {**source.origin(), "given": {name: value for name, value in given.items() if value is not None},
               "notes": list(weights.notes), "versions": versions()}  # fmt: skip
-    with ended_in_order(), made_whole(out) as place:
+    with exit_on_signals(), making(out) as place:
         place.mkdir()
         folder = RunFolder(place)
-        write_arrays(folder.model, weights.state)
+        write_tensors(folder.model, weights.state)
         folder.write_imported(config, weights.preprocessing, origin)
     for note in weights.notes:
         print(f"note: {note}")

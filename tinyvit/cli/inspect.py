@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
 from tinyvit.cli.predict import preprocessing_of
-from tinyvit.data.paths import expanded
+from tinyvit.files import expanded
 
 
 def options_class():
@@ -91,7 +91,7 @@ def draw_pictures(run_path, trained, options):
 def make_page(run_path, trained, options):
     """Write the page, and print what is in it."""
     from tinyvit.cli.page import check_page, page_of
-    from tinyvit.training.files import write
+    from tinyvit.files import write
     from tinyvit.training.trained import load_test_set
 
     path = check_page(options)
@@ -189,7 +189,7 @@ def class_number(text, classes):
         return classes.index(text)
     if text.isdecimal() and int(text) < len(classes):
         return int(text)
-    from tinyvit.training.display import printable
+    from tinyvit.text import printable
 
     names = ", ".join(classes[:20]) + (f", … {classes[-1]} ({len(classes)} in all)" if len(classes) > 20 else "")
     raise BadInput(f"there is no class {text!r}; the model has: {printable(names)}")

@@ -9,8 +9,8 @@ import numpy as np
 
 from tinyvit import probe
 from tinyvit.backend import to_numpy
+from tinyvit.files import write
 from tinyvit.training.evaluate import logits_of
-from tinyvit.training.files import write
 from tinyvit.training.metrics import check_finite
 
 DPI = 130

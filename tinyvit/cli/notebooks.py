@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tinyvit.cli.parsing import BadInput, parse, positional
-from tinyvit.data.paths import expanded
+from tinyvit.files import expanded
 
 FIRST = "00_tour.ipynb"
 INSTALLED = ("share", "tinyvit", "notebooks")  # of where pip puts a package's data, as setup.cfg says

@@ -6,7 +6,7 @@ import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.cli.parsing import BadInput
-from tinyvit.data.paths import expanded
+from tinyvit.files import expanded
 from tinyvit.probe.explorer import choose, explorer
 from tinyvit.training.evaluate import logits_of
 from tinyvit.training.metrics import check_finite

@@ -86,7 +86,7 @@ def show_json(prediction):
 
 
 def show_text(prediction):
-    from tinyvit.training.display import printable
+    from tinyvit.text import printable
 
     top = [(printable(name), probability) for name, probability in prediction.top]
     width = max(len(name) for name, _ in top)

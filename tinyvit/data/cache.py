@@ -1,13 +1,10 @@
 """The cache folder: data sets as .bin files, beside a list of where they came from and of their checksums.
 
-A folder is filled under another name and renamed when it is whole, so that none is ever half there; its checksums are
-compared each time that it is read. One process fills it at a time.
+A folder is filled under a hidden name and renamed when it is complete; its checksums are compared each time it is read.
+One process fills it at a time.
 """
 
-import hashlib
-import json
 import os
-import shutil
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +14,9 @@ import numpy as np
 
 from tinyvit.data import cifar_files
 from tinyvit.data.download import download, say
-from tinyvit.data.locking import try_lock
-from tinyvit.data.paths import expanded
+from tinyvit.files import entry, expanded, hidden_folder, read_manifest, sync, try_lock, write, write_manifest
 
-MANIFEST = "checksums.json"  # {"source": an address, or "file: PATH", "sha256": {file name: checksum}}
+MANIFEST = "manifest.json"  # with "source": an address, or "file: PATH"
 
 
 class Kept(NamedTuple):
@@ -72,7 +68,7 @@ def take_over(spec, path, root):
     """Copy the data set from a file or folder that one has into `root`, once all of it has been read and checked."""
     rows = cifar_files.read(spec, path)
     with filling(spec, root):
-        if (root / spec.folder).exists() and read_manifest(root / spec.folder) is None:
+        if (root / spec.folder).exists() and not (root / spec.folder / MANIFEST).exists():
             raise ValueError(
                 f"{root / spec.folder} is there already and not of tinyvit's making; remove it or choose another folder"
             )
@@ -85,13 +81,16 @@ def kept(spec, root):
     Raises DamagedError if tinyvit put it there and it has changed since, ValueError if it can't be read.
     """
     folder = root / spec.folder
-    manifest = read_manifest(folder)
-    if manifest is None:
+    if not (folder / MANIFEST).exists():
         found = cifar_files.locate(spec, root)
         return found and Kept(cifar_files.read(spec, root), found[1], None)
-    source, checksums = manifest
+    try:
+        manifest = read_manifest(folder / MANIFEST)
+        source, entries = str(manifest["source"]), manifest["files"]
+    except (ValueError, KeyError):
+        source, entries = "", {}  # which no file agrees with
     contents = {name: cifar_files.read_bounded(folder / name, spec.size(name)) for name in spec.names}
-    changed = [name for name, content in contents.items() if sha256(content) != checksums.get(name)]
+    changed = [name for name, content in contents.items() if entry(content) != entries.get(name)]
     if changed:
         raise DamagedError(
             f"{folder} is damaged ({', '.join(changed)} not as tinyvit wrote it)"
@@ -101,67 +100,37 @@ def kept(spec, root):
     return Kept(cifar_files.checked(spec, contents), folder, source)
 
 
-def read_manifest(folder):
-    """Source and checksums of a folder; None if it isn't tinyvit's."""
-    try:
-        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return str(content["source"]), dict(content["sha256"])
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (ValueError, KeyError, TypeError):
-        return "", {}  # which no file agrees with
-
-
 def is_address(source):
     return source.startswith(("https://", "http://"))
 
 
 def downloaded(spec, root):
     """The data set from the first source that works; the lock is held."""
-    folder = root / f".{spec.folder}.download"
-    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
-    folder.mkdir()
     try:
-        rows, source = download(spec.sources, folder, lambda folder: cifar_files.read(spec, folder))
+        with hidden_folder(root) as folder:
+            rows, source = download(spec.sources, folder, lambda folder: cifar_files.read(spec, folder))
     except ValueError as error:
         raise ValueError(
             f"{spec.title} could not be downloaded ({error}); if you have a copy, name it with --data-dir, "
             f"or once and for all: tinyvit data {spec.name} --from FILE"
         ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return put(spec, root, rows, source.files[0].address)
 
 
 def put(spec, root, rows, source):
-    """Write the records and their checksums to a folder that appears when it is whole; the lock is held."""
-    folder, new, old = root / spec.folder, root / f".{spec.folder}.new", root / f".{spec.folder}.old"
-    for left_over in (new, old):
-        shutil.rmtree(left_over, ignore_errors=True)
-    new.mkdir()
-    try:
+    """Write the records and their manifest to a folder that appears when it is complete; the lock is held."""
+    folder = root / spec.folder
+    with hidden_folder(root) as hidden:
+        new = hidden / "new"
+        new.mkdir()
         for name in spec.names:
             write(new / name, rows[name])
-        checksums = {name: sha256(rows[name]) for name in spec.names}
-        write(new / MANIFEST, json.dumps({"source": source, "sha256": checksums}, indent=1).encode())
+        write_manifest(new / MANIFEST, {name: entry(rows[name]) for name in spec.names}, {"source": source})
         if folder.exists():
-            folder.rename(old)
+            folder.rename(hidden / "old")
         new.rename(folder)
-    finally:
-        for left_over in (new, old):
-            shutil.rmtree(left_over, ignore_errors=True)
+    sync(root)
     return Kept(rows, folder, source)
-
-
-def sha256(content):
-    return hashlib.sha256(content).hexdigest()
-
-
-def write(path, content):
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from tinyvit.data import cache, cifar_files
 from tinyvit.data.cifar_files import PARQUET
 from tinyvit.data.dataset import Dataset, Split
 from tinyvit.data.download import Remote, Source
-from tinyvit.data.paths import expanded
+from tinyvit.files import expanded
 
 OFFICIAL_HOST, HUGGING_FACE = "https://www.cs.toronto.edu/~kriz", "https://huggingface.co/datasets/uoft-cs"
 

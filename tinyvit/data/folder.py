@@ -8,7 +8,7 @@ import numpy as np
 
 from tinyvit.data.dataset import Dataset, Split
 from tinyvit.data.images import height_width, image_files, read_images
-from tinyvit.data.paths import expanded
+from tinyvit.files import expanded
 
 TEST_SHARE = 0.2
 CHUNK = 512  # files read at a time

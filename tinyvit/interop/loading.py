@@ -6,7 +6,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from tinyvit.data.paths import expanded
+from tinyvit.files import expanded
 from tinyvit.interop import huggingface, npz_file, original, safetensors_file, timm
 from tinyvit.interop.architectures import layout_of
 from tinyvit.interop.folder import CONFIG, PREPROCESSOR, origin_of, read_if_there, weight_files

@@ -6,33 +6,14 @@ copies each array; here nothing but the header is read before a number is asked 
 
 import numpy as np
 
-from tinyvit.backend import to_numpy
 from tinyvit.interop.stored import Mapped, Stored, size
 from tinyvit.interop.strict_json import parse_object, short
 
 LARGEST_HEADER = 100_000_000  # bytes, as for the format's own reader
-METADATA = {"format": "pt"}  # weights are laid out as PyTorch has them; Transformers asks for it
 DTYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
     "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
 }  # fmt: skip
-
-
-def write_arrays(path, arrays):
-    """Write arrays by name into the file `path`, one after the other; equal arrays give equal bytes. Raises OSError if
-    there is no room."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    path.touch()
-    mode = path.stat().st_mode
-    # It corrupts arrays that are not C-contiguous; np.ascontiguousarray would make vectors of scalars.
-    arrays = {name: np.asarray(to_numpy(array), order="C") for name, array in arrays.items()}
-    try:
-        save_file(arrays, path, METADATA)
-    except SafetensorError as error:  # for a full disk, say: it has no OSError
-        raise OSError(str(error)) from error
-    path.chmod(mode)  # of its own accord it makes files that nobody else may read
 
 
 def stored_arrays(path):

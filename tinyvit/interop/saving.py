@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from tinyvit.backend import to_numpy
+from tinyvit.files import making
 from tinyvit.interop import huggingface, original, timm
 from tinyvit.interop.check import check_weights
 from tinyvit.interop.folder import CONFIG, PREPROCESSOR
 from tinyvit.interop.onnx_export import write_onnx
-from tinyvit.interop.safetensors_file import write_arrays
-from tinyvit.interop.whole import made_whole
+from tinyvit.tensors import write_tensors
 
 MODEL = "model.safetensors"
 SUFFIXES = {"npz": ".npz", "onnx": ".onnx"}  # the other formats are folders
@@ -33,7 +33,7 @@ def save(weights, path, format):
     check_path(path, format)
     weights = weights._replace(state={name: to_numpy(array) for name, array in weights.state.items()})
     check_weights(weights)
-    with made_whole(path) as place:
+    with making(path) as place:
         WRITERS[format](weights, place)
 
 
@@ -50,7 +50,7 @@ def write_timm(weights, place):
     tensors, about = timm.write(weights)
     place.mkdir()
     write_json(place / CONFIG, about)
-    write_arrays(place / MODEL, tensors)
+    write_tensors(place / MODEL, tensors)
 
 
 def write_huggingface(weights, place):
@@ -58,7 +58,7 @@ def write_huggingface(weights, place):
     place.mkdir()
     write_json(place / CONFIG, about)
     write_json(place / PREPROCESSOR, preprocessor)
-    write_arrays(place / MODEL, tensors)
+    write_tensors(place / MODEL, tensors)
 
 
 def write_npz(weights, place):

@@ -2,6 +2,8 @@
 
 import json
 
+from tinyvit.text import short
+
 LARGEST = 1 << 24  # bytes; the names of 21,000 classes take one sixteenth of it
 
 
@@ -35,10 +37,3 @@ def without_repetition(pairs):
 
 def refuse_constant(name):
     raise ValueError(f"{name} is no number of JSON")
-
-
-def short(value, most=120):
-    """What a value says, cut off where it is long, with escapes for what a terminal would obey or can't show."""
-    text = str(value)
-    cut = text[:most] + ("…" if len(text) > most else "")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)

@@ -10,7 +10,8 @@ A whole checkpoint is never overwritten. The newest two are kept, so that there 
 import re
 from contextlib import suppress
 
-from tinyvit.training.files import load_tensors, read_manifest, tensor_bytes, write_with_manifest
+from tinyvit.files import tidy, verified_manifest, write, write_with_manifest
+from tinyvit.tensors import load_tensors, tensor_bytes
 
 KEPT = 2
 NAME = re.compile(r"step-(\d+)-epoch-(\d+)\.json")
@@ -19,18 +20,21 @@ NAME = re.compile(r"step-(\d+)-epoch-(\d+)\.json")
 class Checkpoints:
     """The checkpoints in a folder."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path, write=write, check=lambda: None):
+        """write, check   what writes a file, and what raises an error if nothing may be written or removed"""
+        self.path, self._write, self.check = path, write, check
 
     def save(self, step, epoch, tensors, about):
         """Save the state after `step` steps and `epoch` whole epochs; `about` goes into the manifest."""
         self.write(f"step-{step:08d}-epoch-{epoch}", tensors, about)
+        self.check()
         for manifest in self.manifests()[KEPT:]:
             remove(manifest)
 
     def save_best(self, step, tensors, about):
         """Save what did best so far, and forget what did before."""
         self.write(f"best-{step:08d}", tensors, about)
+        self.check()
         for manifest in self.path.glob("best-*.json"):
             if manifest.stem != f"best-{step:08d}":
                 remove(manifest)
@@ -40,21 +44,22 @@ class Checkpoints:
         manifests = sorted(self.path.glob("best-*.json"))
         if not manifests:
             raise ValueError(f"{self.path} has no best weights: nothing was evaluated yet")
-        read_manifest(manifests[-1])
+        verified_manifest(manifests[-1])
         return load_tensors(manifests[-1].with_suffix(".safetensors"))
 
     def write(self, name, tensors, about):
         manifest = self.path / f"{name}.json"
         if manifest.exists():
             with suppress(ValueError):
-                read_manifest(manifest)
+                verified_manifest(manifest)
                 return  # the same step has the same state
-        write_with_manifest(manifest, {f"{name}.safetensors": tensor_bytes(tensors)}, about)
+        write_with_manifest(manifest, {f"{name}.safetensors": tensor_bytes(tensors)}, about, self._write)
 
     def tidy(self):
         """Remove what a killed process has left half done."""
-        for file in [*self.path.glob(".*.tmp"), *self.path.glob("*.safetensors")]:
-            if file.suffix == ".tmp" or not file.with_suffix(".json").exists():
+        tidy(self.path)
+        for file in self.path.glob("*.safetensors"):
+            if not file.with_suffix(".json").exists():
                 file.unlink()
 
     def manifests(self):
@@ -71,7 +76,7 @@ class Checkpoints:
         manifests = self.manifests()
         for place, manifest in enumerate(manifests):
             try:
-                about = read_manifest(manifest)
+                about = verified_manifest(manifest)
                 tensors = load_tensors(manifest.with_suffix(".safetensors"))
             except ValueError as error:
                 report(f"{error}; trying the checkpoint before")

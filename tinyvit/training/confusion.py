@@ -5,8 +5,7 @@ import warnings
 
 import numpy as np
 
-from tinyvit.data.paths import expanded
-from tinyvit.training.files import write
+from tinyvit.files import expanded, write
 
 MAX_TEXTS, MAX_NAMES = 20, 120  # classes up to which counts, and names, are legible
 LONGEST_NAME = 18

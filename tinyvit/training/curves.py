@@ -3,11 +3,9 @@
 import io
 from math import nan
 
-from tinyvit.training.files import write
 
-
-def draw_curves(history, part, path):
-    """Draw the rows of metrics.jsonl, with what was evaluated (`part`, as test), to a PNG file."""
+def draw_curves(history, part):
+    """The rows of metrics.jsonl, with what was evaluated (`part`, as test), as the bytes of a PNG file."""
     from matplotlib.figure import Figure
 
     epochs = [row["epoch"] for row in history]
@@ -28,4 +26,4 @@ def draw_curves(history, part, path):
     accuracy.set_title(f"accuracy in %, {part} {100 * history[-1][f'{part}_accuracy']:.2f} at the end")
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=120)
-    write(path, content.getvalue())
+    return content.getvalue()

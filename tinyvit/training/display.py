@@ -6,6 +6,7 @@ import time
 
 from tinyvit.backend import gpu
 from tinyvit.functional.patches import as_pair
+from tinyvit.text import printable
 from tinyvit.training.threads import at_once
 
 COLUMNS = "  epoch   train loss   train acc.  {part:>5} loss  {part:>5} acc.    time"
@@ -126,12 +127,6 @@ def table(rows):
     rows = [(printable(name), printable(value)) for name, value in rows]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}   {value}" for name, value in rows)
-
-
-def printable(text):
-    """A text of unknown origin, such as the name of a class, as it may be printed: what a terminal would obey and not
-    show, a line's end included, is written as Python escapes it."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def number(loss):

@@ -6,8 +6,9 @@ place; positions are interpolated where the images are larger.
 
 from dataclasses import fields, replace
 
+from tinyvit.files import digest
 from tinyvit.functional.patches import as_pair
-from tinyvit.training.files import digest, tensor_bytes
+from tinyvit.tensors import tensor_bytes
 from tinyvit.training.trained import load_trained
 
 HEAD = ("head.", "pre_logits.")

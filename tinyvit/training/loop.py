@@ -15,7 +15,6 @@ from tinyvit.functional.levels import using
 from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
 from tinyvit.training.faults import Diverged
-from tinyvit.training.files import write
 from tinyvit.training.memory import give_back_freed_memory, keep_freed_memory
 from tinyvit.training.memory_needs import OPTIONS, explained, is_lack_of_memory
 from tinyvit.training.run_folder import RunFolder, next_free
@@ -71,7 +70,7 @@ def resume(path, display=None, **changes):
             about, tensors = checkpoint
             trainer.restore(tensors, about)
         if changes:  # what was changed is needed again, to evaluate the run or to resume it once more
-            write(folder.config, to_json(trainer.config).encode())
+            folder.write(folder.config, to_json(trainer.config).encode())
         return run(trainer, folder, display)
 
 
@@ -105,7 +104,7 @@ def run(trainer, folder, display):
     ):  # fmt: skip
         prepared = Preprocessing.from_dataset(trainer.split.train)
         prepared = replace(prepared, resample=config.resample, crop=config.crop)
-        write(folder.preprocessing, prepared.to_json().encode())
+        folder.write(folder.preprocessing, prepared.to_json().encode())
         folder.write_metrics(trainer.history)
         if config.init.run and not folder.checkpoints.manifests():
             save()  # from here on the run whose weights it took may go
@@ -211,7 +210,7 @@ def finish(trainer, folder, seconds, stop):
     if history:
         from tinyvit.training.curves import draw_curves
 
-        draw_curves(history, trainer.part, folder.curves)
+        folder.write(folder.curves, draw_curves(history, trainer.part))
     folder.write_summary(summary)  # last: a folder with a summary is whole
     return summary
 

@@ -12,36 +12,44 @@
                          checkpoints, summary and curves
 """
 
-import hashlib
 import json
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 
-from tinyvit.data.locking import try_lock
-from tinyvit.data.paths import expanded
-from tinyvit.training.checkpoints import Checkpoints
-from tinyvit.training.config import from_json, to_json
-from tinyvit.training.files import (
-    load_tensors,
-    read_manifest,
-    tensor_bytes,
+from tinyvit.files import (
+    entry,
+    expanded,
+    is_at,
+    tidy,
+    try_lock,
+    verified_manifest,
     write,
     write_manifest,
     write_with_manifest,
 )  # fmt: skip
+from tinyvit.tensors import load_tensors, tensor_bytes
+from tinyvit.training.checkpoints import Checkpoints
+from tinyvit.training.config import from_json, to_json
 
-SUMMARY = {"epochs", "steps", "skipped_steps", "seconds", "parameters"}  # and accuracy and loss, by what was evaluated
+COUNTS = ("epochs", "steps", "skipped_steps", "parameters")  # in a summary; and seconds, and what was evaluated
 
 
 class RunFolder:
-    """Names and contents of a run's files."""
+    """Names and contents of a run's files.
+
+    A training holds the folder's lock, and writes only as long as that lock is the one at the folder's path: a folder
+    that was removed, moved or replaced on the way belongs to somebody else.
+    """
+
+    lock = None
 
     def __init__(self, path):
         self.path = expanded(path)
         self.config = self.path / "config.json"
         self.preprocessing = self.path / "preprocessing.json"
         self.metrics = self.path / "metrics.jsonl"
-        self.checkpoints = Checkpoints(self.path / "checkpoints")
+        self.checkpoints = Checkpoints(self.path / "checkpoints", self.write, self.check_lock)
         self.model = self.path / "model.safetensors"
         self.model_manifest = self.path / "model.json"
         self.summary = self.path / "summary.json"
@@ -55,7 +63,7 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file; choose a folder with --out")
         self.path.mkdir(parents=True, exist_ok=True)
-        with locked(self.path / ".lock"):
+        with self.locked():
             ours = (
                 self.config, self.preprocessing, self.metrics, self.checkpoints.path, self.model, self.model_manifest,
                 self.summary, self.curves, self.tensorboard, self.imported,
@@ -67,7 +75,7 @@ class RunFolder:
                     f"or go on with it: tinyvit train --resume {self.path}"
                 )
             self.checkpoints.path.mkdir(exist_ok=True)
-            write(self.config, to_json(config).encode())
+            self.write(self.config, to_json(config).encode())
             yield self
 
     @contextmanager
@@ -76,20 +84,48 @@ class RunFolder:
         self.read_config()
         if self.imported.is_file():
             raise ValueError(f"{self.path} was imported, not trained; go on with it by tinyvit finetune {self.path}")
-        with locked(self.path / ".lock"):
+        with self.locked():
             self.checkpoints.path.mkdir(exist_ok=True)
             self.checkpoints.tidy()
-            for left_over in self.path.glob(".*.tmp"):
-                left_over.unlink()
+            tidy(self.path)
             yield self
+
+    @contextmanager
+    def locked(self):
+        """Hold the folder's lock, which the system releases when the process ends; ValueError if another training has
+        it."""
+        with (self.path / ".lock").open("a") as file:
+            if not try_lock(file):
+                raise ValueError(
+                    f"{self.path} is in use by another training; wait for its end, or choose another folder with --out"
+                )
+            self.lock = file
+            try:
+                self.check_lock()
+                yield
+            finally:
+                self.lock = None
+
+    def check_lock(self):
+        """Raise ValueError if a training holds the lock of another folder than the one that is at its path now."""
+        if self.lock is not None and not is_at(self.lock, self.path / ".lock"):
+            raise ValueError(
+                f"{self.path} was removed, moved or replaced while this training was writing to it; it stops, and "
+                "leaves what is there now as it is. A folder that was moved goes on with tinyvit train --resume FOLDER"
+            )
+
+    def write(self, path, content):
+        """Put bytes into one of the run's files in one go."""
+        self.check_lock()
+        write(path, content, f"go on with tinyvit train --resume {self.path}")
 
     def write_metrics(self, history):
         """Put the rows of all evaluations so far into metrics.jsonl, a line each."""
-        write(self.metrics, "".join(json.dumps(row, allow_nan=False) + "\n" for row in history).encode())
+        self.write(self.metrics, "".join(json.dumps(row, allow_nan=False) + "\n" for row in history).encode())
 
     def save_model(self, tensors):
         """Save the final weights and their SHA256."""
-        write_with_manifest(self.model_manifest, {self.model.name: tensor_bytes(tensors)})
+        write_with_manifest(self.model_manifest, {self.model.name: tensor_bytes(tensors)}, write=self.write)
 
     def load_model(self):
         """The final weights; raises ValueError if they are missing or not what was saved."""
@@ -97,7 +133,7 @@ class RunFolder:
             raise ValueError(f"{self.model} is missing; finish the run with tinyvit train --resume {self.path}")
         if self.model_manifest.exists():
             try:
-                read_manifest(self.model_manifest)
+                verified_manifest(self.model_manifest)
             except ValueError as error:
                 raise ValueError(f"{error}; if it was replaced on purpose, remove {self.model_manifest}") from error
         return load_tensors(self.model)
@@ -108,25 +144,22 @@ class RunFolder:
         config   a `TrainConfig` with the model's shape
         origin   where the weights came from, for imported.json
         """
-        with self.model.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        write_manifest(self.model_manifest, {self.model.name: {"bytes": self.model.stat().st_size, "sha256": sha256}})
-        write(self.imported, (json.dumps(origin, indent=2, allow_nan=False) + "\n").encode())
-        write(self.preprocessing, preprocessing.to_json().encode())
-        write(self.config, to_json(config).encode())
+        write_manifest(self.model_manifest, {self.model.name: entry(self.model)})
+        self.write(self.imported, (json.dumps(origin, indent=2, allow_nan=False) + "\n").encode())
+        self.write(self.preprocessing, preprocessing.to_json().encode())
+        self.write(self.config, to_json(config).encode())
 
     def write_summary(self, summary):
-        write(self.summary, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
+        self.write(self.summary, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
 
     def finished(self):
         """The summary of a run that has nothing left to do; None if it is unfinished, or a file is damaged or gone."""
         try:
             summary = json.loads(self.summary.read_text(encoding="utf-8"))
-            whole = isinstance(summary, dict) and set(summary) >= SUMMARY and "interrupted" not in summary
             self.load_model()
         except (OSError, ValueError, RecursionError):
             return None
-        return summary if whole else None
+        return summary if is_summary(summary) and "interrupted" not in summary else None
 
     def read_config(self):
         """The configuration of a run; raises ValueError if the folder is not one."""
@@ -152,12 +185,10 @@ def next_free(path):
             free = path.with_name(f"{path.name}-{number}")
 
 
-@contextmanager
-def locked(path):
-    """Hold a lock that the system takes back when the process is gone; ValueError if another process has it."""
-    with path.open("a") as file:
-        if not try_lock(file):
-            raise ValueError(
-                f"{path.parent} is in use by another training; wait for its end, or choose another folder with --out"
-            )
-        yield
+def is_summary(content):
+    """Whether a value from a JSON file has a summary's figures, none of them NaN or a text."""
+    if not isinstance(content, dict) or any(type(content.get(name)) is not int for name in COUNTS):
+        return False
+    figures = {name: content.get(name) for name in content if name.endswith(("_accuracy", "_loss"))}
+    found = [0 if value is None else value for value in (*figures.values(), content.get("data_wait"))]
+    return all(type(value) in (int, float) and abs(value) < inf for value in (*found, content.get("seconds")))

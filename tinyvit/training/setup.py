@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from tinyvit import data, optim
-from tinyvit.data.paths import expanded
+from tinyvit.files import expanded
 from tinyvit.functional.patches import as_pair
 from tinyvit.training.threads import map_parts
 

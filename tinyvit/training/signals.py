@@ -1,6 +1,7 @@
-"""Ctrl-C, SIGTERM and a closed terminal end a training after the step at hand, so that nothing is left half-done."""
+"""What Ctrl-C, SIGTERM and a closed terminal do to a command that writes files."""
 
 import signal
+import sys
 import threading
 from contextlib import contextmanager
 
@@ -24,16 +25,15 @@ class Stop:
 
 
 @contextmanager
-def stop_on_signals():
-    """Inside this, the first of these signals only sets the flag that is yielded; a second one acts at once.
+def first_signal(handle, numbers=EXIT_STATUS):
+    """Inside this, the first of these signals is given to `handle`; a second one acts as it did before.
 
     A closed terminal that was to be ignored, as by nohup, still is.
     """
-    stop = Stop()
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
-        yield stop
+        yield
         return
-    before = {number: signal.getsignal(number) for number in EXIT_STATUS}
+    before = {number: signal.getsignal(number) for number in numbers}
     if before.get(HANGUP) is signal.SIG_IGN:
         del before[HANGUP]
 
@@ -41,13 +41,27 @@ def stop_on_signals():
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    def remember(number, frame):
-        stop.signal = signal.Signals(number)
+    def once(number, frame):
         restore()
+        handle(signal.Signals(number))
 
     for number in before:
-        signal.signal(number, remember)
+        signal.signal(number, once)
     try:
-        yield stop
+        yield
     finally:
         restore()
+
+
+@contextmanager
+def stop_on_signals():
+    """A `Stop` that the first signal inside this sets, so that a training ends after its step with everything saved."""
+    stop = Stop()
+    with first_signal(lambda number: setattr(stop, "signal", number)):
+        yield stop
+
+
+def exit_on_signals():
+    """Inside this, SIGTERM and a closed terminal raise SystemExit with 128 + their number, so that half-made files are
+    removed. Ctrl-C raises KeyboardInterrupt anyway."""
+    return first_signal(lambda number: sys.exit(EXIT_STATUS[number]), EXIT_STATUS.keys() - {signal.SIGINT})

@@ -5,7 +5,7 @@ import sys
 
 from tinyvit.backend import as_device
 from tinyvit.bench.gpu_report.report import PARTS, Settings, carry_out
-from tinyvit.data.paths import expanded
+from tinyvit.files import expanded
 
 STEPS = ("tf32", "bfloat16", "float32")
 

@@ -1,0 +1,312 @@
+"""Files and folders that are complete or absent whenever the process dies, locks, and manifests of SHA256.
+
+Whatever is written is first made in a hidden folder beside its place, under a name of its own, and renamed when it is
+complete and on the disk. Two processes that write the same file never share a temporary one.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+HIDDEN = ".tinyvit-"  # how the names of hidden folders (NAME.tmp) and of their makers' locks (NAME.lock) begin
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LARGEST_MANIFEST = 1 << 26  # bytes; a hundred thousand evaluations fit
+
+
+def expanded(path):
+    """`path` as a Path, with ~ and ~user replaced by their home folders; a user that the system doesn't know stays as
+    written, as in a shell (Path.expanduser raises RuntimeError)."""
+    return Path(os.path.expanduser(path))
+
+
+# -- locks ------------------------------------------------------------------------------------------------------------
+
+
+def try_lock(file):
+    """Lock an open file until it is closed; False if it is locked already.
+
+    The system releases the lock when the process ends, however it ends. Raises OSError on a file system without locks.
+    """
+    if os.name == "nt":
+        import msvcrt
+
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+    else:
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def is_at(file, path):
+    """Whether an open file is still the one at `path`: it may have been removed, moved or replaced since."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except OSError:
+        return False
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write(path, content, again="run the command again"):
+    """Put bytes into a file in one go, as `replacing` does."""
+    with replacing(path, again) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path, again="run the command again", new=False):
+    """A file to write to, which is put at `path` when the block ends without an error.
+
+    again   what to do once there is room, if the disk is full
+    new     refuse to replace a file that another process has put there in the meantime
+
+    Raises ValueError if the folder was removed, or if `new` and there is something at `path`; OSError for a full disk
+    or a missing permission. A file that was there before is then unchanged.
+    """
+    try:
+        with hidden_folder(path.parent) as folder:
+            with (folder / path.name).open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if new:
+                put_new(folder / path.name, path)
+            else:
+                os.replace(folder / path.name, path)
+        sync(path.parent)  # the new name has to reach the disk, too
+    except FileNotFoundError as error:
+        if path.parent.exists():
+            raise
+        raise ValueError(f"{path.parent} was removed while it was in use; {path.name} can't be saved") from error
+    except OSError as error:
+        if error.errno in FULL:
+            raise OSError(
+                f"no room to save {path}: {error.strerror}; nothing saved before is damaged, so make room and {again}"
+            ) from error
+        if HIDDEN in str(error.filename):
+            raise type(error)(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+@contextmanager
+def making(path):
+    """A path in a hidden folder, at which a file or a folder is to be made; at the end it is moved to `path`.
+
+    What is made beside it, under names that begin as its own does, comes along. Raises ValueError if there is something
+    at one of these places already, and OSError, naming `path`, if it can't be written. Then, and if anything else goes
+    wrong, nothing remains of what was made, nor of the folders above it.
+    """
+    path = free_place(path)
+    try:
+        with folders_above(path), hidden_folder(path.parent) as folder:
+            yield folder / path.name
+            put_in_place(folder, path)
+    except OSError as error:
+        what = error.strerror or error  # its own path would be the hidden one
+        raise OSError(f"{path} can't be written: {what}; nothing of it is left, so make room or choose another place") \
+            from error  # fmt: skip
+
+
+def free_place(path):
+    """`path` as a Path, with ~ expanded; ValueError if there is anything already, even an empty folder, or if nothing
+    can be made there."""
+    path = expanded(path)
+    check_free(path)
+    if path.name == "..":
+        raise ValueError(f"{path} names no new file or folder; choose another place")
+    above = next((folder for folder in path.parents if os.path.lexists(folder)), path.parent)
+    if not above.is_dir():
+        raise ValueError(f"nothing can be made at {path}: {above} is no folder; choose another place")
+    return path
+
+
+def check_free(path):
+    """Raise ValueError if there is anything at `path`."""
+    if os.path.lexists(path):
+        raise ValueError(f"{path} is there already; choose another place")
+
+
+@contextmanager
+def hidden_folder(parent):
+    """A new hidden folder in `parent`, removed at the end; so are those that killed processes left there."""
+    tidy(parent)
+    with hidden_lock(parent) as lock:
+        folder = lock.with_suffix(".tmp")
+        try:
+            folder.mkdir()
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def hidden_lock(parent):
+    """The path of a new file in `parent` that this process has locked, removed at the end."""
+    while True:
+        path = parent / f"{HIDDEN}{os.urandom(8).hex()}.lock"
+        with path.open("xb") as file:
+            try:
+                ours = try_lock(file) and is_at(file, path)  # or `tidy` was faster than the lock
+            except OSError:  # a file system without locks: there nobody tidies
+                ours = True
+            if ours:
+                try:
+                    yield path
+                finally:
+                    with suppress(OSError):
+                        path.unlink()
+                return
+
+
+def tidy(parent):
+    """Remove the hidden folders in `parent` whose makers are dead: the system has released their locks."""
+    for lock in parent.glob(f"{HIDDEN}*.lock"):
+        with suppress(OSError), lock.open("rb+") as file:  # of other users, or without locks
+            if try_lock(file):
+                with suppress(FileNotFoundError):
+                    shutil.rmtree(lock.with_suffix(".tmp"))
+                lock.unlink()
+
+
+@contextmanager
+def folders_above(path):
+    """Make the folder of `path` and those above it; on an error inside, those that are new are removed again."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):  # somebody else uses it by now
+                folder.rmdir()
+        raise
+
+
+def put_in_place(folder, path):
+    """Move all that is in `folder` to beside `path`, the one with its name last."""
+    made = sorted(folder.iterdir(), key=lambda entry: entry.name == path.name)
+    for entry in made:
+        for file in [entry, *entry.rglob("*")]:
+            sync(file)
+    for entry in made:
+        check_free(path.with_name(entry.name))
+    moved = []
+    try:
+        for entry in made:
+            target = path.with_name(entry.name)
+            put_new(entry, target)
+            moved.append(target)
+    except BaseException:
+        for target in moved:
+            shutil.rmtree(target) if target.is_dir() else target.unlink()
+        raise
+    sync(path.parent)
+
+
+def put_new(made, path):
+    """Move a file or a folder to `path`; ValueError if something has appeared there."""
+    try:
+        if made.is_dir():
+            made.rename(path)
+        else:
+            os.link(made, path)  # a rename would replace a file
+    except OSError:
+        check_free(path)
+        made.rename(path)  # a file system without hard links
+
+
+def sync(path):
+    """Have a file, or the names in a folder, on the disk."""
+    if os.name == "posix" or path.is_file():
+        descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# -- manifests --------------------------------------------------------------------------------------------------------
+
+
+def write_with_manifest(manifest, files, about=None, write=write):
+    """Write `files` (bytes by name) beside the JSON file `manifest`, and that last, with what is in `about`.
+
+    While files are being replaced there is no manifest: a file is never beside the manifest of an earlier one.
+    """
+    manifest.unlink(missing_ok=True)
+    for name, content in files.items():
+        write(manifest.with_name(name), content)
+    write_manifest(manifest, {name: entry(content) for name, content in files.items()}, about, write)
+
+
+def write_manifest(manifest, entries, about=None, write=write):
+    """Write the JSON file `manifest`: an `entry` for each file beside it by name, what is in `about`, and its own
+    SHA256."""
+    body = {"format": 1, "files": entries, **(about or {})}
+    signed = {**body, "sha256": digest(canonical(body))}
+    write(manifest, (json.dumps(signed, indent=1, allow_nan=False) + "\n").encode())
+
+
+def entry(content):
+    """What a manifest says of a file, given its bytes or its path."""
+    if not isinstance(content, Path):
+        return {"bytes": memoryview(content).nbytes, "sha256": digest(content)}
+    with content.open("rb") as file:
+        return {"bytes": content.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def read_manifest(path):
+    """What a manifest says, a dict; ValueError, naming the file, if it is missing, damaged or of another kind."""
+    try:
+        if path.stat().st_size > LARGEST_MANIFEST:
+            raise ValueError(f"it has more than {LARGEST_MANIFEST:,} bytes")
+        content = json.loads(path.read_bytes())
+        stated = content.pop("sha256")
+        if content["format"] != 1:
+            raise ValueError(f"format {content['format']!r} is unknown")
+        if stated != digest(canonical(content)):
+            raise ValueError("its SHA256 is not the one that it states")
+        for name, found in content["files"].items():
+            if not isinstance(found, dict) or [type(found.get(key)) for key in ("bytes", "sha256")] != [int, str]:
+                raise ValueError(f"expected the bytes and the sha256 of {name!r}, got {found!r}"[:200])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged or no manifest: {error}") from error
+    return content
+
+
+def verified_manifest(path):
+    """What a manifest says, after comparing every file that it names with its SHA256; ValueError, naming the file, if
+    one is missing, cut off or changed."""
+    content = read_manifest(path)
+    for name, expected in content["files"].items():
+        file = path.with_name(name)
+        if not file.is_file():
+            raise ValueError(f"{file} is missing")
+        size = file.stat().st_size
+        if size != expected["bytes"]:
+            raise ValueError(f"{file} is damaged: it has {size:,} bytes, its manifest says {expected['bytes']:,}")
+        if entry(file)["sha256"] != expected["sha256"]:
+            raise ValueError(f"{file} is damaged: its SHA256 is not the one in {path.name}")
+    return content
+
+
+def canonical(content):
+    """The one text of a JSON value, whatever the order of its keys."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def digest(content):
+    """SHA256 in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()

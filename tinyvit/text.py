@@ -1,0 +1,12 @@
+"""Text of unknown origin, such as a file's or a class's name, as it may be printed."""
+
+
+def printable(text):
+    """A text in which all that a terminal would obey rather than show, line ends included, is escaped as in Python."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def short(value, most=120):
+    """What a value says, `printable` and cut off where it is long."""
+    text = str(value)
+    return printable(text[:most] + ("…" if len(text) > most else ""))
