@@ -96,7 +96,9 @@ IN_A_STEP = {
     "functional.sums": ("sum_first", "sum_rows", "sum_to_shape"),
     "optim.clipping": ("clip_by_global_norm", "global_norm"),
     "models.vit": ("some_tokens",),
+    "nn.module": ("backward_in_scope",),  # which every backward of a model on a GPU goes through
     "nn.recompute": ("with_recompute", "with_recompute_backward"),
+    "nn.watch": ("watched_backward",),
     "optim.muon": ("orthogonalise",),
     "training.objectives": ("_classification",),
     "training.step": ("train_step",),
@@ -132,8 +134,6 @@ def begin():
         for name in ("__call__", "backward", "predict"):
             if name in vars(kind):
                 setattr(kind, name, at_the_boundary(vars(kind)[name], True))
-    observed = module._observed
-    module._observed = lambda backward: at_the_boundary(observed(backward), True)  # of modules that tests define
     for function in functions_of("tinyvit"):
         on_the_device_by_default(function)
 

@@ -274,27 +274,34 @@ def version(number):
 
 PRODUCTS = ("float32", "tf32")
 
-_products = ContextVar("tinyvit.products", default="float32")
+_scope = ContextVar("tinyvit.scope", default=("float32", None))  # (products, owner)
 
 
 def products():
     """What matrix products of float32 arrays are computed in, here and now: "float32", or on a GPU "tf32"."""
-    return _products.get()
+    return _scope.get()[0]
+
+
+def scope_owner():
+    """The owner that the innermost `products_in` named, or None."""
+    return _scope.get()[1]
 
 
 @contextmanager
-def products_in(numbers):
+def products_in(numbers, owner=None):
     """Inside `with products_in("tf32"):` a GPU rounds what float32 products multiply to 10 bits behind the point.
 
     Sums stay float32. Arrays in other dtypes, and NumPy, take no notice. Raises ValueError for anything else.
+
+    owner   whose scope this is; by default that of the scope around it
     """
     if numbers not in PRODUCTS:
         raise ValueError(f"products in {numbers!r}; expected one of {', '.join(PRODUCTS)}")
-    token = _products.set(numbers)
+    token = _scope.set((numbers, scope_owner() if owner is None else owner))
     try:
         yield
     finally:
-        _products.reset(token)
+        _scope.reset(token)
 
 
 def erf(x):

@@ -113,7 +113,7 @@ def test_a_model_its_optimizer_and_its_average_move_there_and_back_to_the_last_b
         model.to(dtype, device)
         with pytest.raises(ValueError, match=r"call follow\(\)"):
             parts[1].step()
-        assert parts[1].follow() is parts[1] and parts[2].follow() is parts[2]
+        assert parts[1].rebind() is parts[1] and parts[2].rebind() is parts[2]
         if dtype == "float32":
             assert_same(everything(*parts), before)
         assert model.device == device

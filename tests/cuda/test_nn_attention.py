@@ -9,7 +9,7 @@ from tinyvit import Context, Key
 from tinyvit.functional.attention import AttentionCache, AttentionDropoutCache
 from tinyvit.functional.tiled_attention import TiledAttentionCache
 from tinyvit.nn import Attention, attention
-from tinyvit.nn.storage import Parameter
+from tinyvit.nn.variables import Parameter
 
 BOUND = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 1.6e-2}  # DESIGN.md's, of the largest number
 FORMS = {

@@ -82,8 +82,7 @@ def test_activations_and_their_gradients_are_in_the_precision(cupy, precision):
             seen[path, "gradient"] = dx.dtype
 
     logits, cache = model(on_gpu(IMAGES)[0], Context(observer=Observer()))
-    with nn.observing(Observer()):
-        model.backward(logits, cache)
+    nn.watch(model, Observer()).backward(logits, cache)
     assert len(seen) > 20 and {*seen.values()} == {model.storage.compute_dtype}, seen
 
 
@@ -127,7 +126,7 @@ def test_a_model_moves_from_precision_to_precision_and_keeps_its_weights(cupy):
     before = {name: x.get() for name, x in model.state_dict().items()}
     for precision in ("bfloat16", "tf32", "float32", "float16"):
         assert model.to(precision=precision).precision == precision
-        assert (optimizer.follow().loss_scale is not None) == (precision == "float16")
+        assert (optimizer.rebind().loss_scale is not None) == (precision == "float16")
         one_step(model, optimizer)
         model.load_state_dict(before)
     assert model.to(device="cuda:0").precision == "float16"

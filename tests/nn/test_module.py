@@ -271,8 +271,7 @@ class Recorder:
 def test_an_observer_is_told_every_value_and_gradient_with_its_path(fields):
     model, recorder = redrawn(ViT(replace(CONFIG, **fields), dtype="float64")), Recorder()
     logits, cache = model(images(), Context(observer=recorder))
-    with nn.observing(recorder):
-        dimages = model.backward(np.ones_like(logits), cache)
+    dimages = nn.watch(model, recorder).backward(np.ones_like(logits), cache)
     model.backward(np.ones_like(logits), cache)
     paths = [path for path, _ in model.named_modules()]
     assert len(set(paths)) == len(paths)

@@ -107,8 +107,7 @@ def test_an_observer_is_told_every_value_and_gradient_once_and_the_same_as_witho
     heard = []
     for recompute in (True, False):
         listener = Listener()
-        with nn.observing(listener):
-            run(model, x, replace(DROPPING, recompute=recompute, observer=listener))
+        run(nn.watch(model, listener), x, replace(DROPPING, recompute=recompute, observer=listener))
         heard.append(listener)
     again, plain = heard
     paths = Counter(path for path, _ in model.named_modules())

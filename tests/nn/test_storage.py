@@ -102,7 +102,7 @@ def test_gradients_can_be_sent_elsewhere(model):
 def test_a_step_inside_gradients_into_uses_the_models_own_buffers():
     model = ViT(CONFIG)
     with model.gradients_into(model.new_gradients()) as buffer:
-        assert np.shares_memory(model.storage.gradient_buffers(2)[0], model.storage.grad)
+        assert np.shares_memory(model.storage.grads.take(2)[0], model.storage.grad)
     assert not buffer.any()
 
 

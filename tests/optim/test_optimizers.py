@@ -243,7 +243,7 @@ def test_an_optimizer_refuses_to_step_a_model_that_was_moved():
     model = small_model()
     optimizer = optim.Adam(model)
     model.to(dtype="float32")
-    with pytest.raises(ValueError, match=r"moved to another dtype or device; call follow\(\) on its optimizer"):
+    with pytest.raises(ValueError, match=r"moved to another storage; call rebind\(\) on its optimizer"):
         optimizer.step()
 
 

@@ -90,9 +90,8 @@ class Record:
 @pytest.mark.parametrize("frozen", range(1, PARTS))
 def test_no_backward_runs_in_what_is_frozen(frozen):
     model, record = redrawn(frozen), Record()
-    _, backward, _ = classification(frozen=frozen)(model, *batch(), nn.Context())
-    with nn.context.observing(record):
-        backward(1.0)
+    _, backward, _ = classification(frozen=frozen)(nn.watch(model, record), *batch(), nn.Context())
+    backward(1.0)
     below = {path for _, part in model.parts()[:frozen] for path in paths_of(part)}
     assert record.paths and not below & set(record.paths)
 

@@ -174,7 +174,7 @@ def test_gradients_are_clipped_and_the_norm_before_that_is_reported(clip_norm, t
 @pytest.mark.parametrize("threads", [1, 2])
 def test_stale_gradients_are_cleared(threads):
     batch, model = random_batch(), random_vit(**DROPPING)
-    for buffer in model.storage.gradient_buffers(threads):
+    for buffer in model.storage.grads.take(threads):
         buffer[:] = 7
     train_step(model, optim.SGD(model, 0.1), *batch, threads=threads)
     np.testing.assert_array_equal(model.storage.grad, step(batch, threads=threads)[1])

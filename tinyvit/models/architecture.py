@@ -128,7 +128,7 @@ class Architecture(Module):
         kind = getattr(getattr(images, "dtype", None), "kind", "u")
         if kind in "uib" if preprocess is None else preprocess:
             images = self.prepared(images)
-        with self.storage.at_work():
+        with self.storage.compute_scope():
             logits, _ = self(images, Context(keep_caches=False))
             return F.softmax(F.cast(logits, self.dtype) if self.storage.precision.is_low else logits)[0]
 

@@ -24,7 +24,7 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions, NoPositions
 from tinyvit.nn.recompute import RecomputedCache, with_recompute, with_recompute_backward
-from tinyvit.nn.storage import Parameter
+from tinyvit.nn.variables import Parameter
 from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Within, validate
 
 Positions = Literal["learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none"]

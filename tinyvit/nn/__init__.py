@@ -4,10 +4,12 @@ from tinyvit.nn import init
 from tinyvit.nn.attention import Attention
 from tinyvit.nn.block import Block, Mlp
 from tinyvit.nn.buffers import BufferUpdate, buffer_updates
-from tinyvit.nn.context import Context, observing
+from tinyvit.nn.context import Context
 from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.precision import PRECISIONS, Precision
 from tinyvit.nn.recompute import RecomputedCache, with_recompute, with_recompute_backward
-from tinyvit.nn.storage import Buffer, Parameter, Storage
+from tinyvit.nn.storage import Storage
+from tinyvit.nn.variables import Buffer, Parameter
+from tinyvit.nn.watch import watch

@@ -7,7 +7,7 @@ from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.patches import PatchCache, as_pair
 from tinyvit.nn import init
 from tinyvit.nn.module import Module
-from tinyvit.nn.storage import Parameter
+from tinyvit.nn.variables import Parameter
 
 
 class PatchEmbedCache(NamedTuple):

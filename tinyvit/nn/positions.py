@@ -10,7 +10,7 @@ from tinyvit import functional as F
 from tinyvit.functional.positions import AddPositionsCache, GridPositionsCache, ResizePositionsCache
 from tinyvit.nn import init
 from tinyvit.nn.module import Module
-from tinyvit.nn.storage import Buffer, Parameter
+from tinyvit.nn.variables import Buffer, Parameter
 
 POSITION_STD = 0.02  # of learned positions at the start, as in the paper's code
 

@@ -17,7 +17,7 @@ from tinyvit.nn.attention import Attention
 from tinyvit.nn.block import Block, Mlp
 from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
 from tinyvit.nn.patch_embed import PatchEmbed, PatchProjection
-from tinyvit.nn.storage import Parameter
+from tinyvit.nn.variables import Parameter
 
 _on_gpu = ContextVar("tinyvit.summary.on_gpu", default=False)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.functional.flat import move_average
-from tinyvit.optim.optimizers import CHUNK, count_on, require_below_1, require_fit
+from tinyvit.optim.optimizers import CHUNK, count_on, own_storage, require_below_1, require_fit
 
 
 class EMA:
@@ -23,7 +23,7 @@ class EMA:
 
     def __init__(self, model, decay=0.999, warmup=True):
         require_below_1("decay", decay)
-        self.model, self.storage = model, model.storage
+        self.model, self.storage = model, own_storage(model)
         self.decay, self.warmup, self.t = decay, warmup, count_on(self.storage, 0)
         with self.storage.on_device():
             self.average = self.storage.data.copy()
@@ -52,11 +52,13 @@ class EMA:
         share = (self.t - t) * (1 - d)  # 0 where nothing is to change
         move_average(e, theta, share.astype(e.dtype))
 
-    def follow(self):
-        """Go to where the model was moved by its `to`. Returns the average."""
-        before, self.storage = self.storage, self.model.storage
+    def rebind(self):
+        """Go on with the model after its `to`, new parameters from their present values on. Returns the average."""
+        before, self.storage = self.storage, own_storage(self.model)
         if self.storage is not before:
-            self.average = self.storage.relaid(self.average, before)
+            with self.storage.on_device():
+                present = self.storage.data.copy()
+            self.average = self.storage.rearranged(self.average, before, new=present)
             self.t = count_on(self.storage, self.t)
         return self
 
@@ -74,9 +76,9 @@ class EMA:
                 data[:] = own
 
     def present(self):
-        """The model's flat parameters; raises ValueError if it was moved to others."""
-        if self.model.storage is not self.storage:
-            raise ValueError("the model was moved to another dtype or device; call follow() on its average")
+        """The model's flat parameters; raises ValueError if they are in another storage now."""
+        if own_storage(self.model) is not self.storage:
+            raise ValueError("the model's parameters have moved to another storage; call rebind() on its average")
         return self.storage.data
 
     def state_dict(self):

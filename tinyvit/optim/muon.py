@@ -86,6 +86,10 @@ class Muon(AdamW):
                 f"{type(model).__name__} has none, take AdamW"
             )
 
+    def rebind(self):
+        self.matrices = hidden_matrices(self.model)
+        return super().rebind()
+
     def move(self):
         super().move()
         list(self.map_pieces(self.update_matrices, self.pieces()))

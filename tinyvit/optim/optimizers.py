@@ -29,7 +29,7 @@ class Optimizer:
     def __init__(self, model, lr, weight_decay=0.0):
         require_at_least_0("learning rate", lr)
         require_at_least_0("weight decay", weight_decay)
-        self.model, self.storage = model, model.storage
+        self.model, self.storage = model, own_storage(model)
         self.lr, self.weight_decay, self.t = lr, weight_decay, count_on(self.storage, 0)
         self.next_step = 0
         xp = array_module(self.storage.data)
@@ -42,8 +42,8 @@ class Optimizer:
 
         where   False changes nothing; a boolean on a GPU decides there, while nothing waits for it
         """
-        if self.model.storage is not self.storage:
-            raise ValueError("the model was moved to another dtype or device; call follow() on its optimizer")
+        if own_storage(self.model) is not self.storage:
+            raise ValueError("the model's parameters have moved to another storage; call rebind() on its optimizer")
         with self.storage.on_device():
             if array_module(where) is np:
                 if where:
@@ -60,11 +60,14 @@ class Optimizer:
             for array, old in zip(arrays, before):
                 array_module(array).copyto(array, old, where=~where)
 
-    def follow(self):
-        """Go to where the model was moved by its `to`, with all that is remembered. Returns the optimizer."""
-        before, self.storage = self.storage, self.model.storage
+    def rebind(self):
+        """Go on with the model after its `to`: keep what is remembered of the parameters that it still has.
+
+        New parameters begin with zeros. Returns the optimizer.
+        """
+        before, self.storage = self.storage, own_storage(self.model)
         if self.storage is not before:
-            self.state = [self.storage.relaid(array, before) for array in self.state]
+            self.state = [self.storage.rearranged(array, before) for array in self.state]
             self.t = count_on(self.storage, self.t)
             with self.storage.on_device():
                 in_float16 = self.storage.compute_dtype == "float16"
@@ -114,6 +117,21 @@ class Optimizer:
 
 
 SCALE = ("scale", "good")  # what there is of a `LossScale` in a state
+
+
+def own_storage(model):
+    """The storage that holds all parameters of a model; raises ValueError if there are several.
+
+    A part that was made apart or copied has its own, which no optimizer of the model would reach.
+    """
+    stray = model.stray_parameter()
+    if stray is not None:
+        name = next(name for name, parameter in model.named_parameters() if parameter is stray)
+        raise ValueError(
+            f"{name} lies in another storage than the rest of the model, so it would never be trained; call to() "
+            "on the model, which brings all its parameters into one, then make or rebind() the optimizer"
+        )
+    return model.storage
 
 
 def count_on(storage, count):

@@ -8,7 +8,7 @@ from tinyvit import functional as F
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.functional.patches import grid_of
 from tinyvit.models.architecture import require_classes
-from tinyvit.nn.context import Context, observing
+from tinyvit.nn import Context, watch
 
 
 class Trace(NamedTuple):
@@ -81,15 +81,15 @@ def trace(model, images, targets=None, *, classes=None):
     if targets is not None and classes is not None:
         raise ValueError("expected targets or classes, got both: a backward has one beginning")
     recorder = Recorder(model)
-    with model.storage.at_work():
+    with model.storage.compute_scope():
         x = to_device(images, model.device)
         y, cache = model(x, Context(observer=recorder))
         logits = recorder.array(y)
         loss, dlogits = beginning(logits, targets, classes)
         attention_gradients, parameter_gradients = None, {}
         if dlogits is not None:
-            with observing(recorder), model.gradients_into(model.new_gradients()):
-                model.backward(F.cast(to_device(dlogits, model.device), y.dtype), cache)
+            with model.gradients_into(model.new_gradients()):
+                watch(model, recorder).backward(F.cast(to_device(dlogits, model.device), y.dtype), cache)
                 trained = ((name, p) for name, p in model.named_parameters() if p.trainable)
                 parameter_gradients = {name: to_numpy(p.grad) for name, p in trained}
             pairs = zip(model.blocks, cache.blocks)

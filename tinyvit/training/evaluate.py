@@ -69,7 +69,7 @@ def in_parts(function, model, images, threads=None):
     """`function` of a batch of images, which gives arrays with a row an image, computed in parts by several threads."""
     keep_freed_memory()
     count = threads_for(images, threads)
-    with model.storage.at_work():
+    with model.storage.compute_scope():
         parts = [images[part] for part in slices(len(images), count)]
         return array_module(images).concatenate(map_parts(function, parts, count, model.storage.device))
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tinyvit import functional as F
 from tinyvit.backend import array_module
-from tinyvit.nn import Context, observing
+from tinyvit.nn import Context, watch
 
 IN_A_ROW = 10   # steps left out one after the other that end a training
 BETWEEN_LOOKS = 50  # steps: reading a count off a GPU waits for it, so not every step does
@@ -61,9 +61,10 @@ def where_first(model, images, targets, ctx, objective):
             return f"the weights of {name} are the first that are not"
     if not all_finite(images):
         return "the images are the first that are not"
-    first, storage = First(), model.storage
-    with observing(first), storage.at_work(), storage.gradients_into(storage.new_gradients()) as gradients:
-        loss, backward, *_ = objective(model, images, targets, replace(ctx or Context(), observer=first))
+    first = First()
+    with model.storage.compute_scope(), model.gradients_into(model.new_gradients()) as gradients:
+        ctx = replace(ctx or Context(), observer=first)
+        loss, backward, *_ = objective(watch(model, first), images, targets, ctx)
         if not first.found and not all_finite(loss):
             return "every layer's output is finite and only the loss is not"
         if not first.found:

@@ -62,17 +62,17 @@ def train_step(
         raise ValueError(f"the objective mixes samples, so accumulate must be 1, got {accumulate}")
     keep_freed_memory()
     storage, scale = model.storage, optimizer.loss_scale
-    with storage.at_work():
+    with storage.compute_scope():
         threads = 1 if in_one_piece else threads_for(max(batch.values(), key=lambda array: array.size), threads)
         parts = slices(samples, threads)
-        buffers = storage.gradient_buffers(len(parts))
+        buffers = storage.grads.take(len(parts))
         ctx = with_step(ctx, optimizer)
 
         def run(part):
             buffer, where = part
             buffer[:] = 0
             results = []
-            with storage.gradients_into(buffer):
+            with storage.grads.into(buffer):
                 for piece in slices(where.stop - where.start, accumulate):
                     piece = slice(where.start + piece.start, where.start + piece.stop)
                     share = (piece.stop - piece.start) / samples

@@ -1,0 +1,119 @@
+"""The arrays of a model: parameters, which are learned, and buffers, which aren't."""
+
+from math import prod
+
+import numpy as np
+
+from tinyvit.backend import current, device_of, library, to_device
+
+
+class Variable:
+    """An array that belongs to a model: a Parameter or a Buffer.
+
+    data    the master copy
+    value   what layers read: the same array, except for matrices of a model that computes in bfloat16 or float16
+    init    (generator, shape) -> initial values
+    """
+
+    def __init__(self, shape, init):
+        self.shape = tuple(int(side) for side in shape)
+        self.size = prod(self.shape)
+        self.init = init
+        self.name = "(unnamed)"
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    @property
+    def data(self):
+        return self.memory()
+
+    @data.setter
+    def data(self, value):
+        self.assign(self.data, value)
+
+    @property
+    def value(self):
+        return self.data
+
+    def assign(self, view, value):
+        """Copy `value` into `view`; raises ValueError if the shapes differ (nothing is broadcast)."""
+        if np.shape(value) != view.shape:
+            raise ValueError(f"{self.name}: expected {view.shape}, got {np.shape(value)}")
+        device = device_of(view)
+        with current(device):
+            view[...] = to_device(value, device) if hasattr(value, "dtype") else value
+
+    def memory(self):
+        """The array; raises ValueError while there is none."""
+        raise ValueError(
+            f"{type(self).__name__.lower()} {self.name} {self.shape} is declared but has no memory; "
+            "call materialize() on the model that it belongs to"
+        )
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.name!r}, {self.shape})"
+
+
+class Parameter(Variable):
+    """A learned array: a view into its model's flat `Storage`.
+
+    grad        its gradient: a view into the flat gradients, zero until a backward adds to it
+    trainable   False freezes it: no gradient is computed, no optimizer touches it
+    decay       whether weight decay applies: by default to whatever has two or more dimensions
+    lr_scale    what the optimizer multiplies the learning rate with
+    parts       how many matrices of equal shape are stacked in it, row upon row: 3 in queries, keys and values
+    is_matrix   whether activations are multiplied with it: by default if it has two or more dimensions, and never if
+                it was made with decay=False, as tokens and positions are, which are added
+    """
+
+    def __init__(self, shape, init, decay=None, lr_scale=1.0):
+        super().__init__(shape, init)
+        self.decay = self.ndim >= 2 if decay is None else decay
+        self.is_matrix = self.ndim >= 2 and decay is not False
+        self.trainable = True
+        self.lr_scale = lr_scale
+        self.parts = 1
+        self.storage = None
+        self.offset = None
+
+    def memory(self):
+        return super().memory() if self.storage is None else self.view(self.storage.data)
+
+    @property
+    def value(self):
+        if self.storage is None or not (self.is_matrix and self.storage.precision.is_low):
+            return self.data
+        return self.view(self.storage.compute.matrices())
+
+    @property
+    def grad(self):
+        self.memory()  # raises if there is none
+        return self.view(self.storage.gradients())
+
+    @grad.setter
+    def grad(self, value):
+        self.assign(self.grad, value)
+
+    def view(self, flat):
+        """Its part of a flat array that is laid out as its storage, in its own shape."""
+        return flat[self.offset : self.offset + self.size].reshape(self.shape)
+
+
+class Buffer(Variable):
+    """State that is kept with the model but not learned: fixed positions, running statistics. It is in `state_dict`.
+
+    A forward never writes to it: it puts a `BufferUpdate` into its cache, and the training step commits it once.
+    """
+
+    def __init__(self, shape, init):
+        super().__init__(shape, init)
+        self._data = None
+
+    def allocate(self, dtype, device):
+        with current(device):
+            self._data = library(device).zeros(self.shape, dtype)
+
+    def memory(self):
+        return super().memory() if self._data is None else self._data

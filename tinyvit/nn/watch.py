@@ -1,0 +1,47 @@
+"""Looking at gradients, without anything in the way of those who don't look."""
+
+import copy
+from functools import partial
+
+from tinyvit import functional as F
+from tinyvit.nn.layers import LayerNorm
+from tinyvit.nn.module import Module, backward_in_scope
+
+
+def watch(model, observer):
+    """A copy of a module tree whose backward computes the same and tells an observer every gradient.
+
+    `observer.gradient(path, dy, dx)` is told what each module's backward got and returned. The copy shares parameters,
+    buffers and caches with the model, which stays as it is: `watch(model, observer).backward(dy, cache)` follows a
+    forward of either. Values of the forward are told by `Context(observer=…)`.
+    """
+    copies = {}
+
+    def copied(value):
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(copied, value)) if any(isinstance(item, Module) for item in value) else value
+        if not isinstance(value, Module):
+            return value
+        if id(value) not in copies:
+            twin = copies[id(value)] = copy.copy(value)
+            vars(twin).update({name: copied(item) for name, item in vars(value).items()})
+            twin.backward = partial(watched_backward, twin, observer)
+            if isinstance(twin, LayerNorm):
+                twin.of_sum_backward = partial(watched_backward_of_sum, twin, observer)
+        return copies[id(value)]
+
+    return copied(model)
+
+
+def watched_backward(module, observer, dy, cache):
+    """A module's backward, whose gradients the observer is told."""
+    dx = backward_in_scope(module, dy, cache)
+    observer.gradient(module.path, dy, dx)
+    return dx
+
+
+def watched_backward_of_sum(norm, observer, dtotal, dy, cache):
+    """LayerNorm.of_sum_backward; the observer is told the gradient through the norm alone, computed beside it."""
+    dx, *_ = F.layernorm_backward(dy, cache, into=(False, False))
+    observer.gradient(norm.path, dy, dx)
+    return type(norm).of_sum_backward(norm, dtotal, dy, cache)
