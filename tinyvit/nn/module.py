@@ -11,6 +11,7 @@ from tinyvit.nn.buffers import buffer_updates
 from tinyvit.nn.context import Context
 from tinyvit.nn.precision import as_precision
 from tinyvit.nn.storage import Storage
+from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Buffer, Parameter
 
 
@@ -108,6 +109,12 @@ class Module:
         """(name, Buffer) of every buffer in the tree, each once."""
         yield from self._named_variables(Buffer)
 
+    def __repr__(self):
+        return f"{type(self).__name__}({self.num_parameters():,} parameters)"
+
+    def __str__(self):
+        return tree(self)
+
     def num_parameters(self, trainable_only=False):
         """How many numbers are learned."""
         return sum(p.size for p in self.parameters() if p.trainable or not trainable_only)
@@ -190,9 +197,9 @@ class Module:
         parameter.memory()  # raises if there is none
         return parameter.storage
 
-    def stray_parameter(self):
-        """A parameter that isn't in the storage of the others, or None; found in 0.3 µs per module, for every step."""
-        storage, left, seen = self.storage, [self], set()
+    def is_in(self, storage):
+        """Whether all parameters lie in this storage; takes 0.3 µs per module, so that every step can ask."""
+        left, seen = [self], set()
         while left:
             module = left.pop()
             if id(module) in seen:
@@ -201,12 +208,12 @@ class Module:
             for value in vars(module).values():
                 if isinstance(value, Parameter):
                     if value.storage is not storage:
-                        return value
+                        return False
                 elif isinstance(value, (list, tuple)):
                     left += [item for item in value if isinstance(item, Module)]
                 elif isinstance(value, Module):
                     left.append(value)
-        return None
+        return True
 
     # -- gradients ---------------------------------------------------------------------------------------------
 

@@ -124,14 +124,15 @@ def own_storage(model):
 
     A part that was made apart or copied has its own, which no optimizer of the model would reach.
     """
-    stray = model.stray_parameter()
-    if stray is not None:
-        name = next(name for name, parameter in model.named_parameters() if parameter is stray)
+    storage = model.storage
+    if not model.is_in(storage):
+        (first, _), *others = model.named_parameters()
+        other = next(name for name, parameter in others if parameter.storage is not storage)
         raise ValueError(
-            f"{name} lies in another storage than the rest of the model, so it would never be trained; call to() "
-            "on the model, which brings all its parameters into one, then make or rebind() the optimizer"
+            f"{first} and {other} lie in different storages, so one of them would never be trained; call to() on the "
+            "model, which brings all its parameters into one, then make or rebind() the optimizer"
         )
-    return model.storage
+    return storage
 
 
 def count_on(storage, count):
