@@ -1,6 +1,7 @@
 """What `import tinyvit` loads, and which way imports run."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -121,3 +122,10 @@ def test_only_workers_of_the_benchmark_import_torch():
 def test_only_the_backend_and_the_kernels_import_cupy():
     importers = {layer(file) for file in SOURCES for name in imports(SOURCES[file]) if name.startswith("cupy")}
     assert "backend" in importers and importers <= {"backend", "kernels"}
+
+
+def test_every_ambient_variable_stands_in_the_table_of_contributing_with_its_reason():
+    called = re.compile(r'ContextVar\("([^"]+)"')
+    found = {name for path in SOURCES.values() for name in called.findall(path.read_text(encoding="utf-8"))}
+    table = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## What is ambient")[2]
+    assert found - {"tinyvit.summary.on_gpu"} == set(re.findall(r"^\| `(tinyvit\.[\w.]+)` \|", table, re.M))
