@@ -349,10 +349,10 @@ assert first[1] == 0 < first[0] and 0 < second[1] < wild[1] / 10
 # %%
 split = load_data(trained)
 layers = range(len(model.blocks) + 1)
-known, asked = (features_by_layer(model, dataset, layers, pool="mean") for dataset in split)   # (n, layers, D)
+known, asked = (features_by_layer(model, dataset, layers, pool="mean") for dataset in split)
 by_layer = {"linear probe": [], "nearest neighbours": []}
 for layer in layers:
-    pair = (known[:, layer], split.train.labels), (asked[:, layer], split.test.labels)
+    pair = (known[layer], split.train.labels), (asked[layer], split.test.labels)
     by_layer["linear probe"].append(linear_probe(*pair, C=0.1).accuracy)
     by_layer["nearest neighbours"].append(nearest_neighbours(*pair).accuracy)
 

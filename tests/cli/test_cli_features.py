@@ -26,7 +26,7 @@ def test_a_row_for_each_image_is_written_and_its_path_beside_it(tinyvit, run, ph
     status, out, err = tinyvit("features", run, photos / "3.png", photos, "--out", "f.npy")
     assert (status, err) == (0, "")
     rows = np.load(tmp_path / "f.npy")
-    assert (rows.dtype, rows.shape) == ("float32", (6, 16)) and "16: mean over the patches after the final norm" in out
+    assert (rows.dtype, rows.shape) == ("float32", (6, 16)) and "16: mean over the patches as the head reads it" in out
     assert (tmp_path / "f.txt").read_text().splitlines() == [str(photos / name) for name in ["3.png", *NAMES]]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["f.npy", "f.txt"]
     # They are those of the test images, but for the eight bits of a file.

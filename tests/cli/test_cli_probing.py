@@ -28,7 +28,7 @@ def as_json(tinyvit, *arguments):
 def examples(run, split, layer=None, pool=None):
     """What a classifier is given by the library."""
     model = load_trained(run, "cpu").model
-    return [(features_by_layer(model, part, [layer], pool=pool)[:, 0], part.labels) for part in split]
+    return [(features_by_layer(model, part, [layer], pool=pool)[0], part.labels) for part in split]
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_the_table_says_the_same_as_json(tinyvit, run, command):
     assert (status, err) == (0, "")
     rows = dict(re.findall(r"^  (\S.*?) {3,}(\S.*)$", out, re.MULTILINE))
     assert rows["test accuracy"] == f"{100 * found['test_accuracy']:.2f} %"
-    assert rows["features"] == "16: mean over the patches after the final norm"
+    assert rows["features"] == "16: mean over the patches as the head reads it"
     assert rows["training images"] == "1,437 of digits, 10 classes" and rows["test images"] == "360"
     if command == "knn":
         assert (rows["k"], rows["temperature"]) == ("20", "0.07")
@@ -92,7 +92,7 @@ def test_all_layers_are_each_as_it_is_alone(tinyvit, run, command):
         count / 360 for count in Counter(data.digits().test.labels.tolist()).values()
     }
     _, out, _ = tinyvit(command, run, "--layer", "all", "--pool", "token")
-    for place, row in zip(("before the first block", "after block 1 of 1", "after the final norm"), together["layers"]):
+    for place, row in zip(("before the first layer", "after layer 1 of 1", "as the head reads it"), together["layers"]):
         assert re.search(rf"^  {place} +{100 * row['test_accuracy']:.2f} %", out, re.MULTILINE)
 
 
@@ -236,7 +236,7 @@ def test_weights_that_are_no_numbers_are_refused(refused, run, tmp_path, command
     weights = RunFolder(run).load_model()
     weights["norm.bias"][:] = np.nan
     RunFolder(path).save_model(weights)
-    assert "features of image 0 are no finite numbers" in refused(command, path, "--images", "100")
+    assert "features of image 0 are NaN or infinite" in refused(command, path, "--images", "100")
 
 
 @BOTH

@@ -21,7 +21,7 @@ def rows_of(array):
 def test_what_is_saved_is_loaded_again_with_a_name_for_each_row(tmp_path_factory, n, D, seed):
     folder = tmp_path_factory.mktemp("saved")
     array = np.random.default_rng(seed).standard_normal((n, D))
-    assert save_features(rows_of(array), folder / "f.npy", folder / "f.txt") == n
+    assert save_features(rows_of(array), folder / "f.npy", folder / "f.txt") == (n, D if n else None)
     for mapped in (None, "r"):
         loaded = np.load(folder / "f.npy", mmap_mode=mapped)
         assert (loaded.dtype, loaded.shape) == ("float32", (n, D))
@@ -43,7 +43,7 @@ def test_names_in_any_encoding_come_back(tmp_path):
 
 
 def test_without_rows_nothing_is_written(tmp_path):
-    assert save_features([], tmp_path / "f.npy", tmp_path / "f.txt") == 0
+    assert save_features([], tmp_path / "f.npy", tmp_path / "f.txt") == (0, None)
     assert not any(tmp_path.iterdir())
 
 
@@ -127,7 +127,7 @@ prepared = Preprocessing(("cat", "dog"), 3, (4, 4), (0.5,) * 3, (0.5,) * 3)
 
 def saved(count):
     files = features_of_files(model, prepared, repeat(folder / "image.png", count), layer=0, threads=1)
-    return save_features(files, folder / f"{count}.npy", folder / f"{count}.txt") == count
+    return save_features(files, folder / f"{count}.npy", folder / f"{count}.txt")[0] == count
 
 for count in (1_000, 10_000):
     assert saved(count)

@@ -35,7 +35,7 @@ def export(rest):
     run_path, rest = positional(rest, "a run folder first: tinyvit export RUN --format FORMAT --out PATH")
     options = parse(ExportOptions, rest, "tinyvit export RUN")
 
-    from tinyvit.cli.predict import preprocessing_of
+    from tinyvit.cli.model_options import preprocessing_of
     from tinyvit.files import free_place
     from tinyvit.interop import Weights, save
     from tinyvit.interop.huggingface_config import rounded_crop
@@ -46,7 +46,7 @@ def export(rest):
     check_path(options.out, options.format)
     out = free_place(options.out)
     trained = load_trained(run_path, "cpu", options.best)
-    prepared = trained.preprocessing or preprocessing_of(trained, options.data_dir)
+    prepared = preprocessing_of(trained, options.data_dir)
     weights = Weights(trained.config.model, trained.model.state_dict(), prepared)
     with exit_on_signals():
         save(weights, out, options.format)

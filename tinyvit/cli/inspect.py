@@ -4,10 +4,10 @@ import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
+from tinyvit.cli.model_options import ModelOptions, preprocessing_of
 from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
-from tinyvit.cli.predict import preprocessing_of
 from tinyvit.files import expanded
 
 
@@ -15,10 +15,11 @@ def options_class():
     """The options; made when they are needed, since `class` is no name for a field and to rename it takes tyro."""
     from tyro.conf import arg
 
-    @dataclass(frozen=True)
-    class InspectOptions:
+    @dataclass(frozen=True, kw_only=True)
+    class InspectOptions(ModelOptions):
         """Looks inside a trained model: pictures of where each head looks, what it has learned, and what it gets wrong,
-        and the main numbers. Or, with --html, one page in which a person steps through it."""
+        and the main numbers. Or, with --html, one page in which a person steps through it. --json prints one object
+        with the numbers behind the pictures of the image."""
 
         html: str | None = None
         """Instead of pictures, write a page to this file that needs neither network nor server: patches, tokens, every
@@ -38,16 +39,6 @@ def options_class():
         """Test images that means are taken over, by default 64; with --html, those in the page, by default 12."""
         data_dir: str | None = None
         """Folder or archive with the data; by default the one that the run was trained with."""
-        best: bool = False
-        """Take the weights that did best on the way, and not the last ones."""
-        device: str = "auto"
-        """Where to compute: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
-        threads: int | None = None
-        """CPU threads that classify the test images."""
-        kernels: Literal["reference", "numpy", "fast"] | None = None
-        """How operations are computed; by default TINYVIT_KERNELS, or the best that is installed."""
-        json: bool = False
-        """Print one JSON object instead of a table, with the numbers behind the pictures of the image."""
 
     return InspectOptions
 
@@ -172,7 +163,7 @@ def subject_of(trained, test, options):
         pixels, label = test.images[n : n + 1], int(test.labels[n])
         images = test.normalise(pixels, dtype)
         return Subject(f"test image {n}", pixels[0] / test.scale, images, label, shown, test.classes)
-    prepared = trained.preprocessing or preprocessing_of(trained, options.data_dir)
+    prepared = preprocessing_of(trained, options.data_dir)
     shown = class_number(options.class_, prepared.classes)
     pixels = read_image(
         expanded(image), prepared.channels, prepared.img_size, resample=prepared.resample, crop=prepared.crop

@@ -1,15 +1,16 @@
-"""What `tinyvit probe-linear` and `tinyvit knn` have in common: a data set, as the features of a trained model."""
+"""Common to `tinyvit probe-linear` and `tinyvit knn`: a data set as the features of a trained model."""
 
 import json
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from tinyvit.cli.features import POOLED, described_layer, layer_number
+from tinyvit.cli.model_options import ModelOptions
 from tinyvit.cli.parsing import BadInput
 
 
-@dataclass(frozen=True)
-class ProbingOptions:
+@dataclass(frozen=True, kw_only=True)
+class ProbingOptions(ModelOptions):
     """The options of both."""
 
     data: Literal["digits", "cifar10", "cifar100", "folder"] | None = None
@@ -21,22 +22,12 @@ class ProbingOptions:
     images: int | None = None
     """Learn from so many of the training images, equally many of each class, drawn by the seed; by default from all."""
     layer: str | None = None
-    """0 for what enters the first block, i for what block i gives; −1 is the last block. All layers, one after the
-    other, are `all`. By default what the head reads: the last block's tokens after the final norm."""
+    """0 for what the first layer reads, i for what layer i gives; −1 is the last layer, and `all` are all layers, one
+    after the other. By default what the head reads, after the final norm."""
     pool: Literal["token", "mean"] | None = None
-    """The class token, or the mean over the patches; by default as the model's head has it."""
+    """The class token, or the mean over the patches; by default as the model does it."""
     seed: int = 0
     """Seed of what is drawn from the training images."""
-    json: bool = False
-    """Print one JSON object instead of a table."""
-    best: bool = False
-    """Take the weights that did best on the way, and not the last ones."""
-    device: str = "auto"
-    """Where to compute: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
-    threads: int | None = None
-    """CPU threads."""
-    kernels: Literal["reference", "numpy", "fast"] | None = None
-    """How operations are computed; by default TINYVIT_KERNELS, or the best that is installed."""
 
 
 class Subject(NamedTuple):
@@ -49,7 +40,7 @@ class Subject(NamedTuple):
 
 
 def load_subject(run_path, options):
-    """The `Subject` that the options name; ValueError for one that there isn't."""
+    """The `Subject` that the options name; ValueError if there is none."""
     from tinyvit.training.features import checked_pool
     from tinyvit.training.prepared import load_prepared_data
     from tinyvit.training.threads import thread_count
@@ -73,12 +64,12 @@ def layers_of(model, text):
     if text is None:
         return [None]
     if text == "all":
-        return [*range(len(model.blocks) + 1), None]
+        return [*range(model.depth + 1), None]
     return [checked_layer(model, layer_number(text, "a number, or all"))]
 
 
 def by_layer(subject, options, classify):
-    """[classify(train, test)] of the features of each layer, where train and test are (features, labels)."""
+    """For each layer classify(train, test), and how many features it has; train and test are (features, labels)."""
     from tinyvit.functional.levels import using
     from tinyvit.training.features import features_by_layer
     from tinyvit.training.memory_needs import room_to_evaluate
@@ -88,7 +79,8 @@ def by_layer(subject, options, classify):
         train, test = (
             features_by_layer(trained.model, part, layers, pool=pool, threads=options.threads) for part in split
         )
-    return [classify((train[:, i], split.train.labels), (test[:, i], split.test.labels)) for i in range(len(layers))]
+    labels, test_labels = split.train.labels, split.test.labels
+    return [{**classify((x, labels), (y, test_labels)), "features": x.shape[1]} for x, y in zip(train, test)]
 
 
 def print_found(subject, options, found, columns, settings):
@@ -99,12 +91,12 @@ def print_found(subject, options, found, columns, settings):
     settings  what was the same for all layers
     """
     trained, split, layers, pool = subject
-    config, dataset = trained.config, options.data or trained.config.dataset
+    dataset = options.data or trained.config.dataset
     if options.json:
         rows = [{"layer": layer, **row} for layer, row in zip(layers, found)]
         about = {
-            **settings, "pool": pool, "features": config.model.embed_dim, "dataset": dataset,
-            "classes": split.train.classes, "train_images": len(split.train), "test_images": len(split.test),
+            **settings, "pool": pool, "dataset": dataset, "classes": split.train.classes,
+            "train_images": len(split.train), "test_images": len(split.test),
         }  # fmt: skip
         print(json.dumps({**({"layers": rows} if len(rows) > 1 else rows[0]), **about}, allow_nan=False))
         return
@@ -119,8 +111,9 @@ def print_found(subject, options, found, columns, settings):
         print(in_columns(cells) + "\n")
         rows, where = [], ""
     rows += [(name, f"{value:g}") for name, value in settings.items()]
+    widths = sorted({row["features"] for row in found})
     rows += [
-        ("features", f"{config.model.embed_dim}: {POOLED[pool]}{where}"),
+        ("features", f"{' to '.join(map(str, widths[:: max(1, len(widths) - 1)]))}: {POOLED[pool]}{where}"),
         ("training images", f"{len(split.train):,} of {dataset}, {len(split.train.classes)} classes"),
         ("test images", f"{len(split.test):,}"),
     ]

@@ -1,11 +1,10 @@
-"""What a ViT makes of images before its head reads it: a vector for each image, from any depth.
+"""Features of images: a vector for each image, read from any layer of a model.
 
-Layer 0 is what enters the first block, tokens with their positions, and layer i from 1 to L what block i gives: the
-residual stream, as `probe.trace` has it. `None` stands for what the head reads: the last block's tokens after the final
-norm. No other layer goes through that norm, whose weights were learned for the last block's tokens alone.
+Layer 0 is what the first layer reads, and layer i from 1 to L what layer i gives (of a ViT the residual stream, as
+`probe.trace` has it). `None` stands for what the head reads. No other layer goes through the final norm, whose weights
+were learned for the last layer's tokens alone.
 """
 
-from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from tinyvit.training.memory_needs import evaluation_batch
 from tinyvit.training.predict import read_batches
 from tinyvit.training.threads import thread_count
 
-POOLS = {"token": F.pool_token, "mean": F.pool_mean}
+POOLS = ("token", "mean")
 
 
 class FileFeatures(NamedTuple):
@@ -32,31 +31,31 @@ class FileFeatures(NamedTuple):
 
 
 def features(model, images, *, layer=None, pool=None, threads=None):
-    """The features (n, D) of images, as a NumPy array in the dtype of the model's parameters: float32, as a rule.
+    """The features (n, D) of images, as a NumPy array in the dtype of the model's parameters, usually float32.
 
     images   a `Dataset`, or an array (n, C, H, W) of normalised images
     layer    0 to L, or counted from the end: −1 is L. None is what the head reads
-    pool     "token" reads the class token, "mean" averages the patches' tokens; by default as the model's head has it
+    pool     "token" reads the class token, "mean" averages the tokens of the grid; by default as the model does it
     threads  that a batch is shared by
 
-    With neither of both given, they are what the head makes the logits of. No block behind the layer is computed, and
-    of a batch nothing is kept but its features.
+    By default they are what the head computes the logits from. No layer after the one asked for is computed, and of a
+    batch nothing is kept but its features.
 
-    Raises ValueError for a layer or pool that there isn't, images that don't fit the model, and weights with which a
-    feature is no finite number.
+    Raises ValueError for a layer or pool that doesn't exist, images that don't fit the model, and weights with which a
+    feature is NaN or infinite.
     """
-    return features_by_layer(model, images, [layer], pool=pool, threads=threads)[:, 0]
+    return features_by_layer(model, images, [layer], pool=pool, threads=threads)[0]
 
 
 def features_by_layer(model, images, layers, *, pool=None, threads=None):
-    """The features (n, M, D) of images at M layers in one forward; see `features`."""
+    """A list with the features (n, D) of images at each of some layers, from one forward; see `features`."""
     layers, pool = [checked_layer(model, layer) for layer in layers], checked_pool(model, pool)
     if not layers:
         raise ValueError("expected at least one layer, got none")
     thread_count(threads)  # refused here if it is none
-    rows = [to_numpy(read(model, batch, layers, pool, threads)) for batch in batches_of(model, images)]
-    rows = np.concatenate(rows)
-    return check_finite(rows, range(len(rows)))
+    found = [read(model, batch, layers, pool, threads) for batch in batches_of(model, images)]
+    found = [np.concatenate(of_layer) for of_layer in zip(*found)]
+    return [check_finite(rows, range(len(rows))) for rows in found]
 
 
 def features_of_files(model, preprocessing, paths, *, layer=None, pool=None, threads=None):
@@ -72,7 +71,7 @@ def features_of_files(model, preprocessing, paths, *, layer=None, pool=None, thr
         if good:
             names, images = zip(*good)
             images = to_device(preprocessing(np.stack(images), model.dtype.name), model.device)
-            rows = iter(check_finite(to_numpy(read(model, images, [layer], pool, threads))[:, 0], names))
+            rows = iter(check_finite(read(model, images, [layer], pool, threads)[0], names))
         for path, image in batch:
             if isinstance(image, Exception):
                 yield FileFeatures(path, None, str(image))
@@ -94,53 +93,58 @@ def batches_of(model, images):
 
 
 def read(model, images, layers, pool, threads):
-    """The features (B, M, D) of a batch at M layers."""
+    """NumPy arrays (B, D) of a batch, one for each layer."""
+    parts = model.parts()[: -1 if None in layers else max(layers) + 1]
+    widths = []
 
-    def of_part(part):
+    def of_part(x):
         ctx, found = Context(keep_caches=False), {}
+        for number, (_, part) in enumerate(parts):
+            x, _ = part(x, ctx)
+            if x.ndim > 2:
+                tokens = x
+            if number in layers:
+                found[number] = vectors(model, x, pool)
+        if None in layers:  # the parts before the head pool as the model does it
+            found[None] = vectors(model, x if pool == model.pooling else tokens, pool)
+        widths[:] = [found[layer].shape[1] for layer in layers]
+        return array_module(x).concatenate([found[layer] for layer in layers], 1)
 
-        def keep(layer, tokens):
-            if layer in layers:  # a copy, which doesn't hold the tokens that it was read off
-                found[layer] = F.cast(POOLS[pool](tokens)[0], model.dtype).copy()
+    with np.errstate(all="ignore"):  # an overflow is reported by `check_finite`
+        together = to_numpy(in_parts(of_part, model, images, threads))
+    return np.split(together, np.cumsum(widths)[:-1], axis=1)
 
-        tokens, _ = model.embed(part, ctx)                                     # (B, N+1, D)
-        keep(0, tokens)
-        deepest = len(model.blocks) if None in layers else max(layers)
-        for i, block in enumerate(model.blocks[:deepest], 1):
-            tokens, _ = block(tokens, ctx)
-            keep(i, tokens)
-        if None in layers:
-            keep(None, model.encode.norm(tokens, ctx)[0])
-        return array_module(part).stack([found[layer] for layer in layers], 1)
 
-    with np.errstate(all="ignore"):  # what overflows is said by `check_finite`
-        return in_parts(of_part, model, images, threads)
+def vectors(model, x, pool):
+    """One vector (B, D) for each image from tokens (B, N, D) or feature maps (B, C, H, W), as a copy."""
+    if x.ndim == 4:
+        x = x.mean((2, 3))
+    elif x.ndim == 3:
+        x, _ = F.pool_token(x) if pool == "token" else F.pool_mean(x, model.num_prefix_tokens)
+    return F.cast(x, model.dtype).copy()
 
 
 def checked_layer(model, layer):
-    """A layer counted from 0, or None for what the head reads; ValueError, with those there are, if there is none."""
-    depth = len(model.blocks)
-    if layer is None:
-        return None
-    if not isinstance(layer, Integral) or isinstance(layer, bool) or not -depth - 1 <= layer <= depth:
-        raise ValueError(f"there is no layer {layer}; the model has 0 to {depth}, or from the end −1 to −{depth + 1}")
-    return int(layer) % (depth + 1)
+    """A layer counted from 0, or None for what the head reads; ValueError if the model has no such layer."""
+    return None if layer is None else model.layer_number(layer)
 
 
 def checked_pool(model, pool):
-    """How tokens become one vector, by default as the model's head has it; ValueError if there is no such way."""
+    """How tokens become one vector, by default as the model does it; ValueError for a way that doesn't exist."""
     if pool is None:
-        return "token" if model.config.global_pool == "token" else "mean"
+        return model.pooling
     if pool not in POOLS:
         raise ValueError(f"unknown pool {pool!r}; expected one of {', '.join(POOLS)}")
+    if pool == "token" and not model.num_prefix_tokens:
+        raise ValueError(f"{type(model).__name__} has no class token to read; take the pool mean")
     return pool
 
 
 def check_finite(rows, names):
     """The features of images of these names; ValueError if one is NaN or infinite."""
     if not np.isfinite(rows).all():
-        wrong = int(np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(1))[0])
+        wrong = int(np.flatnonzero(~np.isfinite(rows).all(1))[0])
         raise ValueError(
-            f"the features of image {names[wrong]} are no finite numbers: the weights are damaged or diverged"
+            f"the features of image {names[wrong]} are NaN or infinite: the weights are damaged or diverged"
         )
     return rows

@@ -15,13 +15,14 @@ def save_features(files, out, names):
     out     a .npy file, as `numpy.load` reads it, also mapped
     names   a text file in the encoding of the system's file names
 
-    Both files are put in place when they are whole, the names first. Returns n; where it is 0, nothing is written.
+    Both files are put in place when they are complete, the names first. Returns (n, D), or (0, None) where nothing is
+    written.
     Raises ValueError for a path with a line break, which no line can hold.
     """
     files = iter(files)
     first = next(files, None)
     if first is None:
-        return 0
+        return 0, None
     count, D = 0, len(first.features)
     named = False
     try:
@@ -41,7 +42,7 @@ def save_features(files, out, names):
         if named:
             names.unlink(missing_ok=True)
         raise
-    return count
+    return count, D
 
 
 def write_header(file, n, D):

@@ -1,0 +1,72 @@
+"""Options and arguments that the commands about a trained model have in common."""
+
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+from tinyvit.cli.parsing import BadInput, parse, separate
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """How a trained model is taken and run."""
+
+    json: bool = False
+    """Print JSON instead of a table."""
+    best: bool = False
+    """Take the weights with the best evaluation, not the last ones."""
+    device: str = "auto"
+    """Where to compute: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
+    threads: int | None = None
+    """CPU threads, for the computation and for reading files."""
+    kernels: Literal["reference", "numpy", "fast"] | None = None
+    """How operations are computed; by default TINYVIT_KERNELS, or the best that is installed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions(ModelOptions):
+    """Options of the commands that read image files."""
+
+    data_dir: str | None = None
+    """The run's data set; only needed for a run that has no preprocessing.json."""
+
+
+def parse_run_and_images(rest, options_class, usage):
+    """(run, image paths, options) of a command line `RUN IMAGE… [OPTIONS]`."""
+    arguments, rest = separate(rest, options_class)
+    options = parse(options_class, rest, usage)
+    if len(arguments) < 2 or "" in arguments:
+        got = f"{' '.join(arguments)} and no image" if arguments else "nothing"
+        raise BadInput(f"expected a run folder and images: {usage}, got {got}")
+    run, *paths = arguments
+    return run, paths, options
+
+
+def preprocessing_of(trained, data_dir):
+    """A run's preprocessing: from its folder, or from its data set if it was made before runs kept it."""
+    from tinyvit.data.preprocessing import Preprocessing
+    from tinyvit.training.trained import load_data
+
+    if trained.preprocessing is not None:
+        return trained.preprocessing
+    if data_dir is None and trained.config.dataset != "digits":  # which are built in
+        raise ValueError(
+            f"{trained.folder.path} has no preprocessing.json; give its data set ({trained.config.dataset}) by "
+            "--data-dir, or train it again"
+        )
+    return Preprocessing.from_dataset(load_data(trained, data_dir).train)
+
+
+class Readable:
+    """Passes on the results of files that could be read; names the others on stderr, and counts them."""
+
+    others = 0
+
+    def of(self, results):
+        for result in results:
+            if result.error is None:
+                yield result
+            else:
+                self.others += 1
+                sys.stdout.flush()
+                print("tinyvit: error:", " ".join(result.error.split()), file=sys.stderr, flush=True)
