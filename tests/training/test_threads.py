@@ -199,17 +199,57 @@ def test_work_that_splits_its_own_work_goes_on_in_its_thread():
     assert map_threads(split, [10, 20, 30, 40], 2) == [33, 63, 93, 123]
 
 
-def test_calls_that_overlap_leave_blas_its_threads():
+def test_calls_that_overlap_leave_blas_its_threads_and_each_has_its_own_limit():
     before = [library["num_threads"] for library in threadpool_info()]
-    together = [
-        threading.Thread(target=lambda: [map_threads(lambda _: time.sleep(0.001), range(4), 2) for _ in range(20)])
-        for _ in range(4)
-    ]
+    wrong = []
+
+    def many(pieces):
+        for _ in range(20):
+            for seen in map_threads(lambda _: time.sleep(0.001) or blas_threads(), range(pieces), 2):
+                wrong.extend([seen] * (seen != {1 if pieces > 1 else at_once(2)}))
+
+    together = [threading.Thread(target=many, args=(1 + i % 2,)) for i in range(4)]
     for thread in together:
         thread.start()
     for thread in together:
         thread.join()
+    assert not wrong
     assert [library["num_threads"] for library in threadpool_info()] == before
+
+
+IN_A_THREAD = """
+import sys, threading
+import numpy as np
+from threadpoolctl import threadpool_limits
+from tinyvit import ViT, ViTConfig, optim
+from tinyvit.training import train_step
+
+def bits(threads):
+    model = ViT(ViTConfig(depth=2, embed_dim=128, num_heads=4))
+    draw, optimizer = np.random.default_rng(0), optim.AdamW(model)
+    images, labels = draw.standard_normal((16, 3, 32, 32), "float32"), draw.integers(0, 10, 16)
+    for _ in range(2):
+        train_step(model, optimizer, images, labels, threads=threads)
+    found.append(model.storage.data.tobytes())
+
+found = []
+for threads in (1, 2):
+    with threadpool_limits(2):  # the main thread is the first to set it
+        pass
+    bits(threads)
+    threadpool_limits(2)  # and keeps it
+    others = [threading.Thread(target=bits, args=(threads,)) for _ in range(3)]
+    for thread in others:
+        thread.start()
+    for thread in others:
+        thread.join()
+print(len(found), len(set(found[:4])), len(set(found[4:])))
+"""
+
+
+def test_a_step_has_the_same_bits_in_whichever_thread_it_is_taken_and_beside_others():
+    done = subprocess.run([sys.executable, "-c", IN_A_THREAD], capture_output=True, text=True, timeout=100)
+    assert done.stdout.split() == ["8", "1", "1"], done.stderr
 
 
 FORKED = """
@@ -229,3 +269,41 @@ child.kill()
 def test_a_forked_process_starts_threads_of_its_own():
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "0", done.stderr
+
+
+FORKED_WHILE_ANOTHER_TRAINS = """
+import os, sys, threading, warnings
+warnings.simplefilter("ignore")  # of threads in a process that is forked
+import numpy as np
+from tinyvit.training.threads import map_threads
+a = np.ones((300, 300), "float32")
+going = True
+
+def products(_):
+    for _ in range(5):
+        a @ a
+
+def train():
+    while going:
+        map_threads(products, range(1), 2)  # products that take two threads, and OpenBLAS's lock
+
+trainings = [threading.Thread(target=train) for _ in range(2)]
+for thread in trainings:
+    thread.start()
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        map_threads(products, range(1), 2)
+        os._exit(0)
+    os.waitpid(child, 0)
+going = False
+print(map_threads(lambda _: os.fork() or os._exit(0), range(1), 2)[0] > 0)  # inside of a piece nothing is waited for
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_process_that_is_forked_while_another_thread_trains_can_compute():
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED_WHILE_ANOTHER_TRAINS], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == "True", done.stderr

@@ -11,7 +11,7 @@ from tinyvit.models.architecture import require_classes
 from tinyvit.nn import Context
 from tinyvit.training.memory import keep_freed_memory
 from tinyvit.training.memory_needs import evaluation_batch
-from tinyvit.training.threads import map_parts, slices, threads_for
+from tinyvit.training.threads import map_threads, slices, threads_for
 
 
 def evaluate(model, dataset, threads=None, tta=False, stop=None):
@@ -71,7 +71,7 @@ def in_parts(function, model, images, threads=None):
     count = threads_for(images, threads)
     with model.storage.compute_scope():
         parts = [images[part] for part in slices(len(images), count)]
-        return array_module(images).concatenate(map_parts(function, parts, count, model.storage.device))
+        return array_module(images).concatenate(map_threads(function, parts, count, model.storage.device))
 
 
 def log_softmax(logits):

@@ -6,7 +6,7 @@ from functools import partial
 from tinyvit import data, optim
 from tinyvit.files import expanded
 from tinyvit.functional.patches import as_pair
-from tinyvit.training.threads import map_parts
+from tinyvit.training.threads import map_threads
 
 
 def with_absolute_paths(config):
@@ -71,7 +71,7 @@ def make_optimizer(model, o, threads):
     if o.name == "muon":
         return optim.Muon(
             model, o.lr, weight_decay=o.weight_decay, adam_lr=o.adam_lr, betas=o.betas,
-            map_pieces=partial(map_parts, threads=threads, device=model.device),
+            map_pieces=partial(map_threads, threads=threads, device=model.device),
         )  # fmt: skip
     return optim.AdamW(model, o.lr, o.betas, weight_decay=o.weight_decay)
 

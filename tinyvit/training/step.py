@@ -12,7 +12,7 @@ from tinyvit.optim import clip_by_global_norm, global_norm
 from tinyvit.training.memory import keep_freed_memory
 from tinyvit.training.memory_needs import ARGUMENTS, explained, is_lack_of_memory, step_at_hand
 from tinyvit.training.objectives import classification
-from tinyvit.training.threads import map_parts, map_threads, slices, threads_for
+from tinyvit.training.threads import map_threads, slices, threads_for
 
 
 class StepResult(NamedTuple):
@@ -85,7 +85,7 @@ def train_step(
             return results
 
         try:
-            results = list(chain.from_iterable(map_parts(run, zip(buffers, parts), threads, storage.device)))
+            results = list(chain.from_iterable(map_threads(run, zip(buffers, parts), threads, storage.device)))
         except Exception as error:
             if not (isinstance(model, ViT) and is_lack_of_memory(error)):
                 raise

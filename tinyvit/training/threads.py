@@ -14,22 +14,19 @@ import traceback
 import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
 
 import numpy as np
 
-from tinyvit import kernels
 from tinyvit.backend import array_module
+from tinyvit.functional.levels import level
 
 PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
 BLAS_BUFFER = 32 << 20  # bytes that OpenBLAS takes for a product, from each of its libraries, in each thread
 STACK = 8 << 20         # bytes, of a thread
-
-
-_in_a_thread = ContextVar("tinyvit.in_a_thread", default=False)
 
 
 class MoreThreadsThanCores(UserWarning):
@@ -83,44 +80,44 @@ def threads_for(images, threads=None):
     return count if threads is not None else max(1, min(count, images.size // PIXELS_PER_THREAD))
 
 
-def map_threads(function, pieces, threads):
+def map_threads(function, pieces, threads, device="cpu"):
     """[function(piece) for each piece], on at most `threads` cores in all; the first error is raised.
 
-    Where `function` itself calls this, its pieces are worked through in its own thread.
-    Raises MemoryError, too, where there is no memory for another thread.
+    On a GPU, which needs no threads, and where `function` itself calls this, one piece follows the other in the same
+    thread. Raises MemoryError, too, where there is no memory for another thread.
     """
+    if device != "cpu" or here.busy:
+        return list(map(function, pieces))
     pieces, threads = list(pieces), at_once(threads)
-    if _in_a_thread.get():  # all threads are busy, some of them waiting for this one
-        return [function(piece) for piece in pieces]
-    with blas_threads(1 if len(pieces) > 1 else threads, threads):
-        if threads == 1 or len(pieces) == 1:
-            return [function(piece) for piece in pieces]
-        futures = []
+    alone = threads == 1 or len(pieces) == 1
+    with blas.limited(threads if len(pieces) == 1 else 1, threads):
+        if not alone:
+            return in_pool(function, pieces, threads)
+        here.busy = True
         try:
-            for piece in pieces:
-                # A copy of the context carries settings such as tinyvit.reference() into the thread.
-                futures.append(pool(threads).submit(copy_context().run, in_a_thread, function, piece))
-        except RuntimeError as error:
-            if "new thread" not in str(error):
-                raise
-            wait(futures)
-            pool(threads).shutdown(cancel_futures=True)  # or the piece that waits for a thread would run at some time
-            pool.cache_clear()
-            raise MemoryError(str(error)) from error  # there is no room for its stack
+            return list(map(function, pieces))
         finally:
-            wait(futures)  # also after an error: no thread may go on adding to gradients
-            let_go(futures)
-        return [future.result() for future in futures]
+            here.busy = False
 
 
-def map_parts(function, parts, threads, device):
-    """`map_threads` on the CPU; on a GPU, which needs no threads, one part after the other, and BLAS is left alone."""
-    return map_threads(function, parts, threads) if device == "cpu" else list(map(function, parts))
-
-
-def in_a_thread(function, piece):
-    _in_a_thread.set(True)
-    return function(piece)
+def in_pool(function, pieces, threads):
+    """[function(piece) for each piece], each in a thread of the pool."""
+    futures = []
+    try:
+        for piece in pieces:
+            # A copy of the context carries settings such as tinyvit.reference() into the thread.
+            futures.append(pool(threads).submit(copy_context().run, function, piece))
+    except RuntimeError as error:
+        if "new thread" not in str(error):
+            raise
+        wait(futures)
+        pool(threads).shutdown(cancel_futures=True)  # or the piece that waits for a thread would run at some time
+        pool.cache_clear()
+        raise MemoryError(str(error)) from error  # there is no memory for its stack
+    finally:
+        wait(futures)  # also after an error: no thread may go on adding to gradients
+        let_go(futures)
+    return [future.result() for future in futures]
 
 
 def let_go(futures):
@@ -130,55 +127,101 @@ def let_go(futures):
             traceback.clear_frames(future.exception().__traceback__)
 
 
+class Here(threading.local):
+    """Whether the thread at hand works on a piece, so that it must start no more threads."""
+
+    busy = False
+
+
+here = Here()
+
+
 @cache
 def pool(threads):
-    return ThreadPoolExecutor(threads, thread_name_prefix="tinyvit")
+    return ThreadPoolExecutor(threads, "tinyvit", initializer=setattr, initargs=(here, "busy", True))
 
 
-class BlasUse:
-    """The limit in force for BLAS's threads, and how many calls rely on it."""
+class Blas:
+    """How many threads BLAS takes for a product: a setting of the whole process, whichever thread computes."""
 
-    lock, calls, limit = threading.Lock(), 0, None
+    def __init__(self):
+        self.changed, self.queue = threading.Condition(), []
+        self.calls, self.forks, self.count, self.before = 0, 0, None, []
+
+    def wait(self, ready):
+        """Wait until `ready()`, first come, first served; `changed` is held before and afterwards."""
+        ticket = object()
+        self.queue.append(ticket)
+        try:
+            self.changed.wait_for(lambda: self.queue[0] is ticket and ready())
+        finally:
+            self.queue.remove(ticket)
+            self.changed.notify_all()
+
+    @contextmanager
+    def limited(self, count, threads):
+        """Inside this, BLAS takes `count` threads. Overlapping calls share a setting, or wait until they can have their
+        own; the last one restores what there was."""
+        with self.changed:  # also while modules are imported: a fork waits for that, too
+            fast = level() == "fast"
+            require_address_space(threads, libraries=1 + fast)
+            self.wait(lambda: self.calls == 0 or self.count == count)
+            if self.calls == 0:
+                libraries = blas_libraries(fast)
+                self.before, self.count = [(library, library.get_num_threads()) for library in libraries], count
+                self.set([(library, count) for library in libraries])
+            self.calls += 1
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.calls -= 1
+                if self.calls == 0:
+                    self.set(self.before)
+                self.changed.notify_all()
+
+    def set(self, counts):
+        """Set (library, threads) of each. threadpoolctl ignores all threads but the first that ever set OpenBLAS's,
+        unless that is cleared."""
+        for library, count in counts:
+            clear = getattr(library, "clear_controlling_thread", lambda force: None)
+            clear(force=True)
+            library.set_num_threads(count)
+            clear(force=True)
+
+    def before_fork(self):
+        """Wait until no other call computes. OpenBLAS forks with its locks as they are: a process that begins with one
+        of them locked would wait for it forever, as would a fork that ends threads in the middle of a product."""
+        self.changed.acquire()
+        self.forks += here.busy  # a piece that forks doesn't wait for its own call
+        self.wait(lambda: self.calls <= self.forks)
+
+    def after_fork(self):
+        self.forks -= here.busy
+        self.changed.release()
+
+    def begin_anew(self):
+        """A process that was forked has none of the threads, and nobody who would give a lock back."""
+        pool.cache_clear()
+        if self.calls:  # a piece has forked
+            self.set(self.before)
+        self.__init__()
+        here.busy = False
 
 
-@contextmanager
-def blas_threads(count, threads):
-    """Inside this BLAS takes `count` threads for a product. Of calls that overlap the first decides, and the last one
-    sets things back."""
-    fast = kernels.level() == "fast"
-    require_address_space(threads, libraries=1 + fast)
-    controller = blas_controller(fast)
-    with BlasUse.lock:
-        if BlasUse.calls == 0:
-            BlasUse.limit = controller.limit(limits=count, user_api="blas")
-        BlasUse.calls += 1
-    try:
-        yield
-    finally:
-        with BlasUse.lock:
-            BlasUse.calls -= 1
-            if BlasUse.calls == 0:
-                BlasUse.limit.restore_original_limits()
-
-
-def begin_anew():
-    """A process that was forked has none of the threads, and nobody who would give the lock back."""
-    pool.cache_clear()
-    BlasUse.lock, BlasUse.calls = threading.Lock(), 0
-
-
+blas = Blas()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=begin_anew)
+    os.register_at_fork(before=blas.before_fork, after_in_parent=blas.after_fork, after_in_child=blas.begin_anew)
 
 
 @cache
-def blas_controller(fast):
+def blas_libraries(fast):
     """What sets the number of threads of BLAS: of NumPy's, and of SciPy's, which compiled kernels use."""
     from threadpoolctl import ThreadpoolController
 
     if fast:
         import_module("tinyvit.kernels.fast")  # loads it
-    return ThreadpoolController()
+    return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 @cache
