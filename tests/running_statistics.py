@@ -26,14 +26,13 @@ class RunningNorm(nn.Module):
 
     def forward(self, x, ctx=None):
         scale = (self.variance.value + 0.1) ** -0.5
-        update = None
+        exact, axes, update = F.cast(x, scale.dtype), tuple(range(x.ndim - 1)), None
         if ctx is not None and ctx.training:
-            exact, axes = F.cast(x, self.mean.value.dtype), tuple(range(x.ndim - 1))
             update = nn.BufferUpdate(self, {"mean": exact.mean(axes), "square": (exact * exact).mean(axes)})
-        return F.cast((x - self.mean.value) * scale, x.dtype), NormCache(scale, update)
+        return F.cast((exact - self.mean.value) * scale, x.dtype), NormCache(scale, update)
 
     def backward(self, dy, cache):
-        return F.cast(dy * cache.scale, dy.dtype)
+        return F.cast(F.cast(dy, cache.scale.dtype) * cache.scale, dy.dtype)
 
     def commit(self, statistics):
         mean, square = statistics["mean"], statistics["square"]
@@ -42,13 +41,13 @@ class RunningNorm(nn.Module):
         self.variance.data = (1 - MOMENTUM) * self.variance.data + MOMENTUM * (square - mean * mean)
 
 
-def vit_with_running_norm(dtype="float64", **fields):
+def vit_with_running_norm(dtype="float64", device="cpu", precision=None, **fields):
     """A small ViT whose every block normalises twice by running statistics."""
     shape = dict(img_size=4, patch_size=2, in_chans=2, num_classes=3, embed_dim=8, depth=2, num_heads=2)
     model = ViT(ViTConfig(**shape | fields), device="meta")
     for block in model.blocks:
         block.norm1, block.drop_path2 = RunningNorm(8), RunningNorm(8)
-    model.materialize(dtype=dtype)
+    model.materialize(dtype=dtype, device=device, precision=precision)
     generator = np.random.default_rng(0)
     for parameter in model.parameters():
         parameter.data = 0.3 * generator.standard_normal(parameter.shape)
@@ -63,5 +62,6 @@ def squares(model, images, targets, ctx):
     """An objective that passes updates on: the mean square of the logits."""
     logits, cache = model(images, ctx)
     updates = nn.buffer_updates(cache)
-    loss, dlogits = (logits * logits).sum(1).mean(), 2 * logits / len(logits)
-    return loss, lambda dloss: model.backward(dloss * dlogits, cache), {}, updates
+    exact = F.cast(logits, model.dtype)
+    loss, dlogits = (exact * exact).sum(1).mean(), 2 * exact / len(exact)
+    return loss, lambda dloss: model.backward(F.cast(dloss * dlogits, logits.dtype), cache), {}, updates

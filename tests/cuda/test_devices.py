@@ -111,7 +111,7 @@ def test_a_model_its_optimizer_and_its_average_move_there_and_back_to_the_last_b
     before = everything(*parts)
     for device, dtype in ((second_gpu, "float32"), ("cuda:0", "float64"), ("cpu", "float32")):
         model.to(dtype, device)
-        with pytest.raises(ValueError, match=r"call follow\(\)"):
+        with pytest.raises(ValueError, match=r"call rebind\(\)"):
             parts[1].step()
         assert parts[1].rebind() is parts[1] and parts[2].rebind() is parts[2]
         if dtype == "float32":

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pretend_cupy
 import pytest
+from running_statistics import squares, vit_with_running_norm
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, nn, optim
 from tinyvit import functional as F
@@ -268,3 +269,19 @@ def test_an_unknown_precision_and_another_dtype_than_its_own_are_refused():
         ViT(SHAPE, dtype="bfloat16")
     assert ViT(SHAPE, precision="float64").dtype == "float64"
     assert pretend_cupy.Device.current == 0
+
+
+@pytest.mark.parametrize("precision", ["float32", *LOW])
+def test_running_statistics_stay_float32_and_a_step_that_is_left_out_leaves_them(cupy, precision):
+    images = np.random.default_rng(0).standard_normal((6, 2, 4, 4)).astype("float32")
+    ctx, expected = Context(training=True, key=Key(0)), vit_with_running_norm("float32")
+    train_step(expected, optim.SGD(expected, 0.1), images, np.zeros(6, int), ctx, objective=squares)
+    model = vit_with_running_norm("float32", device="cuda", precision=precision)
+    optimizer = optim.SGD(model, 0.1)
+    for batch in (images, np.where(images > 1, np.inf, images)):
+        arrays = on_gpu(batch, np.zeros(6, int))
+        result = train_step(model, optimizer, *arrays, ctx, objective=squares, accumulate=2)
+        assert bool(result.applied) == np.isfinite(batch).all()
+        for (name, buffer), (_, other) in zip(model.named_buffers(), expected.named_buffers()):
+            assert buffer.data.dtype == "float32"
+            np.testing.assert_allclose(buffer.data.get(), other.data, rtol=1.6e-2, atol=1.6e-2, err_msg=name)
