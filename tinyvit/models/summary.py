@@ -5,15 +5,15 @@ from math import prod
 
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.vit import Embed, Encode, ViT
-from tinyvit.nn.head import MeanPool, MlpHead, NoHead, PreLogits, TokenPool
-from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions, NoPositions
+from tinyvit.nn.head import MeanPool, MlpHead, PreLogits, TokenPool
+from tinyvit.nn.layers import Identity
+from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions
 from tinyvit.nn.summary import Row, chain, describe, own_parameters
 
 
 @describe.register(LearnedPositions)
 @describe.register(GridPositions)
 @describe.register(FixedPositions)
-@describe.register(NoPositions)
 def _(module, shape):
     return shape, [Row(module.path, type(module).__name__, shape, own_parameters(module), 0, 0)]
 
@@ -44,13 +44,13 @@ def _(module, shape):
 @describe.register
 def _(module: MlpHead, shape):
     shape, rows = chain([module.pre_logits, module.head], shape)
-    if isinstance(module.head, NoHead):  # else what the tanh keeps is what the last layer has read
+    if isinstance(module.head, Identity):  # else what the tanh keeps is what the last layer has read
         rows.append(Row("pre_logits.tanh", "tanh", shape, 0, 0, prod(shape)))
     return shape, rows
 
 
 @describe.register
-def _(module: NoHead, shape):
+def _(module: Identity, shape):
     return shape, []
 
 
@@ -75,7 +75,7 @@ def summarize(model, batch_size=1, recompute=False, frozen=0):
     parts = [part for _, part in model.parts()]
     shape, _ = chain(parts[:frozen], (batch_size, config.in_chans, *as_pair(config.img_size)))
     _, rows = chain(parts[frozen:], shape)
-    if isinstance(model.head, NoHead) and rows:  # the features are the result, which no backward reads
+    if isinstance(model.head, Identity) and rows:  # the features are the result, which no backward reads
         rows[-1] = rows[-1]._replace(activations=0)
     return recomputed(rows) if recompute else rows
 

@@ -19,10 +19,10 @@ from tinyvit.models.registry import register, variant
 from tinyvit.nn import init
 from tinyvit.nn.block import Block, BlockCache
 from tinyvit.nn.head import MeanPool, MlpHead, TokenPool, linear_head
-from tinyvit.nn.layers import Dropout, LayerNorm
+from tinyvit.nn.layers import Dropout, Identity, LayerNorm
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache
-from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions, NoPositions
+from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions
 from tinyvit.nn.recompute import RecomputedCache, with_recompute, with_recompute_backward
 from tinyvit.nn.variables import Parameter
 from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Within, validate
@@ -232,7 +232,7 @@ def make_positions(config):
         return FixedPositions(grid, F.sincos_1d(grid, dim), method)
     if config.positions == "sincos_2d":
         return FixedPositions(grid, F.sincos_2d(grid, dim), method)
-    return NoPositions()  # "rope" rotates queries and keys inside the attention
+    return Identity()  # "rope" rotates queries and keys inside the attention
 
 
 class ViTCache(NamedTuple):

@@ -5,7 +5,7 @@ from tinyvit.nn.attention import Attention
 from tinyvit.nn.block import Block, Mlp
 from tinyvit.nn.buffers import BufferUpdate, buffer_updates
 from tinyvit.nn.context import Context
-from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
+from tinyvit.nn.layers import Dropout, DropPath, Identity, LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.precision import PRECISIONS, Precision

@@ -6,7 +6,7 @@ from tinyvit import functional as F
 from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.tanh import TanhCache
 from tinyvit.nn import init
-from tinyvit.nn.layers import Linear
+from tinyvit.nn.layers import Identity, Linear
 from tinyvit.nn.module import Module
 
 
@@ -73,16 +73,6 @@ class PreLogits(Module):
         return self.fc.backward(dh, cache)
 
 
-class NoHead(Module):
-    """In the place of the last layer of a model without classes: the features stay as they are."""
-
-    def forward(self, features, ctx=None):
-        return features, None
-
-    def backward(self, dfeatures, cache):
-        return dfeatures
-
-
 def linear_head(dim, num_classes):
-    """A linear layer that starts at zero, so that every class is equally likely at first; NoHead for no classes."""
-    return Linear(dim, num_classes, weight_init=init.zeros) if num_classes else NoHead()
+    """A linear layer that starts at zero, so that every class is equally likely at first; Identity without classes."""
+    return Linear(dim, num_classes, weight_init=init.zeros) if num_classes else Identity()

@@ -1,4 +1,4 @@
-"""The layers that own parameters or randomness: Linear, LayerNorm, Dropout, DropPath."""
+"""The smallest layers: Linear, LayerNorm, Dropout, DropPath, Identity."""
 
 from tinyvit import functional as F
 from tinyvit.nn import init
@@ -78,3 +78,13 @@ class DropPath(Module):
 
     def backward(self, dy, cache):
         return F.drop_path_backward(dy, cache)
+
+
+class Identity(Module):
+    """Returns its input: in the place of positions or a head that a model doesn't have."""
+
+    def forward(self, x, ctx=None, **options):
+        return x, None
+
+    def backward(self, dy, cache):
+        return dy

@@ -101,15 +101,3 @@ class FixedPositions(Module):
 
     def backward(self, dtokens, cache):
         return dtokens
-
-
-class NoPositions(Module):
-    """Leaves the tokens as they are: a ViT with this can't tell one order of the patches from another."""
-
-    transparent = True
-
-    def forward(self, tokens, ctx=None, grid=None):
-        return tokens, None
-
-    def backward(self, dtokens, cache):
-        return dtokens

@@ -4,14 +4,15 @@ import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.backend import to_numpy
-from tinyvit.nn.positions import GridPositions, NoPositions
+from tinyvit.nn.layers import Identity
+from tinyvit.nn.positions import GridPositions
 from tinyvit.probe.pictures import show_grid_of_grids
 
 
 def patch_positions(model):
     """The positions that a ViT adds to its patches, (N, D); ValueError if it adds none ("rope" and "none")."""
     positions = model.embed.positions
-    if isinstance(positions, NoPositions):
+    if isinstance(positions, Identity):
         kind = model.config.positions
         instead = ": it rotates queries and keys" if kind == "rope" else ""
         raise ValueError(f"a model with positions {kind!r} adds none to its tokens{instead}")
