@@ -1,5 +1,7 @@
 """What the properties are tested on: arrays named by their shape, in every layout, never writeable."""
 
+from itertools import product
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -59,6 +61,11 @@ def heads(draw, dtype="float64"):
     """Queries (B, H, Nq, d), keys (B, H, Nk, d) and values (B, H, Nk, dv)."""
     B, H, Nq, Nk, d, dv = (draw(SIZES) for _ in range(6))
     return draw(normals((B, H, Nq, d), (B, H, Nk, d), (B, H, Nk, dv), dtype=dtype))
+
+
+def every_shape_that_broadcasts(*sides):
+    """The shapes of all arrays, of one axis or more, that broadcast to one with these sides."""
+    return [shape for start in range(len(sides)) for shape in product(*[(1, side) for side in sides[start:]])]
 
 
 @st.composite

@@ -249,6 +249,8 @@ def operation_cases(seed=0):
         case(F.linear, normal(B, N, D), normal(K, D), name="linear, no bias"),
         case(F.layernorm, normal(B, N, D), normal(D), normal(D)),
         case(F.softmax, normal(B, N, D)),
+        case(stacked(F.split_heads), normal(B, N, 3 * D), num_heads=H),
+        case(F.merge_heads, normal(B, H, N, D // H)),
         case(F.attention, *heads),
         case(F.attention, *heads, normal(H, N, N), name="attention, bias"),
         case(F.attention_dropout, *heads, rate=0.3, key=key),

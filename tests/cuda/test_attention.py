@@ -8,7 +8,6 @@ import tinyvit
 from tinyvit import functional as F
 from tinyvit.functional.attention import AttentionCache
 from tinyvit.functional.sums import sum_to_shape
-from tinyvit.nn.attention import side_by_side
 
 BOUND = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 1.6e-2}  # DESIGN.md's, of the largest number
 LOW = ("bfloat16", "float16")
@@ -98,7 +97,7 @@ def test_what_follows_attention_finds_heads_and_gradients_where_it_wants_them(cu
     assert y.transpose(0, 2, 1, 3).flags.c_contiguous
     assert cache.q is q and cache.k is k and cache.v is v
     assert all(stride % 16 == 0 for stride in cache.probs.strides[:3]), "the rows start on boundaries of 16 bytes"
-    joined = side_by_side(*F.attention_backward(y, cache))
+    joined = F.attention_backward(y, cache).joined
     assert joined.shape == (2, 5, 3, 3, 4) and joined.base is None, "gradients lie side by side, without a copy"
 
 

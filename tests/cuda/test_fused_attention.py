@@ -14,7 +14,7 @@ BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 2e-3}
 
 def checked(cupy, q, k, v, dy, dtype, scale):
     """Forward and backward on the device, compared with the plain text in float64."""
-    y, cache = fused_attention.forward(*(to(cupy, x, dtype) for x in (q, k, v)), scale)
+    y, cache = fused_attention.forward(*(to(cupy, x, dtype) for x in (q, k, v)), None, scale)
     got = y, *fused_attention.backward(to(cupy, dy, dtype), cache)
     expected, c = F.attention.reference(q, k, v, scale=scale)
     for a, b in zip(got, (expected, *F.attention_backward.reference(dy, c))):
@@ -66,7 +66,7 @@ def test_queries_keys_and_values_are_read_where_the_layer_wrote_them(cupy):
     on_device = to(cupy, qkv).transpose(2, 0, 3, 1, 4)
     q, k, v = on_device
     assert fused_attention.fits(q, k, v)
-    y, cache = fused_attention.forward(q, k, v, 0.25)
+    y, cache = fused_attention.forward(q, k, v, None, 0.25)
     expected, c = F.attention.reference(*qkv.transpose(2, 0, 3, 1, 4))
     np.testing.assert_allclose(y.get(), expected, atol=1e-5)
     assert y.transpose(0, 2, 1, 3).flags.c_contiguous  # and the heads lie as the next layer reads them

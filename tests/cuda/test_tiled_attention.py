@@ -10,7 +10,6 @@ from tinyvit import functional as F
 from tinyvit.functional.tiled_attention import TILE, TiledAttentionCache
 from tinyvit.kernels.cuda import tiled_attention
 from tinyvit.kernels.cuda.tiled_attention import sizes_of_tile
-from tinyvit.nn.attention import side_by_side
 
 LOW = ("bfloat16", "float16")
 TOKENS = st.integers(1, 20)
@@ -31,7 +30,7 @@ def test_self_attention_in_tiles_and_its_backward_are_those_of_attention(cupy, d
         assert got.dtype == DTYPE[dtype]
         close(got, want, dtype, size)
     close(cache.probs, c.probs, "float32")
-    assert y.transpose(0, 2, 1, 3).flags.c_contiguous and side_by_side(*gradients).base is None
+    assert y.transpose(0, 2, 1, 3).flags.c_contiguous and gradients.joined.base is None
 
 
 @pytest.mark.parametrize("dtype", EPSILON)

@@ -1,10 +1,12 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import heads, normals, seeds
+from strategies import every_shape_that_broadcasts, heads, normals, seeds
 
-from tinyvit import Key, gradcheck
+from tinyvit import Key, gradcheck, kernels
 from tinyvit import functional as F
 
 
@@ -17,12 +19,72 @@ def test_attention_gradients_match_the_complex_step(qkv, biased, scale, seed):
     assert report.max_error < 1e-10, report
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 5, 4), (1, 3, 5, 4), (2, 1, 5, 4), (3, 5, 4), (3, 1, 4), (5, 1), (4,), (1,)])
-def test_a_bias_that_broadcasts_gets_its_gradient(shape):
+@pytest.mark.parametrize("level", kernels.available())
+@pytest.mark.parametrize(
+    "operation, options",
+    [(F.attention, {}), (F.tiled_attention, {"tile": 3}), (F.attention_dropout, {"rate": 0.3, "key": 1})],
+)
+def test_a_bias_of_every_shape_that_broadcasts_gets_its_gradient(operation, options, level):
     generator = np.random.default_rng(0)
     qkv = [generator.standard_normal(s) for s in [(2, 3, 5, 6), (2, 3, 4, 6), (2, 3, 4, 7)]]
-    report = gradcheck.check(F.attention, F.attention_backward, (*qkv, generator.standard_normal(shape)))
-    assert report.max_error < 1e-10, report
+    shapes = every_shape_that_broadcasts(2, 3, 5, 4)
+    assert len(shapes) == 30
+    for shape in shapes:
+        bias = generator.standard_normal(shape)
+        with kernels.using(level):
+            report = gradcheck.check(partial(operation, **options), operation.backward, (*qkv, bias), directions=3)
+        assert report.max_error < 1e-10, report
+    (y, cache), (expected, c) = (operation(*qkv, np.full(shape, 2.0), **options) for shape in ((), (1,)))
+    gradients, wanted = operation.backward(y, cache), operation.backward(expected, c)
+    assert gradients[3].shape == () and gradients[3] == wanted[3]
+
+
+@given(qkv=heads(), seed=seeds())
+def test_keys_that_are_masked_take_no_part(qkv, seed):
+    q, k, v = qkv
+    seen = np.random.default_rng(seed).random(k.shape[2]) < 0.6
+    seen[0] = True
+    y, cache = F.attention(q, k, v, np.where(seen, 0.0, -np.inf))
+    dq, dk, dv, dbias = F.attention_backward(np.ones_like(y), cache)
+    expected, c = F.attention(q, k[:, :, seen], v[:, :, seen])
+    wanted = F.attention_backward(np.ones_like(y), c)
+    for got, want in zip((y, dq, dk[:, :, seen], dv[:, :, seen]), (expected, *wanted), strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-13)
+    assert not dk[:, :, ~seen].any() and not dv[:, :, ~seen].any() and not dbias[~seen].any()
+
+
+@pytest.mark.parametrize("operation", [F.attention, F.tiled_attention, F.attention_dropout])
+def test_a_query_that_sees_no_key_gets_zeros_and_lets_no_gradient_through(operation):
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 3, 5, 4))
+    bias = np.zeros((5, 5))
+    bias[2] = -np.inf
+    with np.errstate(invalid="raise", divide="raise"):
+        y, cache = operation(q, k, v, bias)
+        dq, dk, dv, dbias = F.attention_backward(np.ones_like(y), cache)
+    assert not y[:, :, 2].any() and not dq[:, :, 2].any() and not dbias[2].any() and not cache.probs[:, :, 2].any()
+    assert y[:, :, 3].all() and np.isfinite(dk).all() and np.isfinite(dv).all()
+
+
+@given(qkv=heads(), rate=st.floats(0.1, 0.8), seed=seeds())
+def test_one_backward_follows_the_cache_of_whichever_attention_ran(qkv, rate, seed):
+    for operation, options in [
+        (F.attention, {}), (F.tiled_attention, {"tile": 2}), (F.attention_dropout, {"rate": rate, "key": seed})
+    ]:  # fmt: skip
+        y, cache = operation(*qkv, **options)
+        for got, want in zip(F.attention_backward(y, cache), operation.backward(y, cache), strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("level", kernels.available())
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_cache_has_the_fields_of_the_reference_implementations(level, dtype):
+    q, k, v, bias = np.random.default_rng(0).standard_normal((4, 1, 2, 5, 5)).astype(dtype)
+    expected = F.attention.reference(q, k, v, bias)[1]._asdict()
+    with kernels.using(level):
+        for operation in (F.attention, F.tiled_attention, F.attention_dropout):
+            cache = operation(q, k, v, bias)[1]
+            for name, want in expected.items():
+                np.testing.assert_allclose(getattr(cache, name), want, rtol=1e-5, err_msg=name)
 
 
 @given(arrays=normals(*[(2, 3, 5, 4)] * 3, dtype="float64"), seed=seeds())
@@ -82,3 +144,21 @@ def test_attention_names_the_shapes_that_do_not_fit(q, k, v):
 def test_a_bias_that_would_make_the_scores_larger_is_refused():
     with pytest.raises(ValueError, match="doesn't broadcast"):
         F.attention(*[np.ones((1, 1, 3, 2))] * 3, np.ones((4, 1, 3, 3)))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "uint8"])
+def test_a_mask_of_truth_values_or_integers_is_refused_with_what_to_do(dtype):
+    with pytest.raises(ValueError, match=f"got {dtype}; of a mask make one by where"):
+        F.attention(*[np.ones((1, 1, 3, 2))] * 3, np.ones((3, 3), dtype))
+
+
+def test_a_number_is_refused_as_a_bias():
+    with pytest.raises(ValueError, match="expected an array as the bias, got 0.5"):
+        F.attention(*[np.ones((1, 1, 3, 2))] * 3, 0.5)
+
+
+def test_queries_without_a_key_are_refused():
+    q, k = np.ones((2, 3, 5, 4)), np.ones((2, 3, 0, 4))
+    for operation in (F.attention, F.tiled_attention, F.attention_dropout):
+        with pytest.raises(ValueError, match="expected at least one key"):
+            operation(q, k, k)

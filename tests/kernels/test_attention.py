@@ -1,8 +1,10 @@
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import LAYOUTS, laid_out, seeds
+from strategies import LAYOUTS, every_shape_that_broadcasts, laid_out, seeds
 
 from tinyvit import functional as F
 from tinyvit import kernels
@@ -29,7 +31,7 @@ def errors(got, exact, floors):
 
 
 @given(cases())
-def test_the_kernel_is_its_plain_text_to_a_float32s_last_digits(case):
+def test_the_kernel_is_the_reference_implementation_to_a_float32s_last_digits(case):
     *inputs, dy = case
     y, cache = F.attention(*inputs)
     doubles = [x.astype("float64") for x in inputs]
@@ -54,15 +56,96 @@ def test_queries_keys_and_values_side_by_side_give_gradients_side_by_side(tokens
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
-def test_a_bias_is_added_and_gets_its_gradient():
-    q, k, v, dy = np.random.default_rng(0).standard_normal((4, 2, 3, 5, 4), "float32")
-    bias = np.random.default_rng(1).standard_normal((3, 5, 5)).astype("float32")
-    y, cache = F.attention(q, k, v, bias)
-    expected, expected_cache = F.attention.reference(q, k, v, bias)
-    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
-    gradients = zip(F.attention_backward(dy, cache), F.attention_backward.reference(dy, expected_cache), strict=True)
-    for got, want in gradients:
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+def biased_case(shape, sides=(3, 2, 7, 9), masked=False):
+    """q, k, v, dy and a bias in float32, some of it −∞ if `masked`."""
+    (B, H, Nq, Nk), generator = sides, np.random.default_rng(0)
+    q, k, v, dy, bias = (
+        generator.standard_normal(x, "float32")
+        for x in ((B, H, Nq, 4), (B, H, Nk, 4), (B, H, Nk, 5), (B, H, Nq, 5), shape)
+    )
+    if masked:
+        bias[generator.random(shape) < 0.4] = -np.inf
+        bias.reshape(-1, bias.shape[-1])[0] = -np.inf
+    return q, k, v, dy, bias
+
+
+def compare_with_the_reference(operation, q, k, v, dy, bias, tolerance=1e-5):
+    y, cache = operation(q, k, v, bias)
+    exact, c = F.attention.reference(*(x.astype("float64") for x in (q, k, v, bias)))
+    got = y, cache.probs, *F.attention_backward(dy, cache)
+    expected = exact, c.probs, *F.attention_backward.reference(dy.astype("float64"), c)
+    for x, want in zip(got, expected, strict=True):
+        assert x.dtype == "float32"
+        np.testing.assert_allclose(x, want, rtol=tolerance, atol=tolerance * max(1, abs(want).max()))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("operation", [F.attention, F.tiled_attention])
+def test_a_bias_of_every_shape_that_broadcasts_is_added_and_gets_its_gradient(operation, masked):
+    for shape in ((), *every_shape_that_broadcasts(3, 2, 7, 9)):
+        if shape or not masked:
+            q, k, v, dy, bias = biased_case(shape, masked=masked)
+            compare_with_the_reference(operation, q, k, v, dy, np.asarray(bias))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_bias_may_lie_in_memory_as_it_likes(layout):
+    *arrays, bias = biased_case((3, 2, 7, 9))
+    compare_with_the_reference(F.attention, *arrays, laid_out(bias, layout))
+
+
+def test_a_broadcast_bias_gets_a_gradient_for_each_of_its_entries():
+    *arrays, bias = biased_case((9,))
+    compare_with_the_reference(F.attention, *arrays, np.broadcast_to(bias, (3, 2, 7, 9)))
+
+
+@pytest.mark.parametrize("shape", [(2, 100, 100), (40, 1, 1, 100), (100,), (1,)])
+def test_the_gradient_of_a_bias_that_very_many_scores_share_keeps_its_digits(shape):
+    *arrays, bias = biased_case(shape, (40, 2, 100, 100))
+    compare_with_the_reference(F.attention, *arrays, bias, tolerance=2e-5)
+
+
+def test_the_gradient_of_a_bias_has_the_same_bits_every_time():
+    q, k, v, dy, bias = biased_case((2, 65, 65), (20, 2, 65, 65))
+    gradients = [F.attention_backward(dy, F.attention(q, k, v, bias)[1])[3] for _ in range(3)]
+    assert all((gradient == gradients[0]).all() for gradient in gradients)
+
+
+def test_a_bias_in_float64_makes_the_result_float64():
+    q, k, v, dy, bias = biased_case((7, 9))
+    y, cache = F.attention(q, k, v, bias.astype("float64"))
+    np.testing.assert_array_equal(y, F.attention.reference(q, k, v, bias.astype("float64"))[0])
+    assert F.attention_backward(dy, cache)[3].shape == (7, 9)
+
+
+def test_scores_are_finite_where_the_product_alone_would_overflow():
+    q = np.zeros((1, 1, 2, 4), "float32")
+    q[..., 0] = 2e19  # q kᵀ is 4e38, beyond float32; q kᵀ · scale is not
+    v = np.float32([[1], [3]])[None, None]
+    for operation, k in product((F.attention, F.tiled_attention), (q, -q)):
+        with np.errstate(over="ignore"):
+            y, cache = operation(q, k, v)
+            gradients = F.attention_backward(np.ones_like(y), cache)
+        np.testing.assert_array_equal(y, np.full((1, 1, 2, 1), 2))
+        assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("shape", [(8, 9), (4, 1, 7, 9), (1, 3, 2, 7, 9), (3, 2, 9, 7), (0,), (3, 2, 7, 0)])
+def test_a_bias_of_another_shape_is_refused_before_a_kernel_runs(shape):
+    q, k, v, _, _ = biased_case((7, 9))
+    for operation in (F.attention, F.tiled_attention):
+        with pytest.raises(ValueError, match="doesn't broadcast to the scores"):
+            operation(q, k, v, np.ones(shape, "float32"))
+
+
+@pytest.mark.parametrize(
+    "q, k, v", [((2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 5, 4)), ((2, 3, 5, 4), (2, 3, 6, 3), (2, 3, 6, 4)),
+                ((2, 3, 5, 4), (1, 3, 6, 4), (1, 3, 6, 4)), ((2, 3, 5, 4), (2, 3, 0, 4), (2, 3, 0, 4))],
+)  # fmt: skip
+def test_keys_and_values_of_other_shapes_are_refused_before_a_kernel_runs(q, k, v):
+    for operation in (F.attention, F.tiled_attention):
+        with pytest.raises(ValueError, match="attention: expected"):
+            operation(*(np.ones(shape, "float32") for shape in (q, k, v)))
 
 
 @pytest.mark.parametrize("scale", [1e2, 1e4])
@@ -73,7 +156,7 @@ def test_scores_far_apart_choose_one_key_and_give_no_nan(scale):
     assert all(np.isfinite(gradient).all() for gradient in F.attention_backward(np.ones_like(y), cache))
 
 
-def test_what_is_no_number_stays_with_its_query():
+def test_nan_stays_with_its_query():
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, 5, 4), "float32")
     q[0, 0, 2] = np.nan
     with np.errstate(invalid="ignore"):
@@ -111,7 +194,7 @@ def test_a_backward_goes_with_its_forward_whatever_the_level(level):
 
 
 @pytest.mark.parametrize("shape", [(5, 4), (3, 5, 4), (2, 2, 3, 5, 4)])
-def test_any_number_of_axes_is_left_to_the_plain_text(shape):
+def test_any_number_of_axes_is_left_to_the_reference_implementation(shape):
     q = np.random.default_rng(0).standard_normal(shape, "float32")
     y, cache = F.attention(q, q, q)
     np.testing.assert_array_equal(y, F.attention.reference(q, q, q)[0])
@@ -119,7 +202,7 @@ def test_any_number_of_axes_is_left_to_the_plain_text(shape):
 
 
 @pytest.mark.parametrize("operation", [F.attention, F.tiled_attention])
-def test_other_dtypes_and_empty_arrays_are_left_to_the_plain_text(operation):
+def test_other_dtypes_and_empty_arrays_are_left_to_the_reference_implementation(operation):
     q = np.random.default_rng(0).standard_normal((1, 2, 5, 4), "float32")
     for k, scale in ((q.astype("float64"), None), (q, np.array(0.3)), (q + 0j, None)):
         y, cache = operation(q, k, k, scale=scale)

@@ -73,3 +73,35 @@ def test_the_probabilities_have_the_same_name_in_tiles():
     with tiled_from(1):
         np.testing.assert_allclose(model(x)[1].blocks[1].attn.heads.probs, expected, rtol=1e-12)
     assert expected.shape == (4, 3, 5, 5)
+
+
+FORMS = {"plain": {}, "tiled": {}, "rotated": {"rope_grid": (2, 2)}, "dropped": {"attn_drop": 0.3}}
+
+
+@pytest.mark.parametrize("level", kernels.available())
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", [(2, 3, 5, 5), (3, 5, 5), (5, 5), (2, 1, 1, 5)])
+def test_a_bias_gets_its_gradient_whatever_attention_runs(form, shape, dtype, level):
+    layer = redrawn(Attention(12, 3, **FORMS[form]).materialize(dtype=dtype))
+    ctx = Context(training=True, key=Key(3)) if form == "dropped" else None
+    x, dy = np.random.default_rng(0).standard_normal((2, 2, 5, 12)).astype(dtype)
+    bias, v = np.random.default_rng(1).standard_normal((2, *shape)).astype(dtype)
+    with tiled_from(1 if form == "tiled" else 1024), kernels.using(level):
+        layer.zero_grad()
+        _, cache = layer(x, ctx, bias=bias)
+        dx, dbias = layer.backward(dy, cache)
+        exact = layer.to("complex128")
+        moved, _ = exact(x, ctx, bias=bias + 1e-20j * v)
+    assert dx.shape == x.shape and dbias.shape == shape and dbias.dtype == dtype
+    expected = (dy * moved.imag).sum() / 1e-20
+    np.testing.assert_allclose((dbias * v).sum(), expected, rtol=1e-10 if dtype == "float64" else 1e-4, atol=1e-10)
+
+
+def test_with_a_causal_mask_no_token_sees_a_later_one():
+    layer = redrawn(Attention(12, 3).materialize(dtype="float64"))
+    x = np.random.default_rng(0).standard_normal((2, 5, 12))
+    mask = np.where(np.tri(5), 0.0, -np.inf)
+    expected, _ = layer(x, bias=mask)
+    for N in range(1, 5):
+        np.testing.assert_allclose(layer(x[:, :N], bias=mask[:N, :N])[0], expected[:, :N], atol=1e-13)

@@ -15,6 +15,7 @@ from tinyvit.functional.cast import cast
 from tinyvit.functional.cross_entropy import cross_entropy, cross_entropy_backward
 from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, dropout_backward
 from tinyvit.functional.gelu import gelu, gelu_backward, gelu_tanh, gelu_tanh_backward
+from tinyvit.functional.heads import merge_heads, merge_heads_backward, split_heads, split_heads_backward
 from tinyvit.functional.layernorm import add_layernorm, add_layernorm_backward, layernorm, layernorm_backward
 from tinyvit.functional.levels import reference
 from tinyvit.functional.linear import linear, linear_backward

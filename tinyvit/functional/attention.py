@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array
+from tinyvit.backend import Array, array_module
 from tinyvit.functional.dispatch import backward_of, operation
 from tinyvit.functional.dropout import DropoutCache, dropout, dropout_backward
 from tinyvit.functional.softmax import SoftmaxCache, softmax, softmax_backward
@@ -19,7 +19,7 @@ class AttentionCache(NamedTuple):
     v: Array      # (B, H, Nk, dv)
     probs: Array  # (B, H, Nq, Nk)  how much each query takes from each key
     scale: float
-    bias_shape: tuple | None
+    bias: Array | None
 
 
 @operation
@@ -29,23 +29,27 @@ def attention(q, k, v, bias=None, scale=None):
         scores = q kᵀ · scale + bias   probs = softmax(scores)   heads = probs v
 
     q (B, H, Nq, d), k (B, H, Nk, d), v (B, H, Nk, dv) give heads (B, H, Nq, dv). `scale` is 1/√d unless given;
-    `bias` is anything that broadcasts to the scores (B, H, Nq, Nk).
+    `bias` is an array that broadcasts to the scores (B, H, Nq, Nk). Where it is −∞ the query doesn't see the key, and a
+    query that sees no key gets heads of zero, through which no gradient flows.
     Vaswani et al. 2017, "Attention is all you need", eq. 1. Derived in notebooks/03.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     check_shapes(q, k, v, bias)
-    probs, _ = softmax(attention_scores(q, k, bias, scale))
-    return probs @ v, AttentionCache(q, k, v, probs, scale, None if bias is None else bias.shape)
+    probs = attention_probs(q, k, bias, scale)
+    return probs @ v, AttentionCache(q, k, v, probs, scale, bias)
 
 
 @backward_of(attention)
 def attention_backward(dy, cache):
-    """The forward from the bottom up. Returns (dq, dk, dv), and dbias as a fourth if there was a bias."""
-    q, k, v, probs, scale, bias_shape = cache
+    """The forward from the bottom up. Returns (dq, dk, dv), and dbias as a fourth if there was a bias.
+
+    The cache may be that of `attention_dropout` or `tiled_attention`, too: the backward is the one that goes with it.
+    """
+    q, k, v, probs, scale, bias = cache
     dv = probs.mT @ dy
     dprobs = dy @ v.mT                                    # (B, H, Nq, Nk)
     dscores = softmax_backward(dprobs, SoftmaxCache(probs))
-    dq, dk, *dbias = attention_scores_backward(dscores, q, k, scale, bias_shape)
+    dq, dk, *dbias = attention_scores_backward(dscores, q, k, bias, scale)
     return dq, dk, dv, *dbias
 
 
@@ -57,7 +61,7 @@ class AttentionDropoutCache(NamedTuple):
     kept: Array     # (B, H, Nq, Nk)  the probabilities after dropout
     dropout: DropoutCache
     scale: float
-    bias_shape: tuple | None
+    bias: Array | None
 
 
 @operation
@@ -65,21 +69,45 @@ def attention_dropout(q, k, v, bias=None, scale=None, rate=0.0, key=None):
     """`attention` with dropout on the probabilities: heads = dropout(probs) v. See `attention` and `dropout`."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     check_shapes(q, k, v, bias)
-    probs, _ = softmax(attention_scores(q, k, bias, scale))
+    probs = attention_probs(q, k, bias, scale)
     kept, c_dropout = dropout(probs, rate, key)
-    cache = AttentionDropoutCache(q, k, v, probs, kept, c_dropout, scale, None if bias is None else bias.shape)
-    return kept @ v, cache
+    return kept @ v, AttentionDropoutCache(q, k, v, probs, kept, c_dropout, scale, bias)
 
 
 @backward_of(attention_dropout)
 def attention_dropout_backward(dy, cache):
     """The forward from the bottom up. Returns (dq, dk, dv), and dbias as a fourth if there was a bias."""
-    q, k, v, probs, kept, c_dropout, scale, bias_shape = cache
+    q, k, v, probs, kept, c_dropout, scale, bias = cache
     dv = kept.mT @ dy
     dprobs = dropout_backward(dy @ v.mT, c_dropout)       # (B, H, Nq, Nk)
     dscores = softmax_backward(dprobs, SoftmaxCache(probs))
-    dq, dk, *dbias = attention_scores_backward(dscores, q, k, scale, bias_shape)
+    dq, dk, *dbias = attention_scores_backward(dscores, q, k, bias, scale)
     return dq, dk, dv, *dbias
+
+
+attention_backward.register_cache(AttentionDropoutCache, attention_dropout_backward)
+
+
+def attention_probs(q, k, bias, scale):
+    """softmax(scores); zeros for a query that sees no key."""
+    scores = attention_scores(q, k, bias, scale)          # (B, H, Nq, Nk)
+    if bias is None:
+        return softmax(scores)[0]
+    where, sees_nothing = array_module(scores).where, scores.real.max(-1, keepdims=True) == -np.inf
+    return where(sees_nothing, 0, softmax(where(sees_nothing, 0, scores))[0])
+
+
+def attention_scores(q, k, bias, scale):
+    """scores = q kᵀ · scale + bias."""
+    scores = (q * scale) @ k.mT                           # (B, H, Nq, Nk)
+    return scores if bias is None else scores + bias
+
+
+def attention_scores_backward(dscores, q, k, bias, scale):
+    """dq = dscores k · scale, dk = dscoresᵀ q · scale and, if there was a bias, dscores summed to its shape."""
+    dq = dscores @ k * scale
+    dk = dscores.mT @ (q * scale)
+    return (dq, dk) if bias is None else (dq, dk, sum_to_shape(dscores, bias.shape))
 
 
 def check_shapes(q, k, v, bias=None):
@@ -89,9 +117,20 @@ def check_shapes(q, k, v, bias=None):
             "attention: expected q (B, H, Nq, d), k (B, H, Nk, d) and v (B, H, Nk, dv), "
             f"got {q.shape}, {k.shape} and {v.shape}"
         )
+    if q.size and not k.shape[-2]:
+        raise ValueError(f"attention: expected at least one key, got k {k.shape}")
+    if bias is None:
+        return
+    if not hasattr(bias, "shape"):
+        raise ValueError(f"attention: expected an array as the bias, got {bias!r}")
     scores = (*q.shape[:-1], k.shape[-2])
-    if bias is not None and not broadcasts(bias.shape, scores):
+    if not broadcasts(bias.shape, scores):
         raise ValueError(f"attention: the bias {bias.shape} doesn't broadcast to the scores {scores}")
+    if bias.dtype.kind in "biu":
+        raise ValueError(
+            f"attention: expected a bias of floating-point numbers, got {bias.dtype}; "
+            "of a mask make one by where(mask, 0.0, -inf)"
+        )
 
 
 def broadcasts(shape, to):
@@ -100,16 +139,3 @@ def broadcasts(shape, to):
         return np.broadcast_shapes(shape, to) == to
     except ValueError:
         return False
-
-
-def attention_scores(q, k, bias, scale):
-    """scores = q kᵀ · scale + bias."""
-    scores = (q * scale) @ k.mT                           # (B, H, Nq, Nk)
-    return scores if bias is None else scores + bias
-
-
-def attention_scores_backward(dscores, q, k, scale, bias_shape):
-    """dq = dscores k · scale, dk = dscoresᵀ q · scale and, if there was a bias, dscores summed to its shape."""
-    dq = dscores @ k * scale
-    dk = dscores.mT @ (q * scale)
-    return (dq, dk) if bias_shape is None else (dq, dk, sum_to_shape(dscores, bias_shape))

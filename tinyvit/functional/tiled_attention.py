@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import Array, array_module
-from tinyvit.functional.attention import attention_scores, attention_scores_backward, check_shapes
+from tinyvit.functional.attention import attention_backward, attention_scores, attention_scores_backward, check_shapes
 from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit.functional.heads import empty_gradients
 
 TILE = 256  # tokens; a head's tile of scores, 256 kB in float32, stays in a core's cache
 
@@ -30,7 +31,7 @@ class TiledAttentionCache(NamedTuple):
 
     @property
     def probs(self):
-        """(B, H, Nq, Nk): how much each query takes from each key; computed, all of it, whenever somebody looks."""
+        """(B, H, Nq, Nk): how much each query takes from each key; computed, all of it, when asked for."""
         return probabilities(self, *[slice(None)] * 3)
 
 
@@ -38,12 +39,12 @@ class TiledAttentionCache(NamedTuple):
 def tiled_attention(q, k, v, bias=None, scale=None, tile=TILE):
     """`attention`, for `tile` queries and `tile` keys at a time, in memory that grows linearly with both.
 
-    A softmax needs the row's largest score and its sum of exponentials before the last key was seen; both are
-    kept up to date from tile to tile. When a larger score comes, what was summed so far is scaled down to it:
+    A softmax needs the row's maximum and its sum of exponentials before the last key was seen; both are updated from
+    tile to tile. When the running maximum grows, what was summed so far is scaled down to it:
 
         m' = max(m, max scores)   l' = l · exp(m − m') + Σ exp(scores − m')   a' = a · exp(m − m') + exp(scores − m') v
 
-    and heads = a / l once all keys were seen. Below, m, l and a are `largest`, `total` and `heads`.
+    and heads = a / l after the last key. Below, m, l and a are `largest`, `total` and `heads`.
     Raises ValueError for a tile of no tokens and for arrays without four axes; for everything else see `attention`.
 
     Milakov & Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3; Rabe & Staats 2021,
@@ -58,7 +59,7 @@ def tiled_attention(q, k, v, bias=None, scale=None, tile=TILE):
     all_total = xp.empty((*q.shape[:-1], 1), dtype)
     all_largest = xp.empty_like(all_total.real)
     for samples, rows in parts(q, tile):
-        # From the lowest number, not −∞: where a whole tile is masked, −∞ − (−∞) would be no number.
+        # From the lowest finite number, not −∞: where a whole tile is masked, −∞ − (−∞) would be NaN.
         largest, total, heads = float(np.finfo(dtype).min), 0.0, 0.0
         for columns in stretches(k.shape[2], tile):
             scores = scores_of_tile(q, k, bias, scale, samples, rows, columns)         # (·, H, tile, tile)
@@ -67,6 +68,7 @@ def tiled_attention(q, k, v, bias=None, scale=None, tile=TILE):
             exps = xp.exp(scores - largest)
             total = total * scaled_down + exps.sum(-1, keepdims=True)
             heads = heads * scaled_down + exps @ v[samples, :, columns]                # (·, H, tile, dv)
+        total += total == 0                                                            # queries that see no key
         y[samples, :, rows] = heads / total
         all_largest[samples, :, rows], all_total[samples, :, rows] = largest, total
     return y, TiledAttentionCache(q, k, v, y, all_largest, all_total, scale, tile, bias)
@@ -74,15 +76,17 @@ def tiled_attention(q, k, v, bias=None, scale=None, tile=TILE):
 
 @backward_of(tiled_attention)
 def tiled_attention_backward(dy, cache):
-    """Returns (dq, dk, dv), and dbias as a fourth if there was a bias, with the probabilities computed anew.
+    """Returns (dq, dk, dv), and dbias as a fourth if there was a bias; computes the probabilities again.
 
     dscores = probs (dprobs − Σⱼ dprobsⱼ probsⱼ) needs a sum over all keys before the last was seen. As dprobs = dy vᵀ
     and y = probs v, that sum is Σ dy · y over the width of a head.
     """
     q, k, v, y, _, _, scale, tile, bias = cache
     xp = array_module(dy)
-    dq, dk, dv = (xp.zeros(x.shape, y.dtype) for x in (q, k, v))
-    # In float64, as its sum over all samples is made of one part after the other.
+    dq, dk, dv = gradients = empty_gradients(q, k, v, y.dtype)
+    for gradient in gradients:
+        gradient[...] = 0
+    # In float64, as it is summed over all samples part by part.
     dbias = None if bias is None else xp.zeros(bias.shape, np.result_type(y.dtype, "float64"))
     sums = (dy * y).sum(-1, keepdims=True)                                             # (B, H, Nq, 1)
     for samples, rows in parts(q, tile):
@@ -91,15 +95,19 @@ def tiled_attention_backward(dy, cache):
             dv[samples, :, columns] += probs.mT @ dy[samples, :, rows]
             dprobs = dy[samples, :, rows] @ v[samples, :, columns].mT
             dscores = probs * (dprobs - sums[samples, :, rows])
-            seen = None if bias is None else seen_of(bias, samples, rows, columns)
+            bias_part = bias_of_tile(bias, samples, rows, columns)
             dq_part, dk_part, *dbias_part = attention_scores_backward(
-                dscores, q[samples, :, rows], k[samples, :, columns], scale, None if bias is None else bias[seen].shape
+                dscores, q[samples, :, rows], k[samples, :, columns], bias_part, scale
             )
             dq[samples, :, rows] += dq_part
             dk[samples, :, columns] += dk_part
             if bias is not None:
-                dbias[seen] += dbias_part[0]
-    return (dq, dk, dv) if bias is None else (dq, dk, dv, dbias.astype(y.dtype))
+                part = bias_of_tile(dbias, samples, rows, columns)
+                part += dbias_part[0]
+    return gradients if bias is None else gradients.with_bias(dbias.astype(y.dtype))
+
+
+attention_backward.register_cache(TiledAttentionCache, tiled_attention_backward)
 
 
 def check_tile(q, tile):
@@ -125,18 +133,20 @@ def parts(q, tile):
 
 def scores_of_tile(q, k, bias, scale, samples, rows, columns):
     """The scores of some queries with some keys, in all heads."""
-    bias = None if bias is None else bias[seen_of(bias, samples, rows, columns)]
+    bias = bias_of_tile(bias, samples, rows, columns)
     return attention_scores(q[samples, :, rows], k[samples, :, columns], bias, scale)
 
 
 def probabilities(cache, samples, rows, columns):
-    """The probabilities of some queries and some keys, from what is known of the whole rows."""
+    """The probabilities of some queries and some keys, from the statistics of the whole rows."""
     scores = scores_of_tile(cache.q, cache.k, cache.bias, cache.scale, samples, rows, columns)
     exps = array_module(scores).exp(scores - cache.largest[samples, :, rows])
     return exps / cache.total[samples, :, rows]
 
 
-def seen_of(bias, samples, rows, columns):
-    """The index of what a tile of the scores sees of a bias: all of an axis of length 1."""
+def bias_of_tile(bias, samples, rows, columns):
+    """A view of the part of a bias that is added to a tile of the scores: all of an axis of length 1."""
+    if bias is None:
+        return None
     from_the_last = zip(reversed(bias.shape), (columns, rows, slice(None), samples))
-    return (..., *reversed([where if side > 1 else slice(None) for side, where in from_the_last]))
+    return bias[(..., *reversed([where if side > 1 else slice(None) for side, where in from_the_last]))]

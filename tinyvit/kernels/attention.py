@@ -1,41 +1,44 @@
 """Attention in float32 by NumPy, a few samples at a time: scores, their softmax and its gradient stay in the cache.
 
-In place, and on copies that lie as matrix products like them best.
+In place, and on copies that are contiguous, which matrix products are fastest on.
 """
 
 import numpy as np
 
 from tinyvit.functional.attention import AttentionCache, attention, attention_backward, check_shapes
+from tinyvit.functional.heads import empty_gradients
 from tinyvit.functional.sums import as_rows
 from tinyvit.kernels.chunks import CHUNK, chunks
 from tinyvit.kernels.softmax import softmax_in_place
 
 
 def attention_float32(q, k, v, bias=None, scale=None):
-    if bias is not None or not are_plain(q, k, v, scale):
+    if not are_plain(q, k, v, bias, scale):
         return attention.reference(q, k, v, bias, scale)
-    check_shapes(q, k, v)
+    check_shapes(q, k, v, bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     B, H, Nq, _ = q.shape
     probs = np.empty((B, H, Nq, k.shape[2]), "float32")
-    y = np.empty((B, Nq, H, v.shape[3]), "float32").transpose(0, 2, 1, 3)  # heads side by side, as what follows wants
+    y = np.empty((B, Nq, H, v.shape[3]), "float32").transpose(0, 2, 1, 3)  # heads side by side, for the next layer
     for part in samples(probs):
         scores = probs[part]
         np.matmul(times(q[part], scale), np.ascontiguousarray(k[part].mT), out=scores)
-        softmax_in_place(as_rows(scores))
+        if bias is None:
+            softmax_in_place(as_rows(scores))
+        else:
+            scores += bias[part] if is_per_sample(bias) else bias
+            masked_softmax_in_place(as_rows(scores))
         np.matmul(scores, np.ascontiguousarray(v[part]), out=y[part])
-    return y, AttentionCache(q, k, v, probs, scale, None)
+    return y, AttentionCache(q, k, v, probs, scale, bias)
 
 
 def attention_backward_float32(dy, cache):
-    q, k, v, probs, scale, bias_shape = cache
-    if bias_shape is not None or not are_plain(q, k, v, scale) or not dy.dtype == probs.dtype == q.dtype:
+    q, k, v, probs, scale, bias = cache
+    if not are_plain(q, k, v, bias, scale) or not dy.dtype == probs.dtype == q.dtype:
         return attention_backward.reference(dy, cache)
-    (B, H, Nq, d), (Nk, dv) = q.shape, v.shape[2:]
-    if (Nq, d) == (Nk, dv):  # one array, as the layer that they came from wants it
-        dq, dk, dv = np.empty((B, Nq, 3, H, d), "float32").transpose(2, 0, 3, 1, 4)
-    else:
-        dq, dk, dv = (np.empty(x.shape, "float32") for x in (q, k, v))
+    dq, dk, dv = gradients = empty_gradients(q, k, v)
+    if bias is not None:
+        dbias = np.empty(bias.shape, "float32") if is_per_sample(bias) else np.zeros(bias.shape)
     for part in samples(probs):
         p, dy_part = probs[part], np.ascontiguousarray(dy[part])
         np.matmul(p.mT, dy_part, out=dv[part])
@@ -45,18 +48,51 @@ def attention_backward_float32(dy, cache):
         rows *= p_rows
         np.matmul(dscores, times(k[part], scale), out=dq[part])
         np.matmul(dscores.mT, times(q[part], scale), out=dk[part])
-    return dq, dk, dv
+        if bias is not None and is_per_sample(bias):
+            dbias[part] = summed(dscores, dbias[part].shape)
+        elif bias is not None:
+            dbias += summed(dscores, bias.shape)  # in float64, as there are many parts
+    return gradients if bias is None else gradients.with_bias(dbias.astype("float32", copy=False))
 
 
-def are_plain(q, k, v, scale):
+def masked_softmax_in_place(rows):
+    """Scores (R, N) become probabilities, those of a row that is −∞ throughout zeros."""
+    if rows.min() != -np.inf:
+        return softmax_in_place(rows)
+    rows -= np.maximum(rows.max(1, keepdims=True), np.finfo("float32").min)
+    np.exp(rows, out=rows)
+    total = rows @ np.ones((rows.shape[1], 1), "float32")
+    rows *= 1 / (total + (total == 0))
+    return None
+
+
+def summed(dscores, shape):
+    """dscores (B, H, Nq, Nk) summed to the shape of a bias; `functional.sums.sum_to_shape`, faster."""
+    B, H, Nq, Nk = (1,) * (4 - len(shape)) + shape
+    if Nk < dscores.shape[3]:
+        dscores = dscores @ np.ones((dscores.shape[3], 1), "float32")
+    if Nq < dscores.shape[2]:
+        dscores = np.ones((1, dscores.shape[2]), "float32") @ dscores
+    repeated = tuple(axis for axis, side in enumerate((B, H)) if side < dscores.shape[axis])
+    return dscores.sum(repeated).reshape(shape) if repeated else dscores.reshape(shape)
+
+
+def is_per_sample(bias):
+    """Whether a bias has an entry for each sample, and isn't the same for all of them."""
+    return bias.ndim == 4 and len(bias) > 1
+
+
+def are_plain(q, k, v, bias, scale):
     """Whether kernels are made for these: float32 arrays with four axes, none of them empty, and a number."""
-    return all(x.ndim == 4 and x.size and x.dtype == "float32" for x in (q, k, v)) and (
-        scale is None or isinstance(scale, (int, float))
+    return (
+        all(x.ndim == 4 and x.size and x.dtype == "float32" for x in (q, k, v))
+        and (bias is None or bias.dtype == "float32")
+        and (scale is None or isinstance(scale, (int, float)))
     )
 
 
 def times(x, scale):
-    """x · scale, in rows one after the other."""
+    """x · scale, contiguous."""
     return np.multiply(x, scale, order="C")
 
 

@@ -2,27 +2,25 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tinyvit import functional as F
-from tinyvit.backend import array_module
-from tinyvit.functional.attention import AttentionDropoutCache
+from tinyvit.functional.heads import MergeHeadsCache, SplitHeadsCache
 from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.rope import RopeCache
-from tinyvit.functional.tiled_attention import TiledAttentionCache
 from tinyvit.nn import init
 from tinyvit.nn.layers import Dropout, Linear
 from tinyvit.nn.module import Module
 
-# Tokens from which on attention goes in tiles. Computing the scores once more in the backward then takes no longer than
-# moving all of them through memory (equal on a CPU from about 600 tokens on), and a step needs half of the memory.
+# The number of tokens from which on attention is tiled. Computing the scores again in the backward then takes no longer
+# than moving them through memory (equal on a CPU from about 600 tokens on), and a step needs half of the memory.
 TILED_FROM = 1024
 
 
 class SelfAttentionCache(NamedTuple):
     qkv: LinearCache
+    split: SplitHeadsCache
     rope: tuple[RopeCache, RopeCache] | None  # of the queries and of the keys
-    heads: Any                                # of the attention in use: heads.probs is (B, H, N, N) in each of them
+    heads: Any                                # of the attention that ran: heads.probs is (B, H, N, N) in each of them
+    merge: MergeHeadsCache
     proj: LinearCache
     proj_drop: Any
 
@@ -30,11 +28,14 @@ class SelfAttentionCache(NamedTuple):
 class Attention(Module):
     """Every token takes from all tokens, in H ways at once:
 
-        q, k, v = x W_qkvᵀ   headₕ = attention(qₕ, kₕ, vₕ)   y = [head₁ … head_H] W_projᵀ
+        q, k, v = x W_qkvᵀ   headₕ = attention(qₕ, kₕ, vₕ, biasₕ)   y = [head₁ … head_H] W_projᵀ
 
     x and y are (B, N, D), a head is d = D/H wide. With `rope_grid` (rows, columns) queries and keys are rotated
-    by their patch's position first. From TILED_FROM tokens on, memory grows linearly with them, except where
-    probabilities are dropped (`attn_drop`, in training): their mask is N×N, and so is the rest then.
+    by their patch's position first. A `bias` broadcasts to the scores (B, H, N, N): relative positions (H, N, N), a
+    causal mask (N, N) of zeros and −∞, a padding mask (B, 1, 1, N). With one, `backward` returns (dx, dbias), and who
+    made the bias passes dbias on; without, dx alone.
+    From TILED_FROM tokens on, memory grows linearly with them, except where probabilities are dropped (`attn_drop`, in
+    training): their mask is N×N, and so is the rest then.
     Vaswani et al. 2017, section 3.2.2; Dosovitskiy et al. 2021, eqs. 5–8. Derived in notebooks/04.
     """
 
@@ -50,11 +51,9 @@ class Attention(Module):
         self.proj = Linear(dim, dim)
         self.proj_drop = Dropout(proj_drop)
 
-    def forward(self, x, ctx=None):
-        B, N, D = x.shape
+    def forward(self, x, ctx=None, bias=None):
         qkv, c_qkv = self.qkv(x, ctx)                                                 # (B, N, 3D)
-        qkv = qkv.reshape(B, N, 3, self.num_heads, self.head_dim)
-        q, k, v = qkv.transpose(2, 0, 3, 1, 4)                                        # each (B, H, N, d)
+        (q, k, v), c_split = F.split_heads(qkv, self.num_heads)                       # each (B, H, N, d)
         c_rope = None
         if self.rope_grid:
             q, c_q = F.rope(q, self.rope_grid)
@@ -62,48 +61,24 @@ class Attention(Module):
             c_rope = c_q, c_k
         key = ctx.key_for(self.path) if ctx and self.attn_drop else None
         if key is not None:
-            heads, c_heads = F.attention_dropout(q, k, v, rate=self.attn_drop, key=key)
-        elif N >= TILED_FROM:
-            heads, c_heads = F.tiled_attention(q, k, v)
+            heads, c_heads = F.attention_dropout(q, k, v, bias, rate=self.attn_drop, key=key)
+        elif x.shape[1] >= TILED_FROM:
+            heads, c_heads = F.tiled_attention(q, k, v, bias)
         else:
-            heads, c_heads = F.attention(q, k, v)                                     # (B, H, N, d)
-        heads = heads.transpose(0, 2, 1, 3).reshape(B, N, D)
+            heads, c_heads = F.attention(q, k, v, bias)                               # (B, H, N, d)
+        heads, c_merge = F.merge_heads(heads)                                         # (B, N, D)
         y, c_proj = self.proj(heads, ctx)
         y, c_drop = self.proj_drop(y, ctx)
-        return y, SelfAttentionCache(c_qkv, c_rope, c_heads, c_proj, c_drop)
+        return y, SelfAttentionCache(c_qkv, c_split, c_rope, c_heads, c_merge, c_proj, c_drop)
 
     def backward(self, dy, cache):
         dy = self.proj_drop.backward(dy, cache.proj_drop)
         dheads = self.proj.backward(dy, cache.proj)                                   # (B, N, D)
-        B, N, D = dheads.shape
-        dheads = dheads.reshape(B, N, self.num_heads, self.head_dim)
-        dheads = dheads.transpose(0, 2, 1, 3)                                         # (B, H, N, d)
-        if isinstance(cache.heads, AttentionDropoutCache):
-            dq, dk, dv = F.attention_dropout_backward(dheads, cache.heads)
-        elif isinstance(cache.heads, TiledAttentionCache):
-            dq, dk, dv = F.tiled_attention_backward(dheads, cache.heads)
-        else:
-            dq, dk, dv = F.attention_backward(dheads, cache.heads)
+        dheads = F.merge_heads_backward(dheads, cache.merge)                          # (B, H, N, d)
+        dqkv = F.attention_backward(dheads, cache.heads)
+        dbias = dqkv[3:]                                                              # nothing if there was no bias
         if cache.rope:
             c_q, c_k = cache.rope
-            dq, dk = F.rope_backward(dq, c_q), F.rope_backward(dk, c_k)
-        return self.qkv.backward(side_by_side(dq, dk, dv).reshape(B, N, 3 * D), cache.qkv)
-
-
-def side_by_side(q, k, v):
-    """Queries, keys and values (B, H, N, d) as one array (B, N, 3, H, d), the memory that they lie in if they do."""
-    joined = q.base
-    if joined is not None and k.base is joined and v.base is joined and joined.ndim == 5:
-        parts = joined.transpose(2, 0, 3, 1, 4)
-        if len(parts) == 3 and all(map(is_same, (q, k, v), parts)):
-            return joined
-    return array_module(q).stack([x.transpose(0, 2, 1, 3) for x in (q, k, v)], axis=2)
-
-
-def is_same(x, y):
-    """Whether two arrays are one and the same piece of memory."""
-    return x.shape == y.shape and x.strides == y.strides and address(x) == address(y)
-
-
-def address(x):
-    return x.__array_interface__["data"][0] if array_module(x) is np else x.data.ptr
+            dqkv = F.rope_backward(dqkv[0], c_q), F.rope_backward(dqkv[1], c_k), dqkv[2]
+        dx = self.qkv.backward(F.split_heads_backward(dqkv, cache.split), cache.qkv)
+        return (dx, *dbias) if dbias else dx

@@ -23,6 +23,17 @@ def test_the_result_does_not_depend_on_the_tile(queries, keys, tile, monkeypatch
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 65, 30), (3, 65, 1), (65, 30), (2, 1, 1, 30)])
+def test_the_gradient_of_a_bias_does_not_depend_on_the_tile(shape, monkeypatch):
+    generator = np.random.default_rng(0)
+    q, k, v, dy = (generator.standard_normal((2, 3, tokens, 8), "float32") for tokens in (65, 30, 30, 65))
+    bias = generator.standard_normal(shape, "float32")
+    expected = F.attention_backward(dy, F.attention(q, k, v, bias)[1])
+    monkeypatch.setattr(attention, "tile_for", lambda Nq, Nk: 20)
+    for got, want in zip(F.attention_backward(dy, F.attention(q, k, v, bias)[1]), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("queries", "keys", "expected"), [(65, 65, 65), (1025, 1025, 255), (5000, 4097, 128), (9, 10**6, 9)]
 )

@@ -1,27 +1,29 @@
 """Attention by strided batched products on views, without a copy of anything N×N.
 
-Queries, keys and values are read where they lie, side by side in what one linear layer made; heads and gradients are
-written where the layers that follow want them. Rows of the scores start on boundaries of 16 bytes, so that the softmax
-loads them in packs, whatever the number of keys. In float32 the softmax takes place where the scores lie, as its
-backward does in every dtype; in low precision scores are float32, and only the probabilities are rounded.
+Queries, keys and values are read where they lie, side by side in the output of one linear layer; heads and gradients
+are written in the layout that the next layer reads. Rows of the scores start on boundaries of 16 bytes, so that the
+softmax loads them in packs, whatever the number of keys. In float32 the softmax is in place, as its backward is in
+every dtype; in low precision scores are float32, and only the probabilities are rounded. The softmax adds a bias.
 
-Narrow heads without a bias go to `fused_attention`, which writes no scores.
+cuBLAS multiplies by the scale last, so q kᵀ itself must not overflow a float32, and not only q kᵀ · scale.
+
+Narrow heads go to `fused_attention`, which writes no scores.
 """
 
 from tinyvit.backend import array_module
 from tinyvit.functional.attention import AttentionCache, attention, attention_backward, check_shapes
 from tinyvit.functional.dispatch import LOW_PRECISION
-from tinyvit.functional.sums import sum_to_shape
+from tinyvit.functional.heads import empty_gradients
 from tinyvit.kernels.cuda import fused_attention
-from tinyvit.kernels.cuda.cast import cast
+from tinyvit.kernels.cuda.attention_bias import bias_gradient, strided_bias
 from tinyvit.kernels.cuda.products import can_multiply, multiply_batches
 from tinyvit.kernels.cuda.softmax import softmax_backward_rows, softmax_rows
-from tinyvit.kernels.cuda.source import KINDS, PACK_BYTES, TYPES, Source, blocks, contiguous, type_of
+from tinyvit.kernels.cuda.source import KINDS, PACK_BYTES, TYPED, Source, blocks, contiguous, type_of
 from tinyvit.kernels.cuda.through_float32 import backward_through_float32, forward_through_float32
 
-SOURCE = Source("attention.cu", [{"T": T} for T in TYPES.values() if T != "float"])
+SOURCE = Source("attention.cu", TYPED)
 BLOCK = 256
-ROWS = BLOCK // 32  # of a block: a warp each
+WARPS = BLOCK // 32  # of a block: each has a row
 
 
 def attention_cuda(q, k, v, bias=None, scale=None):
@@ -30,25 +32,26 @@ def attention_cuda(q, k, v, bias=None, scale=None):
         return plain(q, k, v, bias, scale)
     check_shapes(q, k, v, bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    if bias is None and fused_attention.fits(q, k, v):
-        return fused_attention.forward(q, k, v, scale)
+    if fused_attention.fits(q, k, v):
+        return fused_attention.forward(q, k, v, bias, scale)
     (B, H, Nq, _), (Nk, dv) = q.shape, v.shape[2:]
     scores = padded_rows((B, H, Nq, Nk), "float32", q)
-    if bias is not None:
-        scores[...] = cast(bias, "float32")
-    multiply_batches(as_operand(q), as_operand(k).mT, scores, alpha=scale, beta=0.0 if bias is None else 1.0)
-    probs = softmax_in_place(scores) if q.dtype == "float32" else rounded_softmax(scores, q)
+    multiply_batches(as_operand(q), as_operand(k).mT, scores, alpha=scale)
+    if bias is None and q.dtype == "float32":
+        probs = softmax_rows(scores, scores, padded=are_padded(scores))
+    else:
+        probs = biased_softmax(scores, bias, q)
     y = array_module(q).empty((B, Nq, H, dv), q.dtype).transpose(0, 2, 1, 3)  # heads side by side
     multiply_batches(probs, as_operand(v), y)
-    return y, AttentionCache(q, k, v, probs, scale, None if bias is None else bias.shape)
+    return y, AttentionCache(q, k, v, probs, scale, bias)
 
 
 def attention_backward_cuda(dy, cache):
     """As `functional.attention_backward`; the bias has a float32 gradient, whatever its dtype."""
-    q, k, v, probs, scale, bias_shape = cache
+    q, k, v, probs, scale, bias = cache
     if not are_plain(q, k, v, None, scale) or not dy.dtype == q.dtype == probs.dtype:
-        return other_backward(dy, cache)
-    dq, dk, dv = gradients_like(q, k, v)
+        return reference_backward(attention_backward, dy, cache)
+    dq, dk, dv = gradients = empty_gradients(q, k, v)
     dy, q, k, v, probs = map(as_operand, (dy, q, k, v, probs))
     multiply_batches(probs.mT, dy, dv)
     dscores = padded_rows(probs.shape, probs.dtype, probs)  # the gradient of the probabilities, at first
@@ -56,13 +59,11 @@ def attention_backward_cuda(dy, cache):
     softmax_backward_rows(dscores, probs, dscores, padded=are_padded(probs))
     multiply_batches(dscores, k, dq, alpha=scale)
     multiply_batches(dscores.mT, q, dk, alpha=scale)
-    if bias_shape is None:
-        return dq, dk, dv
-    return dq, dk, dv, sum_to_shape(cast(dscores, "float32"), bias_shape)
+    return gradients if bias is None else gradients.with_bias(bias_gradient(dscores, bias.shape))
 
 
 def are_plain(q, k, v, bias, scale):
-    """Whether the kernels are made for these: four axes, none of them empty, one dtype, and a number for a scale."""
+    """Whether the kernels are made for these: four axes, none of them empty, one dtype, and a number as the scale."""
     return (
         all(x.ndim == 4 and x.size and x.dtype == q.dtype for x in (q, k, v))
         and (bias is None or bias.dtype == q.dtype or bias.dtype == "float32")
@@ -70,25 +71,25 @@ def are_plain(q, k, v, bias, scale):
     )
 
 
-def other_backward(dy, cache):
-    """What the forward left to the plain text; a cache in float32, then."""
+def reference_backward(backward, dy, cache):
+    """The backward of what the forward left to the reference implementation, whose cache is in float32."""
     dtype = str(cache.q.dtype)
     if dtype in LOW_PRECISION:
-        raise ValueError(f"attention_backward: expected dy in {dtype}, like the queries, got {dy.dtype}")
-    plain = attention_backward.reference
-    return backward_through_float32(plain, inputs=3)(dy, cache) if str(dy.dtype) in LOW_PRECISION else plain(dy, cache)
+        raise ValueError(f"{backward.__name__}: expected dy in {dtype}, like the queries, got {dy.dtype}")
+    in_float32 = backward_through_float32(backward.reference, inputs=3)
+    return (in_float32 if str(dy.dtype) in LOW_PRECISION else backward.reference)(dy, cache)
 
 
-def softmax_in_place(scores):
-    return softmax_rows(scores, scores, padded=are_padded(scores))
+def biased_softmax(scores, bias, like):
+    """softmax(scores + bias) of float32 scores in the dtype of `like`; in place if that is float32.
 
-
-def rounded_softmax(scores, like):
-    """The softmax of float32 scores in the dtype of `like`, of low precision; both are made by `padded_rows`."""
-    rows, probs = scores.size // scores.shape[-1], padded_rows(scores.shape, like.dtype, like)
+    The scores are made by `padded_rows`. The bias may be None.
+    """
+    B, H, Nq, Nk = scores.shape
+    probs = scores if like.dtype == "float32" else padded_rows(scores.shape, like.dtype, like)
     SOURCE.launch(
-        "attention_probs", blocks(rows, ROWS), BLOCK, scores, probs, rows, scores.shape[-1],
-        scores.strides[-2] // scores.itemsize, T=type_of(probs),
+        "attention_probs", blocks(B * H * Nq, WARPS), BLOCK, scores, probs, *strided_bias(bias), H, Nq, B * H * Nq, Nk,
+        scores.strides[2] // scores.itemsize, T=type_of(probs),
     )  # fmt: skip
     return probs
 
@@ -110,16 +111,6 @@ def are_padded(x):
         steps.append(step)
         step *= side
     return x.size > N and x.strides == (*reversed(steps), x.itemsize)
-
-
-def gradients_like(q, k, v):
-    """New arrays for dq, dk and dv: where they fit in one (B, N, 3, H, d), as the layer that they go to wants it."""
-    xp = array_module(q)
-    if q.shape == k.shape == v.shape:
-        B, H, N, d = q.shape
-        joined = xp.empty((B, N, 3, H, d), q.dtype).transpose(2, 0, 3, 1, 4)
-        return joined[0], joined[1], joined[2]
-    return [xp.empty(x.shape, x.dtype) for x in (q, k, v)]
 
 
 def as_operand(x):

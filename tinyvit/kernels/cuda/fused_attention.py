@@ -2,21 +2,28 @@
 
 What decides is how often the N×N scores go through memory: with products by cuBLAS they are written, normalised in
 place, and read again, 28 bytes a score forward and 44 back in float32. At 4 TB/s that is 7 and 11 ps a score, however
-narrow the head. Here nothing but q, k, v and the heads is moved; the products run on the ordinary cores, 4d operations
-a score forward and 16d back (the scores are computed twice more), at perhaps 25 Tflop/s 0.16d and 0.64d ps. The two
-cross somewhere between a width of 16 and 40. Both rates are estimates: they were not measured on a card.
+narrow the head. Here nothing but q, k, v, a bias and the heads is moved; the products run on the ordinary cores, 4d
+operations a score forward and 16d back (the scores are computed twice more), at perhaps 25 Tflop/s 0.16d and 0.64d ps.
+The two cross somewhere between a width of 16 and 40. Both rates are estimates: they were not measured on a GPU. With a
+bias the backward writes the gradient of the scores once, and reads it once to sum it.
 
 Dao et al. 2022, "FlashAttention", with rows of scores for each thread in place of a tile for each warp.
 """
 
+from math import frexp, ldexp
 from typing import NamedTuple
 
 from tinyvit.backend import Array, array_module
-from tinyvit.functional.attention import NARROW, attention_backward
-from tinyvit.functional.softmax import softmax
+from tinyvit.functional.attention import NARROW, attention_backward, attention_probs
+from tinyvit.functional.heads import empty_gradients
+from tinyvit.kernels.cuda.attention_bias import bias_gradient, strided_bias
+from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.source import PACK_BYTES, TYPES, Source, blocks, type_of
 
-SOURCE = Source("fused_attention.cu", [{"T": T, "HEAD": width} for T in TYPES.values() for width in NARROW])
+SOURCE = Source(
+    "fused_attention.cu",
+    [{"T": T, "HEAD": width, "BIAS": bias} for T in TYPES.values() for width in NARROW for bias in (0, 1)],
+)
 CAPACITY = 4096    # as in the .cu file
 THREADS = 256      # of a block, at most
 
@@ -28,12 +35,13 @@ class FusedAttentionCache(NamedTuple):
     largest: Array  # (B, H, Nq)  the largest score of each query, float32
     inverse: Array  # (B, H, Nq)  1 / Σ exp(scores − largest), float32
     scale: float
+    bias: Array | None
 
     @property
     def probs(self):
-        """(B, H, Nq, Nk), float32: how much each query takes from each key; computed whenever somebody looks."""
-        q, k = (x.astype("float32") for x in (self.q, self.k))
-        return softmax.reference(q * self.scale @ k.mT)[0]
+        """(B, H, Nq, Nk), float32: how much each query takes from each key; computed when asked for."""
+        q, k, bias = (None if x is None else cast(x, "float32") for x in (self.q, self.k, self.bias))
+        return attention_probs(q, k, bias, self.scale)
 
 
 def fits(q, k, v):
@@ -57,34 +65,30 @@ def packed(x):
     return last == x.itemsize and not (x.data.ptr % PACK_BYTES or any(stride % PACK_BYTES for stride in strides))
 
 
-def forward(q, k, v, scale):
+def forward(q, k, v, bias, scale):
     B, H, N, d = q.shape
     xp = array_module(q)
-    y = xp.empty((B, N, H, d), q.dtype).transpose(0, 2, 1, 3)  # heads side by side, as what follows wants them
+    y = xp.empty((B, N, H, d), q.dtype).transpose(0, 2, 1, 3)  # heads side by side, for the next layer
     largest, inverse = (xp.empty((B, H, N), "float32") for _ in range(2))
-    arrays = *strided(q), *strided(k), *strided(v), *strided(y), largest, inverse
-    launch("attention_forward", N, q, k, arrays, scale)
-    return y, FusedAttentionCache(q, k, v, largest, inverse, scale)
+    arrays = *strided(q), *strided(k), *strided(v), *strided_bias(bias), *strided(y), largest, inverse
+    launch("attention_forward", N, q, k, bias, arrays, scale)
+    return y, FusedAttentionCache(q, k, v, largest, inverse, scale, bias)
 
 
 def backward(dy, cache):
-    q, k, v, largest, inverse, scale = cache
-    B, H, N, d = q.shape
-    Nk = k.shape[2]
+    q, k, v, largest, inverse, scale, bias = cache
+    (B, H, N, _), Nk = q.shape, k.shape[2]
     xp = array_module(q)
     if dy.dtype != q.dtype or not packed(dy):
         dy = xp.ascontiguousarray(dy.astype(q.dtype, copy=False))
-    if k.shape == q.shape:  # one array, as the layer that they came from wants it
-        dq, dk, dv = xp.empty((B, N, 3, H, d), q.dtype).transpose(2, 0, 3, 1, 4)
-    else:
-        dq, dk, dv = (xp.empty(x.shape, q.dtype) for x in (q, k, v))
-    along = xp.empty((B, H, N), "float32")
-    qkv = *strided(q), *strided(k), *strided(v)
-    arrays = *qkv, *strided(dy), *strided(dq), largest, inverse, along
-    launch("attention_dq", N, q, k, arrays, scale)
-    arrays = *qkv, *strided(dy), *strided(dk), *strided(dv), largest, inverse, along
-    launch("attention_dk_dv", Nk, q, k, arrays, scale)
-    return dq, dk, dv
+    dq, dk, dv = gradients = empty_gradients(q, k, v)
+    dots = xp.empty((B, H, N), "float32")
+    dscores = None if bias is None else xp.empty((B, H, N, Nk), "float32")
+    inputs = *strided(q), *strided(k), *strided(v), *strided(dy), *strided_bias(bias)
+    launch("attention_dq", N, q, k, bias, (*inputs, *strided(dq), largest, inverse, dots), scale)
+    arrays = *inputs, *strided(dk), *strided(dv), largest, inverse, dots, dscores
+    launch("attention_dk_dv", Nk, q, k, bias, arrays, scale)
+    return gradients if bias is None else gradients.with_bias(bias_gradient(dscores, bias.shape))
 
 
 def strided(x):
@@ -94,18 +98,19 @@ def strided(x):
     return x, sample // size, head // size, row // size
 
 
-def launch(name, rows, q, k, arrays, scale):
+def launch(name, rows, q, k, bias, arrays, scale):
     """Start a kernel in which each thread has one or two of the `rows` of a head."""
     B, H, N, d = q.shape
     each = 2 if name == "attention_forward" or d == 16 else 1
     tile = min(blocks(rows, each), THREADS)
     together = min(H, THREADS // tile, CAPACITY // d)
     together = blocks(H, blocks(H, together))  # as many in each block
-    stretch = CAPACITY // (together * d)
     grid = B * blocks(H, together) * blocks(rows, tile * each)
     block = 32 * blocks(together * tile, 32)
-    sizes = H, N, k.shape[2], together, tile, stretch
-    SOURCE.launch(name, grid, block, *arrays, *sizes, float(scale), T=type_of(q), HEAD=d)
+    sizes = H, N, k.shape[2], together, tile, CAPACITY // (together * d)
+    fraction, exponent = frexp(scale)
+    power, rest = ldexp(0.5, exponent), 2 * fraction
+    SOURCE.launch(name, grid, block, *arrays, *sizes, power, rest, T=type_of(q), HEAD=d, BIAS=int(bias is not None))
 
 
 attention_backward.register_cache(FusedAttentionCache, backward)
