@@ -78,7 +78,7 @@ MAY_IMPORT = {
     "optim": {"backend", "functional", "nn"},
     "data": {"backend", "files", "text", "validation"},
     "probe": BELOW,
-    "interop": BELOW | FILES | {"data"},  # how images are prepared comes along with the weights
+    "interop": BELOW | FILES | {"data", "validation"},  # how images are prepared comes along with the weights
     "training": BELOW | FILES | {"data", "optim", "validation", "__init__"},
     "loading": BELOW | FILES | {"data", "interop", "training", "__init__"},
     "bench": BELOW | FILES | {"data", "gradcheck", "optim", "training", "__init__"},

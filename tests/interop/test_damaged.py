@@ -116,7 +116,7 @@ def kilobytes(name):
 
 before = kilobytes("VmHWM")
 source = interop.open_source(sys.argv[1])
-print(1024 * (kilobytes("VmHWM") - before), sum(entry.dtype == "float32" for entry in source.stored.values()))
+print(1024 * (kilobytes("VmHWM") - before), sum(entry.dtype == "float32" for entry in source.arrays.values()))
 """
 
 
@@ -145,7 +145,7 @@ def printed(code, *arguments):
 @pytest.mark.parametrize(
     ("shapes", "reason"),
     [
-        ({"text_model.embeddings.weight": [10**6, 5000]}, "CLIP"),
+        ({"text_model.embeddings.weight": [10**6, 5000]}, "names of an unknown layout: text_model.embeddings.weight"),
         ({"layer.weight": [10**6, 5000]}, "names of an unknown layout: layer.weight"),
     ],
 )

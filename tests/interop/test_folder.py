@@ -55,7 +55,7 @@ def test_weights_in_several_files_are_those_of_one(sharded):
 def test_an_index_that_names_a_file_elsewhere_is_refused(sharded, name):
     shards = json.loads((sharded / INDEX).read_text())["weight_map"]
     change(sharded / INDEX, weight_map=shards | {"vit.layernorm.bias": name})
-    with pytest.raises(ValueError, match="names a file that isn't in it|names files by what are no names"):
+    with pytest.raises(ValueError, match="names a file that isn't in it|has something other than names"):
         interop.load(sharded)
 
 
@@ -134,10 +134,10 @@ def test_a_folder_that_is_a_link_is_followed(copy, tmp_path):
         ("config.json", None, "has no config.json, without which Hugging Face's weights can't be read"),
         ("config.json", b"", r"config\.json is damaged or not JSON"),
         ("config.json", b"[]", r"config\.json holds JSON of another kind"),
-        ("config.json", b"{}", r"config\.json says neither a model_type"),
-        ("config.json", b'{"model_type": "swin"}', r"config\.json is of Swin Transformer \(model_type 'swin'\)"),
-        ("config.json", b'{"architectures": ["ResNet"]}', "has architectures .*ResNet.* but no model_type"),
-        ("config.json", b'{"architecture": "vit_tiny_patch16_224"}', "is of the kind timm, but the weights have the"),
+        ("config.json", b"{}", r"config\.json has neither Hugging Face's model_type nor timm's architecture"),
+        ("config.json", b'{"model_type": "swin"}', r"config\.json has model_type 'swin'; tinyvit reads vit$"),
+        ("config.json", b'{"architectures": ["ResNet"]}', "has neither Hugging Face's model_type nor"),
+        ("config.json", b'{"architecture": "vit_tiny_patch16_224"}', "are not those of this model in timm's layout"),
         ("config.json", b'{"dataset": 1, "model": 2, "optim": 3}', "copy is a run of tinyvit already; use it as it is"),
         ("model.safetensors", None, r"copy holds no weights \(config\.json, preprocessor_config\.json\); expected"),
         ("model.safetensors", b"<html>", r"model\.safetensors is a web page"),

@@ -84,11 +84,6 @@ def test_a_config_json_that_contradicts_the_weights_is_refused_with_both_values(
     assert f"{name} {value_in_it!r}, but the weights have {found!r}" in str(error.value)
 
 
-def test_a_config_json_of_another_model_is_refused_with_its_name():
-    with pytest.raises(ValueError, match=r"config.json is of Swin Transformer \(model_type 'swin'\)"):
-        read(model_type="swin")
-
-
 @pytest.mark.parametrize("activation", ["relu", "quick_gelu", "gelu_10"])
 def test_an_activation_that_is_no_gelu_is_refused(activation):
     with pytest.raises(ValueError, match=f"hidden_act '{activation}'; expected one of gelu"):

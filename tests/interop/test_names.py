@@ -35,7 +35,7 @@ def test_names_become_different_and_the_first_changes_are_noted(given_names):
 
 @pytest.mark.parametrize("name", ["a\ud800", "\udfff", "\ud83d b"])
 def test_a_name_with_half_a_character_is_refused_with_its_class(name):
-    with pytest.raises(ValueError, match="name of class 1 is no text, but has half a character in it: '.*\\\\ud"):
+    with pytest.raises(ValueError, match="name of class 1 is not text: it has half a character in it: '.*\\\\ud"):
         names.different_names(["a 🐦", name])
 
 
@@ -44,7 +44,7 @@ def test_very_many_equal_names_take_no_time_and_have_a_few_notes():
     different, notes = names.different_names(["x"] * count)
     assert time.process_time() - begin < 5
     assert different == ("x", *(f"x ({i})" for i in range(2, count + 1)))
-    assert len(notes) == 6 and notes[-1] == "so it is with 29,994 more classes"
+    assert len(notes) == 6 and notes[-1] == "29,994 more classes are renamed alike"
 
 
 @given(st.lists(st.text(max_size=3), unique=True, max_size=8))

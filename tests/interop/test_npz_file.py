@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import seeds
 
 from tinyvit.interop import npz_file
-from tinyvit.interop.npz_file import stored_arrays
+from tinyvit.interop.npz_file import lazy_arrays
 
 DTYPES = ("float32", "float64", "float16", ">f4", "int32")
 
@@ -44,7 +44,7 @@ def npy(array, **changes):
 def test_what_numpy_saves_is_read_bit_for_bit(saved, packed, tmp_path_factory):
     path = tmp_path_factory.mktemp("arrays") / "a.npz"
     (np.savez_compressed if packed else np.savez)(path, **saved)
-    stored = stored_arrays(path)
+    stored = lazy_arrays(path)
     assert stored.keys() == saved.keys()
     for name, array in saved.items():
         assert stored[name].shape == array.shape and stored[name].dtype == array.dtype.name
@@ -55,13 +55,13 @@ def test_what_is_stored_as_it_is_is_mapped_and_what_is_packed_is_unpacked_when_a
     saved = {"x": np.ones((2, 3)), "y": np.zeros((3, 2), order="F")}
     np.savez(tmp_path / "plain.npz", **saved)
     np.savez_compressed(tmp_path / "packed.npz", **saved)
-    for entry in stored_arrays(tmp_path / "plain.npz").values():
+    for entry in lazy_arrays(tmp_path / "plain.npz").values():
         array = entry.read()
         assert not array.flags.writeable
         while isinstance(array, np.ndarray):
             array = array.base
         assert isinstance(array.obj, mmap.mmap)
-    packed = stored_arrays(tmp_path / "packed.npz")
+    packed = lazy_arrays(tmp_path / "packed.npz")
     (tmp_path / "packed.npz").unlink()
     with pytest.raises(OSError):
         packed["x"].read()
@@ -74,7 +74,7 @@ def test_a_bit_that_flipped_is_found_wherever_in_an_array_it_is(place, bit, tmp_
     content = bytearray(path.read_bytes())
     content[content.index(np.full(3000, 3.0).tobytes()) + place] ^= 1 << bit
     path.write_bytes(content)
-    stored = stored_arrays(path)
+    stored = lazy_arrays(path)
     with pytest.raises(ValueError, match=r"a\.npz is damaged: x\.npy has another CRC-32 than the zip says"):
         stored["x"].read()
     assert stored["y"].read().tobytes() == np.ones(3).tobytes()
@@ -85,7 +85,7 @@ def test_a_file_of_many_arrays_is_not_opened_for_each(tmp_path, monkeypatch, sav
     save(tmp_path / "a.npz", **{f"x{i}": np.full(2, i) for i in range(50)})
     opened, real = [], io.open
     monkeypatch.setattr(io, "open", lambda path, *rest, **more: opened.append(path) or real(path, *rest, **more))
-    for i, entry in enumerate(stored_arrays(tmp_path / "a.npz").values()):
+    for i, entry in enumerate(lazy_arrays(tmp_path / "a.npz").values()):
         np.testing.assert_array_equal(entry.read(), i)
     assert 1 <= len(opened) <= 2
 
@@ -95,7 +95,7 @@ def test_two_bytes_without_meaning_are_bfloat16(tmp_path):
 
     values = np.array([1.5, -2, 3e38], ml_dtypes.bfloat16)
     np.savez(tmp_path / "a.npz", x=values)
-    stored = stored_arrays(tmp_path / "a.npz")["x"]
+    stored = lazy_arrays(tmp_path / "a.npz")["x"]
     assert stored.dtype == "bfloat16"
     np.testing.assert_array_equal(stored.read(), values.view("uint16"))
 
@@ -109,7 +109,7 @@ ONES = npy(np.ones(3))
         ({}, "holds no arrays"),
         ({"readme.txt": b"hello"}, "is no .npz of arrays: it holds readme.txt"),
         ({"x.npy": b""}, "x.npy|EOF|magic"),
-        ({"x.npy": b"\x93NUMPY\1\0\xff\xff"}, "is cut off, damaged or no .npz"),
+        ({"x.npy": b"\x93NUMPY\1\0\xff\xff"}, "is cut off, damaged or not an .npz"),
         ({"x.npy": ONES[:-1]}, r"x\.npy is float64 \(3,\), and has 151 bytes"),
         ({"x.npy": ONES + b"more"}, r"x\.npy is float64 \(3,\), and has 156 bytes"),
         ({"x.npy": ONES.replace(b"(3,), ", b"(9,), ")}, r"x\.npy is float64 \(9,\), and has 152 bytes"),
@@ -127,7 +127,7 @@ ONES = npy(np.ones(3))
 def test_members_that_cannot_be_are_refused_with_the_file_and_the_reason(tmp_path, members, reason, compress):
     path = put(tmp_path / "a.npz", members, compress)
     with pytest.raises(ValueError, match=reason) as error:
-        stored_arrays(path)
+        lazy_arrays(path)
     assert str(error.value).startswith(str(path)) and len(str(error.value)) < 400
 
 
@@ -136,21 +136,21 @@ def test_a_name_that_is_there_twice_is_refused(tmp_path):
         archive.writestr("x.npy", ONES)
         archive.writestr("x.npy", npy(np.zeros(3)))
     with pytest.raises(ValueError, match="is damaged: it holds x.npy twice"):
-        stored_arrays(tmp_path / "a.npz")
+        lazy_arrays(tmp_path / "a.npz")
 
 
 def test_what_unpacks_to_far_more_than_weights_can_is_refused_before_it_is_unpacked(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("cls.npy", npy(np.zeros(1 << 28, "uint8")))
     with pytest.raises(ValueError, match=r"isn't to be trusted: its [\d,]{7} bytes unpack to 268,435,\d+, and"):
-        stored_arrays(tmp_path / "a.npz")
+        lazy_arrays(tmp_path / "a.npz")
 
 
 def test_more_than_the_memory_holds_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "a.npz", x=np.random.default_rng(0).standard_normal(1000))
     monkeypatch.setattr(npz_file, "physical_memory", lambda: 4000)
     with pytest.raises(ValueError, match=r"a\.npz unpacks to .* GiB, but this machine has"):
-        stored_arrays(tmp_path / "a.npz")
+        lazy_arrays(tmp_path / "a.npz")
 
 
 def test_an_encrypted_member_is_refused(tmp_path):
@@ -160,4 +160,4 @@ def test_an_encrypted_member_is_refused(tmp_path):
     content[content.index(b"PK\1\2") + 8] |= 1
     (tmp_path / "a.npz").write_bytes(content)
     with pytest.raises(ValueError, match="encrypted"):
-        stored_arrays(tmp_path / "a.npz")
+        lazy_arrays(tmp_path / "a.npz")

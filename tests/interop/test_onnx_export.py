@@ -35,7 +35,7 @@ def test_without_onnx_one_line_says_how_to_get_it(monkeypatch, tmp_path):
 def test_everything_that_does_not_fit_the_configuration_is_listed_at_once():
     wrong = weights(**{"norm.weight": None, "norm.bias": np.ones(7), "norm.scale": np.ones(8)})
     message = r"missing: norm.weight; unexpected: norm.scale; misshapen: norm.bias \(expected \(8,\), got \(7,\)\)"
-    with pytest.raises(ValueError, match=f"the weights are not those of a ViT in tinyvit: {message}"):
+    with pytest.raises(ValueError, match=f"the arrays are not those of this model in tinyvit: {message}"):
         onnx_model(wrong)
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 from strategies import LAYOUTS, laid_out, seeds
 
-from tinyvit.interop.safetensors_file import stored_arrays, write_tensors
-from tinyvit.tensors import tensor_bytes
+from tinyvit.interop.safetensors_file import lazy_arrays
+from tinyvit.tensors import tensor_bytes, write_tensors
 
 NUMPY = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "bool")
 TWO = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
@@ -39,7 +39,7 @@ def put(path, header, numbers=b"\1" * 20):
 def test_what_the_formats_own_library_writes_is_read_bit_for_bit(saved, tmp_path_factory):
     path = tmp_path_factory.mktemp("arrays") / "a.safetensors"
     path.write_bytes(save(saved, {"made": "here"}))
-    stored = stored_arrays(path)
+    stored = lazy_arrays(path)
     assert stored.keys() == saved.keys()
     for name, array in saved.items():
         assert stored[name].shape == array.shape and stored[name].dtype == array.dtype.name
@@ -64,7 +64,7 @@ def test_others_may_read_what_is_written(tmp_path):
 
 def test_arrays_are_read_only_views_of_one_map_of_the_file(tmp_path):
     write_tensors(tmp_path / "a.safetensors", {"x": np.ones((2, 2), "float32"), "y": np.zeros(3, "float64")})
-    stored = stored_arrays(tmp_path / "a.safetensors")
+    stored = lazy_arrays(tmp_path / "a.safetensors")
     x, y = stored["x"].read(), stored["y"].read()
     for array in (x, y):
         assert not array.flags.writeable and not array.flags.owndata
@@ -78,7 +78,7 @@ def test_bfloat16_comes_as_its_bits(tmp_path):
 
     values = np.array([1.5, -2, 3e38], ml_dtypes.bfloat16)
     put(tmp_path / "a", {"x": {"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]}}, values.tobytes())
-    stored = stored_arrays(tmp_path / "a")["x"]
+    stored = lazy_arrays(tmp_path / "a")["x"]
     assert stored.dtype == "bfloat16"
     np.testing.assert_array_equal(stored.read(), values.view("uint16"))
 
@@ -110,14 +110,14 @@ def changed(name, **changes):
         (changed("b", data_offsets=[12, 24]), "is cut off or damaged: b should lie at bytes 12 to 24 of 20"),
         (changed("b", shape=[1], data_offsets=[16, 20]), "b begins 8 bytes after the end of a"),
         (changed("b", shape=[4], data_offsets=[4, 20]), "b overlaps with a"),
-        ({"a": TWO["a"]}, "its arrays have 8 bytes, and behind its header are 20"),
+        ({"a": TWO["a"]}, "its arrays have 8 bytes, and after its header there are 20"),
         (changed("b", shape=[2**40, 2**40], data_offsets=[8, 8 + 2**82]), "is cut off or damaged: b should lie"),
     ],
 )
 def test_a_header_that_cannot_be_is_refused_with_the_file_and_the_reason(tmp_path, header, reason):
     path = put(tmp_path / "a.safetensors", header)
     with pytest.raises(ValueError, match=reason) as error:
-        stored_arrays(path)
+        lazy_arrays(path)
     assert str(path) in str(error.value) and len(str(error.value)) < 500
 
 
@@ -126,11 +126,11 @@ def test_a_file_that_is_cut_off_in_its_header_is_refused(tmp_path, length):
     path = put(tmp_path / "a.safetensors", TWO)
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(ValueError, match=r"a\.safetensors is cut off or not a safetensors file"):
-        stored_arrays(path)
+        lazy_arrays(path)
 
 
 def test_a_header_longer_than_any_is_refused_before_it_is_read(tmp_path):
     path = tmp_path / "a.safetensors"
     path.write_bytes((2**63).to_bytes(8, "little") + b"{}")
     with pytest.raises(ValueError, match="its header should have 9,223,372,036,854,775,808 bytes"):
-        stored_arrays(path)
+        lazy_arrays(path)

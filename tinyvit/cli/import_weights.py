@@ -52,7 +52,7 @@ def import_weights(rest):
         folder.write_imported(config, weights.preprocessing, origin)
     for note in weights.notes:
         print(f"note: {note}")
-    print(described(source.format, weights))
+    print(described(source.mapping.format, weights))
     run, classes = quote(str(out)), weights.config.num_classes
     what = f"predict {run} IMAGE…" if classes else f"features {run} IMAGE… --out FEATURES.npy"
     print(f"written to {out}: tinyvit {what}")

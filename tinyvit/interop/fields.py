@@ -1,60 +1,52 @@
-"""Whether the fields of a parsed config.json are of the kinds that they have to be, and agree with the weights."""
+"""Checks the fields of a foreign config.json: their types and ranges, and whether they agree with the weights."""
 
 from math import isfinite
 from numbers import Real
+from typing import Annotated
 
 import numpy as np
 
-from tinyvit.interop.strict_json import short
+from tinyvit.text import short
+from tinyvit.validation import Mismatch, Within, converted, expected
 
-LARGEST_SIZE = 1 << 31  # no model has a side as long, and Python's own integers have no end
-LARGEST_NUMBER = 1e300
-KINDS = {
-    "int": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "size": lambda value: KINDS["int"](value) and 0 < value < LARGEST_SIZE,
-    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and within(value),
-    "numbers": lambda value: all(map(KINDS["number"], value if isinstance(value, (list, tuple)) else [value])),
-    "shape": lambda value: isinstance(value, (list, tuple)) and len(value) == 3 and all(map(KINDS["size"], value)),
-    "bool": lambda value: isinstance(value, bool),
-    "string": lambda value: isinstance(value, str),
-    "strings": lambda value: isinstance(value, (list, tuple)) and all(map(KINDS["string"], value)),
-    "object": lambda value: isinstance(value, dict),
-    "side": lambda value: KINDS["size"](value) or (
-        isinstance(value, (list, tuple)) and len(value) == 2 and all(map(KINDS["size"], value))
-    ),
-}  # fmt: skip
-WORDS = {
-    "int": "an int", "size": "a positive int", "number": "a number", "numbers": "numbers",
-    "shape": "channels, height and width", "bool": "true or false", "string": "a string",
-    "strings": "a list of strings", "object": "an object", "side": "a positive int or two",
-}  # fmt: skip
-
-
-def within(number):
-    """Whether a number is finite, with some room to compute; an int that no float can hold is not."""
-    return -LARGEST_NUMBER < number < LARGEST_NUMBER
+LARGEST_SIDE = 65_535  # pixels, as in a JPEG
+MOST_CLASSES = 1_000_000  # ImageNet-21k has 21,843
+Size = Annotated[int, Within(1, 1 << 31)]
+Side = Annotated[int, Within(1, LARGEST_SIDE)]
+Sides = Side | tuple[Side, Side]
+Classes = Annotated[int, Within(0, MOST_CLASSES)]
+Number = Annotated[float, Within(-1e300, 1e300)]  # leaves room to compute
+Numbers = Number | tuple[Number, ...]
 
 
 def expect_fields(values, kinds, source):
-    """Raise one ValueError that names all fields of parsed JSON that are of another kind than `kinds` says by name.
+    """Raise one ValueError that names all fields of parsed JSON that are not of the annotation in `kinds`.
 
-    A field that is missing or null is fine. A "side" is a size or a list of two, and "numbers" are one or
-    a list.
+    A field that is missing or null is fine.
     """
     wrong = [
-        f"{name} {short(repr(values[name]))} (expected {WORDS[kind]})"
+        f"{name} {short(repr(values[name]))} (expected {expected(kind)})"
         for name, kind in kinds.items()
-        if values.get(name) is not None and not KINDS[kind](values[name])
+        if values.get(name) is not None and not is_of(values[name], kind)
     ]
     if wrong:
         raise ValueError(f"{source} has {'; '.join(wrong)}")
 
 
-def expect_agreement(said, found, source):
-    """Raise one ValueError that names both values of all fields that `said` and `found` differ in.
+def is_of(value, kind):
+    """Whether a value of parsed JSON is of an annotation."""
+    try:
+        converted(value, kind)
+    except (Mismatch, OverflowError):  # an int that no float can hold
+        return False
+    return True
 
-    said    by name, what the configuration says; what it says nothing of is None
-    found   the same, as the weights' shapes tell it
+
+def expect_agreement(said, found, source):
+    """Raise one ValueError with both values of every field in which `said` and `found` differ.
+
+    said    the configuration's values by name; None where it has none
+    found   the values that the weights' shapes imply
     """
     different = [
         f"{name} {short(repr(value))}, but the weights have {found[name]!r}"
@@ -66,37 +58,36 @@ def expect_agreement(said, found, source):
 
 
 def per_channel(values, channels, name, positive=False):
-    """A number for each channel, as a tuple of floats; one number is for all of them.
+    """A tuple of floats, one for each channel; a single number holds for all of them.
 
-    name      of the field and where it stands, for the message
-    positive  whether they have to be above 0
+    name      of the field and its file, for the message
+    positive  whether they must be above 0
 
-    Raises ValueError, naming the field, for what is no number, for another number of them, and for those that are not
-    finite.
+    Raises ValueError, naming the field, for anything but finite numbers, and for another number of them.
     """
     numbers = list(np.ravel(np.asarray(values, object)))
     if len(numbers) == 1:
         numbers *= channels
-    expected = None
+    wanted = None
     if not all(isinstance(number, Real) and not isinstance(number, bool) for number in numbers):
-        expected = "numbers"
+        wanted = "numbers"
     elif len(numbers) != channels:
-        expected = "one for each channel or one for all"
+        wanted = "one for each channel or one for all"
     elif not all(map(isfinite, numbers)):
-        expected = "finite numbers"
+        wanted = "finite numbers"
     elif positive and min(numbers) <= 0:
-        expected = "numbers above 0"
-    if expected:
-        raise ValueError(f"{name} is {short(repr(values))}; for images of {channels} channels expected {expected}")
+        wanted = "numbers above 0"
+    if wanted:
+        raise ValueError(f"{name} is {short(repr(values))}; for images of {channels} channels expected {wanted}")
     return tuple(map(float, numbers))
 
 
 def normalisation(said, given, channels, source):
-    """Mean and standard deviation of each channel: what is given, where it isn't None, and else what is said.
+    """Mean and standard deviation of each channel: those given, and where one is None the source's.
 
-    said    (mean, std) as (field, value), which are looked at only where nothing is given
-    given   (mean, std), each None where `said` holds
-    source  the file that says it, for the message
+    said    (mean, std) of the source, as (field, value); not looked at where one is given
+    given   (mean, std)
+    source  the file, for the message
     """
     found = []
     for name, (field, value), chosen in zip(("mean", "std"), said, given, strict=True):

@@ -9,6 +9,7 @@ import re
 import numpy as np
 
 from tinyvit.interop.huggingface_config import config_of, preprocessing_of, to_about, to_preprocessor
+from tinyvit.interop.mappings import Mapping, register
 from tinyvit.interop.names import count_blocks, expect_names, own_shapes, position_table
 from tinyvit.interop.weights import Weights
 
@@ -166,3 +167,9 @@ def write(weights):
         for theirs, part in zip(names, np.split(array, len(names)) if len(names) > 1 else [array], strict=True):
             tensors[theirs if name.startswith("head.") else prefix + theirs] = part
     return tensors, about, preprocessor
+
+
+register(Mapping(
+    "huggingface", ("vit",), "vit", r"(vit\.)?embeddings\.patch_embeddings\.projection\.weight$", read, write,
+    files=("config.json", "preprocessor_config.json"), options=("mean", "std"),
+))  # fmt: skip

@@ -1,4 +1,4 @@
-"""What Hugging Face's `config.json` and `preprocessor_config.json` say of a ViT."""
+"""Hugging Face's `config.json` and `preprocessor_config.json` of a ViT, read and written."""
 
 from math import floor
 
@@ -6,28 +6,38 @@ import numpy as np
 
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.architectures import check_model_type
-from tinyvit.interop.fields import expect_agreement, expect_fields, normalisation
-from tinyvit.interop.names import as_side, different_names, mlp_ratio
-from tinyvit.interop.strict_json import short
+from tinyvit.interop.fields import (
+    LARGEST_SIDE,
+    Classes,
+    Number,
+    Numbers,
+    Sides,
+    Size,
+    expect_agreement,
+    expect_fields,
+    normalisation,
+)
+from tinyvit.interop.names import as_side, different_names, mlp_ratio, numbered
 from tinyvit.models import ViTConfig
+from tinyvit.text import short
 
-# What Transformers' ViTConfig takes for a field that isn't there.
+# The defaults of Transformers' ViTConfig.
 DEFAULTS = {
     "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
     "hidden_act": "gelu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "layer_norm_eps": 1e-12,
     "image_size": 224, "patch_size": 16, "num_channels": 3, "qkv_bias": True, "pooler_act": "tanh",
 }  # fmt: skip
-FIELDS = {"hidden_size": "size", "num_hidden_layers": "size", "num_attention_heads": "size",
-          "intermediate_size": "size", "hidden_act": "string", "hidden_dropout_prob": "number",
-          "attention_probs_dropout_prob": "number", "layer_norm_eps": "number", "image_size": "side",
-          "patch_size": "side", "num_channels": "size",
-          "qkv_bias": "bool", "pooler_act": "string", "num_labels": "int", "id2label": "object",
-          "pooler_output_size": "size", "head_dim": "int", "architectures": "strings",
-          "problem_type": "string"}  # fmt: skip
-PREPROCESSOR_FIELDS = {"do_resize": "bool", "do_rescale": "bool", "do_normalize": "bool", "do_center_crop": "bool",
-                       "resample": "int", "rescale_factor": "number", "image_mean": "numbers",
-                       "image_std": "numbers"}  # fmt: skip
+FIELDS = {
+    "hidden_size": Size, "num_hidden_layers": Size, "num_attention_heads": Size, "intermediate_size": Size,
+    "hidden_act": str, "hidden_dropout_prob": Number, "attention_probs_dropout_prob": Number, "layer_norm_eps": Number,
+    "image_size": Sides, "patch_size": Sides, "num_channels": Size, "qkv_bias": bool, "pooler_act": str,
+    "num_labels": Classes, "id2label": dict, "pooler_output_size": Size, "head_dim": int,
+    "architectures": tuple[str, ...], "problem_type": str,
+}  # fmt: skip
+PREPROCESSOR_FIELDS = {
+    "do_resize": bool, "do_rescale": bool, "do_normalize": bool, "do_center_crop": bool, "resample": int,
+    "rescale_factor": Number, "image_mean": Numbers, "image_std": Numbers,
+}  # fmt: skip
 # Transformers has several names for the same function.
 ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
                "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
@@ -39,14 +49,13 @@ SIZED_BY_WEIGHTS = ("hidden_size", "num_hidden_layers", "intermediate_size", "nu
 
 
 def config_of(about, found, *, has_head, has_pooler):
-    """The ViTConfig of a config.json, and notes of what in it isn't used.
+    """The ViTConfig of a config.json, and notes on what in it isn't used.
 
-    found                 what the weights' shapes tell, by the names of its fields
+    found                 what the weights' shapes imply, by the names of its fields
     has_head, has_pooler  whether there is a classifier, a pooler
     """
     if not isinstance(about, dict):
         raise ValueError(f"expected Hugging Face's config.json to hold an object, got {type(about).__name__}")
-    check_model_type({"model_type": "vit"} | about, "config.json")
     expect_fields(about, FIELDS, "config.json")
     said = DEFAULTS | {name: about[name] for name in FIELDS if about.get(name) is not None}
     labels, pooled = label_count(said), has_pooler and not has_head
@@ -88,20 +97,20 @@ def config_of(about, found, *, has_head, has_pooler):
 
 
 def label_count(said):
-    """How many labels a config.json has; None if it doesn't say."""
+    """The number of labels in a config.json; None if it doesn't say."""
     return len(said["id2label"]) if "id2label" in said else said.get("num_labels")
 
 
 def classes_of(about, num_classes):
-    """The names of the classes, and notes of those that had to be changed.
+    """The names of the classes, and notes on those that were changed.
 
-    Where there are none they are LABEL_0, LABEL_1, …, as Transformers calls them.
+    Without names they are LABEL_0, LABEL_1, …, as in Transformers.
     """
     labels = about.get("id2label")
     if not num_classes:
         return (), ()
     if labels is None:
-        return tuple(f"LABEL_{i}" for i in range(num_classes)), ()
+        return numbered(num_classes, "LABEL_"), ()
     labels = {str(number): name for number, name in labels.items()}  # as JSON has it, or as Transformers has made of it
     names = [labels.get(str(i)) for i in range(num_classes)]
     names = [str(name) if type(name) is int else name for name in names]
@@ -112,10 +121,10 @@ def classes_of(about, num_classes):
 
 
 def preprocessing_of(about, preprocessor, config, mean=None, std=None):
-    """The Preprocessing of a preprocessor_config.json, and notes of what it doesn't say or can't be done here.
+    """The Preprocessing of a preprocessor_config.json, and notes on what it doesn't say or can't be done here.
 
-    Fields that are missing are those of ViTImageProcessor: mean and standard deviation 0.5, bilinear, stretched.
-    A mean or a standard deviation that is given takes the place of what is said.
+    Missing fields have ViTImageProcessor's defaults: mean and standard deviation 0.5, bilinear, stretched. A mean or a
+    standard deviation that is given replaces the file's.
     """
     notes = ()
     if preprocessor is None:
@@ -138,21 +147,21 @@ def preprocessing_of(about, preprocessor, config, mean=None, std=None):
 
 
 def normalisation_of(preprocessor, channels, mean, std):
-    """Mean and standard deviation of each channel, as fractions of full light; those that are given as they are."""
+    """Mean and standard deviation of each channel, as fractions of a fully lit pixel; given ones unchanged."""
     factor = preprocessor.get("rescale_factor", RESCALE) if preprocessor.get("do_rescale", True) else 1
     if factor <= 0:
         raise ValueError(f"preprocessor_config.json has rescale_factor {factor}; expected a number above 0")
     said = []
     for name, neutral in (("image_mean", 0.0), ("image_std", 1.0)):
         value = preprocessor.get(name, 0.5) if preprocessor.get("do_normalize", True) else neutral
-        if factor != RESCALE:  # what is subtracted and divided by was for pixels of another scale
+        if factor != RESCALE:  # mean and std are for pixels of another scale
             value = [number / (255 * factor) for number in np.ravel(value).tolist()]
         said.append((name, value))
     return normalisation(said, (mean, std), channels, "preprocessor_config.json")
 
 
 def crop_of(preprocessor, img_size):
-    """Which share of an image is cut out of its middle, None for all of it stretched, and notes of what differs."""
+    """The share of an image that is cut out of its middle, None to stretch all of it, and notes on what differs."""
     size, crop_size = preprocessor.get("size"), preprocessor.get("crop_size")
     if not preprocessor.get("do_resize", True):
         return None, ("images are resized, though preprocessor_config.json says that they are not",)
@@ -161,18 +170,18 @@ def crop_of(preprocessor, img_size):
     shortest = size.get("shortest_edge") if isinstance(size, dict) else None
     side, is_square = min(img_size), len(set(img_size)) == 1
     # Of another shape than a square, which share of an image fits depends on the image's shape, too.
-    if not is_square or not isinstance(shortest, int) or shortest < side:
+    if not is_square or not isinstance(shortest, int) or not side <= shortest <= LARGEST_SIDE:
         return None, (f"images are stretched to what the model reads, not resized to {short(repr(size))} and cut out",)
     share = preprocessor.get("crop_pct")
     if not (isinstance(share, float) and 0 < share <= 1 and shortest <= side / share < shortest + 1):
         share = side / shortest
-        if shortest_edge(side, share) < shortest:  # since the quotient was rounded up
+        if shortest_edge(side, share) < shortest:  # the quotient was rounded up
             share = float(np.nextafter(share, 0))
     return share, differs(crop_size, img_size)
 
 
 def differs(size, img_size):
-    """A note if an image processor makes images of another size than the model reads."""
+    """A note if an image processor makes images of a size that the model doesn't read."""
     pair = [size.get("height"), size.get("width")] if isinstance(size, dict) else [size, size]
     if size is None or pair == list(img_size):
         return ()
@@ -182,7 +191,7 @@ def differs(size, img_size):
 
 
 def shortest_edge(side, crop):
-    """What an image's shorter side is resized to, for a square of `side` to be this share of it."""
+    """The length that an image's shorter side is resized to, so that a square of `side` is this share of it."""
     return floor(side / crop)
 
 
@@ -217,8 +226,8 @@ def to_about(weights):
 def to_preprocessor(weights):
     """The preprocessor_config.json of these weights, as a dict.
 
-    An image that is stretched is one for ViTImageProcessor; BitImageProcessor is the one that cuts out of the middle.
-    Raises ValueError for what no image processor does.
+    ViTImageProcessor stretches images; BitImageProcessor cuts them out of the middle. Raises ValueError for
+    anything else.
     """
     prepared = weights.preprocessing
     height, width = prepared.img_size

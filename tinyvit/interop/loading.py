@@ -1,111 +1,95 @@
 """Weights out of files and folders of timm, of Hugging Face and of the original release."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from tinyvit.files import expanded
-from tinyvit.interop import huggingface, npz_file, original, safetensors_file, timm
-from tinyvit.interop.architectures import layout_of
-from tinyvit.interop.folder import CONFIG, PREPROCESSOR, origin_of, read_if_there, weight_files
-from tinyvit.interop.foreign import WANTED, kind_of
-from tinyvit.interop.stored import Stored, expect_finite, listed, of_shapes, read_floats
-from tinyvit.interop.strict_json import short
+from tinyvit.files import entry, expanded
+from tinyvit.interop import npz_file, safetensors_file
+from tinyvit.interop.file_kinds import WANTED, kind_of
+from tinyvit.interop.folder import CONFIG, read_if_there, weight_files
+from tinyvit.interop.lazy_arrays import LazyArray, expect_finite, listed, of_shapes, read_floats
+from tinyvit.interop.mappings import Mapping, mapping_of_config, mapping_of_names
+from tinyvit.text import printable, short
 
-READERS = {"safetensors": safetensors_file.stored_arrays, "npz": npz_file.stored_arrays}
-# What a reader of a layout raises for a config.json whose values are of other types than it expects.
+READERS = {"safetensors": safetensors_file.lazy_arrays, "npz": npz_file.lazy_arrays}
+# What a mapping raises for a config.json with values that nobody foresaw.
 OF_WRONG_TYPES = (TypeError, KeyError, AttributeError, IndexError, OverflowError, ZeroDivisionError, RecursionError)
 
 
 @dataclass(frozen=True)
 class Source:
-    """What weights there are and whose they are; no number was read.
+    """Weights that were found, and the mapping that reads them; no number was read.
 
-    path           as it was given: a file or a folder
-    files          that hold the weights
-    format         "timm", "huggingface" or "original"
-    stored         the arrays by the names that they have there
-    about          the parsed config.json, or None
-    preprocessor   the parsed preprocessor_config.json, or None
+    path      as it was given: a file or a folder
+    files     that hold the weights
+    mapping   `mapping.format` is "timm", "huggingface" or "original"
+    arrays    by the names that they have there
+    about     the parsed JSON files of the mapping, None for each that is missing
     """
 
     path: Path
     files: tuple[Path, ...]
-    format: str
-    stored: dict[str, Stored]
-    about: dict[str, Any] | None = None
-    preprocessor: dict[str, Any] | None = None
+    mapping: Mapping
+    arrays: dict[str, LazyArray]
+    about: tuple[dict[str, Any] | None, ...]
 
     def origin(self):
         """What tells these weights from others, as JSON has it: their format, and the name, size and SHA256 of each
         file."""
-        files = {}
-        for file in self.files:
-            with file.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            files[file.name] = {"bytes": file.stat().st_size, "sha256": digest}
-        return {"format": self.format, "source": self.path.resolve().name, "files": files}
+        files = {file.name: entry(file) for file in self.files}
+        return {"format": self.mapping.format, "source": self.path.resolve().name, "files": files}
 
-    def read(self, *, num_heads=None, img_size=None, mean=None, std=None):
-        """These as `Weights`; see `load`."""
-        if self.format != "timm" and num_heads is not None:
-            raise ValueError(f"{self.path} says itself how many heads there are; leave out num_heads")
-        if self.format == "huggingface" and img_size is not None:
-            raise ValueError(f"{self.path / CONFIG} says itself how large images are; leave out img_size")
-        given = {"num_heads": num_heads, "img_size": img_size, "mean": mean, "std": std}
-        self.laid_out(of_shapes(self.stored), given)  # what doesn't fit is told before any number is read
-        tensors = read_floats(self.stored, self.path)
-        weights = self.laid_out(tensors, given)
+    def read(self, **options):
+        """These as `Weights`; the options are those of `load`."""
+        given = {name: value for name, value in options.items() if value is not None}
+        unused = [name for name in given if name not in self.mapping.options]
+        if unused:
+            raise ValueError(f"{self.path} already says {' and '.join(unused)}; leave out {', '.join(unused)}")
+        self.mapped(of_shapes(self.arrays), given)  # what doesn't fit is refused before any number is read
+        tensors = read_floats(self.arrays, self.path)
+        weights = self.mapped(tensors, given)
         expect_finite(weights.state, tensors, self.path)
         return weights
 
-    def laid_out(self, tensors, given):
-        """Arrays by the names of this source as `Weights`; `given` are the arguments of `read` by name."""
-        normalised = {"mean": given["mean"], "std": given["std"]}
+    def mapped(self, tensors, given):
+        """Arrays by the names of this source as `Weights`."""
         try:
-            if self.format == "timm":
-                return timm.read(tensors, self.about, **given)
-            if self.format == "huggingface":
-                return huggingface.read(tensors, self.about, self.preprocessor, **normalised)
-            return original.read(tensors, img_size=given["img_size"], **normalised)
+            return self.mapping.read(tensors, *self.about, **given)
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}") from error
         except OF_WRONG_TYPES as error:
             what = f"{type(error).__name__}: {short(error)}"
-            raise ValueError(f"{self.path}: {CONFIG} says what can't be: {what}") from error
+            raise ValueError(f"{self.path}: {CONFIG} has a value that can't be: {what}") from error
 
 
 def open_source(path):
     """The `Source` at a path, by headers and configurations alone.
 
-    Raises ValueError, naming the file, if it is missing, cut off, damaged, of another format or another architecture,
-    if a name leads out of the folder, and if config.json is not of what the weights are.
+    Raises ValueError, naming the file, if it is missing, cut off, damaged, of an unknown format or architecture, if a
+    name leads out of the folder, and if config.json is not of what the weights are.
     """
     path = expanded(path)
     if not path.exists():
-        raise ValueError(f"{path} doesn't exist; {how_to_fetch(path) or WANTED}")
+        raise ValueError(f"{printable(path)} doesn't exist; {how_to_fetch(path) or WANTED}")
     if not path.is_dir():
         if not path.is_file():
-            raise ValueError(f"{path} is no file; {WANTED}")
-        stored = READERS[kind_of(path)](path)
-        layout = layout_of(stored, path)
-        if layout == "huggingface":
+            raise ValueError(f"{printable(path)} is not a file; {WANTED}")
+        arrays = READERS[kind_of(path)](path)
+        mapping = mapping_of_names(arrays, path)
+        if mapping.format == "huggingface":
             raise ValueError(f"{path} has Hugging Face's names, which don't say how many heads there are and what its "
                              f"activation is; give its folder, with the {CONFIG} that belongs to it")  # fmt: skip
-        return Source(path, (path,), layout, stored)
-    about = read_if_there(path, CONFIG)
-    origin = None if about is None else origin_of(about, path / CONFIG)
-    shards, files = weight_files(path)
-    stored = stored_in(files, shards)
-    layout = layout_of(stored, path)
-    if origin is None and layout == "huggingface":
+        return Source(path, (path,), mapping, arrays, (None,) * len(mapping.files))
+    config = read_if_there(path, CONFIG)
+    stated = None if config is None else mapping_of_config(config, path / CONFIG)
+    index, files = weight_files(path)
+    arrays = arrays_in(files, index)
+    mapping = stated or mapping_of_names(arrays, path)
+    if config is None and mapping.format == "huggingface":
         raise ValueError(f"{path} has no {CONFIG}, without which Hugging Face's weights can't be read")
-    if origin is not None and layout != origin:
-        raise ValueError(f"{path / CONFIG} is of the kind {origin}, but the weights have the names of {layout}")
-    preprocessor = read_if_there(path, PREPROCESSOR) if layout == "huggingface" else None
-    return Source(path, tuple(files), layout, stored, about, preprocessor)
+    return Source(path, tuple(files), mapping, arrays, tuple(read_if_there(path, name) for name in mapping.files))
 
 
 def how_to_fetch(path):
@@ -114,21 +98,21 @@ def how_to_fetch(path):
             path.suffix[1:] in READERS):  # fmt: skip
         return None
     fetch = f"hf download {quote(path.as_posix())} --local-dir {quote(path.name)}"
-    return f"if it is meant as a name on Hugging Face's hub, nothing is downloaded from there: {fetch}, and import that"
+    return f"models of Hugging Face's hub are not downloaded: {fetch}, and give that folder"
 
 
-def stored_in(files, shards):
-    """The `Stored` arrays of all files; ValueError unless each file holds what the index says, and no other does."""
+def arrays_in(files, index):
+    """The `LazyArray`s of all files; ValueError unless each file holds what the index says, and nothing else."""
     found, where = {}, {}
     for file in files:
-        stored = READERS[kind_of(file)](file)
-        twice = [name for name in stored if name in found]
+        arrays = READERS[kind_of(file)](file)
+        twice = [name for name in arrays if name in found]
         if twice:
             raise ValueError(f"{file} holds {listed(twice)}, which {where[twice[0]]} does too")
-        found |= stored
-        where |= dict.fromkeys(stored, file.name)
-    if shards is not None:
-        other = [name for name in shards.keys() | where.keys() if shards.get(name) != where.get(name)]
+        found |= arrays
+        where |= dict.fromkeys(arrays, file.name)
+    if index is not None:
+        other = [name for name in index.keys() | where.keys() if index.get(name) != where.get(name)]
         if other:
             raise ValueError(f"{files[0].parent}: the index of its files contradicts them in {listed(sorted(other))}")
     return found
@@ -140,12 +124,12 @@ def load(path, *, num_heads=None, img_size=None, mean=None, std=None):
     the original's `.npz`.
 
     num_heads, img_size   where the source doesn't say how many heads there are, and how large its images
-    mean, std             of each channel, or one number for all, in place of what the source says of them
+    mean, std             of each channel, or one number for all, in place of the source's
 
-    bfloat16 and float16 become float32, exactly; float64 stays. What lies in the file as it is needed is mapped, not
-    read: arrays may be read-only views of the file, which has to stay as it is.
+    bfloat16 and float16 become float32, exactly; float64 stays. Arrays that need no conversion are read-only views of
+    the mapped file, which must stay as it is.
 
-    Nothing in a file is ever run: pickles are refused. Raises ValueError, naming the file, for whatever can't be read,
-    doesn't fit together, or isn't a ViT, saying what it is where that can be told.
+    Nothing in a file is ever run: pickles are refused. Raises ValueError, naming the file, for what can't be read,
+    doesn't fit together, or has another architecture's names.
     """
     return open_source(path).read(num_heads=num_heads, img_size=img_size, mean=mean, std=std)

@@ -1,4 +1,4 @@
-"""What all layouts have in common: which names have to be there, and what their shapes tell of the model."""
+"""What all mappings share: which names must be there, what their shapes imply, and classes with different names."""
 
 from math import isqrt
 
@@ -6,18 +6,19 @@ import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.stored import listed
-from tinyvit.interop.strict_json import short
-from tinyvit.models import ViT
+from tinyvit.interop.fields import MOST_CLASSES
+from tinyvit.interop.lazy_arrays import listed
+from tinyvit.models import build
+from tinyvit.text import short
 
-MOST_NAMES = 20  # of each kind in an error: a file of another model lacks hundreds, all for one reason
-MOST_NOTES = 5    # of as many classes
+MOST_NAMES = 20  # of each kind in an error; a file of another model lacks hundreds
+MOST_NOTES = 5    # on renamed classes
 GIVE_SIZE = "give the size of the images: --img-size HEIGHT WIDTH, in Python img_size=(height, width)"
 
 
 def own_shapes(config):
-    """The shape of every array of `ViT(config).state_dict()` by name, without giving the model memory."""
-    model = ViT(config, device="meta")
+    """The shape of every array of the configuration's `state_dict()` by name, without giving a model memory."""
+    model = build(config, device="meta")
     return {name: variable.shape for name, variable in (*model.named_parameters(), *model.named_buffers())}
 
 
@@ -25,9 +26,9 @@ def expect_names(tensors, expected, layout, spelled=str):
     """Raise one ValueError that lists every missing, unexpected and misshapen name, if there are any.
 
     tensors   arrays by name
-    expected  the shape that each has to have, by name
-    layout    what is read, for the message
-    spelled   a function of a name that gives what the file calls it, for the message
+    expected  the shape that each must have, by name
+    layout    for the message
+    spelled   a function of a name that gives the file's own, for the message
     """
     missing = [spelled(name) for name in expected if name not in tensors]
     unexpected = [spelled(name) for name in tensors if name not in expected]
@@ -39,14 +40,15 @@ def expect_names(tensors, expected, layout, spelled=str):
     problems = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
     if any(problems.values()):
         found = "; ".join(f"{what}: {listed(names, MOST_NAMES)}" for what, names in problems.items() if names)
-        raise ValueError(f"the weights are not those of a ViT in {layout}: {found}")
+        raise ValueError(f"the arrays are not those of this model in {layout}: {found}")
 
 
 def shapes_of(tensors, dimensions, layout):
-    """The shapes of the arrays that tell what the model is, as a dict by name.
+    """The shapes, by name, of the arrays that imply the model's configuration.
 
-    dimensions  how many each of them has to have, by name
-    Raises one ValueError that lists those that are missing or have another number of dimensions.
+    dimensions  the number of dimensions of each, by name
+
+    Raises one ValueError that lists those that are missing, or have another number of dimensions.
     """
     missing = [name for name in dimensions if name not in tensors]
     misshapen = [
@@ -57,20 +59,20 @@ def shapes_of(tensors, dimensions, layout):
     if missing or misshapen:
         problems = {"missing": missing, "misshapen": misshapen}
         found = "; ".join(f"{what}: {listed(names, MOST_NAMES)}" for what, names in problems.items() if names)
-        raise ValueError(f"the weights are not those of a ViT in {layout}: {found}")
+        raise ValueError(f"the arrays are not those of this model in {layout}: {found}")
     return {name: np.shape(tensors[name]) for name in dimensions}
 
 
 def count_blocks(names, pattern):
-    """How many blocks the names speak of; `pattern` is a compiled expression whose group is the block's number.
+    """The number of blocks; `pattern` is a compiled expression whose group is a block's number in a name.
 
-    Numbers are counted, not believed: one that is out of order becomes a missing and an unexpected name.
+    Different numbers are counted, whatever they are: a number that is too large becomes an unexpected name.
     """
     return len({match[1] for match in map(pattern.match, names) if match})
 
 
 def as_side(pair):
-    """A height and a width as one number if they are equal, as configurations mostly give them."""
+    """A height and a width, or one number if they are equal."""
     height, width = map(int, as_pair(pair))
     return height if height == width else (height, width)
 
@@ -78,14 +80,14 @@ def as_side(pair):
 def mlp_ratio(hidden, embed_dim):
     """The `mlp_ratio` whose hidden layer has this width, exactly."""
     ratio = hidden / embed_dim
-    # The product is cut off to an integer, and a quotient that was rounded down loses one.
+    # The product is truncated to an integer; a quotient that was rounded down would lose one.
     return ratio if int(embed_dim * ratio) == hidden else float(np.nextafter(ratio, np.inf))
 
 
 def square_image(patches, patch_size, layout):
-    """The (H, W) of the images that have so many patches, in as many rows as columns, and notes of what was assumed.
+    """The (H, W) of images with so many patches in as many rows as columns, and notes on what was assumed.
 
-    Raises ValueError if none have.
+    Raises ValueError if the number is no square.
     """
     side = isqrt(patches)
     if side * side != patches or not patches:
@@ -96,14 +98,14 @@ def square_image(patches, patch_size, layout):
     height, width = (side * length for length in patch_size)
     if side == 1:
         return (height, width), ()
-    note = f"nothing says how the {patches} patches lie; {side} rows of {side} are assumed, or else {GIVE_SIZE}"
+    note = f"nothing says how the {patches} patches lie; {side} rows of {side} are assumed, otherwise {GIVE_SIZE}"
     return (height, width), (note,)
 
 
 def position_table(weights, layout):
-    """The positions as one table (1, N+1, D), as formats have them that know of no other kind.
+    """The positions of any kind as one table (1, N+1, D), which is all that foreign formats have.
 
-    Raises ValueError for rotary positions, which are not added to the tokens.
+    Raises ValueError for rotary positions, which are not added to tokens.
     """
     config, state = weights.config, weights.state
     if config.positions == "rope":
@@ -117,15 +119,14 @@ def position_table(weights, layout):
 
 
 def different_names(names):
-    """The names as a tuple in which none is twice, and notes of those that had to be changed: of a few of them, and how
-    many more there are.
+    """The names as a tuple of different ones, and notes on the first few that were changed and the number of others.
 
-    The second "crane" becomes "crane (2)". Raises ValueError for a name that no file can hold as text: JSON can say
-    half of a surrogate pair.
+    The second "crane" becomes "crane (2)". Raises ValueError for half of a surrogate pair, which JSON can contain and
+    no text file.
     """
     for index, name in enumerate(names):
         if any("\ud800" <= character <= "\udfff" for character in name):
-            raise ValueError(f"the name of class {index} is no text, but has half a character in it: {quoted(name)}")
+            raise ValueError(f"the name of class {index} is not text: it has half a character in it: {quoted(name)}")
     taken, used, counts, different, changed = set(names), set(), {}, [], []
     for index, name in enumerate(names):
         new, count = name, counts.get(name, 1)
@@ -139,15 +140,17 @@ def different_names(names):
         different.append(new)
     notes = changed[:MOST_NOTES]
     if len(changed) > len(notes):
-        notes.append(f"so it is with {len(changed) - len(notes):,} more classes")
+        notes.append(f"{len(changed) - len(notes):,} more classes are renamed alike")
     return tuple(different), tuple(notes)
 
 
 def quoted(name):
-    """A name as Python writes it, cut off where it is long."""
+    """A name as Python writes it, shortened."""
     return short(repr(name))
 
 
-def numbered(num_classes):
-    """The names of classes that have none: "0", "1", …"""
-    return tuple(map(str, range(num_classes)))
+def numbered(num_classes, prefix=""):
+    """The names of classes that have none: "0", "1", …; ValueError for more than any model has."""
+    if num_classes > MOST_CLASSES:
+        raise ValueError(f"the weights have {num_classes:,} classes; expected at most {MOST_CLASSES:,}")
+    return tuple(f"{prefix}{i}" for i in range(num_classes))

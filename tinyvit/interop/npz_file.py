@@ -1,7 +1,6 @@
-"""The arrays of a NumPy `.npz`, which is a zip of `.npy` files: mapped where they were stored as they are, else
-unpacked one at a time.
+"""The arrays of a NumPy `.npz`, a zip of `.npy` files: mapped if not compressed, else unpacked one at a time.
 
-`numpy.load` would do the latter for all of them, and takes the sizes in the headers for true.
+`numpy.load` would unpack all of them, and trusts the sizes in the headers.
 """
 
 import zipfile
@@ -15,16 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.data.folder import physical_memory
-from tinyvit.interop.stored import Mapped, Stored, listed, size
-from tinyvit.interop.strict_json import short
+from tinyvit.interop.lazy_arrays import LazyArray, Mapped, listed, size
+from tinyvit.text import short
 
-LOCAL_HEADER = 30  # bytes of a member's own header, in front of its name
-MOST_DENSE = 100  # times that the numbers of a model may be larger unpacked: they are noise, and hardly shrink
-SMALL = 1 << 26  # bytes unpacked, up to which nobody asks how dense they were
+LOCAL_HEADER = 30  # bytes of a member's own header, before its name
+MOST_DENSE = 100  # the largest ratio of unpacked to packed bytes: weights are noise, and hardly shrink
+SMALL = 1 << 26  # unpacked bytes up to which any ratio is accepted
 
 
 class Header(NamedTuple):
-    """What a `.npy` says of its array: its dtype, shape and order, and how many bytes it takes to say so."""
+    """The header of a `.npy`: dtype, shape and order of its array, and its own length in bytes."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -32,8 +31,8 @@ class Header(NamedTuple):
     length: int
 
 
-def stored_arrays(path):
-    """`Stored` arrays by name. Raises ValueError, naming the file, if it is cut off, damaged or none of this format,
+def lazy_arrays(path):
+    """`LazyArray`s by name. Raises ValueError, naming the file, if it is cut off, damaged or of another format,
     or if what it unpacks to is far more than what weights can."""
     with reading(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
         members = archive.infolist()
@@ -41,22 +40,20 @@ def stored_arrays(path):
         headers = {member.filename: read_header(archive, member) for member in members}
         places = {member.filename: data_offset(file, member) for member in members if is_plain(member)}
     mapped, archive = Mapped(path), cache(lambda: zipfile.ZipFile(path))
-    return {
-        member.filename.removesuffix(".npy"): stored(path, member, headers[member.filename], places, mapped, archive)
-        for member in members
-    }
+    arrays = (lazy_array(path, member, headers[member.filename], places, mapped, archive) for member in members)
+    return {member.filename.removesuffix(".npy"): array for member, array in zip(members, arrays)}
 
 
 @contextmanager
 def reading(path):
-    """Inside this, whatever a damaged zip makes its reader raise is a ValueError that names the file."""
+    """Turns whatever a damaged zip makes its reader raise into a ValueError that names the file."""
     try:
         yield
     except OSError:
         raise
-    except Exception as error:  # of zlib, struct, the dtype's parser, … there is no list
+    except Exception as error:  # zlib, struct, the dtype's parser and others raise errors of every kind
         known = isinstance(error, ValueError) and str(error).startswith(str(path))
-        what = "" if known else f"{path} is cut off, damaged or no .npz: "
+        what = "" if known else f"{path} is cut off, damaged or not an .npz: "
         raise ValueError(what + (str(error) if known else short(error or type(error).__name__))) from error
 
 
@@ -122,8 +119,8 @@ def data_offset(file, member):
     return first
 
 
-def stored(path, member, header, places, mapped, archive):
-    """The `Stored` of a member; reading it raises ValueError if its bytes have another checksum than the zip says."""
+def lazy_array(path, member, header, places, mapped, archive):
+    """The `LazyArray` of a member; reading it raises ValueError for another checksum than the zip's."""
     # big_vision saves bfloat16 by NumPy, which takes it for two bytes of no meaning.
     dtype = "bfloat16" if header.dtype == np.dtype("V2") else header.dtype.name
     plain = np.dtype("<u2") if dtype == "bfloat16" else header.dtype
@@ -140,4 +137,4 @@ def stored(path, member, header, places, mapped, archive):
             flat = np.frombuffer(content, plain, size(header.shape), header.length)
         return flat.reshape(header.shape[::-1]).T if header.fortran else flat.reshape(header.shape)
 
-    return Stored(header.shape, dtype, read)
+    return LazyArray(header.shape, dtype, read)

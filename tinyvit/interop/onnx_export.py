@@ -5,8 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.check import check_weights
 from tinyvit.interop.onnx_graph import Graph, vit
+from tinyvit.interop.weights import check_weights
 
 OPSET = 20              # the first with Gelu
 ONE_FILE = 2 * 10**9    # bytes of weights up to which they stand in the file; no ONNX file can have more than 2³¹

@@ -12,6 +12,7 @@ import numpy as np
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop.fields import normalisation
+from tinyvit.interop.mappings import Mapping, register
 from tinyvit.interop.names import (
     as_side,
     count_blocks,
@@ -188,3 +189,9 @@ def write(weights):
         for name, array in state.items()
         for theirs, part in zip(their_names(name), to_theirs(name, array, config), strict=True)
     }
+
+
+register(Mapping(
+    "original", (), "vit", r"(.*/)?(embedding/kernel|Transformer/encoder_norm/scale)$", read, write,
+    files=(), options=("img_size", "mean", "std"),
+))  # fmt: skip

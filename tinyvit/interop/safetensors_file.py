@@ -6,18 +6,19 @@ copies each array; here nothing but the header is read before a number is asked 
 
 import numpy as np
 
-from tinyvit.interop.stored import Mapped, Stored, size
-from tinyvit.interop.strict_json import parse_object, short
+from tinyvit.interop.lazy_arrays import LazyArray, Mapped, size
+from tinyvit.interop.strict_json import parse_object
+from tinyvit.text import short
 
-LARGEST_HEADER = 100_000_000  # bytes, as for the format's own reader
+LARGEST_HEADER = 1 << 24  # bytes; models of 10,000 arrays have less than 2 million
 DTYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
     "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
 }  # fmt: skip
 
 
-def stored_arrays(path):
-    """`Stored` arrays by name. Raises ValueError, naming the file, if it is cut off, damaged or none of this format."""
+def lazy_arrays(path):
+    """`LazyArray`s by name. Raises ValueError, naming the file, if it is cut off, damaged or of another format."""
     length = path.stat().st_size
     with path.open("rb") as file:
         header_length = int.from_bytes(file.read(8), "little")
@@ -32,13 +33,13 @@ def stored_arrays(path):
         raise ValueError(f"{path} holds no arrays")
     check_order(path, places, length - start)
     mapped = Mapped(path)
-    return {name: stored(mapped, dtype, shape, start + first) for name, (dtype, shape, first, _) in places.items()}
+    return {name: lazy_array(mapped, dtype, shape, start + first) for name, (dtype, shape, first, _) in places.items()}
 
 
-def stored(mapped, dtype, shape, first):
-    """The `Stored` of an array from byte `first` on."""
+def lazy_array(mapped, dtype, shape, first):
+    """The `LazyArray` of an array from byte `first` on."""
     number = np.dtype("uint16" if dtype == "bfloat16" else dtype).newbyteorder("<")
-    return Stored(shape, dtype, lambda: mapped.numbers(number, size(shape), first).reshape(shape))
+    return LazyArray(shape, dtype, lambda: mapped.numbers(number, size(shape), first).reshape(shape))
 
 
 def place(path, name, entry, room):
@@ -64,7 +65,7 @@ def are_counts(values):
 
 
 def check_order(path, places, room):
-    """Raise ValueError unless the arrays lie one behind the other, without overlaps, holes or a rest."""
+    """Raise ValueError unless the arrays follow each other without overlaps or gaps, up to the end of the file."""
     at, before = 0, "the header"
     for name, (_, _, first, end) in sorted(places.items(), key=lambda item: item[1][2:]):
         if first != at:
@@ -72,4 +73,4 @@ def check_order(path, places, room):
             raise ValueError(f"{path} is damaged: {short(name)} {what} {short(before)}")
         at, before = end, name
     if at != room:
-        raise ValueError(f"{path} is damaged: its arrays have {at:,} bytes, and behind its header are {room:,}")
+        raise ValueError(f"{path} is damaged: its arrays have {at:,} bytes, and after its header there are {room:,}")

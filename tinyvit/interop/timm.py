@@ -10,7 +10,8 @@ from math import isqrt
 import numpy as np
 
 from tinyvit.functional.patches import as_pair, grid_of
-from tinyvit.interop.fields import expect_agreement
+from tinyvit.interop.fields import LARGEST_SIDE, expect_agreement
+from tinyvit.interop.mappings import Mapping, register
 from tinyvit.interop.names import (
     GIVE_SIZE,
     as_side,
@@ -22,7 +23,6 @@ from tinyvit.interop.names import (
     shapes_of,
     square_image,
 )
-from tinyvit.interop.strict_json import short
 from tinyvit.interop.timm_config import (
     ACTIVATIONS,
     SOURCE,
@@ -35,24 +35,11 @@ from tinyvit.interop.timm_config import (
 )
 from tinyvit.interop.weights import Weights
 from tinyvit.models import ViTConfig
+from tinyvit.text import short
 
 LAYOUT = "timm's layout"
 BLOCK = re.compile(r"blocks\.(\d+)\.")
-LARGEST_SIDE = 65_535  # pixels, as of a JPEG
 NORM_EPS = 1e-6  # of timm's ViTs; a config.json can't say another
-# Names of timm's ViTs that are built in another way, beside those that have an architecture's name, and what they mean.
-OTHERS = {
-    r"blocks\.\d+\.attn\.[qk]_norm\.": "normalised queries and keys (qk_norm)",
-    r"blocks\.\d+\.attn\.norm\.": "a norm inside its attention (scale_attn_norm)",
-    r"blocks\.\d+\.mlp\.norm\.": "a norm inside its MLP (scale_mlp_norm)",
-    r"blocks\.\d+\.mlp\.(w1|w2|w3|w12|fc1_g|fc1_x)\.": "a gated MLP (SwiGLU)",
-    r"blocks\.\d+\.(attns|ffns)\.": "several attentions and MLPs in each block",
-    r"blocks\.\d+\.in_proj\.": "attention and MLP beside each other",
-    r".*rel_pos": "relative positions",
-    r"norm_pre\.": "a norm before its blocks (pre_norm, as CLIP's)",
-    r"patch_embed\.(?!proj\.)": "another patch embedding than one convolution",
-}
-
 
 def read(tensors, about=None, *, num_heads=None, img_size=None, mean=None, std=None):
     """timm's weights as ours.
@@ -73,7 +60,6 @@ def read(tensors, about=None, *, num_heads=None, img_size=None, mean=None, std=N
     weights, and for Vision Transformers that ours is not, saying in what.
     """
     about = about_of(about)
-    refuse_others(tensors)
     pool, notes = pool_of(about, tensors)
     twice = [name for name in ("norm.weight", "norm.bias") if {name, f"fc_{name}"} <= tensors.keys()]
     if twice:
@@ -91,22 +77,6 @@ def read(tensors, about=None, *, num_heads=None, img_size=None, mean=None, std=N
     expect_names(tensors, expected, LAYOUT)
     prepared, more = preprocessing_of(about, config, mean, std)
     return Weights(config, {name: tensors[name] for name in expected}, prepared, notes + more)
-
-
-def refuse_others(tensors):
-    """ValueError if the names are those of another Vision Transformer, saying what it has that ours has not."""
-    for pattern, what in OTHERS.items():
-        name = next((name for name in tensors if re.match(pattern, name)), None)
-        if name is not None:
-            raise ValueError(f"the weights are those of a ViT with {what}, as {name!r} tells, which can't be read")
-    if "blocks.0.mlp.fc1.weight" in tensors and "patch_embed.proj.weight" in tensors and "cls_token" not in tensors:
-        raise ValueError("the weights are those of a ViT without class token (class_token=False), which can't be read")
-    fc1, fc2 = (np.shape(tensors.get(f"blocks.0.mlp.{name}.weight")) for name in ("fc1", "fc2"))
-    if len(fc1) == len(fc2) == 2 and fc1[0] == 2 * fc2[1]:
-        raise ValueError(
-            f"the weights are those of a ViT with a gated MLP (SwiGLU), as fc1 makes {fc1[0]} and fc2 reads {fc2[1]}, "
-            "which can't be read"
-        )
 
 
 def pool_of(about, tensors):
@@ -233,3 +203,9 @@ def write(weights):
     if config.positions != "none":
         state["pos_embed"] = table
     return state, to_about(weights)
+
+
+register(Mapping(
+    "timm", ("vit_*", "deit_*", "flexivit_*"), "vit", r"(patch_embed\.proj\.weight|blocks\.\d+\.attn\.qkv\.weight)$",
+    read, write, files=("config.json",), options=("num_heads", "img_size", "mean", "std"),
+))  # fmt: skip

@@ -1,29 +1,33 @@
-"""What timm's `config.json` says of a ViT: how it is built, and what is done to images before."""
+"""timm's `config.json` of a ViT, read and written: how it is built, and how images are prepared."""
 
 from typing import NamedTuple
 
 from tinyvit.data.images import RESAMPLE
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.fields import expect_fields, normalisation
+from tinyvit.interop.fields import Classes, Number, Numbers, Side, Sides, Size, expect_fields, normalisation
+from tinyvit.interop.lazy_arrays import listed
 from tinyvit.interop.names import different_names, numbered
-from tinyvit.interop.stored import listed
-from tinyvit.interop.strict_json import short
 from tinyvit.models.registry import VARIANTS
+from tinyvit.text import short
 
 SOURCE = "timm's config.json"
-FAMILIES = ("vit_", "deit_", "flexivit_")  # the architectures of timm's vision_transformer.py that can be a plain ViT
 ACTIVATIONS = {None: "gelu", "gelu": "gelu", "gelu_tanh": "gelu_tanh"}
 HEADS = {192: 3, 320: 5, 384: 6, 512: 8, 768: 12, 1024: 16, 1152: 16, 1280: 16, 1408: 16, 1664: 16}  # by embed_dim
 HEAD_DIM = 64  # of nearly all ViTs
 # The arguments that are read.
-ARGS = {"img_size": "side", "patch_size": "side", "in_chans": "size", "num_classes": "int", "embed_dim": "size",
-        "depth": "size", "num_heads": "size", "mlp_ratio": "number", "qkv_bias": "bool", "global_pool": "string",
-        "act_layer": "string", "norm_layer": "string", "pool_include_prefix": "bool", "pos_drop_rate": "number",
-        "proj_drop_rate": "number", "attn_drop_rate": "number", "drop_path_rate": "number"}  # fmt: skip
-PRETRAINED = {"mean": "numbers", "std": "numbers", "crop_pct": "number", "crop_mode": "string",
-              "interpolation": "string", "num_classes": "int", "input_size": "shape"}  # fmt: skip
-# Arguments that the names and shapes of the weights tell too, and those that only matter in training.
+ARGS = {
+    "img_size": Sides, "patch_size": Sides, "in_chans": Size, "num_classes": Classes, "embed_dim": Size, "depth": Size,
+    "num_heads": Size, "mlp_ratio": Number, "qkv_bias": bool, "global_pool": str, "act_layer": str, "norm_layer": str,
+    "pool_include_prefix": bool, "pos_drop_rate": Number, "proj_drop_rate": Number, "attn_drop_rate": Number,
+    "drop_path_rate": Number,
+}  # fmt: skip
+PRETRAINED = {
+    "mean": Numbers, "std": Numbers, "crop_pct": Number, "crop_mode": str, "interpolation": str, "num_classes": Classes,
+    "input_size": tuple[Size, Side, Side],
+}  # fmt: skip
+ABOUT = {"architecture": str, "num_classes": Classes, "global_pool": str, "model_args": dict, "pretrained_cfg": dict}
+# Arguments that the weights' names and shapes imply, and those that matter in training only.
 TOLD_BY_WEIGHTS = {"class_token", "reg_tokens", "init_values", "qk_norm", "pre_norm", "final_norm", "fc_norm",
                    "no_embed_class", "pos_embed", "representation_size"}  # fmt: skip
 IN_TRAINING_ONLY = {"drop_rate", "patch_drop_rate", "weight_init", "fix_init"}
@@ -31,24 +35,23 @@ OF_OTHER_SIZES = {"dynamic_img_size", "dynamic_img_pad", "strict_img_size"}
 
 
 class About(NamedTuple):
-    """A parsed config.json, in the parts that matter here; all empty where there is none."""
+    """The parts of a config.json that are read; all empty if there is none."""
 
     architecture: str | None
     args: dict          # of timm's VisionTransformer
-    pretrained: dict    # what images have to be like, and more that isn't read
+    pretrained: dict    # how images are prepared, and more that isn't read
     num_classes: int | None  # beside model_args
     global_pool: str | None
     label_names: list | dict | None
 
 
 def about_of(about):
-    """The parts of a parsed config.json, or of None; ValueError for what is no configuration of timm's ViT."""
+    """The `About` of a parsed config.json, or of None; ValueError for anything but a configuration of timm's ViT."""
     if about is None:
         return About(None, {}, {}, None, None, None)
     if not isinstance(about, dict):
         raise ValueError(f"expected {SOURCE} to hold an object, got {type(about).__name__}")
-    expect_fields(about, {"architecture": "string", "num_classes": "int", "global_pool": "string",
-                          "model_args": "object", "pretrained_cfg": "object"}, SOURCE)  # fmt: skip
+    expect_fields(about, ABOUT, SOURCE)
     about = without_nulls(about)
     args, pretrained = without_nulls(about.get("model_args", {})), without_nulls(about.get("pretrained_cfg", about))
     expect_fields(args, ARGS, f"{SOURCE} in model_args")
@@ -56,7 +59,7 @@ def about_of(about):
     architecture = checked_architecture(about.get("architecture"))
     check_args(args)
     both = pretrained | about
-    # What weights were once pretrained on is of no matter where something else says how many classes there are.
+    # The classes of an earlier pre-training don't count where something else says how many there are.
     num_classes = about.get("num_classes", None if "num_classes" in args else pretrained.get("num_classes"))
     return About(
         architecture, args, pretrained, num_classes,
@@ -65,17 +68,16 @@ def about_of(about):
 
 
 def without_nulls(values):
-    """A parsed object without what is null, which says as much as if it weren't there."""
+    """A parsed object without its nulls, which mean the same as a missing field."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def checked_architecture(architecture):
-    """The name without what follows its dot, which says where the weights are from; ValueError for another family."""
+    """The name without the tag after its dot, which says where the weights are from; ValueError for a ViT that differs
+    in what no array's name shows."""
     if architecture is None:
         return None
     name = architecture.partition(".")[0]
-    if not name.startswith(FAMILIES):
-        raise ValueError(f"the weights are those of a {short(repr(name))}, not of a plain ViT (timm's vit_…)")
     for part, what in (("quickgelu", "the activation QuickGELU"), ("rope", "rotary positions of another kind"),
                        ("distilled", "a distillation token")):  # fmt: skip
         if part in name:
@@ -84,10 +86,10 @@ def checked_architecture(architecture):
 
 
 def check_args(args):
-    """ValueError for arguments of timm's VisionTransformer that ours has nothing for."""
+    """Raise ValueError for arguments of timm's VisionTransformer that ours doesn't have."""
     unknown = sorted(args.keys() - ARGS.keys() - TOLD_BY_WEIGHTS - IN_TRAINING_ONLY - OF_OTHER_SIZES)
     if unknown:
-        raise ValueError(f"{SOURCE} has model_args that a plain ViT has nothing for: {listed(unknown)}")
+        raise ValueError(f"{SOURCE} has model_args that tinyvit's ViT doesn't have: {listed(unknown)}")
     for name, allowed in (("act_layer", tuple(ACTIVATIONS)), ("norm_layer", (None, "layernorm")),
                           ("pool_include_prefix", (None, False))):  # fmt: skip
         if args.get(name) not in allowed:
@@ -96,9 +98,9 @@ def check_args(args):
 
 
 def heads_of(about, embed_dim, given):
-    """How many heads there are, which no shape tells, and a note if that had to be concluded from the width.
+    """The number of heads, which no shape implies, and a note if it is guessed from the width.
 
-    The arguments say it, or the architecture's name does, or the caller; ValueError if these contradict each other.
+    It comes from the arguments, from the architecture's name, or from the caller; ValueError if these disagree.
     """
     said = about.args.get("num_heads")
     known = VARIANTS.get(about.architecture)
@@ -120,7 +122,7 @@ def heads_of(about, embed_dim, given):
 
 
 def sizes_of(about):
-    """The sizes (H, W) that are said of the images, by field."""
+    """The image sizes (H, W) in the config.json, by field."""
     said = {"img_size": about.args.get("img_size")}
     if "input_size" in about.pretrained:
         said["input_size"] = about.pretrained["input_size"][1:]
@@ -128,7 +130,7 @@ def sizes_of(about):
 
 
 def rates_of(args):
-    """The rates of dropout and stochastic depth as fields of a ViTConfig, and notes of those that differ there."""
+    """The rates of dropout and stochastic depth as fields of a ViTConfig, and notes on those that differ there."""
     pos, proj = args.get("pos_drop_rate", 0.0), args.get("proj_drop_rate", 0.0)
     rates = {name: args.get(name, 0.0) for name in ("attn_drop_rate", "drop_path_rate")}
     notes = ()
@@ -138,10 +140,10 @@ def rates_of(args):
 
 
 def preprocessing_of(about, config, mean=None, std=None):
-    """The Preprocessing of a config.json, and notes of what it doesn't say.
+    """The Preprocessing of a config.json, and notes on what it doesn't say.
 
-    The fields that are missing are those of timm's own ViTs: mean and standard deviation 0.5, bicubic, crop_pct 0.9.
-    A mean or a standard deviation that is given takes the place of what is said.
+    Missing fields have the defaults of timm's own ViTs: mean and standard deviation 0.5, bicubic, crop_pct 0.9. A mean
+    or a standard deviation that is given replaces the file's.
     """
     notes, known = [], about.pretrained
     unknown = [name for name, given in (("mean", mean), ("std", std)) if given is None and name not in known]
@@ -167,7 +169,7 @@ def preprocessing_of(about, config, mean=None, std=None):
 
 
 def classes_of(about, num_classes):
-    """The names of the classes, "0", "1", … where there are none, and notes of those that had to be changed."""
+    """The names of the classes, "0", "1", … without names, and notes on those that were changed."""
     names = about.label_names
     if not names or not num_classes:
         return numbered(num_classes), ()
@@ -204,6 +206,6 @@ def to_about(weights):
 
 
 def architecture_of(config):
-    """The name of ours that is closest in width: `model_args` say what differs."""
+    """The name of our variant that is closest in width; `model_args` hold what differs."""
     vits = {name: fields for name, (architecture, fields) in VARIANTS.items() if architecture == "vit"}
     return min(vits, key=lambda name: abs(vits[name]["embed_dim"] - config.embed_dim))

@@ -8,14 +8,14 @@ import numpy as np
 
 from tinyvit.backend import Array
 from tinyvit.data.folder import physical_memory
-from tinyvit.interop.strict_json import short
+from tinyvit.text import short
 
 HALF = ("bfloat16", "float16")
 FLOATS = (*HALF, "float32", "float64")
 SHOWN = 5  # names in a message
 
 
-class Stored(NamedTuple):
+class LazyArray(NamedTuple):
     """An array in a file.
 
     read   gives its numbers: a read-only view of the mapped file wherever it lies there as it is; bfloat16, which
@@ -42,7 +42,7 @@ class Mapped:
 
 
 def read_floats(stored, source):
-    """Arrays by name from `Stored` ones: bfloat16 and float16 as float32, which holds each of their numbers exactly,
+    """Arrays by name from `LazyArray` ones: bfloat16 and float16 as float32, which holds each of their numbers exactly,
     float32 and float64 as they are, mapped where they can be.
 
     Raises ValueError, naming `source`, for numbers of another kind, and for more than this machine's memory holds of
@@ -60,7 +60,7 @@ def read_floats(stored, source):
 
 
 def of_shapes(stored):
-    """Arrays of the shapes of `Stored` ones, without numbers of their own: no file is read, no memory taken."""
+    """Arrays of the shapes of `LazyArray` ones, without numbers of their own: no file is read, no memory taken."""
     return {name: np.broadcast_to(np.int8(0), entry.shape) for name, entry in stored.items()}
 
 

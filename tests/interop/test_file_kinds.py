@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tinyvit.interop.foreign import LEGACY_TORCH, kind_of
+from tinyvit.interop.file_kinds import LEGACY_TORCH, kind_of
 from tinyvit.tensors import write_tensors
 
 
@@ -36,10 +36,7 @@ def test_what_can_be_read_is_told_by_its_content_and_not_by_its_name(tmp_path):
     ("name", "content", "what"),
     [
         ("w.safetensors", b"", "is empty"),
-        ("w.safetensors", picture("PNG"), "is a PNG image"),
-        ("w.safetensors", picture("JPEG"), "is a JPEG image"),
-        ("w.safetensors", picture("GIF"), "is a GIF image"),
-        ("w.safetensors", picture("WEBP"), "is a WebP image"),
+        ("w.safetensors", picture("PNG"), "is of an unknown format, cut off or damaged"),
         ("w.safetensors", b"\n<!DOCTYPE html><html><body>Sign in</body></html>", "is a web page, saved in place of"),
         ("w.npz", b"<html>404</html>", "is a web page, saved in place of the weights; download the file itself"),
         ("w.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a git-LFS pointer"),
@@ -48,14 +45,11 @@ def test_what_can_be_read_is_told_by_its_content_and_not_by_its_name(tmp_path):
         ("w.safetensors", b"\x08\x08\x12\x07pytorch\x1a\x03", "is an ONNX graph"),
         ("model.onnx", b"\x0a\x08whatever", "is an ONNX graph"),
         ("flax_model.msgpack", b"\x82\xa3abc", "is Flax's msgpack"),
-        ("w.tflite", b"\x1c\0\0\0TFL3" + bytes(9), "is a TensorFlow Lite model"),
         ("saved_model.pb", b"\x08\x01\x12\xc2\x01", "is a TensorFlow graph"),
         ("model.ckpt.index", b"\0\0\1", "is part of a TensorFlow checkpoint"),
         ("w.npz", b"\x93NUMPY\1\0v\0{'descr'", "is a single array"),
         ("w.npz", b"\x1f\x8b\x08\0", "is packed by gzip; unpack it first"),
-        ("w.tar", bytes(257) + b"ustar" + bytes(250), "is a tar archive; unpack it first"),
         ("w.npz", zipped(readme_dot_txt=b"x"), "is a zip without arrays"),
-        ("w.keras", zipped(config_dot_json=b"{}", **{"model_dot_weights_dot_h5": b""}), "is a model of Keras"),
         ("w.npz", zipped(x_dot_npy=b"x")[:-10], "is cut off or damaged"),
         ("config.json", b'{"model_type": "vit"}', "is JSON, not weights"),
         ("notes.txt", b"some notes", "is text, not weights"),

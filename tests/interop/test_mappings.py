@@ -1,0 +1,69 @@
+"""Which mapping reads what, and that a new one is one file."""
+
+import json
+
+import numpy as np
+import pytest
+from small_weights import PREPARED, WEIGHTS
+
+import tinyvit.tensors
+from tinyvit import interop
+from tinyvit.interop import huggingface, mappings, original, timm
+from tinyvit.interop.mappings import Mapping, mapping_for, mapping_of_config, mapping_of_names, register
+
+TIMM = list(timm.write(WEIGHTS)[0])
+HUGGINGFACE = list(huggingface.write(WEIGHTS)[0])
+ORIGINAL = list(original.write(WEIGHTS))
+
+
+def test_the_layouts_are_recognised_by_their_names():
+    assert mapping_of_names(TIMM, "source").format == "timm"
+    for names in (HUGGINGFACE, [name.removeprefix("vit.") for name in HUGGINGFACE]):
+        assert mapping_of_names(names, "source").format == "huggingface"
+    assert mapping_of_names(ORIGINAL, "source").format == "original"
+
+
+@pytest.mark.parametrize("prefix", ["module.", "model.", "visual.trunk."])
+def test_names_of_an_unknown_layout_are_listed_a_few_of_them(prefix):
+    with pytest.raises(ValueError, match=rf"^source has names of an unknown layout: {prefix}cls.* more; exp"):
+        mapping_of_names([prefix + name for name in TIMM], "source")
+    with pytest.raises(ValueError) as error:
+        mapping_of_names(["x" * 100_000], "source")
+    assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize("field, readable", [("model_type", "vit"), ("architecture", "vit_*, deit_*, flexivit_*")])
+@pytest.mark.parametrize("kind", ["swin", "", "x" * 10_000, "\x1b[2J", None, 3, ["vit"], {"a": 1}])
+def test_a_configuration_of_an_unknown_model_is_refused_with_those_that_can_be_read(tmp_path, field, readable, kind):
+    with pytest.raises(ValueError) as error:
+        mapping_of_config({field: kind}, tmp_path)
+    message = str(error.value)
+    assert f"has {field} " in message and message.endswith(f"; tinyvit reads {readable}")
+    assert message.isprintable() and len(message) < 400
+
+
+def test_a_format_without_a_place_for_an_architecture_is_refused():
+    assert mapping_for("timm", "vit").write is timm.write
+    with pytest.raises(ValueError, match="architecture 'swin' can't be written in the format 'timm'"):
+        mapping_for("timm", "swin")
+
+
+def test_a_model_type_of_its_own_is_read_and_written_by_registering_one_mapping(tmp_path, monkeypatch):
+    """Nothing else is changed: not how files are opened, nor `tinyvit.load`."""
+    monkeypatch.setattr(mappings, "MAPPINGS", list(mappings.MAPPINGS))
+
+    def read(tensors, about, *, mean=None):
+        state = {name.removeprefix("toy."): array for name, array in tensors.items()}
+        return interop.Weights(WEIGHTS.config, state, PREPARED, (about["toy_note"],))
+
+    register(Mapping("huggingface", ("toy",), "toy", r"toy\.", read, None, ("config.json",), ("mean",)))
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "toy", "toy_note": "as a toy says"}))
+    tinyvit.tensors.write_tensors(folder / "model.safetensors", {f"toy.{k}": v for k, v in WEIGHTS.state.items()})
+    model = tinyvit.load(folder)
+    assert model.notes == ("as a toy says",)
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(array, WEIGHTS.state[name])
+    with pytest.raises(ValueError, match="toy already says num_heads; leave out num_heads"):
+        tinyvit.load(folder, num_heads=3)

@@ -1,0 +1,89 @@
+"""Which mapping reads and writes which weights: one for each format and architecture.
+
+A mapping is a file of this package that registers itself and is imported in `interop/__init__.py`; nothing else knows
+it:
+
+    MAPPING = register(Mapping("huggingface", ("swin",), "swin", NAMES, read, write, FILES, OPTIONS))
+"""
+
+import re
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from tinyvit.interop.lazy_arrays import listed
+from tinyvit.text import short
+
+MAPPINGS = []
+# What config.json calls the model, by format: timm's names begin with the architecture.
+KIND = {"huggingface": "model_type", "timm": "architecture"}
+
+
+class Mapping(NamedTuple):
+    """How the weights of one architecture in one format become ours, and back.
+
+    format         "huggingface", "timm" or "original"
+    kinds          what config.json calls these models, as patterns: "vit", or "vit_*"
+    architecture   what ours is registered as
+    names          pattern of an array's name by which weights without config.json are recognised
+    read           (arrays by name, the parsed `files` or None each, some of `options` by name) -> Weights; ValueError
+                   for anything else
+    write          Weights -> arrays by name, or (these, what goes into each of `files`); ValueError for what the format
+                   has no place for
+    files          JSON files beside the weights
+    options        what `read` may be given where the source doesn't say it
+    """
+
+    format: str
+    kinds: tuple[str, ...]
+    architecture: str
+    names: str
+    read: Callable
+    write: Callable
+    files: tuple[str, ...]
+    options: tuple[str, ...]
+
+
+def register(mapping):
+    """Make a mapping known; returns it."""
+    MAPPINGS.append(mapping)
+    return mapping
+
+
+def mapping_of_config(config, path):
+    """The mapping for the model that a config.json describes.
+
+    Raises ValueError for a run of tinyvit, for an unknown model, and for what is no such configuration.
+    """
+    if {"dataset", "model", "optim"} <= config.keys():
+        raise ValueError(f"{path.parent} is a run of tinyvit already; use it as it is")
+    format = next((format for format, field in KIND.items() if field in config), None)
+    if format is None:
+        raise ValueError(f"{path} has neither Hugging Face's model_type nor timm's architecture")
+    kind = config[KIND[format]]
+    known = [mapping for mapping in MAPPINGS if mapping.format == format]
+    for mapping in known:
+        if isinstance(kind, str) and any(fnmatchcase(kind, pattern) for pattern in mapping.kinds):
+            return mapping
+    readable = ", ".join(pattern for mapping in known for pattern in mapping.kinds)
+    raise ValueError(f"{path} has {KIND[format]} {short(repr(kind))}; tinyvit reads {readable}")
+
+
+def mapping_of_names(names, source):
+    """The mapping whose arrays these names are; ValueError, listing some of them, if there is none."""
+    for mapping in reversed(MAPPINGS):  # variants of an architecture are registered after it
+        if any(re.match(mapping.names, name) for name in names):
+            return mapping
+    raise ValueError(
+        f"{source} has names of an unknown layout: {listed(list(names))}; expected those of timm "
+        "(patch_embed.proj.weight), of Hugging Face (vit.embeddings…) or of the original release (embedding/kernel), "
+        "with nothing in front of them"
+    )
+
+
+def mapping_for(format, architecture):
+    """The mapping that writes an architecture in a format; ValueError if there is none."""
+    for mapping in MAPPINGS:
+        if (mapping.format, mapping.architecture) == (format, architecture):
+            return mapping
+    raise ValueError(f"models of the architecture {architecture!r} can't be written in the format {format!r}")
