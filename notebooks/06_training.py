@@ -25,7 +25,7 @@ from tinyvit import ViT, ViTConfig, exercises, gradcheck, optim
 from tinyvit import functional as F
 from tinyvit.functional.adam import adam_step
 from tinyvit.training import preset, train, train_step
-from tinyvit.training.evaluate import logits_of
+from tinyvit.training.tasks.classification import logits_of
 from tinyvit.training.trained import load_trained
 
 plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})

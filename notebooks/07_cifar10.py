@@ -25,7 +25,7 @@ from tinyvit.data.resize import shrink
 from tinyvit.models.summary import summarize
 from tinyvit.optim.muon import orthogonalise
 from tinyvit.training import evaluate, preset, train, train_step
-from tinyvit.training.objectives import classification
+from tinyvit.training.tasks import classification
 
 plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
 

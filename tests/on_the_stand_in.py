@@ -100,13 +100,14 @@ IN_A_STEP = {
     "nn.recompute": ("with_recompute", "with_recompute_backward"),
     "nn.watch": ("watched_backward",),
     "optim.muon": ("orthogonalise",),
-    "training.objectives": ("_classification",),
+    "training.tasks.classification": ("loss_of_classes",),
     "training.step": ("train_step",),
 }  # fmt: skip
 BETWEEN_STEPS = {
     "gradcheck": ("check", "check_model"),
-    "training.evaluate": ("classify", "log_softmax"),
-    "training.faults": ("explain", "where_first"),
+    "training.inference": ("log_softmax",),
+    "training.tasks.classification": ("classify",),
+    "training.divergence": ("explain", "where_first"),
 }
 
 

@@ -5,9 +5,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tinyvit.cli.evaluate import print_classes
-from tinyvit.training.metrics import measure
-
 
 def as_json(tinyvit, *arguments):
     status, out, err = tinyvit("evaluate", *arguments, "--json")
@@ -71,39 +68,4 @@ def test_weights_that_are_no_numbers_are_refused_by_the_name_of_the_file(refused
     path = damaged("model.safetensors", None)
     (path / "model.json").unlink()
     save_file(weights | {"head.bias": np.full(10, np.nan, "float32")}, path / "model.safetensors")
-    assert re.search(r"model\.safetensors: the logits of image 0 are no finite numbers", refused("evaluate", path))
-
-
-def test_a_run_of_before_runs_kept_their_preprocessing_is_evaluated_as_ever(tinyvit, damaged, run):
-    old = damaged("preprocessing.json", None)
-    assert as_json(tinyvit, old) == as_json(tinyvit, run)
-
-
-# -- the table of classes -------------------------------------------------------------------------------------------
-
-
-def classes_table(capsys, labels, predicted, K):
-    """The lines of the table for who was taken for whom."""
-    logits = np.eye(K)[predicted]
-    print_classes([f"class {k}" for k in range(K)], measure(logits, np.array(labels)))
-    return capsys.readouterr().out.strip("\n").splitlines()
-
-
-def test_a_class_says_what_it_is_most_often_taken_for(capsys):
-    lines = classes_table(capsys, [0, 0, 0, 0, 1], [0, 2, 2, 1, 1], 3)
-    assert lines[1:] == [
-        "  class 0        4    25.00 %    100.00 %   class 2 (2)",
-        "  class 1        1   100.00 %     50.00 %",
-        "  class 2        0          –      0.00 %",
-    ]
-
-
-@pytest.mark.parametrize(("K", "lines"), [(20, 1 + 20), (21, 1 + 21), (100, 1 + 21)])
-def test_of_many_classes_the_ten_worst_and_the_ten_best_are_shown(capsys, K, lines):
-    labels = np.repeat(np.arange(K), 2)
-    predicted = labels.copy()
-    predicted[::2][: K // 2] = 0                                # the first half of the classes is half wrong
-    table = classes_table(capsys, labels, predicted, K)
-    assert len(table) == lines
-    assert (f"  … {K - 20} classes in between …" in table) == (K > 20)
-    assert table[1].startswith("  class 1 ") and table[-1].startswith(f"  class {K - 1} ")
+    assert re.search(r"model\.safetensors: the logits of image 0 are NaN or infinite", refused("evaluate", path))

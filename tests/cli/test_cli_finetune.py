@@ -144,7 +144,7 @@ def test_its_options_are_explained(tinyvit):
     ("{run} --data digits --classes 8 nine", "no class 'nine'"),
     ("{run} --data digits --images 3000", "class 0 has"),
     ("{run} --data digits --resize-positions nearest", "resize-positions"),
-    ("{run} --data digits --optim.lr -1", "optim.lr has to be positive, got -1"),
+    ("{run} --data digits --optim.lr -1", "optim.lr must be a positive finite number, got -1"),
     ("{unfinished} --data digits", r"model\.safetensors is missing; finish the run with tinyvit train --resume"),
     ("{run} --data digits --out {run}", "already holds a run"),
     ("{run} --data digits --bets", "--best"),

@@ -7,7 +7,7 @@ from PIL import Image
 
 from tinyvit import data, probe
 from tinyvit.cli.inspection import counted
-from tinyvit.training.evaluate import logits_of
+from tinyvit.training.tasks.classification import logits_of
 from tinyvit.training.trained import load_trained
 
 ALWAYS = ["rollout.png", "class.png", "positions.png", "filters.png"]
@@ -198,4 +198,4 @@ def test_weights_that_are_no_numbers_are_refused(refused, own_run):
     folder = RunFolder(own_run)
     state = {name: np.full_like(value, np.nan) for name, value in folder.load_model().items()}
     folder.save_model(state)
-    assert "no finite numbers: the weights are damaged or diverged" in refused("inspect", own_run)
+    assert "NaN or infinite: the weights are damaged or diverged" in refused("inspect", own_run)

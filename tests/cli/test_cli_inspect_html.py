@@ -10,8 +10,8 @@ import pytest
 from tinyvit import data
 from tinyvit import functional as F
 from tinyvit.probe.explorer import choose
-from tinyvit.training.evaluate import logits_of
 from tinyvit.training.run_folder import RunFolder
+from tinyvit.training.tasks.classification import logits_of
 from tinyvit.training.trained import load_trained
 
 
@@ -123,7 +123,7 @@ def test_weights_that_are_no_numbers_are_refused(refused, run, tmp_path):
     folder = RunFolder(shutil.copytree(run, tmp_path / "own"))
     folder.save_model({name: np.full_like(value, np.nan) for name, value in folder.load_model().items()})
     said = refused("inspect", folder.path, "--html", "a.html")
-    assert "no finite numbers: the weights are damaged or diverged" in said and not (tmp_path / "a.html").exists()
+    assert "NaN or infinite: the weights are damaged or diverged" in said and not (tmp_path / "a.html").exists()
 
 
 def test_a_model_too_large_for_a_page_is_refused(refused, run, tmp_path, monkeypatch):

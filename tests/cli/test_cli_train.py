@@ -42,7 +42,7 @@ def test_a_finished_run_is_shown_and_not_trained_again(tinyvit, run):
         ("--resume=", "expected a run folder"),
         ("--resume nowhere", "nowhere is not a run folder: it doesn't exist"),
         ("--resume {} --epochs 3", "--epochs"),
-        ("--resume {} --threads 0", "threads has to be at least 1"),
+        ("--resume {} --threads 0", "threads must be a positive int"),
         ("digits --resume {}", "without a preset: tinyvit train --resume RUN"),
         ("digits --out {}", r"already holds a run \(.*\).*tinyvit train --resume"),
     ],

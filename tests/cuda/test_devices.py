@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pretend_cupy
 import pytest
+from steps import advance
 from strategies import redrawn
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, data, optim
@@ -210,11 +211,11 @@ def waits(*arguments):
 def test_nothing_between_one_batch_and_the_next_waits_for_a_gpu(cupy, monkeypatch, variant):
     trainer = Trainer(replace(CONFIG, device="cuda", batch_size=64, **VARIANTS[variant]))
     batches = trainer.batches()
-    trainer.advance(*next(batches))
+    advance(trainer, next(batches))
     if cupy is pretend_cupy.cupy:  # the methods of CuPy's own arrays can't be replaced
         for name in ("get", "item", "tolist", "__float__", "__int__", "__bool__", "__array__"):
             monkeypatch.setattr(pretend_cupy.ndarray, name, waits)
-    steps = [trainer.advance(*next(batches)) for _ in range(12)]
+    steps = [advance(trainer, next(batches)) for _ in range(12)]
     monkeypatch.undo()
     assert all(np.isfinite(float(step.loss)) for step in steps)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pretend_cupy
 import pytest
 from pretend_cupy import Pool
+from steps import advance
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
 from tinyvit.data import Split
@@ -117,7 +118,7 @@ def test_images_that_a_model_is_judged_by_are_counted_where_they_need_more_than_
 
     def train_and_evaluate():
         trainer = Trainer(config)
-        trainer.advance(*next(trainer.batches()))
+        advance(trainer, next(trainer.batches()))
         trainer.evaluate()
 
     plan = step_of(config, 1, "cuda:0", split)

@@ -13,8 +13,8 @@ from tinyvit.nn.precision import GPU_ONLY, PRECISIONS
 from tinyvit.optim import loss_scale
 from tinyvit.training import PRESETS, classification, resume, train, train_step
 from tinyvit.training.display import Display
-from tinyvit.training.evaluate import classify
-from tinyvit.training.faults import IN_A_ROW, Diverged, Faults
+from tinyvit.training.divergence import IN_A_ROW, Diverged, Faults
+from tinyvit.training.tasks.classification import classify
 
 SHAPE = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=16, depth=1, num_heads=2)
 LOW = ("bfloat16", "float16")
@@ -187,7 +187,7 @@ def test_a_scale_that_is_too_large_costs_steps_until_it_fits_and_no_training(cup
 
 
 def test_gradients_that_no_scale_makes_finite_end_a_training(cupy, monkeypatch):
-    monkeypatch.setattr("tinyvit.training.faults.BETWEEN_LOOKS", 1)
+    monkeypatch.setattr("tinyvit.training.divergence.BETWEEN_LOOKS", 1)
     model = ViT(SHAPE, device="cuda", precision="float16")
     optimizer, faults = optim.AdamW(model), Faults()
     ended = [faults.saw(one_step(model, optimizer, objective=overflowing(0.0))) for _ in range(16 + IN_A_ROW)]
@@ -241,8 +241,8 @@ def test_a_checkpoint_is_gone_on_with_in_any_other_precision(cupy, tmp_path, fir
 
 
 def test_a_run_that_diverges_in_float16_is_advised_to_take_bfloat16(cupy, tmp_path, monkeypatch):
-    monkeypatch.setattr("tinyvit.training.faults.BETWEEN_LOOKS", 1)
-    monkeypatch.setattr("tinyvit.training.faults.IN_A_ROW", 1)
+    monkeypatch.setattr("tinyvit.training.divergence.BETWEEN_LOOKS", 1)
+    monkeypatch.setattr("tinyvit.training.divergence.IN_A_ROW", 1)
     monkeypatch.setattr("tinyvit.training.trainer.classification", lambda *options: overflowing(0.0))
     monkeypatch.setattr(loss_scale, "FIRST", 1.0)
     with pytest.raises(Diverged, match="the precision float16: .* or --precision bfloat16"):

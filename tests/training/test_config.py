@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinyvit import ViTConfig
+from tinyvit.data import DATASETS
 from tinyvit.data.images import RESAMPLE
 from tinyvit.functional.levels import LEVELS
 from tinyvit.models.vit import POOLINGS, POSITIONS
+from tinyvit.nn.precision import PRECISIONS
 from tinyvit.optim import SCHEDULES
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, TrainConfig
-from tinyvit.training.config import DATASETS, OPTIMIZERS, PRECISIONS, from_json, to_json
+from tinyvit.training.config import from_json, to_json
 
 rates = st.floats(0, 1, exclude_max=True)
 positive = st.floats(0, 1e9, exclude_min=True)
@@ -48,7 +50,7 @@ def shapes(draw):
 
 optims = st.builds(
     OptimConfig,
-    name=st.sampled_from(OPTIMIZERS),
+    name=st.sampled_from(["adamw", "adam", "sgd", "adagrad", "muon"]),
     lr=positive,
     adam_lr=positive,
     momentum=rates,
@@ -105,7 +107,7 @@ def test_a_configuration_comes_back_from_json_as_it_was(config):
 
 
 @pytest.mark.parametrize(("field", "known"), [
-    ("dataset", DATASETS), ("precision", PRECISIONS), ("kernels", LEVELS), ("resample", RESAMPLE),
+    ("dataset", tuple(DATASETS)), ("precision", PRECISIONS), ("kernels", LEVELS), ("resample", tuple(RESAMPLE)),
 ])  # fmt: skip
 def test_what_is_checked_is_what_the_command_line_offers(field, known):
     annotation = get_type_hints(TrainConfig)[field]
@@ -206,18 +208,18 @@ def test_a_wrong_value_in_a_file_is_refused_by_the_name_of_the_file(fields):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"epochs": 0}, "epochs has to be at least 1, got 0"),
-        ({"batch_size": 0}, "batch-size has to be at least 1, got 0"),
-        ({"seed": -1}, "seed has to be at least 0, got -1"),
-        ({"threads": 0}, "threads has to be at least 1, got 0"),
-        ({"precision": "bfloat17"}, "precision has to be one of float32, .*, bfloat16, float16, got 'bfloat17'"),
+        ({"epochs": 0}, "epochs must be a positive int, got 0"),
+        ({"batch_size": 0}, "batch-size must be a positive int, got 0"),
+        ({"seed": -1}, "seed must be an int of at least 0, got -1"),
+        ({"threads": 0}, "threads must be a positive int or None, got 0"),
+        ({"precision": "bfloat17"}, "precision must be one of float32, .*, bfloat16, float16, got 'bfloat17'"),
         ({"device": "tpu"}, "unknown device 'tpu'; expected one of auto, cpu, cuda, or cuda:0"),
         ({"device": "cpu", "precision": "tf32"}, "precision 'tf32' needs a GPU; on the CPU take float32"),
-        ({"dataset": "mnist"}, "dataset has to be one of digits, .*, got 'mnist'"),
-        ({"kernels": "quick"}, "kernels has to be one of reference, numpy, fast, got 'quick'"),
-        ({"resample": "cubic"}, "resample has to be one of nearest, bilinear, bicubic, .*, got 'cubic'"),
-        ({"dataset": "folder", "crop": 0.0}, "crop has to be above 0 and at most 1, or None, got 0.0"),
-        ({"crop": 0.5}, "crop is of a folder's images; for digits it is 1, or None to stretch them, got 0.5"),
+        ({"dataset": "mnist"}, "dataset must be one of digits, .*, got 'mnist'"),
+        ({"kernels": "quick"}, "kernels must be one of reference, numpy, fast or None, got 'quick'"),
+        ({"resample": "cubic"}, "resample must be one of nearest, bilinear, bicubic, .*, got 'cubic'"),
+        ({"dataset": "folder", "crop": 0.0}, "crop must be a number above 0 and at most 1 or None, got 0.0"),
+        ({"crop": 0.5}, "crop is for the images of a folder; for digits it must be 1, or None .*, got 0.5"),
     ],
 )
 def test_a_run_that_cannot_be_is_refused_with_what_came(fields, message):
@@ -228,16 +230,16 @@ def test_a_run_that_cannot_be_is_refused_with_what_came(fields, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"lr": 0}, "lr has to be positive, got 0"),
-        ({"lr": float("inf")}, "lr has to be positive, got inf"),
-        ({"weight_decay": -0.1}, r"optim\.weight-decay has to be at least 0, got -0\.1"),
+        ({"lr": 0}, "lr must be a positive finite number, got 0"),
+        ({"lr": float("inf")}, "lr must be a positive finite number, got inf"),
+        ({"weight_decay": -0.1}, r"optim\.weight-decay must be a finite number of at least 0, got -0\.1"),
         ({"betas": (0.9, 1.0)}, r"betas .*got \(0\.9, 1\.0\)"),
         ({"betas": (0.9,)}, r"betas .*got \(0\.9,\)"),
-        ({"schedule": "step"}, "one of constant, linear, cosine, one-cycle, got step"),
-        ({"warmup": 1.1}, r"warmup is a share from 0 to 1, got 1\.1"),
-        ({"clip_norm": 0}, "clip-norm has to be positive, got 0"),
-        ({"clip_norm": float("nan")}, "clip-norm has to be positive, got nan"),
-        ({"label_smoothing": 1}, "label-smoothing is from 0 to 1, got 1"),
+        ({"schedule": "step"}, "one of constant, linear, cosine, one-cycle, got 'step'"),
+        ({"warmup": 1.1}, r"warmup must be a number from 0 to 1, got 1\.1"),
+        ({"clip_norm": 0}, "clip-norm must be a positive finite number or None, got 0"),
+        ({"clip_norm": float("nan")}, "clip-norm must be a positive finite number or None, got nan"),
+        ({"label_smoothing": 1}, "label-smoothing must be a number of at least 0 and below 1, got 1"),
     ],
 )
 def test_an_optimizer_that_cannot_be_is_refused_with_what_came(fields, message):

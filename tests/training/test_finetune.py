@@ -7,6 +7,7 @@ from math import log
 import numpy as np
 import pytest
 from PIL import Image
+from steps import advance
 
 from tinyvit import ViT, ViTConfig, data
 from tinyvit.tensors import load_tensors
@@ -56,7 +57,7 @@ def test_at_the_start_all_logits_are_zero_and_the_head_is_linear(source):
     images = trainer.split.test.normalise(trainer.split.test.images[:5])
     assert trainer.model.config.head_hidden is None and trainer.model.config.num_classes == len(OTHERS)
     assert not np.asarray(trainer.model(images)[0]).any()
-    assert trainer.evaluate()["loss"] == pytest.approx(log(len(OTHERS)), rel=1e-6)
+    assert trainer.evaluate()["test_loss"] == pytest.approx(log(len(OTHERS)), rel=1e-6)
 
 
 def test_it_begins_with_the_features_of_the_run_bit_for_bit(source):
@@ -245,7 +246,7 @@ def test_layer_decay_scales_the_first_step_of_each_block(source):
         for parameter in trainer.model.head.parameters():
             parameter.data = generator.standard_normal(parameter.shape)
         before = trainer.model.state_dict()
-        trainer.advance(*next(trainer.batches()))
+        advance(trainer, next(trainer.batches()))
         after = trainer.model.state_dict()
         return {name: after[name] - before[name] for name in after}
 

@@ -6,7 +6,7 @@ from sklearn import metrics as sklearn
 from strategies import classified, seeds
 
 from tinyvit import functional as F
-from tinyvit.training.metrics import calibration_error, likeliest, measure
+from tinyvit.training.metrics import calibration_error, class_table, likeliest, measure
 
 
 @given(case=classified())
@@ -99,5 +99,30 @@ def test_it_is_the_sum_over_bins_that_the_paper_gives(seed, n):
 def test_logits_that_are_no_numbers_are_refused_with_their_place(value):
     logits = np.zeros((4, 3))
     logits[2, 1] = value
-    with pytest.raises(ValueError, match="logits of image 2 are no finite numbers"):
+    with pytest.raises(ValueError, match="logits of image 2 are NaN or infinite"):
         measure(logits, np.zeros(4, int))
+
+
+def table_of(labels, predicted, K):
+    """The lines of the table for who was taken for whom."""
+    metrics = measure(np.eye(K)[predicted], np.array(labels))
+    return "\n".join(class_table([f"class {k}" for k in range(K)], metrics)).strip("\n").splitlines()
+
+
+def test_a_class_says_what_it_is_most_often_taken_for():
+    assert table_of([0, 0, 0, 0, 1], [0, 2, 2, 1, 1], 3)[1:] == [
+        "  class 0        4    25.00 %    100.00 %   class 2 (2)",
+        "  class 1        1   100.00 %     50.00 %",
+        "  class 2        0          –      0.00 %",
+    ]
+
+
+@pytest.mark.parametrize(("K", "lines"), [(20, 1 + 20), (21, 1 + 21), (100, 1 + 21)])
+def test_of_many_classes_the_ten_worst_and_the_ten_best_are_shown(K, lines):
+    labels = np.repeat(np.arange(K), 2)
+    predicted = labels.copy()
+    predicted[::2][: K // 2] = 0                                # the first half of the classes is half wrong
+    table = table_of(labels, predicted, K)
+    assert len(table) == lines
+    assert (f"  … {K - 20} classes in between …" in table) == (K > 20)
+    assert table[1].startswith("  class 1 ") and table[-1].startswith(f"  class {K - 1} ")

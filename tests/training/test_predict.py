@@ -9,8 +9,8 @@ from strategies import redrawn, seeds
 
 from tinyvit import ViT, ViTConfig, data
 from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.training.evaluate import logits_of
 from tinyvit.training.predict import BATCH, predict
+from tinyvit.training.tasks.classification import logits_of
 
 CLASSES = ("cat", "dog", "cow", "emu", "fox", "gnu")
 
@@ -122,7 +122,7 @@ def test_images_are_read_a_batch_at_a_time(saved, monkeypatch):
 def test_weights_that_are_no_numbers_are_refused(saved):
     dataset, model = photos(1), random_vit()
     model.head.bias.data = np.array([0, 1, np.nan, 0, 0, 0])
-    with pytest.raises(ValueError, match=r"no finite numbers: the weights are damaged"):
+    with pytest.raises(ValueError, match=r"NaN or infinite: the weights are damaged"):
         list(predict(model, Preprocessing.from_dataset(dataset), saved(dataset)))
 
 

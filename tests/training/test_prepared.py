@@ -8,8 +8,8 @@ from tinyvit import ViTConfig, data
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.training import TrainConfig
-from tinyvit.training.prepared import load_prepared_data
 from tinyvit.training.run_folder import RunFolder
+from tinyvit.training.trained import load_prepared_data
 
 
 class Trained(NamedTuple):
@@ -95,10 +95,3 @@ def test_of_a_run_that_names_no_folder_a_data_set_or_a_folder_is_asked_for(pictu
         load_prepared_data(trained(dataset="folder"))
     assert load_prepared_data(trained(dataset="folder"), "digits").test.classes == tuple("0123456789")
     assert load_prepared_data(trained(dataset="folder"), data_dir=pictures).test.classes == ("more noise", "noise")
-
-
-def test_a_run_of_before_runs_kept_their_preprocessing_has_its_own_data_set_only(pictures):
-    old, own = trained(preprocessing=False), data.digits()
-    assert_same(load_prepared_data(old), own, own.train.mean, own.train.std)
-    with pytest.raises(ValueError, match=r"no preprocessing\.json.*no other data set than its own \(digits\)"):
-        load_prepared_data(old, "folder", pictures)

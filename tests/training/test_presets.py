@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from steps import advance
 
 from tinyvit import data
 from tinyvit.data import Dataset, Split
@@ -36,8 +37,8 @@ def test_the_first_steps_of_every_recipe_run_on_a_cpu(random_images, name):
     trainer = Trainer(config)
     before, losses = trainer.model.storage.data.copy(), []
     for _ in range(config.epochs):
-        for images, targets in trainer.batches():
-            losses.append(float(trainer.advance(images, targets).loss))
+        for batch in trainer.batches():
+            losses.append(float(advance(trainer, batch).loss))
         scores = trainer.evaluate()
         trainer.row(scores, 0.0)
         trainer.end_epoch()

@@ -14,7 +14,7 @@ import pytest
 
 from tinyvit import ViT
 from tinyvit.tensors import load_tensors
-from tinyvit.training import PRESETS, evaluate, resume, train, trainer
+from tinyvit.training import PRESETS, evaluate, resume, train
 from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.config import from_json
 from tinyvit.training.display import Display
@@ -101,7 +101,7 @@ def test_a_signal_during_an_evaluation_does_not_wait_for_its_end(tmp_path, monke
             signal.raise_signal(signal.SIGTERM)
         return evaluate(model, dataset, threads, stop=stop)
 
-    monkeypatch.setattr(trainer, "evaluate", interrupted_evaluate)
+    monkeypatch.setattr("tinyvit.training.tasks.classification.evaluate", interrupted_evaluate)
     summary = train(CONFIG, tmp_path / "run", display)
     assert (summary["interrupted"], summary["epochs"], summary["steps"]) == (143, 1, 12)
     display.steps = 0

@@ -11,9 +11,9 @@ from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.tensors import load_tensors
 from tinyvit.training import TrainConfig, train
 from tinyvit.training.config import to_json
-from tinyvit.training.evaluate import evaluate
 from tinyvit.training.predict import predict
 from tinyvit.training.run_folder import RunFolder
+from tinyvit.training.tasks.classification import evaluate
 from tinyvit.training.trained import load_classifier, load_data, load_test_set, load_trained
 
 MODEL = ViTConfig(img_size=4, patch_size=2, num_classes=2, embed_dim=8, depth=1, num_heads=2)
@@ -88,11 +88,10 @@ def test_a_data_set_of_other_classes_is_refused(finished, tmp_path, classes, mes
         load_test_set(load_trained(finished, "cpu"), other)
 
 
-def test_a_run_that_never_kept_its_preprocessing_has_none_and_takes_the_data_sets(copy):
+def test_a_missing_preprocessing_is_named(copy):
     copy.preprocessing.unlink()
-    trained = load_trained(copy.path, "cpu")
-    assert trained.preprocessing is None
-    assert load_test_set(trained).mean == load_data(trained).train.mean
+    with pytest.raises(ValueError, match=r"preprocessing\.json is missing; finish the run with tinyvit train --resume"):
+        load_trained(copy.path, "cpu")
 
 
 def test_a_damaged_preprocessing_is_named(copy):

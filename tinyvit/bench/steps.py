@@ -11,8 +11,8 @@ from tinyvit.functional.patches import as_pair
 from tinyvit.models import ViT
 from tinyvit.nn import Context
 from tinyvit.optim import AdamW
-from tinyvit.training.evaluate import classify
 from tinyvit.training.step import train_step
+from tinyvit.training.tasks.classification import classify
 from tinyvit.training.threads import map_threads, slices, thread_count
 
 

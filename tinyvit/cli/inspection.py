@@ -10,8 +10,8 @@ import numpy as np
 from tinyvit import probe
 from tinyvit.backend import to_numpy
 from tinyvit.files import write
-from tinyvit.training.evaluate import logits_of
 from tinyvit.training.metrics import check_finite
+from tinyvit.training.tasks.classification import logits_of
 
 DPI = 130
 IMAGES = 64  # that means are taken over, by default

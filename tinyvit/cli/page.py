@@ -8,8 +8,8 @@ from tinyvit import functional as F
 from tinyvit.cli.parsing import BadInput
 from tinyvit.files import expanded
 from tinyvit.probe.explorer import choose, explorer
-from tinyvit.training.evaluate import logits_of
 from tinyvit.training.metrics import check_finite
+from tinyvit.training.tasks.classification import logits_of
 
 IMAGES = 12  # by default: enough for one of each of ten classes
 

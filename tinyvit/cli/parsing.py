@@ -65,8 +65,19 @@ def one_line(box, prog):
     close = f"; did you mean {hint}?" if hint else ""
     text = " ".join(filter(None, message))
     # The message names the field itself.
-    text = re.sub(r"^Error parsing (TrainConfig|FinetuneOptions|optim|augment|model|init): ", "", text)
+    text = re.sub(r"^Error parsing (TrainConfig|FinetuneOptions|optim|augment|model|objective|init): ", "", text)
     return f"{text}{close} (options: {prog} --help)"
+
+
+def option(rest, name):
+    """The value of an option, as `--name value` or `--name=value`, the last one if there are several; None if none."""
+    found = None
+    for argument, following in zip(rest, [*rest[1:], None]):
+        if argument == name:
+            found = following
+        elif argument.startswith(f"{name}="):
+            found = argument.partition("=")[2]
+    return found
 
 
 def positional(rest, expected, default=None):

@@ -42,9 +42,8 @@ class Subject(NamedTuple):
 def load_subject(run_path, options):
     """The `Subject` that the options name; ValueError if there is none."""
     from tinyvit.training.features import checked_pool
-    from tinyvit.training.prepared import load_prepared_data
     from tinyvit.training.threads import thread_count
-    from tinyvit.training.trained import load_trained
+    from tinyvit.training.trained import load_prepared_data, load_trained
 
     if options.seed < 0:
         raise BadInput(f"expected a seed of at least 0, got {options.seed}")

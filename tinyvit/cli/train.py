@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tinyvit.cli.parsing import BadInput, parse, positional
+from tinyvit.cli.parsing import BadInput, option, parse, positional
 
 USAGE = """usage: tinyvit train PRESET [OPTIONS]
        tinyvit train --resume RUN [OPTIONS]
@@ -18,9 +18,9 @@ def train(rest):
     """tinyvit train PRESET [--field value …], tinyvit train --resume RUN"""
     if rest[:1] == ["--resume"] or (rest and rest[0].startswith("--resume=")):
         return resume(rest)
-    from tinyvit.training import TrainConfig, preset
+    from tinyvit.training import PRESETS, preset
     from tinyvit.training import train as run_training
-    from tinyvit.training.presets import PRESETS
+    from tinyvit.training.config import plain, switched, with_fields
 
     name, options = positional(
         rest, f"a preset ({', '.join(PRESETS)}) first: tinyvit train PRESET …, or tinyvit train --resume RUN"
@@ -30,9 +30,12 @@ def train(rest):
         return 0
     if "--resume" in options:
         raise BadInput("a run is resumed without a preset: tinyvit train --resume RUN")
-    config = parse(TrainConfig, options, f"tinyvit train {name}", default=preset(name))
-    summary = run_training(config, name=name)
-    return summary.get("interrupted", 0)
+    # The options of a model and of a task depend on which they are.
+    default = switched(preset(name), option(options, "--architecture"), option(options, "--task"))
+    cls = with_fields(default.architecture, default.task)
+    default = cls(**vars(default))
+    config = plain(parse(cls, options, f"tinyvit train {name}", default=default))
+    return run_training(config, name=name).get("interrupted", 0)
 
 
 @dataclass(frozen=True)

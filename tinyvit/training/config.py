@@ -1,255 +1,285 @@
 """All that is needed to repeat a run, as dataclasses; the command line is made from them."""
 
 import json
-from dataclasses import asdict, dataclass, field, is_dataclass
-from types import UnionType
-from typing import Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
+from typing import Annotated, Any, Literal, get_type_hints
 
 from tinyvit.backend import check_device
 from tinyvit.data import Augmentation as AugmentConfig
-from tinyvit.data.images import RESAMPLE
-from tinyvit.functional.levels import LEVELS
-from tinyvit.functional.patches import as_pair, grid_of
-from tinyvit.models import ViTConfig, build
-from tinyvit.nn.precision import PRECISIONS, check_precision
-from tinyvit.optim import SCHEDULES
+from tinyvit.functional.patches import as_pair
+from tinyvit.models import build, config_class
+from tinyvit.nn.precision import check_precision
 from tinyvit.training.freezing import frozen_parts
-from tinyvit.training.init_config import InitConfig
+from tinyvit.training.tasks import task_class
+from tinyvit.validation import (
+    Count,
+    NotNegative,
+    Positive,
+    PositiveInt,
+    PositiveShare,
+    Rate,
+    Share,
+    Within,
+    require,
+    validate,
+)
 
-DATASETS = ("digits", "cifar10", "cifar100", "folder")
-OPTIMIZERS = ("adamw", "adam", "sgd", "adagrad", "muon")
+Finite = Annotated[float, Within()]
+Between = Annotated[float, Within(0, 1, above=True, below=True)]
 
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """The optimizer, its schedule, and what it makes small."""
+    """The optimizer, its schedule, and what it minimises."""
 
     name: Literal["adamw", "adam", "sgd", "adagrad", "muon"] = "adamw"
     """Which optimizer."""
-    lr: float = 1e-3
+    lr: Positive = 1e-3
     """Peak learning rate."""
-    adam_lr: float = 1e-3
+    adam_lr: Positive = 1e-3
     """Peak learning rate of what Muon leaves to AdamW: all but the matrices of the blocks."""
-    weight_decay: float = 0.05
+    weight_decay: NotNegative = 0.05
     """Weight decay of the matrices; Adam, unlike AdamW, has none."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Rate, Rate] = (0.9, 0.999)
     """Decay rates of the moments of Adam and AdamW."""
-    momentum: float = 0.9
+    momentum: Rate = 0.9
     """Momentum of SGD; Muon's is 0.95."""
     nesterov: bool = False
     """Whether SGD looks ahead, as Nesterov does."""
     schedule: Literal["constant", "linear", "cosine", "one-cycle"] = "cosine"
     """How the learning rate falls after the warm-up."""
-    warmup: float = 0.1
+    warmup: Share = 0.1
     """Share of all steps in which the learning rate rises to its peak."""
-    layer_decay: float = 1.0
-    """What the learning rate is multiplied with from each block to the one before it."""
-    clip_norm: float | None = 1.0
+    layer_decay: PositiveShare = 1.0
+    """Factor of the learning rate from each block to the one before it."""
+    clip_norm: Positive | None = 1.0
     """Global norm that gradients are clipped to; None clips nothing."""
-    accumulate: int = 1
+    accumulate: PositiveInt = 1
     """Parts that a batch goes through in one after the other, to save memory."""
-    ema: float | None = None
+    ema: Between | None = None
     """Decay of a moving average of the weights, which is then what is evaluated and saved; None keeps none."""
-    label_smoothing: float = 0.0
-    """Probability that is spread evenly over all classes."""
-    keep_patches: float = 1.0
-    """Share of the patches that each step sees while fewer are seen: half of them take half of the time."""
-    keep_until: float = 0.5
-    """Share of all steps after which all patches are seen."""
-    small_sizes: tuple[int, ...] = ()
+    label_smoothing: Rate = 0.0
+    """Probability that a classifier spreads evenly over all classes."""
+    keep_patches: PositiveShare = 1.0
+    """Share of the patches that a classifier sees at first: with half of them a step takes half of the time."""
+    keep_until: Share = 0.5
+    """Share of all steps after which it sees all patches."""
+    small_sizes: tuple[PositiveInt, ...] = ()
     """Sides of the images while the model trains on smaller ones, one size after the other."""
-    small_until: tuple[float, ...] = ()
+    small_until: tuple[Share, ...] = ()
     """Shares of all steps up to which the images have these sizes; after the last one they have their own."""
 
+
     def __post_init__(self):
-        require(self.name in OPTIMIZERS, f"optim.name has to be one of {', '.join(OPTIMIZERS)}", self.name)
-        require(0 < self.lr < float("inf"), "optim.lr has to be positive", self.lr)
-        require(0 < self.adam_lr < float("inf"), "optim.adam-lr has to be positive", self.adam_lr)
-        require(0 <= self.weight_decay < float("inf"), "optim.weight-decay has to be at least 0", self.weight_decay)
-        require(len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas), "optim.betas are from 0 to 1", self.betas)
-        require(0 <= self.momentum < 1, "optim.momentum is at least 0 and below 1", self.momentum)
-        require(self.schedule in SCHEDULES, f"optim.schedule has to be one of {', '.join(SCHEDULES)}", self.schedule)
-        require(0 <= self.warmup <= 1, "optim.warmup is a share from 0 to 1", self.warmup)
-        require(0 < self.layer_decay <= 1, "optim.layer-decay is above 0 and at most 1", self.layer_decay)
-        require(self.clip_norm is None or self.clip_norm > 0, "optim.clip-norm has to be positive", self.clip_norm)
-        require(self.accumulate >= 1, "optim.accumulate has to be at least 1", self.accumulate)
-        require(self.ema is None or 0 < self.ema < 1, "optim.ema is between 0 and 1", self.ema)
-        require(0 <= self.label_smoothing < 1, "optim.label-smoothing is from 0 to 1", self.label_smoothing)
-        require(0 < self.keep_patches <= 1, "optim.keep-patches is above 0 and at most 1", self.keep_patches)
-        require(0 <= self.keep_until <= 1, "optim.keep-until is a share from 0 to 1", self.keep_until)
-        require(
-            len(self.small_sizes) == len(self.small_until),
-            f"optim.small-until needs a share for each of the {len(self.small_sizes)} optim.small-sizes",
-            self.small_until,
-        )
-        require(
-            list(self.small_until) == sorted(self.small_until) and all(0 <= u <= 1 for u in self.small_until),
-            "optim.small-until are shares from 0 to 1 in ascending order", self.small_until,
-        )  # fmt: skip
+        validate(self, "optim.")
+        sizes, until = self.small_sizes, self.small_until
+        require(len(sizes) == len(until), f"optim.small-until must have a share for each of {len(sizes)} sizes", until)
+        require(list(until) == sorted(until), "optim.small-until must be in ascending order", until)
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """A training run."""
+class InitConfig:
+    """The weights that a training starts from; they are drawn by the seed if no run is named."""
 
-    dataset: Literal["digits", "cifar10", "cifar100", "folder"]
-    """What is learned."""
-    model: ViTConfig
-    """The shape of the model."""
+    run: str | None = None
+    """Run folder whose weights the model starts from, all but the head's. It is needed until the first checkpoint."""
+    best: bool = False
+    """Whether to take the run's best weights, and not its last ones."""
+    resize_positions: Literal["bilinear", "bicubic", "zoom"] = "bicubic"
+    """How positions, sines and cosines too, are resized for images of another size when the training begins: as Hugging
+    Face's ViT does it (bicubic), or the paper's code (zoom). The forward resizes for other sizes by
+    model.resize_positions."""
+    sha256: str | None = None
+    """SHA256 of these weights, as a safetensors file; noted when they are first read, and others are refused."""
+
+    def __post_init__(self):
+        validate(self, "init.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What every training is asked for: these options are common to `tinyvit train` and `tinyvit finetune`."""
+
     out: str | None = None
-    """Folder for the run; by default runs/PRESET, with a number behind it if that is taken."""
-    seed: int = 0
-    """Seed of everything random: weights, order, augmentation, dropout."""
-    epochs: int = 10
+    """Folder for the run; by default in runs/, with a number after its name if that is taken."""
+    seed: Count = 0
+    """Seed of everything random: weights, chosen images, order, augmentation, dropout."""
+    epochs: PositiveInt = 10
     """Passes over the training images."""
-    batch_size: int = 128
+    batch_size: PositiveInt = 128
     """Images in a step."""
     data_dir: str | None = None
     """Folder or archive with the data; by default CIFAR is downloaded, and the digits are built in."""
     classes: tuple[str, ...] = ()
-    """Only these classes of the data, by name, in this order; none named are all."""
-    images: int | None = None
+    """Only these classes of the data, by name, in this order; by default all."""
+    images: PositiveInt | None = None
     """Train on so many images, equally many of each class, drawn by the seed; by default on all."""
-    resize_images: bool = False
-    """Whether images of another size than the model's are made to fit it."""
-    resample: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"] = "bicubic"
-    """How images are made to fit, those of a folder and those of another size: Pillow's names."""
-    crop: float | None = 1.0
-    """What is cut out of the middle of a folder's images: this share after the shorter side was made to fit; None cuts
-    nothing and stretches images, as --resize-images then does, too."""
-    mean: tuple[float, ...] = ()
-    """Mean of each channel that images are normalised with, as a fraction of full scale; by default the data set's."""
-    std: tuple[float, ...] = ()
-    """Standard deviation of each channel likewise."""
-    validation: float = 0.0
+    validation: Rate = 0.0
     """Share of the training images that is set aside and evaluated in place of the test images, for tuning."""
     device: str = "auto"
     """Where to train: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
     precision: Literal["float32", "float64", "tf32", "bfloat16", "float16"] = "float32"
     """What is computed in. The last three are for GPUs, where they are several times as fast; weights stay float32."""
-    threads: int | None = None
+    threads: PositiveInt | None = None
     """CPU threads; by default TINYVIT_THREADS, or as many as there are cores. More than that take turns."""
     recompute: bool = False
     """Whether to keep only each block's input for the backward and compute the rest again: less memory, more time."""
     kernels: Literal["reference", "numpy", "fast"] | None = None
-    """How operations are computed: by their plain text, by NumPy's kernels, or by those of the extra `fast`; by default
-    TINYVIT_KERNELS, or the best that is installed."""
-    evaluate_every: int = 1
+    """How operations are computed: by their reference implementation, by NumPy's kernels, or by those of the extra
+    `fast`; by default TINYVIT_KERNELS, or the best that is installed."""
+    evaluate_every: PositiveInt = 1
     """Epochs from one evaluation to the next; the last epoch is always evaluated."""
-    save_minutes: float = 2.0
+    save_minutes: NotNegative = 2.0
     """Minutes after which a checkpoint is saved in the middle of an epoch; one is saved after each evaluation too."""
     tensorboard: bool = False
     """Whether to log to the run folder for TensorBoard (the extra `tensorboard`)."""
     freeze: str | None = None
-    """What is left as it is: embed (patches, class token, positions), a number of blocks with the embedding, or trunk
-    (all but the head)."""
-    init: InitConfig = field(default_factory=InitConfig)
-    """The weights to start from."""
+    """What is not trained: embed (the model's first part), a number of blocks with the embedding, or trunk (all but the
+    head)."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     """The optimizer."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """The augmentation."""
 
+
+@dataclass(frozen=True)
+class TrainConfig(RunOptions):
+    """A training run."""
+
+    dataset: Literal["digits", "cifar10", "cifar100", "folder"]
+    """The data set."""
+    model: Any
+    """The shape of the model: the configuration of its architecture."""
+    architecture: str = "vit"
+    """Which architecture the model is of."""
+    task: str = "classification"
+    """What the model learns."""
+    objective: Any = None
+    """The task's own options; by default its defaults."""
+    resize_images: bool = False
+    """Whether images of another size than the model's are resized to fit."""
+    resample: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"] = "bicubic"
+    """How images are resized, those of a folder and those of another size: Pillow's names."""
+    crop: PositiveShare | None = 1.0
+    """What is cut out of the middle of a folder's images: this share after the shorter side was made to fit; None cuts
+    nothing and stretches images, as --resize-images then does, too."""
+    mean: tuple[Finite, ...] = ()
+    """Mean of each channel that images are normalised with, as a fraction of full scale; by default the data set's."""
+    std: tuple[Positive, ...] = ()
+    """Standard deviation of each channel likewise."""
+    init: InitConfig = field(default_factory=InitConfig)
+    """The weights to start from."""
+
     def __post_init__(self):
-        for name, known in (("dataset", DATASETS), ("precision", PRECISIONS)):
-            got = getattr(self, name)
-            require(got in known, f"{name} has to be one of {', '.join(known)}", repr(got))
+        task = task_class(self.task)
+        if self.objective is None:
+            object.__setattr__(self, "objective", task.options())
+        validate(self, "")
         check_device(self.device)
         check_precision(self.precision, self.device)
-        require(self.kernels in (None, *LEVELS), f"kernels has to be one of {', '.join(LEVELS)}", repr(self.kernels))
-        for name in ("out", "data_dir"):
-            require(getattr(self, name) != "", f"{name.replace('_', '-')} has to be a path", "nothing")
-        require(self.epochs >= 1, "epochs has to be at least 1", self.epochs)
-        require(self.batch_size >= 1, "batch-size has to be at least 1", self.batch_size)
-        require(self.seed >= 0, "seed has to be at least 0", self.seed)
-        require(0 <= self.validation < 1, "validation is a share from 0 to below 1", self.validation)
-        require(self.images is None or self.images >= 1, "images has to be at least 1", self.images)
-        require(self.threads is None or self.threads >= 1, "threads has to be at least 1", self.threads)
-        for name in ("mean", "std"):
-            values, channels = getattr(self, name), self.model.in_chans
-            require(
-                len(values) in (0, channels) and all(abs(value) < float("inf") for value in values),
-                f"{name} is a number for each of {channels} channels", values,
-            )  # fmt: skip
-        require(self.resample in RESAMPLE, f"resample has to be one of {', '.join(RESAMPLE)}", repr(self.resample))
+        self.check_model(task)
+        self.check_images()
+
+    def check_model(self, task):
+        """Raise ValueError for a model or options of another class, and for a task that the model can't serve."""
+        for name, expected in (("model", config_class(self.architecture)), ("objective", task.options)):
+            found = type(getattr(self, name))
+            if found is not expected:
+                owner = f"architecture {self.architecture!r}" if name == "model" else f"task {self.task!r}"
+                raise ValueError(f"{name} must be a {expected.__name__} for the {owner}, got a {found.__name__}")
+        if task.needs_classes and not hasattr(self.model, "num_classes"):
+            raise ValueError(
+                f"the architecture {self.architecture!r} can't serve the task {self.task!r}: it has no num_classes"
+            )
         require(
-            self.crop is None or 0 < self.crop <= 1, "crop has to be above 0 and at most 1, or None", self.crop
+            not task.mixes_samples or self.optim.accumulate == 1,
+            f"optim.accumulate must be 1 for the task {self.task!r}, which mixes samples", self.optim.accumulate,
         )  # fmt: skip
+        task.check(self)
+        if self.freeze is not None:
+            frozen_parts(self.freeze, build(self.model, device="meta"))
+
+    def check_images(self):
+        """Raise ValueError for a size or a preprocessing of images that doesn't fit the model or the data set."""
+        channels, smallest = self.model.in_chans, min(as_pair(self.model.img_size))
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            require(len(values) in (0, channels), f"{name} must be a number for each of {channels} channels", values)
+        require(len(self.mean) == len(self.std), "mean and std must be given together", (self.mean, self.std))
         require(
             self.dataset == "folder" or self.crop in (1, None),
-            f"crop is of a folder's images; for {self.dataset} it is 1, or None to stretch them",
-            self.crop,
+            f"crop is for the images of a folder; for {self.dataset} it must be 1, or None to stretch them", self.crop,
         )  # fmt: skip
-        require(len(self.mean) == len(self.std), "mean and std have to be given together", (self.mean, self.std))
-        require(all(std > 0 for std in self.std), "std has to be positive", self.std)
-        require(self.init.run != "", "init.run has to be a path", "nothing")
-        if self.freeze is not None:
-            frozen_parts(self.freeze, build(self.model, device="meta"))  # raises for what there isn't
-        require(self.evaluate_every >= 1, "evaluate-every has to be at least 1", self.evaluate_every)
-        require(self.save_minutes >= 0, "save-minutes has to be at least 0", self.save_minutes)
-        require(
-            self.model.positions != "rope" or self.optim.keep_patches == 1,
-            "optim.keep-patches has to be 1 for positions 'rope', which are known by their place in the row",
-            self.optim.keep_patches,
-        )
         for side in self.optim.small_sizes:
-            height, width = as_pair(self.model.img_size)
-            require(0 < side <= min(height, width), f"optim.small-sizes are at most {min(height, width)}", side)
-            grid_of((side, side), as_pair(self.model.patch_size))
+            require(side <= smallest, f"optim.small-sizes must be at most {smallest}", side)
+            replace(self.model, img_size=side)  # raises for a size that can't be built
         require(
-            not self.optim.small_sizes or self.model.dynamic_img_size,
-            "optim.small-sizes need tinyvit train's --model.dynamic-img-size", self.model.dynamic_img_size,
+            not self.optim.small_sizes or getattr(self.model, "dynamic_img_size", False),
+            "optim.small-sizes need a model for images of any size, --model.dynamic-img-size", False,
         )  # fmt: skip
 
 
-def require(holds, expected, got):
-    if not holds:
-        raise ValueError(f"{expected}, got {got}")
+# -- JSON and the command line ----------------------------------------------------------------------------------------
 
 
 def to_json(config):
-    """A configuration as JSON text."""
-    return json.dumps(asdict(config), indent=2) + "\n"
+    """A configuration as JSON text: what is learned first."""
+    values = asdict(config)
+    first = {name: values.pop(name) for name in ("architecture", "task", "dataset", "model", "objective")}
+    return json.dumps(first | values, indent=2) + "\n"
 
 
 def from_json(text, source):
     """A TrainConfig from its JSON text; ValueError, naming `source`, if the text isn't one."""
     try:
-        return _build(TrainConfig, json.loads(text))
+        values = json.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError(f"expected the fields of a TrainConfig, got {values!r}")
+        return from_dict(with_fields(values.get("architecture", "vit"), values.get("task", "classification")), values)
     except (TypeError, KeyError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"{source} is not a tinyvit configuration: {error}") from error
 
 
-def _build(cls, values):
-    """A dataclass from what JSON holds: tuples are lists there, and nothing has kept to its type."""
+def from_dict(cls, values):
+    """A dataclass from what JSON holds: tuples are lists there, and anything may be of another type."""
     if not isinstance(values, dict):
         raise ValueError(f"expected the fields of {cls.__name__}, got {values!r}")
     hints = get_type_hints(cls)
     unknown = sorted(set(values) - set(hints))
     if unknown:
         raise ValueError(f"unknown fields {', '.join(unknown)}")
-    built = {}
-    for name, value in values.items():
-        if is_dataclass(hints[name]):
-            value = _build(hints[name], value)
-        value = tuple(value) if isinstance(value, list) else value
-        if not _fits(value, hints[name]):
-            raise ValueError(f"{name} can't be {value!r}")
-        built[name] = value
-    return cls(**built)
+    built = {name: from_dict(hints[name], v) if is_dataclass(hints[name]) else v for name, v in values.items()}
+    return plain(cls(**built))
 
 
-def _fits(value, hint):
-    """Whether a value is of an annotated type."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return value in parts
-    if origin in (UnionType, Union):  # what int | None is, and what Literal["a"] | None is
-        return any(_fits(value, part) for part in parts)
-    if origin is tuple and parts[-1] is Ellipsis:
-        return isinstance(value, tuple) and all(_fits(item, parts[0]) for item in value)
-    if origin is tuple:
-        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
-    if hint in (int, float):
-        return isinstance(value, (int, hint)) and not isinstance(value, bool)
-    return isinstance(value, hint)
+def with_fields(architecture, task):
+    """TrainConfig for a parser: `model` and `objective` have the classes of an architecture and a task."""
+    model, objective = config_class(architecture), task_class(task).options
+    typed = [("model", model), ("objective", objective, field(default_factory=objective))]
+    return make_dataclass("TrainConfig", typed, bases=(TrainConfig,), frozen=True)
+
+
+def plain(config):
+    """A configuration of a class that `with_fields` made, as a TrainConfig; any other as it is."""
+    if not isinstance(config, TrainConfig) or type(config) is TrainConfig:
+        return config
+    return TrainConfig(**{field.name: getattr(config, field.name) for field in fields(TrainConfig)})
+
+
+def switched(config, architecture=None, task=None):
+    """A configuration for another architecture or task, with its own defaults, fitted to the same images and classes.
+
+    A schedule of smaller images goes if the architecture reads images of one size only.
+    """
+    changes = {}
+    if architecture not in (None, config.architecture):
+        shape = {name: getattr(config.model, name, None) for name in ("img_size", "in_chans", "num_classes")}
+        cls = config_class(architecture)
+        known = {field.name for field in fields(cls)}
+        model = cls(**{name: value for name, value in shape.items() if name in known and value is not None})
+        changes |= {"architecture": architecture, "model": model}
+        if config.optim.small_sizes and not getattr(model, "dynamic_img_size", False):
+            changes["optim"] = replace(config.optim, small_sizes=(), small_until=())
+    if task not in (None, config.task):
+        changes |= {"task": task, "objective": task_class(task).options()}
+    return replace(config, **changes)

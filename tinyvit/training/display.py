@@ -1,4 +1,4 @@
-"""What a person sees while a model trains: a live bar in a terminal, a line an epoch everywhere."""
+"""What a training prints: a live bar in a terminal, and a line per epoch everywhere."""
 
 import contextlib
 import sys
@@ -9,8 +9,8 @@ from tinyvit.functional.patches import as_pair
 from tinyvit.text import printable
 from tinyvit.training.threads import at_once
 
-COLUMNS = "  epoch   train loss   train acc.  {part:>5} loss  {part:>5} acc.    time"
-
+# What is said of a model, of those fields that its configuration has.
+SHAPE = {"patch_size": "patch {}", "embed_dim": "{} wide", "depth": "{} deep", "num_heads": "{} heads"}
 BETWEEN_UPDATES = 0.2  # seconds: reading a loss off a GPU waits for it, so not every step does
 
 
@@ -22,17 +22,16 @@ class Display:
     def start(self, trainer, path):
         from tqdm import tqdm
 
-        self.part = trainer.part
-        config, split, total_steps, steps = trainer.config, trainer.split, trainer.total_steps, len(trainer.loader)
+        self.task, config, split, steps = trainer.task, trainer.config, trainer.split, len(trainer.loader)
         device, reason, threads = trainer.device, trainer.why_not_gpu, at_once(trainer.threads)
-        c = config.model
-        height, width = as_pair(c.img_size)
+        height, width = as_pair(config.model.img_size)
+        shape = [text.format(vars(config.model)[name]) for name, text in SHAPE.items() if name in vars(config.model)]
+        self.widths = {name: max(10, len(self.task.heading(name))) for name in self.task.columns}
         self.print(
-            f"{config.dataset}: {len(split.train):,} training and {len(split.test):,} "
-            f"{trainer.part} images "
+            f"{config.dataset}: {len(split.train):,} training and {len(split.test):,} {self.task.part} images "
             f"of {height}×{width}, {len(split.train.classes)} classes\n"
-            f"ViT: {trainer.model.num_parameters():,} parameters, patch {c.patch_size}, {c.embed_dim} wide, "
-            f"{c.depth} deep, {c.num_heads} heads\n"
+            f"{config.architecture}, {config.task}: "
+            f"{', '.join([f'{trainer.model.num_parameters():,} parameters', *shape])}\n"
             f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {steps} step{'s' * (steps != 1)}, "
             f"{config.precision}, on {device}"
             + (f", {gpu(device)['gpu']}" if device != "cpu" else "")
@@ -40,9 +39,10 @@ class Display:
             + f", kernels {trainer.kernels}"
             + (f" (no GPU: {reason})" if reason else "")
             + f"\nrun folder: {path}\n"
-            + (f"going on after step {trainer.step:,} of {total_steps:,}\n" if trainer.step else "")
-            + "\n"
-            + COLUMNS.format(part="test" if trainer.part == "test" else "valid.")
+            + (f"going on after step {trainer.step:,} of {trainer.total_steps:,}\n" if trainer.step else "")
+            + "\n  epoch   "
+            + "   ".join(f"{self.task.heading(name):>{width}}" for name, width in self.widths.items())
+            + "    time"
         )
         for row in trainer.history:
             self.epoch(row)
@@ -68,41 +68,36 @@ class Display:
         now = time.monotonic()
         if not self.bar.disable and now - self.shown > BETWEEN_UPDATES:
             self.shown = now
-            loss, accuracy = float(result.loss), 100 * float(result.metrics["accuracy"])
-            self.bar.set_description_str(
-                f"epoch {epoch + 1}/{self.epochs}, loss {loss:.3f}, accuracy {accuracy:.0f} %, ", refresh=False
-            )
+            figures = {"loss": f"{float(result.loss):.3f}"}
+            for name in self.task.metrics:
+                value = float(result.metrics[name])
+                figures[name] = f"{100 * value:.0f} %" if name in self.task.shares else f"{value:.3f}"
+            text = ", ".join(f"{name} {value}" for name, value in figures.items())
+            self.bar.set_description_str(f"epoch {epoch + 1}/{self.epochs}, {text}, ", refresh=False)
 
     def epoch(self, row):
         with contextlib.suppress(OSError), self.aside():
-            loss, accuracy = row[f"{self.part}_loss"], row[f"{self.part}_accuracy"]
-            self.print(
-                f"{row['epoch']:>7}   {number(row['train_loss']):>10}   {percent(row['train_accuracy']):>10}"
-                f"   {number(loss):>9}   {percent(accuracy):>9}   {clock(row['seconds']):>5}"
-            )
+            figures = "   ".join(f"{self.task.shown(name, row[name]):>{w}}" for name, w in self.widths.items())
+            self.print(f"{row['epoch']:>7}   {figures}   {clock(row['seconds']):>5}")
 
     def aside(self):
         """Inside this a line may be printed: the bar is out of the way."""
         return contextlib.nullcontext() if self.bar is None else self.bar.external_write_mode(sys.stdout)
 
-    def finish(self, summary, path):
+    def finish(self, summary, path, task):
         if self.bar is not None:
             with contextlib.suppress(OSError):
                 self.bar.close()
         if "interrupted" in summary:
             rows = [("stopped", f"after {summary['epochs']} epochs and {summary['steps']} steps, weights saved")]
         else:
-            part = "test" if "test_accuracy" in summary else "validation"
-            rows = [
-                (f"{part} accuracy", percent(summary[f"{part}_accuracy"])),
-                (f"{part} loss", number(summary[f"{part}_loss"])),
-                ("epochs", f"{summary['epochs']}"),
-            ]
+            rows = [(name.replace("_", " "), task.shown(name, summary[name])) for name in task.scores]
+            rows += [("epochs", f"{summary['epochs']}")]
         if summary["skipped_steps"]:
-            rows += [("steps left out", f"{summary['skipped_steps']}, whose loss or gradient was no finite number")]
+            rows += [("skipped steps", f"{summary['skipped_steps']}, whose loss or gradient was NaN or infinite")]
         rows += [
             ("time", f"{clock(summary['seconds'])} (minutes:seconds)"),
-            *([("waiting for data", f"{100 * summary['data_wait']:.1f} %")] if "data_wait" in summary else []),
+            ("waiting for data", f"{100 * summary['data_wait']:.1f} %"),
             ("parameters", f"{summary['parameters']:,}"),
             ("run folder", str(path)),
             ("go on with", f"tinyvit train --resume {path}")
@@ -129,14 +124,11 @@ def table(rows):
     return "\n".join(f"  {name:<{width}}   {value}" for name, value in rows)
 
 
-def number(loss):
-    """A loss, or a dash where there is none."""
-    return "–" if loss is None else f"{loss:.4f}" if loss < 1e4 else f"{loss:.2e}"
 
 
 def percent(share):
-    """A share from 0 to 1, or a dash where there is none."""
-    return "–" if share is None else f"{100 * share:.2f} %"
+    """A share from 0 to 1, or a dash for None and NaN."""
+    return f"{100 * share:.2f} %" if share is not None and share == share else "–"
 
 
 def clock(seconds):

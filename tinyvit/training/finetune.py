@@ -1,12 +1,25 @@
-"""Fine-tuning: a training that begins with the weights of another run, on other images."""
+"""Fine-tuning: a training that begins with the weights of another run, on other images.
 
-from dataclasses import dataclass, field, replace
+Dosovitskiy et al. 2021, section 3.2: the pre-trained head is removed, and a zero-initialised linear layer takes its
+place; positions are interpolated where the images are larger.
+"""
+
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from tinyvit.training.config import AugmentConfig, OptimConfig, TrainConfig
-from tinyvit.training.init_config import InitConfig
-from tinyvit.training.prepared import as_whole
-from tinyvit.training.trained import load_trained
+from tinyvit.files import digest
+from tinyvit.functional.patches import as_pair
+from tinyvit.tensors import tensor_bytes
+from tinyvit.training.config import InitConfig, OptimConfig, RunOptions, TrainConfig
+from tinyvit.training.trained import crop_of_cut_images, load_trained
+from tinyvit.validation import PositiveInt
+
+HEAD = ("head.", "pre_logits.")
+# Fields that the model may have otherwise than the one whose weights it takes.
+FREE = {
+    "img_size", "num_classes", "head_hidden", "drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size",
+    "resize_positions",
+}  # fmt: skip
 
 # SGD with momentum 0.9, a cosine, no weight decay, gradients clipped to norm 1: Dosovitskiy et al. 2021, appendix B.1.1
 # and table 4. The rate and the number of epochs are measured: on 1,000 images of five classes of CIFAR-10, after four
@@ -18,59 +31,26 @@ BATCH_SIZE = 64
 EPOCHS = 10
 
 
-@dataclass(frozen=True)
-class FinetuneOptions:
+@dataclass(frozen=True, kw_only=True)
+class FinetuneOptions(RunOptions):
     """Train the model of a run further, on other images: its weights, and a new linear head that starts at zero. Images
-    are made as large as it reads. The result is a run like any other."""
+    are resized to the size that it reads. The result is a run like any other."""
 
     data: Literal["digits", "cifar10", "cifar100", "folder"]
-    """What is learned."""
-    data_dir: str | None = None
-    """Folder or archive with the data; by default CIFAR is downloaded, and the digits are built in."""
-    classes: tuple[str, ...] = ()
-    """Only these classes of the data, by name, in this order; none named are all."""
-    images: int | None = None
-    """Train on so many images, equally many of each class, drawn by the seed; by default on all."""
+    """The data set."""
     img_size: int | tuple[int, int] | None = None
     """Side of the images in pixels, or height and width, if not that of RUN; a multiple of its patches'."""
     resize_positions: Literal["bilinear", "bicubic", "zoom"] = "bicubic"
     """How positions, sines and cosines too, are resized for another img-size: as Hugging Face's ViT does it (bicubic),
     or the paper's code (zoom)."""
-    freeze: str | None = None
-    """What is left as it is: embed (patches, class token, positions), a number of blocks with the embedding, or trunk
-    (all but the head)."""
     best: bool = False
-    """Take the weights of RUN that did best on the way, and not its last ones."""
-    out: str | None = None
-    """Folder for the new run; by default runs/DATA-finetuned, with a number behind it if that is taken."""
-    seed: int = 0
-    """Seed of everything random: which images, their order, augmentation, dropout."""
-    epochs: int = EPOCHS
+    """Take the best weights of RUN, and not its last ones."""
+    epochs: PositiveInt = EPOCHS
     """Passes over the training images."""
-    batch_size: int = BATCH_SIZE
+    batch_size: PositiveInt = BATCH_SIZE
     """Images in a step."""
-    validation: float = 0.0
-    """Share of the training images that is set aside and evaluated in place of the test images, for tuning."""
-    device: str = "auto"
-    """Where to train: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
-    precision: Literal["float32", "float64", "tf32", "bfloat16", "float16"] = "float32"
-    """What is computed in. The last three are for GPUs; weights stay float32."""
-    threads: int | None = None
-    """CPU threads; by default TINYVIT_THREADS, or as many as there are cores."""
-    recompute: bool = False
-    """Whether to keep only each block's input for the backward and compute the rest again: less memory, more time."""
-    kernels: Literal["reference", "numpy", "fast"] | None = None
-    """How operations are computed; by default TINYVIT_KERNELS, or the best that is installed."""
-    evaluate_every: int = 1
-    """Epochs from one evaluation to the next; the last epoch is always evaluated."""
-    save_minutes: float = 2.0
-    """Minutes after which a checkpoint is saved in the middle of an epoch; one is saved after each evaluation too."""
-    tensorboard: bool = False
-    """Whether to log to the run folder for TensorBoard (the extra `tensorboard`)."""
     optim: OptimConfig = OPTIM
     """The optimizer; by default the paper's recipe."""
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
-    """The augmentation."""
 
 
 def finetune_config(
@@ -94,16 +74,47 @@ def finetune_config(
     """
     source = load_trained(run, "cpu", best)
     model, known = source.config.model, source.preprocessing
-    model = replace(
-        model, img_size=model.img_size if img_size is None else img_size, head_hidden=None,
-        num_classes=max(1, model.num_classes),  # the trainer asks the data how many
-        resize_positions=resize_positions,
-    )  # fmt: skip
-    prepared = {} if known is None else {"mean": known.mean, "std": known.std, "resample": known.resample}
-    if known is not None:
-        prepared["crop"] = known.crop if dataset == "folder" else as_whole(known.crop)
+    changes = {
+        "img_size": model.img_size if img_size is None else img_size, "head_hidden": None,
+        "num_classes": max(1, getattr(model, "num_classes", 1)),  # the trainer asks the data how many
+        "resize_positions": resize_positions,
+    }  # fmt: skip
+    model = replace(model, **{name: value for name, value in changes.items() if hasattr(model, name)})
+    crop = known.crop if dataset == "folder" else crop_of_cut_images(known.crop)
+    prepared = {"mean": known.mean, "std": known.std, "resample": known.resample, "crop": crop}
     init = InitConfig(run=str(run), best=best, resize_positions=resize_positions)
     return TrainConfig(
-        dataset, model, init=init, optim=optim, epochs=epochs, batch_size=batch_size,
+        dataset, model, source.config.architecture, init=init, optim=optim, epochs=epochs, batch_size=batch_size,
         **{"resize_images": True, **prepared, **fields},
     )  # fmt: skip
+
+
+def take_over(model, init):
+    """Copy the weights that an `InitConfig` names into a model; returns the InitConfig with their SHA256.
+
+    Raises ValueError for a run that can't be read, for weights other than those of the SHA256 that it states already,
+    and for a model of another architecture or shape.
+    """
+    source = load_trained(init.run, "cpu", init.best)
+    state, shape = source.model.state_dict(), source.config.model
+    found = digest(tensor_bytes(state))
+    if init.sha256 not in (None, found):
+        raise ValueError(
+            f"{init.run} holds other weights than those that this training began with (SHA256 {found}, not "
+            f"{init.sha256}); start a new run"
+        )
+    if type(source.model) is not type(model):
+        kinds = type(source.model).__name__, type(model).__name__
+        raise ValueError("the weights of {} are those of a {}, not of a {}".format(init.run, *kinds))
+    differing = [
+        f"{field.name} {getattr(shape, field.name)!r}, and not {getattr(model.config, field.name)!r}"
+        for field in fields(shape)
+        if field.name not in FREE and getattr(shape, field.name) != getattr(model.config, field.name)
+    ]
+    if differing:
+        raise ValueError(f"the weights of {init.run} don't fit the model: they are for {'; '.join(differing)}")
+    if as_pair(shape.img_size) != as_pair(model.config.img_size):
+        state = source.model.at_img_size(model.config.img_size, init.resize_positions).state_dict()
+    trunk = {name: array for name, array in state.items() if not name.startswith(HEAD)}
+    model.load_state_dict({**model.state_dict(), **trunk})
+    return replace(init, sha256=found)

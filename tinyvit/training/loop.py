@@ -14,11 +14,13 @@ from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.levels import using
 from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
-from tinyvit.training.faults import Diverged
+from tinyvit.training.divergence import Diverged
 from tinyvit.training.memory import give_back_freed_memory, keep_freed_memory
 from tinyvit.training.memory_needs import OPTIONS, explained, is_lack_of_memory
 from tinyvit.training.run_folder import RunFolder, next_free
 from tinyvit.training.signals import stop_on_signals
+from tinyvit.training.step import train_step
+from tinyvit.training.tasks import task_class
 from tinyvit.training.trainer import Trainer
 
 
@@ -27,7 +29,7 @@ def train(config, out=None, display=None, name=None):
 
     `out` is config.out, or the first free folder of runs/NAME, runs/NAME-2, …, where `name` is the data set's unless
     given. A SIGINT or SIGTERM ends the training after the step at hand, with what was reached so far saved. The summary
-    then has "interrupted", the signal's exit status, and no test accuracy if steps followed the last evaluation.
+    then has "interrupted", the signal's exit status, and no scores if steps followed the last evaluation.
 
     Operations run at the level config.kernels, or at the one that is in force.
 
@@ -60,9 +62,10 @@ def resume(path, display=None, **changes):
     folder = RunFolder(path)
     config = replace(folder.read_config(), **changes)
     with using(config.kernels), folder.resumed():
-        summary = folder.finished()
+        task = task_class(config.task)(config)
+        summary = folder.finished(task.scores)
         if summary is not None:
-            display.finish(summary, folder.path)
+            display.finish(summary, folder.path, task)
             return summary
         checkpoint = folder.checkpoints.newest(display.warn)
         trainer = Trainer(config, fresh=checkpoint is None)
@@ -84,7 +87,7 @@ def refuse_among_images(place, config):
 
 
 def run(trainer, folder, display):
-    """Train to the end, or to a signal."""
+    """Train to the end, or to a signal; returns the summary."""
     config, before, started = trainer.config, trainer.seconds, time.perf_counter()
     saved_at = started
 
@@ -97,7 +100,7 @@ def run(trainer, folder, display):
         saved_at = time.perf_counter()
 
     keep_freed_memory()
-    # A loss that overflows is noticed and said by `Faults`, not warned of by every operation on the way.
+    # A loss that overflows is noticed and reported by `Faults`, not warned of by every operation before it.
     with (
         stop_on_signals() as stop, np.errstate(all="ignore"), advice(trainer, folder),
         scalars(trainer, folder) as log, trainer.model.storage.on_device()
@@ -113,7 +116,9 @@ def run(trainer, folder, display):
         while not (trainer.finished or stop):
             with closing(trainer.batches()) as batches:
                 for images, targets in batches:
-                    result = trainer.advance(images, targets)
+                    step = trainer.next_step(images, targets)
+                    result = train_step(**step)
+                    trainer.finish_step(step, result)
                     display.step(trainer.epoch, len(images), result)
                     if stop:
                         break
@@ -122,30 +127,29 @@ def run(trainer, folder, display):
             if stop:
                 break
             last = trainer.epoch + 1 == config.epochs
-            if last or (trainer.epoch + 1) % config.evaluate_every == 0:
-                scores = trainer.evaluate(stop)
-                if scores is None:
-                    break
-                trainer.history.append(trainer.row(scores, seconds()))
+            if not last and (trainer.epoch + 1) % config.evaluate_every:
                 trainer.end_epoch()
-                save()
-                folder.write_metrics(trainer.history)
-                save_best(trainer, folder)
-                display.epoch(trainer.history[-1])
-                log(trainer.history[-1])
-            else:
-                trainer.end_epoch()
+                continue
+            scores = trainer.evaluate(stop)
+            if scores is None:
+                break
+            trainer.history.append(trainer.row(scores, seconds()))
+            trainer.end_epoch()
+            save()
+            folder.write_metrics(trainer.history)
+            save_best(trainer, folder)
+            display.epoch(trainer.history[-1])
+            log(trainer.history[-1])
         if not trainer.finished:
             save()
         summary = finish(trainer, folder, seconds(), stop)
-        display.finish(summary, folder.path)
+        display.finish(summary, folder.path, trainer.task)
     return summary
 
 
 @contextmanager
 def advice(trainer, folder):
-    """Add to what is said of a training that diverged where its last good weights are, and to what is said of one that
-    ran out of memory what would fit."""
+    """Say where the last good weights are if the training diverges, and what would fit if it runs out of memory."""
     try:
         yield
     except Diverged as error:
@@ -163,7 +167,7 @@ def scalars(trainer, folder):
     if not trainer.config.tensorboard:
         yield lambda row: None
         return
-    from tinyvit.training.tensorboard import TensorBoard
+    from tinyvit.training.curves import TensorBoard
 
     with TensorBoard(folder.tensorboard) as board:
         for row in trainer.history:  # anew: what a killed process wrote may end anywhere
@@ -173,29 +177,29 @@ def scalars(trainer, folder):
 
 def save_best(trainer, folder):
     """Keep the weights apart if their evaluation, just done, is the best so far."""
-    history = trainer.history
+    history, name = trainer.history, trainer.task.headline
     if history and history[-1]["step"] == trainer.step:
-        row = history[-1]
-        accuracy = f"{trainer.part}_accuracy"
-        if row[accuracy] >= max(earlier[accuracy] for earlier in history):
-            folder.checkpoints.save_best(trainer.step, trainer.weights(), {"metrics": row})
+        sign = 1 if trainer.task.higher_is_better else -1
+        if sign * history[-1][name] >= max(sign * row[name] for row in history):
+            folder.checkpoints.save_best(trainer.step, trainer.weights(), {"metrics": history[-1]})
 
 
 def finish(trainer, folder, seconds, stop):
-    """The loop's end, or a signal's: what was reached is saved either way."""
-    config, history = trainer.config, trainer.history
+    """Save what was reached, at the loop's end or after a signal; returns the summary."""
+    config, history, task = trainer.config, trainer.history, trainer.task
     folder.save_model(trainer.weights())
     # The last scores are those of the saved weights, unless steps were taken since.
     scores = history[-1] if history and history[-1]["step"] == trainer.step else {}
-    names = f"{trainer.part}_accuracy", f"{trainer.part}_loss"
     summary = {
-        **{name: scores.get(name) for name in names},
+        **{name: scores.get(name) for name in task.scores},
         "epochs": trainer.epoch,
         "steps": trainer.step,
         "skipped_steps": int(trainer.faults.skipped),
         "seconds": seconds,
         "data_wait": trainer.wait.of_training,
         "parameters": trainer.model.num_parameters(),
+        "architecture": config.architecture,
+        "task": config.task,
         "dataset": config.dataset,
         "validation": config.validation,
         "device": trainer.device,
@@ -206,11 +210,11 @@ def finish(trainer, folder, seconds, stop):
     }
     if not trainer.finished:
         summary["interrupted"] = stop.exit_status
-    give_back_freed_memory()  # there has to be room to import what draws
+    give_back_freed_memory()  # the imports for drawing need some
     if history:
         from tinyvit.training.curves import draw_curves
 
-        folder.write(folder.curves, draw_curves(history, trainer.part))
+        folder.write(folder.curves, draw_curves(history, task))
     folder.write_summary(summary)  # last: a folder with a summary is whole
     return summary
 

@@ -1,13 +1,18 @@
-"""What logits and labels say about a classifier. NumPy arrays: this is done once, after all images."""
+"""Accuracy, calibration and mistakes of a classifier, from its logits and the labels. NumPy arrays: this is done once,
+after all images."""
 
 import warnings
 from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.training.evaluate import log_softmax
+from tinyvit.text import printable
+from tinyvit.training.display import percent
+from tinyvit.training.inference import log_softmax
+from tinyvit.training.tasks.task import NotFinite, Report
 
 BINS = 15  # of the calibration error, as in Guo et al.
+SHOWN = 10  # best and worst classes in the table, if there are more than twice as many
 
 
 class Metrics(NamedTuple):
@@ -30,7 +35,7 @@ class Metrics(NamedTuple):
 
 
 def measure(logits, labels):
-    """All `Metrics` of logits (n, K) with labels (n,); ValueError if a logit is no finite number."""
+    """All `Metrics` of logits (n, K) with labels (n,); NotFinite if a logit is NaN or infinite."""
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
     check_finite(logits)
@@ -70,7 +75,59 @@ def calibration_error(confidences, correct, bins=BINS):
 
 
 def check_finite(logits):
-    """Raise ValueError if a logit is NaN or infinite."""
+    """Raise NotFinite if a logit is NaN or infinite."""
     if not np.isfinite(logits).all():
         wrong = int(np.flatnonzero(~np.isfinite(logits).all(1))[0])
-        raise ValueError(f"the logits of image {wrong} are no finite numbers: the weights are damaged or diverged")
+        raise NotFinite(f"the logits of image {wrong} are NaN or infinite: the weights are damaged or diverged")
+
+
+# -- as JSON and as a table -------------------------------------------------------------------------------------------
+
+
+def report_of(logits, dataset, part="test"):
+    """The `Report` of a classifier's logits (n, K) for a `Dataset`."""
+    metrics, classes = measure(logits, dataset.labels), dataset.classes
+    figures = {
+        f"{part}_accuracy": metrics.accuracy,
+        f"{part}_loss": metrics.loss,
+        "top5_accuracy": metrics.top5_accuracy,
+        "ece": metrics.ece,
+        "per_class": by_name(classes, metrics.recall),
+        "precision": by_name(classes, metrics.precision),
+        "confusion": metrics.confusion.tolist(),
+    }
+    rows = [(f"{part} accuracy", percent(metrics.accuracy))]
+    if len(classes) > 5:
+        rows.append(("in the top 5", percent(metrics.top5_accuracy)))
+    rows += [(f"{part} loss", f"{metrics.loss:.4f}"), ("calib. error", percent(metrics.ece))]
+    return Report(figures, rows, "\n" + "\n".join(class_table(classes, metrics)))
+
+
+def by_name(classes, values):
+    """Values by class; None where there is none."""
+    return {name: float(value) if value == value else None for name, value in zip(classes, values)}
+
+
+def class_table(classes, metrics):
+    """Lines of a table with a row per class, the worst first: its accuracy, and what its images are mistaken for.
+
+    Classes without images that none is taken for are left out.
+    """
+    classes = [printable(name) for name in classes]
+    mistakes = metrics.confusion * (1 - np.eye(len(classes), dtype=int))
+    order = np.argsort(metrics.recall, kind="stable")  # a class without images is last
+    order = order[np.isfinite(metrics.recall[order]) | np.isfinite(metrics.precision[order])]
+    width = max(len("class"), *map(len, classes))
+    yield f"\n  {'class':<{width}}   images   accuracy   precision   most often taken for"
+    for place, k in enumerate(order):
+        if len(order) > 2 * SHOWN and SHOWN <= place < len(order) - SHOWN:
+            if place == SHOWN:
+                yield f"  … {len(order) - 2 * SHOWN} classes in between …"
+            continue
+        other = mistakes[k].argmax()
+        taken = f"{classes[other]} ({mistakes[k, other]:,})" if mistakes[k, other] else ""
+        images = f"{metrics.confusion[k].sum():,}"
+        yield (
+            f"  {classes[k]:<{width}}   {images:>6}   {percent(metrics.recall[k]):>8}   "
+            f"{percent(metrics.precision[k]):>9}   {taken}"
+        ).rstrip()

@@ -8,9 +8,10 @@ import numpy as np
 
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.data import image_files
-from tinyvit.training.evaluate import classify, log_softmax
+from tinyvit.training.inference import log_softmax
 from tinyvit.training.memory_needs import evaluation_batch
 from tinyvit.training.metrics import check_finite, likeliest
+from tinyvit.training.tasks.classification import classify
 from tinyvit.training.threads import thread_count
 
 BATCH = 64  # images at a time, or fewer for a large model, so that thousands need no more memory than these

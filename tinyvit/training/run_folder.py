@@ -32,7 +32,7 @@ from tinyvit.tensors import load_tensors, tensor_bytes
 from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.config import from_json, to_json
 
-COUNTS = ("epochs", "steps", "skipped_steps", "parameters")  # in a summary; and seconds, and what was evaluated
+COUNTS = ("epochs", "steps", "skipped_steps", "parameters")  # in a summary, beside seconds and the task's scores
 
 
 class RunFolder:
@@ -152,14 +152,17 @@ class RunFolder:
     def write_summary(self, summary):
         self.write(self.summary, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
 
-    def finished(self):
-        """The summary of a run that has nothing left to do; None if it is unfinished, or a file is damaged or gone."""
+    def finished(self, scores=()):
+        """The summary of a run that has nothing left to do; None if it is unfinished, or a file is damaged or gone.
+
+        scores   names of the figures that its task gives it
+        """
         try:
             summary = json.loads(self.summary.read_text(encoding="utf-8"))
             self.load_model()
         except (OSError, ValueError, RecursionError):
             return None
-        return summary if is_summary(summary) and "interrupted" not in summary else None
+        return summary if is_summary(summary, scores) and "interrupted" not in summary else None
 
     def read_config(self):
         """The configuration of a run; raises ValueError if the folder is not one."""
@@ -185,10 +188,9 @@ def next_free(path):
             free = path.with_name(f"{path.name}-{number}")
 
 
-def is_summary(content):
-    """Whether a value from a JSON file has a summary's figures, none of them NaN or a text."""
+def is_summary(content, scores=()):
+    """Whether a value from a JSON file has a summary's figures and these scores, none of them NaN or a text."""
     if not isinstance(content, dict) or any(type(content.get(name)) is not int for name in COUNTS):
         return False
-    figures = {name: content.get(name) for name in content if name.endswith(("_accuracy", "_loss"))}
-    found = [0 if value is None else value for value in (*figures.values(), content.get("data_wait"))]
-    return all(type(value) in (int, float) and abs(value) < inf for value in (*found, content.get("seconds")))
+    figures = [content.get(name) for name in ("seconds", "data_wait", *scores)]
+    return all(type(value) in (int, float) and abs(value) < inf for value in figures)

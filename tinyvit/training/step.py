@@ -11,7 +11,7 @@ from tinyvit.nn.buffers import commit, mean_updates
 from tinyvit.optim import clip_by_global_norm, global_norm
 from tinyvit.training.memory import keep_freed_memory
 from tinyvit.training.memory_needs import ARGUMENTS, explained, is_lack_of_memory, step_at_hand
-from tinyvit.training.objectives import classification
+from tinyvit.training.tasks import classification
 from tinyvit.training.threads import map_threads, slices, threads_for
 
 

@@ -1,4 +1,4 @@
-"""A trained model, with what it needs to be used, from the folder of its run."""
+"""A trained model from the folder of its run, and data sets prepared as it reads them."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -9,50 +9,56 @@ from tinyvit import data
 from tinyvit.backend import choose_device
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
-from tinyvit.models import build
 from tinyvit.models.architecture import Architecture, require_classes
+from tinyvit.nn import Module
 from tinyvit.nn.precision import MASTER
 from tinyvit.training.config import TrainConfig
+from tinyvit.training.datasets import as_configured, load_classes, require_channels
 from tinyvit.training.run_folder import RunFolder
-from tinyvit.training.setup import as_configured, load_classes
+from tinyvit.training.tasks import Task, task_class
 
 
 class Trained(NamedTuple):
     folder: RunFolder
     config: TrainConfig
-    model: Architecture
-    preprocessing: Preprocessing | None  # None for a run that was made before runs kept it
-    why_not_gpu: str | None = None       # the reason, where a GPU was looked for and the model is on the CPU
+    model: Architecture             # the configured model
+    preprocessing: Preprocessing
+    why_not_gpu: str | None = None  # the reason, where a GPU was looked for and the model is on the CPU
+    task: Task | None = None
+    learner: Module | None = None   # what the task trained: the model, or a module that has it as a part
 
 
 def load_trained(path, device="auto", best=False):
     """The model of a run, on a device; ValueError, naming the file, if something is missing or doesn't fit.
 
-    best   the weights whose evaluation was the best on the way, not the last ones
+    best   the weights whose evaluation was the best, not the last ones
     """
     folder = RunFolder(path)
     config = folder.read_config()
-    preprocessing = None
-    if folder.preprocessing.is_file():
-        text = folder.preprocessing.read_text(encoding="utf-8", errors="replace")
-        preprocessing = Preprocessing.from_json(text, folder.preprocessing)
-        reads = (config.model.in_chans, as_pair(config.model.img_size), config.model.num_classes)
-        says = (preprocessing.channels, preprocessing.img_size, len(preprocessing.classes))
-        if says != reads:
-            raise ValueError(
-                f"{folder.preprocessing} is of another model: it says {says}, and config.json {reads} "
-                "(channels, image size, classes)"
-            )
+    task = task_class(config.task)(config, "test")
+    if not folder.preprocessing.is_file():
+        raise ValueError(f"{folder.preprocessing} is missing; finish the run with tinyvit train --resume {folder.path}")
+    text = folder.preprocessing.read_text(encoding="utf-8", errors="replace")
+    preprocessing = Preprocessing.from_json(text, folder.preprocessing)
+    reads = (config.model.in_chans, as_pair(config.model.img_size))
+    says = (preprocessing.channels, preprocessing.img_size)
+    if task.needs_classes:
+        reads, says = (*reads, config.model.num_classes), (*says, len(preprocessing.classes))
+    if says != reads:
+        raise ValueError(
+            f"{folder.preprocessing} is of another model: it says {says}, and config.json {reads} "
+            "(channels, image size, classes)"
+        )
     device, why_not_gpu = choose_device(device)
     state = folder.checkpoints.best() if best else folder.load_model()
     # What was trained in a GPU's own precision has float32 weights, and runs in float32 on a CPU.
     precision = MASTER[config.precision] if device == "cpu" else config.precision
-    model = build(config.model, device=device, precision=precision)
+    learner = task.build(device=device, precision=precision)
     try:
-        model.load_state_dict(state)
+        learner.load_state_dict(state)
     except ValueError as error:
         raise ValueError(f"{folder.model}: {error}") from error
-    return Trained(folder, config, model, preprocessing, why_not_gpu)
+    return Trained(folder, config, task.backbone(learner), preprocessing, why_not_gpu, task, learner)
 
 
 def load_classifier(path, device="auto", best=False):
@@ -65,6 +71,9 @@ def load_classifier(path, device="auto", best=False):
     return trained
 
 
+# -- data sets as it reads them ----------------------------------------------------------------------------------------
+
+
 def load_data(trained, data_dir=None):
     """The data set (a Split) of a run with the run's classes, from `data_dir` or where it was trained with."""
     split = load_classes(trained.config, data_dir, **resizing(trained.preprocessing))
@@ -72,8 +81,8 @@ def load_data(trained, data_dir=None):
 
 
 def resizing(preprocessing):
-    """How a run's image files become the size that its model reads, as arguments of `data.load`."""
-    return {} if preprocessing is None else {"resample": preprocessing.resample, "crop": preprocessing.crop}
+    """How a run's image files are resized to the size that its model reads, as arguments of `data.load`."""
+    return {"resample": preprocessing.resample, "crop": preprocessing.crop}
 
 
 def load_test_set(trained, data_dir=None):
@@ -83,17 +92,16 @@ def load_test_set(trained, data_dir=None):
     """
     prepared = trained.preprocessing
     test = load_classes(trained.config, data_dir, **resizing(prepared)).test
-    if trained.folder.imported.is_file() and prepared is not None:
+    if trained.folder.imported.is_file():
         test = renumbered(test, prepared.classes)
     test = as_configured(test, trained.config)
-    if len(test.classes) != trained.config.model.num_classes:
-        raise ValueError(
-            f"the data set has {len(test.classes)} classes, but the model {trained.config.model.num_classes}"
-        )
-    if prepared is None:
-        return test
-    if test.classes != prepared.classes:
-        raise ValueError(f"the data set has the classes {list(test.classes)}, but the model {list(prepared.classes)}")
+    if trained.task.needs_classes:
+        if len(test.classes) != len(prepared.classes):
+            raise ValueError(f"the data set has {len(test.classes)} classes, but the model {len(prepared.classes)}")
+        if test.classes != prepared.classes:
+            raise ValueError(
+                f"the data set has the classes {list(test.classes)}, but the model {list(prepared.classes)}"
+            )
     return replace(test, mean=prepared.mean, std=prepared.std)
 
 
@@ -112,3 +120,38 @@ def renumbered(dataset, classes):
     if len(set(mapped)) < len(mapped):
         raise ValueError(f"two of the folders {', '.join(dataset.classes)} stand for the same class")
     return replace(dataset, labels=np.array(mapped)[dataset.labels], classes=tuple(classes))
+
+
+def load_prepared_data(trained, dataset=None, data_dir=None, classes=(), images=None, seed=0):
+    """A data set (a Split), whatever its classes, with its images prepared as those of a run were.
+
+    trained           what `load_trained` gives
+    dataset           by name; by default the run's own, of which, without `classes`, it has those trained on
+    classes, images   some of the classes, and of the training images, as `data.choose` takes them
+
+    Images of another size are resized to the one that the model reads, by `data.resized`, and normalised by the run's
+    own mean and std. Raises ValueError for images with other channels.
+    """
+    own, model, prepared = trained.config, trained.config.model, trained.preprocessing
+    if dataset is None and own.dataset == "folder" and not (data_dir or own.data_dir):
+        raise ValueError(
+            f"{trained.folder.path} says nothing of where its images lie: give a data set by --data NAME, or a folder "
+            "of images by --data-dir"
+        )
+    if dataset is None:
+        dataset, classes = own.dataset, classes or own.classes
+    if dataset == own.dataset:
+        data_dir = data_dir or own.data_dir
+    size = as_pair(model.img_size)
+    split = data.load(dataset, data_dir, size, model.in_chans, **resizing(prepared))
+    split = data.choose(split, classes or None, images, seed)
+    require_channels(split.train, model.in_chans, dataset)
+    parts = (replace(part, mean=prepared.mean, std=prepared.std) for part in split)
+    crop = crop_of_cut_images(prepared.crop)
+    return data.Split(*(data.resized(part, size, prepared.resample, crop) for part in parts))
+
+
+def crop_of_cut_images(crop):
+    """The crop for images that are cut out already, as those of CIFAR, from a run's: they are shown whole, unless they
+    were stretched."""
+    return None if crop is None else 1.0

@@ -4,7 +4,7 @@ import hashlib
 import math
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -13,36 +13,37 @@ from tinyvit.backend import Key, array_module, choose_device, to_device
 from tinyvit.data.resize import shrink
 from tinyvit.functional.levels import level
 from tinyvit.functional.patches import as_pair
-from tinyvit.models import build
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
 from tinyvit.training.available import available_memory
 from tinyvit.training.data_wait import DataWait
-from tinyvit.training.evaluate import evaluate
-from tinyvit.training.faults import Diverged, Faults, all_finite, explain, where_first
+from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
+from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
+from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
-from tinyvit.training.initial import take_over
 from tinyvit.training.memory_needs import require_room, step_of
-from tinyvit.training.objectives import classification
-from tinyvit.training.setup import check_fit, load_split, make_optimizer, with_absolute_paths
-from tinyvit.training.step import train_step
-from tinyvit.training.threads import thread_count
+from tinyvit.training.tasks import task_class
+from tinyvit.training.threads import map_threads, thread_count
 
-ABOUT = {"step", "epoch", "batch", "skipped_steps", "streak", "seconds", "data", "layout", "history"}  # of a checkpoint
+# What a checkpoint says beside its arrays.
+ABOUT = {
+    "architecture", "task", "step", "epoch", "batch", "skipped_steps", "streak", "seconds", "data_wait", "data",
+    "layout", "history",
+}  # fmt: skip
 
 
 class Trainer:
-    """A model on its way through the data, as a `TrainConfig` says.
+    """A model while it trains, as a `TrainConfig` says.
 
     step, epoch, batch   how many were finished; `batch` of the epoch at hand
-    history              a row (a dict) an evaluation
-    part                 what is evaluated: "test", or "validation" if images are set aside for that
+    history              a row (a dict) per evaluation
+    task                 a `Task`: what is learned, and all that the trainer knows of it
+    model                what the task builds
     seconds              of training before this process took over
     plan                 what decides how much memory a step takes: a `memory_needs.Step`
     wait                 for data: a `DataWait`
     kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
-    frozen               how many of the model's parts, from the images on, are left as they are
-    sums                 of loss, accuracy and steps over the epoch at hand, on the device
+    sums                 over the epoch at hand of the loss, the task's metrics, and the steps, on the device
 
     fresh   whether it begins with the weights that config.init names; not if `restore` is to give it its own
 
@@ -53,23 +54,24 @@ class Trainer:
     def __init__(self, config, fresh=True):
         config = with_absolute_paths(config)
         self.split = load_split(config)
-        if config.dataset == "folder" or config.classes or config.init.run:  # the data say how many classes there are
-            classes = len(self.split.train.classes)
+        if task_class(config.task).needs_classes and (config.dataset == "folder" or config.classes or config.init.run):
+            classes = len(self.split.train.classes)  # the data say how many
             config = replace(config, model=replace(config.model, num_classes=classes))
         self.config, o, self.kernels = config, config.optim, level()
-        self.part = "validation" if config.validation else "test"
         check_fit(config, self.split.train)
         self.device, self.why_not_gpu = choose_device(config.device)
         check_precision(config.precision, self.device, self.why_not_gpu)
         self.threads = thread_count(config.threads)
         self.plan = step_of(config, self.threads, self.device, self.split)
         require_room(self.plan, available_memory(self.device))
-        self.model = build(config.model, config.seed, device=self.device, precision=config.precision)
+        self.task = task_class(config.task)(config)
+        self.model = self.task.build(config.seed, self.device, config.precision)
+        backbone = self.task.backbone(self.model)
         if fresh and config.init.run:
-            self.config = replace(config, init=take_over(self.model, config.init))
-        self.frozen = frozen_parts(config.freeze, self.model)
-        freeze_parts(self.model, self.frozen)
-        optim.layerwise_decay(self.model, o.layer_decay)
+            self.config = replace(config, init=take_over(backbone, config.init))
+        self.task.frozen = frozen_parts(config.freeze, backbone)
+        freeze_parts(backbone, self.task.frozen)
+        optim.layerwise_decay(backbone, o.layer_decay)
         self.optimizer = make_optimizer(self.model, o, self.threads)
         self.ema = None if o.ema is None else optim.EMA(self.model, o.ema)
         self.loader = data.Loader(
@@ -77,6 +79,7 @@ class Trainer:
             seed=config.seed, dtype=self.model.dtype.name, device=self.device,
         )  # fmt: skip
         self.total_steps = config.epochs * len(self.loader)
+        self.task.begin(self.model, self.total_steps)
         self.step = self.epoch = self.batch = 0
         self.history, self.seconds = [], 0.0
         self.faults, self.wait = Faults(), DataWait()
@@ -84,41 +87,49 @@ class Trainer:
 
     def reset_sums(self):
         with self.model.storage.on_device():
-            self.sums = array_module(self.model.storage.data).zeros(3, "float64")
+            self.sums = array_module(self.model.storage.data).zeros(2 + len(self.task.metrics), "float64")
 
     @property
     def finished(self):
         return self.epoch == self.config.epochs
 
     def batches(self):
-        """What is left of the epoch at hand; how long each batch is waited for is added up."""
+        """The rest of the epoch at hand; how long each batch is waited for is added up."""
         with closing(self.loader.epoch(self.epoch, start=self.batch)) as batches:
             yield from self.wait.watch(batches)
 
-    def advance(self, images, targets):
-        """Train on one batch; raises Diverged if too many steps in a row gave no finite number."""
-        o = self.config.optim
+    def next_step(self, images, targets):
+        """The arguments of `train_step` for the next step, on a batch of the loader."""
+        o, key = self.config.optim, Key(self.config.seed, self.step)
         self.optimizer.lr = o.lr * self.schedule(self.step)
-        keep = o.keep_patches if self.step < o.keep_until * self.total_steps else 1.0
-        objective = classification(o.label_smoothing, keep, self.frozen)
-        images = shrink(images, self.image_size(self.step))
-        ctx = Context(training=True, key=Key(self.config.seed, self.step), recompute=self.config.recompute)
-        result = train_step(
-            self.model, self.optimizer, images, targets, ctx, objective=objective,
-            clip_norm=o.clip_norm, accumulate=o.accumulate, threads=self.config.threads,
-        )  # fmt: skip
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "images": self.task.batch(shrink(images, self.image_size(self.step)), targets, key),
+            "targets": None,
+            "ctx": Context(training=True, key=key, recompute=self.config.recompute),
+            "objective": self.task.loss,
+            "clip_norm": o.clip_norm,
+            "accumulate": o.accumulate,
+            "threads": self.config.threads,
+        }
+
+    def finish_step(self, step, result):
+        """Count a step, with the arguments that it had and its result; raises Diverged if too many were skipped."""
         if self.faults.saw(result):
-            raise Diverged(explain(self.model, images, targets, ctx, objective, self.optimizer.lr, self.config))
+            batch, ctx, lr = step["images"], step["ctx"], self.optimizer.lr
+            raise Diverged(explain(self.model, batch, ctx, self.task.loss, lr, self.config))
         if self.ema is not None:
             self.ema.update(result.applied)
+        self.task.after_step(self.model, self.step, result.applied)
         xp = array_module(self.sums)
-        news = xp.stack([result.loss, result.metrics["accuracy"], xp.ones_like(result.loss)]).astype("float64")
+        metrics = [result.metrics[name] for name in self.task.metrics]
+        news = xp.stack([result.loss, *metrics, xp.ones_like(result.loss)]).astype("float64")
         self.sums += xp.where(result.applied, news, 0.0)
         self.step, self.batch = self.step + 1, self.batch + 1
-        return result
 
     def schedule(self, step):
-        """What the learning rate is multiplied with."""
+        """The factor of the learning rate at a step."""
         o = self.config.optim
         return optim.SCHEDULES[o.schedule](step, self.total_steps, round(o.warmup * self.total_steps))
 
@@ -137,32 +148,33 @@ class Trainer:
         self.reset_sums()
 
     def evaluate(self, stop=None):
-        """Test loss and accuracy of the weights that count; None if `stop` became true on the way.
+        """The task's scores of the weights that count; None if `stop` became true meanwhile.
 
-        Raises Diverged if the loss is no finite number.
+        Raises Diverged if one is NaN or infinite.
         """
         with self.counting_weights():
-            scores = evaluate(self.model, self.split.test, self.config.threads, stop=stop)
-            if scores is None or math.isfinite(scores["loss"]):
+            scores = self.task.evaluate(self.model, self.split.test, self.config.threads, stop)
+            wrong = [name for name in scores or () if not math.isfinite(scores[name])]
+            if not wrong:
                 return scores
             loader = data.Loader(self.split.test, 64, dtype=self.model.dtype.name, device=self.device)
-            where = where_first(self.model, *next(loader.epoch()), None, classification())
+            batch = self.task.batch(*next(loader.epoch()), Key(self.config.seed, self.step))
+            where = where_first(self.model, batch, None, self.task.loss)
         raise Diverged(
-            f"the {self.part} loss is no number after epoch {self.epoch + 1}; {where}. "
+            f"the {wrong[0].replace('_', ' ')} is NaN or infinite after epoch {self.epoch + 1}; {where}. "
             f"The learning rate was {self.optimizer.lr:.2g}: take a lower optim.lr"
         )
 
     def row(self, scores, seconds):
         """The metrics of the epoch that has just ended."""
-        loss, accuracy, steps = (float(total) for total in self.sums)
+        *sums, steps = (float(total) for total in self.sums)
+        means = [total / steps if steps else None for total in sums]
         return {
             "epoch": self.epoch + 1,
             "step": self.step,
             "lr": self.config.optim.lr * self.schedule(self.step - 1),
-            "train_loss": loss / steps if steps else None,
-            "train_accuracy": accuracy / steps if steps else None,
-            f"{self.part}_loss": scores["loss"],
-            f"{self.part}_accuracy": scores["accuracy"],
+            **{f"train_{name}": mean for name, mean in zip(("loss", *self.task.metrics), means)},
+            **scores,
             "skipped_steps": int(self.faults.skipped),
             "data_wait": self.wait.of_epoch,
             "seconds": seconds,
@@ -180,19 +192,21 @@ class Trainer:
     # -- stopping and going on ------------------------------------------------------------------------------------
 
     def state(self, seconds):
-        """(tensors, about): all that the next step depends on besides the configuration.
+        """(tensors, about): all that the next step depends on, besides the configuration.
 
-        Raises Diverged if a weight is no finite number: what can't be trained any further is not worth saving.
+        Raises Diverged if a weight is NaN or infinite: a model that can't be trained any further is not worth saving.
         """
         if not all_finite(self.model.storage.data):
-            where = where_first(self.model, self.split.train.images[:1], None, None, None)
+            where = where_first(self.model, {}, None, None)
             raise Diverged(f"after step {self.step} {where}; take a lower optim.lr")
         parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        parts["epoch"] = {"sums": self.sums}
+        parts |= {"epoch": {"sums": self.sums}, "task": self.task.state()}
         if self.ema is not None:
             parts["ema"] = self.ema.state_dict()
         tensors = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
         about = {
+            "architecture": self.config.architecture,
+            "task": self.config.task,
             "step": self.step,
             "epoch": self.epoch,
             "batch": self.batch,
@@ -220,6 +234,12 @@ class Trainer:
         lacking = sorted(ABOUT - set(about)) + ["epoch.sums"] * ("epoch.sums" not in tensors)
         if lacking:
             raise ValueError(f"the checkpoint is of another version of tinyvit: it lacks {', '.join(lacking)}")
+        for name in ("architecture", "task"):
+            if about[name] != getattr(self.config, name):
+                raise ValueError(
+                    f"the checkpoint is of another training: its {name} is {about[name]!r}, and config.json says "
+                    f"{getattr(self.config, name)!r}"
+                )
         if about["data"] != self.data_digest:
             raise ValueError(
                 f"{self.config.dataset} holds other training images or classes than those that the run began with; "
@@ -227,7 +247,7 @@ class Trainer:
             )
         if about["layout"] != [parameter.name for parameter in self.model.storage.parameters]:
             raise ValueError("the checkpoint is of another version of tinyvit: its flat arrays have another order")
-        parts = {"model": {}, "optimizer": {}, "epoch": {}, "ema": {}}
+        parts = {"model": {}, "optimizer": {}, "epoch": {}, "ema": {}, "task": {}}
         for name, array in tensors.items():
             part, _, rest = name.partition(".")
             if part not in parts:
@@ -235,18 +255,40 @@ class Trainer:
             parts[part][rest] = array
         if bool(parts["ema"]) != (self.ema is not None):
             raise ValueError("the checkpoint and config.json disagree about optim.ema")
+        if set(parts["task"]) != set(self.task.state()):
+            raise ValueError(
+                f"the checkpoint keeps {sorted(parts['task'])} for the task {self.config.task!r}, which needs "
+                f"{sorted(self.task.state())}"
+            )
         self.model.load_state_dict(parts["model"])
         self.optimizer.load_state_dict(parts["optimizer"])
         if self.ema is not None:
             self.ema.load_state_dict(parts["ema"])
+        self.task.load_state(parts["task"])
         self.sums = to_device(parts["epoch"]["sums"].copy(), self.device)
         self.step, self.epoch, self.batch = about["step"], about["epoch"], about["batch"]
         self.history, self.seconds = list(about["history"]), about["seconds"]
         self.faults = Faults(about["skipped_steps"], about["streak"])
-        self.wait = DataWait(**about.get("data_wait", {}))  # checkpoints of earlier versions don't say
+        self.wait = DataWait(**about["data_wait"])
         places = self.epoch * len(self.loader) + self.batch
         if not 0 <= self.batch <= len(self.loader) or not self.step == places <= self.total_steps:
             raise ValueError(
                 f"the checkpoint stands at step {self.step}, epoch {self.epoch}, batch {self.batch}, which doesn't fit "
                 f"config.json and the data with their {len(self.loader)} batches an epoch"
             )
+
+
+def make_optimizer(model, o, threads):
+    """The optimizer of an `OptimConfig`."""
+    if o.name == "sgd":
+        return optim.SGD(model, o.lr, o.momentum, o.nesterov, o.weight_decay)
+    if o.name == "adagrad":
+        return optim.Adagrad(model, o.lr, weight_decay=o.weight_decay)
+    if o.name == "adam":
+        return optim.Adam(model, o.lr, o.betas)
+    if o.name == "muon":
+        return optim.Muon(
+            model, o.lr, weight_decay=o.weight_decay, adam_lr=o.adam_lr, betas=o.betas,
+            map_pieces=partial(map_threads, threads=threads, device=model.device),
+        )  # fmt: skip
+    return optim.AdamW(model, o.lr, o.betas, weight_decay=o.weight_decay)

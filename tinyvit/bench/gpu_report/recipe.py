@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 
 from tinyvit.bench.gpu_report.card import synchronize
-from tinyvit.training import preset
+from tinyvit.training import preset, train_step
 from tinyvit.training.trainer import Trainer
 
 TRIAL = 20          # steps that tell how long one takes
@@ -65,11 +65,19 @@ def seconds_of_a_step(trainer, device):
     return (time.perf_counter() - begun) / TRIAL
 
 
+def take_step(trainer, batch):
+    """One step, as the training loop takes it; returns the StepResult."""
+    step = trainer.next_step(*batch)
+    result = train_step(**step)
+    trainer.finish_step(step, result)
+    return result
+
+
 def endless(trainer):
     """The steps of the first epoch, again and again."""
     while True:
         for batch in trainer.batches():
-            yield trainer.advance(*batch)
+            yield take_step(trainer, batch)
         trainer.batch = 0
 
 
@@ -78,7 +86,7 @@ def epochs(trainer, begun):
     config = trainer.config
     while not trainer.finished:
         for batch in trainer.batches():
-            trainer.advance(*batch)
+            take_step(trainer, batch)
         if (trainer.epoch + 1) % config.evaluate_every == 0 or trainer.epoch + 1 == config.epochs:
             yield trainer.row(trainer.evaluate(), time.perf_counter() - begun)
         trainer.end_epoch()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from tinyvit.training.tensorboard import TensorBoard
+from tinyvit.training.curves import TensorBoard
 
 ROW = {
     "epoch": 2,

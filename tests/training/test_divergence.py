@@ -8,13 +8,21 @@ from hypothesis import strategies as st
 
 from tinyvit import Context, Key, ViT, ViTConfig, optim
 from tinyvit.training import PRESETS, classification, train_step
-from tinyvit.training.faults import BETWEEN_LOOKS, IN_A_ROW, Faults, explain, where_first
+from tinyvit.training.divergence import BETWEEN_LOOKS, IN_A_ROW, Faults, explain, where_first
 
 CONFIG = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=8, depth=2, num_heads=2)
 IMAGES = np.random.default_rng(0).standard_normal((4, 1, 8, 8)).astype("float32")
 LABELS = np.arange(4) % 3
 BROKEN = np.where(np.arange(64).reshape(8, 8) == 9, np.float32(np.nan), IMAGES)
 OPTIMIZERS = [optim.SGD, optim.Adagrad, optim.Adam, optim.AdamW, optim.Muon]
+
+
+def batch(images):
+    return {"images": images}
+
+
+def loss(model, batch, ctx):
+    return classification()(model, batch["images"], LABELS, ctx)
 
 
 def bits(model, optimizer):
@@ -75,7 +83,7 @@ def test_a_streak_that_ended_between_two_looks_is_seen_at_the_next_one(monkeypat
     class Elsewhere:
         maximum, __name__ = staticmethod(np.maximum), "cupy"
 
-    monkeypatch.setattr("tinyvit.training.faults.array_module", lambda x: Elsewhere)
+    monkeypatch.setattr("tinyvit.training.divergence.array_module", lambda x: Elsewhere)
     faults = Faults()
     ended = [faults.saw(Step(not 5 <= i < 5 + IN_A_ROW)) for i in range(BETWEEN_LOOKS)]
     assert ended == [False] * (BETWEEN_LOOKS - 1) + [True]
@@ -104,13 +112,13 @@ def poisoned(path, attribute="weight"):
 )
 def test_the_layer_in_which_it_shows_first_is_named(model, images, found):
     ctx = Context(training=True, key=Key(0, 1))
-    assert re.search(found, where_first(model, images, LABELS, ctx, classification()))
+    assert re.search(found, where_first(model, batch(images), ctx, loss))
 
 
-def test_a_weight_that_is_no_number_is_named_before_any_layer():
+def test_a_weight_that_is_nan_is_named_before_any_layer():
     model = ViT(CONFIG)
     dict(model.named_parameters())["blocks.1.attn.qkv.bias"].data[3] = np.nan
-    found = where_first(model, IMAGES, LABELS, None, classification())
+    found = where_first(model, batch(IMAGES), None, loss)
     assert found == "the weights of blocks.1.attn.qkv.bias are the first that are not"
 
 
@@ -120,16 +128,16 @@ def test_a_gradient_is_named_where_every_value_is_finite():
     model.storage.data[:] = 0
     parameters["norm.weight"].data[...] = 1
     parameters["head.weight"].data[...] = 1e21 * np.random.default_rng(0).standard_normal((3, 8))
-    found = where_first(model, IMAGES, LABELS, None, classification())
+    found = where_first(model, batch(IMAGES), None, loss)
     assert found == "the gradient from norm is the first that is not"
 
 
 def test_the_advice_names_layer_learning_rate_and_precision():
     model = poisoned("blocks.1.mlp.fc1")
     config = PRESETS["digits"]
-    text = explain(model, IMAGES, LABELS, None, classification(), 0.25, config)
+    text = explain(model, batch(IMAGES), None, loss, 0.25, config)
     assert re.search(r"10 steps in a row .* blocks\.1\.mlp\.fc1 .* rate was 0\.25, the precision float32", text)
     assert "--precision float64" in text and "clip-norm" not in text  # it is clipped already
     other = replace(config, precision="float64", optim=replace(config.optim, name="muon", clip_norm=None))
-    text = explain(ViT(CONFIG), BROKEN, LABELS, None, classification(), 0.25, other)
+    text = explain(ViT(CONFIG), batch(BROKEN), None, loss, 0.25, other)
     assert "--precision" not in text and text.endswith("optim.adam-lr, a longer optim.warmup or optim.clip-norm 1")

@@ -8,7 +8,8 @@ from tinyvit import ViT, ViTConfig
 from tinyvit import functional as F
 from tinyvit.data import Dataset
 from tinyvit.training import evaluate
-from tinyvit.training.evaluate import log_softmax, logits_of
+from tinyvit.training.inference import log_softmax
+from tinyvit.training.tasks.classification import logits_of
 
 
 def random_vit(seed=0):

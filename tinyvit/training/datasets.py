@@ -1,12 +1,11 @@
-"""What a trainer is made of, from its configuration."""
+"""The data set that a training learns from, as its configuration says."""
 
 from dataclasses import replace
-from functools import partial
 
-from tinyvit import data, optim
+from tinyvit import data
 from tinyvit.files import expanded
 from tinyvit.functional.patches import as_pair
-from tinyvit.training.threads import map_threads
+from tinyvit.training.tasks import task_class
 
 
 def with_absolute_paths(config):
@@ -40,40 +39,22 @@ def load_classes(config, data_dir=None, **resizing):
 def as_configured(dataset, config):
     """A data set with images of the size and the mean and std that a TrainConfig asks for."""
     if config.mean:
-        require_channels(dataset, config.model)
+        require_channels(dataset, config.model.in_chans, "the data set")
         dataset = replace(dataset, mean=config.mean, std=config.std)
     if not config.resize_images:
         return dataset
     return data.resized(dataset, as_pair(config.model.img_size), config.resample, config.crop)
 
 
-def require_channels(dataset, model):
+def require_channels(dataset, channels, name):
     """Raise ValueError unless images have as many channels as the model reads."""
-    if dataset.images.shape[1] != model.in_chans:
-        raise ValueError(
-            f"the model reads images with {described(model.in_chans)}, but the data set's have "
-            f"{described(dataset.images.shape[1])}"
-        )
+    found = dataset.images.shape[1]
+    if found != channels:
+        raise ValueError(f"the model reads images with {plural(channels)}, and those of {name} have {plural(found)}")
 
 
-def described(channels):
+def plural(channels):
     return f"{channels} channel{'s' * (channels != 1)}"
-
-
-def make_optimizer(model, o, threads):
-    """The optimizer of an `OptimConfig`."""
-    if o.name == "sgd":
-        return optim.SGD(model, o.lr, o.momentum, o.nesterov, o.weight_decay)
-    if o.name == "adagrad":
-        return optim.Adagrad(model, o.lr, weight_decay=o.weight_decay)
-    if o.name == "adam":
-        return optim.Adam(model, o.lr, o.betas)
-    if o.name == "muon":
-        return optim.Muon(
-            model, o.lr, weight_decay=o.weight_decay, adam_lr=o.adam_lr, betas=o.betas,
-            map_pieces=partial(map_threads, threads=threads, device=model.device),
-        )  # fmt: skip
-    return optim.AdamW(model, o.lr, o.betas, weight_decay=o.weight_decay)
 
 
 def check_fit(config, dataset):
@@ -87,7 +68,7 @@ def check_fit(config, dataset):
         )
     if crop >= min(shape[1:]):
         raise ValueError(f"augment.crop shifts images of {shape[1]}×{shape[2]} by up to {crop} pixels; take fewer")
-    if model.num_classes != len(dataset.classes):
+    if task_class(config.task).needs_classes and model.num_classes != len(dataset.classes):
         raise ValueError(
             f"the model has {model.num_classes} classes, but the data set has {len(dataset.classes)}; "
             "set --model.num-classes"

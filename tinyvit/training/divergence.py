@@ -1,4 +1,4 @@
-"""Steps whose loss or gradient is no number: left out, counted and, if they don't stop, explained."""
+"""Steps whose loss or gradient is NaN or infinite: skipped, counted and, if they don't stop, explained."""
 
 from dataclasses import replace
 
@@ -6,23 +6,23 @@ from tinyvit import functional as F
 from tinyvit.backend import array_module
 from tinyvit.nn import Context, watch
 
-IN_A_ROW = 10   # steps left out one after the other that end a training
+IN_A_ROW = 10   # skipped steps, one after the other, that end a training
 BETWEEN_LOOKS = 50  # steps: reading a count off a GPU waits for it, so not every step does
 FINER = {"float32": "float64", "tf32": "float32", "bfloat16": "float32", "float16": "bfloat16"}  # the next precision
 
 
 class Diverged(ValueError):
-    """A training that can't go on, since its numbers are none any more."""
+    """A training that can't go on, since its numbers are NaN or infinite."""
 
 
 class Faults:
-    """Counts the steps that were left out, on the device where they happen.
+    """Counts the skipped steps, on the device where they happen.
 
     skipped   of the whole training
     streak    of those just now, one after the other
     longest   of such streaks
 
-    In float16 a step whose gradients overflowed is left out and the loss scaled less from then on: a scale that starts
+    In float16 a step whose gradients overflowed is skipped and the loss scaled less from then on: a scale that starts
     at 2¹⁶ may cost up to 16 such steps in a row, which is how it is found and no fault. They are not in a streak.
     """
 
@@ -30,7 +30,7 @@ class Faults:
         self.skipped, self.streak, self.longest, self.steps = skipped, streak, streak, 0
 
     def saw(self, result):
-        """Take note of a step; whether there were too many in a row. Waits for a GPU only once in a while."""
+        """Take note of a step; whether too many in a row were skipped. Waits for a GPU only once in a while."""
         lost = 1 - result.applied
         self.skipped = self.skipped + lost
         self.streak = (self.streak + 1 - result.overflowed) * lost
@@ -40,31 +40,32 @@ class Faults:
         return (xp.__name__ == "numpy" or self.steps % BETWEEN_LOOKS == 0) and int(self.longest) >= IN_A_ROW
 
 
-def explain(model, images, targets, ctx, objective, lr, config):
-    """What to do about a batch that gives no finite loss or gradient, and which layer it shows in first."""
+def explain(model, batch, ctx, objective, lr, config):
+    """In which layer of a batch the first NaN or infinity is, and what to do about it."""
     o = config.optim
     remedies = ["a lower optim.lr" + (" or optim.adam-lr" if o.name == "muon" else ""), "a longer optim.warmup"]
     remedies += ["optim.clip-norm 1"] if o.clip_norm is None else []
     remedies += [f"--precision {FINER[config.precision]}"] if config.precision in FINER else []
     return (
-        f"{IN_A_ROW} steps in a row gave a loss or a gradient that is no finite number; "
-        f"{where_first(model, images, targets, ctx, objective)}. "
+        f"{IN_A_ROW} steps in a row gave a loss or a gradient that is NaN or infinite; "
+        f"{where_first(model, batch, ctx, objective)}. "
         f"The learning rate was {lr:.2g}, the precision {config.precision}: take {', '.join(remedies[:-1])} "
         f"or {remedies[-1]}"
     )
 
 
-def where_first(model, images, targets, ctx, objective):
-    """The first thing that is not finite, in the order of computation: a weight, the input, a value, a gradient."""
+def where_first(model, batch, ctx, objective):
+    """The first weight, array of the batch, value or gradient that is not finite, in the order of computation."""
     for name, parameter in model.named_parameters():
         if not all_finite(parameter.data):
             return f"the weights of {name} are the first that are not"
-    if not all_finite(images):
-        return "the images are the first that are not"
+    for name, array in batch.items():
+        if not all_finite(array):
+            return f"the {name} are the first that are not"
     first = First()
     with model.storage.compute_scope(), model.gradients_into(model.new_gradients()) as gradients:
         ctx = replace(ctx or Context(), observer=first)
-        loss, backward, *_ = objective(watch(model, first), images, targets, ctx)
+        loss, backward, *_ = objective(watch(model, first), batch, ctx)
         if not first.found and not all_finite(loss):
             return "every layer's output is finite and only the loss is not"
         if not first.found:

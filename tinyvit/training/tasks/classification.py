@@ -1,0 +1,141 @@
+"""Classification: cross-entropy with the labels, judged by accuracy."""
+
+from functools import partial
+from math import log
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.backend import array_module, to_numpy
+from tinyvit.models.architecture import require_classes
+from tinyvit.nn import Context, buffer_updates
+from tinyvit.training.inference import batches, in_parts, log_softmax
+from tinyvit.training.tasks.task import Task, register
+
+
+@register("classification")
+class Classification(Task):
+    """Which class an image belongs to. optim.label-smoothing and optim.keep-patches are its options."""
+
+    metrics = ("accuracy",)
+    headings, shares = {"accuracy": "acc."}, frozenset({"accuracy"})
+    higher_is_better = True
+    needs_classes = True
+
+    @classmethod
+    def check(cls, config):
+        if config.optim.keep_patches < 1 and getattr(config.model, "positions", None) == "rope":
+            raise ValueError(
+                "optim.keep-patches must be 1 for positions 'rope', which are known by their place in the row, "
+                f"got {config.optim.keep_patches}"
+            )
+
+    def batch(self, images, targets, key):
+        return {"images": images, "targets": targets}
+
+    def loss(self, model, batch, ctx):
+        o, keep = self.config.optim, 1.0
+        if ctx is not None and ctx.training and ctx.key.step < o.keep_until * self.total_steps:
+            keep = o.keep_patches
+        return loss_of_classes(o.label_smoothing, keep, self.frozen, model, batch["images"], batch["targets"], ctx)
+
+    @property
+    def headline(self):
+        return f"{self.part}_accuracy"
+
+    @property
+    def scores(self):
+        return self.headline, f"{self.part}_loss"
+
+    def evaluate(self, model, dataset, threads=None, stop=None):
+        scores = evaluate(model, dataset, threads, stop=stop)
+        return scores and {f"{self.part}_{name}": scores[name] for name in ("loss", "accuracy")}
+
+    def report(self, model, dataset, threads=None, tta=False, confusion=None):
+        from tinyvit.training.confusion import save_confusion
+        from tinyvit.training.metrics import report_of
+
+        require_classes(model)
+        with np.errstate(all="ignore"):  # an overflow is reported by report_of
+            logits = logits_of(model, dataset, threads, tta)
+        report = report_of(logits, dataset, self.part)
+        if confusion is not None:
+            save_confusion(confusion, report.figures["confusion"], dataset.classes)
+        return report
+
+
+def classification(label_smoothing=0.0, keep=1.0, frozen=0):
+    """The objective (model, images, targets, ctx) of a classifier: cross-entropy, with the accuracy as a metric.
+
+    keep   the share of an image's patches that the blocks see, others at every step: a step on half of them takes half
+           of the time. Liu et al. 2022, "PatchDropout: economizing vision transformers using patch dropout"
+    frozen how many parts of the model are frozen, from the images on: the backward ends above them. With keep < 1 it
+           goes all the way, and gives them no gradients all the same
+    """
+    return partial(loss_of_classes, label_smoothing, keep, frozen)
+
+
+def loss_of_classes(label_smoothing, keep, frozen, model, images, targets, ctx):
+    """(loss, backward, metrics) of a batch, and the updates of buffers if there are any; see `classification`."""
+    require_classes(model)
+    if keep < 1:
+        (logits, cache), backward_model = model.forward_some(images, keep, ctx), model.backward_some
+    elif frozen:
+        (logits, cache), backward_model = model.forward_above(images, frozen, ctx), model.backward_above
+    else:
+        (logits, cache), backward_model = model(images, ctx), model.backward
+    loss, loss_cache = F.cross_entropy(logits, targets, label_smoothing)
+
+    def backward(dloss=1.0):
+        return backward_model(F.cross_entropy_backward(dloss, loss_cache), cache)
+
+    labels, scores = targets if targets.ndim == 1 else targets.argmax(1), F.cast(logits, loss.dtype)
+    metrics = {"accuracy": (scores.argmax(1) == labels).mean(dtype=loss.dtype)}
+    updates = buffer_updates(cache)
+    return (loss, backward, metrics, updates) if updates else (loss, backward, metrics)
+
+
+def evaluate(model, dataset, threads=None, tta=False, stop=None):
+    """Accuracy (0 to 1) and mean cross-entropy of a model on a `Dataset`: {"accuracy": …, "loss": …}.
+
+    None if `stop` became true meanwhile.
+    """
+    loss = correct = 0
+    for images, targets in batches(model, dataset):
+        if stop:
+            return None
+        logits = classify(model, images, threads, tta)
+        with model.storage.on_device():
+            loss = loss + F.cross_entropy(logits, targets)[0] * len(targets)
+            correct = correct + (logits.argmax(1) == targets).sum()
+    return {"accuracy": float(correct) / len(dataset), "loss": float(loss) / len(dataset)}
+
+
+def logits_of(model, dataset, threads=None, tta=False):
+    """The logits (n, K) of all images of a `Dataset`, as a NumPy array; with `tta`, as `classify` says."""
+    return np.concatenate([to_numpy(classify(model, images, threads, tta)) for images, _ in batches(model, dataset)])
+
+
+def classify(model, images, threads=None, tta=False):
+    """The logits (B, K) of a batch, in the dtype of the model's parameters, computed in parts by several threads.
+
+    With `tta` (test-time augmentation) they are log((p + p′)/2), the probabilities averaged over each image and its
+    mirror image. The mean of probabilities, not of their logarithms: one view that is sure of the wrong class can't
+    veto what the other sees. As −log is convex, the loss is at most the mean of the two views' losses.
+
+    On a CPU the process keeps the memory that this takes for the next time.
+    """
+    require_classes(model)
+    xp = array_module(images)
+
+    def logits_of_part(part):
+        return F.cast(model(part, Context(keep_caches=False))[0], model.dtype)
+
+    def run(part):
+        logits = logits_of_part(part)
+        if not tta:
+            return logits
+        mirrored = logits_of_part(part[:, :, :, ::-1])
+        return xp.logaddexp(log_softmax(logits), log_softmax(mirrored)) - log(2)
+
+    return in_parts(run, model, images, threads)

@@ -1,0 +1,183 @@
+"""What the rest of the package knows of a task, and the names of the tasks.
+
+A task is one file in this package: a subclass of `Task` with `@register`. It is imported in `tasks/__init__.py`, and
+nothing else changes.
+"""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import isfinite
+from typing import NamedTuple
+
+from tinyvit.models import build
+
+TASKS = {}  # name -> class
+
+
+def register(name):
+    """Make a class known as a task: `@register("classification")`."""
+
+    def decorate(cls):
+        if name in TASKS:
+            raise ValueError(f"the task {name!r} is registered already, by {TASKS[name].__name__}")
+        TASKS[name], cls.name = cls, name
+        return cls
+
+    return decorate
+
+
+def task_names():
+    """The names of all registered tasks."""
+    return list(TASKS)
+
+
+def task_class(name):
+    """The class of a task; ValueError, with the nearest name or all of them, if there is none."""
+    if name in TASKS:
+        return TASKS[name]
+    close = get_close_matches(str(name), TASKS, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(TASKS)}"
+    raise ValueError(f"unknown task {name!r}; {hint}")
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The options of a task that has none."""
+
+
+class NotFinite(ValueError):
+    """A figure or a logit is NaN or infinite: the weights are damaged or diverged."""
+
+
+class Report(NamedTuple):
+    """What `tinyvit evaluate` prints.
+
+    figures   by name, as JSON
+    rows      (name, text) of the table for a person
+    text      what follows the table
+    """
+
+    figures: dict
+    rows: list
+    text: str = ""
+
+
+class Task:
+    """What a model learns, and how it is judged; made for one training or evaluation from its `TrainConfig`.
+
+    part               what is evaluated: "test", or by default "validation" if images are set aside for that
+    frozen             how many parts of the model, from the images on, are left as they are
+    total_steps        of the training, set by `begin`
+
+    name               in the registry
+    options            the dataclass of its own options, `config.objective`, `--objective.NAME` on the command line
+    metrics            names of what `loss` reports, besides the loss
+    headings, shares   how figures are shown: short headings by name, and which names are shares, shown in percent
+    higher_is_better   whether more of the headline is better
+    mixes_samples      whether a sample's loss depends on the others: a batch is then never split
+    needs_classes      whether the model must have as many classes as the data set
+    """
+
+    name = None
+    options = NoOptions
+    metrics = ()
+    headings, shares = {}, frozenset()
+    higher_is_better = False
+    mixes_samples = False
+    needs_classes = False
+
+    def __init__(self, config, part=None):
+        self.config, self.frozen, self.total_steps = config, 0, 0
+        self.part = part or ("validation" if config.validation else "test")
+
+    # -- the model -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def check(cls, config):
+        """Raise ValueError for a `TrainConfig` that can't be trained, such as one whose architecture can't serve."""
+
+    def build(self, seed=0, device="cpu", precision=None):
+        """The module that learns: the configured model, or several under one module."""
+        return build(self.config.model, seed, device=device, precision=precision)
+
+    def backbone(self, model):
+        """Of what `build` made the configured model itself, which features are read from and which is exported."""
+        return model
+
+    # -- a step ----------------------------------------------------------------------------------------------------
+
+    def begin(self, model, total_steps):
+        """Called once, before the first step and before `load_state`."""
+        self.total_steps = total_steps
+
+    def batch(self, images, targets, key):
+        """The named arrays (B, …), on the device, that a step learns from.
+
+        targets   labels (B,), or (B, K) probabilities where the augmentation mixes images
+        key       the step's random stream, a `Key`
+        """
+        return {"images": images}
+
+    def loss(self, model, batch, ctx):
+        """(loss, backward, metrics), or (loss, backward, metrics, updates), as `train_step` wants them."""
+        raise NotImplementedError
+
+    def after_step(self, model, step, applied):
+        """Called after step number `step`, from 0; `applied`, on the device, is False if the step was skipped."""
+
+    def state(self):
+        """What checkpoints keep besides the model and the optimizer: arrays by name."""
+        return {}
+
+    def load_state(self, tensors):
+        """Go on from what `state` returned."""
+
+    # -- judging it ------------------------------------------------------------------------------------------------
+
+    @property
+    def headline(self):
+        """The name of the figure that decides which weights are the best."""
+        return f"{self.part}_loss"
+
+    @property
+    def scores(self):
+        """The names of the figures that `evaluate` gives, the headline first. A name is "part_figure"."""
+        return (self.headline,)
+
+    @property
+    def columns(self):
+        """The figures that are shown of an epoch."""
+        shown = ["train_loss", *(f"train_{name}" for name in self.metrics), *reversed(self.scores)]
+        return list(dict.fromkeys(shown))
+
+    def evaluate(self, model, dataset, threads=None, stop=None):
+        """The `scores` of a model on a `Dataset`, by name; None if `stop` became true meanwhile."""
+        raise NotImplementedError
+
+    def report(self, model, dataset, threads=None, tta=False, confusion=None):
+        """The `Report` of a model on a `Dataset`; ValueError for what this task doesn't have."""
+        for option, value in (("--tta", tta), ("--confusion", confusion)):
+            if value:
+                raise ValueError(f"{option} needs a classifier, and the task of this run is {self.name}")
+        scores = self.evaluate(model, dataset, threads)
+        for name, value in scores.items():
+            if not isfinite(value):
+                raise NotFinite(f"{name} is NaN or infinite: the weights are damaged or diverged")
+        return Report(scores, [(name.replace("_", " "), self.shown(name, scores[name])) for name in self.scores])
+
+    def is_share(self, name):
+        """Whether a figure, as "test_accuracy", is a share from 0 to 1."""
+        return name.partition("_")[2] in self.shares
+
+    def shown(self, name, value):
+        """A figure as text; a dash where there is none."""
+        if value is None:
+            return "–"
+        if self.is_share(name):
+            return f"{100 * value:.2f} %"
+        return f"{value:.4f}" if abs(value) < 1e4 else f"{value:.2e}"
+
+    def heading(self, name):
+        """The heading of a figure's column."""
+        part, _, figure = name.partition("_")
+        return f"{'valid.' if part == 'validation' else part} {self.headings.get(figure, figure)}"
