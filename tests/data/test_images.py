@@ -1,6 +1,13 @@
 import gc
+import os
+import re
+import subprocess
+import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
+from pathlib import Path
+from threading import Barrier, Lock
 
 import numpy as np
 import pytest
@@ -9,8 +16,10 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms
 from strategies import seeds
 
+import tinyvit
 from tinyvit.data import image_files, read_image, read_images
-from tinyvit.data.images import RESAMPLE, eight_bits
+from tinyvit.data import images as images_module
+from tinyvit.data.images import FORMATS, RESAMPLE, Budget, eight_bits, quiet
 
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 12))
 levels = st.integers(0, 255)
@@ -280,8 +289,55 @@ def test_a_file_that_is_cut_off_in_its_pixels_is_refused(tmp_path, kind):
 @pytest.mark.parametrize("content", [b"", b"not an image", b"<html></html>"])
 def test_what_is_no_image_is_refused_by_name(tmp_path, content):
     (tmp_path / "cat.jpg").write_bytes(content)
-    with pytest.raises(ValueError, match=r"cat\.jpg can't be read as an image: Pillow doesn't know its format$"):
+    with pytest.raises(ValueError, match=r"cat\.jpg can't be read as an image: expected AVIF, .* or WEBP$"):
         read_image(tmp_path / "cat.jpg", 3, 8)
+
+
+def test_the_formats_that_are_read_are_those_that_start_no_program_and_run_no_script():
+    Image.init()
+    assert not {"EPS", "PDF", "WMF", "IPTC", "HDF5", "GRIB", "BUFR", "MPEG", "XPM"} & set(FORMATS)
+    assert {"PNG", "JPEG", "MPO", "GIF", "TIFF", "WEBP", "BMP", "PPM"} <= set(FORMATS)
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n0 0 8 8 rectfill\nshowpage\n%%EOF\n"
+READ_EPS = """
+import sys
+from PIL import Image
+from tinyvit.data import read_image
+def by_pillow(path):
+    Image.open(path).load()
+try:
+    {"ours": lambda path: read_image(path, 3, 8), "pillow": by_pillow}[sys.argv[1]](sys.argv[2])
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the Ghostscript here is a shell script")
+def test_postscript_by_another_name_starts_no_ghostscript(tmp_path):
+    (tmp_path / "x.png").write_bytes(EPS)
+    (tmp_path / "gs").write_text(f"#!/bin/sh\necho started >> {tmp_path}/log\n")
+    (tmp_path / "gs").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for reader, started in (("ours", False), ("pillow", True)):
+        command = [sys.executable, "-c", READ_EPS, reader, str(tmp_path / "x.png")]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert (tmp_path / "log").exists() == started
+        assert started or "x.png can't be read as an image: expected AVIF" in done.stdout
+
+
+def test_every_image_is_opened_by_open_image():
+    package = Path(tinyvit.__file__).parent
+    opening = [path.name for path in package.rglob("*.py") if re.search(r"Image\.open|imread", path.read_text("utf-8"))]
+    assert opening == ["images.py"]
+
+
+@pytest.mark.parametrize("kind", ["png", "jpg", "webp"])
+@pytest.mark.parametrize("exif", [b"broken", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\0\x05\1\x12"])
+def test_damaged_exif_data_leave_the_picture_as_it_is(saved, kind, exif):
+    path = saved(Image.new("RGB", (4, 6), (9, 9, 9)), f"picture.{kind}", exif=b"Exif\0\0" + exif)
+    assert exif in path.read_bytes()
+    assert abs(read_image(path, 3, (6, 4)).astype(int) - 9).max() <= 1
 
 
 @pytest.mark.parametrize("limit", [49, 99])  # Pillow refuses from twice its limit on, and only warns before
@@ -319,6 +375,53 @@ def test_the_warnings_that_a_program_wants_are_as_before(saved):
     assert warnings.filters == before
 
 
+def noted(path):
+    """Reads an image of which Pillow warns."""
+    return read_image(path, 3, 4)
+
+
+def test_pillows_warnings_are_not_shown_and_a_programs_own_are_in_any_thread(saved, monkeypatch):
+    """Threads that overlap in every order, with a program's own catch_warnings around half of them."""
+    path = saved(Image.new("P", (8, 8)), transparency=b"\x05\x07")  # "Palette images with Transparency …"
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 64)
+    real, inside = images_module.open_image, Barrier(4)
+
+    def slow(file):
+        inside.wait()
+        warnings.warn_explicit("from Pillow", UserWarning, "Image.py", 1, module="PIL.Image")
+        image = real(file)
+        inside.wait()
+        return image
+
+    monkeypatch.setattr(images_module, "open_image", slow)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        with ThreadPoolExecutor(4) as pool:
+            assert len(list(pool.map(noted, [path] * 4))) == 4
+        assert warnings.filters == before and not shown
+        warnings.warn("mine", UserWarning, stacklevel=1)
+        assert [str(warning.message) for warning in shown] == ["mine"]
+
+
+def test_filters_that_a_program_restores_meanwhile_are_its_own():
+    before = list(warnings.filters)
+    theirs = warnings.catch_warnings()
+    theirs.__enter__()
+    ours = quiet()
+    ours.__enter__()
+    theirs.__exit__(None, None, None)
+    ours.__exit__(None, None, None)
+    assert warnings.filters == before
+    ours = quiet()
+    ours.__enter__()
+    theirs = warnings.catch_warnings()
+    theirs.__enter__()
+    ours.__exit__(None, None, None)
+    theirs.__exit__(None, None, None)
+    assert warnings.filters == before
+
+
 # -- many -----------------------------------------------------------------------------------------------------------
 
 
@@ -333,9 +436,50 @@ def test_many_files_are_read_in_their_order_with_errors_in_the_place_of_bad_ones
     assert [int(image[0, 0, 0]) for i, image in enumerate(images) if i != 7] == [*range(7), *range(8, 20)]
 
 
+@given(total=st.integers(1, 20), takes=st.lists(st.integers(0, 40), max_size=8))
+def test_threads_never_take_more_than_the_budget_and_what_is_larger_goes_alone(total, takes):
+    shared, most, lock = Budget(total), [0], Lock()
+    held = []
+
+    def take(count):
+        with shared.taken(count):
+            with lock:
+                held.append(count)
+                most.append(sum(held))
+                assert sum(held) <= total or [n for n in held if n] == [count]
+            with lock:
+                held.remove(count)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(take, takes))
+    assert shared.left == total
+
+
+MEASURE = """
+import resource, sys
+from tinyvit.data import images
+images.budget = images.Budget(int(sys.argv[1]))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+images.read_images(sys.argv[2:], 3, 8, 4)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is measured in the kilobytes of Linux")
+def test_four_large_images_in_four_threads_take_no_more_than_their_budget(saved):
+    """One takes 16 bytes a pixel; the system's allocator keeps some of that in each thread."""
+    path, peaks = saved(Image.new("RGBA", (4000, 4000), (1, 2, 3, 4)), "x.tiff", compression="tiff_deflate"), []
+    for at_once in (1, 4):
+        command = [sys.executable, "-c", MEASURE, str(at_once * 20 * 4000**2), *[str(path)] * 4]
+        done = subprocess.run(command, capture_output=True, check=True, text=True)
+        peaks.append(int(done.stdout) / 4000**2)
+    assert peaks[0] < 40 < 48 < peaks[1]
+
+
 def test_of_a_folder_the_images_are_found_sorted_at_any_depth(tmp_path):
     wanted = ["B.JPG", "a.png", "sub/deep/z.webp", "sub/c.tif"]
     others = [".hidden.png", ".cache/x.png", "sub/readme.txt", "labels.csv", "film.mpeg", "paper.pdf", "data.h5", "png"]
+    others += ["drawing.eps", "drawing.wmf"]
     for name in [*others, *wanted]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

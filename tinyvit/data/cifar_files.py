@@ -11,6 +11,8 @@ from io import BytesIO
 
 import numpy as np
 
+from tinyvit.data.images import open_image
+
 PARQUET = ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet")
 PICKLES = ("data_batch_1", "train")
 
@@ -209,7 +211,7 @@ def record(spec, where, image, labels):
         if not (isinstance(value, int) and 0 <= value < label.values):
             raise ValueError(f"{where} has {label.column} {value}, expected 0 to {label.values - 1}")
     try:
-        with Image.open(BytesIO(image["bytes"]), formats=["PNG"]) as picture:
+        with open_image(BytesIO(image["bytes"]), ["PNG"]) as picture:
             if (picture.size, picture.mode) != ((32, 32), "RGB"):
                 raise ValueError(f"it is {picture.size[0]}×{picture.size[1]} and {picture.mode}")
             pixels = np.asarray(picture)  # (32, 32, 3)

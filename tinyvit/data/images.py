@@ -1,16 +1,24 @@
-"""Image files of any kind as the arrays that a model reads, by Pillow."""
+"""Image files as the arrays that a model reads, by Pillow. Files may be a stranger's: see `open_image`."""
 
 import os
+import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Condition
 
 import numpy as np
 
-# Formats that Pillow names without being able to read them.
-NO_READER = {"BUFR", "GRIB", "HDF5", "MPEG", "PALM", "PDF"}
-RESAMPLE = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")  # Pillow's names
-MAX_THREADS = 8  # each holds a whole photo in memory
+# Raster formats whose readers start no program and run no script, as Pillow's reader of EPS, PDF and WMF may.
+FORMATS = (
+    "AVIF", "BMP", "DDS", "DIB", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PCX", "PNG", "PPM", "PSD", "QOI", "SGI",
+    "TGA", "TIFF", "WEBP",
+)  # fmt: skip
+RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # in the order of Pillow's numbers
+MAX_THREADS = 8
+DECODED = 1 << 30  # bytes that all threads together may take for images they decode; a larger image is decoded alone
+PER_PIXEL = 20     # bytes that decoding takes at most, with the decoder's own copy (measured, JPEG 2000)
 
 
 def read_image(path, channels, size, *, resample="bicubic", crop=1.0):
@@ -25,84 +33,21 @@ def read_image(path, channels, size, *, resample="bicubic", crop=1.0):
     shorter side fits, and cut out of the middle. Of an animation it is the first frame.
     Grey values of more than 8 bits are scaled as `eight_bits` says. Colour profiles are not applied.
 
-    Raises ValueError, naming the file, if it is missing, no image, cut off, damaged, or larger than Pillow takes for
-    safe to unpack.
+    Raises ValueError, naming the file, if it is missing, of none of `FORMATS`, cut off, damaged, or larger than Pillow
+    takes for safe to unpack.
     """
-    with quiet():
-        return _read(Path(path), channels, height_width(size), resample, crop)
-
-
-def read_images(paths, channels, size, threads=None, *, resample="bicubic", crop=1.0):
-    """What `read_image` gives for each path, by several threads: a list of arrays, and in the place of a file that
-    can't be read the ValueError."""
-    size = height_width(size)
-
-    def attempt(path):
-        try:
-            return _read(Path(path), channels, size, resample, crop)
-        except ValueError as error:
-            return error
-
-    # One block around all threads: what is done about warnings holds for the whole process.
-    with quiet(), ThreadPoolExecutor(threads or min(MAX_THREADS, os.cpu_count() or 1)) as pool:
-        return list(pool.map(attempt, paths))
-
-
-def image_files(folder):
-    """The image files in a folder and the folders in it, sorted.
-
-    These are the files with a suffix that Pillow reads; what begins with a dot is left out, and links to folders are
-    not followed.
-    """
-    from PIL import Image
-
-    suffixes = {suffix for suffix, kind in Image.registered_extensions().items() if kind not in NO_READER}
-
-    def fail(error):  # os.walk would leave out what it can't read
-        raise error
-
-    found = []
-    for parent, folders, files in os.walk(folder, onerror=fail):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [
-            Path(parent, name) for name in files
-            if not name.startswith(".") and Path(name).suffix.lower() in suffixes
-        ]  # fmt: skip
-    return sorted(found)
-
-
-def height_width(size):
-    """A size as (H, W); ValueError unless both are at least 1."""
-    height, width = size if isinstance(size, (tuple, list)) else (size, size)
-    if min(height, width) < 1:
-        raise ValueError(f"expected an image size of at least 1×1, got {height}×{width}")
-    return height, width
-
-
-def quiet():
-    """Inside this, Pillow's warnings are not printed: they are about what doesn't touch the pixels (a damaged EXIF
-    note), or about size, which `_read` refuses."""
-    return warnings.catch_warnings(action="ignore")
-
-
-def _read(path, channels, size, resample, crop):
-    from PIL import Image
-
+    path, size = Path(path), height_width(size)
     check_channels(channels)
     if not os.path.isfile(path):
         what = "is not a file" if os.path.exists(path) else "doesn't exist"
         raise ValueError(f"{path} {what}; expected an image")
     try:
-        with path.open("rb") as file, Image.open(file) as image:
-            limit = Image.MAX_IMAGE_PIXELS
-            if limit is not None and image.width * image.height > limit:
-                raise ValueError(f"{image.width}×{image.height} are more pixels than the {limit:,} taken for safe")
+        with path.open("rb") as file, quiet():
+            image = open_image(file)
             # JPEG can be decoded at a half, a quarter or an eighth: here still at least twice as large as needed.
             side = round(2 * max(size) / (crop or 1))
             image.draft(None, (side, side))
             return fitted(image, channels, size, resample, crop)
-    except Image.UnidentifiedImageError as error:
-        raise ValueError(f"{path} can't be read as an image: Pillow doesn't know its format") from error
     except Exception as error:  # damaged files make decoders raise errors of every kind
         raise ValueError(f"{path} can't be read as an image: {error or type(error).__name__}") from error
 
@@ -126,18 +71,139 @@ def as_pixels(image, channels, size, resample="bicubic", crop=1.0):
         raise ValueError(f"the image can't be read: {error or type(error).__name__}") from error
 
 
-def fitted(image, channels, size, resample, crop):
-    """A PIL image as uint8 (C, H, W): upright, on white, resized and cut out."""
-    from PIL import Image, ImageOps
+def read_images(paths, channels, size, threads=None, *, resample="bicubic", crop=1.0):
+    """What `read_image` gives for each path, by several threads: a list of arrays, and in the place of a file that
+    can't be read the ValueError."""
+    size = height_width(size)
 
-    upright = flat(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
-    resized = upright.resize(size[::-1], Image.Resampling[resample.upper()], box=shown(upright.size, size, crop))
-    return np.ascontiguousarray(np.asarray(resized).reshape(*size, channels).transpose(2, 0, 1))
+    def attempt(path):
+        try:
+            return read_image(path, channels, size, resample=resample, crop=crop)
+        except ValueError as error:
+            return error
+
+    with ThreadPoolExecutor(threads or min(MAX_THREADS, os.cpu_count() or 1)) as pool:
+        return list(pool.map(attempt, paths))
+
+
+def image_files(folder):
+    """The image files in a folder and the folders in it, sorted.
+
+    These are the files with a suffix of one of `FORMATS`; what begins with a dot is left out, and links to folders are
+    not followed.
+    """
+    from PIL import Image
+
+    suffixes = {suffix for suffix, kind in Image.registered_extensions().items() if kind in FORMATS}
+
+    def fail(error):  # os.walk would leave out what it can't read
+        raise error
+
+    found = []
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [
+            Path(parent, name) for name in files
+            if not name.startswith(".") and Path(name).suffix.lower() in suffixes
+        ]  # fmt: skip
+    return sorted(found)
 
 
 def check_channels(channels):
     if channels not in (1, 3):
         raise ValueError(f"images are read with 1 channel (grey) or 3 (colour), not {channels}")
+
+
+def height_width(size):
+    """A size as (H, W); ValueError unless both are at least 1."""
+    height, width = size if isinstance(size, (tuple, list)) else (size, size)
+    if min(height, width) < 1:
+        raise ValueError(f"expected an image size of at least 1×1, got {height}×{width}")
+    return height, width
+
+
+# -- decoding ---------------------------------------------------------------------------------------------------------
+
+
+class Budget:
+    """Bytes that threads share: each waits until what it takes is left. What is more than all of it goes alone."""
+
+    def __init__(self, total):
+        self.total = self.left = total
+        self.given_back = Condition()
+
+    @contextmanager
+    def taken(self, count):
+        count = min(count, self.total)
+        with self.given_back:
+            self.given_back.wait_for(lambda: self.left >= count)
+            self.left -= count
+        try:
+            yield
+        finally:
+            with self.given_back:
+                self.left += count
+                self.given_back.notify_all()
+
+
+budget = Budget(DECODED)
+
+
+def open_image(file, formats=FORMATS):
+    """An open file as a Pillow image whose pixels are still to be decoded. Every image of a stranger is opened here.
+
+    Raises ValueError for another format than `FORMATS`, and for more pixels than Pillow takes for safe.
+    """
+    from PIL import Image
+
+    Image.init()
+    try:
+        image = Image.open(file, formats=[name for name in formats if name in Image.OPEN])
+    except Image.UnidentifiedImageError as error:
+        raise ValueError(f"expected {', '.join(formats[:-1])}{' or ' * (len(formats) > 1)}{formats[-1]}") from error
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and image.width * image.height > limit:
+        raise ValueError(f"{image.width}×{image.height} are more pixels than the {limit:,} taken for safe")
+    return image
+
+
+def fitted(image, channels, size, resample, crop):
+    """A PIL image as uint8 (C, H, W): upright, on white, resized and cut out."""
+    with budget.taken(PER_PIXEL * image.width * image.height):
+        image = flat(upright(image), "L" if channels == 1 else "RGB")
+        image = image.resize(size[::-1], RESAMPLE.index(resample), shown(image.size, size, crop))
+    return np.ascontiguousarray(np.asarray(image).reshape(*size, channels).transpose(2, 0, 1))
+
+
+def upright(image):
+    """An image turned as its EXIF orientation says; one whose EXIF data are damaged, as it is."""
+    from PIL import ImageOps
+
+    image.load()
+    with suppress(Exception):
+        return ImageOps.exif_transpose(image)
+    return image
+
+
+# Pillow's warnings are about what doesn't touch the pixels, such as damaged EXIF data, or about size.
+IGNORED = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
+
+
+@contextmanager
+def quiet():
+    """Inside this, Pillow's warnings are not printed.
+
+    warnings.catch_warnings would put back the filters of the whole process as they were, and where two threads overlap,
+    those that the other has set: here one entry is added, and the same one removed.
+    """
+    filters = warnings.filters
+    filters.insert(0, IGNORED)
+    try:
+        yield
+    finally:
+        for found in {id(found): found for found in (filters, warnings.filters)}.values():
+            with suppress(ValueError):
+                found.remove(IGNORED)
 
 
 def shown(image_size, size, crop):
@@ -161,11 +227,11 @@ def flat(image, mode):
     if image.mode == "La":  # with the alpha multiplied in, which has no direct way to RGBA
         image = image.convert("LA")
     if image.has_transparency_data:
-        image = image.convert("RGBA")
+        image = image if image.mode == "RGBA" else image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    elif image.mode != "L":
+    elif image.mode not in ("L", "RGB"):
         image = image.convert("RGB")  # CMYK, LAB and the like become grey only by way of it
-    return image.convert(mode)
+    return image if image.mode == mode else image.convert(mode)
 
 
 def eight_bits(values):
@@ -177,7 +243,9 @@ def eight_bits(values):
     """
     scales = (1, 255, 65_535) if values.dtype.kind == "f" else (65_535,)
     largest = float(values.max())
-    if not np.isfinite(values).all():
+    if not np.isfinite(largest) or not np.isfinite(float(values.min())):
         raise ValueError("it has pixels that are NaN or infinite")
     full = next((scale for scale in scales if largest <= scale), largest)
-    return np.rint(values.clip(0, None) * (255 / full)).astype("uint8")
+    parts = np.array_split(values.ravel(), 64)  # one after the other: a product has up to 8 bytes a pixel
+    parts = [np.rint(part.clip(0, None) * (255 / full)).astype("uint8") for part in parts]
+    return np.concatenate(parts).reshape(values.shape)

@@ -4,6 +4,7 @@ from math import floor
 
 import numpy as np
 
+from tinyvit.data.images import RESAMPLE
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop.fields import (
@@ -42,7 +43,6 @@ PREPROCESSOR_FIELDS = {
 ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
                "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
                "gelu_accurate": "gelu_tanh"}  # fmt: skip
-PILLOW_RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's number
 RESCALE = 1 / 255
 ONE_CLASS = "single_label_classification"
 SIZED_BY_WEIGHTS = ("hidden_size", "num_hidden_layers", "intermediate_size", "num_channels", "patch_size", "qkv_bias")
@@ -136,13 +136,13 @@ def preprocessing_of(about, preprocessor, config, mean=None, std=None):
     preprocessor = {name: value for name, value in preprocessor.items() if value is not None}
     classes, more = classes_of(about, config.num_classes)
     mean, std = normalisation_of(preprocessor, config.in_chans, mean, std)
-    number = preprocessor.get("resample", PILLOW_RESAMPLE.index("bilinear"))
-    if number not in range(len(PILLOW_RESAMPLE)):
-        most = len(PILLOW_RESAMPLE) - 1
+    number = preprocessor.get("resample", RESAMPLE.index("bilinear"))
+    if number not in range(len(RESAMPLE)):
+        most = len(RESAMPLE) - 1
         raise ValueError(f"preprocessor_config.json has resample {number}; expected Pillow's 0 to {most}")
     crop, why = crop_of(preprocessor, as_pair(config.img_size))
     size = as_pair(config.img_size)
-    return Preprocessing(classes, config.in_chans, size, mean, std, resample=PILLOW_RESAMPLE[number], crop=crop), (
+    return Preprocessing(classes, config.in_chans, size, mean, std, resample=RESAMPLE[number], crop=crop), (
         *notes, *more, *why)  # fmt: skip
 
 
@@ -234,7 +234,7 @@ def to_preprocessor(weights):
     preprocessor = {
         "image_processor_type": "ViTImageProcessor", "do_convert_rgb": prepared.channels == 3,
         "do_resize": True, "size": {"height": height, "width": width},
-        "resample": PILLOW_RESAMPLE.index(prepared.resample),
+        "resample": RESAMPLE.index(prepared.resample),
         "do_rescale": True, "rescale_factor": RESCALE,
         "do_normalize": True, "image_mean": list(prepared.mean), "image_std": list(prepared.std),
     }  # fmt: skip
