@@ -55,7 +55,7 @@ def test_the_row_of_gradients_says_over_which_tokens_its_means_are_and_which_hav
     model = load_trained(own_run, device="cpu").model
     pool, tokens = model.config.global_pool, 1 + model.config.grid[0] * model.config.grid[1]
     said = {"token": "only the class token has one", "avg": "the class token has none"}[pool]
-    assert f"mean norm over all {tokens} tokens: " in line and line.endswith(f"behind the last, where {said}")
+    assert f"mean norm over all {tokens} tokens: " in line and line.endswith(f"after the last, where {said}")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,9 @@ def test_a_model_of_a_single_patch_has_no_spectrum_and_says_so(tinyvit, numbers)
     (["--image", "360"], "there is no test image 360; there are images 0 to 359"),
     (["--image", "-1"], "there is no test image -1; there are images 0 to 359"),
     (["--image", "nowhere.png"], "nowhere.png"),
-    (["--images", "0"], "expected means over at least 1 image, got --images 0"),
+    (["--images", "0"], "expected means over 1 to 1,000 images, got --images 0"),
+    (["--images", "1000000000"], "expected means over 1 to 1,000 images, got --images 1000000000"),
+    (["--layer", "9" * 30], "there is no layer 9999"),
     (["--threads", "0"], "expected a number of threads of at least 1, got 0"),
     (["--layer", "first"], "--layer"),
     (["--lyer", "0"], "did you mean --layer"),

@@ -3,8 +3,10 @@ import pytest
 from strategies import redrawn
 from tiny_architecture import Tiny, TinyConfig
 
-from tinyvit import Context, Key, ViT, ViTConfig, create_model, gradcheck, optim
+from tinyvit import Context, Key, ViT, ViTConfig, create_model, gradcheck, optim, probe
 from tinyvit.models import architecture_name, architecture_names, build, config_class, register
+from tinyvit.probe.explorer import explorer
+from tinyvit.training import features_by_layer
 from tinyvit.training.freezing import freeze_parts, frozen_parts
 
 VIT = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=8, depth=3, num_heads=2)
@@ -148,3 +150,50 @@ def test_a_buffer_of_an_architecture_is_in_its_state_and_its_update_in_the_cache
     assert "running_mean" in dict(model.stem.named_buffers()) and "stem.running_mean" in model.state_dict()
     _, (c_stem, *_) = model(images(), Context(training=True, key=Key(0)))
     assert c_stem.update.module is model.stem and model(images())[1][0].update is None
+
+
+def test_features_are_pooled_without_the_prefix_tokens_and_of_every_layer_at_once():
+    model = model_of(TinyConfig(num_classes=3))
+    found = features_by_layer(model, images(), [0, 2, None])
+    for layer, rows in zip((0, 2), found):
+        np.testing.assert_allclose(rows, model.features(images(), layer)[:, 2:].mean(1), rtol=1e-12)
+    np.testing.assert_array_equal(found[2], model.features(images()))
+    first = features_by_layer(model, images(), [1], pool="token")[0]
+    np.testing.assert_array_equal(first, model.features(images(), 1)[:, 0])
+
+
+def test_a_trace_of_an_architecture_without_attention_has_its_values_and_gradients_and_no_attention():
+    model = model_of(TinyConfig(num_classes=3))
+    trace = probe.trace(model, images(), [0, 2])
+    assert trace.attention is None and trace.attention_gradients is None
+    assert (trace.grid, trace.prefix, trace.layers) == ((2, 2), 2, ("stem", "floors.0", "floors.1", "floors.2"))
+    for layer in range(4):
+        np.testing.assert_array_equal(trace.residual_stream[layer], model.features(images(), layer))
+    assert set(trace.values) == set(trace.gradients) == {path for path, _ in model.named_modules()}
+    norms = probe.norms_by_layer(trace)
+    assert norms.attn is None and norms.mlp.shape == (3, 2) and norms.stream.shape == (4, 2)
+    probe.draw_norms(norms)
+    frequencies, amplitudes = probe.fourier_spectrum(trace.residual_stream, trace.grid, trace.prefix)
+    assert amplitudes.shape == (4, 2, len(frequencies))
+
+
+def test_what_probing_needs_and_an_architecture_lacks_is_refused_in_one_line():
+    model = Tiny(TinyConfig())
+    with pytest.raises(ValueError, match="^a model such as Tiny adds none to its tokens$"):
+        probe.patch_positions(model)
+    with pytest.raises(ValueError, match="class token, and Tiny has other steps"):
+        explorer(model, images(1), [0], np.zeros((1, 1, 8, 8), "uint8"), "0123456789", ["a"])
+    assert probe.patch_filters(model).shape == (12, 1, 4, 4)
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 2, 5])
+def test_maps_and_distances_leave_out_as_many_prefix_tokens_as_there_are(prefix):
+    attention = np.random.default_rng(0).random((1, 1, 2, prefix + 6, prefix + 6))
+    maps = probe.attention_maps(attention, (2, 3), "avg", prefix)
+    patches = attention[..., prefix:, prefix:]
+    np.testing.assert_allclose(maps, patches.mean(-2).reshape(1, 1, 2, 2, 3))
+    np.testing.assert_array_equal(probe.head_maps(attention, (2, 3), prefix).reshape(patches.shape), patches)
+    far = probe.mean_attention_distance(attention, (2, 3), 4, prefix)
+    np.testing.assert_allclose(far, probe.mean_attention_distance(patches, (2, 3), 4, 0))
+    with pytest.raises(ValueError, match="for 2×3 patches"):
+        probe.over_patches(attention, (2, 3), prefix=prefix + 1)

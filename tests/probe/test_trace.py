@@ -58,8 +58,8 @@ def test_the_gradient_of_the_attention_is_that_of_the_loss_by_central_difference
         """With every layer's probabilities moved off the softmax's result by `step` along the direction."""
         layers = iter(step * direction)
 
-        def moved(q, k, v):
-            y, cache = attention(q, k, v)
+        def moved(q, k, v, *rest):
+            y, cache = attention(q, k, v, *rest)
             return y + next(layers) @ v, cache
 
         monkeypatch.setattr(F, "attention", moved)

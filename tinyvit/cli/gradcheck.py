@@ -34,13 +34,13 @@ def gradcheck(rest):
     from tinyvit.models import create_model
 
     model = small_model() if name == "(small)" else create_model(name)
-    shape = (options.batch_size, *model.embed.image_shape)
+    shape = (options.batch_size, *model.image_shape)
     images = np.random.default_rng(options.seed).standard_normal(shape)
 
     def checks():
         for operation, *case in operation_cases(options.seed):
             yield operation, BOUNDS, lambda method, case=case: check(*case, method, seed=options.seed)
-        title = f"ViT {'' if name == '(small)' else name + ' '}({model.num_parameters():,} parameters)"
+        title = f"{type(model).__name__ if name == '(small)' else name} ({model.num_parameters():,} parameters)"
         yield title, MODEL_BOUNDS, lambda method: check_model(
             model, images, method=method, directions=options.directions, seed=options.seed
         )
@@ -66,7 +66,8 @@ def gradcheck(rest):
 
 
 def small_model():
-    """A ViT with distinct sizes everywhere, so that no two axes can be mixed up unnoticed."""
-    from tinyvit.models import ViT, ViTConfig
+    """A model with distinct sizes everywhere, so that no two axes can be mixed up unnoticed."""
+    from tinyvit.models import create_model
 
-    return ViT(ViTConfig((8, 12), (4, 3), in_chans=2, num_classes=5, embed_dim=24, depth=3, num_heads=3))
+    sizes = dict(img_size=(8, 12), patch_size=(4, 3), in_chans=2, num_classes=5, embed_dim=24, depth=3, mlp_ratio=2.0)
+    return create_model("vit_tiny_patch16_224", **sizes)

@@ -9,6 +9,7 @@ from typing import Annotated
 from tinyvit.cli.model_options import ModelOptions, preprocessing_of
 from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
 from tinyvit.files import expanded
+from tinyvit.nn.attention import Attention
 
 
 def options_class():
@@ -61,7 +62,7 @@ def draw_pictures(run_path, trained, options):
     """Write the pictures, and print what was seen."""
     from tinyvit.cli.inspection import look, save
 
-    check_numbers(options, trained.config.model)
+    check_numbers(options, trained.model)
     if options.out == "":
         raise BadInput("expected a folder for the pictures, got --out ''")
     folder = expanded(trained.folder.path / "inspect" if options.out is None else options.out)
@@ -117,14 +118,19 @@ def computing(trained, options):
         yield
 
 
-def check_numbers(options, config):
+def check_numbers(options, model):
     """Raise BadInput for a layer or head that the model doesn't have, and for no images to take means over."""
-    for what, number, count in (("layer", options.layer, config.depth), ("head", options.head, config.num_heads)):
+    from tinyvit.cli.inspection import MOST_IMAGES
+
+    heads = [module.num_heads for _, module in model.named_modules() if isinstance(module, Attention)]
+    for what, number, count in (("layer", options.layer, len(heads)), ("head", options.head, max(heads, default=0))):
+        if number is not None and not heads:
+            raise BadInput(f"--{what} is about attention, and {type(model).__name__} has none; leave it out")
         if number is not None and not 0 <= number < count:
             has = f"layers 0 to {count - 1}" if what == "layer" else f"heads 0 to {count - 1} in each layer"
             raise BadInput(f"there is no {what} {number}; the model has {has if count > 1 else f'{what} 0 only'}")
-    if options.images is not None and options.images < 1:
-        raise BadInput(f"expected means over at least 1 image, got --images {options.images}")
+    if options.images is not None and not 1 <= options.images <= MOST_IMAGES:
+        raise BadInput(f"expected means over 1 to {MOST_IMAGES:,} images, got --images {options.images}")
 
 
 def test_set(trained, options):

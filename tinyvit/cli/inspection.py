@@ -1,22 +1,22 @@
-"""What `tinyvit inspect` computes and draws."""
+"""The pictures and numbers of `tinyvit inspect`."""
 
 import io
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tinyvit import probe
-from tinyvit.backend import to_numpy
 from tinyvit.files import write
 from tinyvit.training.metrics import check_finite
 from tinyvit.training.tasks.classification import logits_of
 
 DPI = 130
-IMAGES = 64  # that means are taken over, by default
+IMAGES, MOST_IMAGES = 64, 1000  # that means are taken over: by default, and at most, as each is traced alone
 MOST_WRONG = 16  # images
-READ = {"token": "only the class token has one", "avg": "the class token has none"}  # behind the last block
+READ = {"token": "only the class token has one", "avg": "only the patches have one"}  # after the last layer
 TAKEN = {"token": "what the class token takes from each patch", "avg": "what all patches take from each, on average"}
 
 
@@ -44,12 +44,12 @@ class Picture(NamedTuple):
 
 @dataclass
 class View:
-    """What was seen.
+    """The pictures and numbers of a model.
 
     figures    file name -> `Picture`
-    left_out   what could not be drawn -> why
+    left_out   name of what can't be drawn -> why
     numbers    the same in numbers, for JSON
-    rows       (name, text) of the most telling ones
+    rows       (name, text) of the main ones
     """
 
     figures: dict[str, Picture] = field(default_factory=dict)
@@ -81,11 +81,38 @@ def see_image(view, model, subject, layer, head):
     check_finite(plain.logits)
     predicted = int(plain.logits[0].argmax())
     shown = predicted if subject.shown is None else subject.shown
-    trace = probe.trace(model, subject.images, classes=[shown])
-    query, grid, classes = model.config.global_pool, trace.grid, subject.classes
-    seen = f"{subject.name}, taken for {classes[predicted]}"
+    classes = subject.classes
+    probability = float(plain.probabilities[0, predicted])
+    view.numbers.update({
+        "image": subject.name,
+        "label": None if subject.label is None else classes[subject.label],
+        "predicted": classes[predicted],
+        "probability": probability,
+        "class": classes[shown],
+    })  # fmt: skip
+    known = "" if subject.label is None else f", is {classes[subject.label]}"
+    view.rows.append((subject.name, f"taken for {classes[predicted]} ({100 * probability:.1f} %){known}"))
+    if plain.attention is None:
+        for name in ("attention", "rollout", "class"):
+            view.left_out[name] = no_attention(model)
+        return
+    see_attention(view, probe.trace(model, subject.images, classes=[shown]), subject, layer, head, query_of(model),
+                  f"{subject.name}, taken for {classes[predicted]}", classes[shown])  # fmt: skip
 
-    maps = probe.attention_maps(trace.attention, grid, query)[:, 0]                   # (L, H, rows, columns)
+
+def no_attention(model):
+    return f"{type(model).__name__} has no layers that each attend from all tokens to all"
+
+
+def query_of(model):
+    """Who reads the patches at the end, as `probe.over_patches` names it."""
+    return "token" if model.pooling == "token" else "avg"
+
+
+def see_attention(view, trace, subject, layer, head, query, seen, shown):
+    """The pictures that are made of the attention in a `Trace`."""
+    grid, prefix = trace.grid, trace.prefix
+    maps = probe.attention_maps(trace.attention, grid, query, prefix)[:, 0]           # (L, H, rows, columns)
     layers = range(len(maps)) if layer is None else [layer]
     heads = range(maps.shape[1]) if head is None else [head]
     one = "".join(f"-{name}-{number}" for name, number in (("layer", layer), ("head", head)) if number is not None)
@@ -97,36 +124,24 @@ def see_image(view, model, subject, layer, head):
     if layer is not None and head is not None:
         view.figures[f"patches{one}.png"] = Picture(
             "where each patch looks, by this head",
-            probe.draw_head_maps(probe.head_maps(trace.attention[layer, 0, head], grid),
+            probe.draw_head_maps(probe.head_maps(trace.attention[layer, 0, head], grid, prefix),
                                  title=f"{seen}: layer {layer}, head {head}"),
         )  # fmt: skip
-
-    rollout = probe.over_patches(probe.attention_rollout(trace.attention), grid, query)[0]
+    rollout = probe.over_patches(probe.attention_rollout(trace.attention), grid, query, prefix)[0]
     view.figures["rollout.png"] = Picture(
         "attention rollout: what reaches the output from each patch",
         probe.draw_rollout(rollout, subject.pixels, title=f"{seen}: attention rollout"),
     )
     relevance = probe.gradient_weighted_attention(trace.attention, trace.attention_gradients)
-    relevance = probe.over_patches(relevance - np.eye(relevance.shape[-1]), grid, query)[0]
+    relevance = probe.over_patches(relevance - np.eye(relevance.shape[-1]), grid, query, prefix)[0]
     view.figures["class.png"] = Picture(
-        f"gradient-weighted attention: what speaks for class {classes[shown]}",
-        probe.draw_class_attention(relevance, subject.pixels, title=f"{seen}: what speaks for {classes[shown]}"),
+        f"gradient-weighted attention: what speaks for class {shown}",
+        probe.draw_class_attention(relevance, subject.pixels, title=f"{seen}: what speaks for {shown}"),
     )
-    view.numbers.update({
-        "image": subject.name,
-        "label": None if subject.label is None else classes[subject.label],
-        "predicted": classes[predicted],
-        "probability": float(plain.probabilities[0, predicted]),
-        "class": classes[shown],
-        "rollout": rollout.tolist(),
-        "class_attention": relevance.tolist(),
-    })  # fmt: skip
-    known = "" if subject.label is None else f", is {classes[subject.label]}"
-    certain = f"{100 * plain.probabilities[0, predicted]:.1f} %"
+    view.numbers.update({"rollout": rollout.tolist(), "class_attention": relevance.tolist()})
     view.rows += [
-        (subject.name, f"taken for {classes[predicted]} ({certain}){known}"),
         ("rollout", f"most from the patch in {place(rollout)}: {100 * rollout.max():.1f} %"),
-        (f"for {classes[shown]}", f"most the patch in {place(relevance)}" if relevance.any() else "no patch at all"),
+        (f"for {shown}", f"most the patch in {place(relevance)}" if relevance.any() else "no patch at all"),
     ]
 
 
@@ -142,70 +157,103 @@ def place(heat):
 
 
 def see_weights(view, model):
-    """What the positions and the patch filters have learned."""
-    try:
-        positions = probe.patch_positions(model)
-    except ValueError as error:
-        view.left_out["positions"] = str(error)
-    else:
-        similarity = probe.position_similarity(positions, model.config.grid)
+    """The similarity of positions, and the principal components of the patch filters."""
+    with left_out(view, "positions"):
+        similarity = probe.position_similarity(probe.patch_positions(model), model.grid)
         view.figures["positions.png"] = Picture(
             "how alike the positions of patches are", probe.draw_position_similarity(similarity)
         )
         view.numbers["position_similarity"] = similarity.tolist()
-    found = probe.filter_components(to_numpy(model.embed.patch_embed.proj.weight.data))
-    view.figures["filters.png"] = Picture(
-        f"the first {counted(len(found.components), 'principal component')} of the patch filters",
-        probe.draw_filter_components(found),
-    )
-    view.numbers["filter_variance"] = found.variance.tolist()
-    view.rows.append(("patch filters", f"{100 * found.variance[:3].sum():.1f} % of the variance in 3 components"))
+    with left_out(view, "filters"):
+        found = probe.filter_components(probe.patch_filters(model))
+        view.figures["filters.png"] = Picture(
+            f"the first {counted(len(found.components), 'principal component')} of the patch filters",
+            probe.draw_filter_components(found),
+        )
+        view.numbers["filter_variance"] = found.variance.tolist()
+        view.rows.append(("patch filters", f"{100 * found.variance[:3].sum():.1f} % of the variance in 3 components"))
+
+
+@contextmanager
+def left_out(view, *names):
+    """What raises ValueError inside is left out of the view, with the reason."""
+    try:
+        yield
+    except ValueError as error:
+        view.left_out.update(dict.fromkeys(names, str(error)))
 
 
 def see_means(view, model, test, count):
     """How far heads look, how fine features are, and how large gradients: means over some of the test images."""
-    rows = np.unique(np.linspace(0, len(test) - 1, count).astype(int))  # from end to end: they may be in order of class
-    distances, amplitudes, norms = [], [], []
+    rows = np.unique(np.linspace(0, len(test) - 1, min(count, len(test))).astype(int))  # from end to end: test images
+    distances, amplitudes, norms = [], [], []                                            # may be in order of class
     for row in rows:  # one at a time: a large model's trace takes hundreds of megabytes an image
         images = test.normalise(test.images[row : row + 1], model.dtype.name)
         trace = probe.trace(model, images, test.labels[row : row + 1])
-        distances.append(probe.mean_attention_distance(trace.attention, trace.grid, model.config.patch_size))
-        frequencies, amplitude = probe.fourier_spectrum(trace.residual_stream, trace.grid)
-        amplitudes.append(amplitude)
-        norms.append(probe.norms_by_layer(trace))
-    distance = np.concatenate(distances, 1).mean(1)                                  # (L, H)
-    amplitude = np.concatenate(amplitudes, 1).mean(1)                                # (L+1, F)
-    norms = probe.Norms(*(np.mean(part, 0) for part in zip(*norms)))
-    uniform = probe.uniform_attention_distance(model.config.grid, model.config.patch_size)
-
+        if trace.attention is not None:
+            distances.append(
+                probe.mean_attention_distance(trace.attention, trace.grid, patch_size_of(model), trace.prefix)
+            )
+        with left_out(view, "spectrum", "norms"):
+            frequencies, amplitude = probe.fourier_spectrum(trace.residual_stream, trace.grid, trace.prefix)
+            amplitudes.append(amplitude)
+            norms.append(probe.norms_by_layer(trace))
+    view.numbers["images"] = len(rows)
     over = f"mean of {len(rows)} images" if len(rows) > 1 else "of one image"
-    view.figures["distance.png"] = Picture(
-        f"how far each head looks, in pixels; {over}", probe.draw_attention_distance(distance, uniform)
-    )
+    if distances:
+        show_distance(view, model, np.concatenate(distances, 1).mean(1), over)
+    else:
+        view.left_out["distance"] = no_attention(model)
+    if not norms:
+        return
     if len(frequencies) > 1:
+        amplitude = np.concatenate(amplitudes, 1).mean(1)                            # (L+1, F)
         view.figures["spectrum.png"] = Picture(
             f"how fine the feature maps are, by depth; {over}", probe.draw_spectrum(frequencies, amplitude)
         )
+        view.numbers["spectrum"] = {"frequencies": frequencies.tolist(), "log_amplitudes": amplitude.tolist()}
     else:
         view.left_out["spectrum"] = "patches in a single row or column have no diagonal"
+    show_norms(view, model, probe.Norms(*(None if part[0] is None else np.mean(part, 0) for part in zip(*norms))),
+               trace.residual_stream.shape[2], over)  # fmt: skip
+
+
+def patch_size_of(model):
+    """Height and width of a patch in pixels."""
+    _, H, W = model.image_shape
+    rows, columns = model.grid
+    return H // rows, W // columns
+
+
+def show_distance(view, model, distance, over):
+    """The mean attention distance (L, H)."""
+    uniform = probe.uniform_attention_distance(model.grid, patch_size_of(model))
+    view.figures["distance.png"] = Picture(
+        f"how far each head looks, in pixels; {over}", probe.draw_attention_distance(distance, uniform)
+    )
+    rows = distance.tolist()
+    view.numbers["attention_distance"] = [[value if value == value else None for value in row] for row in rows]
+    view.numbers["uniform_attention_distance"] = uniform
+    by_layer = ", ".join(f"{value:.1f}" for value in distance.mean(1))
+    view.rows.append(
+        ("distance", f"{by_layer} pixels, from the first layer to the last; all patches alike {uniform:.1f}")
+    )
+
+
+def show_norms(view, model, norms, tokens, over):
+    """`Norms` that are means over images."""
     view.figures["norms.png"] = Picture(
         f"norms of activations and gradients by layer; {over}", probe.draw_norms(norms)
     )
-    view.numbers.update({
-        "images": len(rows),
-        "attention_distance": [[value if value == value else None for value in row] for row in distance.tolist()],
-        "uniform_attention_distance": uniform,
-        "spectrum": {"frequencies": frequencies.tolist(), "log_amplitudes": amplitude.tolist()},
-        "norms": {name: part.mean(-1).tolist() if part.ndim > 1 else part.tolist()
-                  for name, part in norms._asdict().items()},
-    })  # fmt: skip
-    by_layer = ", ".join(f"{value:.1f}" for value in distance.mean(1))
-    view.rows += [
-        ("distance", f"{by_layer} pixels, from the first layer to the last; all patches alike {uniform:.1f}"),
-        ("gradients", f"mean norm over all {trace.attention.shape[-1]} tokens: {norms.dstream[0].mean():.2g} in front "
-                      f"of the first block, {norms.dstream[-1].mean():.2g} behind the last, where "
-                      f"{READ[model.config.global_pool]}"),
-    ]  # fmt: skip
+    view.numbers["norms"] = {
+        name: part.mean(-1).tolist() if part.ndim > 1 else part.tolist()
+        for name, part in norms._asdict().items() if part is not None
+    }  # fmt: skip
+    first, last = norms.dstream[0].mean(), norms.dstream[-1].mean()
+    view.rows.append(
+        ("gradients", f"mean norm over all {tokens} tokens: {first:.2g} before the first layer, {last:.2g} after the "
+                      f"last, where {READ[query_of(model)]}")
+    )  # fmt: skip
 
 
 def see_mistakes(view, model, test, threads):

@@ -48,6 +48,14 @@ class Architecture(Module):
         """(C, H, W) of the images."""
         return (self.config.in_chans, *as_pair(self.config.img_size))
 
+    def grid_of(self, images):
+        """(rows, columns) of the tokens of these images, or None."""
+        return self.grid
+
+    def caches_of_parts(self, cache):
+        """The caches of the parts, in their order, out of the cache of the model."""
+        return cache
+
     def forward(self, images, ctx=None):
         return self.forward_parts(images, self.parts(), ctx)
 

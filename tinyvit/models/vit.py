@@ -299,9 +299,15 @@ class ViT(Architecture):
     def depth(self):
         return len(self.blocks)
 
+    def grid_of(self, images):
+        return grid_of(images.shape[2:], self.embed.patch_embed.patch_size)
+
     def parts(self):
         blocks = [(f"blocks.{i}", block) for i, block in enumerate(self.blocks)]
         return [("embed", self.embed), *blocks, ("norm", self.encode.norm), ("pool", self.pool), ("head", self.head)]
+
+    def caches_of_parts(self, cache):
+        return cache.embed, *cache.blocks, cache.encode.norm, cache.pool, cache.head
 
     def forward(self, images, ctx=None):
         tokens, c_embed = self.embed(images, ctx)

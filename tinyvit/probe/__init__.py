@@ -10,12 +10,12 @@
     norms       how large activations and gradients are, by layer
     mistakes    the images that it gets most wrong
 
-Each question has a function that returns arrays, and one that draws them as a matplotlib Figure. Arrays of tokens have
-the class token first, and attention is (L, B, H, N+1, N+1), as `Trace` says.
+Each question has a function that returns arrays, and one that draws them as a matplotlib Figure. Arrays of tokens
+begin with `prefix` tokens, usually the class token alone, and attention is (L, B, H, T, T), as `Trace` says.
 """
 
 from tinyvit.probe.distance import draw_attention_distance, mean_attention_distance, uniform_attention_distance
-from tinyvit.probe.filters import FilterComponents, draw_filter_components, filter_components
+from tinyvit.probe.filters import FilterComponents, draw_filter_components, filter_components, patch_filters
 from tinyvit.probe.maps import attention_maps, draw_attention_maps, draw_head_maps, head_maps, over_patches
 from tinyvit.probe.mistakes import Mistakes, draw_most_wrong, most_wrong
 from tinyvit.probe.norms import Norms, draw_norms, norms_by_layer

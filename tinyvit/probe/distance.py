@@ -11,13 +11,13 @@ def patch_distances(grid, patch_size):
     return np.linalg.norm((places[:, None] - places).astype(float), axis=-1)
 
 
-def mean_attention_distance(attention, grid, patch_size):
+def mean_attention_distance(attention, grid, patch_size, prefix=1):
     """How far the patches look, in pixels: (L, B, H), a mean weighted by the attention for each image.
 
         distance = Σᵢⱼ Aᵢⱼ dᵢⱼ / Σᵢⱼ Aᵢⱼ      over all patches i that ask and patches j that answer
 
-    attention (L, B, H, N+1, N+1); d is `patch_distances`. The class token has no place and is left out; a head that
-    looks at nothing else has no distance, NaN. `.mean(1)` is the mean over the images.
+    attention (L, B, H, T, T); d is `patch_distances`. The first `prefix` tokens have no place and are left out; a head
+    that looks at nothing else has no distance, NaN. `.mean(1)` is the mean over the images.
 
     The mean is one over all pairs of patches, so a patch counts by what it gives to patches: of the distances of single
     patches, Σⱼ Aᵢⱼ dᵢⱼ / Σⱼ Aᵢⱼ, it is the mean weighted by Σⱼ Aᵢⱼ, that is by 1 less what patch i gives to the class
@@ -28,10 +28,11 @@ def mean_attention_distance(attention, grid, patch_size):
 
     Raises ValueError for attention that doesn't fit the grid.
     """
-    d, A = patch_distances(grid, patch_size), attention[..., 1:, 1:]
+    d, A = patch_distances(grid, patch_size), attention[..., prefix:, prefix:]
     if A.shape[-2:] != d.shape:
         raise ValueError(
-            f"expected attention (…, {len(d) + 1}, {len(d) + 1}) for {grid[0]}×{grid[1]} patches, got {attention.shape}"
+            f"expected attention (…, {len(d) + prefix}, {len(d) + prefix}) for {grid[0]}×{grid[1]} patches, "
+            f"got {attention.shape}"
         )
     weights = A.sum((-2, -1), dtype=float)
     return np.divide((A * d).sum((-2, -1)), weights, out=np.full(weights.shape, np.nan), where=weights > 0)
@@ -43,9 +44,9 @@ def uniform_attention_distance(grid, patch_size):
 
 
 def draw_attention_distance(distances, uniform):
-    """A matplotlib Figure of distances (L, H) in pixels, a dot a head, over the depth.
+    """A matplotlib Figure of distances (L, H) in pixels, one dot per head, over the depth.
 
-    uniform   `uniform_attention_distance`, drawn as a line: what a head that takes no choice has
+    uniform   `uniform_attention_distance`, drawn as a line: that of a head without any preference
     """
     from matplotlib.figure import Figure
 

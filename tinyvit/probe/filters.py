@@ -4,12 +4,23 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tinyvit.backend import to_numpy
+from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.probe.pictures import displayed
 
 
 class FilterComponents(NamedTuple):
     components: np.ndarray  # (n, C, P, Q)  orthonormal, the one with the largest variance first
     variance: np.ndarray    # (n,)  share of the filters' variance along each
+
+
+def patch_filters(model):
+    """The weights (D, C, P, Q) of a model's patch embedding, a NumPy array; ValueError if its first part has none."""
+    (_, first), *_ = model.parts()
+    for _, module in first.named_modules():
+        if isinstance(module, PatchEmbed):
+            return to_numpy(module.proj.weight.data)
+    raise ValueError(f"{type(model).__name__} doesn't cut its images into patches")
 
 
 def filter_components(weight, count=28):

@@ -5,50 +5,50 @@ import numpy as np
 from tinyvit.probe.pictures import HEAT, heat_bar, show_grid_of_grids, show_heat
 
 
-def over_patches(weights, grid, query="token"):
-    """What flows to one reader from each patch, (…, rows, columns), of token-to-token weights (…, N+1, N+1).
+def over_patches(weights, grid, query="token", prefix=1):
+    """How much one reader takes from each patch, (…, rows, columns), of token-to-token weights (…, T, T).
 
-    weights[…, i, j] says how much token i takes from token j; token 0 is the class token, the others are the patches
-    of the grid (rows, columns), row by row.
+    weights[…, i, j] says how much token i takes from token j; after the first `prefix` tokens, the class token and its
+    like, come the patches of the grid (rows, columns), row by row.
 
-    query   who reads: "token", the class token; "avg", the mean over all patches, as a head without class token
+    query   who reads: "token", the first token; "avg", the mean over all patches, as a head without class token
             does; or the number of a token
 
     Raises ValueError for weights that don't fit the grid, and for a reader that doesn't exist.
     """
     rows, columns = grid
-    count = 1 + rows * columns
+    count = prefix + rows * columns
     if weights.shape[-2:] != (count, count):
         raise ValueError(f"expected weights (…, {count}, {count}) for {rows}×{columns} patches, got {weights.shape}")
     if query == "avg":
-        taken = weights[..., 1:, 1:].mean(-2)
+        taken = weights[..., prefix:, prefix:].mean(-2)
     elif query == "token" or (isinstance(query, (int, np.integer)) and 0 <= query < count):
-        taken = weights[..., 0 if query == "token" else query, 1:]
+        taken = weights[..., 0 if query == "token" else query, prefix:]
     else:
         raise ValueError(f'expected "token", "avg" or a token from 0 to {count - 1}, got {query!r}')
     return taken.reshape(*taken.shape[:-1], rows, columns)
 
 
-def attention_maps(attention, grid, query="token"):
-    """What `query` takes from each patch, in every layer and head: (L, B, H, rows, columns).
+def attention_maps(attention, grid, query="token", prefix=1):
+    """How much `query` takes from each patch, in every layer and head: (L, B, H, rows, columns).
 
-        map[l, b, h] = probs[l, b, h, query, 1:]   or   (1/N) Σᵢ probs[l, b, h, i, 1:] for the query "avg"
+        map[l, b, h] = probs[l, b, h, query, prefix:]   or   (1/N) Σᵢ probs[l, b, h, i, prefix:] for the query "avg"
 
-    attention (L, B, H, N+1, N+1) is that of a `Trace`; see `over_patches`. A map adds up to 1 less what goes to the
-    class token. Dosovitskiy et al. 2021, section 4.5.
+    attention (L, B, H, T, T) is that of a `Trace`; see `over_patches`. A map adds up to 1 less what goes to the prefix
+    tokens. Dosovitskiy et al. 2021, section 4.5.
     """
-    return over_patches(attention, grid, query)
+    return over_patches(attention, grid, query, prefix)
 
 
-def head_maps(attention, grid):
-    """What every patch takes from every patch: (…, rows, columns, rows, columns), of attention (…, N+1, N+1)."""
+def head_maps(attention, grid, prefix=1):
+    """How much every patch takes from every patch: (…, rows, columns, rows, columns), of attention (…, T, T)."""
     rows, columns = grid
-    whole = np.stack([over_patches(attention, grid, 1 + i) for i in range(rows * columns)], -3)
+    whole = np.stack([over_patches(attention, grid, prefix + i, prefix) for i in range(rows * columns)], -3)
     return whole.reshape(*whole.shape[:-3], rows, columns, rows, columns)
 
 
 def draw_attention_maps(maps, image, *, layers=None, heads=None, title=""):
-    """A matplotlib Figure of maps (L, H, rows, columns) over an image (C, H, W), a row a layer and a column a head.
+    """A matplotlib Figure of maps (L, H, rows, columns) over an image (C, H, W): a row per layer, a column per head.
 
     image           pixels from 0 to 1
     layers, heads   their numbers, where maps are only some of a model's
@@ -83,7 +83,7 @@ def draw_attention_maps(maps, image, *, layers=None, heads=None, title=""):
 
 
 def draw_head_maps(maps, *, title=""):
-    """A matplotlib Figure of what every patch takes from every patch, (rows, columns, rows, columns): a grid of grids.
+    """A matplotlib Figure of where every patch looks, (rows, columns, rows, columns): a grid of grids.
 
     The tile in row r, column c shows where the patch in row r, column c of the image looks; it is marked.
     """

@@ -4,23 +4,25 @@ import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.backend import to_numpy
-from tinyvit.nn.layers import Identity
-from tinyvit.nn.positions import GridPositions
+from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions
 from tinyvit.probe.pictures import show_grid_of_grids
 
 
 def patch_positions(model):
-    """The positions that a ViT adds to its patches, (N, D); ValueError if it adds none ("rope" and "none")."""
-    positions = model.embed.positions
-    if isinstance(positions, Identity):
-        kind = model.config.positions
-        instead = ": it rotates queries and keys" if kind == "rope" else ""
-        raise ValueError(f"a model with positions {kind!r} adds none to its tokens{instead}")
+    """The positions that a model adds to its patches, (N, D); ValueError if its first part adds none."""
+    (_, first), *_ = model.parts()
+    kinds = (LearnedPositions, GridPositions, FixedPositions)
+    positions = next((module for _, module in first.named_modules() if isinstance(module, kinds)), None)
+    if positions is None:
+        kind = getattr(model.config, "positions", None)
+        instead = f" with positions {kind!r}" if kind else f" such as {type(model).__name__}"
+        rotates = ": it rotates queries and keys" if kind == "rope" else ""
+        raise ValueError(f"a model{instead} adds none to its tokens{rotates}")
     if isinstance(positions, GridPositions):
         table, _ = F.grid_positions(*(to_numpy(p.data) for p in (positions.pos_embed_x, positions.pos_embed_y)))
     else:
         table = to_numpy(positions.pos_embed.data)
-    return table[0, 1:]
+    return table[0, model.num_prefix_tokens :]
 
 
 def position_similarity(positions, grid):

@@ -5,15 +5,15 @@ import numpy as np
 SMALLEST = 1e-6  # is added to amplitudes, so that one that is zero has a logarithm; as in the authors' code
 
 
-def fourier_spectrum(stream, grid):
+def fourier_spectrum(stream, grid, prefix=1):
     """The relative log amplitude of feature maps by frequency: frequencies (F,), and amplitudes (L, B, F).
 
         X(f) = Σ_rc x[r, c] exp(−2πi f (r + c))     Δ(f) = mean over channels of log(|X(f)| + ε) − log(|X(0)| + ε)
 
-    stream is (L, B, N+1, D), such as `Trace.residual_stream`; x are its patches in the grid (rows, columns), channel by
-    channel. X is their Fourier transform along the diagonal, f = k/n cycles a patch for k = 0 … n/2 and
-    n = min(rows, columns). Frequencies are returned as shares of the highest that patches can carry (2f; the paper's
-    "× π"). 0 at f = 0; the lower the rest, the smoother the maps. ε = 10⁻⁶.
+    stream is (L, B, T, D), such as `Trace.residual_stream`; x are its patches, after `prefix` tokens, in the grid
+    (rows, columns), channel by channel. X is their Fourier transform along the diagonal, f = k/n cycles a patch for
+    k = 0 … n/2 and n = min(rows, columns). Frequencies are returned as shares of the highest that patches can carry
+    (2f; the paper's "× π"). 0 at f = 0; the lower the rest, the smoother the maps. ε = 10⁻⁶.
 
     On a square grid X is the diagonal of the two-dimensional discrete Fourier transform, which the authors take. On one
     that is not square that transform has no diagonal with one frequency in both directions. Here f is the same in both,
@@ -24,22 +24,22 @@ def fourier_spectrum(stream, grid):
     Raises ValueError for a stream that doesn't fit the grid.
     """
     rows, columns = grid
-    if stream.ndim != 4 or stream.shape[2] != 1 + rows * columns:
+    if stream.ndim != 4 or stream.shape[2] != prefix + rows * columns:
         raise ValueError(
-            f"expected tokens (L, B, {1 + rows * columns}, D) for {rows}×{columns} patches, got {stream.shape}"
+            f"expected tokens (L, B, {prefix + rows * columns}, D) for {rows}×{columns} patches, got {stream.shape}"
         )
     n = min(grid)
     frequencies = np.arange(n // 2 + 1) / n
     diagonal = np.add.outer(np.arange(rows), np.arange(columns)).ravel()      # r + c, (N,)
     waves = np.exp(-2j * np.pi * np.outer(frequencies, diagonal))             # (F, N)
-    logs = np.log(np.abs(waves @ stream[:, :, 1:]) + SMALLEST).mean(-1)       # (L, B, F)
+    logs = np.log(np.abs(waves @ stream[:, :, prefix:]) + SMALLEST).mean(-1)  # (L, B, F)
     return 2 * frequencies, logs - logs[..., :1]
 
 
 def draw_spectrum(frequencies, amplitudes):
-    """A matplotlib Figure of amplitudes (L, F): by frequency, a line a depth; and the highest frequency by depth.
+    """A matplotlib Figure of amplitudes (L, F): by frequency, one line per depth; and the highest frequency by depth.
 
-    Depth 0 is what enters the first block.
+    Depth 0 is what the first layer reads.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -55,7 +55,7 @@ def draw_spectrum(frequencies, amplitudes):
     left.set_xlabel("frequency, as a share of the highest")
     left.set_ylabel("Δ log amplitude")
     left.set_title("feature maps by frequency", fontsize=11)
-    figure.colorbar(ScalarMappable(norm, colours), ax=left, label="blocks passed", ticks=range(0, L, -(-L // 8)))
+    figure.colorbar(ScalarMappable(norm, colours), ax=left, label="layers passed", ticks=range(0, L, -(-L // 8)))
     right.plot(range(L), amplitudes[:, -1], color="tab:gray", linewidth=1, zorder=1)
     right.scatter(range(L), amplitudes[:, -1], c=range(L), cmap=colours, norm=norm, zorder=2)
     right.set_xlabel("blocks passed")

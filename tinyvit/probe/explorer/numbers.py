@@ -9,6 +9,12 @@ from tinyvit.probe.explorer.packing import share_codes, signed_codes
 from tinyvit.probe.rollout import attention_rollout
 from tinyvit.probe.trace import trace
 
+FIELDS = {
+    "size": "img_size", "patch": "patch_size", "channels": "in_chans", "width": "embed_dim", "depth": "depth",
+    "heads": "num_heads", "headWidth": "head_dim", "hidden": "mlp_hidden", "classes": "num_classes",
+    "pool": "global_pool", "positions": "positions", "headHidden": "head_hidden", "activation": "activation",
+}  # fmt: skip
+
 
 class Numbers(NamedTuple):
     """Of one image: the loss −log p of its label, and the arrays that the page reads."""
@@ -36,10 +42,9 @@ def numbers(model, image, label, picture):
     d… is the gradient of the loss of this image alone. ValueError if any number is not finite.
     """
     seen = trace(model, image[None], [label])
-    block_paths = [block.path for block in model.blocks]
-    stream = np.stack([seen.values[path][0] for path in (model.embed.path, *block_paths)])
-    dstream = np.stack([seen.gradients[path][0][0] for path in (model.embed.path, *block_paths)])
-    dlogits, _ = seen.gradients[model.head.path]
+    stream = seen.residual_stream[:, 0]
+    dstream = np.stack([seen.gradients[path][0][0] for path in seen.layers])
+    dlogits, _ = seen.gradients[""]
     dpixels = seen.gradients[""][1][0]
     attention, dattention = seen.attention[:, 0], seen.attention_gradients[:, 0]
     for array in (seen.logits, stream, attention, dstream, dattention, dpixels):
@@ -71,22 +76,17 @@ def shown(picture):
 
 
 def facts(model):
-    """What the page says of the model, and by what its formulas' shapes become numbers."""
+    """The sizes and kinds of a model that the page's text and formulas mention, by the page's names.
+
+    Raises ValueError for an architecture that the page, which explains a Vision Transformer, has no words for.
+    """
     config = model.config
-    return {
-        "size": as_pair(config.img_size),
-        "patch": as_pair(config.patch_size),
-        "grid": config.grid,
-        "channels": config.in_chans,
-        "width": config.embed_dim,
-        "depth": config.depth,
-        "heads": config.num_heads,
-        "headWidth": config.head_dim,
-        "hidden": config.mlp_hidden,
-        "classes": config.num_classes,
-        "pool": config.global_pool,
-        "positions": config.positions,
-        "headHidden": config.head_hidden,
-        "activation": config.activation,
-        "parameters": model.num_parameters(),
-    }
+    lacking = [field for field in FIELDS.values() if not hasattr(config, field)]
+    if lacking or model.grid is None or model.num_prefix_tokens != 1:
+        raise ValueError(
+            "the page explains the steps of a Vision Transformer with one class token, and "
+            f"{type(model).__name__} has other steps; leave out --html for its pictures"
+        )
+    found = {name: getattr(config, field) for name, field in FIELDS.items()}
+    sizes = {"size": as_pair(config.img_size), "patch": as_pair(config.patch_size), "grid": model.grid}
+    return {**found, **sizes, "parameters": model.num_parameters()}
