@@ -186,7 +186,7 @@ def test_an_array_that_is_on_a_device_already_is_not_copied(gpus):
     assert backend.to_device(backend.to_numpy(x), "cpu").sum() == 3
 
 
-def test_products_are_in_what_is_asked_for_and_nothing_else():
+def test_products_are_rounded_only_inside_the_scope_that_says_so():
     assert backend.products() == "float32"
     with backend.products_in("tf32"):
         assert backend.products() == "tf32"

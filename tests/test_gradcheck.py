@@ -41,7 +41,7 @@ def test_a_wrong_gradient_is_found_along_random_directions(method):
     assert report.max_error > 1e-4 and report.worst.where.startswith("direction")
 
 
-def test_a_gradient_that_is_no_number_is_infinitely_wrong():
+def test_a_gradient_that_is_nan_is_infinitely_wrong():
     report = gradcheck.check(F.gelu, lambda dy, cache: dy * np.nan, (X,))
     assert report.max_error == np.inf
 

@@ -1,7 +1,7 @@
-"""Which array library, device, dtype and random numbers the mathematics runs on.
+"""Array library, device, dtype and random numbers.
 
-Besides `kernels/`, this is the only file that imports CuPy: everything else asks an array for its library
-(`array_module`) and is written once for both.
+Besides `kernels/`, only this file imports CuPy: everything else asks an array for its library (`array_module`) and is
+written once for both.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ import numpy as np
 Array = Any  # a numpy.ndarray or a cupy.ndarray
 
 DTYPES = ("float32", "float64", "complex128")
-LOCKED = 1 << 26  # bytes, at most, of an array that goes to a GPU through locked memory
+LOCKED = 1 << 26  # bytes, at most, of an array that goes to a GPU through pinned memory
 
 
 def array_module(x):
@@ -42,7 +42,7 @@ def as_dtype(dtype):
 
 
 def low_precision_dtype(name):
-    """The dtype "float16" or "bfloat16"; NumPy knows the latter by ml_dtypes, which the extras of a GPU bring."""
+    """The dtype "float16" or "bfloat16"; ml_dtypes, which the GPU extras install, gives NumPy the latter."""
     if str(name) == "bfloat16":
         import ml_dtypes
 
@@ -52,12 +52,12 @@ def low_precision_dtype(name):
 
 # -- devices ----------------------------------------------------------------------------------------------
 #
-# "cpu", or a GPU: "cuda:0", "cuda:1", … "cuda" is the one that is current in CuPy, which is the first unless somebody
-# chose another, and "auto" that one if it works, else the CPU.
+# "cpu", or a GPU: "cuda:0", "cuda:1", … "cuda" is CuPy's current one, by default the first; "auto" is that one if it
+# works, else the CPU.
 
 
 def library(device):
-    """The array library of a device: NumPy of the CPU, CuPy of a GPU; raises ValueError as `as_device` does."""
+    """The array library of a device: NumPy for the CPU, CuPy for a GPU; raises ValueError as `as_device` does."""
     if device == "cpu":
         return np
     return np if as_device(device) == "cpu" else sys.modules["cupy"]
@@ -72,7 +72,7 @@ def as_device(device):
 
 
 def choose_device(device):
-    """The full name of a device; and where "auto" fell back on the CPU the reason, else None."""
+    """(the full name of a device, the reason if "auto" fell back on the CPU, else None)."""
     check_device(device)
     if device == "cpu":
         return "cpu", None
@@ -88,7 +88,7 @@ def choose_device(device):
 
 
 def check_device(device):
-    """Raise ValueError for what is no name of a device."""
+    """Raise ValueError for an unknown device."""
     if not re.fullmatch(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?", str(device)):
         raise ValueError(f"unknown device {device!r}; expected one of auto, cpu, cuda, or cuda:0, cuda:1, …")
 
@@ -107,7 +107,7 @@ def capability(device):
 
 
 def free_memory(device):
-    """Bytes of a GPU's memory that nobody uses, those included that CuPy holds for what comes next."""
+    """Free bytes of a GPU's memory, including those that CuPy holds for reuse."""
     cupy = sys.modules["cupy"]
     with current(device):
         free, _ = cupy.cuda.runtime.memGetInfo()
@@ -115,7 +115,7 @@ def free_memory(device):
 
 
 def gpu(device):
-    """What a time or a result on a GPU means nothing without: its name, and the versions of driver, CUDA and CuPy."""
+    """The name of a GPU and the versions of driver, CUDA and CuPy, to report with every time measured on it."""
     cupy = sys.modules["cupy"]
     properties = cupy.cuda.runtime.getDeviceProperties(int(device[5:]))
     facts = {"gpu": properties["name"].decode(), "cupy": cupy.__version__}
@@ -148,8 +148,8 @@ def to_device(x, device):
 def uploaded(xp, x):
     """A NumPy array on the current GPU.
 
-    CuPy's asarray goes by way of memory that it locks, rounds up to a power of two and keeps, so that nobody waits.
-    That is for batches and parameters; beside a large data set it might leave no memory to anybody else.
+    CuPy's asarray copies through pinned memory, which it rounds up to a power of two and keeps, so that nothing waits.
+    That suits batches and parameters; for a large data set it could take all memory.
     """
     if x.nbytes <= LOCKED:
         return xp.asarray(x)
@@ -164,17 +164,17 @@ def to_numpy(x):
 
 
 def constant(x, device, dtype):
-    """A NumPy array in some dtype on a device, to be kept and used again: on the CPU it can't be written to."""
+    """An array in a dtype on a device, to be cached and shared: on the CPU it is read-only."""
     x = np.asarray(x, dtype)
     x.flags.writeable = False
     return to_device(x, device)
 
 
 def move(cache, device):
-    """A cache, or whatever else is made of tuples, lists, dicts and arrays, with all its arrays on `device`.
+    """A cache, or any tree of tuples, lists, dicts and arrays, with all its arrays on `device`.
 
-    A backward runs where its forward ran: a cache that a GPU's kernels left can be looked at on the CPU, or kept there,
-    and goes backwards when it is moved to a GPU again.
+    A backward runs where its forward ran: a cache from a GPU can be read or kept on the CPU, and must be moved back to
+    the GPU for its backward.
     """
     if isinstance(cache, tuple):
         parts = [move(part, device) for part in cache]
@@ -191,9 +191,9 @@ def move(cache, device):
 
 
 def why_no_gpu():
-    """Why the current GPU can't be used, in plain words, or None if it can: a tiny kernel and a product run on it."""
+    """Why the current GPU can't be used, or None if it can: a small kernel and a product are tried."""
     try:
-        with warnings.catch_warnings():  # what CuPy warns of while it is imported is said by what doesn't work then
+        with warnings.catch_warnings():  # what CuPy warns of here is found below
             warnings.simplefilter("ignore")
             import cupy
     except ModuleNotFoundError as error:
@@ -206,7 +206,7 @@ def why_no_gpu():
 
 
 def why_not_this_gpu(number):
-    """Why the GPU of this number can't be used, though the current one can, or None."""
+    """Why the GPU with this number can't be used although the current one can, or None."""
     cupy = sys.modules["cupy"]
     count = cupy.cuda.runtime.getDeviceCount()
     if number >= count:
@@ -222,7 +222,7 @@ def why_no_driver(cupy):
         driver, needed = runtime.driverGetVersion(), runtime.runtimeGetVersion()
         if driver == 0:
             return "there is no NVIDIA driver"
-        if driver // 1000 < needed // 1000:  # within a major version any driver will do
+        if driver // 1000 < needed // 1000:  # within a major version any driver works
             return f"the NVIDIA driver is too old: it is for CUDA {version(driver)}, and CuPy for {version(needed)}"
         if runtime.getDeviceCount() == 0:
             return "there is no NVIDIA GPU"
@@ -235,7 +235,7 @@ def why_no_driver(cupy):
 
 @cache
 def why_no_kernel(cupy, number):
-    """Why the current GPU, which has this number, computes nothing, or None if it does; tried once a process."""
+    """Why the current GPU, which has this number, can't compute, or None if it can; tried once per process."""
     try:
         x = cupy.ones((2, 2), "float32") + 1
         right = float(x.sum()) == 8
@@ -249,7 +249,7 @@ def why_no_kernel(cupy, number):
 
 
 def what_is_missing(error, library, otherwise):
-    """An error of the first kernel or product in plain words."""
+    """What an error of the first kernel or product means."""
     text = f"{type(error).__name__}: {error}".lower()
     if f"lib{library.lower()}" in text or (library.lower() in text and "no such file" in text):
         return f"{library} is missing (pip install 'tinyvit[cuda12]', or cuda13, brings it)"
@@ -261,7 +261,7 @@ def what_is_missing(error, library, otherwise):
 
 
 def one_line(error):
-    """An error as one line: its kind and what it says, CuPy's frames of ==== left out."""
+    """An error as one line, without CuPy's rules of ====."""
     return " ".join(f"{type(error).__name__}: {error}".replace("=", " ").split())[:300]
 
 
@@ -278,7 +278,7 @@ _scope = ContextVar("tinyvit.scope", default=("float32", None))  # (products, ow
 
 
 def products():
-    """What matrix products of float32 arrays are computed in, here and now: "float32", or on a GPU "tf32"."""
+    """The current format of float32 matrix products: "float32", or on a GPU "tf32"."""
     return _scope.get()[0]
 
 
@@ -289,9 +289,9 @@ def scope_owner():
 
 @contextmanager
 def products_in(numbers, owner=None):
-    """Inside `with products_in("tf32"):` a GPU rounds what float32 products multiply to 10 bits behind the point.
+    """Inside `with products_in("tf32"):` a GPU rounds the factors of float32 products to 10 bits of mantissa.
 
-    Sums stay float32. Arrays in other dtypes, and NumPy, take no notice. Raises ValueError for anything else.
+    Sums stay float32; other dtypes and NumPy are not affected. Raises ValueError for an unknown format.
 
     owner   whose scope this is; by default that of the scope around it
     """
@@ -307,7 +307,7 @@ def products_in(numbers, owner=None):
 def erf(x):
     """The error function 2/√π ∫₀ˣ exp(−t²) dt of an array, real or complex.
 
-    CuPy has none of complex numbers. Those only come from checks of gradients, which may wait for the CPU's.
+    CuPy has none for complex numbers, which only gradient checks need: the CPU computes those.
     """
     if array_module(x) is np:
         from scipy.special import erf as function
@@ -328,16 +328,15 @@ GOLDEN_GAMMA = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio, made odd
 
 @dataclass(frozen=True)
 class Key:
-    """Names one random stream: the same key gives the same numbers, in any order, on any number of threads.
+    """A random stream: the same key gives the same numbers, in any order and on any number of threads.
 
-    Nothing is drawn *from* a key and nothing in it changes: the number for entry e of sample s is a hash of
-    (seed, step, path, s, e). So a mask does not depend on how a batch was split, and a block that is computed
-    a second time draws what it drew the first time.
+    A key has no state: the number for entry e of sample s is a hash of (seed, step, path, s, e). So a mask doesn't
+    depend on how a batch was split, and a recomputed block draws the same one again.
 
     seed    of the whole run
     step    of the optimizer; None: `train_step` says which, and elsewhere it is 0
     path    of the layer that draws, as in `blocks.3.mlp.drop1`
-    sample  global index of the first sample of the batch at hand
+    sample  global index of the first sample of the batch
     """
 
     seed: int
@@ -346,24 +345,24 @@ class Key:
     sample: int = 0
 
     def at(self, path):
-        """The same stream for another layer."""
+        """The stream of another layer."""
         return replace(self, path=path)
 
     def skip(self, samples):
-        """The same stream for a batch that starts `samples` later."""
+        """The stream of a batch that starts `samples` later."""
         return replace(self, sample=self.sample + samples)
 
     def bits(self):
-        """128 bits that depend on every part of the key but the sample."""
+        """128 bits that depend on everything in the key except the sample."""
         name = repr((int(self.seed), int(self.step or 0), self.path)).encode()
         return int.from_bytes(hashlib.blake2b(name, digest_size=16).digest(), "little")
 
     def first(self):
-        """64 bits for the first sample: what its stream, and those of the samples behind it, start from."""
+        """64 bits from which the streams of the first sample and of those after it start."""
         return self.bits() + self.sample * GOLDEN_GAMMA & MASK64
 
     def generator(self):
-        """A NumPy Generator for what is drawn once, on the CPU: initial weights, the order of an epoch."""
+        """A NumPy Generator for draws on the CPU: initial weights, the order of an epoch."""
         return np.random.Generator(np.random.Philox(key=self.bits()))
 
     def uniform(self, shape, xp=np):
@@ -376,7 +375,7 @@ class Key:
         rows, entries = shape[0], prod(shape[1:])
         starts = _mix64(xp.uint64(self.first()) + xp.arange(rows, dtype="uint64") * xp.uint64(GOLDEN_GAMMA))
         counters = xp.arange(1, entries // 2 + 2, dtype="uint64") * xp.uint64(GOLDEN_GAMMA)
-        halves = _mix64(starts[:, None] + counters).view("uint32")[:, :entries]  # two numbers out of each 64 bits
+        halves = _mix64(starts[:, None] + counters).view("uint32")[:, :entries]  # two numbers from each 64 bits
         # The upper 24 bits fill a float32's mantissa exactly.
         return ((halves >> xp.uint32(8)).astype("float32") * 2.0**-24).reshape(shape)
 

@@ -1,8 +1,8 @@
-"""Is a hand-written backward right? Checked by the complex step and by central differences.
+"""Checks of hand-written backwards by the complex step and by central differences.
 
 A backward is compared with the derivative of s = Σ dy · y, where dy is drawn at random:
 
-    complex step         ds/dv ≈ Im s(x + i h v) / h            h = 1e-20; exact to rounding, as nothing is subtracted
+    complex step         ds/dv ≈ Im s(x + i h v) / h              h = 1e-20; exact to rounding, nothing is subtracted
     central differences  ds/dv ≈ (s(x + h v) − s(x − h v)) / 2h   h = 1e-5; about ten digits, for any function
 
 Squire & Trapp 1998, "Using complex variables to estimate derivatives of real functions". See notebooks/09.
@@ -21,7 +21,7 @@ from tinyvit import functional as F
 from tinyvit.backend import Key, array_module, device_of, to_device, to_numpy
 
 STEPS = {"complex": 1e-20, "central": 1e-5}
-MODEL_STEPS = {"complex": 1e-20, "central": 1e-4}  # along a direction of millions of numbers, rounding weighs more
+MODEL_STEPS = {"complex": 1e-20, "central": 1e-4}  # in a direction of millions of numbers, rounding counts for more
 BOUNDS = {"complex": 1e-10, "central": 1e-7}      # of one operation in float64
 MODEL_BOUNDS = {"complex": 1e-9, "central": 1e-7}  # of a whole model
 
@@ -45,7 +45,7 @@ class Report:
 
     @property
     def max_error(self):
-        """max |got − expected| / max(1, |expected|) over all inputs; infinite if anything was not a number."""
+        """max |got − expected| / max(1, |expected|) over all inputs; infinite if anything was NaN."""
         return max((finding.error for finding in self.inputs), default=0.0)
 
     @property
@@ -66,10 +66,9 @@ def check(forward, backward, inputs, method="complex", *, directions=None, step=
     forward     (*inputs) -> (y, cache), as all of `tinyvit.functional`
     backward    (dy, cache) -> the gradients of the floating-point arrays among the inputs, in their order:
                 one bare, several as a tuple
-    inputs      the arguments; floating-point arrays are varied, all else (labels, a rate) is passed on as it is
-    method      "complex", for functions that carry complex numbers through (no abs, no comparison of them), or
-                "central"
-    directions  None checks entry by entry; a number, along so many random directions through each input
+    inputs      the arguments; floating-point arrays are varied, everything else (labels, a rate) stays as it is
+    method      "complex", for functions of complex numbers (no abs, no comparison), or "central"
+    directions  None checks every entry; a number, so many random directions of each input
     step        h; by default 1e-20 for "complex", 1e-5 for "central"
 
     Raises ValueError if the backward returns the wrong number of gradients or shapes, or if the forward drops the
@@ -91,7 +90,7 @@ def check(forward, backward, inputs, method="complex", *, directions=None, step=
     y, cache = _result_and_cache(forward(*inputs))
     dy = to_device(generator.standard_normal(y.shape), device_of(y)).astype(y.dtype)
     if isinstance(dy, np.ndarray):
-        dy.flags.writeable = False  # it is compared with afterwards
+        dy.flags.writeable = False  # it is used again below
     gradients = backward(dy, cache)
     gradients = gradients if isinstance(gradients, tuple) else (gradients,)
     if len(gradients) != len(varied):
@@ -133,11 +132,10 @@ def check(forward, backward, inputs, method="complex", *, directions=None, step=
 
 
 def check_model(model, *inputs, method="complex", directions=20, step=None, seed=0, redraw=True, ctx=None):
-    """Compare a module's backward with a numerical derivative along random directions through all parameters
-    and inputs at once; returns a `Report` with one finding, in float64. The module itself is left alone.
+    """Compare a module's backward with numerical derivatives in random directions of all parameters and inputs at once.
 
-    `redraw` first draws every parameter from N(0, 0.2²): a head that starts at zero lets no gradient through, and a
-    check at such a point proves nothing.
+    Returns a `Report` with one finding, in float64. The module itself doesn't change. `redraw` first draws every
+    parameter from N(0, 0.2²): a head that starts at zero lets no gradient through, so a check there proves nothing.
     """
     step = MODEL_STEPS[method] if step is None else step
     generator = Key(seed, path="gradcheck").generator()
@@ -177,13 +175,13 @@ def check_model(model, *inputs, method="complex", directions=20, step=None, seed
 
 
 def _derivative(s, method, step, *vs):
-    """The derivative of s at 0, where `s(shift)` moves by shift times the direction that the arrays vs make up."""
+    """The derivative of s at 0, where `s(shift)` moves by shift times the direction given by the arrays vs."""
     if method == "complex":
         value = s(1j * step)
         if not np.iscomplexobj(value):
             raise ValueError("gradcheck: the forward dropped the imaginary part; use method='central'")
         return value.imag / step
-    step = step / sum((v * v).sum() for v in vs) ** 0.5  # so that the points are h away, however long the direction
+    step = step / sum((v * v).sum() for v in vs) ** 0.5  # the points are h away, however long the direction
     return (s(step) - s(-step)) / (2 * step)
 
 
@@ -216,7 +214,7 @@ B, N, D, H, K = 2, 5, 12, 3, 4
 
 
 def stacked(operation):
-    """An operation of several results with one array (results, ...) of them; its backward takes the gradient apart."""
+    """An operation with several results as one whose result is the stack of them."""
 
     @functools.wraps(operation)  # its backward, too
     def forward(*args, **kwargs):

@@ -90,7 +90,7 @@ def test_without_caches_the_updates_are_left_and_in_inference_nothing():
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_a_step_that_is_left_out_commits_nothing(applied):
+def test_a_skipped_step_commits_nothing(applied):
     model = vit_with_running_norm()
     before = model.state_dict()
     _, cache = model(images(), TRAINING)

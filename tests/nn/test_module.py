@@ -112,7 +112,7 @@ def test_a_shared_module_gets_the_gradients_of_both_its_uses():
     np.testing.assert_allclose(module.first.weight.grad, expected, atol=1e-13)
 
 
-def test_the_images_and_the_gradient_that_comes_in_are_only_read(model):
+def test_the_images_and_the_incoming_gradient_are_only_read(model):
     x, dy = images(), np.ones((4, 5))
     x.flags.writeable = dy.flags.writeable = False
     _, cache = model(x)
@@ -288,7 +288,7 @@ def test_a_context_can_be_given_by_name_or_by_place_and_can_drop_caches(model):
         np.testing.assert_array_equal(logits, model(images())[0])
 
 
-def test_dropout_is_at_work_in_training_only():
+def test_dropout_is_active_in_training_only():
     model = redrawn(ViT(ViTConfig(8, 4, 2, 5, 12, 2, 3, drop_rate=0.3, attn_drop_rate=0.3, drop_path_rate=0.3)))
     x, key = images().astype("float32"), Key(0)
     plain, _ = model(x)
@@ -306,7 +306,7 @@ def test_training_with_dropout_but_without_a_key_is_refused():
     plain(images(), Context(training=True))
 
 
-def test_layers_draw_masks_of_their_own():
+def test_each_layer_draws_its_own_masks():
     layer = nn.Dropout(0.5)
     x = np.ones((64, 8))
     ctx = Context(training=True, key=Key(0))

@@ -54,7 +54,7 @@ def test_dropout_and_stochastic_depth_draw_the_same_again(dtype):
     assert (run(model, x, None)[2] != run(model, x, DROPPING)[2]).any()
 
 
-def test_no_training_and_no_context_are_not_in_the_way():
+def test_inference_and_no_context_work_too():
     model, x = vit(), images()
     expected = run(model, x, None)[:3]
     assert_same_bits(run(model, x, Context(training=False, recompute=True))[:3], expected)

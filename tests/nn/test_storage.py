@@ -36,7 +36,7 @@ def test_gradients_take_no_memory_before_they_are_needed(model):
     assert model.storage.grad.shape == model.storage.data.shape
 
 
-def test_segments_are_the_longest_stretches_of_equal_treatment(model):
+def test_segments_are_as_long_as_parameters_are_treated_alike(model):
     segments = model.storage.segments()
     assert segments[0].where.start == 0 and segments[-1].where.stop == model.storage.size
     for a, b in pairwise(segments):
@@ -48,7 +48,7 @@ def test_segments_are_the_longest_stretches_of_equal_treatment(model):
     assert len(model.storage.segments()) == len(segments) + 2
 
 
-def test_however_many_layers_there_are_weight_decay_makes_two_stretches(model):
+def test_weight_decay_makes_two_segments_however_many_layers_there_are(model):
     assert [segment.decay for segment in model.storage.segments()] == [True, False]
     assert sorted(model.storage.parameters, key=id) == sorted(model.parameters(), key=id)
 

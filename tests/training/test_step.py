@@ -312,7 +312,7 @@ def test_one_context_draws_other_masks_at_every_step_and_the_same_after_a_resume
     assert losses(2, ctx, resumed)[0] == whole[1:]
 
 
-def test_a_key_with_a_step_of_its_own_draws_the_masks_of_that_step():
+def test_a_key_that_names_a_step_draws_the_masks_of_that_step():
     assert len(set(losses(3, dropping(0))[0])) == 1
 
 
@@ -363,7 +363,7 @@ class Seen:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_step_that_is_left_out_commits_no_buffer(threads):
+def test_a_skipped_step_commits_no_buffer(threads):
     images = random_batch(6)[0]
     images[5, 0, 0, 0] = np.nan
     before = vit_with_running_norm().state_dict()

@@ -26,7 +26,7 @@ class MlpCache(NamedTuple):
 
 
 class Mlp(Module):
-    """y = GELU(x W₁ᵀ + b₁) W₂ᵀ + b₂ on every token alone; W₁ is (hidden, D), W₂ (D, hidden).
+    """y = GELU(x W₁ᵀ + b₁) W₂ᵀ + b₂ for each token; W₁ is (hidden, D), W₂ (D, hidden).
 
     Dosovitskiy et al. 2021, eq. 3. Derived in notebooks/04.
     """
@@ -64,7 +64,7 @@ class BlockCache(NamedTuple):
 
 
 class Block(Module):
-    """The pre-norm residual block: x + Attention(LayerNorm(x)), and to that its MLP(LayerNorm(·)).
+    """The pre-norm residual block: x′ = x + Attention(LayerNorm(x)), y = x′ + MLP(LayerNorm(x′)).
 
     Dosovitskiy et al. 2021, eqs. 2–3; stochastic depth on both branches. Derived in notebooks/04.
     """

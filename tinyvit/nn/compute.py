@@ -22,7 +22,7 @@ class Compute:
     def scope(self):
         """The context manager in which every call of the model runs; inside itself it does nothing.
 
-        Whoever changes parameters inside it calls `round` before the next forward; a training step has its own scope.
+        After changing parameters inside it, call `round` before the next forward; a training step has its own scope.
         """
         return nullcontext() if self.is_active() else self._enter()
 

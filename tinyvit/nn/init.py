@@ -1,4 +1,4 @@
-"""Initial values: functions (generator, shape) -> array, drawn as the paper's code draws them."""
+"""Initial values: functions (generator, shape) -> array, as in the paper's code."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ def ones(generator, shape):
 
 
 def constant(values):
-    """An array that is known beforehand."""
+    """The given array."""
     return partial(_constant, values)
 
 
@@ -29,18 +29,18 @@ def xavier_uniform(fan_in, fan_out):
 
 
 def lecun_normal(fan_in):
-    """A normal distribution cut off at two standard deviations, with variance 1 / fan_in after the cut.
+    """A normal distribution truncated at two standard deviations, with variance 1 / fan_in after that.
 
     LeCun et al. 1998, "Efficient backprop", section 4.6.
     """
     return partial(_truncated_normal, fan_in**-0.5 / TRUNCATED_STD)
 
 
-# The standard deviation of N(0, 1) cut off at ±2: √(1 − 4φ(2) / (2Φ(2) − 1)).
+# The standard deviation of N(0, 1) truncated at ±2: √(1 − 4φ(2) / (2Φ(2) − 1)).
 TRUNCATED_STD = 0.87962566103423978
 
 
-# Functions of the module, not closures, so that a model can be pickled.
+# Module-level functions, not closures, so that a model can be pickled.
 
 
 def _constant(values, generator, shape):

@@ -9,7 +9,7 @@ from tinyvit.nn.variables import Parameter
 class Linear(Module):
     """y = x Wᵀ + b, with weight (out, in) and bias (out,). See `functional.linear`.
 
-    The weight starts Xavier-uniform and the bias at zero, unless other initial values are named.
+    The weight is initialised Xavier-uniform and the bias with zeros, unless other initial values are given.
     """
 
     def __init__(self, in_features, out_features, bias=True, weight_init=None, bias_init=init.zeros):
@@ -27,7 +27,7 @@ class Linear(Module):
 
 
 class LayerNorm(Module):
-    """Every token to mean 0 and variance 1, then scaled and shifted. See `functional.layernorm`."""
+    """Normalises each token to mean 0 and variance 1, then scales and shifts. See `functional.layernorm`."""
 
     def __init__(self, dim, eps=1e-6):
         self.weight = Parameter((dim,), init.ones)
@@ -43,19 +43,19 @@ class LayerNorm(Module):
         return dx
 
     def of_sum(self, x, branch, ctx=None):
-        """(x + branch, this layer of it, cache): with the residual connection before it, in one pass."""
+        """(x + branch, this layer of that sum, cache): the residual connection and the norm in one pass."""
         (total, y), cache = F.add_layernorm(x, branch, self.weight.value, self.bias.value, self.eps)
         return total, y, self.reported(y, cache, ctx)
 
     def of_sum_backward(self, dtotal, dy, cache):
-        """The gradient of x and of branch alike, from that of x + branch and that of this layer's output."""
+        """The gradient of x, which is also that of branch, from those of x + branch and of this layer's output."""
         with self.gradients() as into:
             dx, *_ = F.add_layernorm_backward((dtotal, dy), cache, into=into)
         return dx
 
 
 class Dropout(Module):
-    """Drops single entries while training. See `functional.dropout`."""
+    """Drops entries while training. See `functional.dropout`."""
 
     def __init__(self, rate=0.0):
         self.rate = rate

@@ -23,9 +23,9 @@ class Module:
     modules, too) and writes `forward` and `backward`. Since nothing about a call stays in the module, it can be
     called twice, shared, or used by two threads at once.
 
-    The names of parameters are the paths of attributes, `blocks.3.attn.qkv.weight`. What a `transparent` module
-    holds is named as if its parent held it, so that a model can be made of parts and still have timm's names; its own
-    path stands in parentheses, `(encode)`.
+    Parameters are named by the path of attributes, `blocks.3.attn.qkv.weight`. The contents of a `transparent` module
+    are named as if its parent held them, so that a model made of parts still has timm's names; its own path is in
+    parentheses, `(encode)`.
     """
 
     transparent = False
@@ -116,7 +116,7 @@ class Module:
         return tree(self)
 
     def num_parameters(self, trainable_only=False):
-        """How many numbers are learned."""
+        """The number of learned numbers."""
         return sum(p.size for p in self.parameters() if p.trainable or not trainable_only)
 
     # -- memory ------------------------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ class Module:
     def materialize(self, seed=0, dtype="float32", device="cpu", precision=None):
         """Give this tree its memory and initial values, which depend on `seed` and the parameters' names alone.
 
-        To be called on the outermost module; ViT does it itself. The device "meta" only gives every part its name,
-        and no memory. Returns the module.
+        Call it on the outermost module; ViT does it itself. The device "meta" gives every part its name, but no memory.
+        Returns the module.
 
         dtype       of the parameters: "float32", "float64" or "complex128"
         device      "cpu", "cuda" (the GPU that is current), "cuda:1", … or "auto"
-        precision   what is computed in, "float32", "float64", or on a GPU "tf32", "bfloat16" or "float16", which keep
-                    the parameters in float32; by default as `dtype` says. See `nn.precision`
+        precision   to compute in: "float32", "float64", or on a GPU "tf32", "bfloat16" or "float16", which keep the
+                    parameters in float32; by default that of `dtype`. See `nn.precision`
         """
         if device == "meta":
             self._name_parts()
@@ -180,7 +180,7 @@ class Module:
 
     @property
     def precision(self):
-        """What is computed in, by name: see `nn.precision`."""
+        """The name of the precision that is computed in: see `nn.precision`."""
         return self.storage.precision.name
 
     @property
@@ -265,10 +265,10 @@ class Module:
             return {name: variable.data.copy() for name, variable in self._named_variables()}
 
     def load_state_dict(self, state, strict=True):
-        """Copy arrays by name into the parameters and buffers.
+        """Copy arrays by name into the parameters and buffers; returns the missing and the unexpected names.
 
-        Raises one ValueError that lists every missing, unexpected and misshapen name, before anything has
-        changed. With strict=False, missing and unexpected names are returned instead, misshapen ones still raise.
+        Raises one ValueError that lists every missing, unexpected and misshapen name, before anything has changed;
+        with strict=False only for misshapen ones.
         """
         own = dict(self._named_variables())
         missing = [name for name in own if name not in state]

@@ -18,7 +18,7 @@ class PatchEmbedCache(NamedTuple):
 class PatchEmbed(Module):
     """Cuts images (B, C, H, W) into patches and projects each to a token: (B, N, D).
 
-    This is the convolution whose stride is its kernel's size, and its weight has that shape, (D, C, P, Q).
+    This is a convolution whose stride equals its kernel size, and its weight has that shape, (D, C, P, Q).
     Dosovitskiy et al. 2021, section 3.1. Derived in notebooks/01.
     """
 

@@ -1,7 +1,7 @@
-"""The kinds of positions that are added to the tokens.
+"""Positions that are added to the tokens.
 
-Each has `forward(tokens, ctx, grid=None)` and its backward; `grid` is that of the patches, (rows, columns), if it is
-not the one that the positions were made for. How they are then resized, `method`, is as for `F.resize_positions`.
+Each kind has `forward(tokens, ctx, grid=None)` and its backward; `grid` is (rows, columns) of the patches if it isn't
+the one that the positions were made for. They are then resized by `method`, as in `F.resize_positions`.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from tinyvit.nn import init
 from tinyvit.nn.module import Module
 from tinyvit.nn.variables import Buffer, Parameter
 
-POSITION_STD = 0.02  # of learned positions at the start, as in the paper's code
+POSITION_STD = 0.02  # initial standard deviation of learned positions, as in the paper's code
 
 
 class AddedCache(NamedTuple):
@@ -21,7 +21,7 @@ class AddedCache(NamedTuple):
 
 
 def add(tokens, positions, own_grid, grid, method):
-    """Tokens with their positions, which are resized if they were made for another grid."""
+    """Tokens plus positions, which are resized if they were made for another grid."""
     c_resize = None
     if grid not in (None, own_grid):
         positions, c_resize = F.resize_positions(positions, own_grid, grid, method)
@@ -88,7 +88,7 @@ class GridPositions(Module):
 
 
 class FixedPositions(Module):
-    """Sines and cosines that are not learned: the buffer `pos_embed` (1, N+1, D)."""
+    """Fixed sines and cosines: the buffer `pos_embed` (1, N+1, D)."""
 
     transparent = True
 

@@ -4,13 +4,13 @@
               sums and statistics        that are multiplied with
     float32   float32                    float32                      of float32
     float64   float64                    float64                      of float64
-    tf32      float32                    float32                      of float32 rounded to 10 bits behind the point
+    tf32      float32                    float32                      of float32 rounded to 10 bits of mantissa
     bfloat16  float32                    bfloat16                     of bfloat16, added up in float32
     float16   float32                    float16                      of float16, added up in float32
 
-The last three are for GPUs, whose units for matrices they use. What an optimizer changes, and what is saved, is float32
-in each of them. bfloat16 has float32's range and 8 bits of its digits; float16 has 11, and a range so small that
-gradients have to be scaled (`optim.LossScale`). Micikevicius et al. 2018, "Mixed precision training".
+The last three use the matrix units of GPUs. What an optimizer changes, and what is saved, is float32 in each of them.
+bfloat16 has float32's range and 8 bits of its digits; float16 has 11 bits, and a range so small that gradients must be
+scaled (`optim.LossScale`). Micikevicius et al. 2018, "Mixed precision training".
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from tinyvit.backend import as_dtype, capability, low_precision_dtype
 MASTER = {"float32": "float32", "float64": "float64", "tf32": "float32", "bfloat16": "float32", "float16": "float32"}
 PRECISIONS = tuple(MASTER)
 GPU_ONLY = ("tf32", "bfloat16", "float16")
-AMPERE = (8, 0)  # the first GPUs whose units for matrices know TF32 and bfloat16
+AMPERE = (8, 0)  # the first GPUs whose matrix units know TF32 and bfloat16
 
 
 class Precision(NamedTuple):
@@ -35,14 +35,14 @@ class Precision(NamedTuple):
 
     @property
     def is_low(self):
-        """Whether matrices are multiplied with as copies in fewer bits."""
+        """Whether products read copies of the matrices in fewer bits."""
         return self.compute != self.dtype
 
 
 def as_precision(precision, dtype, device):
-    """The Precision of this name for a device, by its full name; None is that of the dtype.
+    """The Precision of this name on a device; None is the dtype's own.
 
-    Raises ValueError for an unknown name, for one that the device doesn't have, and for another dtype than its own.
+    Raises ValueError for an unknown name, for one that the device doesn't have, and for a dtype that doesn't fit.
     """
     dtype = as_dtype(dtype)
     if precision in (None, dtype.name):
@@ -61,9 +61,9 @@ def as_precision(precision, dtype, device):
 
 
 def check_precision(precision, device, reason=None):
-    """Raise ValueError for what is no name of a precision, and for one that this device, "cpu" or a GPU, doesn't have.
+    """Raise ValueError for an unknown precision, and for one that this device, "cpu" or a GPU, doesn't have.
 
-    reason   why the device is the CPU though a GPU was looked for
+    reason   why the device is the CPU although a GPU was asked for
     """
     if precision not in PRECISIONS:
         raise ValueError(f"unknown precision {precision!r}; expected one of {', '.join(PRECISIONS)}")

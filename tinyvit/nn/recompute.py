@@ -1,4 +1,4 @@
-"""A module that keeps its input only, and runs again when its backward needs the rest.
+"""Modules that keep only their input, and run again when their backward needs the rest.
 
 Chen et al. 2016, "Training deep nets with sublinear memory cost", section 4: one more forward, and the activations of
 one module at a time instead of those of all.
@@ -14,20 +14,20 @@ from tinyvit.nn.module import Module
 
 
 class RecomputedCache(NamedTuple):
-    """What stands for the cache of a module.
+    """In the place of a module's cache: what is needed to compute it again.
 
-    Every other attribute is that of the module's own cache, computed anew each time: take `cache.attn.heads` once
-    if you need it twice. As for any backward, the parameters have to be those of the forward.
+    Every other attribute is that of the module's own cache, computed each time it is read: keep `cache.attn.heads` in a
+    variable if you need it twice. As for any backward, the parameters must be those of the forward.
     """
 
     module: Module
     inputs: tuple[Any, ...]
     ctx: Context
     level: str  # of the kernels that the forward ran on; the same kernels give the same bits
-    updates: tuple[BufferUpdate, ...] = ()  # of the forward; what is computed again has them, too, but nobody asks it
+    updates: tuple[BufferUpdate, ...] = ()  # of the forward; recomputing makes them again, but they count once
 
     def again(self):
-        """The module's own cache. The observer hears nothing of it: it was told everything in the forward."""
+        """The module's own cache, computed again; the observer was told its values in the forward."""
         with levels.using(self.level):
             _, cache = self.module(*self.inputs, replace(self.ctx, recompute=False, keep_caches=True, observer=None))
         return cache
@@ -39,7 +39,7 @@ class RecomputedCache(NamedTuple):
 
 
 def with_recompute(module, *inputs, ctx):
-    """`module(*inputs, ctx)`, with a RecomputedCache if the context wants recomputation.
+    """`module(*inputs, ctx)`, with a RecomputedCache if the context asks for recomputation.
 
     The backward that follows gets the same bits as without, dropout included: random numbers are a function of the
     context's key, which is kept.

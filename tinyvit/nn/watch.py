@@ -1,4 +1,4 @@
-"""Looking at gradients, without anything in the way of those who don't look."""
+"""Gradients reported to an observer, at no cost for models that nobody watches."""
 
 import copy
 from functools import partial
@@ -9,11 +9,11 @@ from tinyvit.nn.module import Module, backward_in_scope
 
 
 def watch(model, observer):
-    """A copy of a module tree whose backward computes the same and tells an observer every gradient.
+    """A copy of a module tree whose backward computes the same bits and reports every gradient to an observer.
 
-    `observer.gradient(path, dy, dx)` is told what each module's backward got and returned. The copy shares parameters,
-    buffers and caches with the model, which stays as it is: `watch(model, observer).backward(dy, cache)` follows a
-    forward of either. Values of the forward are told by `Context(observer=…)`.
+    After each module's backward it calls `observer.gradient(path, dy, dx)`. The copy shares parameters, buffers and
+    caches with the model, which doesn't change: `watch(model, observer).backward(dy, cache)` takes the cache of a
+    forward of either. `Context(observer=…)` reports the values of the forward.
     """
     copies = {}
 
@@ -34,14 +34,14 @@ def watch(model, observer):
 
 
 def watched_backward(module, observer, dy, cache):
-    """A module's backward, whose gradients the observer is told."""
+    """A module's backward, its gradients reported."""
     dx = backward_in_scope(module, dy, cache)
     observer.gradient(module.path, dy, dx)
     return dx
 
 
 def watched_backward_of_sum(norm, observer, dtotal, dy, cache):
-    """LayerNorm.of_sum_backward; the observer is told the gradient through the norm alone, computed beside it."""
+    """LayerNorm.of_sum_backward; the gradient through the norm alone is computed besides, and reported."""
     dx, *_ = F.layernorm_backward(dy, cache, into=(False, False))
     observer.gradient(norm.path, dy, dx)
     return type(norm).of_sum_backward(norm, dtotal, dy, cache)

@@ -1,4 +1,4 @@
-"""Gradients kept from exploding."""
+"""The norm of the gradients, and clipping to it."""
 
 from tinyvit.backend import array_module
 from tinyvit.functional.flat import squared_norm
@@ -16,9 +16,7 @@ def global_norm(model):
 def clip_by_global_norm(model, max_norm):
     """Scale the gradients of all trainable parameters by max_norm / max(norm, max_norm), in place.
 
-    Returns the norm before that.
-
-    Pascanu et al. 2013, algorithm 1. Nothing here waits for a GPU.
+    Returns the norm before clipping. Pascanu et al. 2013, algorithm 1. Nothing waits for a GPU.
     """
     if not max_norm > 0:
         raise ValueError(f"expected a positive norm to clip to, got {max_norm}")

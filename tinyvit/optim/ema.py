@@ -1,4 +1,4 @@
-"""Averaged weights, which often predict better than the last ones."""
+"""A moving average of the weights, which often predicts better than the last ones."""
 
 from contextlib import contextmanager
 
@@ -10,12 +10,13 @@ from tinyvit.optim.optimizers import CHUNK, count_on, own_storage, require_below
 
 
 class EMA:
-    """An exponential moving average of a model's parameters, from their present values on:
+    """An exponential moving average of a model's parameters, starting from their present values:
 
         e ← d e + (1 − d) θ     d = min(decay, (1 + t) / (10 + t)) with `warmup`, else d = decay
 
-    after t updates, so that early on it forgets the first weights faster. It averages over some 1 / (1 − decay) steps.
-    Polyak & Juditsky 1992; the warm-up is TensorFlow's `ExponentialMovingAverage`. Buffers are not averaged.
+    after t updates, so that it forgets the first weights faster. It averages over about 1 / (1 − decay) steps.
+    Polyak & Juditsky 1992; the warm-up is that of TensorFlow's `ExponentialMovingAverage`. Buffers, running
+    statistics among them, are the model's own.
 
     average   the flat array e, laid out as the model's own
     t         the number of updates: an int, or on a GPU a scalar there
@@ -29,9 +30,9 @@ class EMA:
             self.average = self.storage.data.copy()
 
     def update(self, where=True):
-        """Move the average on by the model's present parameters.
+        """Update the average with the model's present parameters.
 
-        where   False changes nothing; a boolean on a GPU decides there, while nothing waits for it
+        where   False changes nothing; a boolean on a GPU decides there, and nothing waits for it
         """
         data, t = self.present(), self.t
         if array_module(data) is not np:
@@ -45,12 +46,12 @@ class EMA:
                 move_average(e, theta, 1 - d)  # d e + (1 − d) θ, but exact where θ = e
 
     def update_on_device(self, theta, where):
-        """The same on a GPU, where t and with it d are scalars."""
+        """The same on a GPU, where t and d are scalars there."""
         xp, e, t = array_module(theta), self.average, self.t
         self.t = t + where
         d = xp.minimum((1 + t) / (10 + t), self.decay) if self.warmup else self.decay
-        share = (self.t - t) * (1 - d)  # 0 where nothing is to change
-        move_average(e, theta, share.astype(e.dtype))
+        alpha = (self.t - t) * (1 - d)  # 0 where nothing changes
+        move_average(e, theta, alpha.astype(e.dtype))
 
     def rebind(self):
         """Go on with the model after its `to`, new parameters from their present values on. Returns the average."""
@@ -82,11 +83,11 @@ class EMA:
         return self.storage.data
 
     def state_dict(self):
-        """A copy of what is needed to go on: the number of updates and the flat average."""
+        """A copy of the number of updates and of the flat average."""
         return {"t": to_numpy(self.t).copy(), "average": to_numpy(self.average).copy()}
 
     def load_state_dict(self, state):
-        """Take over what `state_dict` returned; raises ValueError if it doesn't fit."""
+        """Restore what `state_dict` returned; raises ValueError if it doesn't fit."""
         require_fit(self, state, ["average"])
         self.t = count_on(self.storage, state["t"])
         with self.storage.on_device():

@@ -1,34 +1,34 @@
-"""Losses made larger, so that float16 gradients are not rounded to zero."""
+"""Loss scaling, so that float16 gradients are not rounded to zero."""
 
 from tinyvit.backend import array_module
 
 FIRST = 2.0**16
-MOST = 2.0**24    # gradients that are all zero would let it grow for ever, and infinity times zero is no number
+MOST = 2.0**24    # gradients that are all zero would let it grow for ever, and infinity times zero is NaN
 PATIENCE = 2000   # good steps after which it is doubled
 
 
 class LossScale:
-    """What the loss is multiplied with before its backward, and its gradients are divided by after it.
+    """The factor of the loss before its backward, by which the gradients are divided afterwards.
 
-    float16 has nothing between 0 and 6e-8, which is where many gradients lie. Scaled by a power of two they keep all of
-    their digits. The scale is found on the way: it is halved whenever a gradient overflows, and that step is left out;
-    after 2000 steps without one it is doubled. Micikevicius et al. 2018, "Mixed precision training", section 3.2;
-    the numbers are those of PyTorch's GradScaler.
+    float16 has nothing between 0 and 6e-8, where many gradients lie; scaled by a power of two they keep all their
+    digits. The scale adapts: when a gradient overflows, that step is skipped and the scale is halved; after 2000 steps
+    without an overflow it is doubled. Micikevicius et al. 2018, "Mixed precision training", section 3.2; the numbers
+    are those of PyTorch's GradScaler.
 
-    scale   float32, and `good`, the steps since it last changed: scalars on the model's device, for which nothing waits
+    scale   float32, and `good`, the steps since it last changed: scalars on the model's device; nothing waits for them
     """
 
     def __init__(self, xp):
         self.scale, self.good = xp.ones((), "float32") * FIRST, xp.zeros((), "int64")
 
     def unscale(self, gradients):
-        """Divide a flat array of gradients, in place; exact, but for numbers too small for float32."""
+        """Divide a flat array of gradients in place; exact, except where the result is too small for float32."""
         gradients *= 1 / self.scale
 
     def update(self, applied):
-        """Take note of whether a step was taken; returns whether it was left out at a scale that can still fall.
+        """Adapt to whether a step was taken; returns whether it was skipped at a scale that can still fall.
 
-        At scale 1, the lowest, it isn't the scale that makes a loss or a gradient infinite.
+        At 1, the lowest scale, an infinite loss or gradient isn't the scale's doing.
         """
         xp = array_module(applied)
         grown = self.good + 1 >= PATIENCE

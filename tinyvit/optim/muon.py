@@ -1,4 +1,4 @@
-"""Muon: the matrices of hidden layers move along orthogonal matrices, all else as in AdamW."""
+"""Muon: orthogonalised momentum for the matrices of hidden layers, AdamW for everything else."""
 
 import re
 
@@ -7,18 +7,18 @@ import numpy as np
 from tinyvit.backend import array_module
 from tinyvit.optim.optimizers import AdamW, require_at_least_0, require_below_1
 
-# a σ + b σ³ + c σ⁵ is so steep at 0 that five iterations bring every σ from 0.0015 to 1 into [0.68, 1.21]. Less steep
-# ones would converge to 1, which takes longer and trains no better.
+# a σ + b σ³ + c σ⁵ is so steep at 0 that five iterations bring every σ from 0.0015 to 1 into [0.68, 1.21]. A less steep
+# polynomial would converge to 1, which takes longer and trains no better.
 NEWTON_SCHULZ = 3.4445, -4.7750, 2.0315
 EPS = 1e-7  # added to the norm of what is orthogonalised, so that zero stays zero
-PIECE = 1 << 17  # entries that a CPU orthogonalises in one stack: they stay in its cache
+PIECE = 1 << 17  # entries that a CPU orthogonalises at once: they stay in its cache
 
 
 def orthogonalise(g, iterations=5):
-    """U Vᵀ, roughly, for matrices g = U S Vᵀ (..., rows, columns): the directions of g, all of about the same length.
+    """Approximately U Vᵀ for matrices g = U S Vᵀ (..., rows, columns): g with all singular values near 1.
 
-    X = g / ‖g‖, then a number of times X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X: Newton–Schulz iterations, which need matrix
-    products alone and change the singular values alone, each by the same polynomial. After five, those that were above
+    X = g / ‖g‖, then repeatedly X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X: Newton–Schulz iterations, which need only matrix
+    products and change only the singular values, each by the same polynomial. After five, those that were above
     0.0015 ‖g‖ are between 0.68 and 1.21, and smaller ones 485 times as large as they were in X.
 
     Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks".
@@ -42,9 +42,8 @@ def orthogonalise(g, iterations=5):
 def hidden_matrices(model):
     """The parameters that Muon orthogonalises: matrices with weight decay in numbered layers, such as `blocks.3`.
 
-    Hidden layers are repeated, and get numbers from the list that they are kept in; what reads images or writes logits
-    is there once. So a new architecture's layers are found whatever they are called and made of. Tables of positions
-    inside them have no weight decay, and are left out.
+    Hidden layers are repeated, so they are kept in a list and have numbers; what reads images or writes logits is there
+    once. This holds for any architecture. Tables of positions have no weight decay, and are left out.
     """
     return [p for name, p in model.named_parameters() if p.ndim == 2 and p.decay and re.search(r"(^|\.)\d+\.", name)]
 
@@ -54,18 +53,18 @@ class Muon(AdamW):
 
         B ← μ B + (1 − μ) G     U = (1 − μ) G + μ B     W ← (1 − lr · weight_decay) W − lr √max(1, rows/columns) O(U)
 
-    O is `orthogonalise`; without `nesterov`, U is B. A parameter that consists of several matrices, as `parts` says
-    (queries, keys and values), has each orthogonalised on its own. Everything else, the embedding and the head
-    included, is AdamW's, with `betas`, `eps`, the same weight decay, and a learning rate of its own: `adam_lr`
-    as long as `lr` is what it was set to here, and in proportion when a schedule changes that.
+    O is `orthogonalise`; without `nesterov`, U is B. Of a parameter that stacks several matrices, as `parts` says
+    (queries, keys and values), each is orthogonalised on its own. AdamW updates everything else, embedding and head
+    included, with `betas`, `eps`, the same weight decay and the learning rate `adam_lr`, which follows `lr` in
+    proportion when a schedule changes it.
 
     Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks", with the weight decay of Liu et al.
     2025, "Muon is scalable for LLM training". In the state, `m` is B for those matrices, and `v` stays zero.
 
-    map_pieces   (function, pieces) -> results, as `map`; one that runs threads spreads the matrices over the cores
+    map_pieces   (function, pieces) -> results, like `map`; one with threads spreads the matrices over the cores
     """
 
-    decides = False  # the matrices' part doesn't look
+    decides = False  # `update_matrices` doesn't read `where`
 
     def __init__(self, model, lr=0.02, momentum=0.95, nesterov=True, weight_decay=0.01, adam_lr=3e-4,
                  betas=(0.9, 0.95), eps=1e-8, iterations=5, map_pieces=map):  # fmt: skip
@@ -73,7 +72,7 @@ class Muon(AdamW):
         require_at_least_0("learning rate of AdamW", adam_lr)
         require_below_1("momentum", momentum)
         if lr == 0:
-            raise ValueError("expected a learning rate above 0, so that AdamW's can be in proportion to it, got 0")
+            raise ValueError("expected a learning rate above 0, to which AdamW's is in proportion, got 0")
         if iterations < 1:
             raise ValueError(f"expected at least 1 iteration, got {iterations}")
         self.momentum, self.nesterov, self.iterations = momentum, nesterov, iterations
@@ -118,14 +117,14 @@ class Muon(AdamW):
         directions = [self.direction(parameter) for parameter in parameters]
         stack = array_module(directions[0]).stack(directions).reshape(-1, rows // parts, columns)
         stack = orthogonalise(stack, self.iterations).reshape(-1, rows, columns)
-        stretch = max(1.0, rows / parts / columns) ** 0.5
+        scale = max(1.0, rows / parts / columns) ** 0.5
         for parameter, direction in zip(parameters, stack):
             lr, theta = self.lr * parameter.lr_scale, parameter.data
             theta *= 1 - lr * (self.weight_decay if parameter.decay else 0.0)
-            theta -= lr * stretch * direction
+            theta -= lr * scale * direction
 
     def direction(self, parameter):
-        """Move a parameter's momentum on by its gradient; returns what is to be orthogonalised."""
+        """Update a parameter's momentum B; returns U."""
         g, b = parameter.grad, parameter.view(self.state[0])
         b *= self.momentum
         b += (1 - self.momentum) * g

@@ -1,4 +1,4 @@
-"""Adam and its relatives: in place, in one sweep over the flat arrays of a model."""
+"""Adam and its relatives, in place, in one pass over the flat arrays of a model."""
 
 import numpy as np
 
@@ -6,15 +6,15 @@ from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.functional.adam import adam_step
 from tinyvit.optim.loss_scale import LossScale
 
-CHUNK = 1 << 15  # entries; on a CPU all the arrays of a chunk stay in the cache while it is updated
+CHUNK = 1 << 15  # entries; on a CPU all arrays of a chunk stay in the cache while it is updated
 
 
 class Optimizer:
-    """Walks a model's parameters in stretches that are treated alike, and updates each in place.
+    """Updates a model's parameters in place, one segment of equal treatment after the other.
 
     A subclass names the flat arrays that it keeps (`slots`) and writes
-    `update(theta, g, *slots, lr, weight_decay)` for one stretch of parameters θ with gradient g.
-    Frozen parameters are left alone; weight decay reaches only those whose `decay` is set.
+    `update(theta, g, *slots, lr, weight_decay)` for a segment of parameters θ with gradient g.
+    Frozen parameters don't change; weight decay applies only where `decay` is set.
 
     lr           the learning rate; a schedule sets it before each step
     t            the number of steps taken: an int, or on a GPU a scalar there
@@ -23,7 +23,7 @@ class Optimizer:
     """
 
     slots = ()
-    decides = False  # whether `update` looks at `where` itself, so that no copies have to be kept of what it changes
+    decides = False  # whether `update` reads `where` itself; if not, a GPU keeps copies of what it changes
     where = True     # in `update`: a boolean on a GPU that says whether the step is taken
 
     def __init__(self, model, lr, weight_decay=0.0):
@@ -40,7 +40,7 @@ class Optimizer:
     def step(self, where=True):
         """Take one step along the model's gradients.
 
-        where   False changes nothing; a boolean on a GPU decides there, while nothing waits for it
+        where   False changes nothing; a boolean on a GPU decides there, and nothing waits for it
         """
         if own_storage(self.model) is not self.storage:
             raise ValueError("the model's parameters have moved to another storage; call rebind() on its optimizer")
@@ -75,7 +75,7 @@ class Optimizer:
         return self
 
     def move(self):
-        """Update every stretch."""
+        """Update every segment that is trained."""
         data, grad = self.storage.data, self.storage.gradients()
         for where, trainable, decay, lr_scale in self.segments():
             if not trainable:
@@ -87,23 +87,23 @@ class Optimizer:
                 self.update(data[part], grad[part], *state, self.lr * lr_scale, self.weight_decay if decay else 0.0)
 
     def segments(self):
-        """The stretches that `step` walks."""
+        """The segments that `step` updates."""
         return self.storage.segments()
 
     def update(self, theta, g, *args):
         raise TypeError(f"{type(self).__name__} has no update")
 
     def state_dict(self):
-        """A copy of what the optimizer remembers: the step count, its flat arrays, the scale of the loss, by name."""
+        """A copy of the step count, the flat arrays and the loss scale, by name."""
         state = {"t": to_numpy(self.t).copy()} | {name: to_numpy(a).copy() for name, a in zip(self.slots, self.state)}
         if self.loss_scale is not None:
             state |= {name: to_numpy(getattr(self.loss_scale, name)).copy() for name in SCALE}
         return state
 
     def load_state_dict(self, state):
-        """Take over what `state_dict` returned; raises ValueError if it doesn't fit.
+        """Restore what `state_dict` returned; raises ValueError if it doesn't fit.
 
-        The scale of the loss is float16's alone: others let it go, and float16 begins anew where there is none.
+        Only float16 has a loss scale: other precisions ignore it, and float16 starts a new one if there is none.
         """
         scale = {name: state[name] for name in SCALE if name in state}
         require_fit(self, {name: value for name, value in state.items() if name not in SCALE}, self.slots)
@@ -116,7 +116,7 @@ class Optimizer:
                     setattr(self.loss_scale, name, to_device(value.copy(), self.storage.device))
 
 
-SCALE = ("scale", "good")  # what there is of a `LossScale` in a state
+SCALE = ("scale", "good")  # a `LossScale` in a state
 
 
 def own_storage(model):
@@ -136,7 +136,7 @@ def own_storage(model):
 
 
 def count_on(storage, count):
-    """A count as an int, or as a scalar on the GPU of a storage, which a step that is left out there doesn't change."""
+    """A count as an int, or on a GPU as a scalar there, so that a skipped step can leave it unchanged."""
     count = int(to_numpy(count))
     if storage.device == "cpu":
         return count
@@ -199,7 +199,7 @@ class Adagrad(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam: m̂ and v̂ are the means of past gradients and of their squares, freed from their start at zero,
+    """Adam: m̂ and v̂ are the bias-corrected means of past gradients and of their squares,
 
         θ ← θ − lr m̂ / (√v̂ + ε)
 
@@ -221,11 +221,10 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam whose weight decay is kept out of the moments: θ ← θ − lr · weight_decay · θ, then Adam's step.
+    """Adam with weight decay outside the moments: θ ← θ − lr · weight_decay · θ, then Adam's step.
 
-    Loshchilov & Hutter 2019, algorithm 2, in the form of PyTorch: the decay is multiplied with the learning rate,
-    which carries the schedule. Only parameters with `decay` shrink: matrices, but no norm, bias,
-    token or position.
+    Loshchilov & Hutter 2019, algorithm 2, in PyTorch's form: the decay is multiplied by the learning rate, which
+    carries the schedule. It applies to parameters with `decay`: matrices, but no norm, bias, token or position.
     """
 
     def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):

@@ -1,14 +1,14 @@
-"""What the learning rate is multiplied with, step by step: a linear warm-up, then what the name says.
+"""The factor of the learning rate at each step: a linear warm-up, then what the name says.
 
 step    counts from 0
 total   steps of the whole training
-warmup  steps of the warm-up; the last of them already runs at the full rate
-final   the factor that is reached after the last step
+warmup  steps of the warm-up; the last of them already has the full rate
+final   the factor after the last step
 """
 
 from math import cos, pi
 
-CYCLE = 9 / 11  # of the steps after the warm-up belong to the one cycle's way down
+CYCLE = 9 / 11  # of the steps after the warm-up are the cycle's way down
 CYCLE_LOW = 0.1  # where it ends
 
 
@@ -30,12 +30,9 @@ def warmup_cosine(step, total, warmup=0, final=0.0):
 def warmup_one_cycle(step, total, warmup=0, final=0.0):
     """A straight line from 1 to a tenth, and a flatter one from there to `final`. Smith & Topin 2018.
 
-    The way up of the cycle is the warm-up; after it, the way down takes 9/11 of the steps, and the rest is the paper's
-    last phase, far below the cycle. So a warm-up of 45 % makes the way down as long as the way up, as in the
-    paper, and leaves 10 % for the end. The cosine, in contrast, stays near the full rate for long after its
-    warm-up, which is meant to be short.
-
-    A cyclical momentum (Smith 2018) is left out: a schedule sets the learning rate alone.
+    The warm-up is the cycle's way up; the way down takes 9/11 of the steps after it, and the rest is the paper's last
+    phase, far below the cycle. A warm-up of 45 % makes both ways equally long, as in the paper, and leaves 10 % for
+    the end. A cyclical momentum (Smith 2018) is left out: a schedule sets only the learning rate.
     """
     return _warmup_then(step, total, warmup, final, _cycle)
 

@@ -47,8 +47,8 @@ def train_step(
                  to run for the same number, and equal up to rounding for any other. Of more parts than there are cores
                  only as many run at once, and there is a warning
 
-    Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, or samples that
-    are mixed and accumulated; OutOfMemory, a MemoryError that says what would fit, where a ViT's step has too little.
+    Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, and accumulate > 1
+    for an objective that mixes samples; OutOfMemory, a MemoryError that says what would fit, if memory runs out.
     """
     if accumulate < 1:
         raise ValueError(f"expected to accumulate over at least 1 part, got {accumulate}")
