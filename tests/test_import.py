@@ -61,16 +61,19 @@ def test_every_public_name_is_there_and_no_other():
 # -- the layers -------------------------------------------------------------------------------------------------------
 
 PACKAGE = Path(tinyvit.__file__).parent
-BELOW = {"backend", "functional", "kernels", "nn", "models"}
+DISPATCH = {"dispatch", "levels"}
+BELOW = {"backend", "functional", "kernels", "nn", "models", *DISPATCH}
 FILES = {"files", "tensors", "text"}
 MAY_IMPORT = {
     "text": set(),
     "files": set(),
     "backend": set(),
     "tensors": {"backend"},
-    "functional": {"backend"},
-    "kernels": {"backend", "functional"},
-    "nn": {"backend", "functional"},
+    "levels": set(),
+    "dispatch": {"levels"},
+    "functional": {"backend", *DISPATCH},
+    "kernels": {"backend", "functional", *DISPATCH},
+    "nn": {"backend", "functional", *DISPATCH},
     "gradcheck": {"backend", "functional"},
     "exercises": {"backend", "functional", "nn", "models"},  # their right answers are the layers' own
     "validation": set(),

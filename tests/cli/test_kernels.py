@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from tinyvit.functional import levels
-from tinyvit.functional.dispatch import Kernels
+from tinyvit import levels
+from tinyvit.dispatch import Kernels
 from tinyvit.training import threads
 
 TINY = ["--epochs", "1", "--batch-size", "256", "--model.depth", "1", "--model.embed-dim", "16", "--device", "cpu"]

@@ -6,7 +6,7 @@ from numbers_of import DTYPE, EPSILON, numbers, to
 
 import tinyvit
 from tinyvit import functional as F
-from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit.dispatch import backward_of, operation
 from tinyvit.kernels.cuda.through_float32 import through_float32
 
 LOW = ("bfloat16", "float16")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tinyvit import ViTConfig
 from tinyvit.data import DATASETS
 from tinyvit.data.images import RESAMPLE
-from tinyvit.functional.levels import LEVELS
+from tinyvit.levels import LEVELS
 from tinyvit.models.vit import POOLINGS, POSITIONS
 from tinyvit.nn.precision import PRECISIONS
 from tinyvit.optim import SCHEDULES

@@ -21,7 +21,7 @@ from tinyvit.cli.predict import predict
 from tinyvit.cli.probe_linear import probe_linear
 from tinyvit.cli.summary import summary
 from tinyvit.cli.train import train
-from tinyvit.functional.levels import check_environment
+from tinyvit.levels import check_environment
 
 USAGE = """usage: tinyvit COMMAND …
 

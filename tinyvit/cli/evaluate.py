@@ -34,7 +34,7 @@ def evaluate(rest):
     run_path, rest = positional(rest, "a run folder first: tinyvit evaluate RUN …")
     options = parse(EvaluateOptions, rest, "tinyvit evaluate RUN")
 
-    from tinyvit.functional.levels import using
+    from tinyvit.levels import using
     from tinyvit.training.confusion import picture_kind
     from tinyvit.training.display import table
     from tinyvit.training.memory_needs import room_to_evaluate

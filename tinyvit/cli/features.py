@@ -33,7 +33,7 @@ def features(rest):
         rest, FeaturesOptions, "tinyvit features RUN IMAGE… --out FILE.npy"
     )
 
-    from tinyvit.functional.levels import using
+    from tinyvit.levels import using
     from tinyvit.training.features import checked_layer, checked_pool, features_of_files
     from tinyvit.training.features_file import check_new_files, save_features
     from tinyvit.training.memory_needs import room_to_evaluate

@@ -111,7 +111,7 @@ def computing(trained, options):
     """What a computation with a trained model stands under."""
     import numpy as np
 
-    from tinyvit.functional.levels import using
+    from tinyvit.levels import using
     from tinyvit.training.memory_needs import room_to_evaluate
 
     with using(options.kernels), room_to_evaluate(trained.model), np.errstate(all="ignore"):  # said at its end

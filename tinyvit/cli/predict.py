@@ -25,7 +25,7 @@ def predict(rest):
     """tinyvit predict RUN IMAGE…"""
     run_path, paths, options = parse_run_and_images(rest, PredictOptions, "tinyvit predict RUN IMAGE…")
 
-    from tinyvit.functional.levels import using
+    from tinyvit.levels import using
     from tinyvit.training.memory_needs import room_to_evaluate
     from tinyvit.training.predict import BATCH
     from tinyvit.training.predict import predict as predictions

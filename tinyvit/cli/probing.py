@@ -69,7 +69,7 @@ def layers_of(model, text):
 
 def by_layer(subject, options, classify):
     """For each layer classify(train, test), and how many features it has; train and test are (features, labels)."""
-    from tinyvit.functional.levels import using
+    from tinyvit.levels import using
     from tinyvit.training.features import features_by_layer
     from tinyvit.training.memory_needs import room_to_evaluate
 

@@ -17,7 +17,6 @@ from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, d
 from tinyvit.functional.gelu import gelu, gelu_backward, gelu_tanh, gelu_tanh_backward
 from tinyvit.functional.heads import merge_heads, merge_heads_backward, split_heads, split_heads_backward
 from tinyvit.functional.layernorm import add_layernorm, add_layernorm_backward, layernorm, layernorm_backward
-from tinyvit.functional.levels import reference
 from tinyvit.functional.linear import linear, linear_backward
 from tinyvit.functional.patches import patchify, patchify_backward, unpatchify, unpatchify_backward
 from tinyvit.functional.positions import (
@@ -44,3 +43,4 @@ from tinyvit.functional.tokens import (
     take_tokens,
     take_tokens_backward,
 )
+from tinyvit.levels import reference

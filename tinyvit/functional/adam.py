@@ -1,7 +1,7 @@
 """One step of Adam or AdamW on a stretch of parameters, in place."""
 
 from tinyvit.backend import array_module
-from tinyvit.functional.dispatch import operation
+from tinyvit.dispatch import operation
 
 
 @operation

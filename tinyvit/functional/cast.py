@@ -1,6 +1,6 @@
 """Arrays in another number format."""
 
-from tinyvit.functional.dispatch import operation
+from tinyvit.dispatch import operation
 
 
 @operation

@@ -1,7 +1,7 @@
 """What is done to the flat arrays of a model, beside an optimizer's step."""
 
 from tinyvit.backend import array_module
-from tinyvit.functional.dispatch import operation
+from tinyvit.dispatch import operation
 
 
 @operation

@@ -4,7 +4,7 @@ from math import pi
 from typing import NamedTuple
 
 from tinyvit.backend import Array, array_module, erf
-from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit.dispatch import backward_of, operation
 
 SQRT_HALF = 0.5**0.5
 SQRT_2_OVER_PI = (2 / pi) ** 0.5

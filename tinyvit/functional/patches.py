@@ -3,7 +3,7 @@
 from numbers import Integral
 from typing import NamedTuple
 
-from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit.dispatch import backward_of, operation
 
 
 class PatchCache(NamedTuple):

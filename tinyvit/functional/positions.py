@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyvit.backend import array_module, device_of
-from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.interpolation import INTERPOLATIONS, matrix_on
 from tinyvit.functional.sums import sum_first
 

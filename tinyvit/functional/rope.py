@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import Array, constant, device_of
-from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit.dispatch import backward_of, operation
 
 
 class RopeCache(NamedTuple):

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import Array, array_module
+from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.attention import attention_backward, attention_scores, attention_scores_backward, check_shapes
-from tinyvit.functional.dispatch import backward_of, operation
 from tinyvit.functional.heads import empty_gradients
 
 TILE = 256  # tokens; a head's tile of scores, 256 kB in float32, stays in a core's cache

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from tinyvit.backend import Array, array_module
-from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.sums import sum_first
 
 

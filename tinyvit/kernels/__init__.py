@@ -1,14 +1,14 @@
 """Faster implementations of operations, each under the same signature as its plain text in `functional/`.
 
 Importing this package registers those in NumPy; those that numba compiles, in `fast/`, register themselves when the
-first of them is needed. `with tinyvit.kernels.using("numpy"):` chooses a level, see `functional/levels.py`. Every
+first of them is needed. `with tinyvit.kernels.using("numpy"):` chooses a level, see `levels.py`. Every
 kernel is tested against the plain text.
 """
 
 from importlib import import_module
 
-from tinyvit.functional.levels import LEVELS, available, level, on_first_use, using
 from tinyvit.kernels import adam, attention, gelu, layernorm, linear, softmax
+from tinyvit.levels import LEVELS, available, level, on_first_use, using
 
 on_first_use("fast", ("numpy", "float32"), lambda: import_module("tinyvit.kernels.fast"))
 for dtype in ("float32", "bfloat16", "float16"):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.functional.dispatch import add_to, check_into
+from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.layernorm import LayerNormCache, layernorm, layernorm_backward
 from tinyvit.functional.sums import as_rows, sum_first
 from tinyvit.kernels.chunks import CHUNK, chunks

@@ -1,6 +1,6 @@
 """`linear` with its bias added in place, and a backward that makes only the gradients that are wanted."""
 
-from tinyvit.functional.dispatch import add_to, check_into
+from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.linear import LinearCache, linear, linear_backward
 from tinyvit.functional.sums import as_rows, sum_rows
 

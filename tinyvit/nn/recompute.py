@@ -7,7 +7,7 @@ one module at a time instead of those of all.
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tinyvit.functional import levels
+from tinyvit import levels
 from tinyvit.nn.buffers import BufferUpdate
 from tinyvit.nn.context import Context
 from tinyvit.nn.module import Module

@@ -10,7 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.functional import levels
+from tinyvit import levels
 from tinyvit.functional.attention import NARROW
 from tinyvit.nn import attention
 from tinyvit.nn.attention import Attention

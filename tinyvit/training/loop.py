@@ -11,7 +11,7 @@ import tinyvit
 from tinyvit.backend import gpu
 from tinyvit.data.folder import is_among_images
 from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.functional.levels import using
+from tinyvit.levels import using
 from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
 from tinyvit.training.divergence import Diverged

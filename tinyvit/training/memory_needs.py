@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any, NamedTuple
 
-from tinyvit.functional import levels
+from tinyvit import levels
 from tinyvit.functional.patches import as_pair
 from tinyvit.models import ViT, build
 from tinyvit.models.summary import activation_bytes, summarize

@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 
 from tinyvit.backend import array_module
-from tinyvit.functional.levels import level
+from tinyvit.levels import level
 
 PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
 BLAS_BUFFER = 32 << 20  # bytes that OpenBLAS takes for a product, from each of its libraries, in each thread

@@ -11,8 +11,8 @@ import numpy as np
 from tinyvit import data, optim
 from tinyvit.backend import Key, array_module, choose_device, to_device
 from tinyvit.data.resize import shrink
-from tinyvit.functional.levels import level
 from tinyvit.functional.patches import as_pair
+from tinyvit.levels import level
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
 from tinyvit.training.available import available_memory

@@ -1,6 +1,6 @@
 """A residual connection and the layer norm behind it in one pass forward and one back: the kernels of `layernorm`."""
 
-from tinyvit.functional.dispatch import add_to, check_into
+from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.layernorm import LayerNormCache, add_layernorm, add_layernorm_backward
 from tinyvit.kernels.cuda.layernorm import CudaLayerNormCache, gradients, normalised
 from tinyvit.kernels.cuda.source import KINDS, plain_text

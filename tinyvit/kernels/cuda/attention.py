@@ -11,8 +11,8 @@ Narrow heads go to `fused_attention`, which writes no scores.
 """
 
 from tinyvit.backend import array_module
+from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.attention import AttentionCache, attention, attention_backward, check_shapes
-from tinyvit.functional.dispatch import LOW_PRECISION
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.kernels.cuda import fused_attention
 from tinyvit.kernels.cuda.attention_bias import bias_gradient, strided_bias

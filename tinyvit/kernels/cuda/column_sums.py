@@ -1,7 +1,7 @@
 """Sums over the rows of a matrix, for gradients of biases: in float32, without atomics, always the same bits."""
 
 from tinyvit.backend import array_module
-from tinyvit.functional.dispatch import add_to
+from tinyvit.dispatch import add_to
 from tinyvit.kernels.cuda.source import PACKED, Source, blocks, pack_of, type_of
 
 SOURCE = Source("column_sums.cu", PACKED)

@@ -7,7 +7,7 @@ by `column_sums`.
 from typing import NamedTuple
 
 from tinyvit.backend import Array, array_module
-from tinyvit.functional.dispatch import add_to, check_into
+from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.layernorm import LayerNormCache, layernorm, layernorm_backward
 from tinyvit.kernels.cuda.column_sums import LEAST, MOST, add_column_sums_of
 from tinyvit.kernels.cuda.source import (

@@ -1,6 +1,6 @@
 """Positions added in one pass, and their gradients summed up over the samples in two stages."""
 
-from tinyvit.functional.dispatch import add_to, check_into
+from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.positions import AddPositionsCache, add_positions, add_positions_backward
 from tinyvit.kernels.cuda.column_sums import add_column_sums
 from tinyvit.kernels.cuda.source import KINDS, PACKED, Source, blocks, contiguous, empty_like, pack_of, type_of

@@ -4,7 +4,7 @@ from inspect import signature
 
 import numpy as np
 
-from tinyvit.functional.dispatch import LOW_PRECISION
+from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.kernels.cuda.cast import cast
 
 

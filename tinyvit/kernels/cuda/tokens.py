@@ -1,7 +1,7 @@
 """The class token put in front and read off, and the mean over the patches, each in one pass."""
 
 from tinyvit.backend import array_module
-from tinyvit.functional.dispatch import add_to, check_into
+from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.tokens import (
     PoolMeanCache,
     PoolTokenCache,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import Array
-from tinyvit.functional.dispatch import add_to, check_into
+from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.layernorm import LayerNormCache, layernorm, layernorm_backward
 from tinyvit.functional.sums import as_rows
 from tinyvit.kernels.fast.compiled import (

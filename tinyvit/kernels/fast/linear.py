@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.functional.dispatch import add_to, check_into
+from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.linear import LinearCache, linear, linear_backward
 from tinyvit.functional.sums import as_rows
 from tinyvit.kernels.fast.compiled import INPUT, INPUT_2D, OUTPUT_2D, TOTAL, compiled, in_order

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import tinyvit
-from tinyvit import kernels
-from tinyvit.functional import levels
-from tinyvit.functional.dispatch import operation
+from tinyvit import kernels, levels
+from tinyvit.dispatch import operation
 
 FLOATS = np.ones(2, "float32")
 

@@ -7,8 +7,8 @@ import pytest
 
 import tinyvit
 from tinyvit import functional as F
-from tinyvit.functional import levels
-from tinyvit.functional.dispatch import backward_of, operation
+from tinyvit import levels
+from tinyvit.dispatch import backward_of, operation
 
 
 @pytest.fixture

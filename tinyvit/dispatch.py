@@ -10,7 +10,7 @@ import inspect
 
 import numpy as np
 
-from tinyvit.functional import levels
+from tinyvit import levels
 
 LOW_PRECISION = ("bfloat16", "float16")  # dtypes that only kernels compute in
 
