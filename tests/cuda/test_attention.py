@@ -3,11 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numbers_of import DTYPE, EPSILON, numbers, to
+from strategies import every_shape_that_broadcasts
 
 import tinyvit
 from tinyvit import functional as F
 from tinyvit.functional.attention import AttentionCache
 from tinyvit.functional.sums import sum_to_shape
+from tinyvit.kernels.cuda.attention_bias import bias_gradient
 
 BOUND = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 1.6e-2}  # DESIGN.md's, of the largest number
 LOW = ("bfloat16", "float16")
@@ -111,6 +113,30 @@ def test_what_has_no_kernel_runs_in_float32_and_comes_back(cupy, dtype):
     for got, want in zip((y, *gradients), (expected, *F.attention_backward.reference(dy, c)), strict=True):
         assert got.dtype == DTYPE[dtype]
         np.testing.assert_allclose(got.get().astype("float64"), want, rtol=EPSILON[dtype], atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", EPSILON)
+@pytest.mark.parametrize("operation, options", [(F.attention, {}), (F.tiled_attention, {"tile": 3})])
+def test_a_bias_of_every_shape_gets_its_gradient_and_masked_rows_give_zeros(cupy, operation, options, dtype):
+    q, dy = numbers(2, 2, 3, 5, 6, dtype=dtype)
+    k, v = numbers(2, 2, 3, 4, 6, dtype=dtype, seed=1)
+    for shape in every_shape_that_broadcasts(2, 3, 5, 4):
+        bias = numbers(*shape, seed=2)
+        bias.reshape(-1, shape[-1])[0] = -np.inf if shape[-1] > 1 else 0
+        y, cache = operation(*(to(cupy, x, dtype) for x in (q, k, v)), to(cupy, bias), **options)
+        expected, c = F.attention.reference(q, k, v, bias)
+        wanted = F.attention_backward.reference(dy, c)
+        gradients = F.attention_backward(to(cupy, dy, dtype), cache)
+        for got, want in zip((y, cache.probs, *gradients), (expected, c.probs, *wanted), strict=True):
+            close(got, want, dtype, largest=3)
+
+
+@pytest.mark.parametrize("shape", [(40, 1, 50, 70), (3, 1, 70), (1, 1, 50, 1), (70,), (1,)])
+def test_the_gradient_of_a_bias_is_summed_in_segments_in_one_order(cupy, any_order, shape):
+    dscores = to(cupy, numbers(40, 3, 50, 72))[..., :70]
+    summed = bias_gradient(dscores, shape)
+    assert summed.dtype == "float32" and summed.shape == shape
+    np.testing.assert_allclose(summed.get(), sum_to_shape(dscores.get().astype("float64"), shape), rtol=1e-6, atol=1e-5)
 
 
 def test_odd_cases_in_float32_are_left_to_the_plain_text(cupy):

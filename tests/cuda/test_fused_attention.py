@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numbers_of import EPSILON, numbers, to
+from strategies import every_shape_that_broadcasts
 
 from tinyvit import functional as F
 from tinyvit.functional.attention import NARROW
@@ -12,13 +13,14 @@ from tinyvit.kernels.cuda import fused_attention
 BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 2e-3}
 
 
-def checked(cupy, q, k, v, dy, dtype, scale):
-    """Forward and backward on the device, compared with the plain text in float64."""
-    y, cache = fused_attention.forward(*(to(cupy, x, dtype) for x in (q, k, v)), None, scale)
+def checked(cupy, q, k, v, dy, dtype, scale, bias=None):
+    """Forward and backward on the device, compared with the reference implementation in float64."""
+    on_device = None if bias is None else to(cupy, bias)
+    y, cache = fused_attention.forward(*(to(cupy, x, dtype) for x in (q, k, v)), on_device, scale)
     got = y, *fused_attention.backward(to(cupy, dy, dtype), cache)
-    expected, c = F.attention.reference(q, k, v, scale=scale)
-    for a, b in zip(got, (expected, *F.attention_backward.reference(dy, c))):
-        assert a.dtype == dtype
+    expected, c = F.attention.reference(q, k, v, bias, scale)
+    for i, (a, b) in enumerate(zip(got, (expected, *F.attention_backward.reference(dy, c)), strict=True)):
+        assert a.dtype == (dtype if i < 4 else "float32")
         np.testing.assert_allclose(a.get().astype("float64"), b, rtol=0, atol=BOUNDS[dtype] * max(1, abs(b).max()))
     # A score of up to 16 is rounded by up to 16 ε, and so much its exponential is off.
     np.testing.assert_allclose(cache.probs.get(), c.probs, atol=16 * EPSILON["float32"])
@@ -31,10 +33,36 @@ def checked(cupy, q, k, v, dy, dtype, scale):
     B=st.integers(1, 3), H=st.integers(1, 5), N=st.integers(1, 70), Nk=st.integers(1, 70), seed=st.integers(0, 99),
     scale=st.sampled_from([0.25, 1.0, -0.5]),
 )  # fmt: skip
-def test_heads_and_all_gradients_are_those_of_the_plain_text(cupy, dtype, width, B, H, N, Nk, seed, scale):
+def test_heads_and_all_gradients_are_those_of_the_reference(cupy, dtype, width, B, H, N, Nk, seed, scale):
     q, dy = numbers(2, B, H, N, width, dtype=dtype, seed=seed)
     k, v = numbers(2, B, H, Nk, width, dtype=dtype, seed=seed + 1)
     checked(cupy, q, k, v, dy, dtype, scale)
+
+
+@pytest.mark.parametrize("dtype", EPSILON)
+@pytest.mark.parametrize("width", NARROW)
+def test_a_bias_of_every_shape_that_broadcasts_is_added_and_gets_its_gradient(cupy, dtype, width):
+    q, dy = numbers(2, 2, 3, 5, width, dtype=dtype)
+    k, v = numbers(2, 2, 3, 4, width, dtype=dtype, seed=1)
+    for shape in every_shape_that_broadcasts(2, 3, 5, 4):
+        checked(cupy, q, k, v, dy, dtype, 0.25, numbers(*shape, seed=2))
+
+
+def test_masked_keys_take_no_part_and_a_query_that_sees_none_gets_zeros(cupy):
+    q, k, v, dy = numbers(4, 2, 3, 40, 16)
+    mask = np.where(np.tri(40), 0.0, -np.inf)
+    mask[7] = -np.inf
+    y, dq, *_, dmask = checked(cupy, q, k, v, dy, "float32", 0.25, mask)
+    assert not y[:, :, 7].any() and not dq[:, :, 7].any() and not dmask[7].any()
+
+
+@pytest.mark.parametrize("width", NARROW)
+def test_a_product_that_only_the_scale_makes_finite_does_no_harm(cupy, width):
+    q = np.zeros((1, 1, 2, width))
+    q[..., 0] = 2e19  # q kᵀ is 4e38, beyond float32; q kᵀ · scale is not
+    _, cache = fused_attention.forward(*[to(cupy, q)] * 2, to(cupy, numbers(1, 1, 2, width)), None, width**-0.5)
+    np.testing.assert_array_equal(cache.inverse.get(), 0.5)
+    assert all(np.isfinite(x.get()).all() for x in fused_attention.backward(to(cupy, numbers(1, 1, 2, width)), cache))
 
 
 def test_more_rows_than_a_block_has_threads_are_shared_out(cupy):
@@ -49,9 +77,10 @@ def test_more_heads_than_a_block_has_room_for_rows_of_are_shared_out(cupy, N, Nk
     checked(cupy, q, k, v, dy, "float32", 0.25)
 
 
-def test_no_order_of_the_threads_changes_a_bit(cupy, any_order):
+@pytest.mark.parametrize("bias", [None, (3, 40, 40), (1, 40), (1,)])
+def test_no_order_of_the_threads_changes_a_bit(cupy, any_order, bias):
     q, k, v, dy = numbers(4, 1, 3, 40, 16, seed=1)
-    checked(cupy, q, k, v, dy, "float32", 0.25)
+    checked(cupy, q, k, v, dy, "float32", 0.25, bias and numbers(*bias))
 
 
 @pytest.mark.parametrize("size", [1000, -1000])
