@@ -45,7 +45,7 @@ def test_a_training_goes_the_same_way_step_by_step(name):
     assert len({loss for loss, _ in losses}) == 6
 
 
-@pytest.mark.parametrize("case", [INFER, ATTENTION], ids=lambda case: case.kind)
+@pytest.mark.parametrize("case", [INFER, ATTENTION, replace(ATTENTION, bias=True)], ids=["infer", "attention", "bias"])
 def test_inference_and_attention_give_the_same_number(case):
     assert steps.prepare(case, "float64")() == pytest.approx(torch_steps.prepare(case, "float64", 1)(), rel=1e-12)
 

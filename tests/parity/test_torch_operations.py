@@ -87,6 +87,17 @@ def test_attention_with_any_bias_that_broadcasts_is_that_of_torch(inputs, scale)
     assert_same_as_torch(F.attention, sdpa, *inputs, scale=scale)
 
 
+@pytest.mark.parametrize("operation", [F.attention, F.tiled_attention])
+def test_causal_attention_is_that_of_torch(operation):
+    q, k, v, dy = np.random.default_rng(0).standard_normal((4, 2, 3, 5, 4))
+    y, cache = operation(q, k, v, np.where(np.tri(5), 0.0, -np.inf))
+    inputs = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
+    expected = T.scaled_dot_product_attention(*inputs, is_causal=True)
+    wanted = torch.autograd.grad(expected, inputs, torch.tensor(dy))
+    for got, want in zip((y, *F.attention_backward(dy, cache)), (expected.detach(), *wanted)):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-10)
+
+
 @given(inputs=heads_and_bias(), biased=st.booleans(), scale=st.none() | st.floats(0.1, 3), tile=st.integers(1, 6))
 def test_tiled_attention_is_that_of_torch(inputs, biased, scale, tile):
     q, k, *_ = inputs

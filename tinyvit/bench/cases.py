@@ -69,13 +69,14 @@ class ModelCase:
 
 @dataclass(frozen=True)
 class AttentionCase:
-    """Scaled dot-product attention alone, forward and backward."""
+    """Scaled dot-product attention alone, forward and backward, with a learned bias (H, N, N) if `bias` is True."""
 
     name: str
     batch_size: int
     tokens: int
     heads: int = 3
     head_dim: int = 64
+    bias: bool = False
 
     kind: ClassVar[str] = "attention"
     draws: ClassVar[bool] = False
@@ -87,8 +88,8 @@ class AttentionCase:
     @property
     def title(self):
         return (
-            f"attention alone, forward and backward, {self.tokens:,} tokens, {self.heads} heads {self.head_dim} wide, "
-            f"batch {self.batch_size}"
+            f"attention alone{' with a bias' if self.bias else ''}, forward and backward, {self.tokens:,} tokens, "
+            f"{self.heads} heads {self.head_dim} wide, batch {self.batch_size}"
         )
 
     def multiply_adds(self):
@@ -116,6 +117,7 @@ CASES = {case.name: case for case in (
     ModelCase("digits", "train", preset("digits").batch_size, preset("digits").model),
     ModelCase("ti16", "infer", 8, ViTConfig(**VARIANTS["vit_tiny_patch16_224"][1])),
     AttentionCase("attention-65", 512, 65),
+    AttentionCase("attention-65-bias", 512, 65, bias=True),
     AttentionCase("attention-197", 64, 197),
     AttentionCase("attention-577", 8, 577),
     AttentionCase("attention-1025", 4, 1025),

@@ -49,20 +49,21 @@ def infer(case, precision):
 def attention(case, precision):
     """Attention and its backward, the batch split over threads as a training step splits it.
 
-    Returns the largest gradient of the first sample's queries.
+    Returns the largest gradient of the bias or, without one, of the first sample's queries.
     """
-    qkv, dheads = projections(case, precision)
+    qkv, dheads, bias = projections(case, precision)
     q, k, v = qkv.transpose(2, 0, 3, 1, 4)                                            # each (B, H, N, d)
     dheads = dheads.transpose(0, 2, 1, 3)
     count = thread_count()
 
     def run(part):
-        _, cache = F.attention(q[part], k[part], v[part])
+        _, cache = F.attention(q[part], k[part], v[part], bias)
         return F.attention_backward(dheads[part], cache)
 
     def step():
-        (dq, _, _), *_ = map_threads(run, slices(case.batch_size, count), count)
-        return float(abs(dq[0]).max())
+        gradients = map_threads(run, slices(case.batch_size, count), count)
+        largest = gradients[0][0][0] if bias is None else sum(dbias for *_, dbias in gradients)
+        return float(abs(largest).max())
 
     return step
 
@@ -76,7 +77,9 @@ def batch(case, precision, seed=0):
 
 
 def projections(case, precision, seed=0):
-    """Queries, keys and values (B, N, 3, H, d), as the model's qkv layer leaves them, and dheads (B, N, H, d)."""
+    """Queries, keys and values (B, N, 3, H, d), as the qkv layer leaves them, dheads (B, N, H, d), a bias or None."""
     generator = np.random.default_rng(seed)
     B, N, H, d = case.batch_size, case.tokens, case.heads, case.head_dim
-    return tuple(generator.standard_normal(shape, dtype=precision) for shape in ((B, N, 3, H, d), (B, N, H, d)))
+    shapes = (B, N, 3, H, d), (B, N, H, d), (H, N, N)
+    qkv, dheads, bias = (generator.standard_normal(shape, dtype=precision) for shape in shapes)
+    return qkv, dheads, bias if case.bias else None

@@ -62,15 +62,15 @@ def infer(case, precision, compiler):
 
 
 def attention(case, precision, compiler):
-    """Attention and its backward. Returns the largest gradient of the first sample's queries."""
-    qkv, dheads = (torch.tensor(array) for array in projections(case, precision))
-    q, k, v = (array.requires_grad_() for array in qkv.permute(2, 0, 3, 1, 4))        # each (B, H, N, d)
-    dheads = dheads.transpose(1, 2)
-    heads = compiler(lambda q, k, v: T.scaled_dot_product_attention(q, k, v))
+    """Attention and its backward. Returns the largest gradient of the bias or of the first sample's queries."""
+    *arrays, bias = (None if array is None else torch.tensor(array) for array in projections(case, precision))
+    qkv, dheads = arrays[0].permute(2, 0, 3, 1, 4), arrays[1].transpose(1, 2)         # each (B, H, N, d)
+    inputs = [array.requires_grad_() for array in (*qkv, bias) if array is not None]
+    heads = compiler(lambda q, k, v, bias=None: T.scaled_dot_product_attention(q, k, v, attn_mask=bias))
 
     def step():
-        dq, _, _ = torch.autograd.grad(heads(q, k, v), (q, k, v), dheads)
-        return float(dq[0].abs().max())
+        gradients = torch.autograd.grad(heads(*inputs), inputs, dheads)
+        return float((gradients[0][0] if bias is None else gradients[-1]).abs().max())
 
     return step
 

@@ -15,8 +15,8 @@ class BenchOptions:
     stands the floor, what the matrix products alone would take at the best rate that this machine reaches."""
 
     cases: tuple[str, ...] = ()
-    """Which of vit, vit-9x192, patch8, digits (training steps), ti16 (inference), attention-65, attention-197,
-    attention-577, attention-1025; by default all."""
+    """Which of vit, vit-9x192, patch8, digits (training steps), ti16 (inference), attention-65,
+    attention-65-bias, attention-197, attention-577, attention-1025; by default all."""
     kernels: tuple[str, ...] = ()
     """Levels of tinyvit's kernels: reference, numpy, fast; by default all that can be used here."""
     rounds: int = 10
