@@ -5,6 +5,7 @@ from shlex import quote
 from typing import Literal
 
 from tinyvit.cli.parsing import parse, positional
+from tinyvit.text import printable
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def export(rest):
         print(f"note: {note}")
     if options.format == "npz":
         print("note: the names of the classes and how images are prepared have no place in an .npz")
-    print(f"written to {out}: {trained.model.num_parameters():,} parameters")
-    print("load it:", HOW_TO_LOAD[options.format].format(
+    print(f"written to {printable(out)}: {trained.model.num_parameters():,} parameters")
+    print("load it:", printable(HOW_TO_LOAD[options.format].format(
         path=path, model=model, more=more, quoted=quote(path), size=size, local=f"local-dir:{out}"
-    ))  # fmt: skip
+    )))  # fmt: skip

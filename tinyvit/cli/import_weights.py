@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from shlex import quote
 
 from tinyvit.cli.parsing import parse, positional
+from tinyvit.text import printable
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ def import_weights(rest):
     for note in weights.notes:
         print(f"note: {note}")
     print(described(source.mapping.format, weights))
-    run, classes = quote(str(out)), weights.config.num_classes
+    run, classes = printable(quote(str(out))), weights.config.num_classes
     what = f"predict {run} IMAGE…" if classes else f"features {run} IMAGE… --out FEATURES.npy"
-    print(f"written to {out}: tinyvit {what}")
+    print(f"written to {printable(out)}: tinyvit {what}")
 
 
 def described(form, weights):

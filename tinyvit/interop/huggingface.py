@@ -1,7 +1,7 @@
 """The layout of Hugging Face's ViTForImageClassification and ViTModel: https://huggingface.co/docs/transformers.
 
-Queries, keys and values are three matrices each. Transformers 4 and 5 spell names differently; both are read, and what
-is written are those of Transformers 4, which 5 loads too.
+Queries, keys and values are three matrices each. Transformers 4 and 5 spell names differently; both are read. Those of
+Transformers 4 are written, which 5 loads too.
 """
 
 import re
@@ -14,7 +14,7 @@ from tinyvit.interop.names import count_blocks, expect_names, own_shapes, positi
 from tinyvit.interop.weights import Weights
 
 LAYOUT = "Hugging Face's layout"
-# Our names and theirs, without the ending that is weight or bias; first those inside a block.
+# Our names and theirs, without the ending weight or bias; first those inside a block.
 IN_BLOCK = {
     "norm1": ("layernorm_before",),
     "attn.qkv": ("attention.attention.query", "attention.attention.key", "attention.attention.value"),
@@ -30,7 +30,7 @@ OUTSIDE = {
     "head": "classifier",
 }
 TOKENS = {"cls_token": "embeddings.cls_token", "pos_embed": "embeddings.position_embeddings"}
-# What the parts of a layer are called in Transformers 5, where they are not as in 4.
+# The parts of a layer that have another name in Transformers 5.
 OF_TRANSFORMERS_5 = {
     "attention.q_proj": "attention.attention.query",
     "attention.k_proj": "attention.attention.key",
@@ -41,7 +41,7 @@ OF_TRANSFORMERS_5 = {
 }
 BLOCK = re.compile(r"blocks\.(\d+)\.(.+)\.(weight|bias)")
 LAYER = re.compile(r"(?:encoder\.layer|layers)\.(\d+)\.(.+)\.(weight|bias)")
-# What ViTForImageClassification leaves aside, and ViTForMaskedImageModeling has.
+# The arrays of ViTForMaskedImageModeling that a classifier doesn't use.
 UNUSED = {"embeddings.mask_token": "the mask token", "decoder.0.weight": "the decoder of masked image modelling",
           "decoder.0.bias": "the decoder of masked image modelling"}  # fmt: skip
 POOLER = ("pooler.dense.weight", "pooler.dense.bias")
@@ -53,13 +53,13 @@ def read(tensors, about, preprocessor=None, *, mean=None, std=None):
     tensors       arrays by the names of Transformers 4 or 5, with "vit." in front or without
     about         the parsed config.json
     preprocessor  the parsed preprocessor_config.json, or None
-    mean, std     of each channel or of all, in place of what the preprocessor_config.json says
+    mean, std     of each channel or of all, in place of those in preprocessor_config.json
 
-    A classifier becomes the head, and a pooler beside it is left aside, as Hugging Face does. Without a classifier the
-    model has no classes; a pooler is then its hidden layer with tanh, and the result what they call pooler_output.
+    A classifier becomes the head, and a pooler beside it is not used, as in Hugging Face's model. Without a classifier
+    the model has no classes; a pooler is then its hidden layer with tanh, and the output is their pooler_output.
 
-    Raises ValueError for names that are missing, unexpected or misshapen, for a config.json that contradicts the
-    weights, and for models that are no ViT, saying what they are.
+    Raises ValueError for names that are missing, unexpected or misshapen, and for a config.json that contradicts the
+    weights.
     """
     tensors, spellings = as_in_transformers_4(tensors)
     has_head, has_pooler = "classifier.weight" in tensors, POOLER[0] in tensors
@@ -97,7 +97,7 @@ def as_in_transformers_4(tensors):
 
 
 def spelled_as(spellings):
-    """A function of a name that says how a file with these spellings has it, or would have it if it were there."""
+    """A function that gives a name as a file with these spellings has it, or would have it."""
     prefix = "vit." if any(spelling.startswith("vit.") for spelling in spellings.values()) else ""
 
     def spelled(name):
@@ -107,7 +107,7 @@ def spelled_as(spellings):
 
 
 def found_in(tensors):
-    """What the shapes of the weights tell, by the names of a config.json's fields; of what is missing nothing."""
+    """What the weights' shapes imply, by the names of a config.json's fields."""
     found = {"num_hidden_layers": count_blocks(tensors, LAYER)}
     projection = np.shape(tensors.get("embeddings.patch_embeddings.projection.weight"))
     if len(projection) == 4:
@@ -147,8 +147,8 @@ def write(weights):
     """Our weights as Hugging Face's: (arrays by name, config.json, preprocessor_config.json), the last two as dicts.
 
     The names are those of Transformers 4, which Transformers 5 loads too: of ViTForImageClassification, or of ViTModel
-    for a model without classes. Positions of any kind but rotary become one table. Stochastic depth, which only
-    matters in training, and other sizes of the images are not written.
+    for a model without classes. Positions of any kind but rotary become one table. Stochastic depth and other image
+    sizes are not written.
 
     Raises ValueError for what Hugging Face's ViT has no place for.
     """

@@ -1,4 +1,4 @@
-"""Arrays in files, known by their names, shapes and dtypes before any of their numbers is read."""
+"""Arrays in files, of which names, shapes and dtypes are known before any number is read."""
 
 import mmap
 from collections.abc import Callable
@@ -18,8 +18,8 @@ SHOWN = 5  # names in a message
 class LazyArray(NamedTuple):
     """An array in a file.
 
-    read   gives its numbers: a read-only view of the mapped file wherever it lies there as it is; bfloat16, which
-           NumPy doesn't know, as uint16
+    read   returns its numbers: a read-only view of the mapped file unless they are compressed; bfloat16, which NumPy
+           doesn't have, as uint16
     """
 
     shape: tuple[int, ...]
@@ -28,13 +28,13 @@ class LazyArray(NamedTuple):
 
 
 class Mapped:
-    """A file whose bytes the system reads when they are looked at; it is mapped when it is first asked for any."""
+    """A file that is mapped into memory when its first numbers are asked for."""
 
     def __init__(self, path):
         self.path, self.content = path, None
 
     def numbers(self, dtype, count, first):
-        """So many numbers from byte `first` on, read-only; the map is there for as long as they are."""
+        """`count` numbers from byte `first` on, read-only; they keep the map alive."""
         if self.content is None:
             with self.path.open("rb") as file:
                 self.content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -42,11 +42,10 @@ class Mapped:
 
 
 def read_floats(stored, source):
-    """Arrays by name from `LazyArray` ones: bfloat16 and float16 as float32, which holds each of their numbers exactly,
-    float32 and float64 as they are, mapped where they can be.
+    """Arrays by name from `LazyArray` ones: bfloat16 and float16 as float32, exactly, float32 and float64
+    unchanged, mapped where they can be.
 
-    Raises ValueError, naming `source`, for numbers of another kind, and for more than this machine's memory holds of
-    what has to be unpacked or converted.
+    Raises ValueError, naming `source`, for other dtypes, and if what must be converted doesn't fit into memory.
     """
     other = [f"{name} ({entry.dtype})" for name, entry in stored.items() if entry.dtype not in FLOATS]
     if other:
@@ -59,15 +58,21 @@ def read_floats(stored, source):
     return {name: as_float(entry.read(), entry.dtype) for name, entry in stored.items()}
 
 
-def of_shapes(stored):
-    """Arrays of the shapes of `LazyArray` ones, without numbers of their own: no file is read, no memory taken."""
-    return {name: np.broadcast_to(np.int8(0), entry.shape) for name, entry in stored.items()}
+def of_shapes(arrays, source):
+    """Arrays of the shapes of `LazyArray`s, without numbers of their own: no file is read, no memory taken.
+
+    Raises ValueError, naming `source`, for a shape that no array can have.
+    """
+    try:
+        return {name: np.broadcast_to(np.int8(0), entry.shape) for name, entry in arrays.items()}
+    except ValueError as error:
+        raise ValueError(f"{source} is damaged: one of its arrays has a shape that can't be ({error})") from error
 
 
 def expect_finite(used, read, source):
-    """Raise ValueError, naming `source`, if there is NaN or infinity in the arrays that are used.
+    """Raise ValueError, naming `source`, if an array that is used has NaN or infinite numbers.
 
-    read   the arrays as they were in the source, for the message: there they have other names
+    read   the arrays under the source's own names, for the message
     """
     if all(is_finite(array) for array in used.values()):
         return
@@ -78,7 +83,7 @@ def expect_finite(used, read, source):
 
 
 def is_finite(array):
-    """Whether no number is NaN or infinite; min and max pass NaN on, and make no array as isfinite would."""
+    """Whether no number is NaN or infinite; min and max propagate NaN, and make no array as isfinite would."""
     return not array.size or bool(np.isfinite(array.min()) and np.isfinite(array.max()))
 
 
@@ -90,7 +95,7 @@ def as_float(array, dtype):
 
 
 def size(shape):
-    """How many numbers an array of this shape has; of any size, as Python's integers are."""
+    """The number of entries of an array of this shape, as an int of any size."""
     count = 1
     for side in shape:
         count *= side
@@ -98,7 +103,7 @@ def size(shape):
 
 
 def listed(names, most=SHOWN):
-    """The first few of some names, and how many more there are."""
+    """The first few names, printable, and the number of others."""
     names = list(names)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return f"{', '.join(short(name, 80) for name in names[:most])}{more}"

@@ -47,7 +47,7 @@ class Source:
         unused = [name for name in given if name not in self.mapping.options]
         if unused:
             raise ValueError(f"{self.path} already says {' and '.join(unused)}; leave out {', '.join(unused)}")
-        self.mapped(of_shapes(self.arrays), given)  # what doesn't fit is refused before any number is read
+        self.mapped(of_shapes(self.arrays, self.path), given)  # what doesn't fit is refused before any number is read
         tensors = read_floats(self.arrays, self.path)
         weights = self.mapped(tensors, given)
         expect_finite(weights.state, tensors, self.path)

@@ -9,13 +9,13 @@ from tinyvit.interop.onnx_graph import Graph, vit
 from tinyvit.interop.weights import check_weights
 
 OPSET = 20              # the first with Gelu
-ONE_FILE = 2 * 10**9    # bytes of weights up to which they stand in the file; no ONNX file can have more than 2³¹
+ONE_FILE = 2 * 10**9    # bytes of weights that the file itself may hold; no ONNX file can have more than 2³¹
 
 MODEL = "A Vision Transformer: https://arxiv.org/abs/2010.11929. The metadata say how images are prepared."
 IMAGES = "Images, channels first. A fully lit pixel is 1; then each channel less its mean, divided by its std."
 OUTPUTS = {
     "logits": "Of each class, in the order of the metadata's classes; their softmax are the probabilities.",
-    "features": "What a head would read.",
+    "features": "The input of a head.",
 }
 
 
@@ -57,10 +57,10 @@ def onnx_model(weights):
 
 
 def write_onnx(weights, path, one_file=ONE_FILE):
-    """Write `Weights` into a new file as `onnx_model` makes them; `interop.save` has it whole or not at all.
+    """Write `Weights` into a new file as `onnx_model` makes them.
 
-    one_file   bytes up to which the weights stand in the file; more of them go into a second one, named as the first
-               and .data, which has to stay beside it
+    one_file   bytes of weights that the file itself may hold; more go into a second one, PATH.data, which must stay
+               beside it
 
     Raises ValueError as `onnx_model` does.
     """
@@ -79,5 +79,5 @@ def onnx_library():
 
 
 def value_info(onnx, name, shape, doc_string):
-    """What a graph says of its input or output: float32, (batch, …)."""
+    """The declaration of a graph's input or output: float32, (batch, …)."""
     return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ("batch", *shape), doc_string)

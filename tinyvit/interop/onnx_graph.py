@@ -1,7 +1,7 @@
 """The forward pass of a ViT as the nodes of an ONNX graph, opset 20. https://onnx.ai/onnx/operators
 
-Each function is one module's `forward` in other words, and adds to a `Graph` what that computes. The blocks work on
-rows (B·N, D), a token each, since Gemm reads matrices: a linear layer is then one node, with timm's weight (out, in).
+Each function adds the `forward` of one module to a `Graph`. The blocks work on rows (B·N, D), one for each token, since
+Gemm reads matrices: a linear layer is then one node, with timm's weight (out, in).
 On onnxruntime's CPU that is 4 % faster than MatMul and Add; a convolution is as fast as cutting patches.
 """
 
@@ -50,7 +50,7 @@ class Graph:
         return self.node("Reshape", name, x, self.constant(f"{name}.shape", shape))
 
     def take(self, name, x, index, axis):
-        """What stands at one index of an axis, without that axis."""
+        """The entries at one index of an axis, without that axis."""
         return self.node("Gather", name, x, self.constant(f"{name}.index", index), axis=axis)
 
     def linear(self, name, x, bias=True):
@@ -85,7 +85,7 @@ def num_tokens(config):
 
 
 def embed(graph, config, images):
-    """Patches by a convolution whose stride is its kernel's size, the class token in front, positions added."""
+    """Patches by a convolution with its kernel's size as stride, the class token in front, positions added."""
     N, D, patch = num_tokens(config), config.embed_dim, as_pair(config.patch_size)
     x = graph.node("Conv", "patch_embed.proj", images, graph.weight("patch_embed.proj.weight"),
                    graph.weight("patch_embed.proj.bias"), kernel_shape=patch, strides=patch)  # fmt: skip
@@ -101,7 +101,7 @@ def embed(graph, config, images):
 
 
 def positions(graph, config):
-    """What is added to the tokens, (1, N, D); those of the columns and of the rows are put together here already."""
+    """The positions to add to the tokens, (1, N, D); those of rows and columns are combined here already."""
     if config.positions == "learned_2d":
         table, _ = F.grid_positions(graph.state["pos_embed_x"], graph.state["pos_embed_y"])
         return graph.constant("pos_embed", table)

@@ -1,8 +1,8 @@
 """The layout of the original release's `.npz` files: https://github.com/google-research/vision_transformer.
 
 Dosovitskiy et al. 2021. Kernels are (in, out), a patch's is (P, P, C, D), and queries, keys and values are split by
-head: (D, H, d). There is nothing but arrays; what they don't tell is the same for all of its ViTs: GELU's tanh form,
-ε 1e-6, and images from −1 to 1.
+head: (D, H, d). There are only arrays; what they don't imply is the same for all of its ViTs: GELU's tanh form, ε 1e-6,
+and images from −1 to 1.
 """
 
 import re
@@ -72,7 +72,7 @@ def read(tensors, *, img_size=None, mean=None, std=None):
 
 
 def config_of(tensors, img_size):
-    """The ViTConfig that the shapes tell, and notes of what was assumed."""
+    """The ViTConfig that the shapes imply, and notes on what was assumed."""
     query, fc1, table = f"{ATTENTION}/query/kernel", "MlpBlock_3/Dense_0/kernel", TOKENS["pos_embed"]
     query, fc1 = (f"Transformer/encoderblock_0/{name}" for name in (query, fc1))
     shapes = shapes_of(tensors, {"embedding/kernel": 4, query: 3, fc1: 2, table: 3}, LAYOUT)
@@ -108,7 +108,7 @@ def their_names(name):
 
 
 def ending_of(part, ending):
-    """What they call a layer's weight or bias."""
+    """Their name of a layer's weight or bias."""
     return "bias" if ending == "bias" else "scale" if part.startswith("norm") else "kernel"
 
 
@@ -169,8 +169,8 @@ def contiguous(array, *shape):
 def write(weights):
     """Our weights as the original release's: arrays by its names.
 
-    Without biases of queries, keys and values theirs are zero, and positions of any kind but rotary become one table.
-    The classes' names and how images are prepared have no place there.
+    Without biases of queries, keys and values, zeros are written; positions of any kind but rotary become one table.
+    The classes' names and how images are prepared are not written.
 
     Raises ValueError for what the original ViT is not: another activation than GELU's tanh form, another ε, another
     pooling than the class token.

@@ -10,7 +10,7 @@ from tinyvit.interop.lazy_arrays import LazyArray, Mapped, size
 from tinyvit.interop.strict_json import parse_object
 from tinyvit.text import short
 
-LARGEST_HEADER = 1 << 24  # bytes; models of 10,000 arrays have less than 2 million
+LARGEST_HEADER = 1 << 22  # bytes; 10,000 arrays take a quarter of it
 DTYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
     "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
@@ -23,7 +23,9 @@ def lazy_arrays(path):
     with path.open("rb") as file:
         header_length = int.from_bytes(file.read(8), "little")
         start = 8 + header_length  # of the numbers
-        if length < 8 or header_length > LARGEST_HEADER or start > length:
+        if length >= start > LARGEST_HEADER:
+            raise ValueError(f"{path} has a header of {header_length:,} bytes; expected at most {LARGEST_HEADER:,}")
+        if length < 8 or start > length:
             raise ValueError(f"{path} is cut off or not a safetensors file: its header should have {header_length:,} "
                              f"bytes, and the file has {length:,}")  # fmt: skip
         header = parse_object(file.read(header_length), f"the header of {path}")

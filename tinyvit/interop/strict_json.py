@@ -1,4 +1,4 @@
-"""JSON of unknown origin."""
+"""JSON of unknown origin, parsed strictly."""
 
 import json
 
@@ -15,8 +15,8 @@ def read_object(path):
 
 
 def parse_object(content, source):
-    """The object in JSON bytes. ValueError, naming `source`, for what is no JSON or no object, and for what readers of
-    JSON don't agree about: keys that stand there twice, NaN and infinity."""
+    """The object in JSON bytes. ValueError, naming `source`, for anything else, and for what readers disagree on:
+    repeated keys, NaN and infinity."""
     try:
         value = json.loads(content.decode(), object_pairs_hook=without_repetition, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:  # a UnicodeDecodeError is a ValueError
@@ -31,9 +31,9 @@ def without_repetition(pairs):
     if len(found) < len(pairs):
         seen = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise ValueError(f"the key {short(repr(twice))} stands there twice")
+        raise ValueError(f"the key {short(repr(twice))} occurs twice")
     return found
 
 
 def refuse_constant(name):
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")

@@ -1,7 +1,7 @@
 """The layout of timm's VisionTransformer, whose names are also ours.
 
-https://github.com/huggingface/pytorch-image-models. What the weights are for stands in the `config.json` beside them:
-the architecture's name, `model_args` that differ from it, and `pretrained_cfg` with what is done to images.
+https://github.com/huggingface/pytorch-image-models. The `config.json` beside the weights has the
+architecture's name, `model_args` that differ from it, and `pretrained_cfg` with how images are prepared.
 """
 
 import re
@@ -45,19 +45,18 @@ def read(tensors, about=None, *, num_heads=None, img_size=None, mean=None, std=N
     """timm's weights as ours.
 
     tensors    arrays by timm's names
-    about      the parsed config.json, or None: then the shapes tell what they can, and notes say what was assumed
+    about      the parsed config.json, or None: then the shapes imply what they can, and notes say what was assumed
     num_heads  heads (H), where the source doesn't say it
-    img_size   side of the images, or (height, width), where the source doesn't say it, or says what can't be
+    img_size   side of the images, or (height, width), where the source doesn't say it or contradicts itself
+    mean, std  of each channel or of all, in place of those in config.json
 
-    mean, std  of each channel or of all, in place of what the config.json says
-
-    `norm` before pooling is what ours has. timm's `fc_norm` comes after: with the class token that is the same, with
-    the mean it isn't, since the norm of a mean is not the mean of norms.
+    Ours has `norm` before pooling. timm's `fc_norm` comes after it: with the class token that is the same, with the
+    mean it isn't, since the norm of a mean is not the mean of norms.
     Positions without one for the class token (no_embed_class) get a zero there, and a head with a hidden layer is
     the `pre_logits.fc` of timm's early versions.
 
     Raises ValueError for names that are missing, unexpected or misshapen, for a config.json that contradicts the
-    weights, and for Vision Transformers that ours is not, saying in what.
+    weights, and for Vision Transformers with parts that ours doesn't have.
     """
     about = about_of(about)
     pool, notes = pool_of(about, tensors)
@@ -80,7 +79,7 @@ def read(tensors, about=None, *, num_heads=None, img_size=None, mean=None, std=N
 
 
 def pool_of(about, tensors):
-    """What the head reads, "token" or "avg", and a note if the source doesn't say it."""
+    """The pooling, "token" or "avg", and a note if it is assumed."""
     said = about.global_pool
     if said not in (None, "token", "avg"):
         raise ValueError(f"the source's ViT has global_pool {short(repr(said))}; expected 'token' or 'avg'")
@@ -95,7 +94,7 @@ def pool_of(about, tensors):
 
 
 def config_of(tensors, about, pool, num_heads, img_size):
-    """The ViTConfig that the shapes, the config.json and the caller tell together, and notes of what was assumed."""
+    """The ViTConfig from the shapes, the config.json and the caller, and notes on what was assumed."""
     shapes = shapes_of(tensors, {"patch_embed.proj.weight": 4, "blocks.0.mlp.fc1.weight": 2}, LAYOUT)
     embed_dim, channels, *patch_size = shapes["patch_embed.proj.weight"]
     hidden = shapes["blocks.0.mlp.fc1.weight"][0]
@@ -189,7 +188,7 @@ def write(weights):
     """Our weights as timm's: (arrays by timm's names, the config.json as a dict).
 
     timm builds the model from the folder that holds both, `timm.create_model("local-dir:FOLDER", pretrained=True)`.
-    Positions of any kind but rotary become one table. What only matters for images of other sizes is not written.
+    Positions of any kind but rotary become one table; fields for images of other sizes are not written.
     Raises ValueError for what timm's ViT has no place for; a hidden layer in the head it had in its early versions.
     """
     config, state = weights.config, dict(weights.state)
