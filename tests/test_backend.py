@@ -1,6 +1,5 @@
 import sys
 from types import ModuleType, SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
 import pretend_cupy
@@ -161,23 +160,6 @@ def test_a_cupy_that_cannot_be_imported_is_said_in_one_line_and_warns_of_nothing
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     assert backend.why_no_gpu() == "CuPy can't be imported (ImportError: libcuda.so.1: no such file)"
-
-
-def test_a_cache_moves_to_a_gpu_and_back_with_all_that_is_in_it(gpus):
-    cache = AttentionLike((np.arange(3.0), None), {"x": [np.ones(2), "name", 5]})
-    there = backend.move(cache, "cuda:1")
-    assert isinstance(there, AttentionLike) and there.heads[1] is None and there.rest["x"][1:] == ["name", 5]
-    assert [backend.device_of(x) for x in (there.heads[0], there.rest["x"][0])] == ["cuda:1", "cuda:1"]
-    other = backend.move(there, "cuda")
-    assert backend.device_of(other.heads[0]) == "cuda:0"
-    back = backend.move(other, "cpu")
-    np.testing.assert_array_equal(back.heads[0], cache.heads[0])
-    np.testing.assert_array_equal(back.rest["x"][0], cache.rest["x"][0])
-
-
-class AttentionLike(NamedTuple):
-    heads: tuple
-    rest: dict
 
 
 def test_an_array_that_is_on_a_device_already_is_not_copied(gpus):

@@ -170,23 +170,6 @@ def constant(x, device, dtype):
     return to_device(x, device)
 
 
-def move(cache, device):
-    """A cache, or any tree of tuples, lists, dicts and arrays, with all its arrays on `device`.
-
-    A backward runs where its forward ran: a cache from a GPU can be read or kept on the CPU, and must be moved back to
-    the GPU for its backward.
-    """
-    if isinstance(cache, tuple):
-        parts = [move(part, device) for part in cache]
-        return type(cache)(*parts) if hasattr(cache, "_fields") else tuple(parts)
-    if isinstance(cache, list):
-        return [move(part, device) for part in cache]
-    if isinstance(cache, dict):
-        return {name: move(part, device) for name, part in cache.items()}
-    is_array = isinstance(cache, np.ndarray) or array_module(cache) is not np
-    return to_device(cache, device) if is_array else cache
-
-
 # -- whether there is a GPU -------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from tinyvit.optim import loss_scale
 from tinyvit.training import PRESETS, classification, resume, train, train_step
 from tinyvit.training.display import Display
 from tinyvit.training.divergence import IN_A_ROW, Diverged, Faults
-from tinyvit.training.tasks.classification import classify
+from tinyvit.training.tasks.classification import Classification, classify
 
 SHAPE = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=16, depth=1, num_heads=2)
 LOW = ("bfloat16", "float16")
@@ -243,7 +243,8 @@ def test_a_checkpoint_is_gone_on_with_in_any_other_precision(cupy, tmp_path, fir
 def test_a_run_that_diverges_in_float16_is_advised_to_take_bfloat16(cupy, tmp_path, monkeypatch):
     monkeypatch.setattr("tinyvit.training.divergence.BETWEEN_LOOKS", 1)
     monkeypatch.setattr("tinyvit.training.divergence.IN_A_ROW", 1)
-    monkeypatch.setattr("tinyvit.training.trainer.classification", lambda *options: overflowing(0.0))
+    overflow = overflowing(0.0)
+    monkeypatch.setattr(Classification, "loss", lambda task, model, batch, ctx: overflow(model, *batch.values(), ctx))
     monkeypatch.setattr(loss_scale, "FIRST", 1.0)
     with pytest.raises(Diverged, match="the precision float16: .* or --precision bfloat16"):
         train(replace(TINY, precision="float16"), tmp_path / "run")

@@ -306,6 +306,11 @@ def test_training_with_dropout_but_without_a_key_is_refused():
     plain(images(), Context(training=True))
 
 
+def test_a_context_takes_a_key_and_no_seed():
+    with pytest.raises(ValueError, match=r"key: expected a Key, such as Key\(seed\), got 5"):
+        Context(training=True, key=5)
+
+
 def test_each_layer_draws_its_own_masks():
     layer = nn.Dropout(0.5)
     x = np.ones((64, 8))

@@ -80,6 +80,8 @@ def test_assigning_copies_into_the_view_and_refuses_another_shape(model):
         weight.data = np.ones(12)
     with pytest.raises(ValueError, match=r"head.weight: expected \(5, 12\), got \(\)"):
         weight.grad = 0.0
+    with pytest.raises(ValueError, match=r"head.weight: expected real numbers, got complex128; take their \.real"):
+        weight.data = np.ones((5, 12)) * 1j
 
 
 def test_a_buffer_is_saved_but_not_learned():

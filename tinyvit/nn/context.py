@@ -25,6 +25,10 @@ class Context:
     keep_caches: bool = True
     recompute: bool = False
 
+    def __post_init__(self):
+        if not isinstance(self.key, Key | None):
+            raise ValueError(f"key: expected a Key, such as Key(seed), got {self.key!r}")
+
     def key_for(self, path):
         """The random stream of the layer at `path`, or None outside training; ValueError if there should be one."""
         if self.training and self.key is None:

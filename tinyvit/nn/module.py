@@ -240,15 +240,8 @@ class Module:
         """`with model.gradients_into(model.new_gradients()):` sends this thread's gradients to a buffer."""
         return self.storage.grads.into(buffer)
 
-    def freeze(self, pattern="*"):
+    def freeze(self, pattern="*", trainable=False):
         """Freeze the parameters whose names match a pattern such as "blocks.*"; returns their names."""
-        return self._set_trainable(pattern, False)
-
-    def unfreeze(self, pattern="*"):
-        """Make the parameters whose names match a pattern trainable again; returns their names."""
-        return self._set_trainable(pattern, True)
-
-    def _set_trainable(self, pattern, trainable):
         matching = {name: p for name, p in self.named_parameters() if fnmatchcase(name, pattern)}
         if not matching:
             names = ", ".join(name for name, _ in self.named_parameters())
@@ -256,6 +249,10 @@ class Module:
         for parameter in matching.values():
             parameter.trainable = trainable
         return list(matching)
+
+    def unfreeze(self, pattern="*"):
+        """Make the parameters whose names match a pattern trainable again; returns their names."""
+        return self.freeze(pattern, trainable=True)
 
     # -- weights in and out ------------------------------------------------------------------------------------
 

@@ -38,9 +38,11 @@ class Variable:
         return self.data
 
     def assign(self, view, value):
-        """Copy `value` into `view`; raises ValueError if the shapes differ (nothing is broadcast)."""
+        """Copy `value` into `view`; raises ValueError for another shape (nothing is broadcast) and complex numbers."""
         if np.shape(value) != view.shape:
             raise ValueError(f"{self.name}: expected {view.shape}, got {np.shape(value)}")
+        if getattr(value, "dtype", view.dtype).kind == "c" != view.dtype.kind:
+            raise ValueError(f"{self.name}: expected real numbers, got {value.dtype}; take their .real")
         device = device_of(view)
         with current(device):
             view[...] = to_device(value, device) if hasattr(value, "dtype") else value
