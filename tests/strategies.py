@@ -12,7 +12,7 @@ from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import Weights
 from tinyvit.interop.names import as_side, mlp_ratio
-from tinyvit.models.vit import POOLINGS, POSITIONS
+from tinyvit.models.vit_config import POOLINGS, POSITIONS
 
 SIZES = st.integers(1, 4)
 DTYPES = st.sampled_from(["float32", "float64"])

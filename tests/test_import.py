@@ -132,3 +132,32 @@ def test_every_ambient_variable_stands_in_the_table_of_contributing_with_its_rea
     found = {name for path in SOURCES.values() for name in called.findall(path.read_text(encoding="utf-8"))}
     table = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## What is ambient")[2]
     assert found - {"tinyvit.summary.on_gpu"} == set(re.findall(r"^\| `(tinyvit\.[\w.]+)` \|", table, re.M))
+
+
+# -- architectures ----------------------------------------------------------------------------------------------------
+
+VIT_ALONE = {"ViT", "ViTConfig", "ViTCache", "Embed", "Encode", "blocks", "cls_token", "embed", "patch_embed"}
+# Exercises and bench are about a ViT on purpose; kernels and data see no model, and have blocks of their own.
+MAY_NAME_VIT = {"models", "interop", "exercises", "bench", "kernels", "data"}
+
+
+def names(path):
+    """Every name and attribute that a file uses, imports included, but for those of its own definitions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+    yield from (name.rpartition(".")[2] for name in imports(path))
+
+
+SEE_ONLY_THE_PROTOCOL = [
+    file for file in SOURCES
+    if layer(file) not in MAY_NAME_VIT and file not in ("training/presets.py", "training/memory_needs.py")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("file", SEE_ONLY_THE_PROTOCOL)
+def test_outside_models_interop_and_presets_nothing_names_vit(file):
+    assert not VIT_ALONE & set(names(SOURCES[file]))
+    assert not any(name.startswith("tinyvit.models.vit") for name in imports(SOURCES[file]))

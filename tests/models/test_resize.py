@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tinyvit import ViT, ViTConfig, gradcheck
 from tinyvit import functional as F
-from tinyvit.models.vit import POSITIONS
+from tinyvit.models.vit_config import POSITIONS
 
 SIZES = st.tuples(st.sampled_from([4, 6, 8, 10]), st.sampled_from([6, 9, 12]))  # of patches 2 high and 3 wide
 METHODS = st.sampled_from(["bilinear", "bicubic", "zoom"])

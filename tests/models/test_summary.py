@@ -7,7 +7,7 @@ import pytest
 from tinyvit import Context, Key, ViT, ViTConfig, create_model, kernels
 from tinyvit.models import model_names
 from tinyvit.models.summary import activation_bytes, format_summary, summarize
-from tinyvit.models.vit import POSITIONS
+from tinyvit.models.vit_config import POSITIONS
 from tinyvit.nn import attention
 
 FIELDS = [

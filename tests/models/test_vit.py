@@ -6,7 +6,8 @@ from strategies import seeds
 
 from tinyvit import Context, Key, ViT, ViTConfig, gradcheck
 from tinyvit import functional as F
-from tinyvit.models.vit import POSITIONS, some_tokens
+from tinyvit.models.vit import some_tokens
+from tinyvit.models.vit_config import POSITIONS
 
 SMALL = dict(img_size=(8, 12), patch_size=(4, 3), in_chans=2, num_classes=5, embed_dim=24, depth=3, num_heads=3)
 

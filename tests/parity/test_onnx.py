@@ -19,7 +19,7 @@ from tinyvit.files import making
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import Weights, onnx_model
 from tinyvit.interop.onnx_export import write_onnx
-from tinyvit.models.vit import POSITIONS
+from tinyvit.models.vit_config import POSITIONS
 from tinyvit.nn.head import MlpHeadCache
 from tinyvit.training.trained import load_trained
 

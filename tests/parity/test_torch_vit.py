@@ -9,7 +9,7 @@ from torch_autograd import assert_all_close, normal
 from torch_vit import gradients_by_autograd, gradients_by_hand, redrawn_vit, sincos_table, torch_twin
 
 from tinyvit import ViT, ViTConfig
-from tinyvit.models.vit import POSITIONS
+from tinyvit.models.vit_config import POSITIONS
 
 pytestmark = pytest.mark.parity
 

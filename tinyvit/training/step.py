@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tinyvit.backend import array_module
-from tinyvit.models import ViT
+from tinyvit.models.architecture import Architecture
 from tinyvit.nn.buffers import commit, mean_updates
 from tinyvit.optim import clip_by_global_norm, global_norm
 from tinyvit.training.memory import keep_freed_memory
@@ -87,7 +87,7 @@ def train_step(
         try:
             results = list(chain.from_iterable(map_threads(run, zip(buffers, parts), threads, storage.device)))
         except Exception as error:
-            if not (isinstance(model, ViT) and is_lack_of_memory(error)):
+            if not (isinstance(model, Architecture) and is_lack_of_memory(error)):
                 raise
             step = step_at_hand(model, optimizer, samples, threads, accumulate, getattr(ctx, "recompute", False))
             raise explained(step, ARGUMENTS, error) from error

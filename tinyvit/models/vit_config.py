@@ -1,0 +1,98 @@
+"""The configuration of a Vision Transformer."""
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Annotated, Literal, get_args
+
+from tinyvit.functional.patches import as_pair, grid_of
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Within, validate
+
+Positions = Literal["learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none"]
+Pooling = Literal["token", "avg"]
+POSITIONS, POOLINGS = get_args(Positions), get_args(Pooling)
+POSITIONS_DIVIDE = {"learned_2d": 2, "sincos_1d": 2, "sincos_2d": 4}  # what embed_dim must be divisible by
+DEEPEST = 1000  # blocks: as many as anyone has trained; building more takes minutes before any memory is asked for
+
+
+@dataclass(frozen=True)
+class ViTConfig:
+    """The shape of a ViT. Raises ValueError for a shape that can't be built."""
+
+    img_size: int | tuple[int, int] = 32
+    """Side of the images in pixels, or height and width."""
+    patch_size: int | tuple[int, int] = 4
+    """Side of a patch in pixels, or height and width; it must divide the image's."""
+    in_chans: PositiveInt = 3
+    """Channels of the images (C)."""
+    num_classes: Count = 10
+    """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
+    embed_dim: PositiveInt = 192
+    """Width of a token (D)."""
+    depth: Annotated[int, Within(1, DEEPEST)] = 9
+    """Blocks (L)."""
+    num_heads: PositiveInt = 12
+    """Attention heads (H); they divide embed_dim."""
+    mlp_ratio: Positive = 2.0
+    """Width of the MLP's hidden layer, as a multiple of embed_dim."""
+    qkv_bias: bool = True
+    """Whether queries, keys and values have a bias."""
+    global_pool: Pooling = "token"
+    """What the head reads: the class token, or the mean over the patches."""
+    positions: Positions = "learned"
+    """How the tokens know where they are."""
+    head_hidden: PositiveInt | None = None
+    """Width of the pre-training head's hidden layer (tanh); None for a linear head."""
+    drop_rate: Rate = 0.0
+    """Dropout after the positions and after every linear layer of the blocks but qkv."""
+    attn_drop_rate: Rate = 0.0
+    """Dropout on the attention probabilities."""
+    drop_path_rate: Rate = 0.0
+    """Stochastic depth of the last block; it grows linearly from 0 at the first."""
+    activation: Literal["gelu", "gelu_tanh"] = "gelu"
+    """GELU, exact or in its tanh form."""
+    norm_eps: NotNegative = 1e-6
+    """ε of the layer norms."""
+    dynamic_img_size: bool = False
+    """Whether images of other sizes are read, too; the positions are then resized."""
+    resize_positions: Literal["bilinear", "bicubic", "zoom"] = "bilinear"
+    """How positions are resized for images of other sizes; as Hugging Face's ViT does it (bicubic), or the paper's code
+    (zoom)."""
+
+    def __post_init__(self):
+        for name in ("img_size", "patch_size"):
+            height, width = as_pair(getattr(self, name))
+            square = isinstance(getattr(self, name), Integral)
+            object.__setattr__(self, name, height if square else (height, width))
+        validate(self)
+        if self.mlp_hidden < 1:
+            raise ValueError(f"mlp_ratio {self.mlp_ratio} leaves the MLP of width {self.embed_dim} no hidden layer")
+        if self.embed_dim % self.num_heads:
+            raise ValueError(f"embed_dim {self.embed_dim} is not divisible by num_heads {self.num_heads}")
+        divisor = POSITIONS_DIVIDE.get(self.positions, 1)
+        if self.embed_dim % divisor:
+            raise ValueError(
+                f"positions {self.positions!r} need embed_dim divisible by {divisor}, got {self.embed_dim}"
+            )
+        if self.positions == "rope" and self.head_dim % 4:
+            raise ValueError(
+                f"positions 'rope' need heads whose width is divisible by 4, got {self.head_dim} "
+                f"(embed_dim {self.embed_dim} / num_heads {self.num_heads})"
+            )
+        if self.positions == "rope" and self.dynamic_img_size:
+            raise ValueError("positions 'rope' are made for one size of the images; set dynamic_img_size to False")
+        grid_of(as_pair(self.img_size), as_pair(self.patch_size))
+
+    @property
+    def grid(self):
+        """Patches below and beside each other: (rows, columns)."""
+        return grid_of(as_pair(self.img_size), as_pair(self.patch_size))
+
+    @property
+    def mlp_hidden(self):
+        """Width of the MLP's hidden layer."""
+        return int(self.embed_dim * self.mlp_ratio)
+
+    @property
+    def head_dim(self):
+        """Width of an attention head (d)."""
+        return self.embed_dim // self.num_heads
