@@ -114,3 +114,10 @@ def test_the_picture_is_the_same_whatever_layout_its_caller_prefers(tmp_path):
     with rc_context({"figure.constrained_layout.use": True}):
         save_confusion(tmp_path / "preferred.png", matrix(4), names(4))
     assert (tmp_path / "alone.png").read_bytes() == (tmp_path / "preferred.png").read_bytes()
+
+
+def test_a_name_that_is_no_utf_8_or_holds_control_characters_is_drawn_escaped(tmp_path):
+    classes, confusion = [b"a\xff".decode("utf-8", "surrogateescape"), "b\x1b[31m"], np.eye(2, dtype=int)
+    save_confusion(tmp_path / "picture.svg", confusion, classes)
+    labels = draw_confusion(confusion, classes).axes[0].get_xticklabels()
+    assert [label.get_text() for label in labels] == ["a\\udcff", "b\\x1b[31m"]

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 
 from tinyvit.files import expanded, write
+from tinyvit.text import printable
 
 MAX_TEXTS, MAX_NAMES = 20, 120  # classes up to which counts, and names, are legible
 LONGEST_NAME = 18
@@ -23,7 +24,8 @@ def draw_confusion(confusion, classes):
 
     confusion, K = np.asarray(confusion), len(classes)
     shares = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
-    names = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in classes]
+    names = [printable(name) for name in classes]
+    names = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in names]
 
     cell = float(np.clip(12 / K, 0.13, 0.55))                   # inches
     points = float(np.clip(72 * 0.62 * cell, 3, 9))             # of the letters
