@@ -235,7 +235,9 @@ def from_json(text, source):
         values = json.loads(text)
         if not isinstance(values, dict):
             raise ValueError(f"expected the fields of a TrainConfig, got {values!r}")
-        return from_dict(with_fields(values.get("architecture", "vit"), values.get("task", "classification")), values)
+        names = values.get("architecture", "vit"), values.get("task", "classification")
+        require(all(isinstance(name, str) for name in names), "architecture and task must be names", names)
+        return from_dict(with_fields(*names), values)
     except (TypeError, KeyError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"{source} is not a tinyvit configuration: {error}") from error
 

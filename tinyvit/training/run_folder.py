@@ -7,7 +7,7 @@
     model.safetensors    the final weights, under timm's names; the moving average if that is what was evaluated
     model.json           the SHA256 of the weights
     summary.json         what came out
-    curves.png           loss and accuracy by epoch
+    curves.png           the loss and the task's figures by epoch
     imported.json        of weights that were trained elsewhere: where they came from; the run then has no metrics,
                          checkpoints, summary and curves
 """
