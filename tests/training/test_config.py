@@ -107,7 +107,7 @@ def test_a_configuration_comes_back_from_json_as_it_was(config):
 
 
 @pytest.mark.parametrize(("field", "known"), [
-    ("dataset", tuple(DATASETS)), ("precision", PRECISIONS), ("kernels", LEVELS), ("resample", tuple(RESAMPLE)),
+    ("dataset", DATASETS), ("precision", PRECISIONS), ("kernels", LEVELS), ("resample", RESAMPLE),
 ])  # fmt: skip
 def test_what_is_checked_is_what_the_command_line_offers(field, known):
     annotation = get_type_hints(TrainConfig)[field]
