@@ -24,9 +24,9 @@ def gradcheck(rest):
     options = parse(GradcheckOptions, rest, "tinyvit gradcheck [MODEL]")
     for option in ("directions", "batch_size"):
         if getattr(options, option) < 1:
-            raise BadInput(f"{option.replace('_', '-')} has to be at least 1, got {getattr(options, option)}")
+            raise BadInput(f"{option.replace('_', '-')} must be at least 1, got {getattr(options, option)}")
     if options.seed < 0:
-        raise BadInput(f"seed has to be at least 0, got {options.seed}")
+        raise BadInput(f"seed must be at least 0, got {options.seed}")
 
     import numpy as np
 

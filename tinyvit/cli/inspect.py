@@ -19,7 +19,7 @@ def options_class():
     @dataclass(frozen=True, kw_only=True)
     class InspectOptions(ModelOptions):
         """Looks inside a trained model: pictures of where each head looks, what it has learned, and what it gets wrong,
-        and the main numbers. Or, with --html, one page in which a person steps through it. --json prints one object
+        and the main numbers. Or, with --html, one page that shows it step by step. --json prints one object
         with the numbers behind the pictures of the image."""
 
         html: str | None = None
@@ -108,13 +108,13 @@ def make_page(run_path, trained, options):
 
 @contextmanager
 def computing(trained, options):
-    """What a computation with a trained model stands under."""
+    """The kernels, the memory check and the NumPy settings for a computation with a trained model."""
     import numpy as np
 
     from tinyvit.levels import using
     from tinyvit.training.memory_needs import room_to_evaluate
 
-    with using(options.kernels), room_to_evaluate(trained.model), np.errstate(all="ignore"):  # said at its end
+    with using(options.kernels), room_to_evaluate(trained.model), np.errstate(all="ignore"):
         yield
 
 

@@ -176,7 +176,7 @@ def see_weights(view, model):
 
 @contextmanager
 def left_out(view, *names):
-    """What raises ValueError inside is left out of the view, with the reason."""
+    """Leave out of the view what raises ValueError inside, with the reason."""
     try:
         yield
     except ValueError as error:

@@ -31,7 +31,7 @@ class ProbingOptions(ModelOptions):
 
 
 class Subject(NamedTuple):
-    """What is probed: a `Trained`, a Split prepared for it, and which layers, pooled how."""
+    """A `Trained`, a Split prepared for it, and the layers to probe and how to pool them."""
 
     trained: Any
     split: Any

@@ -1,4 +1,4 @@
-"""What the rest of the package knows of a model of images, and no more."""
+"""The protocol by which the rest of the package uses a model of images."""
 
 from dataclasses import replace
 from numbers import Integral
@@ -16,7 +16,7 @@ class Architecture(Module):
 
     An architecture is made as `Name(config, seed=0, dtype="float32", device="cpu", precision=None)`, keeps its
     configuration as `config` (a frozen dataclass with at least img_size and in_chans, and num_classes where it has
-    classes), and ends its `__init__` with `self.materialize(seed, dtype, device, precision)`. It has to write
+    classes), and ends its `__init__` with `self.materialize(seed, dtype, device, precision)`. It must define
     `parts()`; everything else has a default here. Caches mirror the modules: the cache of `block.attn` is `cache.attn`.
 
     num_prefix_tokens   tokens in front of those of the grid: class, distillation and register tokens
@@ -63,7 +63,7 @@ class Architecture(Module):
         return self.backward_parts(dy, self.parts(), cache)
 
     def forward_parts(self, x, parts, ctx=None):
-        """What the last of these parts gives, and a tuple of their caches."""
+        """The output of the last of these parts, and a tuple of their caches."""
         caches = []
         for _, part in parts:
             x, cache = with_recompute(part, x, ctx=ctx)
@@ -71,7 +71,7 @@ class Architecture(Module):
         return x, tuple(caches)
 
     def backward_parts(self, dy, parts, caches):
-        """The gradient of what the first of these parts read."""
+        """The gradient with respect to the input of the first of these parts."""
         for (_, part), cache in zip(reversed(parts), reversed(caches)):
             dy = with_recompute_backward(part, dy, cache)
         return dy
@@ -94,7 +94,7 @@ class Architecture(Module):
         raise ValueError(f"{type(self).__name__} needs all of its patches; optim.keep-patches must be 1, got {keep}")
 
     def features(self, images, layer=None, ctx=None):
-        """What layer `layer` gives of the images: tokens (B, N, D) or feature maps (B, C, H, W).
+        """The output of a layer: tokens (B, N, D) or feature maps (B, C, H, W).
 
         Layer 0 is the first part, −1 the last layer; None is what the head reads, (B, D).
         Raises ValueError for a layer that doesn't exist.

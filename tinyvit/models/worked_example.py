@@ -59,7 +59,7 @@ def main():
 
     print("FORWARDS\n")
     show("tokens z0: class token in front of the patches, plus positions", steps["z0"][0], NAMES)
-    show("scores: z0 z0ᵀ / √4, a row a query", scores, NAMES)
+    show("scores: z0 z0ᵀ / √4, one row per query", scores, NAMES)
     show("attention: softmax of each row", cache.probs[0, 0], NAMES)
     show("heads: attention · z0", steps["heads"][0, 0], NAMES)
     show("z1: z0 + heads", steps["z1"][0], NAMES)

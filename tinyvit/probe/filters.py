@@ -1,4 +1,4 @@
-"""What the first layer looks for in a patch."""
+"""Principal components of the patch embedding's filters."""
 
 from typing import NamedTuple
 

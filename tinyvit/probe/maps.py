@@ -43,8 +43,8 @@ def attention_maps(attention, grid, query="token", prefix=1):
 def head_maps(attention, grid, prefix=1):
     """How much every patch takes from every patch: (…, rows, columns, rows, columns), of attention (…, T, T)."""
     rows, columns = grid
-    whole = np.stack([over_patches(attention, grid, prefix + i, prefix) for i in range(rows * columns)], -3)
-    return whole.reshape(*whole.shape[:-3], rows, columns, rows, columns)
+    taken = np.stack([over_patches(attention, grid, prefix + i, prefix) for i in range(rows * columns)], -3)
+    return taken.reshape(*taken.shape[:-3], rows, columns, rows, columns)
 
 
 def draw_attention_maps(maps, image, *, layers=None, heads=None, title=""):

@@ -25,7 +25,7 @@ def most_wrong(logits, labels, count=16):
         wrong: argmaxₖ z ≠ y          loss = −log softmax(z)_y
 
     logits (n, K), labels (n,). Of equal losses the first image comes first.
-    Raises ValueError for shapes that don't fit, labels that are no classes, logits that are no finite numbers, and for
+    Raises ValueError for shapes that don't fit, labels that aren't classes, logits that are NaN or infinite, and for
     a count below 1.
     """
     if np.ndim(logits) != 2 or np.shape(labels) != np.shape(logits)[:1]:

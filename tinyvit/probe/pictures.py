@@ -49,9 +49,9 @@ def heat_bar(figure, axes, norm, label, *, percent, **options):
 def mosaic(tiles, gap=1):
     """Tiles (m, n, h, w) as one picture (m · (h + gap) − gap, n · (w + gap) − gap), NaN between them."""
     m, n, h, w = tiles.shape
-    whole = np.full((m, h + gap, n, w + gap), np.nan)
-    whole[:, :h, :, :w] = tiles.swapaxes(1, 2)
-    return whole.reshape(m * (h + gap), n * (w + gap))[: m * (h + gap) - gap, : n * (w + gap) - gap]
+    canvas = np.full((m, h + gap, n, w + gap), np.nan)
+    canvas[:, :h, :, :w] = tiles.swapaxes(1, 2)
+    return canvas.reshape(m * (h + gap), n * (w + gap))[: m * (h + gap) - gap, : n * (w + gap) - gap]
 
 
 def show_grid_of_grids(axes, tiles, *, marked=False, **options):

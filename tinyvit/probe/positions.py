@@ -1,4 +1,4 @@
-"""What positions have learned of the image's geometry."""
+"""The similarity of position embeddings."""
 
 import numpy as np
 

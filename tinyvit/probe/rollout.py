@@ -1,4 +1,4 @@
-"""What reaches the output from each patch, through all layers."""
+"""The influence of each patch on the output, through all layers."""
 
 import numpy as np
 

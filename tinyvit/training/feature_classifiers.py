@@ -1,6 +1,6 @@
-"""How well classes are told apart by features that stay as they are: by a linear classifier, and by their neighbours.
+"""Classifiers on fixed features: logistic regression, and nearest neighbours.
 
-Both are scikit-learn's, and neither is told anything of the test images but their features.
+Both are scikit-learn's, and neither sees the labels of the test images.
 """
 
 import warnings
@@ -19,7 +19,7 @@ WORKING_MEMORY = 64                                       # MiB of distances tha
 
 
 class LinearProbe(NamedTuple):
-    """accuracy    share of the test images that are recognised
+    """accuracy    share of the test images that are classified correctly
     C           inverse strength of the regularisation
     tried       (C, accuracy on the part held out of the training set) of each C, ascending; none if C was given
     predicted   (n,) labels of the test images
@@ -32,7 +32,7 @@ class LinearProbe(NamedTuple):
 
 
 def linear_probe(train, test, *, C=None, seed=0):
-    """Learn labels from features by logistic regression, and judge it by other ones: a `LinearProbe`.
+    """Fit logistic regression on features and evaluate it on others: a `LinearProbe`.
 
     Chen et al. 2020, "A simple framework for contrastive learning of visual representations", appendix B.8.
 
@@ -99,7 +99,7 @@ def held_out(labels, seed=0):
 
 
 class NearestNeighbours(NamedTuple):
-    """accuracy    share of the test images that are recognised
+    """accuracy    share of the test images that are classified correctly
     predicted   (n,) labels of the test images
     """
 

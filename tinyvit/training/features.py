@@ -1,7 +1,7 @@
 """Features of images: a vector for each image, read from any layer of a model.
 
 Layer 0 is what the first layer reads, and layer i from 1 to L what layer i gives (of a ViT the residual stream, as
-`probe.trace` has it). `None` stands for what the head reads. No other layer goes through the final norm, whose weights
+`probe.trace` has it). `None` is what the head reads. No other layer goes through the final norm, whose weights
 were learned for the last layer's tokens alone.
 """
 

@@ -1,4 +1,4 @@
-"""What a trained model sees in image files."""
+"""Predictions for image files."""
 
 from itertools import islice
 from pathlib import Path
@@ -32,7 +32,7 @@ def predict(model, preprocessing, paths, *, top=5, tta=False, threads=None):
     top     classes for each image, at most
     tta     averages over the image and its mirror image, as `classify` does
 
-    Raises ValueError if `top` is below 1 or if the model gives no finite numbers.
+    Raises ValueError if `top` is below 1 or if the model's output is NaN or infinite.
     """
     if top < 1:
         raise ValueError(f"expected to name at least 1 class of each image, got top {top}")
@@ -45,7 +45,7 @@ def predict_batch(model, preprocessing, batch, top, tta, threads):
     good = [image for _, image in batch if not isinstance(image, Exception)]
     if good:
         images = to_device(preprocessing(np.stack(good), model.dtype.name), model.device)
-        with np.errstate(all="ignore"):  # what overflows is said below
+        with np.errstate(all="ignore"):  # an overflow is reported below
             logits = to_numpy(classify(model, images, threads, tta))
         check_finite(logits)
         rows = iter(zip(likeliest(logits, top), np.exp(log_softmax(logits.astype("float64")))))
@@ -58,8 +58,8 @@ def predict_batch(model, preprocessing, batch, top, tta, threads):
 
 
 def read_batches(model, preprocessing, paths, threads=None):
-    """Of the files that `paths` stand for as many at a time as the model takes: lists of (path, uint8 (C, H, W)), with
-    the error in place of the pixels where a file can't be read, or a folder has no images."""
+    """The image files of `paths`, as many at a time as the model takes: lists of (path, uint8 (C, H, W)), with the
+    error in place of the pixels where a file can't be read or a folder has no images."""
     thread_count(threads)  # refused here if it is none
     files, count = iter(expand(paths)), evaluation_batch(model, BATCH)
     while batch := list(islice(files, count)):
@@ -68,7 +68,7 @@ def read_batches(model, preprocessing, paths, threads=None):
 
 
 def expand(paths):
-    """(image file, None) for all that `paths` stand for; for a folder that has none its own path and the error."""
+    """(image file, None) for each file and each image in a folder; (folder, error) for a folder without images."""
     for path in map(Path, paths):
         if not path.is_dir():
             yield path, None

@@ -32,11 +32,11 @@ def explorer(model, images, labels, pictures, classes, names, title="tinyvit", l
     labels     (B,): every image's loss is −log of the probability of its label
     pictures   uint8 (B, C, H, W): how they are shown
     classes    K names, in the order of the logits
-    names      B names, by which a person chooses an image
+    names      B names, one for each image, to choose it by
     largest    bytes that the page may have: if not all images fit, only the first ones that do are in it
 
     The page is one file of plain HTML, CSS and JavaScript. It loads nothing: its own security policy forbids it to.
-    What the names say is shown as text, whatever it is.
+    Names are shown as text, whatever they contain.
     Raises ValueError if shapes don't fit, if not even one image fits, or if a number is not finite.
     """
     expected = len(images)

@@ -1,4 +1,4 @@
-"""What the explorer shows of one image."""
+"""The numbers that the explorer shows for one image."""
 
 from typing import Any, NamedTuple
 

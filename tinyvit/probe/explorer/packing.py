@@ -32,7 +32,7 @@ def layout(arrays):
 
 
 def packed(arrays):
-    """All arrays as one text: the bytes of each, one array behind the other, deflated, in base64.
+    """All arrays as one text: the bytes of each, one array after the other, deflated, in base64.
 
     Of an array of several bytes a number, the first bytes of all numbers come first, then the second ones: what is
     alike stands together, and deflates to three quarters of the length.

@@ -1,4 +1,4 @@
-// A slider over the blocks, with a button that walks through them.
+// A slider over the blocks, with a button that plays through them.
 
 const PAUSE = 900; // milliseconds a block, slow enough to read
 

@@ -32,7 +32,7 @@ function classesShown(probabilities, label) {
   return first.includes(label) ? first : [...first, label];
 }
 
-/** Tokens (T, D) as a picture, a row a token, with a frame around the chosen one. */
+/** Tokens (T, D) as a picture, one row per token, with a frame around the chosen one. */
 function drawMatrix(parent, codes, token) {
   const canvas = picture("tokens");
   const colour = colouring("signed", about.signed);
