@@ -70,7 +70,7 @@ def test_another_batch_size_changes_nothing_else():
 
 @pytest.mark.parametrize("name", ["vit", "attention-65"])
 def test_a_batch_of_nothing_is_refused(name):
-    with pytest.raises(ValueError, match="batch-size has to be at least 1, got 0"):
+    with pytest.raises(ValueError, match="batch-size must be at least 1, got 0"):
         case_named(name, 0)
 
 

@@ -62,7 +62,7 @@ def test_a_step_is_measured_in_a_new_process():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--batch-size 0", "the batch size has to be at least 1, got 0"),
+        ("--batch-size 0", "the batch size must be at least 1, got 0"),
         ("--batch-size many", "--batch-size: invalid int value: 'many'"),
         ("--sides 30", "image size 30×30 is not a multiple of the patch size 4×4"),
         ("--side 30 --colour", "--colour"),

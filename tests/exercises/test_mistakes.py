@@ -350,9 +350,9 @@ def linear_backward(dx=lambda x: x, dweight=lambda x: x, dbias=lambda x: x):
         ("linear_backward", linear_backward(dbias=lambda x: x[None]), "another shape", "(5,)"),
         ("linear_backward", linear_backward(dx=lambda x: x.sum(0)), "summed over too much", "axes (0,)"),
         ("linear_backward", linear_backward(dx=lambda x: x * 0), "zeros", "It is zero everywhere"),
-        ("linear_backward", linear_backward(dx=lambda x: x + np.nan), "no number", "NaN"),
-        ("adam", lambda theta, g, m, v, *_: (theta, m, v), "an argument as it came in", "theta, m and v look like"),
-        ("layernorm", lambda x, weight, bias, eps: x, "an argument as it came in", "nothing is computed"),
+        ("linear_backward", linear_backward(dx=lambda x: x + np.nan), "NaN or infinite", "0/0"),
+        ("adam", lambda theta, g, m, v, *_: (theta, m, v), "an argument, unchanged", "theta, m and v look like"),
+        ("layernorm", lambda x, weight, bias, eps: x, "an argument, unchanged", "nothing is computed"),
         ("linear_backward", linear_backward(dx=lambda x: x.astype(int)), "integers", "int64"),
         (
             "linear_backward",

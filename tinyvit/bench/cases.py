@@ -103,7 +103,7 @@ class AttentionCase:
 
 def require_a_batch(size):
     if size < 1:
-        raise ValueError(f"batch-size has to be at least 1, got {size}")
+        raise ValueError(f"batch-size must be at least 1, got {size}")
 
 
 def training(name, batch_size, **config):

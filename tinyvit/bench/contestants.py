@@ -1,4 +1,4 @@
-"""Who takes part: tinyvit at each level of its kernels, and PyTorch."""
+"""The implementations that are timed: tinyvit at each level of its kernels, and PyTorch."""
 
 import os
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import tinyvit
 from tinyvit.kernels import LEVELS
 
 HOW_TO_INSTALL = "PyTorch is not installed; to compare with it: pip install torch"
-# All that decide how many threads a library of matrix products takes.
+# The variables that set the number of threads of BLAS libraries and kernels.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS",
            "TINYVIT_THREADS")  # fmt: skip
 
@@ -27,7 +27,7 @@ class Contestant:
     kernels: str = ""
 
     def environment(self, threads):
-        """What its process finds in the environment."""
+        """The environment variables of its process."""
         root = str(Path(tinyvit.__file__).parents[1])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         own = {"TINYVIT_KERNELS": self.kernels, "PYTHONPATH": path, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -46,7 +46,7 @@ def torch_is_installed():
 
 
 def contestants(levels, torch=True, compiled=False):
-    """(who computes the cases, who computes matrix products, {name: why it was left out})."""
+    """(contestants for the cases, contestants for matrix products, {name: why it was left out})."""
     playing, products, left_out = [TINYVIT[level] for level in levels], [PRODUCTS], {}
     if torch and torch_is_installed():
         playing.append(EAGER)

@@ -1,21 +1,21 @@
-"""Numbers that sum up a run: medians, quartiles, ratios, the floor."""
+"""Summary statistics of a run: medians, quartiles, ratios, and the lower bound of matrix products alone."""
 
 from statistics import median, quantiles
 
 
 def known(values):
-    """Those that are there."""
+    """The values that are not None."""
     return [value for value in values if value is not None]
 
 
 def middle(values):
-    """The median of those that are there, or None."""
+    """The median of the known values, or None."""
     values = known(values)
     return median(values) if values else None
 
 
 def quartiles(values):
-    """[the lower, the upper] quartile of those that are there, or None."""
+    """[lower, upper] quartile of the known values, or None."""
     values = known(values)
     if len(values) < 2:
         return 2 * values if values else None
@@ -24,10 +24,9 @@ def quartiles(values):
 
 
 def ratio(theirs, ours):
-    """The median over the rounds of their time by ours: above 1 where we are faster. None without a common round.
+    """The median over rounds of their time divided by ours: above 1 where we are faster. None without a common round.
 
-    Both times of a round were taken within moments of each other, so what slows the machine for longer
-    than that drops out.
+    Both times of a round were taken within moments of each other, so slower changes of the machine's speed cancel.
     """
     return middle(
         their / our if their is not None and our is not None else None for their, our in zip(theirs, ours)
@@ -44,10 +43,10 @@ def best_rate(rates):
 
 
 def floor_seconds(multiply_adds, rate):
-    """How long the matrix products alone take at a rate: 2 operations for each multiply-add. None without a rate."""
+    """Seconds for the matrix products alone at a rate: 2 operations for each multiply-add. None without a rate."""
     return None if rate is None else 2 * multiply_adds / rate
 
 
 def quotient(numerator, denominator):
-    """A quotient, or None where there is none."""
+    """A quotient, or None where a value is missing or the denominator is zero."""
     return None if numerator is None or not denominator else numerator / denominator

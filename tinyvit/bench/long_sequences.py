@@ -99,7 +99,7 @@ def main():
     parser.add_argument("--sides", type=int, nargs="+", default=SIDES, help="sides of the images, in pixels")
     options = parser.parse_args()
     if options.batch_size < 1:
-        refuse(f"the batch size has to be at least 1, got {options.batch_size}")
+        refuse(f"the batch size must be at least 1, got {options.batch_size}")
     try:
         for line in table(options.sides, options.batch_size):
             print(line, flush=True)

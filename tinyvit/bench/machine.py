@@ -1,4 +1,4 @@
-"""The facts about this machine that a time means nothing without."""
+"""Processor, memory, load and versions of this machine: a time means nothing without them."""
 
 import os
 import platform
@@ -50,7 +50,7 @@ def installed(package):
 
 
 def blas():
-    """The library that does NumPy's matrix products, as in "openblas 0.3.31 (SkylakeX)"."""
+    """NumPy's BLAS, as in "openblas 0.3.31 (SkylakeX)"."""
     from threadpoolctl import threadpool_info
 
     for library in threadpool_info():

@@ -12,9 +12,9 @@ def resident():
 
 
 def peak():
-    """The most that was ever in use.
+    """The peak memory of this process.
 
-    Not `getrusage` on Linux, which starts from what the process had that started this one.
+    On Linux not from `getrusage`, whose peak includes that of the parent process.
     """
     from_linux = from_status("VmHWM")
     if from_linux is not None:

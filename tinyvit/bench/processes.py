@@ -1,4 +1,4 @@
-"""A worker as it is seen from outside: started, told, asked, killed."""
+"""Starts worker processes, sends them commands, reads their answers, and kills them."""
 
 import contextlib
 import json
@@ -43,12 +43,12 @@ class Worker:
         self.kill()
 
     def tell(self, do, **command):
-        """Have it begin something; `answer` waits for it to finish."""
+        """Send a command; `answer` waits for its result."""
         with contextlib.suppress(BrokenPipeError):  # `answer` says how it ended
             print(json.dumps({"do": do, **command}), file=self.process.stdin, flush=True)
 
     def answer(self):
-        """What it answers to what it was told; raises WorkerFailed if it can't, or is no longer there."""
+        """The answer to a command; WorkerFailed if the command failed or the process has ended."""
         line = self.process.stdout.readline()
         if not line.endswith("\n"):
             raise WorkerFailed(self.how_it_ended(), died=True)

@@ -1,4 +1,4 @@
-"""Matrix products alone, to find the best rate that this machine reaches.
+"""Matrix products alone: the highest rate that this machine reaches.
 
 NumPy's run as a training step of ours runs them: in as many threads, each with a single-threaded BLAS. PyTorch's
 are measured as well where it is installed, in `torch_steps`, since it brings a library of its own.

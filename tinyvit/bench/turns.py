@@ -1,4 +1,4 @@
-"""Workers that take turns, so that the noise of a shared machine hits all alike."""
+"""Workers that take turns, so that the noise of a shared machine affects all alike."""
 
 import time
 
@@ -7,7 +7,7 @@ from tinyvit.bench.processes import Worker, WorkerFailed
 
 
 class Player:
-    """A contestant in its process, and what has come of it.
+    """A contestant in its process, with its results.
 
     seconds   of a step, one entry a round; None where there was no turn any more
     values    what the step returned: a loss, or the rate of matrix products

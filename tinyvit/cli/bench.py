@@ -71,7 +71,7 @@ def settings_of(options):
     for name in ("rounds", "threads", "batch_size"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise BadInput(f"{name.replace('_', '-')} has to be at least 1, got {value}")
+            raise BadInput(f"{name.replace('_', '-')} must be at least 1, got {value}")
     if options.scaling and options.out is None:
         raise BadInput("--scaling draws a picture; say with --out which folder it goes to")
     names = once_each(options.cases) or (() if options.scaling else tuple(CASES))

@@ -33,15 +33,15 @@ The exercises, and what each calls your function with:
 One convention holds for all. Plain float64 arrays come in, by position, and plain arrays go out: one bare, several as
 a tuple or a list. A forward returns its result and no cache. A backward gets `dy`, the gradient of that result, and
 then those arguments of the forward that its gradients depend on; what it needs besides, it computes again. It returns
-the gradients of the forward's arrays in their order. Inputs are not to be changed.
+the gradients of the forward's arrays in their order. Inputs must not be changed.
 Two are called otherwise: `schedule` once for every step, and `kahan_sum` with float32.
 
-Whatever a function does, `check` answers in words. It calls it within a time limit (`calling`), looks at what came
-back (`outputs`: how many values, of which types and shapes, which entry is wrong) and compares wrong numbers with
-those that the usual mistakes make (`recognise`). An exercise is a file in `topics`: what is asked, the right answer,
+`check` calls the function within a time limit (`calling`), compares what it returned (`outputs`: the number of values,
+types, shapes, which entry is wrong) and recognises the usual mistakes by their numbers (`recognise`). Whatever the
+function does, the answer is text and no traceback. An exercise is a file in `topics`: what is asked, the right answer,
 and the mistakes.
 """
 
 from tinyvit.exercises.catalogue import describe, names, solution
 from tinyvit.exercises.checking import Report, check
-from tinyvit.exercises.numbers import check_number
+from tinyvit.exercises.number_answers import check_number

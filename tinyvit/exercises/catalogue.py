@@ -1,4 +1,4 @@
-"""All exercises by name, and what is asked in each."""
+"""All exercises by name, with their descriptions and solutions."""
 
 import difflib
 import inspect

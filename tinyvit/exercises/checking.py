@@ -1,4 +1,4 @@
-"""Check a learner's function, and answer in words."""
+"""Checks a learner's function and says what is wrong."""
 
 import inspect
 import textwrap
@@ -57,7 +57,7 @@ def check(name, function, time_limit=5.0, seed=0):
     time_limit   seconds for each call
     seed         of the random arrays
 
-    Raises ValueError for a name that there is not or a limit that is not above 0, TypeError if `function` is none.
+    Raises ValueError for an unknown name or a limit that isn't above 0, TypeError if `function` isn't callable.
     """
     exercise = find(name)
     if not callable(function):

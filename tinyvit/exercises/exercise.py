@@ -1,4 +1,4 @@
-"""What an exercise is made of."""
+"""The parts of an exercise: what is asked, the cases it is tried on, and the usual mistakes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ def visible_eps(random):
 
 @dataclass(frozen=True)
 class Mistake:
-    """A formula that learners take for the right one."""
+    """A wrong formula that learners often write."""
 
     name: str
     hint: str

@@ -1,4 +1,4 @@
-"""Is what a function returned what was asked for: so many values, of these types and shapes, and these numbers?"""
+"""Checks what a function returned: the number of values, their types, shapes and numbers."""
 
 import inspect
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Unusable(Exception):
-    """What was returned can't be compared; says why, in a sentence."""
+    """The returned value can't be compared; the message says why, in a sentence."""
 
 
 def outputs_of(exercise, expected, value):

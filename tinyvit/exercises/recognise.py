@@ -1,14 +1,13 @@
-"""Which mistake does a wrong answer look like?
+"""Recognises the mistake behind a wrong answer.
 
-A mistake is recognised by its numbers: what the mistaken formula gives for the same random arguments is what the
-learner's function gave. Nobody's source is read. First come the mistakes that are usual in the exercise, then those
-that can be made in any, then two mistakes that were made in one output.
+A mistake is recognised by its numbers: for the same random arguments, the mistaken formula gives what the learner's
+function gave. Nobody's source is read. The exercise's own mistakes are tried first, then the general ones, then pairs.
 """
 
 from typing import NamedTuple
 
-from tinyvit.exercises.anywhere import agree, of_any_exercise, out_of_order
-from tinyvit.exercises.together import two_mistakes
+from tinyvit.exercises.general_mistakes import agree, of_any_exercise, out_of_order
+from tinyvit.exercises.two_mistakes import two_mistakes
 
 
 class Likeness(NamedTuple):

@@ -64,9 +64,9 @@ def parse(arguments):
     if options.dry_run and options.device:
         refuse(f"--dry-run computes on the CPU; leave out --device {options.device}")
     if options.batch_size < 1:
-        refuse(f"--batch-size has to be at least 1, got {options.batch_size}")
+        refuse(f"--batch-size must be at least 1, got {options.batch_size}")
     if not options.minutes > 0:
-        refuse(f"--minutes has to be positive, got {options.minutes}")
+        refuse(f"--minutes must be positive, got {options.minutes}")
     return options
 
 

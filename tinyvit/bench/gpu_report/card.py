@@ -1,4 +1,4 @@
-"""The facts about the card that a time means nothing without."""
+"""Name, memory, driver and versions of the GPU: a time means nothing without them."""
 
 import platform
 import shutil
@@ -56,6 +56,6 @@ def driver():
 
 
 def synchronize(device):
-    """Wait until the device has done all that it was told to."""
+    """Wait until the device has finished all queued work."""
     if device != "cpu":
         library(device).cuda.get_current_stream().synchronize()

@@ -1,4 +1,4 @@
-"""What the card does at best: bytes of a long copy, and operations of a large matrix product, each a second."""
+"""The GPU's highest rates: bytes per second of a long copy, operations per second of a large matrix product."""
 
 import time
 

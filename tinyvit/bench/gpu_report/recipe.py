@@ -52,7 +52,7 @@ def run(settings, seconds, keep=lambda result: None):
 def seconds_of_a_step(trainer, device):
     """The mean time of a batch and its step, queued as a training queues them; the first ones don't count.
 
-    The trainer has then trained, and another one has to begin.
+    The trainer has then trained, and another one must begin.
     """
     steps = endless(trainer)
     for _ in range(WARM):

@@ -1,4 +1,4 @@
-"""The rival: a training step of PyTorch on the GPU."""
+"""A training step of PyTorch on the GPU, to compare with."""
 
 import torch
 from torch.nn import functional as T

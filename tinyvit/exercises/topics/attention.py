@@ -58,7 +58,7 @@ def without_scale(q, k, v):
 
 NO_MAXIMUM = (
     "the row's maximum is not subtracted",
-    "exp(1000) overflows, and what comes out is no number. Subtracting each query's own largest score changes nothing "
+    "exp(1000) overflows, and the result is NaN. Subtracting each query's own largest score changes nothing "
     "on paper, since it cancels, and keeps every exp between 0 and 1.",
 )
 
@@ -115,7 +115,7 @@ def scaled_by_heads(q, k, v):
     return q * root(q) / q.shape[1] ** 0.5, k, v
 
 
-@FORWARD.mistake("scaled behind the softmax", "The scores are scaled; the probabilities add up to 1 as they are.")
+@FORWARD.mistake("scaled after the softmax", "The scores are scaled; the probabilities add up to 1 as they are.")
 def scaled_late(q, k, v):
     return softmax(q @ k.mT) / root(q) @ v
 

@@ -30,7 +30,7 @@ def large_logits_backward(random):
 SIZES = {"B": 3, "K": 4}, {"B": 7, "K": 5}  # in the second, labels occur twice
 OVERFLOW = (
     "the logarithm of a probability that became 0",
-    "exp overflows, or a probability is rounded to 0, and its logarithm is no number. Take the logarithm of the "
+    "exp overflows, or a probability is rounded to 0, and its logarithm is infinite. Take the logarithm of the "
     "softmax on paper first, and compute what is left.",
 )
 LARGE = "logits near 1000 and −1000"

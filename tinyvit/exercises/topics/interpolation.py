@@ -126,7 +126,7 @@ def backward(dy, down, across):
 
 BACKWARD = Exercise(
     "resize_backward",
-    "The gradient by x of an interpolation y[R, K] = Σ down[R, r] across[K, k] x[r, k], the sum over r and k.",
+    "The gradient with respect to x of y[R, K] = Σ down[R, r] across[K, k] x[r, k], an interpolation summed over r, k.",
     {"dy": "(R, K, D): rows, columns of the new grid", "down": "(R, r)", "across": "(K, k)"},
     {"dx": "(r, k, D)"},
     right=backward,

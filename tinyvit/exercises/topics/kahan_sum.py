@@ -55,7 +55,7 @@ IN_FLOAT64 = (
 )
 
 
-# A sum one after the other is wrong on ordinary numbers already, where a tree is right: behind them it is a tree's.
+# A plain sum is wrong on ordinary numbers already, where a tree is right: after those, a wrong sum is a tree's.
 A_TREE = "added as a tree", "It loses less than adding one after the other, but what is lost stays lost: keep it in c."
 
 

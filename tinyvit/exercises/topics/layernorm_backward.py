@@ -128,7 +128,7 @@ BACKWARD.variant(
     in_front="x",
 )
 BACKWARD.variant(
-    "1/standard deviation stands twice",
+    "1/standard deviation occurs twice",
     "x̂ divides by the standard deviation once, and so does the gradient.",
     power=2,
 )

@@ -81,7 +81,7 @@ def relu(x, weight1, bias1, weight2, bias2):
 
 
 @FORWARD.mistake(
-    "an activation behind the second layer",
+    "an activation after the second layer",
     "What the MLP adds to the residual stream may be negative: no activation there.",
 )
 def activated_twice(*arguments):
@@ -127,7 +127,7 @@ def without_activation_backward(dy, x, weight1, bias1, weight2):
 
 
 @BACKWARD.mistake(
-    "the GELU's derivative is taken behind the GELU",
+    "the GELU's derivative is taken after the GELU",
     "It is taken at what went into the GELU, x W₁ᵀ + b₁, not at what came out.",
 )
 def derivative_of_the_output(dy, x, weight1, bias1, weight2):

@@ -68,7 +68,7 @@ def rises_from_0(step, total, warmup):
 
 
 @SCHEDULE.mistake(
-    "the warm-up in whole numbers", "// leaves 0 until its end; / is the division that keeps what is behind the point."
+    "the warm-up in whole numbers", "// leaves 0 until its end; / is the division that keeps fractions."
 )
 def rises_at_once(step, total, warmup):
     return (step + 1) // warmup if step < warmup else falling(step, total)

@@ -66,12 +66,12 @@ def softmax_over(x, axis, shift=0.0):
 
 OVERFLOW = (
     "the row's maximum is not subtracted",
-    "exp(1000) overflows and exp(−1000) is 0: what comes out is no number. Subtracting the row's own maximum from it "
+    "exp(1000) overflows and exp(−1000) is 0: the result is NaN. Subtracting the row's own maximum from it "
     "changes nothing on paper, since it cancels, and keeps every exp between 0 and 1.",
 )
 ONE_MAXIMUM = (
     "one maximum for all rows",
-    "A row far below the maximum of all others becomes zeros, and 0/0 is no number. Each row has its own maximum.",
+    "A row far below the maximum of all others becomes zeros, and 0/0 is NaN. Each row has its own maximum.",
 )
 
 

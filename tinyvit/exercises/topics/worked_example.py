@@ -35,7 +35,7 @@ def right(patches):
 
 BACKWARD = Exercise(
     "worked_example_backward",
-    "The gradient of the worked example's loss by its patches. All else that it needs stands in "
+    "The gradient of the worked example's loss with respect to its patches. All else that it needs is in "
     "tinyvit.models.worked_example: CLS_TOKEN, POSITIONS, NORM_WEIGHT, NORM_BIAS, HEAD_WEIGHT, HEAD_BIAS, LABEL.",
     {"patches": "(1, 4, 4)"},
     {"dpatches": "(1, 4, 4)"},

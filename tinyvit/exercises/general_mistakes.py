@@ -1,27 +1,27 @@
-"""Mistakes that can be made in any exercise, and how they show in one output."""
+"""Mistakes that can be made in any exercise, recognised in one output."""
 
 from itertools import combinations, permutations
 
 import numpy as np
 
-ZERO_EVERYWHERE = "It is zero everywhere, as an array that nothing was written to."
+ZERO_EVERYWHERE = "It is zero everywhere, like an array that nothing was written to."
 
 
 def agree(got, other, tolerance):
-    """Whether two arrays are the same but for rounding, NaN where the other is."""
+    """Whether two arrays are equal up to rounding, with NaN in the same entries."""
     return got.shape == other.shape and np.allclose(got, other, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def of_any_exercise(name, exercise, case, arguments, got, right):
-    """(mistake, hint) if one output looks like a mistake that can be made in every exercise, else None."""
+    """(mistake, hint) if one output looks like a mistake of any exercise, else None."""
     if got.size and not np.isfinite(got).any():
-        return "no number", "0/0, a logarithm or root of what is not positive, or an exp that overflows gives NaN."
+        return "NaN or infinite", "0/0, the logarithm or root of a negative number, or an exp that overflows."
     if got.dtype.kind in "iu":
         return "integers", f"{name} has the dtype {got.dtype}: were the numbers written into an array of ints?"
     if got.shape == right.shape and not got.any():
         return "zeros", ZERO_EVERYWHERE if got.size > 1 else "It is 0, as if nothing were computed yet."
     if any(isinstance(given, np.ndarray) and agree(got, given, case.tolerance) for given in arguments()):
-        return "an argument as it came in", "What was given is returned as it was: nothing is computed yet."
+        return "an argument, unchanged", "One of the arguments is returned unchanged: nothing is computed yet."
     if takes_dy(exercise):
         outputs = exercise.made_by(exercise.right, dy_forgotten(*arguments()))
         if agree(got, outputs[name], case.tolerance):
@@ -41,7 +41,7 @@ def dy_forgotten(dy, *others):
 
 
 def differs_by(name, case, got, right):
-    """(mistake, hint) if a sign or a factor is all that got and right differ by."""
+    """(mistake, hint) if `got` differs from `right` by a sign or a factor."""
     if agree(got, -right, case.tolerance):
         return "the sign is wrong", "Every entry is minus what it should be."
     if got.shape == right.shape and got.size and np.isfinite(got).all():
@@ -54,7 +54,7 @@ def differs_by(name, case, got, right):
 
 
 def power_of_ten(factor):
-    """For numbers alone, of which any is a multiple of any other."""
+    """The hint for a single number that is wrong by a power of ten: any number is a multiple of any other."""
     power = np.log10(factor) if 0 < factor < np.inf else 0.0
     if abs(power) < 1 or abs(power - round(power)) > 1e-12:
         return ""
@@ -62,7 +62,7 @@ def power_of_ten(factor):
 
 
 def digits_lost(got, right):
-    """(mistake, hint) if got is right but for its last digits."""
+    """(mistake, hint) if `got` is right up to its last digits."""
     if got.shape != right.shape or not np.abs(got - right).max() < 1e-4 * np.abs(right).max():
         return None
     why = "float32" if got.dtype.itemsize < 8 else "a rounded constant, another ε, or a finite difference"
@@ -70,17 +70,17 @@ def digits_lost(got, right):
 
 
 def rearranged(name, case, got, right):
-    """(mistake, hint) if axes, shape, or sums over axes are all that got and right differ by."""
+    """(mistake, hint) if `got` differs from `right` by the order of axes, the shape, or sums over axes."""
     for axes in list(permutations(range(right.ndim)))[1:]:
         if agree(got, right.transpose(axes), case.tolerance):
-            return "transposed", f"The numbers are right, and their axes stand in the order {axes}."
+            return "transposed", f"The numbers are right, but the axes are in the order {axes}."
     if got.size == right.size and got.shape != right.shape and agree(got.reshape(right.shape), right, case.tolerance):
         return "another shape", f"The numbers are right; {name} only has to be given the shape {right.shape}."
     return summed_wrongly(got, right, case.tolerance)
 
 
 def out_of_order(names, got, expected, tolerance):
-    """(hint, names) of the outputs that are other outputs."""
+    """(hint, names) of the outputs that equal other outputs."""
     others = {}
     for name in names:
         same = [other for other in expected if other != name and agree(got[name], expected[other], tolerance)]
@@ -90,9 +90,10 @@ def out_of_order(names, got, expected, tolerance):
 
 
 def sizes_in(factor, sizes):
-    """What of the case's sizes a factor is made of, as in `, which is 1/(B·N)`.
+    """The case's sizes that a factor is a product of, as in `, and that is 1/(B·N)`.
 
-    2 and ½ are often nothing but that, though some size or the root of another is 2: no roots, and less sure words.
+    A factor of 2 or ½ is often just that, even if a size or the root of one is 2: then roots are left out, and
+    the words are less certain.
     """
     letters = [letter for letter, size in sizes.items() if size > 1]
     is_two = np.isclose(factor, (0.5, 2), rtol=1e-9).any()
@@ -108,7 +109,7 @@ def sizes_in(factor, sizes):
 
 
 def summed_wrongly(got, right, tolerance):
-    """(mistake, hint) if sums over axes are all that got and right differ by."""
+    """(mistake, hint) if `got` differs from `right` by sums over axes."""
     for more, less, mistake, hint in (
         (got, right, "not summed over all it was broadcast to", "It only has to be summed over the axes {} as well."),
         (right, got, "summed over too much", "The sum over the axes {} is one too many."),

@@ -1,9 +1,8 @@
 """Two mistakes in one output.
 
-What two of them make together can't be told from what each makes alone, in general. It can in four ways, and these
-hold for most that are made together: each sets switches of its own of one formula; one mistake takes the arguments for
-others, and the other is made with those; each changes a term, or a factor, of its own; or one of them can be made in
-any exercise, and the right answer is merely the other's.
+In general, the result of two mistakes can't be computed from the results of each. In four common cases it can: each
+sets different switches of one formula; one replaces the arguments, and the other is computed from these; each changes
+a different term or factor; or one is a general mistake, applied to the other's result.
 """
 
 from functools import partial
@@ -11,11 +10,11 @@ from itertools import combinations
 
 import numpy as np
 
-from tinyvit.exercises.anywhere import DY_FORGOTTEN, differs_by, dy_forgotten, rearranged, takes_dy
+from tinyvit.exercises.general_mistakes import DY_FORGOTTEN, differs_by, dy_forgotten, rearranged, takes_dy
 
 
 def two_mistakes(exercise, case, arguments, got, expected, wrong, on_purpose):
-    """What pairs of mistakes give: ((name, hint) of both, outputs by name), lazily.
+    """The results of pairs of mistakes: ((name, hint) of both, outputs by name), lazily.
 
     wrong        names of the outputs that are wrong
     on_purpose   (mistake, the outputs that it gives) for all of the exercise
@@ -28,7 +27,7 @@ def two_mistakes(exercise, case, arguments, got, expected, wrong, on_purpose):
 
 
 def switched(exercise, arguments, on_purpose):
-    """Both set switches of the formula with which the exercise is written, and no switch in common."""
+    """Both set switches of the exercise's `written` formula, and none of the same."""
     settings = [(mistake.said, mistake.switches) for mistake, _ in on_purpose if mistake.switches]
     for (one, first), (other, second) in combinations(settings, 2):
         if first.keys().isdisjoint(second):
@@ -36,7 +35,7 @@ def switched(exercise, arguments, on_purpose):
 
 
 def misread(exercise, arguments, on_purpose):
-    """One mistake is to take the arguments for others, with which the other one is made."""
+    """One mistake replaces the arguments, and the other is computed from these."""
     readings = [(mistake.said, mistake.reading, outputs) for mistake, outputs in on_purpose if mistake.reading]
     if takes_dy(exercise):
         readings.append((DY_FORGOTTEN, dy_forgotten, exercise.made_by(exercise.right, arguments())))
@@ -52,7 +51,7 @@ def after(reading, formula):
 
 
 def terms_and_factors(on_purpose, expected, wrong):
-    """Each of the two changes a term of its own, or each a factor of its own."""
+    """Each of the two changes a different term, or a different factor."""
     for (one, first), (other, second) in combinations(on_purpose, 2):
         if one.said == other.said:
             continue
@@ -68,7 +67,7 @@ def terms_and_factors(on_purpose, expected, wrong):
 
 
 def as_in_any(case, got, on_purpose, wrong):
-    """One of the two can be made in any exercise, and is made with what the other one gives."""
+    """One of the two is a general mistake, applied to the result of the other."""
     for mistake, outputs in on_purpose:
         for name in wrong:
             if name in outputs:

@@ -1,4 +1,4 @@
-"""Check a number that a learner found on paper, and answer in words."""
+"""Checks a number that a learner computed on paper."""
 
 import numpy as np
 
