@@ -58,6 +58,7 @@ def tiled_attention_cuda(q, k, v, bias=None, scale=None, tile=TILE):
     largest, total = xp.empty((B, H, Nq, 1), "float32"), xp.empty((B, H, Nq, 1), "float32")
     cache = CudaTiledAttentionCache(q, k, v, y, largest, total, scale, tile, bias)
     q, k, v = map(as_operand, (q, k, v))
+    bias = None if bias is None else cast(bias, "float32")
     samples, side = sizes_of_tile(B, H, tile)
     for part in stretches(B, samples):
         for rows in stretches(Nq, side):
@@ -93,7 +94,8 @@ def tiled_attention_backward_cuda(dy, cache):
     y = rows_contiguous(y)
     sums = xp.empty((B, H, Nq), "float32")
     launch("tiled_sums", sums.size, q, dy, y, sums, sums.size, y.shape[3], Nq, H, *strides_of(dy), *strides_of(y))
-    dbias = None if bias is None else xp.zeros(bias.shape, "float64")  # summed part by part
+    if bias is not None:
+        bias, dbias = cast(bias, "float32"), xp.zeros(bias.shape, "float64")  # summed part by part
     samples, side = sizes_of_tile(B, H, tile)
     for part in stretches(B, samples):
         for rows in stretches(Nq, side):

@@ -33,6 +33,8 @@ NEW_STATISTICS = types.Array(FLOAT, 4, "C")
 
 
 class FastAttentionCache(NamedTuple):
+    """What the backward needs; the other fields of `AttentionCache` and `TiledAttentionCache` are properties."""
+
     q: Array           # (B, H, Nq, d)
     k: Array           # (B, H, Nk, d)
     v: Array           # (B, H, Nk, dv)
@@ -44,7 +46,23 @@ class FastAttentionCache(NamedTuple):
     def probs(self):
         """How much each query takes from each key (B, H, Nq, Nk), computed when asked for."""
         scores = attention_scores(self.q, self.k, self.bias, self.scale)
-        return np.exp(scores - self.statistics[..., :1]) / self.statistics[..., 1:]
+        return np.exp(scores - self.largest) / self.total
+
+    @property
+    def y(self):
+        return self.probs @ self.v
+
+    @property
+    def largest(self):
+        return self.statistics[..., :1]
+
+    @property
+    def total(self):
+        return self.statistics[..., 1:]
+
+    @property
+    def tile(self):
+        return tile_for(self.q.shape[2], self.k.shape[2])
 
 
 @inlined()
