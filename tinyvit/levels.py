@@ -92,10 +92,10 @@ def best():
 def why_not_fast():
     """Why numba can't be used, or None if it can."""
     try:
-        import numba  # noqa: F401
+        import numba
     except ImportError as error:
         return " ".join(f"{type(error).__name__}: {error}".split())
-    return None
+    return "NUMBA_DISABLE_JIT is set" if numba.config.DISABLE_JIT else None
 
 
 def available():

@@ -1,9 +1,18 @@
 """Text of unknown origin, such as a file's or a class's name, as it may be printed."""
 
+import sys
+from contextlib import suppress
+
 
 def printable(text):
     """A text in which all that a terminal would obey rather than show, line ends included, is escaped as in Python."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def say(text):
+    """Print a line to stderr, `printable`, unless the terminal has been closed."""
+    with suppress(OSError):
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def short(value, most=120):

@@ -63,7 +63,7 @@ def test_what_a_learner_has_changed_is_kept_and_named_unless_forced(tinyvit, ref
 
 def test_a_file_in_place_of_the_folder_and_the_source_itself_are_refused(refused, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "expected a folder to copy the notebooks to, got the file file" in refused("notebooks", "file")
+    assert "expected a folder to copy the notebooks to, got file" in refused("notebooks", "file")
     assert "is where the notebooks come from" in refused("notebooks", SERIES)
 
 

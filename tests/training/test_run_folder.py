@@ -1,13 +1,17 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinyvit.training import PRESETS
+from tinyvit.files import write_manifest
+from tinyvit.training import PRESETS, resume, train
+from tinyvit.training.display import Display
 from tinyvit.training.run_folder import RunFolder, next_free
 
 CONFIG = PRESETS["digits"]
@@ -117,3 +121,117 @@ def test_next_free_is_the_first_name_that_does_not_exist(tmp_path_factory, taken
     for name in names[:taken]:
         (path.parent / name).mkdir()
     assert next_free(path).name == names[taken]
+
+
+# -- folders that are removed, moved or replaced ----------------------------------------------------------------------
+
+SMALL = replace(
+    CONFIG, model=replace(CONFIG.model, embed_dim=16, depth=1, num_heads=2), epochs=2, batch_size=512, device="cpu"
+)
+GONE = "run was removed, moved or replaced while this training was writing to it"
+
+
+class Meanwhile(Display):
+    """Does something after the first step of a training, which prints nothing."""
+
+    def __init__(self, action=lambda: None):
+        self.action = action
+
+    def step(self, *arguments):
+        self.action, action = (lambda: None), self.action
+        action()
+
+    def print(self, text):
+        pass
+
+
+def test_a_run_that_was_removed_belongs_to_the_training_that_begins_there_next(tmp_path):
+    path, alone = tmp_path / "run", tmp_path / "alone"
+    train(replace(SMALL, seed=7), alone, Meanwhile())
+
+    def replaced():
+        shutil.rmtree(path)
+        train(replace(SMALL, seed=7), path, Meanwhile())
+        left.update(contents(path))
+
+    left = {}
+    with pytest.raises(ValueError, match=GONE):
+        train(replace(SMALL, seed=0), path, Meanwhile(replaced))
+    assert contents(path) == left and left["model.safetensors"] == (alone / "model.safetensors").read_bytes()
+    resumed = resume(path, Meanwhile())
+    assert resumed["test_accuracy"] == json.loads((alone / "summary.json").read_text())["test_accuracy"]
+
+
+def test_a_training_whose_folder_was_moved_stops_and_goes_on_where_it_is_now(tmp_path):
+    path, moved = tmp_path / "run", tmp_path / "moved"
+    train(SMALL, tmp_path / "alone", Meanwhile())
+    with pytest.raises(ValueError, match=GONE):
+        train(SMALL, path, Meanwhile(lambda: path.rename(moved)))
+    assert not path.exists()
+    resume(moved, Meanwhile())
+    assert (moved / "model.safetensors").read_bytes() == (tmp_path / "alone" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("replacement", ["file", "folder", "symbolic link", "link to itself", "nothing"])
+def test_what_replaces_the_folder_of_a_training_stays_as_it_is(tmp_path, replacement):
+    path, other = tmp_path / "run", tmp_path / "other"
+    other.mkdir()
+    (other / "precious").write_text("precious")
+
+    def replaced():
+        shutil.rmtree(path)
+        if replacement == "file":
+            path.write_text("precious")
+        elif replacement == "folder":
+            shutil.copytree(other, path)
+        elif replacement == "symbolic link":
+            path.symlink_to(other)
+        elif replacement == "link to itself":
+            path.symlink_to(path)
+
+    with pytest.raises(ValueError, match=GONE):
+        train(SMALL, path, Meanwhile(replaced))
+    assert contents(other) == {"precious": b"precious"}
+    if replacement == "folder":
+        assert contents(path) == {"precious": b"precious"}
+    assert path.is_symlink() == ("link" in replacement) and path.is_file() == (replacement == "file")
+
+
+def test_a_folder_that_is_still_the_same_by_another_path_is_written_on(tmp_path):
+    path, moved = tmp_path / "run", tmp_path / "moved"
+
+    def linked():
+        path.rename(moved)
+        path.symlink_to(moved)
+
+    train(SMALL, path, Meanwhile(linked))
+    assert (moved / "summary.json").exists()
+
+
+@pytest.mark.parametrize("name", ["epochs", "seconds", "test_accuracy", "parameters", "data_wait"])
+@pytest.mark.parametrize("value", ['"many"', "NaN", "[]", "null", "true", "1e999"])
+def test_a_summary_with_texts_or_nan_for_numbers_is_written_again(tmp_path_factory, finished, name, value):
+    path = tmp_path_factory.mktemp("copy") / "run"
+    shutil.copytree(finished, path)
+    summary = json.loads((path / "summary.json").read_text())
+    text = json.dumps(summary).replace(f'"{name}": {json.dumps(summary[name])}', f'"{name}": {value}')
+    (path / "summary.json").write_text(text)
+    assert resume(path, Meanwhile())["test_accuracy"] == summary["test_accuracy"]
+    assert json.loads((path / "summary.json").read_text())[name] is not None
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    path = tmp_path_factory.mktemp("finished") / "run"
+    train(SMALL, path, Meanwhile())
+    return path
+
+
+@pytest.mark.parametrize("entry", [3, [], {}, None, "text"])
+def test_a_manifest_of_another_kind_is_refused_by_name_even_if_it_is_signed(tmp_path, finished, entry):
+    shutil.copytree(finished, tmp_path / "run")
+    write_manifest(tmp_path / "run" / "model.json", {"model.safetensors": entry})
+    with pytest.raises(ValueError, match=r"model\.json is damaged or no manifest"):
+        RunFolder(tmp_path / "run").load_model()
+    resume(tmp_path / "run", Meanwhile())
+    RunFolder(tmp_path / "run").load_model()

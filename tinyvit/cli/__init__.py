@@ -22,6 +22,7 @@ from tinyvit.cli.probe_linear import probe_linear
 from tinyvit.cli.summary import summary
 from tinyvit.cli.train import train
 from tinyvit.levels import check_environment
+from tinyvit.text import say
 
 USAGE = """usage: tinyvit COMMAND …
 
@@ -54,6 +55,7 @@ COMMANDS = {
 
 def main(argv=None):
     """Run a command; ends the process with status 2 and one line on stderr where the input is wrong."""
+    replace_closed_streams()
     argv = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -89,7 +91,7 @@ def warnings_as_lines():
         text = str(message)
         if text not in said:
             said.add(text)
-            say("warning", text)
+            say(f"tinyvit: warning: {text}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
@@ -97,15 +99,24 @@ def warnings_as_lines():
         yield
 
 
-def say(kind, message):
-    """One line on stderr."""
-    with contextlib.suppress(OSError):  # a terminal that has been closed
-        print(f"tinyvit: {kind}:", " ".join(message.split()), file=sys.stderr, flush=True)
+def replace_closed_streams():
+    """Have the null device where stdin, stdout or stderr is closed (`>&-`): what is printed there is unwanted, and the
+    next file to be opened would get its number, and with it the errors."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)  # for the processes that are started from here, too
+            if opened != number:
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def refuse(message):
     """One line on stderr, and exit status 2."""
-    say("error", message)
+    say(f"tinyvit: error: {message}")
     leave(2)
 
 

@@ -10,6 +10,7 @@ from tinyvit.cli.model_options import ModelOptions, preprocessing_of
 from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
 from tinyvit.files import expanded
 from tinyvit.nn.attention import Attention
+from tinyvit.text import printable
 
 
 def options_class():
@@ -101,7 +102,7 @@ def make_page(run_path, trained, options):
         found = {"run": str(run_path), "html": str(path), "bytes": len(content), "images": page.rows}
         print(json.dumps({**found, "left_out": page.left_out}))
         return
-    print(f"written to {path}: {len(content) / 1e6:.1f} MB, test images {', '.join(map(str, page.rows))}")
+    print(f"written to {printable(path)}: {len(content) / 1e6:.1f} MB, test images {', '.join(map(str, page.rows))}")
     if page.left_out:
         print(f"no room for test images {', '.join(map(str, page.left_out))}")
 
@@ -186,8 +187,6 @@ def class_number(text, classes):
         return classes.index(text)
     if text.isdecimal() and int(text) < len(classes):
         return int(text)
-    from tinyvit.text import printable
-
     names = ", ".join(classes[:20]) + (f", … {classes[-1]} ({len(classes)} in all)" if len(classes) > 20 else "")
     raise BadInput(f"there is no class {text!r}; the model has: {printable(names)}")
 
@@ -197,7 +196,7 @@ def print_view(folder, view):
     from tinyvit.training.display import table
 
     print(table(view.rows))
-    print(f"\nwritten to {folder}")
+    print(f"\nwritten to {printable(folder)}")
     print(table([(name, picture.what) for name, picture in view.figures.items()]))
     for name, reason in view.left_out.items():
         print(f"  no {name}: {reason}")

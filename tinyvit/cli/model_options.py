@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tinyvit.cli.parsing import BadInput, parse, separate
+from tinyvit.text import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,4 +70,4 @@ class Readable:
             else:
                 self.others += 1
                 sys.stdout.flush()
-                print("tinyvit: error:", " ".join(result.error.split()), file=sys.stderr, flush=True)
+                say(f"tinyvit: error: {result.error}")

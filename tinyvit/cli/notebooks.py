@@ -1,11 +1,12 @@
 """tinyvit notebooks"""
 
-import shutil
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from tinyvit.cli.parsing import BadInput, parse, positional
-from tinyvit.files import expanded
+from tinyvit.files import expanded, write
+from tinyvit.text import printable
 
 FIRST = "00_tour.ipynb"
 INSTALLED = ("share", "tinyvit", "notebooks")  # of where pip puts a package's data, as setup.cfg says
@@ -25,9 +26,9 @@ def notebooks(rest):
     options = parse(NotebooksOptions, rest, "tinyvit notebooks [DIR]")
     source, target = series(), expanded(name)
     files = files_of(source)
-    if target.exists() and not target.is_dir():
-        raise BadInput(f"expected a folder to copy the notebooks to, got the file {target}")
-    if target.resolve() == source.resolve():
+    if os.path.lexists(target) and not target.is_dir():
+        raise BadInput(f"expected a folder to copy the notebooks to, got {target}")
+    if os.path.realpath(target) == os.path.realpath(source):
         raise BadInput(f"{target} is where the notebooks come from; name another folder")
     for file in files:
         blocked = in_the_way(target, target / file)
@@ -43,12 +44,12 @@ def notebooks(rest):
         )
     for file in files:
         (target / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / file, target / file)
+        write(target / file, (source / file).read_bytes())
     count = sum(file.suffix == ".ipynb" for file in files)
     print(
-        f"{count} notebooks, and a small trained model to look into, are in {target}\n"
+        f"{count} notebooks, and a small trained model to look into, are in {printable(target)}\n"
         f"  pip install 'tinyvit[notebooks]'    once\n"
-        f"  jupyter lab {target / FIRST}"
+        f"  jupyter lab {printable(target / FIRST)}"
     )
 
 
@@ -82,7 +83,8 @@ def files_of(source):
 def in_the_way(root, place):
     """A folder in the place of a file, or what is none in that of a folder between `root` and it; None if none is."""
     folders = [folder for folder in place.parents if folder.is_relative_to(root)]
-    return place if place.is_dir() else next((path for path in folders if path.exists() and not path.is_dir()), None)
+    others = (path for path in folders if os.path.lexists(path) and not path.is_dir())
+    return place if place.is_dir() else next(others, None)
 
 
 def differs(ours, theirs):

@@ -1,5 +1,6 @@
 """The page that `tinyvit inspect RUN --html FILE` writes."""
 
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +57,6 @@ def page_of(trained, test, first, options):
         np.round(pixels / test.scale * 255).astype("uint8"),
         test.classes,
         [f"test image {row}" for row in rows],
-        title=f"Inside a Vision Transformer: {trained.folder.path.resolve().name}",
+        title=f"Inside a Vision Transformer: {os.path.basename(os.path.realpath(trained.folder.path))}",
     )
     return Page(made.html, rows[: made.images], rows[made.images :])

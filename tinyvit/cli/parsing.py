@@ -4,8 +4,12 @@ import contextlib
 import io
 import os
 import re
-import sys
+import shutil
 from dataclasses import fields
+
+from tinyvit.text import say
+
+NARROWEST = 40  # columns for --help: in fewer than 6, its boxes never end
 
 
 class BadInput(ValueError):
@@ -15,8 +19,7 @@ class BadInput(ValueError):
 def say_why_no_gpu(reason):
     """One line on stderr, where a GPU was looked for and there is none; to be said last, when nothing went wrong."""
     if reason:
-        with contextlib.suppress(OSError):  # a terminal that has been closed
-            print(f"tinyvit: on the CPU, no GPU: {reason}", file=sys.stderr, flush=True)
+        say(f"tinyvit: on the CPU, no GPU: {reason}")
 
 
 def parse(config, rest, prog, default=None):
@@ -26,7 +29,7 @@ def parse(config, rest, prog, default=None):
 
     messages = io.StringIO()
     try:
-        with contextlib.redirect_stderr(messages), wide_terminal({"-h", "--help"}.isdisjoint(rest)):
+        with contextlib.redirect_stderr(messages), terminal_width({"-h", "--help"}.isdisjoint(rest)):
             options = tyro.cli(config, default=default, args=rest, prog=prog)
     except SystemExit as error:
         if error.code in (0, None):
@@ -38,17 +41,16 @@ def parse(config, rest, prog, default=None):
 
 
 @contextlib.contextmanager
-def wide_terminal(wanted):
-    """Have tyro break no line of an error, which would put a space into a long path."""
-    before = os.environ.get("COLUMNS")
-    if wanted:
-        os.environ["COLUMNS"] = "10000"
+def terminal_width(unbroken):
+    """Have tyro print to a terminal of at least `NARROWEST` columns; or to a very wide one, where a break would put a
+    space into a long path."""
+    before, width = os.environ.get("COLUMNS"), shutil.get_terminal_size().columns
+    os.environ["COLUMNS"] = "10000" if unbroken else str(max(NARROWEST, width))
     try:
         yield
     finally:
-        if wanted and before is None:
-            del os.environ["COLUMNS"]
-        elif wanted:
+        del os.environ["COLUMNS"]
+        if before is not None:
             os.environ["COLUMNS"] = before
 
 

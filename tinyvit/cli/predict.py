@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tinyvit.cli.model_options import FileOptions, Readable, parse_run_and_images, preprocessing_of
 from tinyvit.cli.parsing import say_why_no_gpu
+from tinyvit.text import printable
 
 BAR = 20  # characters for a probability of 1
 
@@ -52,11 +53,9 @@ def show_json(prediction):
 
 
 def show_text(prediction):
-    from tinyvit.text import printable
-
     top = [(printable(name), probability) for name, probability in prediction.top]
     width = max(len(name) for name, _ in top)
-    print(prediction.path)
+    print(printable(prediction.path))
     for name, probability in top:
         bar = "█" * round(BAR * probability)
         print(f"  {name:<{width}}   {100 * probability:6.2f} %  {bar}".rstrip())

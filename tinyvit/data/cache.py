@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.data import cifar_files
-from tinyvit.data.download import download, say
+from tinyvit.data.download import download
 from tinyvit.files import entry, expanded, hidden_folder, read_manifest, sync, try_lock, write, write_manifest
+from tinyvit.text import say
 
 MANIFEST = "manifest.json"  # with "source": an address, or "file: PATH"
 
@@ -72,7 +73,7 @@ def take_over(spec, path, root):
             raise ValueError(
                 f"{root / spec.folder} is there already and not of tinyvit's making; remove it or choose another folder"
             )
-        return put(spec, root, rows, f"file: {path.resolve()}")
+        return put(spec, root, rows, f"file: {os.path.realpath(path)}")
 
 
 def kept(spec, root):

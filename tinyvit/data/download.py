@@ -9,6 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from tinyvit.text import say
+
 ATTEMPTS = 3     # at a file whose download breaks off
 PAUSE = 2.0      # seconds before the second attempt; twice as many before the third
 TIMEOUT = 30.0   # seconds without a single byte
@@ -148,7 +150,3 @@ class Progress:
 
     def close(self):
         self.bar.close()
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)

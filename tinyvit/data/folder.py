@@ -3,6 +3,7 @@
 import hashlib
 import os
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -75,7 +76,8 @@ def list_files(root):
 
 def files_by_class(root):
     """The image files of every sub-folder, by its name, sorted."""
-    files = {path.name: image_files(path) for path in subfolders(root)}
+    # What is no UTF-8 in a name is escaped: classes are saved as text, drawn and printed.
+    files = {os.fsencode(path.name).decode("utf-8", "backslashreplace"): image_files(path) for path in subfolders(root)}
     if len(files) < 2:
         found = f"only {next(iter(files))}" if files else "no sub-folder"
         raise ValueError(f"{root} has {found}; expected {LAYOUT}, at least two classes")
@@ -87,7 +89,7 @@ def files_by_class(root):
 
 def is_among_images(data_dir, path):
     """Whether a folder at `path` would be taken for a class of those under `data_dir`, or be in one or hold some."""
-    root, path = (expanded(place).resolve() for place in (data_dir, path))
+    root, path = (Path(os.path.realpath(expanded(place))) for place in (data_dir, path))
     names = {path.name for path in subfolders(root)}
     parts = {"train", "test", "val"} & names
     places = [root / name for name in parts] if "train" in parts and len(parts) > 1 else [root]

@@ -1,5 +1,6 @@
 """Weights out of files and folders of timm, of Hugging Face and of the original release."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -39,7 +40,7 @@ class Source:
         """What tells these weights from others, as JSON has it: their format, and the name, size and SHA256 of each
         file."""
         files = {file.name: entry(file) for file in self.files}
-        return {"format": self.mapping.format, "source": self.path.resolve().name, "files": files}
+        return {"format": self.mapping.format, "source": os.path.basename(os.path.realpath(self.path)), "files": files}
 
     def read(self, **options):
         """These as `Weights`; the options are those of `load`."""

@@ -48,6 +48,7 @@ class Checkpoints:
         return load_tensors(manifests[-1].with_suffix(".safetensors"))
 
     def write(self, name, tensors, about):
+        self.check()
         manifest = self.path / f"{name}.json"
         if manifest.exists():
             with suppress(ValueError):

@@ -1,5 +1,6 @@
 """The data set that a training learns from, as its configuration says."""
 
+import os
 from dataclasses import replace
 
 from tinyvit import data
@@ -11,7 +12,7 @@ from tinyvit.training.tasks import task_class
 def with_absolute_paths(config):
     """A TrainConfig whose data and weights are found from any folder."""
     run, data_dir = (
-        None if path is None else str(expanded(path).resolve()) for path in (config.init.run, config.data_dir)
+        None if path is None else os.path.realpath(expanded(path)) for path in (config.init.run, config.data_dir)
     )
     return replace(config, data_dir=data_dir, init=replace(config.init, run=run))
 

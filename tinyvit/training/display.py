@@ -6,7 +6,7 @@ import time
 
 from tinyvit.backend import gpu
 from tinyvit.functional.patches import as_pair
-from tinyvit.text import printable
+from tinyvit.text import printable, say
 from tinyvit.training.threads import at_once
 
 # What is said of a model, of those fields that its configuration has.
@@ -38,7 +38,7 @@ class Display:
             + (f" with up to {threads} thread{'s' * (threads != 1)}" if device == "cpu" else "")
             + f", kernels {trainer.kernels}"
             + (f" (no GPU: {reason})" if reason else "")
-            + f"\nrun folder: {path}\n"
+            + f"\nrun folder: {printable(path)}\n"
             + (f"going on after step {trainer.step:,} of {trainer.total_steps:,}\n" if trainer.step else "")
             + "\n  epoch   "
             + "   ".join(f"{self.task.heading(name):>{width}}" for name, width in self.widths.items())
@@ -108,8 +108,7 @@ class Display:
 
     def warn(self, text):
         """Say on stderr what went wrong without stopping anything."""
-        with contextlib.suppress(OSError):
-            print(f"tinyvit: warning: {text}", file=sys.stderr, flush=True)
+        say(f"tinyvit: warning: {text}")
 
     def print(self, text):
         """Print, as long as that is possible: a training goes on when its terminal is closed or its log's disk full."""
@@ -122,7 +121,6 @@ def table(rows):
     rows = [(printable(name), printable(value)) for name, value in rows]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}   {value}" for name, value in rows)
-
 
 
 

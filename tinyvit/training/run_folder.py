@@ -13,6 +13,7 @@
 """
 
 import json
+import os
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
@@ -60,7 +61,7 @@ class RunFolder:
     @contextmanager
     def started(self, config):
         """Hold the folder's lock for a new run with `config`; raises ValueError if it holds a run already."""
-        if self.path.exists() and not self.path.is_dir():
+        if os.path.lexists(self.path) and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file; choose a folder with --out")
         self.path.mkdir(parents=True, exist_ok=True)
         with self.locked():
@@ -125,6 +126,7 @@ class RunFolder:
 
     def save_model(self, tensors):
         """Save the final weights and their SHA256."""
+        self.check_lock()
         write_with_manifest(self.model_manifest, {self.model.name: tensor_bytes(tensors)}, write=self.write)
 
     def load_model(self):

@@ -1,0 +1,134 @@
+"""Standard streams that are closed, and names that a terminal would obey, as processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+CLOSED = ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"]
+STRANGE = "a\x1b[31m\nb\u202egnp.png"  # red, a line end, and from right to left
+ESCAPED = r"a\x1b[31m\nb\u202egnp.png"
+TINY = ("--epochs", "1", "--model.embed-dim", "16", "--model.depth", "1", "--model.num-heads", "2")
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Runs `tinyvit ARGUMENTS` by a shell, which closes streams as it is told."""
+
+    def run(arguments, streams="", **environment):
+        line = f'"{sys.executable}" -m tinyvit {arguments} {streams}'
+        environment = os.environ | {"COLUMNS": "80"} | environment
+        done = subprocess.run(["sh", "-c", line], cwd=tmp_path, env=environment, capture_output=True, timeout=120)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    return run
+
+
+@pytest.mark.skipif(os.name != "posix", reason="`>&-` takes a shell")
+@pytest.mark.parametrize("streams", CLOSED)
+def test_a_command_with_closed_streams_has_the_status_and_the_output_that_it_has_otherwise(shell, streams):
+    for arguments, status, out, err in (("--version", 0, "tinyvit ", ""), ("wrong", 2, "", "tinyvit: error: unknown")):
+        found = shell(arguments, streams)
+        assert found[0] == status
+        assert found[1].startswith("" if " >&-" in f" {streams}" else out)
+        assert found[2].startswith("" if "2>&-" in streams else err) and "Traceback" not in found[2]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="`>&-` takes a shell")
+def test_a_training_with_closed_streams_trains(shell, tmp_path):
+    assert shell(f"train digits --out run {' '.join(TINY)}", "<&- >&- 2>&-") == (0, "", "")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["epochs"] == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="`>&-` takes a shell")
+def test_errors_do_not_get_into_the_output_where_stderr_is_closed(shell, run, tmp_path):
+    Image.new("L", (8, 8)).save(tmp_path / "one.png")
+    status, out, err = shell(f'predict "{run}" one.png nowhere.png --json', "2>&-")
+    assert (status, err) == (2, "")
+    assert [json.loads(line)["image"] for line in out.splitlines()] == ["one.png"]
+
+
+def test_names_that_a_terminal_would_obey_are_escaped_in_output_and_errors(tinyvit, refused, run, tmp_path):
+    Image.new("L", (8, 8)).save(tmp_path / STRANGE)
+    (tmp_path / f"broken{STRANGE}").write_bytes(b"")
+    status, out, err = tinyvit("predict", run, STRANGE, f"broken{STRANGE}")
+    assert status == 2 and out.startswith(f"{ESCAPED}\n")
+    assert err.startswith(f"tinyvit: error: broken{ESCAPED} can't be read as an image")
+    for line in (*out.splitlines(), *err.splitlines()):
+        assert line.isprintable()
+    assert ESCAPED in refused("evaluate", STRANGE)
+    assert ESCAPED in refused("train", "digits", "--out", STRANGE)
+    assert ESCAPED in refused(STRANGE) or repr(STRANGE)[1:-1] in refused(STRANGE)
+
+
+@pytest.mark.parametrize("columns", range(1, 6))
+def test_help_ends_in_a_terminal_of_few_columns(tinyvit, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    status, out, _ = tinyvit("summary", "--help")
+    assert status == 0 and "--batch-size" in out
+    assert os.environ["COLUMNS"] == str(columns)
+
+
+@pytest.fixture
+def loop(tmp_path):
+    """A symbolic link to itself."""
+    (tmp_path / "loop").symlink_to("loop")
+    return "loop"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "folder", "--data-dir", "loop"),
+        ("train", "cifar10-cpu", "--data-dir", "loop"),
+        ("train", "digits", "--out", "loop"),
+        ("train", "digits", "--out", "loop/run"),
+        ("train", "--resume", "loop"),
+        ("evaluate", "loop"),
+        ("notebooks", "loop"),
+        ("notebooks", "loop/folder"),
+        ("data", "cifar10", "--from", "loop"),
+        ("data", "cifar10", "--data-dir", "loop"),
+        ("import", "loop", "--out", "run"),
+        ("summary", "loop"),
+    ],
+)
+def test_a_symbolic_link_to_itself_is_refused_in_one_line(refused, loop, tmp_path, arguments):
+    assert "Traceback" not in refused(*arguments)
+    assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == ["loop"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("features", "one.png", "--out", "loop/x.npy"),
+        ("features", "loop", "--out", "x.npy"),
+        ("inspect", "--out", "loop"),
+        ("inspect", "--html", "loop/x.html"),
+        ("evaluate", "--confusion", "loop/x.png"),
+        ("export", "--format", "timm", "--out", "loop"),
+        ("export", "--format", "timm", "--out", "loop/x"),
+    ],
+)
+def test_commands_for_a_run_refuse_a_link_to_itself_in_one_line(refused, run, loop, tmp_path, arguments):
+    Image.new("L", (8, 8)).save(tmp_path / "one.png")
+    assert "loop" in refused(arguments[0], run, *arguments[1:])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "one.png"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
+def test_classes_whose_folders_are_no_utf8_are_trained_on_drawn_and_printed(tinyvit, tmp_path):
+    for name in (b"caf\xe9", b"th\xe9"):
+        folder = os.path.join(os.fsencode(tmp_path), b"photos", name)
+        os.makedirs(folder)
+        for i in range(4):
+            Image.new("L", (8, 8), 20 * i + len(name)).save(os.path.join(folder, f"{i}.png".encode()))
+    options = ("--data-dir", "photos", "--model.img-size", "8", "--model.patch-size", "4", "--augment.crop", "0")
+    status, out, err = tinyvit("train", "folder", "--out", "run", *options, *TINY)
+    assert (status, err) == (0, "")
+    status, out, err = tinyvit("evaluate", "run", "--confusion", "c.png")
+    assert (status, err) == (0, "") and r"caf\xe9" in out and (tmp_path / "c.png").is_file()
+    assert json.loads((tmp_path / "run" / "preprocessing.json").read_text())["classes"] == [r"caf\xe9", r"th\xe9"]
