@@ -25,6 +25,15 @@ class StepResult(NamedTuple):
     overflowed: Any = False  # whether it was left out in float16, where the loss is now scaled less and the next may do
 
 
+class PartResult(NamedTuple):
+    """What an objective reported of a part of the batch."""
+
+    share: float   # of the batch
+    loss: Any
+    metrics: dict = {}  # noqa: RUF012 (only read)
+    updates: list = ()
+
+
 def train_step(
     model, optimizer, images, targets, ctx=None, *, objective=None, clip_norm=None, accumulate=1, threads=None
 ):
@@ -63,8 +72,8 @@ def train_step(
     keep_freed_memory()
     storage, scale = model.storage, optimizer.loss_scale
     with storage.compute_scope():
-        threads = 1 if in_one_piece else threads_for(max(batch.values(), key=lambda array: array.size), threads)
-        parts = slices(samples, threads)
+        threads = threads_for(max(batch.values(), key=lambda array: array.size), threads)
+        parts = slices(samples, 1 if in_one_piece else threads)  # one piece, too, gets all threads for its products
         buffers = storage.grads.take(len(parts))
         ctx = with_step(ctx, optimizer)
 
@@ -81,7 +90,7 @@ def train_step(
                     loss, backward, *more = objective(model, *arrays, from_sample(ctx, piece.start))
                     backward(share if scale is None else share * scale.scale)
                     del backward  # and the caches in it, before the next piece's forward
-                    results.append((share, loss, *more, *[{}, []][len(more) :]))
+                    results.append(PartResult(share, loss, *more))
             return results
 
         try:
@@ -95,12 +104,12 @@ def train_step(
         if scale is not None:
             scale.unscale(storage.gradients())
         norm = global_norm(model) if clip_norm is None else clip_by_global_norm(model, clip_norm)
-        loss = sum(share * loss for share, loss, *_ in results)
-        metrics = {name: sum(share * metrics[name] for share, _, metrics, _ in results) for name in results[0][2]}
+        loss = sum(part.share * part.loss for part in results)
+        metrics = {name: sum(part.share * part.metrics[name] for part in results) for name in results[0].metrics}
         xp = array_module(norm)
         applied = xp.isfinite(loss) & xp.isfinite(norm)
         optimizer.step(where=applied)
-        commit(mean_updates((share, updates) for share, _, _, updates in results), applied)
+        commit(mean_updates((part.share, part.updates) for part in results), applied)
         return StepResult(loss, norm, metrics, applied, False if scale is None else scale.update(applied))
 
 
