@@ -2,7 +2,6 @@ import copy
 import pickle
 import threading
 from contextlib import nullcontext
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -254,32 +253,6 @@ def test_the_dtype_changes_only_the_rounding_of_the_initial_values():
     single, double = ViT(CONFIG, 3), ViT(CONFIG, 3, dtype="float64")
     for (name, a), (_, b) in zip(single.named_parameters(), double.named_parameters()):
         np.testing.assert_array_equal(a.data, b.data.astype("float32"), err_msg=name)
-
-
-class Recorder:
-    def __init__(self):
-        self.values, self.gradients = {}, {}
-
-    def value(self, path, y):
-        self.values[path] = y
-
-    def gradient(self, path, dy, dx):
-        self.gradients[path] = dy, dx
-
-
-@pytest.mark.parametrize("fields", [{}, dict(head_hidden=6, positions="learned_2d")])
-def test_an_observer_is_told_every_value_and_gradient_with_its_path(fields):
-    model, recorder = redrawn(ViT(replace(CONFIG, **fields), dtype="float64")), Recorder()
-    logits, cache = model(images(), Context(observer=recorder))
-    dimages = nn.watch(model, recorder).backward(np.ones_like(logits), cache)
-    model.backward(np.ones_like(logits), cache)
-    paths = [path for path, _ in model.named_modules()]
-    assert len(set(paths)) == len(paths)
-    assert set(recorder.values) == set(recorder.gradients) == set(paths)
-    np.testing.assert_array_equal(recorder.values[""], logits)
-    np.testing.assert_array_equal(recorder.gradients[""][1], dimages)
-    assert recorder.values["blocks.1.attn.qkv"].shape == (4, 5, 36)
-    assert recorder.gradients["blocks.1"][0].shape == (4, 5, 12)
 
 
 def test_a_context_can_be_given_by_name_or_by_place_and_can_drop_caches(model):

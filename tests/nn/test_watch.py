@@ -54,6 +54,16 @@ def test_the_gradient_of_a_module_is_what_its_input_gets(model, seed):
         np.testing.assert_allclose(branch[0], dblock + norm[1], rtol=1e-12, atol=1e-12)
 
 
+def test_values_and_gradients_have_the_path_of_their_module():
+    model, recorder = redrawn(ViT(replace(CONFIG, head_hidden=6, positions="learned_2d"), dtype="float64")), Recorder()
+    logits, cache = model(np.random.default_rng(0).standard_normal((4, 2, 8, 8)), Context(observer=recorder))
+    dimages = nn.watch(model, recorder).backward(np.ones_like(logits), cache)
+    np.testing.assert_array_equal(recorder.values[""], logits)
+    np.testing.assert_array_equal(recorder.gradients[""][1], dimages)
+    assert recorder.values["blocks.1.attn.qkv"].shape == (4, 5, 36)
+    assert recorder.gradients["blocks.1"][0].shape == (4, 5, 12)
+
+
 def test_the_model_itself_stays_as_it_is_and_shares_its_memory():
     model, recorder = redrawn(ViT(CONFIG, dtype="float64")), Recorder()
     x = np.random.default_rng(0).standard_normal((2, 2, 8, 8))

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from running_statistics import MOMENTUM, norms, squares, vit_with_running_norm
 from strategies import seeds
 
 from tinyvit import Context, Key, ViT, ViTConfig, optim
@@ -314,75 +313,3 @@ def test_one_context_draws_other_masks_at_every_step_and_the_same_after_a_resume
 
 def test_a_key_that_names_a_step_draws_the_masks_of_that_step():
     assert len(set(losses(3, dropping(0))[0])) == 1
-
-
-# -- buffers ------------------------------------------------------------------------------------------------------
-
-
-def step_with_buffers(threads=1, accumulate=1, recompute=False, size=7, images=None):
-    model = vit_with_running_norm()
-    batch = random_batch(size) if images is None else (images, np.zeros(len(images), int))
-    ctx, split = Context(training=True, key=Key(0), recompute=recompute), dict(threads=threads, accumulate=accumulate)
-    result = train_step(model, optim.SGD(model, 0.1), *batch, ctx, objective=squares, **split)
-    return model, result
-
-
-@given(size=batch_sizes, threads=parts, accumulate=parts, recompute=st.booleans())
-def test_buffers_are_committed_once_a_step_and_alike_however_the_batch_is_split(size, threads, accumulate, recompute):
-    whole, _ = step_with_buffers(size=size)
-    model, _ = step_with_buffers(threads, accumulate, recompute, size)
-    assert [norm.commits for norm in norms(model)] == [1] * 4
-    for (name, got), expected in zip(model.state_dict().items(), whole.state_dict().values()):
-        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12, err_msg=name)
-
-
-def test_the_same_split_commits_the_same_bits_every_time():
-    states = [step_with_buffers(threads=3)[0].state_dict() for _ in range(3)]
-    for state in states[1:]:
-        for name, array in state.items():
-            np.testing.assert_array_equal(array, states[0][name], err_msg=name)
-
-
-def test_buffers_move_by_the_statistics_of_the_batch():
-    model, _ = step_with_buffers()
-    seen, first = [], vit_with_running_norm()
-    first(random_batch(7)[0], Context(training=True, key=Key(0), observer=Seen(seen)))
-    mean = MOMENTUM * seen[0].mean((0, 1))
-    np.testing.assert_allclose(norms(model)[0].mean.data, mean, rtol=1e-12, atol=1e-12)
-
-
-class Seen:
-    """An observer that keeps what enters the first block."""
-
-    def __init__(self, seen):
-        self.seen = seen
-
-    def value(self, path, y):
-        if path == "(embed)":
-            self.seen.append(y)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_skipped_step_commits_no_buffer(threads):
-    images = random_batch(6)[0]
-    images[5, 0, 0, 0] = np.nan
-    before = vit_with_running_norm().state_dict()
-    with np.errstate(invalid="ignore"):
-        model, result = step_with_buffers(threads, images=images)
-    assert not result.applied
-    for name, array in model.state_dict().items():
-        np.testing.assert_array_equal(array, before[name], err_msg=name)
-
-
-def test_committed_buffers_survive_a_move_and_averaging_leaves_them_alone():
-    model, _ = step_with_buffers()
-    kept = {name: buffer.data.copy() for name, buffer in model.named_buffers()}
-    average = optim.EMA(model)
-    with average.applied():
-        assert all((buffer.data == kept[name]).all() for name, buffer in model.named_buffers())
-    model.to(dtype="float32")
-    for name, buffer in model.named_buffers():
-        np.testing.assert_array_equal(buffer.data, kept[name].astype("float32"))
-    other = vit_with_running_norm("float32")
-    other.load_state_dict(model.state_dict())
-    assert all((buffer.data == kept[name].astype("float32")).all() for name, buffer in other.named_buffers())
