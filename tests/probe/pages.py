@@ -4,9 +4,9 @@ import json
 import re
 
 import numpy as np
+from reading import unpacked
 
 from tinyvit.probe.explorer import explorer
-from tinyvit.probe.explorer.packing import unpacked
 
 
 def page_of(model, count=1, classes=None, names=None, **options):

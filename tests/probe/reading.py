@@ -1,6 +1,10 @@
-"""What a person reads off the page."""
+"""What can be read off the page: its texts as numbers, and the arrays packed into it."""
 
+import base64
 import re
+import zlib
+
+import numpy as np
 
 EXPONENTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
@@ -50,3 +54,15 @@ def pixels_of(canvas):
             return Array.from({ length: data.length / 4 }, (_, i) => [...data.subarray(4 * i, 4 * i + 4)]);
         }"""
     )
+
+
+def unpacked(text, arrangement):
+    """The arrays by name that `packed` made this text of, given their `layout`."""
+    content, arrays, at = zlib.decompress(base64.b64decode(text)), {}, 0
+    for name, dtype, shape in arrangement:
+        dtype = np.dtype(dtype).newbyteorder("<")
+        size = dtype.itemsize * int(np.prod(shape))
+        planes = np.frombuffer(content, "uint8", size, at).reshape(dtype.itemsize, -1)
+        arrays[name] = np.frombuffer(planes.T.tobytes(), dtype).reshape(shape)
+        at += size
+    return arrays

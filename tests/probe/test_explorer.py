@@ -10,11 +10,12 @@ from attentions import random_attention
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import about, arrays_of, page_of
+from reading import unpacked
 from strategies import redrawn, seeds, vits
 
 from tinyvit import ViT, ViTConfig, probe
 from tinyvit.probe.explorer import LARGEST_PAGE, choose
-from tinyvit.probe.explorer.packing import layout, packed, share_codes, signed_codes, unpacked
+from tinyvit.probe.explorer.packing import layout, packed, share_codes, signed_codes
 
 CONFIG = ViTConfig(8, 4, in_chans=1, num_classes=5, embed_dim=12, depth=2, num_heads=3)
 LARGE = ViTConfig(32, 4, num_classes=10, embed_dim=192, depth=9, num_heads=12)  # 9 layers × 12 heads × 65 tokens

@@ -2,7 +2,6 @@
 
 from tinyvit.models.registry import (
     architecture_name,
-    architecture_names,
     build,
     config_class,
     create_model,

@@ -27,11 +27,6 @@ def variant(name, architecture, **fields):
     VARIANTS[name] = architecture, fields
 
 
-def architecture_names():
-    """The names of all registered architectures."""
-    return list(ARCHITECTURES)
-
-
 def model_names():
     """The names that `create_model` knows."""
     return list(VARIANTS)

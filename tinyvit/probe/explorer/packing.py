@@ -42,15 +42,3 @@ def packed(arrays):
         for array in arrays.values()
     )
     return base64.b64encode(zlib.compress(b"".join(plane.tobytes() for plane in planes), 9)).decode("ascii")
-
-
-def unpacked(text, arrangement):
-    """The arrays by name that `packed` made this text of, given their `layout`."""
-    content, arrays, at = zlib.decompress(base64.b64decode(text)), {}, 0
-    for name, dtype, shape in arrangement:
-        dtype = np.dtype(dtype).newbyteorder("<")
-        size = dtype.itemsize * int(np.prod(shape))
-        planes = np.frombuffer(content, "uint8", size, at).reshape(dtype.itemsize, -1)
-        arrays[name] = np.frombuffer(planes.T.tobytes(), dtype).reshape(shape)
-        at += size
-    return arrays
