@@ -65,11 +65,9 @@ def test_the_best_weights_are_exported_if_asked_for(tinyvit, run):
         np.testing.assert_array_equal(weights.state[name], array)
 
 
-def test_a_run_of_before_runs_kept_their_preprocessing_is_exported_with_its_data_sets(tinyvit, damaged, run):
-    old = damaged("preprocessing.json", None)
-    for path, out in ((old, "old"), (run, "new")):
-        assert tinyvit("export", path, "--format", "timm", "--out", out)[0] == 0
-    assert interop.load("old").preprocessing == interop.load("new").preprocessing
+def test_a_run_without_its_preprocessing_is_refused(refused, damaged):
+    line = refused("export", damaged("preprocessing.json", None), "--format", "timm", "--out", "out")
+    assert "preprocessing.json is missing" in line
 
 
 @pytest.mark.parametrize(("form", "name"), [*PLACES.items(), ("onnx", "w.onnx")])

@@ -18,9 +18,7 @@ class ExportOptions:
     format: Literal["huggingface", "timm", "npz", "onnx"]
     """For whom."""
     best: bool = False
-    """Take the weights that did best on the way, and not the last ones."""
-    data_dir: str | None = None
-    """The run's data set; only needed for a run that has no preprocessing.json."""
+    """Export the weights with the best evaluation, not the last ones."""
 
 
 HOW_TO_LOAD = {
@@ -36,7 +34,6 @@ def export(rest):
     run_path, rest = positional(rest, "a run folder first: tinyvit export RUN --format FORMAT --out PATH")
     options = parse(ExportOptions, rest, "tinyvit export RUN")
 
-    from tinyvit.cli.model_options import preprocessing_of
     from tinyvit.files import free_place
     from tinyvit.interop import Weights, save
     from tinyvit.interop.huggingface_config import rounded_crop
@@ -47,7 +44,7 @@ def export(rest):
     check_path(options.out, options.format)
     out = free_place(options.out)
     trained = load_trained(run_path, "cpu", options.best)
-    prepared = preprocessing_of(trained, options.data_dir)
+    prepared = trained.preprocessing
     weights = Weights(trained.config.model, trained.model.state_dict(), prepared)
     with exit_on_signals():
         save(weights, out, options.format)
