@@ -86,7 +86,7 @@ OutOfMemoryError.__module__ = "cupy.cuda.memory"
 class Pool:
     """CuPy's memory pool, all arrays of all devices counted; a test may set the `limit` and read the `peak`."""
 
-    used, peak, limit = 0, 0, 1 << 40
+    used, peak, held, limit = 0, 0, 0, 1 << 40
 
     @classmethod
     def take(cls, size):
@@ -94,7 +94,7 @@ class Pool:
         if cls.used + size > cls.limit:
             raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: {cls.used:,} bytes).")
         cls.used += size
-        cls.peak = max(cls.peak, cls.used)
+        cls.peak, cls.held = max(cls.peak, cls.used), max(cls.held, cls.used)
 
     @classmethod
     def give_back(cls, size):
@@ -106,8 +106,11 @@ class Pool:
     def used_bytes(self):
         return Pool.used
 
+    def total_bytes(self):
+        return Pool.held
+
     def free_all_blocks(self):
-        pass
+        Pool.held = Pool.used
 
 
 class ndarray:

@@ -114,6 +114,16 @@ def free_memory(device):
         return free + cupy.get_default_memory_pool().free_bytes()
 
 
+def peak_of_pool(function, device):
+    """Bytes that CuPy's memory pool grows by while a function runs."""
+    with current(device):
+        pool = sys.modules["cupy"].get_default_memory_pool()
+        pool.free_all_blocks()
+        before = pool.total_bytes()
+        function()
+        return pool.total_bytes() - before
+
+
 def gpu(device):
     """The name of a GPU and the versions of driver, CUDA and CuPy, to report with every time measured on it."""
     cupy = sys.modules["cupy"]

@@ -38,7 +38,7 @@ def test_attention_alone_takes_what_it_takes_inside_a_model_three_times():
     config = replace(CONFIG, embed_dim=24, depth=1)
     inside = summarize(ViT(config, device="meta"), 2)
     rows, columns = config.grid
-    heads = next(row for row in inside if row.kind == "attention")
+    heads = next(row for row in inside if row.path.endswith("heads"))
     same = replace(case, tokens=rows * columns + 1)
     assert same.multiply_adds() == 3 * heads.multiply_adds
 

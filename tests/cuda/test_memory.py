@@ -13,8 +13,8 @@ from steps import advance
 from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
 from tinyvit.data import Split
 from tinyvit.training import PRESETS, memory_needs, resume, train, train_step, trainer
-from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, room_to_evaluate, step_at_hand, step_of
-from tinyvit.training.threads import thread_count
+from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, measurement, memory_to_evaluate, step_at_hand
+from tinyvit.training.tasks import classification
 from tinyvit.training.trainer import Trainer, load_split
 
 pytestmark = pytest.mark.cuda
@@ -66,7 +66,14 @@ def test_a_step_needs_about_what_is_predicted(shape, images, options, precision)
         for step in range(2):
             ctx = Context(True, Key(0, step), recompute=recompute)
             train_step(model, optimizer, *arrays, ctx, accumulate=accumulate)
-        return step_at_hand(model, optimizer, images, 1, accumulate, recompute).needs()
+
+
+        def loss_of(samples, recompute):
+            return classification()(model, *(x[:samples] for x in arrays), Context(True, Key(0), recompute=recompute))
+
+        sample = sum(x[:1].nbytes for x in arrays)
+        step = step_at_hand(model, optimizer, images, 1, accumulate, measurement(model, loss_of, images), sample)
+        return replace(step, recompute=recompute).needs()
 
     needs = []
     measured = peak_of(lambda: needs.append(two_steps()))
@@ -98,7 +105,7 @@ def test_a_step_that_does_not_fit_says_what_was_needed_what_was_free_and_what_fi
 
 def test_what_is_advised_fits_and_what_did_not_fit_is_known_beforehand(monkeypatch):
     split = load_split(CONFIG)
-    plan = step_of(CONFIG, thread_count(1), "cuda:0", split)
+    plan = Trainer(CONFIG).plan
     assert plan.threads == 1 and plan.data == split.train.images.nbytes + split.train.labels.nbytes
     with_room(monkeypatch, plan.needs().least - 1)
     with pytest.raises(OutOfMemory, match="a step on 512 images .* are free on cuda:0; --batch-size .* would fit"):
@@ -121,7 +128,7 @@ def test_images_that_a_model_is_judged_by_are_counted_where_they_need_more_than_
         advance(trainer, next(trainer.batches()))
         trainer.evaluate()
 
-    plan = step_of(config, 1, "cuda:0", split)
+    plan = Trainer(config).plan
     measured = peak_of(train_and_evaluate)
     assert replace(plan, test_data=0).needs().total < 0.5 * measured
     assert 0.8 < plan.needs().total / measured < 1.25
@@ -160,7 +167,7 @@ def test_an_evaluation_that_does_not_fit_says_so(monkeypatch):
     model = ViT(SHAPE, device="cuda")
     with_room(monkeypatch, 1_000_000)
     message = "to evaluate 256 images at a time takes about .* 1 MB are free on cuda:0; .* take --device cpu"
-    with pytest.raises(OutOfMemory, match=message), room_to_evaluate(model):
+    with pytest.raises(OutOfMemory, match=message), memory_to_evaluate(model):
         raise AssertionError
 
 

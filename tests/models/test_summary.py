@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tinyvit import Context, Key, ViT, ViTConfig, create_model, kernels
-from tinyvit.models import model_names
+from tinyvit.models import model_names, summary
 from tinyvit.models.summary import activation_bytes, format_summary, summarize
 from tinyvit.models.vit_config import POSITIONS
 from tinyvit.nn import attention
@@ -19,6 +19,7 @@ FIELDS = [
 @pytest.fixture(params=kernels.LEVELS, autouse=True)
 def level(request):
     """Kernels keep less than the plain text; the summary counts what is kept at the level in force."""
+    summary._measured_parts.cache_clear()  # tests change from how many tokens on attention goes in tiles
     with kernels.using(request.param):
         yield request.param
 
@@ -81,7 +82,7 @@ def test_the_activations_with_recomputation_are_the_blocks_inputs_and_one_block(
     again = cache.blocks[1].again()
     tables = sum(table.size for pair in again.attn.rope for table in pair) // 2 if again.attn.rope else 0
     assert one_block.activations == kept_numbers(again, x, weights) - tables
-    assert [row.path for row in rows if row.kind == "block's input"] == ["blocks.0", "blocks.1", "blocks.2"]
+    assert [row.path for row in rows if row.kind == "input"] == ["blocks.0", "blocks.1", "blocks.2"]
     assert sum(row.parameters for row in rows) == model.num_parameters()
     assert sum(row.multiply_adds for row in rows) == sum(row.multiply_adds for row in summarize(model, 3))
 
@@ -117,14 +118,14 @@ def test_recomputation_needs_a_fraction_of_the_activations_in_any_precision():
 
 
 @pytest.mark.parametrize("name", model_names())
-def test_a_summary_counts_every_parameter_once_and_allocates_none(name):
+def test_a_summary_counts_every_parameter_once_and_allocates_a_part_of_them(name):
     tracemalloc.start()
     model = create_model(name, device="meta")
     rows = summarize(model)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert sum(row.parameters for row in rows) == model.num_parameters()
-    assert peak < 8e6
+    assert peak < 12e6 + 1.2 * model.num_parameters()  # bytes, and not four for each parameter: blocks alike run once
 
 
 def test_b16_costs_17_6_billion_multiply_adds():

@@ -37,7 +37,7 @@ def evaluate(rest):
     from tinyvit.levels import using
     from tinyvit.training.confusion import picture_kind
     from tinyvit.training.display import table
-    from tinyvit.training.memory_needs import room_to_evaluate
+    from tinyvit.training.memory_needs import memory_to_evaluate
     from tinyvit.training.tasks import NotFinite
     from tinyvit.training.trained import load_test_set, load_trained
 
@@ -45,7 +45,7 @@ def evaluate(rest):
         picture_kind(options.confusion)  # refused before anything is computed
     trained = load_trained(run_path, options.device, options.best)
     test = load_test_set(trained, options.data_dir)
-    with using(options.kernels), room_to_evaluate(trained.model):
+    with using(options.kernels), memory_to_evaluate(trained.model):
         try:
             report = trained.task.report(trained.learner, test, options.threads, options.tta, options.confusion)
         except NotFinite as error:

@@ -36,7 +36,7 @@ def features(rest):
     from tinyvit.levels import using
     from tinyvit.training.features import checked_layer, checked_pool, features_of_files
     from tinyvit.training.features_file import check_new_files, save_features
-    from tinyvit.training.memory_needs import room_to_evaluate
+    from tinyvit.training.memory_needs import memory_to_evaluate
     from tinyvit.training.predict import BATCH
     from tinyvit.training.trained import load_trained
 
@@ -47,7 +47,7 @@ def features(rest):
     layer = None if options.layer is None else checked_layer(model, layer_number(options.layer, "one number"))
     pool = checked_pool(model, options.pool)
     readable = Readable()
-    with using(options.kernels), room_to_evaluate(model, BATCH):
+    with using(options.kernels), memory_to_evaluate(model, BATCH):
         files = features_of_files(model, prepared, paths, layer=layer, pool=pool, threads=options.threads)
         count, width = save_features(readable.of(on_one_line(files)), out, names)
     if options.json:

@@ -27,7 +27,7 @@ def predict(rest):
     run_path, paths, options = parse_run_and_images(rest, PredictOptions, "tinyvit predict RUN IMAGE…")
 
     from tinyvit.levels import using
-    from tinyvit.training.memory_needs import room_to_evaluate
+    from tinyvit.training.memory_needs import memory_to_evaluate
     from tinyvit.training.predict import BATCH
     from tinyvit.training.predict import predict as predictions
     from tinyvit.training.trained import load_classifier
@@ -35,7 +35,7 @@ def predict(rest):
     trained = load_classifier(run_path, options.device, options.best)
     prepared = preprocessing_of(trained, options.data_dir)
     show, readable = show_json if options.json else show_text, Readable()
-    with using(options.kernels), room_to_evaluate(trained.model, BATCH):
+    with using(options.kernels), memory_to_evaluate(trained.model, BATCH):
         found = predictions(
             trained.model, prepared, paths, top=options.top, tta=options.tta, threads=options.threads
         )  # fmt: skip

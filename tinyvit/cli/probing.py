@@ -71,10 +71,10 @@ def by_layer(subject, options, classify):
     """For each layer classify(train, test), and how many features it has; train and test are (features, labels)."""
     from tinyvit.levels import using
     from tinyvit.training.features import features_by_layer
-    from tinyvit.training.memory_needs import room_to_evaluate
+    from tinyvit.training.memory_needs import memory_to_evaluate
 
     trained, split, layers, pool = subject
-    with using(options.kernels), room_to_evaluate(trained.model):
+    with using(options.kernels), memory_to_evaluate(trained.model):
         train, test = (
             features_by_layer(trained.model, part, layers, pool=pool, threads=options.threads) for part in split
         )

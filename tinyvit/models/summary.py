@@ -1,102 +1,76 @@
-"""A model layer by layer: shapes, parameters, multiply-adds, activation memory."""
+"""A model layer by layer: shapes, parameters, multiply-adds, activation memory.
 
-from itertools import groupby
-from math import prod
+Nothing is worked out by hand: each part runs on one sample and on two, with weights that are zero, and what its caches
+hold is counted. So any architecture with `parts()` has a summary, and of parts that are alike one runs for all.
+"""
 
-from tinyvit.functional.patches import as_pair
-from tinyvit.models.vit import Embed, Encode, ViT
-from tinyvit.nn.head import MeanPool, MlpHead, PreLogits, TokenPool
-from tinyvit.nn.layers import Identity
-from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions
-from tinyvit.nn.summary import Row, chain, describe, own_parameters
+from functools import lru_cache
+from typing import NamedTuple
 
+import numpy as np
 
-@describe.register(LearnedPositions)
-@describe.register(GridPositions)
-@describe.register(FixedPositions)
-def _(module, shape):
-    return shape, [Row(module.path, type(module).__name__, shape, own_parameters(module), 0, 0)]
+from tinyvit.backend import Key
+from tinyvit.levels import level
+from tinyvit.nn import Context, Module
+from tinyvit.nn.variables import Parameter, Variable
 
 
-@describe.register
-def _(module: Embed, shape):
-    (B, N, D), patch_embed = describe(module.patch_embed, shape)
-    tokens = (B, N + 1, D)
-    token = Row(module.cls_token.name, "class token", tokens, module.cls_token.size, 0, 0)
-    _, positions = describe(module.positions, tokens)
-    return tokens, [*patch_embed, token, *positions]
+class Row(NamedTuple):
+    """One line of a summary."""
+
+    path: str
+    kind: str           # the layer's class, or the operation's
+    shape: tuple        # of the output; of an operation, of the first array that it keeps
+    parameters: int
+    multiply_adds: int  # of the matrix products, forwards
+    activations: int    # float32 numbers that the backward needs and that no layer before has kept already, at the
+    #                     level of kernels in force; no masks, which take a byte per entry
 
 
-@describe.register
-def _(module: Encode, shape):
-    return chain([*module.blocks, module.norm], shape)
+class Part(NamedTuple):
+    """One of a model's parts, for one sample."""
+
+    path: str
+    input_shape: tuple
+    widest: int  # numbers of the largest output of a module in it
+    rows: list
 
 
-@describe.register(TokenPool)
-@describe.register(MeanPool)
-def _(module, shape):
-    B, N, D = shape
-    # The class token is a view: reading it keeps all the tokens that it was read from.
-    extra = B * N * D - B * D if isinstance(module, TokenPool) else 0
-    return (B, D), [Row(module.path, type(module).__name__, (B, D), 0, 0, extra)]
+class Call(NamedTuple):
+    """A module's call while its part runs."""
 
-
-@describe.register
-def _(module: MlpHead, shape):
-    shape, rows = chain([module.pre_logits, module.head], shape)
-    if isinstance(module.head, Identity):  # else what the tanh keeps is what the last layer has read
-        rows.append(Row("pre_logits.tanh", "tanh", shape, 0, 0, prod(shape)))
-    return shape, rows
-
-
-@describe.register
-def _(module: Identity, shape):
-    return shape, []
-
-
-@describe.register
-def _(module: PreLogits, shape):
-    return describe(module.fc, shape)
-
-
-@describe.register
-def _(module: ViT, shape):
-    return chain([module.embed, module.encode, module.pool, module.head], shape)
+    module: Module
+    output: object
+    cache: object
 
 
 def summarize(model, batch_size=1, recompute=False, frozen=0):
-    """The rows of a ViT's summary (see `nn.summary.Row`) for a batch of images, without its first `frozen` parts.
+    """The rows of a model's summary (see `Row`) for a batch of images, without its first `frozen` parts.
 
-    With `recompute`, the activations are those of a step with `Context(recompute=True)`.
+    With `recompute`, the activations are those of a step with `Context(recompute=True)`: a layer keeps its input only,
+    and all else is there for one layer at a time, in the last row.
     """
     if batch_size < 1:
         raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
-    config = model.config
-    parts = [part for _, part in model.parts()]
-    shape, _ = chain(parts[:frozen], (batch_size, config.in_chans, *as_pair(config.img_size)))
-    _, rows = chain(parts[frozen:], shape)
-    if isinstance(model.head, Identity) and rows:  # the features are the result, which no backward reads
-        rows[-1] = rows[-1]._replace(activations=0)
-    return recomputed(rows) if recompute else rows
-
-
-def recomputed(rows):
-    """The same rows, if a block keeps its input only: all else is there for one block at a time, in the last row."""
-    kept, largest = [], 0
-    for block, own in groupby(rows, block_of):
-        own = list(own)
-        if block:
-            shape = own[0].shape
-            kept.append(Row(block, "block's input", shape, 0, 0, prod(shape)))
-            largest = max(largest, sum(row.activations for row in own))
+    rows, largest = [], None
+    for i, part in enumerate(measured_parts(model)):
+        if i < frozen:
+            continue
+        own = part.rows
+        if recompute and 1 <= i <= model.depth:
+            rows.append(Row(part.path, "input", part.input_shape, 0, 0, int(np.prod(part.input_shape))))
+            one = Row("layers", "one at a time", part.input_shape, 0, 0, sum(row.activations for row in own))
+            largest = one if largest is None else max(largest, one, key=lambda row: row.activations)
             own = [row._replace(activations=0) for row in own]
-        kept += own
-    return [*kept, Row("blocks", "one at a time", shape, 0, 0, largest)] if largest else kept
-
-
-def block_of(row):
-    """The path of the block that a row belongs to, or "" outside of the blocks."""
-    return ".".join(row.path.split(".")[:2]) if row.path.startswith("blocks.") else ""
+        rows += own
+    rows += [largest] if largest else []
+    return [
+        row._replace(
+            shape=(batch_size * row.shape[0], *row.shape[1:]), multiply_adds=batch_size * row.multiply_adds,
+            activations=batch_size * row.activations,
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
 def activation_bytes(model, batch_size, recompute=False, bytes_per_number=4, frozen=0):
@@ -107,6 +81,157 @@ def activation_bytes(model, batch_size, recompute=False, bytes_per_number=4, fro
     What an operation needs only while it runs, the weights, gradients and the optimizer's state come on top of that.
     """
     return bytes_per_number * sum(row.activations for row in summarize(model, batch_size, recompute, frozen))
+
+
+def widest_output(model):
+    """Numbers in the largest output of a module, for one image; it depends on the model's shape alone."""
+    return max(part.widest for part in measured_parts(model))
+
+
+def measured_parts(model):
+    """A `Part` for each of a model's parts."""
+    return _measured_parts(type(model), model.config, level())
+
+
+@lru_cache(maxsize=8)
+def _measured_parts(architecture, config, level):
+    model = architecture(config, device="meta")
+    paths = {id(module): path for path, module in model.named_modules()}
+    inputs = [np.zeros((samples, *model.image_shape), "float32") for samples in (1, 2)]
+    kept, counted, known, found = [{}, {}], set(), {}, []
+    for _, part in model.parts():
+        path = paths[id(part)]
+        alike = structure(part), inputs[0].shape, id(base(inputs[0])) in kept[0], path.startswith("(") and path
+        if alike not in known:
+            shape = inputs[0].shape
+            part._allocate("float32", "cpu", None)
+            one, two = (run(part, x) for x in inputs)
+            rows = [
+                first._replace(activations=second.activations - first.activations)
+                for first, second in zip(rows_of(one, paths, kept[0], counted), rows_of(two, paths, kept[1], set()))
+            ]
+            inputs = [calls[-1].output for calls in (one, two)]
+            widest = max(getattr(call.output, "size", 0) for call in one)
+            known[alike] = Part(path, shape, widest, rows), inputs
+            found.append(known[alike][0])
+        else:
+            twin, inputs = known[alike]
+            renamed = [row._replace(path=path + row.path[len(twin.path) :]) for row in twin.rows]
+            found.append(twin._replace(path=path, rows=renamed))
+    return [part._replace(rows=[row for row in part.rows if is_telling(row)]) for part in found]
+
+
+def is_telling(row):
+    """Whether a row says more than that a layer is there: dropout has no row."""
+    return row.parameters or row.activations or row.kind.endswith("Pool")
+
+
+def structure(value):
+    """What decides how much a module costs; equal for modules that are alike."""
+    if isinstance(value, Module):
+        own = {name: structure(item) for name, item in vars(value).items() if name != "path" and name[0] != "_"}
+        return type(value), tuple(own.items())
+    if isinstance(value, (Variable, np.ndarray)):
+        return value.shape
+    if isinstance(value, (list, tuple)):
+        return tuple(map(structure, value))
+    if isinstance(value, float):
+        return bool(value)  # a rate: what is never dropped keeps no mask
+    return value if value.__hash__ else id(value)
+
+
+def run(part, x):
+    """Every call of a module while a part runs on `x`, a caller after those that it has called."""
+    calls, modules = [], [module for _, module in part.named_modules()]
+
+    def recorded(module, forward):
+        def run(*inputs, **named):
+            output, cache = forward(*inputs, **named)
+            calls.append(Call(module, output, cache))
+            return output, cache
+
+        return run
+
+    for module in modules:
+        module.forward = recorded(module, module.forward)
+    part(x, Context(training=True, key=Key(0, 0)))
+    for module in modules:
+        del module.forward
+    return calls
+
+
+def rows_of(calls, paths, kept, counted):
+    """The rows of these calls. Into `kept` goes what their caches hold, into `counted` the parameters."""
+    rows = []
+
+    def new_parameters(module):
+        own = [value for value in vars(module).values() if isinstance(value, Parameter) and id(value) not in counted]
+        counted.update(map(id, own))
+        return own
+
+    def row(path, kind, shape, parameters, multiply_adds, cache):
+        held = sum(array.nbytes // 4 for array in new_arrays(cache, kept))
+        rows.append(Row(path, kind, shape, sum(p.size for p in parameters), multiply_adds, held))
+
+    for module, output, cache in calls:
+        path, shape, children = paths[id(module)], getattr(output, "shape", ()), dict(module.children())
+        if not children:
+            matrices = [value for value in vars(module).values() if isinstance(value, Parameter) and value.is_matrix]
+            products = sum(int(np.prod(shape)) // p.shape[0] * p.size for p in matrices)
+            row(path, type(module).__name__, shape, new_parameters(module), products, cache)
+            continue
+        for parameter in new_parameters(module):
+            row(parameter.name, "Parameter", shape, [parameter], 0, None)
+        prefix, fields = "" if path.startswith("(") or not path else path + ".", getattr(cache, "_fields", ())
+        for name, item in zip(fields, cache if isinstance(cache, tuple) else ()):
+            array = next(arrays_in(item), None)  # what no module below has said of itself: an operation
+            if array is not None:
+                child = children.get(name)
+                kind = type(child).__name__ if child else type(item).__name__.removesuffix("Cache")
+                row(prefix + name, kind, array.shape, new_parameters(child) if child else [], products_in(item), item)
+        rows = in_order(rows, prefix, fields)
+    return rows
+
+
+def in_order(rows, prefix, fields):
+    """The rows with those of a module in the order of its cache's fields, which is that of its forward."""
+
+    def place(row):
+        return fields.index(row.path[len(prefix) :].split(".")[0])
+
+    own = [row for row in rows if row.path.startswith(prefix) and row.path[len(prefix) :].split(".")[0] in fields]
+    own, at = iter(sorted(own, key=place)), set(map(id, own))
+    return [next(own) if id(row) in at else row for row in rows]
+
+
+def products_in(cache):
+    """Multiply-adds of an attention, scores and weighted values."""
+    q, k, v = (getattr(cache, name, None) for name in "qkv")
+    return 0 if q is None else q.size * k.shape[-2] + q.size // q.shape[-1] * k.shape[-2] * v.shape[-1]
+
+
+def arrays_in(cache):
+    """Every array in a tree of tuples, lists and dicts, in its order."""
+    if isinstance(cache, np.ndarray):
+        yield cache
+    elif isinstance(cache, (tuple, list, dict)):
+        for item in cache.values() if isinstance(cache, dict) else cache:
+            yield from arrays_in(item)
+
+
+def new_arrays(cache, kept):
+    """The memory that a cache holds and none before has held, but masks; it is added to `kept`, by id."""
+    found = {id(base(array)): base(array) for array in arrays_in(cache)}
+    new = {key: array for key, array in found.items() if key not in kept}
+    kept.update(new)
+    return [array for array in new.values() if array.dtype != bool]
+
+
+def base(array):
+    """The array whose memory this is a view of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def format_summary(rows, bytes_per_number=4):

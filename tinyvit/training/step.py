@@ -6,11 +6,11 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tinyvit.backend import array_module
-from tinyvit.models.architecture import Architecture
+from tinyvit.nn import Context
 from tinyvit.nn.buffers import commit, mean_updates
 from tinyvit.optim import clip_by_global_norm, global_norm
 from tinyvit.training.memory import keep_freed_memory
-from tinyvit.training.memory_needs import ARGUMENTS, explained, is_lack_of_memory, step_at_hand
+from tinyvit.training.memory_needs import ARGUMENTS, explained, is_lack_of_memory, measurement, step_at_hand
 from tinyvit.training.tasks import classification
 from tinyvit.training.threads import map_threads, slices, threads_for
 
@@ -96,9 +96,17 @@ def train_step(
         try:
             results = list(chain.from_iterable(map_threads(run, zip(buffers, parts), threads, storage.device)))
         except Exception as error:
-            if not (isinstance(model, Architecture) and is_lack_of_memory(error)):
+            if not is_lack_of_memory(error):
                 raise
-            step = step_at_hand(model, optimizer, samples, threads, accumulate, getattr(ctx, "recompute", False))
+
+            def loss_of(count, recompute):
+                arrays = {name: array[:count] for name, array in batch.items()}
+                arrays = [arrays] if isinstance(images, Mapping) else arrays.values()
+                return objective(model, *arrays, replace(ctx or Context(), recompute=recompute))
+
+            measured, sample = measurement(model, loss_of, samples), sum(a[:1].nbytes for a in batch.values())
+            step = step_at_hand(model, optimizer, samples, threads, accumulate, measured, sample)
+            step = replace(step, recompute=ctx is not None and ctx.recompute)
             raise explained(step, ARGUMENTS, error) from error
         add_up(buffers, threads)
         if scale is not None:

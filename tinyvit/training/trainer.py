@@ -21,7 +21,7 @@ from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
 from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
-from tinyvit.training.memory_needs import require_room, step_of
+from tinyvit.training.memory_needs import measurement, require_memory, require_weights, step_of
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
 
@@ -62,8 +62,8 @@ class Trainer:
         self.device, self.why_not_gpu = choose_device(config.device)
         check_precision(config.precision, self.device, self.why_not_gpu)
         self.threads = thread_count(config.threads)
-        self.plan = step_of(config, self.threads, self.device, self.split)
-        require_room(self.plan, available_memory(self.device))
+        free = available_memory(self.device)
+        require_weights(config, self.threads, free)
         self.task = task_class(config.task)(config)
         self.model = self.task.build(config.seed, self.device, config.precision)
         backbone = self.task.backbone(self.model)
@@ -80,10 +80,30 @@ class Trainer:
         )  # fmt: skip
         self.total_steps = config.epochs * len(self.loader)
         self.task.begin(self.model, self.total_steps)
+        self.plan = self.memory_plan()
+        require_memory(self.plan, free)
         self.step = self.epoch = self.batch = 0
         self.history, self.seconds = [], 0.0
         self.faults, self.wait = Faults(), DataWait()
         self.reset_sums()
+
+    def memory_plan(self):
+        """The `Step` of the last step, which has the largest images and the most patches."""
+        config, last = self.config, self.total_steps - 1
+        key, dtype = Key(config.seed, last), self.model.dtype
+
+        def batch(samples):
+            images = np.zeros((samples, *self.split.train.images.shape[1:2], *self.image_size(last)), dtype)
+            images, labels = (to_device(x, self.device) for x in (images, np.resize(self.split.train.labels, samples)))
+            return self.task.batch(images, labels, key)
+
+        def loss_of(samples, recompute):
+            return self.task.loss(self.model, batch(samples), Context(True, key, recompute=recompute))
+
+        threads = 1 if self.task.mixes_samples else self.threads
+        sample = sum(array.nbytes for array in batch(1).values())
+        measured = measurement(self.model, loss_of, config.batch_size)
+        return step_of(config, self.model, self.optimizer, threads, measured, sample, self.split)
 
     def reset_sums(self):
         with self.model.storage.on_device():
