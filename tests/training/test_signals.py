@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 
 import pytest
 
@@ -101,7 +102,7 @@ def test_a_signal_during_an_evaluation_does_not_wait_for_its_end(tmp_path, monke
             signal.raise_signal(signal.SIGTERM)
         return evaluate(model, dataset, threads, stop=stop)
 
-    monkeypatch.setattr("tinyvit.training.tasks.classification.evaluate", interrupted_evaluate)
+    monkeypatch.setattr(import_module("tinyvit.training.tasks.classification"), "evaluate", interrupted_evaluate)
     summary = train(CONFIG, tmp_path / "run", display)
     assert (summary["interrupted"], summary["epochs"], summary["steps"]) == (143, 1, 12)
     display.steps = 0
