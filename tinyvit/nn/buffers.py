@@ -25,11 +25,11 @@ def buffer_updates(cache):
     """Every BufferUpdate in a tree of tuples, lists and dicts, in its order."""
     if isinstance(cache, BufferUpdate):
         return [cache]
-    if isinstance(cache, dict):
-        cache = cache.values()
-    elif not isinstance(cache, (tuple, list)):
-        return []
-    return [update for item in cache for update in buffer_updates(item)]
+    found = []
+    for item in cache.values() if isinstance(cache, dict) else cache if isinstance(cache, (tuple, list)) else ():
+        if isinstance(item, (tuple, list, dict)):
+            found += buffer_updates(item)
+    return found
 
 
 def mean_updates(parts):

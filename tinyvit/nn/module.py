@@ -45,7 +45,10 @@ class Module:
         else:
             with self._compute.scope():
                 output, cache = self.forward(*inputs, **named)
-        ctx = next((value for value in (*inputs, *named.values()) if isinstance(value, Context)), None)
+        ctx = None
+        for value in (*inputs, *named.values()):
+            if isinstance(value, Context):
+                ctx = value
         return output, self.reported(output, cache, ctx)
 
     def reported(self, output, cache, ctx):
