@@ -1,18 +1,24 @@
-"""What stands between a caller and the plain text of an operation.
+"""The dispatcher: it stands between a caller and the implementations of an operation.
 
-The text in this folder is the definition. `kernels/` may register something faster for one array library and
-dtype; the dispatcher picks the best that the level in force allows (see `levels`). It also gives every backward its
-`into=`, which the plain text never mentions.
+`functional/` holds the reference implementations. `kernels/` may register something faster for an array library and
+dtype; the dispatcher takes the best that the level in force allows (see `levels`). No implementation gets an array that
+was not checked here: operands are floating-point arrays of one library, a gradient has the shape of the result that it
+belongs to, and so does every entry of `into=`, which the dispatcher gives to every backward.
 """
 
 import functools
 import inspect
+from pathlib import Path
 
 import numpy as np
 
 from tinyvit import levels
 
 LOW_PRECISION = ("bfloat16", "float16")  # dtypes that only kernels compute in
+OPERANDS = {                             # arguments of these names are arrays of numbers, in every operation
+    "x", "weight", "bias", "branch", "q", "k", "v", "logits", "token", "positions", "along_x", "along_y", "g", "m",
+    "average",
+}  # fmt: skip
 
 
 def kind(x):
@@ -52,105 +58,204 @@ class Kernels:
 def operation(reference):
     """Make a forward `(x, ...) -> (result, cache)` an operation that kernels can be registered for.
 
-    The result is called like the function itself and has its signature and docstring. `op.reference` is always the
-    plain text; `op.register(kind, kernel, level)` adds a kernel, with the same signature, for arrays of that kind.
-    Arrays in bfloat16 and float16 are refused where there's no kernel for them, unless `op.moves_numbers_only` was set:
-    a plain text that computes nothing, like its backward's, is right for any dtype.
+    It has the name, signature and docstring of the function. `op.reference` is the reference implementation;
+    `op.register(kind, kernel, level)` adds a kernel, with the same signature, for arrays of that kind; `op.which(x)`
+    says what would run. Lists and arrays of ints or bools are taken as floating-point numbers, NumPy's scalars as
+    Python's. Raises ValueError for operands that are no numbers or belong to another library than the first, and for
+    arrays in bfloat16 and float16 without a kernel, unless `op.moves_numbers_only` was set: a reference that computes
+    nothing, like its backward's, is right for any dtype.
     """
-    kernels = Kernels()
-    first_name = next(iter(inspect.signature(reference).parameters))
+    kernels, name = Kernels(), reference.__name__
+    names = list(inspect.signature(reference).parameters)
+    operands = {i: argument for i, argument in enumerate(names) if i == 0 or argument in OPERANDS}
 
     @functools.wraps(reference)
     def forward(*args, **kwargs):
         # A NumPy number, such as 1 / np.sqrt(d), would turn a float32 result into float64.
         args = [arg.item() if isinstance(arg, np.generic) else arg for arg in args]
-        kwargs = {name: arg.item() if isinstance(arg, np.generic) else arg for name, arg in kwargs.items()}
-        x = args[0] if args else kwargs.get(first_name)
+        kwargs = {key: arg.item() if isinstance(arg, np.generic) else arg for key, arg in kwargs.items()}
+        x = args[0] if args else kwargs.get(names[0])
+        numbers = ACCEPTED.get((type(x), getattr(x, "dtype", None)))
+        for i, argument in operands.items():
+            other = args[i] if i < len(args) else kwargs.get(argument)
+            if (i == 0 or other is not None) and not (
+                numbers and type(other) is type(x) and (other is x or other.dtype is x.dtype)
+            ):
+                other = as_operand(name, argument, other, x, forward.moves_numbers_only)
+                if i < len(args):
+                    args[i] = other
+                else:
+                    kwargs[argument] = other
+                x = other if i == 0 else x
         kernel = kernels.find(x)
         if kernel is None and not forward.moves_numbers_only:
-            check_dtype(reference.__name__, x)
+            check_dtype(name, x)
         return (kernel or reference)(*args, **kwargs)
+
+    def which(x, *args, **kwargs):
+        """What would run for these arguments, and the file and line where it is written."""
+        return location(kernels.find(x) or reference)
 
     forward.moves_numbers_only = False
     forward.reference = reference
     forward.kernels = kernels
     forward.register = kernels.register
+    forward.which = which
     return forward
 
 
+ACCEPTED = {(np.ndarray, np.dtype(name)): True for name in ("float32", "float64", "complex128")}
+
+
+def as_operand(name, argument, x, first, moves_numbers_only):
+    """`x` as an array of floating-point numbers of the library of `first`; ints and bools become numbers."""
+    if not hasattr(x, "dtype"):
+        if not isinstance(x, (list, tuple, int, float, complex)):
+            raise ValueError(f"{name}: expected {argument} as an array, got {type(x).__name__}")
+        try:
+            x = np.asarray(x)
+        except ValueError as error:
+            raise ValueError(f"{name}: expected {argument} as an array, got a list of unequal lengths") from error
+    if hasattr(first, "dtype") and kind(first)[0] != kind(x)[0]:
+        raise ValueError(
+            f"{name}: expected {argument} as an array of {kind(first)[0]}, like the first argument, "
+            f"got one of {kind(x)[0]}"
+        )
+    if x.dtype.kind in "fc" or str(x.dtype) in LOW_PRECISION:
+        return x
+    if x.dtype.kind not in "biu":
+        raise ValueError(f"{name}: expected {argument} as an array of numbers, got {x.dtype}")
+    if moves_numbers_only or argument == "bias":  # attention refuses a mask that is given as its bias
+        return x
+    dtype = first.dtype if first is not x and getattr(getattr(first, "dtype", None), "kind", "") == "f" else "float64"
+    return x.astype(dtype)
+
+
 def check_dtype(name, x):
-    """Raise ValueError for an array in bfloat16 or float16, which the plain text would add up in too few digits."""
+    """Raise ValueError for an array in bfloat16 or float16, in which the reference would add up too few digits."""
     library, dtype = kind(x)
     if dtype in LOW_PRECISION:
         where = {"numpy": "of NumPy on the CPU", "cupy": "of CuPy on the GPU"}[library]
         inside = " inside tinyvit.reference()" if levels.level() == "reference" else ""
         raise ValueError(
-            f"{name}: no kernel for {dtype} arrays {where}{inside}, and the plain text needs at least float32; "
-            'compute in float32 (x.astype("float32"), or precision="float32")'
+            f"{name}: no kernel for {dtype} arrays {where}{inside}, and the reference implementation needs at least "
+            'float32; compute in float32 (x.astype("float32"), or precision="float32")'
         )
 
 
-def backward_of(forward, inputs=None):
+def backward_of(forward, result=None, parameters=None):
     """Make a backward `(dy, cache) -> gradients` the other half of `forward`, with kernels and `into=`.
 
-    inputs  how many of the gradients, counted from the first, are those of inputs; the rest are those of parameters.
-            None: all of them are those of inputs
-    into    one entry for each parameter that the forward was given. An array: the gradient is added to it, and it is
-            returned in the gradient's place. False: the gradient is not wanted, and None is returned in its place.
-            None: a new array, as without `into`
+    result      cache -> the shape of the forward's result, which `dy` must have; a list of them for a tuple of arrays.
+                It reads fields that the caches of all kernels answer to without computing anything
+    parameters  cache -> the shapes of the last gradients, which are those of parameters; None: all are those of inputs
+    into        of the backward: one entry for each parameter. An array: the gradient is added to it, and it is returned
+                in the gradient's place. False: the gradient is not wanted, and None is returned in its place. None: a
+                new array, as without `into`
 
-    `op_backward.register(kind, kernel, level)` adds a kernel `(dy, cache, into=None)` that understands the plain
-    text's cache; `op_backward.register_cache(type, kernel)` one that goes with a kernel's own cache type. Where there
-    are no parameters, a kernel takes (dy, cache).
+    `op_backward.register(kind, kernel, level)` adds a kernel that understands the reference's cache;
+    `op_backward.register_cache(type, kernel)` one that goes with a kernel's own cache type. A kernel takes (dy, cache),
+    and where there are parameters (dy, cache, into) with an entry for each of them, checked. It may add to the arrays
+    in `into` and return them; what else it returns is added to them here. `op_backward.which(dy, cache)` says what
+    would run. Raises ValueError for a `dy` or an `into` that doesn't fit.
     """
 
     def decorate(reference):
-        kernels, own_caches = Kernels(), {}
+        kernels, own_caches, name = Kernels(), {}, reference.__name__
 
         @functools.wraps(reference)
         def backward(dy, cache, into=None):
             if isinstance(dy, np.generic):
                 dy = dy.item()  # a Python number, which never changes the dtype of what it is multiplied with
+            if result is not None:
+                try:
+                    expected = result(cache)
+                except AttributeError as error:
+                    raise ValueError(f"{name}: expected a cache of its forward, got {type(cache).__name__}") from error
+                if not (type(dy) is np.ndarray and dy.shape == expected and dy.dtype.kind == "f"):
+                    dy = as_gradient(name, dy, expected, forward.moves_numbers_only)
             kernel = own_caches.get(type(cache)) or kernels.find(dy)
-            if kernel is not None and inputs is None:
-                check_into(reference.__name__, into or (), 0)
-                return kernel(dy, cache)
-            if kernel is not None:
-                return kernel(dy, cache, into=into)
-            if not forward.moves_numbers_only:
-                check_dtype(reference.__name__, dy)
-            gradients = reference(dy, cache)
+            if kernel is None and not forward.moves_numbers_only:
+                check_dtype(name, dy)
+            if parameters is None:
+                check_into(name, into or (), ())
+                return (kernel or reference)(dy, cache)
+            shapes = parameters(cache)
             if into is None:
-                return gradients
+                return reference(dy, cache) if kernel is None else kernel(dy, cache, (None,) * len(shapes))
+            check_into(name, into, shapes)
+            gradients = reference(dy, cache) if kernel is None else kernel(dy, cache, into)
             gradients = gradients if isinstance(gradients, tuple) else (gradients,)
-            first = len(gradients) if inputs is None else inputs
-            check_into(reference.__name__, into, len(gradients) - first)
+            first = len(gradients) - len(shapes)
             gradients = gradients[:first] + tuple(map(add_to, into, gradients[first:]))
             return gradients if len(gradients) > 1 else gradients[0]
+
+        def which(dy, cache, into=None):
+            """What would run for these arguments, and the file and line where it is written."""
+            return location(own_caches.get(type(cache)) or kernels.find(dy) or reference)
 
         backward.reference = reference
         backward.kernels = kernels
         backward.register = kernels.register
         backward.register_cache = own_caches.__setitem__
+        backward.which = which
+        backward.result, backward.parameters = result, parameters
         forward.backward = backward
         return backward
 
     return decorate
 
 
-def check_into(name, into, parameters):
-    """Raise ValueError unless `into` has an entry for each parameter."""
-    if len(into) != parameters:
-        raise ValueError(f"{name}: into= has {len(into)} entries for {parameters} parameter gradients")
+def as_gradient(name, dy, expected, moves_numbers_only):
+    """`dy` as floating-point numbers; raises ValueError unless it has the shape (or shapes) of the result."""
+    if isinstance(expected, list):
+        dy = tuple(dy) if getattr(dy, "shape", ())[:1] == (len(expected),) else dy
+        if not isinstance(dy, tuple) or len(dy) < len(expected):
+            got = f"{len(dy)} entries" if isinstance(dy, tuple) else type(dy).__name__
+            raise ValueError(f"{name}: expected dy as a tuple of {len(expected)} arrays, got {got}")
+        checked = [as_gradient(name, *pair, moves_numbers_only) for pair in zip(dy, expected)]
+        return dy if all(new is old for new, old in zip(checked, dy)) else tuple(checked)
+    if isinstance(dy, (int, float, complex)) and expected == ():
+        return dy
+    if not hasattr(dy, "dtype") or not hasattr(dy, "shape"):
+        raise ValueError(f"{name}: expected dy as an array {expected}, got {type(dy).__name__}")
+    if dy.shape != expected:
+        raise ValueError(f"{name}: expected dy {expected}, the shape of the result, got {dy.shape}")
+    if dy.dtype.kind in "fc" or str(dy.dtype) in LOW_PRECISION:
+        return dy
+    if dy.dtype.kind not in "biu":
+        raise ValueError(f"{name}: expected dy as an array of numbers, got {dy.dtype}")
+    return dy if moves_numbers_only else dy.astype("float64")
 
 
-def add_to(destination, gradient):
+def check_into(name, into, shapes):
+    """Raise ValueError unless `into` has an entry for each parameter, each one an array of its shape, None or False."""
+    if len(into) != len(shapes):
+        raise ValueError(f"{name}: into= has {len(into)} entries for {len(shapes)} parameter gradients")
+    for goal, shape in zip(into, shapes):
+        if goal is None or goal is False or (getattr(goal, "shape", None) == shape and goal.dtype.kind == "f"):
+            continue
+        if getattr(goal, "shape", None) != tuple(shape):
+            got = getattr(goal, "shape", type(goal).__name__)
+            raise ValueError(f"{name}: into=: expected an array {tuple(shape)} to add to, got {got}")
+        if goal.dtype.kind not in "fcV":
+            raise ValueError(f"{name}: into=: expected an array of floating-point numbers, got {goal.dtype}")
+
+
+def add_to(goal, gradient):
     """Put a parameter's gradient where an entry of `into` says; see `backward_of`."""
-    if destination is False:
+    if goal is False:
         return None
-    if destination is None:
+    if goal is None or goal is gradient:
         return gradient
-    if destination.shape != gradient.shape:
-        raise ValueError(f"into=: expected an array {gradient.shape} to add to, got {destination.shape}")
-    destination += gradient
-    return destination
+    goal += gradient
+    return goal
+
+
+def location(implementation):
+    """The name of a function and where it is written: "layernorm tinyvit/functional/layernorm.py:17"."""
+    source = inspect.unwrap(implementation)
+    path = Path(source.__code__.co_filename)
+    package = Path(__file__).parents[1]
+    path = path.relative_to(package) if path.is_relative_to(package) else path
+    return f"{source.__name__} {path.as_posix()}:{source.__code__.co_firstlineno}"

@@ -38,18 +38,13 @@ def test_sums_over_very_many_rows_keep_their_digits(cupy):
     np.testing.assert_allclose(add_column_sums(to(cupy, x)).get(), x.sum(0), rtol=0, atol=1e-4)
 
 
-def test_an_array_of_another_layout_or_dtype_gets_the_sums_too(cupy):
-    x, total = numbers(9, 6), cupy.zeros((6, 2), "float32")
-    add_column_sums(to(cupy, x), total[:, 0])
-    np.testing.assert_allclose(total.get()[:, 0], x.sum(0), rtol=1e-5)
-    double = cupy.zeros(6, "float64")
-    assert add_column_sums(to(cupy, x), double) is double
-    np.testing.assert_allclose(double.get(), x.sum(0), rtol=1e-5)
+def test_for_an_array_of_another_layout_or_dtype_the_sums_are_in_a_new_one(cupy):
+    x = numbers(9, 6)
+    for total in (cupy.zeros((6, 2), "float32")[:, 0], cupy.zeros(6, "float64")):
+        sums = add_column_sums(to(cupy, x), total)
+        assert sums is not total and not total.get().any()
+        np.testing.assert_allclose(sums.get(), x.sum(0), rtol=1e-5)
 
-
-def test_an_array_of_another_shape_is_refused(cupy):
-    with pytest.raises(ValueError, match=r"into=: expected an array \(6,\) to add to, got \(5,\)"):
-        add_column_sums(to(cupy, numbers(9, 6)), cupy.zeros(5, "float32"))
 
 
 def test_no_sums_are_made_where_none_are_wanted(cupy):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from strategies import laid_out, normals, seeds, tokens
 
 from tinyvit import functional as F
-from tinyvit.kernels.chunks import CHUNK
+from tinyvit.functional.chunks import CHUNK
 
 
 def both(x, dy):

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from strategies import LAYOUTS, laid_out, seeds
 
 from tinyvit import functional as F
+from tinyvit.functional.chunks import CHUNK
 from tinyvit.functional.layernorm import LayerNormCache
-from tinyvit.kernels.chunks import CHUNK
 
 
 @st.composite

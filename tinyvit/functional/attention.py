@@ -22,6 +22,11 @@ class AttentionCache(NamedTuple):
     bias: Array | None
 
 
+def heads_shape(cache):
+    """The shape of the result (B, H, Nq, dv), from the cache of any attention."""
+    return *cache.q.shape[:-1], cache.v.shape[-1]
+
+
 @operation
 def attention(q, k, v, bias=None, scale=None):
     """Let every query take from all values, by how well it matches their keys:
@@ -39,7 +44,7 @@ def attention(q, k, v, bias=None, scale=None):
     return probs @ v, AttentionCache(q, k, v, probs, scale, bias)
 
 
-@backward_of(attention)
+@backward_of(attention, result=heads_shape)
 def attention_backward(dy, cache):
     """The forward from the bottom up. Returns (dq, dk, dv), and dbias as a fourth if there was a bias.
 
@@ -48,7 +53,7 @@ def attention_backward(dy, cache):
     q, k, v, probs, scale, bias = cache
     dv = probs.mT @ dy
     dprobs = dy @ v.mT                                    # (B, H, Nq, Nk)
-    dscores = softmax_backward(dprobs, SoftmaxCache(probs))
+    dscores = softmax_backward.reference(dprobs, SoftmaxCache(probs))
     dq, dk, *dbias = attention_scores_backward(dscores, q, k, bias, scale)
     return dq, dk, dv, *dbias
 
@@ -74,13 +79,13 @@ def attention_dropout(q, k, v, bias=None, scale=None, rate=0.0, key=None):
     return kept @ v, AttentionDropoutCache(q, k, v, probs, kept, c_dropout, scale, bias)
 
 
-@backward_of(attention_dropout)
+@backward_of(attention_dropout, result=heads_shape)
 def attention_dropout_backward(dy, cache):
     """The forward from the bottom up. Returns (dq, dk, dv), and dbias as a fourth if there was a bias."""
     q, k, v, probs, kept, c_dropout, scale, bias = cache
     dv = kept.mT @ dy
     dprobs = dropout_backward(dy @ v.mT, c_dropout)       # (B, H, Nq, Nk)
-    dscores = softmax_backward(dprobs, SoftmaxCache(probs))
+    dscores = softmax_backward.reference(dprobs, SoftmaxCache(probs))
     dq, dk, *dbias = attention_scores_backward(dscores, q, k, bias, scale)
     return dq, dk, dv, *dbias
 

@@ -9,6 +9,7 @@ from tinyvit.dispatch import backward_of, operation
 class DropoutCache(NamedTuple):
     mask: Array | None  # bool, broadcasts to x: True where an entry was kept; None where nothing was dropped
     keep: float         # the probability of being kept
+    shape: tuple        # of x
 
 
 @operation
@@ -21,7 +22,7 @@ def dropout(x, rate, key=None):
     return drop(x, rate, key, x.shape)
 
 
-@backward_of(dropout)
+@backward_of(dropout, result=lambda cache: cache.shape)
 def dropout_backward(dy, cache):
     """dx = dy · mask / keep: what was dropped gets no gradient."""
     return dy if cache.mask is None else dy * cache.mask * (1 / cache.keep)
@@ -37,7 +38,7 @@ def drop_path(x, rate, key=None):
     return drop(x, rate, key, (x.shape[0],) + (1,) * (x.ndim - 1))
 
 
-@backward_of(drop_path)
+@backward_of(drop_path, result=lambda cache: cache.shape)
 def drop_path_backward(dy, cache):
     """dx = dy · mask / keep: what was dropped gets no gradient."""
     return dy if cache.mask is None else dy * cache.mask * (1 / cache.keep)
@@ -45,10 +46,10 @@ def drop_path_backward(dy, cache):
 
 def drop(x, rate, key, mask_shape):
     if not 0 <= rate < 1:
-        raise ValueError(f"the rate of dropout has to be at least 0 and below 1, got {rate}")
+        raise ValueError(f"the rate of dropout must be at least 0 and below 1, got {rate}")
     if key is None or rate == 0:
-        return x, DropoutCache(None, 1.0)
+        return x, DropoutCache(None, 1.0, x.shape)
     key = Key(key) if isinstance(key, int) else key
     keep = 1 - rate
     mask = key.uniform(mask_shape, array_module(x)) < keep
-    return x * mask * (1 / keep), DropoutCache(mask, keep)
+    return x * mask * (1 / keep), DropoutCache(mask, keep, x.shape)

@@ -27,7 +27,7 @@ def gelu(x):
     return x * cdf, GeluCache(x, cdf)
 
 
-@backward_of(gelu)
+@backward_of(gelu, result=lambda cache: cache.x.shape)
 def gelu_backward(dy, cache):
     """dx = dy (Φ(x) + x φ(x)), where φ(x) = exp(−x²/2) / √(2π) is Φ's derivative."""
     x, cdf = cache
@@ -52,7 +52,7 @@ def gelu_tanh(x):
     return 0.5 * x * (1 + t), GeluTanhCache(x, t)
 
 
-@backward_of(gelu_tanh)
+@backward_of(gelu_tanh, result=lambda cache: cache.x.shape)
 def gelu_tanh_backward(dy, cache):
     """dx = dy ((1 + t)/2 + x (1 − t²)/2 · du/dx) with du/dx = √(2/π) (1 + 3 · 0.044715 x²)."""
     x, t = cache

@@ -9,6 +9,13 @@ from tinyvit.dispatch import backward_of, operation
 class SplitHeadsCache(NamedTuple):
     shape: tuple  # of x
     parts: int
+    num_heads: int
+
+
+def parts_shapes(cache):
+    """The shapes (B, H, N, d) of queries, keys and values."""
+    (B, N, D), parts, H = cache
+    return [(B, H, N, D // (parts * H))] * parts
 
 
 @operation
@@ -22,10 +29,10 @@ def split_heads(x, num_heads, parts=3):
         raise ValueError(f"split_heads: expected x (B, N, {parts} parts · {num_heads} heads · d), got {x.shape}")
     B, N, D = x.shape
     cut = x.reshape(B, N, parts, num_heads, D // (parts * num_heads)).transpose(2, 0, 3, 1, 4)
-    return tuple(cut), SplitHeadsCache(x.shape, parts)
+    return tuple(cut), SplitHeadsCache(x.shape, parts, num_heads)
 
 
-@backward_of(split_heads)
+@backward_of(split_heads, result=parts_shapes)
 def split_heads_backward(dy, cache):
     """dx from the gradients of the parts, the first entries of dy: `attention_backward`'s result, as it is, will do."""
     joined = getattr(dy, "joined", None)
@@ -38,6 +45,11 @@ class MergeHeadsCache(NamedTuple):
     shape: tuple  # of x
 
 
+def merged_shape(cache):
+    B, H, N, d = cache.shape
+    return B, N, H * d
+
+
 @operation
 def merge_heads(x):
     """Tokens (B, N, H·d) from heads x (B, H, N, d): those of a token side by side."""
@@ -47,7 +59,7 @@ def merge_heads(x):
     return x.transpose(0, 2, 1, 3).reshape(B, N, H * d), MergeHeadsCache(x.shape)
 
 
-@backward_of(merge_heads)
+@backward_of(merge_heads, result=merged_shape)
 def merge_heads_backward(dy, cache):
     """dx (B, H, N, d): a view of dy, cut into heads again."""
     B, H, N, d = cache.shape

@@ -13,6 +13,11 @@ class LayerNormCache(NamedTuple):
     weight: Array  # (D,)
 
 
+def result_shape(cache):
+    """The shape (..., D) of what was normalised; every kernel's cache begins with an array of it."""
+    return cache[0].shape
+
+
 @operation
 def layernorm(x, weight, bias, eps=1e-6):
     """Give every row of `x` (..., D) mean 0 and variance 1, then scale by `weight` (D,) and shift by `bias` (D,):
@@ -30,7 +35,7 @@ def layernorm(x, weight, bias, eps=1e-6):
     return xhat * weight + bias, LayerNormCache(xhat, rstd, weight)
 
 
-@backward_of(layernorm, inputs=1)
+@backward_of(layernorm, result=result_shape, parameters=lambda cache: (cache.weight.shape,) * 2)
 def layernorm_backward(dy, cache):
     """With g = dy · weight, dx = rstd (g − mean(g) − x̂ mean(g x̂)); dweight = Σ dy x̂; dbias = Σ dy.
 
@@ -56,7 +61,11 @@ def add_layernorm(x, branch, weight, bias, eps=1e-6):
     return (total, y), cache
 
 
-@backward_of(add_layernorm, inputs=2)
+@backward_of(
+    add_layernorm,
+    result=lambda cache: [result_shape(cache)] * 2,
+    parameters=lambda cache: (cache.weight.shape,) * 2,
+)
 def add_layernorm_backward(dy, cache):
     """`dy` is a pair: the gradient of the sum from where else it goes, and that of its norm.
 

@@ -13,6 +13,15 @@ class LinearCache(NamedTuple):
     has_bias: bool
 
 
+def result_shape(cache):
+    return *cache.x.shape[:-1], len(cache.weight)
+
+
+def parameter_shapes(cache):
+    shapes = cache.weight.shape, cache.weight.shape[:1]
+    return shapes if cache.has_bias else shapes[:1]
+
+
 @operation
 def linear(x, weight, bias=None):
     """Map every row of `x` (..., in) to y = x Wᵀ + b (..., out), with `weight` (out, in) and `bias` (out,).
@@ -26,7 +35,7 @@ def linear(x, weight, bias=None):
     return y.reshape(*x.shape[:-1], weight.shape[0]), LinearCache(x, weight, bias is not None)
 
 
-@backward_of(linear, inputs=1)
+@backward_of(linear, result=result_shape, parameters=parameter_shapes)
 def linear_backward(dy, cache):
     """dx = dy W, dW = dyᵀ x and db = Σ dy, the last two summed over all rows.
 

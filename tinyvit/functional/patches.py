@@ -8,11 +8,12 @@ from tinyvit.dispatch import backward_of, operation
 
 class PatchCache(NamedTuple):
     patch: tuple  # (height, width) of a patch
-    size: tuple   # (height, width) of the image
+    shape: tuple  # (B, C, H, W) of the images
 
 
 class UnpatchifyCache(NamedTuple):
     patch: tuple  # (height, width) of a patch
+    shape: tuple  # (B, C, H, W) of the images
 
 
 def as_pair(size):
@@ -37,6 +38,12 @@ def grid_of(size, patch):
     return height // p, width // q
 
 
+def patches_shape(cache):
+    """The shape of the patches (B, N, C·P·Q) of images."""
+    (p, q), (B, C, H, W) = cache
+    return B, H // p * (W // q), C * p * q
+
+
 @operation
 def patchify(x, patch):
     """Cut images `x` (B, C, H, W) into patches (B, N, C·P·Q), row by row; `patch` is P or (P, Q).
@@ -50,13 +57,13 @@ def patchify(x, patch):
     p, q = as_pair(patch)
     rows, columns = grid_of((H, W), (p, q))
     x = x.reshape(B, C, rows, p, columns, q).transpose(0, 2, 4, 1, 3, 5)      # (B, rows, columns, C, P, Q)
-    return x.reshape(B, rows * columns, C * p * q), PatchCache((p, q), (H, W))
+    return x.reshape(B, rows * columns, C * p * q), PatchCache((p, q), (B, C, H, W))
 
 
-@backward_of(patchify)
+@backward_of(patchify, result=patches_shape)
 def patchify_backward(dy, cache):
     """Every pixel went to one place, so the gradient goes back there: `unpatchify`."""
-    return unpatchify.reference(dy, cache.patch, cache.size)[0]
+    return unpatchify.reference(dy, cache.patch, cache.shape[2:])[0]
 
 
 @operation
@@ -79,10 +86,10 @@ def unpatchify(x, patch, img_size=None):
         )
     C = D // (p * q)
     x = x.reshape(B, rows, columns, C, p, q).transpose(0, 3, 1, 4, 2, 5)      # (B, C, rows, P, columns, Q)
-    return x.reshape(B, C, H, W), UnpatchifyCache((p, q))
+    return x.reshape(B, C, H, W), UnpatchifyCache((p, q), (B, C, H, W))
 
 
-@backward_of(unpatchify)
+@backward_of(unpatchify, result=lambda cache: cache.shape)
 def unpatchify_backward(dy, cache):
     """Every number went to one pixel, so the gradient goes back there: `patchify`."""
     return patchify.reference(dy, cache.patch)[0]

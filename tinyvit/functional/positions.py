@@ -15,7 +15,7 @@ from tinyvit.functional.sums import sum_first
 
 
 class AddPositionsCache(NamedTuple):
-    pass
+    shape: tuple  # (B, N, D) of the tokens
 
 
 @operation
@@ -23,17 +23,26 @@ def add_positions(x, positions):
     """Add `positions` (1, N, D) to the tokens `x` (B, N, D) of every sample. Dosovitskiy et al. 2021, eq. 1."""
     if positions.shape != (1, *x.shape[1:]):
         raise ValueError(f"add_positions: expected positions {(1, *x.shape[1:])}, got {positions.shape}")
-    return x + positions, AddPositionsCache()
+    return x + positions, AddPositionsCache(x.shape)
 
 
-@backward_of(add_positions, inputs=1)
+@backward_of(
+    add_positions, result=lambda cache: cache.shape, parameters=lambda cache: [(1, *cache.shape[1:])]
+)
 def add_positions_backward(dy, cache):
     """Returns (dx, dpositions): every sample had the same positions, so their gradient is the sum over samples."""
     return dy, sum_first(dy)[None]
 
 
 class GridPositionsCache(NamedTuple):
-    grid: tuple  # (rows, columns) of patches
+    grid: tuple   # (rows, columns) of patches
+    shape: tuple  # (1, 1 + rows·columns, D) of the result
+
+
+def axes_shapes(cache):
+    """The shapes of `along_x` and `along_y`."""
+    (rows, columns), half = cache.grid, cache.shape[2] // 2
+    return (1, columns, half), (1, rows, half)
 
 
 @operation
@@ -49,10 +58,10 @@ def grid_positions(along_x, along_y):
     grid = positions[:, 1:].reshape(rows, columns, 2 * half)  # a view: the class token's row comes before it
     grid[:, :, :half] = along_x
     grid[:, :, half:] = along_y.reshape(rows, 1, half)
-    return positions, GridPositionsCache((rows, columns))
+    return positions, GridPositionsCache((rows, columns), positions.shape)
 
 
-@backward_of(grid_positions, inputs=0)
+@backward_of(grid_positions, result=lambda cache: cache.shape, parameters=axes_shapes)
 def grid_positions_backward(dy, cache):
     """Returns (dalong_x, dalong_y): each was used by a whole column, or row, of patches."""
     rows, columns = cache.grid
@@ -65,6 +74,11 @@ class ResizePositionsCache(NamedTuple):
     grid: tuple    # (rows, columns) that the positions were for
     down: Any      # (rows', rows)        how much of each row goes into each new one
     across: Any    # (columns', columns)
+    shape: tuple   # (1, 1 + rows·columns, D) that they had
+
+
+def resized_shape(cache):
+    return 1, 1 + len(cache.down) * len(cache.across), cache.shape[2]
 
 
 @operation
@@ -80,7 +94,7 @@ def resize_positions(positions, grid, new_grid, method="bilinear"):
         "zoom"       linear between outermost centres that stay where they are; scipy.ndimage.zoom(order=1), which the
                      paper's code takes
 
-    Raises ValueError for positions that don't fit their grid or are no floating-point numbers, for a grid that is no
+    Raises ValueError for positions that don't fit their grid, for a grid that is no
     pair of positive ints, and for a method that isn't one of these.
     """
     if method not in INTERPOLATIONS:
@@ -90,8 +104,6 @@ def resize_positions(positions, grid, new_grid, method="bilinear"):
                 and all(isinstance(side, Integral) and side > 0 for side in pair)):  # fmt: skip
             raise ValueError(f"resize_positions: expected {name} as two positive ints (rows, columns), got {pair!r}")
     rows, columns = grid
-    if positions.dtype.kind in "iub":
-        raise ValueError(f"resize_positions: expected floating-point numbers, got {positions.dtype}")
     if positions.shape[:2] != (1, 1 + rows * columns):
         raise ValueError(
             f"resize_positions: expected (1, {1 + rows * columns}, D) for a grid of {rows}×{columns}, "
@@ -101,13 +113,14 @@ def resize_positions(positions, grid, new_grid, method="bilinear"):
     down, across = (matrix_on(device, method, *sides, dtype) for sides in zip(grid, new_grid))
     resized = (down @ positions[0, 1:].reshape(rows, -1)).reshape(len(down), columns, -1)   # (rows', columns, D)
     resized = (across @ resized).reshape(1, -1, positions.shape[-1])                        # (1, rows'·columns', D)
-    return xp.concatenate([positions[:, :1], resized], axis=1), ResizePositionsCache(grid, down, across)
+    cache = ResizePositionsCache(grid, down, across, positions.shape)
+    return xp.concatenate([positions[:, :1], resized], axis=1), cache
 
 
-@backward_of(resize_positions, inputs=0)
+@backward_of(resize_positions, result=resized_shape, parameters=lambda cache: [cache.shape])
 def resize_positions_backward(dy, cache):
     """What went through two matrices goes back through their transposes."""
-    (rows, columns), down, across = cache
+    (rows, columns), down, across, _ = cache
     dgrid = across.T @ dy[0, 1:].reshape(len(down), len(across), -1)                        # (rows', columns, D)
     dgrid = (down.T @ dgrid.reshape(len(down), -1)).reshape(1, rows * columns, -1)
     return array_module(dy).concatenate([dy[:, :1], dgrid], axis=1)

@@ -12,6 +12,7 @@ from tinyvit.dispatch import backward_of, operation
 class RopeCache(NamedTuple):
     cos: Array  # (N, d/2)
     sin: Array  # (N, d/2)
+    shape: tuple  # (B, H, prefix + N, d) of x
 
 
 @operation
@@ -30,13 +31,13 @@ def rope(x, grid, theta=100.0):
             f"rope: expected x (..., N, d) with N at least {rows * columns} and d a multiple of 4, got {x.shape}"
         )
     cos, sin = rope_tables(rows, columns, x.shape[-1], theta, device_of(x), x.real.dtype)
-    return rotate(x, cos, sin), RopeCache(cos, sin)
+    return rotate(x, cos, sin), RopeCache(cos, sin, x.shape)
 
 
-@backward_of(rope)
+@backward_of(rope, result=lambda cache: cache.shape)
 def rope_backward(dy, cache):
     """A rotation's transpose is its inverse: turn the gradient back by the same angles."""
-    cos, sin = cache
+    cos, sin, _ = cache
     return rotate(dy, cos, -sin)
 
 

@@ -23,7 +23,7 @@ def softmax(x):
     return probs, SoftmaxCache(probs)
 
 
-@backward_of(softmax)
+@backward_of(softmax, result=lambda cache: cache.probs.shape)
 def softmax_backward(dy, cache):
     """The Jacobian is diag(p) − p pᵀ, so dx = p (dy − Σⱼ dyⱼ pⱼ)."""
     probs = cache.probs

@@ -7,7 +7,14 @@ import numpy as np
 
 from tinyvit.backend import Array, array_module
 from tinyvit.dispatch import backward_of, operation
-from tinyvit.functional.attention import attention_backward, attention_scores, attention_scores_backward, check_shapes
+from tinyvit.functional.attention import (
+    attention_backward,
+    attention_scores,
+    attention_scores_backward,
+    check_shapes,
+    heads_shape,
+)
+from tinyvit.functional.chunks import chunks
 from tinyvit.functional.heads import empty_gradients
 
 TILE = 256  # tokens; a head's tile of scores, 256 kB in float32, stays in a core's cache
@@ -61,7 +68,7 @@ def tiled_attention(q, k, v, bias=None, scale=None, tile=TILE):
     for samples, rows in parts(q, tile):
         # From the lowest finite number, not −∞: where a whole tile is masked, −∞ − (−∞) would be NaN.
         largest, total, heads = float(np.finfo(dtype).min), 0.0, 0.0
-        for columns in stretches(k.shape[2], tile):
+        for columns in chunks(k.shape[2], tile):
             scores = scores_of_tile(q, k, bias, scale, samples, rows, columns)         # (·, H, tile, tile)
             before, largest = largest, xp.maximum(largest, scores.real.max(-1, keepdims=True))
             scaled_down = xp.exp(before - largest)                                     # (·, H, tile, 1)
@@ -74,7 +81,7 @@ def tiled_attention(q, k, v, bias=None, scale=None, tile=TILE):
     return y, TiledAttentionCache(q, k, v, y, all_largest, all_total, scale, tile, bias)
 
 
-@backward_of(tiled_attention)
+@backward_of(tiled_attention, result=heads_shape)
 def tiled_attention_backward(dy, cache):
     """Returns (dq, dk, dv), and dbias as a fourth if there was a bias; computes the probabilities again.
 
@@ -90,7 +97,7 @@ def tiled_attention_backward(dy, cache):
     dbias = None if bias is None else xp.zeros(bias.shape, np.result_type(y.dtype, "float64"))
     sums = (dy * y).sum(-1, keepdims=True)                                             # (B, H, Nq, 1)
     for samples, rows in parts(q, tile):
-        for columns in stretches(k.shape[2], tile):
+        for columns in chunks(k.shape[2], tile):
             probs = probabilities(cache, samples, rows, columns)                       # (·, H, tile, tile)
             dv[samples, :, columns] += probs.mT @ dy[samples, :, rows]
             dprobs = dy[samples, :, rows] @ v[samples, :, columns].mT
@@ -117,18 +124,13 @@ def check_tile(q, tile):
         raise ValueError(f"tiled_attention: expected q (B, H, Nq, d), got {q.shape}")
 
 
-def stretches(length, size):
-    """`length` cut into stretches of `size`, the last one shorter."""
-    return [slice(start, start + size) for start in range(0, length, size)]
-
-
 def parts(q, tile):
     """The parts that the queries are worked through in: slices of the samples and of the tokens.
 
     On a CPU the tiles of one sample stay in the cache; a GPU has enough to do only with those of all samples.
     """
     samples = 1 if array_module(q) is np else max(1, len(q))
-    return product(stretches(len(q), samples), stretches(q.shape[2], tile))
+    return product(chunks(len(q), samples), chunks(q.shape[2], tile))
 
 
 def scores_of_tile(q, k, bias, scale, samples, rows, columns):

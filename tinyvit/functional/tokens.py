@@ -8,7 +8,12 @@ from tinyvit.functional.sums import sum_first
 
 
 class PrependTokenCache(NamedTuple):
-    pass
+    shape: tuple  # (B, N, D) of the tokens that came in
+
+
+def prepended_shape(cache):
+    B, N, D = cache.shape
+    return B, N + 1, D
 
 
 @operation
@@ -21,10 +26,10 @@ def prepend_token(x, token):
         raise ValueError(f"prepend_token: expected a token (1, 1, {x.shape[-1]}), got {token.shape}")
     xp = array_module(x)
     repeated = xp.broadcast_to(token, (x.shape[0], 1, x.shape[-1]))
-    return xp.concatenate([repeated, x], axis=1), PrependTokenCache()
+    return xp.concatenate([repeated, x], axis=1), PrependTokenCache(x.shape)
 
 
-@backward_of(prepend_token, inputs=1)
+@backward_of(prepend_token, result=prepended_shape, parameters=lambda cache: [(1, 1, cache.shape[2])])
 def prepend_token_backward(dy, cache):
     """Returns (dx, dtoken): every sample had the same class token, so its gradient is their sum."""
     return dy[:, 1:], sum_first(dy[:, :1])[None]
@@ -43,7 +48,7 @@ def pool_token(x):
     return x[:, 0], PoolTokenCache(x.shape)
 
 
-@backward_of(pool_token)
+@backward_of(pool_token, result=lambda cache: (cache.shape[0], *cache.shape[2:]))
 def pool_token_backward(dy, cache):
     """Only the class token was read, so only it gets a gradient."""
     dx = array_module(dy).zeros(cache.shape, dy.dtype)
@@ -65,7 +70,7 @@ def pool_mean(x, prefix=1):
     return x[:, prefix:].mean(1), PoolMeanCache(x.shape, prefix)
 
 
-@backward_of(pool_mean)
+@backward_of(pool_mean, result=lambda cache: (cache.shape[0], *cache.shape[2:]))
 def pool_mean_backward(dy, cache):
     """Each of the N patches contributed 1/N of itself."""
     shape, prefix = cache
@@ -90,7 +95,7 @@ def take_tokens(x, index):
     return x[rows_of(index), index], TakeTokensCache(index, x.shape)
 
 
-@backward_of(take_tokens)
+@backward_of(take_tokens, result=lambda cache: (*cache.index.shape, *cache.shape[2:]))
 def take_tokens_backward(dy, cache):
     """What was left out gets no gradient."""
     index, shape = cache

@@ -1,4 +1,4 @@
-"""Adam in float32 by NumPy, in place, with one array to work in."""
+"""Adam in float32 by NumPy, in place, with one scratch array."""
 
 import numpy as np
 
@@ -9,21 +9,21 @@ def adam_step_float32(theta, g, m, v, t, lr, betas, eps, weight_decay, where=Tru
     if where is not True:
         return adam_step.reference(theta, g, m, v, t, lr, betas, eps, weight_decay, where)
     beta1, beta2 = betas
-    room = np.multiply(g, 1 - beta1)
+    scratch = np.multiply(g, 1 - beta1)
     m *= beta1
-    m += room
-    np.multiply(g, g, out=room)
-    room *= 1 - beta2
+    m += scratch
+    np.multiply(g, g, out=scratch)
+    scratch *= 1 - beta2
     v *= beta2
-    v += room
-    np.multiply(v, 1 / (1 - beta2**t), out=room)
-    np.sqrt(room, out=room)
-    room += eps
-    np.divide(m, room, out=room)
-    room *= lr / (1 - beta1**t)
+    v += scratch
+    np.multiply(v, 1 / (1 - beta2**t), out=scratch)
+    np.sqrt(scratch, out=scratch)
+    scratch += eps
+    np.divide(m, scratch, out=scratch)
+    scratch *= lr / (1 - beta1**t)
     if weight_decay:
         theta *= 1 - lr * weight_decay
-    theta -= room
+    theta -= scratch
 
 
 adam_step.register(("numpy", "float32"), adam_step_float32)

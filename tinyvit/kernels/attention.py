@@ -6,9 +6,9 @@ In place, and on copies that are contiguous, which matrix products are fastest o
 import numpy as np
 
 from tinyvit.functional.attention import AttentionCache, attention, attention_backward, check_shapes
+from tinyvit.functional.chunks import CHUNK, chunks
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.functional.sums import as_rows
-from tinyvit.kernels.chunks import CHUNK, chunks
 from tinyvit.kernels.softmax import softmax_in_place
 
 

@@ -5,13 +5,10 @@ NumPy's tanh takes 0.3 ns; u(x)/x is smooth enough in x² for a polynomial of de
 cut off after the cube, this is Φ to 7e-8, half a unit in the last place of a float32 near 1.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
-from tinyvit.backend import Array
-from tinyvit.functional.gelu import INV_SQRT_2PI, gelu, gelu_backward
-from tinyvit.kernels.chunks import CHUNK, chunks
+from tinyvit.functional.chunks import CHUNK, chunks
+from tinyvit.functional.gelu import INV_SQRT_2PI, GeluCache, gelu, gelu_backward
 
 # u(x)/x as a polynomial in x², lowest power first: the least largest error of Φ on |x| ≤ 5.5, found by reweighted
 # least squares against log Φ(x) − log Φ(−x) = 2 u(x). Beyond 5.5, 1 − Φ is less than a float32 can tell from 0.
@@ -22,23 +19,15 @@ U_OVER_X = (
 LARGEST_SQUARE = 5.5**2
 
 
-class GeluSlopeCache(NamedTuple):
-    slope: Array  # (...)  Φ(x) + x φ(x): half as much to keep as x and Φ(x), and a backward of one product
-
-
 @np.errstate(over="ignore")  # a square or a u beyond a float32 is cut off, or has the tanh 1
 def gelu_float32(x):
     flat = x.reshape(-1)
-    y, slope = np.empty_like(flat), np.empty_like(flat)
-    room, more = np.empty((2, min(CHUNK, flat.size)), "float32")
+    y, all_cdf = np.empty_like(flat), np.empty_like(flat)
+    scratch = np.empty(min(CHUNK, flat.size), "float32")
     for part in chunks(flat.size):
-        x_part, cdf = flat[part], slope[part]
-        square, pdf = room[: x_part.size], more[: x_part.size]
+        x_part, cdf = flat[part], all_cdf[part]
+        square = scratch[: x_part.size]
         np.multiply(x_part, x_part, out=square)
-        np.multiply(square, -0.5, out=pdf)
-        np.exp(pdf, out=pdf)
-        pdf *= x_part
-        pdf *= INV_SQRT_2PI
         np.minimum(square, LARGEST_SQUARE, out=square)
         np.multiply(square, U_OVER_X[-1], out=cdf)
         for coefficient in U_OVER_X[-2:0:-1]:
@@ -50,13 +39,26 @@ def gelu_float32(x):
         cdf += 1
         cdf *= 0.5
         np.multiply(x_part, cdf, out=y[part])
-        cdf += pdf                                                # now the slope
-    return y.reshape(x.shape), GeluSlopeCache(slope.reshape(x.shape))
+    return y.reshape(x.shape), GeluCache(x, all_cdf.reshape(x.shape))
 
 
-def gelu_backward_by_slope(dy, cache):
-    return dy * cache.slope
+@np.errstate(over="ignore")
+def gelu_backward_float32(dy, cache):
+    if not dy.dtype == cache.x.dtype == cache.cdf.dtype:
+        return gelu_backward.reference(dy, cache)
+    dy, x, all_cdf = (array.reshape(-1) for array in (dy, *cache))
+    dx = np.empty_like(dy)
+    for part in chunks(dy.size):
+        x_part, slope = x[part], dx[part]
+        np.multiply(x_part, x_part, out=slope)
+        slope *= -0.5
+        np.exp(slope, out=slope)
+        slope *= x_part
+        slope *= INV_SQRT_2PI
+        slope += all_cdf[part]
+        slope *= dy[part]
+    return dx.reshape(cache.x.shape)
 
 
 gelu.register(("numpy", "float32"), gelu_float32)
-gelu_backward.register_cache(GeluSlopeCache, gelu_backward_by_slope)
+gelu_backward.register(("numpy", "float32"), gelu_backward_float32)

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from tinyvit.dispatch import add_to, check_into
+from tinyvit.functional.chunks import CHUNK, chunks
 from tinyvit.functional.layernorm import LayerNormCache, layernorm, layernorm_backward
 from tinyvit.functional.sums import as_rows, sum_first
-from tinyvit.kernels.chunks import CHUNK, chunks
 
-LONGEST = 2048  # numbers in a row; of longer ones the plain text's pairwise sums keep more digits than BLAS does
+LONGEST = 2048  # numbers in a row; of longer ones the reference's pairwise sums keep more digits than BLAS does
 
 
 def layernorm_float32(x, weight, bias, eps=1e-6):
@@ -31,31 +30,24 @@ def layernorm_float32(x, weight, bias, eps=1e-6):
     return y.reshape(x.shape), LayerNormCache(xhat.reshape(x.shape), rstd.reshape(*x.shape[:-1], 1), weight)
 
 
-def layernorm_backward_float32(dy, cache, into=None):
-    into = (None, None) if into is None else into
-    check_into("layernorm_backward", into, 2)
-    small = dy.size and dy.shape[-1] <= LONGEST
-    dx, *gradients = (in_pieces if small else layernorm_backward.reference)(dy, cache)
-    return dx, *(None if goal is False else add_to(goal, gradient) for goal, gradient in zip(into, gradients))
-
-
-def in_pieces(dy, cache):
-    """(dx, dweight, dbias), as the plain text has it."""
+def layernorm_backward_float32(dy, cache, into):
+    if not dy.size or dy.shape[-1] > LONGEST:
+        return layernorm_backward.reference(dy, cache)
     rows, (xhat, rstd, weight) = as_rows(dy), (as_rows(array) for array in cache)
     D = dy.shape[-1]
     dx, average = np.empty(rows.shape, "float32"), np.full((D, 1), 1 / D, "float32")
     parts = pieces(rows)
     dweight, dbias = np.empty((2, len(parts), D), "float32")
-    room = np.empty((min(len(rows), parts[0].stop), D), "float32")
+    scratch = np.empty((min(len(rows), parts[0].stop), D), "float32")
     for i, part in enumerate(parts):
-        g, normal, products = dx[part], xhat[part], room[: part.stop - part.start]
+        g, normal, products = dx[part], xhat[part], scratch[: part.stop - part.start]
         np.multiply(rows[part], normal, out=products)
         dweight[i], dbias[i] = sum_first(products), sum_first(rows[part])
         products *= weight                                        # g x̂
-        along = products @ average                                # (rows, 1)  mean(g x̂)
+        dot = products @ average                                # (rows, 1)  mean(g x̂)
         np.multiply(rows[part], weight, out=g)
         g -= g @ average
-        np.multiply(normal, along, out=products)
+        np.multiply(normal, dot, out=products)
         g -= products
         g *= rstd[part]
     return dx.reshape(dy.shape), sum_first(dweight), sum_first(dbias)

@@ -1,6 +1,5 @@
 """`linear` with its bias added in place, and a backward that makes only the gradients that are wanted."""
 
-from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.linear import LinearCache, linear, linear_backward
 from tinyvit.functional.sums import as_rows, sum_rows
 
@@ -13,17 +12,15 @@ def linear_in_place(x, weight, bias=None):
     return y.reshape(*x.shape[:-1], len(weight)), LinearCache(x, weight, True)
 
 
-def linear_backward_wanted(dy, cache, into=None):
+def linear_backward_wanted(dy, cache, into):
     """As `functional.linear_backward`, but a frozen weight (False in `into`) costs no matrix product."""
     x, weight, has_bias = cache
     dy_rows = as_rows(dy)
-    into = (None,) * (1 + has_bias) if into is None else into
-    check_into("linear_backward", into, 1 + has_bias)
     dx = (dy_rows @ weight).reshape(x.shape)
-    dweight = None if into[0] is False else add_to(into[0], dy_rows.mT @ as_rows(x))
+    dweight = None if into[0] is False else dy_rows.mT @ as_rows(x)
     if not has_bias:
         return dx, dweight
-    return dx, dweight, None if into[1] is False else add_to(into[1], sum_rows(dy))
+    return dx, dweight, None if into[1] is False else sum_rows(dy)
 
 
 for dtype in ("float32", "float64", "complex128"):

@@ -1,6 +1,5 @@
 """A residual connection and the layer norm behind it in one pass forward and one back: the kernels of `layernorm`."""
 
-from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.layernorm import LayerNormCache, add_layernorm, add_layernorm_backward
 from tinyvit.kernels.cuda.layernorm import CudaLayerNormCache, gradients, normalised
 from tinyvit.kernels.cuda.source import KINDS, plain_text
@@ -15,16 +14,12 @@ def add_layernorm_cuda(x, branch, weight, bias, eps=1e-6):
     return (total, y), cache
 
 
-def add_layernorm_backward_cuda(dy, cache, into=None):
-    into = (None, None) if into is None else into
-    check_into("add_layernorm_backward", into, 2)
+def add_layernorm_backward_cuda(dy, cache, into):
     dtotal, dy = dy
-    if (dy.dtype, dy.shape) == (dtotal.dtype, dtotal.shape) == (cache.x.dtype, cache.x.shape):
+    if dy.dtype == dtotal.dtype == cache.x.dtype:
         dx, dweight, dbias = gradients(dy, dtotal, cache, into)
         return dx, dx, dweight, dbias
-    plain_cache = LayerNormCache(cache.xhat, cache.rstd, cache.weight)
-    dx, _, *parameters = plain_text(add_layernorm_backward, (dtotal, dy), plain_cache)
-    return dx, dx, *(None if goal is False else add_to(goal, gradient) for goal, gradient in zip(into, parameters))
+    return plain_text(add_layernorm_backward, (dtotal, dy), LayerNormCache(cache.xhat, cache.rstd, cache.weight))
 
 
 for kind in KINDS:

@@ -1,7 +1,6 @@
 """Sums over the rows of a matrix, for gradients of biases: in float32, without atomics, always the same bits."""
 
 from tinyvit.backend import array_module
-from tinyvit.dispatch import add_to
 from tinyvit.kernels.cuda.source import PACKED, Source, blocks, pack_of, type_of
 
 SOURCE = Source("column_sums.cu", PACKED)
@@ -11,12 +10,10 @@ MOST, LEAST = 256, 64  # blocks that share more rows than that, and rows of such
 
 
 def add_column_sums(rows, into=None):
-    """Add the sums over the first axis of `rows` (R, D) to the float32 array `into` (D,), and return that.
+    """The sums over the first axis of `rows` (R, D), added to the array `into` (D,) if a kernel can write there.
 
     rows  contiguous, in float32, bfloat16 or float16
-    into  None for a new array; False for no sums at all, then None is returned
-
-    Raises ValueError if `into` has another shape.
+    into  None for a new array, as for an array that isn't contiguous or float32; False for no sums at all: None
     """
     return add_column_sums_of(rows[None], (into,))[0]
 
@@ -33,7 +30,7 @@ def add_column_sums_of(matrices, into):
             launch(matrices, parts, share, add=False)
             matrices = partial
         launch(matrices, totals, AT_ONCE, add=True)
-    return [total if goal is total or goal is None else add_to(goal, total) for goal, total in zip(into, totals)]
+    return totals
 
 
 def destination(goal, D, xp):

@@ -77,8 +77,8 @@ def drop_path_backward_cuda(dy, cache):
 def thinned_backward(operation, dy, cache):
     if cache.first is None:
         return dy
-    if dy.shape != cache.shape or ("cupy", str(dy.dtype)) not in KINDS:
-        return plain_text(operation, dy, DropoutCache(cache.mask, cache.keep))
+    if ("cupy", str(dy.dtype)) not in KINDS:
+        return plain_text(operation, dy, DropoutCache(cache.mask, cache.keep, cache.shape))
     return thinned(dy, cache)
 
 

@@ -1,6 +1,5 @@
 """Positions added in one pass, and their gradients summed up over the samples in two stages."""
 
-from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.positions import AddPositionsCache, add_positions, add_positions_backward
 from tinyvit.kernels.cuda.column_sums import add_column_sums
 from tinyvit.kernels.cuda.source import KINDS, PACKED, Source, blocks, contiguous, empty_like, pack_of, type_of
@@ -18,17 +17,16 @@ def add_positions_cuda(x, positions):
     y, pack = empty_like(x), pack_of(N * D, x, positions)
     grid = blocks(N * D, pack * BLOCK), min(B, MOST_SAMPLES)
     SOURCE.launch("add_positions", grid, BLOCK, x, positions, y, B, N * D, T=type_of(x), PACK=pack)
-    return y, AddPositionsCache()
+    return y, AddPositionsCache(x.shape)
 
 
-def add_positions_backward_cuda(dy, cache, into=None):
-    check_into("add_positions_backward", (None,) if into is None else into, 1)
-    goal = None if into is None else into[0]
+def add_positions_backward_cuda(dy, cache, into):
+    (goal,) = into
     if goal is False:
         return dy, None
     samples = contiguous(dy).reshape(len(dy), dy.shape[1] * dy.shape[2])       # (B, N·D)
-    if goal is None or goal.shape != (1, *dy.shape[1:]) or not goal.flags.c_contiguous:
-        return dy, add_to(goal, add_column_sums(samples).reshape(1, *dy.shape[1:]))
+    if goal is None or not goal.flags.c_contiguous:
+        return dy, add_column_sums(samples).reshape(1, *dy.shape[1:])
     add_column_sums(samples, goal.reshape(-1))  # a view
     return dy, goal
 

@@ -32,8 +32,8 @@ def forward_through_float32(operation):
 
 
 def backward_through_float32(backward, inputs):
-    def in_float32(dy, cache, into=None):
-        gradients = backward(up(dy), cache) if into is None else backward(up(dy), cache, into=into)
+    def in_float32(dy, cache, *into):
+        gradients = backward(up(dy), cache, *into)
         if not isinstance(gradients, tuple):
             return cast(gradients, dy.dtype) if inputs else gradients
         return tuple(cast(g, dy.dtype) if i < inputs else g for i, g in enumerate(gradients))

@@ -11,6 +11,7 @@ from math import isqrt
 
 from tinyvit.backend import array_module
 from tinyvit.functional.attention import attention_backward, check_shapes
+from tinyvit.functional.chunks import chunks
 from tinyvit.functional.heads import HeadGradients, empty_gradients, joined_gradients
 from tinyvit.functional.tiled_attention import (
     TILE,
@@ -18,7 +19,6 @@ from tinyvit.functional.tiled_attention import (
     bias_of_tile,
     check_tile,
     probabilities,
-    stretches,
     tiled_attention,
     tiled_attention_backward,
 )
@@ -60,12 +60,12 @@ def tiled_attention_cuda(q, k, v, bias=None, scale=None, tile=TILE):
     q, k, v = map(as_operand, (q, k, v))
     bias = None if bias is None else cast(bias, "float32")
     samples, side = sizes_of_tile(B, H, tile)
-    for part in stretches(B, samples):
-        for rows in stretches(Nq, side):
+    for part in chunks(B, samples):
+        for rows in chunks(Nq, side):
             to = y[part, :, rows]
             heads = xp.empty(to.shape, "float32")
             of_rows = heads.size // width, to.shape[2], Nq
-            for columns in stretches(Nk, side):
+            for columns in chunks(Nk, side):
                 scores = scores_of_tile(q, k, scale, part, rows, columns)
                 bias_part = strided_bias(bias_of_tile(bias, part, rows, columns))
                 exps = scores if q.dtype == "float32" else padded_rows(scores.shape, q.dtype, q)
@@ -97,10 +97,10 @@ def tiled_attention_backward_cuda(dy, cache):
     if bias is not None:
         bias, dbias = cast(bias, "float32"), xp.zeros(bias.shape, "float64")  # summed part by part
     samples, side = sizes_of_tile(B, H, tile)
-    for part in stretches(B, samples):
-        for rows in stretches(Nq, side):
+    for part in chunks(B, samples):
+        for rows in chunks(Nq, side):
             q_part, dy_part = q[part, :, rows], dy[part, :, rows]
-            for columns in stretches(Nk, side):
+            for columns in chunks(Nk, side):
                 k_part, v_part = k[part, :, columns], v[part, :, columns]
                 scores = scores_of_tile(q, k, scale, part, rows, columns)
                 bias_part = strided_bias(bias_of_tile(bias, part, rows, columns))

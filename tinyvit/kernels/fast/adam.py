@@ -8,7 +8,7 @@ from tinyvit.kernels.fast.compiled import FLOAT, INPUT, OUTPUT, compiled
 from tinyvit.kernels.fast.exp import F
 
 
-@compiled(OUTPUT, INPUT, OUTPUT, OUTPUT, *[FLOAT] * 9)
+@compiled(OUTPUT("n"), INPUT("n"), OUTPUT("n"), OUTPUT("n"), *[FLOAT] * 9)
 def step(theta, g, m, v, kept, beta1, rest1, beta2, rest2, unbiased1, unbiased2, lr, eps):
     for i in range(theta.size):
         m[i] = beta1 * m[i] + rest1 * g[i]

@@ -8,7 +8,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 
 from tinyvit.backend import Array
 from tinyvit.functional.attention import AttentionCache, attention, attention_backward, attention_scores, check_shapes
@@ -16,7 +15,17 @@ from tinyvit.functional.heads import empty_gradients
 from tinyvit.functional.tiled_attention import TILE, check_tile, tiled_attention, tiled_attention_backward
 from tinyvit.kernels.attention import are_plain
 from tinyvit.kernels.fast.blas import AS_IT_IS, SGEMM, TRANSPOSED, gemm
-from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, INPUT_2D, OUTPUT_2D, compiled, in_order, inlined
+from tinyvit.kernels.fast.compiled import (
+    ANY_ORDER,
+    FLOAT,
+    INDEX,
+    INPUT,
+    OUTPUT,
+    array,
+    as_contiguous,
+    compiled,
+    inlined,
+)
 from tinyvit.kernels.fast.exp import F, exp
 from tinyvit.kernels.fast.softmax import softmax_row
 
@@ -25,11 +34,9 @@ FEWEST = 128       # queries in a tile; fewer make products too thin
 MOST = (1 << 31) - 1  # BLAS counts in 32 bits
 ZERO, ONE, MASKED = F(0.0), F(1.0), F(-np.inf)
 ITEMSIZE = 4       # bytes
-INDEX = types.int64
-HEADS = types.Array(FLOAT, 4, "A", readonly=True)
-NEW_HEADS = types.Array(FLOAT, 4, "A")
-STATISTICS = types.Array(FLOAT, 4, "C", readonly=True)
-NEW_STATISTICS = types.Array(FLOAT, 4, "C")
+QUERIES, KEYS, VALUES, RESULT = "B H Nq d", "B H Nk d", "B H Nk dv", "B H Nq dv"
+HEADS = partial(array, layout="A", readonly=True)
+NEW_HEADS = partial(array, layout="A")
 
 
 class FastAttentionCache(NamedTuple):
@@ -119,7 +126,10 @@ def softmax_backward_row(scores, dprobs, largest, total):
 # are 0 along what the bias is broadcast over. Without a bias there are no rows.
 
 
-@compiled(INDEX, *[HEADS] * 3, INPUT_2D, *[INDEX] * 3, FLOAT, INDEX, NEW_HEADS, NEW_STATISTICS, math=ANY_ORDER)
+@compiled(
+    INDEX, HEADS(QUERIES), HEADS(KEYS), HEADS(VALUES), INPUT("bias_rows bias_columns"), *[INDEX] * 3, FLOAT, INDEX,
+    NEW_HEADS(RESULT), OUTPUT("B H Nq 2"), math=ANY_ORDER,
+)  # fmt: skip
 def attend(sgemm, q, k, v, bias, sample, head, query, scale, tile, y, statistics):
     """y = softmax(q kᵀ · scale + bias) v, and the statistics of the rows."""
     B, H, Nq, d = q.shape
@@ -145,8 +155,10 @@ def attend(sgemm, q, k, v, bias, sample, head, query, scale, tile, y, statistics
 
 
 @compiled(
-    INDEX, *[HEADS] * 4, INPUT_2D, *[INDEX] * 3, STATISTICS, FLOAT, INDEX, *[NEW_HEADS] * 3, OUTPUT_2D, math=ANY_ORDER
-)
+    INDEX, HEADS(RESULT), HEADS(QUERIES), HEADS(KEYS), HEADS(VALUES), INPUT("bias_rows bias_columns"), *[INDEX] * 3,
+    INPUT("B H Nq 2"), FLOAT, INDEX, NEW_HEADS(QUERIES), NEW_HEADS(KEYS), NEW_HEADS(VALUES),
+    OUTPUT("bias_rows bias_columns"), math=ANY_ORDER,
+)  # fmt: skip
 def attend_backward(sgemm, dy, q, k, v, bias, sample, head, query, statistics, scale, tile, dq, dk, dv, dbias):
     """ds = p (dy vᵀ − Σ dy vᵀ p) for probabilities p, dq = ds k · scale, dk = dsᵀ q · scale, dv = pᵀ dy, dbias = Σ ds.
 
@@ -208,7 +220,7 @@ def bias_rows(bias):
         return np.empty((0, 0), "float32"), 0, 0, 0
     B, H, Nq, Nk = (1,) * (4 - bias.ndim) + bias.shape
     steps = (step if side > 1 else 0 for side, step in ((B, H * Nq), (H, Nq), (Nq, 1)))
-    return in_order(bias).reshape(-1, Nk), *steps
+    return as_contiguous(bias).reshape(-1, Nk), *steps
 
 
 def attention_fast(q, k, v, bias=None, scale=None, reference=attention.reference):
@@ -229,8 +241,10 @@ def attention_fast(q, k, v, bias=None, scale=None, reference=attention.reference
 
 def attention_backward_fast(dy, cache):
     q, k, v, statistics, scale, bias = cache
+    check_shapes(q, k, v, bias)
     if dy.dtype != q.dtype:
         return attention_backward.reference(dy, AttentionCache(q, k, v, cache.probs, scale, bias))
+    q, k, v = map(in_rows, (q, k, v))
     gradients = empty_gradients(q, k, v)
     rows, *steps = bias_rows(bias)
     dbias = np.empty(rows.shape, "float32")

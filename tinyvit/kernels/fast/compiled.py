@@ -7,38 +7,84 @@ instruction everywhere, and, in a loop that adds up, another order of the terms.
 import hashlib
 import os
 import warnings
-from functools import cache
+from functools import cache, partial, wraps
 from pathlib import Path
+from typing import NamedTuple
 
 import numba
 import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-FLOAT = types.float32
-INPUT = types.Array(FLOAT, 1, "C", readonly=True)      # takes arrays that may be written to as well
-INPUT_2D = types.Array(FLOAT, 2, "C", readonly=True)
-OUTPUT = types.Array(FLOAT, 1, "C")
-OUTPUT_2D = types.Array(FLOAT, 2, "C")
-TOTAL = types.Array(types.float64, 1, "C")
+FLOAT, INDEX = types.float32, types.int64
+
+
+class Sized(NamedTuple):
+    """The type of an array argument, and the names or lengths of its axes."""
+
+    type: types.Array
+    axes: tuple
+
+
+def array(axes, dtype=FLOAT, layout="C", readonly=False):
+    """An array with named axes, "rows D"; arguments that share a name must have the same length there."""
+    axes = tuple(axes.split())
+    return Sized(types.Array(dtype, len(axes), layout, readonly=readonly), axes)
+
+
+INPUT = partial(array, readonly=True)  # takes arrays that may be written to as well
+OUTPUT = array
+TOTAL = partial(array, dtype=types.float64)
 
 IN_ORDER = {"contract"}
+MOST_SHAPES = 1000  # that a function remembers as checked
 ANY_ORDER = {"contract", "reassoc", "nsz"}
 
 
 def compiled(*signature, math=IN_ORDER):
-    """Compile a function that returns nothing for arguments of these types, now or, better, from the cache."""
+    """Compile a function that returns nothing for arguments of these types, now or, better, from the cache.
+
+    Compiled code checks no index, so every call checks first that the lengths of the arrays agree: the axes of INPUT,
+    OUTPUT and TOTAL are names or lengths. Raises ValueError where they don't, TypeError for other dtypes or layouts.
+    """
+    kinds = [kind.type if isinstance(kind, Sized) else kind for kind in signature]
+    arrays = [i for i, kind in enumerate(signature) if isinstance(kind, Sized)]
+    axes = [signature[i].axes for i in arrays]
+    lengths = {axis: int(axis) for names in axes for axis in names if axis.isdigit()}
 
     def decorate(function):
-        folder, before = cache_folder(), numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = str(folder or "")
-        try:
-            options = {"nogil": True, "fastmath": math, "error_model": "numpy", "cache": folder is not None}
-            return numba.njit(types.void(*signature), **options)(function)
-        finally:
-            numba.config.CACHE_DIR = before
+        kernel, agreeing = compile_for(function, kinds, math), set()
+
+        def check(shapes):
+            known = dict(lengths)
+            for names, shape in zip(axes, shapes):
+                if len(names) != len(shape) or any(known.setdefault(*pair) != pair[1] for pair in zip(names, shape)):
+                    expected, got = ", ".join(f"({' '.join(names)})" for names in axes), ", ".join(map(str, shapes))
+                    raise ValueError(f"{function.__name__}: expected arrays {expected}, got {got}")
+            if len(agreeing) < MOST_SHAPES:
+                agreeing.add(shapes)
+
+        @wraps(function)
+        def checked(*arguments):
+            shapes = tuple([arguments[i].shape for i in arrays])
+            if shapes not in agreeing:
+                check(shapes)
+            kernel(*arguments)
+
+        checked.kernel = kernel
+        return checked
 
     return decorate
+
+
+def compile_for(function, kinds, math):
+    folder, before = cache_folder(), numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder or "")
+    try:
+        options = {"nogil": True, "fastmath": math, "error_model": "numpy", "cache": folder is not None}
+        return numba.njit(types.void(*kinds), **options)(function)
+    finally:
+        numba.config.CACHE_DIR = before
 
 
 @cache
@@ -75,8 +121,8 @@ def inlined(math=IN_ORDER):
     return numba.njit(forceinline=True, fastmath=math, error_model="numpy")
 
 
-def in_order(x):
-    """x with its numbers one after the other and at whole multiples of their size, as compiled functions want it."""
+def as_contiguous(x):
+    """x itself if it is C-contiguous and aligned, as compiled functions need it, else a copy."""
     return np.require(x, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 

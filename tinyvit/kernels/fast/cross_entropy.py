@@ -10,7 +10,7 @@ from tinyvit.functional.cross_entropy import (
     cross_entropy_backward,
     smoothed_targets,
 )
-from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, INPUT_2D, OUTPUT, OUTPUT_2D, compiled, in_order
+from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, INPUT, OUTPUT, as_contiguous, compiled
 from tinyvit.kernels.fast.exp import F
 from tinyvit.kernels.fast.softmax import softmax_row
 
@@ -24,7 +24,7 @@ class FastCrossEntropyCache(NamedTuple):
     targets: Array  # (B, K)  the smoothed target probabilities
 
 
-@compiled(INPUT_2D, INPUT_2D, OUTPUT_2D, OUTPUT)
+@compiled(INPUT("B K"), INPUT("B K"), OUTPUT("B K"), OUTPUT("B"))
 def losses_and_probs(logits, targets, probs, losses):
     """probs holds the logits when this begins."""
     B, K = logits.shape
@@ -39,7 +39,7 @@ def losses_and_probs(logits, targets, probs, losses):
         losses[b] = loss
 
 
-@compiled(INPUT_2D, INPUT_2D, FLOAT, OUTPUT_2D, math=ANY_ORDER)
+@compiled(INPUT("B K"), INPUT("B K"), FLOAT, OUTPUT("B K"), math=ANY_ORDER)
 def dlogits_rows(probs, targets, dy, dlogits):
     B, K = probs.shape
     for b in range(B):
@@ -54,7 +54,7 @@ def cross_entropy_fast(logits, targets, label_smoothing=0.0):
     if not logits.size:
         return cross_entropy.reference(logits, targets, label_smoothing)
     targets = smoothed_targets(np.asarray(targets), logits, label_smoothing)
-    logits, targets = in_order(logits), in_order(targets)
+    logits, targets = as_contiguous(logits), as_contiguous(targets)
     probs, losses = logits.copy(), np.empty(len(logits), "float32")
     losses_and_probs(logits, targets, probs, losses)
     return losses.sum() * F(1 / len(logits)), FastCrossEntropyCache(probs, targets)

@@ -5,18 +5,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import Array
-from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.layernorm import LayerNormCache, layernorm, layernorm_backward
 from tinyvit.functional.sums import as_rows
 from tinyvit.kernels.fast.compiled import (
     ANY_ORDER,
     FLOAT,
     INPUT,
-    INPUT_2D,
-    OUTPUT_2D,
+    OUTPUT,
     TOTAL,
+    as_contiguous,
     compiled,
-    in_order,
     inlined,
 )
 from tinyvit.kernels.fast.exp import F
@@ -54,7 +52,9 @@ def product(x, y):
     return x * y
 
 
-@compiled(INPUT_2D, INPUT, INPUT, FLOAT, OUTPUT_2D, OUTPUT_2D, math=ANY_ORDER)
+@compiled(
+    INPUT("rows D"), INPUT("D"), INPUT("D"), FLOAT, OUTPUT("rows D"), OUTPUT("rows 3"), math=ANY_ORDER
+)
 def normalise(x, weight, bias, eps, y, statistics):
     rows, D = x.shape
     share = ONE / F(D)
@@ -76,7 +76,10 @@ def normalise(x, weight, bias, eps, y, statistics):
         statistics[r, 0], statistics[r, 1], statistics[r, 2] = mean, rest, rstd
 
 
-@compiled(INPUT_2D, INPUT_2D, INPUT_2D, INPUT, OUTPUT_2D, TOTAL, TOTAL, math=ANY_ORDER)
+@compiled(
+    INPUT("rows D"), INPUT("rows D"), INPUT("rows 3"), INPUT("D"), OUTPUT("rows D"), TOTAL("D"), TOTAL("D"),
+    math=ANY_ORDER,
+)  # fmt: skip
 def normalise_backward(dy, x, statistics, weight, dx, dweight, dbias):
     """dx, and dweight and dbias added to what is there."""
     rows, D = dy.shape
@@ -84,19 +87,19 @@ def normalise_backward(dy, x, statistics, weight, dx, dweight, dbias):
     stage = np.zeros((2, D), np.float32)
     for r in range(rows):
         mean, rest, rstd = statistics[r, 0], statistics[r, 1], statistics[r, 2]
-        g_total, along = ZERO, ZERO
+        g_total, dot = ZERO, ZERO
         for j in range(D):
             xhat = centred(x[r, j], mean, rest) * rstd
             g = product(dy[r, j], weight[j])
             g_total += g
-            along += g * xhat
+            dot += g * xhat
             stage[0, j] += dy[r, j] * xhat
             stage[1, j] += dy[r, j]
         g_total *= share
-        along *= share
+        dot *= share
         for j in range(D):
             xhat = centred(x[r, j], mean, rest) * rstd
-            dx[r, j] = (product(dy[r, j], weight[j]) - g_total - xhat * along) * rstd
+            dx[r, j] = (product(dy[r, j], weight[j]) - g_total - xhat * dot) * rstd
         if r % STAGE == STAGE - 1 or r == rows - 1:
             for j in range(D):
                 dweight[j] += stage[0, j]
@@ -107,27 +110,22 @@ def normalise_backward(dy, x, statistics, weight, dx, dweight, dbias):
 def layernorm_fast(x, weight, bias, eps=1e-6):
     if not weight.shape == bias.shape == x.shape[-1:] or not x.size or not x.dtype == weight.dtype == bias.dtype:
         return layernorm.reference(x, weight, bias, eps)
-    x, weight, bias = map(in_order, (x, weight, bias))
+    x, weight, bias = map(as_contiguous, (x, weight, bias))
     rows = as_rows(x)
     y, statistics = np.empty_like(rows), np.empty((len(rows), 3), "float32")
     normalise(rows, weight, bias, eps, y, statistics)
     return y.reshape(x.shape), FastLayerNormCache(x, statistics, weight)
 
 
-def layernorm_backward_fast(dy, cache, into=None):
+def layernorm_backward_fast(dy, cache, into):
     x, statistics, weight = cache
-    into = (None, None) if into is None else into
-    check_into("layernorm_backward", into, 2)
     if dy.dtype == x.dtype:
-        dy = in_order(dy)
+        dy = as_contiguous(dy)
         rows = as_rows(dy)
         dx, totals = np.empty_like(rows), np.zeros((2, rows.shape[1]))
         normalise_backward(rows, as_rows(x), statistics, weight, dx, *totals)
-        dx, dweight, dbias = dx.reshape(dy.shape), *totals.astype("float32")
-    else:
-        dx, dweight, dbias = layernorm_backward.reference(dy, LayerNormCache(cache.xhat, cache.rstd, weight))
-    gradients = zip(into, (dweight, dbias))
-    return dx, *(None if goal is False else add_to(goal, total) for goal, total in gradients)
+        return dx.reshape(dy.shape), *totals.astype("float32")
+    return layernorm_backward.reference(dy, LayerNormCache(cache.xhat, cache.rstd, weight))
 
 
 layernorm.register(("numpy", "float32"), layernorm_fast, "fast")

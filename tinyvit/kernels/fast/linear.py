@@ -2,16 +2,15 @@
 
 import numpy as np
 
-from tinyvit.dispatch import add_to, check_into
 from tinyvit.functional.linear import LinearCache, linear, linear_backward
 from tinyvit.functional.sums import as_rows
-from tinyvit.kernels.fast.compiled import INPUT, INPUT_2D, OUTPUT_2D, TOTAL, compiled, in_order
+from tinyvit.kernels.fast.compiled import INPUT, OUTPUT, TOTAL, as_contiguous, compiled
 from tinyvit.kernels.linear import linear_backward_wanted
 
 STAGE = 32  # rows that are added up before their sum is added to the others', in double precision
 
 
-@compiled(OUTPUT_2D, INPUT)
+@compiled(OUTPUT("rows D"), INPUT("D"))
 def add_bias(y, bias):
     rows, D = y.shape
     for r in range(rows):
@@ -19,7 +18,7 @@ def add_bias(y, bias):
             y[r, j] += bias[j]
 
 
-@compiled(INPUT_2D, TOTAL)
+@compiled(INPUT("rows D"), TOTAL("D"))
 def add_rows(x, total):
     """The sum of all rows of x, added to `total`."""
     rows, D = x.shape
@@ -37,22 +36,20 @@ def linear_fast(x, weight, bias=None):
     if bias is None or weight.shape != (*bias.shape, x.shape[-1]) or not x.dtype == weight.dtype == bias.dtype:
         return linear.reference(x, weight, bias)
     y = as_rows(x) @ weight.mT
-    add_bias(y, in_order(bias))
+    add_bias(y, as_contiguous(bias))
     return y.reshape(*x.shape[:-1], len(weight)), LinearCache(x, weight, True)
 
 
-def linear_backward_fast(dy, cache, into=None):
+def linear_backward_fast(dy, cache, into):
     x, weight, has_bias = cache
     if not has_bias or not x.dtype == weight.dtype == dy.dtype:
         return linear_backward_wanted(dy, cache, into)
-    into = (None, None) if into is None else into
-    check_into("linear_backward", into, 2)
     dx, dweight, _ = linear_backward_wanted(dy, cache, (into[0], False))
     if into[1] is False:
         return dx, dweight, None
     total = np.zeros(len(weight))
-    add_rows(in_order(as_rows(dy)), total)
-    return dx, dweight, add_to(into[1], total.astype("float32"))
+    add_rows(as_contiguous(as_rows(dy)), total)
+    return dx, dweight, total.astype("float32")
 
 
 linear.register(("numpy", "float32"), linear_fast, "fast")

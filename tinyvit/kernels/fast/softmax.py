@@ -4,7 +4,7 @@ import numpy as np
 
 from tinyvit.functional.softmax import SoftmaxCache, softmax, softmax_backward
 from tinyvit.functional.sums import as_rows
-from tinyvit.kernels.fast.compiled import ANY_ORDER, INPUT_2D, OUTPUT_2D, as_bits, as_float, compiled, in_order, inlined
+from tinyvit.kernels.fast.compiled import ANY_ORDER, INPUT, OUTPUT, as_bits, as_contiguous, as_float, compiled, inlined
 from tinyvit.kernels.fast.exp import F, exp
 
 ZERO, ONE = F(0.0), F(1.0)
@@ -39,20 +39,20 @@ def softmax_row(x):
     return m, total
 
 
-@compiled(OUTPUT_2D, math=ANY_ORDER)
+@compiled(OUTPUT("rows N"), math=ANY_ORDER)
 def softmax_rows(x):
     for r in range(len(x)):
         softmax_row(x[r])
 
 
-@compiled(INPUT_2D, INPUT_2D, OUTPUT_2D, math=ANY_ORDER)
+@compiled(INPUT("rows N"), INPUT("rows N"), OUTPUT("rows N"), math=ANY_ORDER)
 def softmax_backward_rows(dy, probs, dx):
     for r in range(len(dy)):
-        along = ZERO
+        dot = ZERO
         for j in range(dy.shape[1]):
-            along += dy[r, j] * probs[r, j]
+            dot += dy[r, j] * probs[r, j]
         for j in range(dy.shape[1]):
-            dx[r, j] = probs[r, j] * (dy[r, j] - along)
+            dx[r, j] = probs[r, j] * (dy[r, j] - dot)
 
 
 def softmax_fast(x):
@@ -67,7 +67,7 @@ def softmax_backward_fast(dy, cache):
     probs = cache.probs
     if not dy.size or not dy.ndim or probs.dtype != dy.dtype:
         return softmax_backward.reference(dy, cache)
-    dy, probs = in_order(dy), in_order(probs)
+    dy, probs = as_contiguous(dy), as_contiguous(probs)
     dx = np.empty_like(dy)
     softmax_backward_rows(as_rows(dy), as_rows(probs), as_rows(dx))
     return dx

@@ -1,6 +1,6 @@
 """Work cut into pieces that stay in a core's cache from the first pass over them to the last."""
 
-CHUNK = 1 << 15  # float32 numbers: 128 KiB an array; shorter ones are all calls, longer ones spill
+CHUNK = 1 << 15  # float32 numbers: 128 KiB an array; shorter ones are dominated by calls, longer ones spill
 
 
 def chunks(length, size=CHUNK):

@@ -1,0 +1,179 @@
+"""What operations do with arrays that don't fit: one line, at every level, and nothing ever ends the process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import wrong_arrays
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinyvit import functional as F
+from tinyvit import kernels, levels
+
+LEVELS = levels.available()
+CASES = [case for case in wrong_arrays.CASES if case not in wrong_arrays.STACKED]
+WRONG = ["huge", "empty", "longer", "shorter", "broadcast", "ones", "reversed", "text", "list"]
+
+
+class Worker:
+    """`wrong_arrays.py` in a process of its own, started again if a case ended it."""
+
+    process = None
+
+    def ask(self, *case):
+        if self.process is None:
+            command = [sys.executable, Path(wrong_arrays.__file__)]
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process.stdin.write(json.dumps(case) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            status = self.process.wait()
+            self.end()
+            return f"ended the process with status {status}"
+        return json.loads(line)
+
+    def end(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
+
+
+@pytest.fixture(scope="module")
+def worker():
+    worker = Worker()
+    yield worker
+    worker.end()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("case", CASES)
+@given(how=st.sampled_from(WRONG))
+def test_a_gradient_that_does_not_fit_the_result_is_refused_by_one_line(worker, level, case, how):
+    kind, message = worker.ask(level, case, how) or ("nothing", "no error")
+    assert kind == "ValueError" and "expected dy" in message and "\n" not in message, (kind, message)
+
+
+def levelled(function):
+    return pytest.mark.parametrize("level", LEVELS)(function)
+
+
+@levelled
+def test_the_gradient_of_a_pair_must_have_both_shapes(level):
+    x = np.ones((2, 3, 4), "float32")
+    with kernels.using(level):
+        (_, y), cache = F.add_layernorm(x, x, x[0, 0], x[0, 0])
+        for dy in ((y, y[:1]), (y[:1], y), (y,), y, (y, None)):
+            with pytest.raises(ValueError, match="add_layernorm_backward: expected dy"):
+                F.add_layernorm_backward(dy, cache)
+
+
+@levelled
+def test_destinations_of_other_shapes_or_dtypes_are_refused_before_any_is_written(level):
+    x, weight = np.ones((5, 4), "float32"), np.ones((3, 4), "float32")
+    with kernels.using(level):
+        y, cache = F.linear(x, weight, weight[:, 0])
+        for wrong in (np.zeros(4, "float32"), np.zeros((1, 3), "float32"), np.zeros(3, "int32"), [0, 0, 0]):
+            first = np.zeros((3, 4), "float32")
+            with pytest.raises(ValueError, match="into=: expected an array"):
+                F.linear_backward(y, cache, into=(first, wrong))
+            assert not first.any()
+
+
+@levelled
+def test_another_operations_cache_is_refused(level):
+    x = np.ones((5, 4), "float32")
+    with kernels.using(level), pytest.raises(ValueError, match="expected a cache of its forward, got SoftmaxCache"):
+        F.linear_backward(x, F.softmax(x)[1])
+
+
+@levelled
+@pytest.mark.parametrize("dtype", ["int64", "int8", "bool"])
+@pytest.mark.parametrize("case", ["softmax", "gelu", "gelu_tanh", "tanh", "layernorm", "linear", "attention", "rope",
+                                  "tiled_attention", "pool_mean", "prepend_token"])  # fmt: skip
+def test_ints_and_bools_count_as_floating_point_numbers(level, case, dtype):
+    forward, backward, inputs = wrong_arrays.CASES[case]
+    whole = [np.abs(x * 3).astype(dtype) for x in inputs]
+    with kernels.using(level):
+        y, cache = forward(*whole)
+        expected, c = forward(*(x.astype("float64") for x in whole))
+        np.testing.assert_allclose(y, expected, rtol=1e-12)
+        ones = np.ones(y.shape, "int64")
+        got, want = backward(ones, cache), backward(ones.astype("float64"), c)
+        for a, b in zip(*((g if isinstance(g, tuple) else (g,)) for g in (got, want))):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+@levelled
+def test_lists_count_as_arrays_and_everything_else_is_refused_by_one_line(level):
+    with kernels.using(level):
+        np.testing.assert_allclose(F.layernorm([[1.0, 3.0]], [1, 1], [0, 0])[0], [[-1, 1]], rtol=1e-5)
+        for wrong in (None, "text", {}, [[1], [1, 2]], np.array(["a"]), np.array([None])):
+            with pytest.raises(ValueError, match="softmax: expected x as an array"):
+                F.softmax(wrong)
+        with pytest.raises(ValueError, match="layernorm: expected weight as an array of numbers"):
+            F.layernorm(np.ones((2, 3)), np.full(3, "a"), np.ones(3))
+
+
+@levelled
+def test_whole_logits_with_probabilities_have_the_loss_of_floating_point_logits(level):
+    logits, probabilities = np.array([[1, 2, 3], [3, 1, 0]]), np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
+    with kernels.using(level):
+        expected = F.cross_entropy(logits.astype("float64"), probabilities)[0]
+        assert F.cross_entropy(logits, probabilities)[0] == expected
+        assert F.cross_entropy(logits.tolist(), probabilities.tolist())[0] == expected
+
+
+@pytest.mark.skipif("fast" not in LEVELS, reason="needs numba")
+def test_compiled_functions_refuse_lengths_that_do_not_agree():
+    from tinyvit.kernels.fast.softmax import softmax_backward_rows
+
+    rows = np.ones((3, 4), "float32")
+    for others in ((rows[:2], rows.copy()), (rows, rows[:1].copy()), (np.ones((3, 5), "float32"), rows.copy())):
+        with pytest.raises(ValueError, match="softmax_backward_rows: expected arrays"):
+            softmax_backward_rows(rows, *others)
+
+
+# -- what is kept and what runs -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "reference"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_cache_of_a_kernel_answers_to_every_field_of_the_references(level, case):
+    forward, _, inputs = wrong_arrays.CASES[case]
+    inputs = [x.astype("float32") for x in inputs]
+    with kernels.using("reference"):
+        expected = forward(*inputs)[1]
+    with kernels.using(level):
+        cache = forward(*inputs)[1]
+    for name in expected._fields:
+        got, want = getattr(cache, name), getattr(expected, name)
+        if isinstance(want, np.ndarray):
+            assert got.shape == want.shape, name
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6, err_msg=name)
+        elif not isinstance(want, tuple) and name != "tile":  # every kernel has its own
+            assert got == want, name
+
+
+@pytest.mark.parametrize("name", [name for name in dir(F) if hasattr(F, f"{name}_backward")])
+def test_every_operation_declares_the_shape_of_its_result(name):
+    assert getattr(F, name).backward.result is not None
+
+
+@levelled
+def test_which_says_what_would_run_and_where_it_is_written(level):
+    x = np.ones((2, 3), "float32")
+    with kernels.using(level):
+        _, cache = F.layernorm(x, x[0], x[0])
+        for said in (F.layernorm.which(x), F.layernorm_backward.which(x, cache)):
+            name, place = said.split()
+            file, line = place.split(":")
+            folder = {"reference": "functional", "numpy": "kernels", "fast": "kernels/fast"}[level]
+            assert file == f"tinyvit/{folder}/layernorm.py"
+            source = Path(F.__file__).parents[2].joinpath(file).read_text(encoding="utf-8").splitlines()
+            assert any(f"def {name}(" in text for text in source[int(line) - 1 : int(line) + 6])
