@@ -54,7 +54,7 @@ def test_the_row_of_gradients_says_over_which_tokens_its_means_are_and_which_hav
     (line,) = [line for line in out.splitlines() if line.strip().startswith("gradients")]
     model = load_trained(own_run, device="cpu").model
     pool, tokens = model.config.global_pool, 1 + model.config.grid[0] * model.config.grid[1]
-    said = {"token": "only the class token has one", "avg": "the class token has none"}[pool]
+    said = {"token": "only the class token has one", "avg": "only the patches have one"}[pool]
     assert f"mean norm over all {tokens} tokens: " in line and line.endswith(f"after the last, where {said}")
 
 
