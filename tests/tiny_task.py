@@ -1,0 +1,109 @@
+"""A task that no file of the package knows: it needs no labels, mixes the samples of a batch, keeps a teacher, trains a
+module around the configured model, and has an option of its own. Importing this file registers "brightness".
+
+A projection z of the model's output learns how much brighter an image is than the mean of its batch, and stays near a
+teacher's: L = ½ mean (z − (b − mean b))² + ½ mean (z − t)². Lower is better.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinyvit import nn
+from tinyvit.backend import array_module
+from tinyvit.models import build
+from tinyvit.training.inference import batches
+from tinyvit.training.tasks import Task, register
+from tinyvit.validation import Rate, validate
+
+
+@dataclass(frozen=True)
+class BrightnessOptions:
+    """The teacher."""
+
+    decay: Rate = 0.9
+    """How much of the teacher is left after a step."""
+
+    def __post_init__(self):
+        validate(self, "objective.")
+
+
+class ProjectedCache(NamedTuple):
+    model: Any
+    projection: Any
+
+
+class Projected(nn.Module):
+    """A model and a linear layer on its output: images to (B, 1)."""
+
+    def __init__(self, config, seed, device, precision):
+        self.model = build(config, device="meta")
+        self.projection = nn.Linear(config.num_classes, 1, weight_init=nn.init.normal(0.5))
+        self.materialize(seed, device=device, precision=precision)
+
+    def forward(self, images, ctx=None):
+        y, c_model = self.model(images, ctx)
+        z, c_projection = self.projection(y, ctx)
+        return z, ProjectedCache(c_model, c_projection)
+
+    def backward(self, dz, cache):
+        return self.model.backward(self.projection.backward(dz, cache.projection), cache.model)
+
+
+@register("brightness")
+class Brightness(Task):
+    options = BrightnessOptions
+    metrics = ("gap",)
+    mixes_samples = True
+
+    def build(self, seed=0, device="cpu", precision=None):
+        return Projected(self.config.model, seed, device, precision)
+
+    def backbone(self, model):
+        return model.model
+
+    def begin(self, model, total_steps):
+        super().begin(model, total_steps)
+        self.teacher = self.build(device=model.device, precision=model.precision)
+        self.teacher.load_state_dict(model.state_dict())
+
+    def loss(self, model, batch, ctx):
+        z, cache = model(batch["images"], ctx)                                 # (B, 1)
+        off = z - brightness(batch["images"])
+        apart = z - self.teacher(batch["images"])[0]
+        gap = (off * off).mean()
+
+        def backward(dloss=1.0):
+            return model.backward((off + apart) * (dloss / len(z)), cache)
+
+        return 0.5 * (gap + (apart * apart).mean()), backward, {"gap": gap}, nn.buffer_updates(cache)
+
+    def after_step(self, model, step, applied):
+        old, decay = self.teacher.storage.data, self.config.objective.decay
+        old[...] = array_module(old).where(applied, decay * old + (1 - decay) * model.storage.data, old)
+
+    def state(self):
+        return self.teacher.state_dict()
+
+    def load_state(self, tensors):
+        self.teacher.load_state_dict(tensors)
+
+    @property
+    def headline(self):
+        return f"{self.part}_gap"
+
+    def evaluate(self, model, dataset, threads=None, stop=None):
+        outputs = []
+        for images, _ in batches(model, dataset):
+            if stop:
+                return None
+            outputs.append(model(images)[0])
+        off = np.concatenate(outputs) - brightness(dataset.normalise(dataset.images))
+        return {self.headline: float((off * off).mean())}
+
+
+def brightness(images):
+    """How much brighter each image is than the mean of all, (B, 1)."""
+    found = images.mean((1, 2, 3))[:, None]
+    return found - found.mean()

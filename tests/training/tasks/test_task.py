@@ -1,0 +1,232 @@
+"""What holds for any task, shown with one that lives in the tests alone, on an architecture that does, too."""
+
+import ast
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_architecture
+import tiny_task
+from PIL import Image
+from safetensors.numpy import load_file
+
+from tinyvit.cli import main
+from tinyvit.files import write_with_manifest
+from tinyvit.models import registry
+from tinyvit.tensors import tensor_bytes
+from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, TrainConfig, features, resume, train
+from tinyvit.training.config import from_json, switched, to_json
+from tinyvit.training.display import Display
+from tinyvit.training.tasks import task
+from tinyvit.training.trained import load_trained
+
+TESTS = Path(tiny_task.__file__).parent
+CODE = f"""
+import sys
+sys.path.insert(0, {str(TESTS)!r})
+import tiny_architecture, tiny_task
+from tinyvit.cli import main
+main()
+"""
+OPTIONS = [
+    "digits", "--architecture", "tiny", "--task", "brightness", "--epochs", "3", "--batch-size", "128", "--device",
+    "cpu", "--save-minutes", "0", "--objective.decay", "0.8", "--model.width", "8", "--optim.ema", "0.9",
+]  # fmt: skip
+CONFIG = TrainConfig(
+    "digits", tiny_architecture.TinyConfig(width=8), "tiny", "brightness", tiny_task.BrightnessOptions(0.8),
+    epochs=2, batch_size=128, device="cpu", threads=1, optim=OptimConfig(lr=1e-2), augment=AugmentConfig(crop=1),
+)  # fmt: skip
+
+
+def command(*arguments, **options):
+    return subprocess.Popen([sys.executable, "-c", CODE, *map(str, arguments)], text=True, **options)
+
+
+def finished(*arguments):
+    process = command(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return out
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run of the command line, with its output."""
+    path = tmp_path_factory.mktemp("task") / "run"
+    return path, finished("train", *OPTIONS, "--tensorboard", "--out", path)
+
+
+def outcome(path):
+    """The weights, and the last checkpoint: the teacher and the running mean with it."""
+    state = sorted((path / "checkpoints").glob("step-*.safetensors"))[-1]
+    return (path / "model.safetensors").read_bytes(), state.name, state.read_bytes()
+
+
+def test_the_configuration_names_architecture_and_task_and_their_options(run):
+    config = json.loads((run[0] / "config.json").read_text())
+    assert (config["architecture"], config["task"]) == ("tiny", "brightness")
+    assert config["model"]["width"] == 8 and config["model"]["img_size"] == 8 and config["objective"] == {"decay": 0.8}
+
+
+def test_its_figures_are_shown_written_and_drawn_by_its_own_names(run):
+    path, out = run
+    assert "train gap" in out and "test gap" in out and "acc" not in out
+    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    summary = json.loads((path / "summary.json").read_text())
+    assert summary["test_gap"] == rows[-1]["test_gap"] < rows[0]["test_gap"]
+    assert all({"train_loss", "train_gap", "test_gap"} < set(row) and "test_accuracy" not in row for row in rows)
+    with Image.open(path / "curves.png") as picture:
+        assert picture.format == "PNG"
+    events = b"".join(file.read_bytes() for file in (path / "tensorboard").iterdir())
+    assert b"gap/test" in events and b"gap/train" in events
+
+
+def test_a_killed_training_goes_on_to_equal_bits(run, tmp_path):
+    process = command("train", *OPTIONS, "--out", tmp_path / "run", stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("run/checkpoints/step-0000001*.json")) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not (tmp_path / "run" / "summary.json").exists()
+    assert "going on after step" in finished("train", "--resume", tmp_path / "run")
+    assert outcome(tmp_path / "run") == outcome(run[0])
+
+
+def test_evaluation_repeats_the_scores_of_the_summary(run):
+    scores = json.loads(finished("evaluate", run[0], "--json"))
+    assert scores["test_gap"] == json.loads((run[0] / "summary.json").read_text())["test_gap"]
+    assert "test gap" in finished("evaluate", run[0])
+
+
+def test_features_are_those_of_the_configured_model(run):
+    trained = load_trained(run[0], "cpu")
+    assert type(trained.model) is tiny_architecture.Tiny and trained.learner.model is trained.model
+    assert features(trained.model, np.zeros((3, 1, 8, 8), "float32")).shape == (3, 8)
+
+
+def test_the_number_of_threads_changes_no_bit_of_a_batch_that_is_mixed(tmp_path):
+    for threads in (1, 2):
+        train(replace(CONFIG, threads=threads), tmp_path / str(threads))
+    assert outcome(tmp_path / "1") == outcome(tmp_path / "2")
+
+
+class Scripted(tiny_task.Brightness):
+    """Judged by given figures, one an evaluation."""
+
+    figures = (3.0, 1.0, 2.0)
+
+    def evaluate(self, model, dataset, threads=None, stop=None):
+        self.count = getattr(self, "count", -1) + 1
+        return {self.headline: self.figures[self.count]}
+
+
+@pytest.mark.parametrize(("higher_is_better", "best"), [(False, 2), (True, 1)])
+def test_the_best_weights_are_chosen_by_its_own_headline(tmp_path, monkeypatch, higher_is_better, best):
+    monkeypatch.setattr(Scripted, "higher_is_better", higher_is_better)
+    monkeypatch.setitem(task.TASKS, "brightness", Scripted)
+    train(replace(CONFIG, epochs=3), tmp_path / "run")
+    (manifest,) = (tmp_path / "run" / "checkpoints").glob("best-*.json")
+    assert json.loads(manifest.read_text())["metrics"]["epoch"] == best
+
+
+class StopsAfter(Display):
+    def __init__(self, steps):
+        self.steps = steps
+
+    def step(self, *arguments):
+        self.steps -= 1
+        if self.steps == 0:
+            raise KeyboardInterrupt
+
+
+def test_a_checkpoint_of_another_task_or_without_the_tasks_state_is_refused(tmp_path):
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(replace(CONFIG, save_minutes=0.0), path, StopsAfter(4))
+    manifest = sorted((path / "checkpoints").glob("step-*.json"))[-1]
+    tensors, about = load_file(manifest.with_suffix(".safetensors")), json.loads(manifest.read_text())
+    kept = {name: value for name, value in about.items() if name not in ("files", "sha256", "format")}
+    for change, message in (
+        ({"task": "classification"}, "its task is 'classification', and config.json says 'brightness'"),
+        ({"architecture": "vit"}, "its architecture is 'vit', and config.json says 'tiny'"),
+    ):
+        write_with_manifest(manifest, {manifest.with_suffix(".safetensors").name: tensor_bytes(tensors)}, kept | change)
+        with pytest.raises(ValueError, match=message):
+            resume(path)
+    rest = {name: array for name, array in tensors.items() if not name.startswith("task.")}
+    write_with_manifest(manifest, {manifest.with_suffix(".safetensors").name: tensor_bytes(rest)}, kept)
+    with pytest.raises(ValueError, match=r"the checkpoint keeps \[\] for the task 'brightness', which needs"):
+        resume(path)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"architecture": "swine"}, r"config\.json is not a tinyvit configuration: unknown architecture 'swine'"),
+    ({"task": "brightnes"}, r"config\.json .* unknown task 'brightnes'; did you mean brightness\?"),
+    ({"architecture": None}, r"config\.json .* architecture and task must be names, got \(None, 'brightness'\)"),
+    ({"task": ["brightness"]}, r"config\.json .* architecture and task must be names"),
+    ({"objective": {"decay": 2.0}}, r"config\.json .* objective\.decay must be .* got 2\.0"),
+    ({"objective": {"temperature": 1}}, r"config\.json .* unknown fields temperature"),
+    ({"optim": {"accumulate": 2}}, r"config\.json .* optim\.accumulate must be 1 for the task 'brightness'"),
+])  # fmt: skip
+def test_a_configuration_that_cannot_be_is_refused_with_one_line(change, message):
+    with pytest.raises(ValueError, match=message):
+        from_json(json.dumps(json.loads(to_json(CONFIG)) | change), "config.json")
+
+
+def test_a_configuration_comes_back_from_json_as_it_was():
+    assert from_json(to_json(CONFIG), "config.json") == CONFIG
+
+
+def test_a_file_that_names_neither_is_of_a_vit_that_classifies():
+    values = json.loads(to_json(PRESETS["digits"]))
+    del values["architecture"], values["task"], values["objective"]
+    assert from_json(json.dumps(values), "config.json") == PRESETS["digits"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    img_size: int = 8
+    in_chans: int = 1
+
+
+def test_an_architecture_that_has_no_classes_cannot_serve_a_classifier(monkeypatch):
+    monkeypatch.setitem(registry.ARCHITECTURES, "shapeless", (tiny_architecture.Tiny, Shape))
+    with pytest.raises(ValueError, match="'shapeless' can't serve the task 'classification': it has no num_classes"):
+        switched(PRESETS["digits"], "shapeless")
+
+
+@pytest.mark.parametrize("arguments", [
+    ("evaluate", "{run}", "--tta"), ("evaluate", "{run}", "--confusion", "a.png"), ("predict", "{run}", "{run}"),
+])  # fmt: skip
+def test_what_needs_a_classifier_is_refused_with_one_line(run, capsys, arguments):
+    with pytest.raises(SystemExit) as ended:
+        main([argument.format(run=run[0]) for argument in arguments])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_no_file_of_the_package_knows_it():
+    for path in Path(task.__file__).parents[2].rglob("*.py"):
+        text = path.read_text(encoding="utf-8").lower()
+        assert "tiny_task" not in text and "tiny_architecture" not in text
+
+
+def names_in_code(path):
+    """Every name, attribute and argument in a file, without its docstrings and comments."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for field in ("id", "attr", "arg", "name"):
+            if isinstance(getattr(node, field, None), str):
+                yield getattr(node, field)
+
+
+@pytest.mark.parametrize("file", ["trainer", "loop", "display", "curves", "checkpoints", "run_folder", "divergence"])
+def test_nothing_but_the_classifier_names_what_a_classifier_has(file):
+    path = Path(task.__file__).parents[1] / f"{file}.py"
+    assert not {"accuracy", "label_smoothing", "cross_entropy", "classification", "logits"} & set(names_in_code(path))
+    assert "accuracy" not in path.read_text(encoding="utf-8")
