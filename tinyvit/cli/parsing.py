@@ -13,7 +13,7 @@ NARROWEST = 40  # columns for --help: in fewer than 6, its boxes never end
 
 
 class BadInput(ValueError):
-    """What the user typed can't be understood."""
+    """A command line that can't be understood."""
 
 
 def say_why_no_gpu(reason):
@@ -23,8 +23,8 @@ def say_why_no_gpu(reason):
 
 
 def parse(config, rest, prog, default=None):
-    """Options as a dataclass; tyro's boxed errors become one line. `--classes` with nothing behind it is refused: what
-    looks like a choice would be all classes."""
+    """Options as a dataclass; tyro's boxed errors become one line. `--classes` without names is refused, as it
+    would mean all classes."""
     import tyro
 
     messages = io.StringIO()
@@ -36,7 +36,7 @@ def parse(config, rest, prog, default=None):
             raise
         raise BadInput(one_line(messages.getvalue(), prog)) from None
     if "--classes" in rest and not options.classes:
-        raise BadInput("expected names behind --classes, got none")
+        raise BadInput("expected names after --classes, got none")
     return options
 
 
@@ -94,7 +94,7 @@ def positional(rest, expected, default=None):
 def separate(rest, options):
     """`rest` as (positional arguments, options), in whatever order they came; `options` is the options' dataclass.
 
-    A flag stands alone, every other option takes the argument behind it, and behind `--` there are no options.
+    A flag stands alone, every other option takes the argument after it, and after `--` there are no options.
     """
     flags = {"-h", "--help"}
     for field in fields(options):

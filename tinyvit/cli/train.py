@@ -40,19 +40,19 @@ def train(rest):
 
 @dataclass(frozen=True)
 class ResumeOptions:
-    """Go on with a run that was stopped or killed, from its newest checkpoint, as if it had never stopped. Everything
-    else is in the run folder's config.json."""
+    """Resume a run that was stopped or killed, from its newest checkpoint, with the same result as if it had never
+    stopped. Everything else is in the run folder's config.json."""
 
     data_dir: str | None = None
     """Folder or archive with the data, if it has moved."""
     device: str | None = None
-    """Where to train on, if elsewhere than before: auto, cpu, cuda, cuda:1, …"""
+    """Another device to train on: auto, cpu, cuda, cuda:1, …"""
     precision: Literal["float32", "float64", "tf32", "bfloat16", "float16"] | None = None
-    """What to compute in, if in something else than before; float64 and the others don't share checkpoints."""
+    """Another precision; float64 and the others don't share checkpoints."""
     threads: int | None = None
-    """CPU threads; another number than before changes the last digits."""
+    """CPU threads; another number changes the last digits."""
     kernels: Literal["reference", "numpy", "fast"] | None = None
-    """How operations are computed; others than before change the last digits."""
+    """How operations are computed; other kernels change the last digits."""
 
 
 def resume(rest):

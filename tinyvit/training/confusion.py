@@ -1,4 +1,4 @@
-"""Which classes are taken for which, as a picture."""
+"""Confusion matrices as pictures."""
 
 import io
 import warnings
@@ -13,10 +13,10 @@ LONGEST_NAME = 18
 
 
 def draw_confusion(confusion, classes):
-    """A matplotlib Figure of a confusion matrix (K, K): rows are the true classes, columns what they are taken for.
+    """A matplotlib Figure of a confusion matrix (K, K): rows are the true classes, columns the predicted ones.
 
     A cell's colour is its share of the row's images; its text, where it fits, their number. The colour goes with the
-    square root of the share, so that rare mistakes are seen beside the diagonal.
+    square root of the share, so that rare mistakes show beside the diagonal.
     """
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""The training loop: from a configuration, or from a run that was stopped, to a finished run folder."""
+"""The training loop, from a configuration or a stopped run to a finished run folder."""
 
 import platform
 import time
@@ -53,7 +53,7 @@ def resume(path, display=None, **changes):
 
     Parameters, moments, moving average, schedule, random streams and logged losses are bit for bit those of a run that
     was never stopped, on the same machine with the same number of threads and the same kernels. Without a checkpoint
-    the run starts afresh; a finished one is left as it is. `changes` are fields of the configuration: device, threads,
+    the run starts afresh; a finished one isn't changed. `changes` are fields of the configuration: device, threads,
     kernels, data_dir.
 
     Raises ValueError if `path` is no run, is in use, or has only damaged checkpoints; OutOfMemory as `train` does.
@@ -78,7 +78,7 @@ def resume(path, display=None, **changes):
 
 
 def refuse_among_images(place, config):
-    """Raise ValueError for a run that the data set would take for one of its classes from then on."""
+    """Raise ValueError for a run folder that the data set would read as one of its classes."""
     if config.dataset == "folder" and is_among_images(config.data_dir, place):
         raise ValueError(
             f"{place} is among the images in {config.data_dir}, which would take it for a class; choose another folder "
@@ -220,6 +220,6 @@ def finish(trainer, folder, seconds, stop):
 
 
 def versions(device):
-    """What the run was computed with."""
+    """Versions of what the run was computed with."""
     here = {"tinyvit": tinyvit.__version__, "python": platform.python_version(), "numpy": np.__version__}
     return here | ({} if device == "cpu" else gpu(device))

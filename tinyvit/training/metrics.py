@@ -111,7 +111,7 @@ def by_name(classes, values):
 def class_table(classes, metrics):
     """Lines of a table with a row per class, the worst first: its accuracy, and what its images are mistaken for.
 
-    Classes without images that none is taken for are left out.
+    Classes without images that no image is taken for are omitted.
     """
     classes = [printable(name) for name in classes]
     mistakes = metrics.confusion * (1 - np.eye(len(classes), dtype=int))

@@ -1,4 +1,4 @@
-"""Everything that changes while a model trains, and the step that changes it."""
+"""The state of a training, and what happens before and after a step."""
 
 import hashlib
 import math

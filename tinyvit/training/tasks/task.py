@@ -1,4 +1,4 @@
-"""What the rest of the package knows of a task, and the names of the tasks.
+"""The protocol of tasks, and their registry.
 
 A task is one file in this package: a subclass of `Task` with `@register`. It is imported in `tasks/__init__.py`, and
 nothing else changes.
@@ -66,7 +66,7 @@ class Task:
     """What a model learns, and how it is judged; made for one training or evaluation from its `TrainConfig`.
 
     part               what is evaluated: "test", or by default "validation" if images are set aside for that
-    frozen             how many parts of the model, from the images on, are left as they are
+    frozen             how many parts of the model, from the images on, are frozen
     total_steps        of the training, set by `begin`
 
     name               in the registry
