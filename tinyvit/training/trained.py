@@ -93,6 +93,9 @@ def load_test_set(trained, data_dir=None):
     A folder for a model that was trained elsewhere may have some of its classes, under their names or their numbers.
     """
     prepared = trained.preprocessing
+    if trained.task.needs_classes and not prepared.classes:
+        raise ValueError(f"{trained.folder.path}: the model has no head (num_classes is 0): it gives features, and "
+                         "here logits are needed")  # fmt: skip
     test = load_classes(trained.config, data_dir, **resizing(prepared)).test
     if trained.folder.imported.is_file():
         test = renumbered(test, prepared.classes)
