@@ -126,8 +126,6 @@ def check_shapes(q, k, v, bias=None):
         raise ValueError(f"attention: expected at least one key, got k {k.shape}")
     if bias is None:
         return
-    if not hasattr(bias, "shape"):
-        raise ValueError(f"attention: expected an array as the bias, got {bias!r}")
     scores = (*q.shape[:-1], k.shape[-2])
     if not broadcasts(bias.shape, scores):
         raise ValueError(f"attention: the bias {bias.shape} doesn't broadcast to the scores {scores}")
