@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 00 · A tour
 #
-# A Vision Transformer cuts an image into patches, lets every patch look at every other, and says in the end what is
-# to be seen. This one is written in NumPy, forwards and backwards, without any automatic differentiation: every
+# A Vision Transformer cuts an image into patches, lets every patch look at every other, and says in the end what the
+# image shows. This one is written in NumPy, forward and backward, without automatic differentiation: every
 # gradient in it was derived by hand. In the notebooks that follow you derive them yourself.
 #
 # First see it work. The cells below run from top to bottom in a few seconds; change something and run them again.
@@ -24,7 +24,7 @@ np.set_printoptions(precision=3, suppress=True)
 # %% [markdown]
 # ## A trained model reads digits
 #
-# The model lies beside this notebook; `checkpoint/README.md` says by which command it was trained. It reads
+# The model is stored beside this notebook; `checkpoint/README.md` has the command that trained it. It reads
 # handwritten digits of 8×8 pixels in 16 patches of 2×2, and it has never seen the ones below.
 
 # %%
@@ -53,7 +53,7 @@ assert accuracy > 0.95
 #
 # In each of its three blocks, four *heads* decide for each token from which others it takes something. One token
 # stands for no patch but for the whole image; from it the answer is read. Here is what this token takes from each
-# patch: a row a block, a column a head, bright where it takes much.
+# patch: one row per block, one column per head, bright where it takes much.
 
 # %%
 seen = probe.trace(model, images[:64], classes=unseen.labels[:64])      # every value and gradient, by name
@@ -131,14 +131,14 @@ plt.show()
 assert losses[-1] < 0.2 * losses[0]
 
 # %% [markdown]
-# (Sixty-four digits learned by heart are no digits understood. Notebook 06 trains on all, and reads 98 % of those
-# that the model never saw.)
+# (A model that knows 64 digits by heart has not understood digits. Notebook 06 trains on all of them, and reads 98 %
+# of those that the model never saw.)
 #
 # ## Is it right?
 #
-# A wrong gradient trains, too, only worse, and nobody notices. So every one of them is compared with a derivative
-# that doesn't know the derivation: the *complex step* (notebook 09). For a whole model, every parameter and the
-# image:
+# A model with a wrong gradient still trains, only worse, and nobody notices. So every gradient is compared with a
+# derivative that doesn't use the derivation: the *complex step* (notebook 09). For a whole model, every parameter
+# and the image:
 
 # %%
 exact = ViT(config, dtype="float64")
@@ -147,8 +147,8 @@ print(f"largest error of all gradients: {report.max_error:.1e}")
 assert report.max_error < 1e-9
 
 # %% [markdown]
-# And each operation has a plain text, which is what you read here, and a fast one for the machine at hand. Inside
-# `tinyvit.reference()` the plain text runs:
+# Each operation has a reference implementation, which is what you read here, and fast kernels for your machine. Inside
+# `tinyvit.reference()` the reference implementation runs:
 
 # %%
 fast, _ = model(images[:32])

@@ -94,7 +94,7 @@ print("without the subtraction", naive, "with it", F.softmax(large)[0].round(4))
 #   = dy_j \, p_j - p_j \sum_i dy_i \, p_i
 #   = p_j \Big( dy_j - \sum_i dy_i \, p_i \Big) \tag{softmax\_backward}$$
 #
-# The $N \times N$ numbers of $J$ are never written down: one sum a row is enough. It is the mean of $dy$ under $p$,
+# The $N \times N$ numbers of $J$ are never written down: one sum per row is enough. It is the mean of $dy$ under $p$,
 # and the gradient says: raise the score of what is better than this mean.
 
 # %%
@@ -289,8 +289,8 @@ assert np.allclose(dbias, ds.sum(0), atol=1e-14)
 # algorithm 4).
 #
 # *Keys may shift together.* If the same vector $u$ is added to all keys, all scores of query $i$ grow by the same $c
-# \sum_a q_{ia} u_a$, which the softmax takes back. So the gradient by $u$, which is $\sum_j dk_{ja} = c \sum_i q_{ia}
-# \sum_j ds_{ij}$, is zero: a bias of the keys is never learned.
+# \sum_a q_{ia} u_a$, which the softmax takes back. So the gradient with respect to $u$, which is $\sum_j dk_{ja} = c
+# \sum_i q_{ia} \sum_j ds_{ij}$, is zero: a bias of the keys is never learned.
 
 # %%
 assert np.allclose((dp * P).sum(-1), (dheads * heads).sum(-1), atol=1e-14)
@@ -354,7 +354,7 @@ assert report.max_error < 1e-13
 # the width.
 #
 # Why does it matter? The probabilities of scores that lie far apart are close to 0 and 1, and there the Jacobian $p_i
-# (\delta_{ij} - p_j)$ is close to zero: the gradient by the scores dies. Measured, over 64 keys:
+# (\delta_{ij} - p_j)$ is close to zero: the gradient with respect to the scores vanishes. Measured, over 64 keys:
 
 # %%
 widths = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
@@ -407,7 +407,7 @@ assert peak > 0 and plain[-1, 2] < 0.6 * plain[peak, 2]
 # %% [markdown]
 # ## On a real image
 #
-# Attention needs no trained weights to be seen at work. Cut a photograph into 28 rows of 28 patches, and let query
+# You can watch attention without any trained weights. Cut a photograph into 28 rows of 28 patches, and let query
 # and key of a patch be the same: its mean colour, less the mean of all, and as unit vector. Its value is the patch
 # itself. Then a patch looks at those that have its colour, and becomes a mean of them. How sharply it chooses is the
 # scale's doing:
@@ -426,7 +426,7 @@ scales = (0.0, 10.0, 300.0)
 looks, outputs, taken_from = [], [], []
 for scale in scales:
     output, photo_cache = F.attention(unit, unit, value, scale=scale)
-    looks.append(photo_cache.probs[0, 0])                              # (784, 784), a row a query
+    looks.append(photo_cache.probs[0, 0])                              # (784, 784), one row per query
     outputs.append(F.unpatchify(output[0], 15)[0][0])                  # (3, 420, 420)
     surprise = -np.log(np.maximum(looks[-1], 1e-300))
     taken_from.append(np.exp((looks[-1] * surprise).sum(-1)).mean())   # e to the entropy: n, for n equal shares
@@ -511,8 +511,8 @@ def my_attention_backward(dy, q, k, v):
 exercises.check("attention_backward", my_attention_backward)
 
 # %% [markdown]
-# **3.** By hand: the scores are $(0, 0, \ln 2)$, and the loss is $-\ln p_3$. What is its gradient by the three
-# scores? Put your numbers in place of `None`, as a tuple. (Notebook 06 finds the general formula.)
+# **3.** By hand: the scores are $(0, 0, \ln 2)$, and the loss is $-\ln p_3$. What is its gradient with respect to
+# the three scores? Put your numbers in place of `None`, as a tuple. (Notebook 06 finds the general formula.)
 
 # %%
 my_dscores = None

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 04 · Many heads, GELU, the MLP and the residual block
 #
-# One attention gives each token one mean of the others; several beside each other, the *heads*, give it several,
-# each of other tokens. Then each token thinks about what it has gathered, alone, in an MLP. Both are *added* to what
-# the token was: that is the block, of which a ViT is a pile.
+# One attention gives each token one weighted mean of the others. Several in parallel, the *heads*, give it several,
+# each with its own weights. Then each token thinks about what it has gathered, alone, in an MLP. Both are *added* to
+# what the token was: that is the block. A ViT is a stack of blocks.
 
 # %%
 import inspect
@@ -26,15 +26,15 @@ rng = np.random.default_rng(0)
 
 # %% [markdown]
 # On a real image, before any formula: a model that has learned the digits (`checkpoint/`, 4×4 patches) looks at one.
-# Its class token is asked, in the last of its blocks, where it takes from. Each of the four heads gives another
-# answer.
+# The pictures show what its class token takes from each patch in the last block. Each of the four heads looks
+# elsewhere.
 
 # %%
 trained = load_trained("checkpoint", device="cpu")
 digits = load_data(trained).test
 image = digits.normalise(digits.images[:1])                            # (1, 1, 8, 8)
 seen = probe.trace(trained.model, image)
-looks = seen.attention[-1, 0, :, 0]                                    # (H, N+1): of the class token, a row a head
+looks = seen.attention[-1, 0, :, 0]                                    # (H, N+1): of the class token, one row per head
 
 figure, axes = plt.subplots(1, 5, figsize=(7.6, 1.8))
 axes[0].imshow(digits.images[0, 0], cmap="gray")
@@ -249,8 +249,8 @@ assert all(abs(F.gelu(np.array(t))[0] - t * (1 + erf(t / sqrt(2))) / 2) < 1e-15 
 # ### Its gradient
 #
 # $y_i$ depends on $x_i$ alone: $\partial y_i / \partial x_j = \delta_{ij} \, y'(x_i)$. By the product rule
-# $y' = 1 \cdot \Phi(x) + x \, \Phi'(x)$, and the derivative of an area by its right end is the height there (the
-# fundamental theorem of calculus), $\Phi' = \varphi$:
+# $y' = 1 \cdot \Phi(x) + x \, \Phi'(x)$, and the derivative of an area with respect to its right end is the height
+# there (the fundamental theorem of calculus), $\Phi' = \varphi$:
 #
 # $$dx_j = \sum_i dy_i \, \delta_{ij} \, y'(x_i)
 #   = dy_j \left( \Phi(x_j) + x_j \, \varphi(x_j) \right) \tag{gelu\_backward}$$
@@ -391,7 +391,7 @@ assert report.max_error < 1e-14
 # $$dx_{rj} = \sum_m dh_{rm} \, W_{mj} \qquad dW_{mj} = \sum_r dh_{rm} \, x_{rj} \qquad d\beta_m = \sum_r dh_{rm}
 #   \tag{linear\_backward}$$
 #
-# Write $J^\top dy$ for what the backward of a function does to $dy$. Then the three, one behind the other, are
+# Write $J^\top dy$ for what the backward of a function does to $dy$. Then the three, one after the other, are
 #
 # $$dx = J_{\text{linear}}^\top \, J_{\text{gelu}}^\top \, J_{\text{linear}'}^\top \, dy \tag{Mlp.backward}$$
 #
@@ -448,7 +448,7 @@ np.testing.assert_allclose((x @ W.T) @ W_out.T, x @ (W_out @ W).T, atol=1e-14)  
 #   = \underbrace{dy_j}_{\text{past the branch}} +
 #   \underbrace{\sum_i dy_i \, \frac{\partial f_i}{\partial x_j}}_{\text{through it}}$$
 #
-# Of $L$ branches behind each other, the Jacobian is the product of the $I + J_l$. Multiplied out, each of its $2^L$
+# For $L$ branches in sequence, the Jacobian is the product of the $I + J_l$. Multiplied out, each of its $2^L$
 # terms chooses for each branch whether to go through or past; the one that goes past all is the identity. For two
 # branches
 #
@@ -527,7 +527,7 @@ assert (y == x).all() and (block.backward(dy, cache) == dy).all()
 # %% [markdown]
 # ## Pre-norm against post-norm
 #
-# The first transformer (Vaswani et al. 2017, section 3.1) had the norm *behind* the sum, on the only way that there
+# The first transformer (Vaswani et al. 2017, section 3.1) had the norm *after* the sum, on the only way that there
 # is:
 #
 # $$x' = \operatorname{norm}_1(x + \operatorname{attention}(x))
@@ -619,7 +619,7 @@ figure, axes = plt.subplots(1, 3, figsize=(9.4, 2.8))
 for ax, row, title in zip(axes, range(3), ("length of a token", "length of its gradient", "… past all branches")):
     ax.plot(pre[row], label="pre-norm", color="tab:blue")
     ax.plot(post[row], label="post-norm", color="tab:red")
-    ax.set(title=title, xlabel="blocks behind it")
+    ax.set(title=title, xlabel="blocks after it")
     ax.grid(alpha=0.3)
 axes[0].set_ylim(0, None)
 axes[1].set_ylim(0, None)
@@ -637,7 +637,7 @@ for name, (lengths, whole, past, _) in {"pre-norm": pre, "post-norm": post}.item
 # it ends up is then a matter of the branches' weights. With pre-norm it is never less than at the end. The price: the
 # stream of tokens grows, each branch adding about as much as the one before, so the squared length grows in
 # proportion to the depth, and a late branch changes it relatively less. It is also why a pre-norm model has one more
-# norm behind its last block: what the head reads would be the longer, the deeper the model.
+# norm after its last block: what the head reads would be the longer, the deeper the model.
 
 # %%
 assert (pre[2] == 1).all() and pre[1].min() >= 0.999

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 05 · The whole ViT, by hand
 #
-# All parts are there: tokens (01), the layer norm (02), attention (03), the block (04). Put one behind the other they
+# All parts are there: tokens (01), the layer norm (02), attention (03), the block (04). Put one after the other, they
 # are a Vision Transformer; its backward is the chain rule, one part at a time, from the last to the first. First with
 # numbers that fit on a sheet of paper, every one of them shown; then in the code; then for the models of the paper,
 # which are counted without ever being built.
@@ -108,7 +108,7 @@ on_paper(z0, steps["z0"][0], [0.1, 0.1, 0.1, 0.1], [0.9, -0.3, 0.4, 1.2], [1.1, 
 # %%
 c = 1 / 2
 cache = steps["c_attention"]
-s = c * z0 @ z0.T                                                      # (5, 5), a row a query
+s = c * z0 @ z0.T                                                      # (5, 5), one row per query
 on_paper(s, (cache.q @ cache.k.mT)[0, 0] * cache.scale, [0.02, 0.11, 0.08, 0.06, 0.055])
 assert np.isclose(s[0, 1], 0.05 * (0.9 - 0.3 + 0.4 + 1.2))
 
@@ -502,17 +502,17 @@ for i, line in enumerate(axes):
     dpixels = seen.gradients["(embed)"][1][i, 0]
     limit = np.abs(dpixels).max()
     line[1].imshow(dpixels, cmap="RdBu_r", vmin=-limit, vmax=limit)
-    line[1].set_title("by the pixels", fontsize=9)
+    line[1].set_title("with respect to the pixels", fontsize=9)
     for panel, (name, length) in zip(line[2:], lengths.items(), strict=True):
         panel.imshow(length[i, 1:].reshape(4, 4), cmap="magma", vmin=0, vmax=lengths["as tokens"][i, 1:].max())
         panel.set_title(name, fontsize=9)
 for panel in axes.flat:
     panel.axis("off")
-figure.suptitle("A digit's own logit: its gradient by the pixels, and its length by patch at each depth", fontsize=10)
+figure.suptitle("A digit's own logit: its gradient at the pixels, and its norm per patch at each depth", fontsize=10)
 plt.show()
 
 # %% [markdown]
-# The last column is black, and has to be: behind the last block only the class token is read, as on the sheet, where
+# The last column is black, and has to be: after the last block only the class token is read, as on the sheet, where
 # $dz^1$ was zero for all patches. One block earlier, the gradient has reached every patch through attention.
 
 # %%
@@ -728,7 +728,7 @@ assert larger.num_parameters() > smaller.num_parameters() and abs(costs[0] / cos
 # **And backwards?** A product $y = x W^\top$ of $R$ rows costs $R \cdot \text{in} \cdot \text{out}$. Its backward
 # has two products, $dx = dy \, W$ and $dW = dy^\top x$, of the same three numbers. The same holds in attention: $dq$
 # and $dk$ for the scores, $dp$ and $dv$ for what is gathered. So the backward costs twice the forward, and a step of
-# training three times (less the gradient by the pixels, which nobody needs). A step of B/16 on one image is
+# training three times (less the gradient of the pixels, which training doesn't need). A step of B/16 on one image is
 # $3 \cdot 17.6 \approx 53$ billion multiply-adds.
 
 # %%
@@ -775,7 +775,7 @@ my_parameters, my_multiply_adds, my_factor = None, None, None
 small_model = create_model("vit_small_patch16_224", device="meta")
 in_all, costs = small_model.num_parameters(), sum(row.multiply_adds for row in summarize(small_model))
 smaller_images, larger_images = (multiply_adds_of(side, 16, 384, 12)["scores and values"] for side in (224, 448))
-hint = "12 blocks of 12 D² + 13 D, and what is before and behind them."
+hint = "12 blocks of 12 D² + 13 D, and what is before and after them."
 exercises.check_number("my_parameters", my_parameters, in_all, hint)
 exercises.check_number("my_multiply_adds", my_multiply_adds, costs, "T is 197, and N is 196.")
 hint = "There is one class token, however many patches."

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 06 · Loss, Adam, and training: from an empty loop to 98 %
 #
-# A model that nobody trained guesses. Training is a loop with three lines in it: how wrong is the guess, which way is
+# An untrained model guesses. Training is a loop with three lines in it: how wrong is the guess, which way is
 # less wrong, and a step that way. This notebook begins with the loop empty, derives what goes into it (cross-entropy
 # and Adam), writes it by hand, and ends with a ViT that reads 98 % of handwritten digits that it never saw, each
 # looked at from nine places; from one alone it reads some 97 %.
@@ -100,14 +100,14 @@ print(f"test accuracy after three epochs of nothing: {accuracy(model, unseen):.0
 # \qquad\Rightarrow\qquad
 # \ell(z) = -\sum_k t_k \log p_k = -\sum_k t_k z_k + \Big(\sum_k t_k\Big) \log\sum_j e^{z_j} .$$
 #
-# The first term is linear in $z$: its derivative by $z_i$ is $-t_i$. For the second, by the chain rule,
+# The first term is linear in $z$: its derivative with respect to $z_i$ is $-t_i$. For the second, by the chain rule,
 #
 # $$\frac{\partial}{\partial z_i}\log\sum_j e^{z_j}
 # = \frac{1}{\sum_j e^{z_j}}\,\frac{\partial}{\partial z_i}\sum_j e^{z_j}
 # = \frac{e^{z_i}}{\sum_j e^{z_j}} = p_i .$$
 #
 # Together, with the $1/B$ of the mean over the batch and with the gradient $d\mathcal L$ that comes from above (1, if
-# the loss is what is made small),
+# the loss is what is minimised),
 #
 # $$dz_i = \frac{d\mathcal L}{B}\Big(p_i \sum_k t_k - t_i\Big)
 # \qquad\text{and for targets that sum to 1}\qquad dz = \frac{d\mathcal L}{B}\,(p - t) \tag{cross\_entropy\_backward}$$

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 07 · Training on CIFAR-10
 #
-# The digits were read with 98 % after half a minute. Photographs of cats and ships are another matter: there a model
+# Half a minute was enough to read 98 % of the digits. Photographs of cats and ships are another matter: there a model
 # has to be kept from learning its training images by heart, and a computer from taking days. This notebook shows the
 # three means, each with its reason: a learning rate that changes, images that change, and steps that are cheap.
 
@@ -35,8 +35,8 @@ plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
 # CIFAR-10 is 170 MB, and nothing is downloaded here. If it is where `tinyvit` keeps it (`tinyvit data cifar10` puts
 # it there, and the environment variable `TINYVIT_DATA` names another folder), this notebook trains on some of it.
 # Otherwise it does the same on images of the same shape, made of real ones that come with scikit-learn: handwritten
-# digits, three times as large, drawn somewhere on a piece of a photograph. What is to be seen is the same with
-# either.
+# digits, three times as large, drawn somewhere on a piece of a photograph. Both show the same
+# effects.
 
 
 # %%
@@ -113,8 +113,8 @@ plt.show()
 # = \frac{\eta}{B}\cdot\frac{\sigma^2}{c\,(2-\eta c)} .$$
 #
 # However long one trains, $\theta$ keeps jumping about with a variance in proportion to $\eta$, and that asks for a
-# small one. Both can be had: large first, small at the end. (And with a small $\eta c$ only $\eta/B$ counts: who
-# doubles the batch may double the rate.)
+# small one. Both can be had: large first, small at the end. (And with a small $\eta c$ only $\eta/B$ counts: if
+# you double the batch, you may double the rate.)
 
 # %%
 random = np.random.default_rng(0)
@@ -198,8 +198,8 @@ assert abs(average.var() / foreseen / shrinks - 1) < 0.1
 # %% [markdown]
 # ## Images that change
 #
-# 1,400 images can be learned by heart. But a cat one pixel further left is still a cat, and nobody told the model: a
-# transformer knows nothing of pictures. So show it each image a little different in every epoch. Which changes are
+# 1,400 images can be learned by heart. But a cat one pixel further left is still a cat, and the model doesn't know: a
+# transformer knows nothing about images. So show it each image a little different in every epoch. Which changes are
 # allowed is knowledge about the task. A mirrored cat is a cat; a mirrored 2 is nothing.
 
 # %%

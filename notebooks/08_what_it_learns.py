@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 08 · What does it learn?
 #
-# Nobody told the model what a stroke is, or that the patch to the left is the patch to the left. This notebook opens
+# The model was never told what a stroke is, or which patch is to the left of which. This notebook opens
 # a trained one and looks: at its filters, its positions, where it looks and how far, what of an image decides, and
 # where it errs. Every way of looking is first tried on a case whose answer is known, and the pictures that explain
 # most are put to a test.
@@ -208,7 +208,7 @@ assert (np.abs(far / uniform - 1) < 0.15).all()
 # $R_{ij}$ is the share of token $j$ at the input in token $i$ at the output, if nothing but attention mixed them. The
 # product of matrices whose rows add up to 1 is another one: $(AB)\mathbf 1 = A(B\mathbf 1) = A\mathbf 1 = \mathbf 1$.
 #
-# Two known cases. If every token attends to itself, $\hat A = I$ and nothing flows. If everybody attends to all
+# Two known cases. If every token attends to itself, $\hat A = I$ and nothing flows. If every token attends to all
 # alike, $\bar A = U$ with all entries $1/N$, and $U^2 = U$, since the sum of $N$ products $1/N^2$ is $1/N$. Then
 #
 # $$\big(\tfrac12 I + \tfrac12 U\big)^L = 2^{-L} I + \big(1 - 2^{-L}\big)\,U ,$$
@@ -300,7 +300,7 @@ assert area["by rollout"] < area["by relevance for the class"], "nor does the ma
 # %% [markdown]
 # All three know more than chance. But the map that is made for the class does worse than rollout, which doesn't know
 # of classes: what speaks for a digit, to first order and where nothing else is changed, is not what it can least do
-# without. And look at the simplest order of all, which has never seen the model: whoever wipes out the patches with
+# without. And look at the simplest order of all, which has never seen the model: wiping out the patches with
 # the most ink first does as well as the best. Of a digit, the ink is what matters, and a map that shows where the ink
 # is looks convincing whether it explains the model or not. Ask such a picture what it knows that a simple guess
 # doesn't.
@@ -309,7 +309,7 @@ assert area["by rollout"] < area["by relevance for the class"], "nor does the ma
 # ## Where does the class appear?
 #
 # In front of the first block the class token is the same for all images: it has seen none. Project it to its first
-# two principal components behind each block, with a colour for each digit, and see how well the nearest of ten means
+# two principal components after each block, with a colour for each digit, and see how well the nearest of ten means
 # (those of the training images) tells the digits apart.
 
 # %%

@@ -138,7 +138,7 @@ assert "centred * centred" in inspect.getsource(F.layernorm)
 # %% [markdown]
 # ### Overflow
 #
-# A float32 ends at $3.4\cdot10^{38}$, which $e^x$ reaches at $x = 88.7$. A softmax of such scores is no number,
+# A float32 ends at $3.4\cdot10^{38}$, which $e^x$ reaches at $x = 88.7$. A softmax of such scores is NaN,
 # though each probability is one. As $e^{x_i}/\sum_j e^{x_j}$ doesn't change when all $x$ move by the same number, the
 # largest is moved to 0 first.
 
@@ -233,7 +233,7 @@ assert np.allclose(traces["float32"].logits, traces["float64"].logits, rtol=1.3e
 #
 # A smaller $h$ makes this better. But both values of $f$ are rounded, by up to $u|f|$ each, and the difference is
 # divided by $2h$: an error of $u|f|/h$, which a smaller $h$ makes worse. The sum of the two is least where its
-# derivative by $h$ is zero,
+# derivative with respect to $h$ is zero,
 #
 # $$\frac{h}{3}|f'''| - \frac{u|f|}{h^2} = 0 
 # \quad\Rightarrow\quad h^* = \Big(\frac{3u|f|}{|f'''|}\Big)^{1/3} \sim u^{1/3} \approx 5\cdot 10^{-6},$$
@@ -397,7 +397,7 @@ for operation, inputs in operations.values():
     for level in tinyvit.kernels.available():
         for got, wanted in zip(forward_and_backward(operation, inputs, level), plain):
             assert np.abs(got - wanted).max() <= 2e-5 * np.abs(wanted).max()
-print("every kernel agrees with the plain text to float32's rounding")
+print("every kernel agrees with the reference implementation to float32's rounding")
 
 # %% [markdown]
 # And are they faster? This is measured here and now, so the bars are different on every machine; nothing is asserted
@@ -427,15 +427,15 @@ for i, level in enumerate(levels):
     ratios = [times[name][0] / times[name][i] for name in operations]
     axes.bar(np.arange(3) + 0.25 * i, ratios, 0.22, label=level)
 axes.axhline(1, color="k", linewidth=0.5)
-axes.set(xticks=np.arange(3) + 0.25, xticklabels=list(operations), ylabel="times as fast as\nthe plain text")
+axes.set(xticks=np.arange(3) + 0.25, xticklabels=list(operations), ylabel="times as fast as\nthe reference")
 axes.legend(fontsize=8)
 plt.show()
 
 # %% [markdown]
 # ## Memory: attention in tiles
 #
-# The scores of $N$ queries with $N$ keys are $N^2$ numbers a head, and the backward needs them again. For 65 tokens
-# that is nothing; for 4,097 it is everything. But nobody asked for the scores; wanted is
+# The scores of $N$ queries with $N$ keys are $N^2$ numbers per head, and the backward needs them again. For 65 tokens
+# that is nothing; for 4,097 it is everything. But the scores themselves aren't needed; what is needed is
 # $y = \sum_j e^{s_j} v_j / \sum_j e^{s_j}$ for each query, and both sums can be collected a tile of keys at a time.
 # The obstacle is the largest score, which has to be subtracted and isn't known before the last tile.
 #
@@ -545,7 +545,7 @@ assert peaks["all scores at once"][-1] > 10 * peaks["in tiles of 256"][-1]
 # blocks at once: for 12 blocks, twelve times as much as for one. Keep only each block's *input* instead, and when the
 # backward arrives there, run the block once more. That costs one more forward, a third of the arithmetic of the step
 # (a backward is two forwards: one product for the input's gradient, one for the weight's), and what is left to grow
-# with $L$ is one array of tokens a block (Chen et al. 2016).
+# with $L$ is one array of tokens per block (Chen et al. 2016).
 #
 # The random masks of dropout are functions of a key and not of what was drawn before, so that the second forward
 # computes the same bits, and so does the backward.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 10 · Transfer: what one task has taught, the next begins with
 #
-# A thousand images are few. But whoever has learned to tell cars from cats needs less to learn trucks from dogs, and
-# so does a model. This notebook takes a trained ViT to other classes and to larger images: what becomes of its
+# A thousand images are few. But someone who can tell cars from cats learns trucks from dogs sooner, and so does a
+# model. This notebook takes a trained ViT to other classes and to larger images: what becomes of its
 # positions when there are more patches, with the gradient; what becomes of its head; and, measured on CIFAR-10, how
 # much better a model is that has seen five other classes before.
 
@@ -44,9 +44,9 @@ plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
 #
 # Patches of the same size make a larger image into more tokens. The projection of a patch, the blocks and the head
 # don't ask how many there are; each is applied to every token alike, and attention is a sum over as many as come. The
-# one part of a ViT that counts them is the table of positions: a row a patch, $1 + N$ in all. Take the digit reader of
-# notebook 08, which has learned 4×4 positions, and show it digits of 12×12 pixels. It now sees 6×6 patches, for which
-# it has no positions.
+# one part of a ViT that counts them is the table of positions: one row per patch, $1 + N$ in all. Take the digit
+# reader of notebook 08, which has learned 4×4 positions, and show it digits of 12×12 pixels. It now sees 6×6
+# patches, for which it has no positions.
 
 # %%
 trained = load_trained("checkpoint", device="cpu")
@@ -81,7 +81,7 @@ assert table.shape == (1, 1 + 4 * 4, 48) and model.config.patch_size == 2
 # ### Which weights?
 #
 # Linear ones, $k(t) = \max(0, 1 - |t|)$, give a path with a corner at each old position. A smoother one is made of
-# cubics (Keys 1981): one for the two neighbours, $|t| \le 1$, another for the two behind them, $1 \le |t| \le 2$, and
+# cubics (Keys 1981): one for the two neighbours, $|t| \le 1$, another for the two beyond them, $1 \le |t| \le 2$, and
 # nothing beyond. They have eight coefficients, and this is asked of them:
 #
 # - at an old place the old vector stays: $k(0) = 1$, and $k(1) = 0$ from both sides, $k(2) = 0$: four equations;
@@ -157,8 +157,8 @@ assert np.allclose(bend, 3, atol=0.02), "with a = -3/4, the second derivative is
 # ### Its gradient
 #
 # If images of another size are trained on, the resizing is a part of the forward, and the old positions $p$ are what
-# is learned. With $dp'_{rc}$ for the gradient of the loss by $p'_{rc}$, the chain rule sums over all new positions
-# that an old one has gone into:
+# is learned. With $dp'_{rc}$ for the gradient of the loss with respect to $p'_{rc}$, the chain rule sums
+# over all new positions that an old one has gone into:
 #
 # $$dp_{ij} = \sum_{r,c} \frac{\partial p'_{rc}}{\partial p_{ij}}\, dp'_{rc}
 #           = \sum_{r,c} W^\downarrow_{ri}\, W^\rightarrow_{cj}\; dp'_{rc},
@@ -338,7 +338,7 @@ assert first[1] == 0 < first[0] and 0 < second[1] < wild[1] / 10
 # %% [markdown]
 # ## Is it worth training at all? Features
 #
-# What the head reads, $h$ of $D$ numbers an image, is what the trunk has made of it. If the trunk is left as it is,
+# The head reads $h$, $D$ numbers per image: the features that the trunk computes. If the trunk is left as it is,
 # the images are passed through it once, and what remains is an old problem: points in $D$ dimensions with labels. Two
 # ways ask how far the classes lie apart there. A **linear probe** is logistic regression on $h$ (scikit-learn's: the
 # head alone is trained, to its optimum). **k nearest neighbours** train nothing: the $k$ training images with the
@@ -375,11 +375,11 @@ assert all(found[0] < found[-1] for found in by_layer.values()), "deeper, the cl
 #
 # ## Weights from elsewhere
 #
-# A run may be anybody's. `tinyvit import SOURCE --out RUN` makes one of timm's files, of a Hugging Face folder, or of
-# the `.npz` files of the original release, and `tinyvit export RUN --format huggingface --out PATH` hands one back.
-# What differs is names and the order of numbers, never a value: Hugging Face keeps queries, keys and values apart,
-# where timm (and this package) has them in one matrix, and the original's matrices are (in, out). So there and back is
-# the same to the last bit.
+# The weights may come from elsewhere. `tinyvit import SOURCE --out RUN` makes one of timm's files, of a Hugging Face
+# folder, or of the `.npz` files of the original release, and `tinyvit export RUN --format huggingface --out PATH`
+# hands one back. What differs is names and the order of numbers, never a value: Hugging Face keeps queries, keys and
+# values apart, where timm (and this package) has them in one matrix, and the original's matrices are (in, out). So
+# there and back is the same to the last bit.
 
 # %%
 weights = interop.Weights(model.config, model.state_dict(), trained.preprocessing)
@@ -401,17 +401,17 @@ print(f"{len(equal)} arrays are bit for bit the same after the way there and bac
 # %% [markdown]
 # ## Does it help? Five classes of CIFAR-10, then the five others
 #
-# CIFAR-10's classes are cut in two in the order in which they come, so that nobody has chosen them for this: airplane,
+# CIFAR-10's classes are cut in two in the order in which they come, so the choice can't favour the result: airplane,
 # automobile, bird, cat, deer; and dog, frog, horse, ship, truck. Either half has two vehicles and three animals, so
 # that what the first has to be told apart by is of use for the second, and no class is in both.
 #
 # A model of 310,853 parameters is trained on the 25,000 images of the first half, for eight epochs. Then there are
-# 1,000 images of the second, 200 a class, and its 5,000 test images, each of them at 32×32 pixels and enlarged to
+# 1,000 images of the second, 200 per class, and its 5,000 test images, each of them at 32×32 pixels and enlarged to
 # 48×48. Three ways:
 #
 # - **from scratch**: a model that has seen nothing else is trained on the 1,000;
 # - **probed**: the pre-trained one stays as it is, and a linear classifier is learned on its features of the 1,000;
-# - **fine-tuned**: all of it is trained on, behind a head that starts at zero.
+# - **fine-tuned**: all of it is trained further, with a head that starts at zero.
 #
 # All trainings are by the recipe of the preset `cifar10-cpu` (notebook 07): Muon, small images first where nothing is
 # known yet, images mirrored and shifted. Epochs and rates of the two trainings on 1,000 were chosen on 2,500
