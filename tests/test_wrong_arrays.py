@@ -1,6 +1,7 @@
 """What operations do with arrays that don't fit: one line, at every level, and nothing ever ends the process."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,10 @@ class Worker:
     def ask(self, *case):
         if self.process is None:
             command = [sys.executable, Path(wrong_arrays.__file__)]
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )  # fmt: skip
         self.process.stdin.write(json.dumps(case) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()

@@ -49,7 +49,7 @@ def test_without_a_rate_or_a_key_everything_comes_back_as_it_is(cupy, drop, argu
 def test_a_seed_will_do_as_a_key_and_a_rate_of_one_is_refused(cupy, drop):
     x = to(cupy, numbers(30, 4))
     np.testing.assert_array_equal(drop(x, 0.5, 3)[0].get(), drop(x, 0.5, Key(3))[0].get())
-    with pytest.raises(ValueError, match="the rate of dropout has to be at least 0 and below 1, got 1"):
+    with pytest.raises(ValueError, match="the rate of dropout must be at least 0 and below 1, got 1"):
         drop(to(cupy, numbers(3, 4), "bfloat16"), 1, Key(0))
 
 

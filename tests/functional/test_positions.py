@@ -133,9 +133,10 @@ def test_a_grid_that_is_no_pair_of_positive_ints_is_refused(name, pair):
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
-def test_positions_that_are_no_floating_point_numbers_are_refused_and_not_rounded(dtype):
-    with pytest.raises(ValueError, match=f"expected floating-point numbers, got {dtype}"):
-        F.resize_positions(np.ones((1, 7, 4), dtype), (2, 3), (4, 4))
+def test_whole_positions_are_resized_as_floating_point_numbers_and_not_rounded(dtype):
+    positions = (np.arange(28).reshape(1, 7, 4) % 3).astype(dtype)
+    expected, _ = F.resize_positions(positions.astype("float64"), (2, 3), (4, 4))
+    np.testing.assert_array_equal(F.resize_positions(positions, (2, 3), (4, 4))[0], expected, strict=True)
 
 
 def test_an_unknown_method_is_refused_with_the_known_ones():
