@@ -152,8 +152,7 @@ def names(path):
 
 
 SEE_ONLY_THE_PROTOCOL = [
-    file for file in SOURCES
-    if layer(file) not in MAY_NAME_VIT and file not in ("training/presets.py", "training/memory_needs.py")
+    file for file in SOURCES if layer(file) not in MAY_NAME_VIT and file != "training/presets.py"
 ]  # fmt: skip
 
 
