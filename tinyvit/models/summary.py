@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
     path: str
     input_shape: tuple
-    widest: int  # numbers of the largest output of a module in it
+    widest: int  # numbers of its input, or of the largest output of a module in it
     rows: list
 
 
@@ -84,7 +84,7 @@ def activation_bytes(model, batch_size, recompute=False, bytes_per_number=4, fro
 
 
 def widest_output(model):
-    """Numbers in the largest output of a module, for one image; it depends on the model's shape alone."""
+    """Numbers in an image or the largest output of a module for it, which depend on the model's shape alone."""
     return max(part.widest for part in measured_parts(model))
 
 
@@ -111,7 +111,7 @@ def _measured_parts(architecture, config, level):
                 for first, second in zip(rows_of(one, paths, kept[0], counted), rows_of(two, paths, kept[1], set()))
             ]
             inputs = [calls[-1].output for calls in (one, two)]
-            widest = max(getattr(call.output, "size", 0) for call in one)
+            widest = max(int(np.prod(shape)), *(getattr(call.output, "size", 0) for call in one))
             known[alike] = Part(path, shape, widest, rows), inputs
             found.append(known[alike][0])
         else:
