@@ -19,7 +19,7 @@ import numpy as np
 from tinyvit.backend import peak_of_pool
 from tinyvit.models import build
 from tinyvit.models.architecture import Architecture
-from tinyvit.models.summary import widest_output
+from tinyvit.models.summary import activation_bytes, widest_output
 from tinyvit.nn.precision import MASTER
 from tinyvit.optim import SGD, Adagrad, Adam, AdamW, Muon
 from tinyvit.training.available import available_memory
@@ -37,6 +37,7 @@ INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far 
 FORWARD = 3.5  # arrays as large as the largest output that it holds at once
 TELLING = 32_000_000  # bytes of which a measurement should tell: below it more samples are taken
 MOST = 16  # samples that are measured
+PLENTY = 50  # times what a forward keeps: no step takes so much
 
 
 class OutOfMemory(MemoryError):
@@ -256,6 +257,12 @@ def peak_of(function, device):
     finally:
         if not was_tracing:
             tracemalloc.stop()
+
+
+def clearly_fits(step, model, free):
+    """Whether a step fits into `free` bytes (None: unknown) with room to spare, so that nothing has to be measured."""
+    kept = PLENTY * activation_bytes(model, 1, bytes_per_number=NUMBER["float64"])
+    return free is not None and replace(step, measured=lambda recompute: (0, kept)).fits(free)
 
 
 def require_memory(step, free):

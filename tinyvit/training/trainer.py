@@ -21,7 +21,7 @@ from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
 from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
-from tinyvit.training.memory_needs import measurement, require_memory, require_weights, step_of
+from tinyvit.training.memory_needs import clearly_fits, measurement, require_memory, require_weights, step_of
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
 
@@ -81,7 +81,8 @@ class Trainer:
         self.total_steps = config.epochs * len(self.loader)
         self.task.begin(self.model, self.total_steps)
         self.plan = self.memory_plan()
-        require_memory(self.plan, free)
+        if not clearly_fits(self.plan, self.model, free):
+            require_memory(self.plan, free)
         self.step = self.epoch = self.batch = 0
         self.history, self.seconds = [], 0.0
         self.faults, self.wait = Faults(), DataWait()
