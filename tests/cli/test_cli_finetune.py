@@ -165,4 +165,4 @@ def test_a_model_of_grey_images_is_refused_for_coloured_ones(refused, run, monke
     rows = {name: np.frombuffer(content, "uint8").reshape(20, -1) for name, content in contents.items()}
     monkeypatch.setitem(DATASETS, "cifar10", lambda data_dir: cifar.as_split(spec, rows))
     line = refused("finetune", run, "--data", "cifar10")
-    assert "the model reads images with 1 channel, but the data set's have 3 channels" in line
+    assert "the model reads images with 1 channel, and those of the data set have 3 channels" in line

@@ -54,9 +54,9 @@ def test_what_cannot_be_resumed_is_refused_and_stays(refused, unfinished, argume
 
 
 def test_a_folder_in_use_is_refused(refused, unfinished):
-    from tinyvit.training.run_folder import locked
+    from tinyvit.training.run_folder import RunFolder
 
-    with locked(unfinished / ".lock"):
+    with RunFolder(unfinished).locked():
         assert "in use by another training" in refused("train", "--resume", unfinished)
 
 
