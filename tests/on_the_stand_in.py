@@ -4,7 +4,7 @@
 in their own memory order, and what was written into them comes back; models, data loaders and trainings are on the GPU
 unless a test says otherwise. Inside the package nothing is moved or converted: there a host array among the device's,
 a conversion to NumPy, or a step that waits for the GPU is an error. Float32 runs the CUDA sources in the emulator,
-float64 and complex numbers the plain text.
+float64 and complex numbers the reference implementation.
 """
 
 import functools

@@ -33,7 +33,7 @@ def test_a_kernel_runs_for_its_dtype_only(doubling):
     assert doubling(np.float64([3]))[0] == 6
 
 
-def test_inside_reference_the_plain_text_runs(doubling):
+def test_inside_reference_the_reference_runs(doubling):
     with tinyvit.reference():
         assert doubling(np.float32([3]))[0] == 6
     assert doubling(np.float32([3]))[0] == 7
@@ -45,7 +45,7 @@ def test_reference_ends_with_its_block_even_after_an_error(doubling):
     assert doubling(np.float32([3]))[0] == 7
 
 
-def test_the_plain_text_stays_at_hand(doubling):
+def test_the_reference_stays_at_hand(doubling):
     assert doubling.reference(np.float32([3]))[0] == 6
 
 
@@ -99,21 +99,21 @@ def test_into_adds_to_an_array_leaves_out_or_makes_anew(backward):
     np.testing.assert_array_equal(backward((None, None))[2], dbias)
 
 
-@pytest.mark.parametrize("plain_text", [True, False])
+@pytest.mark.parametrize("reference", [True, False])
 @pytest.mark.parametrize("backward", [layernorm_backward, linear_backward])
 @pytest.mark.parametrize("entries", [0, 1, 3])
-def test_into_with_another_number_of_entries_is_refused(backward, entries, plain_text):
+def test_into_with_another_number_of_entries_is_refused(backward, entries, reference):
     message = f"into= has {entries} entries for 2 parameter gradients"
-    with tinyvit.reference() if plain_text else nullcontext(), pytest.raises(ValueError, match=message):
+    with tinyvit.reference() if reference else nullcontext(), pytest.raises(ValueError, match=message):
         backward((False,) * entries)
 
 
-@pytest.mark.parametrize("plain_text", [True, False])
+@pytest.mark.parametrize("reference", [True, False])
 @pytest.mark.parametrize("backward", [layernorm_backward, linear_backward])
-def test_into_broadcasts_nothing(backward, plain_text):
+def test_into_broadcasts_nothing(backward, reference):
     _, dweight, _ = backward(None)
     message = "into=: expected an array"
-    with tinyvit.reference() if plain_text else nullcontext(), pytest.raises(ValueError, match=message):
+    with tinyvit.reference() if reference else nullcontext(), pytest.raises(ValueError, match=message):
         backward((np.zeros((3, *dweight.shape)), False))
 
 

@@ -1,8 +1,8 @@
-"""Which implementation of an operation runs: its plain text, a kernel in NumPy alone, or one compiled by numba.
+"""Which implementation of an operation runs: the reference, a kernel in NumPy alone, or one compiled by numba.
 
 Three levels, each of which falls back on the one before it where it has nothing of its own:
 
-    reference   the plain text in `functional/`, and nothing else
+    reference   the reference implementation in `functional/`, nothing else
     numpy       kernels that need no more than NumPy (on a GPU: CuPy)
     fast        kernels that need the extra `fast`, too
 
@@ -44,7 +44,7 @@ def using(level):
 
 
 def reference():
-    """Inside `with tinyvit.reference():` every operation runs its plain text, no kernel; see `using`."""
+    """Inside `with tinyvit.reference():` every operation runs its reference implementation; see `using`."""
     return using("reference")
 
 

@@ -34,7 +34,7 @@ def test_every_case_has_a_row_for_every_contestant_with_all_that_was_measured(re
         )
 
 
-def test_kernels_compute_what_the_plain_text_does(results):
+def test_kernels_compute_what_the_reference_does(results):
     for result in results:
         reference, numpy = (row["second_value"] for row in result["results"])
         assert reference == pytest.approx(numpy, rel=1e-4)

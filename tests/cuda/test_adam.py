@@ -18,7 +18,7 @@ def state(size, seed):
 
 
 def steps(cupy, arrays, t, betas=(0.9, 0.999), start=0, **options):
-    """A step on the device's arrays and one by the plain text in float64: both triples θ, m, v."""
+    """A step on the device's arrays and one by the reference implementation in float64: both triples θ, m, v."""
     device = [to(cupy, np.concatenate([np.zeros(start), array]))[start:] for array in arrays]
     expected = [array.copy() for array in arrays]
     adam_step(*device, t, 1e-3, betas, 1e-8, 0.05, **options)
@@ -33,7 +33,7 @@ def assert_close(got, expected):
 
 @pytest.mark.parametrize("on_device", [False, True])
 @given(size=SIZES, start=st.integers(0, 4), t=st.integers(1, 10**6), seed=st.integers(0, 99))
-def test_a_step_is_that_of_the_plain_text(cupy, on_device, size, start, t, seed):
+def test_a_step_is_that_of_the_reference(cupy, on_device, size, start, t, seed):
     number = cupy.asarray(np.int64(t)) if on_device else t
     assert_close(*steps(cupy, state(size, seed), number, start=start))
 

@@ -67,7 +67,7 @@ def test_shapes_and_dtypes_that_do_not_go_together_are_refused(cupy):
         F.add_layernorm_backward((to(cupy, numbers(4, 6)), x), cache)
 
 
-def test_other_dtypes_above_low_precision_take_the_plain_text(cupy):
+def test_other_dtypes_above_low_precision_take_the_reference(cupy):
     x, branch = numbers(2, 4, 6)
     weight, bias = (to(cupy, a) for a in numbers(2, 6))
     (total, _), cache = F.add_layernorm(to(cupy, x), cupy.asarray(branch), weight, bias)

@@ -34,7 +34,7 @@ def sizes_of_sums(q, k, v, dy, probs, scale=None):
     return [max(1, x.max(initial=0)) for x in sums]
 
 
-def compare_with_the_plain_text(results, q, k, v, bias, scale, dy, dtype):
+def compare_with_the_reference(results, q, k, v, bias, scale, dy, dtype):
     """Heads and all gradients; that of a bias is float32, and many dscores may have been added up in it."""
     expected, c = F.attention.reference(q, k, v, bias, scale)
     *gradients, dbias = *F.attention_backward.reference(dy, c), *(() if bias is not None else (None,))
@@ -56,7 +56,7 @@ def side_by_side_in(x, cupy, dtype):
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(B=SIDES, H=SIDES, N=TOKENS, d=st.integers(1, 9), seed=st.integers(0, 99))
-def test_self_attention_and_its_backward_are_those_of_the_plain_text(cupy, dtype, B, H, N, d, seed):
+def test_self_attention_and_its_backward_are_those_of_the_reference(cupy, dtype, B, H, N, d, seed):
     qkv, dy = numbers(3, B, H, N, d, dtype=dtype, seed=seed), numbers(B, N, H, d, dtype=dtype, seed=seed + 1)
     y, cache = F.attention(*side_by_side_in(qkv, cupy, dtype))
     gradients = F.attention_backward(to(cupy, dy, dtype).transpose(0, 2, 1, 3), cache)
@@ -75,7 +75,7 @@ def test_self_attention_and_its_backward_are_those_of_the_plain_text(cupy, dtype
     kept=st.one_of(st.none(), st.tuples(*[st.booleans()] * 4)),
     bias_low=st.booleans(), scale=st.one_of(st.none(), st.sampled_from((0.5, 1))), seed=st.integers(0, 99),
 )  # fmt: skip
-def test_cross_attention_with_a_bias_is_that_of_the_plain_text(cupy, dtype, sides, kept, bias_low, scale, seed):
+def test_cross_attention_with_a_bias_is_that_of_the_reference(cupy, dtype, sides, kept, bias_low, scale, seed):
     B, H, Nq, Nk, d, dv = sides
     q, k, v, dy = (
         numbers(*shape, dtype=dtype, seed=seed + i)
@@ -89,7 +89,7 @@ def test_cross_attention_with_a_bias_is_that_of_the_plain_text(cupy, dtype, side
         *(to(cupy, x, dtype) for x in (q, k, v)), None if bias is None else to(cupy, bias, bias_dtype), scale
     )
     gradients = F.attention_backward(to(cupy, dy, dtype), cache)
-    compare_with_the_plain_text((y, *gradients), q, k, v, bias, scale, dy, dtype)
+    compare_with_the_reference((y, *gradients), q, k, v, bias, scale, dy, dtype)
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
@@ -139,7 +139,7 @@ def test_the_gradient_of_a_bias_is_summed_in_segments_in_one_order(cupy, any_ord
     np.testing.assert_allclose(summed.get(), sum_to_shape(dscores.get().astype("float64"), shape), rtol=1e-6, atol=1e-5)
 
 
-def test_odd_cases_in_float32_are_left_to_the_plain_text(cupy):
+def test_odd_cases_in_float32_are_left_to_the_reference(cupy):
     q, k, v = numbers(3, 2, 3, 5, 4)
     scale = np.full((3, 1, 1), 0.5)
     for odd in ({"scale": cupy.asarray(scale)}, {"bias": cupy.asarray(np.zeros(5))}):
@@ -152,7 +152,7 @@ def test_odd_cases_in_float32_are_left_to_the_plain_text(cupy):
     assert y.shape == (0, 3, 5, 4) and [g.shape for g in F.attention_backward(y, cache)] == [(0, 3, 5, 4)] * 3
 
 
-def test_a_backward_takes_the_cache_of_the_plain_text(cupy):
+def test_a_backward_takes_the_cache_of_the_reference(cupy):
     q, k, v, dy = (to(cupy, x) for x in numbers(4, 2, 3, 5, 4))
     with tinyvit.reference():
         _, cache = F.attention(q, k, v)

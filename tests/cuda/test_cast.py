@@ -64,7 +64,7 @@ def test_arrays_that_cannot_be_cast_are_refused(cupy):
     for out in (cupy.empty((6, 4), "float16"), cupy.empty((4, 6), "float32"), cupy.empty((4, 12), "float16")[:, ::2]):
         with pytest.raises(ValueError, match=r"cast: expected a contiguous float16 array \(4, 6\), got"):
             cast(x, "float16", out=out)
-    with pytest.raises(ValueError, match="can't go from bfloat16 to float16; one of the two has to be float32"):
+    with pytest.raises(ValueError, match="can't go from bfloat16 to float16; one of the two must be float32"):
         cast(cast(x, "bfloat16"), "float16")
 
 

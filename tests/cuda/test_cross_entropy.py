@@ -10,7 +10,7 @@ SHAPES = st.tuples(st.integers(1, 20), st.integers(1, 40) | st.sampled_from([100
 SMOOTHING = st.sampled_from([0.0, 0.1, 1.0])
 
 
-def as_right_as_the_plain_text(cupy, logits, targets, given, smoothing, dtype, dy=1.0):
+def as_right_as_the_reference(cupy, logits, targets, given, smoothing, dtype, dy=1.0):
     loss, cache = F.cross_entropy(to(cupy, logits, dtype), given, smoothing)
     expected, c = F.cross_entropy.reference(logits, targets, smoothing)
     assert loss.shape == () and loss.dtype == cache.probs.dtype == "float32"
@@ -28,26 +28,26 @@ def as_right_as_the_plain_text(cupy, logits, targets, given, smoothing, dtype, d
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(shape=SHAPES, seed=st.integers(0, 99), smoothing=SMOOTHING, of=st.sampled_from(["uint8", "int32", "int64"]))
-def test_loss_and_gradient_of_labels_are_those_of_the_plain_text(cupy, dtype, shape, seed, smoothing, of):
+def test_loss_and_gradient_of_labels_are_those_of_the_reference(cupy, dtype, shape, seed, smoothing, of):
     labels = np.random.default_rng(seed).integers(0, min(shape[1], 256), shape[0]).astype(of)
     logits = numbers(*shape, dtype=dtype, seed=seed, scale=3)
-    as_right_as_the_plain_text(cupy, logits, labels, cupy.asarray(labels), smoothing, dtype)
+    as_right_as_the_reference(cupy, logits, labels, cupy.asarray(labels), smoothing, dtype)
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(shape=SHAPES, seed=st.integers(0, 99), smoothing=SMOOTHING, of=st.sampled_from(["float32", "float64"]))
-def test_loss_and_gradient_of_probabilities_are_those_of_the_plain_text(cupy, dtype, shape, seed, smoothing, of):
+def test_loss_and_gradient_of_probabilities_are_those_of_the_reference(cupy, dtype, shape, seed, smoothing, of):
     # They need not sum to 1, and some of them are 0.
     targets = np.random.default_rng(seed).choice([0.0, 0.25, 0.5, 1.0], shape).astype(of)
     logits = numbers(*shape, dtype=dtype, seed=seed)
-    as_right_as_the_plain_text(cupy, logits, targets.astype("float64"), cupy.asarray(targets), smoothing, dtype)
+    as_right_as_the_reference(cupy, logits, targets.astype("float64"), cupy.asarray(targets), smoothing, dtype)
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @pytest.mark.parametrize("dy", [3.0, 3, 65536.0])
 def test_a_loss_may_be_scaled_by_a_number_and_by_one_on_the_device(cupy, dtype, dy):
     logits, labels = numbers(300, 10, dtype=dtype), np.arange(300) % 10
-    as_right_as_the_plain_text(cupy, logits, labels, labels, 0.1, dtype, dy)
+    as_right_as_the_reference(cupy, logits, labels, labels, 0.1, dtype, dy)
     _, cache = F.cross_entropy(to(cupy, logits, dtype), labels, 0.1)
     expected = F.cross_entropy_backward(dy, cache).get()
     for scale in (cupy.asarray(np.float32(dy)), cupy.asarray(np.float64(dy))):
@@ -69,13 +69,13 @@ def test_a_label_out_of_range_aims_at_nothing_and_reads_nothing(cupy, label):
     assert loss.get() == 0 and not F.cross_entropy_backward(1.0, cache).get().any()
 
 
-def test_what_does_not_fit_is_refused_as_in_the_plain_text(cupy):
+def test_what_does_not_fit_is_refused_as_in_the_reference(cupy):
     logits = to(cupy, numbers(3, 4), "bfloat16")
     with pytest.raises(ValueError, match=r"cross_entropy: expected targets as ints \(3,\) or probabilities \(3, 4\)"):
         F.cross_entropy(logits, np.zeros(4, int))
     with pytest.raises(ValueError, match="cross_entropy: expected logits .* of at least one sample"):
         F.cross_entropy(logits[:0], np.zeros(0, int))
-    with pytest.raises(ValueError, match="label_smoothing has to be from 0 to 1, got 2"):
+    with pytest.raises(ValueError, match="label_smoothing must be from 0 to 1, got 2"):
         F.cross_entropy(logits, np.zeros(3, int), 2)
     _, cache = F.cross_entropy(logits, np.zeros(3, int))
     with pytest.raises(ValueError, match=r"cross_entropy_backward: expected dy \(\), the shape of the result, got"):

@@ -16,7 +16,7 @@ KEYS = st.builds(Key, seed=st.integers(0, 99), step=st.integers(0, 9), sample=st
 @OPERATIONS
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(shape=SHAPES, rate=RATES, key=KEYS)
-def test_what_is_dropped_is_what_the_plain_text_drops_bit_for_bit(cupy, drop, dtype, shape, rate, key):
+def test_what_is_dropped_is_what_the_reference_drops_bit_for_bit(cupy, drop, dtype, shape, rate, key):
     x, dy = numbers(2, *shape, dtype=dtype)
     y, cache = drop(to(cupy, x, dtype), rate, key)
     dx = drop.backward(to(cupy, dy, dtype), cache)
@@ -62,7 +62,7 @@ def test_arrays_in_any_memory_order_are_read_right(cupy, drop):
 
 
 @OPERATIONS
-def test_gradients_of_another_dtype_take_the_plain_text(cupy, drop):
+def test_gradients_of_another_dtype_take_the_reference(cupy, drop):
     x = numbers(8, 6)
     _, cache = drop(to(cupy, x), 0.5, 1)
     dx = drop.backward(cupy.asarray(x), cache)

@@ -39,7 +39,7 @@ def test_a_norm_over_a_part_of_an_array_with_strides_is_right(cupy):
 
 @pytest.mark.parametrize("on_device", [False, True])
 @given(size=SIZES, start=st.integers(0, 4), share=st.floats(0, 1, width=32), seed=SEEDS)
-def test_an_average_moves_as_in_the_plain_text(cupy, on_device, size, start, share, seed):
+def test_an_average_moves_as_in_the_reference(cupy, on_device, size, start, share, seed):
     e, x = numbers(2, start + size, seed=seed)
     average = to(cupy, e)[start:]
     move_average(average, to(cupy, x)[start:], cupy.asarray(np.float32(share)) if on_device else share)

@@ -10,7 +10,7 @@ from tinyvit import functional as F
 @pytest.mark.parametrize("gelu", [F.gelu, F.gelu_tanh], ids=lambda gelu: gelu.__name__)
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(shape=st.lists(st.integers(0, 40), max_size=3).map(tuple), seed=st.integers(0, 99))
-def test_gelu_and_its_backward_are_those_of_the_plain_text(cupy, gelu, dtype, shape, seed):
+def test_gelu_and_its_backward_are_those_of_the_reference(cupy, gelu, dtype, shape, seed):
     x, dy = numbers(2, *shape, dtype=dtype, seed=seed, scale=3)
     y, cache = gelu(to(cupy, x, dtype))
     dx = gelu.backward(to(cupy, dy, dtype), cache)

@@ -14,8 +14,8 @@ ROWS = st.lists(st.integers(0, 5), max_size=2).map(tuple)
 WIDTHS = st.integers(1, 40) | st.sampled_from([192, 256, 264, 384, 768, 1000, 1024, 1025, 1032, 2056])
 
 
-def as_right_as_the_plain_text(cupy, x, weight, bias, dy, dtype, most=512):
-    """The kernels' y, cache and gradients, after they were compared with those of the plain text in float64."""
+def as_right_as_the_reference(cupy, x, weight, bias, dy, dtype, most=512):
+    """The kernels' y, cache and gradients, compared with those of the reference implementation in float64."""
     with mock.patch.multiple(layernorm, MOST_FORWARD=most, MOST_BACKWARD=most):
         y, cache = F.layernorm(to(cupy, x, dtype), to(cupy, weight), to(cupy, bias))
         dx, dweight, dbias = F.layernorm_backward(to(cupy, dy, dtype), cache)
@@ -39,11 +39,11 @@ def as_right_as_the_plain_text(cupy, x, weight, bias, dy, dtype, most=512):
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(rows=ROWS, D=WIDTHS, seed=st.integers(0, 99), shift=st.sampled_from([0.0, 3.0]))
-def test_layernorm_and_its_backward_are_those_of_the_plain_text(cupy, dtype, rows, D, seed, shift):
+def test_layernorm_and_its_backward_are_those_of_the_reference(cupy, dtype, rows, D, seed, shift):
     x = (numbers(*rows, D, dtype=dtype, seed=seed) + shift).astype("float16").astype("float64")
     x = to(cupy, x, dtype).get().astype("float64")
     weight, bias = numbers(2, D, seed=seed + 1)
-    as_right_as_the_plain_text(cupy, x, weight, bias, numbers(*rows, D, dtype=dtype, seed=seed + 2), dtype)
+    as_right_as_the_reference(cupy, x, weight, bias, numbers(*rows, D, dtype=dtype, seed=seed + 2), dtype)
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
@@ -51,7 +51,7 @@ def test_layernorm_and_its_backward_are_those_of_the_plain_text(cupy, dtype, row
 def test_warps_and_blocks_that_have_many_rows_take_all_of_them(cupy, dtype, rows, D):
     x, dy = numbers(2, rows, D, dtype=dtype)
     weight, bias = numbers(2, D)
-    as_right_as_the_plain_text(cupy, x, weight, bias, dy, dtype, most=2)
+    as_right_as_the_reference(cupy, x, weight, bias, dy, dtype, most=2)
 
 
 @given(rows=st.integers(1, 9), D=st.sampled_from([5, 24, 1030]), wanted=st.tuples(st.booleans(), st.booleans()))
@@ -110,13 +110,13 @@ def test_rows_that_start_on_no_boundary_are_read_one_number_at_a_time(cupy):
     np.testing.assert_allclose(y.get(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_shapes_that_do_not_fit_are_refused_as_in_the_plain_text(cupy):
+def test_shapes_that_do_not_fit_are_refused_as_in_the_reference(cupy):
     for dtype in EPSILON:
         with pytest.raises(ValueError, match=r"layernorm: expected weight and bias \(3,\)"):
             F.layernorm(to(cupy, np.ones((2, 3)), dtype), to(cupy, np.ones(4)), to(cupy, np.ones(3)))
 
 
-def test_dtypes_that_do_not_go_together_take_the_plain_text_in_float32_and_are_refused_below(cupy):
+def test_dtypes_that_do_not_go_together_take_the_reference_in_float32_and_are_refused_below(cupy):
     x, weight, bias = numbers(4, 6), np.ones(6), np.zeros(6)
     y, cache = F.layernorm(to(cupy, x), cupy.asarray(weight), to(cupy, bias))
     np.testing.assert_allclose(y.get(), F.layernorm.reference(x, weight, bias)[0], rtol=1e-6, atol=1e-6)

@@ -28,7 +28,7 @@ def case(dtype, rows, width, out, seed):
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(rows=SHAPES, width=WIDTHS, out=WIDTHS, biased=st.booleans(), seed=st.integers(0, 99))
-def test_linear_and_its_backward_are_those_of_the_plain_text(cupy, dtype, rows, width, out, biased, seed):
+def test_linear_and_its_backward_are_those_of_the_reference(cupy, dtype, rows, width, out, biased, seed):
     x, weight, bias, dy = case(dtype, rows, width, out, seed)
     parameters = (weight, bias)[: 1 + biased]
     y, cache = F.linear(to(cupy, x, dtype), to(cupy, weight, dtype), *([to(cupy, bias)] if biased else []))
@@ -78,7 +78,7 @@ def test_operands_may_lie_anyhow(cupy, dtype):
             close(got, want, kind)
 
 
-def test_float32_beside_other_dtypes_is_left_to_the_plain_text(cupy):
+def test_float32_beside_other_dtypes_is_left_to_the_reference(cupy):
     x, weight, _, dy = case("float32", (3,), 4, 2, seed=0)
     y, cache = F.linear(to(cupy, x), cupy.asarray(weight))
     assert y.dtype == "float64" and cache.weight.dtype == "float64"
@@ -99,7 +99,7 @@ def test_low_precision_beside_other_dtypes_is_refused(cupy, dtype):
         F.linear_backward(dy.astype(DTYPE[dtype]), F.linear(x.astype("float32"), weight.astype("float32"))[1])
 
 
-def test_shapes_that_do_not_fit_are_refused_as_by_the_plain_text(cupy):
+def test_shapes_that_do_not_fit_are_refused_as_by_the_reference(cupy):
     x, weight = to(cupy, numbers(3, 4)), to(cupy, numbers(2, 4))
     with pytest.raises(ValueError, match=r"expected x \(..., in\) and weight \(out, in\), got \(3, 4\) and \(4, 2\)"):
         F.linear(x, weight.T)

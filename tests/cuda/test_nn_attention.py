@@ -1,4 +1,4 @@
-"""A whole attention layer on the device, in all its forms, against the plain text in float64 on the CPU."""
+"""A whole attention layer on the device, in all its forms, against the reference in float64 on the CPU."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def run(layer, x, dy, ctx):
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @pytest.mark.parametrize("form", FORMS)
-def test_an_attention_layer_is_that_of_the_plain_text(cupy, monkeypatch, form, dtype):
+def test_an_attention_layer_is_that_of_the_reference(cupy, monkeypatch, form, dtype):
     kind, options = FORMS[form]
     monkeypatch.setattr(attention, "TILED_FROM", 1 if form == "tiled" else 1024)
     ctx = Context(training=True, key=Key(3)) if form == "dropped" else None

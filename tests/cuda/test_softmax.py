@@ -14,7 +14,7 @@ WIDTHS = st.integers(1, 40) | st.sampled_from([64, 65, 72, 128, 197, 256, 300, 5
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(rows=ROWS, N=WIDTHS, seed=st.integers(0, 99), scale=st.sampled_from([1.0, 10.0]))
-def test_softmax_and_its_backward_are_those_of_the_plain_text(cupy, dtype, rows, N, seed, scale):
+def test_softmax_and_its_backward_are_those_of_the_reference(cupy, dtype, rows, N, seed, scale):
     x, dy = numbers(2, *rows, N, dtype=dtype, seed=seed, scale=scale)
     probs, cache = F.softmax(to(cupy, x, dtype))
     dx = F.softmax_backward(to(cupy, dy, dtype), cache)
@@ -91,7 +91,7 @@ def test_layouts_that_are_no_rows_equally_far_apart_are_refused(cupy):
         softmax_rows(x[:, :2], x[:, :2])
     with pytest.raises(ValueError, match="softmax: expected rows whose numbers follow each other"):
         softmax_rows(x.transpose(0, 2, 1), x.transpose(0, 2, 1))
-    with pytest.raises(ValueError, match="padded rows have to start on boundaries of 16 bytes"):
+    with pytest.raises(ValueError, match="padded rows must start on boundaries of 16 bytes"):
         softmax_rows(x[..., :7].copy(), x[..., :7].copy(), padded=True)
 
 
@@ -104,7 +104,7 @@ def test_arrays_in_any_memory_order_are_read_right(cupy):
     np.testing.assert_allclose(dx.get(), wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_gradients_of_another_dtype_are_those_of_the_plain_text_or_refused(cupy):
+def test_gradients_of_another_dtype_are_those_of_the_reference_or_refused(cupy):
     x = numbers(3, 5)
     _, cache = F.softmax(to(cupy, x))
     assert F.softmax_backward(cupy.asarray(x), cache).dtype == "float64"

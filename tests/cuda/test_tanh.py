@@ -10,7 +10,7 @@ from tinyvit.functional.tanh import TanhCache
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(shape=st.lists(st.integers(0, 40), max_size=3).map(tuple), seed=st.integers(0, 99))
-def test_tanh_and_its_backward_are_those_of_the_plain_text(cupy, dtype, shape, seed):
+def test_tanh_and_its_backward_are_those_of_the_reference(cupy, dtype, shape, seed):
     x, dy = numbers(2, *shape, dtype=dtype, seed=seed, scale=2)
     y, cache = F.tanh(to(cupy, x, dtype))
     dx = F.tanh_backward(to(cupy, dy, dtype), cache)
@@ -29,7 +29,7 @@ def test_arrays_in_any_memory_order_are_read_right(cupy):
     np.testing.assert_allclose(dx.get(), (x * (1 - np.tanh(x) ** 2)).transpose(2, 0, 1), rtol=1e-5, atol=1e-6)
 
 
-def test_gradients_of_another_dtype_are_those_of_the_plain_text_or_refused(cupy):
+def test_gradients_of_another_dtype_are_those_of_the_reference_or_refused(cupy):
     x = numbers(3, 5)
     _, cache = F.tanh(to(cupy, x))
     assert F.tanh_backward(cupy.asarray(x), cache).dtype == "float64"

@@ -84,7 +84,7 @@ def without_a_kernel_backward(dy, cache):
 
 
 @pytest.mark.parametrize("dtype", LOW)
-def test_the_plain_text_refuses_low_precision_by_name(cupy, dtype):
+def test_the_reference_refuses_low_precision_by_name(cupy, dtype):
     x = numbers(3)
     for array, where in ((to(cupy, x, dtype), "of CuPy on the GPU"), (x.astype(DTYPE[dtype]), "of NumPy on the CPU")):
         for name, call in (

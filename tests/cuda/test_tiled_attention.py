@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numbers_of import DTYPE, EPSILON, numbers, to
-from test_attention import SIDES, close, compare_with_the_plain_text, side_by_side_in, sizes_of_sums
+from test_attention import SIDES, close, compare_with_the_reference, side_by_side_in, sizes_of_sums
 
 import tinyvit
 from tinyvit import functional as F
@@ -52,7 +52,7 @@ def test_cross_attention_in_tiles_with_a_bias_is_that_of_attention(cupy, dtype, 
         *(to(cupy, x, dtype) for x in (q, k, v)), None if bias is None else to(cupy, bias), scale, tile
     )
     gradients = F.tiled_attention_backward(to(cupy, dy, dtype), cache)
-    compare_with_the_plain_text((y, *gradients), q, k, v, bias, scale, dy, dtype)
+    compare_with_the_reference((y, *gradients), q, k, v, bias, scale, dy, dtype)
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
@@ -119,7 +119,7 @@ def test_what_has_no_kernel_runs_in_float32_and_comes_back(cupy, dtype):
     assert [g.dtype for g in F.tiled_attention_backward(dy, cache)] == [DTYPE[dtype]] * 3
 
 
-def test_a_backward_takes_the_cache_of_the_plain_text(cupy):
+def test_a_backward_takes_the_cache_of_the_reference(cupy):
     q, k, v, dy = (to(cupy, x) for x in numbers(4, 2, 3, 5, 4))
     with tinyvit.reference():
         _, cache = F.tiled_attention(q, k, v, tile=2)
@@ -128,7 +128,7 @@ def test_a_backward_takes_the_cache_of_the_plain_text(cupy):
         close(got, want.get(), "float32")
 
 
-def test_bad_input_is_refused_as_by_the_plain_text(cupy):
+def test_bad_input_is_refused_as_by_the_reference(cupy):
     q, k, v, dy = (to(cupy, x) for x in numbers(4, 2, 3, 5, 4))
     with pytest.raises(ValueError, match="expected a tile of at least 1 token, got 0"):
         F.tiled_attention(q, k, v, tile=0)

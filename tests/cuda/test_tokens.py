@@ -53,7 +53,7 @@ def test_the_class_token_is_read_off_and_alone_gets_a_gradient(cupy, dtype, shap
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(shape=SHAPES, prefix=st.integers(0, 2), seed=SEEDS)
-def test_the_mean_over_the_patches_and_its_gradient_are_those_of_the_plain_text(cupy, dtype, shape, prefix, seed):
+def test_the_mean_over_the_patches_and_its_gradient_are_those_of_the_reference(cupy, dtype, shape, prefix, seed):
     B, N, D = shape
     x, dy = numbers(B, prefix + N, D, dtype=dtype, seed=seed), numbers(B, D, dtype=dtype, seed=seed)
     y, cache = F.pool_mean(to(cupy, x, dtype), prefix)

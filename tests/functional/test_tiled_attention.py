@@ -123,7 +123,7 @@ def test_no_queries_give_nothing():
 
 
 def peak(operation, tokens, **options):
-    """Bytes that a forward and its backward in plain text need at most, besides the inputs."""
+    """Bytes that a forward and its backward in the reference implementation need at most, besides the inputs."""
     q, k, v, dy = (np.ones((1, 2, tokens, 4), "float32") for _ in range(4))
     tracemalloc.start()
     try:

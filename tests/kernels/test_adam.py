@@ -10,7 +10,7 @@ SCALES = st.sampled_from([1e-6, 1.0, 1e4])
 
 
 @given(seed=seeds(), size=st.integers(1, 70), decay=st.sampled_from([0.0, 0.1]), scale=SCALES)
-def test_ten_steps_are_the_plain_texts_to_a_float32s_last_digits(seed, size, decay, scale):
+def test_ten_steps_are_those_of_the_reference_to_a_float32s_last_digits(seed, size, decay, scale):
     generator = np.random.default_rng(seed)
     theta = generator.standard_normal(size, "float32")
     got = [theta.copy(), np.zeros_like(theta), np.zeros_like(theta)]

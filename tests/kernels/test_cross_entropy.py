@@ -8,7 +8,7 @@ from tinyvit import functional as F
 
 
 @given(case=classified(dtype="float32", scale=3.0), smoothing=st.sampled_from([0.0, 0.1, 1.0]), dense=st.booleans())
-def test_the_kernel_is_its_plain_text_to_a_float32s_last_digits(case, smoothing, dense):
+def test_the_kernel_is_the_reference_to_a_float32s_last_digits(case, smoothing, dense):
     logits, labels = case
     targets = np.eye(logits.shape[1])[labels] if dense else labels
     loss, cache = F.cross_entropy(logits, targets, smoothing)

@@ -9,7 +9,7 @@ from tinyvit.functional.chunks import CHUNK
 
 
 def both(x, dy):
-    """(y, dx) of the kernel, and of the plain text in float64."""
+    """(y, dx) of the kernel, and of the reference implementation in float64."""
     y, cache = F.gelu(x)
     exact, exact_cache = F.gelu.reference(x.astype("float64"))
     assert y.dtype == "float32"
@@ -17,7 +17,7 @@ def both(x, dy):
 
 
 @given(x=tokens(dtype="float32"), seed=seeds(), scale=st.sampled_from([0.1, 1.0, 5.0, 100.0]))
-def test_the_kernel_is_its_plain_text_to_a_float32s_last_digits(x, seed, scale):
+def test_the_kernel_is_the_reference_to_a_float32s_last_digits(x, seed, scale):
     dy = laid_out(np.random.default_rng(seed).standard_normal(x.shape, "float32"), "fortran")
     got, exact = both(np.float32(scale) * x, dy)
     np.testing.assert_allclose(got[0], exact[0], rtol=1e-6, atol=3e-7)

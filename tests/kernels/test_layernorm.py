@@ -22,7 +22,7 @@ def cases(draw):
 
 
 @given(cases())
-def test_the_kernel_is_as_right_as_its_plain_text(case):
+def test_the_kernel_is_as_right_as_the_reference(case):
     x, dy, weight, bias = case
     y, cache = F.layernorm(x, weight, bias)
     exact, exact_cache = F.layernorm.reference(*(a.astype("float64") for a in (x, weight, bias)))
@@ -58,7 +58,7 @@ def test_a_large_mean_costs_no_more_digits_than_it_has_to():
     assert abs(y - exact).max() < 1e-4
 
 
-def test_shapes_that_do_not_fit_are_refused_as_in_the_plain_text():
+def test_shapes_that_do_not_fit_are_refused_as_in_the_reference():
     with pytest.raises(ValueError, match=r"layernorm: expected weight and bias \(3,\)"):
         F.layernorm(np.ones((2, 3), "float32"), np.ones(4, "float32"), np.ones(3, "float32"))
     assert F.layernorm(np.ones((0, 3), "float32"), np.ones(3, "float32"), np.ones(3, "float32"))[0].shape == (0, 3)

@@ -7,7 +7,7 @@ from tinyvit import functional as F
 
 
 @given(x=tokens(dtype="float32"), out=st.integers(1, 5), biased=st.booleans(), seed=seeds())
-def test_the_forward_is_bit_for_bit_its_plain_text(x, out, biased, seed):
+def test_the_forward_is_bit_for_bit_the_reference(x, out, biased, seed):
     generator = np.random.default_rng(seed)
     arguments = [generator.standard_normal(shape).astype("float32") for shape in ((out, x.shape[-1]), (out,))]
     y, cache = F.linear(x, *arguments[: 1 + biased])
@@ -17,14 +17,14 @@ def test_the_forward_is_bit_for_bit_its_plain_text(x, out, biased, seed):
 
 
 @given(normals((3, 4), (2, 4), (2,), dtype="float32"))
-def test_operands_of_other_dtypes_are_left_to_the_plain_text(arrays):
+def test_operands_of_other_dtypes_are_left_to_the_reference(arrays):
     x, weight, bias = arrays
     for arguments in ((x, weight.astype("float64"), bias), (x, weight, bias.astype("float64"))):
         np.testing.assert_array_equal(F.linear(*arguments)[0], F.linear.reference(*arguments)[0])
 
 
 @given(x=tokens(dtype="float32"), out=st.integers(1, 5), seed=seeds())
-def test_gradients_are_the_plain_texts_and_go_where_they_are_wanted(x, out, seed):
+def test_gradients_are_those_of_the_reference_and_go_where_they_are_wanted(x, out, seed):
     generator = np.random.default_rng(seed)
     weight, bias = generator.standard_normal((out, x.shape[-1]), "float32"), generator.standard_normal(out, "float32")
     dy = generator.standard_normal((*x.shape[:-1], out), "float32")

@@ -10,7 +10,7 @@ SHAPES = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
 
 @given(SHAPES.flatmap(lambda shape: normals(shape, shape, dtype="float32")), st.sampled_from([1.0, 30.0, 1e4, 1e30]))
-def test_the_kernel_is_its_plain_text_to_a_float32s_last_digits(arrays, scale):
+def test_the_kernel_is_the_reference_to_a_float32s_last_digits(arrays, scale):
     x, dy = arrays
     x = x * np.float32(scale)
     probs, cache = F.softmax(x)

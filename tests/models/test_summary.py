@@ -18,7 +18,7 @@ FIELDS = [
 
 @pytest.fixture(params=kernels.LEVELS, autouse=True)
 def level(request):
-    """Kernels keep less than the plain text; the summary counts what is kept at the level in force."""
+    """Kernels keep less than the reference implementation; the summary counts what is kept at the level in force."""
     summary._measured_parts.cache_clear()  # tests change from how many tokens on attention goes in tiles
     with kernels.using(request.param):
         yield request.param

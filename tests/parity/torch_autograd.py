@@ -38,7 +38,7 @@ def by_autograd(function, arrays, dy):
 
 
 def assert_same_as_torch(operation, function, *arrays, backward=None, **options):
-    """Result and gradients of the operation, plain text and kernel, are those of the PyTorch function."""
+    """Result and gradients of the operation, reference and kernel, are those of the PyTorch function."""
     dy = normal(0, np.shape(operation(*arrays, **options)[0]))
     expected = by_autograd(function, arrays, dy)
     for text in (nullcontext(), tinyvit.reference()):

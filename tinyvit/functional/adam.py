@@ -38,5 +38,5 @@ def debiasing(beta, t, dtype):
     """1 / (1 − βᵗ): a float, or where t is a scalar on a GPU one of this dtype there."""
     if isinstance(t, int):
         return 1 / (1 - beta**t)
-    # Before the first step there is nothing to be freed from; whoever asks then throws the result away.
+    # At t = 0 there is nothing to correct; the caller discards the result.
     return (1 / (1 - beta ** array_module(t).maximum(t, 1))).astype(dtype)

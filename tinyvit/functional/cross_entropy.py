@@ -52,11 +52,11 @@ def smoothed_targets(targets, logits, label_smoothing):
 
 
 def are_labels(targets, logits, label_smoothing):
-    """Whether targets are labels (B,), rather than probabilities (B, K); ValueError for all else."""
+    """Whether targets are labels (B,), rather than probabilities (B, K); ValueError otherwise."""
     if logits.ndim != 2 or logits.shape[0] == 0:
         raise ValueError(f"cross_entropy: expected logits (B, K) of at least one sample, got {logits.shape}")
     if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"cross_entropy: label_smoothing has to be from 0 to 1, got {label_smoothing}")
+        raise ValueError(f"cross_entropy: label_smoothing must be from 0 to 1, got {label_smoothing}")
     B, K = logits.shape
     if targets.dtype.kind in "iu" and targets.shape == (B,):
         if array_module(logits) is np and (targets.min() < 0 or targets.max() >= K):

@@ -1,4 +1,4 @@
-"""What is done to the flat arrays of a model, beside an optimizer's step."""
+"""Operations on the flat arrays of a model, besides an optimizer's step."""
 
 from tinyvit.backend import array_module
 from tinyvit.dispatch import operation

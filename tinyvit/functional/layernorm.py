@@ -1,4 +1,4 @@
-"""Layer normalisation, alone and behind a residual connection."""
+"""Layer normalisation, alone and after a residual connection."""
 
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ def layernorm(x, weight, bias, eps=1e-6):
 def layernorm_backward(dy, cache):
     """With g = dy · weight, dx = rstd (g − mean(g) − x̂ mean(g x̂)); dweight = Σ dy x̂; dbias = Σ dy.
 
-    The two means are what the row's own mean and variance take back. Returns (dx, dweight, dbias).
+    The two means are the gradients through the row's mean and variance. Returns (dx, dweight, dbias).
     """
     xhat, rstd, weight = cache
     g = dy * weight
@@ -69,8 +69,7 @@ def add_layernorm(x, branch, weight, bias, eps=1e-6):
 def add_layernorm_backward(dy, cache):
     """`dy` is a pair: the gradient of the sum from where else it goes, and that of its norm.
 
-    What both leave in the sum, x and branch get alike. Returns (dx, dbranch, dweight, dbias); the first two are the
-    same array.
+    Returns (dx, dbranch, dweight, dbias); the first two are the same array, since x and branch enter the sum alike.
     """
     dtotal, dy = dy
     dx, dweight, dbias = layernorm_backward(dy, cache)

@@ -147,7 +147,7 @@ def sincos_1d(grid, dim):
 def sincos_2d(grid, dim):
     """Fixed positions, the first half of D for the column x and the second for the row y, as in MAE.
 
-    (1, 1 + rows·columns, D), float64; D has to be a multiple of 4.
+    (1, 1 + rows·columns, D), float64; D must be a multiple of 4.
     """
     if dim % 4:
         raise ValueError(f"sincos_2d: expected a width divisible by 4, got {dim}")

@@ -97,7 +97,7 @@ def take_tokens(x, index):
 
 @backward_of(take_tokens, result=lambda cache: (*cache.index.shape, *cache.shape[2:]))
 def take_tokens_backward(dy, cache):
-    """What was left out gets no gradient."""
+    """Tokens that were left out get no gradient."""
     index, shape = cache
     dx = array_module(dy).zeros(shape, dy.dtype)
     dx[rows_of(index), index] = dy

@@ -1,8 +1,8 @@
-"""Faster implementations of operations, each under the same signature as its plain text in `functional/`.
+"""Faster implementations of operations, each with the signature of its reference implementation in `functional/`.
 
-Importing this package registers those in NumPy; those that numba compiles, in `fast/`, register themselves when the
-first of them is needed. `with tinyvit.kernels.using("numpy"):` chooses a level, see `levels.py`. Every
-kernel is tested against the plain text.
+Importing this package registers the NumPy kernels; the kernels that numba compiles, in `fast/`, are registered when the
+first is needed. `with tinyvit.kernels.using("numpy"):` chooses a level, see `levels.py`. Every kernel is tested against
+the reference implementation.
 """
 
 from importlib import import_module

@@ -13,7 +13,7 @@ from tinyvit.kernels.softmax import softmax_in_place
 
 
 def attention_float32(q, k, v, bias=None, scale=None):
-    if not are_plain(q, k, v, bias, scale):
+    if not supported(q, k, v, bias, scale):
         return attention.reference(q, k, v, bias, scale)
     check_shapes(q, k, v, bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -34,7 +34,7 @@ def attention_float32(q, k, v, bias=None, scale=None):
 
 def attention_backward_float32(dy, cache):
     q, k, v, probs, scale, bias = cache
-    if not are_plain(q, k, v, bias, scale) or not dy.dtype == probs.dtype == q.dtype:
+    if not supported(q, k, v, bias, scale) or not dy.dtype == probs.dtype == q.dtype:
         return attention_backward.reference(dy, cache)
     dq, dk, dv = gradients = empty_gradients(q, k, v)
     if bias is not None:
@@ -42,7 +42,7 @@ def attention_backward_float32(dy, cache):
     for part in samples(probs):
         p, dy_part = probs[part], np.ascontiguousarray(dy[part])
         np.matmul(p.mT, dy_part, out=dv[part])
-        dscores = dy_part @ np.ascontiguousarray(v[part].mT)      # the gradient of the probabilities, at first
+        dscores = dy_part @ np.ascontiguousarray(v[part].mT)      # dprobs, then dscores in place
         rows, p_rows = as_rows(dscores), as_rows(p)
         rows -= np.einsum("rk,rk->r", rows, p_rows)[:, None]
         rows *= p_rows
@@ -82,8 +82,8 @@ def is_per_sample(bias):
     return bias.ndim == 4 and len(bias) > 1
 
 
-def are_plain(q, k, v, bias, scale):
-    """Whether kernels are made for these: float32 arrays with four axes, none of them empty, and a number."""
+def supported(q, k, v, bias, scale):
+    """Whether the kernels take these: non-empty float32 arrays with four axes, and a number as the scale."""
     return (
         all(x.ndim == 4 and x.size and x.dtype == "float32" for x in (q, k, v))
         and (bias is None or bias.dtype == "float32")

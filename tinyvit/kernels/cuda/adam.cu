@@ -1,5 +1,5 @@
 // Adam's step on stretches of the flat arrays, all float32 and in place, read and written once. Whatever depends on the
-// hyperparameters alone comes ready; with t on the GPU the factors that free the means from their start are made here.
+// hyperparameters alone comes ready; with t on the GPU the bias corrections are computed here.
 
 extern "C" __global__ void adam_step(
     float *theta, const float *g, float *m, float *v, long long size,

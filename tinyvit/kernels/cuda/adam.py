@@ -12,7 +12,7 @@ BLOCK = 256
 def adam_step_cuda(theta, g, m, v, t, lr, betas, eps, weight_decay, where=True):
     arrays = (theta, g, m, v)
     flat = all(array.dtype == "float32" and array.flags.c_contiguous for array in arrays)
-    if not flat or isinstance(where, bool):  # of other arrays than an optimizer's the plain text knows what to do
+    if not flat or isinstance(where, bool):  # not an optimizer's arrays
         if where is False or not flat:
             return adam_step.reference(theta, g, m, v, t, lr, betas, eps, weight_decay, where)
         where = None

@@ -1,15 +1,15 @@
-"""A residual connection and the layer norm behind it in one pass forward and one back: the kernels of `layernorm`."""
+"""A residual connection and the layer norm after it, in one pass forward and one back: the kernels of `layernorm`."""
 
 from tinyvit.functional.layernorm import LayerNormCache, add_layernorm, add_layernorm_backward
 from tinyvit.kernels.cuda.layernorm import CudaLayerNormCache, gradients, normalised
-from tinyvit.kernels.cuda.source import KINDS, plain_text
+from tinyvit.kernels.cuda.source import KINDS, run_reference
 
 
 def add_layernorm_cuda(x, branch, weight, bias, eps=1e-6):
     if x.shape != branch.shape or not weight.shape == bias.shape == x.shape[-1:]:
         return add_layernorm.reference(x, branch, weight, bias, eps)  # raises
     if x.dtype != branch.dtype or not weight.dtype == bias.dtype == "float32":
-        return plain_text(add_layernorm, x, branch, weight, bias, eps)
+        return run_reference(add_layernorm, x, branch, weight, bias, eps)
     total, y, cache = normalised(x, branch, weight, bias, eps)
     return (total, y), cache
 
@@ -19,7 +19,7 @@ def add_layernorm_backward_cuda(dy, cache, into):
     if dy.dtype == dtotal.dtype == cache.x.dtype:
         dx, dweight, dbias = gradients(dy, dtotal, cache, into)
         return dx, dx, dweight, dbias
-    return plain_text(add_layernorm_backward, (dtotal, dy), LayerNormCache(cache.xhat, cache.rstd, cache.weight))
+    return run_reference(add_layernorm_backward, (dtotal, dy), LayerNormCache(cache.xhat, cache.rstd, cache.weight))
 
 
 for kind in KINDS:

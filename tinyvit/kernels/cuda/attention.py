@@ -1,4 +1,4 @@
-"""Attention by strided batched products on views, without a copy of anything N×N.
+"""Attention by strided batched products on views, without copying anything N×N.
 
 Queries, keys and values are read where they lie, side by side in the output of one linear layer; heads and gradients
 are written in the layout that the next layer reads. Rows of the scores start on boundaries of 16 bytes, so that the
@@ -27,7 +27,7 @@ WARPS = BLOCK // 32  # of a block: each has a row
 
 
 def attention_cuda(q, k, v, bias=None, scale=None):
-    if not are_plain(q, k, v, bias, scale):
+    if not supported(q, k, v, bias, scale):
         plain = attention.reference if q.dtype == "float32" else reference_through_float32
         return plain(q, k, v, bias, scale)
     check_shapes(q, k, v, bias)
@@ -49,12 +49,12 @@ def attention_cuda(q, k, v, bias=None, scale=None):
 def attention_backward_cuda(dy, cache):
     """As `functional.attention_backward`; the bias has a float32 gradient, whatever its dtype."""
     q, k, v, probs, scale, bias = cache
-    if not are_plain(q, k, v, None, scale) or not dy.dtype == q.dtype == probs.dtype:
+    if not supported(q, k, v, None, scale) or not dy.dtype == q.dtype == probs.dtype:
         return reference_backward(attention_backward, dy, cache)
     dq, dk, dv = gradients = empty_gradients(q, k, v)
     dy, q, k, v, probs = map(as_operand, (dy, q, k, v, probs))
     multiply_batches(probs.mT, dy, dv)
-    dscores = padded_rows(probs.shape, probs.dtype, probs)  # the gradient of the probabilities, at first
+    dscores = padded_rows(probs.shape, probs.dtype, probs)  # dprobs, then dscores in place
     multiply_batches(dy, v.mT, dscores)
     softmax_backward_rows(dscores, probs, dscores, padded=are_padded(probs))
     multiply_batches(dscores, k, dq, alpha=scale)
@@ -62,8 +62,8 @@ def attention_backward_cuda(dy, cache):
     return gradients if bias is None else gradients.with_bias(bias_gradient(dscores, bias.shape))
 
 
-def are_plain(q, k, v, bias, scale):
-    """Whether the kernels are made for these: four axes, none of them empty, one dtype, and a number as the scale."""
+def supported(q, k, v, bias, scale):
+    """Whether the kernels take these: non-empty arrays with four axes and one dtype, and a number as the scale."""
     return (
         all(x.ndim == 4 and x.size and x.dtype == q.dtype for x in (q, k, v))
         and (bias is None or bias.dtype == q.dtype or bias.dtype == "float32")
@@ -72,7 +72,7 @@ def are_plain(q, k, v, bias, scale):
 
 
 def reference_backward(backward, dy, cache):
-    """The backward of what the forward left to the reference implementation, whose cache is in float32."""
+    """The backward where the reference implementation ran the forward; its cache is in float32."""
     dtype = str(cache.q.dtype)
     if dtype in LOW_PRECISION:
         raise ValueError(f"{backward.__name__}: expected dy in {dtype}, like the queries, got {dy.dtype}")
@@ -95,7 +95,7 @@ def biased_softmax(scores, bias, like):
 
 
 def padded_rows(shape, dtype, like):
-    """A new array (..., N) whose rows start on boundaries of 16 bytes, also if it were one in the dtype of `like`."""
+    """A new array (..., N) whose rows start on boundaries of 16 bytes, in `dtype` and in the dtype of `like`."""
     return array_module(like).empty((*shape[:-1], padded(shape[-1], like.itemsize)), dtype)[..., : shape[-1]]
 
 

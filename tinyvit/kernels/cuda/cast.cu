@@ -1,4 +1,4 @@
-// y = x in another number format, rounded to the nearest number, of two equally near ones to the even one.
+// y = x in another number format, rounded to nearest, ties to even.
 
 extern "C" __global__ void cast(const FROM *x, TO *y, long long size) {
     long long i = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;

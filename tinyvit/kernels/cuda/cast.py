@@ -15,9 +15,9 @@ BLOCK = 256
 def cast(x, dtype, out=None):
     """`x` in another of float32, bfloat16 and float16; an array of that dtype comes back as it is.
 
-    To fewer digits it is rounded to the nearest number, of two equally near ones to the even one; what is too large
-    becomes infinite, and NaN stays NaN. The result is written into `out` (contiguous, of the same shape), if there is
-    one. Raises ValueError for an `out` that doesn't fit, and between bfloat16 and float16, where one goes by float32.
+    Rounds to the nearest number, ties to even; numbers that are too large
+    become infinite, and NaN stays NaN. The result is written into `out` (contiguous, of the same shape), if there is
+    one. Raises ValueError for an `out` that doesn't fit, and between bfloat16 and float16, which takes two casts.
     """
     dtype = low_precision_dtype(dtype)
     if out is not None and not (out.shape == x.shape and out.dtype == dtype and out.flags.c_contiguous):
@@ -28,7 +28,7 @@ def cast(x, dtype, out=None):
         out[...] = x
         return out
     if "float32" not in (x.dtype, dtype):
-        raise ValueError(f"cast: can't go from {x.dtype} to {dtype}; one of the two has to be float32")
+        raise ValueError(f"cast: can't go from {x.dtype} to {dtype}; one of the two must be float32")
     x, y = contiguous(x), empty_like(x, dtype) if out is None else out
     pack = pack_of(x.size, *((x, y) if x.dtype == "float32" else (y, x)))
     SOURCE.launch("cast", blocks(x.size, pack * BLOCK), BLOCK, x, y, x.size, FROM=type_of(x), TO=type_of(y), PACK=pack)

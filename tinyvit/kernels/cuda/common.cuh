@@ -1,4 +1,4 @@
-// What all kernels share: number formats, packs of numbers that are loaded at once, sums over a warp and a block.
+// Shared by all kernels: number formats, packs of numbers that are loaded at once, sums over a warp and a block.
 // This text stands in front of every .cu file here. All arithmetic is in float, whatever the arrays hold. Behind it come
 // the definitions that a file is compiled for, which most of them have:
 //
@@ -12,7 +12,7 @@ __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(bfloat16 x) { return __uint_as_float((unsigned int)x.bits << 16); }
 __device__ inline float to_float(float16 x) { return float_of_half_bits(x.bits); }
 
-// Rounded to the nearest number, of two equally near ones to the even one.
+// Rounded to nearest, ties to even.
 __device__ inline void store(float *where, float x) { *where = x; }
 __device__ inline void store(bfloat16 *where, float x) {
     unsigned int bits = __float_as_uint(x);
@@ -46,7 +46,7 @@ __device__ inline float warp_sum(float x) {
     return x;
 }
 
-__device__ inline float warp_max(float x) {  // of numbers; what it makes of a NaN is left open
+__device__ inline float warp_max(float x) {  // of numbers; undefined for NaN
     for (int offset = 16; offset > 0; offset >>= 1) x = fmaxf(x, __shfl_xor_sync(ALL, x, offset));
     return x;
 }

@@ -7,7 +7,7 @@ constexpr int BLOCK = 256;
 __device__ inline float row_sum(float x) { return SPAN == 32 ? warp_sum(x) : block_sum(x); }
 __device__ inline float row_max(float x) { return SPAN == 32 ? warp_max(x) : block_max(x); }
 
-// What is aimed at: of labels 1 at the label and else 0, or given probabilities; smoothed. A label out of range is none.
+// The smoothed target: one-hot labels, or given probabilities. A label out of range counts as none.
 __device__ inline float target(
     const long long *labels, const float *targets, float smoothing, long long row, long long k, long long K
 ) {

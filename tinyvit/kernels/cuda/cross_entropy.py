@@ -1,4 +1,4 @@
-"""The loss of a classifier: in float32, whatever the logits are in, and never looked at by the host."""
+"""The loss of a classifier: in float32 whatever the logits' dtype, and never read by the host."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from tinyvit.functional.cross_entropy import are_labels, cross_entropy, cross_en
 from tinyvit.kernels.cuda.source import KINDS, TYPED, TYPES, Source, blocks, contiguous
 
 WARP, BLOCK = 32, 256
-LONGEST = 1024  # classes that a warp goes through; of more, a block does
+LONGEST = 1024  # classes that a warp handles; a block handles more
 SOURCE = Source("cross_entropy.cu", [{**typed, "SPAN": span} for typed in TYPED for span in (WARP, BLOCK)])
 MEAN = Source("cross_entropy_mean.cu", [{}])
 
@@ -23,7 +23,7 @@ class CudaCrossEntropyCache(NamedTuple):
 
     @property
     def targets(self):
-        """The smoothed target probabilities (B, K), computed anew."""
+        """The smoothed target probabilities (B, K), recomputed."""
         return smoothed_targets(self.given if self.labels is None else self.labels, self.probs, self.label_smoothing)
 
 
@@ -44,7 +44,7 @@ def cross_entropy_cuda(logits, targets, label_smoothing=0.0):
 
 
 def cross_entropy_backward_cuda(dy, cache):
-    """`dy` is a number or, as for scaled losses, an array of no dimensions on the device, which nobody waits for."""
+    """`dy` is a number or, as for scaled losses, a 0-d array on the device, which the host doesn't wait for."""
     number, scale = (1.0, dy) if array_module(dy) is not np else (float(dy), None)
     if scale is not None and scale.dtype != "float32":
         scale = scale.astype("float32")

@@ -1,11 +1,11 @@
-// Dropout of single entries or of whole samples. Whether something is kept is worked out anew wherever it is asked for,
+// Dropout of single entries or of whole samples. Whether an entry is kept is recomputed wherever it is needed,
 // from the 64 bits `first` that the key gives the first sample: nothing is read for it.
 
 __device__ inline bool is_kept(unsigned long long first, float keep, long long i, long long entries, long long whole) {
     return uniform(first, i / entries, whole ? 0 : i % entries) < keep;
 }
 
-// y = x · mask / keep, forwards and backwards. A sample has `entries` entries; `whole` if all of them share their fate.
+// y = x · mask / keep, forwards and backwards. A sample has `entries` entries; `whole` if they are kept or dropped together.
 extern "C" __global__ void dropout(
     const T *x, T *y, unsigned long long first, float keep, float scale, long long entries, long long whole,
     long long size

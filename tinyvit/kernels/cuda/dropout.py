@@ -19,7 +19,7 @@ from tinyvit.kernels.cuda.source import (
     contiguous,
     empty_like,
     pack_of,
-    plain_text,
+    run_reference,
     type_of,
 )
 
@@ -36,7 +36,7 @@ class CudaDropoutCache(NamedTuple):
 
     @property
     def mask(self):
-        """True where an entry was kept, worked out anew; None where nothing was dropped."""
+        """True where an entry was kept, recomputed; None where nothing was dropped."""
         if self.first is None:
             return None
         import cupy
@@ -78,7 +78,7 @@ def thinned_backward(operation, dy, cache):
     if cache.first is None:
         return dy
     if ("cupy", str(dy.dtype)) not in KINDS:
-        return plain_text(operation, dy, DropoutCache(cache.mask, cache.keep, cache.shape))
+        return run_reference(operation, dy, DropoutCache(cache.mask, cache.keep, cache.shape))
     return thinned(dy, cache)
 
 

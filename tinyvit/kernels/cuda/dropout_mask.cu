@@ -1,4 +1,4 @@
-// The mask of samples of `entries` entries, for whoever looks at it.
+// The mask of samples of `entries` entries, for a cache's `mask`.
 extern "C" __global__ void dropout_mask(
     bool *mask, unsigned long long first, float keep, long long entries, long long size
 ) {

@@ -1,6 +1,6 @@
 """Attention whose scores are never written to memory, for narrow heads.
 
-What decides is how often the N×N scores go through memory: with products by cuBLAS they are written, normalised in
+The cost is how often the N×N scores go through memory: with products by cuBLAS they are written, normalised in
 place, and read again, 28 bytes a score forward and 44 back in float32. At 4 TB/s that is 7 and 11 ps a score, however
 narrow the head. Here nothing but q, k, v, a bias and the heads is moved; the products run on the ordinary cores, 4d
 operations a score forward and 16d back (the scores are computed twice more), at perhaps 25 Tflop/s 0.16d and 0.64d ps.
@@ -45,7 +45,7 @@ class FusedAttentionCache(NamedTuple):
 
 
 def fits(q, k, v):
-    """Whether the kernels are made for these: four axes, one type and width, none empty, rows that can be packed."""
+    """Whether the kernels take these: four axes, one dtype and width, none empty, rows that can be packed."""
     return (
         q.ndim == 4
         and q.shape[-1] in NARROW

@@ -7,7 +7,7 @@ constexpr int WARPS = 8, PACKS = LANE / PACK;
 // The column of a thread's i-th number.
 __device__ inline int column_of(int i) { return (i / PACK * 32 + threadIdx.x % 32) * PACK + i % PACK; }
 
-// A row's numbers, and 0 behind its end.
+// A row's numbers, and 0 after its end.
 template <class N> __device__ inline void load_row(float (&numbers)[LANE], const N *row, long long D) {
     #pragma unroll
     for (int p = 0; p < PACKS; p++) {
@@ -45,10 +45,10 @@ extern "C" __global__ void __launch_bounds__(256) layernorm_forward(
         float numbers[LANE], total = 0.0f, rest = 0.0f, squares = 0.0f;
         load_row(numbers, x + row * D, D);
         if (branch) {
-            float more[LANE];
-            load_row(more, branch + row * D, D);
+            float added[LANE];
+            load_row(added, branch + row * D, D);
             #pragma unroll
-            for (int i = 0; i < LANE; i++) numbers[i] = rounded(numbers[i] + more[i]);  // what a backward will find
+            for (int i = 0; i < LANE; i++) numbers[i] = rounded(numbers[i] + added[i]);  // as the backward reads it
             store_row(sum + row * D, numbers, D);
         }
         #pragma unroll

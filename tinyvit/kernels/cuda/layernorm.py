@@ -1,7 +1,6 @@
 """Layer norm in one pass forward and one back, of x or of x and a residual branch.
 
-The pass back also adds up the parameters' gradients over the rows of each block; what the blocks have found is added up
-by `column_sums`.
+The backward also sums the parameters' gradients over the rows of each block; `column_sums` adds up the blocks' sums.
 """
 
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from tinyvit.kernels.cuda.source import (
     contiguous,
     empty_like,
     pack_of,
-    plain_text,
+    run_reference,
     type_of,
 )
 
@@ -51,7 +50,7 @@ class CudaLayerNormCache(NamedTuple):
 
     @property
     def xhat(self):
-        """The normalised input (..., D), float32, computed anew."""
+        """The normalised input (..., D), float32, recomputed."""
         x = self.x
         xhat, D = empty_like(x, "float32"), x.shape[-1]
         rows = x.size // D if D else 0
@@ -64,7 +63,7 @@ def layernorm_cuda(x, weight, bias, eps=1e-6):
     if not weight.shape == bias.shape == x.shape[-1:]:
         return layernorm.reference(x, weight, bias, eps)  # raises
     if not weight.dtype == bias.dtype == "float32":
-        return plain_text(layernorm, x, weight, bias, eps)
+        return run_reference(layernorm, x, weight, bias, eps)
     _, y, cache = normalised(x, None, weight, bias, eps)
     return y, cache
 
@@ -72,7 +71,7 @@ def layernorm_cuda(x, weight, bias, eps=1e-6):
 def layernorm_backward_cuda(dy, cache, into):
     if dy.dtype == cache.x.dtype:
         return gradients(dy, None, cache, into)
-    return plain_text(layernorm_backward, dy, LayerNormCache(cache.xhat, cache.rstd, cache.weight))
+    return run_reference(layernorm_backward, dy, LayerNormCache(cache.xhat, cache.rstd, cache.weight))
 
 
 def normalised(x, branch, weight, bias, eps):

@@ -1,4 +1,4 @@
-// x̂ of a layer norm, for whoever looks at it.
+// x̂ of a layer norm, for a cache's `xhat`.
 extern "C" __global__ void layernorm_xhat(
     const T *x, const float *statistics, float *xhat, long long rows, long long D
 ) {

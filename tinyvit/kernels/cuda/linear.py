@@ -1,8 +1,8 @@
 """`linear` by cuBLAS: no operand is copied, and a weight's gradient goes straight into its float32 buffer.
 
 The bias is added to the product in a pass of its own, which reads and writes all of y: 2·rows·out numbers through
-memory, beside the rows·in + rows·out + in·out of the product. cuBLASLt would add it on the way, but CuPy has no way to
-that; to write the bias into every row first and let cuBLAS add the product to it (beta = 1) moves as much. In low
+memory, beside the rows·in + rows·out + in·out of the product. cuBLASLt would add it in the product, but CuPy lacks
+it; to write the bias into every row first and let cuBLAS add the product to it (beta = 1) moves as much. In low
 precision y is thereby rounded twice, before and after the bias.
 """
 

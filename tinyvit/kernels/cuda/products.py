@@ -8,7 +8,7 @@ parts, which it would add up in the result's type unless told otherwise (partial
 whole doesn't).
 
 cuBLAS writes a matrix column by column. One that lies row by row is to cuBLAS its own transpose, so instead of C = A B
-it is asked for Cᵀ = Bᵀ Aᵀ.
+it computes Cᵀ = Bᵀ Aᵀ.
 """
 
 from ctypes import addressof, c_float
@@ -52,7 +52,7 @@ def multiply_batches(a, b, out, alpha=1.0, beta=0.0):
 
 
 class Layout(NamedTuple):
-    """All of an array but its numbers: what decides how cuBLAS is called."""
+    """All of an array but its numbers: it decides how cuBLAS is called."""
 
     shape: tuple
     strides: tuple
@@ -76,7 +76,7 @@ class Plan(NamedTuple):
     second: tuple  # likewise
     out: tuple     # likewise
     float32: bool  # whether the operands are; bfloat16 or float16 otherwise
-    calls: list    # for each call: how far behind their arrays' addresses first, second and out start, and the batches
+    calls: list    # for each call: the offsets of first, second and out in their arrays, and the batches
 
 
 def product(a, b, out, alpha, beta):
@@ -121,14 +121,14 @@ def plan_of(cupy, a, b, out):
     """The plan for three layouts, or None where nothing is to be multiplied; raises ValueError as `multiply` says."""
     (*_, m, k), n = a.shape, b.shape[-1]
     if b.shape[-2] != k or out.shape[-2:] != (m, n):
-        refuse("the shapes don't go together", a, b, out)
+        refuse("the shapes don't match", a, b, out)
     type_in, type_out = types_of(cupy, a, b, out)
     if 0 in out.shape or not k:
         return None
     (op_a, ld_a), (op_b, ld_b), (op_out, ld_out) = map(operand, (a, b, out))
     if max(m, n, k, ld_a, ld_b, ld_out) > LARGEST_INT:
         refuse(f"cuBLAS counts to {LARGEST_INT}", a, b, out)
-    if op_out == TRANSPOSED:  # the result lies column by column, as cuBLAS writes it; so it is asked for A B itself
+    if op_out == TRANSPOSED:  # the result lies column by column, as cuBLAS writes it; so it computes A B itself
         swapped, arrays, leading = False, (a, b, out), (ld_a, ld_b, ld_out)
         shape = 1 - op_a, 1 - op_b, m, n, k
     else:
@@ -148,7 +148,7 @@ def plan_of(cupy, a, b, out):
 
 
 def types_of(cupy, a, b, out):
-    """What cuBLAS calls the numbers of operands and result; raises ValueError for combinations that it doesn't take."""
+    """cuBLAS's types for operands and result; raises ValueError for combinations that it doesn't support."""
     runtime = cupy.cuda.runtime
     codes = {"float32": runtime.CUDA_R_32F, "bfloat16": runtime.CUDA_R_16BF, "float16": runtime.CUDA_R_16F}
     of_a, of_b, of_out = (str(x.dtype) for x in (a, b, out))
@@ -166,13 +166,13 @@ def operand(x):
                 return op, max(1, length)
             if far >= length * size and far % size == 0:
                 return op, far // size
-    refuse("neither rows nor columns lie contiguously and one behind the other; make a copy by ascontiguousarray", x)
+    refuse("neither rows nor columns are contiguous, one after the other; make a copy by ascontiguousarray", x)
 
 
 def batches(layouts):
-    """How the batches are gone through: loops, batches in each, and the arrays' strides of both, in bytes.
+    """How to loop over the batches: loops, batches in each, and the arrays' strides of both, in bytes.
 
-    One loop where all arrays allow it. Raises ValueError for strides that cuBLAS can't have.
+    One loop where all arrays allow it. Raises ValueError for strides that cuBLAS doesn't support.
     """
     shape = layouts[-1].shape[:-2]
     for x in layouts:
@@ -203,12 +203,12 @@ def can_multiply(x):
 
 
 def batches_fit(x):
-    """Whether the strides of the leading axes are such as cuBLAS can have."""
+    """Whether cuBLAS supports the strides of the leading axes."""
     return all(stride >= 0 and stride % x.dtype.itemsize == 0 for stride in x.strides[:-2])
 
 
 def scaled(out, beta):
-    """beta · out: what is left of a product over nothing."""
+    """beta · out, the result of a product over an empty axis."""
     if beta == 0:
         out[...] = 0
     elif beta != 1:

@@ -1,4 +1,4 @@
-"""Softmax in one pass forward and one back; also in place, of rows that lie apart, as attention has them."""
+"""Softmax in one pass forward and one back; also in place, and for rows with gaps, as attention has them."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from tinyvit.kernels.cuda.source import (
     contiguous,
     empty_like,
     pack_of,
-    plain_text,
+    run_reference,
     type_of,
 )
 
@@ -39,15 +39,15 @@ def softmax_cuda(x):
 def softmax_backward_cuda(dy, cache):
     probs = cache.probs
     if dy.dtype != probs.dtype:
-        return plain_text(softmax_backward, dy, cache)
+        return run_reference(softmax_backward, dy, cache)
     return softmax_backward_rows(contiguous(dy), contiguous(probs), empty_like(dy))
 
 
 def softmax_rows(x, out, scale=1.0, padded=False):
     """Write softmax(scale · x) over the last axis of `x` (..., N) to `out` (..., N), which may be `x`; returns `out`.
 
-    The numbers of a row have to follow each other, and rows to start equally far apart; of `x` and `out` not
-    necessarily as far. `padded` says that all of them start on boundaries of 16 bytes, and that what lies between the
+    Each row must be contiguous, and rows must start equally far apart; the distance may differ between `x` and
+    `out`. `padded` says that all of them start on boundaries of 16 bytes, and that what lies between the
     end of a row and the next boundary belongs to it: it is filled with zeros in `out`.
 
     Raises ValueError for other layouts.
@@ -69,7 +69,7 @@ def launch(name, arrays, scale, padded):
     strides = [stride_of_rows(array) for array in arrays]
     pack = min(pack_of(stride, array) for stride, array in zip(strides, arrays))
     if padded and pack == 1:
-        raise ValueError(f"softmax: padded rows have to start on boundaries of 16 bytes, got {arrays[0].strides}")
+        raise ValueError(f"softmax: padded rows must start on boundaries of 16 bytes, got {arrays[0].strides}")
     pack = pack if padded or N % pack == 0 else 1
     arguments, constants = (*arrays, float(scale), x.size // N, N, *strides), {"T": type_of(x), "PACK": pack}
     for span, lane in SHAPES if pack > 1 else SINGLE:

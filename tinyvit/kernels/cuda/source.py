@@ -1,7 +1,7 @@
 """CUDA sources: the `.cu` files beside this one, compiled by CuPy when a kernel is first launched.
 
-A file is compiled once for each set of definitions, such as the type of the numbers. All the sets that there are stand
-beside the file's name, so that a test can compile every text that a GPU will ever get, without one.
+A file is compiled once for each set of definitions, such as the type of the numbers. All sets are listed
+beside the file's name, so that a test can compile every source without a GPU.
 """
 
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ class Source:
         SOURCES.append(self)
 
     def text(self, **definitions):
-        """The whole text that is compiled; raises ValueError for definitions that were not announced."""
+        """The whole source that is compiled; raises ValueError for definitions that aren't listed."""
         if definitions not in self.variants:
             raise ValueError(f"{self.file}: expected one of {self.variants}, got {definitions}")
         lines = [f"#define {name} {value}" for name, value in definitions.items()]
@@ -43,9 +43,9 @@ class Source:
     def launch(self, name, grid, block, *arguments, **definitions):
         """Start `grid` blocks (an int, or up to three) of `block` threads of the kernel `name`; nothing waits for it.
 
-        Of the arguments the first has to be an array. Arrays are passed by address, None as a null pointer, an int as
-        `long long` (as `unsigned long long` from 2⁶³ on) and a Python float as `float`. Arrays have to be contiguous
-        where the kernel takes them to be.
+        The first argument must be an array. Arrays are passed by address, None as a null pointer, an int as
+        `long long` (as `unsigned long long` from 2⁶³ on) and a Python float as `float`. Arrays must be contiguous
+        where the kernel expects it.
         """
         grid = (grid,) if isinstance(grid, int) else grid
         if 0 in grid:
@@ -60,7 +60,7 @@ class Source:
 
 
 class Watch:
-    """What `watching` has put around every launch of this process, or None."""
+    """The function that `watching` puts around every launch of this process, or None."""
 
     around = None
 
@@ -111,7 +111,7 @@ def type_called(dtype):
 def pack_of(width, *arrays):
     """How many numbers a thread may load at once from contiguous rows of `width` numbers: 16 bytes' worth, or 1.
 
-    The first array says of which type; the rows of all of them have to start on boundaries of such packs.
+    The first array gives the type; the rows of all arrays must start on pack boundaries.
     """
     pack = PACK_BYTES // arrays[0].dtype.itemsize
     aligned = all(array.data.ptr % min(PACK_BYTES, pack * array.dtype.itemsize) == 0 for array in arrays)
@@ -128,10 +128,10 @@ def contiguous(x):
     return x if x.flags.c_contiguous else array_module(x).ascontiguousarray(x)  # which gives everything a dimension
 
 
-def plain_text(operation, *inputs):
-    """What the plain text makes of inputs that no kernel takes together; inputs of low precision raise ValueError.
+def run_reference(operation, *inputs):
+    """The reference implementation's result, for inputs that no kernel supports; ValueError in low precision.
 
-    There the plain text would round the result of every single step.
+    There the reference implementation would round after every operation.
     """
     arrays = [array for x in inputs for array in (x if isinstance(x, tuple) else (x,)) if hasattr(array, "dtype")]
     dtypes = list(dict.fromkeys(str(array.dtype) for array in arrays))

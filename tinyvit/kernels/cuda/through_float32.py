@@ -13,7 +13,7 @@ def through_float32(operation, inputs=1):
 
     What it returns is in the dtype of its first argument, and so are the gradients of the first `inputs` differentiable
     arguments; those of the others, which are parameters, are float32. What comes in as float32 stays that. The cache is
-    the one that float32 arrays leave; it has to be the plain text's, so that the backward is looked up by its dtype.
+    the one that float32 arrays leave; it must be the reference implementation's, as its dtype selects the backward.
     """
     for dtype in LOW_PRECISION:
         operation.register(("cupy", dtype), forward_through_float32(operation))

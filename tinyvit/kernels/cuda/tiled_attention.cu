@@ -1,5 +1,5 @@
 // What a tile of scores needs between two products; see tiled_attention.py. A warp has a row of the tile: `columns`
-// numbers, and memory up to the next pack of four behind them. Rows start `stride` numbers apart, `rows_of_head` of them
+// numbers, and memory up to the next pack of four after them. Rows start `stride` numbers apart, `rows_of_head` of them
 // for each sample and head; the statistics of the queries lie in arrays of `tokens` numbers for each sample and head.
 // Scores are float; what they become is multiplied by cuBLAS as T, in place where T is float.
 //

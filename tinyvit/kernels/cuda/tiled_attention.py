@@ -22,7 +22,7 @@ from tinyvit.functional.tiled_attention import (
     tiled_attention,
     tiled_attention_backward,
 )
-from tinyvit.kernels.cuda.attention import are_plain, as_operand, padded_rows, reference_backward
+from tinyvit.kernels.cuda.attention import as_operand, padded_rows, reference_backward, supported
 from tinyvit.kernels.cuda.attention_bias import bias_gradient, strided_bias
 from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.products import multiply_batches
@@ -47,7 +47,7 @@ class CudaTiledAttentionCache(TiledAttentionCache):
 
 
 def tiled_attention_cuda(q, k, v, bias=None, scale=None, tile=TILE):
-    if not are_plain(q, k, v, bias, scale):
+    if not supported(q, k, v, bias, scale):
         plain = tiled_attention.reference if q.dtype == "float32" else reference_through_float32
         return plain(q, k, v, bias, scale, tile)
     check_shapes(q, k, v, bias)
@@ -86,7 +86,7 @@ def tiled_attention_cuda(q, k, v, bias=None, scale=None, tile=TILE):
 def tiled_attention_backward_cuda(dy, cache):
     """As `functional.tiled_attention_backward`; the bias has a float32 gradient, whatever its dtype."""
     q, k, v, y, largest, total, scale, tile, bias = cache
-    if not are_plain(q, k, v, bias, scale) or not dy.dtype == q.dtype == y.dtype or largest.dtype != "float32":
+    if not supported(q, k, v, bias, scale) or not dy.dtype == q.dtype == y.dtype or largest.dtype != "float32":
         return reference_backward(tiled_attention_backward, dy, cache)
     xp, (B, H, Nq, _), Nk = array_module(q), q.shape, k.shape[2]
     dq, dk, dv = gradients = empty_gradients(q, k, v, "float32")

@@ -13,7 +13,7 @@ from tinyvit.backend import Array
 from tinyvit.functional.attention import AttentionCache, attention, attention_backward, attention_scores, check_shapes
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.functional.tiled_attention import TILE, check_tile, tiled_attention, tiled_attention_backward
-from tinyvit.kernels.attention import are_plain
+from tinyvit.kernels.attention import supported
 from tinyvit.kernels.fast.blas import AS_IT_IS, SGEMM, TRANSPOSED, gemm
 from tinyvit.kernels.fast.compiled import (
     ANY_ORDER,
@@ -86,7 +86,7 @@ def ld(x):
 
 @inlined()
 def add_row(x, bias):
-    """x += bias, a row as long or a single number."""
+    """x += bias, a row of the same length or a single number."""
     for j in range(x.size):
         x[j] += bias[j if bias.size > 1 else 0]
 
@@ -224,7 +224,7 @@ def bias_rows(bias):
 
 
 def attention_fast(q, k, v, bias=None, scale=None, reference=attention.reference):
-    if not are_plain(q, k, v, bias, scale):
+    if not supported(q, k, v, bias, scale):
         return reference(q, k, v, bias, scale)
     check_shapes(q, k, v, bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale

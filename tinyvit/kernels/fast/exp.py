@@ -9,7 +9,7 @@ F = np.float32
 # ln 2 in two parts: the first has so few bits that its product with a whole number below 256 is exact.
 LN2_HIGH, LN2_LOW = F(0.693359375), F(np.log(2) - 0.693359375)
 LOG2_E = F(1 / np.log(2))
-ROUND = F(1.5 * 2**23)  # adding it leaves no room for digits after the point, and the whole number in the last bits
+ROUND = F(1.5 * 2**23)  # adding it rounds to a whole number, which the last bits then hold
 # (exp(r) − 1 − r) / r² for |r| ≤ ln(2)/2, lowest power first: the least largest relative error of exp, 3e-9.
 Q0, Q1, Q2, Q3, Q4 = map(F, (0.49999993447, 0.16666520626, 0.04166838816, 0.00836871745, 0.00138145930))
 SMALLEST, LARGEST = F(-104.0), F(89.0)  # below and above, exp is 0 and infinity in a float32

@@ -35,7 +35,7 @@ class FastLayerNormCache(NamedTuple):
 
     @property
     def xhat(self):
-        """The normalised input (..., D), computed anew."""
+        """The normalised input (..., D), recomputed."""
         mean, rest, rstd = self.statistics.T.reshape(3, *self.x.shape[:-1], 1)
         return (self.x - mean - rest) * rstd
 
