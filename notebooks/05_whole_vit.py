@@ -691,7 +691,7 @@ costs = [multiply_adds_of(224, P, 768, 12) for P in sides]
 whole = np.array([sum(cost.values()) for cost in costs])
 square = np.array([cost["scores and values"] for cost in costs])
 linear = np.array([cost["q, k, v and projection"] + cost["MLP"] for cost in costs])
-for P, total in zip(sides, whole, strict=True):
+for P, total in zip(sides[3:], whole[3:], strict=True):
     model = create_model("vit_base_patch16_224", patch_size=P, device="meta")
     assert total == sum(row.multiply_adds for row in summarize(model))
 

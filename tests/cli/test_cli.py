@@ -180,7 +180,7 @@ def test_a_number_of_threads_in_the_environment_that_is_none_is_refused(refused,
     (KeyboardInterrupt, 130, "tinyvit: interrupted\n"),
     (MemoryError("1 TiB"), 2, "tinyvit: error: out of memory; take a smaller model or --batch-size (1 TiB)\n"),
     (PermissionError(13, "Permission denied", "x"), 2, "tinyvit: error: x can't be used: Permission denied\n"),
-    (ValueError("two\nlines"), 2, "tinyvit: error: two lines\n"),
+    (ValueError("two\nlines"), 2, "tinyvit: error: two\\nlines\n"),
 ])  # fmt: skip
 def test_an_interrupt_or_an_error_on_the_way_is_one_line(tinyvit, monkeypatch, error, status, line):
     def fail(rest):

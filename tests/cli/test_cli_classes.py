@@ -68,7 +68,7 @@ def test_images_are_drawn_of_what_is_not_set_aside_for_tuning(tinyvit, tmp_path)
     ("--classes 7 seven", "no class 'seven'; it has 0, 1, 2"),
     ("--classes 7", "at least two classes, got 7"),
     ("--classes 7 1 7", "each class once, got 7 2 times"),
-    ("--images 0", "images has to be at least 1, got 0"),
+    ("--images 0", "images must be a positive int or None, got 0"),
     ("--images 15", "as many images of each of 10 classes, such as 20 in all, got 15"),
     ("--images 50000", r"5000 of each class, but class 0 has \d+ to train on"),
     ("--classes 0 1 --validation 0.5 --images 200", r"100 of each class, but class 0 has 71 to train on"),

@@ -1,6 +1,5 @@
 import json
 import re
-import shutil
 import subprocess
 import sys
 
@@ -135,9 +134,8 @@ def test_a_damaged_preprocessing_is_refused_by_its_name(refused, damaged, photos
     assert "preprocessing.json doesn't say how images are prepared" in line
 
 
-def test_a_run_on_the_digits_of_before_runs_kept_their_preprocessing_needs_nothing(tinyvit, damaged, run, photos):
-    old = damaged("preprocessing.json", None)
-    assert objects(tinyvit, old, photos) == objects(tinyvit, run, photos)
+def test_a_run_without_its_preprocessing_is_refused(refused, damaged, photos):
+    assert "preprocessing.json is missing" in refused("predict", damaged("preprocessing.json", None), photos)
 
 
 # -- one's own images, from the first to the last -------------------------------------------------------------------
@@ -200,11 +198,3 @@ def test_a_reader_that_goes_away_is_no_error(run, photos):
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 0
-
-
-def test_a_run_of_before_runs_kept_their_preprocessing_needs_its_data_set(tinyvit, refused, own, tmp_path):
-    old, image = shutil.copytree(own / "run", tmp_path / "old"), own / "pictures" / "top" / "0.png"
-    (old / "preprocessing.json").unlink()
-    assert re.search(r"no preprocessing\.json.*by --data-dir, or train it again", refused("predict", old, image))
-    expected = objects(tinyvit, own / "run", image)
-    assert objects(tinyvit, old, image, "--data-dir", own / "pictures") == expected

@@ -240,10 +240,5 @@ def test_weights_that_are_no_numbers_are_refused(refused, run, tmp_path, command
 
 
 @BOTH
-def test_a_run_of_before_runs_kept_their_preprocessing_knows_its_own_data_only(
-    tinyvit, refused, run, damaged, command, brightness
-):
-    old = damaged("preprocessing.json", None)
-    assert as_json(tinyvit, command, old, "--images", "100") == as_json(tinyvit, command, run, "--images", "100")
-    other = refused(command, old, "--data", "folder", "--data-dir", brightness)
-    assert re.search(r"no preprocessing\.json.*no other data set than its own \(digits\)", other)
+def test_a_run_without_its_preprocessing_is_refused(refused, damaged, command):
+    assert "preprocessing.json is missing" in refused(command, damaged("preprocessing.json", None))

@@ -92,7 +92,7 @@ def changed(name, **changes):
     [
         (b"", "the header of .* is damaged or not JSON"),
         (b"{" * 4000, "the header of .* is damaged or not JSON"),
-        (b'{"a": {}, "a": {}}', "the key 'a' stands there twice"),
+        (b'{"a": {}, "a": {}}', "the key 'a' occurs twice"),
         ({}, "holds no arrays"),
         ({"__metadata__": {"format": "pt"}}, "holds no arrays"),
         ({"a": 3}, "of a its header says 3"),

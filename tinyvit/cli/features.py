@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from tinyvit.cli.model_options import FileOptions, Readable, parse_run_and_images, preprocessing_of
+from tinyvit.cli.model_options import FileOptions, Readable, parse_run_and_images
 from tinyvit.cli.parsing import BadInput, say_why_no_gpu
 
 POOLED = {"token": "class token", "mean": "mean over the patches"}
@@ -42,7 +42,7 @@ def features(rest):
 
     out, names = check_new_files(options.out, options.names)
     trained = load_trained(run_path, options.device, options.best)
-    prepared = preprocessing_of(trained, options.data_dir)
+    prepared = trained.preprocessing
     model = trained.model
     layer = None if options.layer is None else checked_layer(model, layer_number(options.layer, "one number"))
     pool = checked_pool(model, options.pool)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from tinyvit.cli.model_options import ModelOptions, preprocessing_of
+from tinyvit.cli.model_options import ModelOptions
 from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
 from tinyvit.files import expanded
 from tinyvit.nn.attention import Attention
@@ -170,7 +170,7 @@ def subject_of(trained, test, options):
         pixels, label = test.images[n : n + 1], int(test.labels[n])
         images = test.normalise(pixels, dtype)
         return Subject(f"test image {n}", pixels[0] / test.scale, images, label, shown, test.classes)
-    prepared = preprocessing_of(trained, options.data_dir)
+    prepared = trained.preprocessing
     shown = class_number(options.class_, prepared.classes)
     pixels = read_image(
         expanded(image), prepared.channels, prepared.img_size, resample=prepared.resample, crop=prepared.crop

@@ -29,7 +29,7 @@ class FileOptions(ModelOptions):
     """Options of the commands that read image files."""
 
     data_dir: str | None = None
-    """The run's data set; only needed for a run that has no preprocessing.json."""
+    """Accepted as by the other commands about a run; a run's own preprocessing is all that is needed here."""
 
 
 def parse_run_and_images(rest, options_class, usage):
@@ -41,21 +41,6 @@ def parse_run_and_images(rest, options_class, usage):
         raise BadInput(f"expected a run folder and images: {usage}, got {got}")
     run, *paths = arguments
     return run, paths, options
-
-
-def preprocessing_of(trained, data_dir):
-    """A run's preprocessing: from its folder, or from its data set if it was made before runs kept it."""
-    from tinyvit.data.preprocessing import Preprocessing
-    from tinyvit.training.trained import load_data
-
-    if trained.preprocessing is not None:
-        return trained.preprocessing
-    if data_dir is None and trained.config.dataset != "digits":  # which are built in
-        raise ValueError(
-            f"{trained.folder.path} has no preprocessing.json; give its data set ({trained.config.dataset}) by "
-            "--data-dir, or train it again"
-        )
-    return Preprocessing.from_dataset(load_data(trained, data_dir).train)
 
 
 class Readable:

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from tinyvit.cli.model_options import FileOptions, Readable, parse_run_and_images, preprocessing_of
+from tinyvit.cli.model_options import FileOptions, Readable, parse_run_and_images
 from tinyvit.cli.parsing import say_why_no_gpu
 from tinyvit.text import printable
 
@@ -33,7 +33,7 @@ def predict(rest):
     from tinyvit.training.trained import load_classifier
 
     trained = load_classifier(run_path, options.device, options.best)
-    prepared = preprocessing_of(trained, options.data_dir)
+    prepared = trained.preprocessing
     show, readable = show_json if options.json else show_text, Readable()
     with using(options.kernels), memory_to_evaluate(trained.model, BATCH):
         found = predictions(
