@@ -9,8 +9,7 @@ import pytest
 from nbclient import NotebookClient
 
 import tinyvit
-from tinyvit import exercises
-from tinyvit import functional as F
+from tinyvit import exercises, kernels
 from tinyvit.exercises.calling import PRINTED, call
 
 
@@ -84,7 +83,7 @@ def test_output_goes_where_it_went_before(capsys):
 
 def test_a_function_runs_under_the_level_of_kernels_that_is_in_force():
     with tinyvit.reference():
-        assert call(lambda: F.levels.level(), (), 1).value == "reference"
+        assert call(lambda: kernels.level(), (), 1).value == "reference"
 
 
 CELLS = [

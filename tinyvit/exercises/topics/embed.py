@@ -24,9 +24,11 @@ def embed(patches, weight, bias, cls_token, positions):
 
 
 def embed_backward(dy, patches, weight):
-    _, c_linear = F.linear(patches, weight, weight[:, 0])
-    dtokens, dpositions = F.add_positions_backward(dy, None)
-    dtokens, dcls_token = F.prepend_token_backward(dtokens, None)
+    tokens, c_linear = F.linear(patches, weight, weight[:, 0])
+    tokens, c_token = F.prepend_token(tokens, dy[:1, :1])
+    _, c_positions = F.add_positions(tokens, dy[:1])
+    dtokens, dpositions = F.add_positions_backward(dy, c_positions)
+    dtokens, dcls_token = F.prepend_token_backward(dtokens, c_token)
     return *F.linear_backward(dtokens, c_linear), dcls_token, dpositions
 
 
