@@ -19,6 +19,7 @@ RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # in
 MAX_THREADS = 8
 DECODED = 1 << 30  # bytes that all threads together may take for images they decode; a larger image is decoded alone
 PER_PIXEL = 20     # bytes that decoding takes at most, with the decoder's own copy (measured, JPEG 2000)
+BLOCK = 1 << 26    # bytes in which Pillow allocates; glibc returns what is beyond 32 MiB to the system at once
 
 
 def read_image(path, channels, size, *, resample="bicubic", crop=1.0):
@@ -169,6 +170,10 @@ def open_image(file, formats=FORMATS):
 
 def fitted(image, channels, size, resample, crop):
     """A PIL image as uint8 (C, H, W): upright, on white, resized and cut out."""
+    from PIL.Image import core
+
+    if core.get_block_size() < BLOCK:  # of smaller blocks glibc keeps up to 20 bytes a pixel in all threads together
+        core.set_block_size(BLOCK)
     with budget.taken(PER_PIXEL * image.width * image.height):
         image = flat(upright(image), "L" if channels == 1 else "RGB")
         image = image.resize(size[::-1], RESAMPLE.index(resample), shown(image.size, size, crop))
