@@ -12,6 +12,7 @@ from tinyvit.backend import Key
 from tinyvit.data import geometry, load, policy
 from tinyvit.data.augment import Augmentation, augment
 from tinyvit.data.mixing import cutmix, mixup, random_box
+from tinyvit.files import replacing
 
 SIDE, GAP, CAPTION, NAME = 64, 6, 22, 106  # pixels: an image, between images, below an image, the name of a row
 BLOCKS, SAMPLES = 2, 4                     # rows side by side, and samples in a row
@@ -103,7 +104,8 @@ def draw(dataset, path):
             axes.set_axis_off()
             axes.text(0.5, -0.06, text, transform=axes.transAxes, ha="center", va="top", fontsize=7)
     figure.canvas.draw()
-    Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3]).save(path, optimize=True)
+    with replacing(path) as file:
+        Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3]).save(file, "PNG", optimize=True)
     plt.close(figure)
 
 

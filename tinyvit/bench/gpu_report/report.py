@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from tinyvit.backend import current
 from tinyvit.bench.gpu_report import card, comparison, page, recipe, suite, times
+from tinyvit.files import write
 
 PARTS = {
     "tests": "run the tests that need a GPU",
@@ -56,8 +57,8 @@ def parts_of(settings, folder, show):
     def keep(part, result):
         report["parts"][part] = as_json({**result, "seconds": time.perf_counter() - begun})
         report["seconds"] = time.perf_counter() - started
-        (folder / "gpu-report.json").write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
-        (folder / "gpu-report.txt").write_text(page.text(report), encoding="utf-8")
+        write(folder / "gpu-report.json", (json.dumps(report, indent=1, allow_nan=False) + "\n").encode())
+        write(folder / "gpu-report.txt", page.text(report).encode())
 
     def time_to_compile():  # for which torch.compile takes most of a minute: the training needs the time more
         return "train" not in settings.parts or left() > 60 * settings.minutes / 2
