@@ -305,7 +305,7 @@ def test_a_copy_that_is_not_whole_is_refused_and_changes_nothing(tmp_path, serve
 def test_a_folder_that_is_not_tinyvits_is_never_replaced(tmp_path):
     write_folder(TEN, OTHER_CONTENTS, tmp_path / "cache" / TEN.folder)
     (tmp_path / "mine").write_bytes(ARCHIVE)
-    with pytest.raises(ValueError, match="is there already and not of tinyvit's making"):
+    with pytest.raises(ValueError, match="exists, and tinyvit didn't write it"):
         cache.take_over(TEN, tmp_path / "mine", tmp_path / "cache")
     assert_kept(cache.obtain(TEN, tmp_path / "cache"), contents=OTHER_CONTENTS)
 

@@ -44,9 +44,9 @@ BAD = {
     "403 forbidden": (status(403), "the server answered 403 Forbidden", 1),
     "500 for ever": (status(500), "the server answered 500", 3),
     "cut off for ever": (cut_off(CONTENT), "the connection broke off", 3),
-    "wrong bytes": (whole(CONTENT[:-1] + b"x"), "data.bin came with a checksum other than the published one", 1),
-    "a page instead": (whole(b"<html>busy</html>"), "data.bin came with a checksum other", 1),
-    "nothing": (whole(b""), "data.bin came with a checksum other", 1),
+    "wrong bytes": (whole(CONTENT[:-1] + b"x"), "data.bin has another checksum than the published one", 1),
+    "a page instead": (whole(b"<html>busy</html>"), "data.bin has another checksum", 1),
+    "nothing": (whole(b""), "data.bin has another checksum", 1),
 }
 
 

@@ -14,11 +14,11 @@ DATASETS = {"digits": digits, "cifar10": cifar10, "cifar100": cifar100, "folder"
 
 
 def load(name, data_dir=None, img_size=None, channels=None, *, resample="bicubic", crop=1.0):
-    """A data set by name; raises ValueError for a name that doesn't exist, and for digits that are to lie somewhere.
+    """A data set by name; raises ValueError for an unknown name, and for digits with a data_dir.
 
-    data_dir             where it lies; by default CIFAR is looked for in the cache folder, and downloaded if it isn't
+    data_dir             its folder; by default CIFAR is looked for in the cache folder, and downloaded if it isn't
                          there
-    img_size, channels   what images of a `folder` are made into; the other data sets have their own
+    img_size, channels   the size and channels that images of a `folder` get; the other data sets have their own
     resample, crop       how, as for `read_image`
     """
     if name not in DATASETS:

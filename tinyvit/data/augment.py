@@ -1,8 +1,8 @@
 """Random changes to images that don't change what they show, a whole batch at a time.
 
-All that is random is drawn on the host, a few numbers an image, by a key that names seed, epoch and the place in the
-epoch; the pixels are changed where they are, by array code that NumPy and CuPy share and that waits for no GPU.
-Each with a picture in notebooks/augmentation.md.
+The random numbers, a few per image, are drawn on the host from a key of seed, epoch and place in the epoch; the pixels
+are changed on the device, by array code that NumPy and CuPy share and that waits for no GPU. Each with a picture in
+notebooks/augmentation.md.
 """
 
 from dataclasses import dataclass
@@ -50,8 +50,8 @@ def augment(images, labels, augmentation, dataset, key, dtype="float32"):
     images, labels   of `dataset`, which says how pixels are scaled and normalised; on any device
     key              of the run and the epoch, skipped to the first sample of the batch
 
-    Targets are soft if mixup or cutmix is on, also in batches that are not mixed. What is done to an image depends on
-    the key and its place in the epoch only; what it is mixed with, on the batch.
+    Targets are soft if mixup or cutmix is on, also in batches that are not mixed. The changes to an image depend on the
+    key and its place in the epoch only; its mixing partner, on the batch.
     """
     images = change(images, augmentation, dataset.scale, key)
     images = dataset.normalise(images, dtype)
@@ -84,7 +84,7 @@ def change(images, augmentation, scale, key):
 
 def mix(images, targets, augmentation, key):
     """Mixup or cutmix of a whole batch, or neither."""
-    # The key names its first sample: one draw for each batch, and the same one if the epoch is taken up here again.
+    # The key is the first sample's: one draw per batch, and the same one when the epoch is resumed here.
     generator = key.at(f"mix.{key.sample}").generator()
     mixed, by_cutmix = generator.random(2)
     if mixed >= augmentation.mix_prob:

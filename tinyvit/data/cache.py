@@ -1,7 +1,7 @@
 """The cache folder: data sets as .bin files, beside a list of where they came from and of their checksums.
 
-A folder is filled under a hidden name and renamed when it is complete; its checksums are compared each time it is read.
-One process fills it at a time.
+A folder is filled under a hidden name and renamed when complete; its checksums are compared at each read. One process
+fills it at a time.
 """
 
 import os
@@ -21,7 +21,7 @@ MANIFEST = "manifest.json"  # with "source": an address, or "file: PATH"
 
 
 class Kept(NamedTuple):
-    """A data set on the disk: its records by file, where it lies, and where it came from (if that is known)."""
+    """A data set on the disk: its records by file, its folder, and its source (if known)."""
 
     rows: dict[str, np.ndarray]
     path: Path
@@ -29,7 +29,7 @@ class Kept(NamedTuple):
 
 
 class DamagedError(ValueError):
-    """Files that tinyvit wrote are not as it wrote them; `downloaded` says whether they can be had again."""
+    """Files that tinyvit wrote have changed; `downloaded` says whether they can be downloaded again."""
 
     def __init__(self, message, downloaded):
         super().__init__(message)
@@ -48,10 +48,10 @@ def cache_folder():
 
 
 def obtain(spec, root):
-    """The data set that lies in the folder `root`; downloaded if it doesn't, and again if its checksums are wrong."""
+    """The data set in the folder `root`; downloaded if it is missing, and again if its checksums are wrong."""
     try:
         found = kept(spec, root)
-    except DamagedError:  # until the lock is held, another process may be at it
+    except DamagedError:  # without the lock: another process may be writing it
         found = None
     if found is None:
         with filling(spec, root):
@@ -71,13 +71,13 @@ def take_over(spec, path, root):
     with filling(spec, root):
         if (root / spec.folder).exists() and not (root / spec.folder / MANIFEST).exists():
             raise ValueError(
-                f"{root / spec.folder} is there already and not of tinyvit's making; remove it or choose another folder"
+                f"{root / spec.folder} exists, and tinyvit didn't write it; remove it or choose another folder"
             )
         return put(spec, root, rows, f"file: {os.path.realpath(path)}")
 
 
 def kept(spec, root):
-    """The data set that lies in `root`, in any form; None if there is none.
+    """The data set in `root`, in any form; None if there is none.
 
     Raises DamagedError if tinyvit put it there and it has changed since, ValueError if it can't be read.
     """
@@ -89,7 +89,7 @@ def kept(spec, root):
         manifest = read_manifest(folder / MANIFEST)
         source, entries = str(manifest["source"]), manifest["files"]
     except (ValueError, KeyError):
-        source, entries = "", {}  # which no file agrees with
+        source, entries = "", {}  # which matches no file
     contents = {name: cifar_files.read_bounded(folder / name, spec.size(name)) for name in spec.names}
     changed = [name for name, content in contents.items() if entry(content) != entries.get(name)]
     if changed:

@@ -20,8 +20,8 @@ def choose(split, classes=None, images=None, seed=0):
 
     The test has all images of the chosen classes. Mean and std stay the data set's.
 
-    Raises ValueError for less than two classes, for one that isn't there or is named twice, and for a number of images
-    that is no multiple of the number of classes, or for which a class has too few.
+    Raises ValueError for fewer than two classes, for an unknown or repeated one, and for a number of images that is no
+    multiple of the number of classes, or that a class doesn't have.
     """
     if classes is not None:
         numbers = class_numbers(split.train.classes, classes)

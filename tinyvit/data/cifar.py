@@ -35,7 +35,7 @@ class Label(NamedTuple):
 
 @dataclass(frozen=True)
 class Cifar:
-    """What tells one CIFAR from the other. The last label is the one that is learned, the last part is the test."""
+    """One of the two CIFARs. The last label is the target, the last part is the test."""
 
     name: str
     title: str
@@ -167,7 +167,7 @@ def cifar10(data_dir=None):
                archive itself; by default the cache folder, into which the data are downloaded if they aren't there
 
     Raises ValueError if the files are missing, cut off, or not this data set, or if no source can be reached. Nothing
-    is unpickled, and nothing in an archive says where anything is written.
+    is unpickled, and paths in an archive are ignored.
     """
     return load(CIFARS["cifar10"], data_dir)
 

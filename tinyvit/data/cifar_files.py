@@ -1,6 +1,6 @@
 """The files of CIFAR-10 and CIFAR-100 as rows of records, from a folder, the archive, or the parquet copy.
 
-Whatever a file claims, no more is read of it than the data set has: memory is bounded by that.
+No more is read of a file than the data set has, whatever the file claims: that bounds the memory.
 """
 
 import gzip
@@ -16,7 +16,7 @@ from tinyvit.data.images import open_image
 PARQUET = ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet")
 PICKLES = ("data_batch_1", "train")
 
-# What gzip and tarfile raise for bytes that are none of theirs, an OSError of the disk not among them.
+# What gzip and tarfile raise for damaged bytes; an OSError of the disk is not among them.
 UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, ArithmeticError, RecursionError)
 
 BESIDES = 1 << 20  # bytes of an unpacked archive that may be other than images: headers, names, a readme
@@ -47,7 +47,7 @@ def python_version(spec, path):
 
 
 def locate(spec, path):
-    """A reader and what it should read at `path`; None if there is nothing that looks like this data set."""
+    """A reader and its path at `path`; None if nothing there looks like this data set."""
     if path.is_file():
         return read_archive, path
     for folder in (path, path / spec.folder):
@@ -96,7 +96,7 @@ def read_folder(spec, folder):
 
 
 def read_bounded(path, size):
-    """The bytes of a file, of a longer one than `size` only one more, of a missing one none."""
+    """The first `size` + 1 bytes of a file; none of a missing one."""
     if not path.is_file():
         return b""
     with path.open("rb") as file:
@@ -107,14 +107,14 @@ def read_bounded(path, size):
 
 
 class Allowance:
-    """A stream of which so many bytes may be read: an archive of a few kilobytes can unpack to terabytes."""
+    """A stream that limits how many bytes are read: an archive of a few kilobytes can unpack to terabytes."""
 
     def __init__(self, stream, left):
         self.stream, self.left = stream, left
 
     def read(self, size):
         content = self.stream.read(size)
-        self.left -= max(len(content), 512)  # an empty one too: tarfile goes on to where a header says that it ends
+        self.left -= max(len(content), 512)  # also for an empty read, as tarfile seeks
         if self.left < 0:
             raise tarfile.ReadError("it unpacks to more than the data set has")
         return content
@@ -128,7 +128,7 @@ def read_archive(spec, path):
             stream = Allowance(unpacked, BESIDES)
             with tarfile.open(fileobj=stream, mode="r|") as archive:
                 while (member := archive.next()) is not None:
-                    archive.members.clear()  # which would otherwise grow with the archive
+                    archive.members.clear()  # or it would grow with the archive
                     name = member.name.rsplit("/", 1)[-1]
                     if name in spec.names and name not in files and member.isreg() and not member.issparse():
                         stream.left += spec.size(name) + 1
@@ -149,8 +149,8 @@ def read_archive(spec, path):
 def read_parquet(spec, folder):
     """The .bin files made anew from the copy at Hugging Face, whose images are PNG files in a column.
 
-    It has the training images of one file after those of another, but not in the order of the files. Which block is
-    which tells the checksum of the official file; if one has another, all stay in the order in which they came.
+    It has the training images file by file, but not in the order of the files. The official checksums identify each
+    block; if one doesn't match, all stay in the order in which they came.
     """
     train = spec.parts[:-1]
     blocks = np.split(
@@ -195,7 +195,7 @@ def parquet_records(spec, path, images):
                     rows[row] = record(spec, f"{path}, image {row}", image, labels)
                     row += 1
     except (pyarrow.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, not the file's
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the file
             raise
         raise ValueError(f"{path} is damaged or not a parquet file: {' '.join(str(error).split())}") from error
     if row != images:
@@ -204,7 +204,7 @@ def parquet_records(spec, path, images):
 
 
 def record(spec, where, image, labels):
-    """One record: its labels and the planes of a PNG file, of the right size before a pixel of it is unpacked."""
+    """One record: its labels and the planes of a PNG file, whose size is checked before it is decoded."""
     from PIL import Image
 
     for value, label in zip(labels, spec.labels):

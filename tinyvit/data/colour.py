@@ -1,7 +1,7 @@
-"""Operations on the colours of images, a whole batch at a time; each is what Pillow does, within one level.
+"""Operations on the colours of images, a whole batch at a time; each equals Pillow's within one level.
 
 images   (B, C, H, W), real levels from 0 (black) to 255 (fully lit), C of 1 or 3
-factor   (B,)  1 leaves an image as it is, 0 takes away all of the property, above 1 there is more of it
+factor   (B,)  1 leaves an image as it is, 0 removes the property, above 1 increases it
 """
 
 from tinyvit.backend import array_module

@@ -59,14 +59,14 @@ class Dataset:
 
 
 class Split(NamedTuple):
-    """What a model learns from, and what it is judged by."""
+    """The images to train on, and those to evaluate on."""
 
     train: Dataset
     test: Dataset
 
 
 def normalise(images, mean, std, scale, dtype="float32"):
-    """(images/scale − mean) / std of images (B, C, H, W), with a mean and a std a channel."""
+    """(images/scale − mean) / std of images (B, C, H, W), with one mean and std per channel."""
     pixels = images.astype(dtype)  # a copy, which the rest may overwrite
     factor, shift = factor_and_shift(tuple(mean), tuple(std), scale, pixels.dtype, device_of(images))
     pixels *= factor
@@ -82,10 +82,10 @@ def factor_and_shift(mean, std, scale, dtype, device):
 
 
 def hold_out(split, share, seed=0):
-    """A Split whose test is a share of the training images, for choices that must not be made on the real test.
+    """A Split whose test is a share of the training images, for choices that must not use the real test.
 
     Of each class it takes the same share, rounded to whole images, which depend on the seed alone. Raises ValueError
-    if a class would be left without images to learn from, or without any to be judged by.
+    if a class would be left without training or without test images.
     """
     if not 0 < share < 1:
         raise ValueError(f"expected a share between 0 and 1, got {share}")
@@ -98,7 +98,7 @@ def hold_out(split, share, seed=0):
         if not 0 < taken < len(rows):
             raise ValueError(
                 f"a share of {share} of the {len(rows)} images of class {split.train.classes[label]} is {taken}, "
-                "which leaves none to learn from or none to judge by; choose another share"
+                "which leaves none to train on or none to test; choose another share"
             )
         held[rows[:taken]] = True
     return Split(split.train.subset(np.flatnonzero(~held)), split.train.subset(np.flatnonzero(held)))

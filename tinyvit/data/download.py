@@ -1,4 +1,4 @@
-"""Downloads: by pooch, from several sources in turn, and nothing kept whose checksum is another than published."""
+"""Downloads by pooch, from several sources in turn; a file with another checksum than published is not kept."""
 
 import sys
 import time
@@ -39,16 +39,16 @@ class Source(NamedTuple):
 
 
 class TooSlowError(Exception):
-    """Another source may be faster."""
+    """This source is too slow; another may be faster."""
 
 
 def download(sources, folder, read):
-    """Fetch the files of the first source that works; returns what `read` makes of their folder, and the source.
+    """Download the files of the first source that works; returns read(folder), and the source.
 
-    folder   where the folder of the files is made; it is gone again when they have been read
+    folder   where the folder of the files is made; removed after they were read
 
     Raises ValueError with every source's reason if none works; OSError if the disk is full or can't be written to. A
-    source that is too slow is put last, and then given all the time that it takes.
+    source that is too slow is tried last, without a time limit.
     """
     reasons = [f"{s.host}: needs the extra {s.extra} (pip install 'tinyvit[{s.extra}]')" for s in sources if lacking(s)]
     queue = deque((source, SLOWEST) for source in sources if not lacking(source))
@@ -86,7 +86,7 @@ def fetch(remote, folder, slowest):
             progressbar=progress,
             chunk_size=1 << 16,
             timeout=TIMEOUT,
-            headers={"Accept-Encoding": "identity"},  # or a helpful server's .tar.gz arrives as .tar
+            headers={"Accept-Encoding": "identity"},  # or some servers send a .tar.gz unpacked, as .tar
         )
         try:
             pooch.retrieve(remote.address, remote.checksum, remote.name, folder, downloader=downloader)
@@ -94,7 +94,7 @@ def fetch(remote, folder, slowest):
         except requests.RequestException as error:
             reason, final = explained(error)
         except ValueError as error:  # what pooch raises for a wrong checksum
-            raise ValueError(f"{remote.name} came with a checksum other than the published one") from error
+            raise ValueError(f"{remote.name} has another checksum than the published one") from error
         finally:
             progress.close()
         if final or attempt == ATTEMPTS - 1:
@@ -104,9 +104,9 @@ def fetch(remote, folder, slowest):
 
 
 def explained(error):
-    """An error of the network in plain words, and whether another attempt is useless."""
+    """A network error as a short text, and whether another attempt is useless."""
     import requests
-    from urllib3.exceptions import NewConnectionError  # no such host, or nobody listens there
+    from urllib3.exceptions import NewConnectionError  # no such host, or no server there
 
     if isinstance(error, requests.HTTPError):
         status = error.response.status_code
@@ -122,7 +122,7 @@ def explained(error):
 
 
 class Progress:
-    """What pooch tells about a download: drawn on stderr if that is a terminal, and given up on where it crawls."""
+    """pooch's progress of a download: drawn on stderr if that is a terminal; raises TooSlowError if it crawls."""
 
     total = None  # set by pooch
 
@@ -144,7 +144,7 @@ class Progress:
             raise TooSlowError(f"sends only {self.received / seconds / 1e3:.0f} kB a second")
 
     def reset(self):
-        """All is there; pooch tells the total once more."""
+        """Called by pooch at the end, with the total again."""
         self.slowest = 0
         self.bar.reset(self.total)
 

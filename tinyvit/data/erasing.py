@@ -1,4 +1,4 @@
-"""A rectangle of the image wiped out, so that the whole object has to be recognised from its parts.
+"""Random erasing: a rectangle of the image is wiped out, so that an object must be recognised from its parts.
 
 Zhong et al. 2020, "Random erasing data augmentation", algorithm 1.
 """

@@ -1,4 +1,4 @@
-"""Your own images: a folder with one sub-folder of images a class."""
+"""Your own images: a folder with one sub-folder of images per class."""
 
 import hashlib
 import os
@@ -27,10 +27,10 @@ def folder(data_dir, img_size, channels=3, threads=None, resample="bicubic", cro
     resample   as for `read_image`
     crop       as for `read_image`
 
-    Classes are sorted by name. Files that Pillow doesn't read (by suffix) and what begins with a dot are left out;
+    Classes are sorted by name. Files that Pillow doesn't read (by suffix) and names that begin with a dot are left out;
     folders inside a class belong to it. Which images are set aside is decided by a hash of their names: always the
     same ones, and at least one of each class. Mean and std are those of the training images; a channel that is the same
-    everywhere gets the std 1. All images are held in memory, at `img_size`, a byte a channel and pixel.
+    everywhere gets the std 1. All images are held in memory, at `img_size`, one byte per channel and pixel.
 
     Raises ValueError for a folder of another layout, a class without enough images, classes that differ between
     training and test, an image that can't be read, and more images than fit into memory.
@@ -76,7 +76,7 @@ def list_files(root):
 
 def files_by_class(root):
     """The image files of every sub-folder, by its name, sorted."""
-    # What is no UTF-8 in a name is escaped: classes are saved as text, drawn and printed.
+    # Bytes of a name that aren't UTF-8 are escaped: classes are saved as text, drawn and printed.
     files = {os.fsencode(path.name).decode("utf-8", "backslashreplace"): image_files(path) for path in subfolders(root)}
     if len(files) < 2:
         found = f"only {next(iter(files))}" if files else "no sub-folder"

@@ -41,7 +41,7 @@ def rows(dataset):
 
 
 def drawn(dataset, row, augmentation):
-    """Samples as the model gets them, with the normalisation taken back."""
+    """Samples as the model gets them, with the normalisation undone."""
     chosen = np.full(SAMPLES, row)
     images, _ = augment(dataset.images[chosen], dataset.labels[chosen], augmentation, dataset, Key(SEED))
     mean, std = (np.array(numbers)[:, None, None] for numbers in (dataset.mean, dataset.std))
@@ -69,7 +69,7 @@ def done(image, name, amount):
 
 
 def caption(name, amount):
-    """How an amount is called in the paper."""
+    """The amount as the paper states it."""
     if name in ("autocontrast", "equalize"):
         return ""
     if name in ("brightness", "contrast", "saturation", "sharpness"):

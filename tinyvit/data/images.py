@@ -1,4 +1,4 @@
-"""Image files as the arrays that a model reads, by Pillow. Files may be a stranger's: see `open_image`."""
+"""Image files as the arrays that a model reads, by Pillow. Files may be untrusted: see `open_image`."""
 
 import os
 import re
@@ -73,8 +73,8 @@ def as_pixels(image, channels, size, resample="bicubic", crop=1.0):
 
 
 def read_images(paths, channels, size, threads=None, *, resample="bicubic", crop=1.0):
-    """What `read_image` gives for each path, by several threads: a list of arrays, and in the place of a file that
-    can't be read the ValueError."""
+    """read_image(path) for each path, by several threads: a list of arrays, with the ValueError in place of a file that
+    can't be read."""
     size = height_width(size)
 
     def attempt(path):
@@ -90,14 +90,14 @@ def read_images(paths, channels, size, threads=None, *, resample="bicubic", crop
 def image_files(folder):
     """The image files in a folder and the folders in it, sorted.
 
-    These are the files with a suffix of one of `FORMATS`; what begins with a dot is left out, and links to folders are
-    not followed.
+    These are the files with a suffix of one of `FORMATS`; names that begin with a dot are left out, and links to
+    folders are not followed.
     """
     from PIL import Image
 
     suffixes = {suffix for suffix, kind in Image.registered_extensions().items() if kind in FORMATS}
 
-    def fail(error):  # os.walk would leave out what it can't read
+    def fail(error):  # os.walk would skip unreadable folders silently
         raise error
 
     found = []
@@ -127,7 +127,7 @@ def height_width(size):
 
 
 class Budget:
-    """Bytes that threads share: each waits until what it takes is left. What is more than all of it goes alone."""
+    """A budget of bytes that threads share: each waits until its share is free, a larger one until all is."""
 
     def __init__(self, total):
         self.total = self.left = total
@@ -151,7 +151,7 @@ budget = Budget(DECODED)
 
 
 def open_image(file, formats=FORMATS):
-    """An open file as a Pillow image whose pixels are still to be decoded. Every image of a stranger is opened here.
+    """An open file as a Pillow image, not yet decoded. Every untrusted image is opened here.
 
     Raises ValueError for another format than `FORMATS`, and for more pixels than Pillow takes for safe.
     """
@@ -190,7 +190,7 @@ def upright(image):
     return image
 
 
-# Pillow's warnings are about what doesn't touch the pixels, such as damaged EXIF data, or about size.
+# Pillow's warnings are about size, or about what doesn't touch the pixels, such as damaged EXIF data.
 IGNORED = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 
 
@@ -243,8 +243,8 @@ def eight_bits(values):
     """Grey values of 16 bits, 32 bits or floating point as uint8, from black at 0 to white at full scale.
 
     Full scale is 65,535 for 16-bit integers. The other formats don't say what theirs is: it is the least of 1 (for
-    floating point), 255 (likewise), 65,535 that no value exceeds, and the largest value if that is beyond. What is
-    negative is black. Raises ValueError for NaN and infinite values.
+    floating point), 255 (likewise), 65,535 that no value exceeds, and the largest value if that is beyond. Negative
+    values are black. Raises ValueError for NaN and infinite values.
     """
     scales = (1, 255, 65_535) if values.dtype.kind == "f" else (65_535,)
     largest = float(values.max())

@@ -1,4 +1,4 @@
-"""Batches from a data set, in an order that depends on a seed and on nothing else."""
+"""Batches from a data set, in an order that depends on the seed alone."""
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -24,15 +24,15 @@ class Loader:
     """Batches of a `Dataset`, augmented, normalised and on the model's device.
 
     shuffle   a new order in every epoch, and the last images left out if they don't fill a batch. Where these are more
-              than an eighth of all, as with few images, none is: batches are smaller and as even as can be
+              than an eighth of all, none is left out: batches are then smaller and as even as possible
     augment   random changes to the images, an `Augmentation`
-    ahead     batches that a thread prepares while the one before is worked on, on the CPU; 0 has no thread. On a GPU
-              there is none either: nothing waits for what is queued there
+    ahead     batches that a thread prepares in advance, on the CPU; 0 has no thread. On a GPU there is none either: the
+              host doesn't wait for what is queued there
 
-    The data set moves to the device when the first batch is asked for, and stays there. What is drawn on the host for a
-    batch on a GPU, a few numbers an image, goes there through pinned memory of CuPy's own, behind what is queued
-    already: CuPy's `asarray` copies the numbers and returns (since version 13, unless it is told `blocking=True`).
-    Neither does anything else wait: no mask chooses elements, and no number is read back.
+    The data set moves to the device with the first batch, and stays there. The random numbers of a batch on a GPU, a
+    few per image, are copied there through CuPy's pinned memory, queued after earlier work: CuPy's `asarray` doesn't
+    wait (since version 13, without `blocking=True`). Nothing else waits either: no boolean mask indexes, and no number
+    is read back.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ def ahead_of_use(function, pieces, count):
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
-        finally:  # also when the iterator is left early: what has not begun never does
+        finally:  # also when the iterator is closed early: pending pieces never start
             for future in waiting:
                 future.cancel()
 

@@ -3,7 +3,7 @@
 images   (B, C, H, W)
 targets  (B, K) probabilities
 Each image is mixed with the one as far from the batch's end as it is from its start: the order is random already.
-λ, the share of an image itself, is drawn once a batch from Beta(α, α), as in both papers' own programs.
+λ, the share of an image itself, is drawn once per batch from Beta(α, α), as in both papers' code.
 """
 
 import numpy as np

@@ -16,7 +16,7 @@ either sign (their factors run from 0.01 to 2, ours from 0.01 to 1.99; their shi
 RandAugment is Cubuk et al. 2020: several operations, drawn independently, all of one strength; ranges as in
 torchvision, whose factors, unlike the paper's, lie on both sides of 1 (the shift is AutoAugment's, 150 of 331 pixels).
 
-Otherwise than in both, turns and shears are about the middle of the image, and all geometric operations of an image
+Unlike both, turns and shears are about the middle of the image, and all geometric operations of an image
 come before its colour operations, so that the pixels are moved once. Strength 0 changes nothing. A grey image has no
 saturation to change.
 """
@@ -60,7 +60,7 @@ OPERATIONS = ("identity", *COLOUR, *GEOMETRY)
 
 
 class Choices(NamedTuple):
-    """What is done to each image, in order; on the host, so that images can be grouped without asking a GPU."""
+    """The operations on each image, in order; on the host, so that images are grouped without waiting for a GPU."""
 
     operation: np.ndarray  # (B, n)  indices into OPERATIONS
     amount: np.ndarray     # (B, n)

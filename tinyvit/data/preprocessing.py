@@ -1,4 +1,4 @@
-"""What a trained model needs to know of its data set to read any other image."""
+"""How images become a trained model's input, and the names of its classes."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -13,7 +13,7 @@ from tinyvit.data.images import RESAMPLE, as_pixels, read_images
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How an image becomes the model's input, and what the classes of its output are called.
+    """How an image becomes the model's input, and the names of the classes of its output.
 
     classes    names, in the order of the logits; () for a model without a head
     channels   of the model's images
@@ -56,17 +56,17 @@ class Preprocessing:
 
     @classmethod
     def from_dataset(cls, dataset):
-        """What was done to the images of a `Dataset`."""
+        """The preprocessing of a `Dataset`."""
         _, channels, *size = dataset.images.shape
         return cls(tuple(dataset.classes), channels, tuple(size), dataset.mean, dataset.std, dataset.scale)
 
     @classmethod
     def from_json(cls, text, source):
-        """What `to_json` wrote; ValueError, naming `source`, for any other text."""
+        """Parse what `to_json` wrote; ValueError, naming `source`, for any other text."""
         try:
             values = json.loads(text)
             names = {field.name for field in fields(cls)}
-            # What wrote neither resample nor crop read images as their defaults say.
+            # A file without resample and crop means their defaults.
             fits = isinstance(values, dict) and names - {"resample", "crop"} <= values.keys() <= names
             expect(fits, f"the fields {', '.join(sorted(names))}", text)
             return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
@@ -78,8 +78,8 @@ class Preprocessing:
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
 
     def read(self, paths, threads=None):
-        """Image files as this says, by `read_images`: a list of uint8 (C, H, W), or of the ValueErrors of those that
-        can't be read."""
+        """Read image files, by `read_images`: a list of uint8 (C, H, W), with the ValueError of each that can't be
+        read."""
         return read_images(paths, self.channels, self.img_size, threads, resample=self.resample, crop=self.crop)
 
     def pixels(self, images):
@@ -142,5 +142,5 @@ def expect(holds, expected, got):
 
 
 def is_tuple(values, kind):
-    """Whether `values` is a tuple of one kind; true and false are no numbers."""
+    """Whether `values` is a tuple of one kind; booleans don't count as numbers."""
     return isinstance(values, tuple) and all(isinstance(v, kind) and not isinstance(v, bool) for v in values)

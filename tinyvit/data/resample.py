@@ -1,4 +1,4 @@
-"""The images of a data set in another size."""
+"""Data sets with images of another size."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
