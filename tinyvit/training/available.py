@@ -1,4 +1,4 @@
-"""How much memory this process can still have, by what the system, its container and its own limits say."""
+"""How much memory this process can still allocate within the limits of system, container and process."""
 
 from pathlib import Path
 
@@ -8,16 +8,16 @@ from tinyvit.training.memory import freed_memory
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
-LIMITS = {"RLIMIT_AS": "VmSize", "RLIMIT_DATA": "VmData"}  # `ulimit -v` and `-d`, and what counts towards them
-UNLIMITED = 1 << 60  # bytes: what version 1 of the control groups says where there is no limit is more than that
+LIMITS = {"RLIMIT_AS": "VmSize", "RLIMIT_DATA": "VmData"}  # `ulimit -v` and `-d`, and their counters
+UNLIMITED = 1 << 60  # bytes: version 1 of the control groups states a larger number where there is no limit
 
 
 def available_memory(device="cpu"):
-    """Bytes that can still be had, or None where the system doesn't say. On a GPU, what is free of its own memory.
+    """Bytes that can still be allocated, or None where the system doesn't say. On a GPU, its free memory.
 
-    On Linux the least of the free memory (what caches hold of files included, and swap), of what the limits of the
-    control groups (a container's) leave, and of what `ulimit` leaves. To each comes what this process has freed and
-    kept. On macOS it is all memory that there is, whoever has it; on Windows unknown.
+    On Linux the least of: free memory (with file caches and swap), what the control groups (a container's) leave, and
+    what `ulimit` leaves. Memory that this process freed and kept is added to each. On macOS it is the machine's memory,
+    used or not; on Windows unknown.
     """
     if device != "cpu":
         return free_memory(device)
@@ -30,7 +30,7 @@ def available_memory(device="cpu"):
 
 
 def limits_of_groups():
-    """What the limit of each control group that this process is in leaves, of version 2 and of version 1."""
+    """Bytes left below the limit of each control group of this process, of versions 2 and 1."""
     try:
         lines = (PROC / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -50,7 +50,7 @@ def limits_of_groups():
 
 
 def limit_of_group(folder, limit, usage, prefix):
-    """What one group's limit leaves; nothing if it has none. The files' pages can be given back."""
+    """Bytes left below one group's limit; nothing if it has none. File pages count as free."""
     try:
         limit, used = ((folder / name).read_text().strip() for name in (limit, usage))
     except OSError:
@@ -61,7 +61,7 @@ def limit_of_group(folder, limit, usage, prefix):
 
 
 def limits_of_process():
-    """What each limit of this process leaves."""
+    """Bytes left below each limit of this process."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""What a training needs to go on as if it had never stopped.
+"""Checkpoints, from which a training resumes as if it had never stopped.
 
     step-00001234-epoch-3.safetensors   weights, moments, EMA, sums of the epoch at hand
     step-00001234-epoch-3.json          its manifest: SHA256, position, the metrics so far
@@ -21,7 +21,7 @@ class Checkpoints:
     """The checkpoints in a folder."""
 
     def __init__(self, path, write=write, check=lambda: None):
-        """write, check   what writes a file, and what raises an error if nothing may be written or removed"""
+        """write, check   write(path, bytes), and check(), which raises an error if nothing may be written or removed"""
         self.path, self._write, self.check = path, write, check
 
     def save(self, step, epoch, tensors, about):
@@ -32,7 +32,7 @@ class Checkpoints:
             remove(manifest)
 
     def save_best(self, step, tensors, about):
-        """Save what did best so far, and forget what did before."""
+        """Save the best weights so far, in place of those before."""
         self.write(f"best-{step:08d}", tensors, about)
         self.check()
         for manifest in self.path.glob("best-*.json"):
@@ -40,7 +40,7 @@ class Checkpoints:
                 remove(manifest)
 
     def best(self):
-        """What did best, by name; raises ValueError if there is none, or if it is damaged."""
+        """The best weights, by name; raises ValueError if there are none, or if they are damaged."""
         manifests = sorted(self.path.glob("best-*.json"))
         if not manifests:
             raise ValueError(f"{self.path} has no best weights: nothing was evaluated yet")
@@ -57,14 +57,14 @@ class Checkpoints:
         write_with_manifest(manifest, {f"{name}.safetensors": tensor_bytes(tensors)}, about, self._write)
 
     def tidy(self):
-        """Remove what a killed process has left half done."""
+        """Remove unfinished files of a killed process."""
         tidy(self.path)
         for file in self.path.glob("*.safetensors"):
             if not file.with_suffix(".json").exists():
                 file.unlink()
 
     def manifests(self):
-        """Of all complete checkpoints, newest first."""
+        """The manifests of all complete checkpoints, newest first."""
         found = [(match, file) for file in self.path.glob("step-*.json") if (match := NAME.fullmatch(file.name))]
         return [file for match, file in sorted(found, key=lambda f: tuple(map(int, f[0].groups())), reverse=True)]
 
@@ -93,7 +93,7 @@ class Checkpoints:
 
 
 def remove(manifest):
-    """Forget a checkpoint: the manifest first, so that none names a file that isn't there."""
+    """Remove a checkpoint: the manifest first, so that none names a missing file."""
     with suppress(FileNotFoundError):
         manifest.unlink()
         manifest.with_suffix(".safetensors").unlink()

@@ -1,4 +1,4 @@
-"""All that is needed to repeat a run, as dataclasses; the command line is made from them."""
+"""The configuration of a run, as dataclasses; the command line is made from them."""
 
 import json
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
@@ -30,7 +30,7 @@ Between = Annotated[float, Within(0, 1, above=True, below=True)]
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """The optimizer, its schedule, and what it minimises."""
+    """The optimizer, its schedule and its loss."""
 
     name: Literal["adamw", "adam", "sgd", "adagrad", "muon"] = "adamw"
     """Which optimizer."""
@@ -98,7 +98,7 @@ class InitConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What every training is asked for: these options are common to `tinyvit train` and `tinyvit finetune`."""
+    """The options common to `tinyvit train` and `tinyvit finetune`."""
 
     out: str | None = None
     """Folder for the run; by default in runs/, with a number after its name if that is taken."""
@@ -243,7 +243,7 @@ def from_json(text, source):
 
 
 def from_dict(cls, values):
-    """A dataclass from what JSON holds: tuples are lists there, and anything may be of another type."""
+    """A dataclass from parsed JSON, where tuples are lists and any value may have another type."""
     if not isinstance(values, dict):
         raise ValueError(f"expected the fields of {cls.__name__}, got {values!r}")
     hints = get_type_hints(cls)

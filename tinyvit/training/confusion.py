@@ -60,7 +60,7 @@ def draw_confusion(confusion, classes):
 
 
 def save_confusion(path, confusion, classes):
-    """Draw a confusion matrix to a file, of the kind that its suffix says."""
+    """Draw a confusion matrix to a file, in the format of its suffix."""
     content, path = io.BytesIO(), expanded(path)
     with warnings.catch_warnings():  # names in a script that the font lacks are drawn as boxes
         warnings.filterwarnings("ignore", "Glyph .* missing")
@@ -69,7 +69,7 @@ def save_confusion(path, confusion, classes):
 
 
 def picture_kind(path):
-    """The kind of picture that a path's suffix names; ValueError unless matplotlib can write it there."""
+    """The picture format of a path's suffix; ValueError unless matplotlib can write it there."""
     from matplotlib.figure import Figure
 
     path = expanded(path)

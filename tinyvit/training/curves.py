@@ -69,7 +69,7 @@ class TensorBoard:
                 self.writer.add_scalar(f"{what}/{part}" if part in PARTS else name, float(value), row["step"])
 
     def close(self):
-        """Write what is left and close the file."""
+        """Flush and close the file."""
         self.writer.close()
 
     def __enter__(self):

@@ -1,4 +1,4 @@
-"""Measures what share of its time a training waits for data."""
+"""The share of its time that a training waits for data."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The data set that a training learns from, as its configuration says."""
+"""The data set that a configuration names."""
 
 import os
 from dataclasses import replace

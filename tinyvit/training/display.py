@@ -1,4 +1,4 @@
-"""What a training prints: a live bar in a terminal, and a line per epoch everywhere."""
+"""The output of a training: a live bar in a terminal, and a line per epoch everywhere."""
 
 import contextlib
 import sys
@@ -9,13 +9,13 @@ from tinyvit.functional.patches import as_pair
 from tinyvit.text import printable, say
 from tinyvit.training.threads import at_once
 
-# What is said of a model, of those fields that its configuration has.
+# The fields of a model's configuration that are printed, where it has them.
 SHAPE = {"patch_size": "patch {}", "embed_dim": "{} wide", "depth": "{} deep", "num_heads": "{} heads"}
 BETWEEN_UPDATES = 0.2  # seconds: reading a loss off a GPU waits for it, so not every step does
 
 
 class Display:
-    """Prints to stdout what should last, and draws the bar on stderr if that is a terminal."""
+    """Prints lines to stdout, and draws the bar on stderr if that is a terminal."""
 
     bar = None
 
@@ -107,11 +107,11 @@ class Display:
         self.print("\n" + table(rows))
 
     def warn(self, text):
-        """Say on stderr what went wrong without stopping anything."""
+        """Print a warning on stderr."""
         say(f"tinyvit: warning: {text}")
 
     def print(self, text):
-        """Print, as long as that is possible: a training goes on when its terminal is closed or its log's disk full."""
+        """Print if possible: a training goes on when its terminal is closed or its log's disk is full."""
         with contextlib.suppress(OSError):
             print(text, flush=True)
 

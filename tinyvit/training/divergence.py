@@ -12,7 +12,7 @@ FINER = {"float32": "float64", "tf32": "float32", "bfloat16": "float32", "float1
 
 
 class Diverged(ValueError):
-    """A training that can't go on, since its numbers are NaN or infinite."""
+    """A training that can't continue: its loss, gradients or weights are NaN or infinite."""
 
 
 class Faults:
@@ -30,7 +30,8 @@ class Faults:
         self.skipped, self.streak, self.longest, self.steps = skipped, streak, streak, 0
 
     def saw(self, result):
-        """Take note of a step; whether too many in a row were skipped. Waits for a GPU only once in a while."""
+        """Count a step; returns whether too many in a row were skipped. Waits for a GPU only every `BETWEEN_LOOKS`
+        steps."""
         lost = 1 - result.applied
         self.skipped = self.skipped + lost
         self.streak = (self.streak + 1 - result.overflowed) * lost
@@ -41,7 +42,7 @@ class Faults:
 
 
 def explain(model, batch, ctx, objective, lr, config):
-    """In which layer of a batch the first NaN or infinity is, and what to do about it."""
+    """Name the layer with the first NaN or infinity of a batch, and what to do about it."""
     o = config.optim
     remedies = ["a lower optim.lr" + (" or optim.adam-lr" if o.name == "muon" else ""), "a longer optim.warmup"]
     remedies += ["optim.clip-norm 1"] if o.clip_norm is None else []

@@ -125,12 +125,12 @@ def vectors(model, x, pool):
 
 
 def checked_layer(model, layer):
-    """A layer counted from 0, or None for what the head reads; ValueError if the model has no such layer."""
+    """The layer's number from 0, or None for the head's input; ValueError if the model has no such layer."""
     return None if layer is None else model.layer_number(layer)
 
 
 def checked_pool(model, pool):
-    """How tokens become one vector, by default as the model does it; ValueError for a way that doesn't exist."""
+    """The pooling of tokens, by default the model's; ValueError for an unknown one."""
     if pool is None:
         return model.pooling
     if pool not in POOLS:

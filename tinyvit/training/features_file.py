@@ -46,7 +46,7 @@ def save_features(files, out, names):
 
 
 def write_header(file, n, D):
-    """The beginning of a .npy file of float32 (n, D). NumPy leaves room for any n: it is as long whatever n is."""
+    """The header of a .npy file of float32 (n, D). NumPy pads it, so its length doesn't depend on n."""
     np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (n, D)})
 
 

@@ -67,7 +67,7 @@ def finetune_config(
     dataset            "digits", "cifar10", "cifar100" or "folder"
     img_size           of the images, if not the run's; positions are then resized by `resize_positions`, which is also
                        how the new model resizes them in its forward, if it has `dynamic_img_size`
-    best               takes the run's weights that did best on the way, not its last ones
+    best               takes the run's best weights, not its last ones
     optim, epochs, …   and all other fields of `TrainConfig`: classes, images, freeze, augment, seed, …
 
     Raises ValueError for a run that can't be read, and for what a TrainConfig refuses.

@@ -1,4 +1,4 @@
-"""A model of which the lower part is left as it is: neither gradients nor caches are made for it."""
+"""Freezes the lower part of a model: it gets neither gradients nor caches."""
 
 FREEZABLE = "embed (the first part), a number of layers with the first part below them, or trunk (all but the head)"
 

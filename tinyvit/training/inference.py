@@ -13,7 +13,7 @@ def batches(model, dataset):
 
 
 def in_parts(function, model, images, threads=None):
-    """`function` of a batch of images, which gives arrays with a row an image, computed in parts by several threads."""
+    """function(images) of a batch, arrays with one row per image, computed in parts by several threads."""
     keep_freed_memory()
     count = threads_for(images, threads)
     with model.storage.compute_scope():

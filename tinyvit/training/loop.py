@@ -42,14 +42,14 @@ def train(config, out=None, display=None, name=None):
         trainer = Trainer(config)
         place = out or config.out or f"runs/{name or config.dataset}"
         refuse_among_images(place, trainer.config)
-        # Made last, when all else is in order.
+        # Made last, after all checks.
         folder = RunFolder(out or config.out or next_free(place))
         with folder.started(trainer.config):
             return run(trainer, folder, display)
 
 
 def resume(path, display=None, **changes):
-    """Go on with the run in the folder `path` from its newest checkpoint; returns the summary, a dict.
+    """Resume the run in the folder `path` from its newest checkpoint; returns the summary, a dict.
 
     Parameters, moments, moving average, schedule, random streams and logged losses are bit for bit those of a run that
     was never stopped, on the same machine with the same number of threads and the same kernels. Without a checkpoint
@@ -149,7 +149,7 @@ def run(trainer, folder, display):
 
 @contextmanager
 def advice(trainer, folder):
-    """Say where the last good weights are if the training diverges, and what would fit if it runs out of memory."""
+    """Add to an error where the last good weights are, or what would fit into memory."""
     try:
         yield
     except Diverged as error:
@@ -176,7 +176,7 @@ def scalars(trainer, folder):
 
 
 def save_best(trainer, folder):
-    """Keep the weights apart if their evaluation, just done, is the best so far."""
+    """Save the weights separately if their evaluation, just done, is the best so far."""
     history, name = trainer.history, trainer.task.headline
     if history and history[-1]["step"] == trainer.step:
         sign = 1 if trainer.task.higher_is_better else -1
@@ -185,7 +185,7 @@ def save_best(trainer, folder):
 
 
 def finish(trainer, folder, seconds, stop):
-    """Save what was reached, at the loop's end or after a signal; returns the summary."""
+    """Save weights and summary, at the loop's end or after a signal; returns the summary."""
     config, history, task = trainer.config, trainer.history, trainer.task
     folder.save_model(trainer.weights())
     # The last scores are those of the saved weights, unless steps were taken since.

@@ -17,12 +17,12 @@ SHOWN = 10  # best and worst classes in the table, if there are more than twice 
 
 class Metrics(NamedTuple):
     """accuracy    share of images whose likeliest class is right
-    top5_accuracy  share of images of which one of the five likeliest classes (or of all, if there are fewer) is right
+    top5_accuracy  share of images whose class is among the five likeliest (or all, if there are fewer)
     loss           mean cross-entropy
     ece            expected calibration error
     recall         (K,) share of a class's images that are recognised: its accuracy; NaN for a class without images
-    precision      (K,) share right of the images taken for a class; NaN for a class that nothing is taken for
-    confusion      (K, K) images of class i that are taken for class j
+    precision      (K,) share right of the images predicted as a class; NaN for a class that is never predicted
+    confusion      (K, K) images of class i that are predicted as class j
     """
 
     accuracy: float
@@ -109,9 +109,10 @@ def by_name(classes, values):
 
 
 def class_table(classes, metrics):
-    """Lines of a table with a row per class, the worst first: its accuracy, and what its images are mistaken for.
+    """Lines of a table with a row per class, the worst first: its accuracy, and the classes that its images are
+    mistaken for.
 
-    Classes without images that no image is taken for are omitted.
+    Classes without images and without predictions are omitted.
     """
     classes = [printable(name) for name in classes]
     mistakes = metrics.confusion * (1 - np.eye(len(classes), dtype=int))

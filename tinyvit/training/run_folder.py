@@ -1,12 +1,12 @@
 """The folder that a run leaves behind. Every file in it is whole or absent, whenever the process dies.
 
-    config.json          all that is needed to repeat the run
-    preprocessing.json   all that is needed to show the model another image: classes, size, mean and standard deviation
-    metrics.jsonl        a line an evaluation
-    checkpoints/         what a training needs to go on; see `training.checkpoints`
+    config.json          the configuration, which repeats the run
+    preprocessing.json   how images become the model's input: classes, size, mean and standard deviation
+    metrics.jsonl        one line per evaluation
+    checkpoints/         the state to resume from; see `training.checkpoints`
     model.safetensors    the final weights, under timm's names; the moving average if that is what was evaluated
     model.json           the SHA256 of the weights
-    summary.json         what came out
+    summary.json         the results
     curves.png           the loss and the task's figures by epoch
     imported.json        of weights that were trained elsewhere: where they came from; the run then has no metrics,
                          checkpoints, summary and curves
@@ -40,7 +40,7 @@ class RunFolder:
     """Names and contents of a run's files.
 
     A training holds the folder's lock, and writes only as long as that lock is the one at the folder's path: a folder
-    that was removed, moved or replaced on the way belongs to somebody else.
+    that was removed, moved or replaced in the meantime isn't this run's.
     """
 
     lock = None
@@ -130,7 +130,7 @@ class RunFolder:
         write_with_manifest(self.model_manifest, {self.model.name: tensor_bytes(tensors)}, write=self.write)
 
     def load_model(self):
-        """The final weights; raises ValueError if they are missing or not what was saved."""
+        """The final weights; raises ValueError if they are missing or changed."""
         if not self.model.exists():
             raise ValueError(f"{self.model} is missing; finish the run with tinyvit train --resume {self.path}")
         if self.model_manifest.exists():
@@ -191,7 +191,7 @@ def next_free(path):
 
 
 def is_summary(content, scores=()):
-    """Whether a value from a JSON file has a summary's figures and these scores, none of them NaN or a text."""
+    """Whether a value from a JSON file has a summary's figures and these scores, all of them numbers, not NaN."""
     if not isinstance(content, dict) or any(type(content.get(name)) is not int for name in COUNTS):
         return False
     figures = [content.get(name) for name in ("seconds", "data_wait", *scores)]

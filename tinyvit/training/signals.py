@@ -1,4 +1,4 @@
-"""What Ctrl-C, SIGTERM and a closed terminal do to a command that writes files."""
+"""How a command that writes files handles Ctrl-C, SIGTERM and a closed terminal."""
 
 import signal
 import sys

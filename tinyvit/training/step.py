@@ -20,13 +20,13 @@ class StepResult(NamedTuple):
 
     loss: Any        # the mean over the batch, before the step
     grad_norm: Any   # of all gradients together, before clipping
-    metrics: dict    # what else the objective reported, such as the accuracy, averaged over the batch
-    applied: Any     # whether the step was taken: not if the loss or the norm is NaN or infinite
-    overflowed: Any = False  # whether it was left out in float16, where the loss is now scaled less and the next may do
+    metrics: dict    # the objective's other figures, such as the accuracy, averaged over the batch
+    applied: Any     # False if the step was skipped, as the loss or the norm is NaN or infinite
+    overflowed: Any = False  # skipped in float16; the loss is then scaled less, and the next step may pass
 
 
 class PartResult(NamedTuple):
-    """What an objective reported of a part of the batch."""
+    """What an objective returned for a part of the batch."""
 
     share: float   # of the batch
     loss: Any

@@ -63,7 +63,7 @@ def thread_count(threads=None):
 
 
 def at_once(threads):
-    """How many of so many threads run at the same time: no more than there are cores."""
+    """How many threads run at the same time: no more than there are cores."""
     return min(threads, cores())
 
 
@@ -121,14 +121,14 @@ def in_pool(function, pieces, threads):
 
 
 def let_go(futures):
-    """Free what functions that ran out of memory held, which their errors would keep for as long as they live."""
+    """Free the frames' variables of functions that ran out of memory, which their errors keep alive."""
     for future in futures:
         if isinstance(future.exception(), MemoryError):
             traceback.clear_frames(future.exception().__traceback__)
 
 
 class Here(threading.local):
-    """Whether the thread at hand works on a piece, so that it must start no more threads."""
+    """Whether this thread computes a piece, so that it must not start threads."""
 
     busy = False
 
@@ -142,7 +142,7 @@ def pool(threads):
 
 
 class Blas:
-    """How many threads BLAS takes for a product: a setting of the whole process, whichever thread computes."""
+    """BLAS's number of threads for a product: one setting for the whole process."""
 
     def __init__(self):
         self.changed, self.queue = threading.Condition(), []
@@ -160,8 +160,8 @@ class Blas:
 
     @contextmanager
     def limited(self, count, threads):
-        """Inside this, BLAS takes `count` threads. Overlapping calls share a setting, or wait until they can have their
-        own; the last one restores what there was."""
+        """Inside this, BLAS takes `count` threads. Overlapping calls share a setting or wait for it; the last one
+        restores the old one."""
         with self.changed:  # also while modules are imported: a fork waits for that, too
             fast = level() == "fast"
             require_address_space(threads, libraries=1 + fast)
@@ -190,8 +190,8 @@ class Blas:
             clear(force=True)
 
     def before_fork(self):
-        """Wait until no other call computes. OpenBLAS forks with its locks as they are: a process that begins with one
-        of them locked would wait for it forever, as would a fork that ends threads in the middle of a product."""
+        """Wait until no other call computes. OpenBLAS keeps its locks through a fork: a child that inherits a locked
+        one would wait for it forever, as would a fork that ends threads in the middle of a product."""
         self.changed.acquire()
         self.forks += here.busy  # a piece that forks doesn't wait for its own call
         self.wait(lambda: self.calls <= self.forks)
@@ -201,7 +201,7 @@ class Blas:
         self.changed.release()
 
     def begin_anew(self):
-        """A process that was forked has none of the threads, and nobody who would give a lock back."""
+        """Reset after a fork: the child has no threads, and nothing would release the locks."""
         pool.cache_clear()
         if self.calls:  # a piece has forked
             self.set(self.before)
@@ -216,7 +216,7 @@ if hasattr(os, "register_at_fork"):
 
 @cache
 def blas_libraries(fast):
-    """What sets the number of threads of BLAS: of NumPy's, and of SciPy's, which compiled kernels use."""
+    """The controllers of BLAS's threads: of NumPy's BLAS, and of SciPy's, which compiled kernels use."""
     from threadpoolctl import ThreadpoolController
 
     if fast:
@@ -226,9 +226,9 @@ def blas_libraries(fast):
 
 @cache
 def require_address_space(threads, libraries):
-    """Raise ValueError where `ulimit -v` leaves no room for what BLAS works in.
+    """Raise ValueError where `ulimit -v` leaves too little for BLAS's buffers.
 
-    OpenBLAS tries again and again to get a buffer that it can't have: whoever asks for a product then waits forever.
+    OpenBLAS retries a failed allocation forever, so the product would never return.
     """
     size = threads * (libraries * BLAS_BUFFER + STACK)
     try:

@@ -62,10 +62,10 @@ def load_trained(path, device="auto", best=False):
 
 
 def load_classifier(path, device="auto", best=False):
-    """What `load_trained` gives; ValueError, too, for a model that is no classifier."""
+    """As `load_trained`; ValueError, too, for a model that is no classifier."""
     trained = load_trained(path, device, best)
     if not trained.task.needs_classes:
-        raise ValueError(f"{trained.folder.path}: its task is {trained.config.task}, and here a classifier is needed")
+        raise ValueError(f"{trained.folder.path}: its task is {trained.config.task}, but a classifier is needed")
     try:
         require_classes(trained.model)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The state of a training, and what happens before and after a step."""
+"""The state of a training, and its work before and after each step."""
 
 import hashlib
 import math
@@ -25,7 +25,7 @@ from tinyvit.training.memory_needs import clearly_fits, measurement, require_mem
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
 
-# What a checkpoint says beside its arrays.
+# What a checkpoint's manifest holds besides its arrays.
 ABOUT = {
     "architecture", "task", "step", "epoch", "batch", "skipped_steps", "streak", "seconds", "data_wait", "data",
     "layout", "history",
@@ -37,15 +37,15 @@ class Trainer:
 
     step, epoch, batch   how many were finished; `batch` of the epoch at hand
     history              a row (a dict) per evaluation
-    task                 a `Task`: what is learned, and all that the trainer knows of it
+    task                 the `Task`, through which alone the trainer knows what is learned
     model                what the task builds
     seconds              of training before this process took over
-    plan                 what decides how much memory a step takes: a `memory_needs.Step`
+    plan                 a `memory_needs.Step`, which determines the memory of a step
     wait                 for data: a `DataWait`
     kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
     sums                 over the epoch at hand of the loss, the task's metrics, and the steps, on the device
 
-    fresh   whether it begins with the weights that config.init names; not if `restore` is to give it its own
+    fresh   whether to load the weights that config.init names; False if `restore` follows
 
     Raises ValueError for data that can't be read or don't fit the model, and for weights that can't be taken over;
     OutOfMemory where a step surely needs more memory than there is.
@@ -213,9 +213,9 @@ class Trainer:
     # -- stopping and going on ------------------------------------------------------------------------------------
 
     def state(self, seconds):
-        """(tensors, about): all that the next step depends on, besides the configuration.
+        """(tensors, about): everything besides the configuration that the next step depends on.
 
-        Raises Diverged if a weight is NaN or infinite: a model that can't be trained any further is not worth saving.
+        Raises Diverged if a weight is NaN or infinite: such a model can't be trained any further.
         """
         if not all_finite(self.model.storage.data):
             where = where_first(self.model, {}, None, None)
@@ -243,7 +243,7 @@ class Trainer:
 
     @cached_property
     def data_digest(self):
-        """What tells these training images and labels, in this order and with these classes, from any others."""
+        """A checksum of the training images, labels and classes, in this order."""
         train = self.split.train
         digest = hashlib.sha256(repr((train.classes, train.images.shape)).encode())
         for array in (train.images, train.labels):
@@ -251,7 +251,7 @@ class Trainer:
         return digest.hexdigest()
 
     def restore(self, tensors, about):
-        """Go on from what `state` returned; raises ValueError if it belongs to another configuration or other data."""
+        """Restore what `state` returned; raises ValueError for another configuration or other data."""
         lacking = sorted(ABOUT - set(about)) + ["epoch.sums"] * ("epoch.sums" not in tensors)
         if lacking:
             raise ValueError(f"the checkpoint is of another version of tinyvit: it lacks {', '.join(lacking)}")
@@ -272,7 +272,7 @@ class Trainer:
         for name, array in tensors.items():
             part, _, rest = name.partition(".")
             if part not in parts:
-                raise ValueError(f"the checkpoint holds {name!r}, which no training has")
+                raise ValueError(f"the checkpoint holds {name!r}, which is unknown")
             parts[part][rest] = array
         if bool(parts["ema"]) != (self.ema is not None):
             raise ValueError("the checkpoint and config.json disagree about optim.ema")

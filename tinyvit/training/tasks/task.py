@@ -63,7 +63,7 @@ class Report(NamedTuple):
 
 
 class Task:
-    """What a model learns, and how it is judged; made for one training or evaluation from its `TrainConfig`.
+    """What a model learns, and how it is evaluated; made for one training or evaluation from its `TrainConfig`.
 
     part               what is evaluated: "test", or by default "validation" if images are set aside for that
     frozen             how many parts of the model, from the images on, are frozen
@@ -101,7 +101,7 @@ class Task:
         return build(self.config.model, seed, device=device, precision=precision)
 
     def backbone(self, model):
-        """Of what `build` made the configured model itself, which features are read from and which is exported."""
+        """The configured model in what `build` made: features are read from it, and it is exported."""
         return model
 
     # -- a step ----------------------------------------------------------------------------------------------------
@@ -130,9 +130,9 @@ class Task:
         return {}
 
     def load_state(self, tensors):
-        """Go on from what `state` returned."""
+        """Restore what `state` returned."""
 
-    # -- judging it ------------------------------------------------------------------------------------------------
+    # -- evaluation ------------------------------------------------------------------------------------------------
 
     @property
     def headline(self):
