@@ -260,9 +260,14 @@ def peak_of(function, device):
 
 
 def clearly_fits(step, model, free):
-    """Whether a step fits into `free` bytes (None: unknown) with room to spare, so that nothing has to be measured."""
+    """Whether a step fits into `free` bytes (None: unknown) with room to spare, so that nothing has to be measured.
+
+    A task's own module around the model is always measured: it has no parts to estimate it from.
+    """
+    if free is None or not isinstance(model, Architecture):
+        return False
     kept = PLENTY * activation_bytes(model, 1, bytes_per_number=NUMBER["float64"])
-    return free is not None and replace(step, measured=lambda recompute: (0, kept)).fits(free)
+    return replace(step, measured=lambda recompute: (0, kept)).fits(free)
 
 
 def require_memory(step, free):
