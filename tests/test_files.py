@@ -344,14 +344,14 @@ def test_entries_of_another_kind_are_refused_even_if_they_are_signed(tmp_path, e
     (tmp_path / "a.bin").write_bytes(FILES["a.bin"])
     for entries in ({"a.bin": entry}, [entry], entry or 3):
         write_manifest(tmp_path / "m.json", entries)
-        with pytest.raises(ValueError, match=r"m\.json is damaged or no manifest"):
+        with pytest.raises(ValueError, match=r"m\.json is damaged or no manifest: expected"):
             verified_manifest(tmp_path / "m.json")
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "null", '{"sha256": 1, "format": 1}', '{"format": 9, "sha256": ""}',
                                      "[" * 100_000, '{"format": 1, "sha256": "", "files": 3}'])  # fmt: skip
 def test_json_of_another_kind_is_no_manifest(tmp_path, content):
-    with pytest.raises(ValueError, match=r"m\.json is damaged or no manifest"):
+    with pytest.raises(ValueError, match=r"m\.json is damaged or no manifest: (expected|maximum recursion|its SHA256)"):
         read_from(tmp_path / "m.json", content.encode())
 
 

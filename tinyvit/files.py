@@ -273,15 +273,19 @@ def read_manifest(path):
         if path.stat().st_size > LARGEST_MANIFEST:
             raise ValueError(f"it has more than {LARGEST_MANIFEST:,} bytes")
         content = json.loads(path.read_bytes())
+        if not isinstance(content, dict) or not {"format", "files", "sha256"} <= content.keys():
+            raise ValueError("expected an object with format, files and sha256")
         stated = content.pop("sha256")
         if content["format"] != 1:
             raise ValueError(f"format {content['format']!r} is unknown")
         if stated != digest(canonical(content)):
             raise ValueError("its SHA256 is not the one that it states")
+        if not isinstance(content["files"], dict):
+            raise ValueError("expected files as an object, with an entry for each file")
         for name, found in content["files"].items():
             if not isinstance(found, dict) or [type(found.get(key)) for key in ("bytes", "sha256")] != [int, str]:
                 raise ValueError(f"expected the bytes and the sha256 of {name!r}, got {found!r}"[:200])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged or no manifest: {error}") from error
     return content
 
