@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from tinyvit import functional as F
 from tinyvit import kernels, levels
+from tinyvit.functional.adam import adam_step
+from tinyvit.functional.flat import move_average
 
 LEVELS = levels.available()
 CASES = [case for case in wrong_arrays.CASES if case not in wrong_arrays.STACKED]
@@ -133,12 +135,61 @@ def test_whole_logits_with_probabilities_have_the_loss_of_floating_point_logits(
         assert F.cross_entropy(logits.tolist(), probabilities.tolist())[0] == expected
 
 
+def test_the_reference_takes_whole_logits_with_probabilities():
+    logits, probabilities = np.array([[1, 2, 3], [3, 1, 0]]), np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
+    expected = F.cross_entropy.reference(logits.astype("float64"), probabilities)[0]
+    assert F.cross_entropy.reference(logits, probabilities)[0] == expected
+
+
+@levelled
+@pytest.mark.parametrize("length", [1, 4, 6])
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_adams_arrays_must_be_equally_long_and_none_changes_otherwise(level, place, length):
+    arrays = [np.full(5, value, "float32") for value in (1, 2, 3, 4)]
+    arrays[place] = np.ones(length, "float32")
+    before = [array.copy() for array in arrays]
+    with kernels.using(level), pytest.raises(ValueError, match=r"adam_step: expected arrays of one shape, got theta"):
+        adam_step(*arrays, 1, 0.1, (0.9, 0.99), 1e-8, 0.1)
+    for array, old in zip(arrays, before):
+        np.testing.assert_array_equal(array, old)
+
+
+@levelled
+@pytest.mark.parametrize("length", [1, 4, 6])
+def test_an_average_and_what_it_averages_must_be_equally_long(level, length):
+    average = np.ones(5, "float32")
+    with kernels.using(level), pytest.raises(ValueError, match=r"move_average: expected arrays of one shape, got aver"):
+        move_average(average, np.zeros(length, "float32"), 0.5)
+    np.testing.assert_array_equal(average, 1)
+
+
+@levelled
+@pytest.mark.parametrize("out", [np.zeros((1, 3)), np.zeros((2, 2, 3)), np.zeros((2, 3), "float32"), [[0.0] * 3] * 2])
+def test_a_cast_writes_to_an_array_of_its_own_shape_and_dtype_only(level, out):
+    with kernels.using(level), pytest.raises(ValueError, match="cast: expected out as an array float64"):
+        F.cast(np.ones((2, 3), "float32"), "float64", out=out)
+
+
+@levelled
+@pytest.mark.parametrize("index", [
+    [[-1, 0], [0, 1]], [[0, 3], [0, 1]], [[0.0, 1.0], [1.0, 2.0]], [[1, 1], [0, 1]], [[0, 1]], [0, 1],
+])  # fmt: skip
+def test_tokens_are_taken_at_whole_numbers_in_range_and_each_once(level, index):
+    x = np.ones((2, 3, 4), "float32")
+    with kernels.using(level):
+        for wrong in (np.array(index), index):
+            with pytest.raises(ValueError, match="take_tokens: expected"):
+                F.take_tokens(x, wrong)
+
+
 @pytest.mark.skipif("fast" not in LEVELS, reason="needs numba")
 def test_compiled_functions_refuse_lengths_that_do_not_agree():
     from tinyvit.kernels.fast.softmax import softmax_backward_rows
 
     rows = np.ones((3, 4), "float32")
-    for others in ((rows[:2], rows.copy()), (rows, rows[:1].copy()), (np.ones((3, 5), "float32"), rows.copy())):
+    for others in (
+        (rows[:2], rows.copy()), (rows, rows[:1].copy()), (np.ones((3, 5), "float32"), rows.copy()), (rows, rows[0])
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="softmax_backward_rows: expected arrays"):
             softmax_backward_rows(rows, *others)
 

@@ -35,24 +35,34 @@ def kind_of(array_type, dtype):
 class Kernels:
     """The kernels of one function, by level and by kind of array."""
 
-    def __init__(self):
+    def __init__(self, reference):
+        self.reference = reference
         self.by_level = {level: {} for level in levels.LEVELS}
         self.looked_through = {
             level: [(lower, self.by_level[lower]) for lower in below] for level, below in levels.BELOW.items()
         }
+        self.plain = {}  # (level, dtype) -> what runs for NumPy's arrays of floating-point numbers, once it was found
 
     def register(self, kind, kernel, level="numpy"):
         """Add a kernel, with the function's own signature, for arrays of that kind."""
         self.by_level[level][kind] = kernel
+        self.plain = {}
 
     def find(self, x):
         """The best kernel for `x` that the level in force allows, or None."""
-        here = kind(x)
-        for level, kernels in self.looked_through[levels.level()]:
+        plain, here, asked = self.plain, kind(x), levels.level()
+        kernel = None
+        for level, kernels in self.looked_through[asked]:
             levels.load(level, here)
             if here in kernels:
-                return kernels[here]
-        return None
+                kernel = kernels[here]
+                break
+        if type(x) is np.ndarray and x.dtype in PLAIN:
+            plain[asked, x.dtype] = kernel or self.reference
+        return kernel
+
+
+PLAIN = frozenset(map(np.dtype, ("float32", "float64", "complex128")))
 
 
 def operation(reference):
@@ -65,22 +75,45 @@ def operation(reference):
     arrays in bfloat16 and float16 without a kernel, unless `op.moves_numbers_only` was set: a reference that computes
     nothing, like its backward's, is right for any dtype.
     """
-    kernels, name = Kernels(), reference.__name__
+    kernels, name, operands_of = Kernels(reference), reference.__name__, {}
     names = list(inspect.signature(reference).parameters)
     operands = {i: argument for i, argument in enumerate(names) if i == 0 or argument in OPERANDS}
 
+    def plain_operands(types):
+        """The places of the operands after the first, if all are NumPy's arrays and no number is NumPy's; else None."""
+        first, *others = [types[i] for i in operands if i < len(types)]
+        if first is not np.ndarray or any(other not in (np.ndarray, type(None)) for other in others):
+            return None
+        if any(issubclass(other, np.generic) for other in types):
+            return None
+        return [i for i in operands if 0 < i < len(types) and types[i] is np.ndarray]
+
     @functools.wraps(reference)
     def forward(*args, **kwargs):
+        if args and not kwargs:
+            types = tuple(map(type, args))
+            if types not in operands_of:
+                operands_of[types] = plain_operands(types)
+            others = operands_of[types]
+            if others is not None:  # nothing is to be converted, unless the dtypes differ or nothing was looked for yet
+                dtype = args[0].dtype
+                implementation = kernels.plain.get((levels.level(), dtype))
+                for i in others:
+                    if args[i].dtype is not dtype:
+                        break
+                else:
+                    if implementation is not None:
+                        return implementation(*args)
+        return convert_and_run(args, kwargs)
+
+    def convert_and_run(args, kwargs):
         # A NumPy number, such as 1 / np.sqrt(d), would turn a float32 result into float64.
         args = [arg.item() if isinstance(arg, np.generic) else arg for arg in args]
         kwargs = {key: arg.item() if isinstance(arg, np.generic) else arg for key, arg in kwargs.items()}
         x = args[0] if args else kwargs.get(names[0])
-        numbers = ACCEPTED.get((type(x), getattr(x, "dtype", None)))
         for i, argument in operands.items():
             other = args[i] if i < len(args) else kwargs.get(argument)
-            if (i == 0 or other is not None) and not (
-                numbers and type(other) is type(x) and (other is x or other.dtype is x.dtype)
-            ):
+            if i == 0 or other is not None:
                 other = as_operand(name, argument, other, x, forward.moves_numbers_only)
                 if i < len(args):
                     args[i] = other
@@ -102,9 +135,6 @@ def operation(reference):
     forward.register = kernels.register
     forward.which = which
     return forward
-
-
-ACCEPTED = {(np.ndarray, np.dtype(name)): True for name in ("float32", "float64", "complex128")}
 
 
 def as_operand(name, argument, x, first, moves_numbers_only):
@@ -161,7 +191,7 @@ def backward_of(forward, result=None, parameters=None):
     """
 
     def decorate(reference):
-        kernels, own_caches, name = Kernels(), {}, reference.__name__
+        kernels, own_caches, name = Kernels(reference), {}, reference.__name__
 
         @functools.wraps(reference)
         def backward(dy, cache, into=None):
@@ -172,7 +202,7 @@ def backward_of(forward, result=None, parameters=None):
                     expected = result(cache)
                 except AttributeError as error:
                     raise ValueError(f"{name}: expected a cache of its forward, got {type(cache).__name__}") from error
-                if not (type(dy) is np.ndarray and dy.shape == expected and dy.dtype.kind == "f"):
+                if not fits(dy, expected):
                     dy = as_gradient(name, dy, expected, forward.moves_numbers_only)
             kernel = own_caches.get(type(cache)) or kernels.find(dy)
             if kernel is None and not forward.moves_numbers_only:
@@ -204,6 +234,15 @@ def backward_of(forward, result=None, parameters=None):
         return backward
 
     return decorate
+
+
+def fits(dy, expected):
+    """Whether `dy` is a NumPy array of floating-point numbers of the expected shape, or a tuple of such: the usual."""
+    if type(dy) is np.ndarray:
+        return dy.shape == expected and dy.dtype.kind == "f"
+    if not (isinstance(dy, tuple) and type(expected) is list and len(dy) >= len(expected)):
+        return False
+    return all(fits(array, shape) for array, shape in zip(dy, expected))
 
 
 def as_gradient(name, dy, expected, moves_numbers_only):

@@ -2,6 +2,7 @@
 
 from tinyvit.backend import array_module
 from tinyvit.dispatch import operation
+from tinyvit.functional.flat import require_one_shape
 
 
 @operation
@@ -18,6 +19,7 @@ def adam_step(theta, g, m, v, t, lr, betas, eps, weight_decay, where=True):
 
     where   False changes nothing; a boolean scalar on a GPU decides there
     """
+    require_one_shape("adam_step", theta=theta, g=g, m=m, v=v)
     if where is False:
         return
     before = [] if where is True else [(array, array.copy()) for array in (theta, m, v)]

@@ -45,6 +45,7 @@ def smoothed_targets(targets, logits, label_smoothing):
     """Targets as probabilities (B, K) of the logits' real dtype, smoothed."""
     labels = are_labels(targets, logits, label_smoothing)
     xp, K, dtype = array_module(logits), logits.shape[1], logits.real.dtype
+    dtype = "float64" if dtype.kind in "biu" else dtype  # whole logits have the loss of floating-point ones
     targets = (targets[:, None] == xp.arange(K)).astype(dtype) if labels else targets.astype(dtype, copy=False)
     if label_smoothing:
         targets = targets * (1 - label_smoothing) + label_smoothing / K

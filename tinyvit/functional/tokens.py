@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from tinyvit.backend import Array, array_module
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.sums import sum_first
@@ -90,8 +92,7 @@ def take_tokens(x, index):
 
     He et al. 2022, "Masked autoencoders are scalable vision learners", section 3.
     """
-    if index.ndim != 2 or len(index) != len(x):
-        raise ValueError(f"take_tokens: expected an index ({len(x)}, n) for tokens {x.shape}, got {index.shape}")
+    check_index(index, x)
     return x[rows_of(index), index], TakeTokensCache(index, x.shape)
 
 
@@ -105,6 +106,21 @@ def take_tokens_backward(dy, cache):
 
 
 take_tokens.moves_numbers_only = True
+
+
+def check_index(index, x):
+    """Raise ValueError unless an index (B, n) fits the tokens; on a GPU only its shape is looked at."""
+    whole = getattr(index, "dtype", np.dtype(bool)).kind in "iu"
+    if not whole or x.ndim < 2 or index.ndim != 2 or len(index) != len(x):
+        got = f"{index.dtype} {index.shape}" if hasattr(index, "dtype") else type(index).__name__
+        raise ValueError(f"take_tokens: expected an index ({len(x)}, n) for tokens {x.shape}, got {got}; take ints")
+    if array_module(index) is np and index.size:
+        least, most = index.min(), index.max()
+        if least < 0 or most >= x.shape[1]:
+            raise ValueError(f"take_tokens: expected an index from 0 to {x.shape[1] - 1}, got {least} to {most}")
+        in_order = np.sort(index)
+        if (in_order[:, 1:] == in_order[:, :-1]).any():
+            raise ValueError("take_tokens: expected every token at most once in a sample's index, got one twice")
 
 
 def rows_of(index):

@@ -1,5 +1,6 @@
 """Updates of buffers: what a forward found out, and what the training step makes of it."""
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,15 +22,24 @@ class BufferUpdate(NamedTuple):
     statistics: dict[str, Any]
 
 
-def buffer_updates(cache):
+def buffer_updates(tree):
     """Every BufferUpdate in a tree of tuples, lists and dicts, in its order."""
-    if isinstance(cache, BufferUpdate):
-        return [cache]
-    found = []
-    for item in cache.values() if isinstance(cache, dict) else cache if isinstance(cache, (tuple, list)) else ():
-        if isinstance(item, (tuple, list, dict)):
-            found += buffer_updates(item)
+    found, left = [], [tree]
+    while left:
+        item = left.pop()
+        if isinstance(item, BufferUpdate):
+            found.append(item)
+        else:
+            items = item.values() if isinstance(item, dict) else item if isinstance(item, (tuple, list)) else ()
+            left += [item for item in items if may_hold_updates(type(item))][::-1]
     return found
+
+
+@cache
+def may_hold_updates(kind):
+    """Whether to look into what is of this type: tuples, lists and dicts, but no operation's cache."""
+    operations = ("tinyvit.functional.", "tinyvit.kernels.")
+    return issubclass(kind, (tuple, list, dict)) and not kind.__module__.startswith(operations)
 
 
 def mean_updates(parts):

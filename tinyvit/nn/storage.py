@@ -33,7 +33,10 @@ class Storage:
     precision   what is computed in, a `Precision`; by default in the dtype
     grads       the flat gradients, a `GradientBuffers`
     compute     the device and precision to compute in, a `Compute`
+    latest      of the class: another object after every change of a module's attributes or a parameter's storage
     """
+
+    latest = object()
 
     def __init__(self, parameters, dtype="float32", device="cpu", precision=None):
         self.parameters = sorted(parameters, key=lambda parameter: not parameter.decay)
@@ -45,6 +48,7 @@ class Storage:
             parameter.storage, parameter.offset = self, size
             self.offsets.append(size)
             size += -(-parameter.size // step) * step
+        Storage.latest = object()
         self.size = size
         self.data = self.zeros()
         self.grads, self.compute = GradientBuffers(self), Compute(self)

@@ -37,7 +37,6 @@ OUTPUT = array
 TOTAL = partial(array, dtype=types.float64)
 
 IN_ORDER = {"contract"}
-MOST_SHAPES = 1000  # that a function remembers as checked
 ANY_ORDER = {"contract", "reassoc", "nsz"}
 
 
@@ -48,33 +47,52 @@ def compiled(*signature, math=IN_ORDER):
     OUTPUT and TOTAL are names or lengths. Raises ValueError where they don't, TypeError for other dtypes or layouts.
     """
     kinds = [kind.type if isinstance(kind, Sized) else kind for kind in signature]
-    arrays = [i for i, kind in enumerate(signature) if isinstance(kind, Sized)]
-    axes = [signature[i].axes for i in arrays]
-    lengths = {axis: int(axis) for names in axes for axis in names if axis.isdigit()}
 
     def decorate(function):
-        kernel, agreeing = compile_for(function, kinds, math), set()
-
-        def check(shapes):
-            known = dict(lengths)
-            for names, shape in zip(axes, shapes):
-                if len(names) != len(shape) or any(known.setdefault(*pair) != pair[1] for pair in zip(names, shape)):
-                    expected, got = ", ".join(f"({' '.join(names)})" for names in axes), ", ".join(map(str, shapes))
-                    raise ValueError(f"{function.__name__}: expected arrays {expected}, got {got}")
-            if len(agreeing) < MOST_SHAPES:
-                agreeing.add(shapes)
-
-        @wraps(function)
-        def checked(*arguments):
-            shapes = tuple([arguments[i].shape for i in arrays])
-            if shapes not in agreeing:
-                check(shapes)
-            kernel(*arguments)
-
+        kernel = compile_for(function, kinds, math)
+        checked = wraps(function)(with_check(signature, kernel, function.__name__))
         checked.kernel = kernel
         return checked
 
     return decorate
+
+
+def with_check(signature, kernel, name):
+    """The kernel behind a check of its arrays' shapes that is written out for this signature, as it runs in each call.
+
+    For INPUT("rows D"), INPUT("D") it is `rows, D = a0.shape` and `a1.shape == (D,)`.
+    """
+    axes = {f"a{i}": kind.axes for i, kind in enumerate(signature) if isinstance(kind, Sized)}
+    arguments, known, lines, conditions = ", ".join(f"a{i}" for i in range(len(signature))), set(), [], []
+    for array, names in axes.items():
+        length = {axis: axis if axis.isdigit() else f"{axis}_" for axis in names}
+        expected = f"({''.join(f'{length[axis]}, ' for axis in names)})"
+        new = {axis for axis in names if not axis.isdigit()} - known
+        if new:
+            targets = [length[axis] if axis in new else "_" for axis in names]
+            lines.append(f"{', '.join(targets)}, = {array}.shape")
+        if len(new) < len(names):
+            conditions.append(f"{array}.shape == {expected}")
+        known |= new
+
+    def refuse(*shapes):
+        expected, got = ", ".join(f"({' '.join(names)})" for names in axes.values()), ", ".join(map(str, shapes))
+        raise ValueError(f"{name}: expected arrays {expected}, got {got}")
+
+    source = f"""
+def checked({arguments}):
+    try:
+        {"; ".join(lines)}
+        fit = {" and ".join(conditions) or True}
+    except ValueError:  # another number of axes
+        fit = False
+    if not fit:
+        refuse({", ".join(f"{array}.shape" for array in axes)})
+    kernel({arguments})
+"""
+    scope = {"kernel": kernel, "refuse": refuse}
+    exec(source, scope)
+    return scope["checked"]
 
 
 def compile_for(function, kinds, math):
