@@ -1,4 +1,4 @@
-"""Kill a training again and again at random moments; resumed each time, it has to end as if it had never been killed.
+"""Kill a training again and again at random moments; resumed each time, it must end as if it had never been killed.
 
     python tests/kills.py --kills 100
 

@@ -1,4 +1,4 @@
-"""Damage checkpoints, runs and data files in thousands of ways: each has to be refused clearly, or to do no harm.
+"""Damage checkpoints, runs and data files in thousands of ways: each must be refused clearly, or do no harm.
 
     python tests/mutations.py --count 10000
 

@@ -58,7 +58,7 @@ def scalar(address):
 
 
 def tf32(x):
-    """Float32 with 10 bits behind the point, as tensor cores read them."""
+    """Float32 with 10 bits after the point, as tensor cores read them."""
     bits = np.ascontiguousarray(x).view("uint32")
     return ((bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view("float32")
 
@@ -94,7 +94,7 @@ def gemmStridedBatchedEx(
     a, b = a.astype("float32"), b.astype("float32")
     if compute == COMPUTE_TF32:
         a, b = tf32(a), tf32(b)
-    # OpenBLAS also computes with what lies behind a small matrix, and throws it away: that may be NaN.
+    # OpenBLAS also computes with the memory after a small matrix, and discards it: that may be NaN.
     with np.errstate(invalid="ignore"):
         result = np.float32(scalar(alpha)) * ((a.mT if transa else a) @ (b.mT if transb else b))
     if scalar(beta):

@@ -44,11 +44,11 @@ METHODS = {
 PROPERTIES = ("T", "mT", "real", "imag")
 ANYWHERE = {"copy", "reshape", "transpose", "view"}  # methods of arrays of any device: views, and what brings them here
 
-GUARD = 256  # bytes before and behind an array's memory, all of them 0xff, which makes a NaN of a number
+GUARD = 256  # bytes before and after an array's memory, all of them 0xff, which is NaN as a number
 
 
 def guarded(shape, dtype, order="C"):
-    """New memory between guards, full of 0xff: whoever reads what nobody wrote gets NaN."""
+    """New memory between guards, full of 0xff: reading what was never written gives NaN."""
     dtype = np.dtype(dtype)
     size = prod(shape) * dtype.itemsize
     Pool.take(size)
@@ -73,7 +73,7 @@ class Memory:
 
     def check(self):
         outside = self.bytes[: self.inside.start], self.bytes[self.inside.stop :]
-        assert all((guard == 0xFF).all() for guard in outside), "something was written before or behind an array"
+        assert all((guard == 0xFF).all() for guard in outside), "something was written before or after an array"
 
 
 class OutOfMemoryError(MemoryError):

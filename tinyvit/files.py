@@ -159,7 +159,7 @@ def hidden_lock(parent):
         with path.open("xb") as file:
             try:
                 ours = try_lock(file) and is_at(file, path)  # or `tidy` was faster than the lock
-            except OSError:  # a file system without locks: there nobody tidies
+            except OSError:  # a file system without locks: nothing is tidied
                 ours = True
             if ours:
                 try:

@@ -16,7 +16,7 @@ def tensor_bytes(tensors):
 
 def write_tensors(path, tensors):
     """Write arrays by name into the file `path`, one after the other: the bytes of `tensor_bytes` without a copy of
-    all of them in memory. Raises OSError if there is no room."""
+    all of them in memory. Raises OSError if the disk is full."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -26,7 +26,7 @@ def write_tensors(path, tensors):
         save_file(contiguous(tensors), path, METADATA)
     except SafetensorError as error:  # it has no OSError, not even for a full disk
         raise OSError(str(error)) from error
-    path.chmod(mode)  # safetensors makes files that nobody else may read
+    path.chmod(mode)  # safetensors makes files that only the owner may read
 
 
 def contiguous(tensors):

@@ -35,7 +35,7 @@ class Within:
         return lower and (value < self.most if self.below else value <= self.most) and abs(value) < INFINITY
 
     def text(self, noun):
-        """What a number has to be, in words."""
+        """The allowed range of a number, in words."""
         if self == Within(1) and noun == "int":
             return "a positive int"
         if self == Within(0, above=True):

@@ -63,7 +63,7 @@ def test_a_picture_that_cannot_be_written_is_refused_before_the_run_is_read(refu
     assert message in refused("evaluate", "no run", "--confusion", name)
 
 
-def test_weights_that_are_no_numbers_are_refused_by_the_name_of_the_file(refused, damaged, run):
+def test_weights_that_are_nan_or_infinite_are_refused_by_the_name_of_the_file(refused, damaged, run):
     weights = load_file(run / "model.safetensors")
     path = damaged("model.safetensors", None)
     (path / "model.json").unlink()

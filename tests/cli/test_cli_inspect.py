@@ -194,7 +194,7 @@ def test_no_run_at_all_is_refused(refused):
     assert "nowhere is not a run folder: it doesn't exist" in refused("inspect", "nowhere")
 
 
-def test_weights_that_are_no_numbers_are_refused(refused, own_run):
+def test_weights_that_are_nan_or_infinite_are_refused(refused, own_run):
     from tinyvit.training.run_folder import RunFolder
 
     folder = RunFolder(own_run)

@@ -71,7 +71,7 @@ def test_images_that_there_is_no_room_for_are_named(tinyvit, run, chosen, monkey
     found = json.loads(out)
     assert (found["bytes"], found["images"], found["left_out"]) == (room, chosen(12)[:3], chosen(12)[3:])
     _, out, _ = tinyvit("inspect", run, "--html", "a.html")
-    assert out.endswith(f"no room for test images {', '.join(map(str, chosen(12)[3:]))}\n")
+    assert out.endswith(f"these test images don't fit in the page: {', '.join(map(str, chosen(12)[3:]))}\n")
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_a_run_whose_data_have_gone_is_refused(refused, run, tmp_path):
     assert "gone" in refused("inspect", own, "--html", "a.html")
 
 
-def test_weights_that_are_no_numbers_are_refused(refused, run, tmp_path):
+def test_weights_that_are_nan_or_infinite_are_refused(refused, run, tmp_path):
     folder = RunFolder(shutil.copytree(run, tmp_path / "own"))
     folder.save_model({name: np.full_like(value, np.nan) for name, value in folder.load_model().items()})
     said = refused("inspect", folder.path, "--html", "a.html")

@@ -231,7 +231,7 @@ def test_a_run_with_a_missing_file_is_refused_by_its_name(refused, damaged, comm
 
 
 @BOTH
-def test_weights_that_are_no_numbers_are_refused(refused, run, tmp_path, command):
+def test_weights_that_are_nan_or_infinite_are_refused(refused, run, tmp_path, command):
     path = shutil.copytree(run, tmp_path / "damaged")
     weights = RunFolder(run).load_model()
     weights["norm.bias"][:] = np.nan

@@ -41,7 +41,7 @@ def real():
 
 @pytest.fixture
 def any_order(monkeypatch):
-    """Emulated kernels run three times, with their threads in other orders, and have to write the same bits."""
+    """Emulated kernels run three times, with their threads in other orders, and must write the same bits."""
     monkeypatch.setattr(Order, "seeds", (0, 1, 2))
 
 

@@ -50,7 +50,7 @@ def compare_with_the_reference(results, q, k, v, bias, scale, dy, dtype):
 
 
 def side_by_side_in(x, cupy, dtype):
-    """q, k, v (3, B, H, N, d) as the views that nn.Attention makes of what its linear layer gave."""
+    """q, k, v (3, B, H, N, d) as the views that nn.Attention makes of its linear layer's output."""
     return to(cupy, x.transpose(1, 3, 0, 2, 4), dtype).transpose(2, 0, 3, 1, 4)
 
 

@@ -8,7 +8,7 @@ from tinyvit.kernels.cuda.cast import cast
 
 LOW = ("bfloat16", "float16")
 BITS = st.lists(st.integers(0, 2**32 - 1), max_size=40)
-# Halfway between two neighbours, just beside it, at the largest and smallest numbers, and no numbers at all.
+# Halfway between two neighbours, just beside it, at the largest and smallest numbers, and NaN.
 CORNERS = np.uint32([
     0, 0x80000000, 0x3F808000, 0x3F808001, 0x3F818000, 0x3F817FFF, 0x7F7FFFFF, 0x7F7F7FFF, 0x7F7F8000, 0x00000001,
     0x007FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0xFFFFFFFF, 0x3F801000, 0x3F803000, 0x477FE000,

@@ -53,7 +53,7 @@ def is_library(node):
 
 
 def attributes():
-    """Every name that stands behind a dot in the package."""
+    """Every name after a dot in the package."""
     paths = (path.read_text() for path in PACKAGE.rglob("*.py"))
     return {node.attr for text in paths for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
 
@@ -72,7 +72,7 @@ def test_the_stand_in_offers_nothing_that_the_package_does_not_use():
     assert offered() - {"ndarray"} <= {*called_on_the_library(), *dotted & {"cuda"}}
     assert not {*pretend_cupy.METHODS, *pretend_cupy.PROPERTIES} - dotted
     for path, value in leaves(pretend_cupy.cupy.cuda):
-        raised = inspect.isclass(value) and issubclass(value, Exception)  # nobody has to ask for it by name
+        raised = inspect.isclass(value) and issubclass(value, Exception)  # not used by name
         assert raised or path[-1] in dotted, path
 
 

@@ -56,12 +56,12 @@ def test_the_same_order_comes_back():
 
 
 @pytest.mark.parametrize("place", ["-1", "size", "size + 20"])
-def test_what_is_written_before_or_behind_an_array_is_found(place):
-    with pytest.raises(AssertionError, match="something was written before or behind an array"):
+def test_what_is_written_before_or_after_an_array_is_found(place):
+    with pytest.raises(AssertionError, match="something was written before or after an array"):
         run(f"if (t == 0) y[{place}] = 1.0f;")
 
 
-def test_shared_memory_that_nobody_wrote_is_no_number():
+def test_unwritten_shared_memory_is_nan():
     assert np.isnan(run("__shared__ float s[64]; if (t < 32) s[t] = 0.0f; __syncthreads(); y[t] = s[t];")[32:]).all()
 
 
@@ -70,7 +70,7 @@ def test_shared_memory_does_not_outlive_a_block():
     assert np.isnan(y).all()
 
 
-def test_memory_of_the_device_that_nobody_wrote_is_no_number():
+def test_unwritten_device_memory_is_nan():
     assert np.isnan(pretend_cupy.cupy.empty((3,), "float32").get()).all()
 
 

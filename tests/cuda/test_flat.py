@@ -26,7 +26,7 @@ def test_a_norm_that_many_blocks_share_keeps_its_digits(cupy):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_no_finite_number_shows_in_the_norm(cupy, bad):
+def test_nan_and_infinity_show_in_the_norm(cupy, bad):
     x = numbers(1000)
     x[700] = bad
     assert not np.isfinite(squared_norm(to(cupy, x)).get())

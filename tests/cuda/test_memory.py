@@ -115,7 +115,7 @@ def test_what_is_advised_fits_and_what_did_not_fit_is_known_beforehand(monkeypat
         Trainer(CONFIG)
 
 
-def test_images_that_a_model_is_judged_by_are_counted_where_they_need_more_than_a_step(monkeypatch):
+def test_images_to_evaluate_on_are_counted_where_they_need_more_than_a_step(monkeypatch):
     config = replace(CONFIG, model=replace(CONFIG.model, img_size=64, patch_size=32), batch_size=8)
     images, labels = np.zeros((1000, 1, 64, 64), "uint8"), np.arange(1000) % 10
     train = load_split(CONFIG).train

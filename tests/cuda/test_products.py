@@ -8,7 +8,7 @@ from tinyvit import backend
 from tinyvit.kernels.cuda import products
 from tinyvit.kernels.cuda.products import multiply, multiply_batches
 
-# How a matrix may lie: rows or columns one behind the other, with a gap between them, and what lies around it.
+# How a matrix may lie: rows or columns one after the other, with a gap between them, and what lies around it.
 LAYOUTS = ("rows", "padded rows", "columns", "padded columns")
 
 

@@ -78,7 +78,7 @@ def test_masked_and_large_scores_give_probabilities(cupy, dtype, N, seed):
     assert abs(dx).max() <= 2 * EPSILON[dtype] * N**0.5 + 1e-6
 
 
-def test_what_is_no_number_makes_its_row_none_and_no_other(cupy):
+def test_nan_makes_its_row_nan_and_no_other(cupy):
     x = numbers(3, 70)
     x[1, 5] = np.nan
     assert (np.isnan(F.softmax(to(cupy, x))[0].get()).all(1) == [False, True, False]).all()

@@ -122,7 +122,7 @@ def test_arrays_that_lie_in_the_file_as_they_are_needed_are_not_copied(saved):
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("form", FORMATS)
-def test_weights_that_are_no_numbers_are_refused_by_name(tmp_path, form, number, monkeypatch):
+def test_weights_that_are_nan_or_infinite_are_refused_by_name(tmp_path, form, number, monkeypatch):
     monkeypatch.setattr("tinyvit.interop.saving.check_weights", lambda weights: None)  # others write them
     state = {name: array.copy() for name, array in WEIGHTS.state.items()}
     state["norm.bias"][[2, 5]] = number

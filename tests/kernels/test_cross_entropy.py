@@ -32,7 +32,7 @@ def test_a_class_that_is_impossible_costs_nothing_where_it_is_no_target():
     np.testing.assert_array_equal(F.cross_entropy_backward(1.0, cache), [[0, 0]])
 
 
-def test_what_is_no_number_makes_the_loss_none():
+def test_nan_makes_the_loss_nan():
     with np.errstate(invalid="ignore"):
         assert np.isnan(F.cross_entropy(np.float32([[np.nan, 0], [1, 0]]), np.array([0, 1]))[0])
 

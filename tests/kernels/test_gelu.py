@@ -31,7 +31,7 @@ def test_it_is_right_everywhere_to_a_few_units_in_the_last_place():
     assert np.max(np.abs(slope - exact_slope)) < 4e-7
 
 
-def test_values_that_are_no_numbers_stay_so_and_infinities_warn_of_nothing_but_themselves():
+def test_nan_stays_nan_and_infinities_warn_of_nothing_but_themselves():
     with np.errstate(invalid="ignore"):
         x = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38], "float32")
         y, cache = F.gelu(x)

@@ -33,7 +33,7 @@ def test_rows_far_below_the_others_keep_their_probabilities():
     np.testing.assert_array_equal(F.softmax(x)[0], np.full((3, 2), 0.5))
 
 
-def test_what_is_no_number_stays_in_its_row():
+def test_nan_stays_in_its_row():
     with np.errstate(invalid="ignore"):
         probs, _ = F.softmax(np.array([[np.nan, 1], [1, 1], [-np.inf, 1]], "float32"))
     assert np.isnan(probs[0]).all()

@@ -58,6 +58,6 @@ def test_labels_that_are_no_classes_are_refused(labels):
         probe.most_wrong(np.zeros((0, 3)), np.zeros(0))
 
 
-def test_logits_that_are_no_numbers_are_refused():
+def test_logits_that_are_nan_or_infinite_are_refused():
     with pytest.raises(ValueError, match="expected finite logits"):
         probe.most_wrong(np.full((2, 3), np.nan), [0, 1])

@@ -58,7 +58,7 @@ def test_names_do_not_overlap_and_stay_inside(K, name):
     assert figure.get_tightbbox().height <= figure.get_figheight()
 
 
-def test_there_are_no_counts_where_they_do_not_fit_and_no_names_where_nobody_could_read_them():
+def test_there_are_no_counts_where_they_do_not_fit_and_no_names_where_they_would_be_illegible():
     for K, texts, ticks in ((20, True, 20), (21, False, 21), (120, False, 120), (121, False, 0)):
         axes = draw_confusion(matrix(K), names(K)).axes[0]
         assert bool(axes.texts) == texts and len(axes.get_xticks()) == len(axes.get_yticks()) == ticks

@@ -65,7 +65,7 @@ def test_every_row_is_shown_in_order(losses, tmp_path_factory):
     assert scalars(folder) == [("loss/test", step, loss) for step, loss in enumerate(losses, start=1)]
 
 
-def test_what_is_no_number_is_left_out(tmp_path):
+def test_nan_is_left_out(tmp_path):
     with TensorBoard(tmp_path) as board:
         board.add({"step": 1, "test_loss": None, "advice": "a lower rate", "lr": 0.5})
     assert scalars(tmp_path) == [("lr", 1, 0.5)]

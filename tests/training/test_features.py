@@ -77,7 +77,7 @@ def test_no_block_after_the_layer_is_computed(layers, count, monkeypatch):
     assert computed == [f"blocks.{i}" for i in range(count)]
 
 
-def test_weights_that_are_no_numbers_are_refused_where_they_count():
+def test_weights_that_are_nan_or_infinite_are_refused_where_they_count():
     model, dataset = random_vit(), photos(3)
     for parameter in model.blocks[2].parameters():
         parameter.data = np.full(parameter.shape, np.nan)
@@ -194,7 +194,7 @@ def test_files_that_cannot_be_read_are_named_in_their_place_and_the_others_done(
         assert message in error
 
 
-def test_a_file_whose_features_are_no_numbers_is_named(tmp_path):
+def test_a_file_whose_features_are_nan_or_infinite_is_named(tmp_path):
     model, dataset = random_vit(), photos(1)
     model.encode.norm.bias.data = np.full(8, np.inf)
     with pytest.raises(ValueError, match=r"features of image .*000\.png are NaN or infinite"):

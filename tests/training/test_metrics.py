@@ -96,7 +96,7 @@ def test_it_is_the_sum_over_bins_that_the_paper_gives(seed, n):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_logits_that_are_no_numbers_are_refused_with_their_place(value):
+def test_logits_that_are_nan_or_infinite_are_refused_with_their_place(value):
     logits = np.zeros((4, 3))
     logits[2, 1] = value
     with pytest.raises(ValueError, match="logits of image 2 are NaN or infinite"):

@@ -119,7 +119,7 @@ def test_images_are_read_a_batch_at_a_time(saved, monkeypatch):
     assert len(list(predictions)) == 299 and max(read) == BATCH
 
 
-def test_weights_that_are_no_numbers_are_refused(saved):
+def test_weights_that_are_nan_or_infinite_are_refused(saved):
     dataset, model = photos(1), random_vit()
     model.head.bias.data = np.array([0, 1, np.nan, 0, 0, 0])
     with pytest.raises(ValueError, match=r"NaN or infinite: the weights are damaged"):

@@ -57,7 +57,7 @@ class KilledAfter(Display):
 
 
 def outcome(path):
-    """All that has to be the same in the end: weights, the last state, the metrics but for the time that they took."""
+    """All that must be the same in the end: weights, the last state, the metrics but for the time that they took."""
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     for row in rows:
         del row["seconds"], row["data_wait"]

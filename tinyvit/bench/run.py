@@ -16,9 +16,9 @@ TOLERANCE = 1e-3  # of a loss after one step, in float32
 class Settings:
     """What is to be compared, and how.
 
-    levels    of tinyvit's kernels; `torch`, `compiled` and `products` say whether PyTorch takes part, torch.compile,
+    levels    of tinyvit's kernels; `torch`, `compiled` and `products` say whether to time PyTorch, torch.compile,
               and matrix products alone, which the floor is worked out from
-    rounds    in each of which everybody has a turn of `turn` seconds, or of one step if that is longer
+    rounds    in each of which every contestant has a turn of `turn` seconds, or of one step if that is longer
     """
 
     cases: tuple
@@ -68,7 +68,7 @@ def play(case, players, settings, after_turn=lambda: None):
 
 
 def result_of(case, players, rates=()):
-    """What came of a case, as a dict for JSON."""
+    """The result of a case, as a dict for JSON."""
     multiply_adds = case.multiply_adds()
     rate = best_rate([player.values for player in rates])
     floor = floor_seconds(multiply_adds, rate)

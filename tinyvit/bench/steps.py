@@ -69,7 +69,7 @@ def attention(case, precision):
 
 
 def batch(case, precision, seed=0):
-    """Images (B, C, H, W) from N(0, 1) and labels (B,), the same for all who take part."""
+    """Images (B, C, H, W) from N(0, 1) and labels (B,), the same for all contestants."""
     generator, c = np.random.default_rng(seed), case.config
     shape = case.batch_size, c.in_chans, *as_pair(c.img_size)
     images = generator.standard_normal(shape, dtype=precision)

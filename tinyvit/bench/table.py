@@ -33,7 +33,7 @@ def rounds_of(settings):
 
 
 def case_table(result):
-    """One case: a line a contestant, the floor, and what went wrong."""
+    """One case: one line per contestant, the floor, and what went wrong."""
     rows, floor = result["results"], result["floor"]
     names = {row["name"]: row["title"] for row in rows}
     base = BASE if any(row["name"] == BASE and row["median"] for row in rows) else None

@@ -1,6 +1,6 @@
-"""A process that computes one thing when it is told to: `python -m tinyvit.bench.worker`.
+"""A process that computes on command: `python -m tinyvit.bench.worker`.
 
-It reads a command a line and answers each with a line, both JSON:
+It reads one command per line and answers each with a line, both JSON:
 
     {"do": "prepare", "work": …, "case": …, "precision": …, "threads": …}   {"before": bytes}
     {"do": "warm", "seconds": s}                                             {"seconds": a step's, "value": the 2nd's}
@@ -8,7 +8,7 @@ It reads a command a line and answers each with a line, both JSON:
     {"do": "peak"}                                                           {"peak": bytes}
 
 or, where that can't be done, {"problem": a line}. It ends at once, in the middle of a step if need be, when its input
-is closed: whoever asked has gone.
+is closed.
 """
 
 import json

@@ -32,7 +32,7 @@ USAGE = """usage: tinyvit COMMAND …
   predict RUN IMAGE…       what a trained model sees in images of your own
   inspect RUN              pictures of where a trained model looks, what it has learned, and what it gets wrong,
                            or, with --html, a page in which one steps through it
-  features RUN IMAGE…      what it makes of images before its head reads it, as a .npy file with a row an image
+  features RUN IMAGE…      the features of images that its head reads, as a .npy file with one row per image
   probe-linear RUN         how well a linear classifier tells classes apart by its features, layer by layer
   knn RUN                  the same by the nearest neighbours among the training images
   import SOURCE --out RUN  make a run of weights of timm, of Hugging Face or of the original release
@@ -64,13 +64,13 @@ def main(argv=None):
         with warnings_as_lines():
             status = run(argv)
         if status == 0:
-            sys.stdout.flush()  # output that can't be written is an error, unless there is worse to tell
+            sys.stdout.flush()  # output that can't be written is an error, unless there is a worse one
         leave(status)
     except KeyboardInterrupt:
         print("tinyvit: interrupted", file=sys.stderr, flush=True)
         sys.stdout.flush()
         os._exit(130)  # sys.exit would wait for threads that are still computing
-    except BrokenPipeError:  # the reader of our output has gone; nothing more is for anyone to read
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except MemoryError as error:
@@ -84,7 +84,7 @@ def main(argv=None):
 
 @contextlib.contextmanager
 def warnings_as_lines():
-    """Inside this a warning to the user is a line on stderr, once, without the place in the source it came from."""
+    """Inside this a warning to the user is one line on stderr, once, without its place in the source."""
     said = set()
 
     def show(message, *rest):
@@ -100,8 +100,8 @@ def warnings_as_lines():
 
 
 def replace_closed_streams():
-    """Have the null device where stdin, stdout or stderr is closed (`>&-`): what is printed there is unwanted, and the
-    next file to be opened would get its number, and with it the errors."""
+    """Open the null device where stdin, stdout or stderr is closed (`>&-`): the next opened file would otherwise get
+    its number, and with it the errors."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
@@ -121,11 +121,11 @@ def refuse(message):
 
 
 def leave(status):
-    """End the process with this status, even if its last words can't be written."""
+    """End the process with this status, even if its last output can't be written."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:  # or Python would try once more, and end with a status of its own
+        except OSError:  # or Python would retry, and end with another status
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(status)
 

@@ -62,7 +62,7 @@ def bench(rest):
 
 
 def settings_of(options):
-    """What the options ask for; raises ValueError where that can't be."""
+    """The `Settings` of the options; raises ValueError for invalid ones."""
     from tinyvit.bench.cases import CASES, case_named
     from tinyvit.bench.run import Settings
     from tinyvit.kernels import available, using
@@ -77,7 +77,7 @@ def settings_of(options):
     names = once_each(options.cases) or (() if options.scaling else tuple(CASES))
     cases = tuple(case_named(name, options.batch_size) for name in names)
     for level in options.kernels:
-        with using(level):  # says what is wrong with a level that can't be used
+        with using(level):  # raises for a level that can't be used
             pass
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MoreThreadsThanCores)  # here they are fewer threads, not parts that take turns
@@ -104,7 +104,7 @@ def once_each(names):
 
 
 def folder_of(options):
-    """The folder for --out, made now: before minutes are spent on what then can't be written."""
+    """The folder for --out, made before minutes are spent on results that can't be written."""
     if options.out is None:
         return None
     folder = expanded(options.out)

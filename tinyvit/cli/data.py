@@ -36,16 +36,16 @@ def data(rest):
     if name in CIFARS:
         split, rows = fetched(CIFARS[name], options)
     elif name in DATASETS and name != "digits":
-        raise BadInput(f"{name} is made of files of your own: nothing is fetched; name them with --data-dir to train")
+        raise BadInput(f"{name} is made of files of your own: nothing is downloaded; train with --data-dir")
     elif name == "digits" and (options.source or options.data_dir):
         raise BadInput(f"{name} is built in: it takes neither --from nor --data-dir")
     else:
-        split, rows = load(name), [("lies in", "scikit-learn: it is built in, and nothing has to be fetched")]
+        split, rows = load(name), [("lies in", "scikit-learn: it is built in; nothing is downloaded")]
     print(table([*described(name, split), *rows]))
 
 
 def described(name, split):
-    """What every data set can tell of itself."""
+    """The rows that every data set has."""
     channels, height, width = split.train.images.shape[1:]
     classes = split.train.classes
     shown = ", ".join(classes) if len(classes) <= 10 else f"{', '.join(classes[:4])}, …, {classes[-1]}"
@@ -59,7 +59,7 @@ def described(name, split):
 
 
 def fetched(spec, options):
-    """The data set and what is known of its files."""
+    """The data set, and rows about its files."""
     from tinyvit.data import cache, cifar, cifar_files
     from tinyvit.files import expanded
 

@@ -10,8 +10,8 @@ from tinyvit.text import printable
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Hand a trained model on: to timm, to Hugging Face's Transformers, to readers of the original release's .npz, or
-    as an ONNX graph to onnxruntime and others. What has no place in a format is refused, with the reason."""
+    """Export a trained model: to timm, to Hugging Face's Transformers, to readers of the original release's .npz, or
+    as an ONNX graph to onnxruntime and others. A model that doesn't fit a format is refused, with the reason."""
 
     out: str
     """The folder (huggingface, timm) or the file (.npz, .onnx), which must not be there yet."""
@@ -51,7 +51,7 @@ def export(rest):
     path, model = str(out), "ViTForImageClassification" if weights.config.num_classes else "ViTModel"
     # Without that argument Transformers adds a pooler of random numbers to a model that has none.
     more = "" if weights.config.num_classes or weights.config.head_hidden else ", add_pooling_layer=False"
-    rows, columns = weights.config.grid  # without the size of the images, patches are taken for a square
+    rows, columns = weights.config.grid  # without an image size, a square grid is assumed
     size = "" if rows == columns else " --img-size {} {}".format(*weights.preprocessing.img_size)
     for note in rounded_crop(prepared) if options.format == "huggingface" else ():
         print(f"note: {note}")

@@ -13,8 +13,8 @@ POOLED = {"token": "class token", "mean": "mean over the patches"}
 @dataclass(frozen=True, kw_only=True)
 class FeaturesOptions(FileOptions):
     """Features of images of your own, as a .npy file with a row for each image. IMAGE is a file that Pillow reads, or a
-    folder, of which all images are taken. What can't be read is named on stderr and has no row, the others are still
-    done, and the exit status is 2."""
+    folder, of which all images are taken. A file that can't be read is named on stderr and gets no row; the exit status
+    is then 2."""
 
     out: str
     """The .npy file to write: float32 (n, D), as numpy.load reads it."""
@@ -97,7 +97,7 @@ def print_written(model, layer, pool, count, width, unreadable, out, names):
 
 
 def described_layer(model, layer):
-    """Where features are from, in words; `layer` as `checked_layer` gives it."""
+    """The layer of the features in words; `layer` as `checked_layer` returns it."""
     if layer is None:
         return "as the head reads it"
     return f"after layer {layer} of {model.depth}" if layer else "before the first layer"

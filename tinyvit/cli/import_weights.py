@@ -41,7 +41,7 @@ def import_weights(rest):
     source = open_source(path)
     given = {name: getattr(options, name) for name in ("num_heads", "img_size", "mean", "std")}
     weights = source.read(**given)
-    # Weights that were saved in float64 stay what they were.
+    # Weights that were saved in float64 stay float64.
     precision = "float64" if any(array.dtype == "float64" for array in weights.state.values()) else "float32"
     config = TrainConfig("folder", weights.config, precision=precision)
     origin = {**source.origin(), "given": {name: value for name, value in given.items() if value is not None},
@@ -70,7 +70,7 @@ def described(form, weights):
 
 
 def versions():
-    """What the weights were read with."""
+    """The versions that the weights were read with."""
     import numpy as np
 
     import tinyvit

@@ -60,7 +60,7 @@ def inspect(rest):
 
 
 def draw_pictures(run_path, trained, options):
-    """Write the pictures, and print what was seen."""
+    """Write the pictures, and print the main numbers."""
     from tinyvit.cli.inspection import look, save
 
     check_numbers(options, trained.model)
@@ -82,7 +82,7 @@ def draw_pictures(run_path, trained, options):
 
 
 def make_page(run_path, trained, options):
-    """Write the page, and print what is in it."""
+    """Write the page, and print its contents."""
     from tinyvit.cli.page import check_page, page_of
     from tinyvit.files import write
     from tinyvit.training.trained import load_test_set
@@ -104,7 +104,7 @@ def make_page(run_path, trained, options):
         return
     print(f"written to {printable(path)}: {len(content) / 1e6:.1f} MB, test images {', '.join(map(str, page.rows))}")
     if page.left_out:
-        print(f"no room for test images {', '.join(map(str, page.left_out))}")
+        print(f"these test images don't fit in the page: {', '.join(map(str, page.left_out))}")
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def check_numbers(options, model):
 
 
 def test_set(trained, options):
-    """The run's test images and None; or, where only a file is to be looked at, None and why there are none."""
+    """The run's test images and None; or, if only a file is inspected, None and why there are none."""
     from tinyvit.training.trained import load_test_set
 
     try:
@@ -192,7 +192,7 @@ def class_number(text, classes):
 
 
 def print_view(folder, view):
-    """The main numbers, and what was written where."""
+    """Print the main numbers, and the files that were written."""
     from tinyvit.training.display import table
 
     print(table(view.rows))

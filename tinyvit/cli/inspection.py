@@ -14,19 +14,19 @@ from tinyvit.training.metrics import check_finite
 from tinyvit.training.tasks.classification import logits_of
 
 DPI = 130
-IMAGES, MOST_IMAGES = 64, 1000  # that means are taken over: by default, and at most, as each is traced alone
+IMAGES, MOST_IMAGES = 64, 1000  # for means: by default, and at most, as each is traced alone
 MOST_WRONG = 16  # images
 READ = {"token": "only the class token has one", "avg": "only the patches have one"}  # after the last layer
 TAKEN = {"token": "what the class token takes from each patch", "avg": "what all patches take from each, on average"}
 
 
 class Subject(NamedTuple):
-    """The image that is looked at.
+    """The image that is inspected.
 
     pixels   (C, H, W) from 0 to 1
     images   (1, C, H, W), as the model reads it
-    label    its class, or None if nobody knows
-    shown    the class whose evidence is shown, or None for the one that it is taken for
+    label    its class, or None if unknown
+    shown    the class whose evidence is shown, or None for the predicted one
     """
 
     name: str
@@ -48,7 +48,7 @@ class View:
 
     figures    file name -> `Picture`
     left_out   name of what can't be drawn -> why
-    numbers    the same in numbers, for JSON
+    numbers    the numbers, for JSON
     rows       (name, text) of the main ones
     """
 
@@ -76,7 +76,7 @@ def look(model, test, why_no_data, subject, options):
 
 
 def see_image(view, model, subject, layer, head):
-    """Where the heads look in the subject, and what reaches the output from each patch."""
+    """Where the heads look in the subject, and how much of each patch reaches the output."""
     plain = probe.trace(model, subject.images)
     check_finite(plain.logits)
     predicted = int(plain.logits[0].argmax())
@@ -105,7 +105,7 @@ def no_attention(model):
 
 
 def query_of(model):
-    """Who reads the patches at the end, as `probe.over_patches` names it."""
+    """The query that reads the patches after the last layer, as `probe.over_patches` names it."""
     return "token" if model.pooling == "token" else "avg"
 
 
@@ -176,7 +176,7 @@ def see_weights(view, model):
 
 @contextmanager
 def left_out(view, *names):
-    """Leave out of the view what raises ValueError inside, with the reason."""
+    """Inside this a ValueError leaves `names` out of the view, with the reason."""
     try:
         yield
     except ValueError as error:

@@ -10,7 +10,7 @@ from tinyvit.text import say
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """How a trained model is taken and run."""
+    """How a trained model is loaded and run."""
 
     json: bool = False
     """Print JSON instead of a table."""
@@ -44,7 +44,7 @@ def parse_run_and_images(rest, options_class, usage):
 
 
 class Readable:
-    """Passes on the results of files that could be read; names the others on stderr, and counts them."""
+    """Yields the results of files that could be read; names the others on stderr, and counts them."""
 
     others = 0
 

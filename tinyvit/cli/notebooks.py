@@ -9,7 +9,7 @@ from tinyvit.files import expanded, write
 from tinyvit.text import printable
 
 FIRST = "00_tour.ipynb"
-INSTALLED = ("share", "tinyvit", "notebooks")  # of where pip puts a package's data, as setup.cfg says
+INSTALLED = ("share", "tinyvit", "notebooks")  # in pip's folder for data, as in setup.cfg
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def files_of(source):
 
 
 def in_the_way(root, place):
-    """A folder in the place of a file, or what is none in that of a folder between `root` and it; None if none is."""
+    """A folder in place of the file, or a file in place of one of its folders below `root`; None if neither."""
     folders = [folder for folder in place.parents if folder.is_relative_to(root)]
     others = (path for path in folders if os.path.lexists(path) and not path.is_dir())
     return place if place.is_dir() else next(others, None)

@@ -16,7 +16,7 @@ IMAGES = 12  # by default: enough for one of each of ten classes
 
 
 class Page(NamedTuple):
-    """A page, the test images that are in it, and those that there was no room for."""
+    """A page, the test images in it, and those that didn't fit."""
 
     html: str
     rows: list[int]
@@ -24,7 +24,7 @@ class Page(NamedTuple):
 
 
 def check_page(options):
-    """The path of the page. BadInput or ValueError for one that can't be a page, and for options about pictures."""
+    """The path of the page. BadInput or ValueError for an invalid one, and for options about pictures."""
     of_pictures = {"out": options.out, "layer": options.layer, "head": options.head, "class": options.class_}
     for name, value in of_pictures.items():
         if value is not None:
@@ -32,7 +32,7 @@ def check_page(options):
     if options.images is not None and options.images < 1:
         raise BadInput(f"expected at least 1 image in the page, got --images {options.images}")
     path = expanded(options.html)
-    if path.suffix.lower() not in (".html", ".htm"):  # what is told apart by its name is no weights of anybody's
+    if path.suffix.lower() not in (".html", ".htm"):  # so that no file of weights is overwritten
         raise BadInput(f"expected a file for the page that ends in .html, got --html {options.html!r}")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name a file in it, as {path / 'explorer.html'}")

@@ -17,7 +17,7 @@ class BadInput(ValueError):
 
 
 def say_why_no_gpu(reason):
-    """One line on stderr, where a GPU was looked for and there is none; to be said last, when nothing went wrong."""
+    """Print why a GPU was looked for in vain, in one line on stderr; the last thing, after success."""
     if reason:
         say(f"tinyvit: on the CPU, no GPU: {reason}")
 

@@ -13,7 +13,7 @@ BAR = 20  # characters for a probability of 1
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(FileOptions):
     """The likeliest classes of images of your own. IMAGE is a file that Pillow reads, or a folder, of which all images
-    are taken. What can't be read is named on stderr, the others are still done, and the exit status is 2. With --json,
+    are taken. A file that can't be read is named on stderr and skipped; the exit status is then 2. With --json,
     one object a line for each image: {"image": path, "top": [{"class": …, "probability": …}, …]}."""
 
     top: int = 5

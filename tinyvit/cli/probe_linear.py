@@ -27,7 +27,7 @@ def probe_linear(rest):
         check_strength(options.C)
     subject = load_subject(run_path, options)
     if options.C is None:
-        held_out(subject.split.train.labels, options.seed)  # before minutes are spent, if that can't be
+        held_out(subject.split.train.labels, options.seed)  # raises before minutes are spent
 
     def classify(train, test):
         probe = linear_probe(train, test, C=options.C, seed=options.seed)
@@ -41,7 +41,7 @@ def probe_linear(rest):
 
 
 def held_out_accuracy(row):
-    """How well a layer's probe did where its C was chosen."""
+    """The accuracy of a layer's probe where its C was chosen."""
     from tinyvit.training.display import percent
 
     return percent(next(trial["accuracy"] for trial in row["tried"] if trial["C"] == row["C"]))

@@ -85,9 +85,9 @@ def by_layer(subject, options, classify):
 def print_found(subject, options, found, columns, settings):
     """Print what was found at each layer.
 
-    found     a dict for each layer: "test_accuracy", and what else JSON is to have
-    columns   (title, function from such a dict to text) of what stands beside the accuracy
-    settings  what was the same for all layers
+    found     a dict for each layer: "test_accuracy", and other entries for JSON
+    columns   (title, function from such a dict to text) of the columns after the accuracy
+    settings  the settings of all layers
     """
     trained, split, layers, pool = subject
     dataset = options.data or trained.config.dataset

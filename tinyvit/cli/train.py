@@ -30,7 +30,7 @@ def train(rest):
         return 0
     if "--resume" in options:
         raise BadInput("a run is resumed without a preset: tinyvit train --resume RUN")
-    # The options of a model and of a task depend on which they are.
+    # The options depend on the architecture and the task.
     default = switched(preset(name), option(options, "--architecture"), option(options, "--task"))
     cls = with_fields(default.architecture, default.task)
     default = cls(**vars(default))

@@ -15,14 +15,14 @@ Size = Annotated[int, Within(1, 1 << 31)]
 Side = Annotated[int, Within(1, LARGEST_SIDE)]
 Sides = Side | tuple[Side, Side]
 Classes = Annotated[int, Within(0, MOST_CLASSES)]
-Number = Annotated[float, Within(-1e300, 1e300)]  # leaves room to compute
+Number = Annotated[float, Within(-1e300, 1e300)]  # far from overflow
 Numbers = Number | tuple[Number, ...]
 
 
 def expect_fields(values, kinds, source):
     """Raise one ValueError that names all fields of parsed JSON that are not of the annotation in `kinds`.
 
-    A field that is missing or null is fine.
+    Missing and null fields are allowed.
     """
     wrong = [
         f"{name} {short(repr(values[name]))} (expected {expected(kind)})"
@@ -85,7 +85,7 @@ def per_channel(values, channels, name, positive=False):
 def normalisation(said, given, channels, source):
     """Mean and standard deviation of each channel: those given, and where one is None the source's.
 
-    said    (mean, std) of the source, as (field, value); not looked at where one is given
+    said    (mean, std) of the source, as (field, value); ignored where one is given
     given   (mean, std)
     source  the file, for the message
     """

@@ -1,4 +1,4 @@
-"""What kind of file a file is, by its first bytes, and why it can't be read."""
+"""The kind of a file by its first bytes, and why others can't be read."""
 
 import zipfile
 from shlex import quote
@@ -43,7 +43,7 @@ def kind_of(path):
 
 
 def kind_of_zip(path):
-    """What `kind_of` says of a zip: PyTorch's files are zips, too, and so are .npz."""
+    """`kind_of` for a zip: both PyTorch's files and .npz are zips."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -66,7 +66,7 @@ def pickled(path):
 
 
 def described(start, path):
-    """What a file with these first bytes is, as far as one can tell."""
+    """A guess at what a file with these first bytes is."""
     text = start.lstrip().lower()
     if text.startswith((b"<!doctype html", b"<html", b"<head", b"<?xml")):
         return "a web page, saved in place of the weights; download the file itself"

@@ -1,4 +1,4 @@
-"""Which files of a folder hold weights; no link or name leads out of it."""
+"""Finds a folder's files of weights; no link or name leads out of it."""
 
 import os
 from pathlib import Path
@@ -26,8 +26,8 @@ def inside(folder, name):
     if not name.isprintable():  # messages contain it
         raise ValueError(f"{folder} has a name of a file that can't be shown: {short(repr(name))}")
     # Path.resolve raises RuntimeError, in some versions of Python, for a link to itself.
-    path, real, home = folder / name, Path(os.path.realpath(folder / name)), Path(os.path.realpath(folder))
-    allowed = [home, home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [home]
+    path, real, root = folder / name, Path(os.path.realpath(folder / name)), Path(os.path.realpath(folder))
+    allowed = [root, root.parent.parent / "blobs"] if root.parent.name == "snapshots" else [root]
     if not any(real.is_relative_to(place) for place in allowed):
         raise ValueError(f"{path} leads out of its folder, to {real}; give that file itself, if it is meant")
     if path.is_symlink() and not path.exists():

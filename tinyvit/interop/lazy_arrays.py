@@ -1,4 +1,4 @@
-"""Arrays in files, of which names, shapes and dtypes are known before any number is read."""
+"""Arrays in files, with names, shapes and dtypes known before any data is read."""
 
 import mmap
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class LazyArray(NamedTuple):
 
 
 class Mapped:
-    """A file that is mapped into memory when its first numbers are asked for."""
+    """A file that is mapped into memory at the first read."""
 
     def __init__(self, path):
         self.path, self.content = path, None
@@ -59,7 +59,7 @@ def read_floats(stored, source):
 
 
 def of_shapes(arrays, source):
-    """Arrays of the shapes of `LazyArray`s, without numbers of their own: no file is read, no memory taken.
+    """Arrays of the shapes of `LazyArray`s, without data: no file is read, no memory allocated.
 
     Raises ValueError, naming `source`, for a shape that no array can have.
     """
@@ -83,7 +83,7 @@ def expect_finite(used, read, source):
 
 
 def is_finite(array):
-    """Whether no number is NaN or infinite; min and max propagate NaN, and make no array as isfinite would."""
+    """Whether all entries are finite; min and max propagate NaN, and allocate nothing as isfinite would."""
     return not array.size or bool(np.isfinite(array.min()) and np.isfinite(array.max()))
 
 

@@ -15,13 +15,13 @@ from tinyvit.interop.mappings import Mapping, mapping_of_config, mapping_of_name
 from tinyvit.text import printable, short
 
 READERS = {"safetensors": safetensors_file.lazy_arrays, "npz": npz_file.lazy_arrays}
-# What a mapping raises for a config.json with values that nobody foresaw.
+# What a mapping raises for unexpected values in a config.json.
 OF_WRONG_TYPES = (TypeError, KeyError, AttributeError, IndexError, OverflowError, ZeroDivisionError, RecursionError)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Weights that were found, and the mapping that reads them; no number was read.
+    """Weights that were found, and the mapping that reads them; no data was read.
 
     path      as it was given: a file or a folder
     files     that hold the weights
@@ -37,8 +37,7 @@ class Source:
     about: tuple[dict[str, Any] | None, ...]
 
     def origin(self):
-        """What tells these weights from others, as JSON has it: their format, and the name, size and SHA256 of each
-        file."""
+        """The identity of these weights, for JSON: their format, and the name, size and SHA256 of each file."""
         files = {file.name: entry(file) for file in self.files}
         return {"format": self.mapping.format, "source": os.path.basename(os.path.realpath(self.path)), "files": files}
 
@@ -48,7 +47,7 @@ class Source:
         unused = [name for name in given if name not in self.mapping.options]
         if unused:
             raise ValueError(f"{self.path} already says {' and '.join(unused)}; leave out {', '.join(unused)}")
-        self.mapped(of_shapes(self.arrays, self.path), given)  # what doesn't fit is refused before any number is read
+        self.mapped(of_shapes(self.arrays, self.path), given)  # refuses what doesn't fit before any data is read
         tensors = read_floats(self.arrays, self.path)
         weights = self.mapped(tensors, given)
         expect_finite(weights.state, tensors, self.path)

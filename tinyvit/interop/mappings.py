@@ -1,4 +1,4 @@
-"""Which mapping reads and writes which weights: one for each format and architecture.
+"""The registry of mappings, each of which reads and writes one architecture in one format.
 
 A mapping is a file of this package that registers itself and is imported in `interop/__init__.py`; nothing else knows
 it:

@@ -1,4 +1,4 @@
-"""What all mappings share: which names must be there, what their shapes imply, and classes with different names."""
+"""Shared by all mappings: checks of names, what shapes imply, and unique class names."""
 
 from math import isqrt
 

@@ -46,7 +46,7 @@ def lazy_arrays(path):
 
 @contextmanager
 def reading(path):
-    """Turns whatever a damaged zip makes its reader raise into a ValueError that names the file."""
+    """Inside this any error of a damaged zip becomes a ValueError that names the file."""
     try:
         yield
     except OSError:

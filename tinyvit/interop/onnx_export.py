@@ -1,4 +1,4 @@
-"""A ViT as an ONNX file, for runtimes that know nothing of tinyvit."""
+"""A ViT as an ONNX file, for runtimes without tinyvit."""
 
 import json
 from dataclasses import asdict

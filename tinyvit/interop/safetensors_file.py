@@ -1,7 +1,7 @@
 """The arrays of a `.safetensors` file, mapped. Format: https://github.com/huggingface/safetensors
 
 A file is the length of its header (8 bytes, little-endian), the header (JSON), and the numbers. safetensors' own reader
-copies each array; here nothing but the header is read before a number is asked for.
+copies each array; here only the header is read until an array is used.
 """
 
 import numpy as np
@@ -44,8 +44,8 @@ def lazy_array(mapped, dtype, shape, first):
     return LazyArray(shape, dtype, lambda: mapped.numbers(number, size(shape), first).reshape(shape))
 
 
-def place(path, name, entry, room):
-    """(dtype, shape, first byte, last byte + 1) of what the header says of an array; ValueError if it can't be."""
+def place(path, name, entry, total):
+    """(dtype, shape, first byte, last byte + 1) of an array from its header entry; ValueError for an invalid one."""
     fits = isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}
     fits = fits and all(are_counts(entry[key]) for key in ("shape", "data_offsets")) and len(entry["data_offsets"]) == 2
     if not fits:
@@ -53,9 +53,9 @@ def place(path, name, entry, room):
     dtype, shape, (first, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError(f"{path}: {short(name)} is of dtype {short(dtype)}; expected F32, F64, F16 or BF16")
-    if not first <= end <= room:
+    if not first <= end <= total:
         raise ValueError(f"{path} is cut off or damaged: {short(name)} should lie at bytes {first:,} to {end:,} of "
-                         f"{room:,}")  # fmt: skip
+                         f"{total:,}")  # fmt: skip
     itemsize = 2 if dtype == "BF16" else np.dtype(DTYPES[dtype]).itemsize
     if end - first != itemsize * size(shape) or len(shape) > 32:  # sides: more than NumPy knows in all its versions
         raise ValueError(f"{path} is damaged: {short(name)} is {dtype} {short(shape)}, and has {end - first:,} bytes")
@@ -66,7 +66,7 @@ def are_counts(values):
     return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
 
 
-def check_order(path, places, room):
+def check_order(path, places, total):
     """Raise ValueError unless the arrays follow each other without overlaps or gaps, up to the end of the file."""
     at, before = 0, "the header"
     for name, (_, _, first, end) in sorted(places.items(), key=lambda item: item[1][2:]):
@@ -74,5 +74,5 @@ def check_order(path, places, room):
             what = "overlaps with" if first < at else f"begins {first - at:,} bytes after the end of"
             raise ValueError(f"{path} is damaged: {short(name)} {what} {short(before)}")
         at, before = end, name
-    if at != room:
-        raise ValueError(f"{path} is damaged: its arrays have {at:,} bytes, and after its header there are {room:,}")
+    if at != total:
+        raise ValueError(f"{path} is damaged: its arrays have {at:,} bytes, and after its header there are {total:,}")

@@ -125,8 +125,8 @@ def config_of(tensors, about, pool, num_heads, img_size):
 
 
 def expect_channels(about, channels):
-    """A note if the config.json's input_size has other channels than the weights, and its in_chans the same: that is
-    what timm leaves behind where a model was made with in_chans. ValueError if nothing says the weights' channels."""
+    """A note if the config.json's input_size has other channels than the weights, and its in_chans the same: timm
+    writes that for a model made with in_chans. ValueError if nothing says the weights' channels."""
     said = about.pretrained.get("input_size", [channels])[0]
     if "in_chans" not in about.args:
         expect_agreement({"input_size's channels": said}, {"input_size's channels": channels}, SOURCE)

@@ -189,11 +189,11 @@ def rows_of(calls, paths, kept, counted):
                 child = children.get(name)
                 kind = type(child).__name__ if child else type(item).__name__.removesuffix("Cache")
                 row(prefix + name, kind, array.shape, new_parameters(child) if child else [], products_in(item), item)
-        rows = in_order(rows, prefix, fields)
+        rows = in_forward_order(rows, prefix, fields)
     return rows
 
 
-def in_order(rows, prefix, fields):
+def in_forward_order(rows, prefix, fields):
     """The rows with those of a module in the order of its cache's fields, which is that of its forward."""
 
     def place(row):

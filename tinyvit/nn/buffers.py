@@ -1,4 +1,4 @@
-"""Updates of buffers: what a forward found out, and what the training step makes of it."""
+"""Updates of buffers: collected by a forward, committed by the training step."""
 
 from functools import cache
 from typing import Any, NamedTuple

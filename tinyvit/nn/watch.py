@@ -1,4 +1,4 @@
-"""Gradients reported to an observer, at no cost for models that nobody watches."""
+"""Gradients reported to an observer, at no cost for models without one."""
 
 import copy
 from functools import partial

@@ -1,4 +1,4 @@
-"""Looking inside a trained model: what every part computes, where it looks, what it has learned.
+"""Looking inside a trained model: its values and gradients, attention, and learned weights.
 
     trace       every value, gradient and attention probability, by path
     maps        where each head looks

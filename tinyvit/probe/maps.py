@@ -6,10 +6,10 @@ from tinyvit.probe.pictures import HEAT, heat_bar, show_grid_of_grids, show_heat
 
 
 def over_patches(weights, grid, query="token", prefix=1):
-    """How much one reader takes from each patch, (…, rows, columns), of token-to-token weights (…, T, T).
+    """One query's weights for each patch, (…, rows, columns), from token-to-token weights (…, T, T).
 
-    weights[…, i, j] says how much token i takes from token j; after the first `prefix` tokens, the class token and its
-    like, come the patches of the grid (rows, columns), row by row.
+    weights[…, i, j] says how much token i takes from token j; after the first `prefix` tokens, such as the class token,
+    come the patches of the grid (rows, columns), row by row.
 
     query   who reads: "token", the first token; "avg", the mean over all patches, as a head without class token
             does; or the number of a token

@@ -10,13 +10,13 @@ LONGEST_NAME = 14
 
 
 class Mistakes(NamedTuple):
-    """Images that are taken for another class, the largest loss first; all (n,)."""
+    """Misclassified images, the largest loss first; all (n,)."""
 
     rows: np.ndarray        # which of the images
     labels: np.ndarray      # their classes
-    predicted: np.ndarray   # what they are taken for
+    predicted: np.ndarray   # the predicted classes
     loss: np.ndarray        # −log of the probability of the class
-    confidence: np.ndarray  # probability of what they are taken for
+    confidence: np.ndarray  # probability of the predicted class
 
 
 def most_wrong(logits, labels, count=16):

@@ -33,7 +33,7 @@ def norms_by_layer(trace):
 
         stream[l, b] = (1/T) Σᵢ ‖x[l, b, i]‖₂         dparameters[l] = √(Σ of all squared entries)
 
-    Gradients of tokens are those of each image's own loss, which is B times that of the mean; or of its own logit.
+    Gradients of tokens are those of each image's own loss, B times those of the mean; or of its own logit.
     Glorot & Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks", compare them so.
     Raises ValueError for a trace without gradients, and for layers without a residual stream.
     """
@@ -43,7 +43,7 @@ def norms_by_layer(trace):
     own = 1 if trace.loss is None else len(trace.images)
 
     def branch(name):
-        """The norms of what a branch adds, and of the gradient of that, or None for both."""
+        """The norms of a branch's output and of its gradient, or None for both."""
         paths = [f"{layer}.{name}" for layer in layers]
         if not all(path in trace.values for path in paths):
             return None, None

@@ -1,10 +1,10 @@
-"""Images, and what belongs to their patches, on matplotlib's axes."""
+"""Images, and values per patch, on matplotlib's axes."""
 
 import numpy as np
 
 HEAT = "inferno"
 COVERED = 0.65  # how much of an image a heat map on it covers
-DARKEST, LIGHTEST = 0.25, 0.9  # an image under a heat map: black and white would change its colours too much
+DARKEST, LIGHTEST = 0.25, 0.9  # of an image under a heat map: black and white would change the map's colours
 
 
 def displayed(image):

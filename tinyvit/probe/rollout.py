@@ -49,7 +49,7 @@ def gradient_weighted_attention(attention, attention_gradients):
 
 
 def tokens_of(attention):
-    """N of attention (L, B, H, N, N); raises ValueError for any other."""
+    """N of attention (L, B, H, N, N); raises ValueError for another shape."""
     if np.ndim(attention) != 5 or attention.shape[-1] != attention.shape[-2]:
         raise ValueError(f"expected attention (L, B, H, N, N), got {np.shape(attention)}")
     return attention.shape[-1]

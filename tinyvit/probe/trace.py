@@ -13,7 +13,7 @@ from tinyvit.nn.attention import Attention
 
 
 class Trace(NamedTuple):
-    """What `trace` recorded, all of it as NumPy arrays on the CPU. T is the number of tokens, prefix + N.
+    """The record of `trace`, all NumPy arrays on the CPU. T is the number of tokens, prefix + N.
 
     images               (B, C, H, W), as the model read them
     grid                 (rows, columns) of the patches, or None: that in row r, column c is token
@@ -31,7 +31,7 @@ class Trace(NamedTuple):
     layers               paths of the model's first part and of its layers
     prefix               number of tokens in front of those of the grid
 
-    The path of the model itself is "". Parts that their parameters aren't named by stand in parentheses: "(embed)",
+    The path of the model itself is "". Parts without parameter names of their own are in parentheses: "(embed)",
     "(positions)", "(encode)". Without targets or classes nothing is differentiated, and there are no gradients.
     """
 
@@ -66,7 +66,7 @@ def stacked(layers):
 
 
 class Recorder:
-    """An observer that keeps all it is told, as NumPy arrays."""
+    """An observer that keeps all values and gradients as NumPy arrays."""
 
     def __init__(self, model):
         self.model = model
@@ -79,7 +79,7 @@ class Recorder:
         self.gradients[path] = self.array(dy), self.array(dx)
 
     def array(self, x):
-        """x on the CPU, and what was computed in bfloat16 or float16 in float32."""
+        """x as a NumPy array; bfloat16 and float16 become float32."""
         return to_numpy(F.cast(x, self.model.dtype) if self.model.storage.precision.is_low else x)
 
 

@@ -191,7 +191,7 @@ def next_free(path):
 
 
 def is_summary(content, scores=()):
-    """Whether a value from a JSON file has a summary's figures and these scores, all of them numbers, not NaN."""
+    """Whether a value from a JSON file has a summary's figures and these scores, all of them finite numbers."""
     if not isinstance(content, dict) or any(type(content.get(name)) is not int for name in COUNTS):
         return False
     figures = [content.get(name) for name in ("seconds", "data_wait", *scores)]

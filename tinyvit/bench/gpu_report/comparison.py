@@ -38,7 +38,7 @@ def run(settings):
 
 def row(name, precision, error, **more):
     bound = BOUNDS.get(precision)
-    # Not `error > bound`: a NaN has to be wrong.
+    # Not `error > bound`: a NaN must be wrong.
     ok = math.isfinite(error) and (bound is None or error <= bound)
     return {"name": name, "precision": precision, "error": error, "bound": bound, "ok": ok, **more}
 

@@ -25,7 +25,7 @@ def run(settings, seconds, keep=lambda result: None):
     steps = len(trial.loader)
     fitting = math.floor(SPARE * (seconds - (time.perf_counter() - started)) / (step * steps))
     if fitting < 1:
-        return {"problem": f"an epoch takes about {step * steps:.0f} s, which {max(seconds, 0):.0f} s have no room for"}
+        return {"problem": f"an epoch takes about {step * steps:.0f} s, longer than the {max(seconds, 0):.0f} s left"}
     config = replace(config, epochs=min(asked, fitting))
     trainer = Trainer(replace(config, evaluate_every=max(1, config.epochs // 5)))
     begun, rows = time.perf_counter(), []

@@ -26,7 +26,7 @@ TOLERANCE = {"float32": 1e-4, "tf32": 3e-3, "bfloat16": 3e-2}  # between the sec
 
 
 def run(settings, time_to_compile=lambda: True):
-    """{"ceilings": …, "steps": [a row a precision], "profile": …}."""
+    """{"ceilings": …, "steps": [one row per precision], "profile": …}."""
     config = DRY if settings.dry_run else CONFIG
     case = ModelCase("digits" if settings.dry_run else "vit-9x192", "train", settings.batch_size, config)
     best = ceilings.measure(settings)
@@ -88,7 +88,7 @@ def step_row(settings, case, precision, best, time_to_compile):
 
 
 def ours(case, device, precision):
-    """A training step of ours, queued on the device; returns the loss, which nobody has waited for."""
+    """A training step of ours, queued on the device; returns the loss, without waiting for it."""
     model = ViT(case.config, seed=0, device=device, precision=precision)
     optimizer = AdamW(model)
     images, targets = (to_device(array, device) for array in steps.batch(case, "float32"))
