@@ -83,6 +83,8 @@ LEFT_OUT = {
     "training/test_loop.py::test_the_saved_weights_score_what_the_summary_says": "scores them on the CPU, to the bit",
     "test_backend.py::test_choosing_a_device_falls_back_only_if_asked_to": "about a process without a GPU",
 }
+PACKAGES = ("tinyvit", "tiny_architecture")  # the latter's models compute where the package's do
+
 # Functions that tests call with arrays. Inside of those in the first list nothing may wait for the device.
 IN_A_STEP = {
     "data.augment": ("augment", "change", "mix"),
@@ -132,9 +134,11 @@ def begin():
     from tinyvit.nn import module
 
     for kind in (module.Module, *subclasses(module.Module)):
-        for name in ("__call__", "backward", "predict"):
+        for name in ("__call__", "backward", "features", "forward_above", "backward_above"):
             if name in vars(kind):
                 setattr(kind, name, at_the_boundary(vars(kind)[name], True))
+        if "predict" in vars(kind):
+            kind.predict = where_images_are_normalised(kind.predict)
     for function in functions_of("tinyvit"):
         on_the_device_by_default(function)
 
@@ -193,7 +197,7 @@ def at_the_boundary(function, in_a_step):
     @functools.wraps(function)
     def call(*args, **kwargs):
         caller = sys._getframe(1).f_globals.get("__name__", "")
-        from_inside = caller.partition(".")[0] == "tinyvit" and caller != "tinyvit.gradcheck"
+        from_inside = caller.partition(".")[0] in PACKAGES and caller != "tinyvit.gradcheck"
         if from_inside or on_the_cpu(args):
             return function(*args, **kwargs)
         crossing = Crossing()
@@ -204,6 +208,19 @@ def at_the_boundary(function, in_a_step):
         else:
             result = function(*args, **kwargs)
         return crossing.back(result)
+
+    return call
+
+
+def where_images_are_normalised(predict):
+    """`predict`, at the boundary for what a model reads; images that it prepares itself are the host's."""
+    moved = at_the_boundary(predict, True)
+
+    @functools.wraps(predict)
+    def call(model, images, preprocess=None):
+        kind = getattr(getattr(images, "dtype", None), "kind", "u")
+        on_the_host = kind in "uib" if preprocess is None else preprocess
+        return (predict if on_the_host else moved)(model, images, preprocess)
 
     return call
 

@@ -60,14 +60,16 @@ def same_logits(model, other):
 
 @pytest.mark.parametrize("best", [False, True])
 def test_a_run_is_loaded_with_its_classes_and_the_weights_asked_for(run, best):
-    model, trained = tinyvit.load(run, best=best), load_trained(run, "cpu", best)
+    model = tinyvit.load(run, best=best)
+    trained = load_trained(run, model.device, best)
     same_logits(model, trained.model)
     assert model.classes == trained.preprocessing.classes == tuple("0123456789")
     assert model.preprocessing == trained.preprocessing and model.notes == ()
 
 
 def test_the_weights_file_of_a_run_is_loaded_as_the_run_and_no_other_file_of_it(run):
-    same_logits(tinyvit.load(run / "model.safetensors"), load_trained(run, "cpu").model)
+    model = tinyvit.load(run / "model.safetensors")
+    same_logits(model, load_trained(run, model.device).model)
     (best,) = (run / "checkpoints").glob("best-*.safetensors")
     for file in (best, run / "summary.json"):
         with pytest.raises(ValueError, match=f"{file.name} is part of a run; give its folder {run}, with best=True"):

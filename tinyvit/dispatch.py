@@ -146,15 +146,15 @@ def as_operand(name, argument, x, first, moves_numbers_only):
             x = np.asarray(x)
         except ValueError as error:
             raise ValueError(f"{name}: expected {argument} as an array, got a list of unequal lengths") from error
+    if x.dtype.kind not in "biufc" and str(x.dtype) not in LOW_PRECISION:
+        raise ValueError(f"{name}: expected {argument} as an array of numbers, got {x.dtype}")
     if hasattr(first, "dtype") and kind(first)[0] != kind(x)[0]:
         raise ValueError(
             f"{name}: expected {argument} as an array of {kind(first)[0]}, like the first argument, "
             f"got one of {kind(x)[0]}"
         )
-    if x.dtype.kind in "fc" or str(x.dtype) in LOW_PRECISION:
-        return x
     if x.dtype.kind not in "biu":
-        raise ValueError(f"{name}: expected {argument} as an array of numbers, got {x.dtype}")
+        return x
     if moves_numbers_only or argument == "bias":  # attention refuses a mask that is given as its bias
         return x
     dtype = first.dtype if first is not x and getattr(getattr(first, "dtype", None), "kind", "") == "f" else "float64"

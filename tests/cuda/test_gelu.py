@@ -17,6 +17,8 @@ def test_gelu_and_its_backward_are_those_of_the_reference(cupy, gelu, dtype, sha
     expected, c = gelu.reference(x)
     assert y.dtype == dx.dtype == dtype and y.shape == dx.shape == shape
     np.testing.assert_allclose(y.get().astype("float64"), expected, rtol=2 * EPSILON[dtype], atol=EPSILON[dtype])
+    for field in c._fields:  # x, and Φ(x) or the tanh, which is computed in float32 when asked for
+        np.testing.assert_allclose(getattr(cache, field).get().astype("float64"), getattr(c, field), atol=1e-6)
     wanted = gelu.backward.reference(dy, c)
     # The slope is at most 1.13, and is rounded, as is its product with dy; below 2^-24 float16 has no numbers.
     assert (abs(dx.get().astype("float64") - wanted) <= 3 * EPSILON[dtype] * abs(dy) + 2.0**-25).all()

@@ -12,7 +12,7 @@ from steps import advance
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
 from tinyvit.data import Split
-from tinyvit.training import PRESETS, memory_needs, resume, train, train_step, trainer
+from tinyvit.training import PRESETS, loop, memory_needs, resume, train, train_step, trainer
 from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, measurement, memory_to_evaluate, step_at_hand
 from tinyvit.training.tasks import classification
 from tinyvit.training.trainer import Trainer, load_split
@@ -154,7 +154,7 @@ def test_a_training_that_runs_out_of_memory_keeps_its_checkpoints_and_goes_on_to
                 with_room(patch, 1_000_000)
             return train_step(*arguments, **options)
 
-        patch.setattr(trainer, "train_step", until_it_is_full)
+        patch.setattr(loop, "train_step", until_it_is_full)
         with pytest.raises(OutOfMemory, match="too little memory: .* are free on cuda:0; --batch-size .* would fit"):
             train(CONFIG, tmp_path / "run")
     assert list((tmp_path / "run" / "checkpoints").glob("step-*.json"))
