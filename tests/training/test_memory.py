@@ -7,13 +7,14 @@ MEASURE = """
 import resource, sys
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
-from tinyvit.training.memory import keep_freed_memory
-if sys.argv[1] == "kept":
-    keep_freed_memory()
+from contextlib import nullcontext
+from tinyvit.training.memory import freed_memory_kept
+scope = freed_memory_kept if sys.argv[1] == "kept" else nullcontext
 def half(_):  # caches of a forward, all alive until its backward; some larger than glibc's largest threshold
     [np.ones(size, "uint8") for size in [1 << 20] * 50 + [50 << 20]]
 def step():
-    list(threads.map(half, range(2)))
+    with scope():
+        list(threads.map(half, range(2)))
 threads = ThreadPoolExecutor(2)
 step()
 step()
@@ -31,3 +32,32 @@ def test_arrays_of_the_step_before_are_used_again():
         for how in ("kept", "as it is")
     }
     assert faults["kept"] < 0.1 * faults["as it is"]
+
+
+AFTERWARDS = """
+import numpy as np
+from tinyvit import ViT, ViTConfig
+from tinyvit.optim import AdamW
+from tinyvit.training import train_step
+
+def resident():
+    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmRSS"))
+
+model = ViT(ViTConfig(8, 4, 1, 3, 16, 2, 2))
+optimizer = AdamW(model)
+images, labels = np.ones((4, 1, 8, 8), "float32"), np.zeros(4, "int64")
+train_step(model, optimizer, images, labels, threads=2)
+before = resident()
+for size in 50_000_000, 4_000_000:
+    arrays = [np.ones(size, "uint8") for _ in range(500_000_000 // size)]
+    assert resident() - before > 450_000_000
+    del arrays
+    assert resident() - before < 50_000_000, (size, before, resident())
+    train_step(model, optimizer, images, labels, threads=2)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+def test_a_users_large_arrays_go_back_to_the_system_after_a_step():
+    done = subprocess.run([sys.executable, "-c", AFTERWARDS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

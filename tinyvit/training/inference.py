@@ -2,7 +2,7 @@
 
 from tinyvit.backend import array_module
 from tinyvit.data import Loader
-from tinyvit.training.memory import keep_freed_memory
+from tinyvit.training.memory import freed_memory_kept
 from tinyvit.training.memory_needs import evaluation_batch
 from tinyvit.training.threads import map_threads, slices, threads_for
 
@@ -14,9 +14,8 @@ def batches(model, dataset):
 
 def in_parts(function, model, images, threads=None):
     """function(images) of a batch, arrays with one row per image, computed in parts by several threads."""
-    keep_freed_memory()
     count = threads_for(images, threads)
-    with model.storage.compute_scope():
+    with freed_memory_kept(), model.storage.compute_scope():
         parts = [images[part] for part in slices(len(images), count)]
         return array_module(images).concatenate(map_threads(function, parts, count, model.storage.device))
 

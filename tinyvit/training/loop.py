@@ -15,7 +15,7 @@ from tinyvit.levels import using
 from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
 from tinyvit.training.divergence import Diverged
-from tinyvit.training.memory import give_back_freed_memory, keep_freed_memory
+from tinyvit.training.memory import freed_memory_kept, give_back_freed_memory
 from tinyvit.training.memory_needs import OPTIONS, explained, is_lack_of_memory
 from tinyvit.training.run_folder import RunFolder, next_free
 from tinyvit.training.signals import stop_on_signals
@@ -99,10 +99,9 @@ def run(trainer, folder, display):
         folder.checkpoints.save(trainer.step, trainer.epoch, *trainer.state(seconds()))
         saved_at = time.perf_counter()
 
-    keep_freed_memory()
     # A loss that overflows is noticed and reported by `Faults`, not warned of by every operation before it.
     with (
-        stop_on_signals() as stop, np.errstate(all="ignore"), advice(trainer, folder),
+        stop_on_signals() as stop, freed_memory_kept(), np.errstate(all="ignore"), advice(trainer, folder),
         scalars(trainer, folder) as log, trainer.model.storage.on_device()
     ):  # fmt: skip
         prepared = Preprocessing.from_dataset(trainer.split.train)

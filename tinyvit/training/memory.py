@@ -2,27 +2,50 @@
 
 import ctypes
 import sys
+from contextlib import contextmanager
 from functools import cache
 
 # Names of glibc's settings, from malloc.h.
-TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
+TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -3, -4, -8
 NEVER = (1 << 31) - 1  # bytes: as many as the setting can say
+MAPPINGS = 1 << 16     # of arrays, at most: glibc's default
+LARGE = 1 << 20        # bytes: outside steps an array as large has a mapping of its own
+steps = []             # an entry for each step that runs; appending and popping need no lock
+
+
+@contextmanager
+def freed_memory_kept():
+    """Inside this glibc keeps freed arrays for the next step; elsewhere than on Linux nothing happens.
+
+    By default it hands memory back once the caches of a step are freed, and the system has to find and clear it again
+    page by page, which takes up to a tenth of the step's time. So no array gets a mapping of its own inside, the heap's
+    end is never cut off, and all threads share one heap: a thread's own is unmapped as soon as it is empty. The process
+    stays as large as its largest step, until `give_back_freed_memory`. Large arrays that are made outside have mappings
+    of their own, which go back to the system when they are freed.
+    """
+    mallopt = prepared_mallopt()
+    if mallopt is None:
+        yield
+        return
+    steps.append(None)
+    mallopt(MMAP_MAX, 0)
+    try:
+        yield
+    finally:
+        steps.pop()
+        if not steps:
+            mallopt(MMAP_MAX, MAPPINGS)
 
 
 @cache
-def keep_freed_memory():
-    """Have glibc keep freed arrays for the next step; elsewhere nothing happens.
-
-    By default it hands memory back once the caches of a step are freed, and the system has to find and clear it again
-    page by page, which takes up to a tenth of the step's time. So no array gets a mapping of its own, the heap's end
-    is never cut off, and all threads share one heap: a thread's own is unmapped as soon as it is empty. The process
-    stays as large as it once was, until `give_back_freed_memory`.
-    """
+def prepared_mallopt():
+    """glibc's `mallopt`, after what is set once; None where there is none."""
     mallopt = of_glibc("mallopt")
     if mallopt is not None:
-        mallopt(MMAP_MAX, 0)
+        mallopt(MMAP_THRESHOLD, LARGE)
         mallopt(TRIM_THRESHOLD, NEVER)
         mallopt(ARENA_MAX, 1)
+    return mallopt
 
 
 def give_back_freed_memory():

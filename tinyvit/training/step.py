@@ -9,7 +9,7 @@ from tinyvit.backend import array_module
 from tinyvit.nn import Context
 from tinyvit.nn.buffers import commit, mean_updates
 from tinyvit.optim import clip_by_global_norm, global_norm
-from tinyvit.training.memory import keep_freed_memory
+from tinyvit.training.memory import freed_memory_kept
 from tinyvit.training.memory_needs import ARGUMENTS, explained, is_lack_of_memory, measurement, step_at_hand
 from tinyvit.training.tasks import classification
 from tinyvit.training.threads import map_threads, slices, threads_for
@@ -69,9 +69,8 @@ def train_step(
     in_one_piece = mixes_samples(objective)
     if in_one_piece and accumulate > 1:
         raise ValueError(f"the objective mixes samples, so accumulate must be 1, got {accumulate}")
-    keep_freed_memory()
     storage, scale = model.storage, optimizer.loss_scale
-    with storage.compute_scope():
+    with freed_memory_kept(), storage.compute_scope():
         threads = threads_for(max(batch.values(), key=lambda array: array.size), threads)
         parts = slices(samples, 1 if in_one_piece else threads)  # one piece, too, gets all threads for its products
         buffers = storage.grads.take(len(parts))
