@@ -1,6 +1,7 @@
 """The command line: one file a command; parsing is left to tyro."""
 
 import contextlib
+import mmap
 import os
 import sys
 import warnings
@@ -23,6 +24,8 @@ from tinyvit.cli.summary import summary
 from tinyvit.cli.train import train
 from tinyvit.levels import check_environment
 from tinyvit.text import say
+
+LIBRARIES = 512 << 20  # bytes of address space that what the commands import takes, numba and SciPy above all
 
 USAGE = """usage: tinyvit COMMAND …
 
@@ -75,7 +78,8 @@ def main(argv=None):
         sys.exit(0)
     except MemoryError as error:
         told = str(error).startswith("too little memory")  # with what would fit
-        refuse(str(error) if told else f"out of memory; take a smaller model or --batch-size ({error})")
+        why = f" ({error})" if str(error) else ""
+        refuse(str(error) if told else f"out of memory; take a smaller model or --batch-size{why}")
     except OSError as error:
         refuse(f"{error.filename} can't be used: {error.strerror}" if error.filename else str(error))
     except (ValueError, OverflowError) as error:
@@ -145,5 +149,18 @@ def run(argv):
         return 0
     if command not in COMMANDS:
         raise BadInput(f"unknown command {command!r}; expected one of {', '.join(COMMANDS)}")
+    require_room_for_libraries()
     check_environment()
     return COMMANDS[command](rest) or 0
+
+
+def require_room_for_libraries():
+    """Raise MemoryError where `ulimit -v` leaves too little address space for the libraries that a command imports:
+    they would fail in as many ways as there are libraries, or wait for memory without end."""
+    try:
+        mmap.mmap(-1, LIBRARIES).close()
+    except OSError as error:
+        raise MemoryError(
+            f"too little memory: the libraries that a command loads need {LIBRARIES >> 20} MB of address space, which "
+            "the limit of this process doesn't leave; raise it (ulimit -v)"
+        ) from error
