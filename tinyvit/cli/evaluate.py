@@ -50,7 +50,7 @@ def evaluate(rest):
             report = trained.task.report(trained.learner, test, options.threads, options.tta, options.confusion)
         except NotFinite as error:
             raise ValueError(f"{trained.folder.model}: {error}") from error
-    parameters = trained.model.num_parameters()
+    parameters = trained.learner.num_parameters()
     if options.json:
         result = report.figures | training_of(trained.folder) | {
             "images": len(test), "parameters": parameters, "architecture": trained.config.architecture,

@@ -100,7 +100,8 @@ def test_a_killed_training_goes_on_to_equal_bits(run, tmp_path):
 
 def test_evaluation_repeats_the_scores_of_the_summary(run):
     scores = json.loads(finished("evaluate", run[0], "--json"))
-    assert scores["test_gap"] == json.loads((run[0] / "summary.json").read_text())["test_gap"]
+    summary = json.loads((run[0] / "summary.json").read_text())
+    assert [scores[name] for name in ("test_gap", "parameters")] == [summary["test_gap"], summary["parameters"]]
     assert "test gap" in finished("evaluate", run[0])
 
 
