@@ -42,7 +42,6 @@ LEFT_OUT = {
     "data/test_folder.py": "about files",
     "data/test_gallery.py": "about a picture",
     "data/test_images.py": "about files",
-    "data/test_locking.py": "about files",
     "data/test_resample.py": "about images on the host",
     "data/test_resize.py": "about images on the host",
     "data/test_loader.py::test_the_thread_is_two_batches_ahead_and_no_more": "a thread, which there is on the CPU only",
@@ -51,6 +50,11 @@ LEFT_OUT = {
     "data/test_loader.py::test_on_a_device_the_data_set_is_moved_once_nothing_waits_and_there_is_no_thread":
         "counts what is moved on a stand-in of its own",
     # -- what is checked on the CPU only, since a GPU would have to be waited for
+    "test_wrong_arrays.py::test_tokens_are_taken_at_whole_numbers_in_range_and_each_once":
+        "indices on a GPU are not looked at",
+    "test_wrong_arrays.py::test_the_cache_of_a_kernel_answers_to_every_field_of_the_references":
+        "about kernels for NumPy arrays; those for a GPU have their tests in cuda",
+    "test_wrong_arrays.py::test_which_says_what_would_run_and_where_it_is_written": "about kernels for NumPy arrays",
     "functional/test_cross_entropy.py::test_labels_out_of_range_are_named": "labels on a GPU are not looked at",
     "training/test_step.py::test_what_does_not_fit_is_refused_with_what_came_and_moves_nothing":
         "labels on a GPU are not looked at",

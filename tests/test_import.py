@@ -70,7 +70,7 @@ MAY_IMPORT = {
     "backend": set(),
     "tensors": {"backend"},
     "levels": set(),
-    "dispatch": {"levels"},
+    "dispatch": {"backend", "levels"},
     "functional": {"backend", *DISPATCH},
     "kernels": {"backend", "functional", *DISPATCH},
     "nn": {"backend", "functional", *DISPATCH},

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tinyvit import levels
+from tinyvit.backend import device_of, to_device
 
 LOW_PRECISION = ("bfloat16", "float16")  # dtypes that only kernels compute in
 OPERANDS = {                             # arguments of these names are arrays of numbers, in every operation
@@ -142,10 +143,14 @@ def as_operand(name, argument, x, first, moves_numbers_only):
     if not hasattr(x, "dtype"):
         if not isinstance(x, (list, tuple, int, float, complex)):
             raise ValueError(f"{name}: expected {argument} as an array, got {type(x).__name__}")
+        real = getattr(getattr(first, "dtype", None), "kind", "") == "f"
+        dtype = first.dtype if real and isinstance(x, (int, float)) else None  # a number changes no array's dtype
         try:
-            x = np.asarray(x)
+            x = np.asarray(x, dtype)
         except ValueError as error:
             raise ValueError(f"{name}: expected {argument} as an array, got a list of unequal lengths") from error
+        if hasattr(first, "dtype"):
+            x = to_device(x, device_of(first))
     if x.dtype.kind not in "biufc" and str(x.dtype) not in LOW_PRECISION:
         raise ValueError(f"{name}: expected {argument} as an array of numbers, got {x.dtype}")
     if hasattr(first, "dtype") and kind(first)[0] != kind(x)[0]:
