@@ -25,7 +25,7 @@ from tinyvit.cli.train import train
 from tinyvit.levels import check_environment
 from tinyvit.text import say
 
-LIBRARIES = 512 << 20  # bytes of address space that what the commands import takes, numba and SciPy above all
+LIBRARIES = 448 << 20  # bytes of address space that what the commands import takes, numba and SciPy above all
 
 USAGE = """usage: tinyvit COMMAND …
 
