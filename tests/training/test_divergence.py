@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tinyvit import Context, Key, ViT, ViTConfig, optim
 from tinyvit.training import PRESETS, classification, train_step
 from tinyvit.training.divergence import BETWEEN_LOOKS, IN_A_ROW, Faults, explain, where_first
+from tinyvit.training.tasks.classification import Classification
 
 CONFIG = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=8, depth=2, num_heads=2)
 IMAGES = np.random.default_rng(0).standard_normal((4, 1, 8, 8)).astype("float32")
@@ -18,11 +19,10 @@ OPTIMIZERS = [optim.SGD, optim.Adagrad, optim.Adam, optim.AdamW, optim.Muon]
 
 
 def batch(images):
-    return {"images": images}
+    return {"images": images, "targets": LABELS}
 
 
-def loss(model, batch, ctx):
-    return classification()(model, batch["images"], LABELS, ctx)
+loss = Classification(PRESETS["digits"]).loss
 
 
 def bits(model, optimizer):
