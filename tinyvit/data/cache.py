@@ -38,9 +38,9 @@ class DamagedError(ValueError):
 
 def cache_folder():
     """TINYVIT_DATA, or else the platform's folder for caches; ValueError if that is a file."""
-    import pooch
-
     named = os.environ.get("TINYVIT_DATA")
+    if not named:
+        import pooch
     path = expanded(named) if named else Path(pooch.os_cache("tinyvit"))
     if path.exists() and not path.is_dir():
         raise ValueError(f"the cache folder {path} is a file; set TINYVIT_DATA to a folder")

@@ -112,14 +112,18 @@ def cache_folder():
     In a folder of their own for each version of the sources: numba itself looks at the file of a function alone, not
     at those of the functions that it calls.
     """
-    import pooch
-
     package = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for source in sorted([*package.glob("kernels/**/*.py"), *package.glob("functional/*.py")]):
         digest.update(source.read_bytes())
-    root = Path(numba.config.CACHE_DIR or Path(pooch.os_cache("tinyvit"), "kernels"))
-    folder = root / digest.hexdigest()[:16]
+    root = numba.config.CACHE_DIR
+    if not root:
+        try:
+            import pooch
+        except ImportError:  # NumPy and numba are all that kernels need
+            return None
+        root = Path(pooch.os_cache("tinyvit"), "kernels")
+    folder = Path(root, digest.hexdigest()[:16])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
