@@ -79,8 +79,8 @@ def checked(name, source):
 
 @cache
 def best():
-    """ "fast" if numba is installed and works, else "numpy"."""
-    if find_spec("numba") is None:
+    """ "fast" if numba is installed and works, with SciPy for its BLAS, else "numpy"."""
+    if find_spec("numba") is None or find_spec("scipy") is None:
         return "numpy"
     reason = why_not_fast()
     if reason:

@@ -65,6 +65,18 @@ def test_add_layernorm_is_that_of_torch(x, eps, seed):
     assert_same_as_torch(stacked(F.add_layernorm), both, x, *arrays, eps=eps)
 
 
+@given(x=tokens(), num_heads=SIZES, d=SIZES, seed=seeds())
+def test_split_heads_is_a_view_of_torch_and_merge_heads_takes_it_back(x, num_heads, d, seed):
+    B, N = len(x), x[0].size // x.shape[-1]
+
+    def cut(x):
+        return x.view(B, N, 3, num_heads, d).permute(2, 0, 3, 1, 4)
+
+    assert_same_as_torch(stacked(F.split_heads), cut, normal(seed, (B, N, 3 * num_heads * d)), num_heads=num_heads)
+    joined = normal(seed, (B, num_heads, N, d))
+    assert_same_as_torch(F.merge_heads, lambda x: x.transpose(1, 2).flatten(2), joined)
+
+
 @given(x=tokens(), scale=SCALES)
 def test_softmax_is_that_of_torch(x, scale):
     assert_same_as_torch(F.softmax, lambda x: torch.softmax(x, -1), scale * x)
