@@ -37,16 +37,13 @@ config = replace(
     threads=2, device="cpu", evaluate_every=5, save_minutes=0.02, kernels=sys.argv[2],
 )
 if sys.argv[3] != "as it is":
-    from tinyvit.training import trainer
-    kept, objective = [], trainer.classification
-    def keeping(*options):
-        def keep(model, images, targets, ctx):
-            loss, backward, metrics = objective(*options)(model, images, targets, ctx)
-            held = [images[:4].copy()]  # as little as four images of each part
-            (kept if sys.argv[3] == "a list" else held).append(held)
-            return loss, backward, metrics
-        return keep
-    trainer.classification = keeping
+    from tinyvit.training.tasks.classification import Classification
+    kept, loss = [], Classification.loss
+    def keep(task, model, batch, ctx):
+        held = [batch["images"][:4].copy()]  # as little as four images of each part
+        (kept if sys.argv[3] == "a list" else held).append(held)
+        return loss(task, model, batch, ctx)
+    Classification.loss = keep
 train(config, sys.argv[1], Watching())
 """
 MOST = 2 << 20  # bytes: four images of each part of each step come to twice as much
