@@ -2,11 +2,11 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
-from tinyvit import levels
-from tinyvit.dispatch import Kernels
+from tinyvit import dispatch, levels
 from tinyvit.training import threads
 
 TINY = ["--epochs", "1", "--batch-size", "256", "--model.depth", "1", "--model.embed-dim", "16", "--device", "cpu"]
@@ -24,13 +24,13 @@ def without_numba(monkeypatch):
 @pytest.fixture
 def levels_seen(monkeypatch):
     """The levels at which operations run, in whatever thread."""
-    seen, find = set(), Kernels.find
+    seen, level = set(), levels.level
 
-    def watched(kernels, x):
-        seen.add(levels.level())
-        return find(kernels, x)
+    def watched():
+        seen.add(level())
+        return level()
 
-    monkeypatch.setattr(Kernels, "find", watched)
+    monkeypatch.setattr(dispatch, "levels", SimpleNamespace(**vars(levels) | {"level": watched}))
     return seen
 
 
