@@ -73,7 +73,7 @@ MAY_IMPORT = {
     "dispatch": {"backend", "levels"},
     "functional": {"backend", *DISPATCH},
     "kernels": {"backend", "functional", *DISPATCH},
-    "nn": {"backend", "functional", *DISPATCH},
+    "nn": {"backend", "functional", "text", *DISPATCH},
     "gradcheck": {"backend", "functional"},
     "exercises": {"backend", "functional", "nn", "models"},  # their right answers are the layers' own
     "validation": set(),

@@ -15,6 +15,12 @@ def say(text):
         print(printable(text), file=sys.stderr, flush=True)
 
 
+def some(names, most=4):
+    """The first of these names, and how many there are if that isn't all of them."""
+    names = list(names)
+    return ", ".join(names) if len(names) <= most else f"{', '.join(names[:most])}, … ({len(names)} in all)"
+
+
 def short(value, most=120):
     """What a value says, `printable` and cut off where it is long."""
     text = str(value)

@@ -15,6 +15,7 @@ from tinyvit.nn.precision import as_precision
 from tinyvit.nn.storage import Storage
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Buffer, Parameter
+from tinyvit.text import some
 
 FOUND_IN = WeakKeyDictionary()  # module -> what `is_in` remembers of the last time that it was true
 
@@ -282,8 +283,8 @@ class Module:
     def load_state_dict(self, state, strict=True):
         """Copy arrays by name into the parameters and buffers; returns the missing and the unexpected names.
 
-        Raises one ValueError that lists every missing, unexpected and misshapen name, before anything has changed;
-        with strict=False only for misshapen ones.
+        Raises one ValueError that names what is missing, unexpected and misshapen, before anything has changed; with
+        strict=False only for what is misshapen.
         """
         own = dict(self._named_variables())
         missing = [name for name in own if name not in state]
@@ -297,7 +298,7 @@ class Module:
         if strict:
             problems = {"missing": missing, "unexpected": unexpected, **problems}
         if any(problems.values()):
-            found = "; ".join(f"{what}: {', '.join(names)}" for what, names in problems.items() if names)
+            found = "; ".join(f"{what}: {some(names)}" for what, names in problems.items() if names)
             raise ValueError(f"the state doesn't fit {type(self).__name__}: {found}")
         arrays = {name: np.asarray(to_numpy(value)) for name, value in state.items() if name in own}
         kinds = "fc" if self.dtype.kind == "c" else "f"

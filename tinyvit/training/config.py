@@ -9,6 +9,7 @@ from tinyvit.data import Augmentation as AugmentConfig
 from tinyvit.functional.patches import as_pair
 from tinyvit.models import build, config_class
 from tinyvit.nn.precision import check_precision
+from tinyvit.text import some
 from tinyvit.training.freezing import frozen_parts
 from tinyvit.training.tasks import task_class
 from tinyvit.validation import (
@@ -242,15 +243,20 @@ def from_json(text, source):
         raise ValueError(f"{source} is not a tinyvit configuration: {error}") from error
 
 
-def from_dict(cls, values):
+def from_dict(cls, values, owner="a training"):
     """A dataclass from parsed JSON, where tuples are lists and any value may have another type."""
     if not isinstance(values, dict):
         raise ValueError(f"expected the fields of {cls.__name__}, got {values!r}")
     hints = get_type_hints(cls)
     unknown = sorted(set(values) - set(hints))
     if unknown:
-        raise ValueError(f"unknown fields {', '.join(unknown)}")
-    built = {name: from_dict(hints[name], v) if is_dataclass(hints[name]) else v for name, v in values.items()}
+        raise ValueError(f"unknown fields {some(unknown)} of {owner}")
+    owners = {"model": f"the architecture {values.get('architecture', 'vit')!r}",
+              "objective": f"the task {values.get('task', 'classification')!r}"}  # fmt: skip
+    built = {
+        name: from_dict(hints[name], value, owners.get(name, name)) if is_dataclass(hints[name]) else value
+        for name, value in values.items()
+    }
     return plain(cls(**built))
 
 

@@ -12,6 +12,7 @@ from tinyvit.backend import gpu
 from tinyvit.data.folder import is_among_images
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.levels import using
+from tinyvit.training.checkpoints import kind_of
 from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
 from tinyvit.training.divergence import Diverged
@@ -63,7 +64,7 @@ def resume(path, display=None, **changes):
     config = replace(folder.read_config(), **changes)
     with using(config.kernels), folder.resumed():
         task = task_class(config.task)(config)
-        summary = folder.finished(task.scores)
+        summary = folder.finished(task.scores, config)
         if summary is not None:
             display.finish(summary, folder.path, task)
             return summary
@@ -180,13 +181,14 @@ def save_best(trainer, folder):
     if history and history[-1]["step"] == trainer.step:
         sign = 1 if trainer.task.higher_is_better else -1
         if sign * history[-1][name] >= max(sign * row[name] for row in history):
-            folder.checkpoints.save_best(trainer.step, trainer.weights(), {"metrics": history[-1]})
+            about = {**kind_of(trainer.config), "metrics": history[-1]}
+            folder.checkpoints.save_best(trainer.step, trainer.weights(), about)
 
 
 def finish(trainer, folder, seconds, stop):
     """Save weights and summary, at the loop's end or after a signal; returns the summary."""
     config, history, task = trainer.config, trainer.history, trainer.task
-    folder.save_model(trainer.weights())
+    folder.save_model(trainer.weights(), kind_of(config))
     # The last scores are those of the saved weights, unless steps were taken since.
     scores = history[-1] if history and history[-1]["step"] == trainer.step else {}
     summary = {
@@ -197,8 +199,7 @@ def finish(trainer, folder, seconds, stop):
         "seconds": seconds,
         "data_wait": trainer.wait.of_training,
         "parameters": trainer.model.num_parameters(),
-        "architecture": config.architecture,
-        "task": config.task,
+        **kind_of(config),
         "dataset": config.dataset,
         "validation": config.validation,
         "device": trainer.device,

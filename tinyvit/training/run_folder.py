@@ -5,7 +5,7 @@
     metrics.jsonl        one line per evaluation
     checkpoints/         the state to resume from; see `training.checkpoints`
     model.safetensors    the final weights, under timm's names; the moving average if that is what was evaluated
-    model.json           the SHA256 of the weights
+    model.json           the SHA256 of the weights, and the architecture and task that they are of
     summary.json         the results
     curves.png           the loss and the task's figures by epoch
     imported.json        of weights that were trained elsewhere: where they came from; the run then has no metrics,
@@ -30,7 +30,7 @@ from tinyvit.files import (
     write_with_manifest,
 )  # fmt: skip
 from tinyvit.tensors import load_tensors, tensor_bytes
-from tinyvit.training.checkpoints import Checkpoints
+from tinyvit.training.checkpoints import Checkpoints, check_same
 from tinyvit.training.config import from_json, to_json
 
 COUNTS = ("epochs", "steps", "skipped_steps", "parameters")  # in a summary, beside seconds and the task's scores
@@ -124,20 +124,21 @@ class RunFolder:
         """Put the rows of all evaluations so far into metrics.jsonl, a line each."""
         self.write(self.metrics, "".join(json.dumps(row, allow_nan=False) + "\n" for row in history).encode())
 
-    def save_model(self, tensors):
-        """Save the final weights and their SHA256."""
+    def save_model(self, tensors, about=None):
+        """Save the final weights, and a manifest with their SHA256 and what is in `about`."""
         self.check_lock()
-        write_with_manifest(self.model_manifest, {self.model.name: tensor_bytes(tensors)}, write=self.write)
+        write_with_manifest(self.model_manifest, {self.model.name: tensor_bytes(tensors)}, about, self.write)
 
-    def load_model(self):
-        """The final weights; raises ValueError if they are missing or changed."""
+    def load_model(self, config=None):
+        """The final weights; ValueError if they are missing or changed, or not of this `config`."""
         if not self.model.exists():
             raise ValueError(f"{self.model} is missing; finish the run with tinyvit train --resume {self.path}")
         if self.model_manifest.exists():
             try:
-                verified_manifest(self.model_manifest)
+                about = verified_manifest(self.model_manifest)
             except ValueError as error:
                 raise ValueError(f"{error}; if it was replaced on purpose, remove {self.model_manifest}") from error
+            check_same(about, config, self.model)
         return load_tensors(self.model)
 
     def write_imported(self, config, preprocessing, origin):
@@ -154,14 +155,15 @@ class RunFolder:
     def write_summary(self, summary):
         self.write(self.summary, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
 
-    def finished(self, scores=()):
+    def finished(self, scores=(), config=None):
         """The summary of a run that has nothing left to do; None if it is unfinished, or a file is damaged or gone.
 
         scores   names of the figures that its task gives it
+        config   what its weights must be of
         """
         try:
             summary = json.loads(self.summary.read_text(encoding="utf-8"))
-            self.load_model()
+            self.load_model(config)
         except (OSError, ValueError, RecursionError):
             return None
         return summary if is_summary(summary, scores) and "interrupted" not in summary else None

@@ -16,6 +16,7 @@ from tinyvit.levels import level
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
 from tinyvit.training.available import available_memory
+from tinyvit.training.checkpoints import check_same, kind_of
 from tinyvit.training.data_wait import DataWait
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
@@ -226,8 +227,7 @@ class Trainer:
             parts["ema"] = self.ema.state_dict()
         tensors = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
         about = {
-            "architecture": self.config.architecture,
-            "task": self.config.task,
+            **kind_of(self.config),
             "step": self.step,
             "epoch": self.epoch,
             "batch": self.batch,
@@ -255,12 +255,7 @@ class Trainer:
         lacking = sorted(ABOUT - set(about)) + ["epoch.sums"] * ("epoch.sums" not in tensors)
         if lacking:
             raise ValueError(f"the checkpoint is of another version of tinyvit: it lacks {', '.join(lacking)}")
-        for name in ("architecture", "task"):
-            if about[name] != getattr(self.config, name):
-                raise ValueError(
-                    f"the checkpoint is of another training: its {name} is {about[name]!r}, and config.json says "
-                    f"{getattr(self.config, name)!r}"
-                )
+        check_same(about, self.config, "the checkpoint")
         if about["data"] != self.data_digest:
             raise ValueError(
                 f"{self.config.dataset} holds other training images or classes than those that the run began with; "

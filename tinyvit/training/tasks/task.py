@@ -158,7 +158,7 @@ class Task:
         """The `Report` of a model on a `Dataset`; ValueError for what this task doesn't have."""
         for option, value in (("--tta", tta), ("--confusion", confusion)):
             if value:
-                raise ValueError(f"{option} needs a classifier, and the task of this run is {self.name}")
+                raise ValueError(f"{option} needs a classifier, and the task of this run is {self.name!r}")
         scores = self.evaluate(model, dataset, threads)
         for name, value in scores.items():
             if not isfinite(value):
