@@ -43,7 +43,7 @@ USAGE = """usage: tinyvit COMMAND …
                            hand a model on: huggingface, timm, npz (the original's) or onnx
   notebooks [DIR]          copy the notebooks that explain all of it to a folder of your own
   data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100
-  summary MODEL            layer by layer: shapes, parameters, multiply-adds, memory
+  summary MODEL            layer by layer: shapes, parameters, multiply-adds, memory; or that of a run: summary RUN
   gradcheck [MODEL]        check every hand-written gradient
   bench                    how fast training, inference and attention are here, beside PyTorch
   COMMAND --help           the options of a command

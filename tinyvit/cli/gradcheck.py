@@ -3,12 +3,14 @@
 import time
 from dataclasses import dataclass
 
+from tinyvit.cli.model_options import model_and_task
 from tinyvit.cli.parsing import BadInput, parse, positional
 
 
 @dataclass(frozen=True)
 class GradcheckOptions:
-    """Compare every hand-written gradient with the complex step and with central differences, in float64."""
+    """Compare every hand-written gradient with the complex step and with central differences, in float64: those of the
+    operations, and of a model by its name or of the shape of a run's."""
 
     directions: int = 20
     """Random directions through all parameters and the input of the model."""
@@ -19,7 +21,7 @@ class GradcheckOptions:
 
 
 def gradcheck(rest):
-    """tinyvit gradcheck [MODEL]; status 1 if a gradient is wrong."""
+    """tinyvit gradcheck [MODEL], tinyvit gradcheck RUN; status 1 if a gradient is wrong."""
     name, rest = positional(rest, "", default="(small)")
     options = parse(GradcheckOptions, rest, "tinyvit gradcheck [MODEL]")
     for option in ("directions", "batch_size"):
@@ -31,9 +33,8 @@ def gradcheck(rest):
     import numpy as np
 
     from tinyvit.gradcheck import BOUNDS, MODEL_BOUNDS, check, check_model, operation_cases
-    from tinyvit.models import create_model
 
-    model = small_model() if name == "(small)" else create_model(name)
+    model = small_model() if name == "(small)" else model_and_task(name)[0]
     shape = (options.batch_size, *model.image_shape)
     images = np.random.default_rng(options.seed).standard_normal(shape)
 

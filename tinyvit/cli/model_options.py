@@ -1,10 +1,12 @@
 """Options and arguments that the commands about a trained model have in common."""
 
+import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tinyvit.cli.parsing import BadInput, parse, separate
+from tinyvit.files import expanded
 from tinyvit.text import say
 
 
@@ -30,6 +32,26 @@ class FileOptions(ModelOptions):
 
     data_dir: str | None = None
     """Accepted as by the other commands about a run; a run's own preprocessing is all that is needed here."""
+
+
+def model_and_task(name, device="cpu", **fields):
+    """A model with new weights, of a registered name or of a run folder's shape, and the run's `Task`, if it is one.
+
+    fields   replace those of its configuration. Raises ValueError for a name that is neither, and for unknown fields
+    """
+    from tinyvit.models import build, create_model
+    from tinyvit.models.registry import VARIANTS, looked_up
+    from tinyvit.training.run_folder import RunFolder
+    from tinyvit.training.tasks import task_class
+
+    if name in VARIANTS or not os.path.lexists(expanded(name)):
+        looked_up(VARIANTS, name, "run folder or model")
+        return create_model(name, device=device, **fields), None
+    config = RunFolder(name).read_config()
+    lacking = [field for field in fields if not hasattr(config.model, field)]
+    if lacking:
+        raise BadInput(f"the architecture {config.architecture!r} has no {', '.join(lacking)}")
+    return build(replace(config.model, **fields), device=device), task_class(config.task)(config)
 
 
 def parse_run_and_images(rest, options_class, usage):

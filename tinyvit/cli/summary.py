@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
+from tinyvit.cli.model_options import model_and_task
 from tinyvit.cli.parsing import parse, positional
 
 
 @dataclass(frozen=True)
 class SummaryOptions:
-    """A model layer by layer. Multiply-adds count the matrix products of a forward; activations are what its
-    backward needs, in float32."""
+    """A model by its name, or the model of a run, layer by layer. Multiply-adds count the matrix products of a forward;
+    activations are what its backward needs, in float32."""
 
     batch_size: int = 1
     """Images in a batch."""
@@ -21,13 +22,17 @@ class SummaryOptions:
 
 
 def summary(rest):
-    """tinyvit summary MODEL"""
-    name, rest = positional(rest, "a model first: tinyvit summary MODEL …")
+    """tinyvit summary MODEL, tinyvit summary RUN"""
+    name, rest = positional(rest, "a model or a run folder first: tinyvit summary MODEL …")
     options = parse(SummaryOptions, rest, "tinyvit summary MODEL")
 
-    from tinyvit.models import create_model
     from tinyvit.models.summary import format_summary, summarize
 
     fields = {"img_size": options.img_size, "num_classes": options.num_classes}
-    model = create_model(name, device="meta", **{k: v for k, v in fields.items() if v is not None})
+    model, task = model_and_task(name, "meta", **{k: v for k, v in fields.items() if v is not None})
     print(format_summary(summarize(model, options.batch_size, options.recompute)))
+    if task is not None:
+        learner = task.build(device="meta")
+        more = learner.num_parameters() - task.backbone(learner).num_parameters()
+        if more:
+            print(f"\nthe task {task.name!r} trains {more:,} more parameters around this model")
