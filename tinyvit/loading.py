@@ -42,6 +42,7 @@ def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=
         if named:
             raise ValueError(f"{run} is a run, which says all that is needed; leave out {', '.join(named)}")
         trained = load_trained(run, device, best)
+        trained.model.why_no_classes = trained.why_no_classes
         return prepared(trained.model, trained.preprocessing)
     if best:
         raise ValueError(f"{path} is not a run of tinyvit, which alone has best weights; leave out best")

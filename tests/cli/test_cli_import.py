@@ -226,8 +226,12 @@ def test_a_model_without_a_head_is_imported_and_names_no_classes(tinyvit, refuse
     status, out, _ = tinyvit("import", "headless", "--out", "run")
     assert status == 0 and "no head" in out and out.endswith("tinyvit features run IMAGE… --out FEATURES.npy\n")
     for command in (["predict", "run", photos], ["evaluate", "run", "--data-dir", photos],
-                    ["inspect", "run", "--image", photos / "cat" / "0.png"]):  # fmt: skip
-        assert "run: the model has no head (num_classes is 0): it gives features" in refused(*command)
+                    ["inspect", "run", "--html", "page.html", "--data-dir", photos]):  # fmt: skip
+        assert "run: the model has no head (num_classes is 0): it gives features; tinyvit fea" in refused(*command)
+    for source in (["--image", photos / "cat" / "0.png"], ["--data-dir", photos, "--images", "1"]):
+        status, out, _ = tinyvit("inspect", "run", *source, "--json")
+        left_out = json.loads(out)["left_out"]
+        assert status == 0 and "the model has no head" in left_out["class"] and "attention" not in left_out
     for form in ("timm", "huggingface"):
         status, out, _ = tinyvit("export", "run", "--format", form, "--out", f"again-{form}")
         assert status == 0 and ("add_pooling_layer=False" in out) == (form == "huggingface")

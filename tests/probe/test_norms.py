@@ -52,9 +52,14 @@ def test_frozen_blocks_have_no_gradient_of_their_parameters(model):
     assert norms.dparameters[0] == 0 and (norms.dparameters[1:] > 0).all() and (norms.dattn > 0).all()
 
 
-def test_a_trace_without_gradients_is_refused(model):
-    with pytest.raises(ValueError, match="expected a trace with gradients: trace it with targets or with classes"):
-        probe.norms_by_layer(probe.trace(model, images_for(model, 0, 2)))
+def test_of_a_trace_without_gradients_there_are_the_norms_of_activations(model):
+    images = images_for(model, 0, 2)
+    norms, full = (probe.norms_by_layer(probe.trace(model, images, targets)) for targets in (None, [0, 3]))
+    for part, expected in zip(norms[:3], full[:3]):
+        np.testing.assert_array_equal(part, expected)
+    assert norms[3:] == (None,) * 4
+    (axes,) = probe.draw_norms(norms).axes
+    assert [len(line.get_ydata()) for line in axes.lines] == [4, 3, 3]
 
 
 def test_the_figure_has_activations_on_the_left_and_gradients_on_the_right(model):

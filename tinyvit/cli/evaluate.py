@@ -39,11 +39,13 @@ def evaluate(rest):
     from tinyvit.training.display import table
     from tinyvit.training.memory_needs import memory_to_evaluate
     from tinyvit.training.tasks import NotFinite
-    from tinyvit.training.trained import load_test_set, load_trained
+    from tinyvit.training.trained import load_test_set, load_trained, require_classifier
 
     if options.confusion is not None:
         picture_kind(options.confusion)  # refused before anything is computed
     trained = load_trained(run_path, options.device, options.best)
+    if trained.task.needs_classes:
+        require_classifier(trained)
     test = load_test_set(trained, options.data_dir)
     with using(options.kernels), memory_to_evaluate(trained.model):
         try:

@@ -51,10 +51,10 @@ def inspect(rest):
     options = parse(options_class(), rest, "tinyvit inspect RUN")
 
     from tinyvit.training.threads import thread_count
-    from tinyvit.training.trained import load_classifier
+    from tinyvit.training.trained import load_trained
 
     thread_count(options.threads)
-    trained = load_classifier(run_path, options.device, options.best)
+    trained = load_trained(run_path, options.device, options.best)
     (draw_pictures if options.html is None else make_page)(run_path, trained, options)
     say_why_no_gpu(trained.why_not_gpu)
 
@@ -64,6 +64,8 @@ def draw_pictures(run_path, trained, options):
     from tinyvit.cli.inspection import look, save
 
     check_numbers(options, trained.model)
+    if options.class_ is not None and trained.why_no_classes:
+        raise BadInput(f"--class is for a classifier, and {trained.why_no_classes}; leave it out")
     if options.out == "":
         raise BadInput("expected a folder for the pictures, got --out ''")
     folder = expanded(trained.folder.path / "inspect" if options.out is None else options.out)
@@ -72,7 +74,7 @@ def draw_pictures(run_path, trained, options):
     test, why_no_data = test_set(trained, options)
     subject = subject_of(trained, test, options)
     with computing(trained, options):
-        view = look(trained.model, test, why_no_data, subject, options)
+        view = look(trained, test, why_no_data, subject, options)
     save(view.figures, folder)
     if options.json:
         written = {"out": str(folder), "pictures": list(view.figures), "left_out": view.left_out}
@@ -85,9 +87,10 @@ def make_page(run_path, trained, options):
     """Write the page, and print its contents."""
     from tinyvit.cli.page import check_page, page_of
     from tinyvit.files import write
-    from tinyvit.training.trained import load_test_set
+    from tinyvit.training.trained import load_test_set, require_classifier
 
     path = check_page(options)
+    require_classifier(trained)
     if options.image is not None and not is_number(options.image):
         raise BadInput(
             f"a page shows test images, whose classes are known: expected a number, got --image {options.image!r}"

@@ -16,8 +16,6 @@ from tinyvit.training.tasks.classification import logits_of
 DPI = 130
 IMAGES, MOST_IMAGES = 64, 1000  # for means: by default, and at most, as each is traced alone
 MOST_WRONG = 16  # images
-READ = {"token": "only the class token has one", "avg": "only the patches have one"}  # after the last layer
-TAKEN = {"token": "what the class token takes from each patch", "avg": "what all patches take from each, on average"}
 
 
 class Subject(NamedTuple):
@@ -25,7 +23,7 @@ class Subject(NamedTuple):
 
     pixels   (C, H, W) from 0 to 1
     images   (1, C, H, W), as the model reads it
-    label    its class, or None if unknown
+    label    its class, or None where it is unknown or the model tells no classes apart
     shown    the class whose evidence is shown, or None for the predicted one
     """
 
@@ -58,46 +56,48 @@ class View:
     rows: list[tuple[str, str]] = field(default_factory=list)
 
 
-def look(model, test, why_no_data, subject, options):
-    """The `View` of a model: of the subject, of the weights, and of the test images, if there are any.
+def look(trained, test, why_no_data, subject, options):
+    """The `View` of a trained model: of the subject, of the weights, and of the test images, if there are any.
 
-    Raises ValueError if the model's numbers are not finite.
+    What needs classes is left out of a model that is no classifier. Raises ValueError if its numbers are not finite.
     """
-    view = View()
-    see_image(view, model, subject, options.layer, options.head)
+    view, model, why_no_classes = View(), trained.model, trained.why_no_classes
+    see_image(view, model, subject, options, why_no_classes)
     see_weights(view, model)
     if test is None:
         for name in ("distance", "spectrum", "norms", "most-wrong"):
             view.left_out[name] = why_no_data
         return view
-    see_means(view, model, test, IMAGES if options.images is None else options.images)
-    see_mistakes(view, model, test, options.threads)
+    see_means(view, model, test, IMAGES if options.images is None else options.images, why_no_classes)
+    if why_no_classes:
+        view.left_out["most-wrong"] = why_no_classes
+    else:
+        see_mistakes(view, model, test, options.threads)
     return view
 
 
-def see_image(view, model, subject, layer, head):
+def see_image(view, model, subject, options, why_no_classes):
     """Where the heads look in the subject, and how much of each patch reaches the output."""
-    plain = probe.trace(model, subject.images)
-    check_finite(plain.logits)
-    predicted = int(plain.logits[0].argmax())
-    shown = predicted if subject.shown is None else subject.shown
-    classes = subject.classes
-    probability = float(plain.probabilities[0, predicted])
-    view.numbers.update({
-        "image": subject.name,
-        "label": None if subject.label is None else classes[subject.label],
-        "predicted": classes[predicted],
-        "probability": probability,
-        "class": classes[shown],
-    })  # fmt: skip
-    known = "" if subject.label is None else f", is {classes[subject.label]}"
-    view.rows.append((subject.name, f"taken for {classes[predicted]} ({100 * probability:.1f} %){known}"))
-    if plain.attention is None:
-        for name in ("attention", "rollout", "class"):
-            view.left_out[name] = no_attention(model)
-        return
-    see_attention(view, probe.trace(model, subject.images, classes=[shown]), subject, layer, head, query_of(model),
-                  f"{subject.name}, taken for {classes[predicted]}", classes[shown])  # fmt: skip
+    trace, seen, shown = probe.trace(model, subject.images), subject.name, None
+    check_finite(trace.logits)
+    view.numbers["image"] = subject.name
+    if why_no_classes is None:
+        predicted, classes = int(trace.logits[0].argmax()), subject.classes
+        number = predicted if subject.shown is None else subject.shown
+        shown, seen = classes[number], f"{seen}, taken for {classes[predicted]}"
+        probability = float(trace.probabilities[0, predicted])
+        label = None if subject.label is None else classes[subject.label]
+        view.numbers |= {"label": label, "predicted": classes[predicted], "probability": probability, "class": shown}
+        known = "" if label is None else f", is {label}"
+        view.rows.append((subject.name, f"taken for {classes[predicted]} ({100 * probability:.1f} %){known}"))
+        if trace.attention is not None:
+            trace = probe.trace(model, subject.images, classes=[number])
+    else:
+        view.left_out["class"] = why_no_classes
+    if trace.attention is None:
+        view.left_out |= dict.fromkeys(("attention", "rollout", "class"), no_attention(model)) | view.left_out
+    else:
+        see_attention(view, trace, subject, options.layer, options.head, model, seen, shown)
 
 
 def no_attention(model):
@@ -109,17 +109,19 @@ def query_of(model):
     return "token" if model.pooling == "token" else "avg"
 
 
-def see_attention(view, trace, subject, layer, head, query, seen, shown):
-    """The pictures that are made of the attention in a `Trace`."""
-    grid, prefix = trace.grid, trace.prefix
+def see_attention(view, trace, subject, layer, head, model, seen, shown):
+    """The pictures that are made of the attention in a `Trace`; with gradients, for the class that is shown."""
+    grid, prefix, query = trace.grid, trace.prefix, query_of(model)
+    taken = f"what the {model.first_token} takes from each patch"
+    taken = "what all patches take from each, on average" if query == "avg" else taken
     maps = probe.attention_maps(trace.attention, grid, query, prefix)[:, 0]           # (L, H, rows, columns)
     layers = range(len(maps)) if layer is None else [layer]
     heads = range(maps.shape[1]) if head is None else [head]
     one = "".join(f"-{name}-{number}" for name, number in (("layer", layer), ("head", head)) if number is not None)
     view.figures[f"attention{one}.png"] = Picture(
-        f"{TAKEN[query]}, by layer and head",
+        f"{taken}, by layer and head",
         probe.draw_attention_maps(maps[np.ix_(layers, heads)], subject.pixels, layers=layers, heads=heads,
-                                  title=f"{seen}\n{TAKEN[query]}"),
+                                  title=f"{seen}\n{taken}"),
     )  # fmt: skip
     if layer is not None and head is not None:
         view.figures[f"patches{one}.png"] = Picture(
@@ -132,17 +134,19 @@ def see_attention(view, trace, subject, layer, head, query, seen, shown):
         "attention rollout: what reaches the output from each patch",
         probe.draw_rollout(rollout, subject.pixels, title=f"{seen}: attention rollout"),
     )
+    view.numbers["rollout"] = rollout.tolist()
+    view.rows.append(("rollout", f"most from the patch in {place(rollout)}: {100 * rollout.max():.1f} %"))
+    if shown is None:
+        return
     relevance = probe.gradient_weighted_attention(trace.attention, trace.attention_gradients)
     relevance = probe.over_patches(relevance - np.eye(relevance.shape[-1]), grid, query, prefix)[0]
     view.figures["class.png"] = Picture(
         f"gradient-weighted attention: what speaks for class {shown}",
         probe.draw_class_attention(relevance, subject.pixels, title=f"{seen}: what speaks for {shown}"),
     )
-    view.numbers.update({"rollout": rollout.tolist(), "class_attention": relevance.tolist()})
-    view.rows += [
-        ("rollout", f"most from the patch in {place(rollout)}: {100 * rollout.max():.1f} %"),
-        (f"for {shown}", f"most the patch in {place(relevance)}" if relevance.any() else "no patch at all"),
-    ]
+    view.numbers["class_attention"] = relevance.tolist()
+    most = f"most the patch in {place(relevance)}" if relevance.any() else "no patch at all"
+    view.rows.append((f"for {shown}", most))
 
 
 def counted(n, what):
@@ -183,13 +187,14 @@ def left_out(view, *names):
         view.left_out.update(dict.fromkeys(names, str(error)))
 
 
-def see_means(view, model, test, count):
-    """How far heads look, how fine features are, and how large gradients: means over some of the test images."""
+def see_means(view, model, test, count, why_no_classes):
+    """How far heads look, how fine features are, and how large they and, of a classifier, their gradients: means over
+    some of the test images."""
     rows = np.unique(np.linspace(0, len(test) - 1, min(count, len(test))).astype(int))  # from end to end: test images
     distances, amplitudes, norms = [], [], []                                            # may be in order of class
     for row in rows:  # one at a time: a large model's trace takes hundreds of megabytes an image
         images = test.normalise(test.images[row : row + 1], model.dtype.name)
-        trace = probe.trace(model, images, test.labels[row : row + 1])
+        trace = probe.trace(model, images, None if why_no_classes else test.labels[row : row + 1])
         if trace.attention is not None:
             distances.append(
                 probe.mean_attention_distance(trace.attention, trace.grid, patch_size_of(model), trace.prefix)
@@ -214,8 +219,22 @@ def see_means(view, model, test, count):
         view.numbers["spectrum"] = {"frequencies": frequencies.tolist(), "log_amplitudes": amplitude.tolist()}
     else:
         view.left_out["spectrum"] = "patches in a single row or column have no diagonal"
-    show_norms(view, model, probe.Norms(*(None if part[0] is None else np.mean(part, 0) for part in zip(*norms))),
-               trace.residual_stream.shape[2], over)  # fmt: skip
+    norms = probe.Norms(*(None if part[0] is None else np.mean(part, 0) for part in zip(*norms)))
+    of = "activations" if why_no_classes else "activations and gradients"
+    view.figures["norms.png"] = Picture(f"norms of {of} by layer; {over}", probe.draw_norms(norms))
+    view.numbers["norms"] = {
+        name: part.mean(-1).tolist() if part.ndim > 1 else part.tolist()
+        for name, part in norms._asdict().items() if part is not None
+    }  # fmt: skip
+    if why_no_classes:
+        view.left_out["gradients"] = why_no_classes
+        return
+    first, last, tokens = norms.dstream[0].mean(), norms.dstream[-1].mean(), trace.residual_stream.shape[2]
+    read = f"{model.first_token} has" if model.pooling == "token" else "patches have"
+    view.rows.append(
+        ("gradients", f"mean norm over all {tokens} tokens: {first:.2g} before the first layer, {last:.2g} after the "
+                      f"last, where only the {read} one")
+    )  # fmt: skip
 
 
 def patch_size_of(model):
@@ -238,22 +257,6 @@ def show_distance(view, model, distance, over):
     view.rows.append(
         ("distance", f"{by_layer} pixels, from the first layer to the last; all patches alike {uniform:.1f}")
     )
-
-
-def show_norms(view, model, norms, tokens, over):
-    """`Norms` that are means over images."""
-    view.figures["norms.png"] = Picture(
-        f"norms of activations and gradients by layer; {over}", probe.draw_norms(norms)
-    )
-    view.numbers["norms"] = {
-        name: part.mean(-1).tolist() if part.ndim > 1 else part.tolist()
-        for name, part in norms._asdict().items() if part is not None
-    }  # fmt: skip
-    first, last = norms.dstream[0].mean(), norms.dstream[-1].mean()
-    view.rows.append(
-        ("gradients", f"mean norm over all {tokens} tokens: {first:.2g} before the first layer, {last:.2g} after the "
-                      f"last, where {READ[query_of(model)]}")
-    )  # fmt: skip
 
 
 def see_mistakes(view, model, test, threads):

@@ -10,6 +10,8 @@ from tinyvit.nn.context import Context
 from tinyvit.nn.module import Module
 from tinyvit.nn.recompute import with_recompute, with_recompute_backward
 
+HEADLESS = "the model has no head (num_classes is 0): it gives features"
+
 
 class Architecture(Module):
     """A model that reads images (B, C, H, W) and goes through `parts()`.
@@ -20,15 +22,19 @@ class Architecture(Module):
     `parts()`; everything else has a default here. Caches mirror the modules: the cache of `block.attn` is `cache.attn`.
 
     num_prefix_tokens   tokens in front of those of the grid: class, distillation and register tokens
+    first_token         what the first of them is called
     grid                (rows, columns) of the tokens, or None if they have none
     pooling             how tokens become one vector where nothing else is asked for: "token" (the first) or "mean"
     preprocessing       how images become what the model reads, as `tinyvit.load` sets it, or None
+    why_no_classes      why `predict` is refused, as `tinyvit.load` sets it for tasks that tell no classes apart
     """
 
     num_prefix_tokens = 0
+    first_token = "first token"
     grid = None
     pooling = "mean"
     preprocessing = None
+    why_no_classes = None
 
     def parts(self):
         """[(name, module), …] in the order of the forward; each takes what the one before gives.
@@ -120,7 +126,7 @@ class Architecture(Module):
     @property
     def classes(self):
         """The names of the classes, in the order of the logits; () where nothing says them."""
-        return () if self.preprocessing is None else self.preprocessing.classes
+        return () if self.preprocessing is None or self.why_no_classes else self.preprocessing.classes
 
     def predict(self, images, preprocess=None):
         """Class probabilities (B, K), in the parameters' dtype; no cache is kept.
@@ -133,6 +139,8 @@ class Architecture(Module):
         Raises ValueError for a model without classes, and for images that don't fit.
         """
         require_classes(self)
+        if self.why_no_classes:
+            raise ValueError(f"{self.why_no_classes}; call the model for its output, or take model.features(images)")
         kind = getattr(getattr(images, "dtype", None), "kind", "u")
         if kind in "uib" if preprocess is None else preprocess:
             images = self.prepared(images)
@@ -157,4 +165,4 @@ class Architecture(Module):
 def require_classes(model):
     """Raise ValueError for a model without classes, which gives features where logits are needed."""
     if isinstance(model, Architecture) and not getattr(model.config, "num_classes", 0):
-        raise ValueError("the model has no head (num_classes is 0): it gives features, and here logits are needed")
+        raise ValueError(f"{HEADLESS}, and here logits are needed")

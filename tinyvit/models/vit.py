@@ -180,7 +180,7 @@ class ViT(Architecture):
     "meta" declares the parameters without giving them memory.
     """
 
-    num_prefix_tokens = 1
+    num_prefix_tokens, first_token = 1, "class token"
 
     def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
         self.config = config

@@ -14,7 +14,7 @@ class Norms(NamedTuple):
 
     stream       (L+1, B): the residual stream before each layer, and after the last
     attn, mlp    (L, B): what each layer's attention, and its MLP, adds to the stream; None where a layer has none
-    dstream      (L+1, B): the gradients of the same, likewise
+    dstream      (L+1, B): the gradients of the same, likewise; these and the rest are None of a trace without gradients
     dattn, dmlp  (L, B)
     dparameters  (L,): of all parameters of each layer together, the norm of their gradient
     """
@@ -22,41 +22,39 @@ class Norms(NamedTuple):
     stream: np.ndarray
     attn: np.ndarray | None
     mlp: np.ndarray | None
-    dstream: np.ndarray
+    dstream: np.ndarray | None
     dattn: np.ndarray | None
     dmlp: np.ndarray | None
-    dparameters: np.ndarray
+    dparameters: np.ndarray | None
 
 
 def norms_by_layer(trace):
-    """The `Norms` of a `Trace` that has gradients.
+    """The `Norms` of a `Trace`.
 
         stream[l, b] = (1/T) Σᵢ ‖x[l, b, i]‖₂         dparameters[l] = √(Σ of all squared entries)
 
     Gradients of tokens are those of each image's own loss, B times those of the mean; or of its own logit.
     Glorot & Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks", compare them so.
-    Raises ValueError for a trace without gradients, and for layers without a residual stream.
+    Raises ValueError for layers without a residual stream.
     """
-    if not trace.gradients:
-        raise ValueError("expected a trace with gradients: trace it with targets or with classes")
-    stream, layers = trace.residual_stream, trace.layers[1:]
+    stream, layers = mean_norm(trace.residual_stream), trace.layers[1:]
     own = 1 if trace.loss is None else len(trace.images)
 
-    def branch(name):
-        """The norms of a branch's output and of its gradient, or None for both."""
+    def branch(name, recorded):
+        """The norms of what was recorded of a branch in every layer; None where there is none."""
         paths = [f"{layer}.{name}" for layer in layers]
-        if not all(path in trace.values for path in paths):
-            return None, None
-        values, gradients = ([x[path] for path in paths] for x in (trace.values, trace.gradients))
-        return mean_norm(values), own * mean_norm(dy for dy, _ in gradients)
+        return mean_norm(recorded(path) for path in paths) if all(path in trace.values for path in paths) else None
 
+    attn, mlp = (branch(name, lambda path: trace.values[path]) for name in ("attn", "mlp"))
+    if not trace.gradients:
+        return Norms(stream, attn, mlp, None, None, None, None)
+    dattn, dmlp = (branch(name, lambda path: own * trace.gradients[path][0]) for name in ("attn", "mlp"))
     dstream = [*(trace.gradients[layer][1] for layer in layers), trace.gradients[layers[-1]][0]]
     squares = [
         sum(float((g * g).sum()) for name, g in trace.parameter_gradients.items() if name.startswith(f"{layer}."))
         for layer in layers
     ]
-    (attn, dattn), (mlp, dmlp) = branch("attn"), branch("mlp")
-    return Norms(mean_norm(stream), attn, mlp, own * mean_norm(dstream), dattn, dmlp, np.sqrt(squares))
+    return Norms(stream, attn, mlp, own * mean_norm(dstream), dattn, dmlp, np.sqrt(squares))
 
 
 def mean_norm(layers):
@@ -65,16 +63,19 @@ def mean_norm(layers):
 
 
 def draw_norms(norms):
-    """A matplotlib Figure of `Norms`, means over the images: activations on the left, their gradients on the right."""
+    """A matplotlib Figure of `Norms`, means over the images: activations, and beside them their gradients if any."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogFormatter
 
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    halves = [("norm of a token", norms[:3]), ("norm of its gradient", norms[3:6])]
+    halves = halves if norms.dstream is not None else halves[:1]
+    figure = Figure(figsize=(4.5 * len(halves), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(halves), squeeze=False)[0]
     names = ("residual stream", "attention's part", "MLP's part")
-    L = len(norms.dparameters)
+    L = len(norms.stream) - 1
     places = (np.arange(L + 1) - 0.5, np.arange(L), np.arange(L))  # the stream is between the layers
-    for axes, rows in ((left, norms[:3]), (right, norms[3:6])):
+    for axes, (title, rows) in zip(panels, halves):
+        axes.set_title(title, fontsize=11)
         for x, row, name, marker in zip(places, rows, names, "osd"):
             if row is None:
                 continue
@@ -85,10 +86,9 @@ def draw_norms(norms):
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
         axes.grid(alpha=0.3, which="both")
-    right.plot(places[1], norms.dparameters, color="tab:gray", marker="x", markersize=4, linestyle="--",
-               linewidth=1.2, label="parameters of the layer")  # fmt: skip
-    left.set_title("norm of a token", fontsize=11)
-    right.set_title("norm of its gradient", fontsize=11)
-    left.legend(frameon=False, fontsize=8)
-    right.legend(frameon=False, fontsize=8)
+    if norms.dparameters is not None:
+        panels[1].plot(places[1], norms.dparameters, color="tab:gray", marker="x", markersize=4, linestyle="--",
+                       linewidth=1.2, label="parameters of the layer")  # fmt: skip
+    for axes in panels:
+        axes.legend(frameon=False, fontsize=8)
     return figure

@@ -58,7 +58,7 @@ def draw_spectrum(frequencies, amplitudes):
     figure.colorbar(ScalarMappable(norm, colours), ax=left, label="layers passed", ticks=range(0, L, -(-L // 8)))
     right.plot(range(L), amplitudes[:, -1], color="tab:gray", linewidth=1, zorder=1)
     right.scatter(range(L), amplitudes[:, -1], c=range(L), cmap=colours, norm=norm, zorder=2)
-    right.set_xlabel("blocks passed")
+    right.set_xlabel("layers passed")
     right.set_title("the highest frequency by depth", fontsize=11)
     right.xaxis.get_major_locator().set_params(integer=True)
     for axes in (left, right):

@@ -9,7 +9,7 @@ from tinyvit import data
 from tinyvit.backend import choose_device
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
-from tinyvit.models.architecture import Architecture, require_classes
+from tinyvit.models.architecture import HEADLESS, Architecture
 from tinyvit.nn import Module
 from tinyvit.nn.precision import MASTER
 from tinyvit.training.config import TrainConfig
@@ -26,6 +26,13 @@ class Trained(NamedTuple):
     why_not_gpu: str | None = None  # the reason, where a GPU was looked for and the model is on the CPU
     task: Task | None = None
     learner: Module | None = None   # what the task trained: the model, or a module that has it as a part
+
+    @property
+    def why_no_classes(self):
+        """Why its outputs are not the logits of classes; None for a classifier."""
+        if not self.task.needs_classes:
+            return f"the task {self.config.task!r} tells no classes apart"
+        return None if getattr(self.config.model, "num_classes", 0) else HEADLESS
 
 
 def load_trained(path, device="auto", best=False):
@@ -50,27 +57,33 @@ def load_trained(path, device="auto", best=False):
             "(channels, image size, classes)"
         )
     device, why_not_gpu = choose_device(device)
-    state = folder.checkpoints.best() if best else folder.load_model()
+    state = folder.checkpoints.best(config) if best else folder.load_model(config)
     # What was trained in a GPU's own precision has float32 weights, and runs in float32 on a CPU.
     precision = MASTER[config.precision] if device == "cpu" else config.precision
     learner = task.build(device=device, precision=precision)
     try:
         learner.load_state_dict(state)
     except ValueError as error:
-        raise ValueError(f"{folder.model}: {error}") from error
+        named = f"architecture {config.architecture!r}, task {config.task!r}"
+        raise ValueError(f"{folder.model}: {error} (config.json names {named})") from error
     return Trained(folder, config, task.backbone(learner), preprocessing, why_not_gpu, task, learner)
 
 
 def load_classifier(path, device="auto", best=False):
     """As `load_trained`; ValueError, too, for a model that is no classifier."""
     trained = load_trained(path, device, best)
-    if not trained.task.needs_classes:
-        raise ValueError(f"{trained.folder.path}: its task is {trained.config.task}, but a classifier is needed")
-    try:
-        require_classes(trained.model)
-    except ValueError as error:
-        raise ValueError(f"{trained.folder.path}: {error}") from error
+    require_classifier(trained)
     return trained
+
+
+def require_classifier(trained):
+    """Raise ValueError, with the commands that there are instead, for a model that is no classifier."""
+    if trained.why_no_classes:
+        evaluate = "" if trained.task.needs_classes else "evaluate, "
+        raise ValueError(
+            f"{trained.folder.path}: {trained.why_no_classes}; tinyvit {evaluate}features, inspect, knn and "
+            "probe-linear work with it"
+        )
 
 
 # -- data sets as it reads them ----------------------------------------------------------------------------------------
@@ -93,14 +106,11 @@ def load_test_set(trained, data_dir=None):
     A folder for a model that was trained elsewhere may have some of its classes, under their names or their numbers.
     """
     prepared = trained.preprocessing
-    if trained.task.needs_classes and not prepared.classes:
-        raise ValueError(f"{trained.folder.path}: the model has no head (num_classes is 0): it gives features, and "
-                         "here logits are needed")  # fmt: skip
     test = load_classes(trained.config, data_dir, **resizing(prepared)).test
-    if trained.folder.imported.is_file():
+    if trained.folder.imported.is_file() and not trained.why_no_classes:
         test = renumbered(test, prepared.classes)
     test = as_configured(test, trained.config)
-    if trained.task.needs_classes:
+    if not trained.why_no_classes:
         if len(test.classes) != len(prepared.classes):
             raise ValueError(f"the data set has {len(test.classes)} classes, but the model {len(prepared.classes)}")
         if test.classes != prepared.classes:
