@@ -46,27 +46,28 @@ LEFT_OUT = {
     "data/test_resize.py": "about images on the host",
     "data/test_loader.py::test_the_thread_is_two_batches_ahead_and_no_more": "a thread, which there is on the CPU only",
     "data/test_loader.py::test_no_thread_outlives_its_iterator": "a thread, which there is on the CPU only",
-    "data/test_loader.py::test_no_room_for_the_thread_is_a_lack_of_memory": "a thread, which there is on the CPU only",
+    "data/test_loader.py::test_a_thread_that_cannot_start_is_reported_as_a_lack_of_memory":
+        "a thread, which there is on the CPU only",
     "data/test_loader.py::test_on_a_device_the_data_set_is_moved_once_nothing_waits_and_there_is_no_thread":
         "counts what is moved on a stand-in of its own",
     # -- what is checked on the CPU only, since a GPU would have to be waited for
-    "test_wrong_arrays.py::test_tokens_are_taken_at_whole_numbers_in_range_and_each_once":
+    "test_wrong_arrays.py::test_tokens_are_taken_at_distinct_integers_in_range":
         "indices on a GPU are not looked at",
-    "test_wrong_arrays.py::test_the_cache_of_a_kernel_answers_to_every_field_of_the_references":
+    "test_wrong_arrays.py::test_the_cache_of_a_kernel_has_every_field_of_the_references":
         "about kernels for NumPy arrays; those for a GPU have their tests in cuda",
     "test_wrong_arrays.py::test_which_says_what_would_run_and_where_it_is_written": "about kernels for NumPy arrays",
     "functional/test_cross_entropy.py::test_labels_out_of_range_are_named": "labels on a GPU are not looked at",
-    "training/test_step.py::test_what_does_not_fit_is_refused_with_what_came_and_moves_nothing":
+    "training/test_step.py::test_bad_arguments_are_refused_with_the_given_value_and_move_nothing":
         "labels on a GPU are not looked at",
     # -- memory of the process, and arrays that count what is done with them
     "functional/test_linear.py::test_a_kernel_makes_no_product_for_a_frozen_weight": "counts products of NumPy arrays",
     "functional/test_tiled_attention.py::test_memory_grows_linearly_with_the_number_of_tokens_and_that_of_attention_"
     "with_its_square": "measures NumPy's memory",
-    "functional/test_tiled_attention.py::test_no_more_than_a_tile_of_scores_is_there_at_any_time":
+    "functional/test_tiled_attention.py::test_no_more_than_a_tile_of_scores_is_in_memory_at_any_time":
         "measures NumPy's memory",
     "models/test_summary.py": "counts the NumPy arrays that each level of the CPU's kernels keeps",
-    "training/test_freezing.py::test_of_what_is_frozen_nothing_is_kept": "measures NumPy's memory",
-    "training/test_freezing.py::test_of_a_block_that_is_trained_its_input_only_is_kept_where_the_rest_is_computed_again":
+    "training/test_freezing.py::test_nothing_is_cached_for_frozen_parts": "measures NumPy's memory",
+    "training/test_freezing.py::test_with_recomputation_only_the_input_of_a_trained_block_is_kept":
         "measures NumPy's memory",
     "training/test_memory.py": "about memory of the process",
     "training/test_memory_needs.py": "about memory of the process",
@@ -84,7 +85,7 @@ LEFT_OUT = {
     "training/test_run_folder.py": "about files",
     "training/test_signals.py": "starts processes, which have no stand-in",
     "training/test_tensorboard.py": "about files",
-    "training/test_loop.py::test_the_saved_weights_score_what_the_summary_says": "scores them on the CPU, to the bit",
+    "training/test_loop.py::test_the_saved_weights_have_the_scores_in_the_summary": "scores them on the CPU, bitwise",
     "test_backend.py::test_choosing_a_device_falls_back_only_if_asked_to": "about a process without a GPU",
 }
 PACKAGES = ("tinyvit", "tiny_architecture")  # the latter's models compute where the package's do

@@ -75,7 +75,7 @@ def test_cuda_is_the_current_gpu_and_auto_takes_it(gpus):
     assert backend.library("cuda:1") is gpus and backend.library("cpu") is np
 
 
-def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(gpus):
+def test_a_missing_gpu_is_refused_with_the_available_ones(gpus):
     with pytest.raises(ValueError, match="'cuda:7' can't be used: there are 2 GPUs, cuda:0 to cuda:1; use"):
         backend.as_device("cuda:7")
     pretend_cupy.Device.count = 1
@@ -84,7 +84,7 @@ def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(gpus):
 
 
 @pytest.mark.parametrize("name", ["tpu", "cuda:", "cuda:-1", "cuda:01", "CUDA", "", "cuda:1.0", None, 0])
-def test_an_unknown_device_is_refused_with_those_that_there_are(name):
+def test_an_unknown_device_is_refused_with_the_known_ones(name):
     with pytest.raises(ValueError, match=f"unknown device {name!r}; expected one of auto, cpu, cuda, or cuda:0"):
         backend.choose_device(name)
 
@@ -128,7 +128,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("reason", BROKEN)
-def test_what_a_gpu_lacks_is_said_in_plain_words_and_only_auto_falls_back(gpus, monkeypatch, reason):
+def test_what_a_gpu_lacks_is_reported_and_only_auto_falls_back(gpus, monkeypatch, reason):
     what, how = BROKEN[reason]
     if what == "kernel":
         gpus.ones = raising(how)
@@ -142,7 +142,7 @@ def test_what_a_gpu_lacks_is_said_in_plain_words_and_only_auto_falls_back(gpus, 
     assert str(refused.value) == f"device 'cuda' can't be used: {reason}; use device 'cpu'"
 
 
-def test_a_gpu_that_computes_something_wrong_is_not_used(gpus, monkeypatch):
+def test_a_gpu_with_wrong_results_is_not_used(gpus, monkeypatch):
     monkeypatch.setattr(pretend_cupy.ndarray, "__matmul__", lambda self, other: self)
     assert backend.why_no_gpu() == "it gave a wrong result for a 2×2 product"
 
@@ -152,7 +152,7 @@ def test_without_cupy_the_reason_says_how_to_install_it(monkeypatch):
     assert backend.choose_device("auto")[1].startswith("CuPy isn't installed (pip install 'tinyvit[cuda12]'")
 
 
-def test_a_cupy_that_cannot_be_imported_is_said_in_one_line_and_warns_of_nothing(monkeypatch, tmp_path):
+def test_a_cupy_that_cannot_be_imported_is_reported_in_one_line_without_warnings(monkeypatch, tmp_path):
     (tmp_path / "cupy.py").write_text(
         "import warnings\nwarnings.warn('two of me')\n"
         "raise ImportError('\\n=====\\nlibcuda.so.1: no such file\\n=====')\n"

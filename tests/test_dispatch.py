@@ -45,7 +45,7 @@ def test_reference_ends_with_its_block_even_after_an_error(doubling):
     assert doubling(np.float32([3]))[0] == 7
 
 
-def test_the_reference_stays_at_hand(doubling):
+def test_the_reference_is_always_available_as_an_attribute(doubling):
     assert doubling.reference(np.float32([3]))[0] == 6
 
 
@@ -89,7 +89,7 @@ def linear_backward(into):
 
 
 @pytest.mark.parametrize("backward", [layernorm_backward, linear_backward])
-def test_into_adds_to_an_array_leaves_out_or_makes_anew(backward):
+def test_into_adds_to_an_array_or_leaves_a_gradient_out(backward):
     dx, dweight, dbias = backward(None)
     destination = np.full_like(dweight, 3)
     results = backward((destination, False))
@@ -110,7 +110,7 @@ def test_into_with_another_number_of_entries_is_refused(backward, entries, refer
 
 @pytest.mark.parametrize("reference", [True, False])
 @pytest.mark.parametrize("backward", [layernorm_backward, linear_backward])
-def test_into_broadcasts_nothing(backward, reference):
+def test_into_refuses_to_broadcast(backward, reference):
     _, dweight, _ = backward(None)
     message = "into=: expected an array"
     with tinyvit.reference() if reference else nullcontext(), pytest.raises(ValueError, match=message):
@@ -140,7 +140,7 @@ OPERATIONS = [name for name in dir(F) if hasattr(F, f"{name}_backward")]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_shows_its_own_text_and_its_backward_takes_dy_and_cache(name):
+def test_an_operation_shows_its_own_source_and_its_backward_takes_dy_and_cache(name):
     op = getattr(F, name)
     assert inspect.getsource(op).startswith(f"@operation\ndef {name}(")
     assert list(inspect.signature(op.backward).parameters) == ["dy", "cache"]

@@ -24,13 +24,13 @@ from tinyvit.files import (
 )  # fmt: skip
 
 
-def test_a_tilde_is_the_home_and_elsewhere_a_name_like_any_other(monkeypatch, tmp_path):
+def test_a_leading_tilde_is_the_home_and_elsewhere_part_of_the_name(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert expanded("~/images") == tmp_path / "images" and expanded("~") == tmp_path
     assert expanded("images/~") == Path("images/~") and expanded(Path("~") / "images") == tmp_path / "images"
 
 
-def test_a_user_that_nobody_is_stays_as_it_stands():
+def test_a_tilde_with_an_unknown_user_is_not_expanded():
     assert expanded("~nobody-of-this-name/images") == Path("~nobody-of-this-name/images")
 
 
@@ -39,7 +39,7 @@ def test_a_user_that_nobody_is_stays_as_it_stands():
 HOLD = "import sys; from tinyvit.files import try_lock; f = open(sys.argv[1], 'a'); print(try_lock(f)); input()"
 
 
-def test_a_lock_that_is_held_is_not_given_and_is_free_once_its_file_is_closed(tmp_path):
+def test_a_held_lock_is_refused_and_free_once_its_file_is_closed(tmp_path):
     with (tmp_path / "lock").open("a") as first, (tmp_path / "lock").open("a") as second:
         assert try_lock(first) and not try_lock(second)
         first.close()
@@ -84,7 +84,7 @@ def test_a_write_replaces_the_file_and_leaves_nothing_else(tmp_path):
     assert contents(tmp_path) == {"summary.json": b"new"}
 
 
-def test_a_file_has_its_name_when_it_is_whole_and_not_before(tmp_path):
+def test_a_file_gets_its_name_once_it_is_complete_and_not_before(tmp_path):
     with making(tmp_path / "new" / "file") as place:
         place.write_text("half")
         assert not (tmp_path / "new" / "file").exists()
@@ -93,7 +93,7 @@ def test_a_file_has_its_name_when_it_is_whole_and_not_before(tmp_path):
     assert (tmp_path / "new" / "file").read_text() == "whole"
 
 
-def test_a_folder_has_its_name_when_it_is_whole_and_what_was_made_beside_it_comes_along(tmp_path):
+def test_a_folder_gets_its_name_once_it_is_complete_along_with_files_beside_it(tmp_path):
     (tmp_path / "plain").mkdir()
     with making(tmp_path / "run") as place:
         place.mkdir()
@@ -105,7 +105,7 @@ def test_a_folder_has_its_name_when_it_is_whole_and_what_was_made_beside_it_come
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_what_goes_wrong_on_the_way_leaves_nothing(tmp_path, error):
+def test_a_failure_on_the_way_leaves_nothing(tmp_path, error):
     with pytest.raises(error), making(tmp_path / "run") as place:
         place.mkdir()
         (place / "file").write_text("half")
@@ -113,7 +113,7 @@ def test_what_goes_wrong_on_the_way_leaves_nothing(tmp_path, error):
     assert not any(tmp_path.iterdir())
 
 
-def test_folders_that_were_made_for_it_go_with_it_and_those_that_somebody_uses_stay(tmp_path):
+def test_parent_folders_made_for_it_are_removed_unless_somebody_uses_them(tmp_path):
     with pytest.raises(ValueError), making(tmp_path / "a" / "b" / "c" / "run") as place:
         place.write_text("half")
         (tmp_path / "a" / "mine").write_text("mine")
@@ -121,7 +121,7 @@ def test_folders_that_were_made_for_it_go_with_it_and_those_that_somebody_uses_s
     assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["a", "a/mine"]
 
 
-def test_what_cannot_be_written_is_named_as_it_was_asked_for(tmp_path):
+def test_an_unwritable_path_is_named_as_it_was_given(tmp_path):
     with pytest.raises(OSError) as error, making(tmp_path / "run") as place:
         (place / "file").write_text("in a folder that isn't there")
     assert str(error.value).startswith(f"{tmp_path / 'run'} can't be written: No such file or directory; nothing of it")
@@ -136,7 +136,7 @@ def test_what_cannot_be_written_is_named_as_it_was_asked_for(tmp_path):
         ("new/..", r"new/\.\. names no new file or folder; choose another place$"),
     ],
 )
-def test_where_nothing_can_be_made_is_refused_before_any_work(tmp_path, name, reason):
+def test_an_unwritable_place_is_refused_before_any_work(tmp_path, name, reason):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ValueError, match=reason), making(tmp_path / name):
@@ -144,14 +144,14 @@ def test_where_nothing_can_be_made_is_refused_before_any_work(tmp_path, name, re
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "file"}
 
 
-def test_a_user_who_is_not_known_is_no_home(tmp_path, monkeypatch):
+def test_a_folder_named_like_an_unknown_user_is_created_as_it_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with making("~nobody-of-that-name/run") as place:
         place.write_text("whole")
     assert (tmp_path / "~nobody-of-that-name" / "run").read_text() == "whole"
 
 
-def test_of_two_that_make_the_same_the_second_is_refused_and_the_first_stays(tmp_path, monkeypatch):
+def test_of_two_writers_of_one_folder_the_second_is_refused_and_the_first_wins(tmp_path, monkeypatch):
     """The second comes between the last look and the move."""
     real, looks = files.check_free, []
 
@@ -173,7 +173,7 @@ def test_of_two_that_make_the_same_the_second_is_refused_and_the_first_stays(tmp
 
 
 @pytest.mark.parametrize("name", ["run", "run.data"])
-def test_what_has_appeared_on_the_way_is_not_overwritten(tmp_path, name):
+def test_a_file_that_appeared_meanwhile_is_not_overwritten(tmp_path, name):
     with pytest.raises(ValueError, match=f"{name} is there already"), making(tmp_path / "run") as place:
         place.write_text("ours")
         (place.parent / "run.data").write_text("ours")
@@ -201,7 +201,7 @@ def test_of_two_writers_of_a_new_file_the_slower_is_refused(tmp_path):
     assert contents(tmp_path) == {"x": b"fast"}
 
 
-def test_a_file_system_without_hard_links_gets_its_files_all_the_same(tmp_path, monkeypatch):
+def test_files_are_written_on_a_file_system_without_hard_links(tmp_path, monkeypatch):
     def refuse(*arguments):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -248,7 +248,7 @@ def test_tidying_removes_what_a_killed_writer_left(tmp_path, writer):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_lock_that_is_tidied_away_before_it_is_held_is_made_again(tmp_path, monkeypatch):
+def test_a_lock_file_that_is_removed_before_it_is_held_is_created_again(tmp_path, monkeypatch):
     real, locks = files.try_lock, []
 
     def tidied_first(file):
@@ -273,7 +273,7 @@ def test_without_locks_nothing_is_tidied_and_everything_is_written(tmp_path, mon
     assert contents(tmp_path) == {"x": b"whole"}
 
 
-def test_a_folder_that_cannot_be_written_to_is_told_by_the_name_of_the_file(tmp_path, monkeypatch):
+def test_an_unwritable_folder_is_reported_with_the_name_of_the_file(tmp_path, monkeypatch):
     def refuse(path, *arguments):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
@@ -294,7 +294,7 @@ def manifest(tmp_path):
     return tmp_path / "m.json"
 
 
-def test_a_manifest_says_what_was_saved_with_it(manifest):
+def test_a_manifest_lists_what_was_saved_with_it(manifest):
     content = verified_manifest(manifest)
     assert content["step"] == 7 and content["files"]["a.bin"]["bytes"] == 13
     assert contents(manifest.parent).keys() == {"m.json", *FILES}
@@ -323,7 +323,7 @@ def read_from(manifest, content):
 
 
 @given(length=st.integers(0, 12), position=st.integers(0, 12), bit=st.integers(0, 7))
-def test_a_file_that_was_cut_off_changed_or_removed_is_named(tmp_path_factory, length, position, bit):
+def test_a_truncated_changed_or_removed_file_is_named(tmp_path_factory, length, position, bit):
     folder = tmp_path_factory.mktemp("manifest")
     write_with_manifest(folder / "m.json", FILES)
     flipped = bytearray(FILES["a.bin"])
@@ -340,7 +340,7 @@ def test_a_file_that_was_cut_off_changed_or_removed_is_named(tmp_path_factory, l
 @pytest.mark.parametrize(
     "entry", [3, [], {}, None, {"bytes": True, "sha256": ""}, {"bytes": 13, "sha256": 5}, {"bytes": "13"}]
 )
-def test_entries_of_another_kind_are_refused_even_if_they_are_signed(tmp_path, entry):
+def test_entries_of_another_kind_are_refused_even_with_a_valid_checksum(tmp_path, entry):
     (tmp_path / "a.bin").write_bytes(FILES["a.bin"])
     for entries in ({"a.bin": entry}, [entry], entry or 3):
         write_manifest(tmp_path / "m.json", entries)
@@ -350,7 +350,7 @@ def test_entries_of_another_kind_are_refused_even_if_they_are_signed(tmp_path, e
 
 @pytest.mark.parametrize("content", ["[]", "{}", "null", '{"sha256": 1, "format": 1}', '{"format": 9, "sha256": ""}',
                                      "[" * 100_000, '{"format": 1, "sha256": "", "files": 3}'])  # fmt: skip
-def test_json_of_another_kind_is_no_manifest(tmp_path, content):
+def test_json_of_another_kind_is_not_a_manifest(tmp_path, content):
     with pytest.raises(ValueError, match=r"m\.json is damaged or no manifest: (expected|maximum recursion|its SHA256)"):
         read_from(tmp_path / "m.json", content.encode())
 

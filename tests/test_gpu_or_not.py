@@ -19,19 +19,19 @@ def chosen(monkeypatch):
     return choose
 
 
-def test_a_plain_run_takes_the_tests_for_a_gpu_in_where_there_is_one(chosen):
+def test_a_plain_run_includes_the_gpu_tests_where_there_is_a_gpu(chosen):
     assert chosen(USUAL, None) == "not slow"
     assert chosen(USUAL, "no driver") == USUAL
 
 
 @pytest.mark.parametrize("asked", ["slow", "cuda and not gpu", ""])
-def test_a_run_that_asks_for_others_stays_as_it_is(chosen, asked):
+def test_a_run_that_selects_other_marks_is_left_unchanged(chosen, asked):
     for reason in (None, "no driver"):
         assert chosen(asked, reason) == asked
 
 
 @pytest.mark.parametrize("asked", ["gpu", "cuda or gpu", "gpu and not slow"])
-def test_asking_for_the_tests_of_a_gpu_without_one_ends_with_the_reason(chosen, asked):
+def test_selecting_the_gpu_tests_without_a_gpu_ends_with_the_reason(chosen, asked):
     assert chosen(asked, None) == asked
     with pytest.raises(pytest.UsageError, match="^tests with the mark gpu need a GPU that works: no driver$"):
         chosen(asked, "no driver")

@@ -46,7 +46,7 @@ def test_a_gradient_that_is_nan_is_infinitely_wrong():
     assert report.max_error == np.inf
 
 
-def test_a_functions_own_arguments_that_are_no_arrays_are_passed_on():
+def test_arguments_that_are_not_arrays_are_passed_on():
     report = gradcheck.check(F.layernorm, F.layernorm_backward, (X, WEIGHT, BIAS, 0.5))
     assert len(report.inputs) == 3 and report.max_error < 1e-10
 
@@ -69,7 +69,7 @@ def test_gradients_of_the_wrong_number_or_shape_are_named(backward, message):
         gradcheck.check(F.gelu, backward, (X,))
 
 
-def test_a_forward_that_drops_the_imaginary_part_is_sent_to_central_differences():
+def test_a_forward_that_drops_the_imaginary_part_is_refused_with_a_hint_at_central_differences():
     def forward(x):
         return np.abs(x), x
 
@@ -88,12 +88,12 @@ def test_a_forward_that_drops_the_imaginary_part_is_sent_to_central_differences(
         (F.gelu, X, "expected the inputs as a tuple, got ndarray"),
     ],
 )
-def test_a_forward_without_a_cache_and_inputs_that_are_no_tuple_are_named(forward, inputs, message):
+def test_a_forward_without_a_cache_and_inputs_that_are_not_a_tuple_are_refused(forward, inputs, message):
     with pytest.raises(ValueError, match=message):
         gradcheck.check(forward, F.gelu_backward, inputs)
 
 
-def test_a_check_along_no_direction_is_refused():
+def test_a_check_along_zero_directions_is_refused():
     with pytest.raises(ValueError, match="at least 1 direction, got 0"):
         gradcheck.check(F.gelu, F.gelu_backward, (X,), directions=0)
 
@@ -121,7 +121,7 @@ def test_a_wrong_gradient_anywhere_in_a_model_is_found(method, monkeypatch):
     assert gradcheck.check_model(model, images, method=method).max_error > 1e-3
 
 
-def test_checking_a_model_leaves_it_alone():
+def test_checking_a_model_does_not_change_it():
     model = ViT(ViTConfig(8, 4, 1, 3, 12, 2, 3))
     before = model.state_dict()
     gradcheck.check_model(model, np.ones((1, 1, 8, 8)), directions=1)

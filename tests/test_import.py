@@ -51,7 +51,7 @@ def test_scipy_is_loaded_where_a_gelu_needs_it():
     assert "scipy" in loaded_by("import numpy, tinyvit; tinyvit.functional.gelu(numpy.ones(3))")
 
 
-def test_every_public_name_is_there_and_no_other():
+def test_the_public_names_are_complete_and_there_are_no_others():
     for name in tinyvit.__all__:
         assert getattr(tinyvit, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'autograd'"):
@@ -127,7 +127,7 @@ def test_only_the_backend_and_the_kernels_import_cupy():
     assert "backend" in importers and importers <= {"backend", "kernels"}
 
 
-def test_every_ambient_variable_stands_in_the_table_of_contributing_with_its_reason():
+def test_every_context_variable_is_in_the_table_of_contributing_with_its_reason():
     called = re.compile(r'ContextVar\("([^"]+)"')
     found = {name for path in SOURCES.values() for name in called.findall(path.read_text(encoding="utf-8"))}
     table = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## What is ambient")[2]

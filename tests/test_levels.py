@@ -32,7 +32,7 @@ def test_using_a_level_runs_its_kernels(name_of_level, level):
         assert name_of_level(FLOATS) == level == kernels.level()
 
 
-def test_a_level_falls_back_on_the_one_below_for_arrays_that_it_has_nothing_for(name_of_level):
+def test_a_level_without_a_kernel_for_an_array_falls_back_on_the_one_below(name_of_level):
     with kernels.using("fast"):
         assert name_of_level(FLOATS.astype("float64")) == "numpy"
         assert name_of_level(FLOATS.astype("complex128")) == "reference"
@@ -56,7 +56,7 @@ def test_an_unknown_level_is_refused():
         pass
 
 
-def test_all_levels_are_at_hand_where_numba_is():
+def test_all_levels_are_available_where_numba_is_installed():
     assert kernels.available() == ("reference", "numpy", "fast")
 
 
@@ -71,7 +71,7 @@ def level_of_new_process(code="", **environment):
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
 
-def test_a_process_takes_the_best_that_is_installed():
+def test_a_process_uses_the_best_installed_level():
     assert level_of_new_process(TINYVIT_KERNELS="") == "fast True"
 
 
@@ -97,12 +97,12 @@ def test_without_numba_the_kernels_are_numpys():
     assert level_of_new_process(HIDE_NUMBA, TINYVIT_KERNELS="") == "numpy False"
 
 
-def test_numba_that_is_asked_for_but_missing_is_an_error():
+def test_requesting_missing_numba_is_an_error():
     message = level_of_new_process(HIDE_NUMBA, TINYVIT_KERNELS="fast")
     assert "TINYVIT_KERNELS: 'fast' can't be used" in message and "pip install 'tinyvit[fast]'" in message
 
 
-def test_numba_that_is_installed_but_broken_is_said():
+def test_broken_numba_is_reported():
     assert "numba is installed but can't be used" in level_of_new_process(BREAK_NUMBA, TINYVIT_KERNELS="")
 
 

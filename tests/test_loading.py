@@ -87,7 +87,7 @@ def test_foreign_folders_and_files_give_the_logits_of_their_weights(sources, for
     assert model.classes == weights.preprocessing.classes
 
 
-def test_a_file_with_weights_alone_is_loaded_with_what_it_does_not_say_and_notes(sources):
+def test_a_file_of_weights_alone_is_loaded_with_given_options_and_notes(sources):
     given = {"num_heads": 3, "img_size": (8, 12), "mean": 0.5, "std": (0.1, 0.2, 0.3)}
     file = sources / "timm" / "model.safetensors"
     model = tinyvit.load(file, **given)
@@ -117,7 +117,7 @@ def test_a_model_without_classes_has_none(tmp_path):
 # -- what can't -------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_there_or_no_model_is_one_clear_line(tmp_path, run, sources):
+def test_a_missing_path_or_a_file_that_is_not_a_model_is_refused_in_one_line(tmp_path, run, sources):
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("not weights")
     (tmp_path / "loop").symlink_to("loop")
@@ -163,7 +163,7 @@ def photo(height=20, width=30, channels=3, seed=0):
     return np.random.default_rng(seed).integers(0, 256, shape).astype("uint8")
 
 
-def test_images_as_pillow_and_numpy_have_them_are_prepared_as_their_files_are(model, tmp_path):
+def test_images_of_pillow_and_numpy_are_prepared_as_their_files_are(model, tmp_path):
     Image.fromarray(photo()).save(tmp_path / "photo.png")
     pixels = read_image(tmp_path / "photo.png", 3, (8, 12), resample=PREPARED.resample, crop=PREPARED.crop)
     expected = model.predict(model.preprocessing(pixels[None]))
@@ -197,7 +197,7 @@ def test_a_batch_has_its_channels_first_or_last(model):
         [image for image in batch.repeat(2, 1)]))  # fmt: skip
 
 
-def test_floating_point_images_are_taken_as_normalised_already(model):
+def test_floating_point_images_are_expected_to_be_normalised(model):
     images = images_for(model)
     probabilities = model.predict(images)
     np.testing.assert_array_equal(probabilities, model.predict(images, preprocess=False))
@@ -223,7 +223,7 @@ def test_floating_point_images_are_taken_as_normalised_already(model):
         (None, {}, "expected a PIL image or a uint8 array, got NoneType"),
     ],
 )
-def test_what_may_be_two_things_or_is_no_image_is_refused(model, images, options, reason):
+def test_ambiguous_arrays_and_input_that_is_not_an_image_are_refused(model, images, options, reason):
     with pytest.raises(ValueError, match=reason):
         model.predict(images, **options)
 

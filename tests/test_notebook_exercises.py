@@ -132,13 +132,13 @@ def test_every_notebook_has_exercises_that_are_read_by_the_package():
 
 
 @each(EXERCISES)
-def test_left_as_it_is_given_it_says_that_there_is_something_to_do(exercise):
+def test_an_untouched_exercise_says_that_there_is_something_to_do(exercise):
     said = answer(*exercise)
     assert "not right yet" in said or said.count("in place of None") == len(list(blanks(exercise[0]))) > 0
 
 
 @each(NUMBERS)
-def test_whatever_is_filled_in_it_answers(exercise, monkeypatch):
+def test_an_exercise_answers_whatever_is_filled_in(exercise, monkeypatch):
     cell, space = exercise
     to_fill, right = list(blanks(cell)), {}
     for name in to_fill:
@@ -161,7 +161,7 @@ def test_whatever_is_filled_in_it_answers(exercise, monkeypatch):
 
 
 @each(FUNCTIONS)
-def test_whatever_an_unfinished_function_does_it_answers(exercise):
+def test_an_exercise_answers_whatever_an_unfinished_function_does(exercise):
     cell, space = exercise
     for body in UNFINISHED:
         assert "not right yet" in answer(with_body(cell, body), space)

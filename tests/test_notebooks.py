@@ -170,12 +170,12 @@ def test_the_ipynb_has_the_cells_of_its_source(source):
 
 
 @every_notebook
-def test_stored_outputs_are_of_one_run_without_errors(source):
+def test_stored_outputs_come_from_one_run_without_errors(source):
     assert not list(faults(made(source)))
 
 
 @every_notebook
-def test_the_ipynb_is_small_and_knows_nothing_of_where_and_when_it_was_made(source):
+def test_the_ipynb_is_small_and_holds_no_paths_or_times(source):
     path = source.with_suffix(".ipynb")
     assert path.stat().st_size < LARGEST * 1000
     notebook = made(source)
@@ -194,7 +194,7 @@ def test_each_formula_of_a_layer_is_code_of_the_package_and_shown(source):
 
 
 @every_notebook
-def test_what_is_composed_of_functions_has_its_formula_where_its_code_is_shown(source):
+def test_a_composition_whose_code_is_shown_has_its_formula_in_the_same_notebook(source):
     notebook = made(source)
     shown = printed(notebook)
     compositions = {name for name, code in CODE.items() if name not in FUNCTIONS and inspect.getsource(code) in shown}
@@ -206,12 +206,12 @@ def test_a_formula_without_a_name_is_a_step_to_one_that_has_it_or_of_no_layer(so
     assert set(sections_without_a_name(written(made(source)))) <= set(WITHOUT_A_NAME)
 
 
-def test_every_section_that_may_do_without_names_does():
+def test_the_list_of_sections_without_names_is_exact():
     assert {title for path in SOURCES for title in sections_without_a_name(written(made(path)))} == set(WITHOUT_A_NAME)
 
 
 @every_notebook
-def test_what_a_docstring_says_is_derived_in_a_notebook_is_there(source):
+def test_what_a_docstring_says_is_derived_in_a_notebook_is_derived_there(source):
     def is_promised(what):
         return f"notebooks/{source.name[:2]}" in (inspect.getdoc(what) or "")
 
@@ -284,7 +284,7 @@ def test_no_notebook_has_a_checker_of_its_own_that_calls_the_learners_function(s
     ],
     ids=["none", "shape", "too many values", "text", "exception", "endless", "arguments"],
 )
-def test_whatever_the_function_of_an_exercise_does_the_answer_is_a_text(name, function, said):
+def test_an_exercise_answers_in_text_whatever_its_function_does(name, function, said):
     report = exercises.check(name, function, time_limit=0.2)
     answer = " ".join(report.answer.split())
     assert not report and answer.startswith(f"{name}: not right yet.")
@@ -292,7 +292,7 @@ def test_whatever_the_function_of_an_exercise_does_the_answer_is_a_text(name, fu
 
 
 @pytest.mark.parametrize("source, exercise, function", CHECKED, ids=[f"{s.stem[:2]}-{e}" for s, e, _ in CHECKED])
-def test_what_is_to_be_replaced_takes_what_the_exercise_gives_and_is_answered_as_stored(source, exercise, function):
+def test_the_unfinished_function_has_the_exercises_arguments_and_the_stored_answer(source, exercise, function):
     tree = ast.parse(source.read_text(encoding="utf-8"))
     (stub,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
     assert [argument.arg for argument in stub.args.args] == list(EXERCISES[exercise].arguments)
@@ -301,7 +301,7 @@ def test_what_is_to_be_replaced_takes_what_the_exercise_gives_and_is_answered_as
     assert exercises.check(exercise, space[function]).answer in printed(made(source))
 
 
-def test_the_notebook_on_transfer_was_made_where_it_measured_what_is_stored():
+def test_the_notebook_on_transfer_was_executed_with_its_data_set():
     shown = printed(made(FOLDER / "10_transfer.py"))
     assert "was not found" not in shown
     for row in json.loads((FOLDER / "results" / "transfer.json").read_text())["rows"]:

@@ -69,7 +69,7 @@ def accuracies(log):
     return [float(x) for x in re.findall(r"^  test accuracy +([\d.]+) %$", (RESULTS / log).read_text(), re.MULTILINE)]
 
 
-def test_the_accuracies_that_are_quoted_are_those_of_the_logs():
+def test_the_quoted_accuracies_are_those_of_the_logs():
     digits = accuracies("digits.log")
     assert len(digits) == 5
     assert f"{mean(digits):.2f} % (mean of seeds 0 to 4, {min(digits):.2f} to {max(digits):.2f})" in README
@@ -78,7 +78,7 @@ def test_the_accuracies_that_are_quoted_are_those_of_the_logs():
         assert f"{epochs} | {accuracy:.2f} % |" in README
 
 
-def test_the_transfer_that_is_quoted_is_what_was_measured():
+def test_the_quoted_transfer_results_are_the_measured_ones():
     measured = json.loads((RESULTS / "transfer.json").read_text())
     means = {(row["way"], row["side"]): 100 * mean(row["accuracies"]) for row in measured["rows"]}
     for way in ("from scratch", "probed", "fine-tuned"):
@@ -86,20 +86,20 @@ def test_the_transfer_that_is_quoted_is_what_was_measured():
     assert f"{100 * measured['pre-training']:.1f} %" in PAGES["transfer.md"]
 
 
-def test_the_errors_that_are_quoted_are_those_of_the_log():
+def test_the_quoted_errors_are_those_of_the_log():
     log = (RESULTS / "gradcheck.log").read_text().splitlines()
     quoted = [line.strip() for line in README.splitlines() if line.endswith("right")]
     assert len(quoted) == 4 and set(quoted) <= set(log)
 
 
-def test_the_memory_that_is_quoted_is_that_of_the_log():
+def test_the_quoted_memory_is_that_of_the_log():
     row = next(line for line in (RESULTS / "long-sequences.log").read_text().splitlines() if line.startswith(" 4,097"))
     at_once, tiled, recomputed, _ = re.findall(r"([\d,]+ MB) \(", row)
     quoted = f"takes {at_once} with all scores at once, {tiled} in tiles, and {recomputed} with both"
     assert quoted in " ".join(PAGES["training.md"].split())
 
 
-def test_the_ratios_that_are_quoted_are_those_of_the_benchmark():
+def test_the_quoted_ratios_are_those_of_the_benchmark():
     cases = json.loads((RESULTS / "bench.json").read_text())["cases"]
     training = [case for case in cases if case["kind"] == "train"]
     assert len(training) == 4

@@ -21,7 +21,7 @@ def tensors(draw):
 
 
 @given(arrays=tensors())
-def test_tensors_come_back_as_they_were(tmp_path_factory, arrays):
+def test_tensors_are_read_back_unchanged(tmp_path_factory, arrays):
     path = tmp_path_factory.mktemp("tensors") / "model.safetensors"
     path.write_bytes(tensor_bytes(arrays))
     write_tensors(path.with_name("streamed"), arrays)
@@ -53,7 +53,7 @@ def test_weights_that_cannot_be_read_are_refused_by_the_name_of_the_file(tmp_pat
         load_tensors(tmp_path / "model.safetensors")
 
 
-def test_bfloat16_is_refused_also_where_numpy_was_taught_it(tmp_path):
+def test_bfloat16_is_refused_even_where_ml_dtypes_is_loaded(tmp_path):
     import ml_dtypes
 
     (tmp_path / "model.safetensors").write_bytes(bfloat16_file())

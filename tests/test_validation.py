@@ -105,7 +105,7 @@ def test_an_error_names_the_option_of_the_command_line_where_it_is_one():
         Optim(-1)
 
 
-def test_what_no_annotation_says_is_required_with_the_same_kind_of_error():
+def test_require_gives_the_same_kind_of_error():
     require(True, "small must be below large", (1, 2))
     with pytest.raises(ValueError, match=r"^small must be below large, got \(2, 1\)$"):
         require(False, "small must be below large", (2, 1))

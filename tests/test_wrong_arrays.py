@@ -60,7 +60,7 @@ def worker():
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("case", CASES)
 @given(how=st.sampled_from(WRONG))
-def test_a_gradient_that_does_not_fit_the_result_is_refused_by_one_line(worker, level, case, how):
+def test_a_gradient_that_does_not_fit_the_result_is_refused_in_one_line(worker, level, case, how):
     kind, message = worker.ask(level, case, how) or ("nothing", "no error")
     assert kind == "ValueError" and "expected dy" in message and "\n" not in message, (kind, message)
 
@@ -116,7 +116,7 @@ def test_ints_and_bools_count_as_floating_point_numbers(level, case, dtype):
 
 
 @levelled
-def test_lists_count_as_arrays_and_everything_else_is_refused_by_one_line(level):
+def test_lists_count_as_arrays_and_everything_else_is_refused_in_one_line(level):
     with kernels.using(level):
         np.testing.assert_allclose(F.layernorm([[1.0, 3.0]], [1, 1], [0, 0])[0], [[-1, 1]], rtol=1e-5)
         for wrong in (None, "text", {}, [[1], [1, 2]], np.array(["a"]), np.array([None])):
@@ -127,7 +127,7 @@ def test_lists_count_as_arrays_and_everything_else_is_refused_by_one_line(level)
 
 
 @levelled
-def test_whole_logits_with_probabilities_have_the_loss_of_floating_point_logits(level):
+def test_integer_logits_with_probabilities_have_the_loss_of_floating_point_logits(level):
     logits, probabilities = np.array([[1, 2, 3], [3, 1, 0]]), np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
     with kernels.using(level):
         expected = F.cross_entropy(logits.astype("float64"), probabilities)[0]
@@ -135,7 +135,7 @@ def test_whole_logits_with_probabilities_have_the_loss_of_floating_point_logits(
         assert F.cross_entropy(logits.tolist(), probabilities.tolist())[0] == expected
 
 
-def test_the_reference_takes_whole_logits_with_probabilities():
+def test_the_reference_takes_integer_logits_with_probabilities():
     logits, probabilities = np.array([[1, 2, 3], [3, 1, 0]]), np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
     expected = F.cross_entropy.reference(logits.astype("float64"), probabilities)[0]
     assert F.cross_entropy.reference(logits, probabilities)[0] == expected
@@ -174,7 +174,7 @@ def test_a_cast_writes_to_an_array_of_its_own_shape_and_dtype_only(level, out):
 @pytest.mark.parametrize("index", [
     [[-1, 0], [0, 1]], [[0, 3], [0, 1]], [[0.0, 1.0], [1.0, 2.0]], [[1, 1], [0, 1]], [[0, 1]], [0, 1],
 ])  # fmt: skip
-def test_tokens_are_taken_at_whole_numbers_in_range_and_each_once(level, index):
+def test_tokens_are_taken_at_distinct_integers_in_range(level, index):
     x = np.ones((2, 3, 4), "float32")
     with kernels.using(level):
         for wrong in (np.array(index), index):
@@ -183,7 +183,7 @@ def test_tokens_are_taken_at_whole_numbers_in_range_and_each_once(level, index):
 
 
 @pytest.mark.skipif("fast" not in LEVELS, reason="needs numba")
-def test_compiled_functions_refuse_lengths_that_do_not_agree():
+def test_compiled_functions_refuse_unequal_lengths():
     from tinyvit.kernels.fast.softmax import softmax_backward_rows
 
     rows = np.ones((3, 4), "float32")
@@ -199,7 +199,7 @@ def test_compiled_functions_refuse_lengths_that_do_not_agree():
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "reference"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_cache_of_a_kernel_answers_to_every_field_of_the_references(level, case):
+def test_the_cache_of_a_kernel_has_every_field_of_the_references(level, case):
     forward, _, inputs = wrong_arrays.CASES[case]
     inputs = [x.astype("float32") for x in inputs]
     with kernels.using("reference"):

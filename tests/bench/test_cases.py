@@ -23,7 +23,7 @@ def multiply_adds_by_hand(config, batch):
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_a_training_step_has_three_products_for_each_of_a_forward_but_no_gradient_of_the_images(batch):
+def test_a_training_step_has_three_products_per_forward_product_but_no_gradient_of_the_images(batch):
     forward, patches = multiply_adds_by_hand(CONFIG, batch)
     assert ModelCase("a", "infer", batch, CONFIG).multiply_adds() == forward
     assert ModelCase("a", "train", batch, CONFIG).multiply_adds() == 3 * forward - patches
@@ -33,7 +33,7 @@ def test_the_first_row_takes_the_operations_that_are_known_for_it():
     assert 2 * CASES["vit"].multiply_adds() == pytest.approx(140e9, rel=0.01)
 
 
-def test_attention_alone_takes_what_it_takes_inside_a_model_three_times():
+def test_attention_with_its_backward_takes_three_times_the_multiply_adds_of_its_forward():
     case = AttentionCase("a", batch_size=2, tokens=7, heads=3, head_dim=8)
     config = replace(CONFIG, embed_dim=24, depth=1)
     inside = summarize(ViT(config, device="meta"), 2)
@@ -69,7 +69,7 @@ def test_another_batch_size_changes_nothing_else():
 
 
 @pytest.mark.parametrize("name", ["vit", "attention-65"])
-def test_a_batch_of_nothing_is_refused(name):
+def test_an_empty_batch_is_refused(name):
     with pytest.raises(ValueError, match="batch-size must be at least 1, got 0"):
         case_named(name, 0)
 
@@ -78,13 +78,13 @@ def test_a_batch_of_nothing_is_refused(name):
     ("name", "message"),
     [("attention-66", "unknown case 'attention-66'; did you mean attention-65"), ("x", "expected some of vit, vit-9x")],
 )
-def test_an_unknown_case_is_refused_with_what_there_is(name, message):
+def test_an_unknown_case_is_refused_with_the_known_ones(name, message):
     with pytest.raises(ValueError, match=message):
         case_named(name)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_the_steps_own_products_are_those_of_the_mlp_for_the_part_of_a_thread(threads):
+def test_the_largest_products_of_a_step_are_those_of_the_mlp_on_one_threads_share(threads):
     case = ModelCase("a", "train", 6, CONFIG)
     rows = 6 * case.tokens // threads
     assert case.products(threads) == [(rows, 24, 48), (rows, 48, 24), (24, rows, 48)]

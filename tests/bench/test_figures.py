@@ -8,7 +8,7 @@ times = st.lists(st.floats(1e-3, 10), min_size=1, max_size=12)
 
 
 @given(ours=times, factor=st.floats(0.1, 10))
-def test_who_takes_a_multiple_of_our_time_in_every_round_has_that_ratio_whatever_the_noise(ours, factor):
+def test_a_constant_multiple_of_our_time_gives_that_ratio_whatever_the_noise(ours, factor):
     assert ratio([factor * time for time in ours], ours) == pytest.approx(factor)
 
 
@@ -36,7 +36,7 @@ def test_median_and_quartiles_of_given_times():
     assert middle([None]) is None and quartiles([None]) is None
 
 
-def test_the_best_rate_is_the_better_librarys_of_each_round_and_of_those_the_middle_one():
+def test_the_best_rate_is_the_median_over_rounds_of_the_better_librarys_rate():
     assert best_rate([[1e9, 5e9, 3e9], [2e9, 1e9, None]]) == 3e9
     assert best_rate([[None], [None]]) is None and best_rate([]) is None
 

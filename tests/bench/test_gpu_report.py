@@ -41,7 +41,7 @@ def test_every_part_can_be_left_out(part):
     assert all(getattr(options, other) for other in report.PARTS if other != part)
 
 
-def test_a_part_that_fails_is_said_to_and_the_others_go_on(tmp_path, monkeypatch, capsys):
+def test_a_part_that_fails_is_reported_and_the_others_go_on(tmp_path, monkeypatch, capsys):
     def fails(settings):
         raise MemoryError("out of\nmemory")
 
@@ -53,7 +53,7 @@ def test_a_part_that_fails_is_said_to_and_the_others_go_on(tmp_path, monkeypatch
     assert "problem: MemoryError: out of memory" in capsys.readouterr().out
 
 
-def test_what_is_not_as_it_should_be_is_a_problem(tmp_path, monkeypatch):
+def test_an_error_beyond_its_bound_is_reported_as_a_problem(tmp_path, monkeypatch):
     monkeypatch.setitem(comparison.BOUNDS, "float32", -1.0)
     found, status = dry(tmp_path, "--no-steps", "--no-train")
     assert status == 1
@@ -86,7 +86,7 @@ def test_a_nan_anywhere_in_a_models_gradients_is_found(monkeypatch):
     assert not row["ok"] and row["worst"] == "head.weight"
 
 
-def test_numbers_that_json_has_no_name_for_do_not_end_the_report(tmp_path, monkeypatch):
+def test_nan_and_infinity_do_not_break_the_report(tmp_path, monkeypatch):
     wrong = {"operations": [comparison.row("gelu", "float32", float("nan"))], "twice": [],
              "models": [comparison.row("ViT", "float32", float("inf"), worst="x", logits=float("nan"))]}  # fmt: skip
     monkeypatch.setattr(comparison, "run", lambda settings: wrong)
@@ -114,7 +114,7 @@ def test_a_nan_is_never_within_a_bound():
     assert not comparison.row("gelu", "tf32", float("nan"))["ok"]
 
 
-def test_too_little_time_for_an_epoch_is_said(tmp_path):
+def test_too_little_time_for_an_epoch_is_reported(tmp_path):
     found, status = dry(tmp_path, "--no-compare", "--no-steps", "--minutes", "0.0001")
     assert status == 1
     assert "longer than the" in found["parts"]["train"]["problem"]
@@ -136,18 +136,18 @@ def test_losses_that_differ_make_the_times_a_problem():
         ([], 0, 0, "pytest ended with status 1, 0 tests failed"),
     ],
 )
-def test_the_outcome_of_the_tests_is_read_off_the_last_line(lines, passed, failed, problem):
+def test_the_outcome_of_the_tests_is_read_from_the_last_line(lines, passed, failed, problem):
     found = suite.outcome(0 if problem is None else 1, lines)
     assert (found["passed"], found["failed"], found.get("problem")) == (passed, failed, problem)
 
 
-def test_tests_of_a_gpu_are_all_where_the_report_looks_for_them():
+def test_all_gpu_tests_are_where_the_report_looks_for_them():
     tests, mark = suite.ROOT / "tests", "mark." + "gpu"
     asking = {path for path in tests.rglob("*.py") if mark in path.read_text(encoding="utf-8")}
     assert asking and all(path.is_relative_to(suite.ROOT / suite.TESTS) for path in asking)
 
 
-def test_a_warning_behind_the_outcome_of_the_tests_does_not_hide_it(monkeypatch):
+def test_a_warning_after_the_outcome_of_the_tests_does_not_hide_it(monkeypatch):
     ended = subprocess.CompletedProcess([], 0, "370 passed in 100.00s\n", "a library that is unloaded says so\n")
     monkeypatch.setattr(suite.subprocess, "run", lambda *args, **options: ended)
     settings = report.Settings("cuda:0", False, ("tests",), ("float32",), 1024, 10, "float32")
@@ -155,7 +155,7 @@ def test_a_warning_behind_the_outcome_of_the_tests_does_not_hide_it(monkeypatch)
     assert found["passed"] == 370 and "problem" not in found and "a library that is unloaded says so" in found["tail"]
 
 
-def test_a_part_that_ended_before_anything_was_found_is_shown():
+def test_a_part_that_ended_without_results_is_shown():
     assert page.part("train", {"seconds": 1.0, "problem": "no CIFAR-10"}).splitlines()[-1] == "  problem: no CIFAR-10"
 
 

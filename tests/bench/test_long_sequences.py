@@ -37,7 +37,7 @@ def test_the_memory_of_a_step_grows_linearly_with_the_tokens_where_attention_goe
     assert 1.8 < growth(way, monkeypatch) < 2.2
 
 
-def test_it_grows_with_their_square_where_all_scores_are_there_at_once(monkeypatch):
+def test_it_grows_quadratically_where_all_scores_are_in_memory_at_once(monkeypatch):
     assert growth("all scores at once", monkeypatch) > 3.5
 
 
@@ -46,7 +46,7 @@ def test_recomputation_saves_memory_on_top(monkeypatch):
     assert recomputed < 0.6 * tiled
 
 
-def test_a_table_has_a_row_a_size_with_its_growth():
+def test_the_table_has_one_row_per_size_with_its_growth():
     lines = list(table([32, 64], 2, measure=lambda side, way, batch_size: (side * side * 1e6, batch_size * 1e6)))
     assert lines[-2].split() == ["65", *["1,024", "MB", "(2", "MB)"] * 4]
     assert lines[-1].split() == ["257", *["4,096", "MB", "(2", "MB)", "×4.0"] * 4]

@@ -79,14 +79,14 @@ def test_contestants_that_did_not_do_the_same_work_are_named():
     assert disagreement({"a": 2.0, "b": 2.1}) == "not the same work: a got 2, b got 2.1"
 
 
-def test_dropout_differs_from_library_to_library_and_is_no_disagreement():
+def test_different_dropout_masks_are_not_reported_as_a_disagreement():
     drawing = replace(TRAIN, config=replace(CONFIG, drop_rate=0.1))
     players = [Played(contestants.EAGER, [1.0], second=1.0), Played(contestants.COMPILED, [1.0], second=2.0)]
     assert result_of(drawing, players)["disagreement"] is None
     assert "not the same work" in result_of(TRAIN, players)["disagreement"]
 
 
-def test_who_dies_is_reported_and_the_others_go_on(monkeypatch):
+def test_a_worker_that_dies_is_reported_and_the_others_go_on(monkeypatch):
     begin = Player.begin
 
     def kill_one(player, case):
@@ -103,7 +103,7 @@ def test_who_dies_is_reported_and_the_others_go_on(monkeypatch):
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, ValueError])
-def test_no_process_is_left_when_a_run_is_broken_off(monkeypatch, stop):
+def test_no_process_is_left_when_a_run_is_aborted(monkeypatch, stop):
     players = []
 
     def broken_off():
@@ -117,14 +117,14 @@ def test_no_process_is_left_when_a_run_is_broken_off(monkeypatch, stop):
     assert all(player.worker.process.returncode is not None for player in players)
 
 
-def test_torch_that_is_not_installed_is_left_out_with_the_way_to_install_it(monkeypatch):
+def test_missing_torch_is_left_out_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setattr(contestants, "find_spec", lambda name: None)
     playing, products, left_out = contestants.contestants(("numpy",), torch=True, compiled=True)
     assert [one.name for one in playing] == ["numpy"] and len(products) == 1
     assert left_out.keys() == {"torch", "compile"} and all("pip install torch" in why for why in left_out.values())
 
 
-def test_torch_takes_part_where_it_is_installed_unless_it_is_not_wanted(monkeypatch):
+def test_torch_takes_part_where_it_is_installed_unless_switched_off(monkeypatch):
     monkeypatch.setattr(contestants, "find_spec", lambda name: name)
     playing, products, left_out = contestants.contestants(("numpy", "fast"), torch=True, compiled=True)
     assert [one.name for one in playing] == ["numpy", "fast", "torch", "compile"] and len(products) == 2

@@ -27,7 +27,7 @@ def test_the_middle_is_on_every_axis_and_is_measured_once():
     assert len({case.name for case in cases}) == len(cases) == sum(map(len, scaling.GRID.values())) - 3
 
 
-def test_the_best_level_that_was_asked_for_plays_alone_or_against_torch(monkeypatch):
+def test_the_best_requested_level_runs_alone_or_against_torch(monkeypatch):
     settings = small_settings(levels=("reference", "numpy", "fast"))
     assert scaling.settings_for(settings, 1).levels == ("fast",)
     assert scaling.contestants_of(settings) == [TINYVIT["fast"]]
@@ -49,12 +49,12 @@ def test_every_point_is_measured(lines):
     assert lines[1]["results"] == lines[2]["results"]  # the middle
 
 
-def test_the_picture_is_a_png_even_of_nothing(lines):
+def test_the_picture_is_a_png_even_without_data(lines):
     for some in (lines, lines[:1], []):
         assert draw(some, "caption").startswith(b"\x89PNG")
 
 
-def test_a_curve_leaves_out_what_is_not_known_and_what_a_logarithm_can_not_show():
+def test_a_curve_leaves_out_unknown_values_and_those_that_a_log_axis_cannot_show():
     row = dict(name="a", median=1.0, peak_bytes=3_000_000, bytes_before=1_000_000)
     rows = [row, row | {"median": None}, row | {"median": 0.0}, row | {"bytes_before": None}]
     lines = [dict(axis="depth", size=4 - i, results=[one]) for i, one in enumerate(rows)]

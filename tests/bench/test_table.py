@@ -44,7 +44,7 @@ def test_without_torch_there_is_no_ratio():
     assert "PyTorch" not in case_table(result(row("fast", "tinyvit, fast", ratios={})))
 
 
-def test_who_failed_has_a_line_with_the_reason_and_no_numbers():
+def test_a_failed_contestant_has_a_line_with_the_reason_and_no_numbers():
     text = case_table(result(OURS, row("torch", "PyTorch eager", None, "out of memory; take less")))
     assert text.splitlines()[-1] == "  PyTorch eager: out of memory; take less"
     assert text.count("PyTorch eager") == 1 and "PyTorch/this" not in text
@@ -68,7 +68,7 @@ def test_the_heading_names_processor_threads_precision_and_versions():
         assert fact in text
 
 
-def test_what_is_not_known_of_the_machine_is_left_out():
+def test_unknown_facts_about_the_machine_are_left_out():
     text = heading(dict.fromkeys(MACHINE, None) | {"cores": 1, "python": "3", "numpy": "2"}, SETTINGS)
     assert "None" not in text and "numba" not in text
 
@@ -86,10 +86,10 @@ def test_a_duration_keeps_three_digits(seconds):
     assert float(value.replace(",", "")) * {"s": 1, "ms": 1e-3}[unit] == pytest.approx(seconds, rel=0.006, abs=1e-5)
 
 
-def test_from_how_many_seconds_to_how_many_has_one_unit():
+def test_a_range_of_durations_has_one_unit():
     assert duration(0.0098, 0.0123) == "9.80–12.3 ms"
     assert duration(0.98, 1.23) == "980–1,230 ms" and duration(1.0612, 1.2) == "1.06–1.20 s"
 
 
-def test_memory_is_in_megabytes_until_there_are_too_many():
+def test_memory_is_in_megabytes_and_large_amounts_are_in_gigabytes():
     assert [size(count) for count in (None, 0, 1.5e6, 9e9, 2.53e10)] == ["–", "0 MB", "2 MB", "9,000 MB", "25.3 GB"]

@@ -17,7 +17,7 @@ class Listed:
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 5])
-def test_everybody_has_one_turn_a_round_and_another_one_begins(rounds):
+def test_every_player_has_one_turn_per_round_and_they_take_turns_to_start(rounds):
     order, ticks = [], []
     take_turns([Listed(name, order) for name in "abc"], rounds, after_turn=lambda: ticks.append(len(order)))
     assert ["".join(order[i : i + 3]) for i in range(0, len(order), 3)] == ["abc", "bca", "cab", "abc", "bca"][:rounds]
@@ -68,7 +68,7 @@ def test_a_turn_has_as_many_steps_as_fill_it_and_at_least_one(player, step, repe
 
 @pytest.mark.parametrize("died", [False, True])
 @pytest.mark.parametrize("good", [0, 1, 2])
-def test_who_fails_has_no_more_times_and_the_first_reason_stays(player, good, died):
+def test_a_failed_player_gets_no_more_times_and_keeps_its_first_reason(player, good, died):
     answers = [{"before": 1}, {"seconds": 1.0, "value": 0.0}, {"seconds": 1.5, "value": 0.0}]
     player.worker.answers = [*answers[:good], WorkerFailed("the reason", died)]
     player.begin(TRAIN)
@@ -79,7 +79,7 @@ def test_who_fails_has_no_more_times_and_the_first_reason_stays(player, good, di
     assert player.worker.killed and player.peak is None
 
 
-def test_who_has_failed_is_not_told_about_another_case(player):
+def test_a_player_whose_worker_has_died_is_given_no_further_case(player):
     player.worker.answers = [WorkerFailed("the reason", True)]
     player.begin(TRAIN)
     player.warm(0.2)

@@ -47,7 +47,7 @@ def test_memory_is_known_on_linux_and_at_most_the_peak():
         assert 1e6 < memory.resident() <= memory.peak()
 
 
-def test_memory_that_the_system_does_not_tell_is_none(monkeypatch, tmp_path):
+def test_memory_is_none_where_the_system_does_not_report_it(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "STATUS", tmp_path / "status")
     assert memory.resident() is None
     assert memory.peak() is None or memory.peak() > 1e6
@@ -64,7 +64,7 @@ def test_memory_that_the_system_does_not_tell_is_none(monkeypatch, tmp_path):
         (RuntimeError("x" * 500), f"RuntimeError: {'x' * 95}…"),
     ],
 )  # fmt: skip
-def test_what_went_wrong_fits_into_a_line(error, line):
+def test_an_error_is_reported_in_one_line(error, line):
     assert in_a_line(error) == line
 
 
@@ -89,7 +89,7 @@ def test_a_worker_computes_what_this_process_would(worker):
     assert worker.ask("peak").keys() == {"peak"}
 
 
-def test_a_worker_that_can_not_do_something_says_why_and_goes_on(worker):
+def test_a_worker_that_cannot_carry_out_a_command_says_why_and_goes_on(worker):
     with pytest.raises(WorkerFailed, match="ValueError: unknown dtype 'float15'") as failed:
         ask_to_prepare(worker, precision="float15")
     assert not failed.value.died
@@ -118,7 +118,7 @@ def test_a_worker_that_was_killed_is_reported_as_such(worker):
     assert failed.value.died
 
 
-def test_a_worker_that_does_not_start_is_reported_with_its_last_words(tmp_path):
+def test_a_worker_that_does_not_start_is_reported_with_its_last_line_of_stderr(tmp_path):
     (tmp_path / "tinyvit").mkdir()
     (tmp_path / "tinyvit" / "__init__.py").write_text("raise ArithmeticError('torn')")
     environment = TINYVIT["reference"].environment(threads=1) | {"PYTHONPATH": str(tmp_path)}

@@ -102,7 +102,7 @@ def test_bad_input_ends_with_one_line_that_names_it(refused, tmp_path, arguments
         ("data_batch_1", "Python version of CIFAR-10"),
     ],
 )
-def test_data_that_are_cut_off_or_foreign_are_refused_and_stay(refused, tmp_path, name, message):
+def test_truncated_or_foreign_data_are_refused_and_left_unchanged(refused, tmp_path, name, message):
     (tmp_path / name).write_bytes(b"something else")
     assert message in refused("train", "cifar10-cpu", "--data-dir", ".")
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {name: b"something else"}
@@ -136,7 +136,7 @@ def test_a_run_with_a_damaged_file_is_refused_by_the_name_of_the_file(refused, d
     assert name in refused("evaluate", damaged(name, content))
 
 
-def test_weights_that_are_cut_off_are_refused(refused, damaged, run):
+def test_truncated_weights_are_refused(refused, damaged, run):
     content = (run / "model.safetensors").read_bytes()
     path = damaged("model.safetensors", content[: len(content) // 2])
     assert "model.safetensors is damaged" in refused("evaluate", path)
@@ -160,18 +160,18 @@ def test_a_process_ends_with_status_2_and_one_line_too(tmp_path, arguments):
 ASCII = os.environ | {"PYTHONIOENCODING": "ascii"}
 
 
-def test_the_line_is_the_same_where_the_output_can_show_ascii_only(tmp_path):
+def test_the_error_line_is_the_same_in_a_terminal_limited_to_ascii(tmp_path):
     arguments = ["train", "digits", "--epochs", "few"]
     assert process(*arguments, cwd=tmp_path, env=ASCII).stderr == process(*arguments, cwd=tmp_path).stderr
 
 
-def test_output_that_can_show_ascii_only_is_no_error():
+def test_a_terminal_limited_to_ascii_is_not_an_error():
     ended = process("summary", "vit_tiny_patch16_224", env=ASCII)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "5,717,416" in ended.stdout
 
 
-def test_a_number_of_threads_in_the_environment_that_is_none_is_refused(refused, monkeypatch):
+def test_an_invalid_number_of_threads_in_the_environment_is_refused(refused, monkeypatch):
     monkeypatch.setenv("TINYVIT_THREADS", "many")
     assert "got 'many'" in refused("train", "digits", "--epochs", "1")
 
@@ -182,7 +182,7 @@ def test_a_number_of_threads_in_the_environment_that_is_none_is_refused(refused,
     (PermissionError(13, "Permission denied", "x"), 2, "tinyvit: error: x can't be used: Permission denied\n"),
     (ValueError("two\nlines"), 2, "tinyvit: error: two\\nlines\n"),
 ])  # fmt: skip
-def test_an_interrupt_or_an_error_on_the_way_is_one_line(tinyvit, monkeypatch, error, status, line):
+def test_an_interrupt_or_an_error_while_running_is_one_line(tinyvit, monkeypatch, error, status, line):
     def fail(rest):
         raise error
 
@@ -226,7 +226,7 @@ def test_version(tinyvit):
     assert re.fullmatch(r"tinyvit \d+\.\d+\.\d+\n", tinyvit("--version")[1])
 
 
-def test_evaluate_gives_what_the_summary_of_the_run_says(tinyvit, run):
+def test_evaluate_repeats_the_figures_of_the_runs_summary(tinyvit, run):
     status, out, err = tinyvit("evaluate", run, "--json")
     assert (status, err) == (0, "")
     scores, summary = json.loads(out), json.loads((run / "summary.json").read_text())
@@ -255,7 +255,7 @@ def test_summary_adds_up_to_the_known_number_of_parameters(tinyvit, name):
     assert out.splitlines()[-1].split()[:2] == ["total", PARAMETERS[name]]
 
 
-def test_summary_tells_the_activations_with_recomputation(tinyvit):
+def test_summary_shows_the_activations_with_recomputation(tinyvit):
     def megabytes(*options):
         status, out, err = tinyvit("summary", "vit_base_patch16_224", "--batch-size", "8", *options)
         assert (status, err) == (0, "")
@@ -301,7 +301,7 @@ def test_gradcheck_finds_a_wrong_gradient_inside_the_model(tinyvit, monkeypatch)
     assert [name.split()[0] for name, verdict in rows(out) if verdict == "WRONG"] == ["ViT"]
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path):
+def test_a_closed_pipe_is_not_an_error(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "tinyvit", "summary", "vit_tiny_patch16_224"]
@@ -314,12 +314,12 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
     "command",
     ["train cifar10-cpu --data-dir NOBODY", "data cifar10 --from NOBODY", "import NOBODY --out run"],
 )
-def test_the_home_of_a_user_that_nobody_is_does_not_exist(refused, command):
+def test_the_home_of_an_unknown_user_does_not_exist(refused, command):
     nobody = "~nobody-of-this-name"
     message = refused(*command.replace("NOBODY", nobody).split())
     assert f"{nobody} doesn't exist; expected a" in message
 
 
-def test_notebooks_are_copied_where_a_shell_would_put_them(tinyvit, tmp_path):
+def test_a_tilde_with_an_unknown_user_is_a_folder_name_as_in_a_shell(tinyvit, tmp_path):
     status, _, _ = tinyvit("notebooks", "~nobody-of-this-name")
     assert status == 0 and (tmp_path / "~nobody-of-this-name" / "00_tour.ipynb").is_file()

@@ -36,7 +36,7 @@ def test_the_run_says_its_architecture_and_holds_its_buffer_after_the_last_step(
     assert np.abs(load(tiny_run).stem.running_mean.data).max() > 0
 
 
-def test_inspect_draws_what_there_is_and_says_why_the_rest_is_left_out(tinyvit, tiny_run):
+def test_inspect_draws_what_the_architecture_has_and_says_why_the_rest_is_left_out(tinyvit, tiny_run):
     status, out, err = tinyvit("inspect", tiny_run, "--images", "2", "--json", "--out", "pictures")
     assert (status, err) == (0, "")
     seen = json.loads(out)
@@ -52,12 +52,12 @@ def test_inspect_draws_what_there_is_and_says_why_the_rest_is_left_out(tinyvit, 
     (["--head", "0"], "--head is about attention, and Tiny has none; leave it out"),
     (["--html", "page.html"], "the page explains the steps of a Vision Transformer with one class token"),
 ])  # fmt: skip
-def test_what_it_has_no_pictures_for_is_refused_in_one_line(tinyvit, tiny_run, arguments, message):
+def test_options_of_pictures_that_it_cannot_have_are_refused_in_one_line(tinyvit, tiny_run, arguments, message):
     status, out, err = tinyvit("inspect", tiny_run, *arguments)
     assert (status, out, err.count("\n")) == (2, "", 1) and message in err
 
 
-def test_features_are_of_its_layers_and_its_width(tinyvit, tiny_run, image, tmp_path):
+def test_features_come_from_its_layers_and_have_its_width(tinyvit, tiny_run, image, tmp_path):
     for layer in ("0", "3", "-1"):
         out = tmp_path / f"{layer}.npy"
         status, _, err = tinyvit("features", tiny_run, image, "--layer", layer, "--out", out)
@@ -67,19 +67,19 @@ def test_features_are_of_its_layers_and_its_width(tinyvit, tiny_run, image, tmp_
     assert status == 2 and "there is no layer 4; the model has 0 to 3" in err
 
 
-def test_the_neighbours_of_every_layer_vote(tinyvit, tiny_run):
+def test_knn_works_on_every_layer(tinyvit, tiny_run):
     status, out, err = tinyvit("knn", tiny_run, "--layer", "all", "--images", "100", "--json")
     assert (status, err) == (0, "")
     assert [row["layer"] for row in json.loads(out)["layers"]] == [0, 1, 2, 3, None]
 
 
-def test_predict_and_evaluate_read_it(tinyvit, tiny_run, image):
+def test_predict_and_evaluate_work_on_it(tinyvit, tiny_run, image):
     assert tinyvit("predict", tiny_run, image, "--json")[0] == 0
     status, out, _ = tinyvit("evaluate", tiny_run, "--json")
     assert status == 0 and 0 <= json.loads(out)["test_accuracy"] <= 1
 
 
-def test_its_layers_freeze_by_the_same_words(tinyvit, tmp_path):
+def test_its_layers_are_frozen_by_the_same_option_values(tinyvit, tmp_path):
     from tinyvit import load
 
     tinyvit("train", "digits", "--out", tmp_path / "frozen", *SMALL, "--freeze", "1", "--optim.layer-decay", "0.5")

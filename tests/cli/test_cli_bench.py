@@ -89,7 +89,7 @@ def test_more_threads_than_cores_are_cut_down_with_a_warning(tinyvit):
     )
 
 
-def test_torch_that_is_not_installed_is_said_in_one_line_and_is_no_failure(tinyvit, monkeypatch):
+def test_missing_torch_is_reported_in_one_line_and_is_not_a_failure(tinyvit, monkeypatch):
     monkeypatch.setattr("tinyvit.bench.contestants.find_spec", lambda name: None)
     status, out, err = tinyvit("bench", *QUICK[:-1])
     assert (status, err) == (0, "")

@@ -45,11 +45,11 @@ def test_it_is_resumed_to_the_same_bits(tinyvit, chosen, tmp_path):
     assert (again / "model.safetensors").read_bytes() == before
 
 
-def test_it_is_looked_into(tinyvit, chosen, tmp_path):
+def test_it_can_be_inspected(tinyvit, chosen, tmp_path):
     assert tinyvit("inspect", chosen, "--image", "0", "--out", tmp_path / "seen", "--device", "cpu")[0] == 0
 
 
-def test_a_configuration_of_before_there_was_a_choice_is_still_read(tinyvit, run, tmp_path):
+def test_a_configuration_without_classes_and_images_is_read(tinyvit, run, tmp_path):
     old = tmp_path / "old"
     shutil.copytree(run, old)
     config = json.loads((old / "config.json").read_text())
@@ -58,7 +58,7 @@ def test_a_configuration_of_before_there_was_a_choice_is_still_read(tinyvit, run
     assert tinyvit("evaluate", old)[0] == 0
 
 
-def test_images_are_drawn_of_what_is_not_set_aside_for_tuning(tinyvit, tmp_path):
+def test_images_are_drawn_from_those_that_are_not_held_out_for_tuning(tinyvit, tmp_path):
     options = ["--classes", "0", "1", "--validation", "0.5", "--images", "140", *TINY]
     assert tinyvit("train", "digits", *options, "--out", tmp_path / "tuned")[0] == 0
     assert json.loads((tmp_path / "tuned" / "summary.json").read_text())["steps"] == 14
@@ -73,6 +73,6 @@ def test_images_are_drawn_of_what_is_not_set_aside_for_tuning(tinyvit, tmp_path)
     ("--images 50000", r"5000 of each class, but class 0 has \d+ to train on"),
     ("--classes 0 1 --validation 0.5 --images 200", r"100 of each class, but class 0 has 71 to train on"),
 ])  # fmt: skip
-def test_what_the_data_do_not_have_is_refused_and_no_run_is_begun(refused, tmp_path, options, message):
+def test_classes_and_images_that_the_data_lack_are_refused_before_a_run_begins(refused, tmp_path, options, message):
     assert re.search(message, refused("train", "digits", *options.split(), *TINY, "--out", tmp_path / "run"))
     assert not (tmp_path / "run").exists()

@@ -12,7 +12,7 @@ def as_json(tinyvit, *arguments):
     return json.loads(out)
 
 
-def test_json_says_all_that_was_measured_and_it_adds_up(tinyvit, run):
+def test_json_has_all_figures_and_they_are_consistent(tinyvit, run):
     scores = as_json(tinyvit, run)
     confusion = np.array(scores["confusion"])
     assert confusion.shape == (10, 10) and confusion.sum() == scores["images"] == 360
@@ -41,7 +41,7 @@ def test_the_table_says_the_same_as_json(tinyvit, run):
     assert [float(share) for share in rows.values()] == sorted(float(share) for share in rows.values())
 
 
-def test_averaging_over_mirror_images_is_another_measurement(tinyvit, run):
+def test_averaging_over_mirror_images_changes_the_loss(tinyvit, run):
     plain, averaged = as_json(tinyvit, run), as_json(tinyvit, run, "--tta")
     assert averaged["tta"] is True and averaged["test_loss"] != plain["test_loss"]
     assert averaged["images"] == plain["images"]

@@ -37,7 +37,7 @@ def test_every_format_is_written_and_says_how_it_is_loaded(tinyvit, imported, fo
     assert found == FILES.get(form) and set(imported.parent.iterdir()) == {imported.parent / "source", imported, path}
 
 
-def test_a_run_that_was_trained_here_is_exported_and_comes_back_bit_for_bit(tinyvit, run):
+def test_a_trained_run_is_exported_and_comes_back_bit_for_bit(tinyvit, run):
     assert tinyvit("export", run, "--format", "timm", "--out", "timm")[0] == 0
     assert tinyvit("import", "timm", "--out", "back")[0] == 0
     there, here = load_trained(run, "cpu"), load_trained("back", "cpu")
@@ -49,7 +49,7 @@ def test_a_run_that_was_trained_here_is_exported_and_comes_back_bit_for_bit(tiny
     np.testing.assert_allclose(here.preprocessing(white), there.preprocessing(white), rtol=1e-6)
 
 
-def test_an_export_says_what_an_image_processor_does_otherwise(tinyvit, tmp_path):
+def test_an_export_says_where_an_image_processor_differs(tinyvit, tmp_path):
     weights = weights_of(replace(CONFIG, img_size=16), img_size=(16, 16), crop=0.9)
     interop.save(weights, tmp_path / "source", "timm")
     assert tinyvit("import", "source", "--out", "run")[0] == 0
@@ -58,7 +58,7 @@ def test_an_export_says_what_an_image_processor_does_otherwise(tinyvit, tmp_path
         assert status == 0 and out.count("note: Hugging Face's image processor cuts 16 pixels out of 17") == count
 
 
-def test_the_best_weights_are_exported_if_asked_for(tinyvit, run):
+def test_the_best_weights_are_exported_if_requested(tinyvit, run):
     assert tinyvit("export", run, "--format", "timm", "--out", "best", "--best")[0] == 0
     weights = interop.load("best")
     for name, array in load_trained(run, "cpu", best=True).model.state_dict().items():
@@ -83,19 +83,19 @@ def test_nothing_is_ever_overwritten(refused, imported, form, name):
     assert (place / "mine" if place.is_dir() else place).read_text() == "mine"
 
 
-def test_what_has_no_place_in_a_format_is_refused_and_nothing_is_left(refused, run, tmp_path):
+def test_what_a_format_cannot_hold_is_refused_and_nothing_is_left(refused, run, tmp_path):
     line = refused("export", run, "--format", "npz", "--out", "w.npz")
     assert "has no place for activation 'gelu'" in line
     assert not any(tmp_path.iterdir())
 
 
-def test_without_onnx_it_is_said_how_to_get_it_and_nothing_is_left(refused, run, tmp_path, monkeypatch):
+def test_without_onnx_the_error_says_how_to_install_it_and_nothing_is_left(refused, run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert "pip install 'tinyvit[onnx]'" in refused("export", run, "--format", "onnx", "--out", "w.onnx")
     assert not any(tmp_path.iterdir())
 
 
-def test_what_is_no_command_line_is_refused(refused, imported):
+def test_an_invalid_command_line_is_refused(refused, imported):
     for arguments, message in (
         ([], "expected a run folder first: tinyvit export RUN"),
         (["run"], "--out|--format"),

@@ -58,7 +58,7 @@ def test_layers_and_pools_are_those_of_the_library(tinyvit, run, photos, tmp_pat
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_what_cannot_be_read_has_no_row_and_is_named_and_the_status_is_2(tinyvit, run, photos, tmp_path):
+def test_an_unreadable_file_has_no_row_and_is_named_and_the_status_is_2(tinyvit, run, photos, tmp_path):
     (tmp_path / "bad.png").write_bytes(b"no image")
     (tmp_path / "empty").mkdir()
     shutil.copy(photos / "2.png", tmp_path / "line\nbreak.png")
@@ -75,7 +75,7 @@ def test_what_cannot_be_read_has_no_row_and_is_named_and_the_status_is_2(tinyvit
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), np.load(tmp_path / "right.npy"), rtol=1e-5, atol=1e-6)
 
 
-def test_where_nothing_can_be_read_nothing_is_written(tinyvit, run, tmp_path):
+def test_if_no_file_can_be_read_nothing_is_written(tinyvit, run, tmp_path):
     for options in ([], ["--json"]):
         status, out, err = tinyvit("features", run, "missing.png", "--out", "f.npy", *options)
         assert status == 2 and err == "tinyvit: error: missing.png doesn't exist; expected an image\n"
@@ -83,13 +83,13 @@ def test_where_nothing_can_be_read_nothing_is_written(tinyvit, run, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_the_run_stays_as_it_is(tinyvit, run, photos):
+def test_the_run_is_left_unchanged(tinyvit, run, photos):
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     tinyvit("features", run, photos, "--out", "f.npy")
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 
 
-def test_what_is_no_command_line_is_refused_and_nothing_is_written(refused, run, photos, tmp_path):
+def test_an_invalid_command_line_is_refused_and_nothing_is_written(refused, run, photos, tmp_path):
     image, out = photos / "0.png", ["--out", "f.npy"]
     for arguments, message in (
         (out, r"expected a run folder and images: tinyvit features RUN IMAGE… --out FILE\.npy, got nothing"),
@@ -115,7 +115,7 @@ def test_what_is_no_command_line_is_refused_and_nothing_is_written(refused, run,
 
 
 @pytest.mark.parametrize("name", ["f.npy", "f.txt"])
-def test_files_that_are_there_stay(refused, run, photos, tmp_path, name):
+def test_existing_files_are_not_overwritten(refused, run, photos, tmp_path, name):
     (tmp_path / name).write_bytes(b"precious")
     assert f"{name} exists already" in refused("features", run, photos, "--out", "f.npy")
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [(name, b"precious")]

@@ -53,7 +53,7 @@ def test_a_fine_tuned_model_can_be_fine_tuned(tinyvit, tuned, tmp_path):
     assert config["init"]["run"] == str(tuned) and config["freeze"] == "trunk"
 
 
-def test_few_images_are_all_learned_from_in_each_epoch_and_one_step_is_said_to_be_one(tinyvit, run):
+def test_an_epoch_uses_all_of_a_few_images_and_one_step_is_in_the_singular(tinyvit, run):
     for images, steps in (("100", "2 steps,"), ("60", "1 step,")):
         options = ["--data", "digits", "--images", images, "--epochs", "3", "--batch-size", "64", "--device", "cpu"]
         status, out, _ = tinyvit("finetune", run, *options)
@@ -70,7 +70,7 @@ def photos(tmp_path):
     return tmp_path / "photos"
 
 
-def test_a_folder_of_ones_own_images_is_learned(tinyvit, run, tmp_path, photos):
+def test_a_model_is_fine_tuned_on_a_folder_of_images(tinyvit, run, tmp_path, photos):
     options = ["--data", "folder", "--data-dir", photos, *TINY]
     assert tinyvit("finetune", run, *options)[0] == 0
     kept = json.loads((tmp_path / "runs" / "folder-finetuned" / "preprocessing.json").read_text())
@@ -90,7 +90,7 @@ def test_a_run_is_not_written_among_the_images(refused, run, photos, monkeypatch
     assert sorted(photos.rglob("*")) == before
 
 
-def test_a_tilde_is_the_home_wherever_it_stands(tinyvit, run, tmp_path, monkeypatch):
+def test_a_tilde_is_expanded_in_every_path(tinyvit, run, tmp_path, monkeypatch):
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -149,7 +149,7 @@ def test_its_options_are_explained(tinyvit):
     ("{run} --data digits --out {run}", "already holds a run"),
     ("{run} --data digits --bets", "--best"),
 ])  # fmt: skip
-def test_what_cannot_be_fine_tuned_is_refused_and_no_run_is_begun(refused, run, tmp_path, options, message):
+def test_a_fine_tuning_that_is_impossible_is_refused_before_a_run_begins(refused, run, tmp_path, options, message):
     unfinished = tmp_path / "unfinished"
     shutil.copytree(run, unfinished)
     (unfinished / "model.safetensors").unlink()

@@ -57,7 +57,7 @@ def weights_in(run):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_was_exported_is_imported_bit_for_bit_by_command(tinyvit, imported, form):
+def test_exported_weights_are_imported_bit_for_bit(tinyvit, imported, form):
     size = ["--img-size", "8", "12"] if form == "npz" else []
     out = f"again-{FORMATS[form]}"
     status, text, err = tinyvit("export", "run", "--format", form, "--out", out)
@@ -79,7 +79,7 @@ def test_a_run_says_where_its_weights_came_from(imported, sources):
     assert trained.preprocessing == PREPARED
 
 
-def test_what_the_source_does_not_say_is_noted_and_can_be_given(tinyvit, sources):
+def test_what_the_source_leaves_open_is_noted_and_can_be_given(tinyvit, sources):
     interop.save(weights_of(replace(CONFIG, activation="gelu")), sources / "plain", "timm")
     given = ["--num-heads", "3", "--img-size", "8", "12", "--mean", "0.1", "0.2", "0.3", "--std", "0.5", "0.5", "0.5"]
     status, out, err = tinyvit("import", "plain/model.safetensors", "--out", "run", *given)
@@ -107,7 +107,7 @@ UNUSABLE = [("timm", "config.json", "std", "pretrained_cfg"),
 
 @pytest.mark.parametrize(("form", "file", "field", "part"), UNUSABLE)
 @pytest.mark.parametrize("value, expected", [([0, 1, 1], "numbers above 0"), ([0.5], None), ([1, 2], "one for each")])
-def test_what_the_source_says_of_channels_is_repaired_by_what_is_given(
+def test_unusable_channel_statistics_of_the_source_are_replaced_by_the_options(
     tinyvit, refused, sources, form, file, field, part, value, expected
 ):  # fmt: skip
     path = sources / form / file
@@ -122,7 +122,7 @@ def test_what_the_source_says_of_channels_is_repaired_by_what_is_given(
     assert load_trained(sources / "run", "cpu").preprocessing.std == ((0.1, 0.2, 0.3) if expected else (0.5,) * 3)
 
 
-def test_what_a_terminal_would_obey_in_a_class_s_name_is_printed_escaped(tinyvit, sources, photos):
+def test_control_characters_in_a_class_name_are_printed_escaped(tinyvit, sources, photos):
     path = sources / "timm" / "config.json"
     about = json.loads(path.read_text())
     path.write_text(json.dumps(about | {"label_names": ["\x1b[2Jcat", "a\nb", "\u202eleft"]}))
@@ -140,7 +140,7 @@ def test_what_a_terminal_would_obey_in_a_class_s_name_is_printed_escaped(tinyvit
     assert tinyvit("predict", "run", image, "--device", "cpu")[1].count(r"a\nb") == 1
 
 
-def test_the_command_that_is_told_next_can_be_pasted(tinyvit, sources):
+def test_the_suggested_next_command_can_be_pasted(tinyvit, sources):
     status, out, _ = tinyvit("import", "timm", "--out", "a run")
     assert status == 0 and out.endswith("written to a run: tinyvit predict 'a run' IMAGE…\n")
 
@@ -246,7 +246,7 @@ def contents(folder):
     return {path: path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
 
 
-def test_what_is_there_already_is_never_written_to(refused, imported, sources):
+def test_existing_files_and_folders_are_never_written_to(refused, imported, sources):
     (sources / "file").write_text("mine")
     (sources / "empty").mkdir()
     (sources / "link").symlink_to(sources / "empty")
@@ -258,7 +258,7 @@ def test_what_is_there_already_is_never_written_to(refused, imported, sources):
     assert contents(sources) == before
 
 
-def test_what_fails_on_the_way_leaves_nothing_behind(refused, sources, monkeypatch):
+def test_a_failed_import_leaves_nothing_behind(refused, sources, monkeypatch):
     before = contents(sources)
 
     def full(path, arrays):
@@ -291,13 +291,13 @@ def test_an_imported_run_is_not_trained_on_from_scratch(refused, imported, photo
         ("config.json", b'{"architecture": "resnet50"}', "'resnet50'"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(refused, sources, name, content, reason):
+def test_an_unreadable_source_is_refused_in_one_line(refused, sources, name, content, reason):
     (sources / "timm" / name).write_bytes(content)
     assert re.search(reason, refused("import", "timm", "--out", "run"))
     assert not (sources / "run").exists()
 
 
-def test_what_is_no_command_line_is_refused(refused, imported):
+def test_an_invalid_command_line_is_refused(refused, imported):
     alone = ["timm/model.safetensors", "--out", "x"]
     for arguments, message in (
         ([], "expected weights first: tinyvit import SOURCE --out RUN, got nothing"),

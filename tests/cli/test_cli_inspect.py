@@ -61,11 +61,11 @@ def test_the_row_of_gradients_says_over_which_tokens_its_means_are_and_which_hav
 @pytest.mark.parametrize(
     "count, said", [(1, "principal component"), (2, "2 principal components"), (0, "0 principal components")]
 )
-def test_of_one_there_is_no_plural(count, said):
+def test_one_is_printed_in_the_singular(count, said):
     assert counted(count, "principal component") == said
 
 
-def test_pictures_go_where_they_are_told_over_what_was_there_and_nothing_else_is_touched(numbers, own_run, tmp_path):
+def test_pictures_replace_older_ones_in_the_given_folder_and_touch_nothing_else(numbers, own_run, tmp_path):
     before = {path: path.read_bytes() for path in own_run.rglob("*") if path.is_file()}
     there = tmp_path / "some" / "where"
     there.mkdir(parents=True)
@@ -102,13 +102,13 @@ def test_a_layer_and_a_head_are_drawn_alone_and_patch_by_patch(numbers, run):
     assert {"attention-layer-0-head-3.png", "patches-layer-0-head-3.png"} < set(both)
 
 
-def test_the_class_that_is_asked_for_is_the_one_whose_evidence_is_shown(numbers, run):
+def test_the_requested_class_is_the_one_whose_evidence_is_shown(numbers, run):
     seven, two = (numbers(run, "--out", "a", "--class", name) for name in ("7", "2"))
     assert (seven["class"], two["class"]) == ("7", "2")
     assert seven["class_attention"] != two["class_attention"] and seven["rollout"] == two["rollout"]
 
 
-def test_an_image_of_ones_own_is_looked_at_as_predict_does(numbers, tinyvit, run):
+def test_an_image_file_is_prepared_as_predict_does(numbers, tinyvit, run):
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 16), dtype="uint8")).save("mine.png")
     found = numbers(run, "--out", "a", "--image", "mine.png")
     assert found["image"] == "mine.png" and found["label"] is None
@@ -116,7 +116,7 @@ def test_an_image_of_ones_own_is_looked_at_as_predict_does(numbers, tinyvit, run
     assert found["predicted"] == top["class"] and found["probability"] == pytest.approx(top["probability"], rel=1e-5)
 
 
-def test_an_image_of_ones_own_needs_no_data_and_what_does_is_left_out_aloud(numbers, tinyvit, own_run):
+def test_an_image_file_needs_no_data_set_and_pictures_that_do_are_reported_as_left_out(numbers, tinyvit, own_run):
     config = json.loads((own_run / "config.json").read_text())
     (own_run / "config.json").write_text(json.dumps({**config, "dataset": "folder", "data_dir": "gone"}))
     Image.fromarray(np.full((8, 8), 200, "uint8")).save("mine.png")
@@ -173,7 +173,7 @@ def test_a_model_of_a_single_patch_has_no_spectrum_and_says_so(tinyvit, numbers)
     (["--layer", "first"], "--layer"),
     (["--lyer", "0"], "did you mean --layer"),
 ])  # fmt: skip
-def test_what_there_is_not_is_refused_with_what_there_is(refused, own_run, arguments, said):
+def test_what_the_run_lacks_is_refused_with_what_it_has(refused, own_run, arguments, said):
     assert said in refused("inspect", own_run, *arguments)
     assert not (own_run / "inspect").exists()
 
@@ -189,7 +189,7 @@ def test_a_run_without_its_model_is_refused(refused, damaged, name):
     assert name in refused("inspect", damaged(name, None))
 
 
-def test_no_run_at_all_is_refused(refused):
+def test_a_missing_run_is_refused(refused):
     assert "expected a run folder first" in refused("inspect")
     assert "nowhere is not a run folder: it doesn't exist" in refused("inspect", "nowhere")
 

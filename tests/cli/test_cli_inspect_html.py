@@ -41,7 +41,7 @@ def test_a_page_of_chosen_images_is_written_and_nothing_else(tinyvit, run, chose
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_the_image_that_is_asked_for_stands_in_front_over_what_was_there(tinyvit, run, chosen, tmp_path):
+def test_the_requested_image_comes_first_and_an_older_page_is_replaced(tinyvit, run, chosen, tmp_path):
     (tmp_path / "page.htm").write_text("old")
     status, out, err = tinyvit("inspect", run, "--html", "page.htm", "--image", "359", "--images", "4", "--json")
     assert (status, err) == (0, "")
@@ -53,14 +53,14 @@ def test_the_image_that_is_asked_for_stands_in_front_over_what_was_there(tinyvit
     assert names_in(tmp_path / "page.htm") == [f"test image {row}" for row in expected]
 
 
-def test_no_image_stands_in_the_page_twice(tinyvit, run, chosen):
+def test_no_image_is_in_the_page_twice(tinyvit, run, chosen):
     third = chosen(5)[2]
     status, out, _ = tinyvit("inspect", run, "--html", "a.html", "--image", third, "--images", "5", "--json")
     assert status == 0
     assert json.loads(out)["images"] == [third, *(row for row in chosen(5) if row != third)]
 
 
-def test_images_that_there_is_no_room_for_are_named(tinyvit, run, chosen, monkeypatch):
+def test_images_that_do_not_fit_into_the_page_are_named(tinyvit, run, chosen, monkeypatch):
     from tinyvit.cli import page
 
     room = json.loads(tinyvit("inspect", run, "--html", "a.html", "--images", "3", "--json")[1])["bytes"]
@@ -94,7 +94,7 @@ def test_images_that_there_is_no_room_for_are_named(tinyvit, run, chosen, monkey
     (["--html", "a.html", "--out", "there"], "--out is about pictures"),
     (["--html"], "--html"),
 ])  # fmt: skip
-def test_what_can_t_be_a_page_is_refused_and_nothing_is_lost(refused, run, tmp_path, arguments, said):
+def test_bad_options_of_a_page_are_refused_and_no_file_is_changed(refused, run, tmp_path, arguments, said):
     (tmp_path / "folder.html").mkdir()
     (tmp_path / "file").write_text("mine")
     (tmp_path / "a.html").write_text("mine")
@@ -108,7 +108,7 @@ def test_a_run_without_its_model_is_refused(refused, damaged, name):
     assert name in refused("inspect", damaged(name, None), "--html", "a.html")
 
 
-def test_no_run_at_all_is_refused(refused):
+def test_a_missing_run_is_refused(refused):
     assert "nowhere is not a run folder: it doesn't exist" in refused("inspect", "nowhere", "--html", "a.html")
 
 

@@ -55,7 +55,7 @@ SLOW = (
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])
 @pytest.mark.parametrize("arguments", [("import", "timm"), ("export", "run", "--format", "timm")])
-def test_a_command_that_is_ended_leaves_nothing(folder, arguments, name, status):
+def test_a_terminated_command_leaves_nothing(folder, arguments, name, status):
     before = contents(folder)
     process = in_new_process(folder, SLOW, *arguments, "--out", "new/folder")
     assert process.stderr.readline() == "waits\n"
@@ -67,7 +67,7 @@ def test_a_command_that_is_ended_leaves_nothing(folder, arguments, name, status)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
-def test_what_a_killed_command_left_is_taken_away_by_the_next_in_the_same_place(tinyvit, folder):
+def test_leftovers_of_a_killed_command_are_removed_by_the_next_one_in_the_same_place(tinyvit, folder):
     before = contents(folder)
     process = in_new_process(folder, SLOW, "import", "timm", "--out", "new")
     process.stderr.readline()

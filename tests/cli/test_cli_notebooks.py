@@ -13,7 +13,7 @@ def contents(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_series_is_copied_with_all_that_it_reads_and_how_to_open_it_is_said(tinyvit, tmp_path):
+def test_notebooks_are_copied_with_the_files_that_they_read_and_a_hint_how_to_open_them(tinyvit, tmp_path):
     status, out, err = tinyvit("notebooks", "lessons")
     assert (status, err) == (0, "")
     copied = contents(tmp_path / "lessons")
@@ -33,7 +33,7 @@ def test_every_file_that_a_notebook_names_is_copied_with_it():
     assert "figures/augmentation.png" in files
 
 
-def test_without_a_folder_there_is_a_usual_one(tinyvit, tmp_path):
+def test_without_a_folder_the_default_one_is_used(tinyvit, tmp_path):
     status, _, _ = tinyvit("notebooks")
     assert status == 0 and (tmp_path / "tinyvit-notebooks" / command.FIRST).is_file()
 
@@ -46,7 +46,7 @@ def test_copying_again_changes_nothing_and_brings_back_what_was_removed(tinyvit,
     assert status == 0 and contents(tmp_path / "lessons") == before
 
 
-def test_what_a_learner_has_changed_is_kept_and_named_unless_forced(tinyvit, refused, tmp_path):
+def test_files_that_a_learner_changed_are_kept_and_named_unless_forced(tinyvit, refused, tmp_path):
     tinyvit("notebooks", "lessons")
     mine = tmp_path / "lessons" / "02_layer_norm.ipynb"
     mine.write_text("my solution")
@@ -72,7 +72,7 @@ def test_a_file_in_place_of_the_folder_and_the_source_itself_are_refused(refused
     ("00_tour.ipynb", True, "lessons/00_tour.ipynb is in the way of lessons/00_tour.ipynb"),
 ])  # fmt: skip
 @pytest.mark.parametrize("force", [(), ("--force",)])
-def test_where_something_is_in_the_way_nothing_is_copied(refused, tmp_path, blocked, folder, said, force):
+def test_if_a_file_is_in_the_way_nothing_is_copied(refused, tmp_path, blocked, folder, said, force):
     place = tmp_path / "lessons" / blocked
     place.mkdir(parents=True) if folder else (place.parent.mkdir(), place.touch())
     assert said in refused("notebooks", "lessons", *force)
@@ -93,6 +93,6 @@ def test_an_installation_without_notebooks_says_where_they_are(refused, monkeypa
 
 
 @pytest.mark.parametrize("pattern", ["*.ipynb", "checkpoint/*", "results/*"])
-def test_what_is_copied_is_what_setup_cfg_packs(pattern):
+def test_the_copied_files_are_those_that_setup_cfg_packages(pattern):
     files = {str(path) for path in command.files_of(SERIES)}
     assert {str(path.relative_to(HERE)) for path in HERE.glob(pattern)} <= files

@@ -48,7 +48,7 @@ def test_text_says_the_same_as_json(tinyvit, run, photos):
         assert row.count("█") == round(20 * entry["probability"])
 
 
-def test_options_may_stand_anywhere(tinyvit, run, photos):
+def test_options_may_come_anywhere(tinyvit, run, photos):
     expected = tinyvit("predict", run, photos / "0.png", photos / "1.png", "--json", "--top", "2")
     assert expected[0] == 0 and len(expected[1].splitlines()) == 2
     assert tinyvit("predict", "--json", run, photos / "0.png", "--top=2", photos / "1.png") == expected
@@ -60,7 +60,7 @@ def test_all_classes_add_up_to_one(tinyvit, run, photos):
         assert len(line["top"]) == 10 and sum(entry["probability"] for entry in line["top"]) == pytest.approx(1)
 
 
-def test_averaging_over_mirror_images_is_another_prediction_but_not_for_symmetric_ones(tinyvit, run, tmp_path):
+def test_averaging_over_mirror_images_changes_predictions_except_for_symmetric_images(tinyvit, run, tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8)).astype("uint8")
     Image.fromarray(pixels).save(tmp_path / "any.png")
     Image.fromarray(np.concatenate([pixels[:, :4], pixels[:, 3::-1]], 1)).save(tmp_path / "symmetric.png")
@@ -83,7 +83,7 @@ def test_the_likeliest_class_is_that_of_the_evaluation(tinyvit, run, tmp_path):
     assert len(lines) == 360 and abs(right - 360 * summary["test_accuracy"]) <= 2
 
 
-def test_what_cannot_be_read_is_named_the_others_are_done_and_the_status_is_2(tinyvit, run, photos, tmp_path):
+def test_unreadable_files_are_named_the_others_are_predicted_and_the_status_is_2(tinyvit, run, photos, tmp_path):
     (tmp_path / "bad.png").write_bytes(b"no image")
     (tmp_path / "empty").mkdir()
     status, out, err = tinyvit("predict", run, "bad.png", photos / "0.png", "missing.png", "empty", "--json")
@@ -105,7 +105,7 @@ def test_nothing_is_written(tinyvit, run, photos, tmp_path):
 # -- what is refused ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_command_line_is_refused(refused, run, photos):
+def test_an_invalid_command_line_is_refused(refused, run, photos):
     image = photos / "0.png"
     for arguments, message in (
         ([], "expected a run folder and images: tinyvit predict RUN IMAGE…, got nothing"),
@@ -165,7 +165,7 @@ def own(tmp_path_factory):
     return root
 
 
-def test_a_model_of_own_images_is_trained_evaluated_and_used_where_the_images_are_gone(tinyvit, own, tmp_path):
+def test_a_model_of_a_folder_is_trained_and_evaluated_and_predicts_without_the_folder(tinyvit, own, tmp_path):
     status, out, err = tinyvit("evaluate", own / "run", "--json")
     assert (status, err) == (0, "")
     scores = json.loads(out)
@@ -191,7 +191,7 @@ def test_two_classes_have_no_top_5_in_the_table(tinyvit, own):
     assert "top 5" not in out and "most often taken for" in out
 
 
-def test_a_reader_that_goes_away_is_no_error(run, photos):
+def test_a_closed_pipe_is_not_an_error(run, photos):
     command = [sys.executable, "-m", "tinyvit", "predict", str(run), *20 * [str(photos)], "--device", "cpu"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.readline()

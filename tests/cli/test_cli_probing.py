@@ -80,7 +80,7 @@ def test_the_table_says_the_same_as_json(tinyvit, run, command):
 
 
 @BOTH
-def test_all_layers_are_each_as_it_is_alone(tinyvit, run, command):
+def test_all_layers_together_give_the_result_of_each_alone(tinyvit, run, command):
     together = as_json(tinyvit, command, run, "--layer", "all", "--pool", "token")
     assert [row["layer"] for row in together["layers"]] == [0, 1, None]
     for row in together["layers"]:
@@ -104,13 +104,13 @@ def test_layers_are_counted_from_either_end(tinyvit, run, command, text, layer):
 
 
 @BOTH
-def test_it_is_the_same_every_time(tinyvit, run, command):
+def test_two_runs_give_the_same_result(tinyvit, run, command):
     options = [command, run, "--images", "200", "--seed", "3"]
     assert tinyvit(*options) == tinyvit(*options)
 
 
 @BOTH
-def test_some_classes_and_some_images_are_those_that_a_training_would_see(tinyvit, run, command):
+def test_selected_classes_and_images_are_those_that_a_training_would_use(tinyvit, run, command):
     found = as_json(tinyvit, command, run, "--classes", "7", "1", "4", "--images", "60", "--seed", "5")
     assert (found["classes"], found["train_images"]) == (["7", "1", "4"], 60)
     split = data.choose(data.digits(), ("7", "1", "4"), 60, seed=5)
@@ -126,7 +126,7 @@ def test_a_model_without_a_head_is_probed_as_the_same_one_with_it(tinyvit, run, 
     assert as_json(tinyvit, command, headless, *options) == as_json(tinyvit, command, run, *options)
 
 
-def test_votes_and_strength_are_as_asked_for(tinyvit, run):
+def test_votes_and_strength_follow_the_options(tinyvit, run):
     train, test = examples(run, data.digits())
     found = as_json(tinyvit, "knn", run, "--k", "3", "--temperature", "0.5")
     assert (found["k"], found["temperature"]) == (3, 0.5)
@@ -159,7 +159,7 @@ def brightness(tmp_path):
 
 
 @BOTH
-def test_other_classes_than_those_of_the_run_can_be_told(tinyvit, run, command, brightness):
+def test_classes_other_than_the_runs_can_be_probed(tinyvit, run, command, brightness):
     found = as_json(tinyvit, command, run, "--data", "folder", "--data-dir", brightness)
     assert (found["dataset"], found["classes"], found["test_images"]) == ("folder", ["dark", "light"], 6)
     assert found["test_accuracy"] == 1.0
@@ -182,7 +182,7 @@ def test_images_are_prepared_by_the_runs_own_mean_and_std(tinyvit, run, tmp_path
 
 
 @BOTH
-def test_what_is_no_command_line_is_refused(refused, run, tmp_path, command):
+def test_an_invalid_command_line_is_refused(refused, run, tmp_path, command):
     for arguments, message in (
         ([], f"expected a run folder first: tinyvit {command} RUN"),
         (["nowhere"], "nowhere is not a run folder"),
@@ -210,7 +210,7 @@ def test_what_is_no_command_line_is_refused(refused, run, tmp_path, command):
     assert not any(tmp_path.iterdir())
 
 
-def test_votes_and_strengths_that_cannot_be_are_refused(refused, run):
+def test_invalid_votes_and_strengths_are_refused(refused, run):
     for arguments, message in (
         (["knn", run, "--k", "0"], r"a k \(--k; by default 20\) from 1 to 1437, the number of training images, got 0"),
         (["knn", run, "--k", "31", "--images", "30"], r"\(--k; .* from 1 to 30, the number of training images, got 31"),

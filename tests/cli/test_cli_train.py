@@ -47,7 +47,7 @@ def test_a_finished_run_is_shown_and_not_trained_again(tinyvit, run):
         ("digits --out {}", r"already holds a run \(.*\).*tinyvit train --resume"),
     ],
 )
-def test_what_cannot_be_resumed_is_refused_and_stays(refused, unfinished, arguments, message):
+def test_a_run_that_cannot_be_resumed_is_refused_and_left_unchanged(refused, unfinished, arguments, message):
     before = {file: file.read_bytes() for file in unfinished.rglob("*") if file.is_file()}
     assert re.search(message, refused("train", *arguments.format(unfinished).split()))
     assert {file: file.read_bytes() for file in unfinished.rglob("*") if file.is_file()} == before
@@ -65,13 +65,13 @@ def test_a_run_whose_configuration_is_damaged_is_refused(refused, unfinished):
     assert "config.json is not a tinyvit configuration" in refused("train", "--resume", unfinished)
 
 
-def test_a_run_killed_before_its_configuration_was_there_is_simply_started(tinyvit, tmp_path):
+def test_a_run_killed_before_its_configuration_was_written_starts_afresh(tinyvit, tmp_path):
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     (tmp_path / "run" / ".lock").touch()
     assert tinyvit("train", "digits", "--epochs", "1", "--out", tmp_path / "run", *TINY)[0] == 0
 
 
-def test_a_run_that_has_moved_goes_on(tinyvit, unfinished, tmp_path):
+def test_a_run_that_was_moved_can_be_resumed(tinyvit, unfinished, tmp_path):
     shutil.move(unfinished, tmp_path / "elsewhere")
     assert tinyvit("train", "--resume", tmp_path / "elsewhere")[0] == 0
 

@@ -30,7 +30,7 @@ def rows(out):
     return dict(re.fullmatch(r"  (\S.*?) {3,}(\S.*)", line).groups() for line in out.splitlines())
 
 
-def test_it_downloads_a_data_set_and_tells_what_came(tinyvit, cifar, tmp_path, monkeypatch):
+def test_it_downloads_a_data_set_and_describes_it(tinyvit, cifar, tmp_path, monkeypatch):
     spec, contents = cifar
     content = archive(spec, contents)
     with serving() as server:
@@ -50,7 +50,7 @@ def test_it_downloads_a_data_set_and_tells_what_came(tinyvit, cifar, tmp_path, m
 
 
 @pytest.mark.parametrize("form", ["archive", "folder"])
-def test_it_takes_over_a_copy_and_later_commands_find_it(tinyvit, cifar, tmp_path, form):
+def test_it_copies_the_given_files_and_later_commands_find_them(tinyvit, cifar, tmp_path, form):
     spec, contents = cifar
     path = tmp_path / "mine"
     if form == "archive":
@@ -64,7 +64,7 @@ def test_it_takes_over_a_copy_and_later_commands_find_it(tinyvit, cifar, tmp_pat
     np.testing.assert_array_equal(data.load(spec.name).test.images.reshape(len(images), -1), images)
 
 
-def test_a_copy_that_is_not_official_is_taken_with_a_plain_note(tinyvit, cifar, tmp_path):
+def test_a_copy_that_is_not_official_is_accepted_with_a_plain_note(tinyvit, cifar, tmp_path):
     spec, _ = cifar
     write_folder(spec, small(spec, seed=1)[1], tmp_path / "mine")
     status, out, err = tinyvit("data", spec.name, "--from", "mine")
@@ -82,7 +82,7 @@ def test_with_a_data_dir_the_data_go_there_and_are_looked_for_there(tinyvit, cif
     assert data.load(spec.name, tmp_path / "there").test.classes == spec.classes
 
 
-def test_what_lies_in_a_data_dir_already_is_described_and_left_as_it_is(tinyvit, cifar, tmp_path):
+def test_data_already_in_a_data_dir_are_described_and_left_unchanged(tinyvit, cifar, tmp_path):
     spec, contents = cifar
     write_folder(spec, contents, tmp_path / "mine")
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}

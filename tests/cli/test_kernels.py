@@ -35,7 +35,7 @@ def levels_seen(monkeypatch):
 
 
 @pytest.mark.parametrize("level", levels.LEVELS)
-def test_a_training_runs_at_the_level_that_was_asked_for_and_says_so(tinyvit, tmp_path, levels_seen, level):
+def test_a_training_runs_at_the_requested_level_and_says_so(tinyvit, tmp_path, levels_seen, level):
     status, out, err = tinyvit("train", "digits", *TINY, "--kernels", level, "--out", tmp_path / "run")
     assert (status, err) == (0, "")
     assert levels_seen == {level} and f", kernels {level}" in out
@@ -43,17 +43,17 @@ def test_a_training_runs_at_the_level_that_was_asked_for_and_says_so(tinyvit, tm
     assert json.loads((tmp_path / "run" / "config.json").read_text())["kernels"] == level
 
 
-def test_a_training_that_was_told_nothing_says_what_it_took(run):
+def test_a_training_without_a_requested_level_says_which_one_it_uses(run):
     assert json.loads((run / "summary.json").read_text())["kernels"] == levels.level()
 
 
 @pytest.mark.parametrize("command", ["evaluate {}", "predict {} {}/curves.png"])
-def test_a_trained_model_is_used_at_the_level_that_was_asked_for(tinyvit, run, levels_seen, command):
+def test_a_trained_model_runs_at_the_requested_level(tinyvit, run, levels_seen, command):
     assert tinyvit(*command.format(run, run).split(), "--kernels", "reference")[0] == 0
     assert levels_seen == {"reference"}
 
 
-def test_a_run_goes_on_at_another_level(tinyvit, run, tmp_path, levels_seen):
+def test_a_run_can_be_resumed_at_another_level(tinyvit, run, tmp_path, levels_seen):
     copy = shutil.copytree(run, tmp_path / "copy")
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "epochs": 2, "kernels": "numpy"}))
@@ -92,7 +92,7 @@ WARNING = (
 
 
 @pytest.mark.parametrize("asked", ["option", "environment"])
-def test_more_threads_than_cores_are_one_line_of_warning_and_not_the_end(tinyvit, tmp_path, monkeypatch, asked):
+def test_more_threads_than_cores_give_a_warning_of_one_line(tinyvit, tmp_path, monkeypatch, asked):
     monkeypatch.setattr(threads, "cores", lambda: 2)
     options = ["--threads", "3"] if asked == "option" else []
     if asked == "environment":

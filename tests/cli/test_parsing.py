@@ -15,7 +15,7 @@ class Options:
 
 
 @given(order=st.permutations(["run", "a.png", "--json", "--top 3", "--data-dir=x"]))
-def test_options_come_before_behind_or_between_what_has_its_place(order):
+def test_options_may_come_before_after_or_between_positional_arguments(order):
     arguments, options = separate(" ".join(order).split(), Options)
     assert arguments == [word for word in order if not word.startswith("-")]
     assert options == " ".join(word for word in order if word.startswith("-")).split()
@@ -36,6 +36,6 @@ def test_a_flag_stands_alone_and_other_options_take_what_follows(rest, arguments
     assert separate(rest.split(), Options) == (arguments.split(), options.split())
 
 
-def test_names_of_files_stay_as_they_are():
+def test_file_names_are_not_changed():
     names = ["run", "a b.png", "", "ä=ö.png", "it's.jpg"]
     assert separate(["--json", *names], Options) == (names, ["--json"])

@@ -51,7 +51,7 @@ def test_errors_do_not_get_into_the_output_where_stderr_is_closed(shell, run, tm
     assert [json.loads(line)["image"] for line in out.splitlines()] == ["one.png"]
 
 
-def test_names_that_a_terminal_would_obey_are_escaped_in_output_and_errors(tinyvit, refused, run, tmp_path):
+def test_control_characters_in_names_are_escaped_in_output_and_errors(tinyvit, refused, run, tmp_path):
     Image.new("L", (8, 8)).save(tmp_path / STRANGE)
     (tmp_path / f"broken{STRANGE}").write_bytes(b"")
     status, out, err = tinyvit("predict", run, STRANGE, f"broken{STRANGE}")
@@ -65,7 +65,7 @@ def test_names_that_a_terminal_would_obey_are_escaped_in_output_and_errors(tinyv
 
 
 @pytest.mark.parametrize("columns", range(1, 6))
-def test_help_ends_in_a_terminal_of_few_columns(tinyvit, monkeypatch, columns):
+def test_help_is_printed_in_a_very_narrow_terminal(tinyvit, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     status, out, _ = tinyvit("summary", "--help")
     assert status == 0 and "--batch-size" in out
@@ -120,7 +120,7 @@ def test_commands_for_a_run_refuse_a_link_to_itself_in_one_line(refused, run, lo
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
-def test_classes_whose_folders_are_no_utf8_are_trained_on_drawn_and_printed(tinyvit, tmp_path):
+def test_class_folders_that_are_not_utf8_are_trained_on_drawn_and_printed(tinyvit, tmp_path):
     for name in (b"caf\xe9", b"th\xe9"):
         folder = os.path.join(os.fsencode(tmp_path), b"photos", name)
         os.makedirs(folder)

@@ -46,7 +46,7 @@ def test_the_first_steps_keep_their_digits_whatever_the_betas(cupy, on_device, b
     assert_close(*steps(cupy, state(40, 0), number, betas))
 
 
-def test_a_boolean_on_the_device_decides_whether_anything_changes(cupy):
+def test_a_boolean_on_the_device_decides_whether_the_step_is_taken(cupy):
     arrays = state(40, 0)
     for t in (0, 3):
         left, _ = steps(cupy, arrays, cupy.asarray(np.int64(t)), where=cupy.asarray(np.bool_(False)))
@@ -81,7 +81,7 @@ def test_an_optimizer_lets_the_kernel_decide_and_copies_nothing(cupy, monkeypatc
     assert (model.storage.data.get() != before).any() == applied and optimizer.t.get() == applied
 
 
-def test_muon_leaves_a_step_out_as_a_whole(cupy):
+def test_muon_skips_a_step_entirely(cupy):
     model = ViT(ViTConfig(img_size=8, patch_size=4, embed_dim=8, depth=1, num_heads=2), device="cuda")
     optimizer = Muon(model)
     with model.storage.on_device():

@@ -32,7 +32,7 @@ def test_add_layernorm_is_the_rounded_sum_and_the_layer_norm_of_that(cupy, dtype
 
 
 @given(wanted=st.tuples(st.booleans(), st.booleans()))
-def test_gradients_go_where_they_are_wanted(cupy, wanted):
+def test_gradients_are_added_into_the_given_arrays_or_left_out(cupy, wanted):
     x, branch, dtotal, dy = (to(cupy, a) for a in numbers(4, 3, 7, 24))
     _, cache = F.add_layernorm(x, branch, *(to(cupy, a) for a in numbers(2, 24)))
     dx, _, *alone = F.add_layernorm_backward((dtotal, dy), cache)
@@ -54,7 +54,7 @@ def test_a_cache_of_add_layernorm_goes_back_through_layernorm_too(cupy):
         np.testing.assert_array_equal(got.get(), want.get())
 
 
-def test_shapes_and_dtypes_that_do_not_go_together_are_refused(cupy):
+def test_incompatible_shapes_and_dtypes_are_refused(cupy):
     x, ones = to(cupy, numbers(4, 6), "bfloat16"), to(cupy, np.ones(6))
     with pytest.raises(ValueError, match=r"add_layernorm: expected x and branch of one shape, got \(4, 6\) and \(6,\)"):
         F.add_layernorm(x, x[0], ones, ones)

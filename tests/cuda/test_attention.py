@@ -93,7 +93,7 @@ def test_cross_attention_with_a_bias_is_that_of_the_reference(cupy, dtype, sides
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
-def test_what_follows_attention_finds_heads_and_gradients_where_it_wants_them(cupy, dtype):
+def test_heads_and_gradients_have_the_memory_layout_that_the_next_operation_reads(cupy, dtype):
     q, k, v = side_by_side_in(numbers(3, 2, 3, 5, 4, dtype=dtype), cupy, dtype)
     y, cache = F.attention(q, k, v)
     assert y.transpose(0, 2, 1, 3).flags.c_contiguous
@@ -104,7 +104,7 @@ def test_what_follows_attention_finds_heads_and_gradients_where_it_wants_them(cu
 
 
 @pytest.mark.parametrize("dtype", LOW)
-def test_what_has_no_kernel_runs_in_float32_and_comes_back(cupy, dtype):
+def test_cases_without_a_kernel_run_in_float32_and_return_the_input_dtype(cupy, dtype):
     q, k, v, dy = numbers(4, 3, 5, 4, dtype=dtype)  # no batch: three axes
     y, cache = F.attention(*(to(cupy, x, dtype) for x in (q, k, v)))
     gradients = F.attention_backward(to(cupy, dy, dtype), cache)
@@ -169,7 +169,7 @@ def test_a_gradient_of_another_dtype_than_the_queries_is_refused(cupy, dtype):
         F.attention_backward(dy.astype("float32"), cache)
 
 
-def test_shapes_that_do_not_go_together_are_refused(cupy):
+def test_incompatible_shapes_are_refused(cupy):
     q, k, v, _ = (to(cupy, x) for x in numbers(4, 2, 3, 5, 4))
     with pytest.raises(ValueError, match="expected q"):
         F.attention(q, k[:, :, :3], v)
@@ -197,7 +197,7 @@ def test_only_what_the_cache_keeps_is_as_large_as_the_scores(cupy, monkeypatch):
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (3,), (0, 1, 2, 3)])
-def test_arrays_that_run_backwards_are_read_in_their_own_order(cupy, axes):
+def test_arrays_with_negative_strides_are_read_correctly(cupy, axes):
     q, k, v, dy = numbers(4, 2, 3, 5, 4)
     backwards = tuple(slice(None, None, -1) if axis in axes else slice(None) for axis in range(4))
     y, cache = F.attention(*(to(cupy, x)[backwards] for x in (q, k, v)))

@@ -23,7 +23,7 @@ def test_column_sums_are_those_of_numpy_and_are_added_to_what_is_there(cupy, dty
 
 
 @given(rows=ROWS, columns=COLUMNS, wanted=st.tuples(st.booleans(), st.booleans()))
-def test_of_two_matrices_those_that_are_not_wanted_are_left_out(cupy, rows, columns, wanted):
+def test_column_sums_of_a_matrix_that_needs_none_are_left_out(cupy, rows, columns, wanted):
     pair = numbers(2, rows, columns)
     sums = add_column_sums_of(to(cupy, pair), tuple(None if want else False for want in wanted))
     for got, want, matrix in zip(sums, wanted, pair, strict=True):
@@ -47,7 +47,7 @@ def test_for_an_array_of_another_layout_or_dtype_the_sums_are_in_a_new_one(cupy)
 
 
 
-def test_no_sums_are_made_where_none_are_wanted(cupy):
+def test_no_sums_are_computed_where_none_are_needed(cupy):
     assert add_column_sums(to(cupy, numbers(9, 6)), False) is None
 
 

@@ -62,7 +62,7 @@ def offered():
     return {name for name in vars(pretend_cupy.cupy) if not name.startswith("_")}
 
 
-def test_what_the_package_asks_of_an_arrays_library_is_in_the_stand_ins_tables():
+def test_every_array_function_that_the_package_uses_is_in_the_stand_ins_tables():
     used = called_on_the_library()
     assert not {name: files for name, files in used.items() if name not in offered() and not name.startswith("__")}
 
@@ -130,7 +130,7 @@ def test_cupys_types_are_numpys(real, name):
 
 
 @pytest.mark.parametrize("name", sorted(pretend_cupy.NUMPYS))
-def test_what_numpy_is_asked_about_a_device_array_cupy_answers(real, name):
+def test_cupy_answers_numpys_questions_about_a_device_array(real, name):
     assert hasattr(real.ndarray, "__array_function__") and callable(getattr(real, name))
 
 
@@ -158,7 +158,7 @@ def test_cupys_cuda_has_the_name_with_as_many_arguments_or_the_same_number(real,
         assert len(arguments(theirs)) == len(inspect.signature(ours).parameters), first_line(theirs)
 
 
-def test_cupys_raw_modules_take_a_text_and_options_and_give_kernels(real):
+def test_cupys_raw_modules_take_source_and_options_and_return_kernels(real):
     assert {"code", "options", "backend"} <= set(arguments(real.RawModule))
     assert "name" in arguments(real.RawModule.get_function)
     assert {"grid", "block", "args"} <= set(arguments(real.RawKernel.__call__))

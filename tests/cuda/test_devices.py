@@ -105,7 +105,7 @@ def test_everything_happens_on_the_models_gpu_whichever_is_current(second_gpu):
 
 
 @pytest.mark.parametrize("make", OPTIMIZERS)
-def test_a_model_its_optimizer_and_its_average_move_there_and_back_to_the_last_bit(second_gpu, make):
+def test_a_model_its_optimizer_and_its_average_move_there_and_back_bit_for_bit(second_gpu, make):
     model = ViT(SHAPE)
     parts = model, make(model, 1e-2), optim.EMA(model, 0.9)
     take_steps(*parts, range(2))
@@ -127,7 +127,7 @@ def test_a_model_its_optimizer_and_its_average_move_there_and_back_to_the_last_b
 
 @pytest.mark.parametrize("make", OPTIMIZERS)
 @pytest.mark.parametrize("taken", [0, 2])
-def test_a_step_that_is_left_out_changes_nothing_on_a_gpu_either(cupy, make, taken):
+def test_a_skipped_step_changes_nothing_on_a_gpu(cupy, make, taken):
     model = ViT(SHAPE, device="cuda")
     parts = model, make(model, 1e-2), optim.EMA(model, 0.9)
     if taken:
@@ -146,7 +146,7 @@ def test_a_step_that_is_left_out_changes_nothing_on_a_gpu_either(cupy, make, tak
 
 
 @pytest.mark.parametrize("shape", [dict(positions="rope"), dict(positions="learned_2d", dynamic_img_size=True)])
-def test_tables_that_are_kept_are_kept_on_each_gpu(second_gpu, shape):
+def test_cached_tables_are_cached_on_each_gpu(second_gpu, shape):
     side = 12 if "dynamic_img_size" in shape else 8
     images, expected = DRAW.standard_normal((2, 1, side, side), "float32"), None
     for device in ("cpu", "cuda:0", second_gpu, "cuda:0"):
@@ -177,7 +177,7 @@ class KilledAfterOneStep(Display):
 
 
 @pytest.mark.parametrize(("first", "then"), [("cpu", "cuda"), ("cuda", "cpu")])
-def test_a_checkpoint_of_either_device_is_gone_on_with_on_the_other(cupy, tmp_path, first, then, capsys):
+def test_a_checkpoint_of_either_device_can_be_resumed_on_the_other(cupy, tmp_path, first, then, capsys):
     whole = train(replace(CONFIG, device="cpu"), tmp_path / "whole")
     with pytest.raises(Killed):
         train(replace(CONFIG, device=first), tmp_path / "run", KilledAfterOneStep())
@@ -220,6 +220,6 @@ def test_nothing_between_one_batch_and_the_next_waits_for_a_gpu(cupy, monkeypatc
     assert all(np.isfinite(float(step.loss)) for step in steps)
 
 
-def test_a_run_on_a_gpu_says_what_it_was_computed_with(cupy, tmp_path):
+def test_a_run_on_a_gpu_records_its_device_and_versions(cupy, tmp_path):
     versions = train(replace(CONFIG, device="cuda"), tmp_path / "run")["versions"]
     assert {"tinyvit", "python", "numpy", "cupy", "cuda", "gpu"} <= set(versions)

@@ -16,7 +16,7 @@ KEYS = st.builds(Key, seed=st.integers(0, 99), step=st.integers(0, 9), sample=st
 @OPERATIONS
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(shape=SHAPES, rate=RATES, key=KEYS)
-def test_what_is_dropped_is_what_the_reference_drops_bit_for_bit(cupy, drop, dtype, shape, rate, key):
+def test_dropout_drops_what_the_reference_drops_bit_for_bit(cupy, drop, dtype, shape, rate, key):
     x, dy = numbers(2, *shape, dtype=dtype)
     y, cache = drop(to(cupy, x, dtype), rate, key)
     dx = drop.backward(to(cupy, dy, dtype), cache)
@@ -39,14 +39,14 @@ def test_the_mask_of_a_sample_does_not_depend_on_how_the_batch_was_split(cupy, d
 
 @OPERATIONS
 @pytest.mark.parametrize("arguments", [(0.0, Key(0)), (0.5, None)])
-def test_without_a_rate_or_a_key_everything_comes_back_as_it_is(cupy, drop, arguments):
+def test_without_a_rate_or_a_key_the_input_is_returned_unchanged(cupy, drop, arguments):
     x = to(cupy, numbers(3, 4), "bfloat16")
     y, cache = drop(x, *arguments)
     assert y is x and cache.mask is None and drop.backward(x, cache) is x
 
 
 @OPERATIONS
-def test_a_seed_will_do_as_a_key_and_a_rate_of_one_is_refused(cupy, drop):
+def test_an_int_is_taken_as_a_seed_and_a_rate_of_one_is_refused(cupy, drop):
     x = to(cupy, numbers(30, 4))
     np.testing.assert_array_equal(drop(x, 0.5, 3)[0].get(), drop(x, 0.5, Key(3))[0].get())
     with pytest.raises(ValueError, match="the rate of dropout must be at least 0 and below 1, got 1"):
@@ -54,7 +54,7 @@ def test_a_seed_will_do_as_a_key_and_a_rate_of_one_is_refused(cupy, drop):
 
 
 @OPERATIONS
-def test_arrays_in_any_memory_order_are_read_right(cupy, drop):
+def test_arrays_in_any_memory_order_are_read_correctly(cupy, drop):
     x = numbers(8, 4, 6)
     y, _ = drop(to(cupy, x).transpose(1, 2, 0), 0.5, 1)
     expected, _ = drop.reference(x.astype("float32").transpose(1, 2, 0), 0.5, 1)

@@ -33,30 +33,30 @@ def test_threads_see_each_others_numbers_after_a_barrier(any_order):
     np.testing.assert_array_equal(run(REVERSED.format("__syncthreads();")), np.arange(64)[::-1])
 
 
-def test_a_barrier_that_is_missing_shows_in_the_order_of_the_threads(any_order):
+def test_a_missing_barrier_makes_the_result_depend_on_the_order_of_the_threads(any_order):
     with pytest.raises(AssertionError, match="kernel: the order of the threads changes the result"):
         run(REVERSED.format(""))
 
 
-def test_a_barrier_that_is_missing_between_two_uses_of_shared_memory_shows(any_order):
+def test_a_missing_barrier_between_two_uses_of_shared_memory_is_found(any_order):
     twice = "__shared__ float s[64]; for (int i = 0; i < 2; i++) {{ s[t] = i; __syncthreads(); y[t] += s[63 - t]; {} }}"
     run(twice.format("__syncthreads();"))
     with pytest.raises(AssertionError, match="the order of the threads changes the result"):
         run(twice.format(""))
 
 
-def test_two_blocks_that_write_to_one_place_show(any_order):
+def test_two_blocks_that_write_to_one_place_are_found(any_order):
     run("y[t] = x[t] + blockIdx.x;")
     with pytest.raises(AssertionError, match="the order of the threads changes the result"):
         run("y[t] = x[t] + blockIdx.x;", grid=2)
 
 
-def test_the_same_order_comes_back():
+def test_the_default_order_of_the_threads_is_restored():
     assert Order.seeds == (0,)
 
 
 @pytest.mark.parametrize("place", ["-1", "size", "size + 20"])
-def test_what_is_written_before_or_after_an_array_is_found(place):
+def test_writes_before_or_after_an_array_are_found(place):
     with pytest.raises(AssertionError, match="something was written before or after an array"):
         run(f"if (t == 0) y[{place}] = 1.0f;")
 
@@ -107,7 +107,7 @@ def test_wrong_arguments_are_refused():
     "if (t % 2) y[t] = __shfl_xor_sync(ALL, x[t], 1); else __syncthreads();",
     "y[t] = __shfl_xor_sync(0xffffu, x[t], 1);",
 ])  # fmt: skip
-def test_a_barrier_or_a_shuffle_that_not_all_threads_reach_ends_the_process_with_a_word(body):
+def test_a_barrier_or_a_shuffle_that_not_all_threads_reach_ends_the_process_with_a_message(body):
     program = f"import sys; sys.path[:0] = {sys.path!r}; import test_emulator; test_emulator.run({body!r})"
     folder = Path(__file__).parent
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True)

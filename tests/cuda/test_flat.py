@@ -32,7 +32,7 @@ def test_nan_and_infinity_show_in_the_norm(cupy, bad):
     assert not np.isfinite(squared_norm(to(cupy, x)).get())
 
 
-def test_a_norm_over_a_part_of_an_array_with_strides_is_right(cupy):
+def test_the_norm_of_a_strided_part_of_an_array_is_right(cupy):
     x = numbers(40, 2)
     np.testing.assert_allclose(squared_norm(to(cupy, x)[:, 1]).get(), (x[:, 1] ** 2).sum(), rtol=1e-6)
 
@@ -47,7 +47,7 @@ def test_an_average_moves_as_in_the_reference(cupy, on_device, size, start, shar
     np.testing.assert_allclose(average.get(), e[start:], rtol=1e-6, atol=1e-6)
 
 
-def test_an_average_of_what_it_is_stays_to_the_bit(cupy):
+def test_an_average_of_equal_weights_changes_no_bit(cupy):
     e = to(cupy, numbers(100))
     move_average(e, to(cupy, numbers(100)), 0.3)
     np.testing.assert_array_equal(e.get(), np.float32(numbers(100)))

@@ -48,7 +48,7 @@ def test_a_bias_of_every_shape_that_broadcasts_is_added_and_gets_its_gradient(cu
         checked(cupy, q, k, v, dy, dtype, 0.25, numbers(*shape, seed=2))
 
 
-def test_masked_keys_take_no_part_and_a_query_that_sees_none_gets_zeros(cupy):
+def test_masked_keys_are_ignored_and_a_fully_masked_query_gives_zeros(cupy):
     q, k, v, dy = numbers(4, 2, 3, 40, 16)
     mask = np.where(np.tri(40), 0.0, -np.inf)
     mask[7] = -np.inf
@@ -65,13 +65,13 @@ def test_a_product_that_only_the_scale_makes_finite_does_no_harm(cupy, width):
     assert all(np.isfinite(x.get()).all() for x in fused_attention.backward(to(cupy, numbers(1, 1, 2, width)), cache))
 
 
-def test_more_rows_than_a_block_has_threads_are_shared_out(cupy):
+def test_more_rows_than_a_block_has_threads_are_split_over_blocks(cupy):
     q, k, v, dy = numbers(4, 1, 2, 300, 16, seed=3)
     checked(cupy, q, k, v, dy, "float32", 0.25)
 
 
 @pytest.mark.parametrize("N, Nk", [(1, 3), (3, 1), (1, 1)])
-def test_more_heads_than_a_block_has_room_for_rows_of_are_shared_out(cupy, N, Nk):
+def test_more_heads_than_fit_into_a_block_are_split_over_blocks(cupy, N, Nk):
     q, dy = numbers(2, 1, 200, N, 32, seed=4)
     k, v = numbers(2, 1, 200, Nk, 32, seed=5)
     checked(cupy, q, k, v, dy, "float32", 0.25)
@@ -107,11 +107,11 @@ def test_queries_keys_and_values_are_read_where_the_layer_wrote_them(cupy):
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 5, 8), (2, 3, 5, 64), (0, 3, 5, 16), (2, 3, 0, 16), (3, 5, 16)])
-def test_other_shapes_are_left_to_others(cupy, shape):
+def test_unsupported_shapes_are_left_to_other_kernels(cupy, shape):
     x = to(cupy, numbers(*shape))
     assert not fused_attention.fits(x, x, x)
 
 
-def test_rows_that_do_not_start_on_sixteen_bytes_are_left_to_others(cupy):
+def test_rows_not_aligned_to_sixteen_bytes_are_left_to_other_kernels(cupy):
     x = to(cupy, numbers(2, 3, 5, 17))[..., 1:]
     assert not fused_attention.fits(x, x, x)

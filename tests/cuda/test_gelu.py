@@ -26,7 +26,7 @@ def test_gelu_and_its_backward_are_those_of_the_reference(cupy, gelu, dtype, sha
 
 @pytest.mark.parametrize("gelu", [F.gelu, F.gelu_tanh], ids=lambda gelu: gelu.__name__)
 @pytest.mark.parametrize("dtype", EPSILON)
-def test_the_largest_numbers_there_are_overflow_nowhere(cupy, gelu, dtype):
+def test_the_largest_numbers_of_the_dtype_do_not_overflow(cupy, gelu, dtype):
     largest = 65504.0 if dtype == "float16" else 3e38
     x = to(cupy, np.array([largest, -largest, 1e19, -1e19, 1e4, -1e4, 20, -20]).clip(-largest, largest), dtype)
     y, cache = gelu(x)

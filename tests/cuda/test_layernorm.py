@@ -48,14 +48,14 @@ def test_layernorm_and_its_backward_are_those_of_the_reference(cupy, dtype, rows
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @pytest.mark.parametrize("rows, D", [(700, 24), (70, 1030)])
-def test_warps_and_blocks_that_have_many_rows_take_all_of_them(cupy, dtype, rows, D):
+def test_warps_and_blocks_process_all_of_their_rows(cupy, dtype, rows, D):
     x, dy = numbers(2, rows, D, dtype=dtype)
     weight, bias = numbers(2, D)
     as_right_as_the_reference(cupy, x, weight, bias, dy, dtype, most=2)
 
 
 @given(rows=st.integers(1, 9), D=st.sampled_from([5, 24, 1030]), wanted=st.tuples(st.booleans(), st.booleans()))
-def test_gradients_go_where_they_are_wanted(cupy, rows, D, wanted):
+def test_gradients_are_added_into_the_given_arrays_or_left_out(cupy, rows, D, wanted):
     x, weight, bias, dy = (to(cupy, numbers(*shape)) for shape in ((rows, D), (D,), (D,), (rows, D)))
     _, cache = F.layernorm(x, weight, bias)
     dx, *alone = F.layernorm_backward(dy, cache)
@@ -91,7 +91,7 @@ def test_rows_of_one_number_give_the_bias_and_no_gradient(cupy, D, eps):
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
-def test_arrays_in_another_memory_order_are_read_right(cupy, dtype):
+def test_arrays_in_another_memory_order_are_read_correctly(cupy, dtype):
     x, dy = numbers(2, 6, 4, 16, dtype=dtype)
     weight, bias = numbers(2, 16)
     plain = [to(cupy, array, dtype).transpose(1, 0, 2) for array in (x, dy)]
@@ -103,7 +103,7 @@ def test_arrays_in_another_memory_order_are_read_right(cupy, dtype):
     np.testing.assert_array_equal(dx.get(), wanted.transpose(1, 0, 2).get())
 
 
-def test_rows_that_start_on_no_boundary_are_read_one_number_at_a_time(cupy):
+def test_unaligned_rows_are_read_one_number_at_a_time(cupy):
     flat, weight, bias = numbers(3 * 16 + 1), np.ones(16), np.zeros(16)
     y, _ = F.layernorm(to(cupy, flat)[1:].reshape(3, 16), to(cupy, weight), to(cupy, bias))
     expected, _ = F.layernorm.reference(flat[1:].reshape(3, 16), weight, bias)
@@ -116,7 +116,7 @@ def test_shapes_that_do_not_fit_are_refused_as_in_the_reference(cupy):
             F.layernorm(to(cupy, np.ones((2, 3)), dtype), to(cupy, np.ones(4)), to(cupy, np.ones(3)))
 
 
-def test_dtypes_that_do_not_go_together_take_the_reference_in_float32_and_are_refused_below(cupy):
+def test_mixed_dtypes_take_the_reference_in_float32_and_are_refused_in_low_precision(cupy):
     x, weight, bias = numbers(4, 6), np.ones(6), np.zeros(6)
     y, cache = F.layernorm(to(cupy, x), cupy.asarray(weight), to(cupy, bias))
     np.testing.assert_allclose(y.get(), F.layernorm.reference(x, weight, bias)[0], rtol=1e-6, atol=1e-6)

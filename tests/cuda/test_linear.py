@@ -44,7 +44,7 @@ def test_linear_and_its_backward_are_those_of_the_reference(cupy, dtype, rows, w
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(rows=SHAPES, width=WIDTHS, out=WIDTHS, seed=st.integers(0, 99))
-def test_gradients_of_parameters_are_added_where_they_are_wanted(cupy, dtype, rows, width, out, seed):
+def test_gradients_of_parameters_are_added_into_the_given_arrays_or_left_out(cupy, dtype, rows, width, out, seed):
     x, weight, bias, dy = case(dtype, rows, width, out, seed)
     _, cache = F.linear(to(cupy, x, dtype), to(cupy, weight, dtype), to(cupy, bias))
     _, dweight, dbias = F.linear_backward.reference(dy, F.linear.reference(x, weight, bias)[1])
@@ -60,7 +60,7 @@ def test_gradients_of_parameters_are_added_where_they_are_wanted(cupy, dtype, ro
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
-def test_operands_may_lie_anyhow(cupy, dtype):
+def test_operands_may_have_any_memory_layout(cupy, dtype):
     x, weight, bias, dy = case(dtype, (4, 6), 5, 8, seed=1)
     expected, c = F.linear.reference(x, weight, bias)
     wanted = F.linear_backward.reference(dy, c)
@@ -78,7 +78,7 @@ def test_operands_may_lie_anyhow(cupy, dtype):
             close(got, want, kind)
 
 
-def test_float32_beside_other_dtypes_is_left_to_the_reference(cupy):
+def test_float32_mixed_with_other_dtypes_is_left_to_the_reference(cupy):
     x, weight, _, dy = case("float32", (3,), 4, 2, seed=0)
     y, cache = F.linear(to(cupy, x), cupy.asarray(weight))
     assert y.dtype == "float64" and cache.weight.dtype == "float64"
@@ -88,7 +88,7 @@ def test_float32_beside_other_dtypes_is_left_to_the_reference(cupy):
 
 
 @pytest.mark.parametrize("dtype", ("bfloat16", "float16"))
-def test_low_precision_beside_other_dtypes_is_refused(cupy, dtype):
+def test_low_precision_mixed_with_other_dtypes_is_refused(cupy, dtype):
     x, weight, bias, dy = case(dtype, (3,), 4, 2, seed=0)
     x, weight, bias, dy = to(cupy, x, dtype), to(cupy, weight, dtype), to(cupy, bias), to(cupy, dy)
     with pytest.raises(ValueError, match=f"expected a weight in {dtype}, like x, .* got float32"):

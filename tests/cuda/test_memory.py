@@ -103,7 +103,7 @@ def test_a_step_that_does_not_fit_says_what_was_needed_what_was_free_and_what_fi
     train_step(model, optimizer, *(x[:fits] for x in arrays))
 
 
-def test_what_is_advised_fits_and_what_did_not_fit_is_known_beforehand(monkeypatch):
+def test_the_advised_settings_fit_and_the_ones_that_did_not_are_refused_beforehand(monkeypatch):
     split = load_split(CONFIG)
     plan = Trainer(CONFIG).plan
     assert plan.threads == 1 and plan.data == split.train.images.nbytes + split.train.labels.nbytes
@@ -143,7 +143,7 @@ def test_a_training_that_does_not_fit_is_refused_by_one_line_before_anything_is_
     assert not (tmp_path / "run").exists()
 
 
-def test_a_training_that_runs_out_of_memory_keeps_its_checkpoints_and_goes_on_to_the_same_bits(monkeypatch, tmp_path):
+def test_a_training_that_runs_out_of_memory_keeps_its_checkpoints_and_is_resumed_bit_for_bit(monkeypatch, tmp_path):
     train(CONFIG, tmp_path / "whole")
     with monkeypatch.context() as patch:
         calls = []
@@ -174,7 +174,7 @@ def test_an_evaluation_that_does_not_fit_says_so(monkeypatch):
 @pytest.mark.parametrize("text", [
     "cudaErrorMemoryAllocation: out of memory", "CUDA_ERROR_OUT_OF_MEMORY: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
 ])  # fmt: skip
-def test_what_cuda_says_of_a_lack_of_memory_is_understood(text):
+def test_errors_of_cuda_about_a_lack_of_memory_are_recognised(text):
     assert is_lack_of_memory(RuntimeError(text)) and is_lack_of_memory(pretend_cupy.OutOfMemoryError("…"))
     assert not is_lack_of_memory(RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED"))
 

@@ -20,7 +20,7 @@ def test_positions_are_added_to_every_sample_and_get_the_sum_of_its_gradients(cu
     assert_close(dpositions, dy.sum(0, keepdims=True), "float32", rounding=4)
 
 
-def test_the_positions_gradient_goes_where_it_is_wanted(cupy):
+def test_the_positions_gradient_is_added_into_the_given_array_or_left_out(cupy):
     dy, before = numbers(100, 5, 8), numbers(1, 5, 8, seed=1)
     _, cache = F.add_positions(to(cupy, dy), to(cupy, before))
     for into in (to(cupy, before), to(cupy, before.transpose(2, 1, 0)).transpose(2, 1, 0)):
@@ -32,7 +32,7 @@ def test_the_positions_gradient_goes_where_it_is_wanted(cupy):
         F.add_positions_backward(to(cupy, dy), cache, into=(cupy.zeros((1, 5, 7), "float32"),))
 
 
-def test_more_samples_than_a_grid_is_high_take_turns(cupy, monkeypatch):
+def test_more_samples_than_a_grid_is_high_are_processed_in_turns(cupy, monkeypatch):
     monkeypatch.setattr(kernel, "MOST_SAMPLES", 3)
     x, positions = numbers(8, 3, 5), numbers(1, 3, 5, seed=1)
     assert_close(F.add_positions(to(cupy, x), to(cupy, positions))[0], x + positions, "float32")

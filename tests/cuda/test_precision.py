@@ -48,7 +48,7 @@ def test_matrices_are_rounded_and_all_else_stays_float32(cupy, precision):
 
 
 @pytest.mark.parametrize("precision", LOW)
-def test_what_is_multiplied_with_follows_the_weights(cupy, precision):
+def test_the_rounded_matrices_follow_the_weights(cupy, precision):
     model = ViT(SHAPE, device="cuda", precision=precision)
     optimizer = optim.SGD(model, 0.1)
     before = {name: p.value.get() for name, p in model.named_parameters()}
@@ -62,7 +62,7 @@ def test_what_is_multiplied_with_follows_the_weights(cupy, precision):
 
 
 @pytest.mark.parametrize("precision", LOW)
-def test_what_is_read_of_a_model_is_float32(cupy, precision):
+def test_logits_predictions_loss_and_metrics_are_float32(cupy, precision):
     model = ViT(SHAPE, device="cuda", precision=precision)
     (images,) = on_gpu(IMAGES)
     assert classify(model, images).dtype == model.predict(images).dtype == "float32"
@@ -138,7 +138,7 @@ def test_a_model_moves_from_precision_to_precision_and_keeps_its_weights(cupy):
         np.testing.assert_array_equal(x, before[name])
 
 
-def test_a_gpu_without_units_for_it_refuses_a_precision(cupy, monkeypatch):
+def test_a_precision_that_the_gpu_does_not_support_is_refused(cupy, monkeypatch):
     monkeypatch.setattr("tinyvit.nn.precision.capability", lambda device: (7, 5))
     for precision in ("tf32", "bfloat16"):
         with pytest.raises(ValueError, match="needs a GPU of compute capability 8.0 or later, and cuda:0 has 7.5"):
@@ -170,7 +170,7 @@ def quiet():
         yield
 
 
-def test_a_scale_that_is_too_large_costs_steps_until_it_fits_and_no_training(cupy):
+def test_too_large_a_scale_skips_steps_until_it_fits_and_does_not_end_the_training(cupy):
     model = ViT(SHAPE, device="cuda", precision="float16")
     optimizer, faults, applied = optim.AdamW(model), Faults(), []
     before = model.storage.data.get()
@@ -219,7 +219,7 @@ class KilledAfter(Display):
             raise Killed
 
 
-def test_a_float16_run_that_was_killed_goes_on_to_the_same_bits_with_the_scale_that_it_had(cupy, tmp_path, monkeypatch):
+def test_a_killed_float16_run_ends_in_the_same_bits_and_keeps_its_scale(cupy, tmp_path, monkeypatch):
     monkeypatch.setattr(loss_scale, "PATIENCE", 1)  # so that the scale is another one by then
     config = replace(TINY, precision="float16")
     train(config, tmp_path / "whole")
@@ -233,7 +233,7 @@ def test_a_float16_run_that_was_killed_goes_on_to_the_same_bits_with_the_scale_t
 
 
 @pytest.mark.parametrize(("first", "then"), [("float16", "bfloat16"), ("tf32", "float16"), ("bfloat16", "float32")])
-def test_a_checkpoint_is_gone_on_with_in_any_other_precision(cupy, tmp_path, first, then):
+def test_a_checkpoint_can_be_resumed_in_any_other_precision(cupy, tmp_path, first, then):
     with pytest.raises(Killed):
         train(replace(TINY, precision=first), tmp_path / "run", KilledAfter(1))
     summary = resume(tmp_path / "run", precision=then)
@@ -255,13 +255,13 @@ def test_a_run_that_diverges_in_float16_is_advised_to_take_bfloat16(cupy, tmp_pa
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", GPU_ONLY)
-def test_on_a_cpu_what_only_a_gpu_has_is_refused(precision):
+def test_precisions_of_gpus_are_refused_on_a_cpu(precision):
     with pytest.raises(ValueError, match=f"^precision '{precision}' needs a GPU; on the CPU take float32$"):
         ViT(SHAPE, precision=precision)
 
 
 @pytest.mark.cuda
-def test_an_unknown_precision_and_another_dtype_than_its_own_are_refused():
+def test_an_unknown_precision_and_a_contradicting_dtype_are_refused():
     with pytest.raises(ValueError, match=f"unknown precision 'float8'; expected one of {', '.join(PRECISIONS)}"):
         ViT(SHAPE, precision="float8")
     with pytest.raises(ValueError, match="precision 'float32' keeps its weights in float32, got dtype float64"):
@@ -273,7 +273,7 @@ def test_an_unknown_precision_and_another_dtype_than_its_own_are_refused():
 
 
 @pytest.mark.parametrize("precision", ["float32", *LOW])
-def test_running_statistics_stay_float32_and_a_step_that_is_left_out_leaves_them(cupy, precision):
+def test_running_statistics_stay_float32_and_a_skipped_step_leaves_them_unchanged(cupy, precision):
     images = np.random.default_rng(0).standard_normal((6, 2, 4, 4)).astype("float32")
     ctx, expected = Context(training=True, key=Key(0)), vit_with_running_norm("float32")
     train_step(expected, optim.SGD(expected, 0.1), images, np.zeros(6, int), ctx, objective=squares)

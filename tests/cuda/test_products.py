@@ -59,13 +59,13 @@ KINDS = [("float32", "float32"), *((low, out) for low in ("bfloat16", "float16")
 
 @pytest.mark.parametrize("dtype, out_dtype", KINDS)
 @given(case=cases(lead=0))
-def test_products_of_matrices_are_numpys_however_they_lie(cupy, dtype, out_dtype, case):
+def test_products_of_matrices_are_numpys_in_every_memory_layout(cupy, dtype, out_dtype, case):
     check(cupy, case, dtype, out_dtype, multiply)
 
 
 @pytest.mark.parametrize("dtype, out_dtype", KINDS)
 @given(case=st.integers(1, 2).flatmap(cases))
-def test_products_of_batches_are_numpys_however_they_lie(cupy, dtype, out_dtype, case):
+def test_products_of_batches_are_numpys_in_every_memory_layout(cupy, dtype, out_dtype, case):
     check(cupy, case, dtype, out_dtype, multiply_batches)
 
 
@@ -86,7 +86,7 @@ def test_the_heads_of_attention_go_in_one_call_for_each_head_or_for_each_sample(
     assert counts == [5, 5, 5, 5]
 
 
-def test_batches_that_lie_like_one_axis_go_in_one_call(cupy, monkeypatch):
+def test_batches_with_one_common_stride_go_in_one_call(cupy, monkeypatch):
     counts = calls_of(cupy, monkeypatch)
     a, b = cupy.zeros((5, 2, 3, 4), "float32"), cupy.zeros((5, 2, 4, 3), "float32")
     multiply_batches(a, b, cupy.empty((5, 2, 3, 3), "float32"))
@@ -103,7 +103,7 @@ def test_very_many_batches_go_in_several_calls(cupy, monkeypatch):
     assert counts == [4, 4, 2]
 
 
-def test_plans_are_kept_for_the_next_product_but_not_for_ever(cupy, monkeypatch):
+def test_plans_are_cached_for_the_next_product_and_the_cache_is_bounded(cupy, monkeypatch):
     monkeypatch.setattr(products, "PLANS", {})
     monkeypatch.setattr(products, "MOST_PLANS", 2)
     for side in (1, 2, 2, 3, 3, 1):
@@ -145,14 +145,14 @@ def test_parts_of_a_sum_may_be_larger_than_what_the_result_can_hold(cupy, functi
     np.testing.assert_array_equal(out.get(), 1)
 
 
-def test_products_in_says_what_it_can_compute_in():
+def test_products_in_refuses_an_unknown_precision_with_the_known_ones():
     assert backend.products() == "float32"
     with pytest.raises(ValueError, match="products in 'bfloat16'; expected one of float32, tf32"), \
             backend.products_in("bfloat16"):  # fmt: skip
         pass
 
 
-def test_what_cublas_cannot_take_is_refused_and_nothing_is_written(cupy):
+def test_operands_that_cublas_cannot_take_are_refused_and_nothing_is_written(cupy):
     def zeros(*shape, dtype="float32"):
         return cupy.asarray(np.zeros(shape, DTYPE.get(dtype, dtype)))
 

@@ -31,7 +31,7 @@ def test_softmax_and_its_backward_are_those_of_the_reference(cupy, dtype, rows, 
 @given(
     rows=ROWS, N=WIDTHS, seed=st.integers(0, 99), gap=st.integers(0, 9), scale=st.sampled_from([1.0, 0.125, 3.0, -1.0])
 )
-def test_rows_that_lie_apart_are_replaced_and_what_is_between_them_stays(cupy, dtype, rows, N, seed, gap, scale):
+def test_strided_rows_are_replaced_and_the_gaps_between_them_stay_unchanged(cupy, dtype, rows, N, seed, gap, scale):
     x, dprobs = numbers(2, *rows, N + gap, dtype=dtype, seed=seed)
     place, gradient = to(cupy, x, dtype), to(cupy, dprobs, dtype)
     expected, _ = F.softmax.reference(scale * x[..., :N])
@@ -47,7 +47,7 @@ def test_rows_that_lie_apart_are_replaced_and_what_is_between_them_stays(cupy, d
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(rows=ROWS, N=WIDTHS, seed=st.integers(0, 99))
-def test_padded_rows_take_no_notice_of_the_padding_and_fill_it_with_zeros(cupy, dtype, rows, N, seed):
+def test_the_padding_of_rows_is_ignored_and_filled_with_zeros(cupy, dtype, rows, N, seed):
     pack = 16 // DTYPE[dtype].itemsize
     width = -(-N // pack) * pack
     x, dprobs = numbers(2, *rows, width, dtype=dtype, seed=seed)
@@ -85,7 +85,7 @@ def test_nan_makes_its_row_nan_and_no_other(cupy):
     assert np.isnan(F.softmax(to(cupy, np.full((1, 70), -np.inf)))[0].get()).all()
 
 
-def test_layouts_that_are_no_rows_equally_far_apart_are_refused(cupy):
+def test_layouts_without_evenly_spaced_rows_are_refused(cupy):
     x = to(cupy, numbers(4, 3, 8))
     with pytest.raises(ValueError, match="softmax: expected rows that start equally far apart"):
         softmax_rows(x[:, :2], x[:, :2])
@@ -95,7 +95,7 @@ def test_layouts_that_are_no_rows_equally_far_apart_are_refused(cupy):
         softmax_rows(x[..., :7].copy(), x[..., :7].copy(), padded=True)
 
 
-def test_arrays_in_any_memory_order_are_read_right(cupy):
+def test_arrays_in_any_memory_order_are_read_correctly(cupy):
     x, dy = numbers(2, 6, 4, 16)
     probs, cache = F.softmax(to(cupy, x).transpose(1, 2, 0))
     np.testing.assert_allclose(probs.get(), F.softmax.reference(x.transpose(1, 2, 0))[0], rtol=1e-5, atol=1e-7)

@@ -30,7 +30,7 @@ def compiled(text, architecture):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("source, definitions", TEXTS, ids=NAMES)
-def test_every_text_compiles_without_a_warning_and_all_numbers_fit_into_registers(
+def test_every_source_compiles_without_a_warning_and_without_spilling_registers(
     real, source, definitions, architecture
 ):
     log = compiled(source.text(**definitions), architecture)
@@ -51,7 +51,7 @@ def test_the_compiler_is_asked_for_warnings_and_spills(real):
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in FOLDER.glob("*.cu*")))
-def test_whatever_the_system_can_write_the_texts_fit_as_only_comments_have_more_than_ascii(file):
+def test_sources_are_ascii_except_for_their_comments(file):
     assert read(file).isascii()
     code = re.sub(r"//[^\n]*", "", (FOLDER / file).read_text(encoding="utf-8"))
     assert code.isascii() and code == re.sub(r"//[^\n]*", "", read(file))
@@ -62,7 +62,7 @@ def test_every_file_belongs_to_one_source():
     assert sorted(files) == sorted(path.name for path in FOLDER.glob("*.cu"))
 
 
-def test_no_text_adds_up_in_an_order_that_changes():
+def test_no_source_adds_up_in_an_order_that_changes():
     for source in SOURCES:
         text = re.sub(r"//[^\n]*", "", source.text(**source.variants[0]))
         assert not re.search(r"\batomic\w*\(|#include", text), source.file

@@ -21,7 +21,7 @@ def test_tanh_and_its_backward_are_those_of_the_reference(cupy, dtype, shape, se
     np.testing.assert_allclose(dx.get().astype("float64"), wanted, rtol=EPSILON[dtype] + 1e-6, atol=1e-6)
 
 
-def test_arrays_in_any_memory_order_are_read_right(cupy):
+def test_arrays_in_any_memory_order_are_read_correctly(cupy):
     x = numbers(2, 5, 6)
     y, cache = F.tanh(to(cupy, x).transpose(2, 0, 1))
     np.testing.assert_allclose(y.get(), np.tanh(x).transpose(2, 0, 1), rtol=1e-6)

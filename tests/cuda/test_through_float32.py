@@ -26,7 +26,7 @@ through_float32(shifted_square)
 
 
 @pytest.mark.parametrize("dtype", LOW)
-def test_an_operation_runs_in_float32_and_hands_back_what_came_in(cupy, dtype):
+def test_an_operation_runs_in_float32_and_returns_the_input_dtype(cupy, dtype):
     x, dy, shift = numbers(3, 4, dtype=dtype), numbers(3, 4, dtype=dtype, seed=1), numbers(4, seed=2)
     for y, cache in (
         shifted_square(to(cupy, x, dtype), to(cupy, shift)),
@@ -58,7 +58,7 @@ def test_rope_in_low_precision_is_off_by_one_rounding(cupy, dtype):
 
 
 @pytest.mark.parametrize("dtype", LOW)
-def test_what_only_moves_numbers_moves_any(cupy, dtype):
+def test_operations_that_only_move_numbers_accept_any_dtype(cupy, dtype):
     x = numbers(2, 3, 4, 6, dtype=dtype)
     patches, cache = F.patchify(to(cupy, x, dtype), 2)
     np.testing.assert_array_equal(patches.get().astype("float64"), F.patchify.reference(x, 2)[0])

@@ -56,7 +56,7 @@ def test_cross_attention_in_tiles_with_a_bias_is_that_of_attention(cupy, dtype, 
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
-def test_long_rows_are_gone_through_by_whole_warps(cupy, dtype):
+def test_long_rows_are_processed_by_whole_warps(cupy, dtype):
     """More columns than a warp loads at once, and a last pack that is not whole."""
     q, k, v = numbers(3, 1, 2, 7, 4, dtype=dtype, scale=2), *numbers(2, 1, 2, 301, 4, dtype=dtype, seed=1, scale=2)
     q = q[0]
@@ -69,7 +69,7 @@ def test_long_rows_are_gone_through_by_whole_warps(cupy, dtype):
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
-def test_a_tile_that_is_masked_throughout_leaves_nothing(cupy, dtype):
+def test_a_fully_masked_tile_contributes_nothing(cupy, dtype):
     q, k, v, dy = numbers(4, 1, 2, 6, 4, dtype=dtype)
     bias = np.where(np.arange(6) < 4, -INF, 0.0)
     y, cache = F.tiled_attention(*(to(cupy, x, dtype) for x in (q, k, v)), to(cupy, bias), tile=2)
@@ -80,7 +80,7 @@ def test_a_tile_that_is_masked_throughout_leaves_nothing(cupy, dtype):
         close(got, want, dtype)
 
 
-def test_scores_far_beyond_the_reach_of_exp_do_not_overflow(cupy):
+def test_scores_far_beyond_the_range_of_exp_do_not_overflow(cupy):
     q, k, v = numbers(3, 1, 1, 9, 4, scale=30)
     y, _ = F.tiled_attention(to(cupy, q), to(cupy, k), to(cupy, v), tile=4)
     close(y, F.attention.reference(q, k, v)[0], "float32", largest=300)  # scores of 2000 are off by 1e-4 themselves
@@ -112,7 +112,7 @@ def test_memory_grows_with_the_tokens_and_not_with_their_square(cupy, monkeypatc
 
 
 @pytest.mark.parametrize("dtype", LOW)
-def test_what_has_no_kernel_runs_in_float32_and_comes_back(cupy, dtype):
+def test_cases_without_a_kernel_run_in_float32_and_return_the_input_dtype(cupy, dtype):
     q, k, v, dy = (to(cupy, x, dtype) for x in numbers(4, 0, 2, 3, 4, dtype=dtype))
     y, cache = F.tiled_attention(q, k, v)
     assert y.dtype == DTYPE[dtype] and type(cache) is TiledAttentionCache and cache.q.dtype == "float32"

@@ -20,7 +20,7 @@ def assert_close(got, expected, dtype, rounding=1):
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(shape=SHAPES, seed=SEEDS)
-def test_the_token_is_put_in_front_and_gets_the_sum_of_its_gradients(cupy, dtype, shape, seed):
+def test_the_token_is_prepended_and_gets_the_sum_of_its_gradients(cupy, dtype, shape, seed):
     B, N, D = shape
     x, token, dy = numbers(*shape, dtype=dtype), numbers(1, 1, D, seed=seed), numbers(B, N + 1, D, dtype=dtype)
     y, cache = F.prepend_token(to(cupy, x, dtype), to(cupy, token))
@@ -30,7 +30,7 @@ def test_the_token_is_put_in_front_and_gets_the_sum_of_its_gradients(cupy, dtype
     assert_close(dtoken, dy[:, :1].sum(0, keepdims=True), "float32", rounding=4)
 
 
-def test_the_tokens_gradient_goes_where_it_is_wanted(cupy):
+def test_the_tokens_gradient_is_added_into_the_given_array_or_left_out(cupy):
     dy, before = numbers(3, 5, 8), numbers(1, 1, 8, seed=1)
     into = to(cupy, before)
     _, cache = F.prepend_token(to(cupy, dy[:, 1:]), to(cupy, before))
@@ -44,7 +44,7 @@ def test_the_tokens_gradient_goes_where_it_is_wanted(cupy):
 
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(shape=SHAPES, seed=SEEDS)
-def test_the_class_token_is_read_off_and_alone_gets_a_gradient(cupy, dtype, shape, seed):
+def test_pooling_reads_the_class_token_which_alone_gets_a_gradient(cupy, dtype, shape, seed):
     x, dy = numbers(*shape, dtype=dtype, seed=seed), numbers(shape[0], shape[2], dtype=dtype, seed=seed)
     y, cache = F.pool_token(to(cupy, x, dtype))
     assert_close(y, x[:, 0], dtype)
@@ -63,7 +63,7 @@ def test_the_mean_over_the_patches_and_its_gradient_are_those_of_the_reference(c
 
 
 @pytest.mark.parametrize("D", [5, 16])
-def test_more_samples_than_a_grid_is_high_take_turns(cupy, monkeypatch, D):
+def test_more_samples_than_a_grid_is_high_are_processed_in_turns(cupy, monkeypatch, D):
     monkeypatch.setattr(tokens, "MOST_SAMPLES", 3)
     x, token = numbers(8, 11, D), numbers(1, 1, D, seed=1)
     np.testing.assert_array_equal(F.prepend_token(to(cupy, x), to(cupy, token))[0].get()[:, 1:], to(cupy, x).get())

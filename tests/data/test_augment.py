@@ -56,7 +56,7 @@ def augmented(dataset, augmentation, key, dtype="float64", rows=slice(None)):
 
 
 @given(dataset=datasets(), seed=seeds())
-def test_nothing_but_normalisation_is_done_unless_asked_for(dataset, seed):
+def test_by_default_images_are_only_normalised(dataset, seed):
     images, labels = augmented(dataset, Augmentation(), Key(seed))
     np.testing.assert_array_equal(images, dataset.normalise(dataset.images, "float64"))
     np.testing.assert_array_equal(labels, dataset.labels)
@@ -82,7 +82,7 @@ def test_shapes_and_dtypes_are_those_of_a_batch(dataset, augmentation, mixing, s
 
 
 @given(dataset=datasets(), augmentation=augmentations, mixing=mixings, seed=seeds())
-def test_a_model_of_float32_sees_what_one_of_float64_sees(dataset, augmentation, mixing, seed):
+def test_the_augmentation_is_the_same_in_float32_and_float64(dataset, augmentation, mixing, seed):
     augmentation = replace(augmentation, **mixing)
     single, double = (augmented(dataset, augmentation, Key(seed), dtype) for dtype in ("float32", "float64"))
     for a, b in zip(single, double):
@@ -112,7 +112,7 @@ def test_pixels_of_any_type_are_augmented_alike(dataset, augmentation, seed):
 
 
 @given(dataset=datasets(), mixing=mixings, seed=seeds(), prob=shares)
-def test_mixed_targets_say_how_much_there_is_of_each_image(dataset, mixing, seed, prob):
+def test_mixed_targets_are_the_shares_of_the_images(dataset, mixing, seed, prob):
     """Of plain images of the value of their class, every mean is what the targets foretell."""
     plain = np.broadcast_to(dataset.labels[:, None, None, None], dataset.images.shape).astype("float64")
     C = plain.shape[1]
@@ -159,7 +159,7 @@ def test_the_share_of_an_image_is_drawn_from_a_beta_distribution():
 
 
 @given(seed=seeds())
-def test_other_batches_are_mixed_otherwise(seed):
+def test_different_batches_are_mixed_differently(seed):
     augmentation = Augmentation(mixup=1.0)
     first, second = (augmented(checkerboard(), augmentation, Key(seed).skip(n))[1] for n in (0, 6))
     assert (first != second).any()
@@ -194,6 +194,6 @@ def test_nothing_waits_for_a_device_and_the_bits_are_those_of_numpy(dataset, see
         ({"mix_prob": 2}, "augment.mix-prob must be a number from 0 to 1, got 2"),
     ],
 )
-def test_an_augmentation_that_cannot_be_is_refused_with_what_came(fields, message):
+def test_an_invalid_augmentation_is_refused_with_the_given_value(fields, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         Augmentation(**fields)

@@ -67,7 +67,7 @@ def test_the_cache_folder_is_the_one_named_by_the_environment(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_without_it_the_cache_folder_is_the_platforms(monkeypatch, value):
+def test_by_default_the_cache_folder_is_the_platforms(monkeypatch, value):
     monkeypatch.delenv("TINYVIT_DATA", raising=False)
     if value is not None:
         monkeypatch.setenv("TINYVIT_DATA", value)
@@ -99,7 +99,7 @@ def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_asked_fo
     [whole(ARCHIVE[:-1] + b"x"), whole(ARCHIVE)],
     [cut_off(ARCHIVE), status(500), slow(ARCHIVE)],
 ])  # fmt: skip
-def test_what_is_not_there_is_downloaded_once_and_then_read_from_the_disk(tmp_path, server, answers):
+def test_missing_data_are_downloaded_once_and_then_read_from_the_disk(tmp_path, server, answers):
     spec = from_server(server, *answers)
     first = cache.obtain(spec, tmp_path)
     asked = len(server.asked)
@@ -137,7 +137,7 @@ def test_if_no_source_works_the_error_names_each_and_what_else_can_be_done(tmp_p
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "lengthen", "remove"])
 @pytest.mark.parametrize("name", [TEN.names[0], TEN.names[-1]])
-def test_a_damaged_download_is_told_and_fetched_again(tmp_path, server, capsys, damage, name):
+def test_a_damaged_download_is_reported_and_fetched_again(tmp_path, server, capsys, damage, name):
     spec = from_server(server, whole(ARCHIVE))
     path = cache.obtain(spec, tmp_path).path / name
     content = path.read_bytes()
@@ -154,7 +154,7 @@ def test_a_damaged_download_is_told_and_fetched_again(tmp_path, server, capsys, 
     assert visible(tmp_path) == WHOLE_CACHE
 
 
-def test_if_a_damaged_download_cannot_be_had_again_it_stays_and_is_never_read(tmp_path, server):
+def test_if_a_damaged_download_cannot_be_fetched_again_it_stays_and_is_never_read(tmp_path, server):
     spec = from_server(server, in_turn(whole(ARCHIVE), status(404)))
     path = cache.obtain(spec, tmp_path).path / TEN.names[0]
     path.write_bytes(b"x" + path.read_bytes()[1:])
@@ -169,14 +169,14 @@ def test_if_a_damaged_download_cannot_be_had_again_it_stays_and_is_never_read(tm
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"\xff", b'{"source": "https://x"}', b'{"source": 1, "sha256": 2}']
 )
-def test_a_damaged_manifest_is_no_reason_to_trust_the_files(tmp_path, server, content):
+def test_files_with_a_damaged_manifest_are_not_trusted(tmp_path, server, content):
     spec = from_server(server, whole(ARCHIVE))
     (cache.obtain(spec, tmp_path).path / cache.MANIFEST).write_bytes(content)
     with pytest.raises(ValueError, match="is damaged.*remove it"):
         cache.obtain(spec, tmp_path)
 
 
-def test_files_that_one_put_there_oneself_are_read_and_left_as_they_are(tmp_path, server):
+def test_files_that_the_user_put_there_are_read_and_left_unchanged(tmp_path, server):
     write_folder(TEN, CONTENTS, tmp_path / TEN.folder)
     before = {file: file.read_bytes() for file in tmp_path.rglob("*.bin")}
     found = cache.obtain(from_server(server, whole(ARCHIVE)), tmp_path)
@@ -233,7 +233,7 @@ def test_a_download_that_was_killed_leaves_no_broken_cache_and_no_lock(tmp_path,
 
 
 @pytest.mark.parametrize("step", range(1, 9))
-def test_wherever_the_writing_stops_the_folder_is_whole_or_absent(tmp_path, server, monkeypatch, step):
+def test_wherever_the_writing_stops_the_folder_is_complete_or_absent(tmp_path, server, monkeypatch, step):
     """Stopped at the n-th file or rename: six files, their checksums, the rename."""
     spec, calls = from_server(server, whole(ARCHIVE)), []
 
@@ -273,7 +273,7 @@ def mine(request, tmp_path):
     return path
 
 
-def test_a_copy_of_ones_own_is_taken_over_and_then_found_without_it(tmp_path, mine):
+def test_the_users_copy_is_copied_into_the_cache_and_read_from_there(tmp_path, mine):
     before = {file: file.read_bytes() for file in (mine, *mine.rglob("*")) if file.is_file()}
     taken = cache.take_over(TEN, mine, tmp_path / "cache")
     assert {file: file.read_bytes() for file in before} == before
@@ -291,7 +291,7 @@ def test_a_copy_replaces_what_tinyvit_had_there(tmp_path, server):
     assert visible(tmp_path / "cache") == WHOLE_CACHE
 
 
-def test_a_copy_that_is_not_whole_is_refused_and_changes_nothing(tmp_path, server):
+def test_an_incomplete_copy_is_refused_and_changes_nothing(tmp_path, server):
     cache.obtain(from_server(server, whole(ARCHIVE)), tmp_path / "cache")
     before = {file: file.read_bytes() for file in (tmp_path / "cache").rglob("*") if file.is_file()}
     (tmp_path / "half").write_bytes(ARCHIVE[: len(ARCHIVE) // 2])

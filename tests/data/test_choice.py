@@ -26,7 +26,7 @@ some_classes = st.lists(st.sampled_from(NAMES), min_size=2, unique=True).map(tup
 
 
 @given(split=splits(), classes=some_classes)
-def test_the_images_of_the_chosen_classes_are_left_in_their_order_under_their_names(split, classes):
+def test_images_of_the_chosen_classes_keep_their_order_and_their_class_names(split, classes):
     chosen = data.choose(split, classes)
     for part, whole in zip(chosen, split):
         assert (part.classes, part.mean, part.std, part.scale) == (classes, whole.mean, whole.std, whole.scale)
@@ -37,7 +37,7 @@ def test_the_images_of_the_chosen_classes_are_left_in_their_order_under_their_na
 
 
 @given(split=splits(), classes=some_classes, each=st.integers(1, 12), seed=seeds())
-def test_so_many_training_images_are_left_equally_many_of_each_class(split, classes, each, seed):
+def test_the_requested_number_of_training_images_is_kept_equally_many_of_each_class(split, classes, each, seed):
     assume(each <= np.bincount(split.train.labels).min())
     chosen, whole = data.choose(split, classes, each * len(classes), seed), data.choose(split, classes)
     np.testing.assert_array_equal(np.bincount(chosen.train.labels), [each] * len(classes))
@@ -48,7 +48,7 @@ def test_so_many_training_images_are_left_equally_many_of_each_class(split, clas
 
 
 @given(split=splits(), seed=seeds())
-def test_more_images_are_the_fewer_ones_and_others(split, seed):
+def test_a_larger_selection_contains_the_smaller_one(split, seed):
     fewer, more = (set(data.choose(split, images=n * len(NAMES), seed=seed).train.images.flat) for n in (1, 3))
     assert fewer < more
 
@@ -68,7 +68,7 @@ def test_other_seeds_draw_other_images():
 
 
 @given(split=splits())
-def test_what_is_not_asked_for_stays_as_it_is(split):
+def test_without_a_selection_nothing_changes(split):
     assert data.choose(split) is split
 
 
@@ -83,12 +83,12 @@ def test_what_is_not_asked_for_stays_as_it_is(split):
     (("1", "2"), 7, "each of 2 classes, such as 8 in all, got 7"),
     (("1", "2"), 600, r"600 images are 300 of each class, but class 1 has \d+ to train on; take fewer"),
 ])  # fmt: skip
-def test_what_cannot_be_chosen_is_refused_with_what_there_is(classes, images, message):
+def test_an_impossible_selection_is_refused_with_what_is_available(classes, images, message):
     with pytest.raises(ValueError, match=message):
         data.choose(data.digits(), classes, images)
 
 
-def test_a_misspelt_class_is_answered_with_the_one_that_was_meant():
+def test_a_misspelt_class_is_refused_with_a_suggestion():
     with pytest.raises(ValueError, match=r"no class 'catt'; did you mean cat\?"):
         data.choose(data.Split(*[data.Dataset(np.zeros((1, 1, 1, 1)), np.zeros(1, int), NAMES, (0.5,), (0.5,))] * 2),
                     ("catt", "dog"))  # fmt: skip

@@ -130,7 +130,7 @@ def cut_off(request, archive, tmp_path):
     path.unlink()
 
 
-def test_an_archive_that_is_cut_off_is_refused(cut_off):
+def test_a_truncated_archive_is_refused(cut_off):
     with pytest.raises(ValueError, match=r"cut off or no \.tar\.gz archive"):
         data.cifar10(cut_off)
 
@@ -157,7 +157,7 @@ def test_an_archive_with_a_wrong_checksum_is_refused(flipped_bit):
 
 
 @pytest.mark.parametrize("content", [b"PK\x03\x04" * 1000, b"\x1f\x8b" + bytes(1000), b"<html>not found</html>"])
-def test_a_file_that_is_no_archive_is_refused(tmp_path, content):
+def test_a_file_that_is_not_an_archive_is_refused(tmp_path, content):
     path = tmp_path / ARCHIVE
     path.write_bytes(content)
     with pytest.raises(ValueError, match=rf"{ARCHIVE} is cut off or no \.tar\.gz archive"):

@@ -44,7 +44,7 @@ def test_every_form_gives_the_same_images_in_the_same_order(tmp_path, spec, cont
 
 
 @given(seed=st.integers(0, 1000), place=st.integers(0, 3072 * 6 - 1))
-def test_one_other_byte_is_not_official(seed, place):
+def test_data_with_one_changed_byte_are_not_official(seed, place):
     rows = cifar_files.checked(TEN, TEN_CONTENTS)
     name = TEN.names[place // 3072]
     changed = rows[name].copy()
@@ -77,7 +77,7 @@ def test_every_truncation_of_an_archive_is_refused(tmp_path):
             cifar_files.read(TEN, path)
 
 
-def test_an_archive_with_a_flipped_bit_is_refused_unless_the_images_are_all_the_same(tmp_path):
+def test_an_archive_with_a_flipped_bit_is_refused_unless_no_image_changes(tmp_path):
     """A bit of gzip's header, its date say, may be any; each of the others is covered by the checksum."""
     content, path = archive(TEN, TEN_CONTENTS), tmp_path / TEN.archive
     places = {*range(100), *random.Random(0).sample(range(len(content)), 500)}
@@ -93,7 +93,7 @@ def test_an_archive_with_a_flipped_bit_is_refused_unless_the_images_are_all_the_
     assert all(place < 32 for place in passed)
 
 
-def test_flipped_bits_of_tar_headers_are_refused_unless_the_images_are_all_the_same(tmp_path):
+def test_flipped_bits_of_tar_headers_are_refused_unless_no_image_changes(tmp_path):
     """With gzip's checksum made right again. A tar header's own checksum is written in more than one way."""
     plain, path = bytearray(gzip.decompress(archive(HUNDRED, HUNDRED_CONTENTS))), tmp_path / HUNDRED.archive
     headers = [place for place in range(0, len(plain), 512) if plain[place + 257 : place + 262] == b"ustar"]
@@ -206,7 +206,7 @@ def test_a_sparse_member_is_not_taken_for_a_file(tmp_path):
     assert "lacks data_batch_1.bin" in refused(path)
 
 
-def test_links_of_the_right_names_are_no_files(tmp_path):
+def test_links_with_the_right_names_are_not_taken_for_files(tmp_path):
     path = tmp_path / TEN.archive
     with tarfile.open(path, "w:gz") as file:
         for name in TEN.names:
@@ -239,7 +239,7 @@ def test_the_official_order_is_restored_by_the_official_checksums(tmp_path_facto
     assert_same_images(read(TEN, folder), TEN, TEN_CONTENTS)
 
 
-def test_images_that_are_not_the_official_ones_stay_in_the_order_in_which_they_came(tmp_path):
+def test_unofficial_images_keep_their_order(tmp_path):
     _, others = small(CIFAR10, seed=1, images=1)
     write_parquet(TEN, others, tmp_path)
     assert_same_images(read(TEN, tmp_path), TEN, others)

@@ -110,7 +110,7 @@ def test_every_operation_keeps_shape_dtype_and_range(x, seed, name, dtype):
 
 
 @given(x=pictures(), seed=seeds(), name=st.sampled_from([*OPERATIONS]))
-def test_what_becomes_of_an_image_does_not_depend_on_the_others(x, seed, name):
+def test_the_result_for_an_image_does_not_depend_on_the_others(x, seed, name):
     u = np.random.default_rng(seed).uniform(0, 1, len(x)).astype("float32")
     together = OPERATIONS[name](levels(x), u)
     for i in range(len(x)):
@@ -127,6 +127,6 @@ def test_a_grey_image_has_no_saturation_to_change(x):
     "operation",
     [lambda x: colour.posterize(x, BITS[:1]), lambda x: colour.solarize(x, np.array([128.0])), colour.equalize],
 )
-def test_a_level_that_rounding_left_just_below_a_whole_one_counts_as_that_one(operation):
+def test_a_level_just_below_a_whole_number_by_rounding_counts_as_that_number(operation):
     x = np.arange(256.0).reshape(1, 1, 16, 16)
     np.testing.assert_allclose(operation(x - 1e-6), operation(x), atol=1e-5)

@@ -26,7 +26,7 @@ def test_its_length_is_the_number_of_images():
 
 
 @given(seed=seeds(), dtype=st.sampled_from(PIXELS), scale=st.floats(0.5, 1000))
-def test_normalised_pixels_are_what_the_formula_says(seed, dtype, scale):
+def test_normalised_pixels_follow_the_formula(seed, dtype, scale):
     images = np.random.default_rng(seed).integers(0, 256, (2, 3, 4, 5))
     dataset = two_images(images=images, scale=scale)
     pixels = dataset.normalise(images.astype(dtype), "float64")
@@ -36,7 +36,7 @@ def test_normalised_pixels_are_what_the_formula_says(seed, dtype, scale):
 
 
 @pytest.mark.parametrize("dtype", PIXELS)
-def test_normalised_pixels_have_the_dtype_that_was_asked_for(dtype):
+def test_normalised_pixels_have_the_requested_dtype(dtype):
     pixels = two_images().normalise(np.ones((2, 3, 4, 5), dtype), "float32")
     assert pixels.dtype == "float32"
 
@@ -63,7 +63,7 @@ def with_pixel(value):
         ({"std": (0.5,)}, "mean and a std for each of 3 channels"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_came(changes, message):
+def test_inconsistent_arrays_are_refused_with_the_given_value(changes, message):
     with pytest.raises(ValueError, match=message):
         two_images(**changes)
 
@@ -86,7 +86,7 @@ shares = st.floats(0.2, 0.8)
 
 
 @given(split=splits(), share=shares, seed=seeds())
-def test_what_is_held_out_and_what_is_left_are_the_training_images_each_with_its_label(split, share, seed):
+def test_held_out_and_remaining_images_are_together_the_training_images_with_their_labels(split, share, seed):
     rest, held = data.hold_out(split, share, seed)
     images = np.concatenate([rest.images, held.images]).ravel()
     assert sorted(images) == list(range(len(split.train)))
@@ -103,7 +103,7 @@ def test_of_each_class_the_same_share_is_held_out(split, share, seed):
 
 
 @given(split=splits(), share=shares, seed=seeds())
-def test_what_is_held_out_depends_on_the_seed_alone_and_never_on_the_test_images(split, share, seed):
+def test_the_held_out_images_depend_on_the_seed_alone_and_never_on_the_test_images(split, share, seed):
     other = data.Split(split.train, two_images())
     for part, again in zip(data.hold_out(split, share, seed), data.hold_out(other, share, seed)):
         np.testing.assert_array_equal(part.images, again.images)

@@ -51,7 +51,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("answer", GOOD, ids=["whole", "slow", "cut off once", "busy twice"])
-def test_a_file_that_arrives_whole_in_the_end_is_kept(server, tmp_path, answer):
+def test_a_file_that_finally_arrives_complete_is_kept(server, tmp_path, answer):
     only = source(server.serve("/a", answer))
     assert download([only], tmp_path, read) == (CONTENT, only)
     assert not any(tmp_path.iterdir())
@@ -63,14 +63,14 @@ def test_redirects_are_followed(server, tmp_path):
     assert server.asked == ["/a", "/b", "/c"]
 
 
-def test_a_circle_of_redirects_is_an_error(server, tmp_path):
+def test_a_loop_of_redirects_is_an_error(server, tmp_path):
     address = server.serve("/a", redirect("/a"))
     with pytest.raises(ValueError, match="TooManyRedirects"):
         download([source(address)], tmp_path, read)
 
 
 @pytest.mark.parametrize(("answer", "reason", "requests"), BAD.values(), ids=BAD)
-def test_what_does_not_arrive_whole_is_named_with_its_reason_and_leaves_nothing(
+def test_an_incomplete_download_is_named_with_its_reason_and_leaves_nothing(
     server, tmp_path, answer, reason, requests
 ):
     with pytest.raises(ValueError, match=rf"127\.0\.0\.1:\d+: {reason}"):
@@ -80,13 +80,13 @@ def test_what_does_not_arrive_whole_is_named_with_its_reason_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("answer", [answer for answer, *_ in BAD.values()], ids=BAD)
-def test_when_a_source_fails_the_next_is_taken_and_the_failure_told(server, tmp_path, capsys, answer):
+def test_when_a_source_fails_the_next_is_used_and_the_failure_reported(server, tmp_path, capsys, answer):
     first, second = source(server.serve("/a", answer)), source(server.serve("/b", whole(CONTENT)))
     assert download([first, second], tmp_path, read) == (CONTENT, second)
     assert f"; trying {second.host}" in capsys.readouterr().err
 
 
-def test_a_dead_source_is_not_asked_again(server, tmp_path, capsys):
+def test_a_failed_source_is_not_asked_again(server, tmp_path, capsys):
     address = server.serve("/a", whole(CONTENT))
     with serving() as gone:
         dead = source(gone.serve("/a", whole(CONTENT)))
@@ -95,7 +95,7 @@ def test_a_dead_source_is_not_asked_again(server, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("answer", [stalled(CONTENT), stalled(CONTENT, sent=0)], ids=["on the way", "at the start"])
-def test_a_server_that_stalls_is_given_up(server, tmp_path, monkeypatch, answer):
+def test_a_server_that_stalls_is_abandoned(server, tmp_path, monkeypatch, answer):
     monkeypatch.setattr(module, "TIMEOUT", 0.1)
     with pytest.raises(ValueError, match=r"nothing came for 0\.1 seconds"):
         download([source(server.serve("/a", answer))], tmp_path, read)
@@ -109,7 +109,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(module, "SLOWEST", float("inf"))
 
 
-def test_a_source_that_crawls_is_left_for_the_next(impatient, server, tmp_path, capsys, monkeypatch):
+def test_a_very_slow_source_is_abandoned_for_the_next(impatient, server, tmp_path, capsys, monkeypatch):
     def fast(handler):
         monkeypatch.setattr(module, "PATIENCE", float("inf"))
         whole(CONTENT)(handler)
@@ -119,19 +119,19 @@ def test_a_source_that_crawls_is_left_for_the_next(impatient, server, tmp_path, 
     assert "sends only" in capsys.readouterr().err
 
 
-def test_a_source_that_crawls_is_given_its_time_if_no_other_works(impatient, server, tmp_path):
+def test_a_very_slow_source_is_given_its_time_if_no_other_works(impatient, server, tmp_path):
     first, second = source(server.serve("/a", slow(CONTENT))), source(server.serve("/b", status(404)))
     assert download([first, second], tmp_path, read) == (CONTENT, first)
     assert server.asked == ["/a", "/b", "/a"]
 
 
-def test_if_all_sources_crawl_the_first_is_given_its_time(impatient, server, tmp_path):
+def test_if_all_sources_are_very_slow_the_first_is_given_its_time(impatient, server, tmp_path):
     sources = [source(server.serve(path, slow(CONTENT))) for path in ("/a", "/b")]
     assert download(sources, tmp_path, read) == (CONTENT, sources[0])
     assert server.asked == ["/a", "/b", "/a"]
 
 
-def test_if_all_fail_the_error_has_the_reason_of_each(server, tmp_path):
+def test_if_all_fail_the_error_gives_the_reason_of_each(server, tmp_path):
     bad = [answer for answer, *_ in BAD.values()]
     sources = [source(server.serve(f"/{i}", answer)) for i, answer in enumerate(bad)]
     with pytest.raises(ValueError) as error:
@@ -139,7 +139,7 @@ def test_if_all_fail_the_error_has_the_reason_of_each(server, tmp_path):
     assert all(reason in str(error.value) for _, reason, _ in BAD.values())
 
 
-def test_a_source_that_takes_an_extra_is_passed_over_without_it(server, tmp_path):
+def test_a_source_that_needs_an_extra_is_skipped_without_it(server, tmp_path):
     address = server.serve("/a", whole(CONTENT))
     lacking = source(address, extra="fancy", module="no_such_module")
     assert download([lacking, source(address)], tmp_path, read)[0] == CONTENT
@@ -148,7 +148,7 @@ def test_a_source_that_takes_an_extra_is_passed_over_without_it(server, tmp_path
         download([lacking], tmp_path, read)
 
 
-def test_a_source_whose_files_cannot_be_read_is_left_for_the_next(server, tmp_path):
+def test_a_source_whose_files_cannot_be_read_is_abandoned_for_the_next(server, tmp_path):
     def picky(folder):
         if len(server.asked) == 1:
             raise ValueError("not what it should be")
@@ -169,7 +169,7 @@ def test_of_several_files_each_is_fetched(server, tmp_path):
     assert found == {"a": b"first", "b": b"second"}
 
 
-def test_a_file_that_is_compressed_on_the_way_is_not_asked_for(server, tmp_path):
+def test_a_compressed_transfer_is_not_requested(server, tmp_path):
     """A server that takes .tar.gz for a compressed .tar would have it unpacked on arrival."""
     seen = []
 

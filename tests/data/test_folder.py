@@ -35,7 +35,7 @@ def two_classes(tmp_path_factory):
     return make(tmp_path_factory.mktemp("folder"), {"dog": 10, "cat": 25})
 
 
-def test_what_would_be_taken_for_a_class_is_told_from_what_is_beside_the_images(tmp_path):
+def test_paths_among_the_images_are_told_from_paths_beside_them(tmp_path):
     one, two = make(tmp_path / "one", {"cat": 1, "dog": 1}), make(tmp_path / "two", {"train/cat": 1, "val/cat": 1})
     among = {one, one / "new", one / "cat" / "new", two / "train", two / "train" / "new", two / "val" / "cat"}
     beside = {tmp_path, tmp_path / "new", one / ".." / "new", two, two / "new", tmp_path / "one-more"}
@@ -70,7 +70,7 @@ def test_the_split_is_the_same_wherever_the_folder_is_and_whatever_the_threads(t
         np.testing.assert_array_equal(one.labels, other.labels)
 
 
-def test_an_image_that_joins_later_moves_at_most_one_other(tmp_path):
+def test_an_image_added_later_moves_at_most_one_other(tmp_path):
     make(tmp_path, {"cat": 30, "dog": 30})
     before = set(reds(data.folder(tmp_path, 4).test))
     make(tmp_path, {"cat": 31})
@@ -78,14 +78,14 @@ def test_an_image_that_joins_later_moves_at_most_one_other(tmp_path):
 
 
 @pytest.mark.parametrize("held_out", ["test", "val"])
-def test_training_and_test_images_may_have_folders_of_their_own(tmp_path, held_out):
+def test_training_and_test_images_may_be_in_separate_folders(tmp_path, held_out):
     make(tmp_path, {"train/cat": 3, "train/dog": 1, f"{held_out}/cat": 1, f"{held_out}/dog": 2})
     train, test = data.folder(tmp_path, 4)
     assert reds(train) == [("cat", 0), ("cat", 1), ("cat", 2), ("dog", 0)]
     assert reds(test) == [("cat", 0), ("dog", 0), ("dog", 1)]
 
 
-def test_where_there_is_a_test_folder_the_validation_images_are_left_alone(tmp_path):
+def test_beside_a_test_folder_the_validation_images_are_not_used(tmp_path):
     counts = {"train": 2, "test": 3, "val": 4}
     make(tmp_path, {f"{part}/{name}": count for part, count in counts.items() for name in ("cat", "dog")})
     assert len(data.folder(tmp_path, 4).test) == 6
@@ -95,7 +95,7 @@ def test_train_may_be_the_name_of_a_class(tmp_path):
     assert data.folder(make(tmp_path, {"train": 2, "car": 2}), 4).train.classes == ("car", "train")
 
 
-def test_what_is_hidden_or_no_image_is_left_out_and_folders_in_a_class_belong_to_it(tmp_path):
+def test_hidden_files_and_non_images_are_left_out_and_subfolders_belong_to_their_class(tmp_path):
     make(tmp_path, {"cat": 3, "cat/more": 2, "dog": 2, ".git/objects": 1})
     for name in ("cat/notes.txt", "cat/.DS_Store", "cat/._000.png", "readme.md"):
         (tmp_path / name).write_bytes(b"no image")
@@ -109,7 +109,7 @@ def test_what_is_hidden_or_no_image_is_left_out_and_folders_in_a_class_belong_to
 @pytest.mark.parametrize(
     ("channels", "size", "shape"), [(3, 4, (3, 4, 4)), (1, (2, 5), (1, 2, 5)), (None, 3, (3, 3, 3))]
 )
-def test_images_have_the_size_and_the_channels_that_were_asked_for(two_classes, channels, size, shape):
+def test_images_have_the_requested_size_and_channels(two_classes, channels, size, shape):
     split = data.load("folder", two_classes, size, channels)
     assert split.train.images.shape[1:] == split.test.images.shape[1:] == shape
     assert split.train.images.dtype == "uint8" and split.train.scale == 255
@@ -129,7 +129,7 @@ def test_test_images_are_normalised_as_training_images_are(two_classes):
     assert (train.mean, train.std) == (test.mean, test.std) == module.statistics(train.images)
 
 
-def test_a_channel_that_is_the_same_everywhere_is_normalised_to_0(tmp_path):
+def test_a_constant_channel_is_normalised_to_0(tmp_path):
     train = data.folder(make(tmp_path, {"a": 4, "b": 4}, lambda name, i: (70, 10 * i, 0)), 4).train
     pixels = train.normalise(train.images, "float64")
     assert train.std[0] == train.std[2] == 1
@@ -165,23 +165,23 @@ def test_an_image_that_cannot_be_read_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "message"), [("nowhere", "nowhere doesn't exist"), ("file", "file is not a folder")])
-def test_what_is_no_folder_is_refused(tmp_path, name, message):
+def test_a_path_that_is_not_a_folder_is_refused(tmp_path, name, message):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=f"{message}; expected a folder with one sub-folder"):
         data.folder(tmp_path / name, 4)
 
 
-def test_without_a_folder_the_message_says_how_it_has_to_look():
+def test_without_a_folder_the_message_describes_the_expected_layout():
     with pytest.raises(ValueError, match="needs --data-dir: one sub-folder of images a class"):
         data.load("folder", img_size=4)
 
 
-def test_without_a_size_there_is_nothing_to_make_the_images_into(two_classes):
+def test_a_folder_of_images_needs_a_size(two_classes):
     with pytest.raises(ValueError, match="the data set 'folder' needs an img_size"):
         data.load("folder", two_classes)
 
 
-def test_more_images_than_memory_are_refused_before_they_are_read(two_classes, monkeypatch):
+def test_images_that_do_not_fit_in_memory_are_refused_before_they_are_read(two_classes, monkeypatch):
     needed = 35 * 3 * 64 * 64
     monkeypatch.setattr(module, "physical_memory", lambda: needed)
     assert len(data.folder(two_classes, 64).train) == 28
@@ -191,13 +191,13 @@ def test_more_images_than_memory_are_refused_before_they_are_read(two_classes, m
         data.folder(two_classes, 64)
 
 
-def test_this_machine_has_memory_or_does_not_say():
+def test_the_memory_of_this_machine_is_a_plausible_number_or_unknown():
     memory = module.physical_memory()
     assert memory is None or memory > 2**27
 
 
 @pytest.mark.parametrize(("resample", "crop"), [("nearest", None), ("bilinear", 0.5)])
-def test_images_are_resized_as_is_asked_for(tmp_path, resample, crop):
+def test_images_are_resized_as_requested(tmp_path, resample, crop):
     make(tmp_path, {"a": 4, "b": 4}, lambda name, i: (10 * i, 0, 0))
     generator = np.random.default_rng(0)
     for path in data.image_files(tmp_path):

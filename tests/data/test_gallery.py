@@ -27,7 +27,7 @@ def test_every_augmentation_has_a_row(table):
     assert set(table) == single | {"TrivialAugment", "RandAugment"} | {*policy.OPERATIONS} - {"identity"}
 
 
-def test_every_row_begins_with_an_image_of_the_data_set_and_goes_on_with_others(table, dataset):
+def test_every_row_begins_with_an_image_of_the_data_set_followed_by_variants(table, dataset):
     for name, [(original, caption), *samples] in table.items():
         assert caption == "original" and (original == dataset.images).all((1, 2, 3)).any(), name
         assert len(samples) in (1, 4) and any((image != original).any() for image, _ in samples), name

@@ -74,7 +74,7 @@ def test_a_crop_and_then_a_flip_are_their_product(x, padding, seed):
 
 
 @given(x=images, shift=st.tuples(st.integers(-9, 9), st.integers(-9, 9)))
-def test_a_shift_reads_each_pixel_so_many_pixels_away_and_black_from_outside(x, shift):
+def test_a_shift_reads_each_pixel_at_its_offset_and_black_from_outside(x, shift):
     got = geometry.resample(x, geometry.translate(np.array([shift] * len(x))))
     padded = np.pad(x, ((0, 0), (0, 0), (9, 9), (9, 9)))
     y, x0 = 9 + shift[0], 9 + shift[1]

@@ -69,14 +69,14 @@ def test_a_picture_of_the_right_size_comes_back_pixel_for_pixel(folder, size, ch
 
 
 @given(source=st.tuples(st.integers(1, 50), st.integers(1, 50)), size=sizes, colour=st.tuples(levels, levels, levels))
-def test_a_picture_of_one_colour_stays_that_at_any_size(folder, source, size, colour):
+def test_a_constant_picture_stays_constant_at_any_size(folder, source, size, colour):
     Image.new("RGB", source, colour).save(folder / "plain.png")
     image = read_image(folder / "plain.png", 3, size)
     np.testing.assert_array_equal(image, np.broadcast_to(np.array(colour)[:, None, None], (3, *size)))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_of_a_long_picture_the_middle_is_kept(saved, axis):
+def test_the_middle_of_a_long_picture_is_kept(saved, axis):
     lines = np.repeat(np.array([0, 200, 0], "uint8"), [10, 20, 10])
     pixels = np.tile(lines, (20, 1))
     path = saved(Image.fromarray(pixels.T.copy() if axis == 0 else pixels))
@@ -92,12 +92,12 @@ def test_the_shorter_side_fits_and_the_picture_is_not_squeezed(saved):
 
 
 @pytest.mark.parametrize(("width", "new"), [(15, 29), (29, 15), (7, 25)])
-def test_a_side_of_which_all_is_shown_is_not_overstepped_by_rounding(saved, width, new):
+def test_rounding_never_reads_outside_a_side_that_is_shown_in_full(saved, width, new):
     assert (read_image(saved(Image.new("L", (width, 1), 90)), 1, (1, new)) == 90).all()
     assert (read_image(saved(Image.new("L", (1, width), 90)), 1, (new, 1)) == 90).all()
 
 
-def test_a_share_of_what_fits_is_cut_out_of_the_middle(saved):
+def test_a_crop_below_one_cuts_that_share_out_of_the_middle(saved):
     pixels = np.zeros((40, 60), "uint8")
     pixels[10:30, 20:40] = 255                     # the middle half of the square that fits is white
     path = saved(Image.fromarray(pixels))
@@ -105,21 +105,21 @@ def test_a_share_of_what_fits_is_cut_out_of_the_middle(saved):
     assert read_image(path, 1, 40, resample="nearest").mean() == 255 / 4
 
 
-def test_a_whole_image_is_stretched_where_nothing_is_to_be_cut_off(saved):
+def test_without_a_crop_the_whole_image_is_stretched(saved):
     pixels = np.repeat(np.array([0, 90, 255], "uint8"), [10, 40, 10])[None].repeat(30, 0)
     image = read_image(saved(Image.fromarray(pixels)), 1, (3, 6), resample="box", crop=None)[0]
     np.testing.assert_array_equal(image, [[0, 90, 90, 90, 90, 255]] * 3)
 
 
 @pytest.mark.parametrize("resample", RESAMPLE)
-def test_images_are_resized_as_pillow_does_by_that_name(saved, resample):
+def test_each_resampling_filter_is_pillows_of_that_name(saved, resample):
     pixels = noise(31, 17, 3, 0)
     path = saved(as_image(pixels))
     expected = np.asarray(as_image(pixels).resize((5, 9), Image.Resampling[resample.upper()]))
     np.testing.assert_array_equal(read_image(path, 3, (9, 5), resample=resample, crop=None), upright(expected))
 
 
-def test_a_pattern_finer_than_a_pixel_becomes_grey_and_not_another_pattern(saved):
+def test_a_pattern_finer_than_a_pixel_becomes_grey_without_aliasing(saved):
     checks = (np.indices((256, 256)).sum(0) % 2 * 255).astype("uint8")
     assert (abs(read_image(saved(Image.fromarray(checks)), 1, 8).astype(int) - 128) <= 2).all()
 
@@ -194,7 +194,7 @@ def test_every_mode_shows_the_picture_that_was_saved(saved, mode, channels):
 
 
 @pytest.mark.parametrize("transparency", [1, bytes([255, 0, 255])])
-def test_what_a_palette_makes_transparent_is_white(saved, transparency):
+def test_transparent_palette_entries_become_white(saved, transparency):
     image = Image.new("P", (3, 1))
     image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
     image.putdata([0, 1, 2])
@@ -202,7 +202,7 @@ def test_what_a_palette_makes_transparent_is_white(saved, transparency):
     np.testing.assert_array_equal(pixels[:, 0].T, [[10, 20, 30], [255, 255, 255], [70, 80, 90]])
 
 
-def test_a_colour_that_stands_for_transparent_is_white(saved):
+def test_a_transparent_colour_becomes_white(saved):
     image = Image.fromarray(np.array([[[1, 2, 3], [4, 5, 6]]], "uint8"))
     pixels = read_image(saved(image, transparency=(1, 2, 3)), 3, (1, 2))
     np.testing.assert_array_equal(pixels[:, 0].T, [[255, 255, 255], [4, 5, 6]])
@@ -210,7 +210,7 @@ def test_a_colour_that_stands_for_transparent_is_white(saved):
 
 @pytest.mark.parametrize(("mode", "dark"), [("LA", (50, 0)), ("RGBA", (50, 50, 50, 0))])
 @pytest.mark.parametrize(("alpha", "expected"), [(0, 255), (51, 214), (204, 91), (255, 50)])
-def test_alpha_lets_white_shine_through(saved, mode, dark, alpha, expected):
+def test_transparent_pixels_are_blended_with_white(saved, mode, dark, alpha, expected):
     path = saved(Image.new(mode, (4, 4), (*dark[:-1], alpha)))
     for channels in (1, 3):
         np.testing.assert_array_equal(read_image(path, channels, 2), np.full((channels, 2, 2), expected))
@@ -232,19 +232,19 @@ def test_a_picture_of_16_bits_is_scaled_and_not_clipped_to_white(saved):
     (np.array([-7, 13_107, 65_535], "int32"), [0, 51, 255]),
     (np.array([0, 2**30, 2**31 - 1], "int32"), [0, 128, 255]),
 ])  # fmt: skip
-def test_full_scale_is_the_least_usual_one_that_holds_all_values(values, expected):
+def test_full_scale_is_the_smallest_common_one_that_holds_all_values(values, expected):
     np.testing.assert_array_equal(eight_bits(values), np.array(expected, "uint8"))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_picture_of_numbers_that_are_none_is_refused(saved, value):
+def test_a_picture_with_nan_or_infinite_pixels_is_refused(saved, value):
     path = saved(Image.fromarray(np.full((2, 2), value, "float32")), "wrong.tiff")
     with pytest.raises(ValueError, match=r"wrong\.tiff can't be read.*NaN or infinite"):
         read_image(path, 1, 2)
 
 
 @pytest.mark.parametrize("kind", ["gif", "png", "webp", "tiff"])
-def test_of_an_animation_the_first_frame_is_shown(saved, kind):
+def test_the_first_frame_of_an_animation_is_read(saved, kind):
     first, second = (Image.new("RGB", (4, 4), colour) for colour in ((255, 0, 0), (0, 0, 255)))
     path = saved(first, f"film.{kind}", save_all=True, append_images=[second])
     assert abs(read_image(path, 3, 4)[:, 0, 0].astype(int) - [255, 0, 0]).max() <= 2
@@ -279,7 +279,7 @@ def test_a_damaged_file_gives_an_image_or_an_error_that_names_it(folder, kind, c
 
 
 @pytest.mark.parametrize("kind", ["png", "jpg", "gif", "bmp", "webp", "ppm"])
-def test_a_file_that_is_cut_off_in_its_pixels_is_refused(tmp_path, kind):
+def test_a_file_truncated_within_its_pixels_is_refused(tmp_path, kind):
     path = tmp_path / f"half.{kind}"
     path.write_bytes(CONTENTS[kind][: len(CONTENTS[kind]) * 3 // 4])
     with pytest.raises(ValueError, match=rf"half\.{kind} can't be read as an image: .+"):
@@ -287,13 +287,13 @@ def test_a_file_that_is_cut_off_in_its_pixels_is_refused(tmp_path, kind):
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image", b"<html></html>"])
-def test_what_is_no_image_is_refused_by_name(tmp_path, content):
+def test_a_file_that_is_not_an_image_is_refused_by_name(tmp_path, content):
     (tmp_path / "cat.jpg").write_bytes(content)
     with pytest.raises(ValueError, match=r"cat\.jpg can't be read as an image: expected AVIF, .* or WEBP$"):
         read_image(tmp_path / "cat.jpg", 3, 8)
 
 
-def test_the_formats_that_are_read_are_those_that_start_no_program_and_run_no_script():
+def test_only_formats_that_start_no_program_and_run_no_script_are_read():
     Image.init()
     assert not {"EPS", "PDF", "WMF", "IPTC", "HDF5", "GRIB", "BUFR", "MPEG", "XPM"} & set(FORMATS)
     assert {"PNG", "JPEG", "MPO", "GIF", "TIFF", "WEBP", "BMP", "PPM"} <= set(FORMATS)
@@ -314,7 +314,7 @@ except Exception as error:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the Ghostscript here is a shell script")
-def test_postscript_by_another_name_starts_no_ghostscript(tmp_path):
+def test_postscript_under_another_name_does_not_start_ghostscript(tmp_path):
     (tmp_path / "x.png").write_bytes(EPS)
     (tmp_path / "gs").write_text(f"#!/bin/sh\necho started >> {tmp_path}/log\n")
     (tmp_path / "gs").chmod(0o755)
@@ -334,7 +334,7 @@ def test_every_image_is_opened_by_open_image():
 
 @pytest.mark.parametrize("kind", ["png", "jpg", "webp"])
 @pytest.mark.parametrize("exif", [b"broken", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\0\x05\1\x12"])
-def test_damaged_exif_data_leave_the_picture_as_it_is(saved, kind, exif):
+def test_damaged_exif_data_leave_the_picture_unchanged(saved, kind, exif):
     path = saved(Image.new("RGB", (4, 6), (9, 9, 9)), f"picture.{kind}", exif=b"Exif\0\0" + exif)
     assert exif in path.read_bytes()
     assert abs(read_image(path, 3, (6, 4)).astype(int) - 9).max() <= 1
@@ -351,24 +351,24 @@ def test_more_pixels_than_are_safe_to_unpack_are_refused(saved, monkeypatch, lim
 
 @pytest.mark.parametrize(("name", "reason"), [("nowhere.png", "doesn't exist"), (".", "is not a file"),
                                               ("x" * 1000, "doesn't exist")])  # fmt: skip
-def test_what_is_no_file_is_refused_by_name(tmp_path, name, reason):
+def test_a_path_that_is_not_a_file_is_refused_by_name(tmp_path, name, reason):
     with pytest.raises(ValueError, match=f"{reason}; expected an image"):
         read_image(tmp_path / name, 3, 8)
 
 
 @pytest.mark.parametrize("channels", [0, 2, 4])
-def test_other_than_grey_and_colour_is_refused(saved, channels):
+def test_channels_other_than_grey_and_colour_are_refused(saved, channels):
     with pytest.raises(ValueError, match=rf"1 channel \(grey\) or 3 \(colour\), not {channels}"):
         read_image(saved(RGB), channels, 8)
 
 
 @pytest.mark.parametrize("size", [0, (0, 4), (4, -1)])
-def test_a_size_of_no_pixels_is_refused(saved, size):
+def test_a_size_of_zero_pixels_is_refused(saved, size):
     with pytest.raises(ValueError, match="size of at least 1×1, got"):
         read_image(saved(RGB), 3, size)
 
 
-def test_the_warnings_that_a_program_wants_are_as_before(saved):
+def test_a_programs_warning_filters_are_left_unchanged(saved):
     before = list(warnings.filters)
     read_images([saved(RGB)], 3, 4)
     read_image(saved(RGB), 3, 4)
@@ -404,7 +404,7 @@ def test_pillows_warnings_are_not_shown_and_a_programs_own_are_in_any_thread(sav
         assert [str(warning.message) for warning in shown] == ["mine"]
 
 
-def test_filters_that_a_program_restores_meanwhile_are_its_own():
+def test_warning_filters_that_a_program_restores_meanwhile_are_kept():
     before = list(warnings.filters)
     theirs = warnings.catch_warnings()
     theirs.__enter__()
@@ -426,7 +426,7 @@ def test_filters_that_a_program_restores_meanwhile_are_its_own():
 
 
 @pytest.mark.parametrize("threads", [None, 1, 3])
-def test_many_files_are_read_in_their_order_with_errors_in_the_place_of_bad_ones(tmp_path, threads):
+def test_many_files_are_read_in_order_with_errors_in_place_of_bad_ones(tmp_path, threads):
     paths = [tmp_path / f"{i}.png" for i in range(20)]
     for i, path in enumerate(paths):
         Image.new("L", (4, 4), i).save(path)
@@ -437,7 +437,7 @@ def test_many_files_are_read_in_their_order_with_errors_in_the_place_of_bad_ones
 
 
 @given(total=st.integers(1, 20), takes=st.lists(st.integers(0, 40), max_size=8))
-def test_threads_never_take_more_than_the_budget_and_what_is_larger_goes_alone(total, takes):
+def test_threads_stay_within_the_budget_and_larger_images_are_read_alone(total, takes):
     shared, most, lock = Budget(total), [0], Lock()
     held = []
 
@@ -490,7 +490,7 @@ def test_four_large_images_in_four_threads_take_no_more_than_their_budget(saved)
     assert peaks[0] < images_module.PER_PIXEL < peaks[1]
 
 
-def test_of_a_folder_the_images_are_found_sorted_at_any_depth(tmp_path):
+def test_the_images_of_a_folder_are_found_at_any_depth_and_sorted(tmp_path):
     wanted = ["B.JPG", "a.png", "sub/deep/z.webp", "sub/c.tif"]
     others = [".hidden.png", ".cache/x.png", "sub/readme.txt", "labels.csv", "film.mpeg", "paper.pdf", "data.h5", "png"]
     others += ["drawing.eps", "drawing.wmf"]

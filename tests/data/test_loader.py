@@ -44,14 +44,14 @@ def epoch_images(epoch=0, **options):
 
 
 @given(n=lengths, batch_size=batch_sizes, seed=seeds(), epoch=epochs)
-def test_a_shuffled_epoch_shows_every_image_once_but_a_few_that_fill_no_batch(n, batch_size, seed, epoch):
+def test_a_shuffled_epoch_shows_every_image_once_except_those_of_a_partial_batch(n, batch_size, seed, epoch):
     seen = order(Loader(numbered(n), batch_size, shuffle=True, seed=seed), epoch)
     rest = n % min(batch_size, n)
     assert len(seen) == len(set(seen)) == (n if rest > n / 8 else n - rest)
 
 
 @given(n=lengths, batch_size=batch_sizes, seed=seeds())
-def test_shuffled_batches_are_full_or_all_of_nearly_the_same_size(n, batch_size, seed):
+def test_shuffled_batches_are_full_or_of_nearly_equal_size(n, batch_size, seed):
     sizes = [len(batch.targets) for batch in Loader(numbered(n), batch_size, shuffle=True, seed=seed).epoch()]
     assert max(sizes) <= batch_size and max(sizes) - min(sizes) <= 1
     if n % min(batch_size, n) <= n / 8:
@@ -105,14 +105,14 @@ def test_what_happens_to_an_image_does_not_depend_on_the_size_of_the_batches(see
 
 
 @given(seed=seeds())
-def test_other_epochs_crop_and_flip_otherwise(seed):
+def test_other_epochs_crop_and_flip_differently(seed):
     options = dict(batch_size=20, seed=seed)
     for augment in (Augmentation(crop=2), Augmentation(flip=True)):
         assert (epoch_images(0, augment=augment, **options) != epoch_images(1, augment=augment, **options)).any()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_batches_are_normalised_in_the_dtype_that_was_asked_for(dtype):
+def test_batches_are_normalised_in_the_requested_dtype(dtype):
     dataset = noise()
     (batch,) = Loader(dataset, 20, dtype=dtype).epoch()
     assert batch.images.dtype == dtype
@@ -148,7 +148,7 @@ def assert_same_batches(got, expected):
 
 
 @given(seed=seeds(), epoch=epochs, start=st.integers(0, 5), ahead=st.integers(0, 6))
-def test_an_epoch_taken_up_in_the_middle_has_the_batches_it_would_have_had(seed, epoch, start, ahead):
+def test_an_epoch_started_in_the_middle_has_the_remaining_batches_unchanged(seed, epoch, start, ahead):
     whole = list(loader(seed=seed).epoch(epoch))
     assert_same_batches(loader(seed=seed, ahead=ahead).epoch(epoch, start), whole[start:])
 
@@ -279,7 +279,7 @@ def test_on_a_device_the_data_set_is_moved_once_nothing_waits_and_there_is_no_th
     assert moved.count(noise().images.shape) == 1
 
 
-def test_no_room_for_the_thread_is_a_lack_of_memory(monkeypatch):
+def test_a_thread_that_cannot_start_is_reported_as_a_lack_of_memory(monkeypatch):
     def start(thread):
         raise RuntimeError("can't start new thread")
 

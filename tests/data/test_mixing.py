@@ -66,20 +66,20 @@ def test_mixed_targets_sum_to_1(batch, share, seed):
 
 @pytest.mark.parametrize("mixing", [lambda x, t: mixup(x, t, 1.0), lambda x, t: cutmix(x, t, (0, 0, 0, 0))])
 @given(batch=batches())
-def test_an_image_that_keeps_all_of_itself_stays_in_memory_of_its_own(mixing, batch):
+def test_an_unmixed_image_is_returned_in_memory_of_its_own(mixing, batch):
     for before, after in zip(batch, mixing(*batch)):
         np.testing.assert_array_equal(before, after)
         assert not np.shares_memory(before, after)
 
 
 @given(seed=seeds(), share=shares, H=st.integers(1, 40), W=st.integers(1, 40))
-def test_a_box_lies_within_the_image_and_is_never_larger_than_asked_for(seed, share, H, W):
+def test_a_box_lies_within_the_image_and_is_never_larger_than_requested(seed, share, H, W):
     top, bottom, left, right = random_box(np.random.default_rng(seed), share, H, W)
     assert 0 <= top <= bottom <= H and 0 <= left <= right <= W
     assert (bottom - top) * (right - left) <= (1 - share) * H * W + 1e-9
 
 
-def test_boxes_that_stick_out_nowhere_have_the_area_that_was_asked_for():
+def test_boxes_inside_the_image_have_the_requested_area():
     generator = np.random.default_rng(0)
     top, bottom, left, right = np.array([random_box(generator, 0.75, 40, 20) for _ in range(500)]).T
     whole = (top > 0) & (bottom < 40) & (left > 0) & (right < 20)

@@ -38,13 +38,13 @@ def test_there_are_the_fourteen_operations_of_the_papers():
 
 @pytest.mark.parametrize("name", sorted(set(OPERATIONS) - {"autocontrast", "equalize"}))
 @given(seed=seeds(), C=st.sampled_from([1, 3]), scale=st.sampled_from([16, 255]))
-def test_every_operation_of_no_strength_changes_nothing(name, seed, C, scale):
+def test_every_operation_at_zero_strength_changes_nothing(name, seed, C, scale):
     x = pictures(seed, C=C, scale=scale)
     np.testing.assert_allclose(applied(x, all_do(name, 0), scale), x, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", sorted(set(OPERATIONS) - {"identity"}))
-def test_every_operation_of_full_strength_changes_something(name):
+def test_every_operation_at_full_strength_changes_something(name):
     x = pictures(0) // 2
     for amount in {0.8 * (COLOUR | GEOMETRY)[name].trivial, 0.8 * (COLOUR | GEOMETRY)[name].rand}:
         assert (abs(applied(x, all_do(name, amount)) - x) > 1).any()
@@ -68,13 +68,13 @@ def test_every_operation_of_full_strength_changes_something(name):
         ("translate_y", -3 / 16, lambda x: np.pad(x, ((0, 0), (0, 0), (3, 0), (0, 0)))[:, :, :-3]),
     ],
 )
-def test_an_operation_does_to_the_images_what_its_name_says(name, amount, function):
+def test_every_operation_is_the_function_of_its_name(name, amount, function):
     x = pictures(1)
     np.testing.assert_allclose(applied(x, all_do(name, amount)), function(x), atol=1e-3)
 
 
 @given(seed=seeds())
-def test_operations_are_done_in_the_order_of_the_choices(seed):
+def test_operations_are_applied_in_the_order_of_the_choices(seed):
     x = pictures(seed)
     brightness, solarize = (OPERATIONS.index(name) for name in ("brightness", "solarize"))
     both = Choices(np.array([[brightness, solarize]] * 3), np.array([[0.5, 128.0]] * 3))
@@ -87,7 +87,7 @@ def test_operations_are_done_in_the_order_of_the_choices(seed):
 
 
 @given(seed=seeds(), scale=st.sampled_from([1, 16, 100]))
-def test_any_scale_of_the_pixels_gives_the_same_picture(seed, scale):
+def test_the_scale_of_the_pixels_does_not_change_the_picture(seed, scale):
     x = pictures(seed, B=28)
     choices = trivial(seed, 28)
     scaled = applied(x.astype("float64") * (scale / 255), choices, scale)

@@ -43,7 +43,7 @@ def test_the_digits_as_photos_are_prepared_as_the_digits_up_to_the_eight_bits_of
     assert 0 < abs(difference).max() <= half_a_level * (1 + 1e-12)
 
 
-def test_white_is_full_scale_and_black_is_nothing_at_any_scale():
+def test_white_is_full_scale_and_black_is_zero_at_any_scale():
     images = np.zeros((1, 3, 4, 5), "uint8")
     images[0, :, 0] = 255
     for scale in (1.0, 16.0, 255.0, 65_535.0):
@@ -53,7 +53,7 @@ def test_white_is_full_scale_and_black_is_nothing_at_any_scale():
             np.testing.assert_allclose(prepared[0, channel, :2, 0], [(1 - mean) / std, -mean / std], rtol=1e-12)
 
 
-def test_what_a_data_set_is_made_of_is_kept():
+def test_classes_channels_size_and_scale_of_the_data_set_are_kept():
     assert Preprocessing.from_dataset(data.digits().train) == Preprocessing.from_dataset(data.digits().test)
     prepared = Preprocessing.from_dataset(data.digits().test)
     assert (prepared.classes, prepared.channels) == (tuple("0123456789"), 1)
@@ -66,12 +66,12 @@ def test_what_a_data_set_is_made_of_is_kept():
     std=st.tuples(*3 * [st.floats(1e-9, 9)]),
     scale=st.floats(1e-3, 1e6),
 )
-def test_what_was_written_is_read_as_it_was(classes, mean, std, scale):
+def test_a_written_preprocessing_is_read_back_unchanged(classes, mean, std, scale):
     prepared = Preprocessing(classes, 3, (7, 9), mean, std, scale)
     assert Preprocessing.from_json(prepared.to_json(), "source") == prepared
 
 
-def test_what_was_written_before_files_were_resized_in_several_ways_is_still_read():
+def test_a_file_without_resample_and_crop_is_read_with_their_defaults():
     older = {name: value for name, value in json.loads(PREPARED.to_json()).items() if name not in ("resample", "crop")}
     assert Preprocessing.from_json(json.dumps(older), "source") == PREPARED
 
@@ -89,7 +89,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
-def test_a_value_that_cannot_be_is_refused_with_its_source(name, value):
+def test_an_invalid_value_is_refused_with_its_source(name, value):
     text = json.dumps(json.loads(PREPARED.to_json()) | {name: value})
     with pytest.raises(ValueError, match=r"^run/preprocessing\.json doesn't say how images are prepared: expected "):
         Preprocessing.from_json(text, "run/preprocessing.json")
@@ -98,12 +98,12 @@ def test_a_value_that_cannot_be_is_refused_with_its_source(name, value):
 @pytest.mark.parametrize(
     "text", ["", "\x00\ufffd", "[]", "null", "{}", '{"classes": ["cat"]}', "[" * 100_000, '{"extra": 1}', "1e999"]
 )
-def test_a_text_of_something_else_is_refused_with_its_source(text):
+def test_text_that_is_not_a_preprocessing_is_refused_with_its_source(text):
     with pytest.raises(ValueError, match=r"^source doesn't say how images are prepared: .{1,300}$"):
         Preprocessing.from_json(text, "source")
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((1, 3, 4, 5), "float64"), ((1, 1, 4, 5), "uint8"), ((3, 4, 5), "uint8")])
-def test_other_images_are_refused_with_what_came(shape, dtype):
+def test_images_of_another_shape_or_dtype_are_refused_with_what_was_given(shape, dtype):
     with pytest.raises(ValueError, match=rf"expected uint8 images \(B, 3, 4, 5\), got {dtype} \({shape[0]}, "):
         PREPARED(np.zeros(shape, dtype))

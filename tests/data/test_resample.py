@@ -23,7 +23,7 @@ def dataset(seed=0, count=3, channels=3, size=(8, 8), scale=255.0, dtype="uint8"
 
 @given(seed=seeds(), size=st.tuples(SIDES, SIDES), new=st.tuples(SIDES, SIDES), channels=st.sampled_from([1, 3]),
        crop=st.sampled_from([1.0, 0.7, None]))  # fmt: skip
-def test_an_image_is_what_predict_sees_in_a_file_of_it(tmp_path_factory, seed, size, new, channels, crop):
+def test_a_resampled_image_is_what_predict_reads_from_a_file_of_it(tmp_path_factory, seed, size, new, channels, crop):
     before = dataset(seed, 1, channels, size)
     pixels = before.images[0]
     path = tmp_path_factory.getbasetemp() / "image.png"
@@ -71,12 +71,12 @@ def test_more_images_than_a_thread_takes_at_a_time_keep_their_order_labels_and_s
     np.testing.assert_array_equal(after.labels, before.labels)
 
 
-def test_images_of_that_size_are_themselves():
+def test_images_that_already_have_the_size_are_unchanged():
     before = dataset()
     assert data.resized(before, 8) is before
 
 
-def test_more_than_the_memory_holds_is_refused_before_it_is_made(monkeypatch):
+def test_images_that_do_not_fit_in_memory_are_refused_before_they_are_made(monkeypatch):
     monkeypatch.setattr(import_module("tinyvit.data.folder"), "physical_memory", lambda: 1 << 20)
     with pytest.raises(ValueError, match=r"3 images of 1000×1000 need .* a smaller image size"):
         data.resized(dataset(), 1000)

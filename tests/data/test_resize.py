@@ -17,7 +17,7 @@ def test_whole_factors_average_whole_blocks(drawn):
 
 
 @given(old=st.integers(1, 40), share=st.floats(0.01, 1))
-def test_every_pixel_goes_somewhere_and_every_new_one_is_a_mean(old, share):
+def test_every_pixel_is_used_and_every_new_one_is_a_mean(old, share):
     new = max(1, round(share * old))
     weights = areas(old, new)
     assert weights.min() >= 0

@@ -46,7 +46,7 @@ def test_an_endless_loop_is_ended_in_a_thread_other_than_the_main_one():
     assert len(reports) == 1 and "It did not return" in str(reports[0]) and not running()
 
 
-def test_what_waits_inside_one_call_is_left_behind_after_the_limit():
+def test_a_blocking_call_is_abandoned_after_the_limit():
     free = threading.Event()
     report = exercises.check("softmax", lambda x: free.wait(), time_limit=0.2)
     assert "It did not return" in str(report) and len(running()) == 1
@@ -74,7 +74,7 @@ def test_ctrl_c_ends_the_function_and_the_check():
     assert not running()
 
 
-def test_output_goes_where_it_went_before(capsys):
+def test_output_is_redirected_only_during_the_call(capsys):
     exercises.check("softmax", endless, time_limit=0.1)
     capsys.readouterr()
     print("after")

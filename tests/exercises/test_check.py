@@ -90,7 +90,7 @@ DY, X, W = np.ones((2, 3, 5)), np.ones((2, 3, 4)), np.ones((5, 4))
         ("block_backward", lambda *_: (X, {"bias": X}), "and has the unexpected bias."),
     ],
 )  # fmt: skip
-def test_a_function_that_does_something_else_is_told_what(name, function, said):
+def test_a_wrong_function_is_told_what_it_did(name, function, said):
     report = exercises.check(name, function)
     answer = " ".join(str(report).split())
     line = raises.__code__.co_firstlineno + 2
@@ -100,12 +100,12 @@ def test_a_function_that_does_something_else_is_told_what(name, function, said):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("change", [lambda y: y * 1e308, lambda y: np.where(y > y.mean(), np.inf, -np.inf)])
-def test_of_numbers_that_overflow_nothing_is_said_but_the_answer(change):
+def test_numpys_overflow_warnings_are_not_shown(change):
     for name in ("softmax", "linear", "layernorm"):
         assert not exercises.check(name, lambda *arguments, name=name: change(EXERCISES[name].right(*arguments)))
 
 
-def test_label_smoothing_that_is_written_into_the_function_is_found_out():
+def test_hard_coded_label_smoothing_is_found():
     assert not exercises.check("cross_entropy", lambda logits, labels, _: F.cross_entropy(logits, labels, 0.1)[0])
     assert len({EXERCISES["cross_entropy"].draw(case)[2] for case in EXERCISES["cross_entropy"].cases()}) > 1
 
@@ -176,14 +176,14 @@ def test_each_call_gets_arrays_of_its_own_and_the_same_numbers():
     assert seen[0].any() and seen[0].dtype == "float64"
 
 
-def test_a_shape_error_that_is_no_transpose_says_that_equal_sizes_would_do():
+def test_a_shape_error_that_is_not_a_transpose_says_that_equal_sizes_would_work():
     def linear(x, weight, bias):
         return (x.reshape(-1, 4 if x.shape[2] == 4 else 3) @ weight.T).reshape(x.shape) + bias
 
     assert "Where all sizes are equal it is right." in " ".join(str(exercises.check("linear", linear)).split())
 
 
-def test_an_exercise_that_there_is_not_is_an_error_with_a_suggestion():
+def test_an_unknown_exercise_is_an_error_with_a_suggestion():
     with pytest.raises(ValueError, match=r"there is no exercise 'sofmax' \(did you mean 'softmax'\?\); there are: "):
         exercises.check("sofmax", softmax)
     for ask in (exercises.describe, exercises.solution):
@@ -191,7 +191,7 @@ def test_an_exercise_that_there_is_not_is_an_error_with_a_suggestion():
             ask(3)
 
 
-def test_what_is_no_function_is_an_error():
+def test_a_value_that_is_not_a_function_is_an_error():
     with pytest.raises(TypeError, match='got ndarray; write check\\("softmax", my_function\\), without calling it'):
         exercises.check("softmax", np.ones(3))
 
@@ -212,7 +212,7 @@ def weight_gradient(dy, x):
     return dy.reshape(-1, dy.shape[-1]).T @ x.reshape(-1, x.shape[-1])
 
 
-def test_what_an_exception_says_can_be_anything():
+def test_an_exception_with_any_message_gets_an_answer():
     class Mute(Exception):
         def __str__(self):
             raise RuntimeError
@@ -227,7 +227,7 @@ def test_what_an_exception_says_can_be_anything():
     assert len(raises(ValueError("many words " * 500)).answer) < 800
 
 
-def test_of_what_is_printed_ten_lines_are_shown():
+def test_ten_lines_of_the_functions_output_are_shown():
     def chatty(x):
         for i in range(50):
             print("line", i)
@@ -237,11 +237,11 @@ def test_of_what_is_printed_ten_lines_are_shown():
 
 
 @pytest.mark.parametrize("arguments", [{"time_limit": "5"}, {"time_limit": None}, {"seed": "a"}, {"seed": None}])
-def test_a_limit_and_a_seed_that_are_no_numbers_are_refused(arguments):
+def test_a_limit_and_a_seed_that_are_not_numbers_are_refused(arguments):
     with pytest.raises(TypeError, match="check: expected a time limit in seconds and an int as seed"):
         exercises.check("softmax", len, **arguments)
 
 
-def test_a_name_that_is_no_text_is_refused():
+def test_a_name_that_is_not_a_string_is_refused():
     with pytest.raises(ValueError, match="there is no exercise"):
         exercises.check(["softmax"], len)

@@ -317,7 +317,7 @@ def test_scores_near_1000_overflow_in_every_exercise_with_an_attention_and_are_n
     assert "Right on ordinary numbers; not right with scores near 1000." in str(report)
 
 
-def test_an_attention_of_many_heads_that_is_written_otherwise_passes_near_1000():
+def test_a_differently_written_multi_head_attention_passes_with_scores_near_1000():
     assert exercises.check("multi_head_attention", multi_head_attention(lambda H, d: d**-0.5))
     assert exercises.check("multi_head_attention_backward", multi_head_attention_backward(lambda H, d: d**-0.5))
 
@@ -381,7 +381,7 @@ def test_mistakes_that_can_be_made_in_any_exercise_are_recognised(name, function
     assert said.rstrip(":") in " ".join(str(report).split())
 
 
-def test_an_order_of_outputs_is_told_once():
+def test_outputs_in_the_wrong_order_are_reported_once():
     def reversed_order(*arguments):
         return EXERCISES["embed_backward"].right(*arguments)[::-1]
 
@@ -402,7 +402,7 @@ def test_two_mistakes_in_two_gradients_are_both_named():
     assert "dweight looks like this mistake" in str(report) and "dx       right" in str(report)
 
 
-def test_a_mistake_that_nobody_knows_is_given_no_name_but_its_place():
+def test_an_unknown_mistake_gets_its_place_but_no_name():
     def one_entry(dweight):
         dweight[3, 2] += 0.5
         return dweight
@@ -413,7 +413,7 @@ def test_a_mistake_that_nobody_knows_is_given_no_name_but_its_place():
     assert "dx       right" in str(report) and "mistake" not in str(report)
 
 
-def test_sizes_that_were_written_as_numbers_are_found():
+def test_hard_coded_sizes_are_found():
     def softmax_of_four(x):
         exps = np.exp(x - x.max(-1, keepdims=True))
         return exps / (exps.mean(-1, keepdims=True) * 4)

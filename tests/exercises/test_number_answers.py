@@ -44,13 +44,13 @@ class Unreadable:
         (np.array([1 + 0j, 2]), (1, 2), "expected 2 numbers in a tuple, got ndarray."),
     ],
 )
-def test_an_answer_is_read_whatever_it_is(given, expected, said, capsys):
+def test_any_answer_gets_one_line(given, expected, said, capsys):
     right = exercises.check_number("tokens", given, expected, HINT)
     assert capsys.readouterr().out == f"tokens: {said}\n"
     assert right == (said == "right.")
 
 
-def test_a_number_may_be_as_far_off_as_its_tolerance(capsys):
+def test_a_number_may_be_off_by_its_tolerance(capsys):
     assert exercises.check_number("loss", 0.1369, 0.13688, HINT, 1e-4)
     assert not exercises.check_number("loss", 0.1371, 0.13688, HINT, 1e-4)
     assert not exercises.check_number("loss", 0.1369, 0.13688, HINT)

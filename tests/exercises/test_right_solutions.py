@@ -22,7 +22,7 @@ def test_the_packages_own_answer_passes(name, seed, capsys):
 
 
 @pytest.mark.parametrize("name", EXERCISES)
-def test_whoever_makes_numpy_raise_gets_the_same_answer(name):
+def test_the_answer_is_the_same_where_numpy_raises_on_overflow(name):
     with np.errstate(all="raise"):
         assert exercises.check(name, EXERCISES[name].right)
         wrong = exercises.check(name, lambda *arguments: None)
@@ -297,7 +297,7 @@ def test_a_loss_may_be_any_kind_of_number():
         assert exercises.check("cross_entropy", lambda *arguments, kind=kind: kind(F.cross_entropy(*arguments)[0]))
 
 
-def test_what_a_function_prints_is_shown_and_is_no_mistake():
+def test_what_a_function_prints_is_shown_and_is_not_a_mistake():
     def talks(x):
         print("x is", x.shape)
         return F.softmax(x)[0]
@@ -306,7 +306,7 @@ def test_what_a_function_prints_is_shown_and_is_no_mistake():
     assert report and "Your function printed:\n  | x is (3, 4)" in str(report)
 
 
-def test_what_exercises_have_of_their_own_is_what_the_package_computes():
+def test_formulas_written_in_the_exercises_agree_with_the_package():
     random = np.random.default_rng(0)
     attention, _ = F.softmax(random.standard_normal((3, 2, 4, 5, 5)))
     np.testing.assert_allclose(EXERCISES["rollout"].right(attention), probe.attention_rollout(attention), rtol=1e-13)

@@ -27,7 +27,7 @@ def with_arrays(change, value):
 
 
 @pytest.mark.parametrize("name, argument", SCALARS)
-def test_a_constant_in_the_place_of_an_argument_is_refused(name, argument):
+def test_a_constant_in_place_of_an_argument_is_refused(name, argument):
     exercise = EXERCISES[name]
     position = list(exercise.arguments).index(argument)
     first = exercise.draw(exercise.cases()[0])
@@ -86,7 +86,7 @@ def test_a_result_without_its_axes_of_length_1_is_refused(name):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_a_function_for_matrices_alone_is_refused_where_any_number_of_dimensions_was_asked_for(name, function):
+def test_a_function_for_matrices_alone_is_refused_where_any_number_of_axes_is_required(name, function):
     assert not exercises.check(name, function)
 
 
@@ -96,6 +96,6 @@ def matrix_by_matrix(dy, probs):
         "bi,bj->bij", probs, probs), dy)  # fmt: skip
 
 
-def test_a_label_that_occurs_twice_in_a_batch_is_tried():
+def test_batches_with_a_repeated_label_are_tried():
     exercise = EXERCISES["cross_entropy_backward"]
     assert any(len(set(labels)) < len(labels) for _, _, labels, _ in map(exercise.draw, exercise.cases()))

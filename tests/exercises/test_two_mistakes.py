@@ -188,11 +188,11 @@ def test_any_two_mistakes_of_different_steps_are_both_named(exercise):
         assert not report and set(report.mistakes) == {one.name, other.name}, report
 
 
-def test_there_are_exercises_whose_mistakes_are_put_together_two_by_two():
+def test_several_exercises_have_mistakes_that_combine_in_pairs():
     assert len(SWITCHED) >= 4
 
 
-def test_an_error_that_nobody_knows_is_not_taken_for_two_mistakes():
+def test_an_unknown_error_is_not_taken_for_two_mistakes():
     for exercise in EXERCISES.values():
         if exercise.calls is None and exercise.name not in ("kahan_sum", "derivative"):
             report = exercises.check(exercise.name, partial(shifted, exercise))

@@ -40,7 +40,7 @@ def test_a_bias_of_every_shape_that_broadcasts_gets_its_gradient(operation, opti
 
 
 @given(qkv=heads(), seed=seeds())
-def test_keys_that_are_masked_take_no_part(qkv, seed):
+def test_masked_keys_are_ignored(qkv, seed):
     q, k, v = qkv
     seen = np.random.default_rng(seed).random(k.shape[2]) < 0.6
     seen[0] = True
@@ -54,7 +54,7 @@ def test_keys_that_are_masked_take_no_part(qkv, seed):
 
 
 @pytest.mark.parametrize("operation", [F.attention, F.tiled_attention, F.attention_dropout])
-def test_a_query_that_sees_no_key_gets_zeros_and_lets_no_gradient_through(operation):
+def test_a_fully_masked_query_gives_zeros_and_zero_gradients(operation):
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 3, 5, 4))
     bias = np.zeros((5, 5))
     bias[2] = -np.inf
@@ -99,13 +99,13 @@ def test_attention_is_equivariant_to_a_permutation_of_tokens(arrays, seed):
 
 
 @given(qkv=heads())
-def test_attention_does_not_see_the_order_of_its_keys(qkv):
+def test_attention_is_invariant_to_a_permutation_of_its_keys(qkv):
     q, k, v = qkv
     np.testing.assert_allclose(F.attention(q, k[:, :, ::-1], v[:, :, ::-1])[0], F.attention(q, k, v)[0], atol=1e-13)
 
 
 @given(qkv=heads())
-def test_every_query_takes_an_average_of_the_values(qkv):
+def test_every_output_is_a_weighted_average_of_the_values(qkv):
     q, k, v = qkv
     y, cache = F.attention(q, k, v)
     np.testing.assert_allclose(cache.probs.sum(-1), 1, rtol=1e-14)
@@ -150,7 +150,7 @@ def test_a_bias_that_would_make_the_scores_larger_is_refused():
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int64", "uint8"])
-def test_a_mask_of_truth_values_or_integers_is_refused_with_what_to_do(dtype):
+def test_a_boolean_or_integer_mask_is_refused_with_what_to_do(dtype):
     with pytest.raises(ValueError, match=f"got {dtype}; of a mask make one by where"):
         F.attention(*[np.ones((1, 1, 3, 2))] * 3, np.ones((3, 3), dtype))
 

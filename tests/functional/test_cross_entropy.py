@@ -28,14 +28,14 @@ def test_the_gradient_sums_to_zero_over_the_classes(case, smoothing):
 
 
 @given(case=classified(), shift=st.floats(-1e3, 1e3), smoothing=SMOOTHING)
-def test_cross_entropy_does_not_see_a_shift_of_the_logits(case, shift, smoothing):
+def test_cross_entropy_is_invariant_to_a_shift_of_the_logits(case, shift, smoothing):
     logits, targets = case
     expected, _ = F.cross_entropy(logits, targets, smoothing)
     assert F.cross_entropy(logits + shift, targets, smoothing)[0] == pytest.approx(expected, abs=1e-10)
 
 
 @given(classified())
-def test_labels_and_their_one_hot_probabilities_give_the_same(case):
+def test_labels_and_their_one_hot_probabilities_give_the_same_loss(case):
     logits, labels = case
     one_hot = np.eye(logits.shape[1])[labels]
     assert F.cross_entropy(logits, one_hot, 0.1)[0] == pytest.approx(F.cross_entropy(logits, labels, 0.1)[0], rel=1e-14)
@@ -65,7 +65,7 @@ def test_loss_and_gradient_have_the_dtype_of_the_logits(dtype, dloss):
     assert F.cross_entropy_backward(dloss, cache).dtype == dtype
 
 
-def test_a_class_that_is_ruled_out_costs_nothing_unless_it_is_the_right_one():
+def test_a_class_with_probability_zero_costs_nothing_unless_it_is_the_target():
     loss, cache = F.cross_entropy(np.array([[0.0, -np.inf, 0.0]]), np.array([0]))
     assert loss == pytest.approx(np.log(2))
     np.testing.assert_array_equal(F.cross_entropy_backward(1.0, cache), [[-0.5, 0, 0.5]])

@@ -52,7 +52,7 @@ def test_seed_step_and_path_each_give_another_mask(op):
 
 @BOTH
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_as_many_are_dropped_as_the_rate_says(op, rate):
+def test_the_dropped_fraction_is_the_rate(op, rate):
     n = 40_000
     y, _ = op(np.ones((n, 1)), rate, Key(3))
     five_sigma = 5 * (rate * (1 - rate) / n) ** 0.5

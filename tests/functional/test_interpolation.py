@@ -12,21 +12,21 @@ METHODS = st.sampled_from(list(INTERPOLATIONS))
 
 
 @given(old=SIDES, new=SIDES, method=METHODS)
-def test_what_is_the_same_everywhere_stays_so(old, new, method):
+def test_a_constant_stays_constant(old, new, method):
     matrix = INTERPOLATIONS[method](old, new)
     assert matrix.shape == (new, old)
     np.testing.assert_allclose(matrix.sum(1), 1, atol=1e-13)
 
 
 @given(old=SIDES, new=SIDES, method=METHODS)
-def test_what_is_mirrored_before_is_mirrored_after(old, new, method):
+def test_interpolation_commutes_with_mirroring(old, new, method):
     assume(new > 1 or method != "zoom")  # a single point with aligned corners is the first
     matrix = INTERPOLATIONS[method](old, new)
     np.testing.assert_allclose(matrix[::-1, ::-1], matrix, atol=1e-12)
 
 
 @given(side=SIDES, method=METHODS)
-def test_as_many_points_are_the_same_points(side, method):
+def test_interpolating_to_the_same_size_changes_nothing(side, method):
     np.testing.assert_allclose(INTERPOLATIONS[method](side, side), np.eye(side), atol=1e-13)
 
 

@@ -26,13 +26,13 @@ def test_layernorm_gives_every_token_mean_zero_and_variance_one(x):
 
 
 @given(arrays=normals((2, 3, 8), (8,), (8,), dtype="float64"), shift=st.floats(-100, 100))
-def test_layernorm_does_not_see_a_shift_of_its_input(arrays, shift):
+def test_layernorm_is_invariant_to_a_shift_of_its_input(arrays, shift):
     x, weight, bias = arrays
     np.testing.assert_allclose(F.layernorm(x + shift, weight, bias)[0], F.layernorm(x, weight, bias)[0], atol=1e-9)
 
 
 @given(arrays=normals((2, 3, 8), (8,), (8,), dtype="float64"), scale=st.floats(1e-3, 1e3))
-def test_layernorm_without_eps_does_not_see_a_positive_scale(arrays, scale):
+def test_layernorm_without_eps_is_invariant_to_a_positive_scale(arrays, scale):
     x, weight, bias = arrays
     expected, _ = F.layernorm(x, weight, bias, eps=0.0)
     np.testing.assert_allclose(F.layernorm(scale * x, weight, bias, eps=0.0)[0], expected, atol=1e-9)
@@ -52,7 +52,7 @@ def test_layernorm_of_a_constant_is_its_bias():
 
 
 @pytest.mark.parametrize("weight, bias", [(1, 5), (5, 1), (4, 5)])
-def test_layernorm_broadcasts_nothing(weight, bias):
+def test_layernorm_refuses_to_broadcast(weight, bias):
     with pytest.raises(ValueError, match=r"layernorm: expected weight and bias \(5,\)"):
         F.layernorm(np.ones((2, 5)), np.ones(weight), np.ones(bias))
 
@@ -76,7 +76,7 @@ def test_add_layernorm_is_the_sum_and_its_norm(arrays, seed):
 
 
 @given(arrays=normals((2, 3, 8), (2, 3, 8), (8,), (8,)))
-def test_gradients_of_add_layernorm_go_where_they_are_wanted(arrays):
+def test_gradients_of_add_layernorm_are_added_into_the_given_arrays_or_left_out(arrays):
     x, branch, weight, bias = arrays
     _, cache = F.add_layernorm(x, branch, weight, bias)
     dx, _, _, dbias = F.add_layernorm_backward((x, branch), cache)
@@ -88,6 +88,6 @@ def test_gradients_of_add_layernorm_go_where_they_are_wanted(arrays):
 
 
 @pytest.mark.parametrize("shapes", [((2, 5), (5,), (5,), (5,)), ((2, 5), (2, 5), (4,), (5,))])
-def test_add_layernorm_broadcasts_nothing(shapes):
+def test_add_layernorm_refuses_to_broadcast(shapes):
     with pytest.raises(ValueError, match=r"layernorm: expected"):
         F.add_layernorm(*map(np.ones, shapes))

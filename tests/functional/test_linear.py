@@ -17,7 +17,7 @@ def test_linear_gradients_match_the_complex_step(x, out, biased, seed):
 
 
 @given(normals((2, 3, 5), (4, 5), (4,), dtype="float64"))
-def test_linear_maps_every_row_alone(arrays):
+def test_linear_maps_every_row_independently(arrays):
     x, weight, bias = arrays
     y, _ = F.linear(x, weight, bias)
     np.testing.assert_allclose(y[1, 2], weight @ x[1, 2] + bias, atol=1e-13)

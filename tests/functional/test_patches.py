@@ -45,7 +45,7 @@ def test_an_int_is_a_square_patch():
     np.testing.assert_array_equal(F.patchify(x, 4)[0], F.patchify(x, (4, 4))[0])
 
 
-def test_an_image_that_is_no_multiple_of_the_patch_says_what_would_fit():
+def test_an_image_that_is_not_a_multiple_of_the_patch_is_refused_with_a_size_that_fits():
     with pytest.raises(ValueError, match="30×30 is not a multiple of the patch size 4×4; pad or resize to 32×32"):
         F.patchify(np.ones((1, 3, 30, 30)), 4)
 
@@ -57,7 +57,7 @@ def test_patchify_names_the_shape_it_expects(shape):
 
 
 @pytest.mark.parametrize("patch", [0, -4, (4,), (4, 4, 4), (2.5, 2)])
-def test_a_patch_that_is_no_size_is_refused(patch):
+def test_an_invalid_patch_size_is_refused(patch):
     with pytest.raises(ValueError, match="expected a size"):
         F.patchify(np.ones((1, 3, 8, 8)), patch)
 
@@ -65,6 +65,6 @@ def test_a_patch_that_is_no_size_is_refused(patch):
 @pytest.mark.parametrize(
     "shape, size", [((1, 6, 12), None), ((1, 4, 13), (4, 4)), ((1, 5, 12), (4, 4)), ((4, 12), None)]
 )
-def test_unpatchify_refuses_patches_that_make_no_image(shape, size):
+def test_unpatchify_refuses_patches_that_do_not_form_an_image(shape, size):
     with pytest.raises(ValueError, match="unpatchify"):
         F.unpatchify(np.ones(shape), 2, size)

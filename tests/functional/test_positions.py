@@ -89,7 +89,7 @@ def test_positions_resized_to_their_own_grid_are_themselves(grid, method, seed):
 
 
 @given(grid=GRIDS, new_grid=GRIDS, method=METHODS)
-def test_resizing_keeps_the_class_token_and_what_is_the_same_everywhere(grid, new_grid, method):
+def test_resizing_keeps_the_class_token_and_constant_positions(grid, new_grid, method):
     positions = np.ones((1, 1 + grid[0] * grid[1], 2))
     positions[0, 0] = 7
     resized, _ = F.resize_positions(positions, grid, new_grid, method)
@@ -125,7 +125,7 @@ def test_positions_that_do_not_fit_their_grid_are_refused():
 
 @pytest.mark.parametrize("pair", [(0, 3), (-1, 3), (3.5, 3), (5, 5, 5), (5,), 5, (-2, -3), None])
 @pytest.mark.parametrize("name", ["grid", "new_grid"])
-def test_a_grid_that_is_no_pair_of_positive_ints_is_refused(name, pair):
+def test_a_grid_that_is_not_a_pair_of_positive_ints_is_refused(name, pair):
     grids = {"grid": (2, 3), "new_grid": (4, 4)} | {name: pair}
     message = f"^resize_positions: expected {name} as two positive ints .rows, columns., got {re.escape(repr(pair))}$"
     with pytest.raises(ValueError, match=message):
@@ -133,7 +133,7 @@ def test_a_grid_that_is_no_pair_of_positive_ints_is_refused(name, pair):
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
-def test_whole_positions_are_resized_as_floating_point_numbers_and_not_rounded(dtype):
+def test_integer_positions_are_resized_in_floating_point_and_not_rounded(dtype):
     positions = (np.arange(28).reshape(1, 7, 4) % 3).astype(dtype)
     expected, _ = F.resize_positions(positions.astype("float64"), (2, 3), (4, 4))
     np.testing.assert_array_equal(F.resize_positions(positions, (2, 3), (4, 4))[0], expected, strict=True)

@@ -21,7 +21,7 @@ def test_rows_of_a_softmax_sum_to_one(x):
 
 
 @given(x=tokens(), shift=st.floats(-1e3, 1e3))
-def test_softmax_does_not_see_a_shift(x, shift):
+def test_softmax_is_invariant_to_a_shift(x, shift):
     np.testing.assert_allclose(F.softmax(x + shift)[0], F.softmax(x)[0], rtol=1e-11)
 
 
@@ -36,7 +36,7 @@ def test_softmax_of_huge_scores_picks_the_largest():
     np.testing.assert_array_equal(probs, [[1, 0, 0]])
 
 
-def test_a_score_of_minus_infinity_hides_its_key():
+def test_a_score_of_minus_infinity_has_probability_zero():
     probs, cache = F.softmax(np.array([[0.0, -np.inf, 0.0]]))
     np.testing.assert_array_equal(probs, [[0.5, 0, 0.5]])
     assert F.softmax_backward(np.array([[1.0, 2.0, 3.0]]), cache)[0, 1] == 0

@@ -86,7 +86,7 @@ def test_scores_of_ten_thousand_give_the_same_as_attention(inputs, tile, seed, d
 
 
 @given(inputs=heads(), tile=TILES, seed=seeds())
-def test_keys_that_are_masked_take_no_part_and_whole_masked_tiles_give_no_nan(inputs, tile, seed):
+def test_masked_keys_are_ignored_and_fully_masked_tiles_give_no_nan(inputs, tile, seed):
     q, k, v = inputs
     generator = np.random.default_rng(seed)
     mask = generator.random((*q.shape[:3], k.shape[2])) < 0.6
@@ -98,7 +98,7 @@ def test_keys_that_are_masked_take_no_part_and_whole_masked_tiles_give_no_nan(in
     assert_same(got, run(F.attention, q, k, v, bias), 1e-12)
 
 
-def test_a_query_that_sees_no_key_gets_zeros_as_in_attention_and_lets_no_gradient_through():
+def test_a_fully_masked_query_gives_zeros_as_in_attention_and_zero_gradients():
     q, k, v = (np.random.default_rng(i).standard_normal((2, 3, 5, 4)) for i in range(3))
     bias = np.zeros((2, 3, 5, 5))
     bias[1, 2, 3] = -INF
@@ -108,7 +108,7 @@ def test_a_query_that_sees_no_key_gets_zeros_as_in_attention_and_lets_no_gradien
 
 
 @given(inputs=heads_and_bias(), tile=TILES)
-def test_the_probabilities_can_be_looked_at(inputs, tile):
+def test_the_cache_gives_the_probabilities(inputs, tile):
     _, cache = F.tiled_attention(*inputs, tile=tile)
     _, expected = F.attention(*inputs)
     np.testing.assert_allclose(cache.probs, expected.probs, rtol=1e-12, atol=1e-12, strict=True)
@@ -116,7 +116,7 @@ def test_the_probabilities_can_be_looked_at(inputs, tile):
     assert cache.logsumexp.shape == (*inputs[0].shape[:3], 1)
 
 
-def test_no_queries_give_nothing():
+def test_zero_queries_give_an_empty_result():
     q, k = np.ones((2, 3, 0, 4)), np.ones((2, 3, 5, 4))
     y, dq, dk, dv = run(F.tiled_attention, q, k, k)
     assert y.shape == dq.shape == q.shape and not dk.any() and not dv.any()
@@ -145,18 +145,18 @@ def test_memory_grows_linearly_with_the_number_of_tokens_and_that_of_attention_w
     assert growth(F.attention) > 3.5
 
 
-def test_no_more_than_a_tile_of_scores_is_there_at_any_time():
+def test_no_more_than_a_tile_of_scores_is_in_memory_at_any_time():
     tokens, tile, heads, width = 2048, 64, 2, 4
     array, scores = 4 * heads * tokens * width, 4 * heads * tile * tile
     assert peak(F.tiled_attention, tokens, tile=tile) < 8 * array + 8 * scores < 4 * heads * tile * tokens
 
 
-def test_a_tile_of_no_tokens_is_refused():
+def test_a_tile_of_zero_tokens_is_refused():
     with pytest.raises(ValueError, match="a tile of at least 1 token, got 0"):
         F.tiled_attention(*[np.ones((1, 1, 3, 2))] * 3, tile=0)
 
 
-def test_arrays_that_do_not_fit_are_refused_with_their_shapes():
+def test_mismatched_arrays_are_refused_with_their_shapes():
     with pytest.raises(ValueError, match=r"expected q \(B, H, Nq, d\), got \(1, 3, 2\)"):
         F.tiled_attention(*[np.ones((1, 3, 2))] * 3)
     with pytest.raises(ValueError, match="attention: expected q"):

@@ -39,7 +39,7 @@ def test_pool_mean_gradients_match_the_complex_step(x, prefix, seed):
 
 
 @given(x=tokens(), seed=seeds())
-def test_pool_mean_sees_neither_the_class_token_nor_the_order_of_the_patches(x, seed):
+def test_pool_mean_depends_on_neither_the_class_token_nor_the_order_of_the_patches(x, seed):
     generator = np.random.default_rng(seed)
     expected, _ = F.pool_mean(np.concatenate([0 * x[:, :1], x], axis=1))
     np.testing.assert_allclose(expected, x.mean(1), atol=1e-14)
@@ -69,7 +69,7 @@ def test_take_tokens_gradients_match_the_complex_step(drawn):
 
 
 @given(tokens_and_index())
-def test_what_was_taken_goes_back_to_where_it_came_from(drawn):
+def test_take_tokens_backward_adds_gradients_at_the_taken_positions(drawn):
     x, index = drawn
     y, cache = F.take_tokens(x, index)
     for sample, chosen in enumerate(index):

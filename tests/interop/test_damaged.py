@@ -60,7 +60,7 @@ def test_a_file_with_other_bytes_is_loaded_or_refused_by_name(saved, tmp_path_fa
 
 @pytest.mark.parametrize(("form", "name"), FILES)
 @given(share=st.floats(0, 1, exclude_max=True))
-def test_a_file_that_was_cut_off_is_refused_by_name(saved, tmp_path_factory, form, name, share):
+def test_a_truncated_file_is_refused_by_name(saved, tmp_path_factory, form, name, share):
     path = tmp_path_factory.mktemp("damaged") / PATHS[form]
     (shutil.copytree if (saved / PATHS[form]).is_dir() else shutil.copy)(saved / PATHS[form], path)
     file = path / name if name else path
@@ -157,7 +157,7 @@ def test_weights_of_20_GB_are_recognised_and_refused_in_1_GB(tmp_path, shapes, r
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="files have to be sparse, and /proc be there")
-def test_to_open_a_file_of_20_GB_takes_no_memory(tmp_path):
+def test_opening_a_file_of_20_GB_takes_no_memory(tmp_path):
     path = sparse(tmp_path / "model.safetensors", {"patch_embed.proj.weight": [10**6, 5000, 1, 1]})
     grown, count = map(int, printed(MEASURED, path).split())
     assert count == 1 and grown < 50e6

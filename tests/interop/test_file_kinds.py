@@ -25,7 +25,7 @@ def picture(kind):
     return content.getvalue()
 
 
-def test_what_can_be_read_is_told_by_its_content_and_not_by_its_name(tmp_path):
+def test_file_kinds_are_recognised_by_content_and_not_by_name(tmp_path):
     write_tensors(tmp_path / "a.bin", {"x": np.ones(3)})
     np.savez(tmp_path / "b.npz", x=np.ones(3))
     (tmp_path / "b.npz").rename(tmp_path / "b.pt")
@@ -57,7 +57,7 @@ def test_what_can_be_read_is_told_by_its_content_and_not_by_its_name(tmp_path):
         ("w.safetensors", b"\x10\0\0", "is of an unknown format, cut off or damaged"),
     ],
 )
-def test_what_a_foreign_file_is_is_said(tmp_path, name, content, what):
+def test_the_error_says_which_kind_of_file_a_foreign_one_is(tmp_path, name, content, what):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(ValueError) as error:

@@ -60,7 +60,7 @@ def test_an_index_that_names_a_file_elsewhere_is_refused(sharded, name):
 
 
 @pytest.mark.parametrize("name", ["\x1b[2J.safetensors", "a\nb", "\ud800", "\u202etxt"])
-def test_a_name_that_a_terminal_would_obey_or_cannot_show_is_refused_and_escaped(sharded, name):
+def test_a_name_with_control_or_invalid_characters_is_refused_and_escaped(sharded, name):
     change(sharded / INDEX, weight_map={"cls_token": name})
     with pytest.raises(ValueError, match="has a name of a file that can't be shown: '.*\\\\[xnu]") as error:
         interop.load(sharded)
@@ -82,13 +82,13 @@ def test_an_index_that_contradicts_its_files_is_refused_with_the_names(sharded):
         interop.load(sharded)
 
 
-def test_an_array_that_two_files_hold_is_refused(sharded):
+def test_an_array_that_is_in_two_files_is_refused(sharded):
     shutil.copy(sharded / "model-1-of-2.safetensors", sharded / "model-2-of-2.safetensors")
     with pytest.raises(ValueError, match=r"model-2-of-2\.safetensors holds .* more, which model-1-of-2\.saf"):
         interop.load(sharded)
 
 
-def test_a_file_of_several_that_is_missing_is_named(sharded):
+def test_a_missing_one_of_several_files_is_named(sharded):
     (sharded / "model-2-of-2.safetensors").unlink()
     with pytest.raises(ValueError, match=r"model-2-of-2\.safetensors is missing"):
         interop.load(sharded)
@@ -159,7 +159,7 @@ def test_a_folder_with_a_pickle_alone_is_refused_as_the_pickle_is(copy):
         interop.load(copy)
 
 
-def test_of_several_files_one_has_to_be_given(copy):
+def test_of_several_weights_files_one_must_be_named(copy):
     (copy / "model.safetensors").rename(copy / "a.safetensors")
     shutil.copy(copy / "a.safetensors", copy / "b.safetensors")
     with pytest.raises(ValueError, match=r"holds several files with weights \(a\.safetensors, b\.safetensors\)"):

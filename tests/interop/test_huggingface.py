@@ -26,7 +26,7 @@ def read(tensors=TENSORS, preprocessor=PREPROCESSOR, **fields):
 
 
 @given(weights(positions="learned", **WITH_CLASSES) | weights(positions="learned", **HEADLESS))
-def test_what_was_written_is_read_bit_by_bit(written):
+def test_written_weights_are_read_back_bit_for_bit(written):
     tensors, about, preprocessor = huggingface.write(written)
     again = huggingface.read(tensors, through_json(about), through_json(preprocessor))
     assert again.config == written.config
@@ -56,7 +56,7 @@ def test_each_array_may_have_either_spelling_with_the_prefix_or_without(others, 
     assert_equal_state(read(tensors).state, EXAMPLE.state)
 
 
-def test_an_array_that_is_there_under_two_names_is_refused():
+def test_an_array_stored_under_two_names_is_refused():
     with pytest.raises(ValueError, match="layers.0.mlp.fc1.bias are names of the same array"):
         read(TENSORS | {"vit.layers.0.mlp.fc1.bias": np.zeros(48)})
 
@@ -85,12 +85,12 @@ def test_a_config_json_that_contradicts_the_weights_is_refused_with_both_values(
 
 
 @pytest.mark.parametrize("activation", ["relu", "quick_gelu", "gelu_10"])
-def test_an_activation_that_is_no_gelu_is_refused(activation):
+def test_an_activation_other_than_gelu_is_refused(activation):
     with pytest.raises(ValueError, match=f"hidden_act '{activation}'; expected one of gelu"):
         read(hidden_act=activation)
 
 
-def test_fields_that_are_missing_are_what_transformers_takes_for_them():
+def test_missing_fields_have_the_defaults_of_transformers():
     about = {"hidden_size": 192, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 48,
              "image_size": 8, "patch_size": 4}  # fmt: skip
     config = huggingface.read(TENSORS, about).config
@@ -98,7 +98,7 @@ def test_fields_that_are_missing_are_what_transformers_takes_for_them():
     assert huggingface.read(TENSORS, about).preprocessing.classes == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
-def test_labels_that_are_there_twice_get_names_of_their_own_and_a_note():
+def test_repeated_labels_are_made_unique_with_a_note():
     again = read(id2label={"0": "crane", "1": "crane (2)", "2": "crane"})
     assert again.preprocessing.classes == ("crane", "crane (2)", "crane (3)")
     assert again.notes == ("class 2 has the name of another, 'crane', and is called 'crane (3)'",)
@@ -112,13 +112,13 @@ def test_labels_may_be_numbers():
         read(id2label={"0": 7, "1": None, "2": 9})
 
 
-def test_labels_of_which_an_image_may_have_several_are_noted_as_softmax_gives_it_one():
+def test_a_multi_label_model_is_noted_since_softmax_expects_one_label_per_image():
     several = read(problem_type="multi_label_classification")
     assert any("problem_type 'multi_label_classification'" in note for note in several.notes)
     assert read(problem_type="single_label_classification").notes == read(problem_type=None).notes == ()
 
 
-def test_a_pooler_with_another_activation_is_left_aside_with_a_note():
+def test_a_pooler_with_another_activation_is_ignored_with_a_note():
     tensors = {name.removeprefix("vit."): x for name, x in TENSORS.items() if not name.startswith("classifier")}
     tensors |= {"pooler.dense.weight": np.zeros((5, 192)), "pooler.dense.bias": np.zeros(5)}
     assert read(tensors, pooler_output_size=5).config.head_hidden == 5
@@ -128,7 +128,7 @@ def test_a_pooler_with_another_activation_is_left_aside_with_a_note():
         read(tensors, pooler_output_size=6)
 
 
-def test_a_classifier_that_only_the_config_json_speaks_of_is_noted():
+def test_a_classifier_that_only_the_config_json_mentions_is_noted():
     again = read({name: x for name, x in TENSORS.items() if not name.startswith("classifier")})
     assert again.config.num_classes == 0
     assert "config.json speaks of a classifier, but the weights have none" in again.notes
@@ -138,13 +138,13 @@ def test_a_classifier_that_only_the_config_json_speaks_of_is_noted():
     ({"global_pool": "avg"}, "global_pool 'avg'"), ({"head_hidden": 5}, "head_hidden 5"),
     ({"positions": "rope"}, "positions 'rope'"),
 ])  # fmt: skip
-def test_what_hugging_face_has_no_place_for_is_not_written(fields, what):
+def test_what_hugging_faces_layout_cannot_hold_is_refused(fields, what):
     config = replace(CONFIG, **fields)
     with pytest.raises(ValueError, match=f"no place for {what}"):
         huggingface.write(example(config))
 
 
-def test_a_cut_out_of_the_middle_that_is_no_square_is_not_written():
+def test_a_centre_crop_that_is_not_square_is_refused():
     config = replace(CONFIG, img_size=(8, 12))
     prepared = replace(EXAMPLE.preprocessing, img_size=(8, 12), crop=1.0)
     with pytest.raises(ValueError, match="can't cut 8×12 pixels"):
@@ -170,12 +170,12 @@ def test_images_are_prepared_as_the_preprocessor_says(preprocessor, expected):
     ({"do_resize": False}, "images are resized, though"),
     ({"size": {"height": 10, "width": 10}, "do_center_crop": True, "crop_size": 8}, "images are stretched"),
 ])  # fmt: skip
-def test_what_can_not_be_done_as_the_preprocessor_says_is_noted(preprocessor, note):
+def test_deviations_from_the_preprocessor_are_noted(preprocessor, note):
     assert any(note in line for line in read(preprocessor=preprocessor).notes)
 
 
 @pytest.mark.parametrize("side", [8, 13, 192, 224, 384])
-def test_an_image_is_resized_for_a_cut_to_the_very_pixels_that_the_preprocessor_says(side):
+def test_an_image_is_resized_before_a_crop_to_exactly_the_preprocessors_size(side):
     for shortest in range(side, 2 * side):
         preprocessor = {"do_center_crop": True, "size": {"shortest_edge": shortest}, "crop_size": side}
         share, notes = crop_of(preprocessor, (side, side))
@@ -185,7 +185,7 @@ def test_an_image_is_resized_for_a_cut_to_the_very_pixels_that_the_preprocessor_
         assert crop_of(preprocessor | {"crop_pct": 1e-320}, (side, side)) == (share, ())
 
 
-def test_what_is_cut_out_and_is_no_square_is_stretched_with_a_note():
+def test_a_crop_that_is_not_square_is_stretched_with_a_note():
     preprocessor = {"do_center_crop": True, "size": {"shortest_edge": 24}, "crop_size": {"height": 16, "width": 24}}
     share, (note,) = crop_of(preprocessor, (16, 24))
     assert share is None and note.startswith("images are stretched")
@@ -197,7 +197,7 @@ def test_a_factor_that_leaves_nothing_of_an_image_is_refused(factor):
         read(preprocessor={"rescale_factor": factor})
 
 
-def test_a_way_of_resizing_that_pillow_has_not_is_refused():
+def test_a_resampling_filter_that_pillow_lacks_is_refused():
     with pytest.raises(ValueError, match="resample 9; expected Pillow's 0 to 5"):
         read(preprocessor={"resample": 9})
 
@@ -219,6 +219,6 @@ def test_any_value_in_the_json_files_is_read_or_refused_with_one_line(name, valu
     (16, 0.9, "cuts 16 pixels out of 17, a share of 0.941; here it is 0.900"),
     (224, 0.9, "cuts 224 pixels out of 248, a share of 0.903; here it is 0.900"),
 ])  # fmt: skip
-def test_it_is_noted_where_an_image_processor_cuts_out_another_share(side, crop, note):
+def test_an_image_processor_that_crops_another_share_is_noted(side, crop, note):
     notes = rounded_crop(replace(EXAMPLE.preprocessing, img_size=(side, side), crop=crop))
     assert [note in text for text in notes] == ([True] if note else [])

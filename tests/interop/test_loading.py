@@ -29,7 +29,7 @@ def expected(form):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_was_saved_is_loaded_bit_for_bit(saved, form):
+def test_saved_weights_are_loaded_bit_for_bit(saved, form):
     weights = interop.load(saved / PLACES[form], **GIVEN[form])
     assert weights.config == CONFIG and weights.preprocessing == expected(form)
     assert same(weights.state, WEIGHTS.state)
@@ -90,7 +90,7 @@ def npz(folder):
     return folder / "float32.npz"
 
 
-def test_timms_file_alone_is_read_with_what_it_does_not_say_given(saved, tmp_path):
+def test_timms_file_alone_is_read_if_what_it_lacks_is_given(saved, tmp_path):
     file = saved / "timm" / "model.safetensors"
     weights = interop.load(file, num_heads=3, img_size=(8, 12), mean=PREPARED.mean, std=PREPARED.std)
     assert same(weights.state, WEIGHTS.state)
@@ -101,7 +101,7 @@ def test_timms_file_alone_is_read_with_what_it_does_not_say_given(saved, tmp_pat
         interop.load(file, img_size=(8, 12))
 
 
-def test_what_a_source_says_itself_is_not_to_be_given(saved):
+def test_what_the_source_specifies_must_not_be_given(saved):
     with pytest.raises(ValueError, match="huggingface already says num_heads; leave out num_heads"):
         interop.load(saved / "huggingface", num_heads=3)
     with pytest.raises(ValueError, match="huggingface already says img_size; leave out img_size"):
@@ -115,7 +115,7 @@ def test_hugging_faces_file_alone_is_refused_as_its_heads_are_unknown(saved):
         interop.load(saved / "huggingface" / "model.safetensors")
 
 
-def test_arrays_that_lie_in_the_file_as_they_are_needed_are_not_copied(saved):
+def test_arrays_stored_in_the_needed_layout_are_not_copied(saved):
     for name, array in interop.load(saved / "timm").state.items():
         assert not array.flags.owndata and not array.flags.writeable, name
 
@@ -131,7 +131,7 @@ def test_weights_that_are_nan_or_infinite_are_refused_by_name(tmp_path, form, nu
         interop.load(tmp_path / PLACES[form], **GIVEN[form])
 
 
-def test_numbers_that_are_not_used_may_be_anything(saved, tmp_path):
+def test_unused_arrays_may_hold_any_numbers(saved, tmp_path):
     folder = shutil.copytree(saved / "huggingface", tmp_path / "copy")
     pooler = {"vit.pooler.dense.weight": np.full((12, 12), np.nan), "vit.pooler.dense.bias": np.full(12, np.inf)}
     tensors = load_file(folder / "model.safetensors")
@@ -141,7 +141,7 @@ def test_numbers_that_are_not_used_may_be_anything(saved, tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_does_not_fit_is_told_before_a_number_is_read(saved, form):
+def test_mismatches_are_reported_before_an_array_is_read(saved, form):
     source = interop.open_source(saved / PLACES[form])
     renamed = dict(source.arrays)
     renamed["more"] = renamed.pop(next(name for name in renamed if "bias" in name))
@@ -158,7 +158,7 @@ def test_integers_are_refused_by_name(tmp_path):
         interop.load(tmp_path / "a.safetensors", num_heads=3, img_size=(8, 12))
 
 
-def test_what_has_no_room_in_memory_as_float32_is_refused_before_it_is_read(tmp_path, monkeypatch):
+def test_weights_that_do_not_fit_in_memory_as_float32_are_refused_before_they_are_read(tmp_path, monkeypatch):
     save_file({name: array.astype("float16") for name, array in WEIGHTS.state.items()}, tmp_path / "a.safetensors")
     monkeypatch.setattr(lazy_arrays, "physical_memory", lambda: 1000)
     with pytest.raises(ValueError, match=r"a\.safetensors needs .* GiB as float32, but this machine has"):
@@ -175,12 +175,12 @@ def test_a_mean_or_std_that_does_not_fit_is_refused(saved, mean, std):
 
 
 @pytest.mark.parametrize("path", ["nowhere", "nowhere/w.npz"])
-def test_what_does_not_exist_is_named(tmp_path, path):
+def test_a_path_that_does_not_exist_is_named(tmp_path, path):
     with pytest.raises(ValueError, match=rf"{path} doesn't exist; expected a \.safetensors, the original's \.npz"):
         interop.load(tmp_path / path)
 
 
-def test_a_name_of_the_hub_is_told_that_nothing_is_downloaded(tmp_path, monkeypatch):
+def test_a_hub_name_is_refused_since_nothing_is_downloaded(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="not downloaded: hf download an/vit.in1k --local-dir vit.in1k, and give that"):
         interop.load("an/vit.in1k")
@@ -194,7 +194,7 @@ HOSTILE = "\x1b[31mred\x07\n\ud800\u202e"
 
 
 @pytest.mark.parametrize("form", ["timm", "npz"])
-def test_names_in_a_file_reach_no_terminal_as_they_are(saved, tmp_path, form):
+def test_control_characters_in_names_in_a_file_are_escaped(saved, tmp_path, form):
     if form == "npz":
         name = HOSTILE.replace("\ud800", "")  # which a zip can't hold
         np.savez(tmp_path / "a.npz", **np.load(saved / "weights.npz"), **{name: np.ones(2, "float32")})

@@ -24,7 +24,7 @@ def test_the_layouts_are_recognised_by_their_names():
 
 
 @pytest.mark.parametrize("prefix", ["module.", "model.", "visual.trunk."])
-def test_names_of_an_unknown_layout_are_listed_a_few_of_them(prefix):
+def test_an_unknown_layout_is_refused_with_a_few_of_its_names(prefix):
     with pytest.raises(ValueError, match=rf"^source has names of an unknown layout: {prefix}cls.* more; exp"):
         mapping_of_names([prefix + name for name in TIMM], "source")
     with pytest.raises(ValueError) as error:
@@ -34,7 +34,7 @@ def test_names_of_an_unknown_layout_are_listed_a_few_of_them(prefix):
 
 @pytest.mark.parametrize("field, readable", [("model_type", "vit"), ("architecture", "vit_*, deit_*, flexivit_*")])
 @pytest.mark.parametrize("kind", ["swin", "", "x" * 10_000, "\x1b[2J", None, 3, ["vit"], {"a": 1}])
-def test_a_configuration_of_an_unknown_model_is_refused_with_those_that_can_be_read(tmp_path, field, readable, kind):
+def test_an_unknown_model_type_is_refused_with_those_that_can_be_read(tmp_path, field, readable, kind):
     with pytest.raises(ValueError) as error:
         mapping_of_config({field: kind}, tmp_path)
     message = str(error.value)

@@ -24,7 +24,7 @@ def test_the_shapes_of_a_configuration_are_those_of_its_model(example):
 
 
 @given(st.lists(st.sampled_from(["a", "b", "a (2)", "a (3)", ""]), max_size=8))
-def test_names_become_different_and_the_first_changes_are_noted(given_names):
+def test_names_are_made_unique_and_the_first_changes_are_noted(given_names):
     different, notes = names.different_names(given_names)
     assert len(set(different)) == len(different) == len(given_names)
     changed = [(i, new) for i, (name, new) in enumerate(zip(given_names, different, strict=True)) if name != new]
@@ -34,7 +34,7 @@ def test_names_become_different_and_the_first_changes_are_noted(given_names):
 
 
 @pytest.mark.parametrize("name", ["a\ud800", "\udfff", "\ud83d b"])
-def test_a_name_with_half_a_character_is_refused_with_its_class(name):
+def test_a_name_with_a_lone_surrogate_is_refused_with_its_class(name):
     with pytest.raises(ValueError, match="name of class 1 is not text: it has half a character in it: '.*\\\\ud"):
         names.different_names(["a 🐦", name])
 
@@ -48,12 +48,12 @@ def test_very_many_equal_names_take_no_time_and_have_a_few_notes():
 
 
 @given(st.lists(st.text(max_size=3), unique=True, max_size=8))
-def test_names_that_are_different_stay(given_names):
+def test_unique_names_stay_unchanged(given_names):
     assert names.different_names(given_names) == (tuple(given_names), ())
 
 
 @given(st.integers(1, 20), st.integers(1, 9), st.integers(1, 9))
-def test_a_square_of_patches_tells_the_size_of_the_images(side, p, q):
+def test_a_square_of_patches_gives_the_size_of_the_images(side, p, q):
     size, notes = names.square_image(side * side, (p, q), "x")
     assert size == (side * p, side * q) and len(notes) == (side > 1)  # a single patch lies in one way only
     assert all(f"nothing says how the {side * side} patches lie; {side} rows of {side} are assumed" in x for x in notes)
@@ -61,12 +61,12 @@ def test_a_square_of_patches_tells_the_size_of_the_images(side, p, q):
         names.square_image(side * side + 1, (p, q), "x")
 
 
-def test_a_block_s_number_is_counted_and_not_believed():
+def test_blocks_are_counted_by_their_distinct_numbers_and_not_by_the_largest():
     pattern = re.compile(r"blocks\.(\d+)\.")
     assert names.count_blocks(["blocks.0.x", "blocks.0.y", "blocks.99999999999.x", "norm"], pattern) == 2
 
 
-def test_of_very_many_names_some_are_listed_and_the_rest_counted():
+def test_a_long_list_of_names_shows_some_and_counts_the_rest():
     with pytest.raises(ValueError) as error:
         names.expect_names({}, {f"n{i}": (1,) for i in range(500)}, "x")
     assert "n19 and 480 more" in str(error.value) and "n20" not in str(error.value)

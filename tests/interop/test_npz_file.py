@@ -41,7 +41,7 @@ def npy(array, **changes):
 
 
 @given(saved=arrays(), packed=st.booleans())
-def test_what_numpy_saves_is_read_bit_for_bit(saved, packed, tmp_path_factory):
+def test_files_saved_by_numpy_are_read_bit_for_bit(saved, packed, tmp_path_factory):
     path = tmp_path_factory.mktemp("arrays") / "a.npz"
     (np.savez_compressed if packed else np.savez)(path, **saved)
     stored = lazy_arrays(path)
@@ -51,7 +51,7 @@ def test_what_numpy_saves_is_read_bit_for_bit(saved, packed, tmp_path_factory):
         np.testing.assert_array_equal(stored[name].read(), array)
 
 
-def test_what_is_stored_as_it_is_is_mapped_and_what_is_packed_is_unpacked_when_asked_for(tmp_path):
+def test_uncompressed_members_are_mapped_and_compressed_ones_unpacked_on_demand(tmp_path):
     saved = {"x": np.ones((2, 3)), "y": np.zeros((3, 2), order="F")}
     np.savez(tmp_path / "plain.npz", **saved)
     np.savez_compressed(tmp_path / "packed.npz", **saved)
@@ -68,7 +68,7 @@ def test_what_is_stored_as_it_is_is_mapped_and_what_is_packed_is_unpacked_when_a
 
 
 @given(place=st.integers(0, 8 * 3000 - 1), bit=st.integers(0, 7))
-def test_a_bit_that_flipped_is_found_wherever_in_an_array_it_is(place, bit, tmp_path_factory):
+def test_a_flipped_bit_is_found_anywhere_in_an_array(place, bit, tmp_path_factory):
     path = tmp_path_factory.mktemp("arrays") / "a.npz"
     np.savez(path, before=np.zeros(3), x=np.full(3000, 3.0), y=np.ones(3))
     content = bytearray(path.read_bytes())
@@ -81,7 +81,7 @@ def test_a_bit_that_flipped_is_found_wherever_in_an_array_it_is(place, bit, tmp_
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_a_file_of_many_arrays_is_not_opened_for_each(tmp_path, monkeypatch, save):
+def test_a_file_of_many_arrays_is_not_opened_once_per_array(tmp_path, monkeypatch, save):
     save(tmp_path / "a.npz", **{f"x{i}": np.full(2, i) for i in range(50)})
     opened, real = [], io.open
     monkeypatch.setattr(io, "open", lambda path, *rest, **more: opened.append(path) or real(path, *rest, **more))
@@ -90,7 +90,7 @@ def test_a_file_of_many_arrays_is_not_opened_for_each(tmp_path, monkeypatch, sav
     assert 1 <= len(opened) <= 2
 
 
-def test_two_bytes_without_meaning_are_bfloat16(tmp_path):
+def test_two_byte_void_arrays_are_read_as_bfloat16(tmp_path):
     import ml_dtypes
 
     values = np.array([1.5, -2, 3e38], ml_dtypes.bfloat16)
@@ -124,14 +124,14 @@ ONES = npy(np.ones(3))
     ],
 )
 @pytest.mark.parametrize("compress", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_members_that_cannot_be_are_refused_with_the_file_and_the_reason(tmp_path, members, reason, compress):
+def test_invalid_members_are_refused_with_the_file_and_the_reason(tmp_path, members, reason, compress):
     path = put(tmp_path / "a.npz", members, compress)
     with pytest.raises(ValueError, match=reason) as error:
         lazy_arrays(path)
     assert str(error.value).startswith(str(path)) and len(str(error.value)) < 400
 
 
-def test_a_name_that_is_there_twice_is_refused(tmp_path):
+def test_a_repeated_name_is_refused(tmp_path):
     with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", ONES)
         archive.writestr("x.npy", npy(np.zeros(3)))
@@ -139,14 +139,14 @@ def test_a_name_that_is_there_twice_is_refused(tmp_path):
         lazy_arrays(tmp_path / "a.npz")
 
 
-def test_what_unpacks_to_far_more_than_weights_can_is_refused_before_it_is_unpacked(tmp_path):
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("cls.npy", npy(np.zeros(1 << 28, "uint8")))
     with pytest.raises(ValueError, match=r"isn't to be trusted: its [\d,]{7} bytes unpack to 268,435,\d+, and"):
         lazy_arrays(tmp_path / "a.npz")
 
 
-def test_more_than_the_memory_holds_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+def test_an_array_larger_than_the_memory_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "a.npz", x=np.random.default_rng(0).standard_normal(1000))
     monkeypatch.setattr(npz_file, "physical_memory", lambda: 4000)
     with pytest.raises(ValueError, match=r"a\.npz unpacks to .* GiB, but this machine has"):

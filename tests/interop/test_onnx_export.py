@@ -40,7 +40,7 @@ def test_everything_that_does_not_fit_the_configuration_is_listed_at_once():
 
 
 @pytest.mark.parametrize("dtype", ["complex128", "int64", "bool", "O"])
-def test_what_is_no_real_number_is_refused_by_name(dtype):
+def test_arrays_of_other_than_real_numbers_are_refused_by_name(dtype):
     with pytest.raises(ValueError, match=rf"expected floating-point numbers, got head.bias \({np.dtype(dtype)}\)"):
         onnx_model(weights(**{"head.bias": np.zeros(2, dtype)}))
 

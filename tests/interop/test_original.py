@@ -19,7 +19,7 @@ TENSORS = original.write(EXAMPLE)
 
 
 @given(weights(positions="learned", qkv_bias=True, **ITS_OWN, **WITHOUT_RATES))
-def test_what_was_written_is_read_bit_by_bit_and_its_shapes_tell_the_configuration(written):
+def test_written_weights_are_read_back_bit_for_bit_and_their_shapes_give_the_configuration(written):
     rows, columns = written.config.grid
     read = original.read(original.write(written), img_size=None if rows == columns else written.config.img_size)
     assert read.config == written.config
@@ -36,7 +36,7 @@ def test_positions_of_other_kinds_and_missing_biases_are_written_with_the_same_l
 
 
 @given(weights(positions="learned", **ITS_OWN))
-def test_what_is_written_lies_in_memory_as_its_shape_says(written):
+def test_written_arrays_are_contiguous(written):
     assert all(array.flags.c_contiguous for array in original.write(written).values())
 
 
@@ -78,7 +78,7 @@ def test_missing_unexpected_and_misshapen_names_are_listed_together():
         assert part in str(error.value)
 
 
-def test_of_names_that_tell_the_shape_all_that_are_missing_are_listed():
+def test_all_missing_names_that_determine_the_shape_are_listed():
     with pytest.raises(ValueError, match="missing: embedding/kernel, Transformer/encoderblock_0.*pos_embedding"):
         original.read({"head/bias": np.zeros(3)})
 
@@ -88,14 +88,14 @@ def test_a_vit_without_class_token_is_refused():
         original.read({name: array for name, array in TENSORS.items() if name != "cls"})
 
 
-def test_patches_that_are_no_square_need_the_size_of_the_images():
+def test_patches_that_do_not_form_a_square_need_the_size_of_the_images():
     tensors = TENSORS | {"Transformer/posembed_input/pos_embedding": np.zeros((1, 7, 192))}
     with pytest.raises(ValueError, match="6 patches are no square.*img_size"):
         original.read(tensors)
     assert original.read(tensors, img_size=(12, 8)).config.grid == (3, 2)
 
 
-def test_patches_that_are_taken_for_a_square_are_noted():
+def test_patches_that_are_assumed_to_form_a_square_are_noted():
     said = "nothing says how the 4 patches lie; 2 rows of 2 are assumed"
     for size, assumed in ((None, True), ((4, 16), False)):
         weights = original.read(TENSORS, img_size=size)
@@ -109,6 +109,6 @@ def test_patches_that_are_taken_for_a_square_are_noted():
     ({"global_pool": "avg"}, "global_pool 'avg'; its ViTs have 'token'"),
     ({"positions": "rope"}, "positions 'rope'"),
 ])  # fmt: skip
-def test_what_the_release_has_no_place_for_is_not_written(fields, what):
+def test_what_the_releases_layout_cannot_hold_is_refused(fields, what):
     with pytest.raises(ValueError, match=f"no place for {what}"):
         original.write(example(replace(EXAMPLE.config, **fields)))

@@ -36,7 +36,7 @@ def put(path, header, numbers=b"\1" * 20):
 
 
 @given(saved=arrays())
-def test_what_the_formats_own_library_writes_is_read_bit_for_bit(saved, tmp_path_factory):
+def test_files_of_the_safetensors_library_are_read_bit_for_bit(saved, tmp_path_factory):
     path = tmp_path_factory.mktemp("arrays") / "a.safetensors"
     path.write_bytes(save(saved, {"made": "here"}))
     stored = lazy_arrays(path)
@@ -56,7 +56,7 @@ def test_arrays_in_any_memory_order_are_written_as_a_run_writes_them(seed, layou
     np.testing.assert_array_equal(load(path.read_bytes())["weight"], normal)
 
 
-def test_others_may_read_what_is_written(tmp_path):
+def test_a_written_file_has_the_usual_permissions(tmp_path):
     (tmp_path / "plain").write_bytes(b"")
     write_tensors(tmp_path / "a.safetensors", {"x": np.ones(2)})
     assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
@@ -73,7 +73,7 @@ def test_arrays_are_read_only_views_of_one_map_of_the_file(tmp_path):
     assert isinstance(x.obj, mmap.mmap) and x.obj is y.obj
 
 
-def test_bfloat16_comes_as_its_bits(tmp_path):
+def test_bfloat16_is_read_as_its_bits(tmp_path):
     import ml_dtypes
 
     values = np.array([1.5, -2, 3e38], ml_dtypes.bfloat16)
@@ -114,7 +114,7 @@ def changed(name, **changes):
         (changed("b", shape=[2**40, 2**40], data_offsets=[8, 8 + 2**82]), "is cut off or damaged: b should lie"),
     ],
 )
-def test_a_header_that_cannot_be_is_refused_with_the_file_and_the_reason(tmp_path, header, reason):
+def test_an_invalid_header_is_refused_with_the_file_and_the_reason(tmp_path, header, reason):
     path = put(tmp_path / "a.safetensors", header)
     with pytest.raises(ValueError, match=reason) as error:
         lazy_arrays(path)
@@ -122,14 +122,14 @@ def test_a_header_that_cannot_be_is_refused_with_the_file_and_the_reason(tmp_pat
 
 
 @pytest.mark.parametrize("length", [0, 7, 8, 9, 100])
-def test_a_file_that_is_cut_off_in_its_header_is_refused(tmp_path, length):
+def test_a_file_truncated_in_its_header_is_refused(tmp_path, length):
     path = put(tmp_path / "a.safetensors", TWO)
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(ValueError, match=r"a\.safetensors is cut off or not a safetensors file"):
         lazy_arrays(path)
 
 
-def test_a_header_longer_than_any_is_refused_before_it_is_read(tmp_path):
+def test_an_absurdly_long_header_is_refused_before_it_is_read(tmp_path):
     path = tmp_path / "a.safetensors"
     path.write_bytes((2**63).to_bytes(8, "little") + b"{}")
     with pytest.raises(ValueError, match="its header should have 9,223,372,036,854,775,808 bytes"):

@@ -36,7 +36,7 @@ def test_an_object_is_read_as_it_was_written(value):
         (b'{"a": ' + b"9" * 100_000 + b"}", "source is damaged or not JSON"),
     ],
 )
-def test_what_is_no_json_object_or_ambiguous_is_refused_with_its_source(content, reason):
+def test_text_that_is_not_an_unambiguous_json_object_is_refused_with_its_source(content, reason):
     with pytest.raises(ValueError, match=reason) as error:
         parse_object(content, "source")
     assert str(error.value).startswith("source ") and len(str(error.value)) < 300

@@ -19,7 +19,7 @@ TOLD_BY_SHAPES = SAYABLE | {"positions": "learned", "activation": "gelu", "globa
 
 
 @given(weights(positions=st.sampled_from(["learned", "none"]), drop_path_rate=st.sampled_from([0.0, 0.2]), **SAYABLE))
-def test_what_was_written_is_read_bit_by_bit(written):
+def test_written_weights_are_read_back_bit_for_bit(written):
     tensors, about = timm.write(written)
     read = timm.read(tensors, through_json(about))
     assert read.config == written.config
@@ -29,7 +29,7 @@ def test_what_was_written_is_read_bit_by_bit(written):
 
 
 @given(weights(**TOLD_BY_SHAPES))
-def test_shapes_alone_tell_everything_but_heads_and_an_image_that_is_no_square(written):
+def test_shapes_alone_determine_all_but_the_heads_and_the_sides_of_a_non_square_image(written):
     tensors, _ = timm.write(written)
     rows, columns = written.config.grid
     size = None if rows == columns else written.config.img_size
@@ -59,14 +59,14 @@ def test_positions_without_one_for_the_class_token_get_a_zero():
     assert alone.config.grid == (2, 2) and any("2 rows of 2 are assumed" in note for note in alone.notes)
 
 
-def test_a_norm_after_the_class_token_was_taken_is_the_one_before():
+def test_a_norm_after_pooling_the_class_token_equals_one_before_it():
     tensors, about = timm.write(EXAMPLE)
     after = {name.replace("norm.", "fc_norm.") if name.startswith("norm.") else name: x for name, x in tensors.items()}
     assert_equal_state(timm.read(after, about).state, EXAMPLE.state)
 
 
 @pytest.mark.parametrize("name", ["norm.weight", "norm.bias"])
-def test_a_norm_before_and_one_after_the_class_token_was_taken_are_refused(name):
+def test_a_norm_before_and_one_after_pooling_the_class_token_are_refused(name):
     tensors, about = timm.write(EXAMPLE)
     with pytest.raises(ValueError, match=f"have {name} and fc_{name}, .*; expected one"):
         timm.read(tensors | {f"fc_{name}": np.ones(192)}, about)
@@ -106,7 +106,7 @@ def test_a_vit_without_class_token_and_one_with_a_gated_mlp_are_refused():
 
 @pytest.mark.parametrize("name", ["vit_base_patch32_clip_quickgelu_224", "vit_base_patch16_rope_224",
                                   "deit_tiny_distilled_patch16_224"])  # fmt: skip
-def test_a_vit_that_differs_in_what_no_shape_shows_is_named(name):
+def test_a_vit_that_differs_in_ways_that_no_shape_shows_is_refused_by_name(name):
     with pytest.raises(ValueError, match=name):
         timm.read(EXAMPLE.state, {"architecture": f"{name}.in1k"})
 
@@ -136,7 +136,7 @@ def test_a_config_json_that_contradicts_the_weights_is_refused_with_both_values(
     assert f"{field} {value!r}, but the weights have {found!r}" in str(error.value)
 
 
-def test_images_of_a_size_that_the_positions_are_not_for_are_refused_unless_the_right_one_is_given():
+def test_an_image_size_that_contradicts_the_positions_is_refused_unless_the_right_one_is_given():
     tensors, about = timm.write(EXAMPLE)
     about["model_args"]["img_size"], about["pretrained_cfg"]["input_size"] = 16, [3, 16, 16]
     with pytest.raises(ValueError, match="16×16 pixels have 16 patches, but the weights have positions for 4"):
@@ -150,14 +150,14 @@ def without_positions():
 
 
 @pytest.mark.parametrize("weights", [timm.write(EXAMPLE), without_positions()])
-def test_a_size_that_the_source_says_is_not_overruled(weights):
+def test_an_image_size_in_the_source_cannot_be_overridden(weights):
     tensors, about = weights
     with pytest.raises(ValueError, match="says img_size 8×8 and input_size 8×8, but 8×16 was given; leave out"):
         timm.read(tensors, about, img_size=(8, 16))
     assert timm.read(tensors, about, img_size=8).config.img_size == 8
 
 
-def test_two_sizes_of_images_are_refused_with_both_unless_one_of_them_is_given():
+def test_two_different_image_sizes_are_refused_unless_one_of_them_is_given():
     tensors, about = without_positions()
     about["pretrained_cfg"]["input_size"] = [3, 12, 16]
     with pytest.raises(ValueError, match="contradicts itself: it says img_size 8×8 and input_size 12×16; give"):
@@ -169,13 +169,13 @@ def test_two_sizes_of_images_are_refused_with_both_unless_one_of_them_is_given()
 
 
 @pytest.mark.parametrize("size", [0, (0, 8), (), -4])
-def test_a_size_of_nothing_is_refused_and_not_taken_for_one_that_was_not_given(size):
+def test_a_size_of_zero_is_refused_and_not_taken_as_missing(size):
     for about in (None, timm.write(EXAMPLE)[1]):
         with pytest.raises(ValueError, match=r"expected a size as a positive int or \(height, width\), got"):
             timm.read(EXAMPLE.state, about, img_size=size)
 
 
-def test_images_larger_than_any_are_refused():
+def test_absurdly_large_images_are_refused():
     tensors, about = without_positions()
     about["model_args"]["img_size"], about["pretrained_cfg"]["input_size"] = 2147483644, [3, 2147483644, 2147483644]
     with pytest.raises(ValueError, match=r"has img_size 2147483644 \(expected an int from 1 to 65,535"):
@@ -200,7 +200,7 @@ def test_the_number_of_classes_beside_the_arguments_is_that_of_the_weights():
         timm.read(tensors, about | {"num_classes": 1000})
 
 
-def test_patches_that_are_no_square_need_the_size_of_the_images():
+def test_patches_that_do_not_form_a_square_need_the_size_of_the_images():
     state = EXAMPLE.state | {"pos_embed": np.zeros((1, 7, 192))}
     with pytest.raises(ValueError, match="6 patches are no square.*img_size"):
         timm.read(state)
@@ -226,7 +226,7 @@ def test_heads_come_from_the_arguments_the_architecture_the_caller_or_the_width_
 
 
 @pytest.mark.parametrize("args, said", [({"num_heads": 6}, "6, by model_args"), ({}, "3, by its architecture")])
-def test_heads_that_the_source_says_are_not_overruled(args, said):
+def test_heads_in_the_source_cannot_be_overridden(args, said):
     about = {"architecture": "vit_tiny_patch16_224", "model_args": args}
     with pytest.raises(ValueError, match=f"says num_heads {said}.*but 2 was given"):
         timm.read(EXAMPLE.state, about, num_heads=2)
@@ -235,14 +235,14 @@ def test_heads_that_the_source_says_are_not_overruled(args, said):
 
 
 @pytest.mark.parametrize("share", [0, 2, -0.5])
-def test_a_share_that_cannot_be_cut_out_is_refused_by_its_field(share):
+def test_an_invalid_crop_share_is_refused_by_its_field(share):
     tensors, about = timm.write(EXAMPLE)
     about["pretrained_cfg"]["crop_pct"] = share
     with pytest.raises(ValueError, match=f"config.json has crop_pct {share}; expected a share above 0 and at most 1"):
         timm.read(tensors, about)
 
 
-def test_it_is_noted_what_of_the_normalisation_nobody_says():
+def test_missing_parts_of_the_normalisation_are_noted():
     for values, what in (({}, "mean and std are"), ({"mean": 0.3}, "std is"), ({"std": 0.3}, "mean is")):
         assert any(f"normalised; {what} taken to be 0.5" in note for note in timm.read(EXAMPLE.state, **values).notes)
     assert not any("normalised" in note for note in timm.read(EXAMPLE.state, mean=0.3, std=(0.1, 0.2, 0.3)).notes)
@@ -251,7 +251,7 @@ def test_it_is_noted_what_of_the_normalisation_nobody_says():
 @pytest.mark.parametrize("names, expected", [
     (["x", "x", "y"], ("x", "x (2)", "y")), ({"1": "b", "0": "a", "2": "c"}, ("a", "b", "c")), (None, ("0", "1", "2")),
 ])  # fmt: skip
-def test_labels_come_along_each_with_a_name_of_its_own(names, expected):
+def test_labels_are_read_and_made_unique(names, expected):
     tensors, about = timm.write(EXAMPLE)
     read = timm.read(tensors, about | {"label_names": names})
     assert read.preprocessing.classes == expected
@@ -262,7 +262,7 @@ def test_labels_come_along_each_with_a_name_of_its_own(names, expected):
     ({"positions": "rope"}, "positions 'rope'"), ({"norm_eps": 1e-5}, "norm_eps 1e-05"),
     ({"head_hidden": 5}, "head_hidden 5"),
 ])  # fmt: skip
-def test_what_timm_has_no_place_for_is_not_written(fields, what):
+def test_what_timms_layout_cannot_hold_is_refused(fields, what):
     config = replace(CONFIG, **fields)
     with pytest.raises(ValueError, match=f"no place for {what}"):
         timm.write(EXAMPLE._replace(config=config, state=on_the_host(ViT(config))))

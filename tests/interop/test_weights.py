@@ -36,13 +36,13 @@ def prepared(**changes):
         (prepared(channels=1, mean=(0.5,), std=(0.5,)), "the model has channels 3, and its preprocessing 1"),
     ],
 )
-def test_weights_that_nobody_could_load_are_not_written(tmp_path, form, weights, message):
+def test_weights_that_could_not_be_loaded_again_are_refused(tmp_path, form, weights, message):
     with pytest.raises(ValueError, match=message):
         interop.save(weights, tmp_path / PATHS[form], form)
     assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("form", ["torch", None, ["timm"], 3])
-def test_what_is_no_format_is_refused_with_those_that_are(tmp_path, form):
+def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path, form):
     with pytest.raises(ValueError, match="unknown format .*; expected one of huggingface, timm, npz, onnx"):
         interop.save(WEIGHTS, tmp_path / "x", form)

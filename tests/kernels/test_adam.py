@@ -48,7 +48,7 @@ def test_arrays_of_any_shape_strides_and_dtype_take_the_same_step(how):
         np.testing.assert_allclose(x.reshape(-1), y, rtol=1e-5)
 
 
-def test_a_step_that_is_not_to_be_taken_changes_nothing():
+def test_a_skipped_step_changes_nothing():
     theta, g, m, v = np.random.default_rng(0).random((4, 6), "float32")
     before = [x.copy() for x in (theta, m, v)]
     for where in (False, np.zeros((), bool)):

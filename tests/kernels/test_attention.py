@@ -89,7 +89,7 @@ def test_a_bias_of_every_shape_that_broadcasts_is_added_and_gets_its_gradient(op
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_bias_may_lie_in_memory_as_it_likes(layout):
+def test_a_bias_may_have_any_memory_layout(layout):
     *arrays, bias = biased_case((3, 2, 7, 9))
     compare_with_the_reference(F.attention, *arrays, laid_out(bias, layout))
 
@@ -194,7 +194,7 @@ def test_a_backward_goes_with_its_forward_whatever_the_level(level):
 
 
 @pytest.mark.parametrize("shape", [(5, 4), (3, 5, 4), (2, 2, 3, 5, 4)])
-def test_any_number_of_axes_is_left_to_the_reference_implementation(shape):
+def test_other_numbers_of_axes_are_left_to_the_reference_implementation(shape):
     q = np.random.default_rng(0).standard_normal(shape, "float32")
     y, cache = F.attention(q, q, q)
     np.testing.assert_array_equal(y, F.attention.reference(q, q, q)[0])

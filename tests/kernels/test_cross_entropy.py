@@ -26,7 +26,7 @@ def test_a_small_loss_far_from_zero_keeps_its_digits():
     np.testing.assert_allclose(loss, np.log1p(np.exp(-10)), rtol=1e-3)
 
 
-def test_a_class_that_is_impossible_costs_nothing_where_it_is_no_target():
+def test_an_impossible_class_costs_nothing_unless_it_is_the_target():
     loss, cache = F.cross_entropy(np.float32([[0, -np.inf]]), np.array([0]))
     assert loss == 0
     np.testing.assert_array_equal(F.cross_entropy_backward(1.0, cache), [[0, 0]])

@@ -49,6 +49,6 @@ def test_the_last_piece_may_be_shorter_and_the_memory_order_any(arrays):
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3)])
-def test_a_number_or_nothing_at_all_keeps_its_shape(shape):
+def test_scalars_and_empty_arrays_keep_their_shape(shape):
     y, cache = F.gelu(np.ones(shape, "float32"))
     assert y.shape == F.gelu_backward(y, cache).shape == shape

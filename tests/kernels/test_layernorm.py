@@ -39,7 +39,7 @@ def test_the_kernel_is_as_right_as_the_reference(case):
 
 
 @given(cases())
-def test_gradients_go_where_they_are_wanted(case):
+def test_gradients_are_added_into_the_given_arrays_or_left_out(case):
     x, dy, weight, bias = case
     _, cache = F.layernorm(x, weight, bias)
     dx, dweight, dbias = F.layernorm_backward(dy, cache)

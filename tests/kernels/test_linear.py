@@ -24,7 +24,7 @@ def test_operands_of_other_dtypes_are_left_to_the_reference(arrays):
 
 
 @given(x=tokens(dtype="float32"), out=st.integers(1, 5), seed=seeds())
-def test_gradients_are_those_of_the_reference_and_go_where_they_are_wanted(x, out, seed):
+def test_gradients_are_those_of_the_reference_and_are_added_into_the_given_arrays(x, out, seed):
     generator = np.random.default_rng(seed)
     weight, bias = generator.standard_normal((out, x.shape[-1]), "float32"), generator.standard_normal(out, "float32")
     dy = generator.standard_normal((*x.shape[:-1], out), "float32")

@@ -23,7 +23,7 @@ def test_the_kernel_is_the_reference_to_a_float32s_last_digits(arrays, scale):
 
 
 @pytest.mark.parametrize("spread", [39.0, 41.0, 80.0, 200.0])
-def test_both_ways_agree_where_they_meet(spread):
+def test_both_algorithms_agree_where_they_meet(spread):
     x = np.linspace(-spread, spread, 64, dtype="float32").reshape(2, 32)
     np.testing.assert_allclose(F.softmax(x)[0], F.softmax.reference(x.astype("float64"))[0], rtol=2e-5, atol=1e-37)
 
@@ -41,7 +41,7 @@ def test_nan_stays_in_its_row():
 
 
 @pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3)])
-def test_nothing_keeps_its_shape(shape):
+def test_an_empty_array_keeps_its_shape(shape):
     x = np.ones(shape, "float32")
     if shape[-1]:
         probs, cache = F.softmax(x)

@@ -89,7 +89,7 @@ def test_the_backward_above_frozen_parts_gives_the_gradients_of_the_whole_backwa
 
 @configs
 @pytest.mark.parametrize(("word", "parts"), [(None, 0), ("embed", 1), ("1", 2), ("3", 4), ("trunk", -1)])
-def test_words_for_what_is_frozen_mean_the_same_for_every_architecture(config, word, parts):
+def test_freeze_values_mean_the_same_for_every_architecture(config, word, parts):
     model = build(config, device="meta")
     assert frozen_parts(word, model) == parts % len(model.parts())
     with pytest.raises(ValueError, match="the model has 3 layers, got '4'"):
@@ -116,7 +116,7 @@ def test_the_shape_of_the_images_is_the_configurations(config):
     assert build(config, device="meta").image_shape == (1, 8, 8)
 
 
-def test_what_an_architecture_does_not_offer_is_refused_by_its_name():
+def test_features_that_an_architecture_lacks_are_refused_by_name():
     model = Tiny(TinyConfig())
     with pytest.raises(ValueError, match="^Tiny can't be made for images of another size than it was trained with$"):
         model.at_img_size(12)
@@ -130,7 +130,7 @@ def test_an_architecture_is_known_by_its_name_its_configuration_and_its_models()
     assert isinstance(build(VIT), ViT) and isinstance(create_model("tiny_8", width=4), Tiny)
 
 
-def test_an_unknown_architecture_is_named_with_the_one_that_was_meant():
+def test_an_unknown_architecture_is_refused_with_a_suggestion():
     with pytest.raises(ValueError, match="^unknown architecture 'vits'; did you mean vit\\?$"):
         config_class("vits")
     with pytest.raises(ValueError, match="^unknown architecture 'resnet'; expected one of vit, "):
@@ -161,7 +161,7 @@ def test_features_are_pooled_without_the_prefix_tokens_and_of_every_layer_at_onc
     np.testing.assert_array_equal(first, model.features(images(), 1)[:, 0])
 
 
-def test_a_trace_of_an_architecture_without_attention_has_its_values_and_gradients_and_no_attention():
+def test_a_trace_without_attention_still_has_all_values_and_gradients():
     model = model_of(TinyConfig(num_classes=3))
     trace = probe.trace(model, images(), [0, 2])
     assert trace.attention is None and trace.attention_gradients is None
@@ -176,7 +176,7 @@ def test_a_trace_of_an_architecture_without_attention_has_its_values_and_gradien
     assert amplitudes.shape == (4, 2, len(frequencies))
 
 
-def test_what_probing_needs_and_an_architecture_lacks_is_refused_in_one_line():
+def test_probes_that_an_architecture_does_not_support_are_refused_in_one_line():
     model = Tiny(TinyConfig())
     with pytest.raises(ValueError, match="^a model such as Tiny adds none to its tokens$"):
         probe.patch_positions(model)
@@ -186,7 +186,7 @@ def test_what_probing_needs_and_an_architecture_lacks_is_refused_in_one_line():
 
 
 @pytest.mark.parametrize("prefix", [0, 1, 2, 5])
-def test_maps_and_distances_leave_out_as_many_prefix_tokens_as_there_are(prefix):
+def test_maps_and_distances_leave_out_all_prefix_tokens(prefix):
     attention = np.random.default_rng(0).random((1, 1, 2, prefix + 6, prefix + 6))
     maps = probe.attention_maps(attention, (2, 3), "avg", prefix)
     patches = attention[..., prefix:, prefix:]

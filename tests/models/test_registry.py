@@ -16,11 +16,11 @@ PARAMETERS = {
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_the_models_of_the_paper_have_exactly_so_many_parameters(name):
+def test_the_models_of_the_paper_have_the_exact_numbers_of_parameters(name):
     assert create_model(name, device="meta").num_parameters() == PARAMETERS[name]
 
 
-def test_every_name_is_counted():
+def test_every_model_has_its_expected_number_of_parameters():
     assert {name for name in model_names() if name.startswith("vit")} == set(PARAMETERS)
 
 
@@ -30,7 +30,7 @@ def test_fields_replace_those_of_the_named_model():
     assert model.config.embed_dim == 192 and model.dtype == "float64"
 
 
-def test_an_unknown_model_is_named_with_the_one_that_was_meant():
+def test_an_unknown_model_is_refused_with_a_suggestion():
     with pytest.raises(ValueError, match="unknown model 'vit_base_patch61_224'; did you mean vit_base_patch16_224?"):
         create_model("vit_base_patch61_224")
     with pytest.raises(ValueError, match="unknown model 'resnet'; expected one of vit_tiny"):

@@ -23,7 +23,7 @@ def model_for(img_size, positions, **fields):
 
 
 @given(old=SIZES, new=SIZES, kind=KINDS, method=METHODS)
-def test_a_model_of_the_other_size_takes_the_state_and_all_but_the_positions_is_the_same(old, new, kind, method):
+def test_at_img_size_keeps_the_whole_state_except_the_positions(old, new, kind, method):
     model = model_for(old, kind)
     before = model.state_dict()
     resized = model.at_img_size(new, method)
@@ -36,7 +36,7 @@ def test_a_model_of_the_other_size_takes_the_state_and_all_but_the_positions_is_
 
 
 @given(old=SIZES, new=SIZES, kind=st.sampled_from([kind for kind in POSITIONS if kind != "rope"]), method=METHODS)
-def test_the_logits_are_those_of_the_model_that_resizes_its_positions_in_the_forward(old, new, kind, method):
+def test_the_logits_equal_those_with_positions_resized_in_the_forward(old, new, kind, method):
     model = model_for(old, kind, dynamic_img_size=True, resize_positions=method)
     random = np.random.default_rng(0)
     model.head.weight.data = random.standard_normal(model.head.weight.shape)

@@ -44,7 +44,7 @@ def kept_numbers(cache, inputs, parameters):
 
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
-def test_the_activations_of_a_summary_are_what_the_caches_really_hold(positions, fields):
+def test_the_activations_of_a_summary_are_the_arrays_in_the_caches(positions, fields):
     config = replace(ViTConfig((8, 12), (4, 3), 2, 5, 24, 3, 2, positions=positions), **fields)
     model = ViT(config)
     x = np.random.default_rng(0).standard_normal((3, 2, 8, 12)).astype("float32")
@@ -68,7 +68,7 @@ def tables_in(block):
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_the_activations_in_tiles_are_what_the_caches_really_hold(positions, monkeypatch):
+def test_the_activations_of_tiled_attention_are_the_arrays_in_the_caches(positions, monkeypatch):
     monkeypatch.setattr(attention, "TILED_FROM", 9)
     model = ViT(ViTConfig((8, 12), (4, 3), 2, 5, 24, 3, 2, positions=positions))
     x = np.random.default_rng(0).standard_normal((3, 2, 8, 12)).astype("float32")
@@ -162,7 +162,7 @@ def test_multiply_adds_and_activations_grow_with_the_batch_but_parameters_do_not
         assert four.parameters == one.parameters
 
 
-def test_a_table_has_a_line_a_layer_and_the_totals():
+def test_the_table_has_a_line_per_layer_and_the_totals():
     rows = summarize(create_model("vit_tiny_patch16_224", device="meta"))
     lines = format_summary(rows).splitlines()
     assert len(lines) == len(rows) + 4

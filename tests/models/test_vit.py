@@ -79,20 +79,20 @@ def permuted(x, order, patch):
 
 
 @given(seed=seeds(), pool=st.sampled_from(["token", "avg"]))
-def test_a_vit_without_positions_does_not_see_the_order_of_the_patches(seed, pool):
+def test_a_vit_without_positions_is_invariant_to_the_order_of_the_patches(seed, pool):
     model = vit(positions="none", global_pool=pool)
     order = np.random.default_rng(seed).permutation(8)
     np.testing.assert_allclose(model(permuted(images(), order, (4, 3)))[0], model(images())[0], atol=1e-10)
 
 
 @pytest.mark.parametrize("positions", [p for p in POSITIONS if p != "none"])
-def test_a_vit_with_positions_does_see_the_order_of_the_patches(positions):
+def test_a_vit_with_positions_depends_on_the_order_of_the_patches(positions):
     model = vit(positions=positions)
     assert np.abs(model(permuted(images(), np.arange(8)[::-1], (4, 3)))[0] - model(images())[0]).max() > 1e-3
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_a_sample_does_not_see_the_rest_of_its_batch(positions):
+def test_a_sample_does_not_depend_on_the_rest_of_its_batch(positions):
     model = vit(positions=positions)
     together, _ = model(images())
     for x, logits in zip(images(), together):
@@ -125,7 +125,7 @@ def test_without_classes_the_output_is_the_features_that_the_head_would_read(poo
     np.testing.assert_array_equal(whole.head(headless(images())[0])[0], whole(images())[0])
 
 
-def test_without_classes_an_mlp_head_gives_what_its_tanh_does():
+def test_without_classes_an_mlp_head_returns_its_tanh():
     headless, whole = vit(num_classes=0, head_hidden=7), vit(head_hidden=7)
     headless.load_state_dict({name: x for name, x in whole.state_dict().items() if not name.startswith("head.")})
     hidden, _ = headless(images())
@@ -224,7 +224,7 @@ def test_images_that_are_not_normalised_are_refused(dtype):
         vit()(np.ones((1, 2, 8, 12), dtype))
 
 
-def test_what_is_no_array_is_refused():
+def test_input_that_is_not_an_array_is_refused():
     with pytest.raises(ValueError, match="expected images .* got list"):
         vit()([[1.0]])
 
@@ -289,16 +289,16 @@ def test_every_patch_is_as_likely_as_any_other():
     assert np.abs(counts / 20_000 - 0.25).max() < 5 * (0.25 * 0.75 / 20_000) ** 0.5
 
 
-def test_another_step_sees_other_patches():
+def test_another_step_draws_other_patches():
     tokens = np.zeros((3, 17, 2))
     assert (some_tokens(tokens, 0.5, 1, Key(0, 1)) != some_tokens(tokens, 0.5, 1, Key(0, 2))).any()
 
 
-def test_a_sample_sees_the_same_patches_however_the_batch_was_split():
+def test_a_sample_gets_the_same_patches_however_the_batch_was_split():
     whole = some_tokens(np.zeros((5, 17, 2)), 0.5, 1, Key(0))
     rest = some_tokens(np.zeros((3, 17, 2)), 0.5, 1, Key(0).skip(2))
     np.testing.assert_array_equal(whole[2:], rest)
 
 
-def test_a_share_too_small_for_a_patch_leaves_one():
+def test_a_share_below_one_patch_keeps_one():
     assert some_tokens(np.zeros((2, 5, 2)), 0.01, 1, Key(0)).shape == (2, 2)

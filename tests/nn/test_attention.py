@@ -58,7 +58,7 @@ def test_long_rows_go_in_tiles_and_short_ones_at_once():
     assert isinstance(heads_of(1025), TiledAttentionCache)
 
 
-def test_dropped_probabilities_are_kept_whatever_the_length_but_only_where_some_are_dropped():
+def test_probabilities_are_kept_at_any_length_if_dropout_is_on():
     training = Context(training=True, key=Key(0))
     with tiled_from(1):
         assert isinstance(heads_of(5, 0.3, training), AttentionDropoutCache)
@@ -98,7 +98,7 @@ def test_a_bias_gets_its_gradient_whatever_attention_runs(form, shape, dtype, le
     np.testing.assert_allclose((dbias * v).sum(), expected, rtol=1e-10 if dtype == "float64" else 1e-4, atol=1e-10)
 
 
-def test_with_a_causal_mask_no_token_sees_a_later_one():
+def test_with_a_causal_mask_no_token_depends_on_a_later_one():
     layer = redrawn(Attention(12, 3).materialize(dtype="float64"))
     x = np.random.default_rng(0).standard_normal((2, 5, 12))
     mask = np.where(np.tri(5), 0.0, -np.inf)

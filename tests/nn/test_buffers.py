@@ -82,7 +82,7 @@ def test_a_forward_that_trains_reports_each_module_once_also_from_recomputed_blo
     assert nn.buffer_updates(cache) == []
 
 
-def test_without_caches_the_updates_are_left_and_in_inference_nothing():
+def test_without_caches_the_updates_remain_and_inference_returns_nothing():
     model = vit_with_running_norm()
     _, cache = model(images(), replace(TRAINING, keep_caches=False))
     assert cache == tuple(nn.buffer_updates(cache)) and len(cache) == len(norms(model))

@@ -17,12 +17,12 @@ ZEROS = """cls_token head.weight head.bias patch_embed.proj.bias norm.bias
 
 
 @pytest.mark.parametrize("name", ZEROS.split())
-def test_what_starts_at_zero(name):
+def test_the_head_the_class_token_and_most_biases_start_at_zero(name):
     assert not values(name).any()
 
 
 @pytest.mark.parametrize("name", ["norm.weight", "blocks.1.norm1.weight", "blocks.1.norm2.weight"])
-def test_what_starts_at_one(name):
+def test_the_weights_of_layer_norms_start_at_one(name):
     assert (values(name) == 1).all()
 
 
@@ -39,7 +39,7 @@ def test_matrices_of_the_blocks_are_xavier_uniform_with_queries_keys_and_values_
 @pytest.mark.parametrize(
     "name, std", [("pos_embed", 0.02), ("blocks.0.mlp.fc1.bias", 1e-6), ("blocks.1.mlp.fc2.bias", 1e-6)]
 )
-def test_what_starts_normally_distributed(name, std):
+def test_positions_and_mlp_biases_start_normally_distributed(name, std):
     assert values(name).std() == pytest.approx(std, rel=0.1)
     assert abs(values(name).mean()) < 5 * std / values(name).size ** 0.5
 
@@ -51,6 +51,6 @@ def test_lecun_normal_has_variance_one_over_fan_in_after_the_cut_at_two_deviatio
     assert np.abs(w).max() <= 2 * fan_in**-0.5 / init.TRUNCATED_STD
 
 
-def test_no_two_parameters_start_alike():
+def test_no_two_parameters_start_with_the_same_values():
     first, second = values("blocks.0.attn.qkv.weight"), values("blocks.1.attn.qkv.weight")
     assert (first != second).mean() > 0.99

@@ -215,7 +215,7 @@ def test_load_state_dict_that_is_not_strict_returns_what_did_not_fit(model):
 
 
 @pytest.mark.parametrize("value", [np.full(5, "a"), np.full(5, 1j), np.arange(5), np.full(5, None)])
-def test_what_is_no_real_number_is_not_loaded_and_nothing_changes(model, value):
+def test_arrays_of_other_than_real_numbers_are_not_loaded_and_nothing_changes(model, value):
     before, state = model.state_dict(), {name: array + 1 for name, array in model.state_dict().items()}
     with pytest.raises(ValueError, match=r"expected floating-point numbers for float64 parameters, got head\.bias"):
         model.load_state_dict(state | {"head.bias": value})
@@ -255,7 +255,7 @@ def test_the_dtype_changes_only_the_rounding_of_the_initial_values():
         np.testing.assert_array_equal(a.data, b.data.astype("float32"), err_msg=name)
 
 
-def test_a_context_can_be_given_by_name_or_by_place_and_can_drop_caches(model):
+def test_a_context_can_be_given_by_name_or_position_and_can_drop_caches(model):
     for logits, cache in (model(images(), Context(keep_caches=False)), model(images(), ctx=Context(keep_caches=False))):
         assert cache is None
         np.testing.assert_array_equal(logits, model(images())[0])
@@ -294,7 +294,7 @@ def test_each_layer_draws_its_own_masks():
     assert (layer(x, ctx)[0] != first).any()
 
 
-def test_a_module_without_memory_says_so():
+def test_calling_a_module_without_memory_is_refused():
     with pytest.raises(ValueError, match=r"parameter weight \(3, 2\) is declared but has no memory"):
         nn.Linear(2, 3).materialize(device="meta")(np.ones((1, 2)))
 

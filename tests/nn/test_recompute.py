@@ -64,7 +64,7 @@ def test_inference_and_no_context_work_too():
 
 @pytest.mark.parametrize("forward_level", kernels.available())
 @pytest.mark.parametrize("backward_level", kernels.available())
-def test_what_is_computed_again_runs_on_the_kernels_that_the_forward_ran_on(forward_level, backward_level):
+def test_recomputation_uses_the_kernels_of_the_forward(forward_level, backward_level):
     model, x = redrawn(ViT(replace(CONFIG, embed_dim=48, mlp_ratio=4.0)), std=0.5), images("float32", count=16)
 
     def bits(ctx):
@@ -102,7 +102,7 @@ class Listener:
         self.gradients.append((path, dy, dx))
 
 
-def test_an_observer_is_told_every_value_and_gradient_once_and_the_same_as_without():
+def test_an_observer_gets_every_value_and_gradient_once_as_without_recomputation():
     model, x = vit(), images()
     heard = []
     for recompute in (True, False):
@@ -119,7 +119,7 @@ def test_an_observer_is_told_every_value_and_gradient_once_and_the_same_as_witho
         assert_same_bits(arrays, expected)
 
 
-def test_the_inside_of_a_block_can_be_looked_at():
+def test_the_cache_inside_a_recomputed_block_can_be_read():
     model, x = vit(), images()
     _, cache = model(x, replace(DROPPING, recompute=True))
     _, plain = model(x, DROPPING)
@@ -167,7 +167,7 @@ class Cross(nn.Module):
         return dproduct * second + dsum, dproduct * first + dsum
 
 
-def test_any_module_with_any_number_of_inputs_can_be_computed_again():
+def test_any_module_with_any_number_of_inputs_can_be_recomputed():
     module, (a, b, c, d) = Cross(), np.random.default_rng(0).standard_normal((4, 3))
     outputs, cache = nn.with_recompute(module, a, b, ctx=Context(recompute=True))
     assert_same_bits(outputs, (a * b, a + b))
@@ -175,7 +175,7 @@ def test_any_module_with_any_number_of_inputs_can_be_computed_again():
     assert module.calls == 2
 
 
-def test_only_looking_at_a_cache_computes_anything():
+def test_a_cache_is_recomputed_only_when_it_is_read():
     module = Cross()
     _, cache = nn.with_recompute(module, np.ones(2), np.ones(2), ctx=Context(recompute=True))
     copied = copy.copy(cache)
@@ -184,7 +184,7 @@ def test_only_looking_at_a_cache_computes_anything():
     assert module.calls == 2
 
 
-def test_reference_of_the_backward_does_not_reach_what_is_computed_again():
+def test_reference_around_the_backward_does_not_affect_the_recomputed_forward():
     seen = []
 
     class Level(nn.Module):

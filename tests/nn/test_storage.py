@@ -36,7 +36,7 @@ def test_gradients_take_no_memory_before_they_are_needed(model):
     assert model.storage.grad.shape == model.storage.data.shape
 
 
-def test_segments_are_as_long_as_parameters_are_treated_alike(model):
+def test_segments_join_neighbouring_parameters_that_are_treated_alike(model):
     segments = model.storage.segments()
     assert segments[0].where.start == 0 and segments[-1].where.stop == model.storage.size
     for a, b in pairwise(segments):
@@ -53,7 +53,7 @@ def test_weight_decay_makes_two_segments_however_many_layers_there_are(model):
     assert sorted(model.storage.parameters, key=id) == sorted(model.parameters(), key=id)
 
 
-def test_segments_leave_out_the_parameters_that_they_are_told_to(model):
+def test_segments_leave_out_the_excluded_parameters(model):
     left_out = {model.blocks[0].mlp.fc1.weight, model.head.weight}
     segments = model.storage.segments(left_out)
     for parameter in model.parameters():
@@ -62,7 +62,7 @@ def test_segments_leave_out_the_parameters_that_they_are_told_to(model):
     assert not model.storage.segments(set(model.parameters()))
 
 
-def test_weight_decay_applies_to_matrices_but_no_norm_bias_token_or_position(model):
+def test_weight_decay_applies_to_matrices_but_not_to_norms_biases_tokens_or_positions(model):
     decayed = {name for name, parameter in model.named_parameters() if parameter.decay}
     assert decayed == {
         "patch_embed.proj.weight",

@@ -76,7 +76,7 @@ def test_the_model_itself_stays_as_it_is_and_shares_its_memory():
     assert {path for path, _ in watched.named_modules()} == set(before)
 
 
-def test_nothing_stands_between_a_model_on_the_cpu_and_the_backwards_as_written():
+def test_on_the_cpu_no_backward_of_a_module_is_wrapped():
     model = nn.Block(12, 3, 24).materialize(device="cpu")
     assert not any("backward" in vars(module) for _, module in model.named_modules())
 
@@ -93,7 +93,7 @@ def test_a_module_that_is_used_twice_is_watched_once():
 
 
 @pytest.mark.parametrize("place", ["second", "last", "name"])
-def test_a_context_is_found_wherever_it_stands(place):
+def test_a_context_is_found_in_any_argument(place):
     positions = nn.positions.LearnedPositions((2, 2), 8).materialize()
     recorder, tokens = Recorder(), np.ones((1, 5, 8), "float32")
     ctx = Context(observer=recorder, keep_caches=False)

@@ -23,7 +23,7 @@ def flat_gradients(layer):
 
 
 @given(seed=seeds(), scale=st.floats(0, 1e6))
-def test_global_norm_is_the_length_of_all_gradients_in_a_row(seed, scale):
+def test_global_norm_is_the_norm_of_all_gradients_concatenated(seed, scale):
     layer = linear_with_gradients(seed, scale)
     np.testing.assert_allclose(global_norm(layer), np.linalg.norm(flat_gradients(layer)), rtol=1e-13)
 

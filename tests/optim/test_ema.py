@@ -27,7 +27,7 @@ def averaged(model, average, seeds):
 
 
 @given(model=vits(), decay=decays, warmup=st.booleans(), steps=st.integers(1, 5))
-def test_the_average_of_weights_that_stay_is_these_weights_to_the_last_bit(model, decay, warmup, steps):
+def test_the_average_of_constant_weights_is_these_weights_bit_for_bit(model, decay, warmup, steps):
     average = EMA(model, decay, warmup)
     for _ in range(steps):
         average.update()

@@ -12,7 +12,7 @@ CONFIG = ViTConfig(img_size=4, patch_size=2, num_classes=3, embed_dim=8, depth=3
 
 
 @given(model=vits(), factor=factors)
-def test_the_head_learns_at_the_whole_rate_and_each_layer_before_it_at_a_factor_of_the_next(model, factor):
+def test_the_head_learns_at_the_full_rate_and_each_layer_at_a_fraction_of_the_next_ones(model, factor):
     scales, depth = layerwise_decay(model, factor), model.config.depth
     assert scales == {name: p.lr_scale for name, p in model.named_parameters()}
     for name, scale in scales.items():
@@ -54,7 +54,7 @@ def test_an_optimizer_made_before_it_moves_every_parameter_in_proportion(factor)
 
 
 @pytest.mark.parametrize("factor", [0, -0.5, 1.5, float("nan")])
-def test_a_factor_that_is_no_share_is_refused_and_changes_nothing(factor):
+def test_a_factor_outside_0_to_1_is_refused_and_changes_nothing(factor):
     model = ViT(CONFIG)
     with pytest.raises(ValueError, match=f"above 0 and at most 1, got {factor}"):
         layerwise_decay(model, factor)

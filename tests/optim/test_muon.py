@@ -76,7 +76,7 @@ def test_transposing_and_rotating_commute_with_it(rows, columns, seed):
 
 
 @given(rows=sides, columns=sides, seed=seeds(), scale=st.floats(1e-2, 1e6))
-def test_the_length_of_a_matrix_does_not_matter(rows, columns, seed, scale):
+def test_the_norm_of_a_matrix_does_not_matter(rows, columns, seed, scale):
     g = normal(seed, rows, columns)
     g /= np.linalg.norm(g)
     # ε shortens x by 1e-7/‖g‖, and the iterations make of that at most the largest slope of the polynomial, 485.
@@ -84,7 +84,7 @@ def test_the_length_of_a_matrix_does_not_matter(rows, columns, seed, scale):
 
 
 @given(count=st.integers(1, 4), rows=sides, columns=sides, seed=seeds())
-def test_matrices_in_a_stack_do_not_see_each_other(count, rows, columns, seed):
+def test_matrices_in_a_stack_are_orthogonalised_independently(count, rows, columns, seed):
     stack = normal(seed, count, rows, columns)
     stack.flags.writeable = False
     np.testing.assert_allclose(orthogonalise(stack), [orthogonalise(g) for g in stack], atol=1e-12)
@@ -141,7 +141,7 @@ def test_the_first_step_of_every_hidden_matrix_is_an_orthogonal_one_of_its_own()
 
 
 @pytest.mark.parametrize("lr", [0.02, 0.005])
-def test_all_else_moves_by_adamw_at_its_own_rate_in_proportion_to_the_schedule(lr):
+def test_all_other_parameters_follow_adamw_at_its_own_rate_in_proportion_to_the_schedule(lr):
     model, other = small_model(), small_model()
     optimizer = optim.Muon(model, 0.02, weight_decay=0.1, adam_lr=0.004)
     adamw = optim.AdamW(other, 0.004 * lr / 0.02, (0.9, 0.95), weight_decay=0.1)
@@ -159,7 +159,7 @@ def test_all_else_moves_by_adamw_at_its_own_rate_in_proportion_to_the_schedule(l
 
 
 @given(scale=st.floats(1e-3, 1e6))
-def test_gradients_of_another_size_move_the_matrices_as_far(scale):
+def test_the_scale_of_the_gradients_does_not_change_the_step_of_the_matrices(scale):
     models = small_model(), small_model()
     for model, factor in zip(models, (1.0, scale)):
         take_steps(model, optim.Muon(model), 2, factor)
@@ -233,11 +233,11 @@ def test_threads_and_the_size_of_the_pieces_change_nothing(piece, monkeypatch):
         (dict(betas=(0.9, 1.0)), "betas"),
     ],
 )
-def test_bad_arguments_are_refused_with_what_came(options, message):
+def test_bad_arguments_are_refused_with_the_given_value(options, message):
     with pytest.raises(ValueError, match=message):
         optim.Muon(small_model(), **options)
 
 
-def test_a_model_without_numbered_layers_is_sent_to_adamw():
+def test_a_model_without_numbered_layers_is_advised_to_use_adamw():
     with pytest.raises(ValueError, match="matrices in numbered layers.*Linear has none, take AdamW"):
         optim.Muon(nn.Linear(3, 4).materialize())

@@ -263,6 +263,6 @@ def test_an_optimizer_refuses_to_step_a_model_that_was_moved():
         (lambda model: optim.SGD(model, 0.1, momentum=1.0), r"momentum .*got 1\.0"),
     ],
 )
-def test_bad_arguments_are_refused_with_what_came(make, message):
+def test_bad_arguments_are_refused_with_the_given_value(make, message):
     with pytest.raises(ValueError, match=message):
         make(small_model())

@@ -44,7 +44,7 @@ def one_step(model, optimizer):
 
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("make", [optim.AdamW, optim.Muon, optim.EMA])
-def test_a_part_with_memory_of_its_own_is_refused_by_what_would_never_reach_it(name, make):
+def test_a_part_outside_the_models_storage_is_refused_by_optimizers_and_averages(name, make):
     model = small_vit()
     before = make(model)
     CHANGES[name](model)
@@ -58,7 +58,7 @@ def test_a_part_with_memory_of_its_own_is_refused_by_what_would_never_reach_it(n
 
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("rebound", [False, True])
-def test_a_model_that_was_brought_together_trains_every_parameter(name, rebound):
+def test_after_to_every_parameter_of_a_changed_model_is_trained(name, rebound):
     model = small_vit()
     optimizer = optim.AdamW(model, 0.1)
     CHANGES[name](model)
@@ -78,7 +78,7 @@ def test_a_model_that_was_brought_together_trains_every_parameter(name, rebound)
     assert [path for path, _ in model.named_modules()] == [module.path for _, module in model.named_modules()]
 
 
-def test_a_rebound_optimizer_remembers_what_it_knew_of_each_parameter_and_nothing_of_new_ones():
+def test_a_rebound_optimizer_keeps_the_state_of_old_parameters_and_starts_new_ones_at_zero():
     model = small_vit()
     optimizer, average = optim.Adam(model, 0.1), optim.EMA(model, 0.5)
     one_step(model, optimizer)
@@ -95,7 +95,7 @@ def test_a_rebound_optimizer_remembers_what_it_knew_of_each_parameter_and_nothin
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_step_of_a_model_with_a_part_of_its_own_moves_nothing(name):
+def test_a_step_of_a_model_with_a_part_outside_its_storage_moves_nothing(name):
     model = small_vit()
     optimizer = optim.SGD(model, 0.1)
     CHANGES[name](model)
@@ -106,7 +106,7 @@ def test_a_step_of_a_model_with_a_part_of_its_own_moves_nothing(name):
         np.testing.assert_array_equal(array, before[key], err_msg=key)
 
 
-def test_looking_for_parts_of_their_own_takes_no_noticeable_time():
+def test_checking_the_storage_of_a_model_takes_no_noticeable_time():
     model = ViT(ViTConfig(8, 4, 1, 10, 64, 3, 4))
     optimizer, batch = optim.AdamW(model), (np.ones((64, 1, 8, 8), "float32"), np.zeros(64, int))
     step = min(timeit.repeat(lambda: train_step(model, optimizer, *batch, threads=1), number=1, repeat=20))

@@ -56,7 +56,7 @@ def test_the_images_lie_in_the_layout_that_torch_is_fast_in():
 
 
 @pytest.mark.parametrize("field", ["drop_rate", "attn_drop_rate", "drop_path_rate"])
-def test_dropout_and_stochastic_depth_are_at_work_in_training_and_only_there(field):
+def test_dropout_and_stochastic_depth_are_active_in_training_only(field):
     model = torch_vit(redrawn_vit(replace(CONFIG, depth=2, **{field: 0.5})))
     torch.manual_seed(0)
     images = torch.randn(64, 1, 8, 8, dtype=torch.float64)
@@ -64,7 +64,7 @@ def test_dropout_and_stochastic_depth_are_at_work_in_training_and_only_there(fie
     assert torch.equal(model.eval()(images), model(images))
 
 
-def test_a_branch_that_is_kept_is_scaled_so_that_the_mean_stays():
+def test_a_kept_branch_is_scaled_to_preserve_the_mean():
     block = torch_vit(redrawn_vit(replace(CONFIG, depth=2, drop_path_rate=0.4))).train().blocks[1]
     torch.manual_seed(0)
     kept = block.kept(torch.ones(10000, 1, 1))
@@ -73,7 +73,7 @@ def test_a_branch_that_is_kept_is_scaled_so_that_the_mean_stays():
 
 
 @pytest.mark.parametrize("field", [{"positions": "rope"}, {"head_hidden": 3}, {"activation": "gelu_tanh"}])
-def test_what_the_torch_side_does_not_have_is_refused(field):
+def test_configurations_that_the_torch_side_lacks_are_refused(field):
     with pytest.raises(ValueError, match="learned positions, a linear head and exact GELU"):
         TorchViT(replace(CONFIG, **field))
 
@@ -87,7 +87,7 @@ def test_a_run_with_torch_has_ratios_and_no_disagreement(case):
     assert result["floor"]["by_library"].keys() == {"products", "torch_products"}
 
 
-def test_where_there_is_no_compiler_torch_compile_says_so_and_nothing_fails(monkeypatch):
+def test_without_a_compiler_torch_compile_is_reported_as_unavailable_and_nothing_fails(monkeypatch):
     monkeypatch.setenv("CXX", "/nowhere")
     monkeypatch.setenv("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
     (result,) = run(small_settings(torch=True, compiled=True))

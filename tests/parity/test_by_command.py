@@ -65,7 +65,7 @@ def test_an_exported_graph_runs_in_onnxruntime(run):
 
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("wrapped", [None, "model", "state_dict"])
-def test_a_pickle_is_converted_by_the_command_that_the_refusal_names(tmp_path, zipped, wrapped):
+def test_a_pickle_is_converted_by_the_command_in_the_error(tmp_path, zipped, wrapped):
     tensors, about = timm.write(WEIGHTS)
     state = {name: torch.tensor(array) for name, array in tensors.items()}
     state["blocks.0.norm1.weight"] = state["blocks.1.norm1.weight"] = torch.ones(2, 12)[0]  # shared, and a view

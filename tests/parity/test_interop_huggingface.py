@@ -104,7 +104,7 @@ def test_float32_logits_are_those_of_transformers_to_1e_5_of_the_largest(shape, 
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_transformers_saves_or_calls_its_arrays_is_read_as_what_was_written(shape, tmp_path):
+def test_files_and_array_names_of_transformers_are_read_as_what_was_written(shape, tmp_path):
     weights = sayable(random_weights(SHAPES[shape], "float32"))
     folder = exported(weights, tmp_path / "ours")
     theirs = by_transformers(folder)

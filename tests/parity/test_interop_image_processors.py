@@ -61,7 +61,7 @@ def test_an_image_that_is_stretched_is_the_same_image_as_here(size, resample, tm
 
 
 @pytest.mark.parametrize("crop", [1.0, 0.875, 0.5])
-def test_an_image_is_cut_out_of_the_middle_as_here_where_no_pixel_is_cut_in_two(crop, tmp_path):
+def test_a_centre_crop_on_whole_pixels_is_the_same_as_here(crop, tmp_path):
     weights = weights_for((14, 14), crop=crop, resample="nearest")
     side = int(14 / crop)
     image = random_image((side, side + 4))
@@ -73,7 +73,7 @@ def test_an_image_is_cut_out_of_the_middle_as_here_where_no_pixel_is_cut_in_two(
 
 
 @pytest.mark.parametrize("crop", [None, 1.0, 0.9])
-def test_what_transformers_saves_of_it_is_read_as_what_was_written(crop, tmp_path):
+def test_what_transformers_saves_is_read_as_what_was_written(crop, tmp_path):
     weights = weights_for((8, 8), crop=crop)
     tensors, about, preprocessor = huggingface.write(weights)
     for processor in processors(save_folder(tmp_path, tensors, about, preprocessor)):

@@ -78,7 +78,7 @@ def test_a_classifier_is_what_transformers_makes_of_it(tmp_path):
     np.testing.assert_allclose(model_of(read)(IMAGES)[0], outputs(theirs, "logits"), rtol=0, atol=1e-12)
 
 
-def test_a_pooler_beside_a_classifier_is_left_aside_with_a_note(tmp_path):
+def test_a_pooler_beside_a_classifier_is_ignored_with_a_note(tmp_path):
     arrays = random_arrays(BACKBONE | POOLER | CLASSIFIER)
     theirs = loaded(ViTForImageClassification, save_folder(tmp_path, arrays, ABOUT))
     read = huggingface.read(arrays, ABOUT)
@@ -107,7 +107,7 @@ def test_without_classifier_and_pooler_the_result_is_the_class_token(prefix, tmp
     np.testing.assert_allclose(model_of(read)(IMAGES)[0], expected, rtol=0, atol=1e-12)
 
 
-def test_of_masked_image_modelling_the_backbone_is_read(tmp_path):
+def test_the_backbone_of_a_masked_image_model_is_read(tmp_path):
     config = ViTForImageClassification.config_class(**ABOUT, encoder_stride=3)
     theirs = ViTForMaskedImageModeling(config).double()
     arrays = {name: parameter.detach().numpy() for name, parameter in theirs.named_parameters()}

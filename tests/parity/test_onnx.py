@@ -213,7 +213,7 @@ def test_weights_too_large_for_one_file_are_beside_it_and_run(tmp_path):
     assert_agrees(session(tmp_path / "vit.onnx").run, model, 5)
 
 
-def test_both_files_of_large_weights_come_into_place_together(tmp_path):
+def test_both_files_of_large_weights_appear_together(tmp_path):
     model, path = redrawn(ViT(SMALL, dtype="float64")), tmp_path / "vit.onnx"
     with making(path) as place:
         write_onnx(weights_of(model), place, one_file=0)

@@ -16,7 +16,7 @@ def test_distances_are_those_between_the_centres_in_pixels():
     np.testing.assert_allclose(patch_distances((2, 2), (3, 5)), expected, rtol=1e-15)
 
 
-def test_uniform_attention_on_two_by_two_patches_looks_half_a_patch_and_a_diagonal_quarter_far():
+def test_the_mean_distance_of_uniform_attention_on_two_by_two_patches_is_exact():
     P = 4
     expected = P * (0 + 1 + 1 + 2**0.5) / 4
     assert of_one_head(np.full((5, 5), 1 / 5), (2, 2), P) == pytest.approx(expected, rel=1e-14)
@@ -24,22 +24,22 @@ def test_uniform_attention_on_two_by_two_patches_looks_half_a_patch_and_a_diagon
 
 
 @pytest.mark.parametrize("n", [1, 3, 8])
-def test_uniform_attention_on_a_row_of_n_patches_looks_a_third_of_the_row_far(n):
+def test_uniform_attention_on_a_row_of_n_patches_has_a_mean_distance_of_a_third_of_the_row(n):
     """The mean of |i − j| over all i, j from 1 to n is (n² − 1) / 3n."""
     expected = 16 * (n * n - 1) / (3 * n)
     assert of_one_head(np.full((n + 1, n + 1), 1 / (n + 1)), (1, n), 16) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("grid", [(3, 4), (1, 2), (5, 2)])
-def test_a_head_that_looks_one_patch_left_looks_exactly_one_patch_far(grid):
+def test_a_head_that_attends_one_patch_to_the_left_has_a_distance_of_one_patch(grid):
     assert of_one_head(looking_left(grid), grid, (7, 5)) == 5
 
 
-def test_a_head_that_looks_at_itself_looks_nowhere():
+def test_a_head_that_attends_to_itself_has_distance_zero():
     assert of_one_head(np.eye(7), (2, 3), 4) == 0
 
 
-def test_a_head_that_sees_only_the_class_token_has_no_distance():
+def test_a_head_that_attends_only_to_the_class_token_has_no_distance():
     attention = np.zeros((2, 1, 1, 7, 7))
     attention[0, ..., 0] = 1
     attention[1] = 1 / 7

@@ -133,7 +133,7 @@ def test_a_page_of_9_layers_12_heads_and_65_tokens_stays_below_5_megabytes_and_h
     assert 6 <= page.images <= 12 and len(page.html.encode()) <= LARGEST_PAGE == 5_000_000
 
 
-def test_as_many_images_are_in_the_page_as_it_has_room_for():
+def test_the_page_holds_as_many_images_as_fit():
     model = small()
     whole = page_of(model, 4)[0]
     sizes = [len(page_of(model, count, names="abcd"[:count])[0].html.encode()) for count in (2, 3)]
@@ -159,7 +159,7 @@ def test_a_page_loads_nothing():
 HARMFUL = ["</script><b>", "<!--<script>", "<img src=x onerror=alert(1)>", "{{SCRIPT}}", "&lt;\u2028'\"\\", "猫"]
 
 
-def test_no_name_can_end_what_it_stands_in():
+def test_no_name_can_break_out_of_its_html_or_script():
     page, *_ = page_of(small(num_classes=6), 2, classes=HARMFUL, names=HARMFUL[:2], title=HARMFUL[0])
     plain, *_ = page_of(small(num_classes=6), 2)
     for tag in ("<script", "</script", "<b>", "<img", "<!--"):
@@ -169,7 +169,7 @@ def test_no_name_can_end_what_it_stands_in():
     assert "<title>&lt;/script&gt;&lt;b&gt;</title>" in page.html
 
 
-def test_a_page_is_the_same_each_time():
+def test_writing_a_page_twice_gives_the_same_bytes():
     assert page_of(small())[0] == page_of(small())[0]
 
 
@@ -191,7 +191,7 @@ def probabilities_of(labels, right, sure=0.9):
     return rows
 
 
-def test_two_that_are_recognised_of_different_classes_come_before_one_that_is_not():
+def test_two_recognised_images_of_different_classes_come_before_a_mistake():
     labels = np.array([1, 1, 0, 2, 0, 1, 2])
     right = [True, True, True, True, False, False, False]
     # recognised: 2 (0), 0 (1), 3 (2), then the second of class 1; not: 6, then 5, 4
@@ -199,7 +199,7 @@ def test_two_that_are_recognised_of_different_classes_come_before_one_that_is_no
 
 
 @given(seed=seeds(), count=st.integers(0, 12))
-def test_as_many_as_there_are_are_chosen_and_none_twice(seed, count):
+def test_at_most_all_images_are_chosen_and_none_twice(seed, count):
     random = np.random.default_rng(seed)
     labels, probabilities = random.integers(0, 3, 8), random_attention((8, 3), seed)
     chosen = choose(probabilities, labels, count)
@@ -207,7 +207,7 @@ def test_as_many_as_there_are_are_chosen_and_none_twice(seed, count):
 
 
 @pytest.mark.parametrize("right", [[True] * 4, [False] * 4])
-def test_where_all_are_right_or_all_are_wrong_the_others_do(right):
+def test_if_all_are_right_or_all_are_wrong_images_are_chosen_from_those(right):
     labels = np.array([0, 1, 2, 0])
     assert sorted(choose(probabilities_of(labels, right), labels, 4)) == [0, 1, 2, 3]
 
@@ -232,7 +232,7 @@ def test_a_model_that_is_too_large_is_refused_with_its_size():
     ({"names": []}, "and a name for each, got 2, 2, 2 and 0"),
     ({"count": 0}, "expected at least one image"),
 ])  # fmt: skip
-def test_names_that_are_too_few_are_refused(options, said):
+def test_too_few_names_are_refused(options, said):
     with pytest.raises(ValueError, match=said):
         page_of(small(), **{"count": 2, **options})
 

@@ -153,7 +153,7 @@ def test_on_a_phone_no_step_is_wider_than_the_screen_and_no_text_smaller_than_it
 
 
 @pytest.mark.parametrize("name", ["small", "large"])
-def test_what_a_finger_has_to_hit_is_large_enough(browse, pages, name):
+def test_touch_targets_are_large_enough(browse, pages, name):
     page = browse(pages[name], **PHONE)
     for step in STEPS:
         go_to(page, step)
@@ -163,7 +163,7 @@ def test_what_a_finger_has_to_hit_is_large_enough(browse, pages, name):
         assert np.min(sizes) >= 24  # pixels: WCAG 2.2, success criterion 2.5.8
 
 
-def test_on_a_phone_the_picture_is_in_sight_where_a_head_is_chosen_and_shows_it(browse, made, expect):
+def test_on_a_phone_the_picture_is_in_view_while_a_head_is_chosen_and_shows_it(browse, made, expect):
     page = browse(made.html, **PHONE)
     page.locator("nav button").nth(STEPS.index("attention")).tap()         # a phone has no mouse that points at a patch
     page.locator("#patches .cell").nth(10).tap()
@@ -197,7 +197,7 @@ def test_the_first_screen_shows_the_image_with_its_heat_map_however_many_there_a
     assert first["y"] == last["y"] and first["height"] < 100
 
 
-def test_images_beside_the_screen_are_reached_by_keys_and_come_into_sight(browse, first_screens, expect):
+def test_images_beyond_the_screen_are_reached_by_keys_and_scroll_into_view(browse, first_screens, expect):
     page = browse(first_screens[12], **{**PHONE, "viewport": {"width": 390, "height": 844}})
     expect(page.locator(".image").nth(11)).not_to_be_in_viewport()
     page.keyboard.press("Tab")                                             # which has waited until it is drawn
@@ -211,7 +211,7 @@ def test_images_beside_the_screen_are_reached_by_keys_and_come_into_sight(browse
 # -- without scripts --------------------------------------------------------------------------------------------------
 
 
-def test_without_scripts_it_says_what_it_needs_and_shows_no_controls_that_do_nothing(browse, made, expect):
+def test_without_scripts_the_page_says_what_it_needs_and_shows_no_dead_controls(browse, made, expect):
     page = browse(made.html, java_script_enabled=False)
     assert page.locator("body").inner_text().split("\n\n") == [
         "Inside a Vision Transformer",
@@ -220,12 +220,12 @@ def test_without_scripts_it_says_what_it_needs_and_shows_no_controls_that_do_not
     expect(page.locator("main")).to_be_hidden()
 
 
-def test_with_scripts_nothing_is_said_of_them(page, expect):
+def test_with_scripts_the_page_does_not_mention_them(page, expect):
     expect(page.get_by_text("please allow JavaScript")).to_be_hidden()
     expect(page.locator("main")).to_be_visible()
 
 
-def test_after_a_step_on_a_phone_its_title_is_in_sight(browse, made, expect):
+def test_after_a_step_on_a_phone_its_title_is_in_view(browse, made, expect):
     page = browse(made.html, **PHONE)
     for _ in STEPS[1:]:
         page.get_by_role("button", name="Next →").tap()

@@ -76,7 +76,7 @@ def test_the_heat_map_is_as_opaque_as_its_slider_says(page):
 @pytest.mark.parametrize("name", [
     "oblong images and patches, two channels", "the mean of the patches", "large patches of a large image",
 ])  # fmt: skip
-def test_pointing_and_choosing_move_nothing_from_under_the_pointer(browse, name):
+def test_pointing_and_choosing_shift_nothing_under_the_pointer(browse, name):
     page = browse(page_of(redrawn(ViT(KINDS[name])), 2)[0].html, viewport={"width": 1280, "height": 720})
     for step in STEPS:
         go_to(page, step)
@@ -140,7 +140,7 @@ def test_play_goes_through_the_blocks_stops_at_the_end_and_can_be_paused(page, e
 @pytest.mark.parametrize(("step", "key", "end"), [
     ("tokens", "End", "3"), ("rollout", "End", "3"), ("dtokens", "Home", "0"),
 ])  # fmt: skip
-def test_a_hand_on_the_slider_ends_the_play(page, expect, step, key, end):
+def test_moving_the_slider_stops_playing(page, expect, step, key, end):
     page.clock.install()
     go_to(page, step)
     slider, button = page.locator(f"#{step}-slider input"), page.locator(f"#{step}-slider button")
@@ -220,7 +220,7 @@ def test_of_many_classes_the_likeliest_and_the_true_one_are_shown(browse):
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1, 1e2, 1e3, 1e5])
-def test_numbers_of_any_size_are_read_off_as_they_are(browse, scale):
+def test_numbers_of_any_size_are_shown_correctly(browse, scale):
     model = redrawn(ViT(kind(num_classes=12)))
     for parameter in (model.head.weight, model.head.bias):
         parameter.data = scale * parameter.data
@@ -231,7 +231,7 @@ def test_numbers_of_any_size_are_read_off_as_they_are(browse, scale):
     np.testing.assert_allclose(found, probe.trace(model, images).logits[0], rtol=5.1e-3)
 
 
-def test_names_are_text_whatever_they_say(browse):
+def test_names_are_shown_as_text_whatever_they_contain(browse):
     names = ["</script><b>bold</b>", "<img src=x onerror=alert(1)>", "{{SCRIPT}} & &lt;"]
     page = browse(page_of(redrawn(ViT(kind())), 1, classes=names, names=names[:1], title=names[0])[0].html)
     go_to(page, "logits")

@@ -147,7 +147,7 @@ def test_the_five_largest_are_listed_with_their_numbers(page, seen):
 # -- attention --------------------------------------------------------------------------------------------------------
 
 
-def test_every_head_of_every_block_shows_where_the_chosen_token_looks(page, seen, expect):
+def test_every_head_of_every_block_shows_what_the_chosen_token_attends_to(page, seen, expect):
     go_to(page, "attention")
     page.locator("#patches .cell").nth(5).click()
     for block in range(3):
@@ -160,7 +160,7 @@ def test_every_head_of_every_block_shows_where_the_chosen_token_looks(page, seen
             assert page.locator("#attention-heads [aria-checked=true]").count() == 1
 
 
-def test_hovering_a_patch_shows_where_it_looks_and_leaving_it_goes_back(page, seen):
+def test_hovering_over_a_patch_shows_what_it_attends_to_and_leaving_it_goes_back(page, seen):
     go_to(page, "attention")
     attention = seen.attention[2, 0, 0]
     page.locator("#patches .cell").nth(3).click()
@@ -178,7 +178,7 @@ def test_hovering_a_patch_shows_where_it_looks_and_leaving_it_goes_back(page, se
     same(values(page.locator("#largest .number")), np.sort(attention[4])[:-6:-1], **SHARE)
 
 
-def test_the_gradient_of_every_heads_attention_is_shown_to_the_step_that_the_page_keeps(page, seen):
+def test_the_gradient_of_every_heads_attention_is_shown_to_the_precision_of_the_page(page, seen):
     go_to(page, "dattention")
     page.locator(".chip", has_text="Class token").click()
     for block in range(3):
@@ -189,7 +189,7 @@ def test_the_gradient_of_every_heads_attention_is_shown_to_the_step_that_the_pag
             same(on_patches(page), gradient[0, 1:], rtol=5.1e-3, atol=np.abs(gradient).max() * 0.51 / 127)
 
 
-def test_the_rollout_is_followed_through_as_many_blocks_as_asked_for(page, seen):
+def test_the_rollout_runs_through_the_requested_number_of_blocks(page, seen):
     go_to(page, "rollout")
     page.locator("#patches .cell").nth(9).click()
     for depth in (1, 2, 3):

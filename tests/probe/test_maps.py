@@ -18,7 +18,7 @@ def test_the_map_without_class_token_is_the_mean_over_the_patches():
 
 
 @pytest.mark.parametrize("query", [7, -1, "class", 1.0])
-def test_a_reader_that_does_not_exist_is_refused(query):
+def test_a_token_that_does_not_exist_is_refused(query):
     with pytest.raises(ValueError, match='expected "token", "avg" or a token from 0 to 6, got'):
         probe.over_patches(random_attention((7, 7)), (2, 3), query)
 
@@ -44,7 +44,7 @@ def test_the_maps_of_a_head_that_looks_left_show_the_patch_on_the_left():
     np.testing.assert_array_equal(maps, expected)
 
 
-def test_a_model_made_to_look_left_does():
+def test_a_model_built_to_attend_to_the_left_does_so():
     """Positions are one-hot, and queries ask for the position on their left: the attention is all but one there."""
     rows, columns, N = 2, 3, 6
     model = ViT(ViTConfig((2 * rows, 2 * columns), 2, 1, 2, embed_dim=8, depth=1, num_heads=1), dtype="float64")

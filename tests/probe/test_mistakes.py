@@ -16,7 +16,7 @@ def test_mistakes_come_with_the_largest_loss_first_and_no_right_image_among_them
     np.testing.assert_allclose(found.confidence, [0.9, 0.9, 0.8, 0.6], rtol=1e-12)
 
 
-def test_no_more_are_named_than_were_asked_for():
+def test_at_most_the_requested_number_of_mistakes_is_returned():
     assert probe.most_wrong(LOGITS, LABELS, 2).rows.tolist() == [3, 4]
 
 
@@ -24,7 +24,7 @@ def test_of_equal_losses_the_first_image_comes_first():
     assert probe.most_wrong(np.tile([[1.0, 0.0]], (5, 1)), np.array([1, 0, 1, 0, 1])).rows.tolist() == [0, 2, 4]
 
 
-def test_where_all_is_right_there_are_no_mistakes_to_draw():
+def test_without_mistakes_nothing_is_drawn():
     found = probe.most_wrong(LOGITS, LOGITS.argmax(1))
     assert len(found.rows) == 0
     figure = probe.draw_most_wrong(np.zeros((0, 3, 4, 4)), found, ("a", "b", "c"))
@@ -32,7 +32,7 @@ def test_where_all_is_right_there_are_no_mistakes_to_draw():
     figure.canvas.draw()
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatched_shapes_are_refused():
     with pytest.raises(ValueError, match=r"expected logits \(n, K\) and labels \(n,\), got \(5, 3\) and \(4,\)"):
         probe.most_wrong(LOGITS, LABELS[:4])
     with pytest.raises(ValueError, match="expected a count of at least 1, got 0"):
@@ -51,7 +51,7 @@ def test_the_figure_shows_each_image_with_what_it_is_and_what_it_is_taken_for():
 
 
 @pytest.mark.parametrize("labels", [[0, 3], [-1, 0], [0.0, 1.0]])
-def test_labels_that_are_no_classes_are_refused(labels):
+def test_labels_that_are_not_classes_are_refused(labels):
     with pytest.raises(ValueError, match="expected whole numbers from 0 to 2 as labels"):
         probe.most_wrong(np.zeros((2, 3)), labels)
     with pytest.raises(ValueError, match="expected whole numbers from 0 to 2 as labels, got none, of float64"):

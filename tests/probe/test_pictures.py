@@ -15,7 +15,7 @@ def test_pixels_out_of_range_are_shown_as_black_and_white():
     np.testing.assert_array_equal(displayed(np.array([[[-1.0, 0.5, 2.0]]])), [[0, 0.5, 1]])
 
 
-def test_what_is_no_image_is_refused():
+def test_arrays_that_are_not_images_are_refused():
     with pytest.raises(ValueError, match=r"expected an image \(C, H, W\), got \(4, 5\)"):
         displayed(np.ones((4, 5)))
 

@@ -10,7 +10,7 @@ def model_with(positions):
     return redrawn(ViT(ViTConfig((4, 6), 2, 1, 2, embed_dim=8, depth=1, num_heads=1, positions=positions)))
 
 
-def test_sincos_positions_are_as_alike_as_their_distance_says():
+def test_the_similarity_of_sincos_positions_follows_from_their_distance():
     """Σ over frequencies of sin a sin b + cos a cos b = cos(a − b), for rows and columns each half of the vector."""
     rows, columns, D = 3, 4, 16
     found = probe.position_similarity(F.sincos_2d((rows, columns), D)[0, 1:], (rows, columns))
@@ -20,7 +20,7 @@ def test_sincos_positions_are_as_alike_as_their_distance_says():
         assert found[r, c, r2, c2] == pytest.approx(expected, abs=1e-7)
 
 
-def test_each_position_is_like_itself_and_likeness_is_mutual():
+def test_each_position_is_similar_to_itself_and_similarity_is_symmetric():
     positions = np.random.default_rng(0).standard_normal((6, 8))
     found = probe.position_similarity(positions, (2, 3)).reshape(6, 6)
     np.testing.assert_allclose(np.diag(found), 1, rtol=1e-12)
@@ -28,7 +28,7 @@ def test_each_position_is_like_itself_and_likeness_is_mutual():
     np.testing.assert_allclose(probe.position_similarity(-3 * positions, (2, 3)).reshape(6, 6), found, rtol=1e-12)
 
 
-def test_opposite_positions_are_at_minus_one_and_a_zero_is_like_nothing():
+def test_opposite_positions_have_similarity_minus_one_and_zero_vectors_have_zero():
     found = probe.position_similarity(np.array([[1.0, 2.0], [-2.0, -4.0], [0.0, 0.0]]), (1, 3)).reshape(3, 3)
     np.testing.assert_allclose(found, [[1, -1, 0], [-1, 1, 0], [0, 0, 0]], atol=1e-15)
 

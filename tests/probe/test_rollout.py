@@ -33,7 +33,7 @@ def test_the_rollout_of_any_model_is_a_distribution_over_tokens(model, seed):
     np.testing.assert_allclose(rolled.sum(-1), 1, rtol=1e-12)
 
 
-def test_a_gradient_of_zero_leaves_every_token_to_itself():
+def test_with_a_zero_gradient_every_token_keeps_its_own_relevance():
     attention = random_attention((3, 2, 2, 4, 4))
     relevance = probe.gradient_weighted_attention(attention, np.zeros_like(attention))
     np.testing.assert_array_equal(relevance, [np.eye(4)] * 2)
@@ -46,14 +46,14 @@ def test_gradient_weighted_attention_of_two_layers_by_hand():
     np.testing.assert_allclose(probe.gradient_weighted_attention(attention, gradient)[0], expected, rtol=1e-13)
 
 
-def test_what_speaks_against_a_class_counts_for_nothing():
+def test_negative_gradient_weighted_attention_is_ignored():
     attention = random_attention((2, 1, 3, 4, 4))
     gradient = -np.ones_like(attention)
     np.testing.assert_array_equal(probe.gradient_weighted_attention(attention, gradient), [np.eye(4)])
 
 
 @pytest.mark.parametrize("global_pool", ["token", "avg"])
-def test_the_patch_that_alone_decides_for_a_class_is_the_one_that_speaks_for_it(global_pool):
+def test_the_patch_that_alone_decides_for_a_class_has_the_relevance(global_pool):
     """Uniform attention carries the patches' values to the head: positive in one patch, negative in all the others."""
     model = ViT(ViTConfig(6, 2, 1, 2, embed_dim=4, depth=1, num_heads=1, global_pool=global_pool), dtype="float64")
     state = {name: np.zeros_like(value) for name, value in model.state_dict().items()}

@@ -112,7 +112,7 @@ def test_every_kernel_and_the_tiled_attention_give_the_same_attention_and_gradie
     np.testing.assert_allclose(got.attention.sum(-1), 1, atol=1e-6)
 
 
-def test_what_does_not_fit_is_refused_by_name():
+def test_mismatched_inputs_are_refused_by_name():
     model, images = model_and_images()
     with pytest.raises(ValueError, match=r"expected images \(B, 2, 8, 8\), got \(2, 8, 8\)"):
         probe.trace(model, images[0])
@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_refused_by_name():
         probe.trace(model, images, [0, 1, 2], classes=[0, 1, 2])
 
 
-def test_a_model_without_classes_is_traced_as_far_as_its_features_and_has_no_loss():
+def test_a_model_without_classes_is_traced_up_to_its_features_and_has_no_loss():
     model = redrawn(ViT(replace(CONFIG, num_classes=0), dtype="float64"))
     images = images_for(model, 0, 3)
     trace = probe.trace(model, images)

@@ -64,5 +64,5 @@ def test_a_training_of_2000_steps_does_not_grow(tmp_path, level):
 
 
 @pytest.mark.parametrize("how", ["a list", "a cycle"])
-def test_what_is_kept_from_each_step_would_be_noticed(tmp_path, how):
+def test_a_leak_in_each_step_would_be_noticed(tmp_path, how):
     assert growth(tmp_path, "numpy", how) > MOST

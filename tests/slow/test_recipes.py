@@ -20,7 +20,7 @@ def accuracy_of(tmp_path, *arguments):
     return json.loads((run / "summary.json").read_text())["test_accuracy"]
 
 
-def test_the_digits_are_read_with_98_percent_on_average_over_five_seeds_and_97_with_each(tmp_path):
+def test_the_digits_reach_98_percent_on_average_over_five_seeds_and_97_with_each(tmp_path):
     accuracies = [accuracy_of(tmp_path / str(seed), "digits", "--seed", str(seed)) for seed in range(5)]
     assert mean(accuracies) >= 0.98 and min(accuracies) >= 0.97, accuracies
 

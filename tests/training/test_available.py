@@ -36,30 +36,30 @@ def group(folder, limit, used, inactive=0, active=0):
     }
 
 
-def test_it_is_what_the_system_has_left_with_its_swap(system):
+def test_available_memory_is_what_the_system_has_left_including_swap(system):
     assert available_memory() == 5000 * 1024
     system(proc__meminfo=MEMINFO.replace("SwapFree: 0", "SwapFree: 300"))
     assert available_memory() == 5300 * 1024
 
 
-def test_what_this_process_holds_ready_counts(system, monkeypatch):
+def test_memory_that_this_process_has_freed_counts(system, monkeypatch):
     monkeypatch.setattr(available, "freed_memory", lambda: 7)
     assert available_memory() == 5000 * 1024 + 7
 
 
-def test_a_groups_limit_leaves_what_it_does_not_use_or_caches_of_files(system):
+def test_a_cgroups_limit_leaves_its_unused_memory_and_its_file_cache(system):
     system(proc__self__cgroup="0::/box\n", **group("__box", 4000, 3000, inactive=200, active=100))
     assert available_memory() == 1300
 
 
 @pytest.mark.parametrize("path", ["/outer/box", "/outer", "/", "/not/mounted/here"])
-def test_the_groups_around_a_group_count_too(system, path):
+def test_the_limits_of_parent_cgroups_count_too(system, path):
     system(proc__self__cgroup=f"0::{path}\n", **group("", 9000, 1000), **group("__outer", 4000, 3000))
     system(**group("__outer__box", "max", 50))
     assert available_memory() == (1000 if path.startswith("/outer") else 8000)
 
 
-def test_groups_of_version_1_are_read(system):
+def test_cgroups_of_version_1_are_read(system):
     system(
         proc__self__cgroup="5:cpu,cpuacct:/x\n4:memory:/box\n0::/\n",
         groups__memory__box__memory_DOT_limit_in_bytes="4000\n",
@@ -73,7 +73,7 @@ def test_groups_of_version_1_are_read(system):
 
 
 @pytest.mark.parametrize("limit", ["max", str(2**63 - 4096), "what?"])
-def test_a_group_without_a_limit_changes_nothing(system, limit):
+def test_a_cgroup_without_a_limit_changes_nothing(system, limit):
     system(proc__self__cgroup="0::/\n", **group("", limit, 3000))
     assert available_memory() == 5000 * 1024
 
@@ -83,7 +83,7 @@ def test_a_limit_that_is_exceeded_leaves_nothing(system):
     assert available_memory() == 0
 
 
-def test_without_proc_it_is_all_memory_or_unknown(tmp_path, monkeypatch):
+def test_without_proc_available_memory_is_all_memory_or_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(available, "PROC", tmp_path)
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 50, "SC_PAGE_SIZE": 100}[name])
     assert available_memory() == 5000
@@ -93,7 +93,7 @@ def test_without_proc_it_is_all_memory_or_unknown(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 @pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_DATA"])
-def test_a_limit_of_the_process_leaves_what_it_has_not_taken(limit):
+def test_a_limit_of_the_process_leaves_what_it_has_not_used(limit):
     code = f"""
 import resource, numpy
 from tinyvit.training.available import available_memory

@@ -35,7 +35,7 @@ def test_of_two_after_the_same_step_the_later_epoch_is_newer(checkpoints):
     assert checkpoints.newest(unexpected)[0]["later"]
 
 
-def test_numbers_count_and_not_names(tmp_path):
+def test_checkpoints_are_ordered_by_number_and_not_by_name(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     for step in (99_999_999, 100_000_000):
         checkpoints.save(step, 1, {"w": np.full(3, step)}, {"step": step})
@@ -44,7 +44,7 @@ def test_numbers_count_and_not_names(tmp_path):
 
 @pytest.mark.parametrize("end", ["json", "safetensors"])
 @pytest.mark.parametrize("damage", ["cut off", "changed", "missing"])
-def test_the_one_before_a_damaged_newest_is_used_and_the_damage_told(checkpoints, end, damage):
+def test_the_checkpoint_before_a_damaged_newest_is_used_and_the_damage_reported(checkpoints, end, damage):
     file = checkpoints.path / f"step-00000004-epoch-2.{end}"
     content = bytearray(file.read_bytes())
     content[-30] ^= 4
@@ -58,7 +58,7 @@ def test_the_one_before_a_damaged_newest_is_used_and_the_damage_told(checkpoints
         assert len(told) == 1 and file.name in told[0] and "the checkpoint before" in told[0]
 
 
-def test_a_damaged_one_takes_no_whole_ones_place(checkpoints):
+def test_a_damaged_checkpoint_does_not_replace_an_intact_one(checkpoints):
     (checkpoints.path / "step-00000004-epoch-2.safetensors").write_bytes(b"")
     assert newest(checkpoints, [].append) == 3
     assert (checkpoints.path / "step-00000004-epoch-2.json.damaged").exists()
@@ -68,7 +68,7 @@ def test_a_damaged_one_takes_no_whole_ones_place(checkpoints):
     assert newest(checkpoints, [].append) == 4
 
 
-def test_saving_the_same_step_again_leaves_what_is_there(checkpoints, monkeypatch):
+def test_saving_the_same_step_again_keeps_the_existing_checkpoint(checkpoints, monkeypatch):
     def full(*paths):
         raise OSError("no space left on device")
 
@@ -96,12 +96,12 @@ def test_if_all_are_damaged_that_is_an_error_and_nothing_is_removed(checkpoints)
     assert len(told) == 2 and sorted(checkpoints.path.iterdir()) == before
 
 
-def test_where_there_was_none_there_is_none(tmp_path):
+def test_an_empty_folder_has_no_newest_checkpoint(tmp_path):
     assert Checkpoints(tmp_path).newest(unexpected) is None
     assert Checkpoints(tmp_path / "nowhere").newest(unexpected) is None
 
 
-def test_the_best_is_kept_apart_and_replaces_the_best_before(checkpoints):
+def test_the_best_is_kept_separately_and_replaces_the_previous_best(checkpoints):
     for step in (2, 3):
         checkpoints.save_best(step, {"w": np.full(3, step)}, {"step": step})
     names = {file.name for file in checkpoints.path.glob("best-*")}
@@ -110,7 +110,7 @@ def test_the_best_is_kept_apart_and_replaces_the_best_before(checkpoints):
     assert newest(checkpoints) == 4
 
 
-def test_the_best_is_missed_or_refused_by_name(checkpoints):
+def test_a_missing_or_damaged_best_is_reported_by_name(checkpoints):
     with pytest.raises(ValueError, match="has no best weights: nothing was evaluated yet"):
         checkpoints.best()
     checkpoints.save_best(2, {"w": np.ones(3)}, {})

@@ -102,25 +102,25 @@ configs = st.builds(
 
 
 @given(config=configs)
-def test_a_configuration_comes_back_from_json_as_it_was(config):
+def test_a_configuration_is_read_back_from_json_unchanged(config):
     assert from_json(to_json(config), "config.json") == config
 
 
 @pytest.mark.parametrize(("field", "known"), [
     ("dataset", DATASETS), ("precision", PRECISIONS), ("kernels", LEVELS), ("resample", RESAMPLE),
 ])  # fmt: skip
-def test_what_is_checked_is_what_the_command_line_offers(field, known):
+def test_the_checked_values_are_those_that_the_command_line_offers(field, known):
     annotation = get_type_hints(TrainConfig)[field]
     literal = annotation if get_origin(annotation) is Literal else get_args(annotation)[0]
     assert set(get_args(literal)) == set(known)
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_comes_back_from_json_as_it_was(name):
+def test_every_preset_is_read_back_from_json_unchanged(name):
     assert from_json(to_json(PRESETS[name]), "config.json") == PRESETS[name]
 
 
-def test_a_file_that_says_nothing_of_resample_and_crop_is_of_what_they_are_by_default():
+def test_a_file_without_resample_and_crop_has_their_defaults():
     values = json.loads(to_json(PRESETS["folder"]))
     del values["resample"], values["crop"]
     assert from_json(json.dumps(values), "config.json") == PRESETS["folder"]
@@ -153,7 +153,7 @@ def test_any_other_json_is_refused_by_the_name_of_its_file(values):
     ["", "\0", "{", json.dumps(VALID)[:-1], "[" * 100_000, json.dumps({"model_type": "vit", "hidden_size": 768})],
     ids=["empty", "binary", "brace", "cut off", "deep", "foreign"],
 )
-def test_what_is_no_json_or_of_another_library_is_refused_by_the_name_of_its_file(text):
+def test_text_that_is_not_json_or_of_another_library_is_refused_by_the_name_of_its_file(text):
     with pytest.raises(ValueError, match=r"^config\.json is not a tinyvit configuration: "):
         from_json(text, "config.json")
 
@@ -222,7 +222,7 @@ def test_a_wrong_value_in_a_file_is_refused_by_the_name_of_the_file(fields):
         ({"crop": 0.5}, "crop is for the images of a folder; for digits it must be 1, or None .*, got 0.5"),
     ],
 )
-def test_a_run_that_cannot_be_is_refused_with_what_came(fields, message):
+def test_an_invalid_run_is_refused_with_the_given_value(fields, message):
     with pytest.raises(ValueError, match=message):
         replace(PRESETS["digits"], **fields)
 
@@ -242,6 +242,6 @@ def test_a_run_that_cannot_be_is_refused_with_what_came(fields, message):
         ({"label_smoothing": 1}, "label-smoothing must be a number of at least 0 and below 1, got 1"),
     ],
 )
-def test_an_optimizer_that_cannot_be_is_refused_with_what_came(fields, message):
+def test_an_invalid_optimizer_is_refused_with_the_given_value(fields, message):
     with pytest.raises(ValueError, match=message):
         OptimConfig(**fields)

@@ -58,7 +58,7 @@ def test_names_do_not_overlap_and_stay_inside(K, name):
     assert figure.get_tightbbox().height <= figure.get_figheight()
 
 
-def test_there_are_no_counts_where_they_do_not_fit_and_no_names_where_they_would_be_illegible():
+def test_counts_that_do_not_fit_and_names_that_would_be_illegible_are_left_out():
     for K, texts, ticks in ((20, True, 20), (21, False, 21), (120, False, 120), (121, False, 0)):
         axes = draw_confusion(matrix(K), names(K)).axes[0]
         assert bool(axes.texts) == texts and len(axes.get_xticks()) == len(axes.get_yticks()) == ticks
@@ -82,7 +82,7 @@ def test_rows_are_shares_of_the_class_and_a_class_without_images_is_empty():
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
-def test_a_picture_is_written_of_the_kind_that_its_name_says(tmp_path, kind):
+def test_a_picture_is_written_in_the_format_of_its_name(tmp_path, kind):
     path = tmp_path / f"confusion.{kind.upper()}"
     save_confusion(path, matrix(3), ("$\\alpha$", "犬", "under_score^2"))
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind]
@@ -103,7 +103,7 @@ def test_equal_numbers_give_equal_pictures(tmp_path):
     ("nowhere/confusion.png", "is in .*nowhere, which doesn't exist"),
     ("folder.png", "folder.png is a folder"),
 ])  # fmt: skip
-def test_a_name_that_no_picture_can_have_is_refused(tmp_path, name, message):
+def test_a_name_without_a_picture_format_is_refused(tmp_path, name, message):
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(ValueError, match=message):
         picture_kind(tmp_path / name)
@@ -116,7 +116,7 @@ def test_the_picture_is_the_same_whatever_layout_its_caller_prefers(tmp_path):
     assert (tmp_path / "alone.png").read_bytes() == (tmp_path / "preferred.png").read_bytes()
 
 
-def test_a_name_that_is_no_utf_8_or_holds_control_characters_is_drawn_escaped(tmp_path):
+def test_a_name_that_is_not_utf_8_or_holds_control_characters_is_drawn_escaped(tmp_path):
     classes, confusion = [b"a\xff".decode("utf-8", "surrogateescape"), "b\x1b[31m"], np.eye(2, dtype=int)
     save_confusion(tmp_path / "picture.svg", confusion, classes)
     labels = draw_confusion(confusion, classes).axes[0].get_xticklabels()

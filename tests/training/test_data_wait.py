@@ -52,7 +52,7 @@ def test_an_epoch_counts_for_itself_and_the_training_for_all(first, second):
 
 
 @given(first=seconds, second=seconds)
-def test_it_goes_on_from_its_state(first, second):
+def test_it_continues_from_its_state(first, second):
     clock = Clock()
     wait, whole = DataWait(clock=clock), DataWait(clock=clock)
     take(wait, clock, first)
@@ -63,9 +63,9 @@ def test_it_goes_on_from_its_state(first, second):
     assert resumed.state() == whole.state()
 
 
-def test_the_batches_are_handed_on_as_they_are():
+def test_the_batches_are_passed_on_unchanged():
     assert list(DataWait().watch(iter("abc"))) == ["a", "b", "c"]
 
 
-def test_before_the_first_batch_nothing_was_waited():
+def test_before_the_first_batch_the_share_is_zero():
     assert DataWait().of_epoch == DataWait().of_training == 0

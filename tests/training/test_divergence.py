@@ -77,7 +77,7 @@ def test_faults_count_every_step_left_out_and_end_at_so_many_in_a_row(applied):
     assert ended == [text[: i + 1].endswith("." * IN_A_ROW) for i in range(len(text))]
 
 
-def test_a_streak_that_ended_between_two_looks_is_seen_at_the_next_one(monkeypatch):
+def test_a_streak_that_ended_between_two_checks_is_seen_at_the_next_one(monkeypatch):
     """As on a GPU, where the count is read once in a while only."""
 
     class Elsewhere:
@@ -89,7 +89,7 @@ def test_a_streak_that_ended_between_two_looks_is_seen_at_the_next_one(monkeypat
     assert ended == [False] * (BETWEEN_LOOKS - 1) + [True]
 
 
-def test_counting_goes_on_where_it_was_left():
+def test_counting_continues_from_the_saved_state():
     faults = Faults(skipped=30, streak=IN_A_ROW - 1)
     assert faults.saw(Step(False)) and faults.skipped == 31
 
@@ -110,7 +110,7 @@ def poisoned(path, attribute="weight"):
         (ViT(CONFIG), BROKEN, "the images are the first"),
     ],
 )
-def test_the_layer_in_which_it_shows_first_is_named(model, images, found):
+def test_the_first_layer_with_nan_or_infinity_is_named(model, images, found):
     ctx = Context(training=True, key=Key(0, 1))
     assert re.search(found, where_first(model, batch(images), ctx, loss))
 
@@ -122,7 +122,7 @@ def test_a_weight_that_is_nan_is_named_before_any_layer():
     assert found == "the weights of blocks.1.attn.qkv.bias are the first that are not"
 
 
-def test_a_gradient_is_named_where_every_value_is_finite():
+def test_a_gradient_is_named_if_every_value_is_finite():
     model = ViT(replace(CONFIG, norm_eps=1e-38))  # tokens that are all alike are divided by 1e-19
     parameters = dict(model.named_parameters())
     model.storage.data[:] = 0

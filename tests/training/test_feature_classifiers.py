@@ -81,7 +81,7 @@ def test_labels_of_any_value_are_labels(classify, seed):
     ((np.zeros((0, 2)), np.arange(0)), (np.zeros((3, 2)), np.arange(3)), r"got \(0, 2\)"),
     ((np.zeros(3), np.arange(3)), (np.zeros((3, 1)), np.arange(3)), r"got \(3,\)"),
 ])  # fmt: skip
-def test_what_does_not_fit_together_is_refused(classify, train, test, message):
+def test_mismatched_inputs_are_refused(classify, train, test, message):
     with pytest.raises(ValueError, match=message):
         classify(train, test)
 
@@ -90,7 +90,7 @@ def test_what_does_not_fit_together_is_refused(classify, train, test, message):
 
 
 @given(seed=seeds(), scale=st.sampled_from([1e-3, 1.0, 1e3]))
-def test_the_probe_is_blind_to_the_scale_and_the_origin_of_each_feature(seed, scale):
+def test_the_probe_is_invariant_to_the_scale_and_the_origin_of_each_feature(seed, scale):
     generator = np.random.default_rng(seed)
     factor, shift = scale * generator.uniform(0.5, 2, 5), 10 * generator.standard_normal(5)
     (x, y), (x_test, y_test) = clusters(seed, spread=2), clusters(seed + 1, spread=2)
@@ -99,7 +99,7 @@ def test_the_probe_is_blind_to_the_scale_and_the_origin_of_each_feature(seed, sc
     np.testing.assert_array_equal(plain.predicted, moved.predicted)
 
 
-def test_a_feature_that_is_the_same_everywhere_does_no_harm():
+def test_a_constant_feature_does_no_harm():
     (x, y), (x_test, y_test) = clusters(0), clusters(1)
     with_constant = [(np.concatenate([x, np.full((len(x), 1), 7.0)], 1), y) for x, y in ((x, y), (x_test, y_test))]
     assert linear_probe(*with_constant).accuracy == 1.0
@@ -132,7 +132,7 @@ def test_the_optimum_does_not_depend_on_where_the_search_began(C):
     np.testing.assert_allclose(warm.predict_proba(x), cold.predict_proba(x), atol=1e-4)
 
 
-def test_the_strength_is_the_best_on_the_part_held_out_and_of_equally_good_ones_the_strongest():
+def test_the_strength_is_the_best_on_the_held_out_part_and_the_strongest_of_equally_good_ones():
     found = linear_probe(clusters(0, spread=3), clusters(1, spread=3))
     assert [C for C, _ in found.tried] == list(STRENGTHS)
     best = max(accuracy for _, accuracy in found.tried)
@@ -141,7 +141,7 @@ def test_the_strength_is_the_best_on_the_part_held_out_and_of_equally_good_ones_
     assert again.tried == () and again.accuracy == found.accuracy
 
 
-def test_what_is_held_out_is_not_learned_from():
+def test_the_held_out_part_is_not_learned_from():
     """Of more features than images any labels can be learned by heart, and none of those of other images guessed."""
     generator = np.random.default_rng(0)
     noise = [(generator.standard_normal((200, 300)), generator.integers(0, 2, 200)) for _ in range(2)]
@@ -164,7 +164,7 @@ def test_a_fifth_of_each_class_is_held_out_and_none_is_left_without_an_image_to_
     np.testing.assert_array_equal(held, held_out(labels, seed))
 
 
-def test_what_does_not_converge_is_said_once_in_one_line(monkeypatch):
+def test_a_probe_that_does_not_converge_warns_once_in_one_line(monkeypatch):
     monkeypatch.setattr(feature_classifiers, "MAX_ITERATIONS", 2)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -175,7 +175,7 @@ def test_what_does_not_converge_is_said_once_in_one_line(monkeypatch):
 
 
 @pytest.mark.parametrize("C", [0, -1, float("inf"), float("nan")])
-def test_a_strength_that_is_none_is_refused(C):
+def test_an_invalid_strength_is_refused(C):
     with pytest.raises(ValueError, match="expected a C above 0 and finite, got"):
         linear_probe(clusters(0), clusters(1), C=C)
 
@@ -184,7 +184,7 @@ def test_a_strength_that_is_none_is_refused(C):
 
 
 @given(seed=seeds(), k=st.integers(1, 30), temperature=st.sampled_from([0.07, 1.0]), K=st.integers(2, 4))
-def test_it_is_the_vote_of_the_nearest_as_counted_by_hand(seed, k, temperature, K):
+def test_the_vote_of_the_nearest_is_as_counted_by_hand(seed, k, temperature, K):
     (x, y), (x_test, y_test) = clusters(seed, K, n=15, spread=2), clusters(seed + 1, K, n=10, spread=2)
     expected = []
     for query in x_test:
@@ -224,6 +224,6 @@ def test_a_low_temperature_leaves_the_vote_to_the_nearest():
     ({"temperature": 0}, "a temperature above 0 and finite, got 0"),
     ({"temperature": float("nan")}, "a temperature above 0 and finite, got nan"),
 ])  # fmt: skip
-def test_votes_that_cannot_be_are_refused(options, message):
+def test_invalid_votes_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         nearest_neighbours(clusters(0), clusters(1), **options)

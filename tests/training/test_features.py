@@ -27,7 +27,7 @@ def photos(size, seed=0):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @given(pool=st.sampled_from(["token", "avg"]), hidden=st.sampled_from([None, 5]), seed=seeds())
-def test_the_head_makes_the_logits_of_them_bit_for_bit(dtype, pool, hidden, seed):
+def test_the_head_maps_the_features_to_the_logits_bit_for_bit(dtype, pool, hidden, seed):
     model = random_vit(seed, dtype, global_pool=pool, head_hidden=hidden)
     images = images_for(model, seed, 9).astype(dtype)
     found = features(model, images, threads=1)
@@ -35,14 +35,14 @@ def test_the_head_makes_the_logits_of_them_bit_for_bit(dtype, pool, hidden, seed
     np.testing.assert_array_equal(model.head(found)[0], model(images)[0])
 
 
-def test_times_the_weights_of_a_linear_head_they_are_the_logits():
+def test_features_times_the_weights_of_a_linear_head_are_the_logits():
     model, dataset = random_vit(), photos(300)
     logits = features(model, dataset) @ model.head.weight.data.T + model.head.bias.data
     np.testing.assert_allclose(logits, model(dataset.normalise(dataset.images, "float64"))[0], rtol=1e-12, atol=1e-12)
 
 
 @given(model=vits(), seed=seeds())
-def test_of_every_layer_they_are_read_off_what_a_trace_has(model, seed):
+def test_features_of_every_layer_agree_with_the_trace(model, seed):
     images = images_for(model, seed, 3)
     trace, depth = probe.trace(model, images), len(model.blocks)
     streams = [trace.values["(embed)"], *(trace.values[f"blocks.{i}"] for i in range(depth)), trace.values["norm"]]
@@ -56,7 +56,7 @@ def test_of_every_layer_they_are_read_off_what_a_trace_has(model, seed):
 
 
 @given(seed=seeds(), layers=st.lists(st.sampled_from([0, 1, 2, 3, -1, None]), min_size=1, max_size=6))
-def test_several_layers_at_once_are_each_as_it_is_alone(seed, layers):
+def test_several_layers_at_once_give_the_features_of_each_alone(seed, layers):
     model, dataset = random_vit(seed), photos(5, seed)
     together = features_by_layer(model, dataset, layers)
     assert [x.shape for x in together] == [(5, 8)] * len(layers)
@@ -87,7 +87,7 @@ def test_weights_that_are_nan_or_infinite_are_refused_where_they_count():
 
 
 @given(size=st.sampled_from([1, 2, 17]), threads=st.integers(1, 3), layer=st.sampled_from([0, 2, None]), seed=seeds())
-def test_they_depend_neither_on_the_batch_nor_on_the_threads(size, threads, layer, seed):
+def test_features_depend_neither_on_the_batch_nor_on_the_threads(size, threads, layer, seed):
     model, dataset = random_vit(seed), photos(17, seed)
     images = dataset.normalise(dataset.images, "float64")
     expected = features(model, dataset, layer=layer, threads=1)
@@ -98,7 +98,7 @@ def test_they_depend_neither_on_the_batch_nor_on_the_threads(size, threads, laye
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_more_images_than_a_batch_are_all_done_and_in_order():
+def test_images_of_several_batches_are_all_processed_and_in_order():
     model = random_vit()
     count = 2 * evaluation_batch(model) + 1
     dataset = photos(count)
@@ -117,7 +117,7 @@ def test_permuted_images_have_permuted_rows(seed, layer):
     np.testing.assert_allclose(permuted, rows, rtol=1e-12, atol=1e-12)
 
 
-def test_weights_and_gradients_stay_as_they_are():
+def test_weights_and_gradients_are_left_unchanged():
     model = random_vit()
     model.storage.gradients()[:] = 7
     before = model.storage.data.copy()
@@ -134,7 +134,7 @@ def test_weights_and_gradients_stay_as_they_are():
     ({"pool": "max"}, "unknown pool 'max'; expected one of token, mean"),
     ({"threads": 0}, "threads of at least 1, got 0"),
 ])  # fmt: skip
-def test_options_that_cannot_be_are_refused(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         features(random_vit(), photos(2), **options)
     with pytest.raises(ValueError, match=message):
@@ -153,7 +153,7 @@ def test_images_that_do_not_fit_are_refused(images, message):
         features(random_vit(), images)
 
 
-def test_no_layer_at_all_is_refused():
+def test_an_empty_list_of_layers_is_refused():
     with pytest.raises(ValueError, match="at least one layer, got none"):
         features_by_layer(random_vit(), photos(1), [])
 
@@ -170,7 +170,7 @@ def saved(dataset, folder):
 
 
 @pytest.mark.parametrize("layer", [0, -1, None])
-def test_files_are_seen_as_the_images_of_the_data_set_are(tmp_path, layer):
+def test_files_are_prepared_as_the_images_of_the_data_set_are(tmp_path, layer):
     model, dataset = random_vit(), photos(67)
     paths = saved(dataset, tmp_path)
     found = list(features_of_files(model, Preprocessing.from_dataset(dataset), paths, layer=layer, pool="mean"))
@@ -179,7 +179,7 @@ def test_files_are_seen_as_the_images_of_the_data_set_are(tmp_path, layer):
     np.testing.assert_allclose([file.features for file in found], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_files_that_cannot_be_read_are_named_in_their_place_and_the_others_done(tmp_path):
+def test_unreadable_files_are_reported_in_their_place_and_the_others_processed(tmp_path):
     model, dataset = random_vit(), photos(3)
     paths = saved(dataset, tmp_path)
     paths[1].write_bytes(b"no image")

@@ -18,7 +18,7 @@ def rows_of(array):
 
 
 @given(n=st.sampled_from([1, 2, 9, 10, 11, 1000]), D=st.integers(1, 5), seed=seeds())
-def test_what_is_saved_is_loaded_again_with_a_name_for_each_row(tmp_path_factory, n, D, seed):
+def test_saved_features_are_loaded_again_with_a_name_for_each_row(tmp_path_factory, n, D, seed):
     folder = tmp_path_factory.mktemp("saved")
     array = np.random.default_rng(seed).standard_normal((n, D))
     assert save_features(rows_of(array), folder / "f.npy", folder / "f.txt") == (n, D if n else None)
@@ -36,7 +36,7 @@ def test_the_file_is_the_one_that_numpy_would_write(tmp_path):
     assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "numpys.npy").read_bytes()
 
 
-def test_names_in_any_encoding_come_back(tmp_path):
+def test_names_in_any_encoding_are_read_back(tmp_path):
     path = os.fsdecode(b"caf\xe9 \xc3\xa9.png")
     save_features([FileFeatures(path, np.zeros(2))], tmp_path / "f.npy", tmp_path / "f.txt")
     assert os.fsdecode((tmp_path / "f.txt").read_bytes()) == f"{path}\n"
@@ -47,7 +47,7 @@ def test_without_rows_nothing_is_written(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_an_error_on_the_way_leaves_nothing(tmp_path):
+def test_an_error_while_writing_leaves_nothing(tmp_path):
     def broken():
         yield FileFeatures("0.png", np.zeros(2))
         raise ValueError("the weights are damaged")
@@ -59,7 +59,7 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_said_without_the_advice_for_trainings(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_without_the_advice_for_trainings(tmp_path, monkeypatch):
     def full(*paths):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -69,7 +69,7 @@ def test_a_full_disk_is_said_without_the_advice_for_trainings(tmp_path, monkeypa
     assert not any(tmp_path.iterdir())
 
 
-def test_of_two_that_write_the_same_file_the_slower_is_refused_and_leaves_nothing(tmp_path):
+def test_of_two_writers_of_the_same_file_the_slower_is_refused_and_leaves_nothing(tmp_path):
     def rows(value, meanwhile=lambda: None):
         yield FileFeatures(f"{value}.png", np.full(2, value))
         meanwhile()
@@ -86,7 +86,7 @@ def test_of_two_that_write_the_same_file_the_slower_is_refused_and_leaves_nothin
         names.unlink()
 
 
-def test_files_to_write_are_new_ones_in_a_folder_that_is_there(tmp_path):
+def test_output_files_must_be_new_and_in_an_existing_folder(tmp_path):
     assert check_new_files(tmp_path / "f.npy") == (tmp_path / "f.npy", tmp_path / "f.txt")
     assert check_new_files(str(tmp_path / "f.npy"), "n")[1].name == "n"
     for name in ("old.npy", "other.txt"):

@@ -71,7 +71,7 @@ def test_it_begins_with_the_features_of_the_run_bit_for_bit(source):
     np.testing.assert_array_equal(features(trainer.model), features(before))
 
 
-def test_the_best_weights_are_taken_if_asked_for(source):
+def test_the_best_weights_are_used_if_requested(source):
     best = load_trained(source, "cpu", best=True).model.state_dict()
     taken = Trainer(config_for(source, best=True)).model.state_dict()
     for name in taken.keys() - {"head.weight", "head.bias"}:
@@ -124,7 +124,7 @@ def test_a_folders_images_are_resampled_and_cropped_as_those_of_the_run(source, 
     np.testing.assert_array_equal(load_test_set(trained).images, expected.test.images)
 
 
-def test_images_of_another_data_set_are_resampled_as_those_of_the_run_and_shown_whole(source, tmp_path):
+def test_images_of_another_data_set_are_resampled_as_those_of_the_run_without_a_crop(source, tmp_path):
     other = shutil.copytree(source, tmp_path / "other")
     kept = json.loads((source / "preprocessing.json").read_text()) | {"resample": "nearest", "crop": 0.5}
     (other / "preprocessing.json").write_text(json.dumps(kept))
@@ -146,7 +146,7 @@ def test_images_of_another_data_set_are_stretched_where_those_of_the_run_were(so
     np.testing.assert_array_equal(load_test_set(trained).images, expected)
 
 
-def test_what_is_given_takes_the_place_of_what_the_run_says(source):
+def test_options_replace_the_settings_of_the_run(source):
     given = {"resample": "box", "crop": 0.5, "mean": (0.1,), "std": (0.9,), "resize_images": False}
     config = finetune_config(source, "folder", data_dir="photos", **given)
     assert {name: getattr(config, name) for name in given} == given
@@ -168,7 +168,7 @@ def test_its_configuration_says_where_the_weights_came_from(source, tuned):
     assert init.sha256 == hashlib.sha256((source / "model.safetensors").read_bytes()).hexdigest()
 
 
-def test_frozen_parameters_have_the_bits_of_the_source_and_all_others_have_moved(source, tuned):
+def test_frozen_parameters_keep_the_bits_of_the_source_and_all_others_have_moved(source, tuned):
     before, after = load_tensors(source / "model.safetensors"), load_tensors(tuned / "model.safetensors")
     assert set(after) == {name for name in before if not name.startswith("pre_logits.")}
     before["pos_embed"] = load_trained(source, "cpu").model.at_img_size(12).state_dict()["pos_embed"]
@@ -220,7 +220,7 @@ def test_killed_and_resumed_without_the_source_it_ends_in_the_same_bits(source, 
     assert ends[0] == ends[1]
 
 
-def test_killed_before_its_first_checkpoint_it_begins_again_with_the_same_weights_and_with_no_others(source, tmp_path):
+def test_killed_before_its_first_checkpoint_it_restarts_only_with_the_same_weights(source, tmp_path):
     run = tmp_path / "run"
     copy = shutil.copytree(source, tmp_path / "copy")
     summary = train(config_for(copy), run, Silent())
@@ -266,7 +266,7 @@ def test_layer_decay_scales_the_first_step_of_each_block(source):
     (dict(classes=("7", "ten")), "no class 'ten'"),
     (dict(images=30_000), "10000 of each class, but class 7 has"),
 ])  # fmt: skip
-def test_what_cannot_be_is_refused_before_anything_is_written(source, tmp_path, fields, message):
+def test_impossible_settings_are_refused_before_anything_is_written(source, tmp_path, fields, message):
     with pytest.raises(ValueError, match=message):
         train(config_for(source, **{"img_size": 12} | fields), tmp_path / "run", Silent())
     assert not (tmp_path / "run").exists()

@@ -42,7 +42,7 @@ def gradients(model, objective, ctx):
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_a_word_freezes_whole_parts_from_the_images_on(word):
+def test_freezing_covers_whole_parts_from_the_first_on(word):
     model = redrawn(frozen_parts(word, ViT(CONFIG, device="meta")))
     names = {name for name, parameter in model.named_parameters() if not parameter.trainable}
     blocks = {None: 0, "embed": 0, "trunk": DEPTH}.get(word, word)
@@ -55,7 +55,7 @@ def test_a_word_freezes_whole_parts_from_the_images_on(word):
 
 
 @pytest.mark.parametrize("word", ["0", "4", "-1", "1.5", "head", "", "Embed", "²"])
-def test_what_there_is_not_cannot_be_frozen(word):
+def test_an_invalid_freeze_option_is_refused(word):
     with pytest.raises(ValueError, match=r"freeze must be embed .*; the model has 3 layers, got '"):
         frozen_parts(word, ViT(CONFIG, device="meta"))
 
@@ -88,7 +88,7 @@ class Record:
 
 
 @pytest.mark.parametrize("frozen", range(1, PARTS))
-def test_no_backward_runs_in_what_is_frozen(frozen):
+def test_no_backward_runs_in_frozen_parts(frozen):
     model, record = redrawn(frozen), Record()
     _, backward, _ = classification(frozen=frozen)(nn.watch(model, record), *batch(), nn.Context())
     backward(1.0)
@@ -117,12 +117,12 @@ def bytes_held(frozen, recompute=False):
     return sum(trace.size for trace in traces if trace.domain == np.lib.tracemalloc_domain and trace.size >= 1024)
 
 
-def test_of_what_is_frozen_nothing_is_kept():
+def test_nothing_is_cached_for_frozen_parts():
     held = [bytes_held(frozen) for frozen in range(1, PARTS)]
     assert held == sorted(held, reverse=True) and held[-1] < held[0] / 20
 
 
-def test_of_a_block_that_is_trained_its_input_only_is_kept_where_the_rest_is_computed_again():
+def test_with_recomputation_only_the_input_of_a_trained_block_is_kept():
     assert bytes_held(2, recompute=True) < bytes_held(2) / 3
 
 
@@ -141,7 +141,7 @@ def test_frozen_parameters_keep_their_bits_and_all_others_move(make, frozen):
         assert (parameter.data == before[name]).all() != parameter.trainable, name
 
 
-def test_the_memory_that_is_foreseen_falls_with_every_part_that_is_frozen():
+def test_the_predicted_memory_falls_with_every_frozen_part():
     for recompute in (False, True):
         foreseen = [activation_bytes(ViT(CONFIG, device="meta"), 4, recompute, frozen=n) for n in range(PARTS)]
         assert foreseen == sorted(foreseen, reverse=True) and foreseen[-1] < foreseen[0] / 4

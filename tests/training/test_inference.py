@@ -43,7 +43,7 @@ def test_scores_are_python_numbers():
     }
 
 
-def test_weights_and_gradients_stay_as_they_are():
+def test_weights_and_gradients_are_left_unchanged():
     model = random_vit()
     model.storage.gradients()[:] = 7
     before = model.storage.data.copy()
@@ -76,7 +76,7 @@ def views(model, dataset):
 
 
 @given(threads=st.integers(1, 3), seed=seeds())
-def test_the_average_over_mirror_images_is_that_of_the_probabilities(threads, seed):
+def test_averaging_over_mirror_images_averages_the_probabilities(threads, seed):
     model, dataset = random_vit(seed), noise(9, seed)
     logits = logits_of(model, dataset, threads, tta=True)
     np.testing.assert_allclose(np.exp(logits), sum(views(model, dataset)) / 2, rtol=1e-9)
@@ -84,7 +84,7 @@ def test_the_average_over_mirror_images_is_that_of_the_probabilities(threads, se
 
 
 @given(seed=seeds())
-def test_an_image_that_is_its_own_mirror_image_is_seen_as_without_the_average(seed):
+def test_averaging_changes_nothing_for_a_symmetric_image(seed):
     model, dataset = random_vit(seed), noise(9, seed)
     images = dataset.images.copy()
     images[:, :, :, 1] = images[:, :, :, 0]

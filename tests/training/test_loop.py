@@ -47,7 +47,7 @@ def trained_model(path):
     return model
 
 
-def test_a_run_leaves_the_files_that_were_promised_and_no_others(run):
+def test_a_run_leaves_the_documented_files_and_no_others(run):
     files = {str(file.relative_to(run[0])) for file in run[0].rglob("*") if file.is_file()}
     expected = "config.json preprocessing.json metrics.jsonl model.safetensors model.json summary.json curves.png"
     states = {f"checkpoints/{name}.{end}" for name in STATES for end in ("json", "safetensors")}
@@ -56,7 +56,7 @@ def test_a_run_leaves_the_files_that_were_promised_and_no_others(run):
     assert checkpoints >= states and all("best-" in file for file in checkpoints - states)
 
 
-def test_the_summary_is_what_train_returns_and_says_what_came_out(run):
+def test_the_summary_is_what_train_returns_and_has_the_final_figures(run):
     path, summary = run
     assert json.loads((path / "summary.json").read_text()) == summary
     assert 0 <= summary["test_accuracy"] <= 1 and summary["test_loss"] > 0 and summary["seconds"] > 0
@@ -67,7 +67,7 @@ def test_the_summary_is_what_train_returns_and_says_what_came_out(run):
     assert 0 < summary["data_wait"] < 1
 
 
-def test_metrics_have_a_row_an_epoch_and_the_last_one_is_the_summarys(run):
+def test_metrics_have_a_row_per_epoch_and_the_last_one_is_the_summarys(run):
     path, summary = run
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     assert [(row["epoch"], row["step"]) for row in rows] == [(1, 11), (2, 22)]
@@ -87,7 +87,7 @@ def test_it_learns(run):
     assert rows[1]["test_accuracy"] > 0.3
 
 
-def test_the_saved_weights_score_what_the_summary_says(run):
+def test_the_saved_weights_have_the_scores_in_the_summary(run):
     path, summary = run
     scores = evaluate(trained_model(path), data.digits().test, CONFIG.threads)
     assert scores == {"accuracy": summary["test_accuracy"], "loss": summary["test_loss"]}
@@ -143,7 +143,7 @@ def test_curves_are_a_picture(run):
         assert picture.format == "PNG" and min(picture.size) > 100
 
 
-def test_runs_are_numbered_where_no_folder_is_named(tmp_path, monkeypatch):
+def test_runs_without_a_given_folder_are_numbered(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         train(replace(CONFIG, epochs=1))
@@ -167,7 +167,7 @@ def test_a_run_that_diverges_ends_with_advice_and_leaves_json(tmp_path):
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
-def test_a_training_goes_on_when_the_reader_of_its_output_has_gone(tmp_path):
+def test_a_training_continues_when_its_output_pipe_is_closed(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "tinyvit", "train", "digits", "--epochs", "1", "--out", str(tmp_path / "run")]
@@ -177,7 +177,7 @@ def test_a_training_goes_on_when_the_reader_of_its_output_has_gone(tmp_path):
     assert (tmp_path / "run" / "summary.json").exists()
 
 
-def test_a_relative_data_folder_is_kept_as_an_absolute_one(tmp_path, monkeypatch):
+def test_a_relative_data_folder_is_stored_as_an_absolute_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(trainer, "load_split", lambda config: data.digits())
     train(replace(CONFIG, epochs=1, data_dir="somewhere"), "run")
@@ -220,7 +220,7 @@ def test_a_terminal_shows_loss_accuracy_images_a_second_and_time_left(tmp_path, 
         assert shown in bar
 
 
-def test_without_a_terminal_there_is_a_line_an_epoch_and_a_table_at_the_end(tmp_path, capsys):
+def test_without_a_terminal_there_is_a_line_per_epoch_and_a_table_at_the_end(tmp_path, capsys):
     summary = train(replace(CONFIG, epochs=1), tmp_path / "run")
     out, err = capsys.readouterr()
     assert err == ""

@@ -26,7 +26,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is a setting of glibc")
-def test_arrays_of_the_step_before_are_used_again():
+def test_memory_of_the_previous_steps_arrays_is_reused():
     faults = {
         how: int(subprocess.run([sys.executable, "-c", MEASURE, how], capture_output=True, check=True).stdout)
         for how in ("kept", "as it is")
@@ -58,6 +58,6 @@ for size in 50_000_000, 4_000_000:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-def test_a_users_large_arrays_go_back_to_the_system_after_a_step():
+def test_memory_of_a_users_large_arrays_is_returned_to_the_system_after_a_step():
     done = subprocess.run([sys.executable, "-c", AFTERWARDS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -111,7 +111,7 @@ def asked_for(text):
 
 
 @given(step=steps, share=st.floats(0.05, 1))
-def test_what_is_advised_fits_and_one_image_more_or_one_part_less_does_not(step, share):
+def test_the_advised_settings_fit_and_one_image_more_or_one_part_less_does_not(step, share):
     room = share * step.needs().total
     for text in step.that_fit(room, OPTIONS):
         changes = asked_for(text)
@@ -133,7 +133,7 @@ def step(batch_size, threads=1):
     return Step(50_000, batch_size, 256, MEASURED, threads)
 
 
-def test_parts_that_take_turns_need_memory_one_after_the_other(monkeypatch):
+def test_parts_that_run_one_after_the_other_need_the_memory_of_one(monkeypatch):
     monkeypatch.setattr("tinyvit.training.threads.cores", lambda: 1)
     one, four = (step(64, threads).needs() for threads in (1, 4))
     assert four.samples == round(2000 + 16 * 60_000.5) and one.samples == round(2000 + 64 * 60_000.5)
@@ -164,7 +164,7 @@ def test_a_measurement_changes_neither_weights_nor_gradients_nor_optimizer():
     assert not model.storage.gradients().any() and optimizer.t == 0
 
 
-def test_a_model_of_which_not_even_one_sample_fits_is_refused_without_advice():
+def test_a_model_for_which_not_even_one_sample_fits_is_refused_without_advice():
     model = ViT(SHAPE)
 
     def failing(samples, recompute):
@@ -196,13 +196,13 @@ def test_the_message_says_so_where_nothing_would_fit():
 
 
 @pytest.mark.parametrize("room", [None, 10**15])
-def test_what_ran_out_of_memory_in_spite_of_the_prediction_is_advised_to_need_less(room):
+def test_a_step_that_ran_out_of_memory_despite_the_prediction_is_advised_a_smaller_batch(room):
     plan = step(50_000)
     advised = re.search(r"--batch-size (\d+)", plan.message(room, OPTIONS))[1]
     assert int(advised) < 50_000
 
 
-def test_room_is_required_warned_of_or_unknown():
+def test_too_little_memory_is_refused_or_warned_about_and_unknown_memory_is_neither():
     plan = step(1000)
     needs = plan.needs()
     require_memory(plan, None)
@@ -241,7 +241,7 @@ def test_an_evaluation_without_room_is_refused():
     (dict(keep_patches=0.5, keep_until=0.5), {}, False),
     (dict(keep_patches=0.5, keep_until=1.0), {}, True),
 ])  # fmt: skip
-def test_the_largest_images_and_the_most_patches_of_the_whole_training_count(optim_changes, model_changes, larger):
+def test_the_prediction_covers_the_largest_images_and_the_most_patches(optim_changes, model_changes, larger):
     config = replace(CONFIG, model=replace(CONFIG.model, patch_size=1, **model_changes))
     whole = Trainer(config).plan.needs().samples
     config = replace(config, optim=replace(config.optim, **optim_changes))
@@ -300,7 +300,7 @@ def test_a_step_that_runs_out_of_memory_says_what_would_fit_and_changes_no_weigh
     assert optimizer.t == 0
 
 
-def test_a_training_that_runs_out_of_memory_keeps_its_checkpoints_and_can_go_on(tmp_path, monkeypatch):
+def test_a_training_that_runs_out_of_memory_keeps_its_checkpoints_and_can_be_resumed(tmp_path, monkeypatch):
     config = replace(CONFIG, epochs=2, batch_size=256)
     whole = train(config, tmp_path / "whole")
     calls = []

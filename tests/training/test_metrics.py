@@ -10,7 +10,7 @@ from tinyvit.training.metrics import calibration_error, class_table, likeliest, 
 
 
 @given(case=classified())
-def test_accuracy_loss_recall_and_precision_are_what_they_are_called(case):
+def test_accuracy_loss_recall_and_precision_follow_their_definitions(case):
     logits, labels = case
     K, predicted = logits.shape[1], logits.argmax(1)
     m = measure(logits, labels)
@@ -33,7 +33,7 @@ def test_the_top_5_are_those_of_scikit_learn(seed, n, K):
 
 
 @given(case=classified())
-def test_among_five_classes_or_fewer_the_right_one_always_is(case):
+def test_the_top_5_of_five_classes_or_fewer_always_hold_the_right_one(case):
     logits, labels = case
     if logits.shape[1] <= 5:
         assert measure(logits, labels).top5_accuracy == 1
@@ -46,7 +46,7 @@ def test_of_equal_logits_the_lower_class_comes_first():
 
 
 @given(case=classified(dtype="float32"), shift=st.floats(-50, 50))
-def test_logits_that_are_shifted_say_the_same(case, shift):
+def test_shifting_the_logits_changes_nothing(case, shift):
     logits, labels = case
     one, other = measure(logits.astype("float64"), labels), measure(logits.astype("float64") + shift, labels)
     np.testing.assert_allclose([one.loss, one.ece], [other.loss, other.ece], atol=1e-9)
@@ -56,7 +56,7 @@ def test_logits_that_are_shifted_say_the_same(case, shift):
 
 
 @given(counts=st.lists(st.integers(1, 20), min_size=1, max_size=10))
-def test_who_is_right_as_often_as_claimed_has_no_error(counts):
+def test_a_perfectly_calibrated_model_has_error_0(counts):
     """Groups of n images, of which k are right and which claim a confidence of k/n."""
     confidences, correct = [], []
     for i, n in enumerate(counts):
@@ -67,22 +67,22 @@ def test_who_is_right_as_often_as_claimed_has_no_error(counts):
 
 
 @given(n=st.integers(1, 50))
-def test_who_is_always_sure_and_always_wrong_has_the_error_1(n):
+def test_full_confidence_that_is_always_wrong_has_error_1(n):
     assert calibration_error(np.ones(n), np.zeros(n, bool)) == 1
 
 
-def test_who_is_always_sure_and_half_of_the_time_right_has_the_error_one_half():
+def test_full_confidence_that_is_right_half_of_the_time_has_error_one_half():
     assert calibration_error(np.ones(10), np.arange(10) % 2 == 0) == 0.5
 
 
-def test_a_gap_counts_by_its_bin_and_not_by_its_image():
+def test_gaps_are_taken_per_bin_and_not_per_image():
     """In one bin 0.9 and right, 0.9 and wrong: |1/2 − 0.9|; errors of two bins with opposite signs don't cancel."""
     assert calibration_error(np.array([0.9, 0.9]), np.array([True, False])) == pytest.approx(0.4)
     assert calibration_error(np.array([0.3, 0.9]), np.array([True, False])) == pytest.approx((0.7 + 0.9) / 2)
 
 
 @given(seed=seeds(), n=st.integers(1, 60))
-def test_it_is_the_sum_over_bins_that_the_paper_gives(seed, n):
+def test_the_calibration_error_is_the_sum_over_bins_of_the_paper(seed, n):
     generator = np.random.default_rng(seed)
     confidences, correct = generator.integers(0, 31, n) / 30, generator.random(n) < 0.5  # the edges of bins among them
     expected = 0
@@ -109,7 +109,7 @@ def table_of(labels, predicted, K):
     return "\n".join(class_table([f"class {k}" for k in range(K)], metrics)).strip("\n").splitlines()
 
 
-def test_a_class_says_what_it_is_most_often_taken_for():
+def test_each_class_lists_what_it_is_most_often_taken_for():
     assert table_of([0, 0, 0, 0, 1], [0, 2, 2, 1, 1], 3)[1:] == [
         "  class 0        4    25.00 %    100.00 %   class 2 (2)",
         "  class 1        1   100.00 %     50.00 %",

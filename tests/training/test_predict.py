@@ -41,7 +41,7 @@ def saved(tmp_path):
 
 @pytest.mark.parametrize("tta", [False, True])
 @pytest.mark.parametrize("size", [1, BATCH, BATCH + 1])
-def test_files_are_seen_as_the_images_of_the_data_set_are(saved, size, tta):
+def test_files_are_prepared_as_the_images_of_the_data_set_are(saved, size, tta):
     model, dataset = random_vit(), photos(size)
     logits = logits_of(model, dataset, tta=tta)
     probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
@@ -62,13 +62,13 @@ def test_predictions_can_be_written_as_json(saved):
 
 
 @pytest.mark.parametrize(("top", "count"), [(1, 1), (5, 5), (6, 6), (100, 6)])
-def test_as_many_classes_are_named_as_asked_for_or_as_there_are(saved, top, count):
+def test_the_requested_number_of_classes_is_returned_at_most_all(saved, top, count):
     dataset = photos(2)
     for prediction in predict(random_vit(), Preprocessing.from_dataset(dataset), saved(dataset), top=top):
         assert len(prediction.top) == count
 
 
-def test_classes_of_equal_probability_are_in_their_order(saved):
+def test_classes_of_equal_probability_keep_their_order(saved):
     dataset = photos(1)
     model = random_vit()
     model.head.weight.data = np.zeros(model.head.weight.shape)
@@ -78,7 +78,7 @@ def test_classes_of_equal_probability_are_in_their_order(saved):
 
 
 @given(bad=st.sets(st.integers(0, 9), max_size=10), seed=seeds())
-def test_files_that_cannot_be_read_are_named_in_their_place_and_the_others_done(tmp_path_factory, bad, seed):
+def test_unreadable_files_are_reported_in_their_place_and_the_others_processed(tmp_path_factory, bad, seed):
     folder = tmp_path_factory.mktemp("some")
     model, dataset = random_vit(seed), photos(10, seed)
     for i, image in enumerate(dataset.images):
@@ -91,7 +91,7 @@ def test_files_that_cannot_be_read_are_named_in_their_place_and_the_others_done(
         assert i not in bad or prediction.error.startswith(f"{folder / f'{i}.png'} can't be read")
 
 
-def test_of_folders_all_images_are_taken_and_an_empty_one_is_an_error(saved, tmp_path):
+def test_all_images_of_folders_are_taken_and_an_empty_folder_is_an_error(saved, tmp_path):
     dataset = photos(3)
     paths = saved(dataset)
     (tmp_path / "empty").mkdir()
@@ -130,6 +130,6 @@ def test_weights_that_are_nan_or_infinite_are_refused(saved):
     ({"top": 0}, "at least 1 class of each image, got top 0"),
     ({"threads": 0}, "threads of at least 1, got 0"),
 ])  # fmt: skip
-def test_options_that_cannot_be_are_refused(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         list(predict(random_vit(), Preprocessing.from_dataset(photos(1)), [], **options))

@@ -53,21 +53,21 @@ def test_the_runs_own_data_have_its_classes_and_its_mean_and_std():
     assert_same(load_prepared_data(trained(), "digits", classes=("3", "1")), data.choose(data.digits(), ("3", "1")))
 
 
-def test_classes_that_are_named_need_not_be_those_of_the_run():
+def test_given_classes_need_not_be_those_of_the_run():
     split = load_prepared_data(trained(classes=("3", "1")), classes=("5", "6", "7"), images=30, seed=4)
     assert_same(split, data.choose(data.digits(), ("5", "6", "7"), 30, seed=4))
 
 
-def test_of_a_data_set_that_is_named_all_classes_are_taken_also_if_it_is_the_runs():
+def test_a_named_data_set_is_used_with_all_its_classes_even_if_it_is_the_runs():
     assert_same(load_prepared_data(trained(classes=("3", "1")), "digits"), data.digits())
 
 
-def test_of_another_data_set_all_classes_are_taken(pictures):
+def test_another_data_set_is_used_with_all_its_classes(pictures):
     split = load_prepared_data(trained(classes=("3", "1")), "folder", pictures)
     assert_same(split, data.folder(pictures, 8, 1))
 
 
-def test_images_of_another_size_are_resized_as_the_run_has_it():
+def test_images_of_another_size_are_resized_as_those_of_the_run():
     split = load_prepared_data(trained(size=12, resample="bilinear"))
     assert split.train.images.shape[1:] == (1, 12, 12)
     assert_same(split, [data.resized(part, 12, "bilinear") for part in data.digits()])
@@ -79,7 +79,7 @@ def test_images_of_another_shape_are_stretched_where_those_of_the_run_were():
     assert_same(load_prepared_data(trained((8, 12), crop=0.5)), [data.resized(p, (8, 12)) for p in data.digits()])
 
 
-def test_files_are_resized_and_cut_out_as_the_run_has_it(pictures):
+def test_files_are_resized_and_cropped_as_those_of_the_run(pictures):
     split = load_prepared_data(trained(channels=3, resample="box", crop=None), "folder", pictures)
     assert_same(split, data.folder(pictures, 8, 3, resample="box", crop=None), (0.4,) * 3, (0.3,) * 3)
     assert (split.train.images != data.folder(pictures, 8, 3).train.images).any()
@@ -90,7 +90,7 @@ def test_images_with_other_channels_are_refused():
         load_prepared_data(trained(channels=3))
 
 
-def test_of_a_run_that_names_no_folder_a_data_set_or_a_folder_is_asked_for(pictures):
+def test_a_run_without_a_data_folder_requires_a_data_set_or_a_folder(pictures):
     with pytest.raises(ValueError, match="where its images lie: give a data set by --data NAME, .* by --data-dir"):
         load_prepared_data(trained(dataset="folder"))
     assert load_prepared_data(trained(dataset="folder"), "digits").test.classes == tuple("0123456789")

@@ -50,12 +50,12 @@ def test_the_first_steps_of_every_recipe_run_on_a_cpu(random_images, name):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_recipe_survives_its_json(name):
+def test_a_recipe_is_read_back_from_json_unchanged(name):
     assert from_json(to_json(preset(name)), name) == preset(name)
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_recipe_is_of_a_data_set_that_there_is(name):
+def test_every_recipe_uses_a_known_data_set(name):
     assert preset(name).dataset in data.DATASETS
 
 
@@ -65,6 +65,6 @@ def test_the_recipes_for_cifar_have_its_images_and_classes():
         assert (model.img_size, model.in_chans, model.num_classes) == (32, 3, classes)
 
 
-def test_a_name_that_does_not_exist_gets_a_hint():
+def test_an_unknown_preset_is_refused_with_a_suggestion():
     with pytest.raises(ValueError, match="unknown preset 'cifar10cpu'; did you mean cifar10-cpu"):
         preset("cifar10cpu")

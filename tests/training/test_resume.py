@@ -93,7 +93,7 @@ def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(uninterrupted, 
     assert outcome(tmp_path / "run") == expected
 
 
-def test_only_minutes_between_checkpoints_are_lost_and_none_at_an_evaluation(tmp_path):
+def test_a_kill_loses_only_the_minutes_since_the_last_checkpoint(tmp_path):
     config = replace(CONFIG, save_minutes=1e9)
     with pytest.raises(Killed):
         train(config, tmp_path / "run", KilledAfter(12))
@@ -147,7 +147,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(stopped, change):
         resume(stopped, **change)
 
 
-def test_a_checkpoint_of_another_version_is_refused_with_what_it_lacks(stopped):
+def test_a_checkpoint_of_another_version_is_refused_with_the_missing_names(stopped):
     checkpoints = Checkpoints(stopped / "checkpoints")
     about, tensors = checkpoints.newest(print)
     del about["data"], about["files"], tensors["epoch.sums"]
@@ -166,7 +166,7 @@ def test_a_checkpoint_whose_flat_arrays_have_another_order_is_refused(stopped):
         resume(stopped)
 
 
-def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):
+def test_a_finished_run_is_left_unchanged(tmp_path, capsys):
     summary = train(CONFIG, tmp_path / "run")
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
     capsys.readouterr()
@@ -195,7 +195,7 @@ def test_a_damaged_summary_is_written_again(tmp_path, content):
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"x" * 100])
-def test_final_weights_that_are_gone_or_damaged_come_back_from_the_checkpoint(tmp_path, damage):
+def test_missing_or_damaged_final_weights_are_restored_from_the_checkpoint(tmp_path, damage):
     train(replace(CONFIG, epochs=1), tmp_path / "run")
     weights = tmp_path / "run" / "model.safetensors"
     before = weights.read_bytes()
@@ -206,7 +206,7 @@ def test_final_weights_that_are_gone_or_damaged_come_back_from_the_checkpoint(tm
     assert weights.read_bytes() == before
 
 
-def test_other_data_than_before_are_refused_and_the_run_stays(stopped, monkeypatch):
+def test_data_other_than_before_are_refused_and_the_run_stays(stopped, monkeypatch):
     def other(config):
         split = load_split(config)
         return split._replace(train=replace(split.train, labels=(split.train.labels + 1) % 10))
@@ -218,7 +218,7 @@ def test_other_data_than_before_are_refused_and_the_run_stays(stopped, monkeypat
     assert {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()} == before
 
 
-def test_tensorboard_has_every_row_once_more_after_a_kill(tmp_path):
+def test_tensorboard_has_every_row_again_after_a_kill(tmp_path):
     class KilledAtAnEvaluation(KilledAfter):
         def epoch(self, row):
             super().epoch(row)

@@ -26,7 +26,7 @@ def train(path, limit, *options):
     )  # fmt: skip
 
 
-def test_a_disk_that_fills_up_ends_the_training_with_one_line_and_the_run_goes_on_later(tmp_path):
+def test_a_full_disk_ends_the_training_with_one_line_and_the_run_can_be_resumed(tmp_path):
     ended = train(tmp_path, 100_000, "digits", "--epochs", "2", "--out", "run", "--device", "cpu")
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()

@@ -31,7 +31,7 @@ def test_a_run_begins_with_its_configuration(folder):
         assert folder.read_config() == CONFIG
 
 
-def test_metrics_are_a_line_of_json_an_evaluation(folder):
+def test_metrics_are_one_line_of_json_per_evaluation(folder):
     rows = [{"epoch": 1, "test_loss": 0.5}, {"epoch": 2, "test_loss": 0.25}]
     with folder.started(CONFIG):
         folder.write_metrics(rows[:1])
@@ -107,7 +107,7 @@ def test_a_lock_ends_with_its_block(tmp_path):
             pass
 
 
-def test_what_is_no_run_folder_is_refused(tmp_path):
+def test_a_folder_that_is_not_a_run_is_refused(tmp_path):
     (tmp_path / "file").touch()
     for name, reason in (("nowhere", "doesn't exist"), ("file", "file|no folder"), (".", r"has no config\.json")):
         with pytest.raises(ValueError, match=f"is not a run folder: it .*({reason})"):
@@ -115,7 +115,7 @@ def test_what_is_no_run_folder_is_refused(tmp_path):
 
 
 @given(taken=st.integers(0, 4))
-def test_next_free_is_the_first_name_that_does_not_exist(tmp_path_factory, taken):
+def test_next_free_is_the_first_unused_name(tmp_path_factory, taken):
     path = tmp_path_factory.mktemp("runs") / "digits"
     names = ["digits", "digits-2", "digits-3", "digits-4", "digits-5"]
     for name in names[:taken]:
@@ -145,7 +145,7 @@ class Meanwhile(Display):
         pass
 
 
-def test_a_run_that_was_removed_belongs_to_the_training_that_begins_there_next(tmp_path):
+def test_a_removed_run_belongs_to_the_next_training_that_begins_there(tmp_path):
     path, alone = tmp_path / "run", tmp_path / "alone"
     train(replace(SMALL, seed=7), alone, Meanwhile())
 
@@ -162,7 +162,7 @@ def test_a_run_that_was_removed_belongs_to_the_training_that_begins_there_next(t
     assert resumed["test_accuracy"] == json.loads((alone / "summary.json").read_text())["test_accuracy"]
 
 
-def test_a_training_whose_folder_was_moved_stops_and_goes_on_where_it_is_now(tmp_path):
+def test_a_training_whose_folder_was_moved_stops_and_is_resumed_at_the_new_place(tmp_path):
     path, moved = tmp_path / "run", tmp_path / "moved"
     train(SMALL, tmp_path / "alone", Meanwhile())
     with pytest.raises(ValueError, match=GONE):
@@ -173,7 +173,7 @@ def test_a_training_whose_folder_was_moved_stops_and_goes_on_where_it_is_now(tmp
 
 
 @pytest.mark.parametrize("replacement", ["file", "folder", "symbolic link", "link to itself", "nothing"])
-def test_what_replaces_the_folder_of_a_training_stays_as_it_is(tmp_path, replacement):
+def test_what_replaces_the_folder_of_a_training_is_left_unchanged(tmp_path, replacement):
     path, other = tmp_path / "run", tmp_path / "other"
     other.mkdir()
     (other / "precious").write_text("precious")
@@ -197,7 +197,7 @@ def test_what_replaces_the_folder_of_a_training_stays_as_it_is(tmp_path, replace
     assert path.is_symlink() == ("link" in replacement) and path.is_file() == (replacement == "file")
 
 
-def test_a_folder_that_is_still_the_same_by_another_path_is_written_on(tmp_path):
+def test_a_training_continues_in_a_folder_that_now_has_another_path(tmp_path):
     path, moved = tmp_path / "run", tmp_path / "moved"
 
     def linked():
@@ -210,7 +210,7 @@ def test_a_folder_that_is_still_the_same_by_another_path_is_written_on(tmp_path)
 
 @pytest.mark.parametrize("name", ["epochs", "seconds", "test_accuracy", "parameters", "data_wait"])
 @pytest.mark.parametrize("value", ['"many"', "NaN", "[]", "null", "true", "1e999"])
-def test_a_summary_with_texts_or_nan_for_numbers_is_written_again(tmp_path_factory, finished, name, value):
+def test_a_summary_with_strings_or_nan_for_numbers_is_written_again(tmp_path_factory, finished, name, value):
     path = tmp_path_factory.mktemp("copy") / "run"
     shutil.copytree(finished, path)
     summary = json.loads((path / "summary.json").read_text())
@@ -228,7 +228,7 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.parametrize("entry", [3, [], {}, None, "text"])
-def test_a_manifest_of_another_kind_is_refused_by_name_even_if_it_is_signed(tmp_path, finished, entry):
+def test_a_manifest_of_another_kind_is_refused_by_name_even_with_a_valid_checksum(tmp_path, finished, entry):
     shutil.copytree(finished, tmp_path / "run")
     write_manifest(tmp_path / "run" / "model.json", {"model.safetensors": entry})
     with pytest.raises(ValueError, match=r"model\.json is damaged or no manifest"):

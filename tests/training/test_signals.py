@@ -70,7 +70,7 @@ def finish(process):
 
 
 @pytest.mark.parametrize("number", EXIT_STATUS)
-def test_a_signal_ends_the_training_with_what_was_reached_saved(start_training, tmp_path, number):
+def test_a_signal_ends_the_training_and_its_progress_is_saved(start_training, tmp_path, number):
     process = start_training(FIRST_EPOCH, "--epochs", "1000")
     process.send_signal(number)
     status, out, err = finish(process)
@@ -126,7 +126,7 @@ def test_a_second_signal_ends_the_training_at_once(start_training, tmp_path):
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_a_killed_training_leaves_whole_files_only(start_training, tmp_path):
+def test_a_killed_training_leaves_complete_files_only(start_training, tmp_path):
     process = start_training(FIRST_EPOCH, "--epochs", "1000")
     process.kill()
     process.wait()
@@ -139,7 +139,7 @@ def test_a_killed_training_leaves_whole_files_only(start_training, tmp_path):
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_a_closed_terminal_ends_the_training_with_what_was_reached_saved(tmp_path):
+def test_a_closed_terminal_ends_the_training_and_its_progress_is_saved(tmp_path):
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "tinyvit", "train", "digits", "--epochs", "1000", "--out", str(tmp_path / "run")]
     process = subprocess.Popen(
@@ -161,7 +161,7 @@ def own_terminal(terminal):
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
 
-def test_a_training_that_was_to_outlive_its_terminal_does(tmp_path):
+def test_a_disowned_training_outlives_its_terminal(tmp_path):
     with open("/dev/full", "w") as full:  # a log that can't be written any more
         command = [sys.executable, "-m", "tinyvit", "train", "digits", "--epochs", "2", "--out", str(tmp_path / "run")]
         ended = subprocess.run(command, stdout=full, stderr=full, timeout=60)
@@ -169,7 +169,7 @@ def test_a_training_that_was_to_outlive_its_terminal_does(tmp_path):
     assert ended.returncode in (0, 2)  # whether the last words were lost depends on how they were buffered
 
 
-def test_nohup_keeps_a_training_from_being_hung_up():
+def test_nohup_protects_a_training_from_sighup():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stop_on_signals() as stop:
@@ -188,7 +188,7 @@ def test_the_first_signal_sets_the_flag_and_the_second_acts():
             signal.raise_signal(signal.SIGINT)
 
 
-def test_afterwards_the_signals_are_handled_as_before():
+def test_after_the_training_the_signals_are_handled_as_before():
     before = [signal.getsignal(number) for number in EXIT_STATUS]
     with stop_on_signals():
         assert [signal.getsignal(number) for number in EXIT_STATUS] != before

@@ -121,7 +121,7 @@ def test_a_number_of_threads_gives_the_same_bits_on_any_number_of_cores(monkeypa
     assert_agree(step(batch, ctx, threads=3), first, tolerance=0)
 
 
-def test_the_caches_of_one_part_are_gone_before_the_next_ones_forward():
+def test_the_caches_of_one_part_are_freed_before_the_forward_of_the_next():
     alive = []
 
     def watched(model, images, targets, ctx):
@@ -135,7 +135,7 @@ def test_the_caches_of_one_part_are_gone_before_the_next_ones_forward():
 
 
 @given(size=batch_sizes, seed=seeds(), threads=parts, accumulate=parts)
-def test_an_objective_of_ones_own_is_averaged_over_the_batch(size, seed, threads, accumulate):
+def test_a_custom_objective_is_averaged_over_the_batch(size, seed, threads, accumulate):
     images, targets = random_batch(size, seed)
     model = random_vit()
     logits, cache = model(images)
@@ -179,7 +179,7 @@ def test_stale_gradients_are_cleared(threads):
     np.testing.assert_array_equal(model.storage.grad, step(batch, threads=threads)[1])
 
 
-def test_a_frozen_parameter_does_not_move_and_the_others_move_as_before():
+def test_a_frozen_parameter_does_not_move_and_the_others_move_as_if_it_did():
     batch, model = random_batch(), random_vit(**DROPPING)
     before = model.state_dict()
     frozen = model.freeze("blocks.0.*")
@@ -215,7 +215,7 @@ def test_targets_may_be_a_list():
         ({"clip_norm": -1.0}, r"positive norm to clip to, got -1\.0"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_came_and_moves_nothing(change, message):
+def test_bad_arguments_are_refused_with_the_given_value_and_move_nothing(change, message):
     images, targets = random_batch()
     model = random_vit()
     before = model.storage.data.copy()
@@ -262,7 +262,7 @@ class Task:
 
 
 @given(size=batch_sizes, seed=seeds(), threads=parts)
-def test_an_objective_that_mixes_samples_gets_the_whole_batch_whatever_threads(size, seed, threads):
+def test_an_objective_that_mixes_samples_gets_the_whole_batch_with_any_threads(size, seed, threads):
     batch = {"images": random_batch(size, seed)[0]}
     alone = step((batch, None), objective=mixing, threads=1)
     for objective in (mixing, Task().loss):
@@ -270,7 +270,7 @@ def test_an_objective_that_mixes_samples_gets_the_whole_batch_whatever_threads(s
 
 
 @pytest.mark.parametrize("objective", [mixing, Task().loss])
-def test_samples_that_are_mixed_are_not_accumulated(objective):
+def test_an_objective_that_mixes_samples_refuses_accumulation(objective):
     with pytest.raises(ValueError, match="the objective mixes samples, so accumulate must be 1, got 2"):
         step(({"images": random_batch()[0]}, None), objective=objective, accumulate=2)
 
@@ -285,7 +285,7 @@ def test_samples_that_are_mixed_are_not_accumulated(objective):
         ({"images": np.zeros((5, 2, 4, 4))}, None, None, "a batch of named arrays needs an objective"),
     ],
 )
-def test_named_arrays_that_do_not_fit_are_refused(batch, targets, objective, message):
+def test_mismatched_named_arrays_are_refused(batch, targets, objective, message):
     with pytest.raises(ValueError, match=message):
         step((batch, targets), objective=objective)
 
@@ -300,7 +300,7 @@ def losses(count, ctx, optimizer=None):
     return [float(train_step(model, optimizer, *random_batch(), ctx).loss) for _ in range(count)], optimizer
 
 
-def test_one_context_draws_other_masks_at_every_step_and_the_same_after_a_resume():
+def test_a_context_draws_other_masks_at_every_step_and_the_same_after_a_resume():
     ctx = Context(training=True, key=Key(0))
     whole, _ = losses(3, ctx)
     assert len(set(whole)) == 3

@@ -26,7 +26,7 @@ def blas_threads():
 
 
 @given(length=st.integers(1, 200), parts=st.integers(1, 50))
-def test_slices_cut_a_length_into_nearly_equal_stretches_none_of_them_empty(length, parts):
+def test_slices_cut_a_length_into_nearly_equal_ranges_none_of_them_empty(length, parts):
     cut = slices(length, parts)
     sizes = [piece.stop - piece.start for piece in cut]
     assert [i for piece in cut for i in range(length)[piece]] == list(range(length))
@@ -34,7 +34,7 @@ def test_slices_cut_a_length_into_nearly_equal_stretches_none_of_them_empty(leng
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_thread_count_is_what_was_asked_for_else_the_environment_else_the_number_of_cores(monkeypatch, cores_are):
+def test_thread_count_is_the_argument_else_the_environment_else_the_number_of_cores(monkeypatch, cores_are):
     cores_are(8)
     monkeypatch.setenv("TINYVIT_THREADS", "5")
     assert thread_count(3) == 3
@@ -48,7 +48,7 @@ def test_a_process_may_use_at_least_one_core_and_no_more_than_there_are():
 
 
 @pytest.mark.filterwarnings("error")
-def test_more_threads_than_cores_are_warned_of_with_what_is_used(monkeypatch, cores_are):
+def test_more_threads_than_cores_give_a_warning_with_the_number_used(monkeypatch, cores_are):
     cores_are(2)
     assert thread_count(2) == 2
     with pytest.warns(MoreThreadsThanCores, match="^5 threads .* may use 2 cores: .* 5 parts, of which 2 run at once$"):
@@ -59,7 +59,7 @@ def test_more_threads_than_cores_are_warned_of_with_what_is_used(monkeypatch, co
 
 
 @pytest.mark.parametrize("asked", ["0", "-2", "two", "1.5"])
-def test_a_number_of_threads_that_is_none_is_refused_with_what_came(monkeypatch, asked):
+def test_an_invalid_number_of_threads_is_refused_with_the_given_value(monkeypatch, asked):
     monkeypatch.setenv("TINYVIT_THREADS", asked)
     with pytest.raises(ValueError, match=f"threads of at least 1, got '{asked}'"):
         thread_count()
@@ -99,7 +99,7 @@ def test_threads_inherit_the_level_of_kernels():
         assert map_threads(lambda piece: kernels.level(), range(3), 2) == ["reference"] * 3
 
 
-def test_no_room_for_another_thread_is_a_lack_of_memory_and_leaves_nothing_running(monkeypatch, cores_are):
+def test_a_thread_that_cannot_start_is_a_lack_of_memory_and_leaves_nothing_running(monkeypatch, cores_are):
     cores_are(7)  # a pool of its own
     finished, start, begun = [], threading.Thread.start, []
 
@@ -126,7 +126,7 @@ def test_threads_inherit_the_settings_of_the_caller():
     assert map_threads(lambda piece: setting.get(), range(3), 3) == ["inside"] * 3
 
 
-def test_pieces_that_wait_for_their_turn_are_waited_for_where_there_is_no_room_for_another_thread(cores_are):
+def test_queued_pieces_are_finished_even_if_no_further_thread_can_start(cores_are):
     cores_are(3)
     pool.cache_clear()
     for _ in range(3):
@@ -184,7 +184,7 @@ except ValueError as error:
     ("numpy", 50, "[1]"),
     ("fast", 200, "[1]"),
 ])  # fmt: skip
-def test_a_limit_that_leaves_no_room_for_products_is_said_instead_of_waiting_forever(level, megabytes, said):
+def test_a_limit_without_room_for_matrix_products_is_reported_instead_of_hanging(level, megabytes, said):
     done = subprocess.run(
         [sys.executable, "-c", CRAMPED, str(megabytes)], env={**os.environ, "TINYVIT_KERNELS": level},
         capture_output=True, text=True, timeout=60,
@@ -192,14 +192,14 @@ def test_a_limit_that_leaves_no_room_for_products_is_said_instead_of_waiting_for
     assert done.stdout.startswith(said), done.stderr
 
 
-def test_work_that_splits_its_own_work_goes_on_in_its_thread():
+def test_nested_calls_run_in_the_calling_thread():
     def split(start):
         return sum(map_threads(lambda i: start + i, range(3), 2))
 
     assert map_threads(split, [10, 20, 30, 40], 2) == [33, 63, 93, 123]
 
 
-def test_calls_that_overlap_leave_blas_its_threads_and_each_has_its_own_limit():
+def test_overlapping_calls_restore_the_threads_of_blas_and_each_has_its_own_limit():
     before = [library["num_threads"] for library in threadpool_info()]
     wrong = []
 
@@ -247,7 +247,7 @@ print(len(found), len(set(found[:4])), len(set(found[4:])))
 """
 
 
-def test_a_step_has_the_same_bits_in_whichever_thread_it_is_taken_and_beside_others():
+def test_a_step_has_the_same_bits_in_any_thread_and_beside_others():
     done = subprocess.run([sys.executable, "-c", IN_A_THREAD], capture_output=True, text=True, timeout=100)
     assert done.stdout.split() == ["8", "1", "1"], done.stderr
 

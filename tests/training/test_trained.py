@@ -52,7 +52,7 @@ def copy(finished, tmp_path):
     return RunFolder(shutil.copytree(finished, tmp_path / "copy"))
 
 
-def test_a_run_comes_back_with_its_weights_and_what_it_knows_of_its_images(finished, photos):
+def test_a_run_is_loaded_with_its_weights_and_its_preprocessing(finished, photos):
     trained = load_trained(finished, "cpu")
     assert trained.config == RunFolder(finished).read_config()
     split = load_data(trained)
@@ -60,7 +60,7 @@ def test_a_run_comes_back_with_its_weights_and_what_it_knows_of_its_images(finis
     assert trained.preprocessing.classes == ("bright", "dark") and trained.preprocessing.img_size == (4, 4)
 
 
-def test_the_best_weights_are_loaded_if_asked_for(finished):
+def test_the_best_weights_are_loaded_if_requested(finished):
     (best,) = (finished / "checkpoints").glob("best-*.safetensors")
     state = load_trained(finished, "cpu", best=True).model.state_dict()
     for name, array in load_tensors(best).items():
@@ -115,7 +115,7 @@ def test_weights_of_another_model_are_refused_by_the_name_of_the_file(copy):
         load_trained(copy.path, "cpu")
 
 
-def test_what_a_run_keeps_of_its_images_is_plain_json(finished):
+def test_the_preprocessing_of_a_run_is_plain_json(finished):
     kept = json.loads((finished / "preprocessing.json").read_text())
     assert kept == json.loads(json.dumps(asdict(load_trained(finished, "cpu").preprocessing)))
 
@@ -138,7 +138,7 @@ def test_a_run_without_a_head_gives_features(headless, finished):
     assert trained.preprocessing.classes == ()
 
 
-def test_a_run_without_a_head_is_no_classifier(headless, photos):
+def test_a_run_without_a_head_is_not_a_classifier(headless, photos):
     with pytest.raises(ValueError, match=r"^\S+copy: the model has no head \(num_classes is 0\)"):
         load_classifier(headless.path, "cpu")
     trained = load_trained(headless.path, "cpu")

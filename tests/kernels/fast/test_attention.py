@@ -54,7 +54,7 @@ def test_tiled_attention_is_the_same_kernel():
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 1, 3, 1), (1, 2, 1, 3)])
-def test_arrays_with_sides_of_1_and_strides_of_any_kind_are_read_right(shape):
+def test_arrays_with_axes_of_length_1_and_any_strides_are_read_correctly(shape):
     roomy = np.random.default_rng(0).standard_normal((3, *(2 * side for side in shape)), "float32")
     q, k, v = (x[tuple(slice(0, 2 * side, 2) for side in shape)] for x in roomy)
     y, cache = F.attention(q, k, v)

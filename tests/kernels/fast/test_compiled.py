@@ -49,7 +49,7 @@ def test_a_change_of_any_source_leads_to_another_folder(tmp_path, monkeypatch):
     assert compiled.cache_folder.__wrapped__() != before
 
 
-def test_a_folder_that_cannot_be_written_to_is_said_and_costs_only_time(tmp_path):
+def test_an_unwritable_cache_folder_is_reported_and_costs_only_time(tmp_path):
     (tmp_path / "file").write_text("")
     done = new_process(COMPILE.replace('"error"', '"always"'), NUMBA_CACHE_DIR=str(tmp_path / "file"))
     assert done.stdout.split()[:3] == ["5.0"] * 3
@@ -76,7 +76,7 @@ def test_other_threads_go_on_while_a_kernel_runs():
 
 
 @pytest.mark.parametrize("x", [np.nan, np.inf, -np.inf, 0.0, -0.0, 88.7, 88.8, -87.5, -103.9, -104.1, -200.0])
-def test_exp_is_numpys_where_numbers_end(x):
+def test_exp_is_numpys_at_the_limits_of_its_range(x):
     from tinyvit import functional as F
 
     with np.errstate(all="ignore"):

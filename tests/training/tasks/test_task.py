@@ -87,7 +87,7 @@ def test_its_figures_are_shown_written_and_drawn_by_its_own_names(run):
     assert b"gap/test" in events and b"gap/train" in events
 
 
-def test_a_killed_training_goes_on_to_equal_bits(run, tmp_path):
+def test_a_killed_training_is_resumed_bit_for_bit(run, tmp_path):
     process = command("train", *OPTIONS, "--out", tmp_path / "run", stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("run/checkpoints/step-0000001*.json")) and time.monotonic() < deadline:
@@ -175,16 +175,16 @@ def test_a_checkpoint_of_another_task_or_without_the_tasks_state_is_refused(tmp_
     ({"objective": {"temperature": 1}}, r"config\.json .* unknown fields temperature"),
     ({"optim": {"accumulate": 2}}, r"config\.json .* optim\.accumulate must be 1 for the task 'brightness'"),
 ])  # fmt: skip
-def test_a_configuration_that_cannot_be_is_refused_with_one_line(change, message):
+def test_an_invalid_configuration_is_refused_in_one_line(change, message):
     with pytest.raises(ValueError, match=message):
         from_json(json.dumps(json.loads(to_json(CONFIG)) | change), "config.json")
 
 
-def test_a_configuration_comes_back_from_json_as_it_was():
+def test_a_configuration_is_read_back_from_json_unchanged():
     assert from_json(to_json(CONFIG), "config.json") == CONFIG
 
 
-def test_a_file_that_names_neither_is_of_a_vit_that_classifies():
+def test_a_configuration_that_names_neither_is_a_vit_that_classifies():
     values = json.loads(to_json(PRESETS["digits"]))
     del values["architecture"], values["task"], values["objective"]
     assert from_json(json.dumps(values), "config.json") == PRESETS["digits"]
@@ -205,7 +205,7 @@ def test_an_architecture_that_has_no_classes_cannot_serve_a_classifier(monkeypat
 @pytest.mark.parametrize("arguments", [
     ("evaluate", "{run}", "--tta"), ("evaluate", "{run}", "--confusion", "a.png"), ("predict", "{run}", "{run}"),
 ])  # fmt: skip
-def test_what_needs_a_classifier_is_refused_with_one_line(run, capsys, arguments):
+def test_commands_that_need_a_classifier_are_refused_in_one_line(run, capsys, arguments):
     with pytest.raises(SystemExit) as ended:
         main([argument.format(run=run[0]) for argument in arguments])
     assert ended.value.code == 2
