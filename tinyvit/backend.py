@@ -36,8 +36,9 @@ def as_dtype(dtype):
     except TypeError:
         name = str(dtype)
     if name not in DTYPES:
-        low = "; ask for it by precision=, weights stay float32" if name in ("bfloat16", "float16") else ""
-        raise ValueError(f"unknown dtype {name!r}; expected one of {', '.join(DTYPES)}{low}")
+        hint = "; ask for it by precision=, weights stay float32" if name in ("bfloat16", "float16") else ""
+        hint = f"; a device goes by name, device={name!r}" if name.startswith(("cpu", "cuda")) else hint
+        raise ValueError(f"unknown dtype {name!r}; expected one of {', '.join(DTYPES)}{hint}")
     return np.dtype(name)
 
 

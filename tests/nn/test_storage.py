@@ -80,6 +80,11 @@ def test_assigning_copies_into_the_view_and_refuses_another_shape(model):
         weight.data = np.ones(12)
     with pytest.raises(ValueError, match=r"head.weight: expected \(5, 12\), got \(\)"):
         weight.grad = 0.0
+    for value in (np.full((5, 12), "a"), np.full((5, 12), None)):
+        with pytest.raises(ValueError, match=f"head.weight: expected numbers, got {value.dtype}"):
+            weight.data = value
+    with pytest.raises(ValueError, match=r"head.weight: expected \(5, 12\), got None"):
+        weight.grad = None
     with pytest.raises(ValueError, match=r"head.weight: expected real numbers, got complex128; take their \.real"):
         weight.data = np.ones((5, 12)) * 1j
 
@@ -90,3 +95,23 @@ def test_a_buffer_is_saved_but_not_learned():
     assert "pos_embed" not in dict(model.named_parameters())
     assert [name for name, _ in model.named_buffers()] == ["pos_embed"]
     assert isinstance(dict(model.named_buffers())["pos_embed"], nn.Buffer)
+
+
+def test_gradients_can_be_sent_elsewhere(model):
+    buffer = model.new_gradients()
+    y, cache = model(np.ones((1, 2, 8, 8), "float32"))
+    with model.gradients_into(buffer):
+        model.backward(np.ones_like(y), cache)
+        assert np.shares_memory(model.head.bias.grad, buffer)
+    assert buffer.any() and not model.storage.gradients().any()
+
+
+def test_a_step_inside_gradients_into_uses_the_models_own_buffers(model):
+    with model.gradients_into(model.new_gradients()) as buffer:
+        assert np.shares_memory(model.storage.grads.take(2)[0], model.storage.grad)
+    assert not buffer.any()
+
+
+def test_a_gradient_buffer_of_another_shape_is_refused(model):
+    with pytest.raises(ValueError, match="expected a gradient buffer"), model.gradients_into(np.zeros(3)):
+        pass

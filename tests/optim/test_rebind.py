@@ -112,3 +112,8 @@ def test_checking_the_storage_of_a_model_takes_no_noticeable_time():
     step = min(timeit.repeat(lambda: train_step(model, optimizer, *batch, threads=1), number=1, repeat=20))
     look = min(timeit.repeat(lambda: model.is_in(model.storage), number=1, repeat=200))
     assert look < 0.02 * step, (look, step)
+
+
+def test_the_parameters_in_the_place_of_the_model_are_refused_by_a_line():
+    with pytest.raises(TypeError, match=r"expected a model, as in AdamW\(model, lr=1e-3\), got generator"):
+        optim.AdamW(small_vit().parameters())

@@ -24,6 +24,7 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions
 from tinyvit.nn.recompute import RecomputedCache, with_recompute, with_recompute_backward
+from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 
 
@@ -32,6 +33,8 @@ class EmbedCache(NamedTuple):
     cls_token: PrependTokenCache
     positions: Any
     pos_drop: DropoutCache
+
+    __repr__ = tree
 
 
 class Embed(Module):
@@ -86,6 +89,8 @@ class Embed(Module):
 class EncodeCache(NamedTuple):
     blocks: tuple[BlockCache | RecomputedCache, ...]
     norm: LayerNormCache
+
+    __repr__ = tree
 
 
 class Encode(Module):
@@ -149,6 +154,8 @@ class ViTCache(NamedTuple):
     encode: EncodeCache
     pool: Any
     head: Any
+
+    __repr__ = tree
 
     @property
     def blocks(self):

@@ -11,5 +11,6 @@ from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.precision import PRECISIONS, Precision
 from tinyvit.nn.recompute import RecomputedCache, with_recompute, with_recompute_backward
 from tinyvit.nn.storage import Storage
+from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Buffer, Parameter
 from tinyvit.nn.watch import watch

@@ -9,6 +9,7 @@ from tinyvit.functional.rope import RopeCache
 from tinyvit.nn import init
 from tinyvit.nn.layers import Dropout, Linear
 from tinyvit.nn.module import Module
+from tinyvit.nn.tree import tree
 
 # The number of tokens from which on attention is tiled. Computing the scores again in the backward then takes no longer
 # than moving them through memory (equal on a CPU from about 600 tokens on), and a step needs half of the memory.
@@ -23,6 +24,8 @@ class SelfAttentionCache(NamedTuple):
     merge: MergeHeadsCache
     proj: LinearCache
     proj_drop: Any
+
+    __repr__ = tree
 
 
 class Attention(Module):

@@ -10,6 +10,7 @@ from tinyvit.nn import init
 from tinyvit.nn.attention import Attention, SelfAttentionCache
 from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
 from tinyvit.nn.module import Module
+from tinyvit.nn.tree import tree
 
 ACTIVATIONS = {
     "gelu": (F.gelu, F.gelu_backward),
@@ -23,6 +24,8 @@ class MlpCache(NamedTuple):
     drop1: DropoutCache
     fc2: LinearCache
     drop2: DropoutCache
+
+    __repr__ = tree
 
 
 class Mlp(Module):
@@ -61,6 +64,8 @@ class BlockCache(NamedTuple):
     norm2: LayerNormCache
     mlp: MlpCache
     drop_path2: DropoutCache
+
+    __repr__ = tree
 
 
 class Block(Module):

@@ -1,10 +1,8 @@
 """What every layer and model has in common."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
-from operator import is_
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -13,11 +11,9 @@ from tinyvit.nn.buffers import buffer_updates
 from tinyvit.nn.context import Context
 from tinyvit.nn.precision import as_precision
 from tinyvit.nn.storage import Storage
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import check_found, check_replacement, own, tree
 from tinyvit.nn.variables import Buffer, Parameter
 from tinyvit.text import some
-
-FOUND_IN = WeakKeyDictionary()  # module -> what `is_in` remembers of the last time that it was true
 
 
 class Module:
@@ -35,7 +31,7 @@ class Module:
 
     transparent = False
     path = ""
-    _compute = None  # of a module on a GPU: the `Compute` of its storage
+    _scope = nullcontext  # of a module on a GPU: the scope of its storage's `Compute`
 
     def forward(self, x, ctx=None):
         raise TypeError(f"{type(self).__name__} has no forward")
@@ -44,16 +40,16 @@ class Module:
         raise TypeError(f"{type(self).__name__} has no backward")
 
     def __setattr__(self, name, value):
+        check_replacement(self, name, value)
         super().__setattr__(name, value)
-        Storage.latest = object()
 
     def __call__(self, *inputs, **named):
         """forward(x, ctx=None), the result reported to the observer of the context among the arguments, if any."""
-        if self._compute is None or self._compute.is_active():
-            output, cache = self.forward(*inputs, **named)
-        else:
-            with self._compute.scope():
-                output, cache = self.forward(*inputs, **named)
+        with self._scope():
+            result = self.forward(*inputs, **named)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise TypeError(f"{type(self).__name__}.forward: expected (output, cache), got {type(result).__name__}")
+        output, cache = result
         ctx = None
         for value in (*inputs, *named.values()):
             if isinstance(value, Context):
@@ -122,7 +118,8 @@ class Module:
         yield from self._named_variables(Buffer)
 
     def __repr__(self):
-        return f"{type(self).__name__}({self.num_parameters():,} parameters)"
+        own_text = own(self, (int, str, float)) if not [*self.children()] else f"{self.num_parameters():,} parameters"
+        return f"{type(self).__name__}({own_text.strip()})"
 
     def __str__(self):
         return tree(self)
@@ -155,6 +152,7 @@ class Module:
 
     def _name_parts(self):
         for path, module in self.named_modules():
+            check_found(module)
             module.path = path
         for name, variable in self._named_variables():
             variable.name = name
@@ -167,10 +165,10 @@ class Module:
         for _, buffer in self.named_buffers():
             buffer.allocate(precision.dtype, device)
         for _, module in self.named_modules():
-            if module._compute is not None:
-                del module._compute, module.backward
+            if "_scope" in vars(module):
+                del module._scope, module.backward
             if device != "cpu":
-                module._compute, module.backward = storage.compute, partial(backward_in_scope, module)
+                module._scope, module.backward = storage.compute.scope, partial(backward_in_scope, module)
 
     def to(self, dtype=None, device=None, precision=None):
         """Move the model to another dtype, device or precision, in place; gradients are dropped. Returns the module.
@@ -210,28 +208,20 @@ class Module:
         return parameter.storage
 
     def is_in(self, storage):
-        """Whether all parameters lie in this storage; the tree is walked again only if it may have changed."""
-        latest, found, lists = FOUND_IN.get(self, (None, None, ()))
-        if found is storage and latest is Storage.latest and all(
-            len(now) == len(then) and all(map(is_, now, then)) for now, then in lists
-        ):
-            return True
-        latest, lists, left, seen = Storage.latest, [], [self], set()
-        while left:
-            module = left.pop()
-            if id(module) in seen:
+        """Whether all parameters lie in this storage. Every step asks, so this takes microseconds."""
+        modules, seen = [self], set()
+        for module in modules:
+            if module in seen:
                 continue
-            seen.add(id(module))
+            seen.add(module)
             for value in vars(module).values():
                 if isinstance(value, Parameter):
                     if value.storage is not storage:
                         return False
-                elif isinstance(value, (list, tuple)):
-                    lists.append((value, list(value)))
-                    left += [item for item in value if isinstance(item, Module)]
                 elif isinstance(value, Module):
-                    left.append(value)
-        FOUND_IN[self] = latest, storage, [pair for pair in lists if isinstance(pair[0], list)]
+                    modules.append(value)
+                elif isinstance(value, (list, tuple)):
+                    modules += [item for item in value if isinstance(item, Module)]
         return True
 
     # -- gradients ---------------------------------------------------------------------------------------------
@@ -286,6 +276,8 @@ class Module:
         Raises one ValueError that names what is missing, unexpected and misshapen, before anything has changed; with
         strict=False only for what is misshapen.
         """
+        if not hasattr(state, "items"):
+            raise TypeError(f"expected arrays by name, as state_dict() gives them, got {type(state).__name__}")
         own = dict(self._named_variables())
         missing = [name for name in own if name not in state]
         unexpected = [name for name in state if name not in own]
@@ -312,7 +304,5 @@ class Module:
 
 def backward_in_scope(module, dy, cache):
     """`module.backward(dy, cache)` in its compute scope. On a GPU it stands in the place of every module's backward."""
-    if module._compute is None or module._compute.is_active():
-        return type(module).backward(module, dy, cache)
-    with module._compute.scope():
+    with module._scope():
         return type(module).backward(module, dy, cache)

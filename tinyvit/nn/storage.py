@@ -1,18 +1,22 @@
-"""One flat array for all parameters of a model, and one for all their gradients.
+"""The memory of a model: one flat array for all parameters, and one for all their gradients.
 
 An optimizer, a clipping or an all-reduce then touches one array, however many layers there are.
 """
 
+import threading
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import current, library, to_device
-from tinyvit.nn.compute import Compute
-from tinyvit.nn.gradients import GradientBuffers
+from tinyvit.backend import current, library, products_in, scope_owner, to_device
+from tinyvit.functional.cast import cast
 from tinyvit.nn.precision import as_precision
 
 ALIGNMENT = 256  # bytes; what a GPU reads at once, and a multiple of every cache line
+
+_destination = ContextVar("tinyvit.gradients", default=None)  # (GradientBuffers, array) that `into` has named
 
 
 class Segment(NamedTuple):
@@ -33,10 +37,7 @@ class Storage:
     precision   what is computed in, a `Precision`; by default in the dtype
     grads       the flat gradients, a `GradientBuffers`
     compute     the device and precision to compute in, a `Compute`
-    latest      of the class: another object after every change of a module's attributes or a parameter's storage
     """
-
-    latest = object()
 
     def __init__(self, parameters, dtype="float32", device="cpu", precision=None):
         self.parameters = sorted(parameters, key=lambda parameter: not parameter.decay)
@@ -48,7 +49,6 @@ class Storage:
             parameter.storage, parameter.offset = self, size
             self.offsets.append(size)
             size += -(-parameter.size // step) * step
-        Storage.latest = object()
         self.size = size
         self.data = self.zeros()
         self.grads, self.compute = GradientBuffers(self), Compute(self)
@@ -83,6 +83,9 @@ class Storage:
     def on_device(self):
         """Inside this, arrays are made and kernels started where the parameters are."""
         return current(self.device)
+
+    def __repr__(self):
+        return f"Storage({len(self.parameters)} parameters, {self.size:,} numbers, {self.dtype} on {self.device})"
 
     def rearranged(self, flat, before, new=None):
         """`flat`, which is laid out as the storage `before`, laid out as this one.
@@ -120,3 +123,101 @@ class Storage:
         with self.on_device():
             aligned[:] = self.data
         self.data = aligned
+
+
+class GradientBuffers:
+    """The flat gradients of a storage: the model's own, made when first needed, and others for threads.
+
+    own   the model's own, or None
+    """
+
+    def __init__(self, storage):
+        self.storage, self.own, self.kept, self.lock = storage, None, [], threading.RLock()
+
+    def new(self):
+        """A zeroed array for `into`."""
+        return self.storage.zeros()
+
+    def take(self, count):
+        """The model's own array and `count` − 1 others, which are kept for the next time."""
+        while len(self.kept) < count - 1:
+            self.kept.append(self.new())
+        return [self._own(), *self.kept[: count - 1]]
+
+    def current(self):
+        """The array that this thread's gradients are added to: the one that `into` names, else the model's own."""
+        owner, array = _destination.get() or (None, None)
+        return array if owner is self else self._own()
+
+    def _own(self):
+        with self.lock:
+            if self.own is None:
+                self.own = self.new()
+        return self.own
+
+    def adding(self):
+        """Hold this while adding: two threads that share the model's own array take turns."""
+        owner, _ = _destination.get() or (None, None)
+        return nullcontext() if owner is self else self.lock
+
+    @contextmanager
+    def into(self, array):
+        """Inside this, the gradients that this thread computes are added to `array`, not to the model's own."""
+        shape, dtype = (self.storage.size,), self.storage.dtype
+        if array.shape != shape or array.dtype != dtype:
+            raise ValueError(
+                f"expected a gradient buffer {dtype} {shape}, as new_gradients() makes it, "
+                f"got {array.dtype} {array.shape}"
+            )
+        token = _destination.set((self, array))
+        try:
+            yield array
+        finally:
+            _destination.reset(token)
+
+    def __getstate__(self):
+        return {"storage": self.storage, "own": self.own}
+
+    def __setstate__(self, state):
+        vars(self).update(state, kept=[], lock=threading.RLock())
+
+
+class Compute:
+    """What a model computes with: a storage's device and precision, and its matrices in that precision.
+
+    On a CPU, which has one device and no other precision, none of this does anything.
+    """
+
+    def __init__(self, storage):
+        self.storage, self.rounded = storage, None
+
+    def scope(self):
+        """The context manager in which every call of the model runs; inside itself it does nothing.
+
+        After changing parameters inside it, call `round` before the next forward; a training step has its own scope.
+        """
+        return nullcontext() if self.storage.device == "cpu" or scope_owner() is self else self._enter()
+
+    @contextmanager
+    def _enter(self):
+        with current(self.storage.device), products_in(self.storage.precision.products, owner=self):
+            self.round()
+            yield
+
+    def round(self):
+        """Round all parameters to the compute dtype, if that is another than theirs."""
+        storage = self.storage
+        if storage.precision.is_low:
+            if self.rounded is None:
+                self.rounded = library(storage.device).empty(storage.size, storage.compute_dtype)
+            cast(storage.data, storage.compute_dtype, out=self.rounded)
+
+    def matrices(self):
+        """All parameters as a flat array in a compute dtype that isn't theirs."""
+        if scope_owner() is not self:
+            with current(self.storage.device):
+                self.round()
+        return self.rounded
+
+    def __getstate__(self):
+        return {"storage": self.storage, "rounded": None}

@@ -16,6 +16,11 @@ class Variable:
     """
 
     def __init__(self, shape, init):
+        if not (isinstance(shape, (tuple, list)) and callable(init)):
+            raise TypeError(
+                f"{type(self).__name__}: expected a shape such as (3, 4) and a function of `nn.init`, such as "
+                f"init.zeros, got {type(shape).__name__} and {type(init).__name__}"
+            )
         self.shape = tuple(int(side) for side in shape)
         self.size = prod(self.shape)
         self.init = init
@@ -38,11 +43,14 @@ class Variable:
         return self.data
 
     def assign(self, view, value):
-        """Copy `value` into `view`; raises ValueError for another shape (nothing is broadcast) and complex numbers."""
-        if np.shape(value) != view.shape:
-            raise ValueError(f"{self.name}: expected {view.shape}, got {np.shape(value)}")
-        if getattr(value, "dtype", view.dtype).kind == "c" != view.dtype.kind:
+        """Copy numbers into `view`; raises ValueError for another shape (nothing is broadcast) and complex numbers."""
+        if value is None or np.shape(value) != view.shape:
+            raise ValueError(f"{self.name}: expected {view.shape}, got {None if value is None else np.shape(value)}")
+        kind = getattr(value, "dtype", view.dtype).kind
+        if kind == "c" != view.dtype.kind:
             raise ValueError(f"{self.name}: expected real numbers, got {value.dtype}; take their .real")
+        if kind in "OSUMm":
+            raise ValueError(f"{self.name}: expected numbers, got {value.dtype}")
         device = device_of(view)
         with current(device):
             view[...] = to_device(value, device) if hasattr(value, "dtype") else value
@@ -50,12 +58,20 @@ class Variable:
     def memory(self):
         """The array; raises ValueError while there is none."""
         raise ValueError(
-            f"{type(self).__name__.lower()} {self.name} {self.shape} is declared but has no memory; "
-            "call materialize() on the model that it belongs to"
+            f"{type(self).__name__.lower()} {self.name} {self.shape} is declared but has no memory; call materialize() "
+            "on the module that it belongs to, and to() on a model that this module was added to"
         )
 
+    def __array__(self, *args, **kwargs):
+        raise TypeError(f"{self.name} is a {type(self).__name__}; its array is .data")
+
     def __repr__(self):
-        return f"{type(self).__name__}({self.name!r}, {self.shape})"
+        try:
+            kept = self.data.dtype
+        except ValueError:
+            kept = "no memory"
+        frozen = "" if getattr(self, "trainable", True) else ", frozen"
+        return f"{type(self).__name__}({self.name!r}, {self.shape}, {kept}{frozen})"
 
 
 class Parameter(Variable):

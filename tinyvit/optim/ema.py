@@ -6,7 +6,7 @@ import numpy as np
 
 from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.functional.flat import move_average
-from tinyvit.optim.optimizers import CHUNK, count_on, own_storage, require_below_1, require_fit
+from tinyvit.optim.optimizers import CHUNK, count_on, described, own_storage, require_below_1, require_fit
 
 
 class EMA:
@@ -28,6 +28,9 @@ class EMA:
         self.decay, self.warmup, self.t = decay, warmup, count_on(self.storage, 0)
         with self.storage.on_device():
             self.average = self.storage.data.copy()
+
+    def __repr__(self):
+        return described(self)
 
     def update(self, where=True):
         """Update the average with the model's present parameters.

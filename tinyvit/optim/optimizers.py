@@ -37,6 +37,9 @@ class Optimizer:
             self.state = [xp.zeros_like(self.storage.data) for _ in self.slots]
             self.loss_scale = LossScale(xp) if self.storage.compute_dtype == "float16" else None
 
+    def __repr__(self):
+        return described(self)
+
     def step(self, where=True):
         """Take one step along the model's gradients.
 
@@ -119,11 +122,21 @@ class Optimizer:
 SCALE = ("scale", "good")  # a `LossScale` in a state
 
 
+def described(owner):
+    """An optimizer or an average in a line: its settings, and what it is of."""
+    shown = {k: v for k, v in vars(owner).items() if isinstance(v, (int, float, tuple)) and k not in ("t", "next_step")}
+    settings = ", ".join(f"{name}={value}" for name, value in (shown | {"t": int(to_numpy(owner.t))}).items())
+    model = owner.model
+    return f"{type(owner).__name__}({settings}) of {type(model).__name__}, {model.num_parameters():,} parameters"
+
+
 def own_storage(model):
     """The storage that holds all parameters of a model; raises ValueError if there are several.
 
     A part that was made apart or copied has its own, which no optimizer of the model would reach.
     """
+    if not hasattr(model, "is_in"):
+        raise TypeError(f"expected a model, as in AdamW(model, lr=1e-3), got {type(model).__name__}")
     storage = model.storage
     if not model.is_in(storage):
         (first, _), *others = model.named_parameters()
