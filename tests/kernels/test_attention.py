@@ -88,6 +88,17 @@ def test_a_bias_of_every_shape_that_broadcasts_is_added_and_gets_its_gradient(op
             compare_with_the_reference(operation, q, k, v, dy, np.asarray(bias))
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("shift", [38.0, 41.0, 200.0, -38.0, -41.0, -80.0, -200.0])
+def test_a_bias_that_shifts_some_queries_scores_leaves_their_heads_as_they_are(shift, masked):
+    q, k, v, _, bias = biased_case((3, 2, 7, 9))
+    bias[..., 4:] = -np.inf if masked else 0
+    expected = F.attention(q, k, v, bias)[0]
+    bias[:, :, ::2] += np.float32(shift)
+    for operation in (F.attention, F.tiled_attention):
+        np.testing.assert_allclose(operation(q, k, v, bias)[0], expected, rtol=1e-4, atol=2e-5)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_bias_may_have_any_memory_layout(layout):
     *arrays, bias = biased_case((3, 2, 7, 9))

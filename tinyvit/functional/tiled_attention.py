@@ -93,8 +93,9 @@ def tiled_attention_backward(dy, cache):
     dq, dk, dv = gradients = empty_gradients(q, k, v, y.dtype)
     for gradient in gradients:
         gradient[...] = 0
-    # In float64, as it is summed over all samples part by part.
-    dbias = None if bias is None else xp.zeros(bias.shape, np.result_type(y.dtype, "float64"))
+    if bias is not None:  # in float64 where it is summed over parts
+        in_one_part = bias.shape == (*q.shape[:-1], k.shape[2])
+        dbias = xp.zeros(bias.shape, y.dtype if in_one_part else np.result_type(y.dtype, "float64"))
     sums = (dy * y).sum(-1, keepdims=True)                                             # (B, H, Nq, 1)
     for samples, rows in parts(q, tile):
         for columns in chunks(k.shape[2], tile):
@@ -111,7 +112,7 @@ def tiled_attention_backward(dy, cache):
             if bias is not None:
                 part = bias_of_tile(dbias, samples, rows, columns)
                 part += dbias_part[0]
-    return gradients if bias is None else gradients.with_bias(dbias.astype(y.dtype))
+    return gradients if bias is None else gradients.with_bias(dbias.astype(y.dtype, copy=False))
 
 
 attention_backward.register_cache(TiledAttentionCache, tiled_attention_backward)

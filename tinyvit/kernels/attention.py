@@ -9,7 +9,7 @@ from tinyvit.functional.attention import AttentionCache, attention, attention_ba
 from tinyvit.functional.chunks import CHUNK, chunks
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.functional.sums import as_rows
-from tinyvit.kernels.softmax import softmax_in_place
+from tinyvit.kernels.softmax import SAFE, softmax_in_place
 
 
 def attention_float32(q, k, v, bias=None, scale=None):
@@ -27,7 +27,7 @@ def attention_float32(q, k, v, bias=None, scale=None):
             softmax_in_place(as_rows(scores))
         else:
             scores += bias[part] if is_per_sample(bias) else bias
-            masked_softmax_in_place(as_rows(scores))
+            biased_softmax_in_place(as_rows(scores))
         np.matmul(scores, np.ascontiguousarray(v[part]), out=y[part])
     return y, AttentionCache(q, k, v, probs, scale, bias)
 
@@ -55,15 +55,19 @@ def attention_backward_float32(dy, cache):
     return gradients if bias is None else gradients.with_bias(dbias.astype("float32", copy=False))
 
 
-def masked_softmax_in_place(rows):
+def biased_softmax_in_place(rows):
     """Scores (R, N) become probabilities, those of a row that is −∞ throughout zeros."""
-    if rows.min() != -np.inf:
-        return softmax_in_place(rows)
+    ones = np.ones((rows.shape[1], 1), "float32")
+    if rows.max() < SAFE:  # a row's largest number need not be found where none is too large and none of the sums small
+        exps = np.exp(rows)
+        total = exps @ ones
+        if total.min() > np.exp(-SAFE):
+            np.multiply(exps, 1 / total, out=rows)
+            return
     rows -= np.maximum(rows.max(1, keepdims=True), np.finfo("float32").min)
     np.exp(rows, out=rows)
-    total = rows @ np.ones((rows.shape[1], 1), "float32")
+    total = rows @ ones
     rows *= 1 / (total + (total == 0))
-    return None
 
 
 def summed(dscores, shape):

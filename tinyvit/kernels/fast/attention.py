@@ -166,14 +166,15 @@ def attend_backward(sgemm, dy, q, k, v, bias, sample, head, query, statistics, s
     """
     B, H, Nq, d = q.shape
     Nk, width = v.shape[2:]
-    probs, dscores = np.empty((tile, Nk), np.float32), np.empty((tile, Nk), np.float32)
-    p, ds = probs.ctypes.data, dscores.ctypes.data
-    as_scores = dbias.size == B * H * Nq * Nk  # nothing is to be summed
+    probs, scratch = np.empty((tile, Nk), np.float32), np.empty((tile, Nk), np.float32)
+    as_scores = dbias.size == B * H * Nq * Nk  # nothing is to be summed: dbias is dscores
     total = np.zeros((0 if as_scores else sample if sample else len(dbias), dbias.shape[1]))
     for b in range(B):
         for h in range(H):
             for start in range(0, Nq, tile):
                 count, beta = min(tile, Nq - start), ONE if start else ZERO
+                dscores = dbias[(b * H + h) * Nq + start :] if as_scores else scratch
+                p, ds = probs.ctypes.data, dscores.ctypes.data
                 gemm(sgemm, AS_IT_IS, TRANSPOSED, count, Nk, d,
                      scale, at(q, b, h, start), ld(q), at(k, b, h, 0), ld(k), ZERO, p, Nk)
                 gemm(sgemm, AS_IT_IS, TRANSPOSED, count, Nk, width,
@@ -185,9 +186,7 @@ def attend_backward(sgemm, dy, q, k, v, bias, sample, head, query, statistics, s
                     softmax_backward_row(
                         probs[r], dscores[r], statistics[b, h, start + r, 0], statistics[b, h, start + r, 1]
                     )
-                    if as_scores:
-                        dbias[row] = dscores[r]
-                    elif bias.size:
+                    if bias.size and not as_scores:
                         add_to_row(total[row - b * sample], dscores[r])
                 gemm(sgemm, AS_IT_IS, AS_IT_IS, count, d, Nk,
                      scale, ds, Nk, at(k, b, h, 0), ld(k), ZERO, at(dq, b, h, start), ld(dq))

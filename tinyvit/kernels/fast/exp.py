@@ -12,7 +12,9 @@ LOG2_E = F(1 / np.log(2))
 ROUND = F(1.5 * 2**23)  # adding it rounds to a whole number, which the last bits then hold
 # (exp(r) − 1 − r) / r² for |r| ≤ ln(2)/2, lowest power first: the least largest relative error of exp, 3e-9.
 Q0, Q1, Q2, Q3, Q4 = map(F, (0.49999993447, 0.16666520626, 0.04166838816, 0.00836871745, 0.00138145930))
-SMALLEST, LARGEST = F(-104.0), F(89.0)  # below and above, exp is 0 and infinity in a float32
+# exp is infinity in a float32 above the largest, and 0 below −104. At the smallest both factors of 2ⁿ are 0: their
+# product is exact, where one that underflows takes many times as long. It is taken for every key that −∞ masks.
+SMALLEST, LARGEST = F(-176.0), F(89.0)
 ONE = F(1.0)
 DIGITS, BIAS, HALF = np.int32(23), np.int32(127), np.int32(1)
 
