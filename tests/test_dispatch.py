@@ -158,3 +158,27 @@ def test_the_backward_stands_right_below_its_forward(name):
     lines, first = inspect.getsourcelines(forward)
     _, below = inspect.getsourcelines(backward)
     assert below == first + len(lines) + 2
+
+
+def test_a_call_like_an_earlier_one_looks_for_no_kernel_and_converts_nothing(monkeypatch):
+    from tinyvit import dispatch
+
+    x, weight, into = np.ones((5, 4), "float32"), np.ones((3, 4), "float32"), (np.zeros((3, 4), "float32"), False)
+
+    def run():
+        y, cache = F.linear(x, weight, weight[:, 0])
+        return F.linear_backward(y, cache, into=into)
+
+    run()
+    for name in ("as_operand", "as_gradient", "kind"):
+        monkeypatch.delattr(dispatch, name)
+    run()
+    with pytest.raises(NameError):
+        F.linear(x.astype("float64"), weight)
+
+
+def test_missing_and_unknown_arguments_are_named_in_one_line():
+    with pytest.raises(TypeError, match="layernorm: missing a required argument: 'weight'"):
+        F.layernorm(np.ones((2, 3)))
+    with pytest.raises(TypeError, match="softmax: got an unexpected keyword argument 'axis'"):
+        F.softmax(np.ones((2, 3)), axis=0)

@@ -4,10 +4,14 @@
 dtype; the dispatcher takes the best that the level in force allows (see `levels`). No implementation gets an array that
 was not checked here: operands are floating-point arrays of one library, a gradient has the shape of the result that it
 belongs to, and so does every entry of `into=`, which the dispatcher gives to every backward.
+
+A call whose arguments have the types and dtypes of an earlier one goes straight to the implementation that was found
+then: only shapes are left to check.
 """
 
 import functools
 import inspect
+from operator import is_
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +27,7 @@ OPERANDS = {                             # arguments of these names are arrays o
 
 
 def kind(x):
-    """What kernels are registered under: the array library's name and the dtype's, as ("numpy", "float32")."""
+    """The array library and dtype of `x`, which its kernels are registered for: ("numpy", "float32")."""
     return kind_of(type(x), getattr(x, "dtype", None))
 
 
@@ -36,34 +40,23 @@ def kind_of(array_type, dtype):
 class Kernels:
     """The kernels of one function, by level and by kind of array."""
 
-    def __init__(self, reference):
-        self.reference = reference
+    def __init__(self):
         self.by_level = {level: {} for level in levels.LEVELS}
-        self.looked_through = {
-            level: [(lower, self.by_level[lower]) for lower in below] for level, below in levels.BELOW.items()
-        }
-        self.plain = {}  # (level, dtype) -> what runs for NumPy's arrays of floating-point numbers, once it was found
+        self.known = {}  # (level, types and dtypes of arguments) -> what was found for them, if none was converted
 
     def register(self, kind, kernel, level="numpy"):
         """Add a kernel, with the function's own signature, for arrays of that kind."""
         self.by_level[level][kind] = kernel
-        self.plain = {}
+        self.known = {}
 
     def find(self, x):
         """The best kernel for `x` that the level in force allows, or None."""
-        plain, here, asked = self.plain, kind(x), levels.level()
-        kernel = None
-        for level, kernels in self.looked_through[asked]:
+        here = kind(x)
+        for level in levels.BELOW[levels.level()]:
             levels.load(level, here)
-            if here in kernels:
-                kernel = kernels[here]
-                break
-        if type(x) is np.ndarray and x.dtype in PLAIN:
-            plain[asked, x.dtype] = kernel or self.reference
-        return kernel
-
-
-PLAIN = frozenset(map(np.dtype, ("float32", "float64", "complex128")))
+            if here in self.by_level[level]:
+                return self.by_level[level][here]
+        return None
 
 
 def operation(reference):
@@ -72,98 +65,90 @@ def operation(reference):
     It has the name, signature and docstring of the function. `op.reference` is the reference implementation;
     `op.register(kind, kernel, level)` adds a kernel, with the same signature, for arrays of that kind; `op.which(x)`
     says what would run. Lists and arrays of ints or bools are taken as floating-point numbers, NumPy's scalars as
-    Python's. Raises ValueError for operands that are no numbers or belong to another library than the first, and for
-    arrays in bfloat16 and float16 without a kernel, unless `op.moves_numbers_only` was set: a reference that computes
-    nothing, like its backward's, is right for any dtype.
+    Python's. Raises ValueError for operands that are not arrays of numbers or belong to another library than the first,
+    and for arrays in bfloat16 and float16 without a kernel, unless `op.moves_numbers_only` was set: a reference that
+    computes nothing, like its backward's, is right for any dtype.
     """
-    kernels, name, operands_of = Kernels(reference), reference.__name__, {}
-    names = list(inspect.signature(reference).parameters)
-    operands = {i: argument for i, argument in enumerate(names) if i == 0 or argument in OPERANDS}
-
-    def plain_operands(types):
-        """The places of the operands after the first, if all are NumPy's arrays and no number is NumPy's; else None."""
-        first, *others = [types[i] for i in operands if i < len(types)]
-        if first is not np.ndarray or any(other not in (np.ndarray, type(None)) for other in others):
-            return None
-        if any(issubclass(other, np.generic) for other in types):
-            return None
-        return [i for i in operands if 0 < i < len(types) and types[i] is np.ndarray]
+    kernels, name, signature = Kernels(), reference.__name__, inspect.signature(reference)
+    names = list(signature.parameters)
+    operands = [i for i, argument in enumerate(names) if argument in OPERANDS or i == 0]
 
     @functools.wraps(reference)
     def forward(*args, **kwargs):
         if args and not kwargs:
-            types = tuple(map(type, args))
-            if types not in operands_of:
-                operands_of[types] = plain_operands(types)
-            others = operands_of[types]
-            if others is not None:  # nothing is to be converted, unless the dtypes differ or nothing was looked for yet
-                dtype = args[0].dtype
-                implementation = kernels.plain.get((levels.level(), dtype))
+            dtype = getattr(args[0], "dtype", None)
+            found = kernels.known.get((levels.level(), dtype, *map(type, args)))
+            if found is not None:
+                implementation, others = found
                 for i in others:
                     if args[i].dtype is not dtype:
                         break
                 else:
-                    if implementation is not None:
-                        return implementation(*args)
+                    return implementation(*args)
         return convert_and_run(args, kwargs)
 
     def convert_and_run(args, kwargs):
-        # A NumPy number, such as 1 / np.sqrt(d), would turn a float32 result into float64.
-        args = [arg.item() if isinstance(arg, np.generic) else arg for arg in args]
-        kwargs = {key: arg.item() if isinstance(arg, np.generic) else arg for key, arg in kwargs.items()}
-        x = args[0] if args else kwargs.get(names[0])
-        for i, argument in operands.items():
-            other = args[i] if i < len(args) else kwargs.get(argument)
-            if i == 0 or other is not None:
-                other = as_operand(name, argument, other, x, forward.moves_numbers_only)
-                if i < len(args):
-                    args[i] = other
-                else:
-                    kwargs[argument] = other
-                x = other if i == 0 else x
-        kernel = kernels.find(x)
-        if kernel is None and not forward.moves_numbers_only:
-            check_dtype(name, x)
-        return (kernel or reference)(*args, **kwargs)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}: {error}") from None
+        given, first = bound.arguments, None
+        for argument, value in given.items():
+            if isinstance(value, np.generic):  # such as 1 / np.sqrt(d): it would turn a float32 result into float64
+                given[argument] = value.item()
+        for argument in (names[i] for i in operands):
+            if first is None or given.get(argument) is not None:
+                given[argument] = as_operand(name, argument, given[argument], first, forward.moves_numbers_only)
+                first = given[argument] if first is None else first
+        implementation = kernels.find(first) or reference
+        if implementation is reference and not forward.moves_numbers_only:
+            check_dtype(name, first)
+        if not kwargs and all(map(is_, args, bound.args)):
+            others = [i for i in operands[1:] if i < len(args) and args[i] is not None]
+            kernels.known[levels.level(), first.dtype, *map(type, args)] = implementation, others
+        return implementation(*bound.args, **bound.kwargs)
 
     def which(x, *args, **kwargs):
-        """What would run for these arguments, and the file and line where it is written."""
+        """The implementation that would run for these arguments, and the file and line where it is written."""
         return location(kernels.find(x) or reference)
 
     forward.moves_numbers_only = False
     forward.reference = reference
-    forward.kernels = kernels
     forward.register = kernels.register
     forward.which = which
     return forward
 
 
 def as_operand(name, argument, x, first, moves_numbers_only):
-    """`x` as an array of floating-point numbers of the library of `first`; ints and bools become numbers."""
-    if not hasattr(x, "dtype"):
-        if not isinstance(x, (list, tuple, int, float, complex)):
-            raise ValueError(f"{name}: expected {argument} as an array, got {type(x).__name__}")
-        real = getattr(getattr(first, "dtype", None), "kind", "") == "f"
+    """`x` as an array of floating-point numbers, of the library of the first operand (None if it is the first)."""
+    real = first is not None and first.dtype.kind == "f"
+    if isinstance(x, (list, tuple, int, float, complex)):
         dtype = first.dtype if real and isinstance(x, (int, float)) else None  # a number changes no array's dtype
         try:
             x = np.asarray(x, dtype)
         except ValueError as error:
             raise ValueError(f"{name}: expected {argument} as an array, got a list of unequal lengths") from error
-        if hasattr(first, "dtype"):
-            x = to_device(x, device_of(first))
-    if x.dtype.kind not in "biufc" and str(x.dtype) not in LOW_PRECISION:
-        raise ValueError(f"{name}: expected {argument} as an array of numbers, got {x.dtype}")
-    if hasattr(first, "dtype") and kind(first)[0] != kind(x)[0]:
+        x = x if first is None else to_device(x, device_of(first))
+    x = as_plain_array(name, argument, x)
+    if first is not None and kind(first)[0] != kind(x)[0]:
         raise ValueError(
             f"{name}: expected {argument} as an array of {kind(first)[0]}, like the first argument, "
             f"got one of {kind(x)[0]}"
         )
-    if x.dtype.kind not in "biu":
+    if x.dtype.kind not in "biu" or moves_numbers_only or argument == "bias":  # attention refuses a mask as its bias
         return x
-    if moves_numbers_only or argument == "bias":  # attention refuses a mask that is given as its bias
-        return x
-    dtype = first.dtype if first is not x and getattr(getattr(first, "dtype", None), "kind", "") == "f" else "float64"
-    return x.astype(dtype)
+    return x.astype(first.dtype if real else "float64")
+
+
+def as_plain_array(name, argument, x):
+    """`x` if it is an array of numbers, a matrix as an array, as its `*` is another product; else ValueError."""
+    if not hasattr(x, "dtype") or not (isinstance(x, np.ndarray) or kind(x)[0] == "cupy"):
+        raise ValueError(f"{name}: expected {argument} as an array, got {type(x).__name__}")
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError(f"{name}: expected {argument} as an array without a mask; take {argument}.filled(0)")
+    if x.dtype.kind not in "biufc" and str(x.dtype) not in LOW_PRECISION:
+        raise ValueError(f"{name}: expected {argument} as an array of numbers, got {x.dtype}")
+    return np.asarray(x) if isinstance(x, np.matrix) else x
 
 
 def check_dtype(name, x):
@@ -196,43 +181,61 @@ def backward_of(forward, result=None, parameters=None):
     """
 
     def decorate(reference):
-        kernels, own_caches, name = Kernels(reference), {}, reference.__name__
+        kernels, own_caches, name = Kernels(), {}, reference.__name__
 
         @functools.wraps(reference)
         def backward(dy, cache, into=None):
-            if isinstance(dy, np.generic):
-                dy = dy.item()  # a Python number, which never changes the dtype of what it is multiplied with
-            if result is not None:
-                try:
-                    expected = result(cache)
-                except AttributeError as error:
-                    raise ValueError(f"{name}: expected a cache of its forward, got {type(cache).__name__}") from error
-                if not fits(dy, expected):
-                    dy = as_gradient(name, dy, expected, forward.moves_numbers_only)
-            kernel = own_caches.get(type(cache)) or kernels.find(dy)
-            if kernel is None and not forward.moves_numbers_only:
-                check_dtype(name, dy)
+            expected, implementation = shape_of_result(cache), None
+            if getattr(dy, "shape", False) == expected or fits(dy, expected):
+                known = levels.level(), type(cache), type(dy), getattr(dy, "dtype", None)
+                implementation = kernels.known.get(known)
+            if implementation is None:
+                dy, implementation = convert_and_find(dy, cache, expected)
             if parameters is None:
-                check_into(name, into or (), ())
-                return (kernel or reference)(dy, cache)
+                if into:
+                    check_into(name, into, ())
+                return implementation(dy, cache)
             shapes = parameters(cache)
             if into is None:
-                return reference(dy, cache) if kernel is None else kernel(dy, cache, (None,) * len(shapes))
-            check_into(name, into, shapes)
-            gradients = reference(dy, cache) if kernel is None else kernel(dy, cache, into)
-            gradients = gradients if isinstance(gradients, tuple) else (gradients,)
-            first = len(gradients) - len(shapes)
-            gradients = gradients[:first] + tuple(map(add_to, into, gradients[first:]))
-            return gradients if len(gradients) > 1 else gradients[0]
+                into = (None,) * len(shapes)
+            else:
+                check_into(name, into, shapes)
+            gradients = reference(dy, cache) if implementation is reference else implementation(dy, cache, into)
+            gradients = list(gradients) if isinstance(gradients, tuple) else [gradients]
+            for i, goal in enumerate(into, len(gradients) - len(into)):
+                if goal is not None and goal is not gradients[i]:
+                    gradients[i] = add_to(goal, gradients[i])
+            return tuple(gradients) if len(gradients) > 1 else gradients[0]
+
+        def shape_of_result(cache):
+            try:
+                return None if result is None else result(cache)
+            except (AttributeError, IndexError, TypeError, ValueError) as error:
+                raise ValueError(f"{name}: expected a cache of its forward, got {type(cache).__name__}") from error
+
+        def convert_and_find(dy, cache, expected):
+            given, dy = dy, dy.item() if isinstance(dy, np.generic) else dy  # Python's numbers change no array's dtype
+            if expected is not None:
+                dy = as_gradient(name, dy, expected, forward.moves_numbers_only)
+            implementation = own_caches.get(type(cache)) or kernels.find(dy) or reference
+            if implementation is reference and not forward.moves_numbers_only:
+                check_dtype(name, dy)
+            if dy is given:
+                known = levels.level(), type(cache), type(dy), getattr(dy, "dtype", None)
+                kernels.known[known] = implementation
+            return dy, implementation
+
+        def register_cache(cache_type, kernel):
+            own_caches[cache_type] = kernel
+            kernels.known = {}
 
         def which(dy, cache, into=None):
-            """What would run for these arguments, and the file and line where it is written."""
+            """The implementation that would run for these arguments, and the file and line where it is written."""
             return location(own_caches.get(type(cache)) or kernels.find(dy) or reference)
 
         backward.reference = reference
-        backward.kernels = kernels
         backward.register = kernels.register
-        backward.register_cache = own_caches.__setitem__
+        backward.register_cache = register_cache
         backward.which = which
         backward.result, backward.parameters = result, parameters
         forward.backward = backward
@@ -242,12 +245,13 @@ def backward_of(forward, result=None, parameters=None):
 
 
 def fits(dy, expected):
-    """Whether `dy` is a NumPy array of floating-point numbers of the expected shape, or a tuple of such: the usual."""
-    if type(dy) is np.ndarray:
-        return dy.shape == expected and dy.dtype.kind == "f"
-    if not (isinstance(dy, tuple) and type(expected) is list and len(dy) >= len(expected)):
+    """Whether `dy` is a tuple of NumPy's arrays of floating-point numbers, of the shapes in the list `expected`."""
+    if not (isinstance(expected, list) and isinstance(dy, tuple) and len(dy) >= len(expected)):
         return False
-    return all(fits(array, shape) for array, shape in zip(dy, expected))
+    for part, shape in zip(dy, expected):
+        if type(part) is not np.ndarray or part.shape != shape or part.dtype.kind != "f":
+            return False
+    return True
 
 
 def as_gradient(name, dy, expected, moves_numbers_only):
@@ -258,18 +262,13 @@ def as_gradient(name, dy, expected, moves_numbers_only):
             got = f"{len(dy)} entries" if isinstance(dy, tuple) else type(dy).__name__
             raise ValueError(f"{name}: expected dy as a tuple of {len(expected)} arrays, got {got}")
         checked = [as_gradient(name, *pair, moves_numbers_only) for pair in zip(dy, expected)]
-        return dy if all(new is old for new, old in zip(checked, dy)) else tuple(checked)
+        return dy if all(map(is_, checked, dy)) else tuple(checked)
     if isinstance(dy, (int, float, complex)) and expected == ():
         return dy
-    if not hasattr(dy, "dtype") or not hasattr(dy, "shape"):
-        raise ValueError(f"{name}: expected dy as an array {expected}, got {type(dy).__name__}")
+    dy = as_plain_array(name, "dy", dy)
     if dy.shape != expected:
         raise ValueError(f"{name}: expected dy {expected}, the shape of the result, got {dy.shape}")
-    if dy.dtype.kind in "fc" or str(dy.dtype) in LOW_PRECISION:
-        return dy
-    if dy.dtype.kind not in "biu":
-        raise ValueError(f"{name}: expected dy as an array of numbers, got {dy.dtype}")
-    return dy if moves_numbers_only else dy.astype("float64")
+    return dy.astype("float64") if dy.dtype.kind in "biu" and not moves_numbers_only else dy
 
 
 def check_into(name, into, shapes):
@@ -277,21 +276,19 @@ def check_into(name, into, shapes):
     if len(into) != len(shapes):
         raise ValueError(f"{name}: into= has {len(into)} entries for {len(shapes)} parameter gradients")
     for goal, shape in zip(into, shapes):
-        if goal is None or goal is False or (getattr(goal, "shape", None) == shape and goal.dtype.kind == "f"):
+        if goal is None or goal is False:
             continue
-        if getattr(goal, "shape", None) != tuple(shape):
+        if getattr(goal, "shape", None) != shape:
             got = getattr(goal, "shape", type(goal).__name__)
-            raise ValueError(f"{name}: into=: expected an array {tuple(shape)} to add to, got {got}")
+            raise ValueError(f"{name}: into=: expected an array {shape} to add to, got {got}")
         if goal.dtype.kind not in "fcV":
             raise ValueError(f"{name}: into=: expected an array of floating-point numbers, got {goal.dtype}")
 
 
 def add_to(goal, gradient):
-    """Put a parameter's gradient where an entry of `into` says; see `backward_of`."""
+    """Put a parameter's gradient where an entry of `into` that isn't None says; see `backward_of`."""
     if goal is False:
         return None
-    if goal is None or goal is gradient:
-        return gradient
     goal += gradient
     return goal
 
