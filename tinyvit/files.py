@@ -15,6 +15,7 @@ from pathlib import Path
 HIDDEN = ".tinyvit-"  # how the names of hidden folders (NAME.tmp) and of their makers' locks (NAME.lock) begin
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LARGEST_MANIFEST = 1 << 26  # bytes; a hundred thousand evaluations fit
+LARGEST_TEXT = 1 << 24  # bytes; a configuration with a hundred thousand names of classes fits
 
 
 def expanded(path):
@@ -87,7 +88,7 @@ def replacing(path, again="run the command again", new=False):
                 os.replace(folder / path.name, path)
         sync(path.parent)  # the new name has to reach the disk, too
     except FileNotFoundError as error:
-        if path.parent.exists():
+        if path.parent.exists() and HIDDEN not in str(error.filename):
             raise
         raise ValueError(f"{path.parent} was removed while it was in use; {path.name} can't be saved") from error
     except OSError as error:
@@ -237,6 +238,14 @@ def sync(path):
             os.close(descriptor)
 
 
+def read_text(path, most=LARGEST_TEXT):
+    """The text of a file; ValueError, before it is read, for one of more than `most` bytes."""
+    size = path.stat().st_size
+    if size > most:
+        raise ValueError(f"{path} has {size:,} bytes, expected at most {most:,}; it is damaged or another file")
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
 # -- manifests --------------------------------------------------------------------------------------------------------
 
 
@@ -270,9 +279,7 @@ def entry(content):
 def read_manifest(path):
     """What a manifest says, a dict; ValueError, naming the file, if it is missing, damaged or of another kind."""
     try:
-        if path.stat().st_size > LARGEST_MANIFEST:
-            raise ValueError(f"it has more than {LARGEST_MANIFEST:,} bytes")
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_text(path, LARGEST_MANIFEST))
         if not isinstance(content, dict) or not {"format", "files", "sha256"} <= content.keys():
             raise ValueError("expected an object with format, files and sha256")
         stated = content.pop("sha256")

@@ -169,7 +169,7 @@ def test_a_model_of_a_single_patch_has_no_spectrum_and_says_so(tinyvit, numbers)
     (["--images", "0"], "expected means over 1 to 1,000 images, got --images 0"),
     (["--images", "1000000000"], "expected means over 1 to 1,000 images, got --images 1000000000"),
     (["--layer", "9" * 30], "there is no layer 9999"),
-    (["--threads", "0"], "expected a number of threads of at least 1, got 0"),
+    (["--threads", "0"], "expected a number of threads from 1 to 4,096, got 0"),
     (["--layer", "first"], "--layer"),
     (["--lyer", "0"], "did you mean --layer"),
 ])  # fmt: skip

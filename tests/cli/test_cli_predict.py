@@ -114,7 +114,7 @@ def test_an_invalid_command_line_is_refused(refused, run, photos):
         ([run, image, "--top", "0"], "at least 1 class of each image, got top 0"),
         ([run, image, "--top", "few"], "--top.*'few'"),
         ([run, image, "--topp", "3"], "--topp.*did you mean --top"),
-        ([run, image, "--threads", "0"], "threads of at least 1, got 0"),
+        ([run, image, "--threads", "0"], "threads from 1 to 4,096, got 0"),
         ([run, image, "--device", "tpu"], "'tpu'.*cpu"),
     ):
         assert re.search(message, refused("predict", *arguments))

@@ -202,7 +202,7 @@ def test_an_invalid_command_line_is_refused(refused, run, tmp_path, command):
         ([run, "--images", "0"], "as many images of each of 10 classes"),
         ([run, "--images", "50000"], r"5000 of each class, but class 0 has \d+"),
         ([run, "--seed", "-1"], "a seed of at least 0, got -1"),
-        ([run, "--threads", "0"], "threads of at least 1, got 0"),
+        ([run, "--threads", "0"], "threads from 1 to 4,096, got 0"),
         ([run, "--device", "tpu"], "'tpu'.*cpu"),
         ([run, "--kernels", "quick"], "'quick'.*--kernels"),
     ):

@@ -53,6 +53,17 @@ def test_a_run_that_cannot_be_resumed_is_refused_and_left_unchanged(refused, unf
     assert {file: file.read_bytes() for file in unfinished.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.parametrize(("options", "message"), [
+    ("--threads 100000000", "expected a number of threads from 1 to 4,096, got 100000000"),
+    ("--model.mlp-ratio 1e300", "needs about a billion GB or more .*: take a smaller model"),
+    (f"--model.embed-dim 1{300 * '0'}", "needs about a billion GB or more .*: take a smaller model"),
+])  # fmt: skip
+def test_numbers_beyond_all_machines_are_refused_in_a_line_that_can_be_read(refused, tmp_path, options, message):
+    line = refused("train", "digits", "--out", tmp_path / "run", *options.split())
+    assert re.search(message, line) and len(line) < 400
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_in_use_is_refused(refused, unfinished):
     from tinyvit.training.run_folder import RunFolder
 

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -117,6 +119,32 @@ def test_commands_for_a_run_refuse_a_link_to_itself_in_one_line(refused, run, lo
     Image.new("L", (8, 8)).save(tmp_path / "one.png")
     assert "loop" in refused(arguments[0], run, *arguments[1:])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "one.png"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
+def test_names_of_classes_that_a_terminal_would_obey_are_escaped_in_all_that_is_printed(tinyvit, tmp_path):
+    names = ["a\x1b[31m", "b\u202e", "c\nd", "plain"]
+    draw = np.random.default_rng(0)
+    for part in ("train", "test"):
+        for name in names:
+            (tmp_path / "photos" / part / name).mkdir(parents=True)
+            for i in range(4):
+                pixels = draw.integers(0, 255, (8, 8), "uint8")
+                Image.fromarray(pixels).save(tmp_path / "photos" / part / name / f"{i}.png")
+    options = ("--model.img-size", "8", "--model.patch-size", "4", "--augment.crop", "0", *TINY)
+    printed = [
+        tinyvit("train", "folder", "--out", "run", "--data-dir", "photos", *options),
+        tinyvit("evaluate", "run", "--confusion", "c.png"),
+        tinyvit("predict", "run", "photos/test/plain/0.png"),
+        tinyvit("inspect", "run", "--out", "seen"),
+    ]
+    assert [status for status, _, _ in printed] == [0] * 4
+    shutil.rmtree(tmp_path / "photos/test" / names[0])
+    printed += [tinyvit("evaluate", "run"), tinyvit("train", "folder", "--data-dir", "photos", *options)]
+    assert [status for status, _, _ in printed[4:]] == [2, 2]
+    for _, out, err in printed:
+        assert all(line.isprintable() for line in (*out.split("\n"), *err.split("\n")))
+    assert all(r"a\x1b[31m" in out + err for _, out, err in (printed[1], printed[2], printed[4], printed[5]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")

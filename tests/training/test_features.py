@@ -132,7 +132,7 @@ def test_weights_and_gradients_are_left_unchanged():
     ({"layer": 1.0}, r"no layer 1\.0"),
     ({"layer": True}, "no layer True"),
     ({"pool": "max"}, "unknown pool 'max'; expected one of token, mean"),
-    ({"threads": 0}, "threads of at least 1, got 0"),
+    ({"threads": 0}, "threads from 1 to 4,096, got 0"),
 ])  # fmt: skip
 def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):

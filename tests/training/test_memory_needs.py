@@ -195,6 +195,12 @@ def test_the_message_says_so_where_nothing_would_fit():
     assert text.endswith("nor does a single image at a time fit: take a smaller model")
 
 
+def test_the_message_has_no_number_that_is_too_long_to_read():
+    with pytest.raises(OutOfMemory, match="needs about a billion GB or more .* for weights") as error:
+        require_memory(Step(10**400, 64), 10**9)
+    assert len(str(error.value)) < 400
+
+
 @pytest.mark.parametrize("room", [None, 10**15])
 def test_a_step_that_ran_out_of_memory_despite_the_prediction_is_advised_a_smaller_batch(room):
     plan = step(50_000)

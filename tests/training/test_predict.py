@@ -128,7 +128,7 @@ def test_weights_that_are_nan_or_infinite_are_refused(saved):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"top": 0}, "at least 1 class of each image, got top 0"),
-    ({"threads": 0}, "threads of at least 1, got 0"),
+    ({"threads": 0}, "threads from 1 to 4,096, got 0"),
 ])  # fmt: skip
 def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):

@@ -1,8 +1,10 @@
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -13,6 +15,7 @@ from tinyvit.files import write_manifest
 from tinyvit.training import PRESETS, resume, train
 from tinyvit.training.display import Display
 from tinyvit.training.run_folder import RunFolder, next_free
+from tinyvit.training.trained import load_trained
 
 CONFIG = PRESETS["digits"]
 
@@ -197,6 +200,33 @@ def test_what_replaces_the_folder_of_a_training_is_left_unchanged(tmp_path, repl
     assert path.is_symlink() == ("link" in replacement) and path.is_file() == (replacement == "file")
 
 
+@pytest.mark.parametrize("call", range(12))
+def test_a_folder_that_is_removed_while_a_file_is_written_ends_the_training_with_the_same_line(tmp_path, call):
+    path, calls = tmp_path / "run", itertools.count()
+
+    def fsync(descriptor, fsync=os.fsync):
+        if path.exists() and next(calls) == call:
+            shutil.rmtree(path)
+        fsync(descriptor)
+
+    with pytest.raises(ValueError, match=GONE), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        train(SMALL, path, Meanwhile())
+    assert not path.exists()
+
+
+def test_a_folder_of_which_the_lock_is_left_ends_the_training_with_a_line_too(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+
+    def fsync(descriptor):  # another process is in the middle of removing the folder
+        for folder in (path / "checkpoints").glob(".tinyvit-*.tmp"):
+            shutil.rmtree(folder)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(ValueError, match="checkpoints was removed while it was in use; step-"):
+        train(SMALL, path, Meanwhile())
+
+
 def test_a_training_continues_in_a_folder_that_now_has_another_path(tmp_path):
     path, moved = tmp_path / "run", tmp_path / "moved"
 
@@ -225,6 +255,24 @@ def finished(tmp_path_factory):
     path = tmp_path_factory.mktemp("finished") / "run"
     train(SMALL, path, Meanwhile())
     return path
+
+
+@pytest.mark.parametrize("name", ["config.json", "preprocessing.json", "summary.json", "model.json"])
+def test_a_file_of_a_gigabyte_is_never_read(tmp_path, finished, name):
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    with (path / name).open("wb") as file:
+        file.truncate(1 << 30)
+    tracemalloc.start()
+    try:
+        if name == "summary.json":
+            assert RunFolder(path).finished() is None
+        else:
+            with pytest.raises(ValueError, match=f"{name} has 1,073,741,824 bytes, expected at most [0-9,]+; it is"):
+                load_trained(path)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("entry", [3, [], {}, None, "text"])

@@ -210,7 +210,7 @@ def test_targets_may_be_a_list():
         ({"images": np.zeros((5, 1, 4, 4))}, r"expected images \(B, 2, 4, 4\), got \(\d, 1, 4, 4\)"),
         ({"targets": np.array([0, 1, 2, 3, 0])}, "labels from 0 to 2, got . to 3"),
         ({"accumulate": 0}, "accumulate over at least 1 part, got 0"),
-        ({"threads": 0}, "threads of at least 1, got 0"),
+        ({"threads": 0}, "threads from 1 to 4,096, got 0"),
         ({"clip_norm": 0}, "positive norm to clip to, got 0"),
         ({"clip_norm": -1.0}, r"positive norm to clip to, got -1\.0"),
     ],

@@ -61,7 +61,7 @@ def test_more_threads_than_cores_give_a_warning_with_the_number_used(monkeypatch
 @pytest.mark.parametrize("asked", ["0", "-2", "two", "1.5"])
 def test_an_invalid_number_of_threads_is_refused_with_the_given_value(monkeypatch, asked):
     monkeypatch.setenv("TINYVIT_THREADS", asked)
-    with pytest.raises(ValueError, match=f"threads of at least 1, got '{asked}'"):
+    with pytest.raises(ValueError, match=f"threads from 1 to 4,096, got '{asked}'"):
         thread_count()
 
 

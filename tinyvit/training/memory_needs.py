@@ -342,4 +342,6 @@ def largest(holds, most):
 
 def readable(count):
     """Bytes as a person says them."""
+    if count >= 10**18:  # more digits than anybody reads
+        return "a billion GB or more"
     return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"

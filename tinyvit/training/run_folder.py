@@ -22,6 +22,7 @@ from tinyvit.files import (
     entry,
     expanded,
     is_at,
+    read_text,
     tidy,
     try_lock,
     verified_manifest,
@@ -104,6 +105,9 @@ class RunFolder:
             try:
                 self.check_lock()
                 yield
+            except (OSError, ValueError):
+                self.check_lock()  # that the folder went away says more than what failed there
+                raise
             finally:
                 self.lock = None
 
@@ -162,7 +166,7 @@ class RunFolder:
         config   what its weights must be of
         """
         try:
-            summary = json.loads(self.summary.read_text(encoding="utf-8"))
+            summary = json.loads(read_text(self.summary))
             self.load_model(config)
         except (OSError, ValueError, RecursionError):
             return None
@@ -175,7 +179,7 @@ class RunFolder:
             raise ValueError(f"{self.path} is not a run folder: {reason}")
         if not self.config.is_file():
             raise ValueError(f"{self.path} is not a run folder: it has no config.json")
-        return from_json(self.config.read_text(errors="replace"), self.config)
+        return from_json(read_text(self.config), self.config)
 
 
 def next_free(path):

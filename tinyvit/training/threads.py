@@ -23,7 +23,9 @@ import numpy as np
 
 from tinyvit.backend import array_module
 from tinyvit.levels import level
+from tinyvit.text import short
 
+MOST = 4096  # threads that can be asked for
 PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
 BLAS_BUFFER = 32 << 20  # bytes that OpenBLAS takes for a product, from each of its libraries, in each thread
 STACK = 8 << 20         # bytes, of a thread
@@ -41,7 +43,8 @@ def cores():
 def thread_count(threads=None):
     """How many parts to cut the work into: as told, else TINYVIT_THREADS, else as many as this process has cores.
 
-    For more than it has cores there is a warning; `at_once` says how many then run. Raises ValueError for less than 1.
+    For more than it has cores there is a warning; `at_once` says how many then run. Raises ValueError for less than 1,
+    and for more than `MOST`.
     """
     asked = os.environ.get("TINYVIT_THREADS") if threads is None else threads
     if asked is None or asked == "":
@@ -50,8 +53,8 @@ def thread_count(threads=None):
         count = int(asked)
     except ValueError:
         count = 0
-    if count < 1:
-        raise ValueError(f"expected a number of threads of at least 1, got {asked!r}")
+    if not 1 <= count <= MOST:
+        raise ValueError(f"expected a number of threads from 1 to {MOST:,}, got {short(asked)}")
     if at_once(count) < count:
         warnings.warn(
             f"{count} threads were asked for, but this process may use {described(cores())}: the work is cut into "

@@ -8,6 +8,7 @@ import numpy as np
 from tinyvit import data
 from tinyvit.backend import choose_device
 from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.files import read_text
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.architecture import HEADLESS, Architecture
 from tinyvit.nn import Module
@@ -45,8 +46,7 @@ def load_trained(path, device="auto", best=False):
     task = task_class(config.task)(config, "test")
     if not folder.preprocessing.is_file():
         raise ValueError(f"{folder.preprocessing} is missing; finish the run with tinyvit train --resume {folder.path}")
-    text = folder.preprocessing.read_text(encoding="utf-8", errors="replace")
-    preprocessing = Preprocessing.from_json(text, folder.preprocessing)
+    preprocessing = Preprocessing.from_json(read_text(folder.preprocessing), folder.preprocessing)
     reads = (config.model.in_chans, as_pair(config.model.img_size))
     says = (preprocessing.channels, preprocessing.img_size)
     if task.needs_classes:
