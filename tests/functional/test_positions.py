@@ -12,6 +12,7 @@ from tinyvit import gradcheck
 
 GRIDS = st.tuples(st.integers(1, 4), st.integers(1, 4))
 METHODS = st.sampled_from(["bilinear", "bicubic", "zoom"])
+PREFIXES = st.integers(0, 3)
 
 
 @given(x=tokens(), seed=seeds())
@@ -21,23 +22,24 @@ def test_add_positions_gradients_match_the_complex_step(x, seed):
     assert report.max_error < 1e-10, report
 
 
-@given(grid=GRIDS, half=st.integers(1, 4), seed=seeds())
-def test_grid_positions_gradients_match_the_complex_step(grid, half, seed):
+@given(grid=GRIDS, half=st.integers(1, 4), prefix=PREFIXES, seed=seeds())
+def test_grid_positions_gradients_match_the_complex_step(grid, half, prefix, seed):
     generator = np.random.default_rng(seed)
     along = generator.standard_normal((1, grid[1], half)), generator.standard_normal((1, grid[0], half))
-    report = gradcheck.check(F.grid_positions, F.grid_positions_backward, along)
+    forward = partial(F.grid_positions, prefix=prefix)
+    report = gradcheck.check(forward, F.grid_positions_backward, along)
     assert report.max_error < 1e-10, report
 
 
-@given(normals((1, 3, 2), (1, 4, 2), dtype="float64"))
-def test_grid_positions_put_the_column_beside_the_row(arrays):
+@given(normals((1, 3, 2), (1, 4, 2), dtype="float64"), PREFIXES)
+def test_grid_positions_put_the_column_beside_the_row(arrays, prefix):
     along_x, along_y = arrays
-    positions, _ = F.grid_positions(along_x, along_y)
-    assert not positions[0, 0].any()
+    positions, _ = F.grid_positions(along_x, along_y, prefix)
+    assert positions.shape == (1, prefix + 12, 4) and not positions[0, :prefix].any()
     for i in range(4):
         for j in range(3):
             expected = np.concatenate([along_x[0, j], along_y[0, i]])
-            np.testing.assert_array_equal(positions[0, 1 + 3 * i + j], expected)
+            np.testing.assert_array_equal(positions[0, prefix + 3 * i + j], expected)
 
 
 @given(grid=GRIDS, quarter=st.integers(1, 4))
@@ -74,10 +76,17 @@ def test_positions_of_another_shape_are_refused():
         F.add_positions(np.ones((2, 3, 4)), np.ones((1, 4, 4)))
 
 
-@given(grid=GRIDS, new_grid=GRIDS, method=METHODS, seed=seeds())
-def test_resize_positions_gradients_match_the_complex_step(grid, new_grid, method, seed):
-    positions = np.random.default_rng(seed).standard_normal((1, 1 + grid[0] * grid[1], 3))
-    resize = partial(F.resize_positions, grid=grid, new_grid=new_grid, method=method)
+@given(grid=GRIDS, kind=st.sampled_from([F.sincos_1d, F.sincos_2d]), prefix=PREFIXES)
+def test_sines_and_cosines_come_after_zeros_for_the_prefix_tokens(grid, kind, prefix):
+    positions = kind(grid, 8, prefix)
+    assert not positions[0, :prefix].any()
+    np.testing.assert_array_equal(positions[:, prefix:], kind(grid, 8)[:, 1:])
+
+
+@given(grid=GRIDS, new_grid=GRIDS, method=METHODS, prefix=PREFIXES, seed=seeds())
+def test_resize_positions_gradients_match_the_complex_step(grid, new_grid, method, prefix, seed):
+    positions = np.random.default_rng(seed).standard_normal((1, prefix + grid[0] * grid[1], 3))
+    resize = partial(F.resize_positions, grid=grid, new_grid=new_grid, method=method, prefix=prefix)
     report = gradcheck.check(resize, F.resize_positions_backward, (positions,))
     assert report.max_error < 1e-10, report
 
@@ -88,14 +97,14 @@ def test_positions_resized_to_their_own_grid_are_themselves(grid, method, seed):
     np.testing.assert_allclose(F.resize_positions(positions, grid, grid, method)[0], positions, atol=1e-14)
 
 
-@given(grid=GRIDS, new_grid=GRIDS, method=METHODS)
-def test_resizing_keeps_the_class_token_and_constant_positions(grid, new_grid, method):
-    positions = np.ones((1, 1 + grid[0] * grid[1], 2))
-    positions[0, 0] = 7
-    resized, _ = F.resize_positions(positions, grid, new_grid, method)
-    assert resized.shape == (1, 1 + new_grid[0] * new_grid[1], 2)
-    np.testing.assert_allclose(resized[0, 0], 7)
-    np.testing.assert_allclose(resized[0, 1:], 1, atol=1e-14)
+@given(grid=GRIDS, new_grid=GRIDS, method=METHODS, prefix=PREFIXES)
+def test_resizing_keeps_the_prefix_tokens_and_constant_positions(grid, new_grid, method, prefix):
+    positions = np.ones((1, prefix + grid[0] * grid[1], 2))
+    positions[0, :prefix] = 7
+    resized, _ = F.resize_positions(positions, grid, new_grid, method, prefix)
+    assert resized.shape == (1, prefix + new_grid[0] * new_grid[1], 2)
+    np.testing.assert_array_equal(resized[0, :prefix], 7)
+    np.testing.assert_allclose(resized[0, prefix:], 1, atol=1e-14)
 
 
 @given(grid=GRIDS, new_grid=GRIDS, method=METHODS, seed=seeds())
@@ -119,8 +128,10 @@ def test_a_ramp_stays_a_ramp_between_the_outermost_centres():
 
 
 def test_positions_that_do_not_fit_their_grid_are_refused():
-    with pytest.raises(ValueError, match=r"expected \(1, 7, D\) for a grid of 2×3, got \(1, 6, 4\)"):
+    with pytest.raises(ValueError, match=r"expected \(1, 7, D\) for a grid of 2×3 and 1 prefix token, got \(1, 6, 4\)"):
         F.resize_positions(np.ones((1, 6, 4)), (2, 3), (4, 4))
+    with pytest.raises(ValueError, match=r"\(1, 8, D\) for a grid of 2×3 and 2 prefix tokens, got \(1, 7, 4\)"):
+        F.resize_positions(np.ones((1, 7, 4)), (2, 3), (4, 4), prefix=2)
 
 
 @pytest.mark.parametrize("pair", [(0, 3), (-1, 3), (3.5, 3), (5, 5, 5), (5,), 5, (-2, -3), None])

@@ -1,6 +1,7 @@
 """Positions that are added to the tokens: learned, learned along each axis, and sines and cosines.
 
-All are (1, N+1, D); the class token's own position is zero where the positions are computed.
+All are (1, P+N, D): those of the P prefix tokens (a class token, say), which are zero where the positions are computed,
+then one for each of the N patches of the grid.
 """
 
 from numbers import Integral
@@ -36,7 +37,7 @@ def add_positions_backward(dy, cache):
 
 class GridPositionsCache(NamedTuple):
     grid: tuple   # (rows, columns) of patches
-    shape: tuple  # (1, 1 + rows·columns, D) of the result
+    shape: tuple  # (1, P + rows·columns, D) of the result
 
 
 def axes_shapes(cache):
@@ -46,16 +47,16 @@ def axes_shapes(cache):
 
 
 @operation
-def grid_positions(along_x, along_y):
+def grid_positions(along_x, along_y, prefix=1):
     """The position of the patch in row i, column j is column j of `along_x` beside row i of `along_y`.
 
-    along_x (1, columns, D/2) and along_y (1, rows, D/2) give (1, 1 + rows·columns, D), zero for the class token.
+    along_x (1, columns, D/2) and along_y (1, rows, D/2) give (1, P + rows·columns, D), zero for the P prefix tokens.
     Dosovitskiy et al. 2021, appendix D.4, "2-dimensional positional embedding".
     """
     xp = array_module(along_x)
     columns, rows, half = along_x.shape[1], along_y.shape[1], along_x.shape[2]
-    positions = xp.zeros((1, 1 + rows * columns, 2 * half), xp.result_type(along_x, along_y))
-    grid = positions[:, 1:].reshape(rows, columns, 2 * half)  # a view: the class token's row comes before it
+    positions = xp.zeros((1, prefix + rows * columns, 2 * half), xp.result_type(along_x, along_y))
+    grid = positions[:, prefix:].reshape(rows, columns, 2 * half)  # a view: the prefix tokens' rows come before it
     grid[:, :, :half] = along_x
     grid[:, :, half:] = along_y.reshape(rows, 1, half)
     return positions, GridPositionsCache((rows, columns), positions.shape)
@@ -66,7 +67,7 @@ def grid_positions_backward(dy, cache):
     """Returns (dalong_x, dalong_y): each was used by a whole column, or row, of patches."""
     rows, columns = cache.grid
     half = dy.shape[-1] // 2
-    dgrid = dy[:, 1:].reshape(rows, columns, 2 * half)
+    dgrid = dy[:, -rows * columns :].reshape(rows, columns, 2 * half)
     return dgrid[:, :, :half].sum(0)[None], dgrid[:, :, half:].sum(1)[None]
 
 
@@ -74,18 +75,19 @@ class ResizePositionsCache(NamedTuple):
     grid: tuple    # (rows, columns) that the positions were for
     down: Any      # (rows', rows)        how much of each row goes into each new one
     across: Any    # (columns', columns)
-    shape: tuple   # (1, 1 + rows·columns, D) that they had
+    shape: tuple   # (1, P + rows·columns, D) that they had
+    prefix: int    # P
 
 
 def resized_shape(cache):
-    return 1, 1 + len(cache.down) * len(cache.across), cache.shape[2]
+    return 1, cache.prefix + len(cache.down) * len(cache.across), cache.shape[2]
 
 
 @operation
-def resize_positions(positions, grid, new_grid, method="bilinear"):
-    """Positions (1, 1 + rows·columns, D) of a grid of patches, for images with another: (1, 1 + rows'·columns', D).
+def resize_positions(positions, grid, new_grid, method="bilinear", prefix=1):
+    """Positions (1, P + rows·columns, D) of a grid of patches, for images with another: (1, P + rows'·columns', D).
 
-    The class token keeps its own. Dosovitskiy et al. 2021, section 3.2. What the methods are, and whose:
+    The P prefix tokens keep theirs. Dosovitskiy et al. 2021, section 3.2. What the methods are, and whose:
 
         "bilinear"   linear between the centres of patches, and constant beyond the outermost; PyTorch's
                      interpolate(mode="bilinear", align_corners=False)
@@ -104,26 +106,26 @@ def resize_positions(positions, grid, new_grid, method="bilinear"):
                 and all(isinstance(side, Integral) and side > 0 for side in pair)):  # fmt: skip
             raise ValueError(f"resize_positions: expected {name} as two positive ints (rows, columns), got {pair!r}")
     rows, columns = grid
-    if positions.shape[:2] != (1, 1 + rows * columns):
+    if positions.shape[:2] != (1, prefix + rows * columns):
         raise ValueError(
-            f"resize_positions: expected (1, {1 + rows * columns}, D) for a grid of {rows}×{columns}, "
-            f"got {positions.shape}"
+            f"resize_positions: expected (1, {prefix + rows * columns}, D) for a grid of {rows}×{columns} and "
+            f"{prefix} prefix token{'s' * (prefix != 1)}, got {positions.shape}"
         )
     xp, device, dtype = array_module(positions), device_of(positions), positions.real.dtype
     down, across = (matrix_on(device, method, *sides, dtype) for sides in zip(grid, new_grid))
-    resized = (down @ positions[0, 1:].reshape(rows, -1)).reshape(len(down), columns, -1)   # (rows', columns, D)
+    resized = (down @ positions[0, prefix:].reshape(rows, -1)).reshape(len(down), columns, -1)   # (rows', columns, D)
     resized = (across @ resized).reshape(1, -1, positions.shape[-1])                        # (1, rows'·columns', D)
-    cache = ResizePositionsCache(grid, down, across, positions.shape)
-    return xp.concatenate([positions[:, :1], resized], axis=1), cache
+    cache = ResizePositionsCache(grid, down, across, positions.shape, prefix)
+    return xp.concatenate([positions[:, :prefix], resized], axis=1), cache
 
 
 @backward_of(resize_positions, result=resized_shape, parameters=lambda cache: [cache.shape])
 def resize_positions_backward(dy, cache):
     """What went through two matrices goes back through their transposes."""
-    (rows, columns), down, across, _ = cache
-    dgrid = across.T @ dy[0, 1:].reshape(len(down), len(across), -1)                        # (rows', columns, D)
+    (rows, columns), down, across, _, prefix = cache
+    dgrid = across.T @ dy[0, prefix:].reshape(len(down), len(across), -1)                        # (rows', columns, D)
     dgrid = (down.T @ dgrid.reshape(len(down), -1)).reshape(1, rows * columns, -1)
-    return array_module(dy).concatenate([dy[:, :1], dgrid], axis=1)
+    return array_module(dy).concatenate([dy[:, :prefix], dgrid], axis=1)
 
 
 def sincos(coordinates, width, base=10000.0):
@@ -138,23 +140,23 @@ def sincos(coordinates, width, base=10000.0):
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
 
-def sincos_1d(grid, dim):
-    """Fixed positions by the patch's number, counted row by row: (1, 1 + rows·columns, D), float64."""
+def sincos_1d(grid, dim, prefix=1):
+    """Fixed positions by the patch's number, counted row by row: (1, P + rows·columns, D), float64."""
     rows, columns = grid
-    return _with_class_token(sincos(np.arange(rows * columns), dim))
+    return _after_prefix(sincos(np.arange(rows * columns), dim), prefix)
 
 
-def sincos_2d(grid, dim):
+def sincos_2d(grid, dim, prefix=1):
     """Fixed positions, the first half of D for the column x and the second for the row y, as in MAE.
 
-    (1, 1 + rows·columns, D), float64; D must be a multiple of 4.
+    (1, P + rows·columns, D), float64; D must be a multiple of 4.
     """
     if dim % 4:
         raise ValueError(f"sincos_2d: expected a width divisible by 4, got {dim}")
     rows, columns = grid
     y, x = np.divmod(np.arange(rows * columns), columns)
-    return _with_class_token(np.concatenate([sincos(x, dim // 2), sincos(y, dim // 2)], axis=1))
+    return _after_prefix(np.concatenate([sincos(x, dim // 2), sincos(y, dim // 2)], axis=1), prefix)
 
 
-def _with_class_token(positions):
-    return np.concatenate([np.zeros((1, positions.shape[1])), positions])[None]
+def _after_prefix(positions, prefix):
+    return np.concatenate([np.zeros((prefix, positions.shape[1])), positions])[None]

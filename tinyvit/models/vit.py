@@ -49,7 +49,7 @@ class Embed(Module):
         self.image_shape = (config.in_chans, *as_pair(config.img_size))
         self.any_size = config.dynamic_img_size
         self.cls_token = Parameter((1, 1, config.embed_dim), init.zeros, decay=False)
-        self.positions = make_positions(config)
+        self.positions = make_positions(config, ViT.num_prefix_tokens)
         self.patch_embed = PatchEmbed(config.patch_size, config.in_chans, config.embed_dim)
         self.pos_drop = Dropout(config.drop_rate)
 
@@ -135,17 +135,17 @@ class Encode(Module):
         return dtokens
 
 
-def make_positions(config):
-    """The module that adds positions of the configured kind to the tokens."""
+def make_positions(config, prefix):
+    """The module that adds positions of the configured kind to `prefix` tokens and those of the patches."""
     grid, dim, method = config.grid, config.embed_dim, config.resize_positions
     if config.positions == "learned":
-        return LearnedPositions(grid, dim, method)
+        return LearnedPositions(grid, dim, method, prefix)
     if config.positions == "learned_2d":
-        return GridPositions(grid, dim, method)
+        return GridPositions(grid, dim, method, prefix)
     if config.positions == "sincos_1d":
-        return FixedPositions(grid, F.sincos_1d(grid, dim), method)
+        return FixedPositions(grid, F.sincos_1d(grid, dim, prefix), method, prefix)
     if config.positions == "sincos_2d":
-        return FixedPositions(grid, F.sincos_2d(grid, dim), method)
+        return FixedPositions(grid, F.sincos_2d(grid, dim, prefix), method, prefix)
     return Identity()  # "rope" rotates queries and keys inside the attention
 
 
@@ -270,7 +270,8 @@ class ViT(Architecture):
         model = ViT(replace(self.config, img_size=img_size), 0, self.dtype.name, self.device, self.precision)
         state = self.state_dict()
         if model.grid != self.grid and "pos_embed" in state:
-            state["pos_embed"], _ = F.resize_positions(state["pos_embed"], self.grid, model.grid, method)
+            positions, prefix = state["pos_embed"], self.num_prefix_tokens
+            state["pos_embed"], _ = F.resize_positions(positions, self.grid, model.grid, method, prefix)
         for name, old, new in zip(("pos_embed_y", "pos_embed_x"), self.grid, model.grid):
             if old != new and name in state:
                 positions = state[name]                                        # (1, old, D/2)

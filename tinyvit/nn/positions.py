@@ -1,7 +1,8 @@
 """Positions that are added to the tokens.
 
 Each kind has `forward(tokens, ctx, grid=None)` and its backward; `grid` is (rows, columns) of the patches if it isn't
-the one that the positions were made for. They are then resized by `method`, as in `F.resize_positions`.
+the one that the positions were made for. They are then resized by `method`, as in `F.resize_positions`. Of the tokens,
+the first `prefix` (P) are in no place of the grid: a class token, say.
 """
 
 from typing import NamedTuple
@@ -20,11 +21,11 @@ class AddedCache(NamedTuple):
     add: AddPositionsCache
 
 
-def add(tokens, positions, own_grid, grid, method):
-    """Tokens plus positions, which are resized if they were made for another grid."""
+def add(module, tokens, positions, grid):
+    """Tokens plus a module's positions, which are resized if they were made for another grid."""
     c_resize = None
-    if grid not in (None, own_grid):
-        positions, c_resize = F.resize_positions(positions, own_grid, grid, method)
+    if grid not in (None, module.grid):
+        positions, c_resize = F.resize_positions(positions, module.grid, grid, module.method, module.prefix)
     y, c_add = F.add_positions(tokens, positions)
     return y, AddedCache(c_resize, c_add)
 
@@ -38,17 +39,16 @@ def add_backward(dy, cache, into=None):
 
 
 class LearnedPositions(Module):
-    """A learned vector for every token: `pos_embed` (1, N+1, D). Dosovitskiy et al. 2021, eq. 1."""
+    """A learned vector for every token: `pos_embed` (1, P+N, D). Dosovitskiy et al. 2021, eq. 1."""
 
     transparent = True
 
-    def __init__(self, grid, dim, method="bilinear"):
-        self.grid, self.method = grid, method
-        tokens = 1 + grid[0] * grid[1]
-        self.pos_embed = Parameter((1, tokens, dim), init.normal(POSITION_STD), decay=False)
+    def __init__(self, grid, dim, method="bilinear", prefix=1):
+        self.grid, self.method, self.prefix = grid, method, prefix
+        self.pos_embed = Parameter((1, prefix + grid[0] * grid[1], dim), init.normal(POSITION_STD), decay=False)
 
     def forward(self, tokens, ctx=None, grid=None):
-        return add(tokens, self.pos_embed.value, self.grid, grid, self.method)
+        return add(self, tokens, self.pos_embed.value, grid)
 
     def backward(self, dtokens, cache):
         with self.gradients() as into:
@@ -69,15 +69,15 @@ class GridPositions(Module):
 
     transparent = True
 
-    def __init__(self, grid, dim, method="bilinear"):
-        self.grid, self.method = grid, method
+    def __init__(self, grid, dim, method="bilinear", prefix=1):
+        self.grid, self.method, self.prefix = grid, method, prefix
         rows, columns = grid
         self.pos_embed_x = Parameter((1, columns, dim // 2), init.normal(POSITION_STD), decay=False)
         self.pos_embed_y = Parameter((1, rows, dim // 2), init.normal(POSITION_STD), decay=False)
 
     def forward(self, tokens, ctx=None, grid=None):
-        positions, c_grid = F.grid_positions(self.pos_embed_x.value, self.pos_embed_y.value)
-        y, c_added = add(tokens, positions, self.grid, grid, self.method)
+        positions, c_grid = F.grid_positions(self.pos_embed_x.value, self.pos_embed_y.value, self.prefix)
+        y, c_added = add(self, tokens, positions, grid)
         return y, GridPositionsLayerCache(c_grid, c_added)
 
     def backward(self, dtokens, cache):
@@ -88,16 +88,16 @@ class GridPositions(Module):
 
 
 class FixedPositions(Module):
-    """Fixed sines and cosines: the buffer `pos_embed` (1, N+1, D)."""
+    """Fixed sines and cosines: the buffer `pos_embed` (1, P+N, D)."""
 
     transparent = True
 
-    def __init__(self, grid, table, method="bilinear"):
-        self.grid, self.method = grid, method
+    def __init__(self, grid, table, method="bilinear", prefix=1):
+        self.grid, self.method, self.prefix = grid, method, prefix
         self.pos_embed = Buffer(table.shape, init.constant(table))
 
     def forward(self, tokens, ctx=None, grid=None):
-        return add(tokens, self.pos_embed.value, self.grid, grid, self.method)
+        return add(self, tokens, self.pos_embed.value, grid)
 
     def backward(self, dtokens, cache):
         return dtokens

@@ -19,10 +19,9 @@ def patch_positions(model):
         rotates = ": it rotates queries and keys" if kind == "rope" else ""
         raise ValueError(f"a model{instead} adds none to its tokens{rotates}")
     if isinstance(positions, GridPositions):
-        table, _ = F.grid_positions(*(to_numpy(p.data) for p in (positions.pos_embed_x, positions.pos_embed_y)))
-    else:
-        table = to_numpy(positions.pos_embed.data)
-    return table[0, model.num_prefix_tokens :]
+        along = (to_numpy(p.data) for p in (positions.pos_embed_x, positions.pos_embed_y))
+        return F.grid_positions(*along, prefix=0)[0][0]
+    return to_numpy(positions.pos_embed.data)[0, positions.prefix :]
 
 
 def position_similarity(positions, grid):
