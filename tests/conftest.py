@@ -1,7 +1,7 @@
-"""How hard hypothesis tries, and on what the tests run.
+"""Hypothesis profiles, and the devices that the tests run on.
 
-Where people work, 30 examples a property, others every time. In CI the same ones every time, so that an answer doesn't
-change unless the code does: 200, or 30 ("few") where the suite runs once more on something else.
+By default, each property gets 30 random examples, new ones in every run. In CI the examples are the same in every run,
+so that a result changes only if the code does: 200, or 30 ("few") where the suite runs again on another device.
 """
 
 import os

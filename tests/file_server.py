@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine, whose files come as a test wants them to come."""
+"""A real local HTTP server whose answers are set by the test."""
 
 import threading
 import time
@@ -16,8 +16,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class FileServer(ThreadingHTTPServer):
-    """answers   by path: a function that answers a request
-    asked        the paths that were asked for
+    """answers   functions that answer a request, by path
+    asked        the requested paths
     """
 
     daemon_threads = True
@@ -30,7 +30,7 @@ class FileServer(ThreadingHTTPServer):
         pass  # clients that hang up are what is tested here
 
     def serve(self, path, answer):
-        """Answer `path` so from now on; returns its address."""
+        """Set the answer for `path`; returns its address."""
         self.answers[path] = answer
         return f"http://127.0.0.1:{self.server_address[1]}{path}"
 
@@ -76,7 +76,7 @@ def slow(content, pieces=20):
 
 
 def cut_off(content):
-    """Half of what the header promises, and then the connection is closed."""
+    """Send half of the announced length, then close the connection."""
 
     def answer(handler):
         head(handler, len(content))
@@ -95,7 +95,7 @@ def redirect(address):
 
 
 def stalled(content, sent=100):
-    """The first bytes, and the rest once the server is told to go on."""
+    """Send the first bytes, and the rest once the server is told to continue."""
 
     def answer(handler):
         head(handler, len(content))
@@ -107,6 +107,6 @@ def stalled(content, sent=100):
 
 
 def in_turn(*answers):
-    """One after the other, request by request; the last one for good."""
+    """One answer per request in order, then the last one for all further requests."""
     left = list(answers)
     return lambda handler: (left.pop(0) if len(left) > 1 else left[0])(handler)

@@ -1,4 +1,4 @@
-"""Tests with the mark `gpu` run wherever a GPU works: a plain `pytest` takes them in there, or else leaves them out.
+"""Tests marked `gpu` run wherever a GPU works: a plain `pytest` includes them there and leaves them out elsewhere.
 
 Where they are asked for by `-m gpu` and there is none, that is an error with the reason.
 """
@@ -13,7 +13,7 @@ NOT_GPU = " and not gpu"
 
 
 def choose(config):
-    """Before anything is collected: which tests a run takes in."""
+    """Adjust the mark expression before tests are collected."""
     usual = config.getini("addopts")
     usual, asked = usual[usual.index("-m") + 1], config.option.markexpr
     if asked == usual and why_no_gpu() is None:

@@ -1,8 +1,8 @@
-"""Kill a training again and again at random moments; resumed each time, it must end as if it had never been killed.
+"""Kill a training repeatedly at random moments; resumed each time, it must end as if it had never been killed.
 
     python tests/kills.py --kills 100
 
-SIGKILL leaves a process no chance to save anything: what is on the disk at that moment is all that there is.
+SIGKILL leaves a process no chance to save anything: only what is on the disk at that moment survives.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def command(*arguments):
 
 
 def outcome(run):
-    """Weights, last state, and metrics without the time that they took."""
+    """Weights, last checkpoint, and metrics without their times."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for row in rows:
         del row["seconds"], row["data_wait"]
@@ -34,7 +34,7 @@ def outcome(run):
 
 
 def kill_and_resume(folder, kills, epochs, seed=0):
-    """How many of `kills` hit a training before it had finished; AssertionError if that left a trace in the result."""
+    """How many of `kills` hit a training before it finished; AssertionError if a kill changed the result."""
     options = ["digits", *OPTIONS.split(), "--epochs", epochs]
     started = time.monotonic()
     subprocess.run(command(*options, "--out", folder / "whole"), check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""What the tests of every layout need: an example, and what it means that two weights are the same."""
+"""Shared by the tests of all layouts: an example, and the comparison of weights."""
 
 import json
 
@@ -18,26 +18,26 @@ JSON = st.recursive(
 
 
 def example(config=CONFIG):
-    """Weights of this shape as they are at first."""
+    """Freshly initialised weights of this shape."""
     classes = ("a", "b", "c")[: config.num_classes]
     prepared = Preprocessing(classes, 3, (8, 8), (0.5, 0.4, 0.3), (0.25, 0.5, 0.75), resample="bilinear", crop=None)
     return Weights(config, on_the_host(ViT(config)), prepared)
 
 
 def through_json(value):
-    """A dict as it is after it was a file."""
+    """A dict after a round trip through JSON."""
     return json.loads(json.dumps(value))
 
 
 def assert_equal_state(got, expected):
-    """The same arrays, bit by bit, by the same names."""
+    """Assert that both have the same names and bit-equal arrays."""
     assert got.keys() == expected.keys()
     for name, array in got.items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name, strict=True)
 
 
 def logits_of(weights):
-    """What the model with these weights says of two images, in the weights' dtype."""
+    """The logits of the model with these weights for two images, in the weights' dtype."""
     model = ViT(weights.config, dtype=str(weights.state["cls_token"].dtype))
     model.load_state_dict(weights.state)
     return model(images_for(model, 0, 2))[0]

@@ -1,8 +1,8 @@
-"""Damage checkpoints, runs and data files in thousands of ways: each must be refused clearly, or do no harm.
+"""Damage checkpoints, runs and data files in thousands of ways: each must be refused clearly or be harmless.
 
     python tests/mutations.py --count 10000
 
-Every truncation of a small file, flipped bits, lengths that claim to be huge, stretches that are repeated, removed or
+Every truncation of a small file, flipped bits, huge length fields, and parts that are repeated, removed or
 replaced. Anything but a ValueError that names the file, a hang, or memory beyond twice the file is a failure.
 """
 
@@ -25,8 +25,8 @@ from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.display import Display
 from tinyvit.training.trained import load_trained
 
-SECONDS = 20            # that reading a file of some kilobytes may take on a busy machine
-ROOM = 4 << 20          # bytes that reading needs whatever the size of the file: libraries, messages, a model
+SECONDS = 20            # seconds that reading a file of some kilobytes may take on a busy machine
+ROOM = 4 << 20          # bytes that reading needs for a file of any size: libraries, messages, a model
 CONFIG = replace(
     PRESETS["digits"], model=replace(PRESETS["digits"].model, embed_dim=4, depth=1, num_heads=1),
     epochs=1, batch_size=1024, device="cpu", threads=1,
@@ -34,14 +34,14 @@ CONFIG = replace(
 
 
 def mutated(content, draw):
-    """The bytes of a file, damaged in a random way."""
+    """Randomly damaged bytes of a file."""
     content, kind = bytearray(content), draw.choice(("cut", "flip", "flip", "huge", "insert", "remove", "noise"))
     place = draw.randrange(len(content))
     if kind == "cut":
         del content[place:]
     elif kind == "flip":
         content[place] ^= 1 << draw.randrange(8)
-    elif kind == "huge":  # a length at the start or at any place
+    elif kind == "huge":  # a length field, at the start or anywhere
         place = draw.choice((0, place))
         content[place : place + 8] = struct.pack("<Q", draw.choice((2**31, 2**63 - 1, 2**64 - 1, 10**8, len(content))))
     elif kind == "insert":
@@ -54,7 +54,7 @@ def mutated(content, draw):
 
 
 class Target:
-    """A file that is damaged, and what reads it. `read` may raise ValueError; what else it may do, `accept` decides."""
+    """A file to damage and its reader. `read` may raise ValueError; otherwise `accept` judges its result."""
 
     def __init__(self, name, file, read, accept):
         self.name, self.file, self.read, self.accept = name, file, read, accept
@@ -88,11 +88,11 @@ class Silent(Display):
 
 
 def unnoticed(message):
-    """For checkpoints: a damaged newest may be left out, if it is reported."""
+    """For checkpoints: a damaged newest one may be skipped if it is reported."""
 
 
 def targets(folder):
-    """Everything that is read back, once in each way in which it is read."""
+    """Every kind of file that is read back, once per reader."""
     run = folder / "run"
     train(CONFIG, run, Silent())
     tensors = {"model.w": np.arange(6, dtype="float32").reshape(2, 3), "t": np.array(3)}
@@ -126,7 +126,7 @@ def targets(folder):
     return [
         Target("a state", newest.with_suffix(".safetensors"), read_checkpoint, never),
         Target("its manifest", newest.with_suffix(".json"), read_checkpoint, whole_checkpoint),
-        # No manifest, so other numbers are as good as any; but nothing may crash.
+        # There is no manifest, so other numbers go unnoticed; but nothing may crash.
         Target("bare tensors", folder / "tensors.safetensors", lambda: load_tensors(folder / "tensors.safetensors"),
                anything),
         Target("final weights", run / "model.safetensors", read_run, never),
@@ -139,7 +139,7 @@ def targets(folder):
 
 
 def mutate(count, seed=0, report=lambda line: None):
-    """Try `count` mutations, spread evenly, after every truncation of the smallest files; how many were refused."""
+    """Try all truncations of the smallest files and `count` spread-out mutations; returns how many were refused."""
     draw, tried, refused = random.Random(seed), 0, 0
     signal.signal(signal.SIGALRM, timed_out)
     with tempfile.TemporaryDirectory() as folder:

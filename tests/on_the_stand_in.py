@@ -1,10 +1,10 @@
-"""The suite over an array module that has only what CuPy has: `TINYVIT_TEST_DEVICE=pretended python -m pytest`.
+"""Run the suite on an array module that has only what CuPy has: `TINYVIT_TEST_DEVICE=pretended python -m pytest`.
 
-`pretend_cupy` takes CuPy's place. Where tests hand NumPy arrays to the package, they are moved to the pretended device,
-in their own memory order, and what was written into them comes back; models, data loaders and trainings are on the GPU
-unless a test says otherwise. Inside the package nothing is moved or converted: there a host array among the device's,
-a conversion to NumPy, or a step that waits for the GPU is an error. Float32 runs the CUDA sources in the emulator,
-float64 and complex numbers the reference implementation.
+`pretend_cupy` replaces CuPy. NumPy arrays that tests pass to the package are moved to the pretended device in their own
+memory order, and what the package wrote into them is copied back; models, data loaders and trainings are on the GPU
+unless a test says otherwise. Inside the package nothing is moved or converted: there, a host array mixed with device
+arrays, a conversion to NumPy, or a step that waits for the GPU is an error. Float32 runs the CUDA sources in the
+emulator, float64 and complex numbers the reference implementation.
 """
 
 import functools
@@ -21,14 +21,14 @@ import pretend_cupy
 TESTS = Path(__file__).parent
 ASKED = os.environ.get("TINYVIT_TEST_DEVICE") == "pretended"
 
-# What is left out, and why. A folder, a file, or a test (with all its parameters).
+# Folders, files and tests (with all their parameters) that are left out, and why.
 LEFT_OUT = {
     "bench": "measures NumPy and compiled kernels, in processes of their own",
     "exercises": "about functions of learners, who are given NumPy arrays",
     "cli": "starts processes, which have no stand-in, or is about what is printed",
     "kernels": "about kernels for NumPy arrays; those for a GPU have their tests in cuda",
     "test_import.py": "about what a fresh process imports",
-    "test_notebook_exercises.py": "notebooks mix arrays of NumPy with the functions, which is what a host has",
+    "test_notebook_exercises.py": "notebooks use NumPy arrays throughout",
     "test_notebooks.py": "starts processes",
     "test_readme.py": "starts processes",
     # -- data: files and images on the host, before anything goes to a device
@@ -44,23 +44,23 @@ LEFT_OUT = {
     "data/test_images.py": "about files",
     "data/test_resample.py": "about images on the host",
     "data/test_resize.py": "about images on the host",
-    "data/test_loader.py::test_the_thread_is_two_batches_ahead_and_no_more": "a thread, which there is on the CPU only",
-    "data/test_loader.py::test_no_thread_outlives_its_iterator": "a thread, which there is on the CPU only",
+    "data/test_loader.py::test_the_thread_is_two_batches_ahead_and_no_more": "about a thread of the CPU only",
+    "data/test_loader.py::test_no_thread_outlives_its_iterator": "about a thread of the CPU only",
     "data/test_loader.py::test_a_thread_that_cannot_start_is_reported_as_a_lack_of_memory":
-        "a thread, which there is on the CPU only",
+        "about a thread of the CPU only",
     "data/test_loader.py::test_on_a_device_the_data_set_is_moved_once_nothing_waits_and_there_is_no_thread":
         "counts what is moved on a stand-in of its own",
-    # -- what is checked on the CPU only, since a GPU would have to be waited for
+    # -- checked on the CPU only, since checking on a GPU would have to wait for it
     "test_wrong_arrays.py::test_tokens_are_taken_at_distinct_integers_in_range":
-        "indices on a GPU are not looked at",
+        "indices on a GPU are not checked",
     "test_wrong_arrays.py::test_the_cache_of_a_kernel_has_every_field_of_the_references":
         "about kernels for NumPy arrays; those for a GPU have their tests in cuda",
     "test_wrong_arrays.py::test_a_matrix_counts_as_an_array_and_a_masked_array_is_refused": "CuPy has neither",
     "test_wrong_arrays.py::test_which_says_what_would_run_and_where_it_is_written": "about kernels for NumPy arrays",
-    "functional/test_cross_entropy.py::test_labels_out_of_range_are_named": "labels on a GPU are not looked at",
+    "functional/test_cross_entropy.py::test_labels_out_of_range_are_named": "labels on a GPU are not checked",
     "training/test_step.py::test_bad_arguments_are_refused_with_the_given_value_and_move_nothing":
-        "labels on a GPU are not looked at",
-    # -- memory of the process, and arrays that count what is done with them
+        "labels on a GPU are not checked",
+    # -- memory of the process, and arrays that count operations
     "functional/test_linear.py::test_a_kernel_makes_no_product_for_a_frozen_weight": "counts products of NumPy arrays",
     "functional/test_tiled_attention.py::test_memory_grows_linearly_with_the_number_of_tokens_and_that_of_attention_"
     "with_its_square": "measures NumPy's memory",
@@ -72,12 +72,12 @@ LEFT_OUT = {
         "measures NumPy's memory",
     "training/test_memory.py": "about memory of the process",
     "training/test_memory_needs.py": "about memory of the process",
-    "training/test_threads.py": "about threads, which there are on the CPU only",
+    "training/test_threads.py": "about threads that exist only on the CPU",
     # -- processes, files and text
     "training/test_available.py": "about memory of the process",
     "training/test_config.py": "computes nothing",
-    "training/test_data_wait.py": "about a thread, which there is on the CPU only",
-    "training/test_feature_classifiers.py": "scikit-learn's, which are given NumPy arrays",
+    "training/test_data_wait.py": "about a thread of the CPU only",
+    "training/test_feature_classifiers.py": "scikit-learn takes NumPy arrays",
     "training/test_features_file.py": "about files",
     "training/test_files.py": "about files",
     "training/test_prepared.py": "about data on the host",
@@ -91,7 +91,7 @@ LEFT_OUT = {
 }
 PACKAGES = ("tinyvit", "tiny_architecture")  # the latter's models compute where the package's do
 
-# Functions that tests call with arrays. Inside of those in the first list nothing may wait for the device.
+# Functions that tests call with arrays. Inside those in the first list nothing may wait for the device.
 IN_A_STEP = {
     "data.augment": ("augment", "change", "mix"),
     "data.colour": (
@@ -120,11 +120,11 @@ BETWEEN_STEPS = {
 
 
 def begin():
-    """Put the stand-in in CuPy's place and a boundary around the package."""
+    """Replace CuPy by the stand-in and put a boundary around the package."""
     sys.modules.update(pretend_cupy.MODULES)
     import tinyvit
 
-    assert tinyvit.backend.choose_device("auto")[1] is None  # once for the process: trying that waits for the device
+    assert tinyvit.backend.choose_device("auto")[1] is None  # once per process, since trying it waits for the device
     tinyvit.backend.library("cuda")
     for module in pkgutil.walk_packages(tinyvit.__path__, "tinyvit."):
         if not module.name.startswith(("tinyvit.bench", "tinyvit.kernels.fast", "tinyvit.__main__")):
@@ -150,7 +150,7 @@ def begin():
 
 
 def replace(function, in_a_step):
-    """Put a boundary around a function, under every name that the package has for it."""
+    """Wrap a function at the boundary, under every name that the package has for it."""
     wrapped = at_the_boundary(function, in_a_step)
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "tinyvit":
@@ -187,7 +187,7 @@ def functions_of(package):
 
 
 def on_the_device_by_default(function):
-    """Where `device="cpu"` is an argument's default, make it "cuda"."""
+    """Change default arguments `device="cpu"` to "cuda"."""
     parameters = inspect.signature(function).parameters
     if "device" not in parameters or parameters["device"].default != "cpu":
         return
@@ -198,7 +198,7 @@ def on_the_device_by_default(function):
 
 
 def at_the_boundary(function, in_a_step):
-    """`function`, whose callers outside of the package may have NumPy arrays in their hands."""
+    """Wrap `function` so that callers outside of the package may pass NumPy arrays."""
 
     @functools.wraps(function)
     def call(*args, **kwargs):
@@ -219,7 +219,7 @@ def at_the_boundary(function, in_a_step):
 
 
 def where_images_are_normalised(predict):
-    """`predict`, at the boundary for what a model reads; images that it prepares itself are the host's."""
+    """Wrap `predict`: normalised images go to the device, images that it preprocesses stay on the host."""
     moved = at_the_boundary(predict, True)
 
     @functools.wraps(predict)
@@ -241,7 +241,7 @@ def on_the_cpu(args):
 
 
 class Crossing:
-    """The arrays that one call takes to the device."""
+    """The arrays that one call moves to the device."""
 
     def __init__(self):
         self.pairs = {}
@@ -255,7 +255,7 @@ class Crossing:
         return inside(self.there, x)
 
     def back(self, x):
-        """What a call returned; arrays that it was given come back as those that the test gave."""
+        """The result of a call, in which the test's own arrays replace their copies on the device."""
         for host, device in self.pairs.values():
             if host.flags.writeable:
                 host[...] = device.host
@@ -268,7 +268,7 @@ class Crossing:
 
 
 def inside(function, x):
-    """`function` of whatever a list, tuple or dict holds; the same object where nothing changes."""
+    """Apply `function` to the items of a list, tuple or dict; returns the same object if nothing changes."""
     if isinstance(x, dict):
         new = {key: function(value) for key, value in x.items()}
         return x if all(new[key] is x[key] for key in x) else new
@@ -281,7 +281,7 @@ def inside(function, x):
 
 
 def laid_out_alike(x):
-    """A NumPy array on the device with the same strides, and starting off a 16-byte boundary where it does."""
+    """A NumPy array on the device with the same strides and the same alignment to 16 bytes."""
     spans = [(side - 1) * stride for side, stride in zip(x.shape, x.strides)]
     itemsize = x.dtype.itemsize
     whole = x.size > 0 and all(stride % itemsize == 0 for stride in x.strides)
@@ -298,7 +298,7 @@ def laid_out_alike(x):
 
 
 def left_out(item):
-    """The entry of LEFT_OUT that leaves a test out, or None."""
+    """The entry of LEFT_OUT that matches a test, or None."""
     path = item.path.relative_to(TESTS).as_posix()
     name = f"{path}::{item.originalname}" if hasattr(item, "originalname") else path
     entries = (name, path, *(parent.as_posix() for parent in Path(path).parents))

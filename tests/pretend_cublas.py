@@ -1,8 +1,7 @@
-"""The functions of cuBLAS that tinyvit calls, in NumPy, and as particular as the library's documentation is.
+"""The functions of cuBLAS that tinyvit calls, in NumPy, and as strict as the library's documentation.
 
-Addresses, leading dimensions and strides are taken at their word, as a GPU would; unlike a GPU, this one says what is
-wrong with them: matrices that leave their array, a result that overlaps an operand or itself, types that don't go
-together.
+Addresses, leading dimensions and strides are used as given, as on a GPU; unlike a GPU, these functions report errors:
+matrices that leave their array, a result that overlaps an operand or itself, incompatible types.
 """
 
 import ctypes
@@ -30,7 +29,7 @@ def number_type(code):
 
 
 def matrices(name, address, code, rows, columns, ld, stride=0, count=1):
-    """What cuBLAS finds at an address, (count, rows, columns): columns of `ld` numbers, one after the other."""
+    """The matrices at an address as cuBLAS reads them, (count, rows, columns), in columns of `ld` numbers."""
     for number, least in ((rows, 0), (columns, 0), (ld, max(1, rows)), (count, 0)):
         assert least <= number < 2**31, f"cuBLAS: {name} has {rows} rows, {columns} columns, leading dimension {ld}"
     dtype = number_type(code)
@@ -47,7 +46,7 @@ def within_an_array(address, span):
 
 
 def is_written_once(x):
-    """Whether no number of `x` lies where another one does."""
+    """Whether no two entries of `x` share memory."""
     offsets = sum(np.arange(side).reshape(-1, *(1,) * later) * stride for side, stride, later in
                   zip(x.shape, x.strides, range(x.ndim - 1, -1, -1)))  # fmt: skip
     return np.unique(offsets).size == x.size
@@ -58,7 +57,7 @@ def scalar(address):
 
 
 def tf32(x):
-    """Float32 with 10 bits after the point, as tensor cores read them."""
+    """Round float32 to 10 bits of mantissa, as tensor cores read it."""
     bits = np.ascontiguousarray(x).view("uint32")
     return ((bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view("float32")
 

@@ -1,12 +1,12 @@
-"""A stand-in for CuPy, made of NumPy, that has what CuPy has of what tinyvit uses, and nothing else.
+"""A stand-in for CuPy, built on NumPy, with the part of CuPy that tinyvit uses and nothing else.
 
-Tables name every function, method and argument; `cuda/test_cupy_has_it.py` holds them against the real CuPy, which
-needs no GPU to be looked at. What is not there raises. So does, where the package does it, a host array among those of
-the device, a number that is read back by accident, a mask that chooses elements (CuPy would wait for their number), and
-NumPy on a device array; tests may do all of that. Arrays lie between guards that no kernel may touch, and kernels in
-CUDA run in `emulated_cuda`.
+Tables list every function, method and argument; `cuda/test_cupy_has_it.py` compares them with the real CuPy, which
+needs no GPU for that. Anything else raises. In the package, these raise as well: a host array beside device arrays, a
+number that is read back by accident, a boolean mask as an index (CuPy would wait for the number of elements), and
+NumPy functions on a device array. Tests may do all of that. Arrays lie between guards that no kernel may touch,
+and CUDA kernels run in `emulated_cuda`.
 
-It can't tell whether a GPU computes the same, only that the code asks nothing of it that CuPy doesn't do.
+The stand-in can't tell whether a GPU computes the same, only that the code uses nothing that CuPy lacks.
 """
 
 import operator
@@ -20,7 +20,7 @@ import numpy as np
 import pretend_cublas
 from emulated_cuda import emulator
 
-# What is used, with the arguments that may be named: functions of the module, ...
+# The functions of the module that are used, with the arguments that may be named, ...
 FUNCTIONS = {
     "arange": ("dtype",), "asarray": ("dtype",), "ascontiguousarray": (),
     "broadcast_to": (), "clip": (), "concatenate": ("axis",), "copyto": ("where",), "empty": ("dtype",),
@@ -59,7 +59,7 @@ def guarded(shape, dtype, order="C"):
 
 
 class Memory:
-    """What an array and all its views lie in."""
+    """The memory of an array and all its views."""
 
     def __init__(self, memory, inside):
         self.bytes, self.inside, self.device = memory, inside, Device.current
@@ -84,7 +84,7 @@ OutOfMemoryError.__module__ = "cupy.cuda.memory"
 
 
 class Pool:
-    """CuPy's memory pool, all arrays of all devices counted; a test may set the `limit` and read the `peak`."""
+    """CuPy's memory pool for all arrays of all devices; a test may set the `limit` and read the `peak`."""
 
     used, peak, held, limit = 0, 0, 0, 1 << 40
 
@@ -173,7 +173,7 @@ class ndarray:
         self.host[...] = x
 
     def wait(self):
-        """What has to be computed before the host can go on; of complex numbers only a check of gradients asks that."""
+        """Wait for the device, which the package may do for complex numbers only (in gradient checks)."""
         assert not Waiting.forbidden or self.dtype.kind == "c", "this waits for the GPU"
 
     def item(self):
@@ -221,7 +221,7 @@ class ndarray:
         self.host[index(key)] = on_host(value)
 
     def result(self, host):
-        """What NumPy gave, on the device: a view of this array, or something new."""
+        """Put NumPy's result on the device: a view of this array, or a new array."""
         if isinstance(host, np.ndarray) and host.base is not None and np.may_share_memory(host, self.host):
             return ndarray(host, self.whole, self if self.base is None else self.base)
         return on_device(host)
@@ -284,14 +284,14 @@ ndarray.__module__ = "cupy"
 
 
 class Waiting:
-    """Whether the host must not wait for the device, whoever asks."""
+    """Whether any wait of the host for the device is an error, even in a test."""
 
     forbidden = 0
 
 
 @contextmanager
 def nothing_waits():
-    """Inside this nothing may be read back from the device, as in a step of training."""
+    """Inside this block nothing may be read back from the device, as in a training step."""
     Waiting.forbidden += 1
     try:
         yield
@@ -300,7 +300,7 @@ def nothing_waits():
 
 
 def package_asks():
-    """Whether the package, and not a test, asked for what is going on: whose code is the first that isn't ours?"""
+    """Whether the package, and not a test, made this call: the innermost frame outside of this file decides."""
     frame = sys._getframe(1)
     while frame.f_globals is OURS:
         frame = frame.f_back
@@ -311,14 +311,14 @@ OURS = globals()
 
 
 def as_numpy(x):
-    """Whatever a test has in its hands, with the memory of device arrays in their place."""
+    """A test's value with device arrays replaced by their NumPy arrays."""
     if isinstance(x, (list, tuple)):
         return type(x)(map(as_numpy, x))
     return x.host if isinstance(x, ndarray) else x
 
 
 def on_device(x):
-    """NumPy gives a scalar where CuPy keeps an array of no dimensions."""
+    """Put NumPy's result on the device; a scalar becomes a 0-d array, as in CuPy."""
     if isinstance(x, tuple):
         return tuple(map(on_device, x))
     if not isinstance(x, (np.ndarray, np.generic)):
@@ -329,7 +329,7 @@ def on_device(x):
 
 
 def on_host(x):
-    """What NumPy can compute on: the plain array of a device array, a scalar, or a list of them."""
+    """A value that NumPy can compute with: the host array of a device array, a scalar, or a list of them."""
     if isinstance(x, (list, tuple)):
         return type(x)(map(on_host, x))
     assert not isinstance(x, np.ndarray) or not package_asks(), "a host array among the device's"
@@ -400,7 +400,7 @@ def broadcast_to(x, shape):
 
 
 class RawModule:
-    """A module of CUDA kernels; `options` are none of the emulator's business."""
+    """A module of CUDA kernels; the emulator ignores `options`."""
 
     def __init__(self, code, options=(), backend="nvrtc"):
         self.module = emulator.Module(code)
@@ -464,7 +464,7 @@ class Stream:
 
 
 def erf(x):
-    """cupyx.scipy.special.erf, which CuPy has for real numbers alone."""
+    """cupyx.scipy.special.erf, which CuPy has for real numbers only."""
     from scipy import special
 
     if x.dtype.kind == "c":

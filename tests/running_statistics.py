@@ -1,4 +1,4 @@
-"""A layer that normalises by running statistics, as batch normalisation does when it is evaluated, and moves them while
+"""A layer that normalises with running statistics, as batch normalisation does in evaluation, and updates them while
 it trains; its forward doesn't mix samples, so how a batch was split must not matter."""
 
 from typing import NamedTuple
@@ -42,7 +42,7 @@ class RunningNorm(nn.Module):
 
 
 def vit_with_running_norm(dtype="float64", device="cpu", precision=None, **fields):
-    """A small ViT whose every block normalises twice by running statistics."""
+    """A small ViT that normalises twice per block with running statistics."""
     shape = dict(img_size=4, patch_size=2, in_chans=2, num_classes=3, embed_dim=8, depth=2, num_heads=2)
     model = ViT(ViTConfig(**shape | fields), device="meta")
     for block in model.blocks:
@@ -59,7 +59,7 @@ def norms(model):
 
 
 def squares(model, images, targets, ctx):
-    """An objective that passes updates on: the mean square of the logits."""
+    """An objective that passes buffer updates on: the mean square of the logits."""
     logits, cache = model(images, ctx)
     updates = nn.buffer_updates(cache)
     exact = F.cast(logits, model.dtype)

@@ -1,4 +1,4 @@
-"""Work that takes no time, for tests of how it is measured."""
+"""A benchmark of almost no work, for tests of how it is measured."""
 
 from tinyvit import ViTConfig
 from tinyvit.bench.cases import AttentionCase, ModelCase

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 with a handful of random images, in each form in which they come."""
+"""CIFAR-10 and CIFAR-100 with a handful of random images, in each of their file formats."""
 
 import gzip
 import hashlib
@@ -13,7 +13,7 @@ from tinyvit.data.cifar_files import PARQUET
 
 
 def small(spec, seed=0, images=3):
-    """A data set of `images` images a file, whose checksums count as official; and the contents of its files."""
+    """A data set with `images` images per file whose checksums count as official, and the contents of its files."""
     generator = np.random.default_rng(seed)
     contents = {}
     for name in spec.names:
@@ -33,7 +33,7 @@ def write_folder(spec, contents, path):
 
 
 def archive(spec, contents):
-    """The bytes of a .tar.gz of the files, always the same."""
+    """The bytes of a .tar.gz of the files, identical in each call."""
     stream = BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as file:
         for name, content in contents.items():

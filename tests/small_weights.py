@@ -1,4 +1,4 @@
-"""A small ViT's weights, for every format to write and to read."""
+"""A small ViT's weights that every format can write and read."""
 
 from dataclasses import replace
 
@@ -9,13 +9,13 @@ from tinyvit.backend import to_numpy
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.interop import Weights
 
-# What each format can say: the original's activation, and images that are stretched, whatever their shape.
+# What every format can store: the original's activation, and images stretched to the model's size.
 CONFIG = ViTConfig(
     img_size=(8, 12), patch_size=4, num_classes=3, embed_dim=12, depth=2, num_heads=3, activation="gelu_tanh"
 )
 PREPARED = Preprocessing(("cat", "dog", "eel"), 3, (8, 12), (0.5, 0.4, 0.3), (0.1, 0.2, 0.3), crop=None)
 PLACES = {"timm": "timm", "huggingface": "huggingface", "npz": "weights.npz"}
-GIVEN = {"timm": {}, "huggingface": {}, "npz": {"img_size": (8, 12)}}  # what the format doesn't say
+GIVEN = {"timm": {}, "huggingface": {}, "npz": {"img_size": (8, 12)}}  # what the format doesn't store
 
 
 def weights_of(config=CONFIG, dtype="float32", **changes):

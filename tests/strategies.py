@@ -1,4 +1,4 @@
-"""What the properties are tested on: arrays named by their shape, in every layout, never writeable."""
+"""Hypothesis strategies: arrays named by their shape, in every memory layout, never writeable."""
 
 from itertools import product
 
@@ -50,7 +50,7 @@ def normals(draw, *shapes, dtype=None, scale=1.0):
 
 @st.composite
 def tokens(draw, min_width=1, max_width=7, dtype="float64"):
-    """Tokens (B, N, D), one sample and one token included."""
+    """Tokens (B, N, D), including a single sample and a single token."""
     shape = draw(SIZES), draw(st.integers(1, 5)), draw(st.integers(min_width, max_width))
     (x,) = draw(normals(shape, dtype=dtype))
     return x
@@ -86,7 +86,7 @@ def classified(draw, dtype="float64", scale=1.0):
 
 
 def redrawn(model, seed=0, std=0.2):
-    """The model with every parameter from N(0, std²): a head that starts at zero lets no gradient through."""
+    """The model with every parameter from N(0, std²); its initial head is zero and would block all gradients."""
     generator = np.random.default_rng(seed)
     for parameter in model.parameters():
         parameter.data = std * generator.standard_normal(parameter.shape)
@@ -95,7 +95,7 @@ def redrawn(model, seed=0, std=0.2):
 
 @st.composite
 def vits(draw):
-    """A small float64 ViT of any kind, one block, one head and one patch included."""
+    """A small float64 ViT of any kind, including one block, one head and one patch."""
     grid = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     config = ViTConfig(
         img_size=(2 * grid[0], 3 * grid[1]),
@@ -120,7 +120,7 @@ def images_for(model, seed, count):
 
 
 def on_the_host(model):
-    """The model's state as NumPy arrays, wherever it computes."""
+    """The model's state as NumPy arrays, whatever its device."""
     return {name: to_numpy(array) for name, array in model.state_dict().items()}
 
 

@@ -44,7 +44,7 @@ def test_any_part_of_a_key_changes_its_numbers(seed):
 
 
 def test_splitmix64_gives_its_published_numbers():
-    """The first outputs for the seed 1234567, as the reference implementation in C prints them."""
+    """The first outputs for the seed 1234567, as printed by the reference implementation in C."""
     counters = np.uint64(1234567) + np.arange(1, 6, dtype="uint64") * np.uint64(backend.GOLDEN_GAMMA)
     assert backend._mix64(counters).tolist() == [
         6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821,
@@ -56,7 +56,7 @@ def test_splitmix64_gives_its_published_numbers():
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """A CuPy with two GPUs, of which tests may break whatever they like."""
+    """A stand-in for CuPy with two GPUs that tests may break."""
     cupy = ModuleType("cupy")
     vars(cupy).update(vars(pretend_cupy.cupy))
     cupy.cuda = SimpleNamespace(**vars(cupy.cuda))
@@ -97,7 +97,7 @@ def raising(error):
 
 
 def lacking(library):
-    """What CuPy 14.2 says where a library is missing."""
+    """The error of CuPy 14.2 where a library is missing."""
     return f'Failure finding "lib{library}.so.12": No such file: lib{library}.so.12'
 
 
@@ -148,7 +148,7 @@ def test_a_gpu_with_wrong_results_is_not_used(gpus, monkeypatch):
 
 
 def test_without_cupy_the_reason_says_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", None)  # importing it then raises, as where it isn't installed
+    monkeypatch.setitem(sys.modules, "cupy", None)  # importing it then raises, as if it weren't installed
     assert backend.choose_device("auto")[1].startswith("CuPy isn't installed (pip install 'tinyvit[cuda12]'")
 
 

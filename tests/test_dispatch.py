@@ -13,7 +13,7 @@ from tinyvit.dispatch import backward_of, operation
 
 @pytest.fixture
 def doubling(monkeypatch):
-    """An operation whose kernel gives itself away by adding 1, in a process that runs kernels."""
+    """An operation whose kernel adds 1, so that it can be recognised."""
     monkeypatch.setattr(levels, "process_level", lambda: "numpy")
 
     @operation

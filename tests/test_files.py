@@ -152,7 +152,7 @@ def test_a_folder_named_like_an_unknown_user_is_created_as_it_is_written(tmp_pat
 
 
 def test_of_two_writers_of_one_folder_the_second_is_refused_and_the_first_wins(tmp_path, monkeypatch):
-    """The second comes between the last look and the move."""
+    """The second one appears between the last check and the rename."""
     real, looks = files.check_free, []
 
     def first_is_faster(path):
@@ -223,7 +223,7 @@ with replacing(pathlib.Path(sys.argv[1])) as file:
 
 @pytest.fixture
 def writer(tmp_path):
-    """A process that is in the middle of writing a file."""
+    """A process in the middle of writing a file."""
     command = [sys.executable, "-c", WRITE_UNTIL_KILLED, str(tmp_path / "x")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "writes\n"
@@ -302,7 +302,7 @@ def test_a_manifest_lists_what_was_saved_with_it(manifest):
 
 def test_every_truncation_and_a_flipped_bit_in_every_byte_of_a_manifest_are_noticed(manifest):
     whole = manifest.read_bytes()
-    for length in range(len(whole) - 1):  # without its last newline it still says all
+    for length in range(len(whole) - 1):  # nothing is lost without its last newline
         manifest.write_bytes(whole[:length])
         with pytest.raises(ValueError, match=r"m\.json is damaged or no manifest"):
             verified_manifest(manifest)

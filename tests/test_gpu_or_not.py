@@ -8,7 +8,7 @@ USUAL = "not slow and not gpu"
 
 @pytest.fixture
 def chosen(monkeypatch):
-    """What a run with a mark expression takes in, where there is a GPU or a reason why not."""
+    """The mark expression of a run after `choose`, with a GPU or with a reason why there is none."""
 
     def choose(asked, reason):
         monkeypatch.setattr(gpu_or_not, "why_no_gpu", lambda: reason)

@@ -1,4 +1,4 @@
-"""The check itself: it finds what is wrong, and says where."""
+"""gradcheck finds wrong gradients and says where they are."""
 
 import numpy as np
 import pytest
@@ -113,7 +113,7 @@ def test_a_wrong_gradient_anywhere_in_a_model_is_found(method, monkeypatch):
     original = F.layernorm_backward
 
     def forgetful(dy, cache, into):
-        """The usual mistake: the mean of g is not taken back."""
+        """A common mistake: the mean of g is not subtracted."""
         dx, *others = original(dy, cache, into)
         return dx + cache.rstd * (dy * cache.weight).mean(-1, keepdims=True), *others
 

@@ -1,4 +1,4 @@
-"""What `import tinyvit` loads, and which way imports run."""
+"""Which modules `import tinyvit` loads, and which way imports run."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ HEAVY = {"scipy", "numba", "cupy", "matplotlib", "sklearn", "torch", "tyro", "po
 
 
 def new_process(code):
-    """What a new process prints."""
+    """The output of a new process."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
 
 
@@ -75,13 +75,13 @@ MAY_IMPORT = {
     "kernels": {"backend", "functional", *DISPATCH},
     "nn": {"backend", "functional", "text", *DISPATCH},
     "gradcheck": {"backend", "functional"},
-    "exercises": {"backend", "functional", "nn", "models"},  # their right answers are the layers' own
+    "exercises": {"backend", "functional", "nn", "models"},  # their right answers come from the layers themselves
     "validation": set(),
     "models": {"levels", "backend", "functional", "nn", "validation"},
     "optim": {"backend", "functional", "nn"},
     "data": {"backend", "files", "text", "validation"},
     "probe": BELOW,
-    "interop": BELOW | FILES | {"data", "validation"},  # how images are prepared comes along with the weights
+    "interop": BELOW | FILES | {"data", "validation"},  # the preprocessing is stored with the weights
     "training": BELOW | FILES | {"data", "optim", "validation", "__init__"},
     "loading": BELOW | FILES | {"data", "interop", "training", "__init__"},
     "bench": BELOW | FILES | {"data", "gradcheck", "optim", "training", "__init__"},
@@ -142,7 +142,7 @@ MAY_NAME_VIT = {"models", "interop", "exercises", "bench", "kernels", "data"}
 
 
 def names(path):
-    """Every name and attribute that a file uses, imports included, but for those of its own definitions."""
+    """Every name and attribute that a file uses, including imports but not its own definitions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Name):
             yield node.id

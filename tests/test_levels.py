@@ -61,7 +61,7 @@ def test_all_levels_are_available_where_numba_is_installed():
 
 
 def level_of_new_process(code="", **environment):
-    """What a new process says of its level, and whether it has loaded numba, or else its last line of error."""
+    """The level of a new process and whether it has loaded numba, or its last line of stderr."""
     program = f"{code}\nimport sys, numpy, tinyvit; tinyvit.functional.gelu(numpy.ones(3, 'float32'))\n"
     program += "print(tinyvit.kernels.level(), 'numba' in sys.modules)"
     done = subprocess.run(

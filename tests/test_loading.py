@@ -1,4 +1,4 @@
-"""`tinyvit.load`: one line for a model, wherever it was trained."""
+"""`tinyvit.load`: one call loads a model, wherever it was trained."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def same_logits(model, other):
     np.testing.assert_array_equal(model(images)[0], other(images)[0], strict=True)
 
 
-# -- what can be loaded ----------------------------------------------------------------------------------------------
+# -- loading ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("best", [False, True])
@@ -114,7 +114,7 @@ def test_a_model_without_classes_has_none(tmp_path):
         model.predict(images_for(model))
 
 
-# -- what can't -------------------------------------------------------------------------------------------------------
+# -- refused paths ----------------------------------------------------------------------------------------------------
 
 
 def test_a_missing_path_or_a_file_that_is_not_a_model_is_refused_in_one_line(tmp_path, run, sources):

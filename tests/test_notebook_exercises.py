@@ -1,4 +1,4 @@
-"""Every cell of an exercise answers in words: as it is given, half filled in, and whatever else stands in it."""
+"""Every exercise cell answers in words: untouched, half filled in, or with anything else in it."""
 
 import ast
 import contextlib
@@ -46,7 +46,7 @@ def names(code):
 
 
 def before(code, number):
-    """What the cells that an exercise needs have left: a namespace."""
+    """The namespace after running the cells that an exercise needs."""
     chosen, wanted = [], names(code[number])[1]
     for cell in reversed(code[:number]):
         bound, needed = names(cell)
@@ -82,7 +82,7 @@ def filled(cell, answers):
 
 
 def with_body(cell, body):
-    """A cell whose functions do this."""
+    """A cell with this body in its functions."""
     tree = ast.parse(cell)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -91,7 +91,7 @@ def with_body(cell, body):
 
 
 def answer(cell, space):
-    """What a cell prints; whatever it raises is the test's failure."""
+    """The output of a cell; the test fails if it raises."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(cell, "cell", "exec"), dict(space))
@@ -120,7 +120,7 @@ def in_the_folder():
 
 @pytest.fixture
 def exercise(request):
-    """(the cell of an exercise, what stands there when it runs)."""
+    """(the cell of an exercise, its namespace before it runs)."""
     source, number = request.param
     code, _ = cells_of(source)
     with contextlib.redirect_stdout(io.StringIO()):

@@ -1,4 +1,4 @@
-"""Every notebook runs, its .ipynb is what its source gives, and what it derives is the code of the package."""
+"""Every notebook runs, its .ipynb matches its source, and its derivations are of the package's own code."""
 
 import ast
 import importlib
@@ -24,34 +24,34 @@ from tinyvit.nn.module import Module
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 SOURCES = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
-SECONDS = 60   # of a processor that a notebook may take
-BUSY = 3       # times as long it may take on the clock, on a machine that does other things as well
+SECONDS = 60   # processor seconds that a notebook may take
+BUSY = 3       # times as much wall-clock time, for machines that are busy with other work
 LARGEST = 400  # kB of an .ipynb
 
-# Sections with a formula and no name of a function beside any: what of them is no layer of the package.
+# Sections whose formulas have no tag, and why: they belong to no layer of the package.
 WITHOUT_A_NAME = {
     "Its Jacobian": "a step on the way to softmax_backward",
     "The numbers of one example": "numbers",
     "Why divide by √d": "a variance",
-    "Pre-norm against post-norm": "the package has no post-norm; the cell beneath has it, for comparison",
+    "Pre-norm against post-norm": "the package has no post-norm; the cell below computes it for comparison",
     "Parameters": "a count",
     "Multiply-adds": "a count",
-    "Label smoothing": "targets, and the logits that they ask for",
+    "Label smoothing": "targets, and the logits that minimise the loss",
     "A learning rate that changes": "schedules",
     "Averaging instead": "an average of weights",
     "Images that change": "augmentation",
     "Steps that are cheap": "counts",
-    "What does the first layer look for in a patch?": "of the probe, which the section shows",
-    "How far?": "of the probe, which the section shows",
-    "What reaches the output?": "of the probe, which the section shows",
+    "What does the first layer look for in a patch?": "from the probe; the section shows its code",
+    "How far?": "from the probe; the section shows its code",
+    "What reaches the output?": "from the probe; the section shows its code",
     "Numbers with gaps": "rounding",
-    "Where digits vanish: the variance of a layer norm": "a variance, in two ways",
+    "Where digits vanish: the variance of a layer norm": "a variance, computed in two ways",
     "Is a gradient right? Central differences, and why they can't say for sure": "differences",
     "The complex step": "differences",
 }
 
 WAYS = ("forward", "backward")
-HOLD_WEIGHTS = {"Linear.forward", "Linear.backward"}  # and hand them to the function, whose formula it is
+HOLD_WEIGHTS = {"Linear.forward", "Linear.backward"}  # they pass their weights to the function, which has the formula
 
 every_notebook = pytest.mark.parametrize("source", SOURCES, ids=[path.stem for path in SOURCES])
 
@@ -62,16 +62,16 @@ def made(source):
 
 
 def seconds_of_children():
-    """What ended processes of this one have taken of a processor."""
+    """CPU seconds of this process's ended children."""
     times = os.times()
     return times.children_user + times.children_system
 
 
 def run_as_script(path, seconds=SECONDS, busy=BUSY):
-    """Run a notebook's source in its folder; AssertionError if it fails, warns, or takes too long: `seconds` of a
-    processor, or `busy` times as many on the clock.
+    """Run a notebook's source in its folder; AssertionError if it fails, warns, or takes too long: `seconds` of
+    processor time, or `busy` times as much wall-clock time.
 
-    It finds no data set, whatever this machine keeps: what takes one and minutes is run by `tests/slow`.
+    It finds no data set, even if this machine has some: `tests/slow` runs what needs a data set and minutes.
     """
     before = seconds_of_children()
     command = [sys.executable, "-B", "-W", "error", path.name]
@@ -89,7 +89,7 @@ def run_as_script(path, seconds=SECONDS, busy=BUSY):
 
 
 def differences(source, notebook):
-    """What distinguishes a notebook's cells from those of its source, as sentences."""
+    """Differences between a notebook's cells and those of its source, as sentences."""
     cells = [[(cell.cell_type, cell.source) for cell in n.cells] for n in (jupytext.read(source), notebook)]
     if len(cells[0]) != len(cells[1]):
         yield f"{source.name} has {len(cells[0])} cells, its .ipynb {len(cells[1])}"
@@ -99,7 +99,7 @@ def differences(source, notebook):
 
 
 def faults(notebook):
-    """What is wrong with a notebook's stored outputs, as sentences."""
+    """Problems of a notebook's stored outputs, as sentences."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
         yield "not run once from top to bottom"
@@ -118,25 +118,25 @@ def printed(notebook):
 
 
 def written(notebook):
-    """All text of a notebook that is no code."""
+    """All text of a notebook's Markdown cells."""
     return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
 
 
 def tags(text):
-    """The names of what computes the formulas in a text."""
+    """The names of the functions that compute the formulas of a text, from their tags."""
     tagged = re.findall(r"\\tag\{(.*?)\}", text)
     return {name for names in tagged for name in names.replace("\\_", "_").split(", ")}
 
 
 def sections_without_a_name(text):
-    """The titles of the sections of a text that have formulas, and beside none of them a name."""
+    """The titles of sections that have formulas but no tag."""
     for section in re.split(r"^(?=#+ )", text, flags=re.MULTILINE):
         if "$$" in section and not tags(section):
             yield section.partition("\n")[0].lstrip("# ")
 
 
 def members(package):
-    """What stands in the modules of a package, by name."""
+    """All members of a package's modules, by name."""
     found = {}
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         found |= vars(importlib.import_module(module.name))
@@ -227,7 +227,7 @@ def test_there_are_two_exercises_or_more(source):
     assert len(re.findall(r"^\*\*\d+\.\*\* ", text.partition("## Exercises")[2], re.MULTILINE)) >= 2
 
 
-# -- what checks the learner's functions ------------------------------------------------------------------------------
+# -- checks of the learner's functions --------------------------------------------------------------------------------
 
 
 def calls(source):
@@ -316,7 +316,7 @@ def test_every_docstring_that_names_a_notebook_names_one_that_exists():
             assert any(source.name.startswith(number) for source in SOURCES), f"{path} names notebooks/{number}"
 
 
-# -- that the checks above find what they look for --------------------------------------------------------------------
+# -- the checks above find errors -------------------------------------------------------------------------------------
 
 
 def test_a_notebook_that_computes_for_too_long_is_reported(tmp_path):

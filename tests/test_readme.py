@@ -1,4 +1,4 @@
-"""What the README and the guide say is so: code runs, figures are those of the logs, links lead somewhere."""
+"""The README and the guide are right: their code runs, figures are those of the logs, links lead somewhere."""
 
 import inspect
 import json

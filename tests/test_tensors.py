@@ -40,7 +40,7 @@ def test_equal_weights_give_equal_bytes_in_any_order_and_layout():
 
 
 def bfloat16_file():
-    """A safetensors file of numbers that NumPy has no name for."""
+    """A safetensors file of bfloat16, a dtype that NumPy lacks."""
     header = json.dumps({"w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
     return struct.pack("<Q", len(header)) + header + bytes(4)
 

@@ -1,4 +1,4 @@
-"""Operations refuse arrays that don't fit by one line, at every level, and nothing ever ends the process."""
+"""Operations refuse arrays that don't fit with one line, at every level, and never end the process."""
 
 import json
 import os
@@ -23,7 +23,7 @@ WRONG = ["huge", "empty", "longer", "shorter", "broadcast", "ones", "reversed", 
 
 
 class Worker:
-    """`wrong_arrays.py` in a process of its own, started again if a case ended it."""
+    """`wrong_arrays.py` in its own process, restarted if a case ended it."""
 
     process = None
 

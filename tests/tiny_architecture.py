@@ -1,4 +1,4 @@
-"""An architecture that no file of the package knows: two prefix tokens, no blocks, no attention, a buffer.
+"""An architecture unknown to the package: two prefix tokens, no blocks, no attention, a buffer.
 
 A layer adds to every token a projection of the mean over all tokens, and an MLP of its own. Importing this file
 registers "tiny", and the model "tiny_8".

@@ -1,4 +1,4 @@
-"""A task that no file of the package knows: it needs no labels, mixes the samples of a batch, keeps a teacher, trains a
+"""A task unknown to the package: it needs no labels, mixes the samples of a batch, keeps a teacher, trains a
 module around the configured model, and has an option of its own. Importing this file registers "brightness".
 
 A projection z of the model's output learns how much brighter an image is than the mean of its batch, and stays near a

@@ -1,4 +1,4 @@
-"""A worker that hands wrong arrays to operations and reports the errors, a line of JSON per case.
+"""A worker that passes wrong arrays to operations and reports the errors, one line of JSON per case.
 
 A compiled kernel that trusts a shape ends its process, so the tests keep this one apart from their own.
 """
@@ -16,7 +16,7 @@ STACKED = ("split_heads", "add_layernorm")  # whose dy is a tuple; gradcheck's c
 
 
 def wrong(array, how):
-    """An array that doesn't fit in the place of another one."""
+    """An array of the wrong shape, dtype or kind in place of another one."""
     shape = array.shape
     if how == "huge":  # a view: it takes no memory, and a kernel that walks it leaves what there is
         return np.broadcast_to(array.dtype.type(1), (30_000_000, *shape))

@@ -13,7 +13,7 @@ CONFIG = ViTConfig(img_size=(8, 12), patch_size=(4, 3), in_chans=2, num_classes=
 
 
 def multiply_adds_by_hand(config, batch):
-    """Of a forward, from the sizes alone: (all of it, the patch projection)."""
+    """Multiply-adds of a forward and of its patch projection, computed from the sizes."""
     rows, columns = config.grid
     N, D, hidden = rows * columns + 1, config.embed_dim, config.mlp_hidden
     p, q = config.patch_size if isinstance(config.patch_size, tuple) else 2 * (config.patch_size,)

@@ -11,7 +11,7 @@ from tinyvit.nn import attention
 
 
 def peak(tokens, way, monkeypatch):
-    """Bytes that a step of a tiny ViT over so many patches needs at most."""
+    """Peak memory in bytes of a step of a tiny ViT with this many patches."""
     tiled_from, recompute, level = WAYS[way]
     monkeypatch.setattr(attention, "TILED_FROM", tiled_from)
     config = ViTConfig((tokens // 32, 32), 1, in_chans=1, embed_dim=8, depth=6, num_heads=2)
@@ -27,7 +27,7 @@ def peak(tokens, way, monkeypatch):
 
 
 def growth(way, monkeypatch):
-    """How much more the second doubling of the tokens costs than the first: 2 if linear, 4 if quadratic."""
+    """Extra memory of the second doubling of the tokens relative to the first: 2 if linear, 4 if quadratic."""
     small, middle, large = (peak(tokens, way, monkeypatch) for tokens in (512, 1024, 2048))
     return (large - middle) / (middle - small)
 

@@ -46,7 +46,7 @@ def test_results_can_be_written_as_json(results):
 
 
 class Played:
-    """A player whose times are given."""
+    """A player with given times."""
 
     before, peak, repeats, died, problem = 1, 3, 1, False, None
 

@@ -7,7 +7,7 @@ from tinyvit.bench.turns import Player, take_turns
 
 
 class Listed:
-    """A player that only writes down when it had a turn."""
+    """A player that only records its turns."""
 
     def __init__(self, name, order):
         self.name, self.order = name, order
@@ -25,7 +25,7 @@ def test_every_player_has_one_turn_per_round_and_they_take_turns_to_start(rounds
 
 
 class Answers:
-    """A worker with answers that are written down beforehand; an error among them is raised."""
+    """A worker with prepared answers; an exception among them is raised."""
 
     def __init__(self, environment):
         self.told, self.answers, self.killed = [], [], False

@@ -15,7 +15,7 @@ NO_GPU = re.compile(r"^tinyvit: on the CPU, no GPU: .*\n", re.MULTILINE)
 
 @pytest.fixture
 def tinyvit(says_all):
-    """Runs a command in an empty folder; returns its exit status, stdout and stderr, but for a missing GPU."""
+    """Runs a command in an empty folder; returns exit status, stdout, and stderr without the note on a missing GPU."""
 
     def run(*arguments):
         status, out, err = says_all(*arguments)
@@ -40,7 +40,7 @@ def says_all(capsys, monkeypatch, tmp_path):
 
 @pytest.fixture
 def refused(tinyvit):
-    """Runs a command that has to end with status 2 and one line on stderr; returns that line."""
+    """Runs a command that must end with status 2 and one line on stderr; returns that line."""
 
     def run(*arguments):
         status, _, err = tinyvit(*arguments)
@@ -62,7 +62,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def damaged(run, tmp_path):
-    """A copy of the run in which one file was replaced, or removed."""
+    """A copy of the run with one file replaced or removed."""
 
     def make(name, content):
         copy = tmp_path / "damaged"

@@ -31,7 +31,7 @@ def process(*arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------
+# -- refused input --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_an_interrupt_or_an_error_while_running_is_one_line(tinyvit, monkeypatch
     assert tinyvit("train") == (status, "", line)
 
 
-# -- what is done ---------------------------------------------------------------------------------------------------
+# -- successful commands --------------------------------------------------------------------------------------------
 
 
 def test_without_a_command_the_commands_are_listed(tinyvit):

@@ -1,4 +1,4 @@
-"""The commands on an architecture that no file of the package knows: two prefix tokens, no blocks, no attention."""
+"""The commands on an architecture unknown to the package: two prefix tokens, no blocks, no attention."""
 
 import json
 

@@ -19,7 +19,7 @@ QUICK = ["--cases", "small", "--kernels", "numpy", "--rounds", "1", "--threads",
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """A case that takes no time, in turns that take none either."""
+    """A tiny case with the shortest turns."""
     monkeypatch.setitem(CASES, "small", TRAIN)
 
 
@@ -120,7 +120,7 @@ def test_no_worker_outlives_the_command_however_it_is_ended(tmp_path, number, st
                "--kernels", "reference", "--no-torch"]  # fmt: skip
     started = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ,
-        # What runs in the background of a shell ignores Ctrl-C, and would hand that on.
+        # Background processes of a shell ignore SIGINT, and children inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     try:
@@ -142,13 +142,13 @@ def children(pid):
 
 
 def seconds_of(process):
-    """How long it has computed for."""
+    """CPU seconds that the process has used."""
     fields = (process / "stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) / os.sysconf("SC_CLK_TCK")
 
 
 def is_running(process):
-    """Whether it still does something: one whose parent has gone may stay as a zombie for a while."""
+    """Whether the process is alive; one whose parent has gone may stay as a zombie for a while."""
     try:
         return "State:\tZ" not in (process / "status").read_text()
     except OSError:  # gone in between
@@ -156,7 +156,7 @@ def is_running(process):
 
 
 def until(condition, seconds=60):
-    """What a condition returns once that is true."""
+    """Wait until `condition()` is true and return its result."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = condition()

@@ -1,4 +1,4 @@
-"""Some classes of a data set, and some of its images: --classes and --images, and what follows from them."""
+"""--classes and --images: training on some classes and some images of a data set."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""ONNX is in tests/parity/test_by_command.py, since it takes the package onnx."""
+"""`tinyvit export`. ONNX is tested in tests/parity/test_by_command.py, since it needs the package onnx."""
 
 import re
 import sys
@@ -18,7 +18,7 @@ FILES = {"timm": {"config.json", "model.safetensors"},
 
 @pytest.fixture
 def imported(tinyvit, tmp_path):
-    """A run whose model has a place in every format."""
+    """A run whose model every format can hold."""
     interop.save(WEIGHTS, tmp_path / "source", "timm")
     assert tinyvit("import", "source", "--out", "run")[0] == 0
     return tmp_path / "run"

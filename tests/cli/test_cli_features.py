@@ -15,7 +15,7 @@ NAMES = [f"{i}.png" for i in range(5)]
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory):
-    """Digits of the test as files."""
+    """Test digits as image files."""
     folder = tmp_path_factory.mktemp("digits")
     for name, image in zip(NAMES, data.digits().test.images):
         Image.fromarray(np.rint(image[0] * (255 / 16)).astype("uint8")).save(folder / name)
@@ -29,7 +29,7 @@ def test_a_row_for_each_image_is_written_and_its_path_beside_it(tinyvit, run, ph
     assert (rows.dtype, rows.shape) == ("float32", (6, 16)) and "16: mean over the patches as the head reads it" in out
     assert (tmp_path / "f.txt").read_text().splitlines() == [str(photos / name) for name in ["3.png", *NAMES]]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["f.npy", "f.txt"]
-    # They are those of the test images, but for the eight bits of a file.
+    # They are those of the test images, up to the rounding to eight bits.
     trained = load_trained(run, "cpu")
     images = trained.preprocessing.read([photos / name for name in NAMES])
     np.testing.assert_allclose(

@@ -1,4 +1,4 @@
-"""tinyvit finetune, and what is done with its run."""
+"""`tinyvit finetune`, and the other commands on the run that it makes."""
 
 import json
 import re
@@ -82,7 +82,7 @@ def test_a_model_is_fine_tuned_on_a_folder_of_images(tinyvit, run, tmp_path, pho
 @pytest.mark.parametrize("out", ["photos", "photos/run", "photos/dark/run", "photos/../photos", None])
 def test_a_run_is_not_written_among_the_images(refused, run, photos, monkeypatch, out):
     before = sorted(photos.rglob("*"))
-    if out is None:  # it would be in runs/, where one stands
+    if out is None:  # the default is runs/ in the working directory
         monkeypatch.chdir(photos)
     options = ["--out", out] if out else []
     message = refused("finetune", run, "--data", "folder", "--data-dir", photos, *TINY, *options)

@@ -30,7 +30,7 @@ def sources(tmp_path):
 
 @pytest.fixture
 def imported(sources, tinyvit):
-    """A run of weights of timm, whose images are stretched."""
+    """A run imported from timm's weights, whose images are stretched."""
     assert tinyvit("import", "timm", "--out", "run") == (0, RUN_OF_TIMM, "")
     return sources / "run"
 
@@ -42,7 +42,7 @@ written to run: tinyvit predict run IMAGE…
 
 @pytest.fixture
 def photos(tmp_path):
-    """A folder of pictures of noise with a sub-folder a class, large and of another shape than the model reads."""
+    """A folder of noise with one sub-folder per class, larger than the model's images and of another shape."""
     generator = np.random.default_rng(0)
     for name in ("dog", "cat"):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -159,7 +159,7 @@ def test_float64_weights_make_a_float64_run(tinyvit, sources):
 
 
 def by_hand(model, path, prepared):
-    """The probabilities of an image file, step by step."""
+    """The probabilities of an image file, computed step by step."""
     image = read_image(path, 3, (8, 12), resample=prepared.resample, crop=prepared.crop)
     mean, std = (np.array(x)[:, None, None] for x in (prepared.mean, prepared.std))
     return to_numpy(model.predict(((image / 255 - mean) / std)[None].astype("float32")))[0]
@@ -239,7 +239,7 @@ def test_a_model_without_a_head_is_imported_and_names_no_classes(tinyvit, refuse
         assert weights_in(sources / f"back-{form}") == weights_in(sources / "run")
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- refused input -----------------------------------------------------------------------------------------------------
 
 
 def contents(folder):
@@ -322,7 +322,7 @@ def test_an_invalid_command_line_is_refused(refused, imported):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory has to be limited")
 def test_weights_are_imported_in_less_memory_than_they_take(tmp_path):
-    """A ViT-B of 346 MB in a process that may have 200 MB: arrays are written out of the mapped file."""
+    """A ViT-B of 346 MB in a process limited to 200 MB: arrays are written from the mapped file."""
     from tinyvit import create_model
     from tinyvit.interop.names import own_shapes
 

@@ -17,7 +17,7 @@ MEANS = ("--images", "3")
 
 @pytest.fixture
 def numbers(tinyvit):
-    """What `inspect … --json` prints."""
+    """The object that `inspect … --json` prints."""
 
     def of(*arguments):
         status, out, err = tinyvit("inspect", *arguments, *MEANS, "--json")
@@ -29,7 +29,7 @@ def numbers(tinyvit):
 
 @pytest.fixture
 def own_run(run, tmp_path):
-    """A copy of the run that may be written into."""
+    """A writable copy of the run."""
     return shutil.copytree(run, tmp_path / "own")
 
 

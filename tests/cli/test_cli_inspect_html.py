@@ -1,4 +1,4 @@
-"""`tinyvit inspect RUN --html FILE`; what is in the page is tested in tests/probe/test_explorer.py."""
+"""`tinyvit inspect RUN --html FILE`; the contents of the page are tested in tests/probe/test_explorer.py."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def names_in(path):
 
 @pytest.fixture
 def chosen(run):
-    """`count` test images that are worth looking at first."""
+    """The `count` test images that the page shows by default."""
     model, test = load_trained(run, "cpu").model, data.digits().test
     probabilities = F.softmax(logits_of(model, test))[0]
     return lambda count: choose(probabilities, test.labels, count)

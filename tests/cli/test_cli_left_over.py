@@ -1,4 +1,4 @@
-"""Imports and exports for which the disk has no room, or that are ended on the way, as processes of their own."""
+"""Imports and exports that run out of disk space or are terminated, each in its own process."""
 
 import re
 import signal
@@ -13,7 +13,7 @@ from tinyvit import interop
 
 @pytest.fixture
 def folder(tinyvit, tmp_path):
-    """A folder with weights of timm and the run that they were imported into."""
+    """A folder with timm's weights and the run imported from them."""
     interop.save(WEIGHTS, tmp_path / "timm", "timm")
     assert tinyvit("import", "timm", "--out", "run")[0] == 0
     return tmp_path
@@ -24,7 +24,7 @@ def contents(folder):
 
 
 def in_new_process(folder, code, *arguments):
-    """A command in a process of its own, before which some code is run."""
+    """Run a command in a new process, after some code."""
     command = "; from tinyvit import cli; cli.main(sys.argv[1:])"
     return subprocess.Popen([sys.executable, "-c", f"import sys; {code}{command}", *arguments], cwd=folder,
                             stderr=subprocess.PIPE, text=True)  # fmt: skip

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-command = import_module("tinyvit.cli.notebooks")  # its name in the package is that of the function
+command = import_module("tinyvit.cli.notebooks")  # the package exports the function under the module's name
 SERIES = command.series()
 HERE = Path(__file__).parents[2] / "notebooks"
 

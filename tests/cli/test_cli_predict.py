@@ -12,7 +12,7 @@ from tinyvit import cli, data
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory):
-    """Digits of the test as files, named by what they show."""
+    """Test digits as image files, named after their digit."""
     folder = tmp_path_factory.mktemp("photos")
     test = data.digits().test
     for i in range(5):
@@ -21,7 +21,7 @@ def photos(tmp_path_factory):
 
 
 def objects(tinyvit, *arguments):
-    """What `predict … --json` prints."""
+    """The objects that `predict … --json` prints."""
     status, out, err = tinyvit("predict", *arguments, "--json")
     assert (status, err) == (0, "")
     return [json.loads(line) for line in out.splitlines()]
@@ -73,7 +73,7 @@ def test_averaging_over_mirror_images_changes_predictions_except_for_symmetric_i
 
 
 def test_the_likeliest_class_is_that_of_the_evaluation(tinyvit, run, tmp_path):
-    """All test images as files: as many are right as evaluate says, but for the eight bits of a file."""
+    """All test images as files: as many are right as in evaluate, up to the rounding to eight bits."""
     test = data.digits().test
     for i, image in enumerate(test.images):
         Image.fromarray(np.rint(image[0] * (255 / 16)).astype("uint8")).save(tmp_path / f"{i:03}.png")
@@ -102,7 +102,7 @@ def test_nothing_is_written(tinyvit, run, photos, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------
+# -- refused input --------------------------------------------------------------------------------------------------
 
 
 def test_an_invalid_command_line_is_refused(refused, run, photos):
@@ -138,12 +138,12 @@ def test_a_run_without_its_preprocessing_is_refused(refused, damaged, photos):
     assert "preprocessing.json is missing" in refused("predict", damaged("preprocessing.json", None), photos)
 
 
-# -- one's own images, from the first to the last -------------------------------------------------------------------
+# -- a folder of images, from training to prediction ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """A folder of pictures that are bright at the top or at the bottom, of all sizes and modes, and a run on them."""
+    """A folder of pictures of all sizes and modes, bright at the top or at the bottom, and a run trained on them."""
     root = tmp_path_factory.mktemp("own")
     generator = np.random.default_rng(0)
     for name in ("bottom", "top"):

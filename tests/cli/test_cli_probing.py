@@ -26,7 +26,7 @@ def as_json(tinyvit, *arguments):
 
 
 def examples(run, split, layer=None, pool=None):
-    """What a classifier is given by the library."""
+    """The features and labels that the library gives a classifier."""
     model = load_trained(run, "cpu").model
     return [(features_by_layer(model, part, [layer], pool=pool)[0], part.labels) for part in split]
 
@@ -87,7 +87,7 @@ def test_all_layers_together_give_the_result_of_each_alone(tinyvit, run, command
         layer = [] if row["layer"] is None else ["--layer", row["layer"]]
         alone = as_json(tinyvit, command, run, "--pool", "token", *layer)
         assert {name: alone[name] for name in row} == row
-    # The class token has not seen anything before the first block, and its guess is one class.
+    # Before the first block the class token holds nothing of the image, so every prediction is the same class.
     assert together["layers"][0]["test_accuracy"] in {
         count / 360 for count in Counter(data.digits().test.labels.tolist()).values()
     }
@@ -148,7 +148,7 @@ def test_nothing_is_written(tinyvit, run, tmp_path, command):
 
 @pytest.fixture
 def brightness(tmp_path):
-    """A folder of grey pictures that are dark or light."""
+    """A folder of dark and light grey pictures."""
     generator = np.random.default_rng(0)
     for name in ("dark", "light"):
         (tmp_path / "pictures" / name).mkdir(parents=True)
@@ -167,7 +167,7 @@ def test_classes_other_than_the_runs_can_be_probed(tinyvit, run, command, bright
 
 @BOTH
 def test_images_are_prepared_by_the_runs_own_mean_and_std(tinyvit, run, tmp_path, command, brightness):
-    """Features of a folder's images, as the other command writes those of files, are what is classified."""
+    """The classified features of a folder's images are those that `tinyvit features` writes for the files."""
     split = data.folder(brightness, (8, 8), 1)
     prepared = load_trained(run, "cpu").preprocessing
     split = data.Split(*(

@@ -1,4 +1,4 @@
-"""tinyvit train, and going on with --resume."""
+"""tinyvit train, and tinyvit train --resume."""
 
 import json
 import re
@@ -11,7 +11,7 @@ TINY = ["--model.embed-dim", "16", "--model.depth", "1", "--batch-size", "256", 
 
 @pytest.fixture
 def unfinished(tinyvit, tmp_path):
-    """A run of two epochs, of which the second was not begun."""
+    """A run of two epochs that stopped after the first."""
     path = tmp_path / "unfinished"
     assert tinyvit("train", "digits", "--epochs", "1", "--out", path, *TINY)[0] == 0
     config = json.loads((path / "config.json").read_text())

@@ -17,7 +17,7 @@ from tinyvit.data.download import Remote, Source
 
 @pytest.fixture(params=list(CIFARS))
 def cifar(request, monkeypatch, tmp_path):
-    """A small data set in the place of the real one, and the contents of its files; the cache is empty."""
+    """A small data set in place of the real one, and the contents of its files; the cache is empty."""
     spec, contents = small(CIFARS[request.param])
     monkeypatch.setitem(CIFARS, spec.name, spec)
     monkeypatch.setenv("TINYVIT_DATA", str(tmp_path / "cache"))

@@ -1,4 +1,4 @@
-"""`--device` and `--precision` where there is no GPU, and where there is one that can't do what is asked for."""
+"""`--device` and `--precision` without a GPU, and with one that doesn't support the request."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ NO_GPU = "on the CPU, no GPU: CuPy isn't installed (pip install 'tinyvit[cuda12]
 
 @pytest.fixture
 def without_cupy(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", None)  # importing it raises, as where it isn't installed
+    monkeypatch.setitem(sys.modules, "cupy", None)  # importing it raises, as if it weren't installed
 
 
 @pytest.fixture

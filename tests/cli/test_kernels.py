@@ -23,7 +23,7 @@ def without_numba(monkeypatch):
 
 @pytest.fixture
 def levels_seen(monkeypatch):
-    """The levels at which operations run, in whatever thread."""
+    """The levels at which operations run, in any thread."""
     seen, level = set(), levels.level
 
     def watched():

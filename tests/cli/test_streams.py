@@ -1,4 +1,4 @@
-"""Standard streams that are closed, and names that a terminal would obey, as processes of their own."""
+"""Closed standard streams, and control characters in names, each in its own process."""
 
 import json
 import os
@@ -18,7 +18,7 @@ TINY = ("--epochs", "1", "--model.embed-dim", "16", "--model.depth", "1", "--mod
 
 @pytest.fixture
 def shell(tmp_path):
-    """Runs `tinyvit ARGUMENTS` by a shell, which closes streams as it is told."""
+    """Runs `tinyvit ARGUMENTS` in a shell that closes the given streams."""
 
     def run(arguments, streams="", **environment):
         line = f'"{sys.executable}" -m tinyvit {arguments} {streams}'

@@ -13,7 +13,7 @@ from emulated_cuda.emulator import Order
     params=[pytest.param("emulated", marks=pytest.mark.cuda), pytest.param("gpu", marks=pytest.mark.gpu)],
 )
 def cupy(request):
-    """CuPy, or its stand-in."""
+    """CuPy or its stand-in."""
     if request.param == "gpu":
         import cupy
 
@@ -27,7 +27,7 @@ def cupy(request):
 
 @pytest.fixture(scope="module")
 def real():
-    """The real CuPy, whatever stands in its place elsewhere."""
+    """The real CuPy, even where the stand-in replaces it."""
     with pytest.MonkeyPatch.context() as patch:
         for name in pretend_cupy.MODULES:
             if sys.modules.get(name) is pretend_cupy.MODULES[name]:
@@ -41,12 +41,12 @@ def real():
 
 @pytest.fixture
 def any_order(monkeypatch):
-    """Emulated kernels run three times, with their threads in other orders, and must write the same bits."""
+    """Emulated kernels run three times with different thread orders and must write the same bits."""
     monkeypatch.setattr(Order, "seeds", (0, 1, 2))
 
 
 def pytest_collection_modifyitems(config, items):
-    """What asks whether every kernel has run comes last, and only where all tests of this folder run."""
+    """Run the test that every kernel has run last, and only if all tests of this folder are selected."""
     here = Path(__file__).parent
     asking = [item for item in items if item.name == "test_every_kernel_has_run_in_every_variant"]
     if asking:

@@ -1,4 +1,4 @@
-"""Numbers that a dtype can tell apart, and how far apart they are."""
+"""Random numbers that a dtype represents exactly, and the spacing of its numbers."""
 
 import ml_dtypes
 import numpy as np
@@ -14,5 +14,5 @@ def numbers(*shape, dtype="float32", seed=0, scale=1.0):
 
 
 def to(cupy, x, dtype="float32"):
-    """A NumPy array as one of the device."""
+    """Copy a NumPy array to the device."""
     return cupy.asarray(x.astype(DTYPE[dtype]))

@@ -18,7 +18,7 @@ def state(size, seed):
 
 
 def steps(cupy, arrays, t, betas=(0.9, 0.999), start=0, **options):
-    """A step on the device's arrays and one by the reference implementation in float64: both triples θ, m, v."""
+    """θ, m and v after a step on the device, and after a step of the reference implementation in float64."""
     device = [to(cupy, np.concatenate([np.zeros(start), array]))[start:] for array in arrays]
     expected = [array.copy() for array in arrays]
     adam_step(*device, t, 1e-3, betas, 1e-8, 0.05, **options)

@@ -26,7 +26,7 @@ def test_add_layernorm_is_the_rounded_sum_and_the_layer_norm_of_that(cupy, dtype
     for got, want in zip((dweight, dbias), parameters, strict=True):
         np.testing.assert_array_equal(got.get(), want.get())
     wanted = dtotal.get().astype("float64") + alone.get().astype("float64")
-    # The gradient alone was rounded, and their sum is.
+    # There the gradient alone was rounded, here the sum is.
     rounding = EPSILON[dtype] * (abs(alone.get().astype("float64")) + abs(wanted))
     assert (abs(dx.get().astype("float64") - wanted) <= rounding + 1e-7).all()
 

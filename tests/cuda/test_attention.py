@@ -18,14 +18,14 @@ TOKENS = st.one_of(st.integers(1, 9), st.sampled_from((17, 65)))
 
 
 def close(got, expected, dtype, largest=1.0):
-    """Within the bound of the largest number, or of what came in, about 1: some gradients are exactly zero."""
+    """Compare relative to the largest number, or to 1, the size of the inputs: some gradients are exactly zero."""
     got = got.get().astype("float64")
     assert got.shape == expected.shape
     np.testing.assert_allclose(got, expected, rtol=0, atol=BOUND[dtype] * max(largest, abs(expected).max(initial=0)))
 
 
 def sizes_of_sums(q, k, v, dy, probs, scale=None):
-    """The largest sum of absolute values that y, dq, dk and dv are made of: so much rounding within can add up to."""
+    """The largest sum of absolute terms in y, dq, dk and dv: rounding errors are relative to it."""
     q, k, v, dy = map(abs, (q, k, v, dy))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     dprobs = dy @ v.mT
@@ -35,7 +35,7 @@ def sizes_of_sums(q, k, v, dy, probs, scale=None):
 
 
 def compare_with_the_reference(results, q, k, v, bias, scale, dy, dtype):
-    """Heads and all gradients; that of a bias is float32, and many dscores may have been added up in it."""
+    """Compare heads and all gradients; the bias gradient is float32 and may be a sum over many dscores."""
     expected, c = F.attention.reference(q, k, v, bias, scale)
     *gradients, dbias = *F.attention_backward.reference(dy, c), *(() if bias is not None else (None,))
     sizes = sizes_of_sums(q, k, v, dy, c.probs, scale)
@@ -50,7 +50,7 @@ def compare_with_the_reference(results, q, k, v, bias, scale, dy, dtype):
 
 
 def side_by_side_in(x, cupy, dtype):
-    """q, k, v (3, B, H, N, d) as the views that nn.Attention makes of its linear layer's output."""
+    """q, k, v (3, B, H, N, d) as views of one array, as nn.Attention makes them."""
     return to(cupy, x.transpose(1, 3, 0, 2, 4), dtype).transpose(2, 0, 3, 1, 4)
 
 

@@ -18,7 +18,7 @@ CORNERS = np.uint32([
 
 
 def same(got, expected):
-    """Bit for bit, but for which NaN it is."""
+    """Equal bit for bit, except that any NaN equals any other."""
     got, size = got.get(), f"uint{expected.itemsize * 8}"
     nan = np.isnan(expected.astype("float64"))
     np.testing.assert_array_equal(np.isnan(got.astype("float64")), nan)

@@ -1,4 +1,4 @@
-"""The stand-in offers what CuPy has and tinyvit uses, nothing else: looked up in the real CuPy, which needs no GPU."""
+"""The stand-in has exactly what tinyvit uses of CuPy, checked against the real CuPy, which needs no GPU for that."""
 
 import ast
 import inspect
@@ -19,7 +19,7 @@ ASKING = {"array_module", "library"}  # functions that return it
 
 
 def first_line(function):
-    """`(a, b, c=1)` as the docstring of a compiled function begins, or the signature of one in Python."""
+    """The signature `(a, b, c=1)`: the first line of a compiled function's docstring, or from `inspect`."""
     try:
         return str(inspect.signature(function))
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Models, optimizers, averages, data and checkpoints on a GPU, on a second one, and on their way between devices."""
+"""Models, optimizers, averages, data and checkpoints on a GPU, on a second GPU, and moved between devices."""
 
 from dataclasses import replace
 
@@ -69,7 +69,7 @@ def test_a_large_array_goes_to_a_gpu_without_locked_memory(cupy, monkeypatch, x)
 
 @pytest.mark.parametrize(("make", "precision"), [
     *((make, "float64") for make in OPTIMIZERS),
-    (optim.SGD, "float32"),  # the others divide the gradient of the keys' bias, which is rounding alone, by itself
+    (optim.SGD, "float32"),  # the others divide the key bias's gradient, which is pure rounding error, by its own size
 ])  # fmt: skip
 def test_training_on_a_gpu_is_training_on_the_cpu(cupy, make, precision):
     states = []

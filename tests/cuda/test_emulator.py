@@ -1,4 +1,4 @@
-"""The emulator catches what would be wrong on a GPU."""
+"""The emulator catches errors that a GPU would not report."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ KERNEL = 'extern "C" __global__ void kernel(const float *x, float *y, long long 
 
 
 def run(body, block=64, grid=1, x=None, size=None):
-    """A kernel with this body on 64 numbers, and what it wrote."""
+    """Run a kernel with this body on 64 numbers; returns what it wrote."""
     cupy = pretend_cupy.cupy
     x = np.arange(64, dtype="float32") if x is None else x
     y = cupy.zeros(x.shape, "float32")

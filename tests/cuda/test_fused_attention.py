@@ -9,12 +9,12 @@ from tinyvit import functional as F
 from tinyvit.functional.attention import NARROW
 from tinyvit.kernels.cuda import fused_attention
 
-# Of the largest number: of sums of up to a few hundred products, each rounded once.
+# Relative to the largest number: sums of up to a few hundred products, each rounded once.
 BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 2e-3}
 
 
 def checked(cupy, q, k, v, dy, dtype, scale, bias=None):
-    """Forward and backward on the device, compared with the reference implementation in float64."""
+    """Compare forward and backward on the device with the reference implementation in float64."""
     on_device = None if bias is None else to(cupy, bias)
     y, cache = fused_attention.forward(*(to(cupy, x, dtype) for x in (q, k, v)), on_device, scale)
     got = y, *fused_attention.backward(to(cupy, dy, dtype), cache)
@@ -22,7 +22,7 @@ def checked(cupy, q, k, v, dy, dtype, scale, bias=None):
     for i, (a, b) in enumerate(zip(got, (expected, *F.attention_backward.reference(dy, c)), strict=True)):
         assert a.dtype == (dtype if i < 4 else "float32")
         np.testing.assert_allclose(a.get().astype("float64"), b, rtol=0, atol=BOUNDS[dtype] * max(1, abs(b).max()))
-    # A score of up to 16 is rounded by up to 16 ε, and so much its exponential is off.
+    # A score of up to 16 has a rounding error of up to 16 ε, which is the relative error of its exponential.
     np.testing.assert_allclose(cache.probs.get(), c.probs, atol=16 * EPSILON["float32"])
     return got
 

@@ -1,4 +1,4 @@
-"""The report on a device: its own code, with little work, in every precision."""
+"""The GPU report on a device, with little work, in every precision."""
 
 import json
 import os
@@ -70,7 +70,7 @@ sys.exit(found["parts"]["train"].get("problem"))
 
 
 def alone(folder, minutes):
-    """The recipe cifar10, trained on a few images in a process that has NumPy and CuPy's stand-in, and no more."""
+    """The recipe cifar10, trained on a few images in a process that has only NumPy and the stand-in for CuPy."""
     paths = os.pathsep.join(map(str, (Path(__file__).parents[1], Path(__file__).parents[2])))
     command = [sys.executable, "-c", ALONE, str(folder), str(minutes)]
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})

@@ -15,7 +15,7 @@ WIDTHS = st.integers(1, 40) | st.sampled_from([192, 256, 264, 384, 768, 1000, 10
 
 
 def as_right_as_the_reference(cupy, x, weight, bias, dy, dtype, most=512):
-    """The kernels' y, cache and gradients, compared with those of the reference implementation in float64."""
+    """Compare the kernels' y, cache and gradients with the reference implementation in float64."""
     with mock.patch.multiple(layernorm, MOST_FORWARD=most, MOST_BACKWARD=most):
         y, cache = F.layernorm(to(cupy, x, dtype), to(cupy, weight), to(cupy, bias))
         dx, dweight, dbias = F.layernorm_backward(to(cupy, dy, dtype), cache)
@@ -26,7 +26,7 @@ def as_right_as_the_reference(cupy, x, weight, bias, dy, dtype, most=512):
     np.testing.assert_allclose(cache.xhat.get(), c.xhat, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(cache.rstd.get(), c.rstd, rtol=1e-5)
     np.testing.assert_allclose(cache.mean.get(), x.mean(-1, keepdims=True), rtol=1e-6, atol=1e-6)
-    # From the same statistics, so that only the backward is compared: 1 / √(σ² + ε) may be large.
+    # From the same statistics, to compare the backward only: 1 / √(σ² + ε) may be large.
     c = LayerNormCache(cache.xhat.get().astype("float64"), cache.rstd.get().astype("float64"), weight)
     wanted = F.layernorm_backward.reference(dy, c)
     largest = abs(wanted[0]).max() if dy.size else 0

@@ -1,4 +1,4 @@
-"""What a step needs of a GPU's memory, and what is said where there is less; the stand-in counts the arrays' bytes."""
+"""The GPU memory of a step, and the error where there is less; the stand-in counts the arrays' bytes."""
 
 import gc
 import re
@@ -40,8 +40,8 @@ def batch(count, config=SHAPE):
 
 
 def peak_of(function):
-    """What the largest sum of the arrays was while a function ran, less what there was before."""
-    gc.collect()  # what the errors of tests before hold
+    """Peak bytes of all arrays while a function runs, minus the bytes before."""
+    gc.collect()  # objects held by exceptions of earlier tests
     before = Pool.peak = Pool.used
     result = function()
     del result
@@ -82,7 +82,7 @@ def test_a_step_needs_about_what_is_predicted(shape, images, options, precision)
 
 
 def with_room(monkeypatch, room):
-    """A GPU that has so much memory left."""
+    """A GPU with this much memory left."""
     monkeypatch.setattr(Pool, "limit", Pool.used + room)
 
 

@@ -1,4 +1,4 @@
-"""A whole attention layer on the device, in all its forms, against the reference in float64 on the CPU."""
+"""A whole attention layer on the device, in all its variants, against the float64 reference on the CPU."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ FORMS = {
 
 
 def run(layer, x, dy, ctx):
-    """Result, gradient of the input, and those of the parameters by name."""
+    """Result, gradient of the input, and gradients of the parameters by name."""
     layer.zero_grad()
     y, cache = layer(x, ctx)
     dx = layer.backward(dy, cache)
@@ -41,7 +41,7 @@ def test_an_attention_layer_is_that_of_the_reference(cupy, monkeypatch, form, dt
         low = dtype if len(parameter.shape) == 2 else "float32"
         parameter.data = numbers(*parameter.shape, dtype=low, seed=i, scale=0.2)
         on_device[name].data = to(cupy, parameter.data)
-    # The matrices that are multiplied with are in the dtype that is computed in; all else stays float32.
+    # The weights of matrix products have the compute dtype; everything else stays float32.
     computed_in = {2: DTYPE[dtype], 1: DTYPE["float32"]}
     monkeypatch.setattr(Parameter, "value", property(lambda p: p.data.astype(computed_in[len(p.shape)])))
     x, dy = numbers(2, 9, 24, dtype=dtype, seed=7), numbers(2, 9, 24, dtype=dtype, seed=8)

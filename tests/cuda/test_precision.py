@@ -1,4 +1,4 @@
-"""What is in fewer bits on a GPU, and what is not."""
+"""What is stored and computed in low precision on a GPU, and what stays float32."""
 
 from dataclasses import replace
 
@@ -53,7 +53,7 @@ def test_the_rounded_matrices_follow_the_weights(cupy, precision):
     optimizer = optim.SGD(model, 0.1)
     before = {name: p.value.get() for name, p in model.named_parameters()}
     one_step(model, optimizer)
-    one_step(model, optimizer)  # the head starts at zero, and lets a gradient through to the rest from now on
+    one_step(model, optimizer)  # the head starts at zero; from now on the rest gets gradients, too
     for name, p in model.named_parameters():
         assert (p.value.get() != before[name]).any(), name
         np.testing.assert_array_equal(p.value.get(), p.data.get().astype(p.value.dtype))
@@ -150,7 +150,7 @@ def test_a_precision_that_the_gpu_does_not_support_is_refused(cupy, monkeypatch)
 
 
 def overflowing(limit):
-    """The usual objective, whose gradients are infinite where the loss is scaled by more than `limit`."""
+    """Cross-entropy whose gradients overflow if the loss is scaled by more than `limit`."""
 
     def objective(model, images, targets, ctx):
         loss, backward, metrics = classification()(model, images, targets, ctx)
@@ -220,7 +220,7 @@ class KilledAfter(Display):
 
 
 def test_a_killed_float16_run_ends_in_the_same_bits_and_keeps_its_scale(cupy, tmp_path, monkeypatch):
-    monkeypatch.setattr(loss_scale, "PATIENCE", 1)  # so that the scale is another one by then
+    monkeypatch.setattr(loss_scale, "PATIENCE", 1)  # so that the scale has changed by then
     config = replace(TINY, precision="float16")
     train(config, tmp_path / "whole")
     with pytest.raises(Killed):

@@ -8,12 +8,12 @@ from tinyvit import backend
 from tinyvit.kernels.cuda import products
 from tinyvit.kernels.cuda.products import multiply, multiply_batches
 
-# How a matrix may lie: rows or columns one after the other, with a gap between them, and what lies around it.
+# Layouts of a matrix: row-major or column-major, with gaps, and inside a larger array.
 LAYOUTS = ("rows", "padded rows", "columns", "padded columns")
 
 
 def laid_out(cupy, x, dtype, layout, batch_order=None, gap=3):
-    """`x` (..., m, n) on the device, lying as asked, with the leading axes in the order `batch_order`."""
+    """`x` (..., m, n) on the device in the given layout, with the leading axes in the order `batch_order`."""
     lead = x.ndim - 2
     order = [*(batch_order or range(lead)), *((lead, lead + 1) if "rows" in layout else (lead + 1, lead))]
     shape = [x.shape[axis] for axis in order]

@@ -20,7 +20,7 @@ def test_softmax_and_its_backward_are_those_of_the_reference(cupy, dtype, rows, 
     dx = F.softmax_backward(to(cupy, dy, dtype), cache)
     assert probs.dtype == dx.dtype == dtype and type(cache) is SoftmaxCache
     eps = EPSILON[dtype] + 1e-6
-    tiny = 2.0**-25 if dtype == "float16" else 1e-30  # half the least number above zero
+    tiny = 2.0**-25 if dtype == "float16" else 1e-30  # half the smallest number above zero
     np.testing.assert_allclose(probs.get().astype("float64"), F.softmax.reference(x)[0], rtol=2 * eps, atol=tiny)
     # From the same probabilities, so that only the backward is compared.
     wanted = F.softmax_backward.reference(dy, SoftmaxCache(probs.get().astype("float64")))

@@ -1,4 +1,4 @@
-"""Every CUDA source compiles for the GPUs of today, spills nothing, and has run in the emulator in every variant."""
+"""Every CUDA source compiles for current GPUs without register spills and has run in the emulator in every variant."""
 
 import re
 
@@ -16,7 +16,7 @@ NAMES = [f"{source.file}-{'-'.join(map(str, definitions.values()))}" for source,
 
 
 def compiled(text, architecture):
-    """What the compiler of the GPU, with the options that CuPy adds, says of a text; raises an error if it can't."""
+    """The GPU compiler's messages on a source, with the options that CuPy adds; raises if it doesn't compile."""
     from cupy.cuda import nvrtc
 
     program = nvrtc.createProgram(text, "", (), ())
@@ -69,7 +69,7 @@ def test_no_source_adds_up_in_an_order_that_changes():
 
 
 def test_every_kernel_has_run_in_every_variant():
-    """Has to come last of all tests here: see conftest.py, which leaves it out where not all of them run."""
+    """Must be the last test of this folder; conftest.py deselects it unless all of them run."""
     never = [
         (source.file, name, definitions)
         for source, definitions in TEXTS

@@ -57,7 +57,7 @@ def test_cross_attention_in_tiles_with_a_bias_is_that_of_attention(cupy, dtype, 
 
 @pytest.mark.parametrize("dtype", EPSILON)
 def test_long_rows_are_processed_by_whole_warps(cupy, dtype):
-    """More columns than a warp loads at once, and a last pack that is not whole."""
+    """More columns than a warp loads at once, and a partial last pack."""
     q, k, v = numbers(3, 1, 2, 7, 4, dtype=dtype, scale=2), *numbers(2, 1, 2, 301, 4, dtype=dtype, seed=1, scale=2)
     q = q[0]
     y, cache = F.tiled_attention(*(to(cupy, x, dtype) for x in (q, k, v)), tile=150)

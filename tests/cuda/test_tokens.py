@@ -12,7 +12,7 @@ SEEDS = st.integers(0, 99)
 
 
 def assert_close(got, expected, dtype, rounding=1):
-    """Within so many roundings of the dtype."""
+    """Compare within this many roundings of the dtype."""
     assert got.dtype == dtype
     got = got.get().astype("float64")
     np.testing.assert_allclose(got, expected, rtol=rounding * EPSILON[dtype], atol=rounding * EPSILON[dtype])

@@ -42,7 +42,7 @@ def datasets(draw, dtype=None):
 
 
 def dark():
-    """Sixty-four images of the levels 0 to 7."""
+    """Sixty-four images with levels from 0 to 7."""
     images = np.arange(8 * 64, dtype="uint8").reshape(64, 1, 2, 4) % 8
     return Dataset(images, np.zeros(64, int), tuple("abcd"), (0.4,), (0.1,), 255.0)
 
@@ -113,7 +113,7 @@ def test_pixels_of_any_type_are_augmented_alike(dataset, augmentation, seed):
 
 @given(dataset=datasets(), mixing=mixings, seed=seeds(), prob=shares)
 def test_mixed_targets_are_the_shares_of_the_images(dataset, mixing, seed, prob):
-    """Of plain images of the value of their class, every mean is what the targets foretell."""
+    """If every image is constant with the value of its class, its mean after mixing follows from the targets."""
     plain = np.broadcast_to(dataset.labels[:, None, None, None], dataset.images.shape).astype("float64")
     C = plain.shape[1]
     plain = replace(dataset, images=plain, mean=(0.0,) * C, std=(1.0,) * C, scale=1.0)
@@ -125,14 +125,14 @@ def test_mixed_targets_are_the_shares_of_the_images(dataset, mixing, seed, prob)
 
 
 def checkerboard(n=6):
-    """Images of 0 and images of 1, in turn."""
+    """Alternating images of 0 and of 1."""
     images = np.zeros((n, 1, 8, 8), "uint8")
     images[::2] = 1
     return Dataset(images, np.arange(n) % 2, ("a", "b"), (0.0,), (1.0,), 1.0)
 
 
 def kinds(augmentation, batches=400):
-    """How many batches were left alone, mixed up and cut."""
+    """How many batches were left unmixed, mixed by mixup, and mixed by cutmix."""
     counts, shares = {"none": 0, "mixup": 0, "cutmix": 0}, []
     dataset = checkerboard()
     for i in range(batches):

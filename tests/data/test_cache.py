@@ -1,4 +1,4 @@
-"""The cache folder, and the data sets that come into it, from a server on this machine or from a file."""
+"""The cache folder, and data sets that are put into it from a local server or from a file."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def source(address, content=ARCHIVE, name=TEN.archive):
 
 
 def from_server(server, *answers):
-    """The small CIFAR-10 with sources that answer so."""
+    """The small CIFAR-10 with sources that answer as given."""
     return replace(TEN, sources=tuple(source(server.serve(f"/{i}", answer)) for i, answer in enumerate(answers)))
 
 
@@ -234,7 +234,7 @@ def test_a_download_that_was_killed_leaves_no_broken_cache_and_no_lock(tmp_path,
 
 @pytest.mark.parametrize("step", range(1, 9))
 def test_wherever_the_writing_stops_the_folder_is_complete_or_absent(tmp_path, server, monkeypatch, step):
-    """Stopped at the n-th file or rename: six files, their checksums, the rename."""
+    """Stopped at the n-th file or rename: six files, their checksums, and the rename."""
     spec, calls = from_server(server, whole(ARCHIVE)), []
 
     def stop(function):
@@ -255,12 +255,12 @@ def test_wherever_the_writing_stops_the_folder_is_complete_or_absent(tmp_path, s
     assert_kept(cache.obtain(spec, tmp_path))
 
 
-# -- taken over -------------------------------------------------------------------------------------------------------
+# -- copies given by the user -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["folder", "folder of the folder", "archive", "parquet"])
 def mine(request, tmp_path):
-    """The small CIFAR-10 as somebody may have it."""
+    """A user's own copy of the small CIFAR-10."""
     path = tmp_path / "mine"
     if request.param == "archive":
         path.write_bytes(ARCHIVE)

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in their binary layout, made up: the right sizes and labels, random pixels."""
+"""Synthetic CIFAR-10 and CIFAR-100 in their binary layout: the right sizes and labels, random pixels."""
 
 import os
 import pickle
@@ -50,7 +50,7 @@ def archive(folder, tmp_path_factory):
 
 @pytest.fixture
 def all_but(folder, tmp_path):
-    """Makes a folder that has links to all the good files but one."""
+    """Makes a folder with links to all the good files except one."""
 
     def make(name):
         for file in folder.iterdir():
@@ -137,7 +137,7 @@ def test_a_truncated_archive_is_refused(cut_off):
 
 @pytest.fixture
 def flipped_bit(archive):
-    """The archive with one bit of a pixel flipped, which its checksum tells."""
+    """The archive with one bit of a pixel flipped, which its checksum reveals."""
 
     def flip():
         with archive.open("r+b") as file:
@@ -195,7 +195,7 @@ def test_nothing_is_written_whatever_names_an_archive_holds(tmp_path, monkeypatc
 
 
 class Bomb:
-    """Raises an error the moment that it is unpickled."""
+    """Raises an error when it is unpickled."""
 
     def __reduce__(self):
         return exec, ("raise SystemError('unpickled')",)
@@ -224,7 +224,7 @@ def test_a_path_that_does_not_exist_is_named(tmp_path):
 
 @pytest.fixture(scope="module")
 def fine_folder(tmp_path_factory):
-    """CIFAR-100's files; image i is of coarse class i mod 20 and of fine class i mod 100, and all its pixels are i."""
+    """CIFAR-100's files; image i has coarse class i mod 20, fine class i mod 100, and all pixels equal to i."""
     path = tmp_path_factory.mktemp("cifar100") / CIFAR100.folder
     path.mkdir()
     for name, images in (("train.bin", 50_000), ("test.bin", 10_000)):

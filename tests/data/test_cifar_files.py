@@ -1,4 +1,4 @@
-"""What may lie in files that claim to be CIFAR-10 or CIFAR-100."""
+"""Malformed and hostile files that claim to be CIFAR-10 or CIFAR-100."""
 
 import gzip
 import io
@@ -57,7 +57,7 @@ def test_data_with_one_changed_byte_are_not_official(seed, place):
 
 
 def refused(path, spec=TEN):
-    """The message with which a file is refused, in bounded memory."""
+    """The error for a refused file, which must be read in bounded memory."""
     tracemalloc.start()
     try:
         with pytest.raises(ValueError) as error:
@@ -78,7 +78,7 @@ def test_every_truncation_of_an_archive_is_refused(tmp_path):
 
 
 def test_an_archive_with_a_flipped_bit_is_refused_unless_no_image_changes(tmp_path):
-    """A bit of gzip's header, its date say, may be any; each of the others is covered by the checksum."""
+    """Some bits of gzip's header, such as its date, have no effect; the checksum covers the rest."""
     content, path = archive(TEN, TEN_CONTENTS), tmp_path / TEN.archive
     places = {*range(100), *random.Random(0).sample(range(len(content)), 500)}
     passed = []
@@ -94,7 +94,7 @@ def test_an_archive_with_a_flipped_bit_is_refused_unless_no_image_changes(tmp_pa
 
 
 def test_flipped_bits_of_tar_headers_are_refused_unless_no_image_changes(tmp_path):
-    """With gzip's checksum made right again. A tar header's own checksum is written in more than one way."""
+    """With gzip's checksum corrected. A tar header's own checksum can be written in more than one way."""
     plain, path = bytearray(gzip.decompress(archive(HUNDRED, HUNDRED_CONTENTS))), tmp_path / HUNDRED.archive
     headers = [place for place in range(0, len(plain), 512) if plain[place + 257 : place + 262] == b"ustar"]
     for header in headers:
@@ -128,7 +128,7 @@ PAX_VALUES = ["-1", "x", "1,2,3", "9" * 20, "1", "BINARY", "nan"]
 def test_whatever_a_tar_header_says_the_archive_is_read_or_refused(
     tmp_path_factory, name, kind, size, pax, changes, record, rest
 ):
-    """Headers of every type with any bytes in them and a right checksum, and anything after them."""
+    """Headers of every type with arbitrary bytes and a right checksum, followed by arbitrary bytes."""
     member = tarfile.TarInfo(name)
     member.type, member.size, member.pax_headers = kind, size, pax
     start = member.tobuf(tarfile.PAX_FORMAT)
@@ -161,7 +161,7 @@ RECORDS = b"".join(b"%d k%06d=v\n" % (13, i) for i in range(100_000))
 
 
 def bomb(start, block, size=2_000_000_000):
-    """A small .tar.gz that unpacks to `start` and then 2 GB: gzip files in a row unpack as one."""
+    """A small .tar.gz that unpacks to `start` and then 2 GB: concatenated gzip files unpack as one."""
     return gzip.compress(start) + gzip.compress(block) * (size // len(block) if block else 0)
 
 
@@ -219,7 +219,7 @@ def test_links_with_the_right_names_are_not_taken_for_files(tmp_path):
 
 @pytest.mark.parametrize("prefix", ["../../../", "/", "C:\\", "./", "a/b/../../../"])
 def test_a_path_in_an_archive_is_only_a_name(tmp_path, prefix):
-    """Wherever the paths point, the files are read into memory, and nothing is written."""
+    """Wherever the paths point, the files are read into memory and nothing is written."""
     path = tmp_path / TEN.archive
     with tarfile.open(path, "w:gz") as file:
         for name, content in TEN_CONTENTS.items():
@@ -266,7 +266,7 @@ ROW = np.frombuffer(TEN_CONTENTS[TEN.names[-1]], "uint8")
 
 
 def resized(width, height):
-    """A PNG file whose header says another size."""
+    """A PNG file whose header gives another size."""
     content = bytearray(png(ROW))
     content[16:24] = struct.pack(">II", width, height)
     content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))

@@ -18,7 +18,7 @@ BITS = np.arange(1, 9, dtype="int32")
 
 @st.composite
 def pictures(draw, min_pixels=1):
-    """A batch of bytes (B, 1 or 3, H, W): noise in a range of its own for every image, some of one level."""
+    """A batch of bytes (B, 1 or 3, H, W): noise with a range per image, some images constant."""
     B, C = draw(st.integers(1, 4)), draw(st.sampled_from([1, 3]))
     W = draw(st.integers(1, 40))
     H = max(draw(st.integers(1, 40)), -(-min_pixels // W))
@@ -44,7 +44,7 @@ def from_pillow(picture):
 
 
 def assert_within_one_level(got, expected):
-    """Cut to bytes, as Pillow does."""
+    """Compare after truncation to bytes, as Pillow does."""
     assert abs(got.astype("uint8").astype(int) - expected).max() <= 1
 
 

@@ -10,7 +10,7 @@ PIXELS = ["uint8", "uint16", "int64", "float32", "float64"]
 
 
 def two_images(**changes):
-    """A data set of two images (2, 3, 4, 5), with some of it replaced."""
+    """A data set of two images (2, 3, 4, 5), with some fields replaced."""
     fields = {
         "images": np.zeros((2, 3, 4, 5), "uint8"),
         "labels": np.array([0, 1]),

@@ -1,4 +1,4 @@
-"""Downloads from a real server on this machine."""
+"""Downloads from a real local server."""
 
 import hashlib
 import sys
@@ -104,7 +104,7 @@ def test_a_server_that_stalls_is_abandoned(server, tmp_path, monkeypatch, answer
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Every source is too slow, from its first bytes on."""
+    """Treat every source as too slow from its first bytes on."""
     monkeypatch.setattr(module, "PATIENCE", 0.0)
     monkeypatch.setattr(module, "SLOWEST", float("inf"))
 
@@ -170,7 +170,7 @@ def test_of_several_files_each_is_fetched(server, tmp_path):
 
 
 def test_a_compressed_transfer_is_not_requested(server, tmp_path):
-    """A server that takes .tar.gz for a compressed .tar would have it unpacked on arrival."""
+    """A server that serves .tar.gz as a compressed .tar would have it unpacked on arrival."""
     seen = []
 
     def answer(handler):

@@ -10,11 +10,11 @@ from strategies import seeds
 
 from tinyvit import data
 
-module = importlib.import_module("tinyvit.data.folder")  # its name in the package is the function's
+module = importlib.import_module("tinyvit.data.folder")  # the package exports the function under the module's name
 
 
 def make(root, counts, shade=lambda name, i: (i, 2 * i, 3 * i)):
-    """Write so many plain 6×8 pictures into each folder, by name; returns the root."""
+    """Write the given number of constant 6×8 pictures into each folder, by name; returns the root."""
     for name, count in counts.items():
         (root / name).mkdir(parents=True, exist_ok=True)
         for i in range(count):
@@ -23,11 +23,11 @@ def make(root, counts, shade=lambda name, i: (i, 2 * i, 3 * i)):
 
 
 def reds(dataset):
-    """Class and red value of each image: which picture it was."""
+    """Class and red value of each image, which identify the picture."""
     return [(dataset.classes[k], int(image[0, 0, 0])) for k, image in zip(dataset.labels, dataset.images)]
 
 
-# -- which image is what --------------------------------------------------------------------------------------------
+# -- classes and splits ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -136,7 +136,7 @@ def test_a_constant_channel_is_normalised_to_0(tmp_path):
     assert abs(pixels[:, [0, 2]]).max() < 1e-12 and abs(pixels[:, 1]).max() > 0.5
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------
+# -- refused input --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ DTYPES = ["uint8", "int64", "float32", "float64"]
 
 
 def uniform(seed, *shape):
-    """Random numbers in [0, 1), the largest possible one among them."""
+    """Random numbers in [0, 1), including the largest possible one."""
     numbers = Key(seed).uniform(shape)
     numbers.flat[0] = 1 - 2.0**-24
     return numbers
@@ -82,7 +82,7 @@ def test_a_shift_reads_each_pixel_at_its_offset_and_black_from_outside(x, shift)
 
 
 def read_one_by_one(image, matrix):
-    """One image resampled pixel by pixel, and which pixels are so near to the edge of another that either will do."""
+    """One image resampled pixel by pixel, and a mask of pixels so near an edge that either neighbour is right."""
     H, W = image.shape[1:]
     result, undecided = np.zeros_like(image), np.zeros((H, W), bool)
     for i in range(H):

@@ -23,7 +23,7 @@ from tinyvit.data.images import FORMATS, RESAMPLE, Budget, eight_bits, quiet
 
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 12))
 levels = st.integers(0, 255)
-damages = st.lists(st.tuples(st.floats(0, 1), levels))  # where in the file, and what stands there then
+damages = st.lists(st.tuples(st.floats(0, 1), levels))  # (relative position in the file, new byte)
 
 
 def noise(height, width, channels=3, seed=0):
@@ -81,7 +81,7 @@ def test_the_middle_of_a_long_picture_is_kept(saved, axis):
     pixels = np.tile(lines, (20, 1))
     path = saved(Image.fromarray(pixels.T.copy() if axis == 0 else pixels))
     image = read_image(path, 1, 10)[0]
-    assert (abs(image[1:-1, 1:-1].astype(int) - 200) <= 5).all()   # the filter sees past the edge
+    assert (abs(image[1:-1, 1:-1].astype(int) - 200) <= 5).all()   # the filter reaches past the edge
 
 
 def test_the_shorter_side_fits_and_the_picture_is_not_squeezed(saved):
@@ -155,7 +155,7 @@ def test_a_large_jpeg_decoded_at_a_fraction_looks_like_the_whole_one(saved):
 
 # -- modes ----------------------------------------------------------------------------------------------------------
 
-COLOURS = noise(5, 7) // 2 + 64         # not so bright that CMYK and L*a*b* don't have them
+COLOURS = noise(5, 7) // 2 + 64         # not too bright for CMYK and L*a*b*
 RGB = Image.fromarray(COLOURS)
 GREYS = RGB.convert("L")
 OPAQUE = Image.new("L", RGB.size, 255)
@@ -250,7 +250,7 @@ def test_the_first_frame_of_an_animation_is_read(saved, kind):
     assert abs(read_image(path, 3, 4)[:, 0, 0].astype(int) - [255, 0, 0]).max() <= 2
 
 
-# -- what can't be read ---------------------------------------------------------------------------------------------
+# -- unreadable files -----------------------------------------------------------------------------------------------
 
 KINDS = ("png", "jpg", "gif", "bmp", "tiff", "webp", "ppm", "tga", "ico")
 
@@ -376,12 +376,12 @@ def test_a_programs_warning_filters_are_left_unchanged(saved):
 
 
 def noted(path):
-    """Reads an image of which Pillow warns."""
+    """Reads an image that makes Pillow warn."""
     return read_image(path, 3, 4)
 
 
 def test_pillows_warnings_are_not_shown_and_a_programs_own_are_in_any_thread(saved, monkeypatch):
-    """Threads that overlap in every order, with a program's own catch_warnings around half of them."""
+    """Threads that overlap in every order, with catch_warnings around half of them."""
     path = saved(Image.new("P", (8, 8)), transparency=b"\x05\x07")  # "Palette images with Transparency …"
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 64)
     real, inside = images_module.open_image, Barrier(4)
@@ -422,7 +422,7 @@ def test_warning_filters_that_a_program_restores_meanwhile_are_kept():
     assert warnings.filters == before
 
 
-# -- many -----------------------------------------------------------------------------------------------------------
+# -- many images ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("threads", [None, 1, 3])
@@ -481,7 +481,7 @@ print(peak() - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from Linux's /proc")
 def test_four_large_images_in_four_threads_take_no_more_than_their_budget(saved):
-    """One takes 12 bytes a pixel; four that are decoded at the same time 16, and 8 more while one is laid on white."""
+    """One takes 12 bytes per pixel; four decoded at once take 16, and 8 more while one is blended with white."""
     path, peaks = saved(Image.new("RGBA", (4000, 4000), (1, 2, 3, 4)), "x.tiff", compression="tiff_deflate"), []
     for at_once in (1, 4):
         command = [sys.executable, "-c", MEASURE, str(at_once), *[str(path)] * 4]

@@ -21,7 +21,7 @@ everything = Augmentation(crop=1, flip=True, policy="trivial", erase=0.5, mixup=
 
 
 def numbered(n, shape=(1, 1, 1)):
-    """n images whose pixels are the image's number, which normalisation leaves as they are."""
+    """n images whose pixels are the image's number; normalisation doesn't change them."""
     images = np.broadcast_to(np.arange(n, dtype="uint8").reshape(-1, 1, 1, 1), (n, *shape))
     return Dataset(images, np.arange(n), tuple(map(str, range(n))), mean=(0.0,), std=(1.0,), scale=1.0)
 
@@ -39,7 +39,7 @@ def order(loader, epoch=0):
 
 
 def epoch_images(epoch=0, **options):
-    """All images of an epoch of `noise`, whatever batches they came in."""
+    """All images of an epoch of `noise`, from all its batches."""
     return np.concatenate([batch.images for batch in Loader(noise(), **options).epoch(epoch)])
 
 
@@ -121,7 +121,7 @@ def test_batches_are_normalised_in_the_requested_dtype(dtype):
 
 @given(seed=seeds())
 def test_cropping_brings_in_black_not_the_mean(seed):
-    """Padding comes before normalisation, so that what comes in from outside is what a black pixel is."""
+    """Padding comes before normalisation, so padded pixels equal black ones."""
     dataset = numbered(20, shape=(1, 3, 3))
     bright = Dataset(np.full((20, 1, 3, 3), 255, "uint8"), dataset.labels, dataset.classes, (0.5,), (0.25,))
     for batch in Loader(bright, 20, augment=Augmentation(crop=2), seed=seed).epoch():
@@ -135,7 +135,7 @@ def test_a_batch_size_below_one_is_refused(batch_size):
 
 
 def loader(**options):
-    """Five batches of four images, with everything done to them."""
+    """Five batches of four images, with all augmentations."""
     return Loader(noise(), 4, **{"shuffle": True, "augment": everything} | options)
 
 
@@ -177,7 +177,7 @@ def threads():
 
 
 class Watched(Loader):
-    """Notes which batches have been asked for; batch `broken` can't be made."""
+    """Records the requested batches; batch `broken` raises an error."""
 
     broken = None
 
@@ -189,7 +189,7 @@ class Watched(Loader):
 
 
 def soon(holds):
-    """Whether something comes to hold within ten seconds."""
+    """Whether a condition becomes true within ten seconds."""
     end = time.monotonic() + 10
     while not holds() and time.monotonic() < end:
         time.sleep(0.001)

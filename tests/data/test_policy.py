@@ -19,7 +19,7 @@ def pictures(seed, B=3, C=3, H=16, W=17, scale=255):
 
 
 def all_do(name, amount, B=3):
-    """Choices of one operation for every image."""
+    """Choices with the same operation for every image."""
     return Choices(np.full((B, 1), OPERATIONS.index(name)), np.full((B, 1), float(amount)))
 
 

@@ -1,4 +1,4 @@
-"""Kernels in CUDA run on a CPU: the text that a GPU gets, compiled by a C++ compiler with `cuda.h` in front of it."""
+"""Runs CUDA kernels on a CPU: the source that a GPU gets, compiled by a C++ compiler with a `cuda.h` of our own."""
 
 import ctypes
 import hashlib
@@ -22,7 +22,7 @@ SCALARS = {"i8": (np.int64,), "u8": (np.uint64, np.int64), "i4": (np.int32,), "u
 
 @cache
 def folder():
-    """Where compiled kernels are kept for the next time."""
+    """The folder where compiled kernels are cached."""
     path = Path(os.environ.get("TINYVIT_EMULATOR_CACHE") or f"{tempfile.gettempdir()}/tinyvit-emulated-{os.getuid()}")
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -36,9 +36,9 @@ def compiler():
 
 
 class Module:
-    """What CuPy's RawModule is, with kernels that run here.
+    """A replacement for CuPy's RawModule whose kernels run on the CPU.
 
-    ran   (text, name) of every kernel that was launched in this process
+    ran   (source, name) of every kernel that was launched in this process
     """
 
     ran: ClassVar[set] = set()
@@ -70,7 +70,7 @@ class Module:
 
 @cache
 def load(text):
-    """A text as a shared library."""
+    """Compile a source and load the shared library."""
     digest = hashlib.sha256("\n".join([text, compiler(), *FLAGS]).encode()).hexdigest()[:24]
     library = folder() / f"{digest}.so"
     assert text not in Broken.texts, Broken.texts[text]
@@ -87,19 +87,19 @@ def load(text):
 
 
 class Broken:
-    """What the compiler said of texts that it refused: hypothesis would have it say so hundreds of times."""
+    """Compiler messages of sources that failed; cached since hypothesis would compile them hundreds of times."""
 
     texts: ClassVar[dict] = {}
 
 
 class Order:
-    """In which orders a launch runs its threads: once for each seed; 0 is one after the other."""
+    """The thread orders of a launch: it runs once per seed; seed 0 is sequential."""
 
     seeds = (0,)
 
 
 def launch(run, kinds, name, grid, block, arguments):
-    """Run a kernel on the arguments as CuPy would get them; with several seeds, require the same results of each."""
+    """Run a kernel on the arguments that CuPy would get; all seeds must give the same results."""
     assert len(arguments) == len(kinds), f"{name}: {len(kinds)} parameters, {len(arguments)} arguments"
     values, arrays = [], []
     for kind, argument in zip(kinds, arguments):

@@ -1,4 +1,4 @@
-"""A function that never returns is ended, wherever it was called from."""
+"""A function that never returns is stopped, wherever it was called from."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def stubborn(x):
     while True:
         try:
             x = x + 1
-        except BaseException:  # what is to end it is caught here as well
+        except BaseException:  # this also catches the exception that should end it
             x = 0
 
 

@@ -1,4 +1,4 @@
-"""What is said about each exercise, and what is not said unasked."""
+"""Descriptions of the exercises, which don't reveal solutions."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Whatever a learner's function does, there is one helpful answer, and no traceback."""
+"""Whatever a learner's function does, it gets one helpful answer and no traceback."""
 
 import sys
 

@@ -9,7 +9,7 @@ from tinyvit.exercises.catalogue import EXERCISES
 
 
 def made(exercise, mistake):
-    """A learner's function with this mistake, right in all else."""
+    """A learner's function with this mistake and no other."""
 
     def function(*arguments):
         wrong = mistake.formula(*arguments)
@@ -40,7 +40,7 @@ def test_every_exercise_has_its_mistakes():
     assert all(len(exercise.mistakes) >= 4 for exercise in EXERCISES.values())
 
 
-# -- as learners write them: nothing here is the tables' -------------------------------------------------------------
+# -- mistakes as learners write them, independent of the exercises' tables -------------------------------------------
 
 
 def layernorm_backward(dx_of_g_xhat_std, rows=lambda x: x.sum((0, 1))):
@@ -96,7 +96,7 @@ def mlp_backward_without_gelu(dy, x, weight1, bias1, weight2):
 
 
 def block_without_residual_gradients(dy, x, parameters, num_heads, eps):
-    """The right gradients from right minus what the residuals bring, by the package's own block."""
+    """The right gradients of the package's own block minus those of the residual connections."""
     from tinyvit.nn.block import Block
 
     block = Block(x.shape[-1], num_heads, len(parameters["mlp.fc1.bias"]), norm_eps=eps).materialize(dtype="float64")
@@ -113,7 +113,7 @@ def over_tokens(g, xhat, std):
 
 
 def multi_head_attention(scale):
-    """Right but for the scale, which is a function of the number of heads and their width."""
+    """Right except for the scale, a function of the number of heads and their width."""
 
     def function(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
         B, N, D = x.shape

@@ -1,4 +1,4 @@
-"""Whatever a learner puts in place of a number, there is one line of an answer, and no traceback."""
+"""Whatever a learner puts in place of a number, the answer is one line and no traceback."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The package's answers are right, and so is everything that gives the same numbers, however it is written."""
+"""The package's own solutions pass, and so do all others that give the same numbers."""
 
 import math
 
@@ -92,7 +92,7 @@ def layernorm_by_var(x, weight, bias, eps):
 
 
 def layernorm_backward_of_the_textbook(dy, x, weight, eps):
-    """By the gradients of variance and mean, one after the other (Ioffe & Szegedy 2015, section 3)."""
+    """Through the gradients of variance and mean, one after the other (Ioffe & Szegedy 2015, section 3)."""
     N = x.shape[-1]
     centred = x - x.mean(-1, keepdims=True)
     var = (centred**2).sum(-1, keepdims=True) / N + eps
@@ -190,7 +190,7 @@ def block_of_plain_functions(x, parameters, num_heads, eps):
 
 
 def rmsnorm_backward_of_the_textbook(dy, x, weight, eps):
-    """By the gradient of the mean square."""
+    """Through the gradient of the mean square."""
     N = x.shape[-1]
     square = np.mean(x**2, -1, keepdims=True) + eps
     dsquare = np.sum(dy * weight * x, -1, keepdims=True) * -0.5 * square**-1.5
@@ -235,7 +235,7 @@ def sum_with_what_is_lost_added(numbers):
 
 
 def neumaiers_sum(numbers):
-    """Neumaier 1974: what is lost is collected, and added at the end."""
+    """Neumaier 1974: the lost low-order parts are summed separately and added at the end."""
     total = lost = np.float32(0)
     for number in numbers:
         new = total + number

@@ -1,4 +1,4 @@
-"""A function that is right for some inputs only is not taken for right."""
+"""A function that is right for some inputs only does not pass."""
 
 import math
 
@@ -65,7 +65,7 @@ def test_a_result_in_float32_is_refused(name):
     def function(*arguments):
         return with_arrays(np.float32, exercise.right(*arguments))
 
-    # What a cut and paste, or a matrix of one patch, gives is exact in float32 too; on random numbers it isn't.
+    # Cutting and pasting, or a matrix for one patch, is exact in float32 too; on random numbers it isn't.
     assert not exercises.check(name, function)
 
 

@@ -1,4 +1,4 @@
-"""Two mistakes in one function are both named, in one output or in several."""
+"""Two mistakes in one function are both named, whether in one output or in several."""
 
 from functools import partial
 from itertools import combinations
@@ -15,7 +15,7 @@ def softmax(scores):
     return exps / exps.sum(-1, keepdims=True)
 
 
-# -- as learners write them: nothing here is the tables' -------------------------------------------------------------
+# -- mistakes as learners write them, independent of the exercises' tables -------------------------------------------
 
 
 def layernorm_backward(mean_terms=True, use_weight=True, rows=lambda x: x.sum((0, 1)), of="xhat", sign=1):
@@ -158,13 +158,13 @@ def test_two_mistakes_in_one_output_are_said_to_be_made_together():
     assert "Together with it, this one: the residual connection is forgotten." in answer
 
 
-# -- those of the tables, two by two ----------------------------------------------------------------------------------
+# -- pairs of the exercises' mistakes ---------------------------------------------------------------------------------
 
 SWITCHED = [exercise for exercise in EXERCISES.values() if exercise.written]
 
 
 def pairs_of(exercise):
-    """Every fifth two of the mistakes that set switches of their own, where what they make isn't what one makes."""
+    """Every fifth pair of mistakes with disjoint switches whose combined result differs from that of each."""
     arguments = exercise.draw(exercise.cases()[0])
     alone = [exercise.made_by(mistake.formula, arguments) for mistake in exercise.mistakes]
     switched = [mistake for mistake in exercise.mistakes if mistake.switches]
@@ -200,7 +200,7 @@ def test_an_unknown_error_is_not_taken_for_two_mistakes():
 
 
 def shifted(exercise, *arguments):
-    """The right answer, and something else on top of each number."""
+    """The right answer with an error added to each number."""
     random = np.random.default_rng(5)
 
     def noisy(output):

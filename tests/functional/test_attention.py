@@ -81,7 +81,7 @@ def test_every_cache_has_the_fields_of_the_reference_implementations(level, dtyp
     q, k, v, bias = np.random.default_rng(0).standard_normal((4, 1, 2, 5, 5)).astype(dtype)
     expected = F.attention.reference(q, k, v, bias)[1]._asdict()
     tiled = F.tiled_attention.reference(q, k, v, bias)[1]._asdict() | expected
-    del tiled["tile"]  # kernels have sizes of their own
+    del tiled["tile"]  # kernels have tile sizes of their own
     for operation, fields in ((F.attention, expected), (F.tiled_attention, tiled), (F.attention_dropout, expected)):
         with kernels.using(level):
             cache = operation(q, k, v, bias)[1]

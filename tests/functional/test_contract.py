@@ -1,4 +1,4 @@
-"""What holds for every operation, whatever it computes."""
+"""Properties of every operation."""
 
 import numpy as np
 import pytest

@@ -59,7 +59,7 @@ def test_layernorm_refuses_to_broadcast(weight, bias):
 
 @given(arrays=normals((2, 3, 8), (2, 3, 8), (8,), (8,)), seed=seeds())
 def test_add_layernorm_is_the_sum_and_its_norm(arrays, seed):
-    """Up to rounding: a kernel may add up in another order where arrays start at another place in memory."""
+    """Up to rounding: a kernel may sum in another order if arrays have another alignment."""
     same = partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6)
     x, branch, weight, bias = arrays
     (total, y), cache = F.add_layernorm(x, branch, weight, bias, eps=1e-3)

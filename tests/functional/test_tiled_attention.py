@@ -16,7 +16,7 @@ INF = float("inf")
 
 @st.composite
 def heads_and_bias(draw, dtype="float64"):
-    """Queries, keys, values, and no bias or one that broadcasts to the scores, any of its axes left out."""
+    """Queries, keys, values, and no bias or one that broadcasts to the scores, with any number of axes."""
     q, k, v = draw(heads(dtype=dtype))
     if draw(st.booleans()):
         return q, k, v, None
@@ -82,7 +82,7 @@ def test_scores_of_ten_thousand_give_the_same_as_attention(inputs, tile, seed, d
     )
     tolerance = 1e-5 if dtype == "float32" else 1e-13
     np.testing.assert_allclose(y, expected_y, rtol=tolerance, atol=tolerance, strict=True)
-    assert_same(got, expected, 300 * tolerance)  # what is left of differences between numbers of some hundreds
+    assert_same(got, expected, 300 * tolerance)  # differences of numbers of several hundred cancel
 
 
 @given(inputs=heads(), tile=TILES, seed=seeds())
@@ -123,7 +123,7 @@ def test_zero_queries_give_an_empty_result():
 
 
 def peak(operation, tokens, **options):
-    """Bytes that a forward and its backward in the reference implementation need at most, besides the inputs."""
+    """Peak memory in bytes of a forward and backward of the reference implementation, without the inputs."""
     q, k, v, dy = (np.ones((1, 2, tokens, 4), "float32") for _ in range(4))
     tracemalloc.start()
     try:
@@ -137,7 +137,7 @@ def peak(operation, tokens, **options):
 
 def test_memory_grows_linearly_with_the_number_of_tokens_and_that_of_attention_with_its_square():
     def growth(operation):
-        """How much more the second doubling of the tokens costs than the first: 2 if linear, 4 if quadratic."""
+        """Extra memory of the second doubling of the tokens relative to the first: 2 if linear, 4 if quadratic."""
         small, middle, large = (peak(operation, tokens) for tokens in (1024, 2048, 4096))
         return (large - middle) / (middle - small)
 

@@ -54,7 +54,7 @@ def test_a_token_of_another_width_is_refused():
 
 @st.composite
 def tokens_and_index(draw):
-    """Tokens (B, N, D) and, for each sample, some of their numbers in any order (B, n)."""
+    """Tokens (B, N, D) and, for each sample, some token indices in any order (B, n)."""
     x = draw(tokens())
     B, N, _ = x.shape
     n = draw(st.integers(1, N))

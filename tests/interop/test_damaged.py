@@ -1,4 +1,4 @@
-"""Files of which something was changed, and files that are larger than the memory."""
+"""Damaged files, and files larger than the memory."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def saved(tmp_path_factory):
 
 
 def loaded_or_refused(path, form):
-    """Whether the weights were loaded; if they were refused, it was by the name of the file or folder."""
+    """Whether the weights were loaded; if refused, the error must name the file or folder."""
     try:
         weights = interop.load(path, **ASKED[form])
     except ValueError as error:
@@ -50,7 +50,7 @@ def test_a_file_with_other_bytes_is_loaded_or_refused_by_name(saved, tmp_path_fa
     (shutil.copytree if (saved / PATHS[form]).is_dir() else shutil.copy)(saved / PATHS[form], path)
     file = path / name if name else path
     content = bytearray(file.read_bytes())
-    # Half of the places are in the header, where most is decided.
+    # Half of the positions are in the header, where most errors matter.
     places = st.integers(0, min(2000, len(content) - 1)) | st.integers(0, len(content) - 1)
     for place in data.draw(st.lists(places, min_size=1, max_size=3)):
         content[place] = data.draw(st.integers(0, 255))
@@ -121,7 +121,7 @@ print(1024 * (kilobytes("VmHWM") - before), sum(entry.dtype == "float32" for ent
 
 
 def sparse(path, shapes):
-    """A safetensors file of zeros that takes no room on the disk."""
+    """A sparse safetensors file of zeros that takes no disk space."""
     header, at = {}, 0
     for name, shape in shapes.items():
         size = 4

@@ -1,4 +1,4 @@
-"""Fields of a config.json: of which kind, and whether they agree with the weights."""
+"""Fields of a config.json: their types, and whether they agree with the weights."""
 
 import pytest
 from hypothesis import example, given

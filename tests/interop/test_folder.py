@@ -14,13 +14,13 @@ NAMES = ["../x", "/etc/passwd", "a/b", "..", ".", "", "..\\x", "C:x", "a\0b", No
 
 @pytest.fixture
 def copy(saved, tmp_path):
-    """A Hugging Face folder to damage."""
+    """A Hugging Face folder that tests may damage."""
     return shutil.copytree(saved / "huggingface", tmp_path / "copy")
 
 
 @pytest.fixture
 def sharded(copy):
-    """The same in two files with an index."""
+    """The same weights in two files with an index."""
     tensors, *_ = write(WEIGHTS)
     (copy / "model.safetensors").unlink()
     names = sorted(tensors)
@@ -33,7 +33,7 @@ def sharded(copy):
 
 
 def change(path, **changes):
-    """A JSON file with other values; None takes one away."""
+    """Change values of a JSON file; None removes one."""
     content = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 

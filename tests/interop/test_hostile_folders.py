@@ -1,4 +1,4 @@
-"""Folders made to break whoever opens them: each is refused at once, with one line, in little memory."""
+"""Hostile folders: each is refused at once, with one line, in little memory."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def changed(folder, name, **changes):
 
 
 def sparse(path, arrays):
-    """A safetensors file of zeros that takes no room on the disk, from (dtype, shape, bytes) by name."""
+    """A sparse safetensors file of zeros that takes no disk space, from (dtype, shape, bytes) by name."""
     header, at = {}, 0
     for name, (dtype, shape, length) in arrays.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + length]}
@@ -52,7 +52,7 @@ def text(name, content):
 
 
 def replaced(make, name="model.safetensors"):
-    """Put something else at the place of a file."""
+    """Replace a file by something else."""
 
     def change(folder):
         (folder / name).unlink()

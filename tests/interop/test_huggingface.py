@@ -1,4 +1,4 @@
-"""Hugging Face's layout: what is written is read back as it was, and what isn't ours is refused with the reason."""
+"""Hugging Face's layout: it is read back unchanged, and unsupported models are refused with the reason."""
 
 from dataclasses import replace
 from math import floor

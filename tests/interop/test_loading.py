@@ -22,7 +22,7 @@ def same(state, other):
 
 
 def expected(form):
-    """What a format has kept of the preprocessing."""
+    """The preprocessing that a format can store."""
     half = (0.5,) * 3
     return PREPARED if form != "npz" else replace(PREPARED, classes=("0", "1", "2"), mean=half, std=half,
                                                   resample="bilinear")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which mapping reads what, and that a new one is one file."""
+"""Which mapping reads which layout, and that a new mapping is one file."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What all layouts have in common."""
+"""Functions shared by all layouts."""
 
 import re
 import time

@@ -16,7 +16,7 @@ DTYPES = ("float32", "float64", "float16", ">f4", "int32")
 
 @st.composite
 def arrays(draw):
-    """A few arrays by the names that the original release has, of any kind, shape and order."""
+    """A few arrays under names of the original release, of any dtype, shape and memory order."""
     found = {}
     for name in draw(st.lists(st.sampled_from(["cls", "head/kernel", "Transformer/a/bias"]), min_size=1, unique=True)):
         shape = draw(st.lists(st.integers(0, 3), max_size=3))

@@ -1,4 +1,4 @@
-"""What the ONNX export refuses, which it does before it needs onnx. What it makes is in tests/parity/test_onnx.py."""
+"""What the ONNX export refuses before it imports onnx. The graphs are tested in tests/parity/test_onnx.py."""
 
 import sys
 from dataclasses import replace
@@ -17,7 +17,7 @@ PREPROCESSING = Preprocessing(("cat", "dog"), 1, (4, 6), (0.5,), (0.25,))
 
 
 def weights(**other):
-    """Weights that can be exported, with other arrays in the place of some, or without those that are None."""
+    """Weights that can be exported, with some arrays replaced, or removed if given as None."""
     state = {name: to_numpy(array) for name, array in ViT(CONFIG).state_dict().items()} | other
     return Weights(CONFIG, {name: array for name, array in state.items() if array is not None}, PREPROCESSING)
 

@@ -1,4 +1,4 @@
-"""The original release's layout: what is written is read back as it was, and what isn't a ViT of it is refused."""
+"""The original release's layout: it is read back unchanged, and anything else is refused."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""timm's layout: what is written is read back as it was, and what isn't ours is refused with the reason."""
+"""timm's layout: it is read back unchanged, and unsupported models are refused with the reason."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What no format takes, before a byte is written."""
+"""Weights that no format accepts are refused before a byte is written."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ PATHS = {**PLACES, "onnx": "w.onnx"}
 
 
 def with_arrays(**other):
-    """The weights with other arrays in the place of some, or without those that are None."""
+    """The weights with some arrays replaced, or removed if given as None."""
     state = {**WEIGHTS.state, **other}
     return WEIGHTS._replace(state={name: array for name, array in state.items() if array is not None})
 

@@ -32,7 +32,7 @@ def test_a_gradient_of_zero_moves_nothing():
 
 
 def shape_of(x, how):
-    """Four numbers or more as something else than a flat array that lies in one piece."""
+    """Four or more numbers as an array that is not flat and contiguous."""
     return {"matrix": x.reshape(2, -1), "every other": np.repeat(x, 2)[::2], "in float64": x.astype("float64")}[how]
 
 

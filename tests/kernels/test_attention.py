@@ -12,7 +12,7 @@ from tinyvit import kernels
 
 @st.composite
 def cases(draw):
-    """q, k, v and dy in any memory order, with from one query to several tiles of them."""
+    """q, k, v and dy in any memory order, with one query up to several tiles of queries."""
     B, H = draw(st.integers(1, 2)), draw(st.integers(1, 3))
     Nq, Nk = draw(st.sampled_from([1, 2, 7, 65])), draw(st.sampled_from([1, 3, 16, 65, 1500]))
     d, dv = draw(st.sampled_from([1, 3, 16])), draw(st.sampled_from([1, 4, 16]))
@@ -25,7 +25,7 @@ def cases(draw):
 
 
 def errors(got, exact, floors):
-    """The largest difference of each array, as a share of its largest number or of what it is the difference of."""
+    """The largest error of each array relative to its largest number, or to the terms that cancel in it."""
     assert all(x.dtype == "float32" and x.shape == y.shape for x, y in zip(got, exact, strict=True))
     return [np.abs(x - y).max() / (np.abs(y).max() + floor) for x, y, floor in zip(got, exact, floors, strict=True)]
 
@@ -176,7 +176,7 @@ def test_nan_stays_with_its_query():
 
 
 def test_large_scores_keep_the_digits_of_small_ones():
-    """As one number, the logarithm of a row's sum would be rounded to the largest score's last digit."""
+    """Stored as one number, the log of a row's sum would be rounded to the last digit of the largest score."""
     q, k, v, dy = np.random.default_rng(0).standard_normal((4, 1, 1, 9, 4), "float32")
     q[..., 0], k[..., 0] = 1e3, 30.0
     y, cache = F.attention(q, k, v)

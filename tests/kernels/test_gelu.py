@@ -9,7 +9,7 @@ from tinyvit.functional.chunks import CHUNK
 
 
 def both(x, dy):
-    """(y, dx) of the kernel, and of the reference implementation in float64."""
+    """(y, dx) of the kernel and of the reference implementation in float64."""
     y, cache = F.gelu(x)
     exact, exact_cache = F.gelu.reference(x.astype("float64"))
     assert y.dtype == "float32"

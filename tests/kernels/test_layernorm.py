@@ -28,7 +28,7 @@ def test_the_kernel_is_as_right_as_the_reference(case):
     exact, exact_cache = F.layernorm.reference(*(a.astype("float64") for a in (x, weight, bias)))
     assert y.dtype == cache.xhat.dtype == cache.rstd.dtype == "float32" and y.shape == x.shape
     assert (cache.xhat.shape, cache.rstd.shape) == (exact_cache.xhat.shape, exact_cache.rstd.shape)
-    # A mean of 100 leaves x five digits.
+    # With a mean of 100, x has five digits left.
     np.testing.assert_allclose(y, exact, rtol=1e-5, atol=2e-4 if abs(x).max() > 50 else 2e-5)
     # From the same cache, so that only the backward is compared.
     exact_cache = LayerNormCache(*(a.astype("float64") for a in (cache.xhat, cache.rstd, cache.weight)))

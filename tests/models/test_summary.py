@@ -18,14 +18,14 @@ FIELDS = [
 
 @pytest.fixture(params=kernels.LEVELS, autouse=True)
 def level(request):
-    """Kernels keep less than the reference implementation; the summary counts what is kept at the level in force."""
-    summary._measured_parts.cache_clear()  # tests change from how many tokens on attention goes in tiles
+    """Kernels cache less than the reference implementation; the summary counts for the current level."""
+    summary._measured_parts.cache_clear()  # tests change the number of tokens from which attention is tiled
     with kernels.using(request.param):
         yield request.param
 
 
 def kept_numbers(cache, inputs, parameters):
-    """How many numbers the arrays of a cache hold, each piece of memory once; no weights, inputs or masks."""
+    """How many numbers the arrays of a cache hold, shared memory counted once; without weights, inputs or masks."""
     found = {}
 
     def walk(node):
@@ -55,7 +55,7 @@ def test_the_activations_of_a_summary_are_the_arrays_in_the_caches(positions, fi
 
 
 def constants(cache):
-    """Numbers in the tables of sines and cosines: the same for every call, they belong to no layer."""
+    """Numbers in the tables of sines and cosines, which are shared by all calls and belong to no layer."""
     return tables_in(cache.blocks[0])
 
 

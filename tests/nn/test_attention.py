@@ -13,7 +13,7 @@ from tinyvit.nn import Attention, attention
 
 @contextmanager
 def tiled_from(tokens):
-    """Inside this, attention goes in tiles from so many tokens on."""
+    """Inside this block, attention is tiled from this many tokens on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "TILED_FROM", tokens)
         yield
@@ -45,7 +45,7 @@ def test_all_gradients_of_a_vit_in_tiles_match_the_complex_step(positions):
 
 
 def heads_of(tokens, attn_drop=0.0, ctx=None):
-    """The cache of an attention over so many tokens."""
+    """The cache of an attention over this many tokens."""
     layer = Attention(4, 2, attn_drop=attn_drop).materialize()
     with kernels.using("numpy"):  # what numba compiles goes in tiles always
         y, cache = layer(np.ones((1, tokens, 4), "float32"), ctx)

@@ -1,4 +1,4 @@
-"""Each layer alone: its gradients, for parameters and input together."""
+"""The gradients of each layer, for parameters and input together."""
 
 import numpy as np
 import pytest

@@ -136,7 +136,7 @@ def test_the_first_step_of_every_hidden_matrix_is_an_orthogonal_one_of_its_own()
         assert p.parts == (3 if "qkv" in name else 1)
         for part, g in zip(np.split(step, p.parts), np.split(p.grad, p.parts)):
             stretch = max(1, part.shape[0] / part.shape[1]) ** 0.5
-            # The first momentum points along the gradient.
+            # The first momentum is parallel to the gradient.
             np.testing.assert_allclose(part, stretch * orthogonalise(g), atol=1e-3)
 
 

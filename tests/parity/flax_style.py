@@ -1,4 +1,4 @@
-"""The forward pass of the original release, written in PyTorch on the arrays of its layout as they are there.
+"""The forward pass of the original release, written in PyTorch on arrays in the release's own layout.
 
 From the definitions of Dosovitskiy et al. 2021 and of Flax's layers: kernels are (in, out), a convolution's (height,
 width, in, out), and attention's (D, H, d). It shares no code with tinyvit.

@@ -1,4 +1,4 @@
-"""Ten shapes of ViTs, between them all that a layout has to get right, with random weights."""
+"""Ten shapes of ViTs with random weights that together cover all that a layout must handle."""
 
 import json
 from dataclasses import replace
@@ -47,7 +47,7 @@ def model_of(weights):
 
 
 def save_folder(folder, tensors, about, preprocessor=None):
-    """A folder as Hugging Face has it."""
+    """Save a folder in Hugging Face's layout."""
     folder.mkdir(exist_ok=True)
     save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, folder / "model.safetensors",
               {"format": "pt"})  # fmt: skip

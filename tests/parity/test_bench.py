@@ -1,4 +1,4 @@
-"""The benchmark's PyTorch side against ours: the same function, the same step, the same numbers."""
+"""The benchmark's PyTorch model and step against ours: they must compute the same numbers."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the commands write, in the hands of those it is for; and what others write, in the commands' hands."""
+"""Files that our commands write, read by other libraries; and files of other libraries, read by our commands."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""How far float32 is from float64, and that it is no further than twice as far as PyTorch's float32."""
+"""float32 stays near float64, and its error is at most twice that of PyTorch's float32."""
 
 from inspect import signature
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from tinyvit.gradcheck import stacked
 pytestmark = pytest.mark.parity
 
 OUTPUTS = {"result", "logits"}
-ENTRIES = 100_000  # that an RMS error has to be taken over, at the least
+ENTRIES = 100_000  # the minimum number of entries for an RMS error
 B, N, D, H, K = 64, 65, 192, 3, 200
 LARGE_B = 512
 LABELS = np.arange(LARGE_B) % K
@@ -27,8 +27,8 @@ LABELS = np.arange(LARGE_B) % K
 class Case(NamedTuple):
     """An operation on arrays N(0, scale²) of these shapes, large enough for the sums of a real training step.
 
-    The first one's mean is `mean` instead.
-    A gradient of few numbers, such as a bias's, is drawn anew `repeats` times to make up `ENTRIES`.
+    The first array has the mean `mean`. A gradient of few numbers, such as a bias's, is computed for `repeats` random
+    inputs to collect `ENTRIES` numbers.
     """
 
     operation: Any

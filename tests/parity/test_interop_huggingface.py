@@ -1,4 +1,4 @@
-"""The layout of Hugging Face against Transformers itself, which reads what we write and writes what we read."""
+"""Hugging Face's layout against Transformers itself, which reads our files and writes files that we read."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ logging.disable_progress_bar()
 
 
 def sayable(weights):
-    """The weights without what Hugging Face has no place for: the mean over patches, and a layer after a pooler."""
+    """The weights without what Hugging Face's layout cannot hold: the mean over patches, and a layer after a pooler."""
     config, state, classes = replace(weights.config, global_pool="token"), weights.state, weights.preprocessing.classes
     if config.head_hidden is not None:
         config, classes = replace(config, num_classes=0), ()
@@ -31,7 +31,7 @@ def exported(weights, folder):
 
 
 def by_transformers(folder):
-    """The model that Transformers makes of a folder. Every array has to be found in it, and none be left over."""
+    """The model that Transformers loads from a folder; no array may be missing or unexpected."""
     tensors, about = load_folder(folder)
     options = {"attn_implementation": "sdpa", "output_loading_info": True}
     if "ViTModel" in about["architectures"]:
@@ -43,7 +43,7 @@ def by_transformers(folder):
 
 
 class WholeModel(torch.nn.Module):
-    """Transformers' model, and behind it what `sayable` has left out."""
+    """Transformers' model followed by the parts that `sayable` left out."""
 
     def __init__(self, theirs, weights):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The image processor that Transformers makes of our preprocessor_config.json, beside our own preparing of images."""
+"""Transformers' image processor for our preprocessor_config.json, compared with our own preprocessing."""
 
 import json
 from dataclasses import replace
@@ -33,7 +33,7 @@ def written_to(folder, image):
 
 
 def processors(folder):
-    """Every class of Transformers that reads the folder."""
+    """Every image processor class of Transformers that reads the folder."""
     return [kind.from_pretrained(folder) for kind in (AutoImageProcessor, ViTImageProcessor, ViTImageProcessorPil)]
 
 

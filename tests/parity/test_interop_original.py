@@ -1,4 +1,4 @@
-"""The original layout against a forward pass that is written on its own arrays."""
+"""The original layout against a forward pass written on its own arrays."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parity
 def written(shape, dtype):
     """(arrays of the original layout, our weights from them, how their features are pooled) of one of the ten shapes.
 
-    The release's ViTs have all the same activation and ε, and the class token; a mean over the patches is put in after.
+    All ViTs of the release have the same activation, the same ε, and a class token; mean pooling is set afterwards.
     """
     config = replace(SHAPES[shape], activation="gelu_tanh", norm_eps=1e-6)
     weights = random_weights(replace(config, global_pool="token"), dtype)
@@ -30,7 +30,7 @@ def written(shape, dtype):
 
 
 def assert_same_model(weights, read):
-    """What was written as one table of positions, or with biases of zero, gives the same logits up to rounding."""
+    """Positions written as one table, and missing biases written as zeros, give the same logits up to rounding."""
     images = normal(2, (2, *model_of(weights).embed.image_shape)).astype(weights.state["cls_token"].dtype)
     expected = model_of(weights)(images)[0]
     np.testing.assert_allclose(model_of(read)(images)[0], expected, rtol=0, atol=1e-6 * np.abs(expected).max())

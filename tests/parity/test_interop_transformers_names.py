@@ -1,4 +1,4 @@
-"""The names of Transformers 4, written out: what Hugging Face's folders hold, whichever version reads them."""
+"""The names of Transformers 4, written out: Hugging Face's folders have them, whichever version reads them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The exported graphs run by onnxruntime, and by onnx's own reference, against the model that they are of."""
+"""The exported graphs, run by onnxruntime and by onnx's reference implementation, against the original model."""
 
 import json
 from dataclasses import replace
@@ -59,7 +59,7 @@ def session(model):
 
 
 def assert_agrees(run, model, samples, seed=0):
-    """Within 1e-4, and within 2e-6 of what was added up in float64: a logit whose terms cancel keeps their rounding."""
+    """Within 1e-4, and 2e-6 of the sum of absolute terms: a logit whose terms cancel keeps their rounding errors."""
     images = images_for(model, seed, samples).astype("float32")
     expected, cache = model(images)
     (got,) = run(None, {"images": images})
@@ -107,7 +107,7 @@ def test_the_checker_and_the_inference_of_shapes_agree_with_the_configuration(sh
 
 
 def dims(value):
-    """What is said of a value's shape: numbers, and names of what is not known."""
+    """The shape of a value in the graph: numbers, and names of unknown dimensions."""
     return [side.dim_value or side.dim_param for side in value.type.tensor_type.shape.dim]
 
 

@@ -1,4 +1,4 @@
-"""A hundred float64 steps of every optimizer, beside PyTorch's on the same gradients."""
+"""A hundred float64 steps of every optimizer against PyTorch's on the same gradients."""
 
 import numpy as np
 import pytest
@@ -34,12 +34,12 @@ MODELS = {
 
 
 def rate(step):
-    """A learning rate that goes up and down, and once to nothing."""
+    """A learning rate that rises and falls, and is zero once."""
     return 0.05 * (1 + np.cos(0.3 * step)) * (step != 50)
 
 
 def gradients(step, model):
-    """The same for both, of sizes that differ by orders of magnitude from parameter to parameter."""
+    """Gradients whose scales differ by orders of magnitude between parameters."""
     return [10.0 ** (i % 7 - 4) * normal((step, i), p.shape) for i, p in enumerate(model.parameters())]
 
 

@@ -19,7 +19,7 @@ IMAGES, LABELS = normal(0, (SAMPLES, 3, 12, 8)), np.arange(SAMPLES) % CONFIG.num
 
 
 def our_trajectory(model, schedule, **options):
-    """(loss, norm of all gradients) of every step."""
+    """(loss, global gradient norm) of every step."""
     optimizer = optim.AdamW(model, weight_decay=WEIGHT_DECAY)
     for step in range(STEPS):
         optimizer.lr = LR * (optim.warmup_cosine(step, STEPS, WARMUP, FINAL) if schedule == "warmup_cosine" else 1)
@@ -28,7 +28,7 @@ def our_trajectory(model, schedule, **options):
 
 
 def torch_trajectory(model, schedule, clip_norm):
-    """The same of the model's twin, with PyTorch's own optimizer and schedules."""
+    """The same for the PyTorch twin of the model, with PyTorch's own optimizer and schedules."""
     twin = torch_twin(model)
     parameters = [twin.get_parameter(name) for name, _ in model.named_parameters()]
     optimizer = torch.optim.AdamW(decaying_as_ours(model, parameters, WEIGHT_DECAY), lr=LR)

@@ -1,4 +1,4 @@
-"""An operation of tinyvit beside the same function in PyTorch, whose gradients autograd finds."""
+"""An operation of tinyvit against the same function in PyTorch, differentiated by autograd."""
 
 from contextlib import nullcontext
 
@@ -18,7 +18,7 @@ def normal(seed, *shapes, scale=1.0):
 
 
 def tensor(x, dtype=None):
-    """A copy of an array as a tensor that asks for its gradient."""
+    """A copy of an array as a tensor with `requires_grad`."""
     return torch.tensor(np.array(x, dtype, order="C"), requires_grad=True)
 
 

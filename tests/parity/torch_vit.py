@@ -120,7 +120,7 @@ def rotated(x, grid, theta=100.0):
 
 
 def redrawn_vit(config, seed=0, dtype="float64"):
-    """Our model with every parameter from N(0, 0.2²): at its start the head is zero and lets no gradient through."""
+    """Our model with every parameter from N(0, 0.2²); its initial head is zero and would block all gradients."""
     model, generator = ViT(config, dtype=dtype), np.random.default_rng(seed)
     for parameter in model.parameters():
         parameter.data = 0.2 * generator.standard_normal(parameter.shape)
@@ -128,7 +128,7 @@ def redrawn_vit(config, seed=0, dtype="float64"):
 
 
 def torch_twin(model, dtype=None):
-    """The PyTorch ViT with our model's weights under the names that they have; its own tables of sines stay."""
+    """The PyTorch ViT with our model's weights under the same names; it keeps its own tables of sines."""
     twin = TorchViT(model.config).to(getattr(torch, str(dtype or model.dtype)))
     weights = {name: torch.tensor(array) for name, array in model.state_dict().items()}
     twin.load_state_dict(weights | dict(twin.named_buffers()), strict=True)
@@ -136,7 +136,7 @@ def torch_twin(model, dtype=None):
 
 
 def decaying_as_ours(model, theirs, weight_decay):
-    """PyTorch's parameter groups: weight decay for what our model marks `decay`, none for the rest."""
+    """PyTorch's parameter groups: weight decay for parameters that our model marks `decay`, none for the rest."""
     groups = {True: [], False: []}
     for ours, parameter in zip(model.parameters(), theirs, strict=True):
         groups[ours.decay].append(parameter)
@@ -153,7 +153,7 @@ def gradients_by_hand(model, images, dlogits):
 
 
 def gradients_by_autograd(twin, images, dlogits):
-    """The same of a PyTorch model, computed in its own dtype."""
+    """The same for a PyTorch model, computed in its own dtype."""
     dtype = next(twin.parameters()).dtype
     leaf = torch.tensor(images, dtype=dtype, requires_grad=True)
     logits = twin(leaf)

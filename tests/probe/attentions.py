@@ -1,4 +1,4 @@
-"""Attention whose properties are known."""
+"""Attention weights with known properties."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ def random_attention(shape, seed=0):
 
 
 def looking_left(grid):
-    """(N+1, N+1): every patch looks at the one on its left, and what has none there at the class token."""
+    """(N+1, N+1): every patch attends to the one on its left, and those in the first column to the class token."""
     rows, columns = grid
     attention = np.zeros((1 + rows * columns, 1 + rows * columns))
     for r in range(rows):

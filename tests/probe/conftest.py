@@ -1,4 +1,4 @@
-"""A Chromium for tests marked `browser`: Debian's own, without a window, driven by Playwright."""
+"""Headless Chromium for tests marked `browser`: Debian's package, driven by Playwright."""
 
 import contextlib
 import shutil
@@ -35,9 +35,9 @@ def chromium():
 
 @pytest.fixture
 def browse(chromium, tmp_path):
-    """Opens pages, each in a context of its own: browse(html, **context) is Playwright's page.
+    """Opens each page in its own context: browse(html, **context) returns Playwright's page.
 
-    When the test has ended, nothing may have been logged, raised, or asked for but the file itself.
+    By the end of the test, nothing may have been logged, raised, or requested except the file itself.
     """
     with contextlib.ExitStack() as stack:
         seen = []
@@ -63,7 +63,7 @@ def browse(chromium, tmp_path):
 
 @pytest.fixture(scope="session")
 def made():
-    """`Made` of a model like that of the digits, with random weights."""
+    """`Made` from a model like that of the digits, with random weights."""
     model = redrawn(ViT(DIGITS))
     page, images, labels = page_of(model, 4)
     traces = [probe.trace(model, images[b : b + 1], labels[b : b + 1]) for b in range(4)]
@@ -72,7 +72,7 @@ def made():
 
 @pytest.fixture
 def seen(made):
-    """The trace of the image that is shown at first."""
+    """The trace of the image that is shown first."""
     return made.traces[0]
 
 

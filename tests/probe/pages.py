@@ -1,4 +1,4 @@
-"""Pages of models with random weights, for tests of what is in them and of what a browser makes of them."""
+"""Pages of models with random weights, for tests of their contents and of their behaviour in a browser."""
 
 import json
 import re
@@ -22,7 +22,7 @@ def page_of(model, count=1, classes=None, names=None, **options):
 
 
 def about(html):
-    """What a page's script reads."""
+    """The JSON that a page's script reads."""
     (text,) = re.findall(r'<script type="application/json" id="numbers">(.*?)</script>', html, re.DOTALL)
     return json.loads(text)
 

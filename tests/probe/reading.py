@@ -1,4 +1,4 @@
-"""What can be read off the page: its texts as numbers, and the arrays packed into it."""
+"""Reads numbers from the texts of the page, and the arrays packed into it."""
 
 import base64
 import re
@@ -10,7 +10,7 @@ EXPONENTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 
 def value(text):
-    """The number that a text of the page shows: 0.123, −1.23 × 10⁻⁵, or 12.3 % as 0.123."""
+    """The number in a text of the page: 0.123, −1.23 × 10⁻⁵, or 12.3 % as 0.123."""
     digits, power, percent = re.fullmatch(r"(−?[\d.]+)(?: × 10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+))?( %)?", text.strip()).groups()
     number = float(digits.replace("−", "-")) * 10.0 ** int((power or "⁰").translate(EXPONENTS))
     return number / 100 if percent else number
@@ -29,7 +29,7 @@ STEPS = ("patches", "tokens", "attention", "rollout", "logits", "loss", "dtokens
 
 
 def patch_labels(page):
-    """What a screen reader says of every patch: its value, as text."""
+    """The label of every patch for screen readers: its value as text."""
     labels = page.locator("#patches .cell").evaluate_all("cells => cells.map(cell => cell.ariaLabel)")
     return [label.split(": ")[1] for label in labels]
 
@@ -57,7 +57,7 @@ def pixels_of(canvas):
 
 
 def unpacked(text, arrangement):
-    """The arrays by name that `packed` made this text of, given their `layout`."""
+    """The arrays by name that `packed` encoded in this text, given their `layout`."""
     content, arrays, at = zlib.decompress(base64.b64decode(text)), {}, 0
     for name, dtype, shape in arrangement:
         dtype = np.dtype(dtype).newbyteorder("<")

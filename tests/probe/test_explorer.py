@@ -1,4 +1,4 @@
-"""What is in the page; what a browser makes of it is tested in test_explorer_page.py."""
+"""The contents of the page; its behaviour in a browser is tested in test_explorer_page.py."""
 
 import json
 import re
@@ -182,7 +182,7 @@ def test_the_numbers_are_json_without_nan():
 
 
 def probabilities_of(labels, right, sure=0.9):
-    """Rows that are right or not, the wrong ones the less sure of the label the later they come."""
+    """Rows that are right or wrong; later wrong ones give the label less probability."""
     rows = np.full((len(labels), 3), 0.01)
     for i, (label, is_right) in enumerate(zip(labels, right)):
         rows[i, label if is_right else (label + 1) % 3] = sure + 0.001 * i

@@ -1,4 +1,4 @@
-"""The page in Chromium: by keyboard alone, on a phone, in light and in dark."""
+"""The page in Chromium: by keyboard alone, on a phone, and in light and dark mode."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def first_screens():
 
 # -- keyboard ---------------------------------------------------------------------------------------------------------
 
-# What the Tab key should stop at: every control that is there and usable; of a group in which one is chosen, that one.
+# The stops of the Tab key: every visible, enabled control; in a radio group, the checked one.
 STOPS = """() => {
     const names = (element) => element.id || element.ariaLabel || element.name || element.textContent.trim();
     const stops = (element) =>
@@ -115,7 +115,7 @@ def test_the_whole_page_is_used_by_keyboard_alone(page, made, expect):
 
 
 def focus(page, selector):
-    """Press Tab until it is there."""
+    """Press Tab until the element has the focus."""
     for _ in range(40):
         if page.locator(selector).first.evaluate("element => element === document.activeElement"):
             return
@@ -180,7 +180,7 @@ def test_on_a_phone_the_picture_is_in_view_while_a_head_is_chosen_and_shows_it(b
 def test_the_first_screen_shows_the_image_with_its_heat_map_however_many_there_are(
     browse, first_screens, count, width, height
 ):
-    """In every step, without scrolling; with the scale of the colours, and all above the middle of the screen begun."""
+    """In every step without scrolling, with the colour scale, and with its top above the middle of the screen."""
     device = PHONE if width < 500 else {}
     page = browse(first_screens[count], **{**device, "viewport": {"width": width, "height": height}})
     for step in STEPS:
@@ -200,7 +200,7 @@ def test_the_first_screen_shows_the_image_with_its_heat_map_however_many_there_a
 def test_images_beyond_the_screen_are_reached_by_keys_and_scroll_into_view(browse, first_screens, expect):
     page = browse(first_screens[12], **{**PHONE, "viewport": {"width": 390, "height": 844}})
     expect(page.locator(".image").nth(11)).not_to_be_in_viewport()
-    page.keyboard.press("Tab")                                             # which has waited until it is drawn
+    page.keyboard.press("Tab")                                             # drawn only when it comes into view
     for _ in range(11):
         page.keyboard.press("ArrowRight")
     expect(page.locator(".image").nth(11)).to_be_in_viewport(ratio=0.9)
@@ -273,7 +273,7 @@ def test_all_text_has_a_contrast_of_at_least_4_and_a_half(browse, made, scheme):
         assert [pair for pair in found if pair[1] < 4.5] == []
 
 
-# The page hears that light has become dark before a frame's callbacks run; at the next frame's it has been drawn.
+# The page learns of the change before a frame's callbacks run; by the next frame it has been redrawn.
 DRAWN = "() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
 
 

@@ -24,7 +24,7 @@ def test_the_picture_is_the_image_and_each_card_has_its_own(page, expect):
     random = np.random.default_rng(0).integers(0, 256, (4, 1, 8, 8), dtype="uint8").reshape(4, 64)
     for b in range(4):
         card = page.locator(".image").nth(b)
-        expect(card.locator("canvas")).to_have_js_property("width", 8)  # it is drawn when its numbers are unpacked
+        expect(card.locator("canvas")).to_have_js_property("width", 8)  # drawn once its numbers are unpacked
         card.click()
         expect(card.locator("input")).to_be_checked()
         for canvas in (page.locator("#picture"), card.locator("canvas")):
@@ -115,7 +115,7 @@ def test_play_goes_through_the_blocks_stops_at_the_end_and_can_be_paused(page, e
     go_to(page, step)
     slider, button = page.locator(f"#{step}-slider input"), page.locator(f"#{step}-slider button")
     button.click()
-    if step == "rollout":  # which stands at its end: it begins again
+    if step == "rollout":  # at the last block: playing starts again
         expect(slider).to_have_value("1")
     expect(button).to_have_text("Pause")
     for number in values:

@@ -1,4 +1,4 @@
-"""The page in Chromium: what every control does, and that what is read off the page is what the model computed."""
+"""The page in Chromium: every control, and that the page shows what the model computed."""
 
 import numpy as np
 import pytest

@@ -45,7 +45,7 @@ def test_the_maps_of_a_head_that_looks_left_show_the_patch_on_the_left():
 
 
 def test_a_model_built_to_attend_to_the_left_does_so():
-    """Positions are one-hot, and queries ask for the position on their left: the attention is all but one there."""
+    """Positions are one-hot and queries match the position on their left, so its attention is nearly one."""
     rows, columns, N = 2, 3, 6
     model = ViT(ViTConfig((2 * rows, 2 * columns), 2, 1, 2, embed_dim=8, depth=1, num_heads=1), dtype="float64")
     state = {name: np.zeros_like(value) for name, value in model.state_dict().items()}

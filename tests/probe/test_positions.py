@@ -11,7 +11,7 @@ def model_with(positions):
 
 
 def test_the_similarity_of_sincos_positions_follows_from_their_distance():
-    """Σ over frequencies of sin a sin b + cos a cos b = cos(a − b), for rows and columns each half of the vector."""
+    """sin a sin b + cos a cos b = cos(a − b), summed over frequencies, half of them for rows, half for columns."""
     rows, columns, D = 3, 4, 16
     found = probe.position_similarity(F.sincos_2d((rows, columns), D)[0, 1:], (rows, columns))
     frequencies = 10_000.0 ** -(np.arange(D // 4) / (D // 4))

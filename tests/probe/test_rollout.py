@@ -54,7 +54,7 @@ def test_negative_gradient_weighted_attention_is_ignored():
 
 @pytest.mark.parametrize("global_pool", ["token", "avg"])
 def test_the_patch_that_alone_decides_for_a_class_has_the_relevance(global_pool):
-    """Uniform attention carries the patches' values to the head: positive in one patch, negative in all the others."""
+    """Uniform attention carries the patches' values to the head: positive in one patch, negative in all others."""
     model = ViT(ViTConfig(6, 2, 1, 2, embed_dim=4, depth=1, num_heads=1, global_pool=global_pool), dtype="float64")
     state = {name: np.zeros_like(value) for name, value in model.state_dict().items()}
     state["blocks.0.norm1.weight"][:] = state["norm.weight"][:] = 1

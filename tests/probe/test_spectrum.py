@@ -6,7 +6,7 @@ from tinyvit.probe.spectrum import SMALLEST
 
 
 def spectrum(feature):
-    """Of a single feature map (rows, columns)."""
+    """The spectrum of a single feature map (rows, columns)."""
     tokens = np.concatenate([[99.0], feature.ravel()])[None, None, :, None]  # a class token that is to be left out
     frequencies, amplitudes = probe.fourier_spectrum(tokens, feature.shape)
     return frequencies, amplitudes[0, 0]
@@ -48,7 +48,7 @@ def test_it_is_the_diagonal_of_the_two_dimensional_fourier_transform_in_the_mean
 
 @pytest.mark.parametrize("grid", [(4, 6), (6, 4), (3, 8), (2, 5)])
 def test_on_a_grid_that_is_not_square_frequencies_are_cycles_a_patch_in_both_directions(grid):
-    """As in the transform of the map with zeros around it, on a square in which these have whole periods."""
+    """Compared with the transform of the zero-padded map on a square in which these frequencies have whole periods."""
     n, side = min(grid), 8 * min(grid)
     feature = np.random.default_rng(0).standard_normal(grid)
     logs = np.log(np.abs(np.fft.fft2(feature, s=(side, side))) + SMALLEST)

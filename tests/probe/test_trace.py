@@ -55,7 +55,7 @@ def test_the_gradient_of_the_attention_is_that_of_the_loss_by_central_difference
     attention = F.attention
 
     def loss(step):
-        """With every layer's probabilities moved off the softmax's result by `step` along the direction."""
+        """The loss with every layer's probabilities shifted by `step` along the direction."""
         layers = iter(step * direction)
 
         def moved(q, k, v, *rest):

@@ -1,4 +1,4 @@
-"""The check of a model of the paper's size."""
+"""gradcheck on a model of the paper's size."""
 
 import pytest
 

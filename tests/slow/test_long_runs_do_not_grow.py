@@ -1,4 +1,4 @@
-"""2,000 steps need no more memory than the first few hundred did."""
+"""2,000 training steps need no more memory than the first few hundred."""
 
 import subprocess
 import sys
@@ -46,11 +46,11 @@ if sys.argv[3] != "as it is":
     Classification.loss = keep
 train(config, sys.argv[1], Watching())
 """
-MOST = 2 << 20  # bytes: four images of each part of each step come to twice as much
+MOST = 2 << 20  # bytes: keeping four images of each part of each step would take twice as much
 
 
 def growth(folder, level, how):
-    """Bytes that the resident memory of a training has grown by from step 200 to step 2,000."""
+    """Growth in bytes of a training's resident memory from step 200 to step 2,000."""
     done = subprocess.run(
         [sys.executable, "-c", TRAIN, folder / "run", level, how], capture_output=True, text=True, check=True
     )

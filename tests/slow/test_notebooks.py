@@ -1,4 +1,4 @@
-"""What notebooks measure where there is CIFAR-10, in minutes; in the other tests they find no data set."""
+"""Repeats the measurements of notebooks that need CIFAR-10 and minutes; the other tests hide all data sets."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-SECONDS = 3600  # minutes on two cores that have nothing else to do
+SECONDS = 3600  # minutes on two idle cores
 # A third of the trainings, so that it takes ten minutes and not half an hour.
 ALL, SOME = "SIDES, SEEDS, A_CLASS = (32, 48), range(3), (", "SIDES, SEEDS, A_CLASS = (32,), range(2), ("
 

@@ -1,4 +1,4 @@
-"""What a user gets from a built wheel, without the repository at hand."""
+"""A built wheel works without the repository."""
 
 import json
 import subprocess

@@ -12,7 +12,7 @@ MEMINFO = "MemTotal: 8000 kB\nMemAvailable:    5000 kB\nSwapFree: 0 kB\nHugePage
 
 @pytest.fixture
 def system(tmp_path, monkeypatch):
-    """Puts files in the place of /proc and /sys/fs/cgroup; nothing else has a limit."""
+    """Replaces /proc and /sys/fs/cgroup by given files; no other limits apply."""
     monkeypatch.setattr(available, "PROC", tmp_path / "proc")
     monkeypatch.setattr(available, "CGROUPS", tmp_path / "groups")
     monkeypatch.setattr(available, "freed_memory", lambda: 0)
@@ -28,7 +28,7 @@ def system(tmp_path, monkeypatch):
 
 
 def group(folder, limit, used, inactive=0, active=0):
-    """The files of a version 2 group."""
+    """The files of a version 2 cgroup."""
     return {
         f"groups{folder}__memory_DOT_max": f"{limit}\n",
         f"groups{folder}__memory_DOT_current": f"{used}\n",

@@ -23,7 +23,7 @@ def names(K):
 
 
 def extents(axes, texts):
-    """The boxes of texts, in pixels."""
+    """The bounding boxes of texts, in pixels."""
     renderer = axes.figure._get_renderer()
     return [text.get_window_extent(renderer) for text in texts if text.get_text()]
 

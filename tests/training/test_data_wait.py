@@ -8,7 +8,7 @@ seconds = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size
 
 
 class Clock:
-    """Tells the time that has been spent, and nothing else."""
+    """A clock that shows only the time spent by the test."""
 
     now = 0.0
 
@@ -17,7 +17,7 @@ class Clock:
 
 
 def take(wait, clock, spent):
-    """Go through batches that take `spent` (seconds to have them, seconds of their steps)."""
+    """Iterate over batches that take `spent`: seconds to load each, seconds of its step."""
 
     def batches():
         for waited, worked in spent:
@@ -43,7 +43,7 @@ def test_an_epoch_counts_for_itself_and_the_training_for_all(first, second):
     wait, whole = DataWait(clock=clock), DataWait(clock=clock)
     take(wait, clock, first)
     wait.end_epoch()
-    clock.now += 1000  # of evaluation, which is neither
+    clock.now += 1000  # evaluation counts as neither
     take(wait, clock, second)
     take(whole, clock, second)
     assert wait.of_epoch == whole.of_epoch

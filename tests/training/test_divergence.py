@@ -78,7 +78,7 @@ def test_faults_count_every_step_left_out_and_end_at_so_many_in_a_row(applied):
 
 
 def test_a_streak_that_ended_between_two_checks_is_seen_at_the_next_one(monkeypatch):
-    """As on a GPU, where the count is read once in a while only."""
+    """As on a GPU, where the count is read only from time to time."""
 
     class Elsewhere:
         maximum, __name__ = staticmethod(np.maximum), "cupy"
@@ -95,7 +95,7 @@ def test_counting_continues_from_the_saved_state():
 
 
 def poisoned(path, attribute="weight"):
-    """A model one of whose weights overflows what comes after it, but is finite itself."""
+    """A model with one huge finite weight that makes later values overflow."""
     model = ViT(CONFIG)
     dict(model.named_parameters())[f"{path}.{attribute}"].data[...] = 3e38
     return model

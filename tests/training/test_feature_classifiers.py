@@ -11,7 +11,7 @@ from tinyvit.training.feature_classifiers import STRENGTHS, held_out, linear_pro
 
 
 def clusters(seed, K=3, n=40, D=5, spread=0.1):
-    """Features around K centres far from each other, in any order, and the number of the centre of each."""
+    """Shuffled features around K distant centres, labelled by their centre."""
     generator = np.random.default_rng(seed)
     labels = generator.permutation(np.repeat(np.arange(K), n))
     return 3 * np.eye(K, D)[labels] + spread * generator.standard_normal((K * n, D)), labels
@@ -106,7 +106,7 @@ def test_a_constant_feature_does_no_harm():
 
 
 def test_it_is_the_optimum_that_it_says_it_is():
-    """The gradient of ½‖W‖² + C Σᵢ −log p(yᵢ | xᵢ) is zero at the weights: compared by central differences."""
+    """The gradient of ½‖W‖² + C Σᵢ −log p(yᵢ | xᵢ), by central differences, is zero at the weights."""
     (x, y), C = clusters(0, spread=2), 0.3
     ((_, model),) = feature_classifiers.fitted(x, y, [C])
     x, regression = model[0].transform(x), model[1]
@@ -142,7 +142,7 @@ def test_the_strength_is_the_best_on_the_held_out_part_and_the_strongest_of_equa
 
 
 def test_the_held_out_part_is_not_learned_from():
-    """Of more features than images any labels can be learned by heart, and none of those of other images guessed."""
+    """With more features than images any training labels can be memorised, but those of other images only guessed."""
     generator = np.random.default_rng(0)
     noise = [(generator.standard_normal((200, 300)), generator.integers(0, 2, 200)) for _ in range(2)]
     by_heart, found = linear_probe(noise[0], noise[0], C=1e3), linear_probe(*noise)

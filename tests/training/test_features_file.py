@@ -136,7 +136,7 @@ for count in (1_000, 10_000):
 
 
 def test_ten_thousand_files_take_no_more_memory_than_a_thousand(tmp_path):
-    """The features of ten thousand are 41 MB, and what the process has is some 200 MB."""
+    """The features of ten thousand images are 41 MB; the process has about 200 MB."""
     command = [sys.executable, "-c", MEASURE, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, check=True, text=True)
     thousand, ten_thousand = map(int, done.stdout.split())

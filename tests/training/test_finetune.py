@@ -186,7 +186,7 @@ def test_it_is_evaluated_on_enlarged_images_without_its_source(tuned):
 
 
 class Killed(BaseException):
-    """As good as SIGKILL for what is on the disk."""
+    """Has the effect of SIGKILL on the files on disk."""
 
 
 class KilledAfter(Silent):
@@ -242,7 +242,7 @@ def test_layer_decay_scales_the_first_step_of_each_block(source):
         trainer = Trainer(config_for(source, optim=OptimConfig(
             name="sgd", lr=1e-2, weight_decay=0.0, warmup=0.0, layer_decay=factor, clip_norm=None,
         )))  # fmt: skip
-        generator = np.random.default_rng(0)  # a head that starts at zero lets no gradient through
+        generator = np.random.default_rng(0)  # a head that starts at zero blocks all gradients
         for parameter in trainer.model.head.parameters():
             parameter.data = generator.standard_normal(parameter.shape)
         before = trainer.model.state_dict()

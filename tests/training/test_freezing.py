@@ -21,7 +21,7 @@ WORDS = [None, "embed", "1", "2", "3", "trunk"]
 
 
 def redrawn(frozen=0):
-    """A model whose head is not zero, with so many parts frozen."""
+    """A model with a random head and this many parts frozen."""
     model = ViT(CONFIG, dtype="float64")
     generator = np.random.default_rng(0)
     model.load_state_dict({name: 0.2 * generator.standard_normal(x.shape) for name, x in model.state_dict().items()})
@@ -103,12 +103,12 @@ def paths_of(part):
 def bytes_held(frozen, recompute=False):
     """Bytes of the arrays that a forward keeps for its backward.
 
-    Arrays below 1 KiB and Python's own objects are left out: how many of those are new is chance, since NumPy and
-    Python use freed ones again.
+    Arrays below 1 KiB and Python's own objects are left out: how many of them are new varies, since NumPy and Python
+    reuse freed ones.
     """
     model, images = redrawn(frozen), np.random.default_rng(1).standard_normal((64, 2, 8, 8))
     ctx = nn.Context(training=True, key=Key(7), recompute=recompute)
-    model.forward_above(images, frozen, ctx)  # what is cached for good is there now
+    model.forward_above(images, frozen, ctx)  # fill the permanent caches
     tracemalloc.start()
     held = model.forward_above(images, frozen, ctx)
     traces = tracemalloc.take_snapshot().traces

@@ -1,4 +1,4 @@
-"""Ten steps of training, number by number: what changes one of them has changed the mathematics."""
+"""Ten training steps with recorded losses: a change of any number is a change of the mathematics."""
 
 import numpy as np
 from strategies import images_for, redrawn

@@ -101,7 +101,7 @@ steps = st.builds(
 
 
 def asked_for(text):
-    """The changes to a Step that words of advice stand for."""
+    """The changes to a Step that the advice suggests."""
     changes = {}
     for part in text.split(" with "):
         name, *value = part.split()

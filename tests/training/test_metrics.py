@@ -57,7 +57,7 @@ def test_shifting_the_logits_changes_nothing(case, shift):
 
 @given(counts=st.lists(st.integers(1, 20), min_size=1, max_size=10))
 def test_a_perfectly_calibrated_model_has_error_0(counts):
-    """Groups of n images, of which k are right and which claim a confidence of k/n."""
+    """Groups of n images of which k are right, with a confidence of k/n."""
     confidences, correct = [], []
     for i, n in enumerate(counts):
         k = (7 * i + 3) % n + 1
@@ -76,7 +76,7 @@ def test_full_confidence_that_is_right_half_of_the_time_has_error_one_half():
 
 
 def test_gaps_are_taken_per_bin_and_not_per_image():
-    """In one bin 0.9 and right, 0.9 and wrong: |1/2 − 0.9|; errors of two bins with opposite signs don't cancel."""
+    """Two images with confidence 0.9, one right: |1/2 − 0.9|. Errors of opposite sign in two bins don't cancel."""
     assert calibration_error(np.array([0.9, 0.9]), np.array([True, False])) == pytest.approx(0.4)
     assert calibration_error(np.array([0.3, 0.9]), np.array([True, False])) == pytest.approx((0.7 + 0.9) / 2)
 
@@ -104,7 +104,7 @@ def test_logits_that_are_nan_or_infinite_are_refused_with_their_place(value):
 
 
 def table_of(labels, predicted, K):
-    """The lines of the table for who was taken for whom."""
+    """The lines of the table for the given labels and predictions."""
     metrics = measure(np.eye(K)[predicted], np.array(labels))
     return "\n".join(class_table([f"class {k}" for k in range(K)], metrics)).strip("\n").splitlines()
 

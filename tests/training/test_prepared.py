@@ -13,7 +13,7 @@ from tinyvit.training.trained import load_prepared_data
 
 
 class Trained(NamedTuple):
-    """As much of a trained model as is needed here."""
+    """The attributes of a trained model that are needed here."""
 
     folder: RunFolder
     config: TrainConfig

@@ -16,7 +16,7 @@ BATCH = 8
 
 @pytest.fixture
 def random_images(monkeypatch):
-    """In place of every data set, images of its size and classes that were drawn at random."""
+    """Replaces every data set by random images of its size and classes."""
 
     def load(config):
         generator, c = np.random.default_rng(0), config.model

@@ -1,4 +1,4 @@
-"""A training that was stopped goes on bit for bit as if it had not been."""
+"""A training that was stopped and resumed ends bit for bit as if it had not been stopped."""
 
 import json
 import shutil
@@ -40,11 +40,11 @@ STEPS = 15
 
 
 class Killed(BaseException):
-    """As good as SIGKILL for what is on the disk: nothing after it runs but the closing of files."""
+    """Has the effect of SIGKILL on the files on disk: after it, files are closed and nothing else runs."""
 
 
 class KilledAfter(Display):
-    """Ends a training after so many steps of this process, at a point where a checkpoint may be half-way due."""
+    """Ends a training after this many steps of the process, possibly between two checkpoints."""
 
     def __init__(self, steps):
         self.steps = steps
@@ -57,7 +57,7 @@ class KilledAfter(Display):
 
 
 def outcome(path):
-    """All that must be the same in the end: weights, the last state, the metrics but for the time that they took."""
+    """All that must be equal in the end: weights, the last checkpoint, and the metrics without their times."""
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     for row in rows:
         del row["seconds"], row["data_wait"]

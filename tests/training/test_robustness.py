@@ -1,4 +1,4 @@
-"""A few of what `tests/kills.py` and `tests/mutations.py` do at length."""
+"""A few of the kills and mutations of `tests/kills.py` and `tests/mutations.py`."""
 
 import resource
 import subprocess
@@ -18,7 +18,7 @@ def test_damaged_files_are_refused_or_harmless():
 
 
 def train(path, limit, *options):
-    """A training that may write no file of more than `limit` bytes: for it, the disk is full."""
+    """A training that can't write files larger than `limit` bytes, as on a full disk."""
     command = [sys.executable, "-m", "tinyvit", "train", *options]
     return subprocess.run(
         command, capture_output=True, text=True, cwd=path, timeout=60,
@@ -31,6 +31,6 @@ def test_a_full_disk_ends_the_training_with_one_line_and_the_run_can_be_resumed(
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
     assert line.startswith("tinyvit: error: no room to save run/checkpoints/step-") and "--resume" in line
-    assert not list((tmp_path / "run" / "checkpoints").iterdir())  # no half of a file takes up room
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())  # no partial file takes up space
     again = train(tmp_path, resource.RLIM_INFINITY, "--resume", "run")
     assert (again.returncode, again.stderr) == (0, "") and "test accuracy" in again.stdout

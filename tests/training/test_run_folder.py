@@ -135,7 +135,7 @@ GONE = "run was removed, moved or replaced while this training was writing to it
 
 
 class Meanwhile(Display):
-    """Does something after the first step of a training, which prints nothing."""
+    """A silent display that calls a function after the first step of a training."""
 
     def __init__(self, action=lambda: None):
         self.action = action

@@ -31,7 +31,7 @@ HEADER = "  epoch   "
 
 @pytest.fixture(autouse=True)
 def signals_work():
-    """Here and in the processes that a test starts, even where the tests run in the background or under nohup."""
+    """Enable signals here and in started processes, even if the tests run in the background or under nohup."""
     wanted = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
     yield
@@ -64,7 +64,7 @@ def unexpected(message):
 
 
 def finish(process):
-    """Exit status, stdout and stderr of a process that is about to end."""
+    """Wait for a process to end; returns its exit status, stdout and stderr."""
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
@@ -156,17 +156,17 @@ def test_a_closed_terminal_ends_the_training_and_its_progress_is_saved(tmp_path)
 
 
 def own_terminal(terminal):
-    """Make a process the leader of a session of its own, at this terminal."""
+    """Make a process the leader of a new session with this controlling terminal."""
     os.setsid()
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
 
 def test_a_disowned_training_outlives_its_terminal(tmp_path):
-    with open("/dev/full", "w") as full:  # a log that can't be written any more
+    with open("/dev/full", "w") as full:  # a log that can no longer be written
         command = [sys.executable, "-m", "tinyvit", "train", "digits", "--epochs", "2", "--out", str(tmp_path / "run")]
         ended = subprocess.run(command, stdout=full, stderr=full, timeout=60)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["epochs"] == 2
-    assert ended.returncode in (0, 2)  # whether the last words were lost depends on how they were buffered
+    assert ended.returncode in (0, 2)  # whether the last lines were lost depends on buffering
 
 
 def test_nohup_protects_a_training_from_sighup():

@@ -51,7 +51,7 @@ def dropping(seed):
 
 
 def squared(model, images, targets, ctx):
-    """An objective of one's own: the mean square of the logits."""
+    """A custom objective: the mean square of the logits."""
     logits, cache = model(images, ctx)
 
     def backward(dloss):

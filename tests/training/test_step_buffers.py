@@ -51,7 +51,7 @@ def test_buffers_move_by_the_statistics_of_the_batch():
 
 
 class Seen:
-    """An observer that keeps what enters the first block."""
+    """An observer that records the input of the first block."""
 
     def __init__(self, seen):
         self.seen = seen

@@ -17,7 +17,7 @@ from tinyvit.training.threads import MoreThreadsThanCores, at_once, cores, map_t
 
 @pytest.fixture
 def cores_are(monkeypatch):
-    """Has this process use so many cores, as far as tinyvit knows."""
+    """Makes tinyvit believe that this process may use the given number of cores."""
     return lambda count: monkeypatch.setattr(threads_module, "cores", lambda: count)
 
 

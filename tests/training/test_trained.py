@@ -27,7 +27,7 @@ class Silent:
 
 
 def pictures(root, classes=("bright", "dark"), count=10):
-    """Pictures of which each class has its own brightness."""
+    """Pictures whose brightness depends on their class."""
     for k, name in enumerate(classes):
         (root / name).mkdir(parents=True)
         for i in range(count):

@@ -16,7 +16,7 @@ def batch(seed=0, size=4, dtype="float64"):
 
 
 def redrawn(model, seed=0):
-    """The model with every parameter from N(0, 0.2): at first its head is zero, and so are the trunk's gradients."""
+    """The model with every parameter from N(0, 0.2²); its initial head is zero, and so are the trunk's gradients."""
     model.storage.data[:] = 0.2 * np.random.default_rng(seed).standard_normal(model.storage.size)
     return model
 

@@ -1,4 +1,4 @@
-"""What holds for any task, shown with one that lives in the tests alone, on an architecture that does, too."""
+"""Properties of any task, tested with a task and an architecture that exist only in the tests."""
 
 import ast
 import json
@@ -118,7 +118,7 @@ def test_the_number_of_threads_changes_no_bit_of_a_batch_that_is_mixed(tmp_path)
 
 
 class Scripted(tiny_task.Brightness):
-    """Judged by given figures, one an evaluation."""
+    """A task whose evaluations return given figures, one after the other."""
 
     figures = (3.0, 1.0, 2.0)
 
