@@ -105,7 +105,7 @@ IN_A_STEP = {
     "optim.clipping": ("clip_by_global_norm", "global_norm"),
     "models.vit": ("some_tokens",),
     "nn.module": ("backward_in_scope",),  # which every backward of a model on a GPU goes through
-    "nn.recompute": ("with_recompute", "with_recompute_backward"),
+    "nn.recompute": ("with_recompute",),
     "nn.watch": ("watched_backward",),
     "optim.muon": ("orthogonalise",),
     "training.tasks.classification": ("loss_of_classes",),

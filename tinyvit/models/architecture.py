@@ -8,7 +8,7 @@ from tinyvit.backend import to_device
 from tinyvit.functional.patches import as_pair
 from tinyvit.nn.context import Context
 from tinyvit.nn.module import Module
-from tinyvit.nn.recompute import with_recompute, with_recompute_backward
+from tinyvit.nn.recompute import recomputed, with_recompute
 
 HEADLESS = "the model has no head (num_classes is 0): it gives features"
 
@@ -79,7 +79,7 @@ class Architecture(Module):
     def backward_parts(self, dy, parts, caches):
         """The gradient with respect to the input of the first of these parts."""
         for (_, part), cache in zip(reversed(parts), reversed(caches)):
-            dy = with_recompute_backward(part, dy, cache)
+            dy = part.backward(dy, recomputed(cache))
         return dy
 
     def forward_above(self, images, frozen, ctx=None):

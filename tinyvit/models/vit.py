@@ -23,7 +23,7 @@ from tinyvit.nn.layers import Dropout, Identity, LayerNorm
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions
-from tinyvit.nn.recompute import RecomputedCache, with_recompute, with_recompute_backward
+from tinyvit.nn.recompute import RecomputedCache, recomputed, with_recompute
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 
@@ -131,7 +131,7 @@ class Encode(Module):
     def backward(self, dtokens, cache):
         dtokens = self.norm.backward(dtokens, cache.norm)
         for block, c_block in zip(reversed(self.blocks), reversed(cache.blocks)):
-            dtokens = with_recompute_backward(block, dtokens, c_block)
+            dtokens = block.backward(dtokens, recomputed(c_block))
         return dtokens
 
 

@@ -9,7 +9,7 @@ from tinyvit.nn.layers import Dropout, DropPath, Identity, LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.precision import PRECISIONS, Precision
-from tinyvit.nn.recompute import RecomputedCache, with_recompute, with_recompute_backward
+from tinyvit.nn.recompute import RecomputedCache, recomputed, with_recompute
 from tinyvit.nn.storage import Storage
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Buffer, Parameter

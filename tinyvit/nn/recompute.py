@@ -50,6 +50,6 @@ def with_recompute(module, *inputs, ctx):
     return outputs, RecomputedCache(module, inputs, ctx, levels.level(), updates or ())
 
 
-def with_recompute_backward(module, dy, cache):
-    """`module.backward(dy, cache)`, for either cache that `with_recompute` gives."""
-    return module.backward(dy, cache.again() if isinstance(cache, RecomputedCache) else cache)
+def recomputed(cache):
+    """What a module's backward takes, of either cache that `with_recompute` gives: its own, computed again if need be."""
+    return cache.again() if isinstance(cache, RecomputedCache) else cache
