@@ -51,5 +51,5 @@ def with_recompute(module, *inputs, ctx):
 
 
 def recomputed(cache):
-    """What a module's backward takes, of either cache that `with_recompute` gives: its own, computed again if need be."""
+    """The module's own cache, for its backward, from either one that `with_recompute` gives."""
     return cache.again() if isinstance(cache, RecomputedCache) else cache
