@@ -1,5 +1,3 @@
-from itertools import product
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -129,16 +127,19 @@ def test_a_bias_in_float64_makes_the_result_float64():
     assert F.attention_backward(dy, cache)[3].shape == (7, 9)
 
 
-def test_scores_are_finite_where_the_product_alone_would_overflow():
+@pytest.mark.parametrize("operation", [F.attention, F.tiled_attention, F.attention_dropout])
+@pytest.mark.parametrize("signs, expected", [([1, 1], 2), ([-1, -1], 2), ([1, -1], 1), ([-1, 1], 3)])
+@pytest.mark.parametrize("bias", [None, np.zeros((2, 2), "float32")], ids=["no bias", "bias"])
+def test_scores_are_finite_where_the_product_alone_would_overflow(operation, signs, expected, bias):
     q = np.zeros((1, 1, 2, 4), "float32")
     q[..., 0] = 2e19  # q kᵀ is 4e38, beyond float32; q kᵀ · scale is not
     v = np.float32([[1], [3]])[None, None]
-    for operation, k in product((F.attention, F.tiled_attention), (q, -q)):
-        with np.errstate(over="ignore"):
-            y, cache = operation(q, k, v)
-            gradients = F.attention_backward(np.ones_like(y), cache)
-        np.testing.assert_array_equal(y, np.full((1, 1, 2, 1), 2))
-        assert all(np.isfinite(gradient).all() for gradient in gradients)
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        y, cache = operation(q, q * np.float32(signs)[:, None], v, bias)
+        gradients = F.attention_backward(np.ones_like(y), cache)
+        probs = cache.probs
+    np.testing.assert_array_equal(y, np.full((1, 1, 2, 1), expected))
+    assert all(np.isfinite(x).all() for x in (probs, *gradients))
 
 
 @pytest.mark.parametrize("shape", [(8, 9), (4, 1, 7, 9), (1, 3, 2, 7, 9), (3, 2, 9, 7), (0,), (3, 2, 7, 0)])

@@ -35,7 +35,8 @@ def attention(q, k, v, bias=None, scale=None):
 
     q (B, H, Nq, d), k (B, H, Nk, d), v (B, H, Nk, dv) give heads (B, H, Nq, dv). `scale` is 1/√d unless given;
     `bias` is an array that broadcasts to the scores (B, H, Nq, Nk). Where it is −∞ the query doesn't see the key, and a
-    query that sees no key gets heads of zero, through which no gradient flows.
+    query that sees no key gets heads of zero, through which no gradient flows. Masks that differ by window,
+    (W, 1, N, N), go with windows as heads: q.reshape(B, W·H, N, d), and (positions + masks).reshape(W·H, N, N) as bias.
     Vaswani et al. 2017, "Attention is all you need", eq. 1. Derived in notebooks/03.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -93,6 +94,7 @@ def attention_dropout_backward(dy, cache):
 attention_backward.register_cache(AttentionDropoutCache, attention_dropout_backward)
 
 
+@np.errstate(over="ignore")  # the difference of two scores may be −∞, whose exp is right
 def attention_probs(q, k, bias, scale):
     """softmax(scores); zeros for a query that sees no key."""
     scores = attention_scores(q, k, bias, scale)          # (B, H, Nq, Nk)

@@ -43,6 +43,7 @@ class TiledAttentionCache(NamedTuple):
 
 
 @operation
+@np.errstate(over="ignore")  # the difference of two scores may be −∞, whose exp is right
 def tiled_attention(q, k, v, bias=None, scale=None, tile=TILE):
     """`attention`, for `tile` queries and `tile` keys at a time, in memory that grows linearly with both.
 
@@ -140,6 +141,7 @@ def scores_of_tile(q, k, bias, scale, samples, rows, columns):
     return attention_scores(q[samples, :, rows], k[samples, :, columns], bias, scale)
 
 
+@np.errstate(over="ignore")
 def probabilities(cache, samples, rows, columns):
     """The probabilities of some queries and some keys, from the statistics of the whole rows."""
     scores = scores_of_tile(cache.q, cache.k, cache.bias, cache.scale, samples, rows, columns)
