@@ -3,9 +3,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tiny_architecture import TinyConfig
 
 from tinyvit import Context, Key, ViT, ViTConfig, create_model, kernels
-from tinyvit.models import model_names, summary
+from tinyvit.models import build, model_names, summary
 from tinyvit.models.summary import activation_bytes, format_summary, summarize
 from tinyvit.models.vit_config import POSITIONS
 from tinyvit.nn import attention
@@ -167,6 +168,18 @@ def test_the_table_has_a_line_per_layer_and_the_totals():
     lines = format_summary(rows).splitlines()
     assert len(lines) == len(rows) + 4
     assert "5,717,416" in lines[-1]
+
+
+def test_rows_have_the_names_of_the_model_in_the_order_of_the_forward():
+    rows = [row for row in summarize(build(TinyConfig(layers=2), device="meta")) if row.parameters]
+    assert [row.path for row in rows[:6]] == [
+        "stem.first", "stem.second", "stem.positions", "stem.patch_embed.proj",
+        "floors.0.share", "floors.0.norm",
+    ]  # fmt: skip
+    assert [row.path for row in rows[-3:]] == ["floors.1.mlp.fc1", "floors.1.mlp.fc2", "readout"]
+    assert sum(row.activations for row in summarize(build(TinyConfig(), device="meta"), 5)) == 5 * sum(
+        row.activations for row in summarize(build(TinyConfig(), device="meta"))
+    )
 
 
 def test_an_empty_batch_is_refused():

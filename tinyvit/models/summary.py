@@ -1,10 +1,11 @@
 """A model layer by layer: shapes, parameters, multiply-adds, activation memory.
 
-Nothing is worked out by hand: each part runs on one sample and on two, with weights that are zero, and what its caches
-hold is counted. So any architecture with `parts()` has a summary, and of parts that are alike one runs for all.
+Nothing is worked out by hand: each part runs on one sample, with weights that are zero, and what its cache holds is
+counted. So any architecture with `parts()` has a summary, and of parts that are alike one runs for all.
 """
 
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -36,14 +37,6 @@ class Part(NamedTuple):
     rows: list
 
 
-class Call(NamedTuple):
-    """A module's call while its part runs."""
-
-    module: Module
-    output: object
-    cache: object
-
-
 def summarize(model, batch_size=1, recompute=False, frozen=0):
     """The rows of a model's summary (see `Row`) for a batch of images, without its first `frozen` parts.
 
@@ -52,25 +45,21 @@ def summarize(model, batch_size=1, recompute=False, frozen=0):
     """
     if batch_size < 1:
         raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
-    rows, largest = [], None
-    for i, part in enumerate(measured_parts(model)):
-        if i < frozen:
-            continue
-        own = part.rows
-        if recompute and 1 <= i <= model.depth:
-            rows.append(Row(part.path, "input", part.input_shape, 0, 0, int(np.prod(part.input_shape))))
-            one = Row("layers", "one at a time", part.input_shape, 0, 0, sum(row.activations for row in own))
-            largest = one if largest is None else max(largest, one, key=lambda row: row.activations)
-            own = [row._replace(activations=0) for row in own]
-        rows += own
-    rows += [largest] if largest else []
+    rows, layers = [], []
+    for i, (path, shape, _, own) in enumerate(measured_parts(model)):
+        if i >= frozen and recompute and 1 <= i <= model.depth:
+            layers.append(Row("layers", "one at a time", shape, 0, 0, sum(row.activations for row in own)))
+            rows.append(Row(path, "input", shape, 0, 0, prod(shape)))
+            rows += [row._replace(activations=0) for row in own]
+        elif i >= frozen:
+            rows += own
+    if layers:
+        rows.append(max(layers, key=lambda row: row.activations))
+    B = batch_size
     return [
-        row._replace(
-            shape=(batch_size * row.shape[0], *row.shape[1:]), multiply_adds=batch_size * row.multiply_adds,
-            activations=batch_size * row.activations,
-        )
-        for row in rows
-    ]  # fmt: skip
+        Row(path, kind, (B * shape[0], *shape[1:]), parameters, B * multiply_adds, B * activations)
+        for path, kind, shape, parameters, multiply_adds, activations in rows
+    ]
 
 
 def activation_bytes(model, batch_size, recompute=False, bytes_per_number=4, frozen=0):
@@ -96,29 +85,76 @@ def measured_parts(model):
 @lru_cache(maxsize=8)
 def _measured_parts(architecture, config, level):
     model = architecture(config, device="meta")
-    paths = {id(module): path for path, module in model.named_modules()}
-    inputs = [np.zeros((samples, *model.image_shape), "float32") for samples in (1, 2)]
-    kept, counted, known, found = [{}, {}], set(), {}, []
+    names = {id(module): (path, prefix) for path, prefix, module in model._walk()}
+    x = np.zeros((1, *model.image_shape), "float32")
+    seen, known, found = {}, {}, []
     for _, part in model.parts():
-        path = paths[id(part)]
-        alike = structure(part), inputs[0].shape, id(base(inputs[0])) in kept[0], path.startswith("(") and path
+        path, shape = names[id(part)][0], x.shape
+        alike = structure(part), shape, id(base(x)) in seen, part.transparent and path
         if alike not in known:
-            shape = inputs[0].shape
             part._allocate("float32", "cpu", None)
-            one, two = (run(part, x) for x in inputs)
-            rows = [
-                first._replace(activations=second.activations - first.activations)
-                for first, second in zip(rows_of(one, paths, kept[0], counted), rows_of(two, paths, kept[1], set()))
-            ]
-            inputs = [calls[-1].output for calls in (one, two)]
-            widest = max(int(np.prod(shape)), *(getattr(call.output, "size", 0) for call in one))
-            known[alike] = Part(path, shape, widest, rows), inputs
-            found.append(known[alike][0])
-        else:
-            twin, inputs = known[alike]
-            renamed = [row._replace(path=path + row.path[len(twin.path) :]) for row in twin.rows]
-            found.append(twin._replace(path=path, rows=renamed))
-    return [part._replace(rows=[row for row in part.rows if is_telling(row)]) for part in found]
+            new((base(variable.data) for _, variable in part._named_variables()), seen)  # weights are no activations
+            outputs = Outputs()
+            x, cache = part(x, Context(training=True, key=Key(0, 0), observer=outputs))
+            rows = [row for row in rows_of(part, cache, outputs, names, seen) if is_telling(row)]
+            widest = max(prod(shape), *(prod(shape) for shapes in outputs.values() for shape in shapes))
+            known[alike] = Part(path, shape, widest, rows), x
+        twin, x = known[alike]
+        rows = [row._replace(path=row.path.replace(twin.path, path, 1)) for row in twin.rows]
+        found.append(twin._replace(path=path, rows=rows))
+    return found
+
+
+class Outputs(dict):
+    """An observer: the shapes of what each module gave, by the module's path."""
+
+    def value(self, path, y):
+        self.setdefault(path, []).append(getattr(y, "shape", ()))
+
+
+def structure(module):
+    """What decides how much a module costs; equal for modules that are alike."""
+
+    def setting(value):
+        if isinstance(value, (Variable, np.ndarray)):
+            return value.shape
+        if isinstance(value, float):
+            return bool(value)  # a rate: what is never dropped keeps no mask
+        return None if isinstance(value, (Module, list)) else repr(value)  # modules come on their own
+
+    return tuple(
+        (type(below), *((name, setting(value)) for name, value in vars(below).items() if name != "path"))
+        for _, below in module.named_modules()
+    )
+
+
+def rows_of(module, cache, outputs, names, seen):
+    """The rows of a module, in the order of its cache, which is that of its forward.
+
+    A layer has one row, and so has a module whose cache doesn't mirror its children. The parameters and arrays that are
+    counted are added to `seen`, so that each counts once.
+    """
+    (path, prefix), children, items = names[id(module)], dict(module.children()), []
+    for name, item in zip(getattr(cache, "_fields", ()), cache or ()):
+        several = f"{name}.0" in children
+        items += [(f"{name}.{i}", one) for i, one in enumerate(item)] if several else [(name, item)]
+    shape = outputs.get(module.path, [()])[-1]
+    if not any(name in children for name, _ in items):
+        products = sum(multiply_adds(below, outputs) for _, below in module.named_modules())
+        size = sum(parameter.size for parameter in new(module.parameters(), seen))
+        yield Row(path, type(module).__name__, shape, size, products, held(cache, seen))
+        return
+    for name, value in vars(module).items():
+        if isinstance(value, Parameter) and new([value], seen):
+            yield Row(prefix + name, "Parameter", shape, value.size, 0, 0)
+    for name, item in items:
+        if name in children:
+            yield from rows_of(children.pop(name), item, outputs, names, seen)
+        elif (array := next(arrays_in(item), None)) is not None:
+            kind = type(item).__name__.removesuffix("Cache")
+            yield Row(prefix + name, kind, array.shape, 0, attention_multiply_adds(item), held(item, seen))
+    for child in children.values():  # those that the cache doesn't name
+        yield from rows_of(child, None, outputs, names, seen)
 
 
 def is_telling(row):
@@ -126,105 +162,41 @@ def is_telling(row):
     return row.parameters or row.activations or row.kind.endswith("Pool")
 
 
-def structure(value):
-    """What decides how much a module costs; equal for modules that are alike."""
-    if isinstance(value, Module):
-        own = {name: structure(item) for name, item in vars(value).items() if name != "path" and name[0] != "_"}
-        return type(value), tuple(own.items())
-    if isinstance(value, (Variable, np.ndarray)):
-        return value.shape
-    if isinstance(value, (list, tuple)):
-        return tuple(map(structure, value))
-    if isinstance(value, float):
-        return bool(value)  # a rate: what is never dropped keeps no mask
-    return value if value.__hash__ else id(value)
+def multiply_adds(module, outputs):
+    """Of the products with a module's own matrices, in all of its calls."""
+    matrices = [p for p in vars(module).values() if isinstance(p, Parameter) and p.is_matrix]
+    return sum(prod(shape) // p.shape[0] * p.size for p in matrices for shape in outputs.get(module.path, ()))
 
 
-def run(part, x):
-    """Every call of a module while a part runs on `x`, a caller after those that it has called."""
-    calls, modules = [], [module for _, module in part.named_modules()]
-
-    def recorded(module, forward):
-        def run(*inputs, **named):
-            output, cache = forward(*inputs, **named)
-            calls.append(Call(module, output, cache))
-            return output, cache
-
-        return run
-
-    for module in modules:
-        module.forward = recorded(module, module.forward)
-    part(x, Context(training=True, key=Key(0, 0)))
-    for module in modules:
-        del module.forward
-    return calls
-
-
-def rows_of(calls, paths, kept, counted):
-    """The rows of these calls. Into `kept` goes what their caches hold, into `counted` the parameters."""
-    rows = []
-
-    def new_parameters(module):
-        own = [value for value in vars(module).values() if isinstance(value, Parameter) and id(value) not in counted]
-        counted.update(map(id, own))
-        return own
-
-    def row(path, kind, shape, parameters, multiply_adds, cache):
-        held = sum(array.nbytes // 4 for array in new_arrays(cache, kept))
-        rows.append(Row(path, kind, shape, sum(p.size for p in parameters), multiply_adds, held))
-
-    for module, output, cache in calls:
-        path, shape, children = paths[id(module)], getattr(output, "shape", ()), dict(module.children())
-        if not children:
-            matrices = [value for value in vars(module).values() if isinstance(value, Parameter) and value.is_matrix]
-            products = sum(int(np.prod(shape)) // p.shape[0] * p.size for p in matrices)
-            row(path, type(module).__name__, shape, new_parameters(module), products, cache)
-            continue
-        for parameter in new_parameters(module):
-            row(parameter.name, "Parameter", shape, [parameter], 0, None)
-        prefix, fields = "" if path.startswith("(") or not path else path + ".", getattr(cache, "_fields", ())
-        for name, item in zip(fields, cache if isinstance(cache, tuple) else ()):
-            array = next(arrays_in(item), None)  # what no module below has said of itself: an operation
-            if array is not None:
-                child = children.get(name)
-                kind = type(child).__name__ if child else type(item).__name__.removesuffix("Cache")
-                row(prefix + name, kind, array.shape, new_parameters(child) if child else [], products_in(item), item)
-        rows = in_forward_order(rows, prefix, fields)
-    return rows
-
-
-def in_forward_order(rows, prefix, fields):
-    """The rows with those of a module in the order of its cache's fields, which is that of its forward."""
-
-    def place(row):
-        return fields.index(row.path[len(prefix) :].split(".")[0])
-
-    own = [row for row in rows if row.path.startswith(prefix) and row.path[len(prefix) :].split(".")[0] in fields]
-    own, at = iter(sorted(own, key=place)), set(map(id, own))
-    return [next(own) if id(row) in at else row for row in rows]
-
-
-def products_in(cache):
-    """Multiply-adds of an attention, scores and weighted values."""
+def attention_multiply_adds(cache):
+    """Of the scores and the weighted values, if this is an attention's cache."""
     q, k, v = (getattr(cache, name, None) for name in "qkv")
     return 0 if q is None else q.size * k.shape[-2] + q.size // q.shape[-1] * k.shape[-2] * v.shape[-1]
 
 
 def arrays_in(cache):
-    """Every array in a tree of tuples, lists and dicts, in its order."""
+    """Every array in a tree of tuples and lists, in its order. New statistics of buffers are in a dict: not these."""
     if isinstance(cache, np.ndarray):
         yield cache
-    elif isinstance(cache, (tuple, list, dict)):
-        for item in cache.values() if isinstance(cache, dict) else cache:
+    elif isinstance(cache, (tuple, list)):
+        for item in cache:
             yield from arrays_in(item)
 
 
-def new_arrays(cache, kept):
-    """The memory that a cache holds and none before has held, but masks; it is added to `kept`, by id."""
-    found = {id(base(array)): base(array) for array in arrays_in(cache)}
-    new = {key: array for key, array in found.items() if key not in kept}
-    kept.update(new)
-    return [array for array in new.values() if array.dtype != bool]
+def new(things, seen):
+    """Those that are not in `seen` yet, where they are added by id."""
+    found = {id(thing): thing for thing in things if id(thing) not in seen}
+    seen |= found
+    return list(found.values())
+
+
+def held(cache, seen):
+    """Numbers in the memory that a cache holds and none before has held.
+
+    Masks don't count, and neither do tables that every call shares, which are read-only (`backend.constant`).
+    """
+    arrays = new(map(base, arrays_in(cache)), seen)
+    return sum(array.nbytes // 4 for array in arrays if array.dtype != bool and array.flags.writeable)
 
 
 def base(array):
@@ -236,35 +208,18 @@ def base(array):
 
 def format_summary(rows, bytes_per_number=4):
     """The rows as a table with totals."""
+
+    def cells(row):
+        shape, megabytes = "×".join(map(str, row.shape)), row.activations * bytes_per_number / 1e6
+        return row.path, row.kind, shape, f"{row.parameters:,}", f"{row.multiply_adds:,}", f"{megabytes:,.2f} MB"
+
     header = ("layer", "kind", "output", "parameters", "multiply-adds", "activations")
+    totals = Row("total", "", (), *(sum(row[i] for row in rows) for i in (3, 4, 5)))
+    table = [header, *map(cells, [*rows, totals])]
+    widths = [max(map(len, column)) for column in zip(*table)]
     lines = [
-        (
-            row.path,
-            row.kind,
-            "×".join(str(side) for side in row.shape),
-            f"{row.parameters:,}",
-            f"{row.multiply_adds:,}",
-            megabytes(row.activations * bytes_per_number),
-        )
-        for row in rows
+        "  ".join(cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths))).rstrip()
+        for line in table
     ]
-    totals = (
-        "total",
-        "",
-        "",
-        f"{sum(row.parameters for row in rows):,}",
-        f"{sum(row.multiply_adds for row in rows):,}",
-        megabytes(sum(row.activations for row in rows) * bytes_per_number),
-    )
-    widths = [max(len(line[i]) for line in (header, totals, *lines)) for i in range(len(header))]
     rule = "  ".join("─" * width for width in widths)
-
-    def text(line):
-        cells = [cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths))]
-        return "  ".join(cells).rstrip()
-
-    return "\n".join([text(header), rule, *map(text, lines), rule, text(totals)])
-
-
-def megabytes(count):
-    return f"{count / 1e6:,.2f} MB"
+    return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
