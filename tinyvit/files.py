@@ -24,6 +24,13 @@ def expanded(path):
     return Path(os.path.expanduser(path))
 
 
+def check_folder(path):
+    """Raise ValueError for a path at which there is no folder, and none can be made."""
+    if os.path.lexists(path) and not path.is_dir():
+        what = "a file" if path.exists() else "a link to itself, or to nothing"
+        raise ValueError(f"{path} is {what}; choose a folder with --out")
+
+
 # -- locks ------------------------------------------------------------------------------------------------------------
 
 

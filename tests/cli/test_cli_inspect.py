@@ -182,6 +182,9 @@ def test_an_output_folder_that_is_a_file_is_refused(refused, run, tmp_path):
     (tmp_path / "file").write_text("mine")
     assert "file is a file; choose a folder with --out" in refused("inspect", run, "--out", "file")
     assert (tmp_path / "file").read_text() == "mine"
+    (tmp_path / "loop").symlink_to("loop")
+    for command in (["inspect", run], ["train", "digits"], ["bench"]):
+        assert "loop is a link to itself, or to nothing; choose a folder" in refused(*command, "--out", "loop")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tinyvit.cli.parsing import BadInput, parse
-from tinyvit.files import expanded
+from tinyvit.files import check_folder, expanded
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,6 @@ def folder_of(options):
     if options.out is None:
         return None
     folder = expanded(options.out)
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder} is a file; choose a folder with --out")
+    check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tinyvit.cli.model_options import ModelOptions
 from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
-from tinyvit.files import expanded
+from tinyvit.files import check_folder, expanded
 from tinyvit.nn.attention import Attention
 from tinyvit.text import printable
 
@@ -69,8 +69,7 @@ def draw_pictures(run_path, trained, options):
     if options.out == "":
         raise BadInput("expected a folder for the pictures, got --out ''")
     folder = expanded(trained.folder.path / "inspect" if options.out is None else options.out)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file; choose a folder with --out")
+    check_folder(folder)
     test, why_no_data = test_set(trained, options)
     subject = subject_of(trained, test, options)
     with computing(trained, options):

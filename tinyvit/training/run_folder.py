@@ -13,12 +13,12 @@
 """
 
 import json
-import os
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 
 from tinyvit.files import (
+    check_folder,
     entry,
     expanded,
     is_at,
@@ -62,8 +62,7 @@ class RunFolder:
     @contextmanager
     def started(self, config):
         """Hold the folder's lock for a new run with `config`; raises ValueError if it holds a run already."""
-        if os.path.lexists(self.path) and not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file; choose a folder with --out")
+        check_folder(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
         with self.locked():
             ours = (
