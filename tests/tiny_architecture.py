@@ -15,6 +15,7 @@ from tinyvit.models.architecture import Architecture
 from tinyvit.nn.block import Mlp
 from tinyvit.nn.head import MeanPool, linear_head
 from tinyvit.nn.patch_embed import PatchEmbed
+from tinyvit.nn.positions import LearnedPositions
 from tinyvit.validation import Count, PositiveInt, validate
 
 MOMENTUM = 0.25
@@ -54,8 +55,7 @@ class Stem(nn.Module):
         self.running_mean = nn.Buffer((config.width,), nn.init.zeros)
         self.first = nn.Parameter((1, 1, config.width), nn.init.normal(0.5), decay=False)
         self.second = nn.Parameter((1, 1, config.width), nn.init.normal(0.5), decay=False)
-        rows, columns = grid_of(as_pair(config.img_size), (4, 4))
-        self.positions = nn.Parameter((1, 2 + rows * columns, config.width), nn.init.normal(0.5), decay=False)
+        self.positions = LearnedPositions(grid_of(as_pair(config.img_size), (4, 4)), config.width, prefix=2)
 
     def forward(self, images, ctx=None):
         images = images if images.dtype.kind == "c" else F.cast(images, self.storage.compute_dtype)
@@ -66,13 +66,13 @@ class Stem(nn.Module):
         tokens = tokens - self.running_mean.value
         tokens, c_second = F.prepend_token(tokens, self.second.value)          # (B, 1+N, D)
         tokens, c_first = F.prepend_token(tokens, self.first.value)            # (B, 2+N, D)
-        tokens, c_positions = F.add_positions(tokens, self.positions.value)
+        tokens, c_positions = self.positions(tokens, ctx)
         return tokens, StemCache(c_patch, (c_first, c_second), c_positions, update)
 
     def backward(self, dtokens, cache):
         c_first, c_second = cache.prefix
-        with self.gradients() as (first, second, positions):
-            dtokens, _ = F.add_positions_backward(dtokens, cache.positions, into=(positions,))
+        dtokens = self.positions.backward(dtokens, cache.positions)
+        with self.gradients() as (first, second):
             dtokens, _ = F.prepend_token_backward(dtokens, c_first, into=(first,))
             dtokens, _ = F.prepend_token_backward(dtokens, c_second, into=(second,))
         return self.patch_embed.backward(dtokens, cache.patch_embed)

@@ -65,7 +65,7 @@ def test_of_a_vit_all_is_drawn_that_needs_no_classes(tinyvit, runs):
 def test_of_an_architecture_without_attention_the_rest_is_drawn(tinyvit, runs, image):
     for which in (["--image", "3"], ["--image", image]):
         seen = json.loads(without_classes(tinyvit, runs / "tiny", "--json", *which))
-        assert set(seen["pictures"]) == {"filters.png", "spectrum.png", "norms.png"}
+        assert set(seen["pictures"]) == {"positions.png", "filters.png", "spectrum.png", "norms.png"}
         no_attention = "Tiny has no layers that each attend from all tokens to all"
         assert {name: seen["left_out"][name] for name in ("class", "rollout", "distance", "most-wrong")} == {
             "class": NO_CLASSES, "rollout": no_attention, "distance": no_attention, "most-wrong": NO_CLASSES,

@@ -7,8 +7,6 @@ from typing import Literal
 from tinyvit.cli.model_options import FileOptions, Readable, parse_run_and_images
 from tinyvit.cli.parsing import BadInput, say_why_no_gpu
 
-POOLED = {"token": "class token", "mean": "mean over the patches"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class FeaturesOptions(FileOptions):
@@ -24,7 +22,7 @@ class FeaturesOptions(FileOptions):
     """0 for what the first layer reads, i for what layer i gives; −1 is the last layer. By default what the head
     reads, after the final norm."""
     pool: Literal["token", "mean"] | None = None
-    """The class token, or the mean over the patches; by default as the model does it."""
+    """The first token, such as a ViT's class token, or the mean over the patches; by default as the model does it."""
 
 
 def features(rest):
@@ -87,13 +85,18 @@ def print_written(model, layer, pool, count, width, unreadable, out, names):
     rows = [("images", f"{count:,}" + (f", and {unreadable:,} that can't be read" if unreadable else ""))]
     if count:
         rows += [
-            ("features", f"{width}: {POOLED[pool]} {described_layer(model, layer)}"),
+            ("features", f"{width}: {described(model, pool)} {described_layer(model, layer)}"),
             ("written to", str(out)),
             ("names", str(names)),
         ]
     else:
         rows.append(("written to", "nowhere, as there is nothing to write"))
     print(table(rows))
+
+
+def described(model, pool):
+    """The vector of an image in words; `pool` as `checked_pool` returns it."""
+    return model.first_token if pool == "token" else "mean over the patches"
 
 
 def described_layer(model, layer):

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from tinyvit.cli.features import POOLED, described_layer, layer_number
+from tinyvit.cli.features import described, described_layer, layer_number
 from tinyvit.cli.model_options import ModelOptions
 from tinyvit.cli.parsing import BadInput
 
@@ -25,7 +25,7 @@ class ProbingOptions(ModelOptions):
     """0 for what the first layer reads, i for what layer i gives; −1 is the last layer, and `all` are all layers, one
     after the other. By default what the head reads, after the final norm."""
     pool: Literal["token", "mean"] | None = None
-    """The class token, or the mean over the patches; by default as the model does it."""
+    """The first token, such as a ViT's class token, or the mean over the patches; by default as the model does it."""
     seed: int = 0
     """Seed of what is drawn from the training images."""
 
@@ -111,8 +111,9 @@ def print_found(subject, options, found, columns, settings):
         rows, where = [], ""
     rows += [(name, f"{value:g}") for name, value in settings.items()]
     widths = sorted({row["features"] for row in found})
+    width = " to ".join(map(str, widths[:: max(1, len(widths) - 1)]))
     rows += [
-        ("features", f"{' to '.join(map(str, widths[:: max(1, len(widths) - 1)]))}: {POOLED[pool]}{where}"),
+        ("features", f"{width}: {described(trained.model, pool)}{where}"),
         ("training images", f"{len(split.train):,} of {dataset}, {len(split.train.classes)} classes"),
         ("test images", f"{len(split.test):,}"),
     ]

@@ -35,7 +35,8 @@ def features(model, images, *, layer=None, pool=None, threads=None):
 
     images   a `Dataset`, or an array (n, C, H, W) of normalised images
     layer    0 to L, or counted from the end: −1 is L. None is what the head reads
-    pool     "token" reads the class token, "mean" averages the tokens of the grid; by default as the model does it
+    pool     "token" reads the first token, if it is in front of those of the grid, such as a ViT's class token; "mean"
+             averages the tokens of the grid; by default as the model does it
     threads  that a batch is shared by
 
     By default they are what the head computes the logits from. No layer after the one asked for is computed, and of a
@@ -136,7 +137,7 @@ def checked_pool(model, pool):
     if pool not in POOLS:
         raise ValueError(f"unknown pool {pool!r}; expected one of {', '.join(POOLS)}")
     if pool == "token" and not model.num_prefix_tokens:
-        raise ValueError(f"{type(model).__name__} has no class token to read; take the pool mean")
+        raise ValueError(f"{type(model).__name__} has no token in front of its grid to read; take the pool mean")
     return pool
 
 
