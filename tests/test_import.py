@@ -65,6 +65,7 @@ DISPATCH = {"dispatch", "levels"}
 BELOW = {"backend", "functional", "kernels", "nn", "models", *DISPATCH}
 FILES = {"files", "tensors", "text"}
 MAY_IMPORT = {
+    "minimal": set(),
     "text": set(),
     "files": set(),
     "backend": set(),
