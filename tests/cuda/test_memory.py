@@ -13,7 +13,7 @@ from steps import advance
 from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
 from tinyvit.data import Split
 from tinyvit.training import PRESETS, loop, memory_needs, resume, train, train_step, trainer
-from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, measurement, memory_to_evaluate, step_at_hand
+from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, memory_to_evaluate, step_of
 from tinyvit.training.tasks import classification
 from tinyvit.training.trainer import Trainer, load_split
 
@@ -67,13 +67,11 @@ def test_a_step_needs_about_what_is_predicted(shape, images, options, precision)
             ctx = Context(True, Key(0, step), recompute=recompute)
             train_step(model, optimizer, *arrays, ctx, accumulate=accumulate)
 
+        def loss_of(batch, ctx):
+            return classification()(model, *batch.values(), ctx)
 
-        def loss_of(samples, recompute):
-            return classification()(model, *(x[:samples] for x in arrays), Context(True, Key(0), recompute=recompute))
-
-        sample = sum(x[:1].nbytes for x in arrays)
-        step = step_at_hand(model, optimizer, images, 1, accumulate, measurement(model, loss_of, images), sample)
-        return replace(step, recompute=recompute).needs()
+        named = dict(zip(("images", "targets"), arrays))
+        return step_of(model, optimizer, loss_of, named, ctx, images, accumulate=accumulate)
 
     needs = []
     measured = peak_of(lambda: needs.append(two_steps()))
@@ -106,11 +104,11 @@ def test_a_step_that_does_not_fit_says_what_was_needed_what_was_free_and_what_fi
 def test_the_advised_settings_fit_and_the_ones_that_did_not_are_refused_beforehand(monkeypatch):
     split = load_split(CONFIG)
     plan = Trainer(CONFIG).plan
-    assert plan.threads == 1 and plan.data == split.train.images.nbytes + split.train.labels.nbytes
-    with_room(monkeypatch, plan.needs().least - 1)
+    assert plan.threads == 1 and plan.fixed > split.train.images.nbytes + split.train.labels.nbytes
+    with_room(monkeypatch, plan.least - 1)
     with pytest.raises(OutOfMemory, match="a step on 512 images .* are free on cuda:0; --batch-size .* would fit"):
         Trainer(CONFIG)
-    with_room(monkeypatch, plan.needs().total - 1)
+    with_room(monkeypatch, plan.total - 1)
     with pytest.warns(UserWarning, match="there may be too little memory: .* are free on cuda:0"):
         Trainer(CONFIG)
 
@@ -130,8 +128,8 @@ def test_images_to_evaluate_on_are_counted_where_they_need_more_than_a_step(monk
 
     plan = Trainer(config).plan
     measured = peak_of(train_and_evaluate)
-    assert replace(plan, test_data=0).needs().total < 0.5 * measured
-    assert 0.8 < plan.needs().total / measured < 1.25
+    assert replace(plan, between=0).total < 0.5 * measured
+    assert 0.8 < plan.total / measured < 1.25
 
 
 def test_a_training_that_does_not_fit_is_refused_by_one_line_before_anything_is_written(monkeypatch, tmp_path, capsys):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinyvit import Context, ViT, ViTConfig, create_model, kernels, optim
+from tinyvit import ViT, ViTConfig, create_model, kernels, optim
 from tinyvit.training import PRESETS, loop, memory_needs, resume, train, train_step, trainer
 from tinyvit.training.memory_needs import (
     ARGUMENTS,
@@ -38,7 +38,7 @@ import numpy as np
 from tinyvit import Context, Key, ViT, ViTConfig, optim
 from tinyvit.models import build
 from tinyvit.training import train_step
-from tinyvit.training.memory_needs import measurement, step_at_hand
+from tinyvit.training.memory_needs import step_of
 from tinyvit.training.tasks import classification
 
 def kilobytes(name):
@@ -52,11 +52,10 @@ def steps(model, images, **options):
     return optimizer
 
 def foreseen(model, optimizer, images, threads, accumulate=1):
-    def loss_of(samples, recompute):
-        ctx, images = Context(True, Key(0, 0), recompute=recompute), np.zeros((samples, *model.image_shape), "float32")
-        return classification()(model, images, np.zeros(samples, int), ctx)
-    measured = measurement(model, loss_of, images)
-    return step_at_hand(model, optimizer, images, threads, accumulate, measured, 4 * int(np.prod(model.image_shape)))
+    def loss_of(batch, ctx):
+        return classification()(model, *batch.values(), ctx)
+    batch = {"images": np.zeros((images, *model.image_shape), "float32"), "targets": np.zeros(images, int)}
+    return step_of(model, optimizer, loss_of, batch, Context(True, Key(0, 0)), images, threads, accumulate)
 
 shape, images, options = json.loads(sys.argv[1])
 steps(ViT(ViTConfig(img_size=8, embed_dim=16, depth=1, num_heads=2)), 4, threads=options["threads"])
@@ -69,7 +68,7 @@ else:
     model = ViT(ViTConfig(**shape))
 optimizer = steps(model, images, **options)
 measured = 1024 * (kilobytes("VmHWM") - before)
-needs = foreseen(model, optimizer, images, **options).needs()
+needs = foreseen(model, optimizer, images, **options)
 print(measured, needs.total, needs.least)
 """
 
@@ -94,9 +93,9 @@ def test_a_step_needs_about_what_is_predicted_and_never_less_than_the_least(shap
 
 
 steps = st.builds(
-    Step, model=st.just(50_000), sample=st.just(256), measured=st.just(MEASURED),
-    batch_size=st.integers(1, 500), threads=st.integers(1, 4),
-    accumulate=st.integers(1, 8), recompute=st.booleans(), saved=st.booleans(), average=st.booleans(),
+    Step, fixed=st.sampled_from((150_000, 200_000)), gradients=st.just(50_000), sample=st.just(256),
+    between=st.sampled_from((0, 450_000)), measured=st.just(MEASURED), batch_size=st.integers(1, 500),
+    threads=st.integers(1, 4), accumulate=st.integers(1, 8), recompute=st.booleans(),
 )  # fmt: skip
 
 
@@ -112,46 +111,46 @@ def asked_for(text):
 
 @given(step=steps, share=st.floats(0.05, 1))
 def test_the_advised_settings_fit_and_one_image_more_or_one_part_less_does_not(step, share):
-    room = share * step.needs().total
-    for text in step.that_fit(room, OPTIONS):
+    room = share * step.total
+    for text in step.advice(room, OPTIONS):
         changes = asked_for(text)
         changed = replace(step, **changes)
-        assert changed.fits(room)
+        assert changed.total <= room
         if "batch_size" in changes and changed.batch_size + 1 < step.batch_size:
-            assert not replace(changed, batch_size=changed.batch_size + 1).fits(room)
+            assert replace(changed, batch_size=changed.batch_size + 1).total > room
         if "accumulate" in changes and changed.accumulate > step.accumulate + 1:
-            assert not replace(changed, accumulate=changed.accumulate - 1).fits(room)
+            assert replace(changed, accumulate=changed.accumulate - 1).total > room
 
 
 @given(step=steps)
 def test_a_larger_batch_needs_more_and_more_parts_of_it_need_no_more(step):
-    assert replace(step, batch_size=step.batch_size + 8).needs().total > step.needs().total
-    assert replace(step, accumulate=step.accumulate + 1).needs().total <= step.needs().total
+    assert replace(step, batch_size=step.batch_size + 8).total > step.total
+    assert replace(step, accumulate=step.accumulate + 1).total <= step.total
 
 
 def step(batch_size, threads=1):
-    return Step(50_000, batch_size, 256, MEASURED, threads)
+    return Step(150_000, 50_000, batch_size, 256, measured=MEASURED, threads=threads)
 
 
 def test_parts_that_run_one_after_the_other_need_the_memory_of_one(monkeypatch):
     monkeypatch.setattr("tinyvit.training.threads.cores", lambda: 1)
-    one, four = (step(64, threads).needs() for threads in (1, 4))
-    assert four.samples == round(2000 + 16 * 60_000.5) and one.samples == round(2000 + 64 * 60_000.5)
-    assert four.weights - one.weights == 3 * 50_000
+    one, four = (step(64, threads) for threads in (1, 4))
+    assert four.activations == round(2000 + 16 * 60_000.5) and one.activations == round(2000 + 64 * 60_000.5)
+    assert four.held - one.held == 3 * 50_000
 
 
-def objective_of(model):
-    def loss_of(samples, recompute):
-        images = np.zeros((samples, *model.image_shape), "float32")
-        return classification()(model, images, np.zeros(samples, int), Context(recompute=recompute))
+def measured_of(model):
+    def loss_of(batch, ctx):
+        return classification()(model, *batch.values(), ctx)
 
-    return loss_of
+    batch = {"images": np.zeros((64, *model.image_shape), "float32"), "targets": np.zeros(64, int)}
+    return measurement(model, loss_of, batch)
 
 
 def test_recomputation_needs_less_the_deeper_the_model():
     for depth in (4, 16):
         model = ViT(replace(SHAPE, depth=depth))
-        measured = measurement(model, objective_of(model), 64)
+        measured = measured_of(model)
         assert measured(True)[1] < (0.3 + 1 / depth) * measured(False)[1]
 
 
@@ -159,7 +158,7 @@ def test_a_measurement_changes_neither_weights_nor_gradients_nor_optimizer():
     model = ViT(SHAPE)
     optimizer = optim.AdamW(model)
     before = model.storage.data.copy()
-    assert measurement(model, objective_of(model), 64)(False)[1] > 1000
+    assert measured_of(model)(False)[1] > 1000
     np.testing.assert_array_equal(model.storage.data, before)
     assert not model.storage.gradients().any() and optimizer.t == 0
 
@@ -167,12 +166,12 @@ def test_a_measurement_changes_neither_weights_nor_gradients_nor_optimizer():
 def test_a_model_for_which_not_even_one_sample_fits_is_refused_without_advice():
     model = ViT(SHAPE)
 
-    def failing(samples, recompute):
+    def failing(batch, ctx):
         raise MemoryError
 
-    step = Step(50_000, 64, 256, measurement(model, failing, 64))
+    step = Step(150_000, 50_000, 64, measured=measurement(model, failing, {"images": np.zeros((64, 1, 8, 8))}))
     with pytest.raises(OutOfMemory, match="nor does a single image at a time fit: take a smaller model$"):
-        require_memory(step, step.needs().total - 1)
+        require_memory(step, step.total - 1)
 
 
 @given(limit=st.integers(0, 50), most=st.integers(0, 40))
@@ -182,12 +181,11 @@ def test_largest_is_the_last_count_for_which_something_holds(limit, most):
 
 def test_the_message_says_what_is_needed_what_there_is_and_what_fits():
     plan = step(10_000, 2)
-    needs = plan.needs()
-    text = plan.message(needs.total // 2, OPTIONS)
-    assert text.startswith(f"too little memory: a step on 10000 images needs about {readable(needs.total)}")
-    assert f"and {needs.total // 2 / 1e6:.0f} MB can be had; --batch-size " in text
+    text = plan.message(plan.total // 2, OPTIONS)
+    assert text.startswith(f"too little memory: a step on 10000 images needs about {readable(plan.total)}")
+    assert f"and {plan.total // 2 / 1e6:.0f} MB can be had; --batch-size " in text
     assert "--recompute" in text and "--optim.accumulate 4 would fit" in text
-    assert "accumulate=4 would fit" in plan.message(needs.total // 2, ARGUMENTS)
+    assert "accumulate=4 would fit" in plan.message(plan.total // 2, ARGUMENTS)
 
 
 def test_the_message_says_so_where_nothing_would_fit():
@@ -197,7 +195,7 @@ def test_the_message_says_so_where_nothing_would_fit():
 
 def test_the_message_has_no_number_that_is_too_long_to_read():
     with pytest.raises(OutOfMemory, match="needs about a billion GB or more .* for weights") as error:
-        require_memory(Step(10**400, 64), 10**9)
+        require_memory(Step(10**400, 10**400, 64), 10**9)
     assert len(str(error.value)) < 400
 
 
@@ -210,13 +208,12 @@ def test_a_step_that_ran_out_of_memory_despite_the_prediction_is_advised_a_small
 
 def test_too_little_memory_is_refused_or_warned_about_and_unknown_memory_is_neither():
     plan = step(1000)
-    needs = plan.needs()
     require_memory(plan, None)
-    require_memory(plan, needs.total)
+    require_memory(plan, plan.total)
     with pytest.warns(UserWarning, match="^there may be too little memory: .*--batch-size"):
-        require_memory(plan, needs.total - 1)
+        require_memory(plan, plan.total - 1)
     with pytest.raises(OutOfMemory, match="^too little memory: .*--batch-size"):
-        require_memory(plan, needs.least - 1)
+        require_memory(plan, plan.least - 1)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -249,9 +246,9 @@ def test_an_evaluation_without_room_is_refused():
 ])  # fmt: skip
 def test_the_prediction_covers_the_largest_images_and_the_most_patches(optim_changes, model_changes, larger):
     config = replace(CONFIG, model=replace(CONFIG.model, patch_size=1, **model_changes))
-    whole = Trainer(config).plan.needs().samples
+    whole = Trainer(config).plan.activations
     config = replace(config, optim=replace(config.optim, **optim_changes))
-    assert (Trainer(config).plan.needs().samples < 0.8 * whole) == larger
+    assert (Trainer(config).plan.activations < 0.8 * whole) == larger
 
 
 @pytest.mark.parametrize("field", ["depth", "embed_dim"])

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from tinyvit.backend import peak_of_pool
 from tinyvit.models import build
 from tinyvit.models.architecture import Architecture
 from tinyvit.models.summary import activation_bytes, widest_output
+from tinyvit.nn import Context
 from tinyvit.nn.precision import MASTER
 from tinyvit.optim import SGD, Adagrad, Adam, AdamW, Muon
 from tinyvit.training.available import available_memory
@@ -44,180 +44,148 @@ class OutOfMemory(MemoryError):
     """Too little memory, with a message that says how much was needed and what would do with less."""
 
 
-class Needs(NamedTuple):
-    """Bytes by what they are for."""
-
-    weights: int      # parameters, gradients of each part of the batch, moments, average
-    batches: int      # that at hand, those prepared ahead, and on a GPU the data set
-    samples: int      # what forward and backward hold, of the parts that are computed at once
-    saving: int       # copies of what a checkpoint holds; on a GPU of what a step that is left out leaves as it was
-    evaluation: int   # on a GPU, the images that the model is judged by
-
-    @property
-    def total(self):
-        """About what the process grows by. Saving and evaluating come between two steps."""
-        return self.weights + self.batches + max(self.samples, self.saving, self.evaluation)
-
-    @property
-    def least(self):
-        """What can't be done without."""
-        return self.weights + round(SURE * self.samples)
+# How the changes to a step are asked for: a smaller batch, recomputation, accumulation.
+OPTIONS = "--batch-size {}", "--recompute", "--optim.accumulate {}"
+ARGUMENTS = "a batch of {}", "Context(recompute=True)", "accumulate={}"
 
 
 @dataclass(frozen=True)
 class Step:
-    """What decides how much memory a step of training takes.
+    """How much memory a step of training takes, in bytes.
 
-    model       bytes of an array as large as the model
-    sample      bytes of a sample's images and whatever else a batch holds of it
-    measured    recompute -> (bytes for each forward and backward, bytes for each of its samples); None where even
-                the few samples that are measured ran out of memory
-    threads     parts of the batch, of which as many as there are cores run at once
-    slots       arrays as large as the model that the optimizer keeps
-    average     whether a moving average is kept
-    ahead       batches besides the one at hand
-    saved       whether checkpoints are saved
-    device      "cpu", or a GPU, which has memory of its own
-    rounded     bytes of the matrices in fewer bits, if there are any
-    data        bytes of the training set, if it is on a GPU
-    test_data   bytes of the set that the model is evaluated on, likewise
-    copies      whether a step on a GPU keeps copies of what the optimizer changes, for the case that it is left out
+    fixed      weights, moments and average; on a GPU also the data set, and the matrices in fewer bits
+    gradients  of the model, of which each part of the batch has its own
+    sample     the arrays of a sample, in the batch at hand and in those prepared ahead
+    between    what saving and evaluating take, between two steps
+    measured   as `measurement` returns it; None if only what is `held` counts
+    threads    parts of the batch, of which as many as there are cores run at once
     """
 
-    model: int
+    fixed: int
+    gradients: int
     batch_size: int
     sample: int = 0
+    between: int = 0
     measured: Callable | None = None
     threads: int = 1
     accumulate: int = 1
     recompute: bool = False
-    slots: int = 2
-    average: bool = False
-    ahead: int = 0
-    saved: bool = False
     device: str = "cpu"
-    rounded: int = 0
-    data: int = 0
-    test_data: int = 0
-    copies: bool = False
 
-    def needs(self):
-        """The `Needs` of this step; without a measurement those of the weights."""
+    @property
+    def held(self):
+        """What the model and the optimizer hold all the time."""
+        return self.fixed + self.gradients * min(self.threads, self.batch_size)
+
+    @property
+    def activations(self):
+        """What forward and backward hold, of the parts that are computed at once."""
+        fixed, each = (self.measured and self.measured(self.recompute)) or (0, 0)
         parts = min(self.threads, self.batch_size)
-        piece = ceil(ceil(self.batch_size / parts) / self.accumulate)  # samples in one forward
-        state = 1 + self.slots + self.average
-        found = self.measured and self.measured(self.recompute)
-        fixed, each = found or (0, 0)
-        if self.device != "cpu":  # what a step changes, or what is saved of it
-            saving = self.model * max((1 + self.slots) * self.copies, self.saved)
-        else:
-            saving = SAVING * self.model * state if self.saved else 0
-        return Needs(
-            weights=self.model * (state + parts) + self.rounded,
-            batches=self.sample * self.batch_size * (1 + self.ahead) + self.data,
-            samples=round(min(at_once(self.threads), parts) * (fixed + piece * each)),
-            saving=saving,
-            evaluation=self.test_data,
-        )
+        samples = ceil(ceil(self.batch_size / parts) / self.accumulate)  # in one forward
+        return round(min(at_once(self.threads), parts) * (fixed + samples * each))
 
-    def fits(self, free):
-        """Whether it is likely to need no more than `free` bytes."""
-        return self.needs().total <= free
+    @property
+    def total(self):
+        """About what the process grows by."""
+        return self.held + self.sample * self.batch_size + max(self.activations, self.between)
 
-    def that_fit(self, free, words):
-        """The changes to this step that would make it fit, each in its words."""
-        found = []
+    @property
+    def least(self):
+        """What is needed for certain."""
+        return self.held + round(SURE * self.activations)
+
+    def advice(self, free, words):
+        """The changes to this step that would make it fit into `free` bytes, each in its words."""
+        batch_size, recompute, accumulate = words
         if self.measured is None or self.measured(self.recompute) is None:
-            return found
-        batch_size = largest(lambda count: replace(self, batch_size=count).fits(free), self.batch_size - 1)
-        if batch_size:
-            found.append(words.batch_size.format(batch_size))
+            return []
+
+        def fits(**changes):
+            return replace(self, **changes).total <= free
+
+        found = []
+        fewer = largest(lambda count: fits(batch_size=count), self.batch_size - 1)
+        if fewer:
+            found.append(batch_size.format(fewer))
         if not self.recompute and self.measured(True) is not None:
-            again = replace(self, recompute=True)
-            most = largest(lambda count: replace(again, batch_size=count).fits(free), self.batch_size)
-            if most == self.batch_size:
-                found.append(words.recompute)
-            elif most > batch_size:
-                found.append(f"{words.batch_size.format(most)} with {words.recompute}")
-        pieces = ceil(self.batch_size / min(self.threads, self.batch_size))
-        fewest = 1 + pieces - largest(lambda count: replace(self, accumulate=1 + pieces - count).fits(free), pieces)
-        if self.accumulate < fewest <= pieces:
-            found.append(words.accumulate.format(fewest))
+            again = largest(lambda count: fits(batch_size=count, recompute=True), self.batch_size)
+            if again == self.batch_size:
+                found.append(recompute)
+            elif again > fewer:
+                found.append(f"{batch_size.format(again)} with {recompute}")
+        samples = ceil(self.batch_size / min(self.threads, self.batch_size))
+        parts = 1 + largest(lambda count: not fits(accumulate=count), samples)
+        if self.accumulate < parts <= samples:
+            found.append(accumulate.format(parts))
         return found
 
     def message(self, free, words):
         """What is needed, what there is (`free`, or None), and what would fit."""
-        needs = self.needs()
-        rest = needs.total - needs.samples - needs.weights
-        where = "can be had" if self.device == "cpu" else f"are free on {self.device}"
-        there = "how much there is, is unknown" if free is None else f"{readable(free)} {where}"
         text = (
-            f"too little memory: a step on {self.batch_size} images needs about {readable(needs.total)} "
-            f"({readable(needs.samples)} for activations, {readable(needs.weights)} for weights, gradients and "
-            f"moments, {readable(max(0, rest))} for all else), and {there}"
+            f"too little memory: a step on {self.batch_size} images needs about {readable(self.total)} "
+            f"({readable(self.activations)} for activations, {readable(self.held)} for weights, gradients and "
+            f"moments, {readable(max(0, self.total - self.activations - self.held))} for all else), and "
+            f"{what_there_is(free, self.device)}"
         )
         # Where memory has run out, what needs as much doesn't fit, whatever there seems to be.
-        free = min(needs.total if free is None else free, needs.total)
-        found = self.that_fit(MARGIN * max(free - SPARE, free / 2), words)
+        free = min(self.total if free is None else free, self.total)
+        found = self.advice(MARGIN * max(free - SPARE, free / 2), words)
         if not found:
             return f"{text}; nor does a single image at a time fit: take a smaller model"
         return f"{text}; {', '.join(found[:-1])}{' or ' if len(found) > 1 else ''}{found[-1]} would fit"
-
-
-class Words(NamedTuple):
-    """How the changes to a step are asked for."""
-
-    batch_size: str
-    recompute: str
-    accumulate: str
-
-
-OPTIONS = Words("--batch-size {}", "--recompute", "--optim.accumulate {}")
-ARGUMENTS = Words("a batch of {}", "Context(recompute=True)", "accumulate={}")
 
 
 def require_weights(config, threads, free):
     """Raise OutOfMemory where not even weights, gradients and moments of a training fit, before any is allocated."""
     o = config.optim
     model = NUMBER[MASTER[config.precision]] * build(config.model, device="meta").num_parameters()
-    step = Step(model, config.batch_size, threads=threads, slots=len(OPTIMIZERS[o.name].slots), average=bool(o.ema))
-    require_memory(step, free)
+    arrays = 1 + len(OPTIMIZERS[o.name].slots) + (o.ema is not None)
+    require_memory(Step(model * arrays, model, config.batch_size, threads=threads), free)
 
 
-def step_of(config, model, optimizer, threads, measured, sample, split=()):
-    """The `Step` of a training with this TrainConfig; on a GPU with a `Split` whose arrays it has to hold."""
-    gpu = model.device != "cpu"
-    train, test = (part.images.nbytes + part.labels.nbytes for part in split) if gpu else (0, 0)
-    step = step_at_hand(model, optimizer, config.batch_size, threads, config.optim.accumulate, measured, sample)
-    return replace(
-        step, recompute=config.recompute, average=config.optim.ema is not None, ahead=0 if gpu else AHEAD, saved=True,
-        data=train, test_data=test,
-    )  # fmt: skip
+def step_of(
+    model, optimizer, loss_of, batch, ctx, batch_size, threads=1, accumulate=1, average=False, split=None
+):
+    """The `Step` of a model and an optimizer.
+
+    loss_of   (named arrays, ctx) -> (loss, backward, …)
+    batch     named arrays, with at least as many samples as are measured
+    average   whether a moving average is kept
+    split     the data of a training, which saves checkpoints, too
+    """
+    storage, on_gpu = model.storage, model.device != "cpu"
+    size, sample = storage.data.nbytes, sum(array[:1].nbytes for array in batch.values())
+    changed = size * (1 + len(optimizer.slots))
+    fixed, between = changed + size * average, 0
+    if storage.precision.is_low:
+        fixed += storage.compute_dtype.itemsize * storage.size
+    if on_gpu and not optimizer.decides:
+        between = changed  # copies of what the optimizer changes, for the case that the step is left out
+    if split is not None and on_gpu:
+        train, test = (part.images.nbytes + part.labels.nbytes for part in split)
+        fixed, between = fixed + train, max(between, size, test)
+    elif split is not None:
+        sample, between = (1 + AHEAD) * sample, SAVING * fixed
+    measured = measurement(model, loss_of, batch, ctx)
+    threads, recompute = 1 if on_gpu else threads, ctx is not None and ctx.recompute
+    return Step(fixed, size, batch_size, sample, between, measured, threads, accumulate, recompute, model.device)
 
 
-def step_at_hand(model, optimizer, samples, threads, accumulate, measured, sample):
-    """The `Step` of a model and an optimizer that are there already, on so many samples."""
-    storage = model.storage
-    return Step(
-        storage.data.nbytes, samples, sample, measured, 1 if storage.device != "cpu" else threads, accumulate,
-        slots=len(optimizer.slots), device=storage.device, copies=not optimizer.decides,
-        rounded=storage.compute_dtype.itemsize * storage.size if storage.precision.is_low else 0,
-    )  # fmt: skip
+def measurement(model, loss_of, batch, ctx=None):
+    """A function `measured` for a `Step`: recompute -> (bytes that are fixed, bytes for each sample), or None where
+    even a few samples ran out of memory.
 
-
-def measurement(model, loss_of, most):
-    """A function `measured` for a `Step`: recompute -> (bytes that are fixed, bytes for each sample), or None.
-
-    loss_of   (samples, recompute) -> (loss, backward, …), as an objective gives it
-    most      samples in one forward
+    loss_of, batch   as for `step_of`
 
     Nothing changes but the model's gradients, which are zero afterwards.
     """
-    storage = model.storage
+    storage, most = model.storage, len(next(iter(batch.values())))
 
     def run(samples, recompute):
+        arrays = {name: array[:samples] for name, array in batch.items()}
         with storage.compute_scope(), storage.grads.into(buffer), np.errstate(all="ignore"):
-            loss_of(samples, recompute)[1](1.0)
+            loss_of(arrays, replace(ctx or Context(), recompute=recompute))[1](1.0)
 
     def peak(samples, recompute):
         return peak_of(lambda: map_threads(lambda n: run(n, recompute), [samples], 1, model.device), model.device)
@@ -226,7 +194,8 @@ def measurement(model, loss_of, most):
     def measured(recompute):
         try:
             run(1, recompute)  # imports and tables don't count
-            few = max(1, min(most // 2, MOST // 2, TELLING // max(1, peak(1, recompute))))
+            few = max(1, min(most, MOST) // 2)
+            few = max(1, min(few, TELLING // max(1, peak(1, recompute))))
             first, second = peak(few, recompute), peak(2 * few, recompute)
         except Exception as error:
             if not is_lack_of_memory(error):
@@ -267,15 +236,15 @@ def clearly_fits(step, model, free):
     if free is None or not isinstance(model, Architecture):
         return False
     kept = PLENTY * activation_bytes(model, 1, bytes_per_number=NUMBER["float64"])
-    return replace(step, measured=lambda recompute: (0, kept)).fits(free)
+    return replace(step, measured=lambda recompute: (0, kept)).total <= free
 
 
 def require_memory(step, free):
     """Raise OutOfMemory if a step surely doesn't fit into `free` bytes (None: unknown); warn if it hardly does."""
-    if free is None or step.needs().total <= free:
+    if free is None or step.total <= free:
         return
     message = step.message(free, OPTIONS)
-    if step.needs().least > free or (step.measured and step.measured(step.recompute) is None):
+    if step.least > free or (step.measured and step.measured(step.recompute) is None):
         raise OutOfMemory(message)
     warnings.warn(f"there may be {message}", stacklevel=2)
 
@@ -285,7 +254,7 @@ def explained(step, words, error):
     traceback.clear_frames(error.__traceback__)
     free = available_memory(step.device)
     # What the model holds already is counted in what is needed, and so in what there is.
-    return OutOfMemory(step.message(None if free is None else free + step.needs().weights + step.data, words))
+    return OutOfMemory(step.message(None if free is None else free + step.held, words))
 
 
 def is_lack_of_memory(error):
@@ -315,10 +284,10 @@ def memory_to_evaluate(model, most=256):
         return
     images, device = evaluation_batch(model, most), model.device
     needed = images * forward_bytes(model, model.storage.compute_dtype.itemsize)
-    free, where = available_memory(device), "can be had" if device == "cpu" else f"are free on {device}"
+    free = available_memory(device)
     message = (
         f"too little memory: to evaluate {images} images at a time takes about {readable(needed)}, and "
-        f"{'how much there is, is unknown' if free is None else f'{readable(free)} {where}'}; "
+        f"{what_there_is(free, device)}; "
         f"end other programs, or {'raise the limit' if device == 'cpu' else 'take --device cpu'}"
     )
     if free is not None and needed / 2 > free:
@@ -329,6 +298,13 @@ def memory_to_evaluate(model, most=256):
         if not is_lack_of_memory(error):
             raise
         raise OutOfMemory(message) from error
+
+
+def what_there_is(free, device):
+    """The free memory of a device in words; None if it is unknown."""
+    if free is None:
+        return "how much there is, is unknown"
+    return f"{readable(free)} {'can be had' if device == 'cpu' else f'are free on {device}'}"
 
 
 def largest(holds, most):

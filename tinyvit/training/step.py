@@ -6,11 +6,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tinyvit.backend import array_module
-from tinyvit.nn import Context
 from tinyvit.nn.buffers import commit, mean_updates
 from tinyvit.optim import clip_by_global_norm, global_norm
 from tinyvit.training.memory import freed_memory_kept
-from tinyvit.training.memory_needs import ARGUMENTS, explained, is_lack_of_memory, measurement, step_at_hand
+from tinyvit.training.memory_needs import ARGUMENTS, explained, is_lack_of_memory, step_of
 from tinyvit.training.tasks import classification
 from tinyvit.training.threads import map_threads, slices, threads_for
 
@@ -76,6 +75,9 @@ def train_step(
         buffers = storage.grads.take(len(parts))
         ctx = with_step(ctx, optimizer)
 
+        def loss_of(arrays, ctx):
+            return objective(model, *([arrays] if isinstance(images, Mapping) else arrays.values()), ctx)
+
         def run(part):
             buffer, where = part
             buffer[:] = 0
@@ -85,8 +87,7 @@ def train_step(
                     piece = slice(where.start + piece.start, where.start + piece.stop)
                     share = (piece.stop - piece.start) / samples
                     arrays = {name: array[piece] for name, array in batch.items()}
-                    arrays = [arrays] if isinstance(images, Mapping) else arrays.values()
-                    loss, backward, *more = objective(model, *arrays, from_sample(ctx, piece.start))
+                    loss, backward, *more = loss_of(arrays, from_sample(ctx, piece.start))
                     backward(share if scale is None else share * scale.scale)
                     del backward  # and the caches in it, before the next piece's forward
                     results.append(PartResult(share, loss, *more))
@@ -97,15 +98,7 @@ def train_step(
         except Exception as error:
             if not is_lack_of_memory(error):
                 raise
-
-            def loss_of(count, recompute):
-                arrays = {name: array[:count] for name, array in batch.items()}
-                arrays = [arrays] if isinstance(images, Mapping) else arrays.values()
-                return objective(model, *arrays, replace(ctx or Context(), recompute=recompute))
-
-            measured, sample = measurement(model, loss_of, samples), sum(a[:1].nbytes for a in batch.values())
-            step = step_at_hand(model, optimizer, samples, threads, accumulate, measured, sample)
-            step = replace(step, recompute=ctx is not None and ctx.recompute)
+            step = step_of(model, optimizer, loss_of, batch, ctx, samples, threads, accumulate)
             raise explained(step, ARGUMENTS, error) from error
         add_up(buffers, threads)
         if scale is not None:

@@ -22,7 +22,7 @@ from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
 from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
-from tinyvit.training.memory_needs import clearly_fits, measurement, require_memory, require_weights, step_of
+from tinyvit.training.memory_needs import MOST, clearly_fits, require_memory, require_weights, step_of
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
 
@@ -92,20 +92,15 @@ class Trainer:
     def memory_plan(self):
         """The `Step` of the last step, which has the largest images and the most patches."""
         config, last = self.config, self.total_steps - 1
-        key, dtype = Key(config.seed, last), self.model.dtype
-
-        def batch(samples):
-            images = np.zeros((samples, *self.split.train.images.shape[1:2], *self.image_size(last)), dtype)
-            images, labels = (to_device(x, self.device) for x in (images, np.resize(self.split.train.labels, samples)))
-            return self.task.batch(images, labels, key)
-
-        def loss_of(samples, recompute):
-            return self.task.loss(self.model, batch(samples), Context(True, key, recompute=recompute))
-
-        threads = 1 if self.task.mixes_samples else self.threads
-        sample = sum(array.nbytes for array in batch(1).values())
-        measured = measurement(self.model, loss_of, config.batch_size)
-        return step_of(config, self.model, self.optimizer, threads, measured, sample, self.split)
+        key, dtype, train = Key(config.seed, last), self.model.dtype, self.split.train
+        samples = max(2, min(MOST, config.batch_size))
+        images = np.zeros((samples, *train.images.shape[1:2], *self.image_size(last)), dtype)
+        arrays = (to_device(x, self.device) for x in (images, np.resize(train.labels, samples)))
+        return step_of(
+            self.model, self.optimizer, partial(self.task.loss, self.model), self.task.batch(*arrays, key),
+            Context(True, key, recompute=config.recompute), config.batch_size,
+            1 if self.task.mixes_samples else self.threads, config.optim.accumulate, self.ema is not None, self.split,
+        )  # fmt: skip
 
     def reset_sums(self):
         with self.model.storage.on_device():
