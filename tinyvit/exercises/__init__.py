@@ -4,10 +4,10 @@
 
     print(exercises.describe("layernorm_backward"))         # what to write: arguments, results, shapes
     exercises.check("layernorm_backward", my_function)      # right; or which gradient, which entry, which mistake
-    exercises.check_number("my_loss", my_loss, 0.1369, hint, 1e-4)  # a number that was found on paper
-    print(exercises.solution("layernorm_backward"))         # the package's own code, for who asks
+    exercises.check_number("my_loss", my_loss, 0.1369, hint, 1e-4)  # a number worked out on paper
+    print(exercises.solution("layernorm_backward"))         # the package's own code
 
-The exercises, and what each calls your function with:
+The exercises, and the arguments that each passes to your function:
 
     patchify(images, patch)                         patchify_backward(dy, patch, img_size)
     embed(patches, weight, bias, cls_token, positions)
@@ -34,9 +34,9 @@ One convention holds for all. Plain float64 arrays come in, by position, and pla
 a tuple or a list. A forward returns its result and no cache. A backward gets `dy`, the gradient of that result, and
 then those arguments of the forward that its gradients depend on; what it needs besides, it computes again. It returns
 the gradients of the forward's arrays in their order. Inputs must not be changed.
-Two are called otherwise: `schedule` once for every step, and `kahan_sum` with float32.
+Two differ: `schedule` is called once for every step, and `kahan_sum` gets float32.
 
-`check` calls the function within a time limit (`calling`), compares what it returned (`outputs`: the number of values,
+`check` calls the function within a time limit (`calling`), compares its result (`outputs`: the number of values,
 types, shapes, which entry is wrong) and recognises the usual mistakes by their numbers (`recognise`). Whatever the
 function does, the answer is text and no traceback. An exercise is a file in `topics`: what is asked, the right answer,
 and the mistakes.

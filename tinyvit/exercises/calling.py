@@ -1,4 +1,4 @@
-"""Call a learner's function: not for longer than a limit, and whatever it does.
+"""Call a learner's function with a time limit, whatever it does.
 
 The function runs in a daemon thread, since that works wherever notebooks do. `signal.setitimer` interrupts the main
 thread alone, and Windows has none. A second process could be killed for certain, but functions that were typed into a
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 PATIENCE = 1.0  # seconds given to a thread to end when it was told to
-PRINTED = 1000  # characters kept of what a function prints: an endless loop may print, too
+PRINTED = 1000  # characters of a function's output that are kept: an endless loop may print, too
 NOT_THE_LEARNERS = tuple(
     os.path.realpath(folder) + os.sep
     for folder in {
@@ -85,7 +85,7 @@ def call(function, arguments, time_limit):
 
 
 def end(thread):
-    """Make a thread end, as often as it takes: a bare `except:` in a loop catches the first exceptions."""
+    """Raise `TimeIsUp` in a thread until it ends: a bare `except:` in a loop catches the first exceptions."""
     deadline = time.monotonic() + PATIENCE
     while thread.is_alive() and time.monotonic() < deadline:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeIsUp))
@@ -93,7 +93,7 @@ def end(thread):
 
 
 class Printed(io.TextIOBase):
-    """What was printed, as far as a person reads it."""
+    """Captures what is printed, up to `PRINTED` characters."""
 
     text = ""
 
@@ -103,7 +103,7 @@ class Printed(io.TextIOBase):
 
 
 def line_of(frames):
-    """The innermost line of a traceback that is no library's, as `line 3 (return x / n)`; empty if there is none."""
+    """The innermost line of the learner's code in a traceback, as `line 3 (return x / n)`; empty if there is none."""
     own = [frame for frame in frames if is_learners(frame.filename)]
     if not own:
         return ""

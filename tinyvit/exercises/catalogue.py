@@ -56,7 +56,7 @@ def find(name):
 
 
 def describe(name):
-    """What to write: the arguments of the function and what it returns, with their shapes. Text, to be printed."""
+    """Describe the exercise as text: the function's arguments and what it returns, with their shapes."""
     exercise = find(name)
     width = max(map(len, [*exercise.arguments, *exercise.returns]))
 
@@ -68,7 +68,7 @@ def describe(name):
 
 
 def solution(name):
-    """The package's own code, as it stands in its files. Text, to be printed.
+    """The package's own code as text, as it stands in its files.
 
     A forward of the package returns a cache beside its result, and a backward gets that cache: what an exercise
     computes again is in it.

@@ -15,12 +15,12 @@ from tinyvit.functional import reference
 WIDTH = 100  # of an answer, in characters
 MESSAGE = 300  # of an exception, in characters
 LINES = 10   # of what a function printed
-LISTED = 12  # outputs of which an answer speaks one by one
+LISTED = 12  # outputs that an answer lists one by one
 
 
 @dataclass(frozen=True)
 class Report:
-    """What came out of a check; true if the function is right.
+    """The result of a check; true if the function is right.
 
     name        of the exercise
     right       whether it is right
@@ -43,7 +43,7 @@ class Report:
 
 
 class NotRight(Exception):
-    """A check's end: the paragraphs of the answer, and what they found."""
+    """Ends a check: the paragraphs of the answer, the mistakes found, and the learner's exception."""
 
     def __init__(self, *paragraphs, mistakes=(), exception=None):
         self.paragraphs, self.mistakes, self.exception = paragraphs, tuple(mistakes), exception
@@ -84,10 +84,10 @@ def check(name, function, time_limit=5.0, seed=0):
 
 
 def can_be_called(exercise, function):
-    """Raise NotRight if the function takes other arguments than it will get."""
+    """Raise NotRight if the function can't take the exercise's arguments."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of a function that is written in C
+    except (TypeError, ValueError):  # functions written in C have no signature
         return
     try:
         signature.bind(*exercise.arguments)
@@ -125,12 +125,12 @@ def check_case(exercise, function, case, time_limit, seed, printed):
 
 
 def compared(exercise, case, value, seed):
-    """(what is wrong with each output or None, the mistakes that they look like); Unusable as `outputs_of`."""
+    """(the error of each output or None, the mistakes that they look like); raises Unusable as `outputs_of` does."""
 
     def arguments():
         return exercise.draw(case, seed)
 
-    # Whatever the learner has asked NumPy to say of numbers that overflow, here they are only looked at.
+    # The learner may have set NumPy to raise or warn on overflow; the comparison must do neither.
     with np.errstate(all="ignore"):
         with reference():
             right = exercise.answer(exercise.right, arguments())
@@ -151,7 +151,7 @@ def raised(exercise, case, result, arguments):
 
 
 def argument_text(name, value):
-    """An array by its shape, what is short by itself, and nothing of the rest."""
+    """An argument in an answer: an array's shape, a function's name, a number; nothing for a dict."""
     if isinstance(value, np.ndarray):
         return f"{name} {value.shape}"
     if callable(value):
@@ -160,21 +160,21 @@ def argument_text(name, value):
 
 
 def ended(sentence):
-    """A sentence with a point at its end, unless it has one, or a question mark."""
+    """The sentence with a full stop, unless it already ends with punctuation."""
     return sentence if sentence.endswith((".", "?", "!", "…")) else f"{sentence}."
 
 
 def message_of(error):
-    """What an exception says, as far as a person reads it."""
+    """An exception's message, shortened to `MESSAGE` characters."""
     try:
         text = str(error)
-    except Exception:  # also that is written by the learner
+    except Exception:  # the learner may have written __str__
         return "(its message can't be read)"
     return textwrap.shorten(text, MESSAGE, placeholder=" …")
 
 
 def on_equal_sizes(exercise, function, case, error, time_limit, seed):
-    """(paragraphs, mistakes): what raises since two shapes don't fit gives numbers where sizes are equal."""
+    """(paragraphs, mistakes) for a shape error: the function is called again with equal sizes."""
     if not isinstance(error, ValueError) or exercise.equal is None or where(exercise, case):
         return [], []
     equal = exercise.case_of("equal sizes", exercise.equal)
@@ -186,25 +186,25 @@ def on_equal_sizes(exercise, function, case, error, time_limit, seed):
     except Unusable:
         return [], []
     if not any(problems.values()):
-        return ["Where all sizes are equal it is right. Is an axis taken for another one?"], []
-    head = ["Where all sizes are equal it runs, and shows what it is:"] if alike else []
+        return ["With equal sizes it is right. Are two axes mixed up?"], []
+    head = ["With equal sizes it runs, and shows the mistake:"] if alike else []
     return [*head, *looks_like(alike, len(problems))], names_of(alike)
 
 
 def where(exercise, case):
-    """What is not ordinary about a case, as the end of a sentence."""
+    """The special feature of a case, as the end of a sentence; empty for the first, ordinary case."""
     return "" if case.title == exercise.cases()[0].title else f" with {case.title}"
 
 
 def in_place_note(names):
     return [
-        f"It changes {' and '.join(names)} in place, which whoever called it still needs: write x = x - y where there "
-        "is x -= y, or work on x.copy()."
+        f"It changes {' and '.join(names)} in place, but the caller still needs the old values: write x = x - y "
+        "instead of x -= y, or work on x.copy()."
     ]
 
 
 def table(problems):
-    """A line for each output; of many, for the wrong ones only."""
+    """One line per output; if there are many, only the wrong ones."""
     if len(problems) > LISTED:
         right = sum(problem is None for problem in problems.values())
         problems = {name: problem for name, problem in problems.items() if problem}
@@ -214,7 +214,7 @@ def table(problems):
 
 
 def looks_like(alike, outputs):
-    """The paragraphs about mistakes, of an exercise with so many outputs."""
+    """The paragraphs about mistakes, for an exercise with this many outputs."""
     for mistakes, names in alike:
         which = "It looks"
         if 1 < outputs <= LISTED:
@@ -230,7 +230,7 @@ def names_of(alike):
 
 
 def says(printed):
-    """What the function printed the first time that it did."""
+    """What the function printed in the first call that printed anything."""
     text = next((text for text in printed if text.strip()), "")
     lines = text.rstrip().splitlines()
     shown = "\n".join([*lines[:LINES], *(["…"] if len(lines) > LINES else [])])

@@ -1,4 +1,4 @@
-"""The parts of an exercise: what is asked, the cases it is tried on, and the usual mistakes."""
+"""The parts of an exercise: the task, the cases it is tried on, and the common mistakes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ TOLERANCE = 1e-11  # of |got − expected| / max(1, |expected|): far above round
 
 
 def visible_eps(random):
-    """An ε, another one in each case: a constant in the learner's function is noticed. It is large enough to show where
+    """A random ε, so that a constant in the learner's function is noticed. It is large enough to show where
     it is added; the 10⁻⁶ of practice would hide that."""
     return round(float(random.uniform(0.05, 0.3)), 3)
 
@@ -24,9 +24,9 @@ class Mistake:
 
     name: str
     hint: str
-    formula: Callable  # the exercise's arguments -> all it returns, or a dict of the outputs that it gets wrong
-    reading: Callable | None = None  # the arguments -> what a learner takes them for, if that is all that is wrong
-    switches: dict | None = None     # of the exercise's `written`, if setting them is all that is wrong
+    formula: Callable  # the exercise's arguments -> all outputs, or a dict of the outputs that it gets wrong
+    reading: Callable | None = None  # the arguments -> the arguments as misread, if the rest of the formula is right
+    switches: dict | None = None     # switches of the exercise's `written` that make the mistake
 
     @property
     def said(self):
@@ -50,11 +50,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Exercise:
-    """A function to write.
+    """An exercise: a function that the learner writes.
 
     arguments and returns say what comes in and goes out, by name, with shapes.
     right      the package's answer
-    shown      what of the package `solution` shows
+    shown      the functions of the package that `solution` shows
     inputs     (NumPy Generator, **sizes) -> the arguments
     sizes      those of the two ordinary cases: distinct ones, so that no two axes can be mixed up unnoticed
     equal      sizes that are equal as far as they can be. A product with a matrix that should have been transposed
@@ -63,7 +63,7 @@ class Exercise:
     tolerance  of the ordinary cases
     calls      the arguments -> those of each call, of a function that is called many times and gives a number each
                time; its answers are looked at as one array
-    entry      what an entry of an array is, in answers
+    entry      the word for an array's entry in answers
     written    the right answer with switches, each a step that can be taken in another way
     """
 
@@ -93,7 +93,7 @@ class Exercise:
         return add
 
     def misreading(self, name, hint, outputs=None):
-        """Decorates what the arguments are taken for, where nothing else is wrong: a bias taken for 0, say.
+        """Decorates a misreading of the arguments (a bias taken as 0, say) after which the formula is right.
 
         outputs   those that come out of it, by name; the others are made of the right arguments. None: all
         """
@@ -113,7 +113,7 @@ class Exercise:
         self.mistakes.append(Mistake(name, hint, partial(self.written, **switches), switches=switches))
 
     def answer(self, function, arguments, asked=None):
-        """What a function returns for a case's arguments: of one that is called many times, a list.
+        """The function's result for a case's arguments; a list of results if it is called many times.
 
         asked   a list to which the arguments of each call are added before it is made
         """
@@ -124,11 +124,11 @@ class Exercise:
         return values[0] if self.calls is None else values
 
     def made_by(self, formula, arguments):
-        """The outputs of a formula by their names; none where shapes or numbers don't allow it."""
+        """The outputs of a formula by name; none if shapes don't fit or an arithmetic error occurs."""
         try:
             with np.errstate(all="ignore"), reference():
                 return self.labelled(self.answer(formula, arguments))
-        except (ValueError, ArithmeticError):  # matrices that don't fit, 0 to the power of −1
+        except (ValueError, ArithmeticError):  # shapes that don't fit, 0 to the power of −1
             return {}
 
     def cases(self):
@@ -144,7 +144,7 @@ class Exercise:
         return case.inputs(Key(seed, path=f"exercises.{self.name}.{case.title}").generator())
 
     def labelled(self, value):
-        """What was returned, by the names under which answers speak of it; a dict's entries one by one."""
+        """The outputs under their names in answers; the entries of a dict one by one."""
         if not isinstance(value, dict):
             value = zip(self.returns, value if len(self.returns) > 1 else (value,))
         outputs = {}

@@ -15,7 +15,7 @@ def agree(got, other, tolerance):
 def of_any_exercise(name, exercise, case, arguments, got, right):
     """(mistake, hint) if one output looks like a mistake of any exercise, else None."""
     if got.size and not np.isfinite(got).any():
-        return "NaN or infinite", "0/0, the logarithm or root of a negative number, or an exp that overflows."
+        return "NaN or infinite", "Look for 0/0, a logarithm or root of a negative number, or an exp that overflows."
     if got.dtype.kind in "iu":
         return "integers", f"{name} has the dtype {got.dtype}: were the numbers written into an array of ints?"
     if got.shape == right.shape and not got.any():
@@ -33,7 +33,7 @@ def takes_dy(exercise):
     return next(iter(exercise.arguments)) == "dy"
 
 
-DY_FORGOTTEN = "dy is forgotten", "It is the gradient for a dy of ones: the chain rule multiplies by what comes in."
+DY_FORGOTTEN = "dy is forgotten", "It is the gradient for a dy of ones: the chain rule multiplies by dy."
 
 
 def dy_forgotten(dy, *others):
@@ -75,7 +75,7 @@ def rearranged(name, case, got, right):
         if agree(got, right.transpose(axes), case.tolerance):
             return "transposed", f"The numbers are right, but the axes are in the order {axes}."
     if got.size == right.size and got.shape != right.shape and agree(got.reshape(right.shape), right, case.tolerance):
-        return "another shape", f"The numbers are right; {name} only has to be given the shape {right.shape}."
+        return "another shape", f"The numbers are right; reshape {name} to {right.shape}."
     return summed_wrongly(got, right, case.tolerance)
 
 
@@ -111,7 +111,7 @@ def sizes_in(factor, sizes):
 def summed_wrongly(got, right, tolerance):
     """(mistake, hint) if `got` differs from `right` by sums over axes."""
     for more, less, mistake, hint in (
-        (got, right, "not summed over all it was broadcast to", "It only has to be summed over the axes {} as well."),
+        (got, right, "not summed over all it was broadcast to", "It must also be summed over the axes {}."),
         (right, got, "summed over too much", "The sum over the axes {} is one too many."),
     ):
         for count in range(1, more.ndim + 1):

@@ -6,11 +6,11 @@ import numpy as np
 def check_number(name, given, expected, hint, tolerance=0.0):
     """Print what a teacher would say to an answer that is a number, or several; return whether it is right.
 
-    name        under which the answer speaks of it: that of the learner's variable
-    given       what the learner put into it, whatever that is; None says that it is still to be found
+    name        of the learner's variable, shown in the reply
+    given       the learner's value, of any type; None means that it is not filled in yet
     expected    the right number, or an array of them
-    hint        a sentence for whoever has another one
-    tolerance   how far off it may be
+    hint        a sentence that helps if the number is wrong
+    tolerance   the largest accepted error
     """
     right, answer = read(given, np.asarray(expected, float), hint, tolerance)
     print(f"{name}: {answer}")
@@ -18,14 +18,14 @@ def check_number(name, given, expected, hint, tolerance=0.0):
 
 
 def read(given, expected, hint, tolerance):
-    """(whether it is right, what is to be said)."""
+    """(whether the answer is right, the text of the reply)."""
     wanted = "one number" if expected.ndim == 0 else f"{expected.size} numbers in a tuple"
     if given is None:
         return False, f"put {wanted} in place of None."
     try:
         found = np.asarray(given)
         found = None if np.iscomplexobj(found) else found.astype(float)
-    except Exception:  # whatever a learner's object does when it is to be a number
+    except Exception:  # a learner's object may raise anything
         found = None
     if found is None or isinstance(given, (str, bytes, bool)):
         return False, f"expected {wanted}, got {type(given).__name__}."

@@ -10,7 +10,7 @@ class Unusable(Exception):
 
 
 def outputs_of(exercise, expected, value):
-    """What was returned as arrays by name; raises Unusable if the number of values or a type is wrong.
+    """The outputs as arrays by name; raises Unusable if the number of values or a type is wrong.
 
     expected   what the package returns for the same arguments
     """
@@ -29,7 +29,7 @@ def outputs_of(exercise, expected, value):
 
 
 def of_many_calls(name, entry, values):
-    """The numbers that a function gave, call by call, as one array."""
+    """The numbers that a function returned in many calls, as one array."""
     for place, value in enumerate(values):
         try:
             if np.shape(checked(name, separate([name], value)[name], ())):
@@ -40,7 +40,7 @@ def of_many_calls(name, entry, values):
 
 
 def separate(names, value):
-    """The values that were returned, by name."""
+    """The returned values by name."""
     wanted = f"{len(names)} values, {', '.join(names)}" if len(names) > 1 else f"{names[0]} alone"
     if value is None:
         raise Unusable(f"It returned None; expected {wanted}. Is a `return` missing at its end?")
@@ -56,7 +56,7 @@ def separate(names, value):
 
 
 def entries(name, expected, value):
-    """The entries of a dict that was returned."""
+    """The entries of a returned dict."""
     if not isinstance(value, dict):
         raise Unusable(f"{name} is {kind(value)}; expected a dict of {len(expected)} arrays by name.")
     missing = [key for key in expected if key not in value]
@@ -88,7 +88,7 @@ def checked(name, value, shape, numbers=True):
 
 
 def kind(value):
-    """What a value is, in a few words."""
+    """A value's type in a few words."""
     if value is None:
         return "None"
     if inspect.isgenerator(value):
@@ -103,7 +103,7 @@ def kind(value):
 
 
 def wrong_with(got, expected, tolerance, entry="entry"):
-    """What is wrong with one output, or None."""
+    """A description of the error in one output, or None."""
     if got.shape != expected.shape:
         return f"has the shape {got.shape}, and should have {expected.shape}"
     error = np.abs(got - expected) / np.maximum(1, np.abs(expected))
@@ -119,7 +119,7 @@ def wrong_with(got, expected, tolerance, entry="entry"):
 
 
 def changed(names, before, after):
-    """The names of arguments that a function changed."""
+    """The names of the arguments that a function changed in place."""
     return [name for name, old, new in zip(names, before, after) if not same(old, new)]
 
 

@@ -1,7 +1,7 @@
 """Recognises the mistake behind a wrong answer.
 
-A mistake is recognised by its numbers: for the same random arguments, the mistaken formula gives what the learner's
-function gave. Nobody's source is read. The exercise's own mistakes are tried first, then the general ones, then pairs.
+A mistake is recognised by its numbers: for the same random arguments, the wrong formula gives what the learner's
+function gave. The learner's source isn't read. The exercise's own mistakes come first, then general ones, then pairs.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class Likeness(NamedTuple):
 
 
 def likenesses(exercise, case, arguments, got, expected, wrong):
-    """The fewest mistakes that explain the wrong outputs, as far as any explain them.
+    """The fewest mistakes that explain the wrong outputs, as far as possible.
 
     arguments        gives the case's arguments, new ones at each call
     got, expected    outputs by name
@@ -49,9 +49,9 @@ def likenesses(exercise, case, arguments, got, expected, wrong):
 
 
 def explained(candidates, got, wrong, tolerance):
-    """(Likenesses, the outputs that none explains): again and again the candidate that explains most of what is left.
+    """(Likenesses, unexplained outputs), chosen greedily: the candidate that explains most of the rest comes next.
 
-    candidates   (mistakes, what outputs they give by name)
+    candidates   (mistakes, their outputs by name)
     """
     found, left = [], list(wrong)
     fits = [
@@ -69,7 +69,7 @@ def explained(candidates, got, wrong, tolerance):
 
 
 def merged(found):
-    """One Likeness for the same mistakes."""
+    """Join Likenesses of the same mistakes."""
     outputs = {}
     for mistakes, names in found:
         outputs[mistakes] = (*outputs.get(mistakes, ()), *names)

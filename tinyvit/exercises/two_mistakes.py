@@ -17,7 +17,7 @@ def two_mistakes(exercise, case, arguments, got, expected, wrong, on_purpose):
     """The results of pairs of mistakes: ((name, hint) of both, outputs by name), lazily.
 
     wrong        names of the outputs that are wrong
-    on_purpose   (mistake, the outputs that it gives) for all of the exercise
+    on_purpose   (mistake, its outputs) for all mistakes of the exercise
     """
     wrong = [name for name in wrong if np.isfinite(got[name]).all()]
     yield from switched(exercise, arguments, on_purpose)
@@ -27,7 +27,7 @@ def two_mistakes(exercise, case, arguments, got, expected, wrong, on_purpose):
 
 
 def switched(exercise, arguments, on_purpose):
-    """Both set switches of the exercise's `written` formula, and none of the same."""
+    """Both set switches of the exercise's `written` formula, and different ones."""
     settings = [(mistake.said, mistake.switches) for mistake, _ in on_purpose if mistake.switches]
     for (one, first), (other, second) in combinations(settings, 2):
         if first.keys().isdisjoint(second):

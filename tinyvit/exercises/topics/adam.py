@@ -25,7 +25,7 @@ def adam(theta, g, m, v, t, lr, beta1, beta2, eps):
 
 ADAM = Exercise(
     "adam",
-    "One step of Adam (Kingma & Ba 2015, algorithm 1). Return new arrays, and leave those that came in as they are.",
+    "One step of Adam (Kingma & Ba 2015, algorithm 1). Return new arrays, and don't change the given ones.",
     {
         "theta": "(D,), the parameters",
         "g": "(D,), their gradient",
@@ -82,14 +82,14 @@ def eps_inside(theta, g, m, v, t, lr, beta1, beta2, eps):
     return {"theta": theta - lr * m_hat / np.sqrt(v_hat + eps)}
 
 
-@ADAM.misreading("ε is forgotten", "Where no gradient ever came, 0 would be divided by 0.", outputs=("theta",))
+@ADAM.misreading("ε is forgotten", "Where the gradient was always zero, 0 would be divided by 0.", outputs=("theta",))
 def without_eps(theta, g, m, v, t, lr, beta1, beta2, eps):
     return theta, g, m, v, t, lr, beta1, beta2, 0.0
 
 
 @ADAM.mistake(
     "ε is added before v is corrected",
-    "It belongs to √v̂, the root of the corrected v: else it weighs more in the first steps.",
+    "It is added to √v̂, the root of the corrected v; otherwise it has more weight in the first steps.",
 )
 def eps_before_correction(theta, g, m, v, t, lr, beta1, beta2, eps):
     m, v = moments(g, m, v, beta1, beta2)
@@ -105,16 +105,14 @@ def counted_from_0(theta, g, m, v, t, lr, beta1, beta2, eps):
     return theta, g, m, v, t - 1, lr, beta1, beta2, eps
 
 
-@ADAM.misreading(
-    "steps are counted from 2", "t is the number of this step already; don't add 1.", outputs=("theta",)
-)
+@ADAM.misreading("steps are counted from 2", "t is the number of this step already; don't add 1.", outputs=("theta",))
 def counted_from_2(theta, g, m, v, t, lr, beta1, beta2, eps):
     return theta, g, m, v, t + 1, lr, beta1, beta2, eps
 
 
 @ADAM.mistake(
     "multiplied by t, not to the power of t",
-    "The correction is 1 − βᵗ, as what is left of the start after t steps is βᵗ.",
+    "The correction is 1 − βᵗ: after t steps the initial zero still has the weight βᵗ.",
 )
 def times_t(theta, g, m, v, t, lr, beta1, beta2, eps):
     m, v = moments(g, m, v, beta1, beta2)
@@ -132,20 +130,20 @@ def uphill(theta, g, m, v, t, lr, beta1, beta2, eps):
     return theta, g, m, v, t, -lr, beta1, beta2, eps
 
 
-@ADAM.mistake("the gradient in place of its running mean", "The step goes along m̂, not along g.")
+@ADAM.mistake("the gradient in place of its running mean", "The step follows m̂, not g.")
 def gradient_for_mean(theta, g, m, v, t, lr, beta1, beta2, eps):
     _, v_hat = corrected(*moments(g, m, v, beta1, beta2), t, beta1, beta2)
     return {"theta": theta - lr * g / (np.sqrt(v_hat) + eps)}
 
 
-@ADAM.mistake("the old m and v are used", "They take in this step's gradient before the step is made.")
+@ADAM.mistake("the old m and v are used", "Update them with this step's gradient before the step is taken.")
 def old_moments(theta, g, m, v, t, lr, beta1, beta2, eps):
     m_hat, v_hat = corrected(m, v, t, beta1, beta2)
     return {"theta": theta - lr * m_hat / (np.sqrt(v_hat) + eps)}
 
 
 @ADAM.mistake(
-    "the corrected m and v are remembered", "m̂ and v̂ serve this step only; the next one goes on from m and v."
+    "the corrected m and v are remembered", "m̂ and v̂ are for this step only; the next one continues from m and v."
 )
 def corrected_are_kept(theta, g, m, v, t, lr, beta1, beta2, eps):
     m_hat, v_hat = corrected(*moments(g, m, v, beta1, beta2), t, beta1, beta2)
@@ -169,12 +167,14 @@ def exchanged(theta, g, m, v, t, lr, beta1, beta2, eps):
     return theta, g, m, v, t, lr, beta2, beta1, eps
 
 
-@ADAM.mistake("the factors 1 − β are forgotten", "A running mean gives β to what was, and 1 − β to what comes.")
+@ADAM.mistake(
+    "the factors 1 − β are forgotten", "A running mean gives weight β to the old value and 1 − β to the new one."
+)
 def without_factors(theta, g, m, v, t, lr, beta1, beta2, eps):
     m, v = beta1 * m + g, beta2 * v + g * g
     return stepped(theta, m, v, t, lr, beta1, beta2, eps)
 
 
-@ADAM.mistake("β and 1 − β exchanged", "What was gets β, near 1, and what comes 1 − β.")
+@ADAM.mistake("β and 1 − β exchanged", "The old value gets β, near 1, and the new one 1 − β.")
 def weights_exchanged(theta, g, m, v, t, lr, beta1, beta2, eps):
     return stepped(theta, *moments(g, m, v, 1 - beta1, 1 - beta2), t, lr, beta1, beta2, eps)

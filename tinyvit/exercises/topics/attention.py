@@ -23,7 +23,7 @@ EQUAL = {"B": 3, "H": 3, "M": 3, "N": 3, "d": 3, "e": 3}
 ARGUMENTS = {"q": "(B, H, M, d), M queries", "k": "(B, H, N, d), N keys", "v": "(B, H, N, e), a value for each key"}
 FORWARD = Exercise(
     "attention",
-    "Let every query take from all values, by how well it matches their keys (Vaswani et al. 2017, eq. 1), scale 1/√d.",
+    "Average the values by the softmax of each query's scores, scaled by 1/√d (Vaswani et al. 2017, eq. 1).",
     ARGUMENTS,
     {"heads": "(B, H, M, e)"},
     right=lambda q, k, v: F.attention(q, k, v)[0],
@@ -47,7 +47,7 @@ def root(x):
 
 NO_SCALE = (
     "the scale 1/√d is forgotten",
-    "A sum of d products grows as √d; divided by it, the scores stay where the softmax is not saturated.",
+    "A sum of d products grows as √d; dividing by √d keeps the softmax from saturating.",
 )
 
 
@@ -72,7 +72,7 @@ def without_maximum(q, k, v):
     return careless_softmax(q @ k.mT / root(q)) @ v
 
 
-@FORWARD.misreading("scaled by 1/d", "It is the square root of d that the scores are divided by.")
+@FORWARD.misreading("scaled by 1/d", "Divide the scores by the square root of d.")
 def scaled_by_d(q, k, v):
     return q / root(q), k, v
 
@@ -97,11 +97,12 @@ def scaled_by_values(q, k, v):
 
 
 BY_ALL_HEADS = (
-    "the scale is 1/√(H·d) in place of 1/√d", "A score is a sum over one head's d numbers, not over those of all heads."
+    "the scale is 1/√(H·d) in place of 1/√d",
+    "A score is a sum over one head's d numbers, not over those of all heads.",
 )
 BY_HEADS = (
-    "the scale is 1/√H in place of 1/√d", "A score is a sum over the d numbers of a head; how many heads there are is "
-    "all the same to it.",
+    "the scale is 1/√H in place of 1/√d",
+    "A score is a sum over the d numbers of a head; the number of heads does not matter.",
 )
 
 
@@ -121,13 +122,13 @@ def scaled_late(q, k, v):
 
 
 @FORWARD.mistake(
-    "softmax over the queries", "Each query shares itself out over the keys: the softmax goes over the last axis."
+    "softmax over the queries", "The weights of each query sum to 1 over the keys: the softmax goes over the last axis."
 )
 def over_queries(q, k, v):
     return softmax(q @ k.mT / root(q), -2) @ v
 
 
-@FORWARD.mistake("the softmax is forgotten", "Scores become weights that are positive and add up to 1.")
+@FORWARD.mistake("the softmax is forgotten", "The softmax turns scores into weights that are positive and add up to 1.")
 def without_softmax(q, k, v):
     return q @ k.mT / root(q) @ v
 
@@ -138,7 +139,7 @@ def k_not_transposed(q, k, v):
 
 
 @FORWARD.mistake(
-    "wrong transpose of k: all four axes", "On four axes .T reverses all of them; .mT exchanges the last two."
+    "wrong transpose of k: all four axes", "With four axes .T reverses all of them; .mT exchanges the last two."
 )
 def k_reversed(q, k, v):
     return softmax(q @ k.T / root(q)) @ v

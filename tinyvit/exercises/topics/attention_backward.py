@@ -65,7 +65,7 @@ BACKWARD = Exercise(
     inputs=inputs,
     sizes=attention.SIZES,
     equal=attention.EQUAL,
-    # What is rounded at 1000 comes back times 1000, in each order of operations otherwise.
+    # Rounding errors of scores near 1000 are 1000 times as large, and depend on the order of operations.
     traps=(Case("scores near 1000", large_scores, tolerance=1e-8),),
     written=written,
 )
@@ -81,7 +81,7 @@ BACKWARD.variant(
 BACKWARD.variant(*attention.NO_SCALE, scale=one)
 BACKWARD.variant(
     "the scale 1/√d is forgotten where the probabilities are computed",
-    "It is there on the way back, and was there on the way forward.",
+    "It is there in the backward, but the probabilities need it as well.",
     scale=one,
     back=standard,
 )
@@ -103,17 +103,17 @@ BACKWARD.variant(
 BACKWARD.variant(*attention.NO_MAXIMUM, softmax=attention.careless_softmax)
 BACKWARD.variant(
     "the softmax's Jacobian is taken as diagonal",
-    "Each score moves all the probabilities of its query: the Jacobian is a full matrix.",
+    "Each score changes all probabilities of its query: the Jacobian is a full matrix.",
     jacobian=lambda dprobs, probs: dprobs * probs * (1 - probs),
 )
 BACKWARD.variant(
     "a mean in place of the softmax's sum",
-    "The probabilities are weights that add up to 1: nothing is to be divided.",
+    "The probabilities are weights that add up to 1: don't divide by their number.",
     jacobian=lambda dprobs, probs: probs * (dprobs - (dprobs * probs).mean(-1, keepdims=True)),
 )
 BACKWARD.variant(
     "the softmax's sum is not weighted by the probabilities",
-    "Σ dprobs is subtracted; each counts by its probability.",
+    "You subtract Σ dprobs; weight each by its probability.",
     jacobian=lambda dprobs, probs: probs * (dprobs - dprobs.sum(-1, keepdims=True)),
 )
 BACKWARD.variant(
@@ -134,11 +134,17 @@ BACKWARD.variant(
 
 # -- the products -------------------------------------------------------------------------------------------------
 
-BACKWARD.variant("wrong transpose in dk", "dk is (N, d): a key gets something from every query.", for_dk=as_it_is)
-BACKWARD.variant("wrong transpose in dq", "dq is (M, d): a query gets something from every key.", for_dq=transpose)
-BACKWARD.variant("wrong transpose in dv", "dv is (N, e): a value gets something from every query.", for_dv=as_it_is)
-BACKWARD.variant("wrong transpose of v in dprobs", "dprobs is (M, N): dy meets vᵀ.", values=as_it_is)
-BACKWARD.variant("q and k exchanged", "A query's gradient is made of keys, a key's of queries.", exchanged=True)
+BACKWARD.variant(
+    "wrong transpose in dk", "dk is (N, d): the gradient of a key is a sum over all queries.", for_dk=as_it_is
+)
+BACKWARD.variant(
+    "wrong transpose in dq", "dq is (M, d): the gradient of a query is a sum over all keys.", for_dq=transpose
+)
+BACKWARD.variant(
+    "wrong transpose in dv", "dv is (N, e): the gradient of a value is a sum over all queries.", for_dv=as_it_is
+)
+BACKWARD.variant("wrong transpose of v in dprobs", "dprobs is (M, N): dy times vᵀ.", values=as_it_is)
+BACKWARD.variant("q and k exchanged", "A query's gradient is a sum of keys, a key's a sum of queries.", exchanged=True)
 BACKWARD.variant(
     "scores in place of probabilities in dv", "The values were weighted by the probabilities.", dv_of="scores"
 )

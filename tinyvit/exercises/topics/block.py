@@ -79,13 +79,13 @@ FORWARD = Exercise(
 EXERCISES = (FORWARD,)
 
 
-@FORWARD.mistake("post-norm in place of pre-norm", "A ViT normalises what goes into a branch, not the sum behind it.")
+@FORWARD.mistake("post-norm in place of pre-norm", "A ViT normalises the input of a branch, not the sum after it.")
 def post_norm(x, p, num_heads, eps):
     x = norm(x + attend(x, p, num_heads), p, "norm1", eps)
     return norm(x + think(x, p), p, "norm2", eps)
 
 
-@FORWARD.mistake("both residuals are forgotten", "Each branch is added to what it was given before its norm.")
+@FORWARD.mistake("both residuals are forgotten", "Each branch is added to its input before the norm.")
 def without_residuals(x, p, num_heads, eps):
     x = attend(norm(x, p, "norm1", eps), p, num_heads)
     return think(norm(x, p, "norm2", eps), p)
@@ -104,7 +104,8 @@ def without_residual2(x, p, num_heads, eps):
 
 
 @FORWARD.mistake(
-    "the residual takes the normalised x", "The residual goes around the norm as well: what is added to is x itself."
+    "the residual takes the normalised x",
+    "The residual connection bypasses the norm as well: add the branch to x itself.",
 )
 def residual_of_the_norm(x, p, num_heads, eps):
     x = norm(x, p, "norm1", eps)
@@ -139,7 +140,7 @@ def norm1_twice(x, p, num_heads, eps):
 
 
 @FORWARD.mistake(
-    "the MLP comes before the attention", "First the tokens look at each other, then each goes through the MLP alone."
+    "the MLP comes before the attention", "First the tokens attend to each other, then each goes through the MLP alone."
 )
 def mlp_first(x, p, num_heads, eps):
     x = x + think(norm(x, p, "norm2", eps), p)

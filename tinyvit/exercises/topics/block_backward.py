@@ -104,12 +104,12 @@ BACKWARD.variant(
 )
 BACKWARD.variant(
     "the first residual's gradient is forgotten",
-    "What comes to x + attention goes past the attention as well.",
+    "The gradient of x + attention also goes past the attention, to x.",
     residual1=0,
 )
 BACKWARD.variant(
     "the second residual's gradient is forgotten",
-    "What comes to the last sum goes past the MLP as well.",
+    "The gradient of the last sum also goes past the MLP.",
     residual2=0,
 )
 
@@ -121,13 +121,15 @@ def residuals_only(dy, *arguments):
 
 BACKWARD.variant(
     "the attention gets dy",
-    "It gets what came back to the sum behind it: dy, and what came through the MLP.",
+    "It gets the gradient of the sum after it: dy plus the gradient through the MLP.",
     attention_gets="dy",
 )
-BACKWARD.variant("norm2's gradient is taken at x", "norm2 read the sum of x and the attention.", norm2_at="x")
+BACKWARD.variant(
+    "norm2's gradient is taken at x", "The input of norm2 is the sum of x and the attention.", norm2_at="x"
+)
 BACKWARD.variant(
     "the softmax's Jacobian is taken as diagonal",
-    "Each score moves all the probabilities of its query: the Jacobian is a full matrix.",
+    "Each score changes all probabilities of its query: the Jacobian is a full matrix.",
     attention=partial(attend_backward, attention_backward=multi_head_attention_backward.diagonal_softmax),
 )
 BACKWARD.variant(
@@ -141,7 +143,7 @@ BACKWARD.variant(
 )
 BACKWARD.variant(
     "the 1/N terms of the layer norms are missing",
-    "Mean and standard deviation are made of the whole row; see layernorm_backward.",
+    "Mean and standard deviation depend on the whole row; see layernorm_backward.",
     norm1=without_mean_terms,
     norm2=without_mean_terms,
 )
@@ -153,7 +155,7 @@ BACKWARD.variant(
 )
 BACKWARD.variant(
     "wrong transpose of fc1's weight",
-    "Forwards x meets fc1's weight transposed; backwards the gradient meets it as it is.",
+    "The forward multiplies by the transpose of fc1's weight, the backward by the weight itself.",
     mlp=fc1_transposed,
 )
 

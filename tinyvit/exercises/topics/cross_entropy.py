@@ -8,7 +8,7 @@ from tinyvit.exercises.exercise import Case, Exercise
 
 def inputs(random, B, K):
     labels = random.permutation(np.arange(B) % K)  # distinct ones, as far as there are
-    # Another ε each time: who writes 0.1 into the function is found out.
+    # A random ε, so that a constant 0.1 in the function is noticed.
     return random.standard_normal((B, K)), labels, round(float(random.uniform(0.11, 0.3)), 2)
 
 
@@ -85,7 +85,7 @@ def smoothed(logits, labels, label_smoothing):
 
 
 def others_only(logits, labels, label_smoothing):
-    """Smoothing that gives the label nothing back of what it takes."""
+    """Smoothing over the other classes only."""
     hot = one_hot(logits, labels)
     return hot * (1 - label_smoothing) + (1 - hot) * label_smoothing / (logits.shape[1] - 1)
 
@@ -97,15 +97,19 @@ def added_only(logits, labels, label_smoothing):
 NO_MEAN = "the 1/B is missing", "The loss is the mean over samples, not their sum."
 NO_SMOOTHING = (
     "label smoothing is forgotten",
-    "The target is not 1 at the label and 0 elsewhere: ε of it is shared out over all classes.",
+    "The target is not 1 at the label and 0 elsewhere: ε of it is distributed over all classes.",
 )
 ALL_ENTRIES = (
-    "the mean over all entries", "The mean goes over the B samples; over the K classes of a sample it is a sum."
+    "the mean over all entries",
+    "The mean goes over the B samples; over the K classes of a sample it is a sum.",
 )
-OTHERS = "label smoothing over the other classes only", "ε is shared out over all K classes, the label's own included."
+OTHERS = (
+    "label smoothing over the other classes only",
+    "ε is distributed over all K classes, including the label's own.",
+)
 ADDED = (
     "label smoothing doesn't take from the label",
-    "What is shared out is taken from the label: 1 − ε, so that t still sums to 1.",
+    "The label keeps 1 − ε, so that t still sums to 1.",
 )
 
 
@@ -136,18 +140,18 @@ def smoothing_added(logits, labels, label_smoothing):
 
 @FORWARD.mistake(
     "only the label's share of the smoothed target",
-    "With smoothing every class has a share in the sum, not the label alone.",
+    "With smoothing, every class contributes to the sum, not just the label.",
 )
 def label_only(logits, labels, label_smoothing):
     return (1 - label_smoothing) * F.cross_entropy(logits, labels)[0]
 
 
-@FORWARD.mistake("the logarithm is forgotten", "It is the logarithm of the probabilities that is summed.")
+@FORWARD.mistake("the logarithm is forgotten", "Sum the logarithms of the probabilities.")
 def without_logarithm(logits, labels, label_smoothing):
     return -(smoothed(logits, labels, label_smoothing) * F.softmax(logits)[0]).sum(-1).mean()
 
 
-@FORWARD.mistake("the softmax is forgotten", "Logits are no log probabilities yet: log Σ exp is to be subtracted.")
+@FORWARD.mistake("the softmax is forgotten", "Logits are not log probabilities yet: subtract log Σ exp.")
 def without_softmax(logits, labels, label_smoothing):
     return -(smoothed(logits, labels, label_smoothing) * logits).sum(-1).mean()
 
@@ -202,7 +206,7 @@ def smoothing_added_backward(dy, logits, labels, label_smoothing):
 
 @BACKWARD.mistake(
     "the target is not subtracted",
-    "The probabilities are what the logarithm of the sum gives; −t xₖ has a gradient, too.",
+    "The probabilities are the gradient of log Σ exp; the term −Σ tₖ xₖ has a gradient, too.",
 )
 def without_target(dy, logits, labels, label_smoothing):
     return dy * F.softmax(logits)[0] / len(logits)
@@ -218,21 +222,20 @@ def label_only_backward(dy, logits, labels, label_smoothing):
 
 @BACKWARD.mistake(
     "the softmax's Jacobian is taken as diagonal",
-    "Each logit moves all the probabilities of its sample: the Jacobian is a full matrix.",
+    "Each logit changes all probabilities of its sample: the Jacobian is a full matrix.",
 )
 def diagonal(dy, logits, labels, label_smoothing):
     return -dy * smoothed(logits, labels, label_smoothing) * (1 - F.softmax(logits)[0]) / len(logits)
 
 
 @BACKWARD.mistake(
-    "the gradient of the probabilities", "−t/p goes into the softmax's backward; the logits lie behind it."
+    "the gradient of the probabilities",
+    "−t/p is the gradient of the probabilities; the softmax's backward gives that of the logits.",
 )
 def of_the_probabilities(dy, logits, labels, label_smoothing):
     return -dy * smoothed(logits, labels, label_smoothing) / F.softmax(logits)[0] / len(logits)
 
 
-@BACKWARD.mistake(
-    "the softmax is forgotten", "It is the probabilities, not the logits, that the targets are subtracted from."
-)
+@BACKWARD.mistake("the softmax is forgotten", "Subtract the targets from the probabilities, not from the logits.")
 def without_softmax_backward(dy, logits, labels, label_smoothing):
     return dy * (logits - smoothed(logits, labels, label_smoothing)) / len(logits)

@@ -32,7 +32,7 @@ def cutmix(image, target, partner, partner_target, box):
 CUTMIX = Exercise(
     "cutmix",
     "Paste a rectangle of a partner into an image, at the same place, and mix the targets by the shares of the pixels "
-    "(Yun et al. 2019). Return new arrays, and leave those that came in as they are.",
+    "(Yun et al. 2019). Return new arrays, and don't change the given ones.",
     {
         "image": "(C, H, W)",
         "target": "(K,), probabilities",
@@ -75,18 +75,20 @@ def target_kept(image, target, partner, partner_target, box):
     return {"mixed_target": target}
 
 
-@CUTMIX.mistake("the partner is outside of the box", "In the box the partner is seen, and around it the image.")
+@CUTMIX.mistake("the partner is outside of the box", "The partner goes inside the box, the image around it.")
 def outside(image, target, partner, partner_target, box):
     top, bottom, left, right = box
     return {"mixed": pasted(partner, image, slice(top, bottom), slice(left, right))}
 
 
-@CUTMIX.mistake("the box is cut out", "Black pixels are cutout's (DeVries & Taylor 2017); here the partner fills them.")
+@CUTMIX.mistake(
+    "the box is cut out", "Black pixels are cutout (DeVries & Taylor 2017); cutmix fills the box with the partner."
+)
 def cut_out(image, target, partner, partner_target, box):
     return {"mixed": cutmix(image, target, 0 * partner, target, box)[0]}
 
 
-@CUTMIX.mistake("mixup", "The pixels are not blended: each is of one of the two images, whole.")
+@CUTMIX.mistake("mixup", "Pixels are not blended: each comes from one of the two images.")
 def mixup(image, target, partner, partner_target, box):
     share = 1 - area(box) / image[0].size
     return {"mixed": share * image + (1 - share) * partner}
@@ -101,7 +103,7 @@ def exchanged(image, target, partner, partner_target, box):
 
 
 @CUTMIX.misreading(
-    "the box is taken for (top, left, bottom, right)", "It is (top, bottom, left, right), as two slices want it."
+    "the box is taken for (top, left, bottom, right)", "It is (top, bottom, left, right), as for two slices."
 )
 def corners(image, target, partner, partner_target, box):
     top, left, bottom, right = box
@@ -109,7 +111,7 @@ def corners(image, target, partner, partner_target, box):
 
 
 @CUTMIX.misreading(
-    "the box is taken for (top, left, height, width)", "It is (top, bottom, left, right), as two slices want it."
+    "the box is taken for (top, left, height, width)", "It is (top, bottom, left, right), as for two slices."
 )
 def with_sides(image, target, partner, partner_target, box):
     top, left, height, width = box
@@ -138,16 +140,20 @@ def halves(image, target, partner, partner_target, box):
     return {"mixed_target": blended(target, partner_target, 0.5)}
 
 
-@CUTMIX.mistake("the box over all numbers of the image", "H · W pixels; each has C numbers, of the box as well.")
+@CUTMIX.mistake(
+    "the box over all numbers of the image", "The share is the box's pixels over H · W: don't count the channels."
+)
 def over_channels(image, target, partner, partner_target, box):
     return {"mixed_target": blended(target, partner_target, 1 - area(box) / image.size)}
 
 
-@CUTMIX.mistake("the square root of the shares", "The box's sides go with the root of its share; the targets don't.")
+@CUTMIX.mistake(
+    "the square root of the shares", "The sides of the box scale with the square root of its share; the targets don't."
+)
 def by_side(image, target, partner, partner_target, box):
     return {"mixed_target": blended(target, partner_target, 1 - (area(box) / image[0].size) ** 0.5)}
 
 
-@CUTMIX.mistake("the targets are added", "They are weighted by the shares of the pixels, which add up to 1.")
+@CUTMIX.mistake("the targets are added", "Weight them by the shares of the pixels, which add up to 1.")
 def targets_added(image, target, partner, partner_target, box):
     return {"mixed_target": target + partner_target}

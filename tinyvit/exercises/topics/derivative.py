@@ -42,7 +42,7 @@ DERIVATIVE = Exercise(
 EXERCISES = (DERIVATIVE,)
 
 DIFFERENCE = (
-    "Two values that are nearly equal are subtracted, and only their last digits are left. Step into the imaginary "
+    "It subtracts two values that are nearly equal, which leaves only their last digits. Step into the imaginary "
     "direction, where nothing is subtracted."
 )
 
@@ -81,16 +81,18 @@ for h in DIFFERENCES[:6]:
         "the step is too large", "The error of a complex step is h² |f‴| / 6, and h may be as small as you like: 1e-20."
     )(with_step(complex_step, h))
 for h in COMPLEX:
-    DERIVATIVE.mistake("the real part", "f′ travels in the imaginary part: f(x + ih) = f + ih f′ − …")(
+    DERIVATIVE.mistake("the real part", "f′ is in the imaginary part: f(x + ih) = f + ih f′ − …")(
         with_step(real_part, h)
     )
 
 
-@DERIVATIVE.mistake("the function in place of its derivative", "f is evaluated beside x, at x + ih.")
+@DERIVATIVE.mistake(
+    "the function in place of its derivative", "Evaluate f at x + ih and take the imaginary part over h."
+)
 def itself(f, x):
     return f(x)
 
 
-@DERIVATIVE.mistake("twice the derivative", "Between x + ih and x − ih lie two steps; one is enough.")
+@DERIVATIVE.mistake("twice the derivative", "x + ih and x − ih are 2h apart; divide by 2h, or use one of them only.")
 def twice(f, x):
     return 2 * derivative(f, x)

@@ -75,7 +75,9 @@ def with_class_token(tokens, cls_token):
     return np.concatenate([np.repeat(cls_token, len(tokens), 0), tokens], 1)
 
 
-@FORWARD.mistake("weight is not transposed", "weight is (D, S): a patch meets the rows of weight.")
+@FORWARD.mistake(
+    "weight is not transposed", "weight is (D, S): each output is the product of a patch with a row of weight."
+)
 def not_transposed(patches, weight, bias, cls_token, positions):
     return with_class_token(patches @ weight + bias, cls_token) + positions
 
@@ -87,13 +89,14 @@ def class_token_last(patches, weight, bias, cls_token, positions):
 
 
 @FORWARD.mistake(
-    "the class token gets no position", "There is a position for it, the first; add them after it is put in front."
+    "the class token gets no position",
+    "The first position is its own; add the positions after putting the token in front.",
 )
 def class_token_without_position(patches, weight, bias, cls_token, positions):
     return with_class_token(patches @ weight.T + bias + positions[:, 1:], cls_token)
 
 
-@FORWARD.misreading("positions are forgotten", "Without them the blocks could not tell where a patch lies.")
+@FORWARD.misreading("positions are forgotten", "Without them the blocks could not know where a patch is.")
 def without_positions(patches, weight, bias, cls_token, positions):
     return patches, weight, bias, cls_token, 0 * positions
 
@@ -133,9 +136,7 @@ def class_token_of_all_tokens(dy, patches, weight):
     return {"dcls_token": dy.sum((0, 1), keepdims=True)}
 
 
-@BACKWARD.mistake(
-    "the class token counts in the bias's gradient", "It wasn't projected: only what came back to the patches counts."
-)
+@BACKWARD.mistake("the class token counts in the bias's gradient", "It wasn't projected: sum over the patches only.")
 def bias_of_all_tokens(dy, patches, weight):
     return {"dbias": dy.sum((0, 1))}
 
@@ -148,14 +149,14 @@ def bias_not_summed(dy, patches, weight):
 
 
 @BACKWARD.mistake(
-    "means in place of sums over the batch", "What serves every sample gets the sum of what they send back."
+    "means in place of sums over the batch", "A parameter shared by all samples gets the sum of their gradients."
 )
 def means(dy, patches, weight):
     dcls_token, dpositions = dy[:, :1].mean(0, keepdims=True), dy.mean(0, keepdims=True)
     return {"dcls_token": dcls_token, "dpositions": dpositions, "dbias": dy[:, 1:].mean((0, 1))}
 
 
-@BACKWARD.mistake("the last token is taken for the class token", "It stands in front.")
+@BACKWARD.mistake("the last token is taken for the class token", "The class token comes first.")
 def class_token_taken_last(dy, patches, weight):
     dtokens = dy[:, :-1]
     dcls_token = dy[:, -1:].sum(0, keepdims=True)
@@ -168,8 +169,6 @@ def dweight_transposed(dy, patches, weight):
     return {"dweight": np.einsum("bnd,bni->id", dy[:, 1:], patches)}
 
 
-@BACKWARD.mistake(
-    "wrong transpose in dpatches", "Forwards a patch meets weightᵀ; backwards its gradient meets weight as it is."
-)
+@BACKWARD.mistake("wrong transpose in dpatches", "The forward multiplies by weightᵀ, the backward by weight.")
 def dpatches_transposed(dy, patches, weight):
     return {"dpatches": dy[:, 1:] @ weight.T}

@@ -53,10 +53,11 @@ def sigmoid(x):
 
 TANH = (
     "the tanh approximation",
-    "It differs from the exact GELU by up to 4.7e-4, and is another function; here it is the one with erf.",
+    "It differs from the exact GELU by up to 4.7e-4; use the exact one, with erf.",
 )
 SIGMOID = (
-    "the sigmoid approximation", "x σ(1.702 x) differs from the exact GELU by up to 0.02; here it is the one with erf."
+    "the sigmoid approximation",
+    "x σ(1.702 x) differs from the exact GELU by up to 0.02; use the exact one, with erf.",
 )
 
 
@@ -100,27 +101,27 @@ def without_one(x):
     return 0.5 * x * erf(x / 2**0.5)
 
 
-@FORWARD.mistake("not multiplied by x", "Φ(x) is the gate; x is what goes through it.")
+@FORWARD.mistake("not multiplied by x", "Φ(x) is only the gate; GELU is x Φ(x).")
 def only_gate(x):
     return cdf(x)
 
 
 @BACKWARD.mistake(
     "one half of the product rule",
-    "x Φ(x) is a product of two functions of x; Φ(x) is only what x as the first of them gives.",
+    "x Φ(x) is a product of two functions of x; Φ(x) is the term from the derivative of x alone.",
 )
 def only_cdf(dy, x):
     return dy * cdf(x)
 
 
-@BACKWARD.mistake("the other half of the product rule", "x Φ′(x) is there; what the factor x itself gives is missing.")
+@BACKWARD.mistake(
+    "the other half of the product rule", "x Φ′(x) is there; the term from the derivative of x, Φ(x), is missing."
+)
 def only_pdf(dy, x):
     return dy * x * pdf(x)
 
 
-@BACKWARD.mistake(
-    "the density is not multiplied by x", "In the product rule Φ's derivative stands beside the factor x."
-)
+@BACKWARD.mistake("the density is not multiplied by x", "In the product rule, Φ's derivative is multiplied by x.")
 def density_alone(dy, x):
     return dy * (cdf(x) + pdf(x))
 

@@ -13,9 +13,9 @@ def sides(random, old, new):
 
 BICUBIC = Exercise(
     "bicubic",
-    "How the patches of one axis are made of others (Keys 1981, with a = −0.75): centres lie in the middle of their "
-    "patches, and beyond the edge the outermost patch stands in for those that are missing.",
-    {"old": "patches along the axis", "new": "those that they become"},
+    "Bicubic interpolation along one axis as a matrix (Keys 1981, a = −0.75): centres lie in the middle of their "
+    "patches, and beyond the edge the outermost patch is repeated.",
+    {"old": "patches along the axis", "new": "patches after resizing"},
     {"W": "(new, old), rows adding up to 1"},
     right=bicubic,
     shown=(cell_centres, bicubic),
@@ -51,7 +51,7 @@ def cut_off(old, new):
     return np.where(t <= 1, inner(t), np.where(t <= 2, outer(t), 0.0))
 
 
-@BICUBIC.mistake("a is −0.5", "That is Keys' own choice; PyTorch's, which is asked for, is −0.75.")
+@BICUBIC.mistake("a is −0.5", "That is Keys' own choice; use PyTorch's, −0.75.")
 def keys_own(old, new):
     return bicubic(old, new, a=-0.5)
 
@@ -63,8 +63,8 @@ def without_sign(old, new):
 
 @BICUBIC.mistake(
     "near the edge, the last weight replaces those before",
-    "The outermost patch gets the weights of all that it stands in for: += and not =. NumPy's W[rows, columns] += w "
-    "counts a pair of indices once, however often it is there; add one offset after the other, or use np.add.at.",
+    "The outermost patch gets the weights of all missing ones: += and not =. NumPy's W[rows, columns] += w "
+    "adds only once for repeated indices; add one offset after the other, or use np.add.at.",
 )  # fmt: skip
 def replaced(old, new):
     matrix, places, rows = np.zeros((new, old)), cell_centres(old, new), np.arange(new)
@@ -76,27 +76,29 @@ def replaced(old, new):
     return matrix
 
 
-@BICUBIC.mistake("the weights are linear", "max(0, 1 − |t|) has a corner at each patch; cubics were asked for.")
+@BICUBIC.mistake("the weights are linear", "max(0, 1 − |t|) has a corner at each patch; use cubics.")
 def linear_weights(old, new):
     return bilinear(old, new)
 
 
-@BICUBIC.mistake("the weights are linear, and the corners aligned", "Cubics were asked for, and x = (j + ½) n/n′ − ½.")
+@BICUBIC.mistake("the weights are linear, and the corners aligned", "Use cubics, and x = (j + ½) n/n′ − ½.")
 def linear_between_corners(old, new):
     return zoom(old, new)
 
 
-@BICUBIC.mistake("what lies beyond the edge is dropped", "The rows don't add up to 1: the outermost patch stands in.")
+@BICUBIC.mistake(
+    "what lies beyond the edge is dropped", "The rows don't add up to 1: the outermost patch gets these weights."
+)
 def dropped(old, new):
     return cut_off(old, new)
 
 
-@BICUBIC.mistake("near the edge, weights are divided by their sum", "The outermost patch gets those that miss.")
+@BICUBIC.mistake("near the edge, weights are divided by their sum", "Add the missing weights to the outermost patch.")
 def divided(old, new):
     return cut_off(old, new) / cut_off(old, new).sum(1, keepdims=True)
 
 
-@BICUBIC.mistake("centres without their half", "A patch's centre lies half a patch behind its edge: (j + ½) n/n′ − ½.")
+@BICUBIC.mistake("centres without their half", "A patch's centre lies half a patch after its edge: (j + ½) n/n′ − ½.")
 def edges(old, new):
     return weights(np.arange(new) * old / new, old)
 
@@ -111,7 +113,7 @@ def corners(old, new):
     return weights(np.linspace(0, old - 1, new), old)
 
 
-@BICUBIC.mistake("the way back", "Rows are new patches, columns old ones; this is from new to old.")
+@BICUBIC.mistake("the way back", "Rows are new patches, columns old ones; this is the matrix from new to old.")
 def way_back(old, new):
     return bicubic(new, old)
 
@@ -138,7 +140,7 @@ BACKWARD = Exercise(
 EXERCISES = (BICUBIC, BACKWARD)
 
 
-@BACKWARD.mistake("the inverse", "The gradient does not undo what was done: it passes the transposed matrices.")
+@BACKWARD.mistake("the inverse", "The gradient does not invert the forward: it uses the transposed matrices.")
 def inverse(dy, down, across):
     return np.einsum("RKd,rR,kK->rkd", dy, np.linalg.pinv(down), np.linalg.pinv(across))
 
@@ -153,7 +155,7 @@ def only_across(dy, down, across):
     return np.einsum("RKd,Kk->Rkd", dy, across)
 
 
-@BACKWARD.mistake("divided by the sums of the columns", "A transposed matrix is all: its rows need not add up to 1.")
+@BACKWARD.mistake("divided by the sums of the columns", "Just transpose the matrices: their rows need not add up to 1.")
 def columns_add_up(dy, down, across):
     return backward(dy, down / down.sum(0), across / across.sum(0))
 
@@ -173,6 +175,6 @@ def forward(dy, down, across):
     return dy, down.T, across.T
 
 
-@BACKWARD.misreading("down and across change places", "down belongs to the first axis, the rows.")
+@BACKWARD.misreading("down and across exchanged", "down belongs to the first axis, the rows.")
 def exchanged(dy, down, across):
     return dy, across, down

@@ -1,4 +1,4 @@
-"""A sum in float32 that is as exact as if it had twice as many digits."""
+"""A float32 sum that is nearly as accurate as with twice as many digits."""
 
 import numpy as np
 
@@ -25,16 +25,16 @@ def told_apart_by_float64(random):
 def kahan_sum(numbers):
     s = c = np.float32(0)
     for x in numbers:
-        y = x - c                                                            # what was lost is given back
+        y = x - c                                                            # correct the previous rounding error
         t = s + y
-        c = (t - s) - y                                                      # what the rounding of t added
+        c = (t - s) - y                                                      # the rounding error of t
         s = t
     return s
 
 
 SUM = Exercise(
     "kahan_sum",
-    "Kahan's sum (1965), in float32: add one after the other, keep what each rounding lost, and take it off the next.",
+    "Kahan's sum (1965), in float32: add one by one, keep each rounding error, and subtract it from the next number.",
     {"numbers": "(n,), float32"},
     {"s": "a number"},
     right=kahan_sum,
@@ -51,12 +51,12 @@ EXERCISES = (SUM,)
 
 IN_FLOAT64 = (
     "summed in float64",
-    "More digits would do, where there are any. Here float32 has to do with its own: keep every number np.float32.",
+    "More digits would help, but the exercise is to sum accurately in float32: keep every number np.float32.",
 )
 
 
 # A plain sum is wrong on ordinary numbers already, where a tree is right: after those, a wrong sum is a tree's.
-A_TREE = "added as a tree", "It loses less than adding one after the other, but what is lost stays lost: keep it in c."
+A_TREE = "added as a tree", "It loses less than adding one by one, but rounding errors are still lost: keep them in c."
 
 
 @SUM.mistake(*A_TREE)
@@ -74,7 +74,7 @@ def numpys(numbers):
 
 @SUM.mistake(
     "added one after the other",
-    "What each rounding loses is lost for good: keep it in c, and take it off the next number before you add that.",
+    "Each rounding error is lost for good: keep it in c, and subtract it from the next number before you add that.",
 )
 def one_after_the_other(numbers):
     return np.cumsum(numbers)[-1]
@@ -105,13 +105,13 @@ PLUS, MINUS = np.float32(1), np.float32(-1)
 
 
 @SUM.mistake(
-    "the wrong sign of c", "c = (t − s) − y is what was added too much, and taken off the next number: y = x − c."
+    "the wrong sign of c", "c = (t − s) − y is the excess that was added; subtract it from the next number: y = x − c."
 )
 def wrong_sign(numbers):
     return with_errors(numbers, PLUS, lambda s, t, y: (t - s) - y)
 
 
-@SUM.mistake("s is set to t before c is computed", "c needs the s from before: with the new one t − s is 0.")
+@SUM.mistake("s is set to t before c is computed", "c needs the old s: with the new one t − s is 0.")
 def too_early(numbers):
     return with_errors(numbers, MINUS, lambda s, t, y: -y)
 
@@ -121,6 +121,6 @@ def other_brackets(numbers):
     return with_errors(numbers, MINUS, lambda s, t, y: t - (s - y))
 
 
-@SUM.mistake("a mean", "The sum was asked for; nothing is divided.")
+@SUM.mistake("a mean", "Return the sum; don't divide.")
 def mean(numbers):
     return kahan_sum(numbers) / np.float32(len(numbers))

@@ -32,7 +32,7 @@ FORWARD = Exercise(
             far_from_zero,
             usual=(
                 "the variance as E[x²] − E[x]²",
-                "That is right on paper, but two large numbers that are nearly equal are subtracted, and few digits of "
+                "That is right on paper, but it subtracts two large numbers that are nearly equal, and few digits of "
                 "the difference are left. Subtract the mean first, then square.",
             ),
             tolerance=1e-6,
@@ -79,9 +79,7 @@ def over_the_batch(x, weight, bias, eps):
     return (x - mean) / np.sqrt(var + eps) * weight + bias
 
 
-@FORWARD.mistake(
-    "mean and variance over the tokens", "Each token has a mean of its own, over its D numbers: the last axis."
-)
+@FORWARD.mistake("mean and variance over the tokens", "Each token has its own mean over its D numbers, the last axis.")
 def over_the_tokens(x, weight, bias, eps):
     mean, var = moments(x, 1)
     return (x - mean) / np.sqrt(var + eps) * weight + bias
@@ -92,7 +90,7 @@ def over_everything(x, weight, bias, eps):
     return (x - x.mean()) / np.sqrt(x.var() + eps) * weight + bias
 
 
-@FORWARD.mistake("the mean is not subtracted", "That is nearly an RMS norm. The rows come out with a mean.")
+@FORWARD.mistake("the mean is not subtracted", "That is nearly an RMS norm: the rows of the result don't have mean 0.")
 def mean_kept(x, weight, bias, eps):
     return x / np.sqrt(moments(x)[1] + eps) * weight + bias
 
@@ -102,12 +100,12 @@ def rms_norm(x, weight, bias, eps):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight + bias
 
 
-@FORWARD.misreading("weight is forgotten", "What has variance 1 is still to be scaled.")
+@FORWARD.misreading("weight is forgotten", "Scale the normalised rows by weight.")
 def without_weight(x, weight, bias, eps):
     return x, np.ones_like(weight), bias, eps
 
 
-@FORWARD.misreading("bias is forgotten", "What is scaled is still to be shifted.")
+@FORWARD.misreading("bias is forgotten", "Add the bias after scaling.")
 def without_bias(x, weight, bias, eps):
     return x, weight, np.zeros_like(bias), eps
 

@@ -81,19 +81,19 @@ EXERCISES = (BACKWARD,)
 
 BACKWARD.variant(
     "the 1/N terms are missing",
-    "Mean and standard deviation are made of the whole row: each entry of x moves every entry of x̂ through them. "
-    "What goes back through the two is two means over the row: 1/N times a sum, of all N = D entries.",
+    "Mean and standard deviation depend on the whole row: each entry of x changes every entry of x̂ through them. "
+    "Each adds a term to dx, and each term has a mean over the row: 1/N times a sum over all N = D entries.",
     mean=nothing,
     variance=nothing,
 )
 BACKWARD.variant(
     "the mean's 1/N term is missing",
-    "What goes back through the variance is there; what goes through the mean is not.",
+    "The gradient through the variance is there, the one through the mean is missing.",
     mean=nothing,
 )
 BACKWARD.variant(
     "the variance's 1/N term is missing",
-    "What goes back through the mean is there; what goes through the variance is not.",
+    "The gradient through the mean is there, the one through the variance is missing.",
     variance=nothing,
 )
 BACKWARD.variant(
@@ -114,17 +114,17 @@ BACKWARD.variant(
 )
 BACKWARD.variant(
     "the variance's 1/N term is added",
-    "The larger the variance, the smaller x̂: what goes back through it is subtracted, as the mean's term is.",
+    "The larger the variance, the smaller x̂: its term is subtracted, as the mean's term is.",
     sign=1,
 )
 BACKWARD.variant(
     "x̂ is forgotten in front of the variance's 1/N term",
-    "How much an entry moves the variance goes with its own distance from the mean: the mean is multiplied by x̂.",
+    "The derivative of the variance is proportional to an entry's distance from the mean: multiply by x̂.",
     in_front="nothing",
 )
 BACKWARD.variant(
     "x in place of x̂ in the variance's term",
-    "Derive it for x̂, the normalised x; x itself does not occur in it.",
+    "Derive it in terms of x̂, the normalised x; x itself does not occur in it.",
     in_front="x",
 )
 BACKWARD.variant(
@@ -143,7 +143,7 @@ BACKWARD.variant(
 
 
 @BACKWARD.misreading(
-    "weight is forgotten in dx", "On its way to x̂ the gradient passes the multiplication by weight.", outputs=("dx",)
+    "weight is forgotten in dx", "y is x̂ times weight, so the gradient of x̂ is dy times weight.", outputs=("dx",)
 )
 def weight_forgotten(dy, x, weight, eps):
     return dy, x, np.ones_like(weight), eps
@@ -186,17 +186,17 @@ def without_eps(dy, x, weight, eps):
 BACKWARD.variant("x in place of x̂ in dweight", "weight was multiplied with the normalised x.", dweight_of="x")
 BACKWARD.variant(
     "the broadcast weight and bias are not summed",
-    "Both served every row, so they get a gradient from every row: the sum over all axes but the last.",
+    "All rows share both, so their gradients are sums over all axes but the last.",
     rows=lambda g: g,
 )
 BACKWARD.variant(
     "the broadcast weight and bias are summed over samples only",
-    "Both served each token of each sample: the sum goes over all axes but the last.",
+    "All tokens of all samples share both: sum over all axes but the last.",
     rows=lambda g: g.sum(0),
 )
 BACKWARD.variant(
     "the gradients of weight and bias are means",
-    "Both get the sum of what every row sends back; no 1/N was in the forward.",
+    "Both get the sum of the gradients of all rows; there was no 1/N in the forward.",
     rows=lambda g: g.mean((0, 1)),
 )
 BACKWARD.variant(

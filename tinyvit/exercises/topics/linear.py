@@ -41,7 +41,9 @@ BACKWARD = Exercise(
 EXERCISES = FORWARD, BACKWARD
 
 
-@FORWARD.mistake("weight is not transposed", "weight is (K, D): a row of x meets the rows of weight, x Wᵀ.")
+@FORWARD.mistake(
+    "weight is not transposed", "weight is (K, D): each output is the product of a row of x with a row of weight, x Wᵀ."
+)
 def not_transposed(x, weight, bias):
     return x @ weight + bias
 
@@ -63,9 +65,7 @@ def bias_subtracted(x, weight, bias):
     return x, weight, -bias
 
 
-@BACKWARD.mistake(
-    "wrong transpose in dx", "Forwards x meets Wᵀ; backwards dy meets W as it is. Let the shapes guide you."
-)
+@BACKWARD.mistake("wrong transpose in dx", "The forward multiplies x by Wᵀ, the backward dy by W. Check the shapes.")
 def dx_transposed(dy, x, weight):
     return {"dx": dy @ weight.T}
 
@@ -80,14 +80,14 @@ def dweight_transposed(dy, x, weight):
 
 @BACKWARD.mistake(
     "wrong transpose in dweight: .T reverses all three axes",
-    "On three axes .T puts the batch last. Make rows of dy and x first: x.reshape(-1, D).",
+    "With three axes .T moves the batch to the end. Reshape dy and x to rows first: x.reshape(-1, D).",
 )
 def dweight_reversed(dy, x, weight):
     return {"dweight": dy.T @ x}
 
 
 @BACKWARD.mistake(
-    "dweight is not summed over the batch", "weight served every sample, so it gets a gradient from each: add them up."
+    "dweight is not summed over the batch", "every sample used weight, so its gradient is the sum over all samples."
 )
 def dweight_of_each_sample(dy, x, weight):
     return {"dweight": dy.mT @ x}
@@ -95,7 +95,7 @@ def dweight_of_each_sample(dy, x, weight):
 
 @BACKWARD.mistake(
     "wrong transpose in dweight, and no sum over the batch",
-    "weight served every sample, so the gradients of all are added up; and what you return for each is (D, K), where "
+    "every sample used weight, so its gradient is the sum over all samples; and yours for each is (D, K), where "
     "weight is (K, D).",
 )
 def dweight_of_each_sample_transposed(dy, x, weight):
@@ -103,7 +103,7 @@ def dweight_of_each_sample_transposed(dy, x, weight):
 
 
 @BACKWARD.mistake(
-    "dweight is of the first sample only", "weight served every sample, so it gets a gradient from each: add them up."
+    "dweight is of the first sample only", "every sample used weight, so its gradient is the sum over all samples."
 )
 def dweight_of_one_sample(dy, x, weight):
     return {"dweight": dy[0].T @ x[0]}
@@ -134,7 +134,8 @@ def dbias_of_each_sample(dy, x, weight):
 
 
 @BACKWARD.mistake(
-    "the bias's gradient is a mean", "The bias gets the sum of what every row sends back. No 1/N was in the forward."
+    "the bias's gradient is a mean",
+    "The bias gets the sum of the gradients of all rows. There was no 1/N in the forward.",
 )
 def dbias_mean(dy, x, weight):
     return {"dbias": dy.mean((0, 1))}

@@ -70,7 +70,7 @@ def tanh_form(*arguments):
     return forward(*arguments, activation=F.gelu_tanh)
 
 
-@FORWARD.mistake("the activation is forgotten", "Two linear layers with nothing between them are one.")
+@FORWARD.mistake("the activation is forgotten", "Two linear layers with nothing between them are one linear layer.")
 def without_activation(x, weight1, bias1, weight2, bias2):
     return (x @ weight1.T + bias1) @ weight2.T + bias2
 
@@ -128,7 +128,7 @@ def without_activation_backward(dy, x, weight1, bias1, weight2):
 
 @BACKWARD.mistake(
     "the GELU's derivative is taken after the GELU",
-    "It is taken at what went into the GELU, x W₁ᵀ + b₁, not at what came out.",
+    "Take it at the GELU's input, x W₁ᵀ + b₁, not at its output.",
 )
 def derivative_of_the_output(dy, x, weight1, bias1, weight2):
     a, _ = F.gelu(x @ weight1.T + bias1)
@@ -151,7 +151,7 @@ def half_a_derivative(dy, x, weight1, bias1, weight2):
     return first_layer(dy @ weight2 * cdf, x, weight1)
 
 
-@BACKWARD.mistake("dweight2 is made of what went into the GELU", "The second layer read what came out of it.")
+@BACKWARD.mistake("dweight2 is made of what went into the GELU", "The input of the second layer is the GELU's output.")
 def before_the_activation(dy, x, weight1, bias1, weight2):
     h, _ = F.linear(x, weight1, bias1)
     return {"dweight2": np.einsum("bnd,bnm->dm", dy, h)}
@@ -188,11 +188,11 @@ def dweights_transposed(*arguments):
     return {"dweight1": dweight1.T, "dweight2": dweight2.T}
 
 
-@BACKWARD.mistake("wrong transpose of weight2", "Forwards the hidden layer meets W₂ᵀ; backwards dy meets W₂ as it is.")
+@BACKWARD.mistake("wrong transpose of weight2", "The forward multiplies by W₂ᵀ, the backward by W₂.")
 def weight2_transposed(dy, x, weight1, bias1, weight2):
     return first_layer(dh_of(dy, x, weight1, bias1, weight2.T), x, weight1)
 
 
-@BACKWARD.mistake("wrong transpose of weight1", "Forwards x meets W₁ᵀ; backwards the gradient meets W₁ as it is.")
+@BACKWARD.mistake("wrong transpose of weight1", "The forward multiplies by W₁ᵀ, the backward by W₁.")
 def weight1_transposed(dy, x, weight1, bias1, weight2):
     return {"dx": dh_of(dy, x, weight1, bias1, weight2) @ weight1.T}

@@ -118,7 +118,7 @@ def scaled_by_heads(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
     return x, *queries_times((d / num_heads) ** 0.5, qkv_weight, qkv_bias), proj_weight, proj_bias, num_heads
 
 
-@FORWARD.misreading("scaled by 1/d", "It is the square root of d that the scores are divided by.")
+@FORWARD.misreading("scaled by 1/d", "Divide the scores by the square root of d.")
 def scaled_by_d(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
     d = x.shape[-1] // num_heads
     return x, *queries_times(d**-0.5, qkv_weight, qkv_bias), proj_weight, proj_bias, num_heads
@@ -161,7 +161,9 @@ def joined_without_transpose(x, qkv_weight, qkv_bias, proj_weight, proj_bias, nu
     return join_by_reshape(heads_of(x, qkv_weight, qkv_bias, num_heads)[0]) @ proj_weight.T + proj_bias
 
 
-@FORWARD.mistake("heads are interleaved", "D is H times d, a head's numbers side by side; you take it for d times H.")
+@FORWARD.mistake(
+    "heads are interleaved", "D is H times d, with a head's numbers side by side; you read it as d times H."
+)
 def interleaved(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
     heads, _ = heads_of(x, qkv_weight, qkv_bias, num_heads, split=split_interleaved)
     return join(heads) @ proj_weight.T + proj_bias
@@ -172,9 +174,7 @@ def in_order(parts, qkv_weight, qkv_bias):
     return tuple(np.concatenate([np.split(x, 3)[part] for part in parts]) for x in (qkv_weight, qkv_bias))
 
 
-@FORWARD.misreading(
-    "queries and keys exchanged", "The first D rows of qkv_weight make the queries, the next the keys."
-)
+@FORWARD.misreading("queries and keys exchanged", "The first D rows of qkv_weight make the queries, the next the keys.")
 def queries_and_keys_exchanged(x, qkv_weight, qkv_bias, *others):
     return x, *in_order((1, 0, 2), qkv_weight, qkv_bias), *others
 

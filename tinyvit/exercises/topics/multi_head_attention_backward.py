@@ -90,7 +90,7 @@ BACKWARD = Exercise(
     inputs=inputs,
     sizes=multi_head_attention.SIZES,
     equal=multi_head_attention.EQUAL,
-    # What is rounded at 1000 comes back times 2000.
+    # Rounding errors of scores near 1000 are multiplied by up to 2000.
     traps=(Case(multi_head_attention.LARGE, large_scores, tolerance=1e-8),),
     written=backward,
 )
@@ -98,7 +98,7 @@ EXERCISES = (BACKWARD,)
 
 BACKWARD.variant(
     "the softmax's Jacobian is taken as diagonal",
-    "Each score moves all the probabilities of its query: the Jacobian is a full matrix.",
+    "Each score changes all probabilities of its query: the Jacobian is a full matrix.",
     attention_backward=diagonal_softmax,
 )
 BACKWARD.variant(
@@ -106,9 +106,7 @@ BACKWARD.variant(
     "The scores were scaled: their gradient is scaled, too.",
     back="unscaled",
 )
-BACKWARD.variant(
-    "the scale 1/√d is forgotten", "The scores of each head are divided by √d.", scale=lambda D, H: 1.0
-)
+BACKWARD.variant("the scale 1/√d is forgotten", "The scores of each head are divided by √d.", scale=lambda D, H: 1.0)
 BACKWARD.variant(*BY_D, scale=lambda D, H: D**-0.5)
 BACKWARD.variant(*BY_HEADS, scale=lambda D, H: H**-0.5)
 BACKWARD.variant(*NO_MAXIMUM, attention_backward=careless_backward)
@@ -124,14 +122,14 @@ BACKWARD.variant(
 )
 BACKWARD.variant(
     "wrong transpose of proj_weight",
-    "Forwards the heads meet proj_weightᵀ; backwards dy meets proj_weight as it is.",
+    "The forward multiplies by proj_weightᵀ, the backward by proj_weight.",
     project=lambda dy, proj_weight: dy @ proj_weight.T,
 )
-BACKWARD.variant("dproj_weight is made of x", "What was projected is the joined heads, not x.", proj_of="x")
-BACKWARD.variant("wrong transpose in dproj_weight", "Its rows are outputs, its columns what came in.", dproj=transposed)
+BACKWARD.variant("dproj_weight is made of x", "The projection's input is the joined heads, not x.", proj_of="x")
+BACKWARD.variant("wrong transpose in dproj_weight", "Its rows are outputs, its columns inputs.", dproj=transposed)
 BACKWARD.variant(
     "dx comes from the queries only",
-    "x was made into queries, keys and values: it gets something from each.",
+    "Queries, keys and values all depend on x: add up the three gradients.",
     dx_of=queries_alone,
 )
 BACKWARD.variant(

@@ -59,7 +59,9 @@ def layer_norm(x, weight, eps):
     return (x - row_mean(x)) / np.sqrt(x.var(-1, keepdims=True) + eps) * weight
 
 
-@FORWARD.mistake("divided by the standard deviation", "The root mean square is that of x, without its mean taken off.")
+@FORWARD.mistake(
+    "divided by the standard deviation", "The root mean square is that of x, without subtracting the mean."
+)
 def by_deviation(x, weight, eps):
     return x / np.sqrt(x.var(-1, keepdims=True) + eps) * weight
 
@@ -84,7 +86,7 @@ def without_eps(x, weight, eps):
     return x, weight, 0.0
 
 
-@FORWARD.misreading("weight is forgotten", "What has the root mean square 1 is still to be scaled.")
+@FORWARD.misreading("weight is forgotten", "Scale the normalised rows by weight.")
 def without_weight(x, weight, eps):
     return x, np.ones_like(weight), eps
 
@@ -100,8 +102,8 @@ def parts(dy, x, weight, eps):
 
 @BACKWARD.mistake(
     "the 1/N term is missing",
-    "The root mean square is made of the whole row: each entry of x moves every entry of x̂ through it. What goes back "
-    "through it is a mean over the row.",
+    "The root mean square depends on the whole row: each entry of x changes every entry of x̂ through it. This adds a "
+    "term to dx that has a mean over the row.",
 )
 def without_mean_term(dy, x, weight, eps):
     g, _, rrms = parts(dy, x, weight, eps)
@@ -110,7 +112,7 @@ def without_mean_term(dy, x, weight, eps):
 
 @BACKWARD.mistake(
     "the mean of a layer norm is still subtracted",
-    "No mean was taken off on the way forward, so nothing comes back through it: of the two means one is left.",
+    "The forward subtracts no mean, so that term is absent from the backward: only one of the two means is left.",
 )
 def of_a_layer_norm(dy, x, weight, eps):
     g, xhat, rrms = parts(dy, x, weight, eps)
@@ -137,13 +139,15 @@ def added(dy, x, weight, eps):
     return {"dx": rrms * (g + xhat * row_mean(g * xhat))}
 
 
-@BACKWARD.mistake("x̂ is forgotten in front of the 1/N term", "An entry moves the mean square by its own size.")
+@BACKWARD.mistake(
+    "x̂ is forgotten in front of the 1/N term", "The derivative of the mean square is proportional to the entry itself."
+)
 def xhat_forgotten(dy, x, weight, eps):
     g, xhat, rrms = parts(dy, x, weight, eps)
     return {"dx": rrms * (g - row_mean(g * xhat))}
 
 
-@BACKWARD.mistake("x in place of x̂ in the 1/N term", "Derive it for x̂, the normalised x.")
+@BACKWARD.mistake("x in place of x̂ in the 1/N term", "Derive it in terms of x̂, the normalised x.")
 def x_for_xhat(dy, x, weight, eps):
     g, _, rrms = parts(dy, x, weight, eps)
     return {"dx": rrms * (g - x * row_mean(g * x))}
@@ -155,7 +159,7 @@ def without_rrms(dy, x, weight, eps):
     return {"dx": g - xhat * row_mean(g * xhat)}
 
 
-@BACKWARD.misreading("weight is forgotten in dx", "On its way to x̂ the gradient passes weight.", outputs=("dx",))
+@BACKWARD.misreading("weight is forgotten in dx", "The gradient of x̂ is dy times weight.", outputs=("dx",))
 def weight_forgotten(dy, x, weight, eps):
     return dy, x, np.ones_like(weight), eps
 
@@ -170,16 +174,16 @@ def x_in_dweight(dy, x, weight, eps):
     return {"dweight": (dy * x).sum((0, 1))}
 
 
-@BACKWARD.mistake("the broadcast weight is not summed", "It served every row, so it gets a gradient from every row.")
+@BACKWARD.mistake("the broadcast weight is not summed", "All rows share it, so its gradient is a sum over all rows.")
 def not_summed(dy, x, weight, eps):
     return {"dweight": dy * parts(dy, x, weight, eps)[1]}
 
 
-@BACKWARD.mistake("the broadcast weight is summed over samples only", "It served each token of each sample.")
+@BACKWARD.mistake("the broadcast weight is summed over samples only", "All tokens of all samples share it.")
 def summed_over_samples(dy, x, weight, eps):
     return {"dweight": (dy * parts(dy, x, weight, eps)[1]).sum(0)}
 
 
-@BACKWARD.mistake("dweight is a mean", "The weight gets the sum of what every row sends back.")
+@BACKWARD.mistake("dweight is a mean", "The weight gets the sum of the gradients of all rows.")
 def mean_for_sum(dy, x, weight, eps):
     return {"dweight": (dy * parts(dy, x, weight, eps)[1]).mean((0, 1))}

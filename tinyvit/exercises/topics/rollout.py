@@ -50,15 +50,13 @@ def nothing_flows(attention):
 
 
 @ROLLOUT.misreading(
-    "the product in the wrong order", "What is in the tokens passes the first layer first: it stands on the right."
+    "the product in the wrong order", "The first layer acts on the tokens first: it stands on the right."
 )
 def wrong_order(attention):
     return (attention[::-1],)
 
 
-@ROLLOUT.misreading(
-    "the last layer is left out", "All layers have mixed the tokens; does the loop end one too early?"
-)
+@ROLLOUT.misreading("the last layer is left out", "All layers have mixed the tokens; does the loop end one too early?")
 def without_the_last(attention):
     return (attention[:-1],)
 
@@ -68,17 +66,17 @@ def without_the_first(attention):
     return (attention[1:],)
 
 
-@ROLLOUT.misreading("only the last layer", "It has mixed what the layers before it have made: take the product of all.")
+@ROLLOUT.misreading("only the last layer", "It mixes the results of the layers before it: take the product of all.")
 def the_last_alone(attention):
     return (attention[-1:],)
 
 
-@ROLLOUT.misreading("attention is transposed", "A row is a token that looks, a column one that is looked at.")
+@ROLLOUT.misreading("attention is transposed", "A row is a token that attends, a column one that is attended to.")
 def transposed(attention):
     return (attention.mT,)
 
 
-@ROLLOUT.mistake("the residual connection is forgotten", "Half of each token stays what it was, in every layer: + ½ I.")
+@ROLLOUT.mistake("the residual connection is forgotten", "In every layer half of each token stays the same: + ½ I.")
 def without_residual(attention):
     return product(attention.mean(2))
 
@@ -88,7 +86,7 @@ def not_halved(attention):
     return product(attention.mean(2) + np.eye(attention.shape[-1]))
 
 
-@ROLLOUT.mistake("only the attention is halved", "Of the two, each token gets one half.")
+@ROLLOUT.mistake("only the attention is halved", "The identity is halved as well, so that rows add up to 1.")
 def identity_not_halved(attention):
     return product(0.5 * attention.mean(2) + np.eye(attention.shape[-1]))
 
@@ -103,22 +101,27 @@ def largest_head(attention):
     return product(half(attention.max(2)))
 
 
-@ROLLOUT.mistake("the first head alone", "The mean over all heads was asked for.")
+@ROLLOUT.mistake("the first head alone", "Take the mean over all heads.")
 def first_head(attention):
     return product(half(attention[:, :, 0]))
 
 
-@ROLLOUT.mistake("each head is rolled out, and then the mean taken", "A layer's heads mix into one stream of tokens.")
+@ROLLOUT.mistake(
+    "each head is rolled out, and then the mean taken",
+    "The heads of a layer write to the same tokens: average them in each layer.",
+)
 def head_by_head(attention):
     return product(half(attention)).mean(1)
 
 
-@ROLLOUT.mistake("the layers are averaged, not multiplied", "Each layer mixes what the one before it has mixed.")
+@ROLLOUT.mistake(
+    "the layers are averaged, not multiplied", "Each layer mixes the result of the one before it: multiply them."
+)
 def mean_of_layers(attention):
     return half(attention.mean((0, 2)))
 
 
-@ROLLOUT.mistake("an elementwise product", "* multiplies entry by entry; mixing after mixing is @.")
+@ROLLOUT.mistake("an elementwise product", "* multiplies entry by entry; use the matrix product @.")
 def elementwise(attention):
     return half(attention.mean(2)).prod(0)
 

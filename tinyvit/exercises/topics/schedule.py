@@ -67,37 +67,39 @@ def rises_from_0(step, total, warmup):
     return step / warmup if step < warmup else falling(step, total)
 
 
-@SCHEDULE.mistake(
-    "the warm-up in whole numbers", "// leaves 0 until its end; / is the division that keeps fractions."
-)
+@SCHEDULE.mistake("the warm-up in whole numbers", "// rounds down to 0 until the last step; / keeps fractions.")
 def rises_at_once(step, total, warmup):
     return (step + 1) // warmup if step < warmup else falling(step, total)
 
 
-@SCHEDULE.mistake("it falls from the end of the warm-up on", "In between it stays at 1: four fifths of all steps pass.")
+@SCHEDULE.mistake("it falls from the end of the warm-up on", "It stays at 1 until four fifths of all steps are over.")
 def falls_at_once(step, total, warmup):
     return rising(step, warmup) if step < warmup else (total - step) / (total - warmup)
 
 
 @SCHEDULE.mistake(
     "it falls over the last fifth of what is left after the warm-up",
-    "The fifth is one of all steps, those of the warm-up included.",
+    "The fall takes a fifth of all steps, including the warm-up.",
 )
 def fifth_of_the_rest(step, total, warmup):
     return min(rising(step, warmup), (total - step) / (0.2 * (total - warmup)))
 
 
-@SCHEDULE.mistake("it falls over the last four fifths", "It begins to fall when four fifths are over, not one.")
+@SCHEDULE.mistake(
+    "it falls over the last four fifths", "The fall begins after four fifths of the steps, not after one."
+)
 def falls_too_early(step, total, warmup):
     return min(rising(step, warmup), (total - step) / (0.8 * total))
 
 
-@SCHEDULE.mistake("it falls to 0 at the last step", "At step total − 1 one share of the fall is left: 0 is one later.")
+@SCHEDULE.mistake(
+    "it falls to 0 at the last step", "At step total − 1 one step of the fall is left; 0 would be at step total."
+)
 def ends_at_0(step, total, warmup):
     return min(rising(step, warmup), (total - 1 - step) / (0.2 * total - 1))
 
 
-@SCHEDULE.mistake("it falls one step too early", "At step 0.8 · total it is 1 still: (total − step) / (0.2 · total).")
+@SCHEDULE.mistake("it falls one step too early", "At step 0.8 · total it is still 1: (total − step) / (0.2 · total).")
 def one_step_early(step, total, warmup):
     return min(rising(step, warmup), (total - step - 1) / (0.2 * total))
 
@@ -107,11 +109,13 @@ def jumps(step, total, warmup):
     return rising(step, warmup) if step < 0.8 * total else (total - step) / total
 
 
-@SCHEDULE.mistake("it falls as a cosine", "A straight line was asked for.")
+@SCHEDULE.mistake("it falls as a cosine", "Use a straight line.")
 def falls_as_a_cosine(step, total, warmup):
     return min(rising(step, warmup), 0.5 - 0.5 * cos(pi * falling(step, total)))
 
 
-@SCHEDULE.mistake("it rises at the end", "(step − 0.8 · total) / (0.2 · total) is what has passed: take 1 minus that.")
+@SCHEDULE.mistake(
+    "it rises at the end", "(step − 0.8 · total) / (0.2 · total) is the part that has passed: take 1 minus that."
+)
 def rises_at_the_end(step, total, warmup):
     return rising(step, warmup) if step < 0.8 * total else step / (0.2 * total) - 4

@@ -109,12 +109,12 @@ def exponentials(x):
     return np.exp(x)
 
 
-@FORWARD.mistake("the logarithm of the softmax", "These are log probabilities; their exp was asked for.")
+@FORWARD.mistake("the logarithm of the softmax", "These are log probabilities; return the probabilities.")
 def log_softmax(x):
     return np.log(F.softmax(x)[0])
 
 
-@FORWARD.mistake("scores divided by their sum", "Without exp negative scores make negative probabilities.")
+@FORWARD.mistake("scores divided by their sum", "Without exp, negative scores give negative probabilities.")
 def without_exp(x):
     return x / x.sum(-1, keepdims=True)
 
@@ -144,7 +144,7 @@ def diagonal(dy, x):
 
 
 @BACKWARD.mistake(
-    "the diagonal of the Jacobian is missing", "Only − p pᵀ is there; a probability moves with its own score, too."
+    "the diagonal of the Jacobian is missing", "Only − p pᵀ is there; a probability also changes with its own score."
 )
 def without_diagonal(dy, x):
     probs = F.softmax(x)[0]
@@ -152,21 +152,22 @@ def without_diagonal(dy, x):
 
 
 @BACKWARD.mistake(
-    "only dy times the probabilities", "That is the gradient of exp; the sum in the denominator depends on x as well."
+    "only dy times the probabilities",
+    "That is the gradient of the numerator only; the sum in the denominator depends on x as well.",
 )
 def only_times_probs(dy, x):
     return dy * F.softmax(x)[0]
 
 
 @BACKWARD.mistake(
-    "the sum is not weighted by the probabilities", "Σ dy is subtracted; each dy counts by its probability."
+    "the sum is not weighted by the probabilities", "You subtract Σ dy; weight each dy by its probability."
 )
 def unweighted(dy, x):
     return F.softmax(x)[0] * (dy - dy.sum(-1, keepdims=True))
 
 
 @BACKWARD.mistake(
-    "a mean in place of the sum", "The probabilities are weights that add up to 1; nothing is left to be divided."
+    "a mean in place of the sum", "The probabilities are weights that add up to 1: don't divide by their number."
 )
 def mean_for_sum(dy, x):
     probs = F.softmax(x)[0]
@@ -174,7 +175,7 @@ def mean_for_sum(dy, x):
 
 
 @BACKWARD.mistake(
-    "summed over the columns", "A score moves the probabilities of its own row: the sum goes over the last axis."
+    "summed over the columns", "A score changes the probabilities of its own row: sum over the last axis."
 )
 def over_columns_backward(dy, x):
     probs = F.softmax(x)[0]
@@ -182,16 +183,14 @@ def over_columns_backward(dy, x):
 
 
 @BACKWARD.mistake(
-    "summed over the whole array", "A score moves the probabilities of its own row: axis=-1, with keepdims=True."
+    "summed over the whole array", "A score changes the probabilities of its own row: axis=-1, with keepdims=True."
 )
 def over_everything_backward(dy, x):
     probs = F.softmax(x)[0]
     return probs * (dy - (dy * probs).sum())
 
 
-@BACKWARD.mistake(
-    "not multiplied by the probabilities", "What is in the brackets is right, and is still to be multiplied by p."
-)
+@BACKWARD.mistake("not multiplied by the probabilities", "The brackets are right; multiply them by p.")
 def not_multiplied(dy, x):
     return dy - (dy * F.softmax(x)[0]).sum(-1, keepdims=True)
 

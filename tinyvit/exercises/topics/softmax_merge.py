@@ -64,7 +64,7 @@ def second_alone(m1, l1, m2, l2):
     return m2, l2
 
 
-RESCALED = "l1 was summed with m1 subtracted, l2 with m2: bring both to the common m by exp(m1 − m) and exp(m2 − m)."
+RESCALED = "l1 was summed with m1 subtracted, l2 with m2: rescale them to m with exp(m1 − m) and exp(m2 − m)."
 
 
 @MERGE.mistake("a sum is not rescaled", RESCALED)
@@ -84,12 +84,12 @@ def crosswise(m1, l1, m2, l2):
     return {"l": l1 * np.exp(m2 - m) + l2 * np.exp(m1 - m)}
 
 
-@MERGE.mistake("no maximum is subtracted", "exp(1000) overflows. Bring each sum to the common m by exp(m1 − m).")
+@MERGE.mistake("no maximum is subtracted", "exp(1000) overflows. Rescale each sum to the common m, with exp(m1 − m).")
 def overflowing(m1, l1, m2, l2):
     return {"l": (l1 * np.exp(m1) + l2 * np.exp(m2)) / np.exp(max(m1, m2))}
 
 
-@MERGE.mistake("no maximum is subtracted", "exp(1000) overflows. Bring each sum to the common m by exp(m1 − m).")
+@MERGE.mistake("no maximum is subtracted", "exp(1000) overflows. Rescale each sum to the common m, with exp(m1 − m).")
 def overflowing_then_shifted(m1, l1, m2, l2):
     return {"l": (l1 * np.exp(m1) + l2 * np.exp(m2)) * np.exp(-max(m1, m2))}
 

@@ -58,20 +58,20 @@ def without_keys(patches):
 
 @BACKWARD.mistake(
     "the way through the values is forgotten",
-    "What the class token gathers is a sum of the patches themselves: each gets its gradient, times what was taken.",
+    "The class token's output is a weighted sum of the patches: each gets the gradient times its weight.",
 )
 def without_values(patches):
     return gradient(patches, ways=("keys",))
 
 
-@BACKWARD.mistake("the scale is forgotten", "The scores were multiplied by 1/√4, and so is what comes back.")
+@BACKWARD.mistake("the scale is forgotten", "The scores were multiplied by 1/√4, and so is their gradient.")
 def without_scale(patches):
     return gradient(patches, scale=1.0)
 
 
 @BACKWARD.mistake(
     "the Jacobian of the softmax is taken as diagonal",
-    "p(1 − p) is how a probability moves with its own score; but each score moves all of its row.",
+    "p(1 − p) is the derivative with respect to its own score; but each score changes the whole row.",
 )
 def diagonal(patches):
     return gradient(patches, softmax=lambda dprobs, probs: dprobs * probs * (1 - probs))
@@ -93,6 +93,6 @@ def at_every_token(patches):
     return gradient(patches, pool=lambda dfeature, _: np.repeat(dfeature[:, None], 5, axis=1))
 
 
-@BACKWARD.mistake("what was wanted is not subtracted", "The gradient of the logits is π less 1 at the right class.")
+@BACKWARD.mistake("the target is not subtracted", "The gradient of the logits is π minus 1 at the right class.")
 def without_target(patches):
     return gradient(patches, dlogits=lambda probs: probs)
