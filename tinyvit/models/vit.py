@@ -138,15 +138,12 @@ class Encode(Module):
 def make_positions(config, prefix):
     """The module that adds positions of the configured kind to `prefix` tokens and those of the patches."""
     grid, dim, method = config.grid, config.embed_dim, config.resize_positions
-    if config.positions == "learned":
-        return LearnedPositions(grid, dim, method, prefix)
-    if config.positions == "learned_2d":
-        return GridPositions(grid, dim, method, prefix)
-    if config.positions == "sincos_1d":
-        return FixedPositions(grid, F.sincos_1d(grid, dim, prefix), method, prefix)
-    if config.positions == "sincos_2d":
-        return FixedPositions(grid, F.sincos_2d(grid, dim, prefix), method, prefix)
-    return Identity()  # "rope" rotates queries and keys inside the attention
+    if config.positions in ("rope", "none"):
+        return Identity()  # "rope" rotates queries and keys inside the attention
+    if config.positions in ("learned", "learned_2d"):
+        return (LearnedPositions if config.positions == "learned" else GridPositions)(grid, dim, method, prefix)
+    sincos = F.sincos_1d if config.positions == "sincos_1d" else F.sincos_2d
+    return FixedPositions(grid, sincos(grid, dim, prefix), method, prefix)
 
 
 class ViTCache(NamedTuple):
@@ -209,7 +206,7 @@ class ViT(Architecture):
 
     @property
     def pooling(self):
-        return "token" if self.config.global_pool == "token" else "mean"
+        return "token" if isinstance(self.pool, TokenPool) else "mean"
 
     @property
     def depth(self):

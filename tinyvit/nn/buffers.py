@@ -1,5 +1,6 @@
 """Updates of buffers: collected by a forward, committed by the training step."""
 
+from collections import Counter
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -47,20 +48,18 @@ def mean_updates(parts):
 
     A part counts by its weight; of a module that was called several times in a part, the calls count equally.
     """
-    modules, found = {}, {}
-    for part, (weight, updates) in enumerate(parts):
+    found = {}
+    for weight, updates in parts:
+        calls = Counter(id(module) for module, _ in updates)
         for module, statistics in updates:
-            modules[id(module)] = module
-            found.setdefault(id(module), {}).setdefault(part, (weight, []))[1].append(statistics)
-    return [BufferUpdate(modules[key], mean_statistics(found[key].values())) for key in modules]
+            found.setdefault(id(module), (module, []))[1].append((weight / calls[id(module)], statistics))
+    return [BufferUpdate(module, weighted_mean(weighted)) for module, weighted in found.values()]
 
 
-def mean_statistics(parts):
-    """The weighted mean of dicts of arrays, from (weight, [dict, …]) pairs, in float32 or finer."""
-    parts = list(parts)
-    total = sum(weight for weight, _ in parts)
-    shares = [(weight / total / len(calls), statistics) for weight, calls in parts for statistics in calls]
-    return {name: sum(share * at_least_float32(s[name]) for share, s in shares) for name in shares[0][1]}
+def weighted_mean(weighted):
+    """The mean of dicts of arrays, from (weight, dict) pairs, in float32 or finer."""
+    total = sum(weight for weight, _ in weighted)
+    return {name: sum(w / total * at_least_float32(s[name]) for w, s in weighted) for name in weighted[0][1]}
 
 
 def at_least_float32(x):

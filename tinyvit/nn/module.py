@@ -12,7 +12,7 @@ from tinyvit.nn.context import Context
 from tinyvit.nn.precision import as_precision
 from tinyvit.nn.storage import Storage
 from tinyvit.nn.tree import check_found, check_replacement, own, tree
-from tinyvit.nn.variables import Buffer, Parameter
+from tinyvit.nn.variables import Buffer, Parameter, Variable
 from tinyvit.text import some
 
 
@@ -50,19 +50,16 @@ class Module:
         if not isinstance(result, tuple) or len(result) != 2:
             raise TypeError(f"{type(self).__name__}.forward: expected (output, cache), got {type(result).__name__}")
         output, cache = result
-        ctx = None
         for value in (*inputs, *named.values()):
             if isinstance(value, Context):
-                ctx = value
-        return output, self.reported(output, cache, ctx)
+                return output, self.reported(output, cache, value)
+        return output, cache
 
     def reported(self, output, cache, ctx):
         """The cache, unless the context wants none, after the context's observer was told the output."""
-        if ctx is None:
-            return cache
-        if ctx.observer is not None:
+        if ctx is not None and ctx.observer is not None:
             ctx.observer.value(self.path, output)
-        if ctx.keep_caches:
+        if ctx is None or ctx.keep_caches:
             return cache
         return tuple(buffer_updates(cache)) or None if ctx.training else None
 
@@ -80,8 +77,7 @@ class Module:
 
     def named_modules(self):
         """(path, module) of every module in the tree, this one first, each once."""
-        for path, _, module in self._walk():
-            yield path, module
+        return ((path, module) for path, _, module in self._walk())
 
     def _walk(self, path="", prefix="", seen=None):
         """(path, what the names of its parameters begin with, module) of every module in the tree."""
@@ -96,7 +92,7 @@ class Module:
                 else:
                     yield from child._walk(below, below + ".", seen)
 
-    def _named_variables(self, kind=(Parameter, Buffer)):
+    def _named_variables(self, kind=Variable):
         seen = set()
         for _, prefix, module in self._walk():
             for attribute, value in vars(module).items():
@@ -106,20 +102,19 @@ class Module:
 
     def named_parameters(self):
         """(name, Parameter) of every parameter in the tree, each once."""
-        yield from self._named_variables(Parameter)
+        return self._named_variables(Parameter)
 
     def parameters(self):
         """Every Parameter in the tree, each once."""
-        for _, parameter in self.named_parameters():
-            yield parameter
+        return (parameter for _, parameter in self.named_parameters())
 
     def named_buffers(self):
         """(name, Buffer) of every buffer in the tree, each once."""
-        yield from self._named_variables(Buffer)
+        return self._named_variables(Buffer)
 
     def __repr__(self):
-        own_text = own(self, (int, str, float)) if not [*self.children()] else f"{self.num_parameters():,} parameters"
-        return f"{type(self).__name__}({own_text.strip()})"
+        inside = f"{self.num_parameters():,} parameters" if [*self.children()] else own(self, (int, str, float)).strip()
+        return f"{type(self).__name__}({inside})"
 
     def __str__(self):
         return tree(self)
@@ -204,7 +199,7 @@ class Module:
         parameter = next(self.parameters(), None)
         if parameter is None:
             raise ValueError(f"{type(self).__name__} has no parameters")
-        parameter.memory()  # raises if there is none
+        parameter.check_memory()
         return parameter.storage
 
     def is_in(self, storage):
@@ -281,18 +276,18 @@ class Module:
         own = dict(self._named_variables())
         missing = [name for name in own if name not in state]
         unexpected = [name for name in state if name not in own]
+        known = {name: value for name, value in state.items() if name in own}
         misshapen = [
             f"{name} (expected {own[name].shape}, got {np.shape(value)})"
-            for name, value in state.items()
-            if name in own and np.shape(value) != own[name].shape
+            for name, value in known.items()
+            if np.shape(value) != own[name].shape
         ]
-        problems = {"misshapen": misshapen}
-        if strict:
-            problems = {"missing": missing, "unexpected": unexpected, **problems}
-        if any(problems.values()):
-            found = "; ".join(f"{what}: {some(names)}" for what, names in problems.items() if names)
+        problems = {"missing": missing, "unexpected": unexpected} if strict else {}
+        problems = {what: names for what, names in (problems | {"misshapen": misshapen}).items() if names}
+        if problems:
+            found = "; ".join(f"{what}: {some(names)}" for what, names in problems.items())
             raise ValueError(f"the state doesn't fit {type(self).__name__}: {found}")
-        arrays = {name: np.asarray(to_numpy(value)) for name, value in state.items() if name in own}
+        arrays = {name: np.asarray(to_numpy(value)) for name, value in known.items()}
         kinds = "fc" if self.dtype.kind == "c" else "f"
         other = [f"{name} ({array.dtype})" for name, array in arrays.items() if array.dtype.kind not in kinds]
         if other:

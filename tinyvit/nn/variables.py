@@ -32,7 +32,10 @@ class Variable:
 
     @property
     def data(self):
-        return self.memory()
+        array = self.memory()
+        if array is None:
+            self.check_memory()
+        return array
 
     @data.setter
     def data(self, value):
@@ -56,21 +59,22 @@ class Variable:
             view[...] = to_device(value, device) if hasattr(value, "dtype") else value
 
     def memory(self):
-        """The array; raises ValueError while there is none."""
-        raise ValueError(
-            f"{type(self).__name__.lower()} {self.name} {self.shape} is declared but has no memory; call materialize() "
-            "on the module that it belongs to, and to() on a model that this module was added to"
-        )
+        """The array, or None while there is none."""
+
+    def check_memory(self):
+        """Raise ValueError while there is no array."""
+        if self.memory() is None:
+            raise ValueError(
+                f"{type(self).__name__.lower()} {self.name} {self.shape} is declared but has no memory; call "
+                "materialize() on the module that it belongs to, and to() on a model that this module was added to"
+            )
 
     def __array__(self, *args, **kwargs):
         raise TypeError(f"{self.name} is a {type(self).__name__}; its array is .data")
 
     def __repr__(self):
-        try:
-            kept = self.data.dtype
-        except ValueError:
-            kept = "no memory"
-        frozen = "" if getattr(self, "trainable", True) else ", frozen"
+        array, frozen = self.memory(), "" if getattr(self, "trainable", True) else ", frozen"
+        kept = "no memory" if array is None else array.dtype
         return f"{type(self).__name__}({self.name!r}, {self.shape}, {kept}{frozen})"
 
 
@@ -97,7 +101,7 @@ class Parameter(Variable):
         self.offset = None
 
     def memory(self):
-        return super().memory() if self.storage is None else self.view(self.storage.data)
+        return None if self.storage is None else self.view(self.storage.data)
 
     @property
     def value(self):
@@ -107,7 +111,7 @@ class Parameter(Variable):
 
     @property
     def grad(self):
-        self.memory()  # raises if there is none
+        self.check_memory()
         return self.view(self.storage.gradients())
 
     @grad.setter
@@ -134,4 +138,4 @@ class Buffer(Variable):
             self._data = library(device).zeros(self.shape, dtype)
 
     def memory(self):
-        return super().memory() if self._data is None else self._data
+        return self._data
