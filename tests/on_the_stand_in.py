@@ -74,7 +74,6 @@ LEFT_OUT = {
     "training/test_memory_needs.py": "about memory of the process",
     "training/test_threads.py": "about threads that exist only on the CPU",
     # -- processes, files and text
-    "training/test_available.py": "about memory of the process",
     "training/test_config.py": "computes nothing",
     "training/test_data_wait.py": "about a thread of the CPU only",
     "training/test_feature_classifiers.py": "scikit-learn takes NumPy arrays",

@@ -12,8 +12,9 @@ from steps import advance
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
 from tinyvit.data import Split
-from tinyvit.training import PRESETS, loop, memory_needs, resume, train, train_step, trainer
-from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, memory_to_evaluate, step_of
+from tinyvit.training import PRESETS, inference, loop, resume, train, train_step, trainer
+from tinyvit.training.inference import memory_to_evaluate
+from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, step_of
 from tinyvit.training.tasks import classification
 from tinyvit.training.trainer import Trainer, load_split
 
@@ -119,7 +120,7 @@ def test_images_to_evaluate_on_are_counted_where_they_need_more_than_a_step(monk
     train = load_split(CONFIG).train
     split = Split(*(replace(train, images=images[:n], labels=labels[:n]) for n in (20, 1000)))
     monkeypatch.setattr(trainer, "load_split", lambda config: split)
-    monkeypatch.setattr(memory_needs, "INFERENCE", 1 << 19)  # bytes: a few images at a time
+    monkeypatch.setattr(inference, "INFERENCE", 1 << 19)  # bytes: a few images at a time
 
     def train_and_evaluate():
         trainer = Trainer(config)

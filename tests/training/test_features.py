@@ -10,7 +10,7 @@ from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.nn.block import Block
 from tinyvit.training import features, features_by_layer
 from tinyvit.training.features import features_of_files
-from tinyvit.training.memory_needs import evaluation_batch
+from tinyvit.training.inference import evaluation_batch
 
 CONFIG = ViTConfig(img_size=4, patch_size=2, num_classes=6, embed_dim=8, depth=3, num_heads=2)
 

@@ -1,7 +1,11 @@
+import os
 import subprocess
 import sys
 
 import pytest
+
+from tinyvit.training import memory
+from tinyvit.training.memory import available_memory, limits_of_groups
 
 MEASURE = """
 import resource, sys
@@ -61,3 +65,105 @@ for size in 50_000_000, 4_000_000:
 def test_memory_of_a_users_large_arrays_is_returned_to_the_system_after_a_step():
     done = subprocess.run([sys.executable, "-c", AFTERWARDS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# -- how much there is -----------------------------------------------------------------------------------------------
+
+MEMINFO = "MemTotal: 8000 kB\nMemAvailable:    5000 kB\nSwapFree: 0 kB\nHugePages_Total:       0\n"
+
+
+@pytest.fixture
+def system(tmp_path, monkeypatch):
+    """Replaces /proc and /sys/fs/cgroup by given files; no other limits apply."""
+    monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "groups")
+    monkeypatch.setattr(memory, "freed_memory", lambda: 0)
+
+    def put(**files):
+        for name, text in files.items():
+            path = tmp_path / name.replace("__", "/").replace("_DOT_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    put(proc__meminfo=MEMINFO, proc__self__cgroup="")
+    return put
+
+
+def group(folder, limit, used, inactive=0, active=0):
+    """The files of a version 2 cgroup."""
+    return {
+        f"groups{folder}__memory_DOT_max": f"{limit}\n",
+        f"groups{folder}__memory_DOT_current": f"{used}\n",
+        f"groups{folder}__memory_DOT_stat": f"anon 5\ninactive_file {inactive}\nactive_file {active}\n",
+    }
+
+
+def test_available_memory_is_what_the_system_has_left_including_swap(system):
+    assert available_memory() == 5000 * 1024
+    system(proc__meminfo=MEMINFO.replace("SwapFree: 0", "SwapFree: 300"))
+    assert available_memory() == 5300 * 1024
+
+
+def test_memory_that_this_process_has_freed_counts(system, monkeypatch):
+    monkeypatch.setattr(memory, "freed_memory", lambda: 7)
+    assert available_memory() == 5000 * 1024 + 7
+
+
+def test_a_cgroups_limit_leaves_its_unused_memory_and_its_file_cache(system):
+    system(proc__self__cgroup="0::/box\n", **group("__box", 4000, 3000, inactive=200, active=100))
+    assert available_memory() == 1300
+
+
+@pytest.mark.parametrize("path", ["/outer/box", "/outer", "/", "/not/mounted/here"])
+def test_the_limits_of_parent_cgroups_count_too(system, path):
+    system(proc__self__cgroup=f"0::{path}\n", **group("", 9000, 1000), **group("__outer", 4000, 3000))
+    system(**group("__outer__box", "max", 50))
+    assert available_memory() == (1000 if path.startswith("/outer") else 8000)
+
+
+def test_cgroups_of_version_1_are_read(system):
+    system(
+        proc__self__cgroup="5:cpu,cpuacct:/x\n4:memory:/box\n0::/\n",
+        groups__memory__box__memory_DOT_limit_in_bytes="4000\n",
+        groups__memory__box__memory_DOT_usage_in_bytes="3500\n",
+        groups__memory__box__memory_DOT_stat="cache 5\ntotal_inactive_file 20\n",
+        groups__memory__memory_DOT_limit_in_bytes=f"{2**63 - 4096}\n",
+        groups__memory__memory_DOT_usage_in_bytes="3500\n",
+    )
+    assert list(limits_of_groups()) == [520]
+    assert available_memory() == 520
+
+
+@pytest.mark.parametrize("limit", ["max", str(2**63 - 4096), "what?"])
+def test_a_cgroup_without_a_limit_changes_nothing(system, limit):
+    system(proc__self__cgroup="0::/\n", **group("", limit, 3000))
+    assert available_memory() == 5000 * 1024
+
+
+def test_a_limit_that_is_exceeded_leaves_nothing(system):
+    system(proc__self__cgroup="0::/\n", **group("", 1000, 3000))
+    assert available_memory() == 0
+
+
+def test_without_proc_available_memory_is_all_memory_or_unknown(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "PROC", tmp_path)
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 50, "SC_PAGE_SIZE": 100}[name])
+    assert available_memory() == 5000
+    monkeypatch.delattr(os, "sysconf")
+    assert available_memory() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+@pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_DATA"])
+def test_a_limit_of_the_process_leaves_what_it_has_not_used(limit):
+    code = f"""
+import resource, numpy
+from tinyvit.training.memory import available_memory
+resource.setrlimit(resource.{limit}, (2_000_000_000, 2_000_000_000))
+first = available_memory()
+kept = numpy.ones(300_000_000, "uint8")
+print(first, first - available_memory())
+"""
+    first, taken = map(int, subprocess.check_output([sys.executable, "-c", code]).split())
+    assert 0 < first < 2_000_000_000
+    assert 299_000_000 < taken < 320_000_000

@@ -11,16 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinyvit import ViT, ViTConfig, create_model, kernels, optim
-from tinyvit.training import PRESETS, loop, memory_needs, resume, train, train_step, trainer
+from tinyvit.training import PRESETS, inference, loop, resume, train, train_step, trainer
+from tinyvit.training.inference import evaluation_batch, memory_to_evaluate
 from tinyvit.training.memory_needs import (
     ARGUMENTS,
     OPTIONS,
     OutOfMemory,
     Step,
-    evaluation_batch,
     largest,
     measurement,
-    memory_to_evaluate,
     readable,
     require_memory,
 )  # fmt: skip
@@ -230,7 +229,7 @@ def test_a_large_model_is_evaluated_on_fewer_images_at_a_time():
 def test_an_evaluation_without_room_is_refused():
     model = ViT(SHAPE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_needs, "available_memory", lambda device: 1000)
+        patch.setattr(inference, "available_memory", lambda device: 1000)
         message = "to evaluate 256 images .* MB, and 0 MB can be had"
         with pytest.raises(OutOfMemory, match=message), memory_to_evaluate(model):
             raise AssertionError

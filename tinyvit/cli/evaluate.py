@@ -35,9 +35,9 @@ def evaluate(rest):
     options = parse(EvaluateOptions, rest, "tinyvit evaluate RUN")
 
     from tinyvit.levels import using
-    from tinyvit.training.confusion import picture_kind
     from tinyvit.training.display import table
-    from tinyvit.training.memory_needs import memory_to_evaluate
+    from tinyvit.training.inference import memory_to_evaluate
+    from tinyvit.training.plots import picture_kind
     from tinyvit.training.tasks import NotFinite
     from tinyvit.training.trained import load_test_set, load_trained, require_classifier
 

@@ -34,7 +34,7 @@ def features(rest):
     from tinyvit.levels import using
     from tinyvit.training.features import checked_layer, checked_pool, features_of_files
     from tinyvit.training.features_file import check_new_files, save_features
-    from tinyvit.training.memory_needs import memory_to_evaluate
+    from tinyvit.training.inference import memory_to_evaluate
     from tinyvit.training.predict import BATCH
     from tinyvit.training.trained import load_trained
 

@@ -115,7 +115,7 @@ def computing(trained, options):
     import numpy as np
 
     from tinyvit.levels import using
-    from tinyvit.training.memory_needs import memory_to_evaluate
+    from tinyvit.training.inference import memory_to_evaluate
 
     with using(options.kernels), memory_to_evaluate(trained.model), np.errstate(all="ignore"):
         yield

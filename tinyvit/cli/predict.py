@@ -27,7 +27,7 @@ def predict(rest):
     run_path, paths, options = parse_run_and_images(rest, PredictOptions, "tinyvit predict RUN IMAGE…")
 
     from tinyvit.levels import using
-    from tinyvit.training.memory_needs import memory_to_evaluate
+    from tinyvit.training.inference import memory_to_evaluate
     from tinyvit.training.predict import BATCH
     from tinyvit.training.predict import predict as predictions
     from tinyvit.training.trained import load_classifier

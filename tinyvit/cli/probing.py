@@ -71,7 +71,7 @@ def by_layer(subject, options, classify):
     """For each layer classify(train, test), and how many features it has; train and test are (features, labels)."""
     from tinyvit.levels import using
     from tinyvit.training.features import features_by_layer
-    from tinyvit.training.memory_needs import memory_to_evaluate
+    from tinyvit.training.inference import memory_to_evaluate
 
     trained, split, layers, pool = subject
     with using(options.kernels), memory_to_evaluate(trained.model):

@@ -14,8 +14,7 @@ from tinyvit import functional as F
 from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.data import Dataset
 from tinyvit.nn import Context
-from tinyvit.training.inference import batches, in_parts
-from tinyvit.training.memory_needs import evaluation_batch
+from tinyvit.training.inference import batches, evaluation_batch, in_parts
 from tinyvit.training.predict import read_batches
 from tinyvit.training.threads import thread_count
 

@@ -1,10 +1,17 @@
 """Forward passes over a data set, a batch at a time and each batch in parts by several threads."""
 
+from contextlib import contextmanager
+
 from tinyvit.backend import array_module
 from tinyvit.data import Loader
-from tinyvit.training.memory import freed_memory_kept
-from tinyvit.training.memory_needs import evaluation_batch
+from tinyvit.models.architecture import Architecture
+from tinyvit.models.summary import widest_output
+from tinyvit.training.memory import available_memory, freed_memory_kept
+from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, largest, readable, what_there_is
 from tinyvit.training.threads import map_threads, slices, threads_for
+
+INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
+FORWARD = 3.5  # arrays as large as the largest output that it holds at once
 
 
 def batches(model, dataset):
@@ -25,3 +32,41 @@ def log_softmax(logits):
     xp = array_module(logits)
     shifted = logits - logits.max(-1, keepdims=True)
     return shifted - xp.log(xp.exp(shifted).sum(-1, keepdims=True))
+
+
+def forward_bytes(model, bytes_per_number=4):
+    """Bytes that the forward of an image takes, about, where nothing is kept for a backward."""
+    return round(FORWARD * bytes_per_number * widest_output(model))
+
+
+def evaluation_batch(model, most=256):
+    """Images that are evaluated at a time: a power of two that depends on the model's shape and on nothing else, so
+    that a loss has the same digits on every machine, and takes no more memory than training on a few images does."""
+    if not isinstance(model, Architecture):
+        return most
+    image = forward_bytes(model)
+    return 1 << largest(lambda power: image << power <= INFERENCE, most.bit_length() - 1)
+
+
+@contextmanager
+def memory_to_evaluate(model, most=256):
+    """Raise OutOfMemory if a model surely can't be evaluated with the memory that there is, or where that turns out."""
+    if not isinstance(model, Architecture):
+        yield
+        return
+    images, device = evaluation_batch(model, most), model.device
+    needed = images * forward_bytes(model, model.storage.compute_dtype.itemsize)
+    free = available_memory(device)
+    message = (
+        f"too little memory: to evaluate {images} images at a time takes about {readable(needed)}, and "
+        f"{what_there_is(free, device)}; "
+        f"end other programs, or {'raise the limit' if device == 'cpu' else 'take --device cpu'}"
+    )
+    if free is not None and needed / 2 > free:
+        raise OutOfMemory(message)
+    try:
+        yield
+    except Exception as error:
+        if not is_lack_of_memory(error):
+            raise
+        raise OutOfMemory(message) from error

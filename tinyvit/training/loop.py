@@ -167,7 +167,7 @@ def scalars(trainer, folder):
     if not trainer.config.tensorboard:
         yield lambda row: None
         return
-    from tinyvit.training.curves import TensorBoard
+    from tinyvit.training.plots import TensorBoard
 
     with TensorBoard(folder.tensorboard) as board:
         for row in trainer.history:  # anew: what a killed process wrote may end anywhere
@@ -212,7 +212,7 @@ def finish(trainer, folder, seconds, stop):
         summary["interrupted"] = stop.exit_status
     give_back_freed_memory()  # the imports for drawing need some
     if history:
-        from tinyvit.training.curves import draw_curves
+        from tinyvit.training.plots import draw_curves
 
         folder.write(folder.curves, draw_curves(history, task))
     folder.write_summary(summary)  # last: a folder with a summary is whole

@@ -8,7 +8,6 @@ import traceback
 import tracemalloc
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
@@ -18,11 +17,11 @@ import numpy as np
 from tinyvit.backend import peak_of_pool
 from tinyvit.models import build
 from tinyvit.models.architecture import Architecture
-from tinyvit.models.summary import activation_bytes, widest_output
+from tinyvit.models.summary import activation_bytes
 from tinyvit.nn import Context
 from tinyvit.nn.precision import MASTER
 from tinyvit.optim import SGD, Adagrad, Adam, AdamW, Muon
-from tinyvit.training.available import available_memory
+from tinyvit.training.memory import available_memory
 from tinyvit.training.threads import at_once, map_threads
 
 SURE = 0.75  # share of what the samples were measured to take that is needed for certain
@@ -33,8 +32,6 @@ AHEAD = 3  # batches that the loader has prepared, or is preparing, besides the 
 NUMBER = {"float32": 4, "float64": 8}  # bytes
 OPTIMIZERS = {"adamw": AdamW, "adam": Adam, "sgd": SGD, "adagrad": Adagrad, "muon": Muon}
 OF_CUDA = ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED")
-INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
-FORWARD = 3.5  # arrays as large as the largest output that it holds at once
 TELLING = 32_000_000  # bytes of which a measurement should tell: below it more samples are taken
 MOST = 16  # samples that are measured
 PLENTY = 50  # times what a forward keeps: no step takes so much
@@ -260,44 +257,6 @@ def explained(step, words, error):
 def is_lack_of_memory(error):
     """Whether an error says that there is too little memory: NumPy's and CuPy's are MemoryErrors, those of CUDA not."""
     return isinstance(error, MemoryError) or any(code in str(error) for code in OF_CUDA)
-
-
-def forward_bytes(model, bytes_per_number=4):
-    """Bytes that the forward of an image takes, about, where nothing is kept for a backward."""
-    return round(FORWARD * bytes_per_number * widest_output(model))
-
-
-def evaluation_batch(model, most=256):
-    """Images that are evaluated at a time: a power of two that depends on the model's shape and on nothing else, so
-    that a loss has the same digits on every machine, and takes no more memory than training on a few images does."""
-    if not isinstance(model, Architecture):
-        return most
-    image = forward_bytes(model)
-    return 1 << largest(lambda power: image << power <= INFERENCE, most.bit_length() - 1)
-
-
-@contextmanager
-def memory_to_evaluate(model, most=256):
-    """Raise OutOfMemory if a model surely can't be evaluated with the memory that there is, or where that turns out."""
-    if not isinstance(model, Architecture):
-        yield
-        return
-    images, device = evaluation_batch(model, most), model.device
-    needed = images * forward_bytes(model, model.storage.compute_dtype.itemsize)
-    free = available_memory(device)
-    message = (
-        f"too little memory: to evaluate {images} images at a time takes about {readable(needed)}, and "
-        f"{what_there_is(free, device)}; "
-        f"end other programs, or {'raise the limit' if device == 'cpu' else 'take --device cpu'}"
-    )
-    if free is not None and needed / 2 > free:
-        raise OutOfMemory(message)
-    try:
-        yield
-    except Exception as error:
-        if not is_lack_of_memory(error):
-            raise
-        raise OutOfMemory(message) from error
 
 
 def what_there_is(free, device):

@@ -8,8 +8,7 @@ import numpy as np
 
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.data import image_files
-from tinyvit.training.inference import log_softmax
-from tinyvit.training.memory_needs import evaluation_batch
+from tinyvit.training.inference import evaluation_batch, log_softmax
 from tinyvit.training.metrics import check_finite, likeliest
 from tinyvit.training.tasks.classification import classify
 from tinyvit.training.threads import thread_count

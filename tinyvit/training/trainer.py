@@ -15,13 +15,13 @@ from tinyvit.functional.patches import as_pair
 from tinyvit.levels import level
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
-from tinyvit.training.available import available_memory
 from tinyvit.training.checkpoints import check_same, kind_of
 from tinyvit.training.data_wait import DataWait
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
 from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
+from tinyvit.training.memory import available_memory
 from tinyvit.training.memory_needs import MOST, clearly_fits, require_memory, require_weights, step_of
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
