@@ -5,6 +5,7 @@ from tiny_architecture import Tiny, TinyConfig
 
 from tinyvit import Context, Key, ViT, ViTConfig, create_model, gradcheck, optim, probe
 from tinyvit.models import architecture_name, build, config_class, register
+from tinyvit.nn import buffer_updates
 from tinyvit.probe.explorer import explorer
 from tinyvit.training import features_by_layer
 from tinyvit.training.freezing import freeze_parts, frozen_parts
@@ -149,6 +150,12 @@ def test_a_buffer_of_an_architecture_is_in_its_state_and_its_update_in_the_cache
     assert "running_mean" in dict(model.stem.named_buffers()) and "stem.running_mean" in model.state_dict()
     _, (c_stem, *_) = model(images(), Context(training=True, key=Key(0)))
     assert c_stem.update.module is model.stem and model(images())[1][0].update is None
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_the_buffers_of_frozen_parts_are_not_updated(frozen):
+    _, caches = model_of(TinyConfig()).forward_above(images(), frozen, Context(training=True, key=Key(0)))
+    assert len(buffer_updates(caches)) == 1 - frozen
 
 
 def test_features_are_pooled_without_the_prefix_tokens_and_of_every_layer_at_once():

@@ -83,7 +83,10 @@ class Architecture(Module):
         return dy
 
     def forward_above(self, images, frozen, ctx=None):
-        """The output, and the caches of all parts but the first `frozen`, which a backward won't reach."""
+        """The output, and the caches of all parts but the first `frozen`, which a backward won't reach.
+
+        Buffers of the frozen parts stay as they are: their updates go with their caches.
+        """
         parts = self.parts()
         x, _ = self.forward_parts(images, parts[:frozen], replace(ctx or Context(), keep_caches=False))
         return self.forward_parts(x, parts[frozen:], ctx)
