@@ -1,55 +1,182 @@
-"""A worker that passes wrong arrays to operations and reports the errors, one line of JSON per case.
+"""A worker that passes arrays that don't fit to operations, and says what is wrong with the results at each level.
 
-A compiled kernel that trusts a shape ends its process, so the tests keep this one apart from their own.
+It reads an example from each line of its input and answers it by a line of JSON: null, or what is wrong. A compiled
+kernel that trusts a shape ends its process, so the tests keep this one apart from their own.
 """
 
+import faulthandler
 import json
+import resource
 import sys
 import warnings
+from functools import partial
 
 import numpy as np
 
-from tinyvit import gradcheck, kernels
+from tinyvit import functional as F
+from tinyvit import gradcheck, kernels, levels
+from tinyvit.functional.adam import adam_step
+from tinyvit.functional.flat import move_average, squared_norm
 
-CASES = {name: (forward, backward, inputs) for name, forward, backward, inputs in gradcheck.operation_cases()}
-STACKED = ("split_heads", "add_layernorm")  # whose dy is a tuple; gradcheck's case stacks it
-
-
-def wrong(array, how):
-    """An array of the wrong shape, dtype or kind in place of another one."""
-    shape = array.shape
-    if how == "huge":  # a view: it takes no memory, and a kernel that walks it leaves what there is
-        return np.broadcast_to(array.dtype.type(1), (30_000_000, *shape))
-    if how == "empty":
-        return np.empty((0, *shape[1:]), array.dtype)
-    if how == "longer":
-        return np.ones((*shape[:-1], shape[-1] + 1) if shape else (2,), array.dtype)
-    if how == "shorter":
-        return np.ones((*shape[:-1], shape[-1] - 1) if shape else (0,), array.dtype)
-    if how == "broadcast":
-        return np.ones((1,) * (len(shape) + 1), array.dtype)
-    if how == "ones":
-        return np.ones((1,) * max(1, len(shape)), array.dtype)
-    if how == "reversed":
-        return np.ones((*shape[::-1], 3), array.dtype)[::-1]
-    if how == "text":
-        return np.full(shape, "x")
-    return [[1.0, 2.0], [3.0]]  # no array
+PLACES = ("operand", "dy", "into", "cache")
+SECONDS = 300  # for an example; kernels that were never compiled before take a minute
+MEMORY = 8 << 30  # bytes; what walks through a huge array is to fail instead of taking all of the machine's
 
 
-def attempt(level, case, how):
-    """The error that a wrong `dy` leads to, as (type, message), or None."""
-    forward, backward, inputs = CASES[case]
-    with kernels.using(level), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        y, cache = forward(*(x.astype("float32") for x in inputs))
-        try:
-            backward(wrong(np.ones(np.shape(y), "float32"), how), cache)
-        except Exception as error:
-            return type(error).__name__, str(error)
+def in_place(update, *options):
+    """An update of flat arrays as a forward that returns all of them, whatever it changed."""
+    return lambda *arrays: (update(*arrays, *options), arrays)[::-1]
+
+
+def flat_cases():
+    """As `gradcheck.operation_cases`, for what has no backward."""
+    flat = [np.linspace(0.1, n, 12) for n in range(1, 5)]
+    return [
+        ("adam_step", in_place(adam_step, 3, 0.1, (0.9, 0.99), 1e-8, 0.1), None, flat),
+        ("move_average", in_place(move_average, 0.25), None, flat[:2]),
+        ("squared_norm", lambda x: (squared_norm(x), None), None, flat[:1]),
+        ("cast", lambda x: (F.cast(x, "float64"), None), None, flat[:1]),
+        ("cast, out", lambda x, out: (F.cast(x, "float64", out), None), None, flat[:2]),
+    ]
+
+
+def array_cases():
+    """(forward, backward, arrays) by name; what the forward gets besides arrays is bound, targets are an array."""
+    cases = {}
+    for name, forward, backward, arrays in [*gradcheck.operation_cases(), *flat_cases()]:
+        options = dict(getattr(forward, "keywords", {}))
+        forward = getattr(forward, "func", forward)
+        if name in ("split_heads", "add_layernorm"):
+            forward = getattr(F, name)  # whose results the case for checks of gradients stacks
+        extra = [key for key in ("index", "targets") if key in options]
+        arrays = [np.asarray(x, "float32") for x in arrays] + [np.asarray(options.pop(key)) for key in extra]
+        cases[name] = partial(forward, **options), backward, arrays
+    return cases
+
+
+CASES = array_cases()
+
+
+def reshaped(shape, edit, axis, length):
+    """A shape with one edit to it."""
+    at, rest = axis % (len(shape) + (edit == "insert") or 1), list(shape)
+    if edit == "ones":
+        rest = [1] * axis
+    elif edit == "reverse":
+        rest = rest[::-1]
+    elif edit == "insert":
+        rest.insert(at, length)
+    elif edit == "drop":
+        del rest[at : at + 1]
+    elif edit == "set":
+        rest[at : at + 1] = [length] * bool(rest)
+    elif edit == "lengthen":
+        rest[at : at + 1] = [side + 1 for side in rest[at : at + 1]]
+    return tuple(rest)
+
+
+def changed(array, dtype, layout, *edit):
+    """An array of another shape, dtype and memory layout, with the numbers of `array` as far as they go."""
+    shape = reshaped(array.shape, *edit)
+    count = int(np.prod(shape))
+    if layout == "broadcast" or count > 1e7:  # takes no memory; a kernel that walks through it leaves what there is
+        return np.broadcast_to(changed(array, dtype, "C", "ones", 0, 0), shape)
+    x = np.resize(array if array.size else np.ones(1), count).reshape(shape)
+    x = np.zeros(shape, [("a", "f4")]) if dtype == "structured" else x.astype(dtype)
+    if layout == "F":
+        return np.asfortranarray(x)
+    if layout == "reversed" and x.ndim:
+        return np.flip(np.flip(x).copy())
+    if layout == "strided" and x.ndim:
+        return np.repeat(x, 2, axis=-1)[..., ::2]
+    if layout == "unaligned" and not x.dtype.hasobject:
+        return np.frombuffer(bytearray(b"?" + x.tobytes()), x.dtype, x.size, offset=1).reshape(shape)
+    return x.tolist() if layout == "list" else x
+
+
+def flattened(value):
+    """The arrays in a nest of tuples, in order."""
+    if isinstance(value, tuple):
+        return [array for entry in value for array in flattened(entry)]
+    return [] if value is None else [np.asarray(value)]
+
+
+def outcome(level, case, place, which, change):
+    """What a forward and its backward return at a level if one array is changed, the error raised, or what is wrong."""
+    forward, backward, arrays = CASES[case]
+    arrays, fits = [x.copy() for x in arrays], True
+
+    def put(arrays, which=which):
+        nonlocal fits
+        i = which % len(arrays)
+        new = changed(arrays[i], *change)
+        arrays[i], fits = new, np.shape(new) == arrays[i].shape
+
+    if place == "operand":
+        put(arrays)
+    given = [(x, np.array(x)) for x in arrays if np.size(x) < 1e6]
+    try:
+        with kernels.using(level):
+            result, cache = forward(*arrays)
+            results = flattened(result)
+            if backward is None:
+                return results
+            dy, into = [np.cos(np.arange(y.size)).reshape(y.shape).astype(y.dtype) for y in results], None
+            if place == "dy":
+                put(dy)
+            elif place == "cache":
+                names = [name for name in cache._fields if isinstance(getattr(cache, name), np.ndarray)]
+                fields = [getattr(cache, name) for name in names]
+                if fields:
+                    put(fields)
+                cache = cache._replace(**dict(zip(names, fields)))
+            elif place == "into" and backward.parameters:
+                into = [np.zeros(shape, "float32") for shape in backward.parameters(cache)]
+                put(into)
+                given += [(x, np.array(x)) for x in into if np.size(x) < 1e6]
+            gradients = backward(tuple(dy) if isinstance(result, tuple) else dy[0], cache, into)
+    except Exception as error:
+        if not all(np.array_equal(x, before) for x, before in given):
+            return f"wrote into an array before it refused: {error}"
+        if place in ("dy", "into") and not fits and place not in str(error):
+            return f"doesn't say that {place} is wrong: {error}"
+        return error
+    if place in ("dy", "into") and not fits:
+        return f"took an array of another shape as {place}"
+    return results + flattened(tuple(gradients) if isinstance(gradients, tuple) else gradients)
+
+
+def wrong(case, place, which, change):
+    """What is wrong with what the levels make of an example, in words; None if all is well.
+
+    Each level raises a ValueError or TypeError of one line, or returns what the reference does. Of a cache that was
+    tampered with the result may be anything, and so may the error.
+    """
+    found = {level: outcome(level, case, place, which, change) for level in levels.available()}
+    expected = found["reference"]
+    for level, got in found.items():
+        if isinstance(got, str):
+            return f"{level}: {got}"
+        if isinstance(got, Exception):
+            clear = place == "cache" or isinstance(got, (ValueError, TypeError))
+            if not clear or "\n" in str(got) or not str(got):
+                return f"{level}: {type(got).__name__}: {got}"
+        elif isinstance(expected, Exception) and place != "cache":
+            return f"{level}: returns a result where the reference raises {type(expected).__name__}: {expected}"
+        elif place != "cache":
+            for a, b in zip(got, expected, strict=True):
+                if a.shape != b.shape or a.dtype != b.dtype:
+                    return f"{level}: {a.dtype} {a.shape} where the reference returns {b.dtype} {b.shape}"
+                largest = abs(b[np.isfinite(b)]).max(initial=1)
+                if not np.allclose(a, b, rtol=1e-4, atol=1e-4 * largest, equal_nan=True):
+                    return f"{level}: differs from the reference by {abs(a - b).max()}"
     return None
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for line in sys.stdin:
-        print(json.dumps(attempt(*json.loads(line))), flush=True)
+        faulthandler.dump_traceback_later(SECONDS, exit=True)  # also where compiled code hangs
+        print(json.dumps(wrong(*json.loads(line))), flush=True)
+        faulthandler.cancel_dump_traceback_later()

@@ -67,7 +67,7 @@ def operation(reference):
     says what would run. Lists and arrays of ints or bools are taken as floating-point numbers, NumPy's scalars as
     Python's. Raises ValueError for operands that are not arrays of numbers or belong to another library than the first,
     and for arrays in bfloat16 and float16 without a kernel, unless `op.moves_numbers_only` was set: a reference that
-    computes nothing, like its backward's, is right for any dtype.
+    computes nothing, like its backward's, is right for any dtype. `op.in_place` names the arguments that it updates.
     """
     kernels, name, signature = Kernels(), reference.__name__, inspect.signature(reference)
     names = list(signature.parameters)
@@ -97,9 +97,13 @@ def operation(reference):
             if isinstance(value, np.generic):  # such as 1 / np.sqrt(d): it would turn a float32 result into float64
                 given[argument] = value.item()
         for argument in (names[i] for i in operands):
-            if first is None or given.get(argument) is not None:
-                given[argument] = as_operand(name, argument, given[argument], first, forward.moves_numbers_only)
-                first = given[argument] if first is None else first
+            value = given.get(argument)
+            if first is None or value is not None:
+                x = given[argument] = as_operand(name, argument, value, first, forward.moves_numbers_only)
+                first = x if first is None else first
+                if argument in forward.in_place and x is not value:
+                    got = getattr(value, "dtype", type(value).__name__)
+                    raise ValueError(f"{name}: expected {argument} as an array of floating-point numbers, got {got}")
         implementation = kernels.find(first) or reference
         if implementation is reference and not forward.moves_numbers_only:
             check_dtype(name, first)
@@ -112,7 +116,7 @@ def operation(reference):
         """The implementation that would run for these arguments, and the file and line where it is written."""
         return location(kernels.find(x) or reference)
 
-    forward.moves_numbers_only = False
+    forward.moves_numbers_only, forward.in_place = False, ()
     forward.reference = reference
     forward.register = kernels.register
     forward.which = which
@@ -218,8 +222,10 @@ def backward_of(forward, result=None, parameters=None):
             if expected is not None:
                 dy = as_gradient(name, dy, expected, forward.moves_numbers_only)
             implementation = own_caches.get(type(cache)) or kernels.find(dy) or reference
-            if implementation is reference and not forward.moves_numbers_only:
-                check_dtype(name, dy)
+            if not forward.moves_numbers_only:
+                for part in dy if isinstance(dy, tuple) else (dy,):
+                    if implementation is reference or kind(part)[0] == "numpy":
+                        check_dtype(name, part)
             if dy is given:
                 known = levels.level(), type(cache), type(dy), getattr(dy, "dtype", None)
                 kernels.known[known] = implementation
@@ -281,8 +287,10 @@ def check_into(name, into, shapes):
         if getattr(goal, "shape", None) != shape:
             got = getattr(goal, "shape", type(goal).__name__)
             raise ValueError(f"{name}: into=: expected an array {shape} to add to, got {got}")
-        if goal.dtype.kind not in "fcV":
+        if goal.dtype.kind not in "fc" and str(goal.dtype) not in LOW_PRECISION:
             raise ValueError(f"{name}: into=: expected an array of floating-point numbers, got {goal.dtype}")
+        if type(goal) is np.ndarray and not goal.flags.writeable:
+            raise ValueError(f"{name}: into=: expected an array to add to, got a read-only one")
 
 
 def add_to(goal, gradient):

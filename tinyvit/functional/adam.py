@@ -2,7 +2,7 @@
 
 from tinyvit.backend import array_module
 from tinyvit.dispatch import operation
-from tinyvit.functional.flat import require_one_shape
+from tinyvit.functional.flat import require_alike
 
 
 @operation
@@ -19,7 +19,7 @@ def adam_step(theta, g, m, v, t, lr, betas, eps, weight_decay, where=True):
 
     where   False changes nothing; a boolean scalar on a GPU decides there
     """
-    require_one_shape("adam_step", theta=theta, g=g, m=m, v=v)
+    require_alike(adam_step, theta=theta, g=g, m=m, v=v)
     if where is False:
         return
     before = [] if where is True else [(array, array.copy()) for array in (theta, m, v)]
@@ -34,6 +34,9 @@ def adam_step(theta, g, m, v, t, lr, betas, eps, weight_decay, where=True):
     theta -= lr * m_hat / (v_hat**0.5 + eps)
     for array, old in before:
         array_module(array).copyto(array, old, where=~where)
+
+
+adam_step.in_place = ("theta", "m", "v")
 
 
 def debiasing(beta, t, dtype):

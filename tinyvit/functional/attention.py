@@ -39,8 +39,8 @@ def attention(q, k, v, bias=None, scale=None):
     (W, 1, N, N), go with windows as heads: q.reshape(B, W·H, N, d), and (positions + masks).reshape(W·H, N, N) as bias.
     Vaswani et al. 2017, "Attention is all you need", eq. 1. Derived in notebooks/03.
     """
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
     check_shapes(q, k, v, bias)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     probs = attention_probs(q, k, bias, scale)
     return probs @ v, AttentionCache(q, k, v, probs, scale, bias)
 
@@ -73,8 +73,8 @@ class AttentionDropoutCache(NamedTuple):
 @operation
 def attention_dropout(q, k, v, bias=None, scale=None, rate=0.0, key=None):
     """`attention` with dropout on the probabilities: heads = dropout(probs) v. See `attention` and `dropout`."""
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
     check_shapes(q, k, v, bias)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     probs = attention_probs(q, k, bias, scale)
     kept, c_dropout = dropout(probs, rate, key)
     return kept @ v, AttentionDropoutCache(q, k, v, probs, kept, c_dropout, scale, bias)
@@ -119,11 +119,14 @@ def attention_scores_backward(dscores, q, k, bias, scale):
 
 def check_shapes(q, k, v, bias=None):
     """Raise ValueError unless the arrays go together and the bias, if there is one, broadcasts to the scores."""
-    if q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1] or q.shape[:-2] != k.shape[:-2]:
+    axes = min(q.ndim, k.ndim, v.ndim)
+    if axes < 2 or q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1] or q.shape[:-2] != k.shape[:-2]:
         raise ValueError(
             "attention: expected q (B, H, Nq, d), k (B, H, Nk, d) and v (B, H, Nk, dv), "
             f"got {q.shape}, {k.shape} and {v.shape}"
         )
+    if not q.shape[-1]:
+        raise ValueError(f"attention: expected heads of at least one number, got q {q.shape}")
     if q.size and not k.shape[-2]:
         raise ValueError(f"attention: expected at least one key, got k {k.shape}")
     if bias is None:

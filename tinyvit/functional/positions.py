@@ -53,6 +53,9 @@ def grid_positions(along_x, along_y, prefix=1):
     along_x (1, columns, D/2) and along_y (1, rows, D/2) give (1, P + rows·columns, D), zero for the P prefix tokens.
     Dosovitskiy et al. 2021, appendix D.4, "2-dimensional positional embedding".
     """
+    x, y = along_x.shape, along_y.shape
+    if not len(x) == len(y) == 3 or x[0] != 1 or y[0] != 1 or x[2] != y[2]:
+        raise ValueError(f"grid_positions: expected (1, columns, D/2) and (1, rows, D/2), got {x} and {y}")
     xp = array_module(along_x)
     columns, rows, half = along_x.shape[1], along_y.shape[1], along_x.shape[2]
     positions = xp.zeros((1, prefix + rows * columns, 2 * half), xp.result_type(along_x, along_y))

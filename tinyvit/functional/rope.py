@@ -26,7 +26,7 @@ def rope(x, grid, theta=100.0):
     Su et al. 2021, "RoFormer"; Heo et al. 2024, "Rotary position embedding for vision transformer" (axial).
     """
     rows, columns = grid
-    if x.shape[-1] % 4 or x.shape[-2] < rows * columns:
+    if x.ndim < 2 or x.shape[-1] % 4 or x.shape[-2] < rows * columns:
         raise ValueError(
             f"rope: expected x (..., N, d) with N at least {rows * columns} and d a multiple of 4, got {x.shape}"
         )

@@ -58,8 +58,8 @@ def tiled_attention(q, k, v, bias=None, scale=None, tile=TILE):
     Milakov & Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3; Rabe & Staats 2021,
     "Self-attention does not need O(n²) memory"; Dao et al. 2022, "FlashAttention", algorithms 1 and 4.
     """
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
     check_shapes(q, k, v, bias)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     check_tile(q, tile)
     xp = array_module(q)
     dtype = np.result_type(*(x.dtype for x in (q, k, v, bias) if x is not None))
@@ -90,13 +90,13 @@ def tiled_attention_backward(dy, cache):
     and y = probs v, that sum is Σ dy · y over the width of a head.
     """
     q, k, v, y, _, _, scale, tile, bias = cache
-    xp = array_module(dy)
-    dq, dk, dv = gradients = empty_gradients(q, k, v, y.dtype)
+    xp, dtype = array_module(dy), np.result_type(y.dtype, dy.dtype)
+    dq, dk, dv = gradients = empty_gradients(q, k, v, dtype)
     for gradient in gradients:
         gradient[...] = 0
     if bias is not None:  # in float64 where it is summed over parts
         in_one_part = bias.shape == (*q.shape[:-1], k.shape[2])
-        dbias = xp.zeros(bias.shape, y.dtype if in_one_part else np.result_type(y.dtype, "float64"))
+        dbias = xp.zeros(bias.shape, dtype if in_one_part else np.result_type(dtype, "float64"))
     sums = (dy * y).sum(-1, keepdims=True)                                             # (B, H, Nq, 1)
     for samples, rows in parts(q, tile):
         for columns in chunks(k.shape[2], tile):
@@ -113,7 +113,7 @@ def tiled_attention_backward(dy, cache):
             if bias is not None:
                 part = bias_of_tile(dbias, samples, rows, columns)
                 part += dbias_part[0]
-    return gradients if bias is None else gradients.with_bias(dbias.astype(y.dtype, copy=False))
+    return gradients if bias is None else gradients.with_bias(dbias.astype(dtype, copy=False))
 
 
 attention_backward.register_cache(TiledAttentionCache, tiled_attention_backward)

@@ -47,6 +47,7 @@ def pool_token(x):
 
     Dosovitskiy et al. 2021, eq. 4. Derived in notebooks/05.
     """
+    check_tokens("pool_token", x, 1)
     return x[:, 0], PoolTokenCache(x.shape)
 
 
@@ -69,6 +70,7 @@ def pool_mean(x, prefix=1):
 
     Derived in notebooks/05.
     """
+    check_tokens("pool_mean", x, prefix + 1)
     return x[:, prefix:].mean(1), PoolMeanCache(x.shape, prefix)
 
 
@@ -106,6 +108,12 @@ def take_tokens_backward(dy, cache):
 
 
 take_tokens.moves_numbers_only = True
+
+
+def check_tokens(name, x, least):
+    """Raise ValueError unless `x` is (B, N, D), with so many tokens at least."""
+    if x.ndim != 3 or x.shape[1] < least:
+        raise ValueError(f"{name}: expected x (B, N, D) of at least {least} tokens, got {x.shape}")
 
 
 def check_index(index, x):

@@ -3,13 +3,13 @@
 import numpy as np
 
 from tinyvit.functional.adam import adam_step
-from tinyvit.functional.flat import require_one_shape
+from tinyvit.functional.flat import require_alike
 
 
 def adam_step_float32(theta, g, m, v, t, lr, betas, eps, weight_decay, where=True):
     if where is not True:
         return adam_step.reference(theta, g, m, v, t, lr, betas, eps, weight_decay, where)
-    require_one_shape("adam_step", theta=theta, g=g, m=m, v=v)
+    require_alike(adam_step, theta=theta, g=g, m=m, v=v)
     beta1, beta2 = betas
     scratch = np.multiply(g, 1 - beta1)
     m *= beta1

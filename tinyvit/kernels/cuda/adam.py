@@ -3,7 +3,7 @@
 from math import inf, log
 
 from tinyvit.functional.adam import adam_step, debiasing
-from tinyvit.functional.flat import require_one_shape
+from tinyvit.functional.flat import require_alike
 from tinyvit.kernels.cuda.source import Source, blocks, pack_of
 
 SOURCE = Source("adam.cu", [{"PACK": 1}, {"PACK": 4}])
@@ -11,7 +11,7 @@ BLOCK = 256
 
 
 def adam_step_cuda(theta, g, m, v, t, lr, betas, eps, weight_decay, where=True):
-    require_one_shape("adam_step", theta=theta, g=g, m=m, v=v)
+    require_alike(adam_step, theta=theta, g=g, m=m, v=v)
     arrays = (theta, g, m, v)
     flat = all(array.dtype == "float32" and array.flags.c_contiguous for array in arrays)
     if not flat or isinstance(where, bool):  # not an optimizer's arrays

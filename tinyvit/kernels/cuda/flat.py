@@ -1,7 +1,7 @@
 """The sum of squares of a flat array in two stages, always in the same order, and a moving average in one pass."""
 
 from tinyvit.backend import array_module
-from tinyvit.functional.flat import move_average, require_one_shape, squared_norm
+from tinyvit.functional.flat import move_average, require_alike, squared_norm
 from tinyvit.kernels.cuda.source import Source, blocks, contiguous, pack_of
 
 SOURCE = Source("flat.cu", [{"PACK": 1}, {"PACK": 4}])
@@ -21,7 +21,7 @@ def squared_norm_cuda(x):
 
 
 def move_average_cuda(average, x, share):
-    require_one_shape("move_average", average=average, x=x)
+    require_alike(move_average, average=average, x=x)
     if not (average.flags.c_contiguous and x.dtype == "float32"):
         return move_average.reference(average, x, share)
     x, pack = contiguous(x), pack_of(average.size, average, x)

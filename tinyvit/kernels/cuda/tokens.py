@@ -5,6 +5,7 @@ from tinyvit.functional.tokens import (
     PoolMeanCache,
     PoolTokenCache,
     PrependTokenCache,
+    check_tokens,
     pool_mean,
     pool_mean_backward,
     pool_token,
@@ -39,6 +40,7 @@ def prepend_token_backward_cuda(dy, cache, into):
 
 
 def pool_token_cuda(x):
+    check_tokens("pool_token", x, 1)
     return first_tokens(contiguous(x)), PoolTokenCache(x.shape)
 
 
@@ -47,6 +49,7 @@ def pool_token_backward_cuda(dy, cache):
 
 
 def pool_mean_cuda(x, prefix=1):
+    check_tokens("pool_mean", x, prefix + 1)
     x, (B, N, D) = contiguous(x), x.shape
     y = array_module(x).empty((B, D), x.dtype)
     scale, pack = 1 / (N - prefix), pack_of(D, x, y)
