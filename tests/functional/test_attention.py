@@ -53,6 +53,23 @@ def test_masked_keys_are_ignored(qkv, seed):
     assert not dk[:, :, ~seen].any() and not dv[:, :, ~seen].any() and not dbias[~seen].any()
 
 
+def test_windows_that_are_taken_as_heads_have_masks_of_their_own():
+    B, W, H, N, d = 2, 3, 4, 5, 6
+    generator = np.random.default_rng(0)
+    q, k, v, dy = generator.standard_normal((4, B * W, H, N, d))
+    positions, masks = generator.standard_normal((H, N, N)), np.triu(np.full((W, 1, N, N), -np.inf), 1)
+    masks[1] = 0
+    y, c = F.attention(q, k, v, np.tile(positions + masks, (B, 1, 1, 1)))
+    *expected, dbias_expected = F.attention_backward(dy, c)
+    q, k, v, dy = (x.reshape(B, W * H, N, d) for x in (q, k, v, dy))
+    heads, cache = F.attention(q, k, v, (positions + masks).reshape(W * H, N, N))
+    *gradients, dbias = F.attention_backward(dy, cache)
+    for got, want in zip((heads, *gradients), (y, *expected), strict=True):
+        np.testing.assert_allclose(got.reshape(want.shape), want, atol=1e-13)
+    summed = dbias_expected.reshape(B, W, H, N, N).sum((0, 1))
+    np.testing.assert_allclose(dbias.reshape(W, H, N, N).sum(0), summed, atol=1e-13)
+
+
 @pytest.mark.parametrize("operation", [F.attention, F.tiled_attention, F.attention_dropout])
 def test_a_fully_masked_query_gives_zeros_and_zero_gradients(operation):
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 3, 5, 4))
