@@ -65,7 +65,6 @@ def test_long_rows_are_processed_by_whole_warps(cupy, dtype):
     close(y, expected, dtype)
     np.testing.assert_allclose(cache.largest.get(), c.largest, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(cache.total.get(), c.total, rtol=1e-5)
-    np.testing.assert_allclose(cache.logsumexp.get(), c.logsumexp, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", EPSILON)

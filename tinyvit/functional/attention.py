@@ -10,8 +10,6 @@ from tinyvit.functional.dropout import DropoutCache, dropout, dropout_backward
 from tinyvit.functional.softmax import SoftmaxCache, softmax, softmax_backward
 from tinyvit.functional.sums import sum_to_shape
 
-NARROW = (16, 32)  # widths of heads for which kernels/cuda/fused_attention.py writes no scores
-
 
 class AttentionCache(NamedTuple):
     q: Array      # (B, H, Nq, d)
@@ -132,18 +130,10 @@ def check_shapes(q, k, v, bias=None):
     if bias is None:
         return
     scores = (*q.shape[:-1], k.shape[-2])
-    if not broadcasts(bias.shape, scores):
+    if bias.ndim > len(scores) or any(b not in (1, s) for b, s in zip(reversed(bias.shape), reversed(scores))):
         raise ValueError(f"attention: the bias {bias.shape} doesn't broadcast to the scores {scores}")
     if bias.dtype.kind in "biu":
         raise ValueError(
             f"attention: expected a bias of floating-point numbers, got {bias.dtype}; "
             "of a mask make one by where(mask, 0.0, -inf)"
         )
-
-
-def broadcasts(shape, to):
-    """Whether an array of one shape broadcasts to another one, and leaves it as it is."""
-    try:
-        return np.broadcast_shapes(shape, to) == to
-    except ValueError:
-        return False

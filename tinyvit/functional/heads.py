@@ -75,13 +75,14 @@ class HeadGradients(tuple):
     joined  (B, N, 3, H, d), which `split_heads_backward` returns without a copy; None if they are arrays of their own
     """
 
-    joined = None
+    def __new__(cls, gradients, joined=None):
+        self = super().__new__(cls, gradients)
+        self.joined = joined
+        return self
 
     def with_bias(self, dbias):
         """These gradients and that of the bias."""
-        gradients = HeadGradients((*self, dbias))
-        gradients.joined = self.joined
-        return gradients
+        return HeadGradients((*self, dbias), self.joined)
 
 
 def empty_gradients(q, k, v, dtype=None):
@@ -95,6 +96,4 @@ def empty_gradients(q, k, v, dtype=None):
 
 def joined_gradients(joined):
     """dq, dk and dv as views of one array (B, N, 3, H, d)."""
-    gradients = HeadGradients(joined.transpose(2, 0, 3, 1, 4))
-    gradients.joined = joined
-    return gradients
+    return HeadGradients(joined.transpose(2, 0, 3, 1, 4), joined)

@@ -32,11 +32,6 @@ class TiledAttentionCache(NamedTuple):
     bias: Array | None
 
     @property
-    def logsumexp(self):
-        """(B, H, Nq, 1): log Σ exp(scores)."""
-        return self.largest + array_module(self.total).log(self.total)
-
-    @property
     def probs(self):
         """(B, H, Nq, Nk): how much each query takes from each key; computed, all of it, when asked for."""
         return probabilities(self, *[slice(None)] * 3)

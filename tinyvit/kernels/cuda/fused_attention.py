@@ -14,12 +14,13 @@ from math import frexp, ldexp
 from typing import NamedTuple
 
 from tinyvit.backend import Array, array_module
-from tinyvit.functional.attention import NARROW, attention_backward, attention_probs
+from tinyvit.functional.attention import attention_backward, attention_probs
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.kernels.cuda.attention_bias import bias_gradient, strided_bias
 from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.source import PACK_BYTES, TYPES, Source, blocks, type_of
 
+NARROW = (16, 32)  # widths of heads
 SOURCE = Source(
     "fused_attention.cu",
     [{"T": T, "HEAD": width, "BIAS": bias} for T in TYPES.values() for width in NARROW for bias in (0, 1)],
@@ -45,18 +46,8 @@ class FusedAttentionCache(NamedTuple):
 
 
 def fits(q, k, v):
-    """Whether the kernels take these: four axes, one dtype and width, none empty, rows that can be packed."""
-    return (
-        q.ndim == 4
-        and q.shape[-1] in NARROW
-        and q.shape[-1] == v.shape[-1]
-        and q.dtype == k.dtype == v.dtype
-        and q.size > 0
-        and k.size > 0
-        and packed(q)
-        and packed(k)
-        and packed(v)
-    )
+    """Whether the kernels take these arrays, which `attention.supported` does: one narrow width, and packed rows."""
+    return q.shape[-1] in NARROW and q.shape[-1] == v.shape[-1] and all(map(packed, (q, k, v)))
 
 
 def packed(x):

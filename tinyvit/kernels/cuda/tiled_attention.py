@@ -141,10 +141,9 @@ def scores_of_tile(q, k, scale, part, rows, columns):
 
 def finished(gradients, dtype):
     """Float32 gradients in the dtype of the queries."""
-    joined = gradients.joined
-    if joined is None:
+    if gradients.joined is None:
         return HeadGradients(cast(gradient, dtype) for gradient in gradients)
-    return joined_gradients(cast(joined, dtype))
+    return joined_gradients(cast(gradients.joined, dtype))
 
 
 def rows_contiguous(x):
