@@ -3,6 +3,7 @@
 import numpy as np
 
 from tinyvit.functional.patches import as_pair
+from tinyvit.probe.pictures import new_figure
 
 
 def patch_distances(grid, patch_size):
@@ -48,10 +49,7 @@ def draw_attention_distance(distances, uniform):
 
     uniform   `uniform_attention_distance`, drawn as a line: that of a head without any preference
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 3.8), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_figure(6, 3.8)
     L, H = distances.shape
     layers = np.arange(L)
     for h in range(H):

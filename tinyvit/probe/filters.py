@@ -6,7 +6,7 @@ import numpy as np
 
 from tinyvit.backend import to_numpy
 from tinyvit.nn.patch_embed import PatchEmbed
-from tinyvit.probe.pictures import displayed
+from tinyvit.probe.pictures import displayed, new_figure
 
 
 class FilterComponents(NamedTuple):
@@ -52,16 +52,13 @@ def draw_filter_components(found):
 
     Three channels are shown as RGB, of another number the mean.
     """
-    from matplotlib.figure import Figure
-
     n = len(found.components)
     columns = min(n, 7)
     rows = -(-n // columns)
-    figure = Figure(figsize=(max(5, 1.15 * columns + 0.2), 1.35 * rows + 0.5), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in panels[n:]:
+    figure, panels = new_figure(max(5, 1.15 * columns + 0.2), 1.35 * rows + 0.5, rows, columns, squeeze=False)
+    for axes in panels.flat[n:]:
         axes.set_axis_off()
-    for i, (axes, component) in enumerate(zip(panels, found.components)):
+    for i, (axes, component) in enumerate(zip(panels.flat, found.components)):
         largest = np.abs(component).max()
         axes.imshow(displayed(0.5 + 0.5 * component / (largest or 1)), cmap="gray", vmin=0, vmax=1)
         axes.set_xticks([])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.probe.pictures import HEAT, heat_bar, show_grid_of_grids, show_heat
+from tinyvit.probe.pictures import HEAT, heat_bar, new_figure, show_grid_of_grids, show_heat
 
 
 def over_patches(weights, grid, query="token", prefix=1):
@@ -88,12 +88,9 @@ def draw_head_maps(maps, *, title=""):
     The tile in row r, column c shows where the patch in row r, column c of the image looks; it is marked.
     """
     from matplotlib.colors import PowerNorm
-    from matplotlib.figure import Figure
 
     rows, columns = maps.shape[:2]
-    figure = Figure(figsize=(6.4 * max(1, columns / rows) ** 0.5 + 1, 6.4 * max(1, rows / columns) ** 0.5),
-                    layout="constrained")  # fmt: skip
-    axes = figure.subplots()
+    figure, axes = new_figure(6.4 * max(1, columns / rows) ** 0.5 + 1, 6.4 * max(1, rows / columns) ** 0.5)
     norm = PowerNorm(0.5, 0, float(maps.max()) or 1)
     show_grid_of_grids(axes, maps, marked=True, cmap=HEAT, norm=norm)
     axes.set_title(title, fontsize=10, parse_math=False)

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tinyvit.probe.pictures import new_figure
+
 
 class Norms(NamedTuple):
     """Euclidean norms of tokens and of their gradients, means over the tokens of each image.
@@ -64,13 +66,11 @@ def mean_norm(layers):
 
 def draw_norms(norms):
     """A matplotlib Figure of `Norms`, means over the images: activations, and beside them their gradients if any."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import LogFormatter
 
     halves = [("norm of a token", norms[:3]), ("norm of its gradient", norms[3:6])]
     halves = halves if norms.dstream is not None else halves[:1]
-    figure = Figure(figsize=(4.5 * len(halves), 3.6), layout="constrained")
-    panels = figure.subplots(1, len(halves), squeeze=False)[0]
+    figure, (panels,) = new_figure(4.5 * len(halves), 3.6, columns=len(halves), squeeze=False)
     names = ("residual stream", "attention's part", "MLP's part")
     L = len(norms.stream) - 1
     places = (np.arange(L + 1) - 0.5, np.arange(L), np.arange(L))  # the stream is between the layers

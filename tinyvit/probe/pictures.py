@@ -7,6 +7,14 @@ COVERED = 0.65  # how much of an image a heat map on it covers
 DARKEST, LIGHTEST = 0.25, 0.9  # of an image under a heat map: black and white would change the map's colours
 
 
+def new_figure(width, height, rows=1, columns=1, **options):
+    """A matplotlib Figure, in inches, and its axes; `options` are those of `subplots`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, **options)
+
+
 def displayed(image):
     """Pixels (C, H, W) from 0 to 1 as matplotlib shows them: (H, W, 3), or the mean of any other number of channels.
 

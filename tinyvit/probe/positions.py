@@ -5,7 +5,7 @@ import numpy as np
 from tinyvit import functional as F
 from tinyvit.backend import to_numpy
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions
-from tinyvit.probe.pictures import show_grid_of_grids
+from tinyvit.probe.pictures import new_figure, show_grid_of_grids
 
 
 def patch_positions(model):
@@ -47,12 +47,8 @@ def draw_position_similarity(similarity):
 
     The tile in row r, column c compares the position of that patch with all others.
     """
-    from matplotlib.figure import Figure
-
     rows, columns = similarity.shape[:2]
-    figure = Figure(figsize=(6.4 * max(1, columns / rows) ** 0.5, 5.6 * max(1, rows / columns) ** 0.5),
-                    layout="constrained")  # fmt: skip
-    axes = figure.subplots()
+    figure, axes = new_figure(6.4 * max(1, columns / rows) ** 0.5, 5.6 * max(1, rows / columns) ** 0.5)
     picture = show_grid_of_grids(axes, similarity, cmap="viridis", vmax=1)
     axes.set_title("similarity of position embeddings", fontsize=11)
     figure.colorbar(picture, ax=axes, label="cosine similarity")

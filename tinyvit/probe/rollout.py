@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.probe.pictures import heat_bar, show_heat, show_image
+from tinyvit.probe.pictures import heat_bar, new_figure, show_heat, show_image
 
 
 def attention_rollout(attention):
@@ -68,10 +68,8 @@ def draw_class_attention(heat, image, *, title="gradient-weighted attention"):
 def beside(image, heat, title, label, percent):
     """The image, and the heat map over it with its scale."""
     from matplotlib.colors import Normalize
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.4, 3.5), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = new_figure(7.4, 3.5, columns=2)
     norm = Normalize(0, float(heat.max()) or 1)
     show_image(left, image)
     show_heat(right, heat, image, norm)

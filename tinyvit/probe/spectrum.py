@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from tinyvit.probe.pictures import new_figure
+
 SMALLEST = 1e-6  # is added to amplitudes, so that one that is zero has a logarithm; as in the authors' code
 
 
@@ -44,12 +46,10 @@ def draw_spectrum(frequencies, amplitudes):
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
-    from matplotlib.figure import Figure
 
     L = len(amplitudes)
     norm, colours = Normalize(0, max(1, L - 1)), colormaps["viridis"]
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = new_figure(9, 3.6, columns=2)
     for depth, line in enumerate(amplitudes):
         left.plot(frequencies, line, color=colours(norm(depth)), marker="o", markersize=3)
     left.set_xlabel("frequency, as a share of the highest")
