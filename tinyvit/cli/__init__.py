@@ -15,11 +15,10 @@ from tinyvit.cli.finetune import finetune
 from tinyvit.cli.gradcheck import gradcheck
 from tinyvit.cli.import_weights import import_weights
 from tinyvit.cli.inspect import inspect
-from tinyvit.cli.knn import knn
 from tinyvit.cli.notebooks import notebooks
 from tinyvit.cli.parsing import BadInput
 from tinyvit.cli.predict import predict
-from tinyvit.cli.probe_linear import probe_linear
+from tinyvit.cli.probing import knn, probe_linear
 from tinyvit.cli.summary import summary
 from tinyvit.cli.train import train
 from tinyvit.levels import check_environment

@@ -2,29 +2,19 @@
 
 import json
 from dataclasses import dataclass
-from typing import Literal
 
+from tinyvit.cli.model_options import ModelOptions, computing
 from tinyvit.cli.parsing import parse, positional, say_why_no_gpu
 
 
-@dataclass(frozen=True)
-class EvaluateOptions:
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(ModelOptions):
     """How well a trained model does on the test images of its data set; a classifier class by class."""
 
     data_dir: str | None = None
     """Folder or archive with the data; by default the one that the run was trained with."""
-    best: bool = False
-    """Take the weights whose evaluation was the best, and not the last ones."""
-    device: str = "auto"
-    """Where to compute: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
-    threads: int | None = None
-    """CPU threads."""
-    kernels: Literal["reference", "numpy", "fast"] | None = None
-    """How operations are computed; by default TINYVIT_KERNELS, or the best that is installed."""
     tta: bool = False
     """Average the probabilities over each image and its mirror image; not for letters and digits."""
-    json: bool = False
-    """Print one JSON object instead of a table."""
     confusion: str | None = None
     """Draw the confusion matrix to this file (.png, .svg or .pdf)."""
 
@@ -34,9 +24,7 @@ def evaluate(rest):
     run_path, rest = positional(rest, "a run folder first: tinyvit evaluate RUN …")
     options = parse(EvaluateOptions, rest, "tinyvit evaluate RUN")
 
-    from tinyvit.levels import using
     from tinyvit.training.display import table
-    from tinyvit.training.inference import memory_to_evaluate
     from tinyvit.training.plots import picture_kind
     from tinyvit.training.tasks import NotFinite
     from tinyvit.training.trained import load_test_set, load_trained, require_classifier
@@ -47,7 +35,7 @@ def evaluate(rest):
     if trained.task.needs_classes:
         require_classifier(trained)
     test = load_test_set(trained, options.data_dir)
-    with using(options.kernels), memory_to_evaluate(trained.model):
+    with computing(trained, options):
         try:
             report = trained.task.report(trained.learner, test, options.threads, options.tta, options.confusion)
         except NotFinite as error:

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from tinyvit.cli.model_options import FileOptions, Readable, parse_run_and_images
+from tinyvit.cli.model_options import FileOptions, Readable, computing, parse_run_and_images
 from tinyvit.cli.parsing import BadInput, say_why_no_gpu
 
 
@@ -27,26 +27,21 @@ class FeaturesOptions(FileOptions):
 
 def features(rest):
     """tinyvit features RUN IMAGE… --out FILE.npy"""
-    run_path, paths, options = parse_run_and_images(
-        rest, FeaturesOptions, "tinyvit features RUN IMAGE… --out FILE.npy"
-    )
+    usage = "tinyvit features RUN IMAGE… --out FILE.npy"
+    run_path, paths, options = parse_run_and_images(rest, FeaturesOptions, usage)
 
-    from tinyvit.levels import using
     from tinyvit.training.features import checked_layer, checked_pool, features_of_files
     from tinyvit.training.features_file import check_new_files, save_features
-    from tinyvit.training.inference import memory_to_evaluate
     from tinyvit.training.predict import BATCH
     from tinyvit.training.trained import load_trained
 
     out, names = check_new_files(options.out, options.names)
     trained = load_trained(run_path, options.device, options.best)
-    prepared = trained.preprocessing
-    model = trained.model
+    model, readable = trained.model, Readable()
     layer = None if options.layer is None else checked_layer(model, layer_number(options.layer, "one number"))
     pool = checked_pool(model, options.pool)
-    readable = Readable()
-    with using(options.kernels), memory_to_evaluate(model, BATCH):
-        files = features_of_files(model, prepared, paths, layer=layer, pool=pool, threads=options.threads)
+    with computing(trained, options, BATCH):
+        files = features_of_files(model, trained.preprocessing, paths, layer=layer, pool=pool, threads=options.threads)
         count, width = save_features(readable.of(on_one_line(files)), out, names)
     if options.json:
         written = {"out": str(out), "names": str(names)} if count else {"out": None, "names": None}

@@ -1,12 +1,11 @@
 """tinyvit inspect"""
 
 import json
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from tinyvit.cli.model_options import ModelOptions
+from tinyvit.cli.model_options import ModelOptions, computing
 from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
 from tinyvit.files import check_folder, expanded
 from tinyvit.nn.attention import Attention
@@ -107,18 +106,6 @@ def make_page(run_path, trained, options):
     print(f"written to {printable(path)}: {len(content) / 1e6:.1f} MB, test images {', '.join(map(str, page.rows))}")
     if page.left_out:
         print(f"these test images don't fit in the page: {', '.join(map(str, page.left_out))}")
-
-
-@contextmanager
-def computing(trained, options):
-    """The kernels, the memory check and the NumPy settings for a computation with a trained model."""
-    import numpy as np
-
-    from tinyvit.levels import using
-    from tinyvit.training.inference import memory_to_evaluate
-
-    with using(options.kernels), memory_to_evaluate(trained.model), np.errstate(all="ignore"):
-        yield
 
 
 def check_numbers(options, model):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -32,6 +33,19 @@ class FileOptions(ModelOptions):
 
     data_dir: str | None = None
     """Accepted as by the other commands about a run; a run's own preprocessing is all that is needed here."""
+
+
+@contextmanager
+def computing(trained, options, *most):
+    """The kernels, the memory check and the NumPy settings for a computation with a trained model, of which NaN and
+    infinite results are reported, not warned of. `most` images are evaluated at a time, if not the usual number."""
+    import numpy as np
+
+    from tinyvit.levels import using
+    from tinyvit.training.inference import memory_to_evaluate
+
+    with using(options.kernels), memory_to_evaluate(trained.model, *most), np.errstate(all="ignore"):
+        yield
 
 
 def model_and_task(name, device="cpu", **fields):

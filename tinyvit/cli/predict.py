@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from tinyvit.cli.model_options import FileOptions, Readable, parse_run_and_images
+from tinyvit.cli.model_options import FileOptions, Readable, computing, parse_run_and_images
 from tinyvit.cli.parsing import say_why_no_gpu
 from tinyvit.text import printable
 
@@ -26,19 +26,15 @@ def predict(rest):
     """tinyvit predict RUN IMAGE…"""
     run_path, paths, options = parse_run_and_images(rest, PredictOptions, "tinyvit predict RUN IMAGE…")
 
-    from tinyvit.levels import using
-    from tinyvit.training.inference import memory_to_evaluate
     from tinyvit.training.predict import BATCH
     from tinyvit.training.predict import predict as predictions
     from tinyvit.training.trained import load_classifier
 
     trained = load_classifier(run_path, options.device, options.best)
-    prepared = trained.preprocessing
     show, readable = show_json if options.json else show_text, Readable()
-    with using(options.kernels), memory_to_evaluate(trained.model, BATCH):
-        found = predictions(
-            trained.model, prepared, paths, top=options.top, tta=options.tta, threads=options.threads
-        )  # fmt: skip
+    with computing(trained, options, BATCH):
+        found = predictions(trained.model, trained.preprocessing, paths, top=options.top, tta=options.tta,
+                            threads=options.threads)  # fmt: skip
         for prediction in readable.of(found):
             show(prediction)
     if readable.others:

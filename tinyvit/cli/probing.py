@@ -1,12 +1,12 @@
-"""Common to `tinyvit probe-linear` and `tinyvit knn`: a data set as the features of a trained model."""
+"""tinyvit probe-linear and tinyvit knn: how well a trained model's features tell the classes of a data set apart."""
 
 import json
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from tinyvit.cli.features import described, described_layer, layer_number
-from tinyvit.cli.model_options import ModelOptions
-from tinyvit.cli.parsing import BadInput
+from tinyvit.cli.model_options import ModelOptions, computing
+from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,77 @@ class ProbingOptions(ModelOptions):
     """Seed of what is drawn from the training images."""
 
 
+@dataclass(frozen=True)
+class ProbeLinearOptions(ProbingOptions):
+    """How well logistic regression tells classes apart by a trained model's features, which stay as they are: the
+    accuracy on the test images."""
+
+    C: float | None = None
+    """Inverse strength of the L2 regularisation; by default the best of several on a fifth of the training
+    images."""
+
+
+@dataclass(frozen=True)
+class KnnOptions(ProbingOptions):
+    """How well the nearest training images, by the cosine of a trained model's features, tell the classes of the test
+    images: each of k neighbours votes with the weight exp(cosine/temperature), as in Wu et al. 2018."""
+
+    k: int = 20
+    """Neighbours that vote."""
+    temperature: float = 0.07
+    """The lower, the more the nearest of them count."""
+
+
+def probe_linear(rest):
+    """tinyvit probe-linear RUN"""
+    run_path, rest = positional(rest, "a run folder first: tinyvit probe-linear RUN …")
+    options = parse(ProbeLinearOptions, rest, "tinyvit probe-linear RUN")
+
+    from tinyvit.training.feature_classifiers import check_strength, held_out, linear_probe
+
+    if options.C is not None:
+        check_strength(options.C)
+    subject = load_subject(run_path, options)
+    if options.C is None:
+        held_out(subject.split.train.labels, options.seed)  # raises before minutes are spent
+
+    def classify(train, test):
+        probe = linear_probe(train, test, C=options.C, seed=options.seed)
+        tried = [{"C": C, "accuracy": accuracy} for C, accuracy in probe.tried]
+        return {"test_accuracy": probe.accuracy, "C": probe.C, "tried": tried}
+
+    found = by_layer(subject, options, classify)
+    held = [("held out for C", held_out_accuracy)] if options.C is None else []
+    print_found(subject, options, found, [("C", lambda row: f"{row['C']:g}"), *held], {})
+    say_why_no_gpu(subject.trained.why_not_gpu)
+
+
+def held_out_accuracy(row):
+    """The accuracy of a layer's probe where its C was chosen."""
+    from tinyvit.training.display import percent
+
+    return percent(next(trial["accuracy"] for trial in row["tried"] if trial["C"] == row["C"]))
+
+
+def knn(rest):
+    """tinyvit knn RUN"""
+    run_path, rest = positional(rest, "a run folder first: tinyvit knn RUN …")
+    options = parse(KnnOptions, rest, "tinyvit knn RUN")
+
+    from tinyvit.training.feature_classifiers import check_votes, nearest_neighbours
+
+    subject = load_subject(run_path, options)
+    check_votes(len(subject.split.train), options.k, options.temperature)
+
+    def classify(train, test):
+        found = nearest_neighbours(train, test, k=options.k, temperature=options.temperature)
+        return {"test_accuracy": found.accuracy}
+
+    found = by_layer(subject, options, classify)
+    print_found(subject, options, found, [], {"k": options.k, "temperature": options.temperature})
+    say_why_no_gpu(subject.trained.why_not_gpu)
+
+
 class Subject(NamedTuple):
     """A `Trained`, a Split prepared for it, and the layers to probe and how to pool them."""
 
@@ -50,9 +121,8 @@ def load_subject(run_path, options):
     thread_count(options.threads)
     trained = load_trained(run_path, options.device, options.best)
     layers, pool = layers_of(trained.model, options.layer), checked_pool(trained.model, options.pool)
-    split = load_prepared_data(
-        trained, options.data, options.data_dir, options.classes, options.images, options.seed
-    )  # fmt: skip
+    o = options
+    split = load_prepared_data(trained, o.data, o.data_dir, o.classes, o.images, o.seed)
     return Subject(trained, split, layers, pool)
 
 
@@ -69,12 +139,10 @@ def layers_of(model, text):
 
 def by_layer(subject, options, classify):
     """For each layer classify(train, test), and how many features it has; train and test are (features, labels)."""
-    from tinyvit.levels import using
     from tinyvit.training.features import features_by_layer
-    from tinyvit.training.inference import memory_to_evaluate
 
     trained, split, layers, pool = subject
-    with using(options.kernels), memory_to_evaluate(trained.model):
+    with computing(trained, options):
         train, test = (
             features_by_layer(trained.model, part, layers, pool=pool, threads=options.threads) for part in split
         )
