@@ -131,7 +131,7 @@ def test_only_the_backend_and_the_kernels_import_cupy():
 def test_every_context_variable_is_in_the_table_of_contributing_with_its_reason():
     called = re.compile(r'ContextVar\("([^"]+)"')
     found = {name for path in SOURCES.values() for name in called.findall(path.read_text(encoding="utf-8"))}
-    table = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## What is ambient")[2]
+    table = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Context variables")[2]
     assert found == set(re.findall(r"^\| `(tinyvit\.[\w.]+)` \|", table, re.M))
 
 
