@@ -1,4 +1,131 @@
 """One HTML page that needs no network and no server, that shows a trained model step by step."""
 
-from tinyvit.probe.explorer.choice import choose
-from tinyvit.probe.explorer.explorer import LARGEST_PAGE, Explorer, explorer
+import base64
+import hashlib
+import html
+import json
+import re
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit.functional.patches import as_pair
+from tinyvit.probe.explorer.numbers import facts, numbers
+from tinyvit.probe.explorer.packing import SHARES, SIGNED, layout, packed
+
+LARGEST_PAGE = 5_000_000  # bytes: what a mail or a course's site takes
+STEPS = ("patches", "tokens", "attention", "rollout", "logits", "loss", "dtokens", "dattention", "dpixels")
+SCRIPTS = ("numbers", "format", "colours", "canvas", "grid", "slider", "stage", "heads", "tables", "steps", "main")
+
+
+class Explorer(NamedTuple):
+    """A page, and how many of the images are in it."""
+
+    html: str
+    images: int
+
+
+def explorer(model, images, labels, pictures, classes, names, title="tinyvit", largest=LARGEST_PAGE):
+    """One HTML page that shows, step by step, what a ViT computes of some images, and how the gradients flow back.
+
+    images     (B, C, H, W), normalised as the model reads them
+    labels     (B,): every image's loss is −log of the probability of its label
+    pictures   uint8 (B, C, H, W): how they are shown
+    classes    K names, in the order of the logits
+    names      B names, one for each image, to choose it by
+    largest    bytes that the page may have: if not all images fit, only the first ones that do are in it
+
+    The page is one file of plain HTML, CSS and JavaScript. It loads nothing: its own security policy forbids it to.
+    Names are shown as text, whatever they contain.
+    Raises ValueError if shapes don't fit, if not even one image fits, or if a number is not finite.
+    """
+    expected = len(images)
+    if not expected or not expected == len(labels) == len(pictures) == len(names):
+        raise ValueError(
+            "expected at least one image, and a label, a picture and a name for each, "
+            f"got {expected}, {len(labels)}, {len(pictures)} and {len(names)}"
+        )
+    if len(classes) != model.config.num_classes:
+        raise ValueError(f"expected {model.config.num_classes} names of classes, got {len(classes)}")
+    size = (model.config.in_chans, *as_pair(model.config.img_size))
+    if any(x.shape[1:] != size for x in (images, pictures)):
+        raise ValueError(
+            f"expected images and pictures of {size}, as the model's are, got {images.shape[1:]} and "
+            f"{pictures.shape[1:]}"
+        )
+    about = {
+        "model": facts(model), "classes": list(map(str, classes)), "shares": SHARES, "signed": SIGNED, "images": [],
+    }  # fmt: skip
+    page = None
+    for image, label, picture, name in zip(images, labels, pictures, names):
+        loss, arrays = numbers(model, image, int(label), picture)
+        about["layout"] = layout(arrays)
+        entry = {"name": str(name), "label": int(label), "prediction": int(arrays["logits"].argmax()), "loss": loss,
+                 "arrays": packed(arrays)}  # fmt: skip
+        longer = assembled(about | {"images": [*about["images"], entry]}, title)
+        size = len(longer.encode())
+        if size > largest:
+            break
+        about["images"].append(entry)
+        page = longer
+    if page is None:
+        raise ValueError(
+            f"a page with one image of this model would have {size / 1e6:.1f} MB, and it may have "
+            f"{largest / 1e6:.1f} MB: its attention is {'×'.join(map(str, arrays['attention'].shape))} numbers; "
+            "take a model with fewer tokens, heads or blocks"
+        )
+    return Explorer(page, len(about["images"]))
+
+
+def choose(probabilities, labels, count):
+    """`count` rows of `probabilities` (n, K) with `labels` (n,), those worth looking at first.
+
+    In turns: two that are recognised, of one class after the other, the first of each; then one that is not, the one
+    whose label got the smallest probability first. If there are none of a kind, the other kind goes on.
+    """
+    rows = np.arange(len(labels))
+    right = probabilities.argmax(1) == labels
+    of_label = probabilities[rows, labels]
+    nth_of_class = np.array([(right[:i] & (labels[:i] == labels[i])).sum() for i in rows], int)
+    recognised = [int(i) for i in np.lexsort((rows, labels, nth_of_class)) if right[i]]
+    mistaken = [int(i) for i in np.lexsort((rows, of_label)) if not right[i]]
+    chosen = []
+    while len(chosen) < count and (recognised or mistaken):
+        wants_mistaken = len(chosen) % 3 == 2
+        kind = mistaken if mistaken and (wants_mistaken or not recognised) else recognised
+        chosen.append(kind.pop(0))
+    return chosen
+
+
+def assembled(about, title):
+    """The page's text around its numbers."""
+    style, script = source("page.css"), "\n".join(source(f"{name}.js") for name in SCRIPTS)
+    parts = {
+        "TITLE": html.escape(title),
+        "POLICY": f"default-src 'none'; img-src data:; style-src '{digest(style)}'; script-src '{digest(script)}'",
+        "STYLE": f"<style>{style}</style>",
+        "STEPS": "\n".join(source(f"steps/{name}.html") for name in STEPS),
+        "NUMBERS": f'<script type="application/json" id="numbers">{json_in_html(about)}</script>',
+        "SCRIPT": f'<script type="module">{script}</script>',
+    }
+    # In one pass, so that nothing that is put in is taken for a place to put something in.
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda place: parts[place[1]], source("page.html"))
+
+
+def digest(text):
+    """By which the page's security policy knows its own style and script, and lets no other run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+def json_in_html(value):
+    """JSON in which no class name can end the script element that it stands in."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+@cache
+def source(name):
+    """A file of the page, out of the installed package."""
+    return resources.files("tinyvit.probe.explorer").joinpath("page", *name.split("/")).read_text(encoding="utf-8")

@@ -1,7 +1,5 @@
 """The numbers that the explorer shows for one image."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from tinyvit.functional.patches import as_pair
@@ -16,15 +14,8 @@ FIELDS = {
 }  # fmt: skip
 
 
-class Numbers(NamedTuple):
-    """Of one image: the loss −log p of its label, and the arrays that the page reads."""
-
-    loss: float
-    arrays: dict[str, Any]
-
-
 def numbers(model, image, label, picture):
-    """What `model` computes of an image (C, H, W), normalised, and how its loss depends on all of that: `Numbers`.
+    """What `model` computes of an image (C, H, W), normalised, and how its loss depends on all of that: (loss, arrays).
 
     picture is what is shown of the image, uint8 (C, H, W). With T = N+1 tokens, the arrays are:
 
@@ -61,7 +52,7 @@ def numbers(model, image, label, picture):
     arrays["rollout"] = share_codes(rollout)
     arrays["logits"], arrays["dlogits"] = exact(seen.logits[0]), exact(dlogits[0])
     arrays["probabilities"] = exact(seen.probabilities[0])
-    return Numbers(seen.loss, arrays)
+    return seen.loss, arrays
 
 
 def exact(x):
