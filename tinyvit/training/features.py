@@ -15,7 +15,7 @@ from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.data import Dataset
 from tinyvit.nn import Context
 from tinyvit.training.inference import batches, evaluation_batch, in_parts
-from tinyvit.training.predict import read_batches
+from tinyvit.training.predict import of_files
 from tinyvit.training.threads import thread_count
 
 POOLS = ("token", "mean")
@@ -66,17 +66,11 @@ def features_of_files(model, preprocessing, paths, *, layer=None, pool=None, thr
     Raises ValueError as `features` does.
     """
     layer, pool = checked_layer(model, layer), checked_pool(model, pool)
-    for batch in read_batches(model, preprocessing, paths, threads):
-        good = [(path, image) for path, image in batch if not isinstance(image, Exception)]
-        if good:
-            names, images = zip(*good)
-            images = to_device(preprocessing(np.stack(images), model.dtype.name), model.device)
-            rows = iter(check_finite(read(model, images, [layer], pool, threads)[0], names))
-        for path, image in batch:
-            if isinstance(image, Exception):
-                yield FileFeatures(path, None, str(image))
-            else:
-                yield FileFeatures(path, next(rows))
+
+    def rows(images, names):
+        return check_finite(read(model, images, [layer], pool, threads)[0], names)
+
+    return (FileFeatures(*found) for found in of_files(rows, model, preprocessing, paths, threads))
 
 
 def batches_of(model, images):

@@ -35,35 +35,36 @@ def predict(model, preprocessing, paths, *, top=5, tta=False, threads=None):
     """
     if top < 1:
         raise ValueError(f"expected to name at least 1 class of each image, got top {top}")
-    for batch in read_batches(model, preprocessing, paths, threads):
-        yield from predict_batch(model, preprocessing, batch, top, tta, threads)
 
-
-def predict_batch(model, preprocessing, batch, top, tta, threads):
-    """The predictions of files of which some are images and some errors."""
-    good = [image for _, image in batch if not isinstance(image, Exception)]
-    if good:
-        images = to_device(preprocessing(np.stack(good), model.dtype.name), model.device)
-        with np.errstate(all="ignore"):  # an overflow is reported below
+    def named(images, _):
+        with np.errstate(all="ignore"):  # an overflow is reported by `check_finite`
             logits = to_numpy(classify(model, images, threads, tta))
         check_finite(logits)
-        rows = iter(zip(likeliest(logits, top), np.exp(log_softmax(logits.astype("float64")))))
-    for path, image in batch:
-        if isinstance(image, Exception):
-            yield Prediction(path, [], str(image))
-        else:
-            order, p = next(rows)
-            yield Prediction(path, [(preprocessing.classes[k], float(p[k])) for k in order])
+        for order, p in zip(likeliest(logits, top), np.exp(log_softmax(logits.astype("float64")))):
+            yield [(preprocessing.classes[k], float(p[k])) for k in order]
+
+    for path, found, error in of_files(named, model, preprocessing, paths, threads):
+        yield Prediction(path, found or [], error)
 
 
-def read_batches(model, preprocessing, paths, threads=None):
-    """The image files of `paths`, as many at a time as the model takes: lists of (path, uint8 (C, H, W)), with the
-    error in place of the pixels where a file can't be read or a folder has no images."""
+def of_files(function, model, preprocessing, paths, threads=None):
+    """(path, result, None) of each image file of `paths`, in order; (path, None, why) for one that can't be read, and
+    for a folder without images.
+
+    function(images, paths) has a result for each prepared image of a batch, as many at a time as the model takes.
+    """
     thread_count(threads)  # refused here if it is none
     files, count = iter(expand(paths)), evaluation_batch(model, BATCH)
     while batch := list(islice(files, count)):
         pixels = iter(preprocessing.read([path for path, error in batch if error is None], threads))
-        yield [(path, error or next(pixels)) for path, error in batch]
+        batch = [(path, error or next(pixels)) for path, error in batch]
+        good = [(path, image) for path, image in batch if not isinstance(image, Exception)]
+        if good:
+            names, images = zip(*good)
+            images = to_device(preprocessing(np.stack(images), model.dtype.name), model.device)
+            results = iter(function(images, names))
+        for path, image in batch:
+            yield (path, None, str(image)) if isinstance(image, Exception) else (path, next(results), None)
 
 
 def expand(paths):
