@@ -67,7 +67,8 @@ def test_looking_at_a_recomputed_cache_computes_nothing():
     model = ViT(ViTConfig(8, 4, embed_dim=12, num_heads=3, depth=2))
     _, cache = model(np.ones((1, 3, 8, 8), "float32"), Context(recompute=True))
     model.blocks[0].forward = model.blocks[1].forward = None
-    assert "blocks.0 to blocks.1: RecomputedCache\n" in repr(cache)
+    assert "blocks.0 to blocks.1: RecomputedCache  inputs.0 (1, 5, 12)\n" in repr(cache)
+    assert repr(cache.blocks[0]) == "RecomputedCache  inputs.0 (1, 5, 12)"
 
 
 def test_an_optimizer_and_an_average_say_their_settings_and_their_model():

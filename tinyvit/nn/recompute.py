@@ -11,6 +11,7 @@ from tinyvit import levels
 from tinyvit.nn.buffers import BufferUpdate
 from tinyvit.nn.context import Context
 from tinyvit.nn.module import Module
+from tinyvit.nn.tree import tree
 
 
 class RecomputedCache(NamedTuple):
@@ -25,6 +26,8 @@ class RecomputedCache(NamedTuple):
     ctx: Context
     level: str  # of the kernels that the forward ran on; the same kernels give the same bits
     updates: tuple[BufferUpdate, ...] = ()  # of the forward; recomputing makes them again, but they count once
+
+    __repr__ = tree
 
     def again(self):
         """The module's own cache, computed again; the observer was told its values in the forward."""

@@ -56,7 +56,11 @@ def parts(node):
 
 def own(node, settings=(int, str)):
     """The shapes of a module's or cache's own arrays, and a module's settings of these types."""
-    arrays = [(name, value) for name, value in fields(node) if not isinstance(value, tuple) and hasattr(value, "shape")]
+    found = [(name, value) for name, value in fields(node) if not isinstance(value, tuple)]
+    for name, value in fields(node):
+        if type(value) is tuple:
+            found += [(f"{name}.{i}", item) for i, item in enumerate(value) if not isinstance(item, tuple)]
+    arrays = [(name, value) for name, value in found if hasattr(value, "shape")]
     texts = [f"{name} {value.shape}" for name, value in arrays]
     if is_module(node):
         texts += [f"{name}={value}" for name, value in fields(node) if type(value) in settings and name != "path"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.functional.flat import move_average
-from tinyvit.optim.optimizers import CHUNK, count_on, described, own_storage, require_below_1, require_fit
+from tinyvit.optim.optimizers import CHUNK, count_on, described, own_storage, require_at_least_0, require_fit
 
 
 class EMA:
@@ -23,7 +23,7 @@ class EMA:
     """
 
     def __init__(self, model, decay=0.999, warmup=True):
-        require_below_1("decay", decay)
+        require_at_least_0("decay", decay, below=1)
         self.model, self.storage = model, own_storage(model)
         self.decay, self.warmup, self.t = decay, warmup, count_on(self.storage, 0)
         with self.storage.on_device():

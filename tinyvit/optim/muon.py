@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from tinyvit.backend import array_module
-from tinyvit.optim.optimizers import AdamW, require_at_least_0, require_below_1
+from tinyvit.optim.optimizers import AdamW, require_at_least_0
 
 # a σ + b σ³ + c σ⁵ is so steep at 0 that five iterations bring every σ from 0.0015 to 1 into [0.68, 1.21]. A less steep
 # polynomial would converge to 1, which takes longer and trains no better.
@@ -70,7 +70,7 @@ class Muon(AdamW):
                  betas=(0.9, 0.95), eps=1e-8, iterations=5, map_pieces=map):  # fmt: skip
         super().__init__(model, lr, betas, eps, weight_decay)
         require_at_least_0("learning rate of AdamW", adam_lr)
-        require_below_1("momentum", momentum)
+        require_at_least_0("momentum", momentum, below=1)
         if lr == 0:
             raise ValueError("expected a learning rate above 0, to which AdamW's is in proportion, got 0")
         if iterations < 1:

@@ -165,14 +165,9 @@ def require_fit(owner, state, names):
         raise ValueError(f"the state doesn't fit {type(owner).__name__}: expected {expected}, got {got}")
 
 
-def require_at_least_0(what, value):
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"expected a {what} of at least 0, got {value}")
-
-
-def require_below_1(what, value):
-    if not 0 <= value < 1:
-        raise ValueError(f"expected a {what} of at least 0 and below 1, got {value}")
+def require_at_least_0(what, value, below=float("inf")):
+    if not 0 <= value < below:
+        raise ValueError(f"expected a {what} of at least 0{f' and below {below}' if below == 1 else ''}, got {value}")
 
 
 class SGD(Optimizer):
@@ -185,7 +180,7 @@ class SGD(Optimizer):
 
     def __init__(self, model, lr, momentum=0.0, nesterov=False, weight_decay=0.0):
         super().__init__(model, lr, weight_decay)
-        require_below_1("momentum", momentum)
+        require_at_least_0("momentum", momentum, below=1)
         self.momentum, self.nesterov = momentum, nesterov
 
     def update(self, theta, g, b, lr, weight_decay):
