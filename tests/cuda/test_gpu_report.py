@@ -78,8 +78,8 @@ def alone(folder, minutes):
 
 @pytest.mark.cuda
 def test_the_recipe_is_trained_in_the_time_there_is_with_nothing_but_numpy_and_cupy(tmp_path):
-    ended = alone(tmp_path, 0.5)
+    ended = alone(tmp_path, 1)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     train = json.loads((tmp_path / "gpu-report.json").read_text())["parts"]["train"]
     assert 0 < train["epochs"] < train["epochs_of_the_recipe"] == 300
-    assert len(train["history"]) >= 1 and train["seconds"] < 3 * 30
+    assert len(train["history"]) >= 1 and train["seconds"] < 3 * 60
