@@ -38,7 +38,6 @@ class TiledAttentionCache(NamedTuple):
 
 
 @operation
-@np.errstate(over="ignore")  # the difference of two scores may be −∞, whose exp is right
 def tiled_attention(q, k, v, bias=None, scale=None, tile=TILE):
     """`attention`, for `tile` queries and `tile` keys at a time, in memory that grows linearly with both.
 
@@ -67,8 +66,9 @@ def tiled_attention(q, k, v, bias=None, scale=None, tile=TILE):
         for columns in chunks(k.shape[2], tile):
             scores = scores_of_tile(q, k, bias, scale, samples, rows, columns)         # (·, H, tile, tile)
             before, largest = largest, xp.maximum(largest, scores.real.max(-1, keepdims=True))
-            scaled_down = xp.exp(before - largest)                                     # (·, H, tile, 1)
-            exps = xp.exp(scores - largest)
+            with np.errstate(over="ignore"):  # the difference of two scores may be −∞, whose exp is right
+                scaled_down = xp.exp(before - largest)                                 # (·, H, tile, 1)
+                exps = xp.exp(scores - largest)
             total = total * scaled_down + exps.sum(-1, keepdims=True)
             heads = heads * scaled_down + exps @ v[samples, :, columns]                # (·, H, tile, dv)
         total += total == 0                                                            # queries that see no key

@@ -11,7 +11,7 @@ import tinyvit
 
 ROOT = Path(tinyvit.__file__).parents[1]
 TESTS = "tests/cuda"  # the rest of the suite needs packages that a machine with a GPU may do without
-DRY = f"{TESTS}/test_gelu.py"  # what a dry run tries, emulated
+DRY = f"{TESTS}/test_elementwise.py"  # what a dry run tries, emulated
 COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 
 

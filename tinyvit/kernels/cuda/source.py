@@ -27,7 +27,7 @@ NULL = np.uintp(0)
 
 
 class Source:
-    """A `.cu` file, with the sets of definitions (dicts) that it is compiled for: `Source("gelu.cu", PACKED)`."""
+    """A `.cu` file and the sets of definitions (dicts) that it is compiled for: `Source("elementwise.cu", PACKED)`."""
 
     def __init__(self, file, variants):
         self.file, self.variants, self.kernels = file, variants, {}

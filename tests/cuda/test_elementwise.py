@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from numbers_of import EPSILON, numbers, to
 
 from tinyvit import functional as F
+from tinyvit.functional.tanh import TanhCache
 
 
 @pytest.mark.parametrize("gelu", [F.gelu, F.gelu_tanh], ids=lambda gelu: gelu.__name__)
@@ -40,3 +41,37 @@ def test_gelu_has_the_same_bits_in_any_order_of_the_threads(cupy, any_order, gel
     x = to(cupy, numbers(5, 77, seed=1), "float32")
     _, cache = gelu(x)
     gelu.backward(x, cache)
+
+
+@pytest.mark.parametrize("dtype", EPSILON)
+@given(shape=st.lists(st.integers(0, 40), max_size=3).map(tuple), seed=st.integers(0, 99))
+def test_tanh_and_its_backward_are_those_of_the_reference(cupy, dtype, shape, seed):
+    x, dy = numbers(2, *shape, dtype=dtype, seed=seed, scale=2)
+    y, cache = F.tanh(to(cupy, x, dtype))
+    dx = F.tanh_backward(to(cupy, dy, dtype), cache)
+    assert y.dtype == dx.dtype == dtype and y.shape == dx.shape == shape
+    np.testing.assert_allclose(y.get().astype("float64"), np.tanh(x), rtol=EPSILON[dtype] + 3e-7)
+    # From the same y, so that only the backward is compared.
+    wanted = F.tanh_backward.reference(dy, TanhCache(y.get().astype("float64")))
+    np.testing.assert_allclose(dx.get().astype("float64"), wanted, rtol=EPSILON[dtype] + 1e-6, atol=1e-6)
+
+
+def test_tanh_reads_arrays_in_any_memory_order(cupy):
+    x = numbers(2, 5, 6)
+    y, cache = F.tanh(to(cupy, x).transpose(2, 0, 1))
+    np.testing.assert_allclose(y.get(), np.tanh(x).transpose(2, 0, 1), rtol=1e-6)
+    dx = F.tanh_backward(to(cupy, x).transpose(2, 0, 1), cache)
+    np.testing.assert_allclose(dx.get(), (x * (1 - np.tanh(x) ** 2)).transpose(2, 0, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_tanh_in_another_dtype_are_those_of_the_reference_or_refused(cupy):
+    x = numbers(3, 5)
+    _, cache = F.tanh(to(cupy, x))
+    assert F.tanh_backward(cupy.asarray(x), cache).dtype == "float64"
+    with pytest.raises(ValueError, match=r"tanh_backward: no kernel for .*bfloat16.* together .*; compute in float32"):
+        F.tanh_backward(to(cupy, x, "bfloat16"), cache)
+
+
+def test_tanh_has_the_same_bits_in_any_order_of_the_threads(cupy, any_order):
+    x = to(cupy, numbers(5, 77))
+    F.tanh_backward(x, F.tanh(x)[1])

@@ -1,13 +1,24 @@
-"""GELU and its tanh form in one pass forward and one back."""
+"""Activations in one pass forward and one back: GELU, its tanh form, and the hyperbolic tangent."""
 
 from typing import NamedTuple
 
 from tinyvit.backend import Array
 from tinyvit.functional.gelu import gelu, gelu_backward, gelu_tanh, gelu_tanh_backward
+from tinyvit.functional.tanh import TanhCache, tanh, tanh_backward
 from tinyvit.kernels.cuda.cast import cast
-from tinyvit.kernels.cuda.source import KINDS, PACKED, Source, blocks, contiguous, empty_like, pack_of, type_of
+from tinyvit.kernels.cuda.source import (
+    KINDS,
+    PACKED,
+    Source,
+    blocks,
+    contiguous,
+    empty_like,
+    pack_of,
+    run_reference,
+    type_of,
+)
 
-SOURCE = Source("gelu.cu", PACKED)
+SOURCE = Source("elementwise.cu", PACKED)
 BLOCK = 256
 
 
@@ -39,12 +50,23 @@ def gelu_tanh_cuda(x):
     return launch("gelu_tanh_forward", x), CudaGeluTanhCache(x)
 
 
+def tanh_cuda(x):
+    y = launch("tanh_forward", contiguous(x))
+    return y, TanhCache(y)
+
+
 def gelu_backward_cuda(dy, cache):
     return launch("gelu_backward", *same_dtype(gelu_backward, dy, cache))
 
 
 def gelu_tanh_backward_cuda(dy, cache):
     return launch("gelu_tanh_backward", *same_dtype(gelu_tanh_backward, dy, cache))
+
+
+def tanh_backward_cuda(dy, cache):
+    if dy.dtype != cache.y.dtype:
+        return run_reference(tanh_backward, dy, cache)
+    return launch("tanh_backward", contiguous(dy), contiguous(cache.y))
 
 
 def same_dtype(operation, dy, cache):
@@ -63,5 +85,7 @@ def launch(name, *arrays):
 for kind in KINDS:
     gelu.register(kind, gelu_cuda)
     gelu_tanh.register(kind, gelu_tanh_cuda)
+    tanh.register(kind, tanh_cuda)
+    tanh_backward.register(kind, tanh_backward_cuda)
 gelu_backward.register_cache(CudaGeluCache, gelu_backward_cuda)
 gelu_tanh_backward.register_cache(CudaGeluTanhCache, gelu_tanh_backward_cuda)

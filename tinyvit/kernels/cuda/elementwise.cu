@@ -1,0 +1,63 @@
+// Activations: y = f(x), and dx = dy · f'(x). The backward of GELU computes its slope again from x, which costs less than
+// to write and read it.
+
+struct Slope { float cdf, slope; };
+
+// y = x Φ(x), with the slope Φ(x) + x φ(x).
+__device__ Slope gelu(float x) {
+    float cdf = 0.5f * (1.0f + erff(x * 0.70710678118654752f));   // √½
+    float pdf = expf(-0.5f * x * x) * 0.39894228040143268f;       // 1/√(2π)
+    return {cdf, cdf + x * pdf};
+}
+
+// The tanh form: y = x Φ with Φ = (1 + tanh u) / 2 = 1 / (1 + exp(−2u)), u = √(2/π) (x + 0.044715 x³); the slope is
+// Φ + 2x Φ (1 − Φ) du/dx. Beyond |x| = 10, Φ is 0 or 1 to every digit, so that x² may be cut off there: it would overflow.
+__device__ Slope gelu_tanh(float x) {
+    float square = fminf(x * x, 100.0f);
+    float e = expf(-1.59576912160573071f * x * (1.0f + 0.044715f * square));  // 2 √(2/π)
+    float cdf = 1.0f / (1.0f + e), rest = fminf(e, 3e38f) * cdf;  // 1 − Φ keeps its digits so
+    float du = 1.59576912160573071f * (1.0f + 3.0f * 0.044715f * square);
+    return {cdf, cdf + cdf * rest * x * du};
+}
+
+__device__ float gelu_of(float x) { return x * gelu(x).cdf; }
+__device__ float gelu_slope(float x) { return gelu(x).slope; }
+__device__ float gelu_tanh_of(float x) { return x * gelu_tanh(x).cdf; }
+__device__ float gelu_tanh_slope(float x) { return gelu_tanh(x).slope; }
+__device__ float tanh_of(float x) { return tanhf(x); }
+__device__ float tanh_slope(float y) { return 1.0f - y * y; }  // of the result y
+
+template <float f(float)> __device__ void forward(const T *x, T *y, long long size) {
+    long long i = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
+    if (i >= size) return;
+    float numbers[PACK];
+    load_pack<PACK>(numbers, x + i);
+    for (int j = 0; j < PACK; j++) numbers[j] = f(numbers[j]);
+    store_pack<PACK>(y + i, numbers);
+}
+
+template <float slope(float)> __device__ void backward(const T *dy, const T *x, T *dx, long long size) {
+    long long i = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
+    if (i >= size) return;
+    float in[PACK], out[PACK];
+    load_pack<PACK>(in, x + i);
+    load_pack<PACK>(out, dy + i);
+    for (int j = 0; j < PACK; j++) out[j] *= slope(in[j]);
+    store_pack<PACK>(dx + i, out);
+}
+
+extern "C" __global__ void gelu_forward(const T *x, T *y, long long size) { forward<gelu_of>(x, y, size); }
+extern "C" __global__ void gelu_tanh_forward(const T *x, T *y, long long size) { forward<gelu_tanh_of>(x, y, size); }
+extern "C" __global__ void tanh_forward(const T *x, T *y, long long size) { forward<tanh_of>(x, y, size); }
+
+extern "C" __global__ void gelu_backward(const T *dy, const T *x, T *dx, long long size) {
+    backward<gelu_slope>(dy, x, dx, size);
+}
+
+extern "C" __global__ void gelu_tanh_backward(const T *dy, const T *x, T *dx, long long size) {
+    backward<gelu_tanh_slope>(dy, x, dx, size);
+}
+
+extern "C" __global__ void tanh_backward(const T *dy, const T *y, T *dx, long long size) {
+    backward<tanh_slope>(dy, y, dx, size);
+}
