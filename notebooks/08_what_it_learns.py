@@ -15,8 +15,7 @@ import numpy as np
 
 from tinyvit import exercises, probe
 from tinyvit import functional as F
-from tinyvit.training.metrics import measure
-from tinyvit.training.plots import draw_confusion
+from tinyvit.training.metrics import draw_confusion, measure
 from tinyvit.training.tasks.classification import logits_of
 from tinyvit.training.trained import load_data, load_trained
 

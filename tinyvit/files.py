@@ -117,11 +117,18 @@ def making(path):
     wrong, nothing remains of what was made, nor of the folders above it.
     """
     path = free_place(path)
+    missing = [folder for folder in path.parents if not folder.exists()]
     try:
-        with folders_above(path), hidden_folder(path.parent) as folder:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with hidden_folder(path.parent) as folder:
             yield folder / path.name
             put_in_place(folder, path)
-    except OSError as error:
+    except BaseException as error:
+        for folder in missing:
+            with suppress(OSError):  # somebody else uses it by now
+                folder.rmdir()
+        if not isinstance(error, OSError):
+            raise
         what = error.strerror or error  # its own path would be the hidden one
         raise OSError(f"{path} can't be written: {what}; nothing of it is left, so make room or choose another place") \
             from error  # fmt: skip
@@ -150,32 +157,23 @@ def check_free(path):
 def hidden_folder(parent):
     """A new hidden folder in `parent`, removed at the end; so are those that killed processes left there."""
     tidy(parent)
-    with hidden_lock(parent) as lock:
-        folder = lock.with_suffix(".tmp")
-        try:
-            folder.mkdir()
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def hidden_lock(parent):
-    """The path of a new file in `parent` that this process has locked, removed at the end."""
-    while True:
-        path = parent / f"{HIDDEN}{os.urandom(8).hex()}.lock"
-        with path.open("xb") as file:
+    ours = False
+    while not ours:
+        lock = parent / f"{HIDDEN}{os.urandom(8).hex()}.lock"
+        with lock.open("xb") as file:
             try:
-                ours = try_lock(file) and is_at(file, path)  # or `tidy` was faster than the lock
+                ours = try_lock(file) and is_at(file, lock)  # or `tidy` was faster than the lock
             except OSError:  # a file system without locks: nothing is tidied
                 ours = True
             if ours:
+                folder = lock.with_suffix(".tmp")
                 try:
-                    yield path
+                    folder.mkdir()
+                    yield folder
                 finally:
+                    shutil.rmtree(folder, ignore_errors=True)
                     with suppress(OSError):
-                        path.unlink()
-                return
+                        lock.unlink()
 
 
 def tidy(parent):
@@ -186,20 +184,6 @@ def tidy(parent):
                 with suppress(FileNotFoundError):
                     shutil.rmtree(lock.with_suffix(".tmp"))
                 lock.unlink()
-
-
-@contextmanager
-def folders_above(path):
-    """Make the folder of `path` and those above it; on an error inside, those that are new are removed again."""
-    missing = [folder for folder in path.parents if not folder.exists()]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException:
-        for folder in missing:
-            with suppress(OSError):  # somebody else uses it by now
-                folder.rmdir()
-        raise
 
 
 def put_in_place(folder, path):

@@ -25,7 +25,7 @@ def evaluate(rest):
     options = parse(EvaluateOptions, rest, "tinyvit evaluate RUN")
 
     from tinyvit.training.display import table
-    from tinyvit.training.plots import picture_kind
+    from tinyvit.training.metrics import picture_kind
     from tinyvit.training.tasks import NotFinite
     from tinyvit.training.trained import load_test_set, load_trained, require_classifier
 

@@ -17,7 +17,7 @@ from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
 from tinyvit.training.divergence import Diverged
 from tinyvit.training.memory import freed_memory_kept, give_back_freed_memory
-from tinyvit.training.memory_needs import OPTIONS, explained, is_lack_of_memory
+from tinyvit.training.memory_needs import OPTIONS, lack_explained
 from tinyvit.training.run_folder import RunFolder, next_free
 from tinyvit.training.signals import stop_on_signals
 from tinyvit.training.step import train_step
@@ -151,14 +151,11 @@ def run(trainer, folder, display):
 def advice(trainer, folder):
     """Add to an error where the last good weights are, or what would fit into memory."""
     try:
-        yield
+        with lack_explained(lambda: trainer.plan, OPTIONS):
+            yield
     except Diverged as error:
         saved = [f"the last good checkpoint is {manifest}" for manifest in folder.checkpoints.manifests()[:1]]
         raise Diverged(f"the training diverged: {error}; {''.join(saved) or 'nothing was saved yet'}") from error
-    except Exception as error:
-        if not is_lack_of_memory(error):
-            raise
-        raise explained(trainer.plan, OPTIONS, error) from error
 
 
 @contextmanager
@@ -167,7 +164,7 @@ def scalars(trainer, folder):
     if not trainer.config.tensorboard:
         yield lambda row: None
         return
-    from tinyvit.training.plots import TensorBoard
+    from tinyvit.training.curves import TensorBoard
 
     with TensorBoard(folder.tensorboard) as board:
         for row in trainer.history:  # anew: what a killed process wrote may end anywhere
@@ -212,10 +209,10 @@ def finish(trainer, folder, seconds, stop):
         summary["interrupted"] = stop.exit_status
     give_back_freed_memory()  # the imports for drawing need some
     if history:
-        from tinyvit.training.plots import draw_curves
+        from tinyvit.training.curves import draw_curves
 
         folder.write(folder.curves, draw_curves(history, task))
-    folder.write_summary(summary)  # last: a folder with a summary is whole
+    folder.write_json(folder.summary, summary)  # last: a folder with a summary is whole
     return summary
 
 

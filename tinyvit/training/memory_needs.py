@@ -8,6 +8,7 @@ import traceback
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
@@ -246,12 +247,19 @@ def require_memory(step, free):
     warnings.warn(f"there may be {message}", stacklevel=2)
 
 
-def explained(step, words, error):
-    """The OutOfMemory for a lack of memory that a step has met, once what it held is freed."""
-    traceback.clear_frames(error.__traceback__)
-    free = available_memory(step.device)
-    # What the model holds already is counted in what is needed, and so in what there is.
-    return OutOfMemory(step.message(None if free is None else free + step.held, words))
+@contextmanager
+def lack_explained(plan, words):
+    """Where memory runs out inside this, raise the OutOfMemory of the `Step` that `plan()` returns."""
+    try:
+        yield
+    except Exception as error:
+        if not is_lack_of_memory(error):
+            raise
+        traceback.clear_frames(error.__traceback__)
+        step = plan()
+        free = available_memory(step.device)
+        # What the model holds already is counted in what is needed, and so in what there is.
+        raise OutOfMemory(step.message(None if free is None else free + step.held, words)) from error
 
 
 def is_lack_of_memory(error):

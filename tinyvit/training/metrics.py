@@ -1,11 +1,13 @@
-"""Accuracy, calibration and mistakes of a classifier, from its logits and the labels. NumPy arrays: this is done once,
-after all images."""
+"""Accuracy, calibration and mistakes of a classifier, from its logits and the labels, and its confusion matrix as a
+picture. NumPy arrays: this is done once, after all images."""
 
+import io
 import warnings
 from typing import NamedTuple
 
 import numpy as np
 
+from tinyvit.files import expanded, write
 from tinyvit.text import printable
 from tinyvit.training.display import percent
 from tinyvit.training.inference import log_softmax
@@ -13,6 +15,8 @@ from tinyvit.training.tasks.task import NotFinite, Report
 
 BINS = 15  # of the calibration error, as in Guo et al.
 SHOWN = 10  # best and worst classes in the table, if there are more than twice as many
+MAX_TEXTS, MAX_NAMES = 20, 120  # classes up to which counts, and names, are legible
+LONGEST_NAME = 18
 
 
 class Metrics(NamedTuple):
@@ -132,3 +136,76 @@ def class_table(classes, metrics):
             f"  {classes[k]:<{width}}   {images:>6}   {percent(metrics.recall[k]):>8}   "
             f"{percent(metrics.precision[k]):>9}   {taken}"
         ).rstrip()
+
+
+# -- as a picture -----------------------------------------------------------------------------------------------------
+
+
+def draw_confusion(confusion, classes):
+    """A matplotlib Figure of a confusion matrix (K, K): rows are the true classes, columns the predicted ones.
+
+    A cell's colour is its share of the row's images; its text, where it fits, their number. The colour goes with the
+    square root of the share, so that rare mistakes show beside the diagonal.
+    """
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    confusion, K = np.asarray(confusion), len(classes)
+    shares = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
+    names = [printable(name) for name in classes]
+    names = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in names]
+
+    cell = float(np.clip(12 / K, 0.13, 0.55))                   # inches
+    points = float(np.clip(72 * 0.62 * cell, 3, 9))             # of the letters
+    side, longest = max(K * cell, 2.2), max(map(len, names)) * 0.62 * points / 72
+    turned = longest > 0.9 * side / K
+    left, bottom = longest + 0.5, (longest if turned else 0.2) + 0.5
+    width, height = left + side + 1.1, bottom + side + 0.4
+    figure = Figure(figsize=(width, height), layout="none")  # places are in inches, whatever a caller's rcParams say
+    axes = figure.add_axes((left / width, bottom / height, side / width, side / height))
+    picture = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
+    bar = axes.inset_axes((1 + 0.12 / side, 0, 0.16 / side, 1))
+    figure.colorbar(picture, cax=bar, format=PercentFormatter(1, 0, " %"), label="share of the class's images")
+
+    accuracy = np.trace(confusion) / max(confusion.sum(), 1)
+    axes.set_title(f"{100 * accuracy:.2f} % of {confusion.sum():,} images right", fontsize=11)
+    axes.set_xlabel("taken for")
+    axes.set_ylabel("class")
+    axes.tick_params(length=0)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    if K <= MAX_NAMES:
+        # parse_math: a $ in the name of a class is a dollar sign.
+        axes.set_xticks(range(K), names, fontsize=points, parse_math=False, rotation=90 if turned else 0)
+        axes.set_yticks(range(K), names, fontsize=points, parse_math=False)
+    if K <= MAX_TEXTS:
+        digits = len(str(confusion.max()))
+        fits = min(points, 72 * 0.9 * side / K / (0.6 * digits))
+        for i, j in zip(*np.nonzero(confusion)):
+            color = "white" if shares[i, j] > 0.4 else "black"
+            axes.text(j, i, f"{confusion[i, j]}", ha="center", va="center", color=color, fontsize=fits)
+    return figure
+
+
+def save_confusion(path, confusion, classes):
+    """Draw a confusion matrix to a file, in the format of its suffix."""
+    content, path = io.BytesIO(), expanded(path)
+    with warnings.catch_warnings():  # names in a script that the font lacks are drawn as boxes
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        draw_confusion(confusion, classes).savefig(content, format=picture_kind(path), dpi=150, bbox_inches="tight")
+    write(path, content.getvalue())
+
+
+def picture_kind(path):
+    """The picture format of a path's suffix; ValueError unless matplotlib can write it there."""
+    from matplotlib.figure import Figure
+
+    path = expanded(path)
+    kind, kinds = path.suffix.lower().removeprefix("."), Figure().canvas.get_supported_filetypes()
+    if kind not in kinds:
+        raise ValueError(f"a picture can't be written to {path}; expected a name that ends with .png, .svg or .pdf")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"is in {path.parent}, which doesn't exist"
+        raise ValueError(f"{path} {what}; expected the name of a file to write")
+    return kind

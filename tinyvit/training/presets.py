@@ -5,9 +5,9 @@ A result is the accuracy on the test images after the last epoch, on two CPU cor
 """
 
 from dataclasses import replace
-from difflib import get_close_matches
 
 from tinyvit.models import ViTConfig
+from tinyvit.models.registry import looked_up
 from tinyvit.training.config import AugmentConfig, OptimConfig, TrainConfig
 
 SMALL = ViTConfig(
@@ -78,8 +78,4 @@ PRESETS = {
 
 def preset(name):
     """A preset by name; raises ValueError for a name that doesn't exist."""
-    if name not in PRESETS:
-        close = get_close_matches(str(name), PRESETS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(PRESETS)}"
-        raise ValueError(f"unknown preset {name!r}; {hint}")
-    return PRESETS[name]
+    return looked_up(PRESETS, name, "preset")

@@ -151,12 +151,12 @@ class RunFolder:
         origin   where the weights came from, for imported.json
         """
         write_manifest(self.model_manifest, {self.model.name: entry(self.model)})
-        self.write(self.imported, (json.dumps(origin, indent=2, allow_nan=False) + "\n").encode())
+        self.write_json(self.imported, origin)
         self.write(self.preprocessing, preprocessing.to_json().encode())
         self.write(self.config, to_json(config).encode())
 
-    def write_summary(self, summary):
-        self.write(self.summary, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
+    def write_json(self, path, value):
+        self.write(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
 
     def finished(self, scores=(), config=None):
         """The summary of a run that has nothing left to do; None if it is unfinished, or a file is damaged or gone.

@@ -9,7 +9,7 @@ from tinyvit.backend import array_module
 from tinyvit.nn.buffers import commit, mean_updates
 from tinyvit.optim import clip_by_global_norm, global_norm
 from tinyvit.training.memory import freed_memory_kept
-from tinyvit.training.memory_needs import ARGUMENTS, explained, is_lack_of_memory, step_of
+from tinyvit.training.memory_needs import ARGUMENTS, lack_explained, step_of
 from tinyvit.training.tasks import classification
 from tinyvit.training.threads import map_threads, slices, threads_for
 
@@ -93,13 +93,11 @@ def train_step(
                     results.append(PartResult(share, loss, *more))
             return results
 
-        try:
+        def plan():
+            return step_of(model, optimizer, loss_of, batch, ctx, samples, threads, accumulate)
+
+        with lack_explained(plan, ARGUMENTS):
             results = list(chain.from_iterable(map_threads(run, zip(buffers, parts), threads, storage.device)))
-        except Exception as error:
-            if not is_lack_of_memory(error):
-                raise
-            step = step_of(model, optimizer, loss_of, batch, ctx, samples, threads, accumulate)
-            raise explained(step, ARGUMENTS, error) from error
         add_up(buffers, threads)
         if scale is not None:
             scale.unscale(storage.gradients())

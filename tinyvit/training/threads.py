@@ -54,11 +54,11 @@ def thread_count(threads=None):
     except ValueError:
         count = 0
     if not 1 <= count <= MOST:
-        raise ValueError(f"expected a number of threads from 1 to {MOST:,}, got {short(asked)}")
+        raise ValueError(f"expected a number of threads from 1 to {MOST:,}, got {short(repr(asked))}")
     if at_once(count) < count:
         warnings.warn(
-            f"{count} threads were asked for, but this process may use {described(cores())}: the work is cut into "
-            f"{count} parts, of which {at_once(count)} run at once",
+            f"{count} threads were asked for, but this process may use {cores()} core{'s' * (cores() != 1)}: the work "
+            f"is cut into {count} parts, of which {at_once(count)} run at once",
             MoreThreadsThanCores,
             stacklevel=2,
         )
@@ -68,10 +68,6 @@ def thread_count(threads=None):
 def at_once(threads):
     """How many threads run at the same time: no more than there are cores."""
     return min(threads, cores())
-
-
-def described(count):
-    return f"{count} core{'s' * (count != 1)}"
 
 
 def threads_for(images, threads=None):
@@ -119,15 +115,10 @@ def in_pool(function, pieces, threads):
         raise MemoryError(str(error)) from error  # there is no memory for its stack
     finally:
         wait(futures)  # also after an error: no thread may go on adding to gradients
-        let_go(futures)
+        for future in futures:
+            if isinstance(future.exception(), MemoryError):  # whose frames keep arrays alive
+                traceback.clear_frames(future.exception().__traceback__)
     return [future.result() for future in futures]
-
-
-def let_go(futures):
-    """Free the frames' variables of functions that ran out of memory, which their errors keep alive."""
-    for future in futures:
-        if isinstance(future.exception(), MemoryError):
-            traceback.clear_frames(future.exception().__traceback__)
 
 
 class Here(threading.local):

@@ -52,8 +52,7 @@ class Classification(Task):
         return scores and {f"{self.part}_{name}": scores[name] for name in ("loss", "accuracy")}
 
     def report(self, model, dataset, threads=None, tta=False, confusion=None):
-        from tinyvit.training.metrics import report_of
-        from tinyvit.training.plots import save_confusion
+        from tinyvit.training.metrics import report_of, save_confusion
 
         require_classes(model)
         with np.errstate(all="ignore"):  # an overflow is reported by report_of

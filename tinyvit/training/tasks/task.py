@@ -5,11 +5,11 @@ nothing else changes.
 """
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import isfinite
 from typing import NamedTuple
 
 from tinyvit.models import build
+from tinyvit.models.registry import looked_up
 
 TASKS = {}  # name -> class
 
@@ -26,18 +26,9 @@ def register(name):
     return decorate
 
 
-def task_names():
-    """The names of all registered tasks."""
-    return list(TASKS)
-
-
 def task_class(name):
     """The class of a task; ValueError, with the nearest name or all of them, if there is none."""
-    if name in TASKS:
-        return TASKS[name]
-    close = get_close_matches(str(name), TASKS, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(TASKS)}"
-    raise ValueError(f"unknown task {name!r}; {hint}")
+    return looked_up(TASKS, name, "task")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,3 @@
-import struct
-import sys
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -11,106 +8,8 @@ from matplotlib import rc_context
 from matplotlib.colors import to_rgb
 from PIL import Image
 from strategies import seeds
-from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from tinyvit.training.plots import TensorBoard, draw_confusion, picture_kind, save_confusion
-
-ROW = {
-    "epoch": 2,
-    "step": 20,
-    "lr": 0.001,
-    "train_loss": 1.25,
-    "train_accuracy": 0.5,
-    "test_loss": 1.5,
-    "test_accuracy": 0.375,
-    "images_per_second": 850.0,
-}
-
-
-def events(folder):
-    """Every event of a folder's files, in the order of their names, which is the order that TensorBoard reads."""
-    for file in sorted(folder.iterdir()):
-        records = file.read_bytes()
-        while records:  # length, its checksum, event, its checksum
-            (length,) = struct.unpack("<Q", records[:8])
-            yield Event.FromString(records[12 : 12 + length])
-            records = records[16 + length :]
-
-
-def scalars(folder):
-    """(tag, step, value) of all that TensorBoard would show: a session's start hides later steps before it."""
-    shown = []
-    for event in events(folder):
-        if event.session_log.status == SessionLog.START:
-            shown = [scalar for scalar in shown if scalar[1] < event.step]
-        shown += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
-    return shown
-
-
-def test_a_row_is_shown_as_scalars_at_its_step(tmp_path):
-    with TensorBoard(tmp_path) as board:
-        board.add(ROW)
-    expected = {
-        ("lr", 20, np.float32(0.001)),
-        ("loss/train", 20, 1.25),
-        ("accuracy/train", 20, 0.5),
-        ("loss/test", 20, 1.5),
-        ("accuracy/test", 20, 0.375),
-        ("images_per_second", 20, 850.0),
-    }
-    assert set(scalars(tmp_path)) == expected
-
-
-@given(losses=st.lists(st.floats(0, 1e6, width=32), max_size=8))
-def test_every_row_is_shown_in_order(losses, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    with TensorBoard(folder) as board:
-        for step, loss in enumerate(losses, start=1):
-            board.add({"step": step, "test_loss": np.float32(loss)})
-    assert scalars(folder) == [("loss/test", step, loss) for step, loss in enumerate(losses, start=1)]
-
-
-def test_nan_is_left_out(tmp_path):
-    with TensorBoard(tmp_path) as board:
-        board.add({"step": 1, "test_loss": None, "advice": "a lower rate", "lr": 0.5})
-    assert scalars(tmp_path) == [("lr", 1, 0.5)]
-
-
-def test_a_row_is_on_the_disk_while_training_goes_on(tmp_path):
-    with TensorBoard(tmp_path) as board:
-        board.add({"step": 1, "lr": 0.5})
-        deadline = time.monotonic() + 60
-        while not scalars(tmp_path) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert scalars(tmp_path) == [("lr", 1, 0.5)]
-
-
-def test_a_resumed_run_shows_one_curve(tmp_path):
-    with TensorBoard(tmp_path) as board:
-        for step in (10, 20, 30):
-            board.add({"step": step, "lr": 1.0})
-    with TensorBoard(tmp_path, step=20) as board:
-        for step in (30, 40):
-            board.add({"step": step, "lr": 2.0})
-    assert len(list(tmp_path.iterdir())) == 2
-    assert scalars(tmp_path) == [("lr", 10, 1.0), ("lr", 20, 1.0), ("lr", 30, 2.0), ("lr", 40, 2.0)]
-
-
-def test_a_run_that_is_started_afresh_hides_all_that_was_there(tmp_path):
-    for lr in (1.0, 2.0):
-        with TensorBoard(tmp_path) as board:
-            board.add({"step": 1, "lr": lr})
-    assert scalars(tmp_path) == [("lr", 1, 2.0)]
-
-
-def test_without_tensorboardx_it_says_how_to_install_it_and_makes_no_folder(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(ValueError, match=r"needs tensorboardX, which is not installed; install .*\[tensorboard\]"):
-        TensorBoard(tmp_path / "tensorboard")
-    assert not (tmp_path / "tensorboard").exists()
-
-
-# -- confusion matrices -----------------------------------------------------------------------------------------------
+from tinyvit.training.metrics import draw_confusion, picture_kind, save_confusion
 
 
 def matrix(K, images=100, seed=0):

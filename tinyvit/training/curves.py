@@ -1,0 +1,91 @@
+"""A run's metrics by epoch, as a picture and for TensorBoard, beside the JSON lines that are always written."""
+
+import io
+import time
+from math import nan
+from numbers import Real
+
+PARTS = ("train", "validation", "test")
+COLORS = {"train": "tab:gray"}
+FLUSH_SECONDS = 1  # after which a row is on the disk
+
+
+def draw_curves(history, task):
+    """The rows of metrics.jsonl as the bytes of a PNG file: a plot per figure of a `Task`, a line per part of the data.
+
+    A name is "part_figure": train_loss and test_loss are lines of one plot.
+    """
+    from matplotlib.figure import Figure
+
+    names = dict.fromkeys(["train_loss", *(f"train_{name}" for name in task.metrics), *reversed(task.scores)])
+    plots = {}
+    for name in names:
+        plots.setdefault(name.partition("_")[2], []).append(name)
+    epochs = [row["epoch"] for row in history]
+    figure = Figure(figsize=(4.5 * len(plots), 3.6), layout="constrained")
+    marker = "o" if len(epochs) < 30 else None
+    for axes, (what, lines) in zip(figure.subplots(1, len(plots), squeeze=False)[0], plots.items()):
+        scale, title = 1, what.replace("_", " ")
+        if task.is_share(lines[0]):
+            scale, title = 100, f"{title} in %"
+        for name in lines:
+            part = name.partition("_")[0]
+            values = [nan if row[name] is None else scale * row[name] for row in history]
+            label = "train, as augmented" if part == "train" else part
+            axes.plot(epochs, values, color=COLORS.get(part), marker=marker, markersize=3, label=label)
+            if name == task.headline:
+                title += f", {part} {task.shown(name, history[-1][name])} at the end"
+        axes.set_title(title)
+        axes.set_xlabel("epoch")
+        axes.set_xlim(0, max(epochs) + 1)
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    return content.getvalue()
+
+
+class TensorBoard:
+    """Writes rows of metrics as scalars into event files in `folder`; to be closed, or used in a `with`.
+
+    step   how many steps were taken before; a resumed run thereby hides what was written after them by
+           the process that died, and shows one curve
+
+    Raises ValueError if tensorboardX is not installed.
+    """
+
+    def __init__(self, folder, step=0):
+        # A file is named after the second; without a suffix, a second run within it would overwrite the first one's.
+        self.writer = summary_writer()(
+            str(folder), purge_step=step + 1, flush_secs=FLUSH_SECONDS, filename_suffix=f".{time.time_ns()}"
+        )
+
+    def add(self, row):
+        """Write every number of a row at row["step"]; `train_loss` is shown as loss/train, beside loss/test."""
+        for name, value in row.items():
+            if name not in ("epoch", "step") and isinstance(value, Real):
+                part, _, what = name.partition("_")
+                self.writer.add_scalar(f"{what}/{part}" if part in PARTS else name, float(value), row["step"])
+
+    def close(self):
+        """Flush and close the file."""
+        self.writer.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+
+def summary_writer():
+    """tensorboardX's SummaryWriter; raises ValueError, which says how to install it, if it isn't there."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise ValueError(
+            "TensorBoard logging needs tensorboardX, which is not installed; install the extra tensorboard "
+            "(python -m pip install -e '.[tensorboard]'), or train without it: metrics.jsonl has the same numbers"
+        ) from error
+    return SummaryWriter
