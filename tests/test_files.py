@@ -132,7 +132,7 @@ def test_an_unwritable_path_is_named_as_it_was_given(tmp_path):
     ("name", "reason"),
     [
         ("empty", "empty is there already; choose another place$"),
-        ("file/run", "nothing can be made at .*file/run: .*file is no folder"),
+        ("file/run", "nothing can be made at .*file/run: .*file is not a folder"),
         ("new/..", r"new/\.\. names no new file or folder; choose another place$"),
     ],
 )

@@ -243,7 +243,7 @@ def why_no_kernel(cupy, number):
 
 
 def what_is_missing(error, library, otherwise):
-    """What an error of the first kernel or product means."""
+    """The cause of an error in the first kernel or product, in plain words."""
     text = f"{type(error).__name__}: {error}".lower()
     if f"lib{library.lower()}" in text or (library.lower() in text and "no such file" in text):
         return f"{library} is missing (pip install 'tinyvit[cuda12]', or cuda13, brings it)"

@@ -1,7 +1,7 @@
 """The dispatcher: it stands between a caller and the implementations of an operation.
 
 `functional/` holds the reference implementations. `kernels/` may register something faster for an array library and
-dtype; the dispatcher takes the best that the level in force allows (see `levels`). No implementation gets an array that
+dtype; the dispatcher takes the best that the current level allows (see `levels`). No implementation gets an array that
 was not checked here: operands are floating-point arrays of one library, a gradient has the shape of the result that it
 belongs to, and so does every entry of `into=`, which the dispatcher gives to every backward.
 
@@ -50,7 +50,7 @@ class Kernels:
         self.known = {}
 
     def find(self, x):
-        """The best kernel for `x` that the level in force allows, or None."""
+        """The best kernel for `x` that the current level allows, or None."""
         here = kind(x)
         for level in levels.BELOW[levels.level()]:
             levels.load(level, here)

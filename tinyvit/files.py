@@ -143,7 +143,7 @@ def free_place(path):
         raise ValueError(f"{path} names no new file or folder; choose another place")
     above = next((folder for folder in path.parents if os.path.lexists(folder)), path.parent)
     if not above.is_dir():
-        raise ValueError(f"nothing can be made at {path}: {above} is no folder; choose another place")
+        raise ValueError(f"nothing can be made at {path}: {above} is not a folder; choose another place")
     return path
 
 
@@ -260,7 +260,7 @@ def write_manifest(manifest, entries, about=None, write=write):
 
 
 def entry(content):
-    """What a manifest says of a file, given its bytes or its path."""
+    """The manifest's entry for a file, given its bytes or its path."""
     if not isinstance(content, Path):
         return {"bytes": memoryview(content).nbytes, "sha256": digest(content)}
     with content.open("rb") as file:
@@ -268,7 +268,7 @@ def entry(content):
 
 
 def read_manifest(path):
-    """What a manifest says, a dict; ValueError, naming the file, if it is missing, damaged or of another kind."""
+    """The contents of a manifest, a dict; ValueError, naming the file, if it is missing, damaged or of another kind."""
     try:
         content = json.loads(read_text(path, LARGEST_MANIFEST))
         if not isinstance(content, dict) or not {"format", "files", "sha256"} <= content.keys():
@@ -289,7 +289,7 @@ def read_manifest(path):
 
 
 def verified_manifest(path):
-    """What a manifest says, after comparing every file that it names with its SHA256; ValueError, naming the file, if
+    """The contents of a manifest, after checking every file in it against its SHA256; ValueError, naming the file, if
     one is missing, cut off or changed."""
     content = read_manifest(path)
     for name, expected in content["files"].items():

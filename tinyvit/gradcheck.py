@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found: a `Finding` per input."""
+    """The result of a check: a `Finding` per input."""
 
     method: str
     inputs: tuple[Finding, ...]
@@ -68,7 +68,7 @@ def check(forward, backward, inputs, method="complex", *, directions=None, step=
                 one bare, several as a tuple
     inputs      the arguments; floating-point arrays are varied, everything else (labels, a rate) stays as it is
     method      "complex", for functions of complex numbers (no abs, no comparison), or "central"
-    directions  None checks every entry; a number, so many random directions of each input
+    directions  None checks every entry; a number, that many random directions of each input
     step        h; by default 1e-20 for "complex", 1e-5 for "central"
 
     Raises ValueError if the backward returns the wrong number of gradients or shapes, or if the forward drops the

@@ -55,12 +55,12 @@ def level():
 
 @cache
 def process_level():
-    """What TINYVIT_KERNELS said when it was first asked for, else the best that is installed."""
+    """The level in TINYVIT_KERNELS when it was first read, else the best installed one."""
     return check_environment() or best()
 
 
 def check_environment():
-    """What TINYVIT_KERNELS says, or None; raises ValueError if that can't be used here."""
+    """The level in TINYVIT_KERNELS, or None; raises ValueError if it can't be used here."""
     asked = os.environ.get("TINYVIT_KERNELS")
     return checked(asked, "TINYVIT_KERNELS") if asked else None
 

@@ -22,6 +22,6 @@ def some(names, most=4):
 
 
 def short(value, most=120):
-    """What a value says, `printable` and cut off where it is long."""
+    """A value as text, `printable` and shortened."""
     text = str(value)
     return printable(text[:most] + ("…" if len(text) > most else ""))

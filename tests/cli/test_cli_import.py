@@ -310,7 +310,7 @@ def test_an_invalid_command_line_is_refused(refused, imported):
         (["timm", "--out", "x", "--img-size", "9", "9"], "timm: .*says img_size 8×12.* 9×9 was given"),
         (["timm", "--out", "x", "--img-size", "0"], "timm: expected a size as a positive int"),
         (["weights.npz", "--out", "x", "--img-size", "0"], "weights.npz: expected a size as a positive int"),
-        (["weights.npz", "--out", "x"], "6 patches are no square.*--img-size HEIGHT WIDTH"),
+        (["weights.npz", "--out", "x"], "6 patches don't form a square.*--img-size HEIGHT WIDTH"),
         (["timm", "--out", "x", "--mean", "0.5", "0.4"], "mean that was given is .* expected one for each channel"),
         (["timm", "--out", "x", "--mean", "nan"], "mean that was given is .*nan.* expected finite numbers"),
         (["timm", "--out", "x", "--std", "0"], "std that was given is .* expected numbers above 0"),

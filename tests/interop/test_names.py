@@ -57,7 +57,7 @@ def test_a_square_of_patches_gives_the_size_of_the_images(side, p, q):
     size, notes = names.square_image(side * side, (p, q), "x")
     assert size == (side * p, side * q) and len(notes) == (side > 1)  # a single patch lies in one way only
     assert all(f"nothing says how the {side * side} patches lie; {side} rows of {side} are assumed" in x for x in notes)
-    with pytest.raises(ValueError, match="no square"):
+    with pytest.raises(ValueError, match="don't form a square"):
         names.square_image(side * side + 1, (p, q), "x")
 
 

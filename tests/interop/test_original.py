@@ -90,7 +90,7 @@ def test_a_vit_without_class_token_is_refused():
 
 def test_patches_that_do_not_form_a_square_need_the_size_of_the_images():
     tensors = TENSORS | {"Transformer/posembed_input/pos_embedding": np.zeros((1, 7, 192))}
-    with pytest.raises(ValueError, match="6 patches are no square.*img_size"):
+    with pytest.raises(ValueError, match="6 patches don't form a square.*img_size"):
         original.read(tensors)
     assert original.read(tensors, img_size=(12, 8)).config.grid == (3, 2)
 

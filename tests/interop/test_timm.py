@@ -202,7 +202,7 @@ def test_the_number_of_classes_beside_the_arguments_is_that_of_the_weights():
 
 def test_patches_that_do_not_form_a_square_need_the_size_of_the_images():
     state = EXAMPLE.state | {"pos_embed": np.zeros((1, 7, 192))}
-    with pytest.raises(ValueError, match="6 patches are no square.*img_size"):
+    with pytest.raises(ValueError, match="6 patches don't form a square.*img_size"):
         timm.read(state)
     assert timm.read(state, img_size=(8, 12)).config.grid == (2, 3)
     without = {name: x for name, x in state.items() if name != "pos_embed"}

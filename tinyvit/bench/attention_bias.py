@@ -1,4 +1,4 @@
-"""What a bias costs attention: `python -m tinyvit.bench.attention_bias`.
+"""The cost of a bias in attention: `python -m tinyvit.bench.attention_bias`.
 
 Attention and its backward, as a training step takes them: the batch split over threads, the memory of the last step
 kept. A round is a turn without a bias and one with each, in random order. A row has, over all rounds, the median of the

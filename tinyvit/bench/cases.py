@@ -1,4 +1,4 @@
-"""What is compared: named pieces of work, each with its size and the multiply-adds that it takes."""
+"""The cases of the benchmark: named work of a given size, with the multiply-adds that it takes."""
 
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
@@ -38,7 +38,7 @@ class ModelCase:
 
     @property
     def draws(self):
-        """Whether chance is part of it, so that no two libraries give the same numbers."""
+        """Whether it draws random numbers, so that libraries give different results."""
         c = self.config
         return self.kind == "train" and any((c.drop_rate, c.attn_drop_rate, c.drop_path_rate))
 
@@ -93,7 +93,7 @@ class AttentionCase:
         )
 
     def multiply_adds(self):
-        """Two products forwards, q kᵀ and probs v, and two for each of them backwards."""
+        """Two products in the forward, q kᵀ and probs v, and two for each of them in the backward."""
         return 6 * self.batch_size * self.heads * self.tokens**2 * self.head_dim
 
     def products(self, threads):
@@ -134,12 +134,12 @@ def case_named(name, batch_size=None):
 
 
 def to_dict(case):
-    """A case as what JSON can hold."""
+    """A case as a dict for JSON."""
     return {"kind": case.kind, **asdict(case)}
 
 
 def from_dict(fields):
-    """The case that `to_dict` was given."""
+    """The case that `to_dict` turned into a dict."""
     fields = dict(fields)
     if fields["kind"] == "attention":
         del fields["kind"]

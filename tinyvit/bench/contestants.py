@@ -16,7 +16,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB
 
 @dataclass(frozen=True)
 class Contestant:
-    """One way to compute a case, in a process of its own.
+    """One implementation of a case, in its own process.
 
     work   what its worker computes: tinyvit, torch, compile, products or torch_products
     """

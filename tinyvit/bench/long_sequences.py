@@ -35,7 +35,7 @@ def config_of(side):
 
 
 def prepared(config, batch_size, recompute):
-    """A training step, as a function of nothing; all that it needs from before the step is there."""
+    """A function without arguments that runs a training step; everything that it needs is allocated."""
     model = ViT(config)
     model.zero_grad()
     optimizer = optim.AdamW(model)
@@ -47,7 +47,7 @@ def prepared(config, batch_size, recompute):
 
 
 def measured(side, way, batch_size):
-    """(bytes that a step needs at most, bytes of its activations by the model's summary).
+    """(peak bytes of a step, bytes of its activations according to the model's summary).
 
     For a process that has not done anything else before. Temporary arrays come on top of the activations.
     """
@@ -64,7 +64,7 @@ def measured(side, way, batch_size):
 
 
 def in_a_new_process(*arguments):
-    """What `measured` gives for these arguments; ValueError with the last line of what went wrong."""
+    """The result of `measured` in a new process; ValueError with its last line of stderr."""
     code = f"import json, tinyvit.bench.long_sequences as b; print(json.dumps(b.measured(*{arguments!r})))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if ended.returncode:

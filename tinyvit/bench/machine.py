@@ -10,7 +10,7 @@ from tinyvit.training.threads import cores
 
 
 def describe():
-    """Processor, memory, load and versions, as a dict for JSON; None for what the system doesn't say."""
+    """Processor, memory, load and versions, as a dict for JSON; None for what the system doesn't report."""
     return {
         "processor": processor(),
         "cores": cores(),

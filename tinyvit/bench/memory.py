@@ -1,4 +1,4 @@
-"""How much memory this process takes, in bytes; None where the system doesn't say."""
+"""The memory use of this process in bytes; None where the system doesn't report it."""
 
 import sys
 from pathlib import Path

@@ -10,7 +10,7 @@ import tempfile
 
 
 class WorkerFailed(Exception):
-    """Why a worker can't go on, in a line. `died` says whether the process itself has ended."""
+    """The reason why a worker can't continue, in one line. `died`: whether the process has ended."""
 
     def __init__(self, reason, died):
         super().__init__(reason)
@@ -76,7 +76,7 @@ class Worker:
         return next((" ".join(line.split()) for line in reversed(lines) if line.strip()), "")
 
     def kill(self):
-        """End it and what it started."""
+        """Kill the process and its children."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 if hasattr(os, "killpg"):

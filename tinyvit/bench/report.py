@@ -1,4 +1,4 @@
-"""What a person gets to see of a benchmark, and what is left in a folder."""
+"""The text of a benchmark, and the files that it leaves in a folder."""
 
 import contextlib
 import json
@@ -53,7 +53,7 @@ def carry_out(settings, machine, with_scaling=False, show=lambda text: None):
 
 @contextlib.contextmanager
 def progress(turns):
-    """A bar on stderr, if that is a terminal."""
+    """A progress bar on stderr, if that is a terminal."""
     with tqdm(
         total=turns, unit=" turns", disable=not sys.stderr.isatty(), leave=False, dynamic_ncols=True,
         bar_format="{percentage:3.0f} % |{bar}| {n}/{total} turns, {remaining} left",
@@ -62,7 +62,7 @@ def progress(turns):
 
 
 def failures(result):
-    """Whether something could not be measured that should have been."""
+    """Whether a measurement failed that should have worked."""
     rows = [row for line in result["cases"] + result.get("scaling", []) for row in line["results"]]
     cases = result["cases"]
     return any(row["failed"] for row in rows) or any(one["floor"]["problems"] or one["disagreement"] for one in cases)

@@ -14,7 +14,7 @@ TOLERANCE = 1e-3  # of a loss after one step, in float32
 
 @dataclass(frozen=True)
 class Settings:
-    """What is to be compared, and how.
+    """Options of a benchmark.
 
     levels    of tinyvit's kernels; `torch`, `compiled` and `products` say whether to time PyTorch, torch.compile,
               and matrix products alone, which the floor is worked out from
@@ -39,7 +39,7 @@ class Settings:
 
     @property
     def turns(self):
-        """How many turns there will be."""
+        """The total number of turns."""
         playing, products, _ = self.contestants
         return len(self.cases) * self.rounds * (len(playing) + len(products))
 
@@ -57,7 +57,7 @@ def run(settings, after_turn=lambda: None):
 
 
 def play(case, players, settings, after_turn=lambda: None):
-    """Have the players compute a case in turns."""
+    """Let the players compute a case in turns."""
     for player in players:
         player.begin(case)  # all at once, since loading libraries takes a while
     for player in players:
@@ -91,7 +91,7 @@ def result_of(case, players, rates=()):
 
 
 def disagreement(values):
-    """A line if what the contestants' second steps returned is not the same up to rounding: then times mean nothing."""
+    """A warning if the contestants' second steps differ by more than rounding, so that times mean nothing."""
     known = {name: value for name, value in values.items() if value is not None}
     low, high = min(known.values(), default=0.0), max(known.values(), default=0.0)
     if high - low <= TOLERANCE * max(abs(low), abs(high)):

@@ -19,7 +19,7 @@ PATCH, HEAD_DIM = 4, 64
 
 @dataclass(frozen=True)
 class Point:
-    """One size of one kind, and the case that has it."""
+    """A point of the grid: an axis, a size, and the case with that size."""
 
     axis: str
     size: int
@@ -27,7 +27,7 @@ class Point:
 
 
 def points(grid=None, middle=None):
-    """Every point of the grid; the middle one is on all four axes, and has the same case there."""
+    """Every point of the grid; the middle one is on all four axes and shares one case."""
     grid, middle = grid or GRID, middle or MIDDLE
     return [Point(axis, size, case_of(middle | {axis: size})) for axis, sizes in grid.items() for size in sizes]
 
@@ -44,7 +44,7 @@ def case_of(sizes):
 
 
 def contestants_of(settings):
-    """The best level of tinyvit that was asked for, and PyTorch: by name, how they are called."""
+    """The best requested level of tinyvit, and PyTorch, as labels by name."""
     playing = settings.contestants[0]
     ours = [one for one in playing if one in TINYVIT.values()][-1:]
     return ours + [one for one in playing if one is EAGER]

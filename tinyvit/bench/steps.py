@@ -1,4 +1,4 @@
-"""One step of a case, computed by tinyvit as a user would have it computed.
+"""One step of a case, computed by tinyvit as in normal use.
 
 The number of threads and the level of the kernels are those of the process: TINYVIT_THREADS, TINYVIT_KERNELS.
 """
@@ -17,12 +17,12 @@ from tinyvit.training.threads import map_threads, slices, thread_count
 
 
 def load():
-    """Load what the kernels need, numba or SciPy, which is not to count as memory of the work."""
+    """Load numba or SciPy if the kernels need them; that should not count as memory of the work."""
     F.gelu(np.zeros(1, np.float32))
 
 
 def prepare(case, precision):
-    """A function that computes the next step of a case, and returns a number by which two of them can be compared."""
+    """A function that computes the next step of a case and returns a number to compare implementations by."""
     return {"train": train, "infer": infer, "attention": attention}[case.kind](case, precision)
 
 

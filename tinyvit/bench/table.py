@@ -9,7 +9,7 @@ BASE = "torch"  # whose time the others' are compared with
 
 
 def heading(machine, settings):
-    """The facts above the table."""
+    """The lines above the table."""
     versions = [f"Python {machine['python']}", f"NumPy {machine['numpy']} with {machine['blas'] or 'an unknown BLAS'}"]
     extras = (("numba", "numba"), ("torch", "PyTorch"))
     versions += [f"{title} {machine[name]}" for name, title in extras if machine[name]]
@@ -90,13 +90,13 @@ def cells(row, base):
 
 
 def grown(row):
-    """What the work took of a process's memory: its peak, less what was in use before; None if that isn't known."""
+    """Memory that the work took: the process's peak minus its use before; None if that isn't known."""
     peak, before = row["peak_bytes"], row["bytes_before"]
     return None if peak is None or before is None else peak - before
 
 
 def duration(*seconds):
-    """Seconds, or from how many to how many, with three digits that matter, in ms below one second."""
+    """Seconds, or a range of them, with three significant digits, in ms below one second."""
     unit, scale = ("s", 1) if seconds[0] >= 1 else ("ms", 1e3)
     return "–".join(three_digits(scale * value) for value in seconds) + f" {unit}"
 

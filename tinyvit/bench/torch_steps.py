@@ -1,4 +1,4 @@
-"""One step of a case in PyTorch: what `steps` computes, the way that is fastest there."""
+"""One step of a case in PyTorch: the same as `steps`, in PyTorch's fastest way."""
 
 import torch
 from torch.nn import functional as T
@@ -10,7 +10,7 @@ from tinyvit.models import ViT
 
 
 def load():
-    """Load what PyTorch loads when it first takes a step, which is not to count as memory of the work."""
+    """Load what PyTorch loads in its first step; that should not count as memory of the work."""
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     model(torch.ones(1, 1)).sum().backward()
@@ -18,7 +18,7 @@ def load():
 
 
 def prepare(case, precision, threads, compiled=False):
-    """A function that computes the next step of a case, and returns what tinyvit's does."""
+    """A function that computes the next step of a case and returns the same number as tinyvit's."""
     torch.set_num_threads(threads)
     compiler = torch.compile if compiled else lambda function: function
     return {"train": train, "infer": infer, "attention": attention}[case.kind](case, precision, compiler)

@@ -7,7 +7,7 @@ from tinyvit.bench.processes import Worker, WorkerFailed
 
 
 class Player:
-    """A contestant in its process, with its results.
+    """A contestant with its worker process and its results.
 
     seconds   of a step, one entry a round; None where there was no turn any more
     values    what the step returned: a loss, or the rate of matrix products
@@ -28,7 +28,7 @@ class Player:
         self.worker.kill()
 
     def begin(self, case):
-        """Have it build a case, without waiting for it."""
+        """Tell it to build a case, without waiting for it."""
         self.case, self.seconds, self.values = case, [], []
         self.second = self.before = self.peak = None
         if self.problem is None:
@@ -37,7 +37,7 @@ class Player:
             )
 
     def warm(self, seconds):
-        """Wait until the case is built, warm up, and find out how many steps fill a turn of so many seconds."""
+        """Wait until the case is built, warm up, and measure how many steps fill a turn of `seconds`."""
         answer = self.guarded(self.worker.answer)
         self.before = answer.get("before")
         answer = self.guarded(lambda: self.worker.ask("warm", seconds=seconds))
@@ -53,7 +53,7 @@ class Player:
         self.peak = self.guarded(lambda: self.worker.ask("peak")).get("peak")
 
     def guarded(self, ask):
-        """What the worker answers, or {} once there was a problem."""
+        """The worker's answer, or {} after a problem."""
         if self.problem is not None:
             return {}
         try:
@@ -65,7 +65,7 @@ class Player:
 
 
 def take_turns(players, rounds, pause=0.0, after_turn=lambda: None):
-    """Every player one turn a round, and another one first each time.
+    """Give every player one turn per round; a different one starts each round.
 
     pause   seconds between turns, in which the last one's idle threads stop to look for work
     """

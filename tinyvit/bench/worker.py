@@ -47,7 +47,7 @@ def read_into(commands):
 
 
 class Work:
-    """What the process computes; its methods are the commands."""
+    """The work of a process; its methods are the commands."""
 
     def prepare(self, work, case, precision, threads):
         make = MAKERS[work](threads)
@@ -56,7 +56,7 @@ class Work:
         return {"before": before}
 
     def warm(self, seconds):
-        """Take at least two steps, for so many seconds."""
+        """Take steps for this many seconds, at least two."""
         times, values = [], []
         while len(times) < LEAST_STEPS or sum(times) < seconds:
             started = time.perf_counter()
@@ -104,7 +104,7 @@ MAKERS = {"tinyvit": tinyvit, "products": products, "torch": torch, "compile": p
 
 
 def in_a_line(error, longest=110):
-    """What went wrong, in a line of at most so many characters."""
+    """An error in one line of limited length."""
     text = next((" ".join(line.split()) for line in str(error).splitlines() if line.strip()), "")
     if isinstance(error, MemoryError) or "can't allocate memory" in text:
         text = f"out of memory; take a smaller --batch-size ({text.rpartition('DefaultCPUAllocator: ')[2]})"

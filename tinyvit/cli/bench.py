@@ -24,7 +24,7 @@ class BenchOptions:
     threads: int | None = None
     """CPU threads; by default as many as there are cores."""
     precision: Literal["float32", "float64"] = "float32"
-    """What is computed in."""
+    """Number format of the computation."""
     batch_size: int | None = None
     """Images in a batch, or sequences; by default the case's own."""
     torch: bool = True

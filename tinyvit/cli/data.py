@@ -7,7 +7,7 @@ from tinyvit.cli.parsing import BadInput, parse, positional
 
 
 def options_class():
-    """The options; made when they are needed, since `from` is no name for a field and to rename it takes tyro."""
+    """The options; made when they are needed, since `from` can't be a field's name and renaming it needs tyro."""
     from tyro.conf import arg
 
     @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def import_weights(rest):
 
 
 def described(form, weights):
-    """What was read, in a line."""
+    """One line that describes the imported weights."""
     from tinyvit.functional.patches import as_pair
 
     config, count = weights.config, sum(array.size for array in weights.state.values())

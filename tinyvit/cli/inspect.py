@@ -13,7 +13,7 @@ from tinyvit.text import printable
 
 
 def options_class():
-    """The options; made when they are needed, since `class` is no name for a field and to rename it takes tyro."""
+    """The options; made when they are needed, since `class` can't be a field's name and renaming it needs tyro."""
     from tyro.conf import arg
 
     @dataclass(frozen=True, kw_only=True)

@@ -59,7 +59,7 @@ class View:
 def look(trained, test, why_no_data, subject, options):
     """The `View` of a trained model: of the subject, of the weights, and of the test images, if there are any.
 
-    What needs classes is left out of a model that is no classifier. Raises ValueError if its numbers are not finite.
+    Pictures that need classes are left out for other models. Raises ValueError if the model's numbers are not finite.
     """
     view, model, why_no_classes = View(), trained.model, trained.why_no_classes
     see_image(view, model, subject, options, why_no_classes)

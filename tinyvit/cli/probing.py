@@ -20,7 +20,7 @@ class ProbingOptions(ModelOptions):
     classes: tuple[str, ...] = ()
     """Only these classes of the data, by name."""
     images: int | None = None
-    """Learn from so many of the training images, equally many of each class, drawn by the seed; by default from all."""
+    """Learn from this many training images, equally many of each class, drawn by the seed; by default from all."""
     layer: str | None = None
     """0 for what the first layer reads, i for what layer i gives; −1 is the last layer, and `all` are all layers, one
     after the other. By default what the head reads, after the final norm."""

@@ -12,7 +12,7 @@ MOST_NAMES = 20  # of classes that a message lists
 
 
 def choose(split, classes=None, images=None, seed=0):
-    """A Split of some classes, and of so many training images, equally many of each class.
+    """A Split of some classes, and of `images` training images, equally many of each class.
 
     classes  names; labels become their places in this order. None leaves all
     images   how many to train on. Which ones depends on the seed, and for each class on its name alone; a larger number
@@ -57,7 +57,7 @@ def of_classes(dataset, numbers):
 
 
 def rows_of_each_class(dataset, images, seed):
-    """Rows, in order, of so many images, equally many of each class."""
+    """The rows, in order, of `images` images, equally many of each class."""
     K = len(dataset.classes)
     each, rest = divmod(images, K)
     if images < 1 or rest:

@@ -107,7 +107,7 @@ def spelled_as(spellings):
 
 
 def found_in(tensors):
-    """What the weights' shapes imply, by the names of a config.json's fields."""
+    """The fields of a config.json that the weights' shapes determine."""
     found = {"num_hidden_layers": count_blocks(tensors, LAYER)}
     projection = np.shape(tensors.get("embeddings.patch_embeddings.projection.weight"))
     if len(projection) == 4:

@@ -93,7 +93,7 @@ def open_source(path):
 
 
 def how_to_fetch(path):
-    """What to do about a path that looks like OWNER/NAME, as Hugging Face's hub calls models; None for any other."""
+    """Advice for a path that looks like a model's name OWNER/NAME on Hugging Face's hub; None for any other path."""
     if path.is_absolute() or len(path.parts) != 2 or ".." in path.parts or path.parent.exists() or (
             path.suffix[1:] in READERS):  # fmt: skip
         return None

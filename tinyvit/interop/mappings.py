@@ -53,7 +53,7 @@ def register(mapping):
 def mapping_of_config(config, path):
     """The mapping for the model that a config.json describes.
 
-    Raises ValueError for a run of tinyvit, for an unknown model, and for what is no such configuration.
+    Raises ValueError for a run of tinyvit, for an unknown model, and for anything that isn't such a configuration.
     """
     if {"dataset", "model", "optim"} <= config.keys():
         raise ValueError(f"{path.parent} is a run of tinyvit already; use it as it is")

@@ -85,14 +85,14 @@ def mlp_ratio(hidden, embed_dim):
 
 
 def square_image(patches, patch_size, layout):
-    """The (H, W) of images with so many patches in as many rows as columns, and notes on what was assumed.
+    """The (H, W) of images with this many patches in a square grid, and notes on what was assumed.
 
-    Raises ValueError if the number is no square.
+    Raises ValueError if the number isn't a square.
     """
     side = isqrt(patches)
     if side * side != patches or not patches:
         raise ValueError(
-            f"{patches} patches are no square, and {layout} doesn't say in how many rows and columns they are; "
+            f"{patches} patches don't form a square, and {layout} doesn't say how many rows and columns they have; "
             + GIVE_SIZE
         )
     height, width = (side * length for length in patch_size)

@@ -58,7 +58,7 @@ def reading(path):
 
 
 def check_members(path, members):
-    """Raise ValueError for members that are no arrays, that stand there twice or that have paths for names, and for
+    """Raise ValueError for members that aren't arrays, that occur twice or that have paths for names, and for
     sizes that weights can't have."""
     names = [member.filename for member in members]
     if not names:
@@ -82,7 +82,7 @@ def check_members(path, members):
 
 
 def leads_out(name):
-    """Whether a name, taken for a path, would leave the folder that it is taken from."""
+    """Whether a name, read as a path, would lead out of its folder."""
     path = PurePosixPath(name.replace("\\", "/"))
     return path.is_absolute() or ".." in path.parts or ":" in path.parts[0] or "\0" in name
 

@@ -178,7 +178,7 @@ def image_size(tensors, about, patch_size, given):
 
 
 def fits(size, patch_size, positions):
-    """Whether images of a size have so many patches, or so many and the class token."""
+    """Whether images of a size have this many patches, or this many with the class token."""
     (height, width), (p, q) = size, patch_size
     patches = (height // p) * (width // q)
     return not height % p and not width % q and positions in (patches, patches + 1)

@@ -1,4 +1,4 @@
-"""What every format is read into and written from."""
+"""The common representation of weights: every format is read into it and written from it."""
 
 from typing import NamedTuple
 

@@ -93,7 +93,7 @@ def _measured_parts(architecture, config, level):
         alike = structure(part), shape, id(base(x)) in seen, part.transparent and path
         if alike not in known:
             part._allocate("float32", "cpu", None)
-            new((base(variable.data) for _, variable in part._named_variables()), seen)  # weights are no activations
+            new((base(variable.data) for _, variable in part._named_variables()), seen)  # weights are not activations
             outputs = Outputs()
             x, cache = part(x, Context(training=True, key=Key(0, 0), observer=outputs))
             rows = [row for row in rows_of(part, cache, outputs, names, seen) if is_telling(row)]
@@ -113,7 +113,7 @@ class Outputs(dict):
 
 
 def structure(module):
-    """What decides how much a module costs; equal for modules that are alike."""
+    """The settings that determine a module's cost; equal for modules that are alike."""
 
     def setting(value):
         if isinstance(value, (Variable, np.ndarray)):

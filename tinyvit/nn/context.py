@@ -1,4 +1,4 @@
-"""What a forward depends on besides its input and the parameters."""
+"""The context of a forward: everything that it depends on besides its input and the parameters."""
 
 from dataclasses import dataclass
 from typing import Any

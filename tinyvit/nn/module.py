@@ -1,4 +1,4 @@
-"""What every layer and model has in common."""
+"""The base class of all layers and models."""
 
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase

@@ -26,7 +26,7 @@ AMPERE = (8, 0)  # the first GPUs whose matrix units know TF32 and bfloat16
 
 
 class Precision(NamedTuple):
-    """What a model computes in."""
+    """The number formats that a model computes in."""
 
     name: str
     dtype: np.dtype     # of the parameters and all that is float32 above

@@ -183,7 +183,7 @@ class GradientBuffers:
 
 
 class Compute:
-    """What a model computes with: a storage's device and precision, and its matrices in that precision.
+    """The compute side of a storage: its device and precision, and its matrices in that precision.
 
     On a CPU, which has one device and no other precision, none of this does anything.
     """

@@ -1,6 +1,6 @@
 """Checkpoints, from which a training resumes as if it had never stopped.
 
-    step-00001234-epoch-3.safetensors   weights, moments, EMA, sums of the epoch at hand
+    step-00001234-epoch-3.safetensors   weights, moments, EMA, sums of the current epoch
     step-00001234-epoch-3.json          its manifest: SHA256, position, the metrics so far
     best-00001234.safetensors, .json    the weights with the best evaluation
 
@@ -93,7 +93,7 @@ class Checkpoints:
 
 
 def kind_of(config):
-    """What manifests say of the `TrainConfig` that weights were trained with."""
+    """The part of the `TrainConfig` that is stored in manifests of weights."""
     return {"architecture": config.architecture, "task": config.task}
 
 

@@ -114,13 +114,13 @@ class RunOptions:
     classes: tuple[str, ...] = ()
     """Only these classes of the data, by name, in this order; by default all."""
     images: PositiveInt | None = None
-    """Train on so many images, equally many of each class, drawn by the seed; by default on all."""
+    """Train on this many images, equally many of each class, drawn by the seed; by default on all."""
     validation: Rate = 0.0
     """Share of the training images that is set aside and evaluated in place of the test images, for tuning."""
     device: str = "auto"
     """Where to train: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
     precision: Literal["float32", "float64", "tf32", "bfloat16", "float16"] = "float32"
-    """What is computed in. The last three are for GPUs, where they are several times as fast; weights stay float32."""
+    """Number format. The last three are for GPUs, where they are several times as fast; weights stay float32."""
     threads: PositiveInt | None = None
     """CPU threads; by default TINYVIT_THREADS, or as many as there are cores. More than that take turns."""
     recompute: bool = False

@@ -61,7 +61,7 @@ def features_by_layer(model, images, layers, *, pool=None, threads=None):
 def features_of_files(model, preprocessing, paths, *, layer=None, pool=None, threads=None):
     """`FileFeatures` of each image file, in order, a batch at a time; with an error for each file that can't be read.
 
-    paths   files, and folders, of which `image_files` are taken
+    paths   files and folders; of folders, their `image_files`
 
     Raises ValueError as `features` does.
     """

@@ -29,10 +29,10 @@ def train(config, out=None, display=None, name=None):
     """Train as `config` (a `TrainConfig`) says, into the folder `out`; returns the summary, a dict.
 
     `out` is config.out, or the first free folder of runs/NAME, runs/NAME-2, …, where `name` is the data set's unless
-    given. A SIGINT or SIGTERM ends the training after the step at hand, with what was reached so far saved. The summary
+    given. A SIGINT or SIGTERM ends the training after the current step and saves its progress. The summary
     then has "interrupted", the signal's exit status, and no scores if steps followed the last evaluation.
 
-    Operations run at the level config.kernels, or at the one that is in force.
+    Operations run at the level config.kernels, or else at the current one.
 
     Raises ValueError for data that can't be read or don't fit the model, for a folder that holds a run, for kernels
     that can't be used, and for a training that diverges; OutOfMemory, which says what would fit, where there is too
@@ -57,7 +57,7 @@ def resume(path, display=None, **changes):
     the run starts afresh; a finished one isn't changed. `changes` are fields of the configuration: device, threads,
     kernels, data_dir.
 
-    Raises ValueError if `path` is no run, is in use, or has only damaged checkpoints; OutOfMemory as `train` does.
+    Raises ValueError if `path` isn't a run, is in use, or has only damaged checkpoints; OutOfMemory as `train` does.
     """
     display = Display() if display is None else display
     folder = RunFolder(path)
@@ -167,7 +167,7 @@ def scalars(trainer, folder):
     from tinyvit.training.curves import TensorBoard
 
     with TensorBoard(folder.tensorboard) as board:
-        for row in trainer.history:  # anew: what a killed process wrote may end anywhere
+        for row in trainer.history:  # written again: a killed process's file may end anywhere
             board.add(row)
         yield board.add
 

@@ -59,7 +59,7 @@ def give_back_freed_memory():
 
 
 class Mallinfo2(ctypes.Structure):
-    """What glibc tells of its heap, from malloc.h."""
+    """glibc's statistics of its heap, from malloc.h."""
 
     _fields_ = [
         *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")),

@@ -29,7 +29,7 @@ SURE = 0.75  # share of what the samples were measured to take that is needed fo
 MARGIN = 0.9  # share of the free memory that a step that is advised may fill
 SPARE = 100_000_000  # bytes, at most half of all, that it leaves: for threads' stacks, buffers of BLAS, later imports
 SAVING = 3  # copies of what a checkpoint holds while it is saved: the arrays, their bytes, the file
-AHEAD = 3  # batches that the loader has prepared, or is preparing, besides the one at hand
+AHEAD = 3  # batches that the loader has prepared, or is preparing, besides the current one
 NUMBER = {"float32": 4, "float64": 8}  # bytes
 OPTIMIZERS = {"adamw": AdamW, "adam": Adam, "sgd": SGD, "adagrad": Adagrad, "muon": Muon}
 OF_CUDA = ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -52,11 +52,11 @@ class Step:
     """How much memory a step of training takes, in bytes.
 
     fixed      weights, moments and average; on a GPU also the data set, and the matrices in fewer bits
-    gradients  of the model, of which each part of the batch has its own
-    sample     the arrays of a sample, in the batch at hand and in those prepared ahead
+    gradients  of the model; each part of the batch has its own
+    sample     the arrays of a sample, in the current batch and in those prepared ahead
     between    what saving and evaluating take, between two steps
     measured   as `measurement` returns it; None if only what is `held` counts
-    threads    parts of the batch, of which as many as there are cores run at once
+    threads    parts of the batch; as many as there are cores run at once
     """
 
     fixed: int
@@ -72,12 +72,12 @@ class Step:
 
     @property
     def held(self):
-        """What the model and the optimizer hold all the time."""
+        """Bytes that the model and the optimizer hold all the time."""
         return self.fixed + self.gradients * min(self.threads, self.batch_size)
 
     @property
     def activations(self):
-        """What forward and backward hold, of the parts that are computed at once."""
+        """Bytes that forward and backward hold, for the parts that are computed at the same time."""
         fixed, each = (self.measured and self.measured(self.recompute)) or (0, 0)
         parts = min(self.threads, self.batch_size)
         samples = ceil(ceil(self.batch_size / parts) / self.accumulate)  # in one forward
@@ -90,7 +90,7 @@ class Step:
 
     @property
     def least(self):
-        """What is needed for certain."""
+        """Bytes that are certainly needed."""
         return self.held + round(SURE * self.activations)
 
     def advice(self, free, words):
@@ -119,7 +119,7 @@ class Step:
         return found
 
     def message(self, free, words):
-        """What is needed, what there is (`free`, or None), and what would fit."""
+        """The error: how much is needed, how much is available (`free`, or None), and what would fit."""
         text = (
             f"too little memory: a step on {self.batch_size} images needs about {readable(self.total)} "
             f"({readable(self.activations)} for activations, {readable(self.held)} for weights, gradients and "

@@ -27,7 +27,7 @@ class Prediction(NamedTuple):
 def predict(model, preprocessing, paths, *, top=5, tta=False, threads=None):
     """A `Prediction` for each image file, in order; one for each file that can't be read, too.
 
-    paths   files, and folders, of which `image_files` are taken
+    paths   files and folders; of folders, their `image_files`
     top     classes for each image, at most
     tta     averages over the image and its mirror image, as `classify` does
 

@@ -16,7 +16,7 @@ SMALL = ViTConfig(
 )  # fmt: skip
 # The plain ViT that reached 93.58 % in the literature (SPT_LSA_ViT: 300 passes of AdamW 1e-3 at batch 128, crop, flip,
 # colour policy, random erasing, mixup or cutmix, stochastic depth), with a batch that fills a GPU, a learning rate to
-# go with it, and averaged weights. Not measured yet: no GPU was at hand.
+# go with it, and averaged weights. Not measured yet, for lack of a GPU.
 LONG = TrainConfig(
     dataset="cifar10",
     model=SMALL,

@@ -15,7 +15,7 @@ from tinyvit.training.threads import map_threads, slices, threads_for
 
 
 class StepResult(NamedTuple):
-    """What a step reports; scalars on the model's device, so that nothing waits for a GPU."""
+    """The result of a step; scalars stay on the model's device, so that nothing waits for a GPU."""
 
     loss: Any        # the mean over the batch, before the step
     grad_norm: Any   # of all gradients together, before clipping
@@ -25,7 +25,7 @@ class StepResult(NamedTuple):
 
 
 class PartResult(NamedTuple):
-    """What an objective returned for a part of the batch."""
+    """The result of an objective for a part of the batch."""
 
     share: float   # of the batch
     loss: Any

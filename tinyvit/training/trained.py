@@ -70,14 +70,14 @@ def load_trained(path, device="auto", best=False):
 
 
 def load_classifier(path, device="auto", best=False):
-    """As `load_trained`; ValueError, too, for a model that is no classifier."""
+    """As `load_trained`; also raises ValueError for a model that isn't a classifier."""
     trained = load_trained(path, device, best)
     require_classifier(trained)
     return trained
 
 
 def require_classifier(trained):
-    """Raise ValueError, with the commands that there are instead, for a model that is no classifier."""
+    """Raise ValueError, naming other commands, for a model that isn't a classifier."""
     if trained.why_no_classes:
         evaluate = "" if trained.task.needs_classes else "evaluate, "
         raise ValueError(

@@ -36,7 +36,7 @@ ABOUT = {
 class Trainer:
     """A model while it trains, as a `TrainConfig` says.
 
-    step, epoch, batch   how many were finished; `batch` of the epoch at hand
+    step, epoch, batch   how many were finished; `batch` of the current epoch
     history              a row (a dict) per evaluation
     task                 the `Task`, through which alone the trainer knows what is learned
     model                what the task builds
@@ -44,7 +44,7 @@ class Trainer:
     plan                 a `memory_needs.Step`, which determines the memory of a step
     wait                 for data: a `DataWait`
     kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
-    sums                 over the epoch at hand of the loss, the task's metrics, and the steps, on the device
+    sums                 over the current epoch of the loss, the task's metrics, and the steps, on the device
 
     fresh   whether to load the weights that config.init names; False if `restore` follows
 
@@ -111,7 +111,7 @@ class Trainer:
         return self.epoch == self.config.epochs
 
     def batches(self):
-        """The rest of the epoch at hand; how long each batch is waited for is added up."""
+        """The rest of the current epoch; the waits for batches are added up."""
         with closing(self.loader.epoch(self.epoch, start=self.batch)) as batches:
             yield from self.wait.watch(batches)
 

@@ -12,7 +12,7 @@ from tinyvit.bench.machine import installed, processor
 
 
 def describe(device):
-    """Card, driver and versions, as a dict for JSON; None for what there isn't."""
+    """Card, driver and versions, as a dict for JSON; None for what is missing."""
     facts = {
         "processor": processor(),
         "python": platform.python_version(),

@@ -44,7 +44,7 @@ def row(name, precision, error, **more):
 
 
 def operations(device, dtype):
-    """How far each operation's results and gradients are from NumPy's float32, of the largest number."""
+    """Differences of each operation's results and gradients from NumPy's float32, relative to the largest number."""
     for name, forward, backward, inputs in operation_cases():
         rounded = [in_precision(x, dtype, name, i) for i, x in enumerate(inputs)]
         expected = results(forward, backward, [np.asarray(x, "float32") for x in rounded])
@@ -88,7 +88,7 @@ def cotangent(y, seed):
 
 
 def distance(a, b):
-    """The largest difference, of the largest number (at least 1)."""
+    """The largest difference relative to the largest number (at least 1)."""
     return float(np.max(abs(a - b), initial=0) / max(1.0, float(np.max(abs(b), initial=0))))
 
 
@@ -114,7 +114,7 @@ def model_row(device, precision, name):
 
 
 def redrawn(model):
-    """Every parameter drawn from N(0, 0.02): at its start a ViT's head is zero, and no gradient gets past it."""
+    """Every parameter drawn from N(0, 0.02); a ViT's initial head is zero and would block all gradients."""
     for name, parameter in model.named_parameters():
         noise = Key(1, path=name).generator().standard_normal(parameter.shape)
         parameter.data = parameter.data + 0.02 * noise.astype("float32")
@@ -131,7 +131,7 @@ def logits_and_gradients(model, images, labels):
 
 
 def distance_of_its_own(a, b):
-    """The largest difference, of the largest number; where all should be zero (a key's bias), of 1."""
+    """The largest difference relative to the largest number, or to 1 where all should be zero (a key's bias)."""
     largest = float(abs(b).max())
     return float(abs(a - b).max()) / (largest if largest > 1e-6 else 1.0)
 
@@ -143,7 +143,7 @@ def batch(config, count, seed=0):
 
 
 def twice(settings, precision):
-    """Whether a few steps of training, dropout and all, give the same bits when they are run again."""
+    """Whether a few training steps, including dropout, give the same bits when they are repeated."""
     name = "digits" if settings.dry_run else "cifar10"
     config = replace(preset(name).model, drop_rate=0.1)
     first, second = (trained(config, settings.device, precision) for _ in range(2))

@@ -27,7 +27,7 @@ def heading(report):
 
 
 def part(name, result):
-    """One part: what was found, then what went wrong."""
+    """One part: its results, then its error."""
     shown = {"tests": tests, "compare": compare, "steps": steps, "train": train}[name]
     lines = [f"\n{name}, {result['seconds']:.0f} s"]
     with suppress(KeyError):  # where it ended before there was anything to show

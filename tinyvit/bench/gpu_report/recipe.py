@@ -15,7 +15,7 @@ DIGITS = 3          # epochs of a dry run
 
 
 def run(settings, seconds, keep=lambda result: None):
-    """Accuracy and loss on the test images, with what it took; `keep` is given what there is after each evaluation."""
+    """Accuracy and loss on the test images, with time and memory; `keep` gets the results after each evaluation."""
     config = replace(preset("digits" if settings.dry_run else "cifar10"), device=settings.device,
                      precision=settings.train_precision, data_dir=settings.data_dir)  # fmt: skip
     asked = DIGITS if settings.dry_run else config.epochs
@@ -74,7 +74,7 @@ def take_step(trainer, batch):
 
 
 def endless(trainer):
-    """The steps of the first epoch, again and again."""
+    """The steps of the first epoch, repeated endlessly."""
     while True:
         for batch in trainer.batches():
             yield take_step(trainer, batch)

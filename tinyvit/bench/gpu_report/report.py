@@ -1,4 +1,4 @@
-"""The parts of the report, one after the other, whatever goes wrong in one of them."""
+"""The parts of the report, one after the other; an error in one doesn't stop the others."""
 
 import json
 import math
@@ -21,7 +21,7 @@ UNFINISHED = "the training was not finished"
 
 @dataclass(frozen=True)
 class Settings:
-    """What is reported.
+    """Options of the report.
 
     dry_run   the same code on the CPU, with as little work as can be
     minutes   for all of it; the training gets what is left
@@ -81,7 +81,7 @@ def parts_of(settings, folder, show):
 
 
 def as_json(x):
-    """A result with None for every number that JSON has no name for: NaN and infinity."""
+    """A result with None for NaN and infinity, which JSON lacks."""
     if isinstance(x, dict):
         return {name: as_json(value) for name, value in x.items()}
     if isinstance(x, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The tests that need a GPU, run by pytest in a process of its own."""
+"""The tests that need a GPU, run by pytest in its own process."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def run(settings, seconds):
 
 
 def environment(device):
-    """The variables of this process, with the device as the only GPU that there is."""
+    """The environment variables of this process, with the device as the only visible GPU."""
     if device == "cpu":
         return dict(os.environ)
     number = int(device.partition(":")[2])
@@ -42,7 +42,7 @@ def environment(device):
 
 
 def outcome(status, lines):
-    """What pytest's last lines say."""
+    """The numbers in pytest's last lines."""
     counts = {what.rstrip("s"): int(count) for count, what in COUNT.findall(lines[-1] if lines else "")}
     failed = counts.get("failed", 0) + counts.get("error", 0)
     result = {"passed": counts.get("passed", 0), "failed": failed, "tail": [line for line in lines[-12:] if line]}

@@ -107,13 +107,13 @@ def rival(case, settings, precision, compiled):
 
 
 def repeats_of(step, device):
-    """How many steps make a turn."""
+    """The number of steps per turn."""
     seconds, _ = turn(step, 2, device)
     return max(1, round(TURN / seconds))
 
 
 def turn(step, repeats, device):
-    """(seconds of a step, seconds that queueing it took), over so many."""
+    """(seconds per step, seconds per step to queue it), the means of several steps."""
     synchronize(device)
     started = time.perf_counter()
     for _ in range(repeats):
@@ -124,7 +124,7 @@ def turn(step, repeats, device):
 
 
 def disagreement(losses, precision):
-    """A line if the second steps' losses are not the same up to rounding: then times mean nothing."""
+    """A warning if the losses of the second steps differ by more than rounding, so that times mean nothing."""
     each = np.array(list(losses.values()))
     if np.ptp(each) <= TOLERANCE[precision] * np.max(abs(each)):  # which no NaN is
         return None

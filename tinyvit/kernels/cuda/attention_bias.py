@@ -1,4 +1,4 @@
-"""What all attention kernels do with an additive bias: read it where it lies, and sum its gradient in a fixed order."""
+"""The additive bias of all attention kernels: it is read in place, and its gradient is summed in a fixed order."""
 
 from math import prod
 

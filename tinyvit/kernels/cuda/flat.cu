@@ -21,7 +21,7 @@ extern "C" __global__ void sum_of_sums(const float *sums, float *total, long lon
     if (threadIdx.x == 0) *total = sum;
 }
 
-// average += share · (x − average); where `on_device` is no null pointer, the share is there.
+// average += share · (x − average); the share is *on_device unless that is a null pointer.
 extern "C" __global__ void move_average(
     float *average, const float *x, long long size, const float *on_device, float share
 ) {

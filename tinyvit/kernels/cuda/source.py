@@ -99,7 +99,7 @@ def as_argument(value):
 
 
 def type_of(x):
-    """What common.cuh calls the numbers of an array."""
+    """The name in common.cuh of an array's number type."""
     return type_called(x.dtype)
 
 

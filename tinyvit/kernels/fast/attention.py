@@ -40,7 +40,7 @@ NEW_HEADS = partial(array, layout="A")
 
 
 class FastAttentionCache(NamedTuple):
-    """What the backward needs; the other fields of `AttentionCache` and `TiledAttentionCache` are properties."""
+    """The arrays for the backward; the other fields of `AttentionCache` and `TiledAttentionCache` are properties."""
 
     q: Array           # (B, H, Nq, d)
     k: Array           # (B, H, Nk, d)

@@ -41,7 +41,7 @@ class NotFinite(ValueError):
 
 
 class Report(NamedTuple):
-    """What `tinyvit evaluate` prints.
+    """The output of `tinyvit evaluate`.
 
     figures   by name, as JSON
     rows      (name, text) of the table for a person
@@ -54,7 +54,7 @@ class Report(NamedTuple):
 
 
 class Task:
-    """What a model learns, and how it is evaluated; made for one training or evaluation from its `TrainConfig`.
+    """Defines the loss, the batch and the evaluation; made for one training or evaluation from its `TrainConfig`.
 
     part               what is evaluated: "test", or by default "validation" if images are set aside for that
     frozen             how many parts of the model, from the images on, are frozen
@@ -117,7 +117,7 @@ class Task:
         """Called after step number `step`, from 0; `applied`, on the device, is False if the step was skipped."""
 
     def state(self):
-        """What checkpoints keep besides the model and the optimizer: arrays by name."""
+        """The state that checkpoints keep besides the model and the optimizer: arrays by name."""
         return {}
 
     def load_state(self, tensors):
