@@ -105,19 +105,13 @@ class Encode(Module):
     def __init__(self, config):
         self.blocks = [
             Block(
-                config.embed_dim,
-                config.num_heads,
-                config.mlp_hidden,
-                qkv_bias=config.qkv_bias,
-                activation=config.activation,
-                norm_eps=config.norm_eps,
-                drop=config.drop_rate,
-                attn_drop=config.attn_drop_rate,
-                drop_path=config.drop_path_rate * i / max(1, config.depth - 1),
+                config.embed_dim, config.num_heads, config.mlp_hidden, qkv_bias=config.qkv_bias,
+                activation=config.activation, norm_eps=config.norm_eps, drop=config.drop_rate,
+                attn_drop=config.attn_drop_rate, drop_path=config.drop_path_rate * i / max(1, config.depth - 1),
                 rope_grid=config.grid if config.positions == "rope" else None,
             )
             for i in range(config.depth)
-        ]
+        ]  # fmt: skip
         self.norm = LayerNorm(config.embed_dim, config.norm_eps)
 
     def forward(self, tokens, ctx=None):
