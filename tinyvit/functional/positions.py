@@ -124,7 +124,7 @@ def resize_positions(positions, grid, new_grid, method="bilinear", prefix=1):
 
 @backward_of(resize_positions, result=resized_shape, parameters=lambda cache: [cache.shape])
 def resize_positions_backward(dy, cache):
-    """What went through two matrices goes back through their transposes."""
+    """The gradient of two matrix products: two products with the transposes."""
     (rows, columns), down, across, _, prefix = cache
     dgrid = across.T @ dy[0, prefix:].reshape(len(down), len(across), -1)                        # (rows', columns, D)
     dgrid = (down.T @ dgrid.reshape(len(down), -1)).reshape(1, rows * columns, -1)

@@ -53,13 +53,12 @@ def linear_backward_cuda(dy, cache, into):
 
 
 def add_product(a, b, into):
-    """a b added to the float32 array `into`, in a new one for None, or not at all for False."""
+    """a b added to the array `into` if cuBLAS can write there, else in a new one; None for False."""
     if into is False:
         return None
-    shape = a.shape[0], b.shape[1]
-    if into is None:
-        return multiply(a, b, array_module(a).empty(shape, "float32"))
-    return multiply(a, b, into, beta=1.0)
+    if into is not None and into.dtype in ("float32", a.dtype) and can_multiply(into):
+        return multiply(a, b, into, beta=1.0)
+    return multiply(a, b, array_module(a).empty((a.shape[0], b.shape[1]), "float32"))
 
 
 def as_operand(x):

@@ -25,7 +25,7 @@ def add_positions_backward_cuda(dy, cache, into):
     if goal is False:
         return dy, None
     samples = contiguous(dy).reshape(len(dy), dy.shape[1] * dy.shape[2])       # (B, N·D)
-    if goal is None or not goal.flags.c_contiguous:
+    if goal is None or goal.dtype != "float32" or not goal.flags.c_contiguous:
         return dy, add_column_sums(samples).reshape(1, *dy.shape[1:])
     add_column_sums(samples, goal.reshape(-1))  # a view
     return dy, goal
