@@ -71,7 +71,7 @@ def test_the_weights_file_of_a_run_is_loaded_as_the_run_and_no_other_file_of_it(
     model = tinyvit.load(run / "model.safetensors")
     same_logits(model, load_trained(run, model.device).model)
     (best,) = (run / "checkpoints").glob("best-*.safetensors")
-    for file in (best, run / "summary.json"):
+    for file in (best, best.parent, run / "summary.json"):
         with pytest.raises(ValueError, match=f"{file.name} is part of a run; give its folder {run}, with best=True"):
             tinyvit.load(file)
 
@@ -126,10 +126,13 @@ def test_a_missing_path_or_a_file_that_is_not_a_model_is_refused_in_one_line(tmp
         ("loop", "loop doesn't exist"),
         ("empty", "empty holds no weights"),
         ("notes.txt", r"notes\.txt is text, not weights"),
+        ("a" * 5000, "aaa can't be read: File name too long"),
     ):
         with pytest.raises(ValueError, match=reason) as error:
             tinyvit.load(tmp_path / path)
         assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="expected a path, got an empty text"):
+        tinyvit.load("")
     with pytest.raises(ValueError, match="is not a run of tinyvit, which alone has best weights; leave out best"):
         tinyvit.load(sources / "timm", best=True)
     with pytest.raises(ValueError, match="is a run, which says all that is needed; leave out num_heads, mean"):

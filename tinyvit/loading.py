@@ -8,6 +8,7 @@ from tinyvit.data.folder import physical_memory
 from tinyvit.files import expanded
 from tinyvit.interop.folder import CONFIG, read_if_there
 from tinyvit.models import build
+from tinyvit.text import printable
 from tinyvit.training.trained import load_trained
 
 # The files of a run that no other folder has; its config.json may be missing or damaged.
@@ -34,8 +35,13 @@ def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=
     Nothing in a file is ever run: pickles are refused. Raises ValueError, naming the file, for what is missing or
     damaged, is no model, or is of an architecture that tinyvit doesn't have.
     """
+    if str(path) == "":
+        raise ValueError("expected a path, got an empty text")
     path = expanded(path)
-    run = run_of(path)
+    try:
+        run = run_of(path)
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise ValueError(f"{printable(path)} can't be read: {error.strerror}") from error
     given = {"num_heads": num_heads, "img_size": img_size, "mean": mean, "std": std}
     named = [name for name, value in given.items() if value is not None]
     if run is not None:
@@ -58,11 +64,11 @@ def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=
 
 def run_of(path):
     """The folder of the run that a path is of: the path itself, or the folder around its model.safetensors; else
-    None. ValueError for another file of a run."""
-    if path.is_dir():
+    None. ValueError for another file of a run, and for its folder of checkpoints."""
+    if path.is_dir() and (is_run(path) or path.name != "checkpoints"):
         return path if is_run(path) else None
     for folder in (path.parent, path.parent.parent):
-        if path.is_file() and is_run(folder):
+        if path.exists() and is_run(folder):
             if path != folder / "model.safetensors":
                 raise ValueError(f"{path} is part of a run; give its folder {folder}, with best=True for its best")
             return folder
