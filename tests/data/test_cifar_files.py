@@ -4,10 +4,12 @@ import gzip
 import io
 import random
 import struct
+import subprocess
 import sys
 import tarfile
 import tracemalloc
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -304,6 +306,51 @@ def test_every_truncation_of_a_parquet_file_is_refused(tmp_path):
         (tmp_path / PARQUET[1]).write_bytes(content[:length])
         with pytest.raises(ValueError, match=f"{PARQUET[1]}"):
             cifar_files.read(TEN, tmp_path)
+
+
+REPEATED = """
+import sys
+from pathlib import Path
+from small_cifar import small
+from tinyvit.data import cifar_files
+from tinyvit.data.cifar import CIFAR10
+
+spec, _ = small(CIFAR10, images=2000)
+try:
+    cifar_files.read(spec, Path(sys.argv[1]))
+except ValueError as error:
+    print(error)
+print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])  # kB; ru_maxrss is inherited
+"""
+
+
+@pytest.mark.parametrize("column", ["img", "path", "label"])
+@pytest.mark.parametrize("megabytes", [8, 80])
+def test_a_text_that_all_rows_of_a_parquet_file_repeat_takes_memory_once_or_is_refused(tmp_path, column, megabytes):
+    """Some kilobytes, which unpack to 10,000 times as many megabytes."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows = np.zeros(10_000, "int32")
+    long = pa.DictionaryArray.from_arrays(rows, pa.array([bytes(megabytes << 20)]))
+    image = pa.DictionaryArray.from_arrays(rows, pa.array([png(ROW)]))
+    img = [long if column == "img" else image, long if column == "path" else pa.array(rows)]
+    columns = {"img": pa.StructArray.from_arrays(img, ["bytes", "path"]), "label": long if column == "label" else rows}
+    file = tmp_path / PARQUET[0]
+    parquet.write_table(pa.table(columns), file, compression="zstd", dictionary_pagesize_limit=1 << 30,
+                        store_schema=False)  # fmt: skip
+    assert file.stat().st_size < 50_000
+    command = [sys.executable, "-c", REPEATED, str(tmp_path)]
+    tests = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=tests, capture_output=True, text=True, timeout=100, check=True)
+    message, peak = done.stdout.splitlines()
+    assert str(file) in message if column != "path" or megabytes > 8 else PARQUET[1] in message
+    assert int(peak) < 700_000, "kB"
+
+
+def test_a_parquet_file_whose_rows_are_lists_is_refused_before_they_are_unpacked(damaged_parquet):
+    with pytest.raises(ValueError, match=r"has 100,000 values in its column label\S+ and unpacks to"):
+        cifar_files.read(TEN, damaged_parquet(label=[[7] * 100_000]))
 
 
 def test_a_parquet_file_that_is_missing_is_named(tmp_path):

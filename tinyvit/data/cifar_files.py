@@ -12,6 +12,7 @@ from io import BytesIO
 import numpy as np
 
 from tinyvit.data.images import open_image
+from tinyvit.text import short
 
 PARQUET = ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet")
 PICKLES = ("data_batch_1", "train")
@@ -19,6 +20,7 @@ PICKLES = ("data_batch_1", "train")
 # What gzip and tarfile raise for damaged bytes; an OSError of the disk is not among them.
 UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, ArithmeticError, RecursionError)
 
+LARGEST_PNG = 1 << 16  # bytes of an image's file; 32×32 pixels of noise take 3,200
 BESIDES = 1 << 20  # bytes of an unpacked archive that may be other than images: headers, names, a readme
 
 
@@ -169,7 +171,7 @@ def parquet_records(spec, path, images):
     """Records (images, bytes) from one parquet file."""
     try:
         import pyarrow
-        from pyarrow.parquet import ParquetFile
+        from pyarrow.parquet import ParquetFile, read_metadata
     except ImportError:
         raise ValueError(
             f"{path.name} takes the extra parquet (pip install 'tinyvit[parquet]'); or get {spec.archive}"
@@ -178,21 +180,22 @@ def parquet_records(spec, path, images):
     if not path.is_file():
         raise ValueError(f"{path} is missing; the parquet copy of {spec.title} has {' and '.join(PARQUET)}")
     rows = np.empty((images, spec.record), "uint8")
-    columns = [label.column for label in spec.labels]
+    columns = ["img", *(label.column for label in spec.labels)]
     try:
-        with ParquetFile(path) as file:
-            schema = file.schema_arrow
-            for column in ("img", *columns):
-                if column not in schema.names:
+        metadata = read_metadata(path)
+        leaves = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+        # As a dictionary, a long text that every row repeats stays one text.
+        with ParquetFile(path, metadata=metadata, read_dictionary=leaves) as file:
+            for column in columns:
+                if column not in file.schema_arrow.names:
                     raise ValueError(f"{path} has no column {column}: it is not {spec.title}")
-            if file.metadata.num_rows != images:
-                raise ValueError(
-                    f"{path} has {file.metadata.num_rows:,} rows, expected {images:,}: it is not {spec.title}"
-                )
+            if metadata.num_rows != images:
+                raise ValueError(f"{path} has {metadata.num_rows:,} rows, expected {images:,}: it is not {spec.title}")
+            check_unpacked(spec, path, metadata, columns)
             row = 0
-            for batch in file.iter_batches(batch_size=1000, columns=["img", *columns]):
-                for image, *labels in zip(*(batch.column(name).to_pylist() for name in ("img", *columns))):
-                    rows[row] = record(spec, f"{path}, image {row}", image, labels)
+            for batch in file.iter_batches(batch_size=1000, columns=columns):
+                for image, *labels in zip(*(batch.column(name) for name in columns)):
+                    rows[row] = record(spec, f"{path}, image {row}", image, [label.as_py() for label in labels])
                     row += 1
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the file
@@ -203,15 +206,35 @@ def parquet_records(spec, path, images):
     return rows
 
 
+def check_unpacked(spec, path, metadata, columns):
+    """Raise ValueError for columns that unpack to more than the data set has."""
+    most = 2 * metadata.num_rows * spec.record + BESIDES  # bytes; a PNG of noise has a little more than its pixels
+    unpacked = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for part in map(group.column, range(group.num_columns)):
+            if part.path_in_schema.partition(".")[0] not in columns:
+                continue
+            unpacked += part.total_uncompressed_size
+            if unpacked > most or part.num_values > metadata.num_rows:
+                raise ValueError(
+                    f"{path} has {part.num_values:,} values in its column {short(part.path_in_schema)} and unpacks to "
+                    f"{unpacked:,} bytes or more, expected at most {metadata.num_rows:,} and {most:,}: it is not "
+                    f"{spec.title}"
+                )
+
+
 def record(spec, where, image, labels):
-    """One record: its labels and the planes of a PNG file, whose size is checked before it is decoded."""
+    """One record: its labels and the planes of a PNG file (a scalar of Arrow), whose size is checked first."""
     from PIL import Image
 
     for value, label in zip(labels, spec.labels):
         if not (isinstance(value, int) and 0 <= value < label.values):
-            raise ValueError(f"{where} has {label.column} {value}, expected 0 to {label.values - 1}")
+            raise ValueError(f"{where} has {label.column} {short(value)}, expected 0 to {label.values - 1}")
     try:
-        with open_image(BytesIO(image["bytes"]), ["PNG"]) as picture:
+        content = image["bytes"].as_py()
+        if len(content) > LARGEST_PNG:
+            raise ValueError(f"it has {len(content):,} bytes")
+        with open_image(BytesIO(content), ["PNG"]) as picture:
             if (picture.size, picture.mode) != ((32, 32), "RGB"):
                 raise ValueError(f"it is {picture.size[0]}×{picture.size[1]} and {picture.mode}")
             pixels = np.asarray(picture)  # (32, 32, 3)
