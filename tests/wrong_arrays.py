@@ -102,7 +102,7 @@ def flattened(value):
 
 
 def outcome(level, case, place, which, change):
-    """What a forward and its backward return at a level if one array is changed, the error raised, or what is wrong."""
+    """The results of a forward and its backward at a level with one array changed, or the error, or a complaint."""
     forward, backward, arrays = CASES[case]
     arrays, fits = [x.copy() for x in arrays], True
 
@@ -147,7 +147,7 @@ def outcome(level, case, place, which, change):
 
 
 def wrong(case, place, which, change):
-    """What is wrong with what the levels make of an example, in words; None if all is well.
+    """Run an example at every level; return a complaint in words, or None if all is well.
 
     Each level raises a ValueError or TypeError of one line, or returns what the reference does. Of a cache that was
     tampered with the result may be anything, and so may the error.

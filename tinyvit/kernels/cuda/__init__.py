@@ -19,7 +19,7 @@ from tinyvit.kernels.cuda import (
     linear,
     positions,
     softmax,
+    through_float32,
     tiled_attention,
     tokens,
-    without_kernels,
 )

@@ -1,10 +1,16 @@
-"""Operations that aren't worth a kernel of their own in bfloat16 and float16 run in float32, between two casts."""
+"""Operations that aren't worth a kernel of their own in bfloat16 and float16 run in float32, between two casts.
+
+A rotation's angles need float32's digits in any case. Dropped probabilities are for small data; their mask is as large
+as the scores, and so is all that comes with it.
+"""
 
 from inspect import signature
 
 import numpy as np
 
 from tinyvit.dispatch import LOW_PRECISION
+from tinyvit.functional.attention import attention_dropout
+from tinyvit.functional.rope import rope
 from tinyvit.kernels.cuda.cast import cast
 
 
@@ -44,3 +50,7 @@ def backward_through_float32(backward, inputs):
 def up(x):
     """An array of low precision in float32; everything else as it is."""
     return cast(x, np.float32) if str(getattr(x, "dtype", None)) in LOW_PRECISION else x
+
+
+through_float32(rope)
+through_float32(attention_dropout, inputs=3)
