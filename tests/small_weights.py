@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from strategies import redrawn
 
-from tinyvit import ViT, ViTConfig
+from tinyvit import ViT, ViTConfig, interop
 from tinyvit.backend import to_numpy
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.interop import Weights
@@ -16,6 +16,13 @@ CONFIG = ViTConfig(
 PREPARED = Preprocessing(("cat", "dog", "eel"), 3, (8, 12), (0.5, 0.4, 0.3), (0.1, 0.2, 0.3), crop=None)
 PLACES = {"timm": "timm", "huggingface": "huggingface", "npz": "weights.npz"}
 GIVEN = {"timm": {}, "huggingface": {}, "npz": {"img_size": (8, 12)}}  # what the format doesn't store
+
+
+def write_all(root):
+    """The folder `root` with the same weights in every format."""
+    for form, name in PLACES.items():
+        interop.save(WEIGHTS, root / name, form)
+    return root
 
 
 def weights_of(config=CONFIG, dtype="float32", **changes):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from small_weights import CONFIG, GIVEN, PLACES, PREPARED, WEIGHTS, weights_of
+from small_weights import CONFIG, GIVEN, PLACES, PREPARED, weights_of, write_all
 
 import tinyvit
 from tinyvit import ViT, cli, interop
@@ -35,10 +35,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
     """The same weights in every format."""
-    root = tmp_path_factory.mktemp("sources")
-    for form, name in PLACES.items():
-        interop.save(WEIGHTS, root / name, form)
-    return root
+    return write_all(tmp_path_factory.mktemp("sources"))
 
 
 @pytest.fixture

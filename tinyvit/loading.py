@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from tinyvit import interop
 from tinyvit.backend import choose_device
-from tinyvit.data.folder import physical_memory
+from tinyvit.data.folder import expect_memory
 from tinyvit.files import expanded
 from tinyvit.interop.folder import CONFIG, read_if_there
 from tinyvit.models import build
@@ -53,9 +53,7 @@ def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=
     if best:
         raise ValueError(f"{path} is not a run of tinyvit, which alone has best weights; leave out best")
     weights = interop.load(path, **given)
-    needed, memory = sum(array.nbytes for array in weights.state.values()), physical_memory()
-    if memory is not None and needed > memory:
-        raise ValueError(f"{path} needs {needed / 2**30:.1f} GiB, but this machine has {memory / 2**30:.1f}")
+    expect_memory(sum(array.nbytes for array in weights.state.values()), f"{path} needs")
     dtype = "float64" if any(array.dtype == "float64" for array in weights.state.values()) else "float32"
     model = build(weights.config, dtype=dtype, device=choose_device(device)[0])
     model.load_state_dict(weights.state)

@@ -10,7 +10,7 @@ from strategies import seeds
 
 from tinyvit import data
 from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.data.resample import CHUNK
+from tinyvit.data.resize import CHUNK
 
 SIDES = st.integers(1, 40)
 

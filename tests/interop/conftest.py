@@ -1,13 +1,8 @@
 import pytest
-from small_weights import PLACES, WEIGHTS
-
-from tinyvit import interop
+from small_weights import write_all
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """Folders and a file with the same weights, by format."""
-    root = tmp_path_factory.mktemp("saved")
-    for form, name in PLACES.items():
-        interop.save(WEIGHTS, root / name, form)
-    return root
+    return write_all(tmp_path_factory.mktemp("saved"))

@@ -1,6 +1,7 @@
 import json
 import shutil
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ from safetensors.numpy import load_file, save_file
 from small_weights import CONFIG, GIVEN, PLACES, PREPARED, WEIGHTS, weights_of
 
 from tinyvit import ViT, interop
-from tinyvit.interop import lazy_arrays
 
 FORMATS = list(PLACES)
 
@@ -160,8 +160,8 @@ def test_integers_are_refused_by_name(tmp_path):
 
 def test_weights_that_do_not_fit_in_memory_as_float32_are_refused_before_they_are_read(tmp_path, monkeypatch):
     save_file({name: array.astype("float16") for name, array in WEIGHTS.state.items()}, tmp_path / "a.safetensors")
-    monkeypatch.setattr(lazy_arrays, "physical_memory", lambda: 1000)
-    with pytest.raises(ValueError, match=r"a\.safetensors needs .* GiB as float32, but this machine has"):
+    monkeypatch.setattr(import_module("tinyvit.data.folder"), "physical_memory", lambda: 1000)
+    with pytest.raises(ValueError, match=r"a\.safetensors as float32 needs .* GiB, but this machine has"):
         interop.load(tmp_path / "a.safetensors", num_heads=3, img_size=(8, 12))
 
 

@@ -1,6 +1,7 @@
 import io
 import mmap
 import zipfile
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import seeds
 
-from tinyvit.interop import npz_file
 from tinyvit.interop.npz_file import lazy_arrays
 
 DTYPES = ("float32", "float64", "float16", ">f4", "int32")
@@ -148,7 +148,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
 
 def test_an_array_larger_than_the_memory_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "a.npz", x=np.random.default_rng(0).standard_normal(1000))
-    monkeypatch.setattr(npz_file, "physical_memory", lambda: 4000)
+    monkeypatch.setattr(import_module("tinyvit.data.folder"), "physical_memory", lambda: 4000)
     with pytest.raises(ValueError, match=r"a\.npz unpacks to .* GiB, but this machine has"):
         lazy_arrays(tmp_path / "a.npz")
 

@@ -8,7 +8,7 @@ from tinyvit.data.digits import digits
 from tinyvit.data.folder import folder
 from tinyvit.data.images import image_files, read_image, read_images
 from tinyvit.data.loader import Loader
-from tinyvit.data.resample import resized
+from tinyvit.data.resize import resized
 
 DATASETS = {"digits": digits, "cifar10": cifar10, "cifar100": cifar100, "folder": folder}
 

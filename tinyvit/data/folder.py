@@ -145,12 +145,15 @@ def statistics(images):
 def check_memory(count, channels, size):
     """Raise ValueError if `count` images are more than this machine's memory holds."""
     height, width = size
-    needed, memory = count * channels * height * width, physical_memory()
+    what = f"{count:,} images of {height}×{width} need"
+    expect_memory(count * channels * height * width, what, "; take fewer, or a smaller image size")
+
+
+def expect_memory(needed, what, advice=""):
+    """Raise ValueError, which says `what` needs them, if this machine has fewer than `needed` bytes of memory."""
+    memory = physical_memory()
     if memory is not None and needed > memory:
-        raise ValueError(
-            f"{count:,} images of {height}×{width} need {needed / 2**30:.1f} GiB, but this machine has "
-            f"{memory / 2**30:.1f}; take fewer, or a smaller image size"
-        )
+        raise ValueError(f"{what} {needed / 2**30:.1f} GiB, but this machine has {memory / 2**30:.1f}{advice}")
 
 
 def physical_memory():

@@ -1,10 +1,53 @@
-"""Smaller images, a batch at a time."""
+"""Images of another size: a whole data set by Pillow, once; or smaller ones by array code, a batch at a time."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from tinyvit.backend import constant, device_of
+from tinyvit.data.folder import check_memory
+from tinyvit.data.images import MAX_THREADS, height_width, shown
+
+CHUNK = 256  # images that a thread takes at a time
+
+
+def resized(dataset, size, resample="bicubic", crop=1.0):
+    """A `Dataset` with images of another size (H, W), smaller or larger, by Pillow; with its own if that is its size.
+
+    resample, crop   as for `read_image`
+
+    Each image is resized until its shorter side fits, and cut out of the middle, or stretched, as `read_image` does: a
+    file of the data set is then seen as the data set's own image. Bytes stay bytes. Other pixels become float32,
+    clipped to what there is between dark and fully lit. Raises ValueError if that takes more than this machine's
+    memory.
+    """
+    images, size = dataset.images, height_width(size)
+    if images.shape[2:] == size:
+        return dataset
+    as_bytes = images.dtype == np.uint8 and dataset.scale == 255
+    new = np.dtype("uint8" if as_bytes else "float32")
+    check_memory(len(images), images.shape[1] * new.itemsize, size)
+    result = np.empty((*images.shape[:2], *size), new)
+
+    def run(first):
+        for row in range(first, min(first + CHUNK, len(images))):
+            for channel, pixels in enumerate(images[row]):
+                result[row, channel] = resized_plane(pixels.astype(new), size, resample, crop)
+
+    with ThreadPoolExecutor(MAX_THREADS) as pool:
+        list(pool.map(run, range(0, len(images), CHUNK)))
+    return replace(dataset, images=result if as_bytes else result.clip(0, dataset.scale))
+
+
+def resized_plane(pixels, size, resample, crop):
+    """One channel (H, W) of uint8 or float32 in another size."""
+    from PIL import Image
+
+    height, width = pixels.shape
+    box = shown((width, height), size, crop)
+    return np.asarray(Image.fromarray(pixels).resize(size[::-1], Image.Resampling[resample.upper()], box=box))
 
 
 def shrink(images, size):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import Array
-from tinyvit.data.folder import physical_memory
+from tinyvit.data.folder import expect_memory
 from tinyvit.text import short
 
 HALF = ("bfloat16", "float16")
@@ -50,11 +50,8 @@ def read_floats(stored, source):
     other = [f"{name} ({entry.dtype})" for name, entry in stored.items() if entry.dtype not in FLOATS]
     if other:
         raise ValueError(f"{source} has numbers of other kinds than {', '.join(FLOATS)}: {listed(other)}")
-    needed = sum(4 * size(entry.shape) for entry in stored.values() if entry.dtype in HALF)
-    memory = physical_memory()
-    if memory is not None and needed > memory:
-        raise ValueError(f"{source} needs {needed / 2**30:.1f} GiB as float32, but this machine has "
-                         f"{memory / 2**30:.1f}")  # fmt: skip
+    halves = (entry for entry in stored.values() if entry.dtype in HALF)
+    expect_memory(sum(4 * size(entry.shape) for entry in halves), f"{source} as float32 needs")
     return {name: as_float(entry.read(), entry.dtype) for name, entry in stored.items()}
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.data.folder import physical_memory
+from tinyvit.data.folder import expect_memory
 from tinyvit.interop.lazy_arrays import LazyArray, Mapped, listed, size
 from tinyvit.text import short
 
@@ -74,11 +74,9 @@ def check_members(path, members):
         raise ValueError(f"{path} isn't to be trusted: it has paths for names, as {listed(outside)}")
     unpacked = sum(member.file_size for member in members if not is_plain(member))
     packed = sum(member.compress_size for member in members if not is_plain(member))
-    memory = physical_memory()
     if unpacked > SMALL and unpacked > MOST_DENSE * packed:
         raise ValueError(f"{path} isn't to be trusted: its {packed:,} bytes unpack to {unpacked:,}, and weights don't")
-    if memory is not None and unpacked > memory:
-        raise ValueError(f"{path} unpacks to {unpacked / 2**30:.1f} GiB, but this machine has {memory / 2**30:.1f}")
+    expect_memory(unpacked, f"{path} unpacks to")
 
 
 def leads_out(name):
