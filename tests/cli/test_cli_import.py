@@ -205,7 +205,7 @@ def test_evaluate_measures_a_folder_of_some_of_the_classes_by_name_or_number(tin
 def test_evaluate_refuses_a_folder_of_other_classes(refused, imported, photos):
     (photos / "cat").rename(photos / "crane")
     line = refused("evaluate", "run", "--data-dir", photos)
-    assert "the model has no class 'crane' (1 of 2 folders have names that are no class of it)" in line
+    assert "the model has no class 'crane' (1 of 2 folders have names that are not among its classes)" in line
     (photos / "crane").rename(photos / "1")
     assert "two of the folders 1, dog stand for the same class" in refused("evaluate", "run", "--data-dir", photos)
     assert "needs --data-dir" in refused("evaluate", "run")

@@ -28,7 +28,7 @@ def check_page(options):
     of_pictures = {"out": options.out, "layer": options.layer, "head": options.head, "class": options.class_}
     for name, value in of_pictures.items():
         if value is not None:
-            raise BadInput(f"--{name} is about pictures, instead of which --html writes a page; leave one of them out")
+            raise BadInput(f"--{name} is about pictures, but --html writes a page; leave one of them out")
     if options.images is not None and options.images < 1:
         raise BadInput(f"expected at least 1 image in the page, got --images {options.images}")
     path = expanded(options.html)

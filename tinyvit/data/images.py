@@ -164,7 +164,7 @@ def open_image(file, formats=FORMATS):
         raise ValueError(f"expected {', '.join(formats[:-1])}{' or ' * (len(formats) > 1)}{formats[-1]}") from error
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:
-        raise ValueError(f"{image.width}×{image.height} are more pixels than the {limit:,} taken for safe")
+        raise ValueError(f"{image.width}×{image.height} are more pixels than the {limit:,} considered safe")
     return image
 
 

@@ -115,7 +115,7 @@ class RunFolder:
         if self.lock is not None and not is_at(self.lock, self.path / ".lock"):
             raise ValueError(
                 f"{self.path} was removed, moved or replaced while this training was writing to it; it stops, and "
-                "leaves what is there now as it is. A folder that was moved goes on with tinyvit train --resume FOLDER"
+                "leaves what is there now unchanged. To continue a moved run: tinyvit train --resume FOLDER"
             )
 
     def write(self, path, content):

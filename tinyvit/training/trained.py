@@ -129,7 +129,7 @@ def renumbered(dataset, classes):
     if unknown:
         raise ValueError(
             f"the model has no class {unknown[0]!r} ({len(unknown)} of {len(dataset.classes)} folders have names that "
-            f"are no class of it); name them as its classes are, {classes[0]!r} and so on, or by their numbers from 0"
+            f"are not among its classes); name them like its classes ({classes[0]!r}, …) or by their numbers from 0"
         )
     mapped = [numbers.get(name, by_number.get(name)) for name in dataset.classes]
     if len(set(mapped)) < len(mapped):
