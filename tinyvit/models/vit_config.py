@@ -39,7 +39,7 @@ class ViTConfig:
     global_pool: Pooling = "token"
     """What the head reads: the class token, or the mean over the patches."""
     positions: Positions = "learned"
-    """How the tokens know where they are."""
+    """The position encoding."""
     head_hidden: PositiveInt | None = None
     """Width of the pre-training head's hidden layer (tanh); None for a linear head."""
     drop_rate: Rate = 0.0

@@ -34,41 +34,41 @@ class OptimConfig:
     """The optimizer, its schedule and its loss."""
 
     name: Literal["adamw", "adam", "sgd", "adagrad", "muon"] = "adamw"
-    """Which optimizer."""
+    """The optimizer's name."""
     lr: Positive = 1e-3
     """Peak learning rate."""
     adam_lr: Positive = 1e-3
-    """Peak learning rate of what Muon leaves to AdamW: all but the matrices of the blocks."""
+    """Peak learning rate of AdamW beside Muon, for everything but the matrices of the blocks."""
     weight_decay: NotNegative = 0.05
-    """Weight decay of the matrices; Adam, unlike AdamW, has none."""
+    """Weight decay of the weight matrices; unlike AdamW, Adam has none."""
     betas: tuple[Rate, Rate] = (0.9, 0.999)
     """Decay rates of the moments of Adam and AdamW."""
     momentum: Rate = 0.9
     """Momentum of SGD; Muon's is 0.95."""
     nesterov: bool = False
-    """Whether SGD looks ahead, as Nesterov does."""
+    """Whether SGD uses Nesterov momentum."""
     schedule: Literal["constant", "linear", "cosine", "one-cycle"] = "cosine"
     """How the learning rate falls after the warm-up."""
     warmup: Share = 0.1
     """Share of all steps in which the learning rate rises to its peak."""
     layer_decay: PositiveShare = 1.0
-    """Factor of the learning rate from each block to the one before it."""
+    """Factor by which each block's learning rate is smaller than the next block's."""
     clip_norm: Positive | None = 1.0
-    """Global norm that gradients are clipped to; None clips nothing."""
+    """Largest global norm of the gradients, above which they are scaled down; None never clips."""
     accumulate: PositiveInt = 1
-    """Parts that a batch goes through in one after the other, to save memory."""
+    """Number of parts that a batch is split into, computed one after the other to save memory."""
     ema: Between | None = None
-    """Decay of a moving average of the weights, which is then what is evaluated and saved; None keeps none."""
+    """Decay of the moving average of the weights, which is evaluated and saved instead; None keeps no average."""
     label_smoothing: Rate = 0.0
-    """Probability that a classifier spreads evenly over all classes."""
+    """Label smoothing: the probability that the target spreads evenly over all classes."""
     keep_patches: PositiveShare = 1.0
-    """Share of the patches that a classifier sees at first: with half of them a step takes half of the time."""
+    """Share of the patches that a classifier sees at first; with half of them a step takes half the time."""
     keep_until: Share = 0.5
     """Share of all steps after which it sees all patches."""
     small_sizes: tuple[PositiveInt, ...] = ()
-    """Sides of the images while the model trains on smaller ones, one size after the other."""
+    """Smaller image sizes to train on first, one after the other."""
     small_until: tuple[Share, ...] = ()
-    """Shares of all steps up to which the images have these sizes; after the last one they have their own."""
+    """Share of all steps at which each of these sizes ends; after the last the images have their full size."""
 
 
     def __post_init__(self):
@@ -85,7 +85,7 @@ class InitConfig:
     run: str | None = None
     """Run folder whose weights the model starts from, all but the head's. It is needed until the first checkpoint."""
     best: bool = False
-    """Whether to take the run's best weights, and not its last ones."""
+    """Whether to take the run's best weights instead of its last."""
     resize_positions: Literal["bilinear", "bicubic", "zoom"] = "bicubic"
     """How positions, sines and cosines too, are resized for images of another size when the training begins: as Hugging
     Face's ViT does it (bicubic), or the paper's code (zoom). The forward resizes for other sizes by
@@ -104,11 +104,11 @@ class RunOptions:
     out: str | None = None
     """Folder for the run; by default in runs/, with a number after its name if that is taken."""
     seed: Count = 0
-    """Seed of everything random: weights, chosen images, order, augmentation, dropout."""
+    """Seed for everything random: weights, chosen images, order, augmentation, dropout."""
     epochs: PositiveInt = 10
     """Passes over the training images."""
     batch_size: PositiveInt = 128
-    """Images in a step."""
+    """Images per step."""
     data_dir: str | None = None
     """Folder or archive with the data; by default CIFAR is downloaded, and the digits are built in."""
     classes: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class RunOptions:
     threads: PositiveInt | None = None
     """CPU threads; by default TINYVIT_THREADS, or as many as there are cores. More than that take turns."""
     recompute: bool = False
-    """Whether to keep only each block's input for the backward and compute the rest again: less memory, more time."""
+    """Whether to keep only each block's input for the backward and recompute the rest: less memory, more time."""
     kernels: Literal["reference", "numpy", "fast"] | None = None
     """How operations are computed: by their reference implementation, by NumPy's kernels, or by those of the extra
     `fast`; by default TINYVIT_KERNELS, or the best that is installed."""
@@ -152,22 +152,22 @@ class TrainConfig(RunOptions):
     model: Any
     """The shape of the model: the configuration of its architecture."""
     architecture: str = "vit"
-    """Which architecture the model is of."""
+    """The model's architecture."""
     task: str = "classification"
     """What the model learns."""
     objective: Any = None
     """The task's own options; by default its defaults."""
     resize_images: bool = False
-    """Whether images of another size than the model's are resized to fit."""
+    """Whether to resize images whose size isn't the model's."""
     resample: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"] = "bicubic"
-    """How images are resized, those of a folder and those of another size: Pillow's names."""
+    """How images are resized, by Pillow's names."""
     crop: PositiveShare | None = 1.0
-    """What is cut out of the middle of a folder's images: this share after the shorter side was made to fit; None cuts
-    nothing and stretches images, as --resize-images then does, too."""
+    """Share that a centre crop keeps of a folder's images, after the shorter side was resized to fit; None stretches
+    images instead of cropping them, as --resize-images then does, too."""
     mean: tuple[Finite, ...] = ()
-    """Mean of each channel that images are normalised with, as a fraction of full scale; by default the data set's."""
+    """Mean of each channel for normalisation, as a fraction of full scale; by default the data set's."""
     std: tuple[Positive, ...] = ()
-    """Standard deviation of each channel likewise."""
+    """Standard deviation of each channel for normalisation, likewise."""
     init: InitConfig = field(default_factory=InitConfig)
     """The weights to start from."""
 

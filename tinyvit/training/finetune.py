@@ -48,7 +48,7 @@ class FinetuneOptions(RunOptions):
     epochs: PositiveInt = EPOCHS
     """Passes over the training images."""
     batch_size: PositiveInt = BATCH_SIZE
-    """Images in a step."""
+    """Images per step."""
     optim: OptimConfig = OPTIM
     """The optimizer; by default the paper's recipe."""
 
