@@ -78,15 +78,12 @@ LEFT_OUT = {
     "training/test_data_wait.py": "about a thread of the CPU only",
     "training/test_feature_classifiers.py": "scikit-learn takes NumPy arrays",
     "training/test_features_file.py": "about files",
-    "training/test_files.py": "about files",
     "training/test_prepared.py": "about data on the host",
     "training/test_presets.py": "computes nothing",
     "training/test_robustness.py": "starts processes, which have no stand-in",
     "training/test_run_folder.py": "about files",
     "training/test_signals.py": "starts processes, which have no stand-in",
-    "training/test_tensorboard.py": "about files",
     "training/test_loop.py::test_the_saved_weights_have_the_scores_in_the_summary": "scores them on the CPU, bitwise",
-    "test_backend.py::test_choosing_a_device_falls_back_only_if_asked_to": "about a process without a GPU",
 }
 PACKAGES = ("tinyvit", "tiny_architecture")  # the latter's models compute where the package's do
 
