@@ -78,7 +78,7 @@ LEFT_OUT = {
     "training/test_data_wait.py": "about a thread of the CPU only",
     "training/test_feature_classifiers.py": "scikit-learn takes NumPy arrays",
     "training/test_features_file.py": "about files",
-    "training/test_prepared.py": "about data on the host",
+    "training/test_prepared_data.py": "about data on the host",
     "training/test_presets.py": "computes nothing",
     "training/test_robustness.py": "starts processes, which have no stand-in",
     "training/test_run_folder.py": "about files",
