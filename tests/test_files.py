@@ -14,6 +14,7 @@ from tinyvit.files import (
     expanded,
     hidden_folder,
     making,
+    read_text,
     replacing,
     tidy,
     try_lock,
@@ -371,3 +372,12 @@ def test_a_folder_that_was_removed_is_named(tmp_path):
     shutil.rmtree(folder)
     with pytest.raises(ValueError, match=r"run was removed while it was in use; summary\.json can't be saved"):
         write(folder / "summary.json", b"")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_the_text_of_a_pipe_a_device_or_a_folder_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    os.symlink("/dev/zero", tmp_path / "endless")
+    for path in (tmp_path / "pipe", tmp_path / "endless", tmp_path):
+        with pytest.raises(ValueError, match="is not a file"):
+            read_text(path)

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -230,9 +231,11 @@ def sync(path):
 
 
 def read_text(path, most=LARGEST_TEXT):
-    """The text of a file; ValueError, before it is read, for one of more than `most` bytes."""
-    size = path.stat().st_size
-    if size > most:
+    """The text of a file; ValueError, before it is read, for one of more than `most` bytes, a pipe or a device."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError(f"{path} is not a file")
+    if (size := found.st_size) > most:
         raise ValueError(f"{path} has {size:,} bytes, expected at most {most:,}; it is damaged or another file")
     return path.read_text(encoding="utf-8", errors="replace")
 
