@@ -173,7 +173,7 @@ def test_the_table_has_a_line_per_layer_and_the_totals():
 def test_rows_have_the_names_of_the_model_in_the_order_of_the_forward():
     rows = [row for row in summarize(build(TinyConfig(layers=2), device="meta")) if row.parameters]
     assert [row.path for row in rows[:6]] == [
-        "stem.first", "stem.second", "stem.positions", "stem.patch_embed.proj",
+        "stem.first", "stem.second", "stem.patch_embed.proj", "stem.positions",
         "floors.0.share", "floors.0.norm",
     ]  # fmt: skip
     assert [row.path for row in rows[-3:]] == ["floors.1.mlp.fc1", "floors.1.mlp.fc2", "readout"]

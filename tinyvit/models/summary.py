@@ -142,7 +142,7 @@ def rows_of(module, cache, outputs, names, seen):
     if not any(name in children for name, _ in items):
         products = sum(multiply_adds(below, outputs) for _, below in module.named_modules())
         size = sum(parameter.size for parameter in new(module.parameters(), seen))
-        yield Row(path, type(module).__name__, shape, size, products, held(cache, seen))
+        yield Row(path.strip("()"), type(module).__name__, shape, size, products, held(cache, seen))
         return
     for name, value in vars(module).items():
         if isinstance(value, Parameter) and new([value], seen):
