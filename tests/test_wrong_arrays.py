@@ -199,6 +199,41 @@ def test_an_average_and_what_it_averages_must_be_equally_long(level, length):
 
 
 @levelled
+@pytest.mark.parametrize("place", [0, 2, 3])
+def test_adam_refuses_a_read_only_array_and_changes_none(level, place):
+    arrays = [np.full(5, value, "float32") for value in (1, 2, 3, 4)]
+    arrays[place].flags.writeable = False
+    name = ("theta", "g", "m", "v")[place]
+    with kernels.using(level), pytest.raises(ValueError, match=f"adam_step: expected {name} as an array to update"):
+        adam_step(*arrays, 1, 0.1, (0.9, 0.99), 1e-8, 0.1)
+    for array, value in zip(arrays, (1, 2, 3, 4)):
+        np.testing.assert_array_equal(array, value)
+
+
+@levelled
+@pytest.mark.parametrize("x", [np.float32(1), np.ones((), "float32"), np.ones((3, 0), "float32")])
+def test_layer_norm_needs_rows_of_at_least_one_number(level, x):
+    parameters = np.ones(np.shape(x)[-1:], "float32")
+    with kernels.using(level), pytest.raises(ValueError, match=r"layernorm: expected x \(..., D\) with D of at least 1"):
+        F.layernorm(x, parameters, parameters)
+
+
+@levelled
+def test_a_number_may_come_as_an_array_without_axes_and_as_no_other(level):
+    x = np.arange(12, dtype="float32").reshape(3, 4)
+    with kernels.using(level):
+        for _ in range(2):  # the second call goes the short way, if any does
+            y = F.layernorm(x, x[0], x[1], np.asarray(0.5))[0]
+            np.testing.assert_array_equal(y, F.layernorm(x, x[0], x[1], 0.5)[0], strict=True)
+            with pytest.raises(ValueError, match=r"layernorm: expected eps as a number, got an array \(4,\)"):
+                F.layernorm(x, x[0], x[1], x[0])
+        with pytest.raises(ValueError, match=r"attention: expected scale as a number, got an array \(1,\)"):
+            F.attention(*np.ones((3, 1, 1, 2, 2), "float32"), scale=np.ones(1))
+        with pytest.raises(ValueError, match=r"adam_step: expected where as a number, got an array \(5,\)"):
+            adam_step(*np.ones((4, 5), "float32"), 1, 0.1, (0.9, 0.99), 1e-8, 0.1, np.ones(5, bool))
+
+
+@levelled
 @pytest.mark.parametrize("out", [np.zeros((1, 3)), np.zeros((2, 2, 3)), np.zeros((2, 3), "float32"), [[0.0] * 3] * 2])
 def test_a_cast_writes_to_an_array_of_its_own_shape_and_dtype_only(level, out):
     with kernels.using(level), pytest.raises(ValueError, match="cast: expected out as an array float64"):

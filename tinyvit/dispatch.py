@@ -24,6 +24,7 @@ OPERANDS = {                             # arguments of these names are arrays o
     "x", "weight", "bias", "branch", "q", "k", "v", "logits", "token", "positions", "along_x", "along_y", "g", "m",
     "average",
 }  # fmt: skip
+NUMBERS = {"eps", "scale", "rate", "label_smoothing", "t", "lr", "weight_decay", "share", "where"}
 
 
 def kind(x):
@@ -94,8 +95,11 @@ def operation(reference):
             raise TypeError(f"{name}: {error}") from None
         given, first = bound.arguments, None
         for argument, value in given.items():
-            if isinstance(value, np.generic):  # such as 1 / np.sqrt(d): it would turn a float32 result into float64
+            # Such as 1 / np.sqrt(d), which would turn a float32 result into float64; on a GPU a number may stay there.
+            if isinstance(value, np.generic) or type(value) is np.ndarray and argument in NUMBERS and value.ndim == 0:
                 given[argument] = value.item()
+            elif argument in NUMBERS and getattr(value, "ndim", 0) > 0:
+                raise ValueError(f"{name}: expected {argument} as a number, got an array {value.shape}")
         for argument in (names[i] for i in operands):
             value = given.get(argument)
             if first is None or value is not None:

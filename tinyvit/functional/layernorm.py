@@ -18,6 +18,11 @@ def result_shape(cache):
     return cache[0].shape
 
 
+def fits(x, weight, bias):
+    """Whether these are x (..., D), weight (D,) and bias (D,), with D of at least 1."""
+    return x.ndim > 0 and x.shape[-1] > 0 and weight.shape == bias.shape == x.shape[-1:]
+
+
 @operation
 def layernorm(x, weight, bias, eps=1e-6):
     """Give every row of `x` (..., D) mean 0 and variance 1, then scale by `weight` (D,) and shift by `bias` (D,):
@@ -26,7 +31,9 @@ def layernorm(x, weight, bias, eps=1e-6):
 
     Ba, Kiros & Hinton 2016, "Layer normalization", eqs. 3–4. Derived in notebooks/02.
     """
-    if not weight.shape == bias.shape == x.shape[-1:]:
+    if not fits(x, weight, bias):
+        if x.ndim == 0 or x.shape[-1] == 0:
+            raise ValueError(f"layernorm: expected x (..., D) with D of at least 1, got {x.shape}")
         raise ValueError(f"layernorm: expected weight and bias {x.shape[-1:]}, got {weight.shape} and {bias.shape}")
     centred = x - x.mean(-1, keepdims=True)
     # Two passes: E[x²] − E[x]² would cancel where the mean is large.

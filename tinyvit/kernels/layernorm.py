@@ -3,17 +3,17 @@
 import numpy as np
 
 from tinyvit.functional.chunks import CHUNK, chunks
-from tinyvit.functional.layernorm import LayerNormCache, layernorm, layernorm_backward
+from tinyvit.functional.layernorm import LayerNormCache, fits, layernorm, layernorm_backward
 from tinyvit.functional.sums import as_rows, sum_first
 
 LONGEST = 2048  # numbers in a row; of longer ones the reference's pairwise sums keep more digits than BLAS does
 
 
 def layernorm_float32(x, weight, bias, eps=1e-6):
-    D = x.shape[-1]
-    if not weight.shape == bias.shape == (D,) or not x.size or D > LONGEST or not x.dtype == weight.dtype == bias.dtype:
+    alike = x.dtype == weight.dtype == bias.dtype
+    if not (fits(x, weight, bias) and alike and x.size and x.shape[-1] <= LONGEST):
         return layernorm.reference(x, weight, bias, eps)
-    rows = as_rows(x)
+    rows, D = as_rows(x), x.shape[-1]
     y, xhat = np.empty(rows.shape, "float32"), np.empty(rows.shape, "float32")
     rstd, average = np.empty((len(rows), 1), "float32"), np.full((D, 1), 1 / D, "float32")
     for part in pieces(rows):

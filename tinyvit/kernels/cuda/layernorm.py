@@ -6,7 +6,7 @@ The backward also sums the parameters' gradients over the rows of each block; `c
 from typing import NamedTuple
 
 from tinyvit.backend import Array, array_module
-from tinyvit.functional.layernorm import LayerNormCache, layernorm, layernorm_backward
+from tinyvit.functional.layernorm import LayerNormCache, fits, layernorm, layernorm_backward
 from tinyvit.kernels.cuda.column_sums import LEAST, MOST, add_column_sums_of
 from tinyvit.kernels.cuda.source import (
     KINDS,
@@ -60,7 +60,7 @@ class CudaLayerNormCache(NamedTuple):
 
 
 def layernorm_cuda(x, weight, bias, eps=1e-6):
-    if not weight.shape == bias.shape == x.shape[-1:]:
+    if not fits(x, weight, bias):
         return layernorm.reference(x, weight, bias, eps)  # raises
     if not weight.dtype == bias.dtype == "float32":
         return run_reference(layernorm, x, weight, bias, eps)

@@ -19,7 +19,8 @@ def step(theta, g, m, v, kept, beta1, rest1, beta2, rest2, unbiased1, unbiased2,
 def adam_step_fast(theta, g, m, v, t, lr, betas, eps, weight_decay, where=True):
     alike = theta.shape == g.shape == m.shape == v.shape and theta.dtype == g.dtype == m.dtype == v.dtype
     flat = theta.ndim == 1 and all(x.flags.c_contiguous for x in (theta, g, m, v))
-    if where is not True or not (alike and flat):
+    writeable = theta.flags.writeable and m.flags.writeable and v.flags.writeable
+    if where is not True or not (alike and flat and writeable):
         return adam_step_float32(theta, g, m, v, t, lr, betas, eps, weight_decay, where)
     beta1, beta2 = betas
     # Each number is rounded once, after what it is made of was computed in double precision.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import Array
-from tinyvit.functional.layernorm import LayerNormCache, layernorm, layernorm_backward
+from tinyvit.functional.layernorm import LayerNormCache, fits, layernorm, layernorm_backward
 from tinyvit.functional.sums import as_rows
 from tinyvit.kernels.fast.compiled import (
     ANY_ORDER,
@@ -108,7 +108,7 @@ def normalise_backward(dy, x, statistics, weight, dx, dweight, dbias):
 
 
 def layernorm_fast(x, weight, bias, eps=1e-6):
-    if not weight.shape == bias.shape == x.shape[-1:] or not x.size or not x.dtype == weight.dtype == bias.dtype:
+    if not (fits(x, weight, bias) and x.size and x.dtype == weight.dtype == bias.dtype):
         return layernorm.reference(x, weight, bias, eps)
     x, weight, bias = map(as_contiguous, (x, weight, bias))
     rows = as_rows(x)
