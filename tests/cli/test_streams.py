@@ -39,6 +39,13 @@ def test_a_command_with_closed_streams_has_the_status_and_the_output_that_it_has
         assert found[2].startswith("" if "2>&-" in streams else err) and "Traceback" not in found[2]
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's /dev/full")
+@pytest.mark.parametrize("command", ["--version", "--help", "gradcheck --help"])
+def test_an_output_that_cannot_be_written_is_said_in_one_line(shell, command):
+    expected = "tinyvit: error: the output can't be written: No space left on device\n"
+    assert shell(command, ">/dev/full") == (2, "", expected)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="`>&-` takes a shell")
 def test_a_training_with_closed_streams_trains(shell, tmp_path):
     assert shell(f"train digits --out run {' '.join(TINY)}", "<&- >&- 2>&-") == (0, "", "")

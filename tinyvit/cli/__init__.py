@@ -21,6 +21,7 @@ from tinyvit.cli.predict import predict
 from tinyvit.cli.probing import knn, probe_linear
 from tinyvit.cli.summary import summary
 from tinyvit.cli.train import train
+from tinyvit.files import FULL
 from tinyvit.levels import check_environment
 from tinyvit.text import say
 
@@ -80,7 +81,9 @@ def main(argv=None):
         why = f" ({error})" if str(error) else ""
         refuse(str(error) if told else f"out of memory; take a smaller model or --batch-size{why}")
     except OSError as error:
-        refuse(f"{error.filename} can't be used: {error.strerror}" if error.filename else str(error))
+        if error.filename:
+            refuse(f"{error.filename} can't be used: {error.strerror}")
+        refuse(f"the output can't be written: {error.strerror}" if error.errno in FULL else str(error))
     except (ValueError, OverflowError) as error:
         refuse(str(error))
 
