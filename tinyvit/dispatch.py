@@ -95,11 +95,10 @@ def operation(reference):
             raise TypeError(f"{name}: {error}") from None
         given, first = bound.arguments, None
         for argument, value in given.items():
-            # Such as 1 / np.sqrt(d), which would turn a float32 result into float64; on a GPU a number may stay there.
-            if isinstance(value, np.generic) or type(value) is np.ndarray and argument in NUMBERS and value.ndim == 0:
-                given[argument] = value.item()
-            elif argument in NUMBERS and getattr(value, "ndim", 0) > 0:
+            if argument in NUMBERS and getattr(value, "ndim", 0) > 0:
                 raise ValueError(f"{name}: expected {argument} as a number, got an array {value.shape}")
+            if isinstance(value, np.generic) or (argument in NUMBERS and type(value) is np.ndarray):
+                given[argument] = value.item()  # such as 1 / np.sqrt(d): it would turn a float32 result into float64
         for argument in (names[i] for i in operands):
             value = given.get(argument)
             if first is None or value is not None:

@@ -53,7 +53,7 @@ def test_layernorm_of_a_constant_is_its_bias():
 
 @pytest.mark.parametrize("weight, bias", [(1, 5), (5, 1), (4, 5)])
 def test_layernorm_refuses_to_broadcast(weight, bias):
-    with pytest.raises(ValueError, match=r"layernorm: expected weight and bias \(5,\)"):
+    with pytest.raises(ValueError, match="layernorm: expected x .* with D > 0, got"):
         F.layernorm(np.ones((2, 5)), np.ones(weight), np.ones(bias))
 
 

@@ -48,7 +48,7 @@ def test_pool_mean_depends_on_neither_the_class_token_nor_the_order_of_the_patch
 
 
 def test_a_token_of_another_width_is_refused():
-    with pytest.raises(ValueError, match=r"expected a token \(1, 1, 4\), got \(1, 1, 5\)"):
+    with pytest.raises(ValueError, match=r"a token \(1, 1, D\), got \(2, 3, 4\) and \(1, 1, 5\)"):
         F.prepend_token(np.ones((2, 3, 4)), np.ones((1, 1, 5)))
 
 

@@ -35,7 +35,7 @@ def drop_path(x, rate, key=None):
     On a residual branch this skips the block for that sample: Huang et al. 2016, "Deep networks with
     stochastic depth". The key is that of `dropout`.
     """
-    return drop(x, rate, key, (x.shape[0],) + (1,) * (x.ndim - 1))
+    return drop(x, rate, key, x.shape[:1] + (1,) * (x.ndim - 1))
 
 
 @backward_of(drop_path, result=lambda cache: cache.shape)
@@ -47,6 +47,8 @@ def drop_path_backward(dy, cache):
 def drop(x, rate, key, mask_shape):
     if not 0 <= rate < 1:
         raise ValueError(f"the rate of dropout must be at least 0 and below 1, got {rate}")
+    if not x.ndim:
+        raise ValueError("dropout: expected x (B, ...), got a number")
     if key is None or rate == 0:
         return x, DropoutCache(None, 1.0, x.shape)
     key = Key(key) if isinstance(key, int) else key

@@ -19,7 +19,7 @@ def result_shape(cache):
 
 
 def fits(x, weight, bias):
-    """Whether these are x (..., D), weight (D,) and bias (D,), with D of at least 1."""
+    """Whether these are x (..., D), weight (D,) and bias (D,), with D > 0."""
     return x.ndim > 0 and x.shape[-1] > 0 and weight.shape == bias.shape == x.shape[-1:]
 
 
@@ -32,9 +32,8 @@ def layernorm(x, weight, bias, eps=1e-6):
     Ba, Kiros & Hinton 2016, "Layer normalization", eqs. 3–4. Derived in notebooks/02.
     """
     if not fits(x, weight, bias):
-        if x.ndim == 0 or x.shape[-1] == 0:
-            raise ValueError(f"layernorm: expected x (..., D) with D of at least 1, got {x.shape}")
-        raise ValueError(f"layernorm: expected weight and bias {x.shape[-1:]}, got {weight.shape} and {bias.shape}")
+        shapes = f"{x.shape}, {weight.shape} and {bias.shape}"
+        raise ValueError(f"layernorm: expected x (..., D), weight (D,) and bias (D,) with D > 0, got {shapes}")
     centred = x - x.mean(-1, keepdims=True)
     # Two passes: E[x²] − E[x]² would cancel where the mean is large.
     rstd = ((centred * centred).mean(-1, keepdims=True) + eps) ** -0.5

@@ -49,7 +49,7 @@ def linear_backward(dy, cache):
 
 
 def check_shapes(x, weight, bias):
-    if weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
+    if weight.ndim != 2 or x.shape[-1:] != weight.shape[1:]:
         raise ValueError(f"linear: expected x (..., in) and weight (out, in), got {x.shape} and {weight.shape}")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"linear: expected bias {weight.shape[:1]}, got {bias.shape}")

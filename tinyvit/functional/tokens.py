@@ -24,8 +24,8 @@ def prepend_token(x, token):
 
     Dosovitskiy et al. 2021, eq. 1. See notebooks/01.
     """
-    if token.shape != (1, 1, x.shape[-1]):
-        raise ValueError(f"prepend_token: expected a token (1, 1, {x.shape[-1]}), got {token.shape}")
+    if x.ndim != 3 or token.shape != (1, 1, x.shape[-1]):
+        raise ValueError(f"prepend_token: expected x (B, N, D) and a token (1, 1, D), got {x.shape} and {token.shape}")
     xp = array_module(x)
     repeated = xp.broadcast_to(token, (x.shape[0], 1, x.shape[-1]))
     return xp.concatenate([repeated, x], axis=1), PrependTokenCache(x.shape)

@@ -5,7 +5,7 @@ from tinyvit.functional.sums import as_rows, sum_rows
 
 
 def linear_in_place(x, weight, bias=None):
-    if bias is None or weight.shape != (*bias.shape, x.shape[-1]) or not x.dtype == weight.dtype == bias.dtype:
+    if bias is None or weight.shape != bias.shape + x.shape[-1:] or not x.dtype == weight.dtype == bias.dtype:
         return linear.reference(x, weight, bias)
     y = as_rows(x) @ weight.mT
     y += bias

@@ -57,7 +57,7 @@ def drop_path_cuda(x, rate, key=None):
 
 
 def drop(operation, x, rate, key, whole):
-    if not 0 <= rate < 1:
+    if not 0 <= rate < 1 or not x.ndim:
         return operation.reference(x, rate, key)  # raises
     if key is None or rate == 0:
         return x, CudaDropoutCache(None, 1.0, x.shape, whole)

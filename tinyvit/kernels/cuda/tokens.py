@@ -23,10 +23,9 @@ MOST_SAMPLES = 65535  # blocks along y; they go through more samples in turn
 
 
 def prepend_token_cuda(x, token):
-    B, N, D = x.shape
-    if token.shape != (1, 1, D):
-        raise ValueError(f"prepend_token: expected a token (1, 1, {D}), got {token.shape}")
-    x, token = contiguous(x), contiguous(token)
+    if x.ndim != 3 or token.shape != (1, 1, x.shape[-1]):
+        return prepend_token.reference(x, token)  # raises
+    (B, N, D), x, token = x.shape, contiguous(x), contiguous(token)
     y = array_module(x).empty((B, N + 1, D), x.dtype)
     launch("prepend_token", (N + 1) * D, (x, token, y), B, N, D)
     return y, PrependTokenCache(x.shape)

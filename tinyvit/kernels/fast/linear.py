@@ -33,7 +33,7 @@ def add_rows(x, total):
 
 
 def linear_fast(x, weight, bias=None):
-    if bias is None or weight.shape != (*bias.shape, x.shape[-1]) or not x.dtype == weight.dtype == bias.dtype:
+    if bias is None or weight.shape != bias.shape + x.shape[-1:] or not x.dtype == weight.dtype == bias.dtype:
         return linear.reference(x, weight, bias)
     y = as_rows(x) @ weight.mT
     add_bias(y, as_contiguous(bias))
