@@ -4,6 +4,7 @@ By default, each property gets 30 random examples, new ones in every run. In CI 
 so that a result changes only if the code does: 200, or 30 ("few") where the suite runs again on another device.
 """
 
+import gc
 import os
 
 import gpu_or_not
@@ -29,3 +30,7 @@ def pytest_collection_modifyitems(config, items):
         out = [item for item in items if on_the_stand_in.left_out(item)]
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item not in out]
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what stays until the end isn't searched by every gc.collect()

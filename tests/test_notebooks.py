@@ -53,6 +53,7 @@ WITHOUT_A_NAME = {
 WAYS = ("forward", "backward")
 HOLD_WEIGHTS = {"Linear.forward", "Linear.backward"}  # they pass their weights to the function, which has the formula
 
+LONG = ("06_training", "07_cifar10", "08_what_it_learns", "09_machine", "10_transfer")  # that take over 4 s
 every_notebook = pytest.mark.parametrize("source", SOURCES, ids=[path.stem for path in SOURCES])
 
 
@@ -158,7 +159,9 @@ def test_there_are_notebooks():
     assert SOURCES
 
 
-@every_notebook
+@pytest.mark.parametrize("source", [
+    pytest.param(path, marks=pytest.mark.slow if path.stem in LONG else ()) for path in SOURCES
+], ids=[path.stem for path in SOURCES])  # fmt: skip
 def test_it_runs_as_a_script_within_a_minute(source):
     run_as_script(source)
 

@@ -142,7 +142,10 @@ AS_WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize("name, function, mistakes", AS_WRITTEN, ids=[f"{n}: {'; '.join(m)}" for n, _, m in AS_WRITTEN])
+NAMES = [f"{name}: {'; '.join(sorted(mistakes))}" for name, _, mistakes in AS_WRITTEN]
+
+
+@pytest.mark.parametrize("name, function, mistakes", AS_WRITTEN, ids=NAMES)
 def test_two_mistakes_as_a_learner_makes_them_are_both_named(name, function, mistakes):
     report = exercises.check(name, function)
     answer = " ".join(report.answer.split())

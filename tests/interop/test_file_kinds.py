@@ -15,7 +15,8 @@ def zipped(**members):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, member in members.items():
-            archive.writestr(name.replace("__", "/").replace("_dot_", "."), member)
+            name = name.replace("__", "/").replace("_dot_", ".")
+            archive.writestr(zipfile.ZipInfo(name), member)  # without the time, so that tests keep their names
     return content.getvalue()
 
 
