@@ -66,11 +66,16 @@ def outcome(path):
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
-def uninterrupted(request, tmp_path_factory):
+def trained(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("uninterrupted") / "run"
-    config = VARIANTS[request.param]
-    train(config, path)
-    return config, outcome(path)
+    train(VARIANTS[request.param], path)
+    return VARIANTS[request.param], path, outcome(path)
+
+
+@pytest.fixture
+def uninterrupted(trained):
+    config, _, expected = trained
+    return config, expected
 
 
 @pytest.mark.parametrize("steps", [1, 4, 5, 6, 9, 14, 15])
@@ -176,9 +181,9 @@ def test_a_finished_run_is_left_unchanged(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("missing", ["summary.json", "model.safetensors", "model.json", "metrics.jsonl", "curves.png"])
-def test_a_run_killed_at_its_very_end_is_finished(uninterrupted, tmp_path, missing):
-    config, expected = uninterrupted
-    train(config, tmp_path / "run")
+def test_a_run_killed_at_its_very_end_is_finished(trained, tmp_path, missing):
+    _, path, expected = trained
+    shutil.copytree(path, tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     (tmp_path / "run" / missing).unlink(missing_ok=True)
     resume(tmp_path / "run")

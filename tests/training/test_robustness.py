@@ -9,7 +9,7 @@ from mutations import mutate
 
 
 def test_a_training_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path):
-    assert kill_and_resume(tmp_path, kills=2, epochs=20) >= 1
+    assert kill_and_resume(tmp_path, kills=2, epochs=10) >= 1
 
 
 def test_damaged_files_are_refused_or_harmless():
