@@ -80,12 +80,13 @@ def operation(reference):
             dtype = getattr(args[0], "dtype", None)
             found = kernels.known.get((levels.level(), dtype, *map(type, args)))
             if found is not None:
-                implementation, others = found
+                implementation, others, scalars = found
                 for i in others:
                     if args[i].dtype is not dtype:
                         break
                 else:
-                    return implementation(*args)
+                    if not scalars or not any(args[i].ndim for i in scalars):
+                        return implementation(*args)
         return convert_and_run(args, kwargs)
 
     def convert_and_run(args, kwargs):
@@ -112,7 +113,8 @@ def operation(reference):
             check_dtype(name, first)
         if not kwargs and all(map(is_, args, bound.args)):
             others = [i for i in operands[1:] if i < len(args) and args[i] is not None]
-            kernels.known[levels.level(), first.dtype, *map(type, args)] = implementation, others
+            scalars = [i for i, value in enumerate(args) if names[i] in NUMBERS and hasattr(value, "ndim")]  # on a GPU
+            kernels.known[levels.level(), first.dtype, *map(type, args)] = implementation, others, scalars
         return implementation(*bound.args, **bound.kwargs)
 
     def which(x, *args, **kwargs):
