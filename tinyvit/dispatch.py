@@ -24,7 +24,7 @@ OPERANDS = {                             # arguments of these names are arrays o
     "x", "weight", "bias", "branch", "q", "k", "v", "logits", "token", "positions", "along_x", "along_y", "g", "m",
     "average",
 }  # fmt: skip
-NUMBERS = {"eps", "scale", "rate", "label_smoothing", "t", "lr", "weight_decay", "share", "where"}
+NUMBERS = {"eps", "rate", "label_smoothing", "t", "lr", "weight_decay", "share", "where"}
 
 
 def kind(x):
