@@ -29,13 +29,15 @@ from tinyvit.exercises.topics import (
     schedule,
     softmax,
     softmax_merge,
+    vit,
+    vit_backward,
     worked_example,
 )
 
 TOPICS = (
     patches, embed, linear, layernorm, layernorm_backward, rmsnorm, softmax, attention, attention_backward,
-    multi_head_attention, multi_head_attention_backward, gelu, mlp, block, block_backward, worked_example,
-    cross_entropy, adam, schedule, cutmix, rollout, derivative, softmax_merge, kahan_sum,
+    multi_head_attention, multi_head_attention_backward, gelu, mlp, block, block_backward, vit, vit_backward,
+    worked_example, cross_entropy, adam, schedule, cutmix, rollout, derivative, softmax_merge, kahan_sum,
     interpolation,
 )  # fmt: skip
 EXERCISES = {exercise.name: exercise for topic in TOPICS for exercise in topic.EXERCISES}
