@@ -7,6 +7,8 @@
     exercises.check_number("my_loss", my_loss, 0.1369, hint, 1e-4)  # a number worked out on paper
     print(exercises.solution("layernorm_backward"))         # the package's own code
 
+    exercises.train(my_module)                              # trains your own vit and vit_backward on the digits
+
 The exercises, and the arguments that each passes to your function:
 
     patchify(images, patch)                         patchify_backward(dy, patch, img_size)
@@ -22,6 +24,7 @@ The exercises, and the arguments that each passes to your function:
     gelu(x)                                         gelu_backward(dy, x)
     mlp(x, weight1, bias1, weight2, bias2)          mlp_backward(dy, x, weight1, bias1, weight2)
     block(x, parameters, num_heads, eps)            block_backward(dy, x, parameters, num_heads, eps)
+    vit(images, parameters, depth, num_heads, eps)  vit_backward(dy, images, parameters, depth, num_heads, eps)
     worked_example_backward(patches)
     cross_entropy(logits, labels, label_smoothing)  cross_entropy_backward(dy, logits, labels, label_smoothing)
     adam(theta, g, m, v, t, lr, beta1, beta2, eps)  schedule(step, total, warmup)
@@ -45,3 +48,4 @@ and the mistakes.
 from tinyvit.exercises.catalogue import describe, names, solution
 from tinyvit.exercises.checking import Report, check
 from tinyvit.exercises.number_answers import check_number
+from tinyvit.exercises.own_vit import train
