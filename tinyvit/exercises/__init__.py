@@ -5,7 +5,8 @@
     print(exercises.describe("layernorm_backward"))         # what to write: arguments, results, shapes
     exercises.check("layernorm_backward", my_function)      # right; or which gradient, which entry, which mistake
     exercises.check_number("my_loss", my_loss, 0.1369, hint, 1e-4)  # a number worked out on paper
-    print(exercises.solution("layernorm_backward"))         # the package's own code
+    print(exercises.hint("layernorm_backward"))             # a question; at the next call more, then the formula
+    print(exercises.solution("layernorm_backward"))         # plain NumPy, as it was asked for
 
     exercises.train(my_module)                              # trains your own vit and vit_backward on the digits
 
@@ -47,5 +48,6 @@ and the mistakes.
 
 from tinyvit.exercises.catalogue import describe, names, solution
 from tinyvit.exercises.checking import Report, check
+from tinyvit.exercises.hints import hint
 from tinyvit.exercises.number_answers import check_number
 from tinyvit.exercises.own_vit import train

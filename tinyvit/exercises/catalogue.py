@@ -4,6 +4,7 @@ import difflib
 import inspect
 import textwrap
 
+from tinyvit.exercises import solutions
 from tinyvit.exercises.topics import (
     adam,
     attention,
@@ -70,10 +71,22 @@ def describe(name):
 
 
 def solution(name):
-    """The package's own code as text, as it stands in its files.
+    """A solution in plain NumPy as text, in the signature that was asked for, with the functions that it calls.
 
-    A forward of the package returns a cache beside its result, and a backward gets that cache: what an exercise
-    computes again is in it.
+    Below it stand the names of the package's own functions: `inspect.getsource` shows them. A forward of the package
+    returns a cache beside its result, and a backward gets that cache: what an exercise computes again is in it.
     """
-    parts = [(f"# {part.__module__}", textwrap.dedent(inspect.getsource(part)).rstrip()) for part in find(name).shown]
-    return "\n\n".join(f"{module}\n\n{source}" for module, source in parts)
+    exercise, needed = find(name), [name]
+    for one in needed:
+        called = names_in(getattr(solutions, one).__code__)
+        needed += [other for other in called if other not in needed and callable(getattr(solutions, other, None))]
+    in_order = sorted(needed, key=lambda one: getattr(solutions, one).__code__.co_firstlineno)
+    parts = [textwrap.dedent(inspect.getsource(getattr(solutions, one))).rstrip() for one in in_order]
+    own = ", ".join(f"{part.__module__}.{part.__qualname__}" for part in exercise.shown)
+    return "\n\n\n".join(["import numpy as np", *parts]) + f"\n\n\n# The package's own code: {own}"
+
+
+def names_in(code):
+    """The global names that a function uses, also in the generators inside it."""
+    inner = [name for part in code.co_consts if hasattr(part, "co_names") for name in names_in(part)]
+    return list(dict.fromkeys([*code.co_names, *inner]))
