@@ -753,13 +753,14 @@ exercises.check_number("my_dlogits", my_dlogits, dlogits, "What is wanted is (0,
 
 # %% [markdown]
 # **2.** Close the text above and write the sheet's backward yourself: from the patches to the loss, and back to the
-# patches.
+# patches and to the class token. (The class token is what the residual and the queries reach; the patches aren't.)
 
 
 # %%
 def my_worked_example_backward(patches):
     # patches: (1, 4, 4). Everything else is in `example`: CLS_TOKEN, POSITIONS, HEAD_WEIGHT, …
-    return np.zeros_like(patches)  # in place of this, the gradient of the loss by the patches
+    # In place of these, the gradients of the loss by the patches and by the class token:
+    return np.zeros_like(patches), np.zeros_like(example.CLS_TOKEN)
 
 
 exercises.check("worked_example_backward", my_worked_example_backward)

@@ -150,8 +150,8 @@ HINTS = {
     ),
     "worked_example_backward": (
         "q, k, v and the residual are all z⁰. From how many places does z⁰ get a gradient?",
-        "π − target → head → class token's row → layer norm → residual + attention's three gradients → patches' rows.",
-        "dz¹ = LN′(dfeature in row 0), dz⁰ = dz¹ + dq + dk + dv, dpatches = rows 1 to 4 of dz⁰.",
+        "π − target → head → class token's row → layer norm → residual + attention's three gradients → rows.",
+        "dz¹ = LN′(dfeature in row 0), dz⁰ = dz¹ + dq + dk + dv, dcls_token = row 0 of dz⁰, dpatches the others.",
     ),
     "cross_entropy": (
         "log softmax written out: which logarithm is left, and what must be subtracted so that nothing overflows?",

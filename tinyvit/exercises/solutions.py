@@ -220,7 +220,7 @@ def worked_example_backward(patches):
     dnormed[:, 0] = dlogits @ example.HEAD_WEIGHT
     dz1, _, _ = layernorm_backward(dnormed, z1, example.NORM_WEIGHT, 1e-6)
     dz0 = dz1 + sum(attention_backward(dz1, z0, z0, z0))
-    return dz0[:, 1:]
+    return dz0[:, 1:], dz0[:, :1].sum(0, keepdims=True)
 
 
 def cross_entropy(logits, labels, label_smoothing):

@@ -1,4 +1,4 @@
-"""The gradient of the worked example, from the loss back to the patches."""
+"""The gradients of the worked example, from the loss back to the patches and the class token."""
 
 import numpy as np
 
@@ -12,10 +12,10 @@ def inputs(random):
 
 
 def gradient(patches, dlogits=None, pool=F.pool_token_backward, norm=F.layernorm_backward, softmax=None, scale=None,
-             ways=("keys", "values")):  # fmt: skip
-    """dpatches; with arguments, that of somebody who takes a step in another way, or leaves one out.
+             ways=("residual", "queries", "keys", "values")):  # fmt: skip
+    """dpatches and dcls_token; with arguments, those of somebody who takes a step in another way, or leaves one out.
 
-    The patches' rows of what comes back past the attention and to the queries are zero: only the class token is read.
+    Past the attention and to the queries, only the class token gets a gradient: only the class token is read.
     """
     _, steps = example.forward(patches)
     dlogits = F.cross_entropy_backward(1.0, steps["c_loss"]) if dlogits is None else dlogits(steps["c_loss"].probs)
@@ -25,20 +25,21 @@ def gradient(patches, dlogits=None, pool=F.pool_token_backward, norm=F.layernorm
     dscores = probs * (dprobs - (dprobs * probs).sum(-1, keepdims=True)) if softmax is None else softmax(dprobs, probs)
     scale = cache.scale if scale is None else scale
     parts = {"keys": scale * dscores.mT @ cache.q, "values": probs.mT @ dheads, "queries": scale * dscores @ cache.k}
-    dz0 = dz1 + sum(parts[way] for way in (*ways, "queries"))[:, 0]
-    return dz0[:, 1:]
+    dz0 = sum((parts | {"residual": dheads})[way] for way in ways)[:, 0]
+    return dz0[:, 1:], dz0[:, :1]
 
 
 def right(patches):
-    return example.backward(example.forward(patches)[1])["dpatches"]
+    gradients = example.backward(example.forward(patches)[1])
+    return gradients["dpatches"], gradients["dcls_token"]
 
 
 BACKWARD = Exercise(
     "worked_example_backward",
-    "The gradient of the worked example's loss with respect to its patches. All else that it needs is in "
+    "The gradients of the worked example's loss: of its patches and its class token. All else that it needs is in "
     "tinyvit.models.worked_example: CLS_TOKEN, POSITIONS, NORM_WEIGHT, NORM_BIAS, HEAD_WEIGHT, HEAD_BIAS, LABEL.",
     {"patches": "(1, 4, 4)"},
-    {"dpatches": "(1, 4, 4)"},
+    {"dpatches": "(1, 4, 4)", "dcls_token": "(1, 1, 4)"},
     right=right,
     shown=(example.forward, example.backward),
     inputs=inputs,
@@ -53,7 +54,7 @@ EXERCISES = (BACKWARD,)
     "decides how much is taken from every other.",
 )
 def without_keys(patches):
-    return gradient(patches, ways=("values",))
+    return gradient(patches, ways=("residual", "queries", "values"))
 
 
 @BACKWARD.mistake(
@@ -61,7 +62,22 @@ def without_keys(patches):
     "The class token's output is a weighted sum of the patches: each gets the gradient times its weight.",
 )
 def without_values(patches):
-    return gradient(patches, ways=("keys",))
+    return gradient(patches, ways=("residual", "queries", "keys"))
+
+
+@BACKWARD.mistake(
+    "the way through the queries is forgotten",
+    "The class token asks: its query stands in all its scores, and each score's gradient comes back to it.",
+)
+def without_queries(patches):
+    return gradient(patches, ways=("residual", "keys", "values"))
+
+
+@BACKWARD.mistake(
+    "the residual's gradient is forgotten", "z¹ is z⁰ plus the attention: dz¹ also goes past the attention, to z⁰."
+)
+def without_residual(patches):
+    return gradient(patches, ways=("queries", "keys", "values"))
 
 
 @BACKWARD.mistake("the scale is forgotten", "The scores were multiplied by 1/√4, and so is their gradient.")
