@@ -1,5 +1,7 @@
 """Each mistake, made on purpose, is recognised by its name."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -379,6 +381,21 @@ def test_mistakes_that_can_be_made_in_any_exercise_are_recognised(name, function
     report = exercises.check(name, function)
     assert not report and mistake in report.mistakes, report
     assert said.rstrip(":") in " ".join(str(report).split())
+
+
+def test_a_function_of_math_that_gets_an_array_is_named():
+    report = exercises.check("gelu", lambda x: 0.5 * x * (1 + math.erf(x / 2**0.5)))
+    assert report.mistakes == ("a function of one number gets an array",)
+    assert "scipy.special.erf takes arrays" in " ".join(str(report).split())
+
+
+def test_a_true_zero_is_printed_as_zero():
+    def with_a_key_bias(*arguments):
+        outputs = EXERCISES["multi_head_attention_backward"].right(*arguments)
+        outputs[2][len(outputs[2]) // 3 + 1] = 0.5  # the bias of the keys has no gradient, up to rounding
+        return outputs
+
+    assert "should be 0 and is 0.5" in str(exercises.check("multi_head_attention_backward", with_a_key_bias))
 
 
 def test_outputs_in_the_wrong_order_are_reported_once():

@@ -9,7 +9,7 @@ import numpy as np
 from tinyvit.exercises.calling import call
 from tinyvit.exercises.catalogue import find
 from tinyvit.exercises.outputs import Unusable, changed, outputs_of, wrong_with
-from tinyvit.exercises.recognise import likenesses
+from tinyvit.exercises.recognise import Likeness, likenesses
 from tinyvit.functional import reference
 
 WIDTH = 100  # of an answer, in characters
@@ -107,7 +107,9 @@ def check_case(exercise, function, case, time_limit, seed, printed):
         at = f"was still at {result.line} after" if result.line else "was not done after"
         raise NotRight(f"It did not return{on}: it {at} {time_limit:g} seconds. Does a loop never end?")
     if result.exception is not None:
-        shown, mistakes = on_equal_sizes(exercise, function, case, result.exception, time_limit, seed)
+        shown, mistakes = scalar_function(result.exception)
+        if not shown:
+            shown, mistakes = on_equal_sizes(exercise, function, case, result.exception, time_limit, seed)
         came = exercise.draw(case, seed) if exercise.calls is None else asked[-1]  # new ones: it may have changed them
         raise NotRight(*raised(exercise, case, result, came), *shown, mistakes=mistakes, exception=result.exception)
     touched = changed(exercise.arguments, exercise.draw(case, seed), given)
@@ -171,6 +173,18 @@ def message_of(error):
     except Exception:  # the learner may have written __str__
         return "(its message can't be read)"
     return textwrap.shorten(text, MESSAGE, placeholder=" …")
+
+
+def scalar_function(error):
+    """(paragraphs, mistakes) for a function of `math`, or float(), that got a whole array."""
+    if not isinstance(error, TypeError) or "can be converted to Python scalars" not in message_of(error):
+        return [], []
+    hint = (
+        "The functions of Python's math, and float(), take one number. NumPy's take arrays: np.exp, np.sqrt, np.tanh. "
+        "NumPy has no erf: scipy.special.erf takes arrays, and so does np.vectorize(math.erf)."
+    )
+    name = "a function of one number gets an array"
+    return list(looks_like([Likeness(((name, hint),), ())], 1)), [name]
 
 
 def on_equal_sizes(exercise, function, case, error, time_limit, seed):

@@ -115,7 +115,13 @@ def wrong_with(got, expected, tolerance, entry="entry"):
     place = f"{entry} ({', '.join(map(str, worst))}) " if worst else ""
     count = f"wrong in {wrong.sum()} of {wrong.size} entries: " if wrong.size > 1 else "wrong: "
     digits = 6 if error[worst] > 1e-4 or lost[worst] else 12
-    return f"{count}{place}should be {expected[worst]:.{digits}g} and is {got[worst]:.{digits}g}"
+    right, is_now = (without_rounding(value, tolerance) for value in (expected[worst], got[worst]))
+    return f"{count}{place}should be {right:.{digits}g} and is {is_now:.{digits}g}"
+
+
+def without_rounding(value, tolerance):
+    """The number to be printed: 0 where only rounding is left, since 1e-17 looks like a result."""
+    return 0 if abs(value) <= tolerance else value
 
 
 def changed(names, before, after):

@@ -119,6 +119,14 @@ def times_t(theta, g, m, v, t, lr, beta1, beta2, eps):
     return {"theta": theta - lr * m / (1 - beta1 * t) / (np.sqrt(v / (1 - beta2 * t)) + eps)}
 
 
+@ADAM.mistake(
+    "multiplied by t, not to the power of t, for m", "The correction is 1 − β₁ᵗ: 1 - beta1 ** t, with two stars."
+)
+def times_t_for_m(theta, g, m, v, t, lr, beta1, beta2, eps):
+    m, v = moments(g, m, v, beta1, beta2)
+    return {"theta": theta - lr * m / (1 - beta1 * t) / (np.sqrt(v / (1 - beta2**t)) + eps)}
+
+
 @ADAM.mistake("the square root is forgotten", "The step is divided by √v̂: m̂ and √v̂ are of the same unit.")
 def without_root(theta, g, m, v, t, lr, beta1, beta2, eps):
     m_hat, v_hat = corrected(*moments(g, m, v, beta1, beta2), t, beta1, beta2)

@@ -128,6 +128,17 @@ def over_queries(q, k, v):
     return softmax(q @ k.mT / root(q), -2) @ v
 
 
+OVER_HEADS = (
+    "softmax over the heads",
+    "Heads know nothing of each other: the weights of each query sum to 1 over the keys, the last axis.",
+)
+
+
+@FORWARD.mistake(*OVER_HEADS)
+def over_heads(q, k, v):
+    return softmax(q @ k.mT / root(q), 1) @ v
+
+
 @FORWARD.mistake("the softmax is forgotten", "The softmax turns scores into weights that are positive and add up to 1.")
 def without_softmax(q, k, v):
     return q @ k.mT / root(q) @ v

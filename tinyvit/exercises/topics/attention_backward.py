@@ -127,6 +127,30 @@ BACKWARD.variant(
     jacobian=lambda dprobs, probs: dprobs,
 )
 BACKWARD.variant(
+    "the softmax's sum over the heads",
+    "The softmax went over the keys, the last axis, and so does the sum of its gradient.",
+    jacobian=lambda dprobs, probs: probs * (dprobs - (dprobs * probs).sum(1, keepdims=True)),
+)
+BACKWARD.variant(
+    *attention.OVER_HEADS,
+    softmax=lambda scores: attention.softmax(scores, 1),
+    jacobian=lambda dprobs, probs: probs * (dprobs - (dprobs * probs).sum(1, keepdims=True)),
+)
+BACKWARD.variant(
+    "the softmax of the forward goes over the heads", attention.OVER_HEADS[1],
+    softmax=lambda scores: attention.softmax(scores, 1),
+)
+BACKWARD.variant(
+    "the softmax's sum is added",
+    "Raising a score lowers all other probabilities: Σ dprobs·p is subtracted.",
+    jacobian=lambda dprobs, probs: probs * (dprobs + (dprobs * probs).sum(-1, keepdims=True)),
+)
+BACKWARD.variant(
+    "the softmax's sum is not multiplied by the probabilities",
+    "Both terms have the factor p: p · (dprobs − Σ dprobs·p).",
+    jacobian=lambda dprobs, probs: dprobs * probs - (dprobs * probs).sum(-1, keepdims=True),
+)
+BACKWARD.variant(
     "the softmax's sum over the queries",
     "The softmax went over the keys, the last axis, and so does the sum of its gradient.",
     jacobian=lambda dprobs, probs: probs * (dprobs - (dprobs * probs).sum(-2, keepdims=True)),

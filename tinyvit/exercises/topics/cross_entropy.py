@@ -146,6 +146,32 @@ def label_only(logits, labels, label_smoothing):
     return (1 - label_smoothing) * F.cross_entropy(logits, labels)[0]
 
 
+LEFT_OUT = (
+    "the ε/K at the label is left out",
+    "The label keeps 1 − ε and gets its share of what is distributed as well: 1 − ε + ε/K.",
+)
+NOT_DIVIDED = "ε is not divided by K", "ε is distributed over the K classes: ε/K for each."
+
+
+def label_without_share(logits, labels, label_smoothing):
+    hot = one_hot(logits, labels)
+    return hot * (1 - label_smoothing) + (1 - hot) * label_smoothing / logits.shape[1]
+
+
+def not_divided(logits, labels, label_smoothing):
+    return one_hot(logits, labels) * (1 - label_smoothing) + label_smoothing
+
+
+@FORWARD.mistake(*LEFT_OUT)
+def share_of_the_label_left_out(*arguments):
+    return -(label_without_share(*arguments) * log_softmax(arguments[0])).sum(-1).mean()
+
+
+@FORWARD.mistake(*NOT_DIVIDED)
+def smoothing_not_divided(*arguments):
+    return -(not_divided(*arguments) * log_softmax(arguments[0])).sum(-1).mean()
+
+
 @FORWARD.mistake("the logarithm is forgotten", "Sum the logarithms of the probabilities.")
 def without_logarithm(logits, labels, label_smoothing):
     return -(smoothed(logits, labels, label_smoothing) * F.softmax(logits)[0]).sum(-1).mean()
@@ -202,6 +228,24 @@ def smoothed_over_others_backward(dy, logits, labels, label_smoothing):
 @BACKWARD.mistake(*ADDED)
 def smoothing_added_backward(dy, logits, labels, label_smoothing):
     return dy * (F.softmax(logits)[0] - added_only(logits, labels, label_smoothing)) / len(logits)
+
+
+@BACKWARD.mistake(*LEFT_OUT)
+def share_of_the_label_left_out_backward(dy, *arguments):
+    return dy * (F.softmax(arguments[0])[0] - label_without_share(*arguments)) / len(arguments[0])
+
+
+@BACKWARD.mistake(*NOT_DIVIDED)
+def smoothing_not_divided_backward(dy, *arguments):
+    return dy * (F.softmax(arguments[0])[0] - not_divided(*arguments)) / len(arguments[0])
+
+
+@BACKWARD.mistake(
+    "the ε/K of the smoothed target is left out",
+    "With smoothing, every class has a share ε/K in the target, not just the label 1 − ε.",
+)
+def label_share_only(dy, logits, labels, label_smoothing):
+    return dy * (F.softmax(logits)[0] - (1 - label_smoothing) * one_hot(logits, labels)) / len(logits)
 
 
 @BACKWARD.mistake(

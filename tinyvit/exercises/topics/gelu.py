@@ -162,6 +162,11 @@ def without_root_backward(dy, x):
     return dy * (0.5 * (1 + erf(x)) + x * pdf(x))
 
 
+@BACKWARD.misreading("dy and x are exchanged", "The arguments come in the order dy, x: first the gradient.")
+def arguments_exchanged(dy, x):
+    return x, dy
+
+
 @BACKWARD.mistake("dy is added, not multiplied", "The chain rule multiplies.")
 def added(dy, x):
     return dy + cdf(x) + x * pdf(x)

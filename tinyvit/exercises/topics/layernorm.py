@@ -85,6 +85,14 @@ def over_the_tokens(x, weight, bias, eps):
     return (x - mean) / np.sqrt(var + eps) * weight + bias
 
 
+@FORWARD.mistake(
+    "mean and variance over tokens and numbers", "Each token has its own mean and variance: axis=-1, not (1, 2)."
+)
+def over_tokens_and_numbers(x, weight, bias, eps):
+    mean, var = moments(x, (1, 2))
+    return (x - mean) / np.sqrt(var + eps) * weight + bias
+
+
 @FORWARD.mistake("mean and variance over the whole array", "Each row has its own: axis=-1, with keepdims=True.")
 def over_everything(x, weight, bias, eps):
     return (x - x.mean()) / np.sqrt(x.var() + eps) * weight + bias

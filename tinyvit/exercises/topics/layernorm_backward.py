@@ -45,13 +45,14 @@ def rows_summed(g):
 
 def written(
     dy, x, weight, eps, axis=-1, ddof=0, rstd_of=standard, mean=row_mean, variance=row_mean, sign=-1,
-    in_front="xhat", power=1, late=False, rows=rows_summed, dweight_of="xhat", weighted=False,
+    in_front="xhat", power=1, term_power=1, late=False, rows=rows_summed, dweight_of="xhat", weighted=False,
 ):  # fmt: skip
     """All three gradients, with a switch for each step.
 
     mean, variance   what goes back through each, of g, which is dy · weight
     sign, in_front   of the variance's term: which way it counts, and what its mean is multiplied with
     power            how many times 1/standard deviation stands in dx
+    term_power       how many times it stands in the variance's term, which by hand is 1/σ³ · (x − mean) · mean(…)
     late             whether weight is multiplied last
     rows             the sum over what weight and bias were broadcast to
     """
@@ -59,7 +60,7 @@ def written(
     xhat = (x - x.mean(axis, keepdims=True)) * rstd
     g = dy if late else dy * weight
     term = {"xhat": xhat * variance(g * xhat), "x": x * variance(g * x), "nothing": variance(g * xhat)}[in_front]
-    dx = rstd**power * (g - mean(g) + sign * term) * (weight if late else 1)
+    dx = rstd**power * (g - mean(g) + sign * rstd ** (term_power - 1) * term) * (weight if late else 1)
     dweight = rows(dy * {"xhat": xhat, "x": x}[dweight_of] * (weight if weighted else 1))
     return dx, dweight, rows(dy)
 
@@ -133,6 +134,16 @@ BACKWARD.variant(
     power=2,
 )
 BACKWARD.variant(
+    "σ² where the variance's term has σ³",
+    "The derivative of (variance + ε)^(−1/2) is −1/2 · (variance + ε)^(−3/2): the root's power 3, 1/σ³.",
+    term_power=0,
+)
+BACKWARD.variant(
+    "σ⁴ where the variance's term has σ³",
+    "The derivative of (variance + ε)^(−1/2) is −1/2 · (variance + ε)^(−3/2): the root's power 3, 1/σ³.",
+    term_power=2,
+)
+BACKWARD.variant(
     "1/standard deviation is forgotten",
     "x̂ divides by the standard deviation, and so does the gradient.",
     power=0,
@@ -152,6 +163,7 @@ def weight_forgotten(dy, x, weight, eps):
 EACH_ROW = "Each row has its own two means, over its D numbers: axis=-1, with keepdims=True."
 BACKWARD.variant("means over the tokens' axis", EACH_ROW, mean=mean_over(1), variance=mean_over(1))
 BACKWARD.variant("means over the batch's axis", EACH_ROW, mean=mean_over(0), variance=mean_over(0))
+BACKWARD.variant("means over tokens and numbers", EACH_ROW, mean=mean_over((1, 2)), variance=mean_over((1, 2)))
 BACKWARD.variant("means over the whole array", EACH_ROW, mean=mean_over(None), variance=mean_over(None))
 
 # -- of all of them -----------------------------------------------------------------------------------------------
@@ -162,6 +174,13 @@ BACKWARD.variant(
     axis=1,
     mean=mean_over(1),
     variance=mean_over(1),
+)
+BACKWARD.variant(
+    "everything is normalised over tokens and numbers",
+    "Mean, variance and both terms of dx go over the last axis.",
+    axis=(1, 2),
+    mean=mean_over((1, 2)),
+    variance=mean_over((1, 2)),
 )
 BACKWARD.variant(
     "x is normalised over the tokens' axis", "Each row has its own mean and variance, over its D numbers.", axis=1

@@ -167,6 +167,28 @@ def unweighted(dy, x):
 
 
 @BACKWARD.mistake(
+    "the sum is added", "The sum comes from the denominator: raising a score lowers all others. It is subtracted."
+)
+def sum_added(dy, x):
+    probs = F.softmax(x)[0]
+    return probs * (dy + (dy * probs).sum(-1, keepdims=True))
+
+
+@BACKWARD.mistake(
+    "the sum is not multiplied by the probabilities",
+    "dy·p − Σ dy·p: the brackets are missing. Both terms have the factor p: p · (dy − Σ dy·p).",
+)
+def sum_outside_of_the_brackets(dy, x):
+    probs = F.softmax(x)[0]
+    return dy * probs - (dy * probs).sum(-1, keepdims=True)
+
+
+@BACKWARD.misreading("dy and x are exchanged", "The arguments come in the order dy, x: first the gradient.")
+def arguments_exchanged(dy, x):
+    return x, dy
+
+
+@BACKWARD.mistake(
     "a mean in place of the sum", "The probabilities are weights that add up to 1: don't divide by their number."
 )
 def mean_for_sum(dy, x):
