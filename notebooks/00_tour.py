@@ -162,6 +162,7 @@ assert np.abs(fast - plain).max() < 1e-5 * np.abs(plain).max()
 #
 # | | notebook | what you can do afterwards |
 # | --- | --- | --- |
+# | 00 | [Using the chain rule](00_using_the_chain_rule.ipynb) | from the chain rule of one variable to arrays |
 # | 01 | [Images into tokens](01_images_into_tokens.ipynb) | cut, project, place; the gradient of a linear layer |
 # | 02 | [Layer norm](02_layer_norm.ipynb) | derive the gradient that is got wrong most often |
 # | 03 | [Attention](03_attention.ipynb) | softmax and attention, and their gradients |

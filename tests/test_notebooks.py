@@ -30,6 +30,11 @@ LARGEST = 400  # kB of an .ipynb
 
 # Sections whose formulas have no tag, and why: they belong to no layer of the package.
 WITHOUT_A_NAME = {
+    "A graph with numbers on it": "numbers",
+    "What is used twice gets a sum": "numbers",
+    "The NumPy that you need": "NumPy",
+    "What is broadcast gets a sum, too": "a rule that holds for every layer",
+    "From one number to many: Jᵀ dy": "a rule that holds for every layer",
     "Its Jacobian": "a step on the way to softmax_backward",
     "The numbers of one example": "numbers",
     "Why divide by √d": "a variance",

@@ -12,6 +12,7 @@
 
 The exercises, and the arguments that each passes to your function:
 
+    scale_and_shift_backward(dy, x, weight)         centre_backward(dy)
     patchify(images, patch)                         patchify_backward(dy, patch, img_size)
     embed(patches, weight, bias, cls_token, positions)
     embed_backward(dy, patches, weight)

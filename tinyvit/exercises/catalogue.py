@@ -11,6 +11,7 @@ from tinyvit.exercises.topics import (
     attention_backward,
     block,
     block_backward,
+    chain_rule,
     cross_entropy,
     cutmix,
     derivative,
@@ -36,10 +37,10 @@ from tinyvit.exercises.topics import (
 )
 
 TOPICS = (
-    patches, embed, linear, layernorm, layernorm_backward, rmsnorm, softmax, attention, attention_backward,
-    multi_head_attention, multi_head_attention_backward, gelu, mlp, block, block_backward, vit, vit_backward,
-    worked_example, cross_entropy, adam, schedule, cutmix, rollout, derivative, softmax_merge, kahan_sum,
-    interpolation,
+    chain_rule, patches, embed, linear, layernorm, layernorm_backward, rmsnorm, softmax, attention,
+    attention_backward, multi_head_attention, multi_head_attention_backward, gelu, mlp, block, block_backward, vit,
+    vit_backward, worked_example, cross_entropy, adam, schedule, cutmix, rollout, derivative, softmax_merge,
+    kahan_sum, interpolation,
 )  # fmt: skip
 EXERCISES = {exercise.name: exercise for topic in TOPICS for exercise in topic.EXERCISES}
 

@@ -25,6 +25,16 @@ def hint(name, number=None):
 
 
 HINTS = {
+    "scale_and_shift_backward": (
+        "How many rows used weight, and how many used bias? What does a thing get that is used many times?",
+        "Upstream times local for each entry; then a sum over the axes along which the array was repeated.",
+        "dx is dy times weight. dweight is the sum of dy * x, and dbias the sum of dy, over the axes 0 and 1.",
+    ),
+    "centre_backward": (
+        "In which two ways does an entry of x go into y?",
+        "The direct way gives dy. The mean is subtracted from each entry of its row: its gradient is minus a sum.",
+        "An entry moves its row's mean by 1/D: dx is dy minus the mean of dy over the row, axis=-1 with keepdims.",
+    ),
     "patchify": (
         "An image has rows and columns of pixels, and both are cut in two. How many axes has it then?",
         "(B, C, H, W) → reshape to six axes → transpose → reshape to (B, N, C·P·Q).",

@@ -6,6 +6,14 @@ Nothing is cached: a backward computes again what it needs. Composites call the 
 import numpy as np
 
 
+def scale_and_shift_backward(dy, x, weight):
+    return dy * weight, (dy * x).sum((0, 1)), dy.sum((0, 1))
+
+
+def centre_backward(dy):
+    return dy - dy.mean(-1, keepdims=True)
+
+
 def patchify(images, patch):
     (B, C, H, W), (P, Q) = images.shape, patch
     cut = images.reshape(B, C, H // P, P, W // Q, Q)
