@@ -8,6 +8,7 @@
     print(exercises.hint("layernorm_backward"))             # a question; at the next call more, then the formula
     print(exercises.solution("layernorm_backward"))         # plain NumPy, as it was asked for
 
+    exercises.check_steps("block", my_steps)                # your intermediates by name: where the first wrong one is
     exercises.train(my_module)                              # trains your own vit and vit_backward on the digits
 
 The exercises, and the arguments that each passes to your function:
@@ -52,3 +53,4 @@ from tinyvit.exercises.checking import Report, check
 from tinyvit.exercises.hints import hint
 from tinyvit.exercises.number_answers import check_number
 from tinyvit.exercises.own_vit import train
+from tinyvit.exercises.steps import check_steps, steps

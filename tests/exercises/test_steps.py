@@ -1,0 +1,173 @@
+"""The first wrong one of a learner's intermediates is named, and what was right before it."""
+
+import numpy as np
+import pytest
+
+from tinyvit import exercises
+from tinyvit.exercises import solutions
+from tinyvit.exercises.catalogue import EXERCISES
+from tinyvit.exercises.step_values import STEPS
+from tinyvit.exercises.steps import expected_steps
+
+# The step that is the exercise's result, by the name of the output, where the names differ.
+RESULTS = {
+    "attention": {"heads": "heads"},
+    "multi_head_attention": {"y": "proj"},
+    "multi_head_attention_backward": {"dx": "qkv"},
+    "mlp": {"y": "fc2"},
+    "mlp_backward": {"dx": "fc1"},
+    "block": {"y": "sum2"},
+    "vit": {"logits": "head"},
+    "vit_backward": {"dimages": "patchify"},
+}
+EACH = [(name, step) for name in STEPS for step in expected_steps(name)]
+
+
+def values(name):
+    """The right steps, as a learner's function gives them."""
+    return lambda *arguments: {step: value.copy() for step, (_, value) in STEPS[name](*arguments).items()}
+
+
+def with_wrong(name, wrong, stop=False):
+    """Right up to one step, and from there on with other numbers."""
+
+    def function(*arguments):
+        spoilt = False
+        for step, value in values(name)(*arguments).items():
+            spoilt |= step == wrong
+            yield step, value + 0.1 * np.random.default_rng(0).standard_normal(value.shape) * spoilt
+        if stop:
+            raise RuntimeError("no more")
+
+    return function
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_steps_lead_to_the_exercises_right_answer(name):
+    exercise = EXERCISES[name]
+    arguments = exercise.draw(exercise.cases()[0])
+    outputs = exercise.labelled(exercise.right(*arguments))
+    results = RESULTS.get(name) or {output: output for output in exercise.returns if output in expected_steps(name)}
+    assert results
+    for output, step in results.items():
+        np.testing.assert_allclose(expected_steps(name)[step][1], outputs[output], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_right_steps_are_right_for_every_seed(name, capsys):
+    for seed in range(3):
+        report = exercises.check_steps(name, values(name), seed=seed)
+        assert report and f"all {len(expected_steps(name))} steps are right" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name, step", EACH, ids=[f"{name}: {step}" for name, step in EACH])
+def test_the_first_wrong_step_is_named_and_the_last_right_one(name, step):
+    in_order = list(expected_steps(name))
+    before = in_order[: in_order.index(step)]
+    for function in (with_wrong(name, step), lambda *arguments: dict(with_wrong(name, step)(*arguments))):
+        report = exercises.check_steps(name, function)
+        assert not report and f"irst wrong at {step}." in str(report)
+        way = "back" if name.endswith("_backward") else "up"
+        assert f"not right yet. Right {way} to {before[-1]}; f" in str(report) if before else "Right" not in str(report)
+
+
+def test_steps_written_in_plain_numpy_are_right():
+    def block(x, parameters, num_heads, eps):
+        p = parameters
+        norm1 = solutions.layernorm(x, p["norm1.weight"], p["norm1.bias"], eps)
+        yield "norm1", norm1
+        qkv = norm1 @ p["attn.qkv.weight"].T + p["attn.qkv.bias"]
+        yield "attn.qkv", qkv
+        q, k, v = (solutions.split_heads(part, num_heads) for part in np.split(qkv, 3, -1))
+        probs = solutions.softmax(np.einsum("bhmd,bhnd->bhmn", q, k) / np.sqrt(q.shape[-1]))
+        yield "attn.probs", probs
+        heads = solutions.join_heads(probs @ v)
+        yield "attn.heads", heads
+        proj = heads @ p["attn.proj.weight"].T + p["attn.proj.bias"]
+        yield "attn.proj", proj
+        sum1 = x + proj
+        yield "sum1", sum1
+        norm2 = solutions.layernorm(sum1, p["norm2.weight"], p["norm2.bias"], eps)
+        yield "norm2", norm2
+        fc1 = norm2 @ p["mlp.fc1.weight"].T + p["mlp.fc1.bias"]
+        yield "mlp.fc1", fc1
+        gelu = solutions.gelu(fc1)
+        yield "mlp.gelu", gelu
+        fc2 = gelu @ p["mlp.fc2.weight"].T + p["mlp.fc2.bias"]
+        yield "mlp.fc2", fc2
+        sum1 += fc2  # the same array as before, changed after it was given
+        yield "sum2", sum1
+
+    assert exercises.check_steps("block", block)
+
+
+def changed(**others):
+    """The steps of `attention`, some of them changed."""
+    return lambda *arguments: values("attention")(*arguments) | others
+
+
+def said(function, name="attention", **options):
+    report = exercises.check_steps(name, function, **options)
+    assert not report
+    return " ".join(str(report).split())
+
+
+def test_unknown_and_missing_names_are_said():
+    assert "There is no step scoers; the steps are scores, probs, heads" in said(changed(scoers=np.ones(3)))
+    without = said(lambda *arguments: {"scores": values("attention")(*arguments)["scores"]})
+    assert "Right up to scores; nothing wrong in what it gave. Missing: probs, heads." in without
+    heads = said(lambda *arguments: {"heads": 2 * values("attention")(*arguments)["heads"]})
+    assert "First wrong at heads." in heads and "nothing for scores, probs: the mistake is there or in heads" in heads
+    assert "a constant factor" in heads
+
+
+def test_wrong_shapes_and_types_are_said():
+    shape = said(changed(probs=np.ones((2, 3, 5, 4))))
+    assert "first wrong at probs. probs has the shape (2, 3, 5, 4), and should have (2, 3, 4, 5)" in shape
+    assert "probs is a list; expected a NumPy array (2, 3, 4, 5)" in said(changed(probs=[1, 2]))
+    transposed = said(lambda *a: values("attention")(*a) | {"scores": values("attention")(*a)["scores"].mT})
+    assert "the axes are in the order (0, 1, 3, 2)" in transposed
+
+
+def test_a_function_of_another_form_is_answered_in_words():
+    assert "It returned None; return a dict of arrays" in said(lambda q, k, v: None)
+    assert "It returned one array (2, 3, 4, 6); return a dict" in said(lambda q, k, v: q)
+    assert "It gave no steps" in said(lambda q, k, v: {})
+    assert "where a name and an array were expected" in said(lambda q, k, v: [q])
+    scores = "scores", np.ones((2, 3, 4, 5))
+    assert "It gave scores twice." in said(lambda q, k, v: [scores, scores])
+    assert "It raised TypeError" in said(lambda q: {})
+
+
+def test_what_was_given_before_an_error_or_an_endless_loop_is_compared():
+    report = exercises.check_steps("block", with_wrong("block", "nowhere", stop=True))
+    assert "Right up to sum2" in str(report) and ") after sum2: no more." in str(report)
+    assert isinstance(report.exception, RuntimeError) and not report
+    wrong = said(with_wrong("block", "norm2", stop=True), "block")
+    assert "Right up to sum1; first wrong at norm2." in wrong and "It raised RuntimeError" in wrong
+
+    def endless(*arguments):
+        yield "scores", values("attention")(*arguments)["scores"]
+        while True:
+            pass
+
+    assert "Right up to scores" in said(endless, time_limit=0.3) and "not done after 0.3 seconds" in said(
+        endless, time_limit=0.3
+    )
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_list_of_the_steps_has_their_names_and_shapes(name):
+    text = exercises.steps(name)
+    for step, (_, value) in expected_steps(name).items():
+        assert f"  {step} " in text and str(value.shape) in text
+
+
+def test_bad_arguments_are_refused():
+    for ask in (exercises.steps, lambda name: exercises.check_steps(name, print)):
+        with pytest.raises(ValueError, match="the exercise 'gelu' has no steps; these have: layernorm"):
+            ask("gelu")
+        with pytest.raises(ValueError, match="did you mean 'block'"):
+            ask("blok")
+    with pytest.raises(TypeError, match="your function itself, got dict"):
+        exercises.check_steps("block", {})

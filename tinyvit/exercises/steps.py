@@ -1,0 +1,157 @@
+"""Finds the first wrong one of a learner's intermediates."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tinyvit.exercises.calling import call
+from tinyvit.exercises.catalogue import find
+from tinyvit.exercises.checking import Report, ended, message_of, says, text_of
+from tinyvit.exercises.general_mistakes import differs_by, rearranged
+from tinyvit.exercises.outputs import Unusable, checked, kind, wrong_with
+from tinyvit.exercises.step_values import STEPS
+from tinyvit.functional import reference
+
+WRITE = "return a dict of arrays by the steps' names, or yield each as name, array"
+
+
+class Stopped(Exception):
+    """Ends a comparison with a sentence."""
+
+
+def steps(name):
+    """The steps of an exercise as text, in their order: the name of each, what it is, its shape on the first inputs.
+
+    In a backward, a step has the name of what it goes back through; it is the gradient that comes out of that.
+    Raises ValueError for an exercise without steps.
+    """
+    expected = expected_steps(name)
+    width = max(map(len, expected))
+    rows = [f"  {step:<{width}}  {said}  {value.shape}" for step, (said, value) in expected.items()]
+    return "\n".join([f"{find(name).signature}: {WRITE}", "", *rows])
+
+
+def check_steps(name, mine, time_limit=5.0, seed=0):
+    """Call `mine` as the exercise, print the first of its intermediates that is wrong, and return a `Report`.
+
+    name         one of the exercises that have steps; `steps(name)` says what each is
+    mine         takes the exercise's arguments and returns a dict of arrays by the names of the steps, or yields
+                 (name, array), so that what was there before an error is still compared. All steps are asked for;
+                 if some are left out, the answer says between which the mistake is
+    time_limit   seconds for the call
+    seed         of the random arrays
+
+    Raises ValueError for an exercise without steps, TypeError if `mine` isn't callable.
+    """
+    expected = {step: value for step, (_, value) in expected_steps(name, seed).items()}
+    if not callable(mine):
+        raise TypeError(f"check_steps: expected your function itself, got {type(mine).__name__}")
+    exercise, given = find(name), {}
+    result = call(lambda *arguments: collect(mine, arguments, given), draw(exercise, seed), time_limit)
+    with np.errstate(all="ignore"):
+        right, *paragraphs = compared(exercise, expected, given, trouble(result, given, time_limit))
+    report = Report(name, right, text_of(*paragraphs, *says([result.printed])), exception=learners(result.exception))
+    print(report.answer)
+    return report
+
+
+def draw(exercise, seed):
+    return exercise.draw(exercise.cases()[0], seed)
+
+
+def expected_steps(name, seed=0):
+    exercise = find(name)
+    if name not in STEPS:
+        raise ValueError(f"the exercise {name!r} has no steps; these have: {', '.join(STEPS)}")
+    with np.errstate(all="ignore"), reference():
+        return STEPS[name](*draw(exercise, seed))
+
+
+def collect(mine, arguments, given):
+    """Put what the learner's function returns or yields into `given`; raises Stopped if it is of another form."""
+    value = mine(*arguments)
+    if isinstance(value, Mapping):
+        given.update(value)
+        return
+    if value is None or isinstance(value, (str, np.ndarray)) or not hasattr(value, "__iter__"):
+        raise Stopped(f"It returned {kind(value)}; {WRITE}.")
+    for pair in value:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise Stopped(f"It gave {kind(pair)} where a name and an array were expected; {WRITE}.")
+        if pair[0] in given:
+            raise Stopped(f"It gave {pair[0]} twice.")
+        # A copy: the learner may go on in the same array.
+        given[pair[0]] = pair[1].copy() if isinstance(pair[1], np.ndarray) else pair[1]
+
+
+def trouble(result, given, time_limit):
+    """A sentence about how the call ended, if it didn't end well."""
+    if result.out_of_time:
+        return f"It was not done after {time_limit:g} seconds{f', at {result.line}' if result.line else ''}."
+    if isinstance(result.exception, Stopped):
+        return str(result.exception)
+    if result.exception is None:
+        return "" if given else f"It gave no steps; {WRITE}."
+    said, at = message_of(result.exception), f" in {result.line}" if result.line else ""
+    last = f" after {[*given][-1]}" if given else ""
+    return ended(f"It raised {type(result.exception).__name__}{at}{last}{said and f': {said}'}")
+
+
+def learners(exception):
+    return None if isinstance(exception, Stopped) else exception
+
+
+def compared(exercise, expected, given, problem):
+    """(whether all is right, the paragraphs of the answer)."""
+    unknown = [str(step) for step in given if step not in expected]
+    notes = [problem] if problem else []
+    if unknown:
+        notes.append(f"There is no step {', '.join(unknown)}; the steps are {', '.join(expected)}.")
+    right, missing = [], []
+    for step, value in expected.items():
+        if step not in given:
+            missing.append(step)
+            continue
+        wrong = wrong_in(exercise, step, given[step], value)
+        if wrong:
+            return False, opening(exercise, right, f"first wrong at {step}."), *wrong, *between(
+                expected, right, step
+            ), *notes
+        right.append(step)
+    if not missing and not notes:
+        return True, f"{exercise.name}: all {len(right)} steps are right."
+    lacking = [f"Missing: {', '.join(missing)}."] if missing else []
+    return False, opening(exercise, right, "nothing wrong in what it gave."), *lacking, *notes
+
+
+def opening(exercise, right, found):
+    """The answer's first sentences: up to where it is right, and what comes then."""
+    way = "back" if exercise.name.endswith("_backward") else "up"
+    so_far = f"Right {way} to {right[-1]}; {found}" if right else found[0].upper() + found[1:]
+    return f"{exercise.name}: not right yet. {so_far}"
+
+
+def wrong_in(exercise, step, got, value):
+    """The paragraphs about what is wrong with one step, none if it is right."""
+    case = exercise.cases()[0]
+    try:
+        got = checked(step, got, value.shape)
+    except Unusable as problem:
+        return [str(problem)]
+    wrong = wrong_with(got, value, case.tolerance)
+    if not wrong:
+        return []
+    likely = differs_by(step, case, got, value) if got.shape == value.shape else None
+    likely = likely or rearranged(step, case, got, value)
+    hint = [f"It looks like this mistake: {likely[0]}. {likely[1]}"] if likely else []
+    return [f"  {step}  {wrong}", *hint]
+
+
+def between(expected, right, step):
+    """A sentence about the steps that were left out between the last right one and the first wrong one."""
+    names = list(expected)
+    first = names.index(right[-1]) + 1 if right else 0
+    left_out = names[first : names.index(step)]
+    if left_out:
+        return [f"You gave nothing for {', '.join(left_out)}: the mistake is there or in {step}."]
+    return ["All before it is right: the mistake is in this step."] if right else []
