@@ -511,6 +511,19 @@ def my_attention_backward(dy, q, k, v):
 exercises.check("attention_backward", my_attention_backward)
 
 # %% [markdown]
+# If it is wrong and you don't see where, give your intermediates by name: `exercises.check_steps` says up to which one
+# they are right, and `print(exercises.steps("attention_backward"))` what they are called. And
+# `print(exercises.hint("attention_backward"))` asks a question first; each further call says more.
+
+
+# %%
+def my_attention_backward_steps(dy, q, k, v):
+    yield "dv", np.zeros_like(v)  # in place of this, dv; then "dprobs", "dscores", "dq" and "dk"
+
+
+exercises.check_steps("attention_backward", my_attention_backward_steps)
+
+# %% [markdown]
 # **3.** By hand: the scores are $(0, 0, \ln 2)$, and the loss is $-\ln p_3$. What is its gradient with respect to
 # the three scores? Put your numbers in place of `None`, as a tuple. (Notebook 06 finds the general formula.)
 
@@ -520,3 +533,24 @@ my_dscores = None
 probs, cache = F.softmax(np.array([0, 0, log(2)]))
 dscores = F.softmax_backward(np.array([0, 0, -1 / probs[2]]), cache)
 exercises.check_number("my_dscores", my_dscores, dscores, "p is (1/4, 1/4, 1/2), and dy = (0, 0, −1/p₃).", 1e-4)
+
+# %% [markdown]
+# **4.** The forward itself, and then with several heads in one go. Notebook 04 derives the second.
+
+
+# %%
+def my_attention(q, k, v):
+    # q: (B, H, M, d). k: (B, H, N, d). v: (B, H, N, e)
+    return np.zeros((*q.shape[:3], v.shape[-1]))  # in place of this, the heads (B, H, M, e)
+
+
+exercises.check("attention", my_attention)
+
+
+# %%
+def my_multi_head_attention(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
+    # x: (B, N, D). qkv_weight: (3D, D), for queries, keys and values. proj_weight: (D, D)
+    return np.zeros_like(x)  # in place of this, y (B, N, D)
+
+
+exercises.check("multi_head_attention", my_multi_head_attention)

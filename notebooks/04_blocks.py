@@ -733,3 +733,15 @@ def my_block_backward(dy, x, parameters, num_heads, eps):
 
 
 exercises.check("block_backward", my_block_backward)
+
+# %% [markdown]
+# Where is the mistake, if it has no name? Give your intermediates, in the order of the backward, and the answer says
+# back to which one they are right. `print(exercises.steps("block_backward"))` has their names.
+
+
+# %%
+def my_block_backward_steps(dy, x, parameters, num_heads, eps):
+    yield "mlp.fc2", np.zeros((1, 1, 1))  # in place of this, what comes back through fc2; then "mlp.gelu", …
+
+
+exercises.check_steps("block_backward", my_block_backward_steps)

@@ -8,11 +8,13 @@
 
 # %%
 import inspect
+from dataclasses import replace
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from tinyvit import ViT, ViTConfig, create_model, exercises, gradcheck, probe
+from tinyvit import ViT, ViTConfig, create_model, exercises, gradcheck, minimal, probe
 from tinyvit import functional as F
 from tinyvit.functional.attention import attention_scores, attention_scores_backward
 from tinyvit.models import worked_example as example
@@ -739,6 +741,40 @@ assert dx_costs + dweight_costs == 2 * forwards
 assert round(3 * counted["B/16"][1] / 1e9) == 53
 
 # %% [markdown]
+# # On one page
+#
+# All of it also stands on one page of NumPy, `tinyvit/minimal.py`, with Adam and the digits, and without an import
+# from the package: `python -m tinyvit.minimal` trains it. Every layer there is a function with its backward below
+# it. The last pair is the whole model:
+
+# %%
+print(inspect.getsource(minimal.vit))
+print(inspect.getsource(minimal.vit_backward))
+
+# %% [markdown]
+# With the weights of the small model from above, both compute the same logits, and the same gradients. (GELU has its
+# form with tanh there, since NumPy has no erf, so the model is made once more with that.)
+
+# %%
+config = minimal.Config(img_size=8, patch_size=4, channels=3, dim=12, depth=2, heads=3)
+with_tanh = ViT(replace(small.config, activation="gelu_tanh"), dtype="float64")
+redrawn = np.random.default_rng(1)
+weights = {name: redrawn.normal(0, 0.2, x.shape) for name, x in small.state_dict().items()}
+with_tanh.load_state_dict(weights)
+two_images = redrawn.standard_normal((2, 3, 8, 8))
+own_logits, own_cache = with_tanh(two_images)
+page_logits, page_cache = minimal.vit(two_images, weights, config)
+np.testing.assert_allclose(page_logits, own_logits, rtol=1e-12, atol=1e-12)
+
+dlogits = redrawn.standard_normal(own_logits.shape)
+with_tanh.zero_grad()
+with_tanh.backward(dlogits, own_cache)
+page_gradients = minimal.vit_backward(dlogits, page_cache)
+for name, parameter in with_tanh.named_parameters():
+    np.testing.assert_allclose(page_gradients[name], parameter.grad, rtol=1e-12, atol=1e-12)
+print(f"{len(page_gradients)} gradients and the logits are equal:", own_logits[0, :3], "…")
+
+# %% [markdown]
 # ## Exercises
 #
 # **1.** On the sheet: what is $dl$, the gradient of the two logits, if the right class is 1 instead of 0? Put two
@@ -781,3 +817,50 @@ exercises.check_number("my_parameters", my_parameters, in_all, hint)
 exercises.check_number("my_multiply_adds", my_multiply_adds, costs, "T is 197, and N is 196.")
 hint = "There is one class token, however many patches."
 exercises.check_number("my_factor", my_factor, larger_images / smaller_images, hint, 0.005)
+
+# %% [markdown]
+# **4.** Now the whole of it. Put your functions of the notebooks before this one together: `patchify` and `embed`
+# (01), `layernorm` (02), `block` (04). `print(exercises.describe("vit"))` names the parameters;
+# `print(exercises.hint("vit"))` asks a question, and says more each time.
+
+
+# %%
+def my_vit(images, parameters, depth, num_heads, eps):
+    # images: (B, C, H, W). parameters: a dict of arrays by the names of a model's state_dict()
+    return np.zeros((len(images), len(parameters["head.bias"])))  # in place of this, the logits (B, K)
+
+
+exercises.check("vit", my_vit)
+
+# %% [markdown]
+# **5.** And its backward: the forward, read from the bottom up. Keep what enters each block.
+
+
+# %%
+def my_vit_backward(dy, images, parameters, depth, num_heads, eps):
+    # dy: (B, K), the gradient of the logits
+    gradients = {name: np.zeros_like(parameter) for name, parameter in parameters.items()}
+    return np.zeros_like(images), gradients  # in place of the zeros, dimages and the gradient of each parameter
+
+
+exercises.check("vit_backward", my_vit_backward)
+
+# %% [markdown]
+# If it is wrong and the mistake has no name, `exercises.check_steps` finds the place: return your intermediates as a
+# dict, or yield each as you make it. `print(exercises.steps("vit_backward"))` says what they are called.
+
+
+# %%
+def my_vit_backward_steps(dy, images, parameters, depth, num_heads, eps):
+    yield "head", np.zeros((1, 1, 1))  # in place of this, the head's step, then "norm", "blocks.1", …
+
+
+exercises.check_steps("vit_backward", my_vit_backward_steps)
+
+# %% [markdown]
+# **6.** Train *your* ViT. Your two functions take the place of the forward and the backward of the package's model in
+# its training loop, and 40 passes over the digits take about half a minute. A wrong gradient is not trained. In
+# notebook 07 the same goes for CIFAR-10.
+
+# %%
+exercises.train(SimpleNamespace(vit=my_vit, vit_backward=my_vit_backward))
