@@ -86,7 +86,9 @@ MAY_IMPORT = {
     "training": BELOW | FILES | {"data", "optim", "validation", "__init__"},
     "loading": BELOW | FILES | {"data", "interop", "training", "__init__"},
     "bench": BELOW | FILES | {"data", "gradcheck", "optim", "training", "__init__"},
-    "cli": BELOW | FILES | {"bench", "data", "gradcheck", "interop", "optim", "probe", "training", "__init__"},
+    "cli": BELOW
+    | FILES
+    | {"bench", "data", "exercises", "gradcheck", "interop", "optim", "probe", "training", "__init__"},
 }
 SOURCES = {
     str(path.relative_to(PACKAGE)): path

@@ -9,6 +9,7 @@ import warnings
 from tinyvit.cli.bench import bench
 from tinyvit.cli.data import data
 from tinyvit.cli.evaluate import evaluate
+from tinyvit.cli.exercises import exercises
 from tinyvit.cli.export import export
 from tinyvit.cli.features import features
 from tinyvit.cli.finetune import finetune
@@ -42,6 +43,9 @@ USAGE = """usage: tinyvit COMMAND …
   export RUN --format FORMAT --out PATH
                            hand a model on: huggingface, timm, npz (the original's) or onnx
   notebooks [DIR]          copy the notebooks that explain all of it to a folder of your own
+  exercises grade FILE     grade the exercises in a learner's script or notebook
+  exercises export --nbgrader DIR
+                           write the exercises as assignments for nbgrader
   data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100
   summary MODEL            layer by layer: shapes, parameters, multiply-adds, memory; or that of a run: summary RUN
   gradcheck [MODEL]        check every hand-written gradient
@@ -52,7 +56,8 @@ USAGE = """usage: tinyvit COMMAND …
 COMMANDS = {
     "train": train, "finetune": finetune, "evaluate": evaluate, "predict": predict, "inspect": inspect,
     "features": features, "probe-linear": probe_linear, "knn": knn, "import": import_weights, "export": export,
-    "notebooks": notebooks, "data": data, "summary": summary, "gradcheck": gradcheck, "bench": bench,
+    "notebooks": notebooks, "exercises": exercises, "data": data, "summary": summary,
+    "gradcheck": gradcheck, "bench": bench,
 }  # fmt: skip
 
 

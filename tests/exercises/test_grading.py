@@ -1,0 +1,156 @@
+"""Right solutions get full credit on shapes that nobody knew, and messages say what is wrong and where."""
+
+import ast
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tinyvit.exercises import grading, solutions
+from tinyvit.exercises.catalogue import EXERCISES
+from tinyvit.exercises.grading import exchange
+from tinyvit.exercises.grading.grades import hidden_sizes
+
+SOLUTIONS = Path(__file__).with_name("test_right_solutions.py")
+SOFTMAX = """
+import numpy as np
+from tinyvit import exercises, gradcheck
+
+x = gradcheck.of_no_use_here()
+
+def softmax(x):
+    exps = np.exp(x - x.max(-1, keepdims=True))
+    return exps / exps.sum(-1, keepdims=True)
+
+exercises.check("softmax", softmax)
+"""
+
+
+def graded(tmp_path, text, name="submission.py", **options):
+    file = tmp_path / name
+    file.write_text(text)
+    return grading.grade(file, **options)
+
+
+def test_the_solutions_of_all_exercises_get_full_credit():
+    grades = grading.grade(solutions.__file__)
+    assert {one.name for one in grades.exercises} == set(EXERCISES)
+    assert grades.score == 1, grades.table()
+
+
+@pytest.mark.slow
+def test_right_solutions_in_any_style_get_full_credit(tmp_path):
+    text = SOLUTIONS.read_text()
+    (listed,) = [one.value for one in ast.parse(text).body if ast.unparse(one).startswith("DIFFERENTLY =")]
+    pairs = {pair.elts[0].value: ast.unparse(pair.elts[1]) for pair in listed.elts}
+    checks = "\n".join(f"exercises.check({name!r}, {function})" for name, function in pairs.items())
+    grades = graded(tmp_path, f"{text}\n{checks}\n")
+    assert {one.name for one in grades.exercises} == set(pairs) and len(pairs) >= 20
+    assert grades.score == 1, grades.table()
+
+
+def test_the_inputs_are_new_each_time_and_those_of_a_seed_come_again(tmp_path):
+    text = "def softmax(x):\n    raise ValueError(f'{x.shape} {x.sum()}')\n"
+    drawn = [graded(tmp_path, text) for _ in range(3)]
+    assert len({grades.exercises[0].message for grades in drawn}) == 3
+    again = graded(tmp_path, text, seed=drawn[0].seed)
+    assert again == drawn[0]
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_hidden_sizes_are_drawn_anew_and_are_not_those_of_the_exercise(name):
+    exercise = EXERCISES[name]
+    first, second = (hidden_sizes(exercise, seed) for seed in (1, 2))
+    if not any(exercise.sizes):
+        assert not first
+        return
+    assert first == hidden_sizes(exercise, 1) and len({str(one) for one in first + second}) > 1
+    for sizes in first + second:
+        assert sizes not in exercise.sizes and sizes.keys() in [own.keys() for own in exercise.sizes]
+
+
+@pytest.mark.parametrize(("code", "status", "said"), [
+    ("def softmax(x):\n    return x\n", "wrong", "line 1: probs wrong in"),
+    ("def softmax(x):\n    return x[0]\n", "wrong", "probs has the shape"),
+    ("def softmax(x):\n    pass\n", "wrong", "It returned None"),
+    ("def softmax(x):\n    return {1, 2}\n", "wrong", "probs is a set"),
+    ("def softmax(x):\n    return 1j * x\n", "wrong", "complex128; expected real numbers"),
+    ("def softmax(x):\n    return np.exp(x)\n", "error", "line 2: raised NameError: name 'np' is not defined"),
+    ("def softmax():\n    return 1\n", "error", "takes 0 positional arguments"),
+    ("softmax = 3\n", "error", "is no function"),
+    ("softmax = 1 / 0\n", "error", "line 1: raised ZeroDivisionError"),
+], ids=range(9))  # fmt: skip
+def test_a_message_says_what_is_wrong_and_where(tmp_path, code, status, said):
+    (grade,) = graded(tmp_path, code).exercises
+    assert (grade.score, grade.status) == (0, status) and said in grade.message
+
+
+def test_an_exercise_that_is_asked_for_and_missing_gives_no_points(tmp_path):
+    grades = graded(tmp_path, SOFTMAX, exercises=("softmax", "gelu"))
+    assert [(one.name, one.score, one.status) for one in grades.exercises] == [
+        ("softmax", 1, "right"), ("gelu", 0, "missing")
+    ]  # fmt: skip
+    assert grades.score == 0.5 and "1 of 2 right" in grades.table()
+
+
+def test_a_notebook_runs_only_what_its_exercises_need(tmp_path):
+    outside = tmp_path / "outside"
+    cells = [
+        "%matplotlib inline\n!ls\nimport numpy as np",
+        f"%%bash\ntouch {outside}",
+        f"open({str(outside)!r}, 'w')\nraise SystemExit",
+        "HALF = 0.5",
+        "def helper(x):\n    return np.exp(x - x.max(-1, keepdims=True))",
+        "def my_softmax(x):\n    return helper(x) * HALF * 2 / helper(x).sum(-1, keepdims=True)",
+        "exercises.check('softmax', my_softmax)",
+        "def my_gelu(x):\n\n    return oops(x)",
+        "def broken(:",
+    ]
+    notebook = {"cells": [{"cell_type": "code", "source": cell.splitlines(True)} for cell in cells]}
+    grades = graded(tmp_path, json.dumps(notebook), "submission.ipynb")
+    found = {one.name: one for one in grades.exercises}
+    assert found["softmax"].status == "right" and not outside.exists()
+    assert found["gelu"].message.startswith("cell 8, line 3: raised NameError")
+    assert grades.unread == ("cell 9, line 1: invalid syntax",)
+
+
+def test_what_can_not_be_graded_is_refused_with_what_was_expected(tmp_path):
+    with pytest.raises(ValueError, match="has no exercise: expected a function"):
+        graded(tmp_path, "x = 1\n")
+    with pytest.raises(ValueError, match="no notebook: expected JSON with cells"):
+        graded(tmp_path, "[1", "submission.ipynb")
+    with pytest.raises(ValueError, match=r"FILE.py or FILE.ipynb, got .*\.txt"):
+        graded(tmp_path, "", "submission.txt")
+    with pytest.raises(ValueError, match="did you mean 'softmax'"):
+        graded(tmp_path, SOFTMAX, exercises=("softmaxx",))
+    with pytest.raises(ValueError, match="expected 0 to 3600 seconds"):
+        graded(tmp_path, SOFTMAX, seconds=0)
+
+
+@pytest.mark.parametrize("message", [
+    None, True, -3, 2.5, 1 + 2j, "text", [1, (2.0, None)], {"a": np.arange(6.0).reshape(2, 3)},
+    np.float32(1.5), np.array(7), np.zeros((0, 3)), np.arange(8).reshape(2, 4).T,
+], ids=str)  # fmt: skip
+def test_messages_come_back_as_they_were(message):
+    packed = exchange.pack(message)
+    size = int.from_bytes(packed[:8], "little")
+    rest = [packed[8 + size :]]
+
+    def read(count):
+        taken, rest[0] = rest[0][:count], rest[0][count:]
+        return taken
+
+    back = exchange.unpack(packed[8 : 8 + size], read)
+    assert type(back) is type(message) or isinstance(message, np.generic)
+    np.testing.assert_equal(back, message)
+
+
+@pytest.mark.parametrize("head", [
+    b"", b"{", b"[]", b"1", b'{"array": ["O", [1]]}', b'{"array": ["<f8", [-1]]}', b'{"array": ["<f8", [99999999999]]}',
+    b'{"array": ["<f8", [0, 4, -3]]}', b'{"what": 1}', b'{"list": ' * 50 + b"1" + b"}" * 50, b'{"float": "x"}',
+    b'{"dict": [[1]]}', b"[" * 100000,
+], ids=range(13))  # fmt: skip
+def test_what_is_no_message_is_unreadable(head):
+    with pytest.raises(exchange.Unreadable):
+        exchange.unpack(head, lambda count: b"\0" * count)

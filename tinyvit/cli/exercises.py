@@ -1,0 +1,104 @@
+"""tinyvit exercises"""
+
+import json
+from dataclasses import dataclass
+
+from tinyvit.cli.parsing import BadInput, parse, positional
+from tinyvit.files import expanded
+from tinyvit.text import printable
+
+WHAT = "grade FILE.py|FILE.ipynb, or export --nbgrader DIR"
+
+
+@dataclass(frozen=True)
+class GradeOptions:
+    """Grade the exercises in a learner's script or notebook, on shapes and numbers that are new each time.
+
+    Each solution runs in a process of its own, with limits on time, memory, files and processes, in an empty folder; it
+    may import NumPy and a few modules of Python. Its outputs are compared in another process. Complex steps and finite
+    differences in place of a gradient are refused, as far as they are noticed. Of the file only the functions of
+    exercises run, and what these use; they have the exercise's name, as softmax or my_softmax, or stand in
+    exercises.check(name, function).
+
+    This isolates mistakes, and cheating by students. It does not hold a determined attacker, unless the operating
+    system does: for that, run it in a container or under an account of its own. Needs Linux."""
+
+    exercises: tuple[str, ...] = ()
+    """Names of the exercises that count; one that the file lacks gives 0. By default all that the file has."""
+    seed: int | None = None
+    """Repeats a grading with the shapes and numbers of this seed; by default they are new."""
+    time_limit: float = 10.0
+    """Seconds that a solution may take, all its calls together."""
+    memory: int = 512
+    """Megabytes that a solution may take."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Write assignments for nbgrader, one notebook per topic, in the folder source/ that nbgrader reads."""
+
+    nbgrader: str = ""
+    """The folder of the nbgrader course."""
+    exercises: tuple[str, ...] = ()
+    """Names of the exercises; by default all."""
+    points: int = 1
+    """Points for each exercise."""
+    force: bool = False
+    """Replace notebooks that are there already."""
+
+
+def exercises(rest):
+    """tinyvit exercises grade FILE, tinyvit exercises export --nbgrader DIR"""
+    if rest in (["-h"], ["--help"]):
+        rest = ["grade", "--help"]
+    what, rest = positional(rest, WHAT)
+    if what not in ("grade", "export"):
+        raise BadInput(f"expected {WHAT}, got {what}")
+    return grade(rest) if what == "grade" else export(rest)
+
+
+def grade(rest):
+    file, rest = positional(rest, "a script or a notebook, FILE.py or FILE.ipynb", default="")
+    options = parse(GradeOptions, rest, "tinyvit exercises grade FILE")
+    if not file:
+        raise BadInput("expected a script or a notebook, FILE.py or FILE.ipynb, got none")
+
+    from tinyvit.exercises import grading
+
+    grades = grading.grade(expanded(file), options.exercises, options.seed, options.time_limit, options.memory)
+    if options.json:
+        print(json.dumps(grades.as_json(), ensure_ascii=False))
+        return
+    unread = [f"not read, as it isn't Python: {why}" for why in grades.unread]
+    for line in [*grades.table().split("\n"), *unread]:
+        print(printable(line))
+
+
+def export(rest):
+    options = parse(ExportOptions, rest, "tinyvit exercises export --nbgrader DIR")
+    if not options.nbgrader:
+        raise BadInput("expected --nbgrader DIR, the folder of an nbgrader course, got no folder")
+    if options.points < 1:
+        raise BadInput(f"points must be at least 1, got {options.points}")
+
+    from tinyvit.exercises import nbgrader
+    from tinyvit.files import write
+
+    folder = expanded(options.nbgrader)
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"expected the folder of an nbgrader course, got {folder}")
+    made = nbgrader.assignments(options.exercises, options.points)
+    files = {folder / "source" / name / f"{name}.ipynb": notebook for name, notebook in made.items()}
+    there = [str(file) for file in files if file.exists()]
+    if there and not options.force:
+        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+        raise BadInput(f"{there[0]} is there already{more}; name another folder, or replace what is there by --force")
+    for file, notebook in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write(file, json.dumps(notebook, indent=1, ensure_ascii=False).encode() + b"\n")
+    print(
+        f"{len(files)} assignments are in {printable(folder / 'source')}\n"
+        f"  nbgrader generate_assignment {next(iter(made))}    in {printable(folder)}: makes the students' version"
+    )

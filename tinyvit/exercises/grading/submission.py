@@ -1,0 +1,254 @@
+"""Reads a submission, and takes from it what each exercise needs.
+
+A notebook's or a script's statements at top level are kept if the function of an exercise needs them: its definition,
+that of each name that it uses, and so on. What only shows or checks something isn't run. The others are blanked, so
+that line numbers stay those of the file.
+"""
+
+import ast
+import dis
+import json
+import re
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+from tinyvit.exercises.grading import rules
+
+MAGIC = re.compile(r"^\s*[%!?]|^.*\?\s*$")
+
+STORES, LOADS = {"STORE_NAME", "STORE_GLOBAL"}, {"LOAD_NAME", "LOAD_GLOBAL", "DELETE_NAME"}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A cell, or a script: its name in messages, and its source."""
+
+    title: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement at top level, with the names there that it binds and uses."""
+
+    node: ast.stmt
+    bound: set
+    used: set
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a submission has for one exercise: the code that is run, the expression that gives the function."""
+
+    source: str
+    expression: str
+    line: int
+
+
+class Submission:
+    """A submission that was read.
+
+    answers   by the name of the exercise
+    unread    what isn't Python, with the reason
+    """
+
+    def __init__(self, path, exercises):
+        self.pieces, self.unread, self.starts = pieces(path), [], []
+        self.statements, self.lines, calls = [], [], {}
+        for piece in self.pieces:
+            self.starts.append(len(self.lines))
+            self.lines += piece.source.split("\n")
+            try:
+                statements = ast.parse(piece.source).body
+                compile(piece.source, "<submission>", "exec", dont_inherit=True)
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                line = getattr(error, "lineno", None)
+                place = ", ".join([*filter(None, [piece.title]), *([f"line {line}"] if line else [])])
+                self.unread.append(f"{place or path}: {getattr(error, 'msg', error)}")
+                continue
+            for node in statements:
+                ast.increment_lineno(node, self.starts[-1])
+                self.statements.append(Statement(node, bound(node), used(node)))
+                calls |= checked(node)
+        functions = {name for statement in self.statements for name in statement.bound}
+        self.answers = {}
+        for name in exercises:
+            own = [candidate for candidate in (name, f"my_{name}") if candidate in functions]
+            expression = calls.get(name, ast.parse(own[-1], mode="eval").body if own else None)
+            if expression is not None:
+                self.answers[name] = self.answer(expression)
+
+    def answer(self, expression):
+        """The code for an expression."""
+        kept = needed(self.statements, expression)
+        keep = {line for one in kept for line in range(first_line(one.node), one.node.end_lineno + 1)}
+        source = "\n".join(text if line in keep else "" for line, text in enumerate(self.lines, 1))
+        named = isinstance(expression, ast.Name)
+        own = [one.node.lineno for one in kept if named and expression.id in one.bound]
+        return Answer(source, ast.unparse(expression), own[-1] if own else 0)
+
+    def place(self, line):
+        """A line of the code as `line 7`, or `cell 3, line 2`."""
+        if not line:
+            return ""
+        index = max(number for number, start in enumerate(self.starts) if start < line)
+        title = self.pieces[index].title
+        return f"{title}, line {line - self.starts[index]}" if title else f"line {line}"
+
+
+def pieces(path):
+    """The code of a script or a notebook; raises ValueError if it is neither, OSError if it can't be read."""
+    path = Path(path)
+    if path.suffix not in (".py", ".ipynb"):
+        raise ValueError(f"expected a script or a notebook, FILE.py or FILE.ipynb, got {path}")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".py":
+            return [Piece("", text.replace("\r\n", "\n"))]
+        cells = json.loads(text)["cells"]
+        found = []
+        for number, cell in enumerate(cells, 1):
+            if cell["cell_type"] == "code":
+                source = cell["source"]
+                source = source if isinstance(source, str) else "".join(source)
+                found.append(Piece(f"cell {number}", without_magics(source)))
+        return found
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no text in UTF-8") from None
+    except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
+        raise ValueError(f"{path} is no notebook: expected JSON with cells") from None
+
+
+def without_magics(source):
+    """A cell without the lines that only IPython understands."""
+    if source.lstrip().startswith("%%"):
+        return "\n" * source.count("\n")
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError):
+        return "\n".join("" if MAGIC.match(line) else line for line in source.split("\n"))
+    return source
+
+
+def checked(statement):
+    """The exercises that a statement checks: {name: the expression of the function}."""
+    found = {}
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and len(node.args) >= 2 and isinstance(node.args[0], ast.Constant):
+            function = node.func
+            called = getattr(function, "attr", getattr(function, "id", ""))
+            if called == "check":
+                found[node.args[0].value] = node.args[1]
+    return found
+
+
+def instructions(code):
+    """(name of the operation, its argument) of a code object and of those in it."""
+    for one in dis.get_instructions(code):
+        yield one.opname, one.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from instructions(constant)
+
+
+def compiled(statement):
+    return compile(ast.Module([statement], []), "<submission>", "exec", dont_inherit=True)
+
+
+def bound(statement):
+    """The names that a statement at top level binds or changes."""
+    names = {name for operation, name in instructions(compiled(statement)) if operation in STORES}
+    for node in [] if is_definition(statement) else ast.walk(statement):
+        if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            while isinstance(node, (ast.Subscript, ast.Attribute)):
+                node = node.value
+            names |= {node.id} if isinstance(node, ast.Name) else set()
+    return names
+
+
+def used(statement):
+    """The names at top level that a statement, or a function in it, uses; no local variables, and no parameters."""
+    return {name for operation, name in instructions(compiled(statement)) if operation in LOADS}
+
+
+def is_definition(node):
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+
+
+def first_line(node):
+    return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+
+
+def needed(statements, expression):
+    """The statements that an expression needs, in their order."""
+    names, kept = used(ast.Expr(expression, lineno=1, col_offset=0)), set()
+    while True:
+        more = [n for n, one in enumerate(statements) if n not in kept and (one.bound & names or is_star(one.node))]
+        if not more:
+            return [statements[number] for number in sorted(kept)]
+        for number in more:
+            kept.add(number)
+            names |= statements[number].used
+
+
+def is_star(node):
+    star = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+    return star and rules.may_be_imported(node.module)
+
+
+def forbidden(answer, backward=False, given=()):
+    """(what the code does that grading doesn't allow, its line), the first such thing; None.
+
+    backward   whether complex numbers are refused
+    given      modules that are handed out for this exercise
+    """
+    tree = ast.parse(answer.source)
+    tree.body.append(ast.Expr(ast.parse(answer.expression, mode="eval").body))
+    imports = [one for one in ast.walk(tree) if isinstance(one, (ast.Import, ast.ImportFrom))]
+    modules = {alias.asname or alias.name.partition(".")[0] for one in imports for alias in one.names}
+    for node in ast.walk(tree):
+        found = imported(node, given) or reached(node, modules) or (backward and complex_in(node)) or ""
+        if found:
+            return found, getattr(node, "lineno", 0)
+    return None
+
+
+def imported(node, given):
+    """A module that may not be imported."""
+    names = []
+    if isinstance(node, ast.Import):
+        names = [(alias.name,) for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        module = "." * node.level + (node.module or "")
+        names = [(module, f"{module}.{alias.name}") for alias in node.names]
+    for choices in names:
+        if not any(rules.may_be_imported(choice, given) for choice in choices):
+            return f"imports {choices[0]}; a graded solution may import {rules.ALLOWED}"
+        if choices[0] == "scipy.special" and choices[1:] and choices[1].rpartition(".")[2] not in rules.OF_SCIPY:
+            return f"imports {choices[1]}; of scipy.special it may use {' and '.join(rules.OF_SCIPY)}"
+    return ""
+
+
+def reached(node, modules):
+    """A name or an attribute that may not be used."""
+    if isinstance(node, ast.Name) and node.id in rules.BUILTINS:
+        return f"uses {node.id}"
+    if isinstance(node, ast.Attribute) and not rules.may_be_read(node.attr):
+        return f"uses .{node.attr}"
+    if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+        base = node.value
+        while isinstance(base, ast.Attribute):
+            base = base.value
+        if isinstance(base, ast.Name) and base.id in modules:
+            return f"changes the module {base.id}"
+    return ""
+
+
+def complex_in(node):
+    """A complex number in the code of a gradient."""
+    if isinstance(node, ast.Constant):
+        found = isinstance(node.value, complex) or (isinstance(node.value, str) and node.value in rules.COMPLEX_TEXTS)
+    else:
+        found = getattr(node, "id", getattr(node, "attr", None)) in rules.COMPLEX
+    return rules.NO_COMPLEX if found else ""

@@ -1,0 +1,89 @@
+"""The exercises as nbgrader's assignments, one notebook per topic.
+
+A notebook holds, for each exercise, what to write, a cell for the solution, a test that the student sees, and a test
+with points on other numbers. The cells have the metadata of nbgrader's schema, version 3
+(https://nbgrader.readthedocs.io/en/stable/contributor_guide/metadata.html).
+
+nbgrader runs a notebook's tests in the notebook's own kernel, where a student's code can do anything. What was handed
+in can be graded by `grading` as well, in processes of their own.
+"""
+
+import ast
+import hashlib
+import textwrap
+
+from tinyvit.exercises.catalogue import TOPICS, describe, find, names, solution
+
+SCHEMA = 3
+
+
+def assignments(exercises=(), points=1):
+    """nbformat's notebooks by the name of their topic, for the exercises of these names; all if none are given.
+
+    Raises ValueError for an unknown name.
+    """
+    wanted = [find(name).name for name in exercises] or names()
+    made = {}
+    for topic in TOPICS:
+        own = [exercise for exercise in topic.EXERCISES if exercise.name in wanted]
+        if own:
+            made[topic.__name__.rpartition(".")[2]] = notebook(own, points)
+    return made
+
+
+def notebook(exercises, points):
+    """A notebook of these exercises, as plain dicts and lists."""
+    title = "# " + ", ".join(exercise.name.replace("_", " ") for exercise in exercises)
+    cells = [
+        cell("markdown", f"{title}\n\nWrite the functions in NumPy. Inputs must not be changed.", "about", locked=True),
+        cell("code", "import numpy as np\n\nfrom tinyvit import exercises", "imports", locked=True),
+    ]
+    for exercise in exercises:
+        name = exercise.name
+        cells += [
+            cell("markdown", f"## {name}\n\n```\n{describe(name)}\n```", f"{name}_task", locked=True),
+            cell("code", to_write(exercise), f"{name}_solution", solution=True),
+            cell("code", f'exercises.check("{name}", {name});', f"{name}_check", locked=True),
+            cell("code", test(name), f"{name}_test", locked=True, grade=True, points=points),
+        ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+            "nbformat": 4, "nbformat_minor": 5}  # fmt: skip
+
+
+def cell(kind, source, name, locked=False, solution=False, grade=False, points=None):
+    """A cell with nbgrader's metadata."""
+    metadata = {"schema_version": SCHEMA, "grade_id": name, "grade": grade, "locked": locked, "solution": solution,
+                "task": False}  # fmt: skip
+    if points is not None:
+        metadata["points"] = points
+    made = {"cell_type": kind, "id": hashlib.sha256(name.encode()).hexdigest()[:12],
+            "metadata": {"nbgrader": metadata}, "source": source.splitlines(keepends=True)}  # fmt: skip
+    return made | ({"execution_count": None, "outputs": []} if kind == "code" else {})
+
+
+def to_write(exercise):
+    """The solution's cell: a function in which nbgrader takes out what lies between the marks.
+
+    The functions that the solution calls stand inside it.
+    """
+    text = solution(exercise.name)
+    lines = text.split("\n")
+    parts = {one.name: one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef)}
+    own = parts.pop(exercise.name)
+    helpers = ["\n".join(lines[one.lineno - 1 : one.end_lineno]) + "\n" for one in parts.values()]
+    body = [*(textwrap.indent(helper, "    ") for helper in helpers), *lines[own.body[0].lineno - 1 : own.end_lineno]]
+    marked = ["    ### BEGIN SOLUTION", *body, "    ### END SOLUTION"]
+    return "\n".join([*lines[own.lineno - 1 : own.body[0].lineno - 1], *marked])
+
+
+def test(name):
+    """The test with points: on other numbers each time, in a cell whose hidden part students don't get."""
+    return "\n".join([
+        f'assert exercises.check("{name}", {name})',
+        "### BEGIN HIDDEN TESTS",
+        "import secrets",
+        "",
+        f'assert exercises.check("{name}", {name}, seed=secrets.randbits(32))',
+        "### END HIDDEN TESTS",
+    ])  # fmt: skip
