@@ -466,4 +466,4 @@ exercises.check("cutmix", my_cutmix)
 # %% [markdown]
 # **3.** Notebook 05 has trained your own ViT on the digits. The same two functions learn CIFAR-10 with
 # `exercises.train(my_module, data="cifar10", epochs=1)`: a module or a namespace with `vit` and `vit_backward`. In
-# plain NumPy a pass over the 50,000 images takes minutes, which is why it isn't done here.
+# plain NumPy a pass over the 50,000 images takes too long to be done here.

@@ -245,9 +245,9 @@ def calls(source):
             yield ast.unparse(node.func), node
 
 
-def checked(source):
+def checked(source, check="exercises.check"):
     """(exercise, the learner's function) of each check in a notebook."""
-    found = [call.args for called, call in calls(source) if called == "exercises.check"]
+    found = [call.args for called, call in calls(source) if called == check]
     return [(exercise.value, function.id) for exercise, function in found]
 
 
@@ -275,7 +275,8 @@ def test_most_notebooks_have_an_exercise_that_is_checked_by_the_package():
 def test_no_notebook_has_a_checker_of_its_own_that_calls_the_learners_function(source):
     learners = {node.name for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
                 if isinstance(node, ast.FunctionDef) and node.name.startswith("my_")}  # fmt: skip
-    assert learners == {function for _, function in checked(source)}
+    checks = [*checked(source), *checked(source, "exercises.check_steps")]
+    assert learners == {function for _, function in checks}
 
 
 @pytest.mark.parametrize("name", sorted({exercise for _, exercise, _ in CHECKED}))

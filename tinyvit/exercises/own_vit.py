@@ -75,8 +75,7 @@ def train(mine, data="digits", epochs=None, seed=0, data_dir=None, compare=True)
     mine       a module, class or namespace with the functions `vit(images, parameters, depth, num_heads, eps)` and
                `vit_backward(dy, images, parameters, depth, num_heads, eps)`, as `describe("vit")` says; in a notebook
                `types.SimpleNamespace(vit=my_vit, vit_backward=my_vit_backward)`. They get float32 here
-    data       "digits" (under a minute), or "cifar10" (with functions in plain NumPy about an hour; epochs=1 is enough
-               to see that it learns)
+    data       "digits" (under a minute), or "cifar10", which takes far longer: begin with epochs=1
     epochs     passes over the training images; by default 40, or 11 for CIFAR-10
     data_dir   where CIFAR-10 is; by default it is downloaded
     compare    whether to train the package's own model of that shape, too
