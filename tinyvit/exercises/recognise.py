@@ -1,12 +1,14 @@
 """Recognises the mistake behind a wrong answer.
 
 A mistake is recognised by its numbers: for the same random arguments, the wrong formula gives what the learner's
-function gave. The learner's source isn't read. The exercise's own mistakes come first, then general ones, then pairs.
+function gave. The learner's source isn't read. First come the exercise's own mistakes, then its
+parts', general ones, and pairs.
 """
 
 from typing import NamedTuple
 
 from tinyvit.exercises.general_mistakes import agree, of_any_exercise, out_of_order
+from tinyvit.exercises.parts import mistakes_of_parts
 from tinyvit.exercises.two_mistakes import two_mistakes
 
 
@@ -27,6 +29,10 @@ def likenesses(exercise, case, arguments, got, expected, wrong):
     on_purpose = [(mistake, exercise.made_by(mistake.formula, arguments())) for mistake in exercise.mistakes]
     singles = [((mistake.said,), outputs) for mistake, outputs in on_purpose]
     found, left = explained(singles, got, wrong, case.tolerance)
+    if left:
+        of_parts = mistakes_of_parts(exercise.name)
+        singles += [((mistake.said,), exercise.made_by(mistake.formula, arguments())) for mistake in of_parts]
+        found, left = explained(singles, got, wrong, case.tolerance)
     if case.usual and not found:
         return [Likeness((case.usual,), tuple(wrong))]
     hint, moved = out_of_order(left, got, expected, case.tolerance)
@@ -49,17 +55,22 @@ def likenesses(exercise, case, arguments, got, expected, wrong):
 
 
 def explained(candidates, got, wrong, tolerance):
-    """(Likenesses, unexplained outputs), chosen greedily: the candidate that explains most of the rest comes next.
+    """(Likenesses, unexplained outputs), chosen greedily: the candidate that explains most of the rest comes next,
+    and of several the one that contradicts the fewest outputs.
 
     candidates   (mistakes, their outputs by name)
     """
     found, left = [], list(wrong)
     fits = [
-        (mistakes, {name for name in left if name in outputs and agree(got[name], outputs[name], tolerance)})
+        (mistakes, {name for name in left if name in outputs and agree(got[name], outputs[name], tolerance)}, outputs)
         for mistakes, outputs in candidates
     ]
     while left and fits:
-        mistakes, names = max(fits, key=lambda fit: len(fit[1].intersection(left)))
+        most = max(len(names.intersection(left)) for _, names, _ in fits)
+        best = [fit for fit in fits if len(fit[1].intersection(left)) == most]
+        if most and len(best) > 1:
+            best.sort(key=lambda fit: sum(not agree(got[name], fit[2][name], tolerance) for name in fit[2]))
+        mistakes, names, _ = best[0]
         outputs = tuple(name for name in left if name in names)
         if not outputs:
             break

@@ -6,7 +6,8 @@ import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.exercises.exercise import Case, Exercise
-from tinyvit.exercises.topics import block, mlp, multi_head_attention, multi_head_attention_backward
+from tinyvit.exercises.topics import block, multi_head_attention, multi_head_attention_backward
+from tinyvit.exercises.topics import mlp as mlp_topic
 from tinyvit.exercises.topics.attention import NO_MAXIMUM
 from tinyvit.exercises.topics.block import ATTENTION, MLP, attend, module, norm
 from tinyvit.nn.block import Block
@@ -39,14 +40,14 @@ def attend_backward(dy, x, parameters, num_heads, **switches):
 
 
 def think_backward(dy, x, parameters):
-    dx, *gradients = mlp.backward(dy, x, *(parameters[name] for name in MLP[:3]))
+    dx, *gradients = mlp_topic.backward(dy, x, *(parameters[name] for name in MLP[:3]))
     return dx, dict(zip(MLP, gradients))
 
 
 def fc1_transposed(dy, x, parameters):
     """The MLP's backward, in which the gradient meets fc1's weight as the input did."""
     _, gradients = think_backward(dy, x, parameters)
-    return mlp.weight1_transposed(dy, x, *(parameters[name] for name in MLP[:3]))["dx"], gradients
+    return mlp_topic.weight1_transposed(dy, x, *(parameters[name] for name in MLP[:3]))["dx"], gradients
 
 
 def norm_backward(dy, x, parameters, name, eps):
@@ -62,23 +63,38 @@ def without_mean_terms(dy, x, parameters, name, eps):
     return cache.rstd * dy * cache.weight, gradients
 
 
+def skipped(dy, x, parameters, name, eps):
+    """A layer norm's backward that lets the gradient through as it is; those of weight and bias are right."""
+    return dy, norm_backward(dy, x, parameters, name, eps)[1]
+
+
 def written(
-    dy, x, p, num_heads, eps, residual1=1, residual2=1, norm2_at="sum", attention=attend_backward, norm1=norm_backward,
-    norm2=norm_backward, mlp=think_backward, attention_gets="all",
+    dy, x, p, num_heads, eps, residual2=1, norm1_at="x", norm2_at="sum", attention=attend_backward,
+    norm1=norm_backward, norm2=norm_backward, mlp=think_backward, attention_gets="all", past_attention="all",
+    attention_at="norm", mlp_at="norm",
 ):  # fmt: skip
     """dx and the gradients, with a switch for each step.
 
-    residual1, residual2   0 leaves out what goes past a branch
-    attention_gets         of what came back to the sum behind it
+    residual2                       0 leaves out what goes past the MLP
+    attention_gets, past_attention  of what came back to the sum behind it
+    norm1_at, norm2_at, attention_at, mlp_at   the input at which a backward is taken, or its weight's gradient
     """
     normed = norm(x, p, "norm1", eps)
     total = x + attend(normed, p, num_heads)
-    dm, gradients = mlp(dy, norm(total, p, "norm2", eps), p)
-    dm, of_norm2 = norm2(dm, total if norm2_at == "sum" else x, p, "norm2", eps)
+    normed2 = norm(total, p, "norm2", eps)
+    dm, gradients = mlp(dy, total if mlp_at == "sum" else normed2, p)
+    dm, of_norm2 = norm2(dm, {"sum": total, "x": x, "norm": normed2}[norm2_at], p, "norm2", eps)
     dtotal = residual2 * dy + dm
-    da, of_attention = attention(dtotal if attention_gets == "all" else dy, normed, p, num_heads)
-    da, of_norm1 = norm1(da, x, p, "norm1", eps)
-    return residual1 * dtotal + da, {**gradients, **of_norm2, **of_attention, **of_norm1}
+    comes_back = {"all": dtotal, "dy": dy, "branch": dm, "nothing": 0 * dy}
+    to_attention, past = comes_back[attention_gets], comes_back[past_attention]
+    da, of_attention = attention(to_attention, x if attention_at == "x" else normed, p, num_heads)
+    if attention_at == "x for the weight":
+        of_attention |= {ATTENTION[0]: attend_backward(to_attention, normed, p, num_heads, qkv_of=x)[1][ATTENTION[0]]}
+    if mlp_at == "sum for the weight":
+        dh = mlp_topic.dh_of(dy, normed2, *(p[name] for name in MLP[:3]))
+        gradients |= {MLP[0]: multi_head_attention_backward.of_tokens(dh, total)}
+    da, of_norm1 = norm1(da, {"x": x, "norm": normed}[norm1_at], p, "norm1", eps)
+    return past + da, {**gradients, **of_norm2, **of_attention, **of_norm1}
 
 
 BACKWARD = Exercise(
@@ -99,13 +115,13 @@ EXERCISES = (BACKWARD,)
 BACKWARD.variant(
     "the gradients of both residuals are forgotten",
     "A sum sends its gradient both ways: into the branch and past it.",
-    residual1=0,
+    past_attention="nothing",
     residual2=0,
 )
 BACKWARD.variant(
     "the first residual's gradient is forgotten",
     "The gradient of x + attention also goes past the attention, to x.",
-    residual1=0,
+    past_attention="nothing",
 )
 BACKWARD.variant(
     "the second residual's gradient is forgotten",
@@ -123,6 +139,60 @@ BACKWARD.variant(
     "the attention gets dy",
     "It gets the gradient of the sum after it: dy plus the gradient through the MLP.",
     attention_gets="dy",
+)
+
+
+@BACKWARD.mistake(
+    "the attention gets only what came through the MLP",
+    "It gets the gradient of the sum after it: dy, which went past the MLP, plus the gradient through the MLP.",
+)
+def attention_gets_the_branch(*arguments):
+    return written(*arguments, attention_gets="branch")
+
+
+BACKWARD.variant(
+    "dy goes past the attention, not the sum's gradient",
+    "Past the attention goes the gradient of the sum after it: dy plus the gradient through the MLP.",
+    past_attention="dy",
+)
+BACKWARD.variant(
+    "x in place of norm1(x) in the attention's backward",
+    "The attention's input was norm1(x): its backward is taken there.",
+    attention_at="x",
+)
+
+
+BACKWARD.variant(
+    "x in place of norm1(x) in attn.qkv.weight's gradient",
+    "The input of the linear layer qkv was norm1(x), not x.",
+    attention_at="x for the weight",
+)
+BACKWARD.variant(
+    "the sum in place of norm2(sum) in mlp.fc1.weight's gradient",
+    "The input of the linear layer fc1 was norm2 of the sum.",
+    mlp_at="sum for the weight",
+)
+BACKWARD.variant(
+    "the sum in place of norm2(sum) in the MLP's backward",
+    "The MLP's input was norm2 of the sum: its backward is taken there.",
+    mlp_at="sum",
+)
+BACKWARD.variant(
+    "norm1's gradient is taken at its output", "A layer norm's backward needs what went into it: x.", norm1_at="norm"
+)
+BACKWARD.variant(
+    "norm2's gradient is taken at its output",
+    "A layer norm's backward needs what went into it: the sum of x and the attention.",
+    norm2_at="norm",
+)
+BACKWARD.variant(
+    "norm1 is skipped on the way back", "Between the attention and x lies norm1: take its backward.", norm1=skipped
+)
+BACKWARD.variant(
+    "norm2 is skipped on the way back", "Between the MLP and the sum lies norm2: take its backward.", norm2=skipped
+)
+BACKWARD.variant(
+    "both norms are skipped on the way back", "Each branch starts with a layer norm.", norm1=skipped, norm2=skipped
 )
 BACKWARD.variant(
     "norm2's gradient is taken at x", "The input of norm2 is the sum of x and the attention.", norm2_at="x"

@@ -179,6 +179,17 @@ def queries_and_keys_exchanged(x, qkv_weight, qkv_bias, *others):
     return x, *in_order((1, 0, 2), qkv_weight, qkv_bias), *others
 
 
+@FORWARD.misreading("queries and values exchanged", "The first D rows of qkv_weight make queries, the last values.")
+def queries_and_values_exchanged(x, qkv_weight, qkv_bias, *others):
+    return x, *in_order((2, 1, 0), qkv_weight, qkv_bias), *others
+
+
+@FORWARD.misreading("qkv is read in the order (H, 3, d)", "It is (3, H, d) in memory: first all heads' queries.")
+def heads_first(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
+    order = np.arange(len(qkv_weight)).reshape(num_heads, 3, -1).transpose(1, 0, 2).ravel()
+    return x, qkv_weight[order], qkv_bias[order], proj_weight, proj_bias, num_heads
+
+
 @FORWARD.misreading("keys and values exchanged", "The second D rows of qkv_weight make the keys, the last the values.")
 def keys_and_values_exchanged(x, qkv_weight, qkv_bias, *others):
     return x, *in_order((0, 2, 1), qkv_weight, qkv_bias), *others
