@@ -5,7 +5,7 @@ from contextlib import suppress
 
 
 def printable(text):
-    """A text in which all that a terminal would obey rather than show, line ends included, is escaped as in Python."""
+    """A text with control characters, line ends included, escaped as in Python."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 

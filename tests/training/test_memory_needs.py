@@ -166,7 +166,7 @@ def test_a_model_for_which_not_even_one_sample_fits_is_refused_without_advice():
         raise MemoryError
 
     step = Step(150_000, 50_000, 64, measured=measurement(model, failing, {"images": np.zeros((64, 1, 8, 8))}))
-    with pytest.raises(OutOfMemory, match="nor does a single image at a time fit: take a smaller model$"):
+    with pytest.raises(OutOfMemory, match="not even one image fits: take a smaller model$"):
         require_memory(step, step.total - 1)
 
 
@@ -186,7 +186,7 @@ def test_the_message_says_what_is_needed_what_there_is_and_what_fits():
 
 def test_the_message_says_so_where_nothing_would_fit():
     text = step(64).message(1000, OPTIONS)
-    assert text.endswith("nor does a single image at a time fit: take a smaller model")
+    assert text.endswith("not even one image fits: take a smaller model")
 
 
 def test_the_message_has_no_number_that_is_too_long_to_read():
@@ -343,7 +343,7 @@ def test_within_a_limit_of_the_system_a_training_ends_with_one_line_and_what_it_
     refused = run("first")
     assert refused.returncode == 2
     (line,) = refused.stderr.splitlines()
-    assert line.startswith("tinyvit: error: too little memory: a step on 512 images needs about ")
+    assert line.startswith("tinyvit: error: too little memory: a step on 479 images needs about ")
     assert (tmp_path / "first").exists() == (how == "unforeseen")
     parts = line.split("--optim.accumulate ")[1].split()[0]
     allowed = run("second", "--optim.accumulate", parts)

@@ -33,7 +33,7 @@ USAGE = """usage: tinyvit COMMAND …
   train PRESET [OPTIONS]   train a ViT; presets: {presets}
   finetune RUN --data NAME train a trained model further, on other images; with --img-size, on larger ones
   evaluate RUN             accuracy of a trained model on the test images, class by class
-  predict RUN IMAGE…       what a trained model sees in images of your own
+  predict RUN IMAGE…       classify images of your own
   inspect RUN              pictures of where a trained model looks, what it has learned, and what it gets wrong,
                            or, with --html, a page in which one steps through it
   features RUN IMAGE…      the features of images that its head reads, as a .npy file with one row per image
@@ -41,7 +41,7 @@ USAGE = """usage: tinyvit COMMAND …
   knn RUN                  the same by the nearest neighbours among the training images
   import SOURCE --out RUN  make a run of weights of timm, of Hugging Face or of the original release
   export RUN --format FORMAT --out PATH
-                           hand a model on: huggingface, timm, npz (the original's) or onnx
+                           export a model: huggingface, timm, npz (the original's) or onnx
   notebooks [DIR]          copy the notebooks that explain all of it to a folder of your own
   exercises grade FILE     grade the exercises in a learner's script or notebook
   exercises export --nbgrader DIR

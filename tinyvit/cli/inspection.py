@@ -88,8 +88,8 @@ def see_image(view, model, subject, options, why_no_classes):
         probability = float(trace.probabilities[0, predicted])
         label = None if subject.label is None else classes[subject.label]
         view.numbers |= {"label": label, "predicted": classes[predicted], "probability": probability, "class": shown}
-        known = "" if label is None else f", is {label}"
-        view.rows.append((subject.name, f"taken for {classes[predicted]} ({100 * probability:.1f} %){known}"))
+        known = "" if label is None else f", label {label}"
+        view.rows.append((subject.name, f"predicted {classes[predicted]} ({100 * probability:.1f} %){known}"))
         if trace.attention is not None:
             trace = probe.trace(model, subject.images, classes=[number])
     else:
@@ -101,7 +101,7 @@ def see_image(view, model, subject, options, why_no_classes):
 
 
 def no_attention(model):
-    return f"{type(model).__name__} has no layers that each attend from all tokens to all"
+    return f"{type(model).__name__} has no global self-attention"
 
 
 def query_of(model):

@@ -17,7 +17,7 @@ class NotebooksOptions:
     """Copy the series of notebooks, with the small trained model that they look into, to a folder of your own."""
 
     force: bool = False
-    """Replace notebooks in the folder that are not as they come: what you changed in them is lost."""
+    """Replace notebooks in the folder that you have changed: your changes are lost."""
 
 
 def notebooks(rest):

@@ -17,7 +17,7 @@ class BadInput(ValueError):
 
 
 def say_why_no_gpu(reason):
-    """Print why a GPU was looked for in vain, in one line on stderr; the last thing, after success."""
+    """Print why no GPU is used, in one line on stderr; the last thing, after success."""
     if reason:
         say(f"tinyvit: on the CPU, no GPU: {reason}")
 

@@ -113,7 +113,7 @@ def downloaded(spec, root):
     except ValueError as error:
         raise ValueError(
             f"{spec.title} could not be downloaded ({error}); if you have a copy, name it with --data-dir, "
-            f"or once and for all: tinyvit data {spec.name} --from FILE"
+            f"or register it once: tinyvit data {spec.name} --from FILE"
         ) from error
     return put(spec, root, rows, source.files[0].address)
 

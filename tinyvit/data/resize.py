@@ -20,7 +20,7 @@ def resized(dataset, size, resample="bicubic", crop=1.0):
 
     Each image is resized until its shorter side fits, and cut out of the middle, or stretched, as `read_image` does: a
     file of the data set is then seen as the data set's own image. Bytes stay bytes. Other pixels become float32,
-    clipped to what there is between dark and fully lit. Raises ValueError if that takes more than this machine's
+    clipped to the range from black to white. Raises ValueError if that takes more than this machine's
     memory.
     """
     images, size = dataset.images, height_width(size)

@@ -37,7 +37,7 @@ class ViTConfig:
     qkv_bias: bool = True
     """Whether queries, keys and values have a bias."""
     global_pool: Pooling = "token"
-    """What the head reads: the class token, or the mean over the patches."""
+    """The head's input: the class token, or the mean over the patches."""
     positions: Positions = "learned"
     """The position encoding."""
     head_hidden: PositiveInt | None = None

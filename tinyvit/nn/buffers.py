@@ -8,6 +8,7 @@ import numpy as np
 
 from tinyvit.backend import array_module
 from tinyvit.functional.cast import cast
+from tinyvit.text import some
 
 
 class BufferUpdate(NamedTuple):
@@ -62,6 +63,16 @@ def weighted_mean(weighted):
     return {name: sum(w / total * at_least_float32(s[name]) for w, s in weighted) for name in weighted[0][1]}
 
 
+def check_returned(model):
+    """Raise ValueError if a module updates buffers in training, for an objective that returned no updates."""
+    updating = [path for path, module in model.named_modules() if hasattr(module, "commit") and not module.frozen]
+    if updating:
+        raise ValueError(
+            f"{some(updating)} update buffers in training, and the objective returned no updates; return (loss, "
+            "backward, metrics, nn.buffer_updates(cache))"
+        )
+
+
 def at_least_float32(x):
     if str(x.dtype) not in ("float16", "bfloat16"):
         return x
@@ -69,12 +80,14 @@ def at_least_float32(x):
 
 
 def commit(updates, applied):
-    """Have every module commit its statistics to its buffers, unless the step was left out.
+    """Have every module that isn't frozen commit its statistics to its buffers, unless the step was left out.
 
     applied   a boolean, or one on a GPU, which decides there while nothing waits for it
     """
     on_gpu = array_module(applied) is not np
     for module, statistics in updates if on_gpu or applied else ():
+        if module.frozen:
+            continue
         buffers = [buffer for _, buffer in module.named_buffers()] if on_gpu else []
         before = [buffer.data.copy() for buffer in buffers]
         module.commit(statistics)

@@ -30,6 +30,7 @@ class Module:
     """
 
     transparent = False
+    frozen = False  # whether a training step leaves its buffers as they are
     path = ""
     _scope = nullcontext  # of a module on a GPU: the scope of its storage's `Compute`
 

@@ -97,7 +97,7 @@ def trace(model, images, targets=None, *, classes=None):
     if targets is not None or classes is not None:
         require_classes(model)
     if targets is not None and classes is not None:
-        raise ValueError("expected targets or classes, got both: a backward has one beginning")
+        raise ValueError("expected targets or classes, got both: a backward starts from one gradient")
     recorder = Recorder(model)
     with model.storage.compute_scope():
         x = to_device(images, model.device)

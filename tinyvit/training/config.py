@@ -135,8 +135,8 @@ class RunOptions:
     tensorboard: bool = False
     """Whether to log to the run folder for TensorBoard (the extra `tensorboard`)."""
     freeze: str | None = None
-    """What is not trained: embed (the model's first part), a number of blocks with the embedding, or trunk (all but the
-    head)."""
+    """Parts that are not trained: embed (the model's first part), a number of blocks with the embedding, or trunk (all
+    but the head)."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     """The optimizer."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
@@ -154,7 +154,7 @@ class TrainConfig(RunOptions):
     architecture: str = "vit"
     """The model's architecture."""
     task: str = "classification"
-    """What the model learns."""
+    """The task that the model learns."""
     objective: Any = None
     """The task's own options; by default its defaults."""
     resize_images: bool = False

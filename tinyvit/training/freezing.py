@@ -20,7 +20,9 @@ def frozen_parts(freeze, model):
 
 
 def freeze_parts(model, count):
-    """Freeze the first `count` parts."""
+    """Freeze the first `count` parts, with their buffers."""
     for _, part in model.parts()[:count]:
         for parameter in part.parameters():
             parameter.trainable = False
+        for _, module in part.named_modules():
+            module.frozen = True

@@ -68,7 +68,7 @@ class Mallinfo2(ctypes.Structure):
 
 
 def freed_memory():
-    """Bytes that this process has freed and holds for what comes next; 0 where nobody says."""
+    """Bytes that this process has freed and holds for what comes next; 0 if unknown."""
     mallinfo2 = of_glibc("mallinfo2")
     if mallinfo2 is None:
         return 0

@@ -34,7 +34,8 @@ NUMBER = {"float32": 4, "float64": 8}  # bytes
 OPTIMIZERS = {"adamw": AdamW, "adam": Adam, "sgd": SGD, "adagrad": Adagrad, "muon": Muon}
 OF_CUDA = ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED")
 TELLING = 32_000_000  # bytes of which a measurement should tell: below it more samples are taken
-MOST = 16  # samples that are measured
+PARAMETERS = 16  # or so many times the largest parameter, of which a backward makes a few arrays for any batch
+MOST = 16, 256  # samples that are measured, of large images and of small ones
 PLENTY = 50  # times what a forward keeps: no step takes so much
 
 
@@ -130,7 +131,7 @@ class Step:
         free = min(self.total if free is None else free, self.total)
         found = self.advice(MARGIN * max(free - SPARE, free / 2), words)
         if not found:
-            return f"{text}; nor does a single image at a time fit: take a smaller model"
+            return f"{text}; not even one image fits: take a smaller model"
         return f"{text}; {', '.join(found[:-1])}{' or ' if len(found) > 1 else ''}{found[-1]} would fit"
 
 
@@ -143,7 +144,7 @@ def require_weights(config, threads, free):
 
 
 def step_of(
-    model, optimizer, loss_of, batch, ctx, batch_size, threads=1, accumulate=1, average=False, split=None
+    model, optimizer, loss_of, batch, ctx, batch_size, threads=1, accumulate=1, average=False, split=None, state=0
 ):
     """The `Step` of a model and an optimizer.
 
@@ -151,11 +152,12 @@ def step_of(
     batch     named arrays, with at least as many samples as are measured
     average   whether a moving average is kept
     split     the data of a training, which saves checkpoints, too
+    state     bytes that the task keeps: of a teacher, say
     """
     storage, on_gpu = model.storage, model.device != "cpu"
     size, sample = storage.data.nbytes, sum(array[:1].nbytes for array in batch.values())
     changed = size * (1 + len(optimizer.slots))
-    fixed, between = changed + size * average, 0
+    fixed, between = changed + size * average + state, 0
     if storage.precision.is_low:
         fixed += storage.compute_dtype.itemsize * storage.size
     if on_gpu and not optimizer.decides:
@@ -178,7 +180,8 @@ def measurement(model, loss_of, batch, ctx=None):
 
     Nothing changes but the model's gradients, which are zero afterwards.
     """
-    storage, most = model.storage, len(next(iter(batch.values())))
+    storage, count = model.storage, len(next(iter(batch.values())))
+    telling = max(TELLING, PARAMETERS * model.dtype.itemsize * max(parameter.size for parameter in model.parameters()))
 
     def run(samples, recompute):
         arrays = {name: array[:samples] for name, array in batch.items()}
@@ -190,23 +193,31 @@ def measurement(model, loss_of, batch, ctx=None):
 
     @cache
     def measured(recompute):
+        found, done = None, 0
         try:
             run(1, recompute)  # imports and tables don't count
-            few = max(1, min(most, MOST) // 2)
-            few = max(1, min(few, TELLING // max(1, peak(1, recompute))))
-            first, second = peak(few, recompute), peak(2 * few, recompute)
+            one = max(1, peak(1, recompute))
+            for most in (MOST[0], count):
+                few = max(1, min(most // 2, count // 2, telling // one))
+                if few > done:
+                    first, second, done = peak(few, recompute), peak(2 * few, recompute), few
+                    each = max(1, (second - first) / few)
+                    found = max(0, first - few * each), each
         except Exception as error:
             if not is_lack_of_memory(error):
                 raise
             traceback.clear_frames(error.__traceback__)
-            return None
         finally:
             buffer[:] = 0
-        each = max(1, (second - first) / few)
-        return max(0, first - few * each), each
+        return found  # of the larger measurement, if there was memory for it
 
     (buffer,) = storage.grads.take(1)
     return measured
+
+
+def samples_to_measure(batch_size, image_bytes):
+    """How many samples `step_of` should be given."""
+    return max(2, min(batch_size, MOST[1], max(MOST[0], TELLING // image_bytes)))
 
 
 def peak_of(function, device):
@@ -258,7 +269,7 @@ def lack_explained(plan, words):
         traceback.clear_frames(error.__traceback__)
         step = plan()
         free = available_memory(step.device)
-        # What the model holds already is counted in what is needed, and so in what there is.
+        # Both the needed and the free memory include what the model already holds.
         raise OutOfMemory(step.message(None if free is None else free + step.held, words)) from error
 
 
@@ -284,7 +295,7 @@ def largest(holds, most):
 
 
 def readable(count):
-    """Bytes as a person says them."""
+    """A number of bytes as text, in MB or GB."""
     if count >= 10**18:  # more digits than anybody reads
         return "a billion GB or more"
     return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tinyvit.backend import array_module
-from tinyvit.nn.buffers import commit, mean_updates
+from tinyvit.nn.buffers import BufferUpdate, check_returned, commit, mean_updates
 from tinyvit.optim import clip_by_global_norm, global_norm
 from tinyvit.training.memory import freed_memory_kept
 from tinyvit.training.memory_needs import ARGUMENTS, lack_explained, step_of
@@ -87,7 +87,7 @@ def train_step(
                     piece = slice(where.start + piece.start, where.start + piece.stop)
                     share = (piece.stop - piece.start) / samples
                     arrays = {name: array[piece] for name, array in batch.items()}
-                    loss, backward, *more = loss_of(arrays, from_sample(ctx, piece.start))
+                    loss, backward, *more = checked(loss_of(arrays, from_sample(ctx, piece.start)))
                     backward(share if scale is None else share * scale.scale)
                     del backward  # and the caches in it, before the next piece's forward
                     results.append(PartResult(share, loss, *more))
@@ -106,9 +106,29 @@ def train_step(
         metrics = {name: sum(part.share * part.metrics[name] for part in results) for name in results[0].metrics}
         xp = array_module(norm)
         applied = xp.isfinite(loss) & xp.isfinite(norm)
+        if optimizer.next_step == 0 and ctx is not None and ctx.training and not any(part.updates for part in results):
+            check_returned(model)
         optimizer.step(where=applied)
         commit(mean_updates((part.share, part.updates) for part in results), applied)
         return StepResult(loss, norm, metrics, applied, False if scale is None else scale.update(applied))
+
+
+def checked(result):
+    """What an objective returned; raises ValueError unless it is as `train_step` says."""
+    if not isinstance(result, tuple) or not 2 <= len(result) <= 4:
+        got = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        raise ValueError(f"expected an objective to return (loss, backward[, metrics[, updates]]), got {got}")
+    loss, backward, metrics, updates = (*result, *({}, ())[len(result) - 2 :])
+    if getattr(loss, "shape", ()) != ():
+        raise ValueError(f"expected the loss as one number, a mean over the samples, got an array {loss.shape}")
+    if not callable(backward) or not isinstance(metrics, Mapping):
+        raise ValueError(
+            f"expected a loss with its backward and a dict of metrics, got {type(backward).__name__} and "
+            f"{type(metrics).__name__}"
+        )
+    if not all(isinstance(update, BufferUpdate) for update in updates):
+        raise ValueError("expected the updates of buffers as nn.buffer_updates(cache) returns them")
+    return result
 
 
 def mixes_samples(objective):

@@ -32,7 +32,7 @@ class Trained(NamedTuple):
     def why_no_classes(self):
         """Why its outputs are not the logits of classes; None for a classifier."""
         if not self.task.needs_classes:
-            return f"the task {self.config.task!r} tells no classes apart"
+            return f"the task {self.config.task!r} isn't classification"
         return None if getattr(self.config.model, "num_classes", 0) else HEADLESS
 
 
@@ -121,8 +121,8 @@ def load_test_set(trained, data_dir=None):
 
 
 def renumbered(dataset, classes):
-    """A `Dataset` with the labels of `classes`, which its own are some of: by their names, or by their numbers where no
-    class has that name. Raises ValueError, with its name, for one that is neither."""
+    """A `Dataset` with the labels of the model's `classes`: by the names of its own, or by their numbers where no class
+    has that name. Raises ValueError, with its name, for one that is neither."""
     numbers = {name: number for number, name in enumerate(classes)}
     by_number = {str(number): number for number in range(len(classes))}
     unknown = [name for name in dataset.classes if name not in numbers and name not in by_number]
@@ -150,7 +150,7 @@ def load_prepared_data(trained, dataset=None, data_dir=None, classes=(), images=
     own, model, prepared = trained.config, trained.config.model, trained.preprocessing
     if dataset is None and own.dataset == "folder" and not (data_dir or own.data_dir):
         raise ValueError(
-            f"{trained.folder.path} says nothing of where its images lie: give a data set by --data NAME, or a folder "
+            f"{trained.folder.path} doesn't say where its images are: give a data set by --data NAME, or a folder "
             "of images by --data-dir"
         )
     if dataset is None:
@@ -167,6 +167,6 @@ def load_prepared_data(trained, dataset=None, data_dir=None, classes=(), images=
 
 
 def crop_of_cut_images(crop):
-    """The crop for images that are cut out already, as those of CIFAR, from a run's: they are shown whole, unless they
-    were stretched."""
+    """The crop for images of a fixed size, such as CIFAR's, from a run's: they are shown whole, unless they were
+    stretched."""
     return None if crop is None else 1.0

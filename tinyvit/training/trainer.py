@@ -2,9 +2,11 @@
 
 import hashlib
 import math
+from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, w
 from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
 from tinyvit.training.memory import available_memory
-from tinyvit.training.memory_needs import MOST, clearly_fits, require_memory, require_weights, step_of
+from tinyvit.training.memory_needs import clearly_fits, require_memory, require_weights, samples_to_measure, step_of
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
 
@@ -91,15 +93,18 @@ class Trainer:
 
     def memory_plan(self):
         """The `Step` of the last step, which has the largest images and the most patches."""
+        largest = max(end - begin for begin, end in pairwise(self.loader.edges))
         config, last = self.config, self.total_steps - 1
         key, dtype, train = Key(config.seed, last), self.model.dtype, self.split.train
-        samples = max(2, min(MOST, config.batch_size))
-        images = np.zeros((samples, *train.images.shape[1:2], *self.image_size(last)), dtype)
+        shape = train.images.shape[1:2] + self.image_size(last)
+        samples = samples_to_measure(largest, math.prod(shape) * dtype.itemsize)
+        images = np.zeros((samples, *shape), dtype)
         arrays = (to_device(x, self.device) for x in (images, np.resize(train.labels, samples)))
         return step_of(
-            self.model, self.optimizer, partial(self.task.loss, self.model), self.task.batch(*arrays, key),
-            Context(True, key, recompute=config.recompute), config.batch_size,
+            self.model, self.optimizer, partial(self.task.loss, self.model), self.named_arrays(*arrays, key),
+            Context(True, key, recompute=config.recompute), largest,
             1 if self.task.mixes_samples else self.threads, config.optim.accumulate, self.ema is not None, self.split,
+            sum(array.nbytes for array in self.task.state().values()),
         )  # fmt: skip
 
     def reset_sums(self):
@@ -115,6 +120,13 @@ class Trainer:
         with closing(self.loader.epoch(self.epoch, start=self.batch)) as batches:
             yield from self.wait.watch(batches)
 
+    def named_arrays(self, images, targets, key):
+        """The task's batch."""
+        batch = self.task.batch(images, targets, key)
+        if not isinstance(batch, Mapping):
+            raise self.task.wrong("batch", "named arrays, a dict", type(batch).__name__)
+        return batch
+
     def next_step(self, images, targets):
         """The arguments of `train_step` for the next step, on a batch of the loader."""
         o, key = self.config.optim, Key(self.config.seed, self.step)
@@ -122,7 +134,7 @@ class Trainer:
         return {
             "model": self.model,
             "optimizer": self.optimizer,
-            "images": self.task.batch(shrink(images, self.image_size(self.step)), targets, key),
+            "images": self.named_arrays(shrink(images, self.image_size(self.step)), targets, key),
             "targets": None,
             "ctx": Context(training=True, key=key, recompute=self.config.recompute),
             "objective": self.task.loss,
@@ -140,6 +152,8 @@ class Trainer:
             self.ema.update(result.applied)
         self.task.after_step(self.model, self.step, result.applied)
         xp = array_module(self.sums)
+        if not result.metrics.keys() >= set(self.task.metrics):
+            raise self.task.wrong("loss", f"the metrics {', '.join(self.task.metrics)}", sorted(result.metrics))
         metrics = [result.metrics[name] for name in self.task.metrics]
         news = xp.stack([result.loss, *metrics, xp.ones_like(result.loss)]).astype("float64")
         self.sums += xp.where(result.applied, news, 0.0)
@@ -171,11 +185,14 @@ class Trainer:
         """
         with self.counting_weights():
             scores = self.task.evaluate(self.model, self.split.test, self.config.threads, stop)
-            wrong = [name for name in scores or () if not math.isfinite(scores[name])]
+            if scores is None and stop:
+                return None
+            scores = self.task.checked(scores)
+            wrong = [name for name in scores if not math.isfinite(scores[name])]
             if not wrong:
                 return scores
             loader = data.Loader(self.split.test, 64, dtype=self.model.dtype.name, device=self.device)
-            batch = self.task.batch(*next(loader.epoch()), Key(self.config.seed, self.step))
+            batch = self.named_arrays(*next(loader.epoch()), Key(self.config.seed, self.step))
             where = where_first(self.model, batch, None, self.task.loss)
         raise Diverged(
             f"the {wrong[0].replace('_', ' ')} is NaN or infinite after epoch {self.epoch + 1}; {where}. "

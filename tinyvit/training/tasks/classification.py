@@ -7,7 +7,8 @@ import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.backend import array_module, to_numpy
-from tinyvit.models.architecture import require_classes
+from tinyvit.models.architecture import Architecture, require_classes
+from tinyvit.models.registry import ARCHITECTURES
 from tinyvit.nn import Context, buffer_updates
 from tinyvit.training.inference import batches, in_parts, log_softmax
 from tinyvit.training.tasks.task import Task, register
@@ -24,10 +25,16 @@ class Classification(Task):
 
     @classmethod
     def check(cls, config):
-        if config.optim.keep_patches < 1 and getattr(config.model, "positions", None) == "rope":
+        keep, (architecture, _) = config.optim.keep_patches, ARCHITECTURES[config.architecture]
+        if keep < 1 and architecture.forward_some is Architecture.forward_some:
+            raise ValueError(
+                f"optim.keep-patches must be 1 for the architecture {config.architecture!r}, which needs all of its "
+                f"patches, got {keep}"
+            )
+        if keep < 1 and getattr(config.model, "positions", None) == "rope":
             raise ValueError(
                 "optim.keep-patches must be 1 for positions 'rope', which are known by their place in the row, "
-                f"got {config.optim.keep_patches}"
+                f"got {keep}"
             )
 
     def batch(self, images, targets, key):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tinyvit.models import build
 from tinyvit.models.registry import looked_up
+from tinyvit.text import short
 
 TASKS = {}  # name -> class
 
@@ -110,8 +111,11 @@ class Task:
         return {"images": images}
 
     def loss(self, model, batch, ctx):
-        """(loss, backward, metrics), or (loss, backward, metrics, updates), as `train_step` wants them."""
-        raise NotImplementedError
+        """(loss, backward, metrics), or (loss, backward, metrics, updates), as `train_step` wants them.
+
+        updates   `nn.buffer_updates(cache)`, if the model updates buffers in training
+        """
+        raise NotImplementedError(f"the task {self.name!r} has no loss")
 
     def after_step(self, model, step, applied):
         """Called after step number `step`, from 0; `applied`, on the device, is False if the step was skipped."""
@@ -143,18 +147,32 @@ class Task:
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         """The `scores` of a model on a `Dataset`, by name; None if `stop` became true meanwhile."""
-        raise NotImplementedError
+        raise NotImplementedError(f"the task {self.name!r} has no evaluate")
 
     def report(self, model, dataset, threads=None, tta=False, confusion=None):
         """The `Report` of a model on a `Dataset`; ValueError for what this task doesn't have."""
         for option, value in (("--tta", tta), ("--confusion", confusion)):
             if value:
                 raise ValueError(f"{option} needs a classifier, and the task of this run is {self.name!r}")
-        scores = self.evaluate(model, dataset, threads)
+        scores = self.checked(self.evaluate(model, dataset, threads))
         for name, value in scores.items():
             if not isfinite(value):
                 raise NotFinite(f"{name} is NaN or infinite: the weights are damaged or diverged")
         return Report(scores, [(name.replace("_", " "), self.shown(name, scores[name])) for name in self.scores])
+
+    def checked(self, scores):
+        """The result of `evaluate` as floats by name; ValueError if a figure is missing or isn't a number."""
+        try:
+            if scores.keys() >= set(self.scores):
+                return {name: float(score) for name, score in scores.items()}
+        except (AttributeError, TypeError, ValueError):
+            pass
+        raise self.wrong("evaluate", f"numbers by name, {', '.join(self.scores)}", scores)
+
+    def wrong(self, method, expected, got):
+        """A ValueError for the author of a task whose method returned something else than expected."""
+        method = f"{type(self).__name__}.{method}"
+        return ValueError(f"the task {self.name!r}: expected {method} to return {expected}, got {short(repr(got))}")
 
     def is_share(self, name):
         """Whether a figure, as "test_accuracy", is a share from 0 to 1."""
