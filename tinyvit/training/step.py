@@ -76,7 +76,7 @@ def train_step(
         ctx = with_step(ctx, optimizer)
 
         def loss_of(arrays, ctx):
-            return objective(model, *([arrays] if isinstance(images, Mapping) else arrays.values()), ctx)
+            return checked(objective(model, *([arrays] if isinstance(images, Mapping) else arrays.values()), ctx))
 
         def run(part):
             buffer, where = part
@@ -87,7 +87,7 @@ def train_step(
                     piece = slice(where.start + piece.start, where.start + piece.stop)
                     share = (piece.stop - piece.start) / samples
                     arrays = {name: array[piece] for name, array in batch.items()}
-                    loss, backward, *more = checked(loss_of(arrays, from_sample(ctx, piece.start)))
+                    loss, backward, *more = loss_of(arrays, from_sample(ctx, piece.start))
                     backward(share if scale is None else share * scale.scale)
                     del backward  # and the caches in it, before the next piece's forward
                     results.append(PartResult(share, loss, *more))

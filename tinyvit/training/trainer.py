@@ -25,6 +25,7 @@ from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
 from tinyvit.training.memory import available_memory
 from tinyvit.training.memory_needs import clearly_fits, require_memory, require_weights, samples_to_measure, step_of
+from tinyvit.training.step import checked
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
 
@@ -100,10 +101,14 @@ class Trainer:
         samples = samples_to_measure(largest, math.prod(shape) * dtype.itemsize)
         images = np.zeros((samples, *shape), dtype)
         arrays = (to_device(x, self.device) for x in (images, np.resize(train.labels, samples)))
+
+        def loss_of(batch, ctx):
+            return checked(self.task.loss(self.model, batch, ctx))
+
         return step_of(
-            self.model, self.optimizer, partial(self.task.loss, self.model), self.named_arrays(*arrays, key),
-            Context(True, key, recompute=config.recompute), largest,
-            1 if self.task.mixes_samples else self.threads, config.optim.accumulate, self.ema is not None, self.split,
+            self.model, self.optimizer, loss_of, self.named_arrays(*arrays, key),
+            Context(True, key, recompute=config.recompute), largest, 1 if self.task.mixes_samples else self.threads,
+            config.optim.accumulate, self.ema is not None, self.split,
             sum(array.nbytes for array in self.task.state().values()),
         )  # fmt: skip
 

@@ -231,3 +231,60 @@ def test_nothing_but_the_classifier_names_what_a_classifier_has(file):
     path = Path(task.__file__).parents[1] / f"{file}.py"
     assert not {"accuracy", "label_smoothing", "cross_entropy", "classification", "logits"} & set(names_in_code(path))
     assert "accuracy" not in path.read_text(encoding="utf-8")
+
+
+# -- a task with a mistake says so in one line ------------------------------------------------------------------------
+
+
+def returning(value):
+    return lambda self, *arguments, **named: value
+
+
+def without_updates(self, model, batch, ctx):
+    return tiny_task.Brightness.loss(self, model, batch, ctx)[:3]
+
+
+def loss_of_every_sample(self, model, batch, ctx):
+    loss, *rest = tiny_task.Brightness.loss(self, model, batch, ctx)
+    return loss + np.zeros(len(batch["images"])), *rest
+
+
+@pytest.mark.parametrize(("method", "mistaken", "said"), [
+    ("loss", without_updates, "model.stem update buffers in training, and the objective returned no updates"),
+    ("loss", loss_of_every_sample, r"expected the loss as one number, a mean over the samples, got an array \("),
+    ("loss", returning(1.0), r"expected an objective to return \(loss, backward.*, got float"),
+    ("loss", returning((1.0, None)), "expected a loss with its backward and a dict of metrics, got NoneType and dict"),
+    ("loss", returning((1.0, abs, {}, (3,))), r"expected the updates of buffers as nn.buffer_updates\(cache\) returns"),
+    ("batch", returning((1, 2)), r"expected Mistaken.batch to return named arrays, a dict, got 'tuple'"),
+    ("evaluate", returning({"loss": 1.0}), r"expected Mistaken.evaluate to return numbers by name, test_gap, got \{"),
+    ("evaluate", returning(None), "expected Mistaken.evaluate to return numbers by name, test_gap, got None"),
+    ("evaluate", returning({"test_gap": "low"}), "expected Mistaken.evaluate to return numbers by name, test_gap"),
+])  # fmt: skip
+def test_a_mistaken_method_of_a_task_is_named(tmp_path, monkeypatch, method, mistaken, said):
+    wrong = type("Mistaken", (tiny_task.Brightness,), {method: mistaken, "name": "brightness"})
+    monkeypatch.setitem(task.TASKS, "brightness", wrong)
+    with pytest.raises(ValueError, match=said):
+        train(replace(CONFIG, epochs=1, batch_size=512), tmp_path / "run")
+
+
+def test_scores_may_be_numpys_numbers(tmp_path, monkeypatch):
+    wrong = type("Mistaken", (tiny_task.Brightness,), {
+        "evaluate": returning({"test_gap": np.float32(0.5)}), "name": "brightness",
+    })  # fmt: skip
+    monkeypatch.setitem(task.TASKS, "brightness", wrong)
+    assert train(replace(CONFIG, epochs=1, batch_size=512), tmp_path / "run")["test_gap"] == 0.5
+
+
+@pytest.mark.parametrize("freeze", [None, "embed"])
+def test_a_frozen_part_keeps_its_buffers(tmp_path, freeze):
+    train(replace(CONFIG, epochs=1, freeze=freeze), tmp_path / "run")
+    mean = load_file(tmp_path / "run" / "model.safetensors")["model.stem.running_mean"]
+    assert (mean == 0).all() == (freeze == "embed")
+
+
+def test_an_architecture_that_needs_all_patches_is_said_before_the_training_starts(tmp_path):
+    with pytest.raises(ValueError, match=r"optim.keep-patches must be 1 for the architecture 'tiny'"):
+        train(replace(
+            CONFIG, task="classification", objective=None, optim=OptimConfig(keep_patches=0.5),
+        ), tmp_path / "run")  # fmt: skip
+    assert not (tmp_path / "run").exists()
