@@ -74,7 +74,7 @@ def test_of_an_architecture_without_attention_the_rest_is_drawn(tinyvit, runs, i
 
 @pytest.mark.parametrize("run", ["tiny", "vit"])
 def test_what_is_about_classes_is_refused_with_the_task_and_with_what_there_is_instead(refused, runs, run, image):
-    said = f"{NO_CLASSES}; tinyvit evaluate, features, inspect, knn and probe-linear work with it"
+    said = f"{NO_CLASSES}; tinyvit evaluate, features, inspect (not --html), knn and probe-linear work with it"
     assert said in refused("predict", runs / run, image)
     assert said in refused("inspect", runs / run, "--html", "page.html")
     assert f"--class is for a classifier, and {NO_CLASSES}" in refused("inspect", runs / run, "--class", "3")

@@ -82,8 +82,9 @@ def mapping_of_names(names, source):
 
 
 def mapping_for(format, architecture):
-    """The mapping that writes an architecture in a format; ValueError if there is none."""
+    """The mapping that writes an architecture in a format of `save`; ValueError if there is none."""
+    name = "original" if format == "npz" else format
     for mapping in MAPPINGS:
-        if (mapping.format, mapping.architecture) == (format, architecture):
+        if (mapping.format, mapping.architecture) == (name, architecture):
             return mapping
     raise ValueError(f"models of the architecture {architecture!r} can't be written in the format {format!r}")

@@ -36,7 +36,7 @@ def save(weights, path, format):
         if format == "onnx":
             write_onnx(weights, place)
             return
-        mapping = mapping_for("original" if format == "npz" else format, architecture_name(weights.config))
+        mapping = mapping_for(format, architecture_name(weights.config))
         written = mapping.write(weights)
         if not mapping.files:
             with place.open("wb") as file:

@@ -147,6 +147,8 @@ class Architecture(Module):
         kind = getattr(getattr(images, "dtype", None), "kind", "u")
         if kind in "uib" if preprocess is None else preprocess:
             images = self.prepared(images)
+        elif not hasattr(images, "dtype"):
+            raise ValueError(f"expected an array of images (B, C, H, W), got {type(images).__name__}")
         with self.storage.compute_scope():
             logits, _ = self(images, Context(keep_caches=False))
             return F.softmax(F.cast(logits, self.dtype) if self.storage.precision.is_low else logits)[0]

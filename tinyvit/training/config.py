@@ -1,7 +1,7 @@
 """The configuration of a run, as dataclasses; the command line is made from them."""
 
 import json
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
 from tinyvit.backend import check_device
@@ -251,6 +251,9 @@ def from_dict(cls, values, owner="a training"):
     unknown = sorted(set(values) - set(hints))
     if unknown:
         raise ValueError(f"unknown fields {some(unknown)} of {owner}")
+    missing = [field.name for field in fields(cls) if is_required(field) and field.name not in values]
+    if missing:
+        raise ValueError(f"{owner} lacks {some(missing)}")
     owners = {"model": f"the architecture {values.get('architecture', 'vit')!r}",
               "objective": f"the task {values.get('task', 'classification')!r}"}  # fmt: skip
     built = {
@@ -258,6 +261,11 @@ def from_dict(cls, values, owner="a training"):
         for name, value in values.items()
     }
     return plain(cls(**built))
+
+
+def is_required(field):
+    """Whether a field of a dataclass has no default."""
+    return field.init and field.default is MISSING and field.default_factory is MISSING
 
 
 def with_fields(architecture, task):

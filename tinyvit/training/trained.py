@@ -81,8 +81,8 @@ def require_classifier(trained):
     if trained.why_no_classes:
         evaluate = "" if trained.task.needs_classes else "evaluate, "
         raise ValueError(
-            f"{trained.folder.path}: {trained.why_no_classes}; tinyvit {evaluate}features, inspect, knn and "
-            "probe-linear work with it"
+            f"{trained.folder.path}: {trained.why_no_classes}; tinyvit {evaluate}features, inspect (not --html), knn "
+            "and probe-linear work with it"
         )
 
 
