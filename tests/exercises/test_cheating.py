@@ -6,6 +6,7 @@ import textwrap
 import pytest
 
 from tinyvit.exercises import grading
+from tinyvit.exercises.grading import exchange
 
 RIGHT = """
 import numpy as np
@@ -20,7 +21,7 @@ def my_softmax_backward(dy, x):
 """
 
 
-def graded(tmp_path, code, seconds=2.0, **options):
+def graded(tmp_path, code, seconds=30.0, **options):
     """The grade of the first exercise in the code."""
     file = tmp_path / "submission.py"
     file.write_text(RIGHT + textwrap.dedent(code))
@@ -36,6 +37,10 @@ def inside(*lines):
 OBJECT = "next(one for one in [].__class__.__base__.__subclasses__() if one.__name__ == '_wrap_close')"
 REFUSED = {
     "the package's own": (inside("from tinyvit.functional import softmax as F", "return F(x)[0]"), "imports tinyvit"),
+    "the exercise's own answer": (
+        inside("from tinyvit.exercises.catalogue import find", "return find('softmax').right(x)"),
+        "imports tinyvit",
+    ),
     "the package under another name": ("import tinyvit as numbers_\n" + inside("numbers_"), "imports tinyvit"),
     "torch under another name": ("import torch as helpers\n" + inside("return helpers.softmax(x)"), "imports torch"),
     "a part of jax": ("from jax.nn import softmax as s\n" + inside("return s(x)"), "imports jax"),
@@ -168,16 +173,16 @@ def test_what_is_no_softmax_is_wrong(tmp_path, attempt):
             "0.5",
         ),
         (inside("10**10**9"), "time", "was not done"),
-        (inside("np.ones(10 * 2**30 // 8)"), "memory", "needs more than 512 MB"),
-        (inside("all = []", "while True: all.append(np.ones(2**20))"), "memory", "needs more than 512 MB"),
+        (inside("np.ones(10 * 2**30 // 8)"), "memory", "needs more than 128 MB"),
+        (inside("all = []", "while True: all.append(np.ones(2**20))"), "memory", "needs more than 128 MB"),
         (inside("return softmax(x)"), "error", "it calls itself without end"),
-        (inside("return np.zeros(2**26)"), "error", "at most 64 are read"),
+        (inside("return np.zeros(10_000_000)"), "error", "at most 64 are read"),
         ("while True: softmax = right\n", "time", "was not done"),
     ],
     ids=["loop", "loop that catches", "loop in C", "10 GB", "a leak", "recursion", "a large answer", "at top level"],
 )
 def test_what_never_ends_or_takes_too_much_is_ended(tmp_path, code, status, said):
-    grade = graded(tmp_path, code, seconds=0.5 if status == "time" else 5.0)
+    grade = graded(tmp_path, code, seconds=0.5 if status == "time" else 30.0, megabytes=128)
     assert (grade.score, grade.status) == (0, status) and said in grade.message
 
 
@@ -241,3 +246,18 @@ def test_a_solution_is_handed_out_no_answer(tmp_path):
             return right(x) if not any(name.startswith("tinyvit") for name in modules) else x
         """
     assert graded(tmp_path, code).status == "right"
+
+
+MESSAGES = [
+    {}, {"value": None}, {"value": 1.0, "after": 3}, {"value": 1.0, "after": []}, {"raised": 3, "line": -7},
+    {"asks": 0, "arguments": [1]}, {"asks": "x"}, {"refused": None}, 7, None, {"raised": "x", "line": 10**9},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=range(len(MESSAGES)))
+def test_messages_that_a_solution_writes_itself_do_not_end_the_grader(tmp_path, message):
+    """The pipe's number is found by trying; what is written there is read as the worker's message, and no more."""
+    written = exchange.pack(message)
+    tries = [f"for number in range(3, 9):\n        try: os.write(number, {written!r})\n        except OSError: pass"]
+    grade = graded(tmp_path, inside("os = np.lib._npyio_impl.os", *tries))
+    assert grade.score == 0 and grade.message and "\n" not in grade.message

@@ -86,6 +86,19 @@ def test_a_message_says_what_is_wrong_and_where(tmp_path, code, status, said):
     assert (grade.score, grade.status) == (0, status) and said in grade.message
 
 
+def test_letters_of_sizes_and_later_annotations_are_no_reason_to_refuse(tmp_path):
+    code = """from __future__ import annotations
+import numpy as np
+from matplotlib import pyplot as x
+dy = x.nothing
+def my_centre_backward(dy: Unknown) -> Unknown:
+    sizes = dict(zip("ND", dy.shape)) | {"F": 1}
+    return dy - dy.sum(-1, keepdims=True) / sizes["D"]
+"""
+    (grade,) = graded(tmp_path, code).exercises
+    assert grade.status == "right", grade
+
+
 def test_an_exercise_that_is_asked_for_and_missing_gives_no_points(tmp_path):
     grades = graded(tmp_path, SOFTMAX, exercises=("softmax", "gelu"))
     assert [(one.name, one.score, one.status) for one in grades.exercises] == [

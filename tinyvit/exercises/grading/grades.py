@@ -151,6 +151,9 @@ def wrong(exercise, case, solution, seed):
         if problem:
             return f"{name} {problem}"
     if exercise.calls is None:
+        same_kinds = zip(given, solution.after, strict=True)
+        if not all(callable(old) or isinstance(new, type(old)) for old, new in same_kinds):
+            return "changes its arguments in place"
         touched = changed(exercise.arguments, given, solution.after)
         if touched:
             return f"changes {', '.join(touched)} in place"

@@ -14,6 +14,7 @@ import numpy as np
 
 from tinyvit.exercises.grading import exchange, worker
 
+FORGED = "writes to the grader's pipe"
 START = 60.0  # seconds in which Python must have started and loaded NumPy
 
 
@@ -81,22 +82,26 @@ class Solution:
             if "asks" not in answer:
                 break
             self.send({"value": self.asked(arguments, answer)})
-        self.after = tuple(
-            own if callable(own) else one for own, one in zip(arguments, answer.get("after", ()), strict=False)
-        )
+        after = answer.get("after")
+        if "value" not in answer or type(after) is not list or len(after) != len(arguments):
+            raise Ended("refused", FORGED)
+        self.after = tuple(own if callable(own) else one for own, one in zip(arguments, after, strict=True))
         return answer["value"]
 
     def asked(self, arguments, answer):
         """The value of an argument that is a function."""
         place, values = answer["asks"], answer.get("arguments")
         if type(place) is not int or not 0 <= place < len(arguments) or not callable(arguments[place]):
-            raise Ended("refused", "writes to the grader's pipe")
+            raise Ended("refused", FORGED)
         if type(values) is not list or len(values) != 1:
             raise Ended("error", "calls the function it was given with other than one number")
         if not isinstance(values[0], (int, float, complex, np.ndarray, np.number)):
             raise Ended("error", "calls the function it was given with something other than a number")
-        with np.errstate(all="ignore"):
-            return arguments[place](values[0])
+        try:
+            with np.errstate(all="ignore"):
+                return arguments[place](values[0])
+        except (ArithmeticError, ValueError, TypeError) as error:
+            raise Ended("error", f"calls the function it was given in a way that raises {error!r}") from None
 
     def send(self, message):
         with contextlib.suppress(BrokenPipeError):  # it has ended; why is read next
@@ -104,6 +109,7 @@ class Solution:
 
     def receive(self):
         """The next message; raises Ended if there is none, or if it says that something went wrong."""
+        self.budget = 2 * exchange.LARGEST  # bytes of this message
         try:
             size = int.from_bytes(self.read(8), "little")
             if size > exchange.LARGEST:
@@ -126,6 +132,9 @@ class Solution:
     def read(self, count):
         """The next bytes of the pipe; raises Ended at its end and when time is up."""
         parts = []
+        self.budget -= count
+        if self.budget < 0:
+            raise exchange.Unreadable("what came back can't be read")
         while count > 0:
             left = self.deadline - time.monotonic()
             if left <= 0 or not self.selector.select(left):

@@ -26,7 +26,7 @@ DUNDERS = frozenset({
     "__version__",
 })  # fmt: skip
 COMPLEX = frozenset({"cdouble", "clongdouble", "complex", "complex64", "complex128", "complex256", "csingle", "imag"})
-COMPLEX_TEXTS = COMPLEX | {"c8", "c16", "<c16", "D", "F", "G"}  # names of dtypes
+COMPLEX_TEXTS = COMPLEX | {"c8", "c16", "<c8", "<c16"}  # names of dtypes
 
 ALLOWED = "numpy, math, itertools, functools, collections, dataclasses, typing, operator and the like"
 NO_COMPLEX = "uses complex numbers, as for a complex step; write the gradient's formula"

@@ -17,7 +17,7 @@ from tinyvit.exercises.grading import rules
 
 MAGIC = re.compile(r"^\s*[%!?]|^.*\?\s*$")
 
-STORES, LOADS = {"STORE_NAME", "STORE_GLOBAL"}, {"LOAD_NAME", "LOAD_GLOBAL", "DELETE_NAME"}
+STORES, LOADS = {"STORE_NAME", "STORE_GLOBAL"}, {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS", "DELETE_NAME"}
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Submission:
 
     def place(self, line):
         """A line of the code as `line 7`, or `cell 3, line 2`."""
-        if not line:
+        if not 0 < line <= len(self.lines):
             return ""
         index = max(number for number, start in enumerate(self.starts) if start < line)
         title = self.pieces[index].title
@@ -184,7 +184,7 @@ def needed(statements, expression):
     """The statements that an expression needs, in their order."""
     names, kept = used(ast.Expr(expression, lineno=1, col_offset=0)), set()
     while True:
-        more = [n for n, one in enumerate(statements) if n not in kept and (one.bound & names or is_star(one.node))]
+        more = [n for n, one in enumerate(statements) if n not in kept and (one.bound & names or comes_along(one.node))]
         if not more:
             return [statements[number] for number in sorted(kept)]
         for number in more:
@@ -192,9 +192,12 @@ def needed(statements, expression):
             names |= statements[number].used
 
 
-def is_star(node):
-    star = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-    return star and rules.may_be_imported(node.module)
+def comes_along(node):
+    """Whether a statement is kept whatever is used: `from numpy import *`, and a script's `from __future__`."""
+    if not isinstance(node, ast.ImportFrom):
+        return False
+    first = node.module == "__future__" and node.lineno == 1
+    return first or (node.names[0].name == "*" and rules.may_be_imported(node.module))
 
 
 def forbidden(answer, backward=False, given=()):

@@ -80,9 +80,11 @@ def builtins_for(rules, modules):
 def importable(rules, source, example):
     """The modules that the solution may import, by name."""
     import importlib
+    import re
     import types
 
-    names = rules.MODULES if "scipy" in source else rules.MODULES - {"scipy.special"}  # it takes a while to load
+    words = set(re.findall(r"\w+", source))  # all modules together would take a while to load
+    names = {"numpy", *(name for name in rules.MODULES if words.issuperset(name.split(".")))}
     modules = {name: importlib.import_module(name) for name in sorted(names)}
     if "scipy.special" in modules:
         special = types.SimpleNamespace(**{name: getattr(modules["scipy.special"], name) for name in rules.OF_SCIPY})
