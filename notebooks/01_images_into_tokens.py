@@ -7,7 +7,10 @@
 #
 # Dosovitskiy et al. 2021, "An image is worth 16×16 words", section 3.1 and equation 1:
 #
-# $$z_0 = [\,x_{\text{class}};\ x^1_p E;\ x^2_p E;\ \dots;\ x^N_p E\,] + E_{\text{pos}} \tag{Embed.forward}$$
+# $$\begin{aligned}
+# z_0 = [\,x_{\text{class}};\ &x^1_p E;\ x^2_p E;\ \dots;\ x^N_p E\,] \\
+# &+ E_{\text{pos}}
+# \end{aligned} \tag{Embed.forward}$$
 #
 # This notebook takes the equation apart from the inside to the outside: the patches $x_p$, the projection $E$, the
 # class token in front, the positions. Each part is followed by its gradient. At the right of a formula stands the
@@ -105,7 +108,10 @@ np.testing.assert_array_equal(
 # The derivative is 1 for the one pair $(n, k)$ where the pixel stands, and 0 for all others. Of the sum one term is
 # left:
 #
-# $$dx_{b,\ c,\ rP + i,\ sQ + j} = dp_{b,\,n,\,(c P + i)\,Q + j} \tag{patchify\_backward}$$
+# $$\begin{aligned}
+# &dx_{b,\ c,\ rP + i,\ sQ + j} \\
+# &\quad = dp_{b,\,n,\,(c P + i)\,Q + j}
+# \end{aligned} \tag{patchify\_backward}$$
 #
 # So the gradient goes back to where the number came from. That is the inverse of cutting, `unpatchify`:
 
@@ -166,8 +172,10 @@ assert y[1, 1] == 0 * -1 + -1 * 1 + 3 * 0.5 == 0.5
 #
 # **The weight.** $W_{kj}$ occurs in column $i = k$ of the result alone, but in every row, multiplied by $x_{rj}$:
 #
-# $$\frac{\partial y_{ri}}{\partial W_{kj}} = \delta_{ik}\,x_{rj}
-# \qquad\Longrightarrow\qquad dW_{kj} = \sum_{r,i} dy_{ri}\,\delta_{ik}\,x_{rj} = \sum_r dy_{rk}\,x_{rj}$$
+# $$\begin{aligned}
+# &\frac{\partial y_{ri}}{\partial W_{kj}} = \delta_{ik}\,x_{rj} \\
+# &\Longrightarrow\quad dW_{kj} = \sum_{r,i} dy_{ri}\,\delta_{ik}\,x_{rj} = \sum_r dy_{rk}\,x_{rj}
+# \end{aligned}$$
 #
 # The sum runs over the first index of both, so the first factor is transposed: $dy^{\mathsf T} x$.
 #
@@ -178,7 +186,11 @@ assert y[1, 1] == 0 * -1 + -1 * 1 + 3 * 0.5 == 0.5
 #
 # Together:
 #
-# $$dx = dy\,W \qquad dW = dy^{\mathsf T} x \qquad db = \sum_r dy_r \tag{linear\_backward}$$
+# $$\begin{aligned}
+# dx &= dy\,W \\
+# dW &= dy^{\mathsf T} x \\
+# db &= \sum_r dy_r
+# \end{aligned} \tag{linear\_backward}$$
 #
 # Shapes tell whether it can be right. $dW$ has to have the shape of $W$, (out, in), and
 # $(R \times \text{out})^{\mathsf T} (R \times \text{in})$ is the only product of $dy$ and $x$ that has. What was
@@ -236,7 +248,10 @@ assert wrong.worst.name == "weight" and wrong.max_error > 0.1
 # Cutting and projecting are together a convolution whose kernel is as large as a patch and which moves on by a whole
 # patch each time. Written out, with the weight in a convolution's shape $(D, C, P, Q)$,
 #
-# $$y_{b,\,d,\,r,\,s} = \sum_{c,i,j} W_{d,c,i,j}\; x_{b,\ c,\ rP + i,\ sQ + j} + b_d \tag{PatchEmbed.forward}$$
+# $$\begin{aligned}
+# &y_{b,\,d,\,r,\,s} = b_d \\
+# &+ \sum_{cij} W_{dcij} x_{b,c,rP + i,sQ + j}
+# \end{aligned} \tag{PatchEmbed.forward}$$
 #
 # which is what comes of putting `patchify` into `linear`. It is why timm calls this weight `patch_embed.proj.weight`
 # and stores it as $(D, C, P, Q)$, and why `patchify` puts the numbers of a patch into the order C, P, Q: so that a
@@ -305,7 +320,10 @@ assert np.count_nonzero(dimage) == questions[1].size
 # None: a token is put in front whose start is learned and the same for every image, the *class token* $t$. What it
 # holds in the end it has gathered from the patches by attention.
 #
-# $$y_{b,0} = t \qquad y_{b,n} = x_{b,n-1}\quad (n = 1 \dots N) \tag{prepend\_token}$$
+# $$\begin{aligned}
+# y_{b,0} &= t \\
+# y_{b,n} &= x_{b,n-1}\quad (n = 1 \dots N)
+# \end{aligned} \tag{prepend\_token}$$
 
 # %%
 print(inspect.getsource(F.prepend_token))
@@ -314,7 +332,9 @@ print(inspect.getsource(F.prepend_token))
 # **Its gradient.** $x_{b,n-1}$ went to one place and gets what comes back from there. $t$ went into every sample of
 # the batch, and $\partial y_{b,0} / \partial t = 1$ for each $b$, so it gets the sum:
 #
-# $$dx_{b,n-1} = dy_{b,n} \qquad dt = \sum_b dy_{b,0} \tag{prepend\_token\_backward}$$
+# $$dx_{b,n-1} = dy_{b,n}$$
+#
+# $$dt = \sum_b dy_{b,0} \tag{prepend\_token\_backward}$$
 
 # %%
 print(inspect.getsource(F.prepend_token_backward))
@@ -338,7 +358,10 @@ assert report.max_error < 1e-10
 #
 # The derivative by either summand is 1, and $e_n$ was used by every sample:
 #
-# $$dx_{b,n} = dy_{b,n} \qquad de_n = \sum_b dy_{b,n} \tag{add\_positions\_backward}$$
+# $$\begin{aligned}
+# dx_{b,n} &= dy_{b,n} \\
+# de_n &= \sum_b dy_{b,n}
+# \end{aligned} \tag{add\_positions\_backward}$$
 
 # %%
 print(inspect.getsource(F.add_positions))
@@ -411,13 +434,20 @@ assert similarity[6, 6, 6, 7] > similarity[6, 6, 6, 9] > similarity[6, 6, 6, 13]
 # `prepend_token`, `add_positions`. Its backward is the same text read from the bottom up. With $dz$ for the gradient of
 # the tokens, the gradients from above, put into one another, are first those of positions and class token,
 #
-# $$de_n = \sum_b dz_{b,n} \qquad dt = \sum_b dz_{b,0} \tag{Embed.backward}$$
+# $$\begin{aligned}
+# de_n &= \sum_b dz_{b,n} \\
+# dt &= \sum_b dz_{b,0}
+# \end{aligned} \tag{Embed.backward}$$
 #
 # and then those of cutting and projecting, `PatchEmbed`. With $p$ for the patches as they were cut, $W = E^{\mathsf T}$
-# and a bias:
+# and a bias, and with $n$ from 1 on:
 #
-# $$dW = \sum_{b,\,n \ge 1} dz_{b,n}^{\mathsf T}\, p_{b,n-1} \qquad d\text{bias} = \sum_{b,\,n \ge 1} dz_{b,n} \qquad
-#   dx = \operatorname{unpatchify}(dp), \quad dp_{b,n-1} = dz_{b,n}\, W \tag{PatchEmbed.backward}$$
+# $$\begin{aligned}
+# &dW = \sum_{bn} dz_{bn}^{\mathsf T} p_{b,n-1} \\
+# &d\text{bias} = \sum_{bn} dz_{bn} \\
+# &dp_{b,n-1} = dz_{bn}\, W \\
+# &dx = \operatorname{unpatchify} dp
+# \end{aligned} \tag{PatchEmbed.backward}$$
 
 # %%
 model = ViT(ViTConfig(img_size=8, patch_size=4, in_chans=3, embed_dim=12, depth=1, num_heads=3), dtype="float64")

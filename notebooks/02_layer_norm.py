@@ -57,8 +57,12 @@ np.testing.assert_allclose(normalised[0].std(1), 1, atol=1e-4)
 # Ba, Kiros & Hinton 2016, "Layer normalization", equations 3 and 4. For a token $x$ of $D$ numbers, with a weight $w$
 # and a bias $b$ of $D$ numbers each, which are learned and the same for all tokens:
 #
-# $$\mu = \frac1D\sum_j x_j \qquad \sigma^2 = \frac1D\sum_j (x_j - \mu)^2 \qquad
-# \hat x_i = \frac{x_i - \mu}{\sqrt{\sigma^2 + \varepsilon}} \qquad y_i = w_i\,\hat x_i + b_i \tag{layernorm}$$
+# $$\begin{aligned}
+# \mu &= \frac1D\sum_j x_j \\
+# \sigma^2 &= \frac1D\sum_j (x_j - \mu)^2 \\
+# \hat x_i &= \frac{x_i - \mu}{\sqrt{\sigma^2 + \varepsilon}} \\
+# y_i &= w_i\,\hat x_i + b_i
+# \end{aligned} \tag{layernorm}$$
 #
 # The mean and the spread are those of the one token. Nothing is averaged over the batch, so a token's result doesn't
 # depend on which others happen to be beside it. $\varepsilon$, a millionth, keeps a token of equal numbers from being
@@ -108,8 +112,12 @@ assert y.tolist() == [[-1, -2, 13, 14]]
 #
 # *The variance.* It is the mean of $c_i^2$, so
 #
-# $$\frac{\partial \sigma^2}{\partial x_j} = \frac1D \sum_i 2 c_i\, \frac{\partial c_i}{\partial x_j}
-# = \frac2D \sum_i c_i \Big(\delta_{ij} - \frac1D\Big) = \frac2D \Big(c_j - \frac1D \sum_i c_i\Big) = \frac{2 c_j}{D}$$
+# $$\begin{aligned}
+# \frac{\partial \sigma^2}{\partial x_j} &= \frac1D \sum_i 2 c_i\, \frac{\partial c_i}{\partial x_j} \\
+# &= \frac2D \sum_i c_i \Big(\delta_{ij} - \frac1D\Big) \\
+# &= \frac2D \Big(c_j - \frac1D \sum_i c_i\Big) \\
+# &= \frac{2 c_j}{D}
+# \end{aligned}$$
 #
 # The sum $\sum_i c_i$ is zero: that is what centred means. The mean's part in the variance's gradient drops out.
 #
@@ -148,8 +156,12 @@ np.testing.assert_allclose(jacobian, measured, rtol=1e-12, atol=1e-14)
 #
 # The first sum is $g_j$, and the other two are means over the token:
 #
-# $$dx = s\,\big(g - \operatorname{mean}(g) - \hat x\, \operatorname{mean}(g\,\hat x)\big)
-# \qquad dw = \sum_r dy_r\, \hat x_r \qquad db = \sum_r dy_r \tag{layernorm\_backward}$$
+# $$\begin{aligned}
+# dx &= s\,\big(g - \operatorname{mean}(g) \\
+# &\qquad - \hat x\, \operatorname{mean}(g\,\hat x)\big) \\
+# dw &= \sum_r dy_r\, \hat x_r \\
+# db &= \sum_r dy_r
+# \end{aligned} \tag{layernorm\_backward}$$
 #
 # No matrix of $D \times D$ numbers is needed: two means, and a few products of vectors.
 

@@ -88,11 +88,13 @@ print("without the subtraction", naive, "with it", F.softmax(large)[0].round(4))
 # The loss $\ell$ depends on the scores through all the probabilities. With $dy_i = \partial \ell / \partial p_i$, the
 # chain rule sums over every way from $x_j$ to the loss:
 #
-# $$dx_j = \frac{\partial \ell}{\partial x_j}
-#   = \sum_{i} dy_i \, \frac{\partial p_i}{\partial x_j}
-#   = \sum_{i} dy_i \, p_i \, (\delta_{ij} - p_j)
-#   = dy_j \, p_j - p_j \sum_i dy_i \, p_i
-#   = p_j \Big( dy_j - \sum_i dy_i \, p_i \Big) \tag{softmax\_backward}$$
+# $$\begin{aligned}
+# dx_j &= \frac{\partial \ell}{\partial x_j} \\
+# &= \sum_{i} dy_i \, \frac{\partial p_i}{\partial x_j} \\
+# &= \sum_{i} dy_i \, p_i \, (\delta_{ij} - p_j) \\
+# &= dy_j \, p_j - p_j \sum_i dy_i \, p_i \\
+# &= p_j \Big( dy_j - \sum_i dy_i \, p_i \Big)
+# \end{aligned} \tag{softmax\_backward}$$
 #
 # The $N \times N$ numbers of $J$ are never written down: one sum per row is enough. It is the mean of $dy$ under $p$,
 # and the gradient says: raise the score of what is better than this mean.
@@ -158,9 +160,11 @@ assert report.max_error > 1e-2
 # $N_q$ queries $q_i$ and $N_k$ keys $k_j$, each of $d$ numbers, and a value $v_j$ beside each key. With the scale $c
 # = 1/\sqrt d$ and, if there is one, a bias $b_{ij}$,
 #
-# $$s_{ij} = c \sum_{a=1}^{d} q_{ia} \, k_{ja} + b_{ij}, \qquad
-#   p_{ij} = \frac{e^{s_{ij}}}{\sum_m e^{s_{im}}}, \qquad
-#   o_{ia} = \sum_{j=1}^{N_k} p_{ij} \, v_{ja} \tag{attention}$$
+# $$\begin{aligned}
+# s_{ij} &= c \sum_{a=1}^{d} q_{ia} \, k_{ja} + b_{ij}, \\
+# p_{ij} &= \frac{e^{s_{ij}}}{\sum_m e^{s_{im}}}, \\
+# o_{ia} &= \sum_{j=1}^{N_k} p_{ij} \, v_{ja}
+# \end{aligned} \tag{attention}$$
 #
 # As matrices: $S = c \, Q K^\top + B$, $P = \operatorname{softmax}(S)$ row by row, $O = P V$ (Vaswani et al. 2017,
 # eq. 1). In a picture, with the shapes:
@@ -234,9 +238,10 @@ assert (heads <= v.max(2, keepdims=True)).all() and (heads >= v.min(2, keepdims=
 # **1. Through $o_{ia} = \sum_j p_{ij} v_{ja}$.** The value $v_{ja}$ stands in $o_{ia}$ for every query $i$, with the
 # factor $p_{ij}$; the probability $p_{ij}$ stands in $o_{ia}$ for every $a$, with the factor $v_{ja}$:
 #
-# $$dv_{ja} = \sum_i p_{ij} \, do_{ia} \;\Rightarrow\; dV = P^\top \, dO,
-#   \qquad
-#   dp_{ij} = \sum_a do_{ia} \, v_{ja} \;\Rightarrow\; dP = dO \, V^\top.$$
+# $$\begin{aligned}
+# dv_{ja} &= \sum_i p_{ij} \, do_{ia} \;\Rightarrow\; dV = P^\top \, dO, \\
+# dp_{ij} &= \sum_a do_{ia} \, v_{ja} \;\Rightarrow\; dP = dO \, V^\top.
+# \end{aligned}$$
 #
 # **2. Through the softmax**, each row $i$ by itself, with the product from above:
 #
@@ -256,9 +261,15 @@ assert (heads <= v.max(2, keepdims=True)).all() and (heads >= v.min(2, keepdims=
 #
 # summed over whatever the bias was repeated along: one bias for all samples gets $\sum_b ds_{bhij}$. Together:
 #
-# $$dV = P^\top dO \qquad dP = dO \, V^\top \qquad
-#   dS = P \odot \big( dP - \operatorname{rowsum}(dP \odot P) \big) \qquad
-#   dQ = c \; dS \, K \qquad dK = c \; dS^\top Q \qquad dB = dS \tag{attention\_backward}$$
+# $$\begin{aligned}
+# dV &= P^\top dO \\
+# dP &= dO \, V^\top \\
+# dS &= P \odot \big( dP \\
+# &\quad - \operatorname{rowsum}(dP \odot P) \big) \\
+# dQ &= c \; dS \, K \\
+# dK &= c \; dS^\top Q \\
+# dB &= dS
+# \end{aligned} \tag{attention\_backward}$$
 #
 # where $\odot$ multiplies entry by entry.
 #

@@ -66,18 +66,26 @@ assert min(apart) > 0.1
 # **Split.** Of the row number $r$, the part $c$ says whether it is a query (0), a key (1) or a value (2), then comes
 # the head $h$, and then the place $a$ in the head: $r = (c H + h)\, d + a$. Calling the three $q$, $k$ and $v$,
 #
-# $$q_{bhna} = w_{b,\,n,\,h d + a} \qquad k_{bhna} = w_{b,\,n,\,(H + h) d + a}
-#   \qquad v_{bhna} = w_{b,\,n,\,(2H + h) d + a}$$
+# $$\begin{aligned}
+# q_{bhna} &= w_{b,\,n,\,h d + a} \\
+# k_{bhna} &= w_{b,\,n,\,(H + h) d + a} \\
+# v_{bhna} &= w_{b,\,n,\,(2H + h) d + a}
+# \end{aligned}$$
 #
 # **Attend**, each head by itself, as in notebook 03:
 #
-# $$o_{bhia} = \sum_j p_{bhij} \, v_{bhja} \qquad p_{bhi} = \operatorname{softmax}_j\!\Big( \frac{1}{\sqrt d} \sum_a
-#   q_{bhia} \, k_{bhja} \Big) \tag{attention}$$
+# $$\begin{aligned}
+# o_{bhia} &= \sum_j p_{bhij} \, v_{bhja} \\
+# p_{bhi} &= \operatorname{softmax}_j\!\Big( \frac{1}{\sqrt d} \sum_a q_{bhia} \, k_{bhja} \Big)
+# \end{aligned} \tag{attention}$$
 #
 # **Merge.** The heads of a token are put side by side again, and a last linear layer mixes them:
 #
-# $$u_{b,\,n,\,hd + a} = o_{bhna} \qquad y_{bni} = \sum_{s} u_{bns} \, W'_{is} + \beta'_i
-#   = \beta'_i + \sum_h \sum_a o_{bhna} \, W'_{i,\,hd + a} \tag{Attention.forward}$$
+# $$\begin{aligned}
+# &u_{b,\,n,\,hd + a} = o_{bhna} \\
+# &y_{bni} = \beta'_i + \sum_{s} u_{bns} \, W'_{is} \\
+# &\quad = \beta'_i + \sum_{h,a} o_{bhna} \, W'_{i,\,hd + a}
+# \end{aligned} \tag{Attention.forward}$$
 #
 # The last form says what merging is: each head has its own slice of $W'$, and what they say is added up.
 #
@@ -154,23 +162,35 @@ np.testing.assert_allclose(by_slices, y, atol=1e-13)
 # **Attend**, each head by itself, by notebook 03. With $dp_{bhij} = \sum_a do_{bhia} \, v_{bhja}$ and, through the
 # softmax, $ds_{bhij} = p_{bhij} \big( dp_{bhij} - \sum_m dp_{bhim} \, p_{bhim} \big)$:
 #
-# $$dq_{bhia} = \frac{1}{\sqrt d} \sum_j ds_{bhij} \, k_{bhja} \qquad
-#   dk_{bhja} = \frac{1}{\sqrt d} \sum_i ds_{bhij} \, q_{bhia} \qquad
-#   dv_{bhja} = \sum_i p_{bhij} \, do_{bhia} \tag{attention\_backward}$$
+# $$\begin{aligned}
+# dq_{bhia} &= \tfrac{1}{\sqrt d} \sum_j ds_{bhij} \, k_{bhja} \\
+# dk_{bhja} &= \tfrac{1}{\sqrt d} \sum_i ds_{bhij} \, q_{bhia} \\
+# dv_{bhja} &= \sum_i p_{bhij} \, do_{bhia}
+# \end{aligned} \tag{attention\_backward}$$
 #
 # **Split.** In the same way,
 # $\partial q_{bhna} / \partial w_{b'n'r} = \delta_{bb'} \delta_{nn'} \, \delta_{r,\,hd + a}$, and with $H + h$ and
 # $2H + h$ for keys and values. Each $r$ belongs to one of the three, one head and one place:
 #
-# $$dw_{b,\,n,\,hd + a} = dq_{bhna} \qquad dw_{b,\,n,\,(H + h)d + a} = dk_{bhna}
-#   \qquad dw_{b,\,n,\,(2H + h)d + a} = dv_{bhna}$$
+# $$\begin{aligned}
+# dw_{b,\,n,\,hd + a} &= dq_{bhna} \\
+# dw_{b,\,n,\,(H + h)d + a} &= dk_{bhna} \\
+# dw_{b,\,n,\,(2H + h)d + a} &= dv_{bhna}
+# \end{aligned}$$
 #
 # **The first linear layer.** $x$ was read by queries, keys and values of all heads, and collects from all of them:
 #
-# $$dx_{bnj} = \sum_{r} dw_{bnr} \, W_{rj} = \sum_h \sum_a \left( dq_{bhna} \, W_{hd + a,\, j} +
-#   dk_{bhna} \, W_{(H + h)d + a,\, j} + dv_{bhna} \, W_{(2H + h)d + a,\, j} \right) \tag{Attention.backward}$$
+# $$\begin{aligned}
+# &dx_{bnj} = \sum_{r} dw_{bnr} \, W_{rj} \\
+# &= \sum_{h,a} dq_{bhna} \, W_{hd + a,\, j} \\
+# &+ \sum_{h,a} dk_{bhna} \, W_{(H + h)d + a,\, j} \\
+# &+ \sum_{h,a} dv_{bhna} \, W_{(2H + h)d + a,\, j}
+# \end{aligned} \tag{Attention.backward}$$
 #
-# $$dW_{rj} = \sum_{b,n} dw_{bnr} \, x_{bnj} \qquad d\beta_r = \sum_{b,n} dw_{bnr} \tag{linear\_backward}$$
+# $$\begin{aligned}
+# dW_{rj} &= \sum_{b,n} dw_{bnr} \, x_{bnj} \\
+# d\beta_r &= \sum_{b,n} dw_{bnr}
+# \end{aligned} \tag{linear\_backward}$$
 #
 # In code the forward, read from the bottom up (`rope` turns queries and keys by their positions where that is asked
 # for; dropout and tiles are other ways to the same attention). `into` are the arrays that the gradients of weight and
@@ -229,10 +249,12 @@ assert report.max_error < 1e-10
 # **Φ by erf.** Libraries compute $\operatorname{erf}(z) = \frac{2}{\sqrt\pi} \int_0^z e^{-s^2} ds$. Half of the area
 # lies below 0, since $\varphi$ is symmetric. For the rest substitute $t = \sqrt2 \, s$, $dt = \sqrt2 \, ds$:
 #
-# $$\Phi(x) = \frac12 + \frac{1}{\sqrt{2\pi}} \int_0^x e^{-t^2/2} \, dt
-#   = \frac12 + \frac{\sqrt2}{\sqrt{2\pi}} \int_0^{x/\sqrt2} e^{-s^2} \, ds
-#   = \frac12 + \frac{1}{\sqrt\pi} \cdot \frac{\sqrt\pi}{2} \operatorname{erf}\!\Big(\frac{x}{\sqrt2}\Big)
-#   = \frac12 \Big( 1 + \operatorname{erf}\!\Big(\frac{x}{\sqrt2}\Big) \Big)$$
+# $$\begin{aligned}
+# \Phi(x) &= \frac12 + \frac{1}{\sqrt{2\pi}} \int_0^x e^{-t^2/2} \, dt \\
+# &= \frac12 + \frac{\sqrt2}{\sqrt{2\pi}} \int_0^{x/\sqrt2} e^{-s^2} \, ds \\
+# &= \frac12 + \frac{1}{\sqrt\pi} \cdot \frac{\sqrt\pi}{2} \operatorname{erf}\!\Big(\frac{x}{\sqrt2}\Big) \\
+# &= \frac12 \Big( 1 + \operatorname{erf}\!\Big(\frac{x}{\sqrt2}\Big) \Big)
+# \end{aligned}$$
 
 # %%
 print(inspect.getsource(F.gelu))
@@ -252,8 +274,10 @@ assert all(abs(F.gelu(np.array(t))[0] - t * (1 + erf(t / sqrt(2))) / 2) < 1e-15 
 # $y' = 1 \cdot \Phi(x) + x \, \Phi'(x)$, and the derivative of an area with respect to its right end is the height
 # there (the fundamental theorem of calculus), $\Phi' = \varphi$:
 #
-# $$dx_j = \sum_i dy_i \, \delta_{ij} \, y'(x_i)
-#   = dy_j \left( \Phi(x_j) + x_j \, \varphi(x_j) \right) \tag{gelu\_backward}$$
+# $$\begin{aligned}
+# dx_j &= \sum_i dy_i \, \delta_{ij} \, y'(x_i) \\
+# &= dy_j \left( \Phi(x_j) + x_j \, \varphi(x_j) \right)
+# \end{aligned} \tag{gelu\_backward}$$
 
 # %%
 print(inspect.getsource(F.gelu_backward))
@@ -320,12 +344,18 @@ assert report.max_error > 0.05
 # Some models were trained with an approximation that needs no erf. With $\kappa = \sqrt{2/\pi}$ and
 # $\gamma = 0.044715$ (Hendrycks & Gimpel 2016, section 2):
 #
-# $$y = \tfrac12 \, x \, (1 + t) \qquad t = \tanh u \qquad u = \kappa \, (x + \gamma x^3) \tag{gelu\_tanh}$$
+# $$\begin{aligned}
+# y &= \tfrac12 \, x \, (1 + t) \\
+# t &= \tanh u \\
+# u &= \kappa \, (x + \gamma x^3)
+# \end{aligned} \tag{gelu\_tanh}$$
 #
 # It puts $\tanh u$ in the place of $\operatorname{erf}(x / \sqrt2)$. For small $x$ the two have the series
 #
-# $$\operatorname{erf}\!\Big(\frac{x}{\sqrt2}\Big) = \kappa \Big( x - \frac{x^3}{6} + \dots \Big) \qquad
-#   \tanh u = u - \frac{u^3}{3} + \dots = \kappa \Big( x + \gamma x^3 - \frac{\kappa^2 x^3}{3} + \dots \Big)$$
+# $$\begin{aligned}
+# \operatorname{erf}\!\Big(\frac{x}{\sqrt2}\Big) &= \kappa \Big( x - \frac{x^3}{6} + \dots \Big) \\
+# \tanh u &= u - \frac{u^3}{3} + \dots = \kappa \Big( x + \gamma x^3 - \frac{\kappa^2 x^3}{3} + \dots \Big)
+# \end{aligned}$$
 #
 # so they agree up to the third power for $\gamma = \kappa^2/3 - 1/6 = 0.0455$. The published coefficient is a little
 # smaller, which makes it worse near 0 and better over the whole.
@@ -333,8 +363,11 @@ assert report.max_error > 0.05
 # **Its gradient.** $\tanh' = 1 - \tanh^2$, since $\tanh = \sinh / \cosh$ has by the quotient rule the derivative
 # $(\cosh^2 - \sinh^2) / \cosh^2$. With the product rule and the chain rule:
 #
-# $$dx = dy \left( \tfrac12 (1 + t) + \tfrac12 \, x \, (1 - t^2) \, \frac{du}{dx} \right) \qquad
-#   \frac{du}{dx} = \kappa \, (1 + 3 \gamma x^2) \tag{gelu\_tanh\_backward}$$
+# $$\begin{aligned}
+# dx &= \tfrac12 \, dy \, \Big( 1 + t \\
+# &\qquad + x \, (1 - t^2) \, \frac{du}{dx} \Big) \\
+# \frac{du}{dx} &= \kappa \, (1 + 3 \gamma x^2)
+# \end{aligned} \tag{gelu\_tanh\_backward}$$
 
 # %%
 print(inspect.getsource(F.gelu_tanh))
@@ -374,8 +407,11 @@ assert report.max_error < 1e-14
 # In attention the tokens meet; in the MLP each is by itself. Let $r$ count the tokens of the whole batch, $j$ and
 # $i$ the $D$ numbers of a token, and $m$ the $M$ numbers of the hidden layer, usually $M = 4D$:
 #
-# $$h_{rm} = \sum_j x_{rj} \, W_{mj} + \beta_m \qquad a_{rm} = h_{rm} \, \Phi(h_{rm}) \qquad
-#   y_{ri} = \sum_m a_{rm} \, W'_{im} + \beta'_i \tag{Mlp.forward}$$
+# $$\begin{aligned}
+# h_{rm} &= \sum_j x_{rj} \, W_{mj} + \beta_m \\
+# a_{rm} &= h_{rm} \, \Phi(h_{rm}) \\
+# y_{ri} &= \sum_m a_{rm} \, W'_{im} + \beta'_i
+# \end{aligned} \tag{Mlp.forward}$$
 #
 # It is composed of `linear`, `gelu` and `linear`, whose code stands above. Without the GELU in between, two linear
 # layers would be one: $(x W^\top) W'^\top = x \, (W' W)^\top$.
@@ -383,13 +419,19 @@ assert report.max_error < 1e-14
 # **Its gradient**, from the bottom up, each step one that is known already. $a_{rm}$ stands in $y_{ri}$ for every
 # $i$; $W'_{im}$ in $y_{ri}$ for every $r$:
 #
-# $$da_{rm} = \sum_i dy_{ri} \, W'_{im} \qquad dW'_{im} = \sum_r dy_{ri} \, a_{rm} \qquad d\beta'_i = \sum_r dy_{ri}
-#   \tag{linear\_backward}$$
+# $$\begin{aligned}
+# da_{rm} &= \sum_i dy_{ri} \, W'_{im} \\
+# dW'_{im} &= \sum_r dy_{ri} \, a_{rm} \\
+# d\beta'_i &= \sum_r dy_{ri}
+# \end{aligned} \tag{linear\_backward}$$
 #
 # $$dh_{rm} = da_{rm} \left( \Phi(h_{rm}) + h_{rm} \, \varphi(h_{rm}) \right) \tag{gelu\_backward}$$
 #
-# $$dx_{rj} = \sum_m dh_{rm} \, W_{mj} \qquad dW_{mj} = \sum_r dh_{rm} \, x_{rj} \qquad d\beta_m = \sum_r dh_{rm}
-#   \tag{linear\_backward}$$
+# $$\begin{aligned}
+# dx_{rj} &= \sum_m dh_{rm} \, W_{mj} \\
+# dW_{mj} &= \sum_r dh_{rm} \, x_{rj} \\
+# d\beta_m &= \sum_r dh_{rm}
+# \end{aligned} \tag{linear\_backward}$$
 #
 # Write $J^\top dy$ for what the backward of a function does to $dy$. Then the three, one after the other, are
 #
@@ -463,13 +505,17 @@ assert (1 + 2) * (1 + 0.5) == 1 + 0.5 + 2 + 2 * 0.5 == 4.5
 # %% [markdown]
 # The block of a ViT has two branches, each with its layer norm at the start, *pre-norm*:
 #
-# $$x' = x + \operatorname{attention}(\operatorname{norm}_1(x))
-#   \qquad y = x' + \operatorname{mlp}(\operatorname{norm}_2(x')) \tag{Block.forward}$$
+# $$\begin{aligned}
+# x' &= x + \operatorname{attention}(\operatorname{norm}_1(x)) \\
+# y &= x' + \operatorname{mlp}(\operatorname{norm}_2(x'))
+# \end{aligned} \tag{Block.forward}$$
 #
 # (Dosovitskiy et al. 2021, equations 2 and 3.) Backwards, the same rule twice:
 #
-# $$dx' = dy + J_{\text{norm}_2}^\top \, J_{\text{mlp}}^\top \, dy \qquad
-#   dx = dx' + J_{\text{norm}_1}^\top \, J_{\text{attention}}^\top \, dx' \tag{Block.backward}$$
+# $$\begin{aligned}
+# dx' &= dy + J_{\text{norm}_2}^\top \, J_{\text{mlp}}^\top \, dy \\
+# dx &= dx' + J_{\text{norm}_1}^\top \, J_{\text{attention}}^\top \, dx'
+# \end{aligned} \tag{Block.backward}$$
 #
 # In code, a composition once more: of the layer norm (notebook 02), the attention and the MLP from above.
 
@@ -485,7 +531,10 @@ print(inspect.getsource(Block.backward))
 # The sum goes on, too, to the next residual connection. So what comes back to it comes from two places, $ds$ from
 # there and $J_{\text{norm}}^\top dy$ through the norm, and both summands get all of it:
 #
-# $$dx = db = ds + J_{\text{norm}}^\top \, dy \tag{add\_layernorm\_backward}$$
+# $$\begin{aligned}
+# dx &= db = ds \\
+# &\quad + J_{\text{norm}}^\top \, dy
+# \end{aligned} \tag{add\_layernorm\_backward}$$
 
 # %%
 print(inspect.getsource(F.add_layernorm))

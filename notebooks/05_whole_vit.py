@@ -91,8 +91,9 @@ def on_paper(ours, program, *written):
 #
 # **1. Tokens.** The class token $t$ in front of the patches $x_n$, and to each the vector of its place $e_i$:
 #
-# $$z^0_{0a} = t_a + e_{0a} \qquad z^0_{na} = x_{na} + e_{na} \quad (n = 1 \dots 4)
-# \tag{prepend\_token, add\_positions}$$
+# $$z^0_{0a} = t_a + e_{0a} \tag{prepend\_token}$$
+#
+# $$z^0_{na} = x_{na} + e_{na} \quad (n = 1 \dots 4) \tag{add\_positions}$$
 
 # %%
 x, t, e = example.PATCHES[0], example.CLS_TOKEN[0, 0], example.POSITIONS[0]
@@ -153,9 +154,13 @@ on_paper(z1, steps["z1"][0], [0.5698, 0.1379, 0.4587, 0.5511], [1.5580, -0.4363,
 # %% [markdown]
 # **6. The layer norm**, each row by itself, with weight 1, bias 0 and $\varepsilon = 10^{-6}$:
 #
-# $$\mu_i = \tfrac1D \sum_a z^1_{ia} \qquad \sigma^2_i = \tfrac1D \sum_a (z^1_{ia} - \mu_i)^2 \qquad
-#   r_i = \frac{1}{\sqrt{\sigma_i^2 + \varepsilon}} \qquad \hat z_{ia} = r_i \, (z^1_{ia} - \mu_i) \qquad
-#   y_{ia} = \gamma_a \hat z_{ia} + \beta_a \tag{layernorm}$$
+# $$\begin{aligned}
+# \mu_i &= \tfrac1D \sum_a z^1_{ia} \\
+# \sigma^2_i &= \tfrac1D \sum_a (z^1_{ia} - \mu_i)^2 \\
+# r_i &= \frac{1}{\sqrt{\sigma_i^2 + \varepsilon}} \\
+# \hat z_{ia} &= r_i \, (z^1_{ia} - \mu_i) \\
+# y_{ia} &= \gamma_a \hat z_{ia} + \beta_a
+# \end{aligned} \tag{layernorm}$$
 #
 # For the class token $\mu_0 = 0.4294$ and $r_0 = 5.7653$. It was nearly level, so its small differences are
 # stretched most.
@@ -172,7 +177,11 @@ assert abs(mu[0, 0] - 0.4294) < 5.1e-5 and abs(r[0, 0] - 5.7653) < 5.1e-5 and r.
 # %% [markdown]
 # **7. The class token alone** is read; what the others hold now is dropped:
 #
-# $$f_{a} = y_{0a} \qquad\text{and, for a batch of samples } b, \qquad f_{ba} = y_{b0a} \tag{pool\_token}$$
+# $$f_{a} = y_{0a}$$
+#
+# and, for a batch of samples $b$,
+#
+# $$f_{ba} = y_{b0a} \tag{pool\_token}$$
 
 # %%
 print(inspect.getsource(F.pool_token))
@@ -225,7 +234,11 @@ on_paper(dl, gradients["dlogits"][0], [-0.1279, 0.1279])
 # **8. Through the head.** $W_{ka}$ stands in $l_k$ alone, with the factor $f_a$, and $b_k$ with the factor 1; $f_a$
 # stands in all $l_k$, with the factors $W_{ka}$:
 #
-# $$dW_{ka} = dl_k \, f_a \qquad db_k = dl_k \qquad df_a = \sum_k dl_k \, W_{ka} \tag{linear\_backward}$$
+# $$\begin{aligned}
+# dW_{ka} &= dl_k \, f_a \\
+# db_k &= dl_k \\
+# df_a &= \sum_k dl_k \, W_{ka}
+# \end{aligned} \tag{linear\_backward}$$
 #
 # The two rows of $dW$ are opposite, as $dl_0 = -dl_1$. And
 # $df_1 = -0.1279 \cdot 0.5 + 0.1279 \cdot (-0.3) = -0.1023$.
@@ -240,7 +253,10 @@ on_paper(df, gradients["dfeature"][0], [-0.1023, 0.0767, 0.0128, -0.0512])
 # **7. Through the reading.** $f_{ba}$ is $y_{b0a}$, so
 # $\partial f_{ba} / \partial y_{cia} = \delta_{bc} \, \delta_{i0}$, and
 #
-# $$dy_{cia} = \sum_b df_{ba} \, \delta_{bc} \, \delta_{i0} = \delta_{i0} \, df_{ca} \tag{pool\_token\_backward}$$
+# $$\begin{aligned}
+# dy_{cia} &= \sum_b df_{ba} \, \delta_{bc} \, \delta_{i0} \\
+# &= \delta_{i0} \, df_{ca}
+# \end{aligned} \tag{pool\_token\_backward}$$
 #
 # Nobody asked the patches, so nothing comes back to them. Not yet: what they hold has reached the class token
 # before, in step 4, and on that way the gradient will find them.
@@ -260,8 +276,11 @@ on_paper(dy, gradients["dnormed"][0], [-0.1023, 0.0767, 0.0128, -0.0512], [0, 0,
 # Now $\partial f_{ba} / \partial y_{cia} = \delta_{bc} / N$ for each patch, and 0 for the token in front of them. So
 # every patch gets the same share, and that token nothing:
 #
-# $$dy_{cia} = \sum_b df_{ba} \, \frac{\delta_{bc}}N = \frac{df_{ca}}N \quad (i \ge 1) \qquad dy_{c0a} = 0
-# \tag{pool\_mean\_backward}$$
+# $$\begin{aligned}
+# dy_{cia} &= \sum_b df_{ba} \, \frac{\delta_{bc}}N \\
+# &= \frac{df_{ca}}N \quad (i \ge 1) \\
+# dy_{c0a} &= 0
+# \end{aligned} \tag{pool\_mean\_backward}$$
 
 # %%
 print(inspect.getsource(F.pool_mean))
@@ -276,8 +295,12 @@ assert report.max_error < 1e-10
 # %% [markdown]
 # **6. Through the layer norm** (notebook 02). With $g_{ia} = dy_{ia} \gamma_a$,
 #
-# $$dz^1_{ia} = r_i \Big( g_{ia} - \tfrac1D \sum_b g_{ib} - \hat z_{ia} \, \tfrac1D \sum_b g_{ib} \, \hat z_{ib} \Big)
-#   \qquad d\gamma_a = \sum_i dy_{ia} \, \hat z_{ia} \qquad d\beta_a = \sum_i dy_{ia} \tag{layernorm\_backward}$$
+# $$\begin{aligned}
+# dz^1_{ia} &= r_i \Big( g_{ia} - \tfrac1D \sum_b g_{ib} \\
+# &\quad - \hat z_{ia} \, \tfrac1D \sum_b g_{ib} \, \hat z_{ib} \Big) \\
+# d\gamma_a &= \sum_i dy_{ia} \, \hat z_{ia} \\
+# d\beta_a &= \sum_i dy_{ia}
+# \end{aligned} \tag{layernorm\_backward}$$
 #
 # The row of the class token, in numbers: the mean of $g$ is $-0.0160$, that of $g \hat z$ is $-0.0614$, and so
 # $dz^1_{01} = 5.7653 \cdot (-0.1023 + 0.0160 + 0.8096 \cdot 0.0614) = -0.211$. The other rows stay 0.
@@ -298,13 +321,18 @@ assert abs(dz1[0].sum()) < 1e-15 and abs(dz1[0] @ zhat[0]) < 1e-4
 # **5. Through the residual connection.** $z^1 = z^0 + o$: the derivative by each is 1, and the gradient goes both
 # ways.
 #
-# $$do_{ia} = dz^1_{ia} \qquad\text{and as much to } z^0_{ia} \text{, to be remembered until step 1}$$
+# $$do_{ia} = dz^1_{ia}$$
+#
+# and as much to $z^0_{ia}$, to be remembered until step 1.
 #
 # **4. Through what attention gathered.** $v_{ja}$ stands in each $o_{ia}$ with the factor $p_{ij}$, and $p_{ij}$ in
 # $o_{ia}$ for each $a$ with the factor $v_{ja}$:
 #
-# $$dv_{ja} = \sum_i p_{ij} \, do_{ia} = p_{0j} \, do_{0a} \qquad dp_{ij} = \sum_a do_{ia} \, v_{ja}
-# \tag{attention\_backward}$$
+# $$\begin{aligned}
+# dv_{ja} &= \sum_i p_{ij} \, do_{ia} \\
+# &= p_{0j} \, do_{0a} \\
+# dp_{ij} &= \sum_a do_{ia} \, v_{ja}
+# \end{aligned} \tag{attention\_backward}$$
 #
 # Only row 0 of $do$ is not zero, so the sum over $i$ has one term: each patch gets the class token's gradient, times
 # how much the class token has looked at it. That is about 0.2 for each of the five, so the rows of $dv$ are alike.
@@ -320,7 +348,10 @@ np.testing.assert_allclose(dv, np.outer(p[0], do[0]), atol=1e-15)
 # %% [markdown]
 # **3. Through the softmax** (notebook 03), each row by itself:
 #
-# $$ds_{ij} = p_{ij} \Big( dp_{ij} - \sum_m dp_{im} \, p_{im} \Big) \tag{softmax\_backward}$$
+# $$\begin{aligned}
+# ds_{ij} &= p_{ij} \Big( dp_{ij} \\
+# &\qquad - \sum_m dp_{im} \, p_{im} \Big)
+# \end{aligned} \tag{softmax\_backward}$$
 #
 # A row of it adds up to 0: attention that one token gains, the others lose. Training goes against the gradient: it
 # would have the class token look more at patch 2 and less at patches 3 and 4.
@@ -335,7 +366,12 @@ assert ds[0].argmin() == 2 and (ds[0, 3:] > 0).all()
 # **2. Through the scores.** $q_{ia}$ stands in $s_{ij}$ for each $j$, with the factor $c\,k_{ja}$; $k_{ja}$ in
 # $s_{ij}$ for each $i$, with the factor $c\,q_{ia}$:
 #
-# $$dq_{ia} = c \sum_j ds_{ij} \, k_{ja} \qquad dk_{ja} = c \sum_i ds_{ij} \, q_{ia} \tag{attention\_scores\_backward}$$
+# $$dq_{ia} = c \sum_j ds_{ij} \, k_{ja}$$
+#
+# $$\begin{aligned}
+# &dk_{ja} = \\
+# &c \sum_i ds_{ij} \, q_{ia}
+# \end{aligned} \tag{attention\_scores\_backward}$$
 #
 # Again only row 0 is there: $dk_{ja} = \tfrac12 \, ds_{0j} \, q_{0a}$. The class token's query is 0.1 in all its
 # numbers, so each row of $dk$ is one number four times: $0.05 \, ds_{0j}$.
@@ -351,8 +387,10 @@ np.testing.assert_allclose(dk, np.repeat(0.05 * ds[0][:, None], 4, axis=1), atol
 # copies, $q = k = v = u = z^0$, and of the loss as a function of the four. The chain rule sums over all of their
 # numbers, and $\partial q_{jb} / \partial z^0_{ia} = \delta_{ij} \, \delta_{ab}$, likewise for the others:
 #
-# $$dz^0_{ia} = \sum_{j,b} \left( dq_{jb} + dk_{jb} + dv_{jb} + du_{jb} \right) \delta_{ij} \, \delta_{ab}
-#   = dq_{ia} + dk_{ia} + dv_{ia} + dz^1_{ia}$$
+# $$\begin{aligned}
+# dz^0_{ia} &= \sum_{j,b} \left( dq_{jb} + dk_{jb} + dv_{jb} + du_{jb} \right) \delta_{ij} \, \delta_{ab} \\
+# &= dq_{ia} + dk_{ia} + dv_{ia} + dz^1_{ia}
+# \end{aligned}$$
 #
 # as $du = dz^1$ is what step 5 has left to be remembered. *What is used several times collects the sum.*
 
@@ -366,8 +404,12 @@ on_paper(dz0, gradients["dz0"][0], *in_writing)
 # %% [markdown]
 # **0. Patches, class token, positions.** Each was a summand of one row of $z^0$, with the derivative 1:
 #
-# $$dt_a = dz^0_{0a} \qquad dx_{na} = dz^0_{na} \qquad de_{ia} = dz^0_{ia}
-# \tag{prepend\_token\_backward, add\_positions\_backward}$$
+# $$\begin{aligned}
+# dt_a &= dz^0_{0a} \\
+# dx_{na} &= dz^0_{na}
+# \end{aligned} \tag{prepend\_token\_backward}$$
+#
+# $$de_{ia} = dz^0_{ia} \tag{add\_positions\_backward}$$
 
 # %%
 on_paper(dz0[0], gradients["dcls_token"][0, 0], [-0.2848, -0.0804, 0.3103, 0.0374])
@@ -451,21 +493,33 @@ for function in (F.cross_entropy_backward, F.linear_backward, F.layernorm_backwa
 # The whole, Dosovitskiy et al. 2021, equations 1 to 4. Images $x$ become tokens $z_0$ (notebook 01), these go through
 # $L$ blocks (notebook 04) and a last layer norm,
 #
-# $$z_l = \operatorname{block}_l(z_{l-1}) \quad (l = 1 \dots L) \qquad y = \operatorname{norm}(z_L)
-# \tag{Encode.forward}$$
+# $$\begin{aligned}
+# z_l &= \operatorname{block}_l(z_{l-1}) \quad (l = 1 \dots L) \\
+# y &= \operatorname{norm}(z_L)
+# \end{aligned} \tag{Encode.forward}$$
 #
 # and of what comes out one vector is read, from which the head makes the logits:
 #
-# $$z_0 = \operatorname{embed}(x) \qquad y = \operatorname{encode}(z_0) \qquad f = \operatorname{pool}(y) \qquad
-#   l = \operatorname{head}(f) \tag{ViT.forward}$$
+# $$\begin{aligned}
+# z_0 &= \operatorname{embed}(x) \\
+# y &= \operatorname{encode}(z_0) \\
+# f &= \operatorname{pool}(y) \\
+# l &= \operatorname{head}(f)
+# \end{aligned} \tag{ViT.forward}$$
 #
 # Backwards, with $J^\top dy$ for what a part's backward does to the gradient that it gets,
 #
-# $$dz_L = J_{\text{norm}}^\top \, dy \qquad dz_{l-1} = J_{\text{block}_l}^\top \, dz_l \quad (l = L \dots 1)
-#   \tag{Encode.backward}$$
+# $$\begin{aligned}
+# dz_L &= J_{\text{norm}}^\top \, dy \\
+# dz_{l-1} &= J_{\text{block}_l}^\top \, dz_l \quad (l = L \dots 1)
+# \end{aligned} \tag{Encode.backward}$$
 #
-# $$df = J_{\text{head}}^\top \, dl \qquad dy = J_{\text{pool}}^\top \, df \qquad dz_0 = J_{\text{encode}}^\top \, dy
-#   \qquad dx = J_{\text{embed}}^\top \, dz_0 \tag{ViT.backward}$$
+# $$\begin{aligned}
+# df &= J_{\text{head}}^\top \, dl \\
+# dy &= J_{\text{pool}}^\top \, df \\
+# dz_0 &= J_{\text{encode}}^\top \, dy \\
+# dx &= J_{\text{embed}}^\top \, dz_0
+# \end{aligned} \tag{ViT.backward}$$
 
 # %%
 print(inspect.getsource(ViT.forward))
@@ -545,9 +599,11 @@ assert all((lengths[name] > 0).all() for name in list(depths)[:3])
 #
 # A block is the five lines in the middle: $(3 + 1 + 4 + 4)\,D^2 = 12 D^2$ and $(4 + 3 + 1 + 4 + 1)\,D = 13 D$. So
 #
-# $$\text{parameters} = \underbrace{C P^2 D + D}_{\text{patches}} + \underbrace{D + T D}_{\text{token, positions}} +
-#   \underbrace{L \, (12 D^2 + 13 D)}_{\text{blocks}} + \underbrace{2 D}_{\text{norm}} +
-#   \underbrace{K D + K}_{\text{head}}$$
+# $$\begin{aligned}
+# \text{parameters} =\ &\underbrace{C P^2 D + D}_{\text{patches}} + \underbrace{D + T D}_{\text{token, positions}} \\
+# &+ \underbrace{L \, (12 D^2 + 13 D)}_{\text{blocks}} + \underbrace{2 D}_{\text{norm}} +
+# \underbrace{K D + K}_{\text{head}}
+# \end{aligned}$$
 #
 # The heads of attention don't occur: they divide the width among themselves.
 #

@@ -96,9 +96,11 @@ print(f"test accuracy after three epochs of nothing: {accuracy(model, unseen):.0
 #
 # Put the softmax into the logarithm:
 #
-# $$\log p_k = z_k - \log\sum_j e^{z_j}
-# \qquad\Rightarrow\qquad
-# \ell(z) = -\sum_k t_k \log p_k = -\sum_k t_k z_k + \Big(\sum_k t_k\Big) \log\sum_j e^{z_j} .$$
+# $$\begin{aligned}
+# \log p_k &= z_k - \log\sum_j e^{z_j} \\
+# \ell(z) &= -\sum_k t_k \log p_k \\
+# &= -\sum_k t_k z_k + \Big(\sum_k t_k\Big) \log\sum_j e^{z_j} .
+# \end{aligned}$$
 #
 # The first term is linear in $z$: its derivative with respect to $z_i$ is $-t_i$. For the second, by the chain rule,
 #
@@ -109,8 +111,11 @@ print(f"test accuracy after three epochs of nothing: {accuracy(model, unseen):.0
 # Together, with the $1/B$ of the mean over the batch and with the gradient $d\mathcal L$ that comes from above (1, if
 # the loss is what is minimised),
 #
-# $$dz_i = \frac{d\mathcal L}{B}\Big(p_i \sum_k t_k - t_i\Big)
-# \qquad\text{and for targets that sum to 1}\qquad dz = \frac{d\mathcal L}{B}\,(p - t) \tag{cross\_entropy\_backward}$$
+# $$dz_i = \frac{d\mathcal L}{B}\Big(p_i \sum_k t_k - t_i\Big)$$
+#
+# and for targets that sum to 1
+#
+# $$dz = \frac{d\mathcal L}{B}\,(p - t) \tag{cross\_entropy\_backward}$$
 #
 # What was predicted, less what was wanted. That is all that the rest of the network ever hears of the labels.
 #
@@ -289,8 +294,11 @@ assert np.allclose(descend_by_adam(0.1)[1], 1 - 0.1), "Adam's first step is as l
 # Adam (Kingma & Ba 2015) gives every parameter a step of its own, from two running means of its gradients $g_t$, the
 # gradient itself and its square:
 #
-# $$m_t = \beta_1 m_{t-1} + (1-\beta_1)\,g_t,
-# \qquad v_t = \beta_2 v_{t-1} + (1-\beta_2)\,g_t^2, \qquad m_0 = v_0 = 0 \tag{adam\_step}$$
+# $$\begin{aligned}
+# m_t &= \beta_1 m_{t-1} + (1-\beta_1)\,g_t, \\
+# v_t &= \beta_2 v_{t-1} + (1-\beta_2)\,g_t^2, \\
+# m_0 &= v_0 = 0
+# \end{aligned} \tag{adam\_step}$$
 #
 # The first averages out the noise of the batches, over some $1/(1-\beta_1) = 10$ steps. The square root of the second
 # says how large the gradients of this parameter are as a rule. Their quotient is a number about as large as 1,
@@ -300,21 +308,28 @@ assert np.allclose(descend_by_adam(0.1)[1], 1 - 0.1), "Adam's first step is as l
 #
 # Put the recursion into itself $t$ times; as $m_0 = 0$, what is left is
 #
-# $$m_t = (1-\beta_1)\,g_t + \beta_1 m_{t-1}
-#       = (1-\beta_1)\,(g_t + \beta_1 g_{t-1}) + \beta_1^2 m_{t-2}
-#       = \dots = (1-\beta_1)\sum_{i=1}^{t}\beta_1^{\,t-i} g_i .$$
+# $$\begin{aligned}
+# m_t &= (1-\beta_1)\,g_t + \beta_1 m_{t-1} \\
+# &= (1-\beta_1)\,(g_t + \beta_1 g_{t-1}) + \beta_1^2 m_{t-2} \\
+# &= \dots = (1-\beta_1)\sum_{i=1}^{t}\beta_1^{\,t-i} g_i .
+# \end{aligned}$$
 #
 # Suppose that the gradients have the same expectation $\mathbb E[g]$ for a while. Then
 #
-# $$\mathbb E[m_t] = \mathbb E[g]\,(1-\beta_1)\sum_{j=0}^{t-1}\beta_1^{\,j}
-#                  = \mathbb E[g]\,(1-\beta_1)\,\frac{1-\beta_1^{\,t}}{1-\beta_1}
-#                  = \mathbb E[g]\,(1-\beta_1^{\,t}) .$$
+# $$\begin{aligned}
+# \mathbb E[m_t] &= \mathbb E[g]\,(1-\beta_1)\sum_{j=0}^{t-1}\beta_1^{\,j} \\
+# &= \mathbb E[g]\,(1-\beta_1)\,\frac{1-\beta_1^{\,t}}{1-\beta_1} \\
+# &= \mathbb E[g]\,(1-\beta_1^{\,t}) .
+# \end{aligned}$$
 #
 # So $m_t$ is too small by the factor $1-\beta_1^t$, because of the zero that it began at, and $v_t$ by $1-\beta_2^t$,
 # for the same reason. Divide by it:
 #
-# $$\hat m_t = \frac{m_t}{1-\beta_1^t}, \qquad \hat v_t = \frac{v_t}{1-\beta_2^t}, \qquad
-#   \theta \leftarrow \theta - \eta\,\frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon} \tag{adam\_step}$$
+# $$\begin{aligned}
+# \hat m_t &= \frac{m_t}{1-\beta_1^t}, \\
+# \hat v_t &= \frac{v_t}{1-\beta_2^t}, \\
+# \theta &\leftarrow \theta - \eta\,\frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon}
+# \end{aligned} \tag{adam\_step}$$
 #
 # What if one doesn't? $v$ needs longer than $m$ to forget its zero, so the steps are too *long*, by the factor
 # $(1-\beta_1^t)/\sqrt{1-\beta_2^t}$.
@@ -549,8 +564,10 @@ assert apart < 1e-6 * moved
 # The recipe below leaves out numbers, and whole branches. Draw $m_i = 1$ with the probability $1 - p$ and else 0, and
 # let
 #
-# $$y_i = \frac{m_i}{1-p}\, x_i, \qquad \mathbb E[y_i] = \frac{(1-p) \cdot 1 + p \cdot 0}{1-p}\, x_i = x_i
-# \tag{dropout}$$
+# $$\begin{aligned}
+# y_i &= \frac{m_i}{1-p}\, x_i, \\
+# \mathbb E[y_i] &= \frac{(1-p) \cdot 1 + p \cdot 0}{1-p}\, x_i = x_i
+# \end{aligned} \tag{dropout}$$
 #
 # The division keeps the mean, so that nothing has to change when, after the training, nothing is left out any more.
 # Given the draw, each $y_i$ is a multiple of its own $x_i$, and the gradient is the same multiple:

@@ -108,9 +108,11 @@ plt.show()
 #
 # It settles where $V_{t+1} = V_t = V$, so
 #
-# $$V\,\big(1 - (1-\eta c)^2\big) = \eta^2\frac{\sigma^2}B
-# \quad\Rightarrow\quad V = \frac{\eta^2\sigma^2/B}{2\eta c - \eta^2c^2}
-# = \frac{\eta}{B}\cdot\frac{\sigma^2}{c\,(2-\eta c)} .$$
+# $$\begin{aligned}
+# &V\,\big(1 - (1-\eta c)^2\big) = \eta^2\frac{\sigma^2}B \\
+# &\Rightarrow\quad V = \frac{\eta^2\sigma^2/B}{2\eta c - \eta^2c^2}
+# = \frac{\eta}{B}\cdot\frac{\sigma^2}{c\,(2-\eta c)} .
+# \end{aligned}$$
 #
 # However long one trains, $\theta$ keeps jumping about with a variance in proportion to $\eta$, and that asks for a
 # small one. Both can be had: large first, small at the end. (And with a small $\eta c$ only $\eta/B$ counts: if
@@ -179,9 +181,11 @@ print(inspect.getsource(optim.warmup_cosine))
 # $e_t = (1-d)\sum_{k\ge0} d^k\,\theta_{t-k}$. In the steady state $\theta_t$ and $\theta_{t-m}$ have the covariance
 # $\rho^m V$ with $\rho = 1 - \eta c$, so
 #
-# $$\operatorname{Var} e = (1-d)^2\sum_{j,k} d^{\,j+k}\rho^{|j-k|}\,V
-# = (1-d)^2\,\frac{1}{1-d^2}\Big(1 + 2\sum_{m\ge1}(d\rho)^m\Big)V
-# = \frac{1-d}{1+d}\cdot\frac{1+d\rho}{1-d\rho}\,V ,$$
+# $$\begin{aligned}
+# \operatorname{Var} e &= (1-d)^2\sum_{j,k} d^{\,j+k}\rho^{|j-k|}\,V \\
+# &= (1-d)^2\,\frac{1}{1-d^2}\Big(1 + 2\sum_{m\ge1}(d\rho)^m\Big)V \\
+# &= \frac{1-d}{1+d}\cdot\frac{1+d\rho}{1-d\rho}\,V ,
+# \end{aligned}$$
 #
 # where all pairs at a distance $m$ were summed first, $\sum_k d^{2k+m} = d^m/(1-d^2)$, twice for $m \ge 1$, and then
 # the geometric series over $m$.
@@ -229,8 +233,10 @@ assert np.array_equal(
 # et al. 2018) blends two images, $\lambda x + (1-\lambda)x'$, **cutmix** (Yun et al. 2019) pastes a rectangle of one
 # into the other, and the target becomes $\lambda t + (1-\lambda)t'$. As cross-entropy is linear in its target,
 #
-# $$\ell(z,\ \lambda t + (1-\lambda)t') = -\sum_k\big(\lambda t_k + (1-\lambda)t'_k\big)\log p_k
-# = \lambda\,\ell(z, t) + (1-\lambda)\,\ell(z, t') :$$
+# $$\begin{aligned}
+# \ell(z,\ \lambda t + (1-\lambda)t') &= -\sum_k\big(\lambda t_k + (1-\lambda)t'_k\big)\log p_k \\
+# &= \lambda\,\ell(z, t) + (1-\lambda)\,\ell(z, t') :
+# \end{aligned}$$
 #
 # the model is asked for both answers at once, in the right proportion.
 

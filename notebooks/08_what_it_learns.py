@@ -233,8 +233,11 @@ assert np.allclose(rollout.sum(-1), 1, atol=1e-5)
 # so $\nabla A_{ij} A_{ij}$ is what the logit would lose if attention $A_{ij}$ were taken away. Chefer et al. (2021)
 # keep what speaks for the class, average over heads, and let it flow through the blocks:
 #
-# $$\bar A_l = \operatorname{mean}_h\, \max(0,\ \nabla A_l \odot A_l), \qquad R_0 = I, \qquad
-# R_l = R_{l-1} + \bar A_l R_{l-1} .$$
+# $$\begin{aligned}
+# \bar A_l &= \operatorname{mean}_h\, \max(0,\ \nabla A_l \odot A_l), \\
+# R_0 &= I, \\
+# R_l &= R_{l-1} + \bar A_l R_{l-1} .
+# \end{aligned}$$
 
 # %%
 print(inspect.getsource(probe.gradient_weighted_attention))

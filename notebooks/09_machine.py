@@ -33,8 +33,11 @@ plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
 # neighbours are evenly spaced, and the gaps double from one power to the next. So what is relative to the number is
 # bounded: rounding to the nearest is off by at most half a gap,
 #
-# $$\mathrm{fl}(x) = x\,(1 + \delta), \qquad |\delta| \le u, \qquad
-# u = 2^{-24} \approx 6\cdot 10^{-8}\ (\text{float64: } 2^{-53} \approx 10^{-16}),$$
+# $$\begin{aligned}
+# \mathrm{fl}(x) &= x\,(1 + \delta), \\
+# |\delta| &\le u, \\
+# u &= 2^{-24} \approx 6\cdot 10^{-8}\ (\text{float64: } 2^{-53} \approx 10^{-16}),
+# \end{aligned}$$
 #
 # and every sum, product, quotient and root is computed as if exactly, and then rounded like this.
 
@@ -245,8 +248,10 @@ assert np.allclose(traces["float32"].logits, traces["float64"].logits, rtol=1.3e
 # Step into the imaginary direction instead (Squire & Trapp 1998). For a function that is analytic and real on the
 # real axis,
 #
-# $$f(x + ih) = f + ih f' - \frac{h^2}2 f'' - \frac{ih^3}6 f''' + \dots
-# \qquad\Rightarrow\qquad \frac{\operatorname{Im} f(x+ih)}{h} = f' - \frac{h^2}{6}f''' + O(h^4) .$$
+# $$\begin{aligned}
+# &f(x + ih) = f + ih f' - \frac{h^2}2 f'' - \frac{ih^3}6 f''' + \dots \\
+# &\Rightarrow\quad \frac{\operatorname{Im} f(x+ih)}{h} = f' - \frac{h^2}{6}f''' + O(h^4) .
+# \end{aligned}$$
 #
 # Nothing is subtracted, so there is nothing to cancel, and $h$ may be as small as one likes: with $h = 10^{-20}$ the
 # second term is $10^{-40}$. What is left is the rounding of the derivative itself.
@@ -447,8 +452,10 @@ plt.show()
 # $e^{s_j - m'} = e^{s_j - m}\, e^{m - m'}$: the factor is the same for all of them, so the sums are rescaled as a
 # whole, and the new keys added,
 #
-# $$l' = l\, e^{m - m'} + \sum_{\text{new}} e^{s_j - m'}, \qquad
-# a' = a\, e^{m-m'} + \sum_{\text{new}} e^{s_j - m'} v_j \tag{tiled\_attention}$$
+# $$\begin{aligned}
+# l' &= l\, e^{m - m'} + \sum_{\text{new}} e^{s_j - m'}, \\
+# a' &= a\, e^{m-m'} + \sum_{\text{new}} e^{s_j - m'} v_j
+# \end{aligned} \tag{tiled\_attention}$$
 #
 # What held for the keys seen before holds for all of them now, and after the last tile $y = a/l$.
 #
@@ -481,8 +488,13 @@ print("y =", in_tiles[0, 0, 0, 0].round(4))
 # One number for each query, made of what the forward returned. With it every tile stands alone. Its scores are
 # $s_{ij} = \alpha\, q_i \cdot k_j$ with the scale $\alpha$, and each tile adds its part to
 #
-# $$dv_j = \sum_i p_{ij}\, dy_i, \qquad ds_{ij} = p_{ij} \big( dy_i \cdot v_j - dy_i \cdot y_i \big), \qquad
-# dq_i = \alpha \sum_j ds_{ij}\, k_j, \qquad dk_j = \alpha \sum_i ds_{ij}\, q_i \tag{tiled\_attention\_backward}$$
+# $$\begin{aligned}
+# ds_{ij} &= p_{ij} \big( dy_i \cdot v_j - dy_i \cdot y_i \big) \\
+# dq_i &= \alpha \sum_j ds_{ij}\, k_j \\
+# dk_j &= \alpha \sum_i ds_{ij}\, q_i
+# \end{aligned}$$
+#
+# $$dv = p^\top dy \tag{tiled\_attention\_backward}$$
 
 # %%
 print(inspect.getsource(F.tiled_attention))

@@ -93,7 +93,7 @@ assert table.shape == (1, 1 + 4 * 4, 48) and model.config.patch_size == 2
 #
 # $$k(t) = \begin{cases}
 # (a+2)\,|t|^3 - (a+3)\,|t|^2 + 1 & |t| \le 1 \\
-# a\,(|t|-2)^2\,(|t|-1) = a\,|t|^3 - 5a\,|t|^2 + 8a\,|t| - 4a & 1 \le |t| \le 2 \\
+# a\,|t|^3 - 5a\,|t|^2 + 8a\,|t| - 4a & 1 \le |t| \le 2 \\
 # 0 & 2 \le |t|
 # \end{cases} \tag{bicubic}$$
 #
@@ -160,9 +160,12 @@ assert np.allclose(bend, 3, atol=0.02), "with a = -3/4, the second derivative is
 # is learned. With $dp'_{rc}$ for the gradient of the loss with respect to $p'_{rc}$, the chain rule sums
 # over all new positions that an old one has gone into:
 #
-# $$dp_{ij} = \sum_{r,c} \frac{\partial p'_{rc}}{\partial p_{ij}}\, dp'_{rc}
-#           = \sum_{r,c} W^\downarrow_{ri}\, W^\rightarrow_{cj}\; dp'_{rc},
-#   \qquad dp_{cls} = dp'_{cls} \tag{resize\_positions\_backward}$$
+# $$\begin{aligned}
+# dp_{ij} &= \sum_{r,c} \frac{\partial p'_{rc}}{\partial p_{ij}}\, dp'_{rc} \\
+# &= \sum_{r,c} W^\downarrow_{ri}\, W^\rightarrow_{cj}\; dp'_{rc}
+# \end{aligned}$$
+#
+# $$dp_{cls} = dp'_{cls} \tag{resize\_positions\_backward}$$
 #
 # The same sums, with the matrices the other way round: across by $W^{\rightarrow\top}$, down by
 # $W^{\downarrow\top}$. As the weights of each new position add up to 1, $\sum_{ij} dp_{ij} = \sum_{rc} dp'_{rc}$:
@@ -300,7 +303,11 @@ assert accuracies["as one row"] < at_home - 0.1 and accuracies["none"] < 0.5
 # $W = 0$, $b = 0$ (Dosovitskiy et al. 2021, section 3.2). Why zero? Its gradients are those of every linear layer
 # (notebook 01). With $dz = (p - t)/B$ from the cross-entropy (notebook 06),
 #
-# $$dh = dz\,W = 0, \qquad dW = dz^\top h, \qquad db = \sum_i dz_i . \tag{linear\_backward}$$
+# $$\begin{aligned}
+# dh &= dz\,W = 0, \\
+# dW &= dz^\top h, \\
+# db &= \sum_i dz_i .
+# \end{aligned} \tag{linear\_backward}$$
 #
 # In the first step the head learns and *nothing else moves*: all that lies in front of it gets its gradient through
 # $dh$. From the second step on $W$ is no longer zero, but it is small, and it already tells the features of one class
