@@ -8,13 +8,16 @@ import numpy as np
 
 from tinyvit.exercises.calling import call
 from tinyvit.exercises.catalogue import find
+from tinyvit.exercises.invariants import broken
+from tinyvit.exercises.keepdims import by_shapes, missing_keepdims
+from tinyvit.exercises.keepdims import said as keepdims_said
 from tinyvit.exercises.outputs import Unusable, changed, outputs_of, wrong_with
 from tinyvit.exercises.recognise import Likeness, likenesses
 from tinyvit.functional import reference
 
 WIDTH = 100  # of an answer, in characters
 MESSAGE = 300  # of an exception, in characters
-LINES = 10   # of what a function printed
+LINES = 10  # of what a function printed
 LISTED = 12  # outputs that an answer lists one by one
 
 
@@ -26,6 +29,7 @@ class Report:
     right       whether it is right
     answer      what was printed
     mistakes    the names of the mistakes that it looks like
+    located     what should hold of a right answer and doesn't, where no mistake was recognised
     exception   what the function raised, with its traceback: `raise report.exception` shows it
     """
 
@@ -33,6 +37,7 @@ class Report:
     right: bool
     answer: str = field(repr=False)
     mistakes: tuple[str, ...] = field(default=(), repr=False)
+    located: tuple[str, ...] = field(default=(), repr=False)
     exception: BaseException | None = field(default=None, repr=False)
 
     def __bool__(self):
@@ -43,10 +48,11 @@ class Report:
 
 
 class NotRight(Exception):
-    """Ends a check: the paragraphs of the answer, the mistakes found, and the learner's exception."""
+    """Ends a check: the paragraphs of the answer, the mistakes found or places, and the exception."""
 
-    def __init__(self, *paragraphs, mistakes=(), exception=None):
-        self.paragraphs, self.mistakes, self.exception = paragraphs, tuple(mistakes), exception
+    def __init__(self, *paragraphs, mistakes=(), located=(), exception=None):
+        self.paragraphs, self.exception = paragraphs, exception
+        self.mistakes, self.located = tuple(mistakes), tuple(located)
 
 
 def check(name, function, time_limit=5.0, seed=0):
@@ -78,7 +84,7 @@ def check(name, function, time_limit=5.0, seed=0):
         report = Report(name, True, text_of(f"{name}: right. (Tried on {tried}.)", *says(printed)))
     except NotRight as found:
         answer = text_of(f"{name}: not right yet.", *found.paragraphs, *says(printed))
-        report = Report(name, False, answer, found.mistakes, found.exception)
+        report = Report(name, False, answer, found.mistakes, found.located, found.exception)
     print(report.answer)
     return report
 
@@ -108,6 +114,8 @@ def check_case(exercise, function, case, time_limit, seed, printed):
         raise NotRight(f"It did not return{on}: it {at} {time_limit:g} seconds. Does a loop never end?")
     if result.exception is not None:
         shown, mistakes = scalar_function(result.exception)
+        if isinstance(result.exception, ValueError):
+            shown, mistakes = without_keepdims(exercise, function, case, time_limit, seed, result.exception)
         if not shown:
             shown, mistakes = on_equal_sizes(exercise, function, case, result.exception, time_limit, seed)
         came = exercise.draw(case, seed) if exercise.calls is None else asked[-1]  # new ones: it may have changed them
@@ -115,31 +123,63 @@ def check_case(exercise, function, case, time_limit, seed, printed):
     touched = changed(exercise.arguments, exercise.draw(case, seed), given)
     in_place, spoilt = (in_place_note(touched), ["inputs are changed in place"]) if touched else ([], [])
     try:
-        problems, alike = compared(exercise, case, result.value, seed)
+        problems, alike, located = compared(exercise, case, result.value, seed)
     except Unusable as problem:
         raise NotRight(f"{problem}{on and f' That was{on}.'}", *in_place, mistakes=spoilt) from None
     if any(problems.values()):
         head = [f"Right on ordinary numbers; not right{on}."] if on else []
-        found = looks_like(alike, len(problems))
-        raise NotRight(*head, table(problems), *found, *in_place, mistakes=[*names_of(alike), *spoilt])
+        found, mistakes = looks_like(alike, len(problems)), names_of(alike)
+        if not mistakes:
+            found, mistakes = without_keepdims(exercise, function, case, time_limit, seed)
+        located = [] if mistakes else located
+        paragraphs = *head, table(problems), *found, *located, *in_place
+        raise NotRight(*paragraphs, mistakes=[*mistakes, *spoilt], located=located)
     if touched:
         raise NotRight(f"What it returns is right{on}.", *in_place, mistakes=spoilt)
 
 
 def compared(exercise, case, value, seed):
-    """(the error of each output or None, the mistakes that they look like); raises Unusable as `outputs_of` does."""
+    """(the error of each output or None, mistakes that they look like, broken invariants); raises Unusable."""
 
     def arguments():
         return exercise.draw(case, seed)
 
+    got, expected, problems = differences(exercise, case, value, seed)
+    wrong = [name for name, problem in problems.items() if problem]
+    if not wrong:
+        return problems, [], []
+    with np.errstate(all="ignore"):
+        alike = likenesses(exercise, case, arguments, got, expected, wrong)
+        return problems, alike, [] if alike else broken(exercise, case, arguments(), got, expected, wrong)
+
+
+def differences(exercise, case, value, seed):
+    """(outputs by name, the right ones, the error of each or None); raises Unusable as `outputs_of` does."""
     # The learner may have set NumPy to raise or warn on overflow; the comparison must do neither.
     with np.errstate(all="ignore"):
         with reference():
-            right = exercise.answer(exercise.right, arguments())
+            right = exercise.answer(exercise.right, exercise.draw(case, seed))
         got, expected = outputs_of(exercise, right, value), exercise.labelled(right)
         problems = {name: wrong_with(got[name], expected[name], case.tolerance, exercise.entry) for name in expected}
-        wrong = [name for name, problem in problems.items() if problem]
-        return problems, likenesses(exercise, case, arguments, got, expected, wrong) if wrong else []
+        return got, expected, problems
+
+
+def without_keepdims(exercise, function, case, time_limit, seed, error=None):
+    """(paragraphs, mistakes) if the function is right as soon as its sums keep their axes."""
+    if exercise.calls is not None:
+        return [], []
+
+    def is_right(value):
+        try:
+            return not any(differences(exercise, case, value, seed)[2].values())
+        except Unusable:
+            return False
+
+    found = missing_keepdims(function, lambda: exercise.draw(case, seed), is_right, time_limit)
+    said = keepdims_said(found) if found else by_shapes(error)
+    if said is None:
+        return [], []
+    return list(looks_like([Likeness((said,), ())], 1)), [said[0]]
 
 
 def raised(exercise, case, result, arguments):
@@ -196,7 +236,7 @@ def on_equal_sizes(exercise, function, case, error, time_limit, seed):
     if result.out_of_time or result.exception is not None:
         return [], []
     try:
-        problems, alike = compared(exercise, equal, result.value, seed)
+        problems, alike, _ = compared(exercise, equal, result.value, seed)
     except Unusable:
         return [], []
     if not any(problems.values()):
