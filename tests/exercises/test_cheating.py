@@ -2,12 +2,14 @@
 
 import os
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from tinyvit.exercises import grading
 from tinyvit.exercises.grading import exchange
 
+PACKAGE = str(Path(grading.__file__).parents[3])
 RIGHT = """
 import numpy as np
 def right(x):
@@ -90,6 +92,15 @@ SLY = {
     ), "looks at frames"),
     "a thread": (inside("np.lib._npyio_impl.os.sys.modules['_thread'].start_new_thread(right, (x,))"), "thread"),
     "the C library": (inside("np.lib._npyio_impl.os.sys.modules['ctypes'].CDLL(None)"), "uses ctypes"),
+    "the package, with imports mended": (
+        inside(
+            "sys = np.lib._npyio_impl.os.sys",
+            "sys.meta_path.append(sys.modules['_frozen_importlib_external'].PathFinder)",
+            "sys.path.append('PACKAGE')",
+            "return sys.modules['_frozen_importlib']._gcd_import('tinyvit.functional').softmax(x)[0]",
+        ),
+        "asks the system for os.listdir",
+    ),
     "a pickle": (inside("np.lib._npyio_impl.pickle._loads(b'cos\\nsystem\\n.')"), "unpickles"),
     "an exit": (inside("raise SystemExit(0)"), "raised SystemExit"),
     "an early end": (inside("np.lib._npyio_impl.os.abort()"), "ended its process by signal 6"),
@@ -109,7 +120,9 @@ def test_what_is_not_allowed_is_refused_by_its_source(tmp_path, attempt):
 def test_what_gets_past_the_source_ends_the_process(tmp_path, attempt):
     outside = tmp_path / "outside"
     code, said = SLY[attempt]
-    grade = graded(tmp_path, code.replace("OUTSIDE", str(outside)).replace("PARENT", str(os.getpid())))
+    grade = graded(
+        tmp_path, code.replace("OUTSIDE", str(outside)).replace("PARENT", str(os.getpid())).replace("PACKAGE", PACKAGE)
+    )
     assert grade.score == 0 and grade.status in ("refused", "error")
     assert said in grade.message and "\n" not in grade.message
     assert not outside.exists()
@@ -177,7 +190,7 @@ def test_what_is_no_softmax_is_wrong(tmp_path, attempt):
         (inside("all = []", "while True: all.append(np.ones(2**20))"), "memory", "needs more than 128 MB"),
         (inside("return softmax(x)"), "error", "it calls itself without end"),
         (inside("return np.zeros(10_000_000)"), "error", "at most 64 are read"),
-        ("while True: softmax = right\n", "time", "was not done"),
+        ("while True: softmax = right\nexercises.check('softmax', softmax)\n", "time", "was not done"),
     ],
     ids=["loop", "loop that catches", "loop in C", "10 GB", "a leak", "recursion", "a large answer", "at top level"],
 )

@@ -71,7 +71,7 @@ class Submission:
                 ast.increment_lineno(node, self.starts[-1])
                 self.statements.append(Statement(node, bound(node), used(node)))
                 calls |= checked(node)
-        functions = {name for statement in self.statements for name in statement.bound}
+        functions = {name for one in self.statements if makes_function(one.node) for name in one.bound}
         self.answers = {}
         for name in exercises:
             own = [candidate for candidate in (name, f"my_{name}") if candidate in functions]
@@ -170,6 +170,11 @@ def bound(statement):
 def used(statement):
     """The names at top level that a statement, or a function in it, uses; no local variables, and no parameters."""
     return {name for operation, name in instructions(compiled(statement)) if operation in LOADS}
+
+
+def makes_function(node):
+    """Whether a statement is a `def` or gives a name to a lambda; a number may be called `linear`, too."""
+    return is_definition(node) or (isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda))
 
 
 def is_definition(node):
