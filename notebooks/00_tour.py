@@ -8,12 +8,16 @@
 # First see it work. The cells below run from top to bottom in a few seconds; change something and run them again.
 
 # %%
+import inspect
+
 import matplotlib.pyplot as plt
 import numpy as np
 
 import tinyvit
 from tinyvit import ViT, ViTConfig, exercises, gradcheck, probe
 from tinyvit import functional as F
+from tinyvit.backend import array_module
+from tinyvit.functional.sums import as_rows
 from tinyvit.optim import AdamW
 from tinyvit.training import train_step
 from tinyvit.training.trained import load_data, load_trained
@@ -156,6 +160,67 @@ with tinyvit.reference():
     plain, _ = model(images[:32])
 print(f"the two differ by {np.abs(fast - plain).max() / np.abs(plain).max():.0e} of the largest number")
 assert np.abs(fast - plain).max() < 1e-5 * np.abs(plain).max()
+
+# %% [markdown]
+# ## How to read this code
+#
+# The notebooks show the package's own functions, as this pair. Everything in them that isn't mathematics is one of six
+# things:
+
+# %%
+print(inspect.getsource(F.softmax))
+print(inspect.getsource(F.softmax_backward))
+
+# %% [markdown]
+# - **`@operation`** stands above a forward. It checks that the operands are arrays of one library and calls the fastest
+#   implementation that the machine has. What stands below is the reference implementation, which all others are
+#   compared with.
+# - **`@backward_of(softmax, ...)`** says whose backward this is and what shapes belong to it, so that a gradient of the
+#   wrong shape is refused.
+# - **`xp`** is the array library: `array_module(x)` is NumPy for an array on the CPU and CuPy for one on a GPU. Read it
+#   as `np`.
+# - **The cache**, a named tuple like `SoftmaxCache`, is what the forward keeps for the backward.
+# - **`as_rows(x)`** makes (rows, D) of (..., D): one large matrix product is faster than many small ones.
+# - **`ctx`**, in `forward(x, ctx)` of a layer, says how the call is made: training or not, what observes it. You can
+#   ignore it when you read a formula.
+
+# %%
+scores = np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
+probs, cache = F.softmax(scores)
+assert array_module(scores) is np
+assert cache._fields == ("probs",) and cache.probs is probs
+assert as_rows(np.zeros((2, 3, 4))).shape == (6, 4)
+np.testing.assert_allclose(F.softmax.reference(scores)[0], probs, atol=1e-12)
+try:
+    F.softmax_backward(np.ones((2, 4)), cache)
+except ValueError as error:
+    print(error)
+else:
+    raise AssertionError("a gradient of the wrong shape was taken")
+
+# %% [markdown]
+# ### The symbols
+#
+# These letters mean the same in all notebooks. Three have a second meaning, as in the literature: $\beta_1$ and
+# $\beta_2$ are Adam's constants (06), $z$ is a token in a formula of the model and a logit in one of the loss (06),
+# and $b$ is an image as an index, and with an index the bias of a linear layer.
+#
+# | symbol | in code | meaning |
+# | --- | --- | --- |
+# | $B$, $N$, $D$ | `B, N, D` | images in a batch, tokens of an image, numbers of a token; as indices $b$, $n$ |
+# | $H$, $d$ | `H`, `d` | heads, and the numbers that each has of a token, $d = D / H$ |
+# | $C$; $P$, $Q$ | `C`; `P, Q` | channels of an image; height and width of a patch |
+# | $\ell$ or $\mathcal L$ | `loss` | the loss, one number |
+# | $dx$ | `dx` | $\partial \ell / \partial x$, the gradient of the loss with respect to $x$, of the shape of $x$ |
+# | $W$ | `weight` | the weight of a linear layer, (out, in): $y = x W^{\mathsf T} + b$ |
+# | $\mu$, $\sigma^2$ | `mean`, `var` | mean and variance of the numbers of a token |
+# | $r$ | `rstd` | $1 / \sqrt{\sigma^2 + \varepsilon}$ |
+# | $\hat x$ | `xhat` | a token after centring and scaling, $r\,(x - \mu)$ |
+# | $\gamma$, $\beta$ | `weight`, `bias` | weight and bias of a layer norm |
+# | $q$, $k$, $v$; $s$, $p$ | `q, k, v`; `scores`, `probs` | queries, keys, values; scores and probabilities |
+# | $J$ | | the Jacobian, $J_{ij} = \partial y_i / \partial x_j$ |
+# | $\delta_{ij}$ | | 1 where $i = j$, else 0 |
+# | $\odot$ | `*` | the product entry by entry |
 
 # %% [markdown]
 # ## The map

@@ -15,6 +15,8 @@
 # This notebook takes the equation apart from the inside to the outside: the patches $x_p$, the projection $E$, the
 # class token in front, the positions. Each part is followed by its gradient. At the right of a formula stands the
 # name of the function in `tinyvit.functional` that computes it, and the cell after it shows that function's code.
+#
+# (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
 # %%
 import inspect

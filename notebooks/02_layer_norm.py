@@ -7,6 +7,8 @@
 #
 # It is two lines of arithmetic, and its gradient is the one that is got wrong most often: each number of a token
 # decides about the mean and the spread, and so about all the others.
+#
+# (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
 # %%
 import inspect
@@ -54,14 +56,14 @@ np.testing.assert_allclose(normalised[0].std(1), 1, atol=1e-4)
 # %% [markdown]
 # ## The formula
 #
-# Ba, Kiros & Hinton 2016, "Layer normalization", equations 3 and 4. For a token $x$ of $D$ numbers, with a weight $w$
-# and a bias $b$ of $D$ numbers each, which are learned and the same for all tokens:
+# Ba, Kiros & Hinton 2016, "Layer normalization", equations 3 and 4. For a token $x$ of $D$ numbers, with a weight
+# $\gamma$ and a bias $\beta$ of $D$ numbers each, which are learned and the same for all tokens:
 #
 # $$\begin{aligned}
 # \mu &= \frac1D\sum_j x_j \\
 # \sigma^2 &= \frac1D\sum_j (x_j - \mu)^2 \\
 # \hat x_i &= \frac{x_i - \mu}{\sqrt{\sigma^2 + \varepsilon}} \\
-# y_i &= w_i\,\hat x_i + b_i
+# y_i &= \gamma_i\,\hat x_i + \beta_i
 # \end{aligned} \tag{layernorm}$$
 #
 # The mean and the spread are those of the one token. Nothing is averaged over the batch, so a token's result doesn't
@@ -87,23 +89,24 @@ assert y.tolist() == [[-1, -2, 13, 14]]
 # %% [markdown]
 # ## The gradient, no step left out
 #
-# Given is $dy_i = \partial \ell / \partial y_i$ for each number of each token; wanted are $dw$, $db$ and $dx$.
+# Given is $dy_i = \partial \ell / \partial y_i$ for each number of each token; wanted are $d\gamma$, $d\beta$ and
+# $dx$.
 #
-# **The parameters.** $w_i$ and $b_i$ were used once by each token. With the tokens counted by $r$,
-# $y_{ri} = w_i \hat x_{ri} + b_i$, so $\partial y_{ri} / \partial w_i = \hat x_{ri}$ and
-# $\partial y_{ri} / \partial b_i = 1$:
+# **The parameters.** $\gamma_i$ and $\beta_i$ were used once by each token. With the tokens of all images counted by
+# $n$, $y_{ni} = \gamma_i \hat x_{ni} + \beta_i$, so $\partial y_{ni} / \partial \gamma_i = \hat x_{ni}$ and $\partial
+# y_{ni} / \partial \beta_i = 1$:
 #
-# $$dw_i = \sum_r dy_{ri}\,\hat x_{ri} \qquad db_i = \sum_r dy_{ri}$$
+# $$d\gamma_i = \sum_n dy_{ni}\,\hat x_{ni} \qquad d\beta_i = \sum_n dy_{ni}$$
 #
 # **The way to $\hat x$.** For one token, and for the rest of this section:
 #
-# $$g_i := \frac{\partial \ell}{\partial \hat x_i} = dy_i\, w_i$$
+# $$g_i := \frac{\partial \ell}{\partial \hat x_i} = dy_i\, \gamma_i$$
 #
 # **The input.** Three things depend on $x_j$: the number itself, the mean, and the spread. Let $c_i = x_i - \mu$ be
-# the centred number and $s = (\sigma^2 + \varepsilon)^{-1/2}$, so that $\hat x_i = c_i\, s$. By the product rule
+# the centred number and $r = (\sigma^2 + \varepsilon)^{-1/2}$, so that $\hat x_i = c_i\, r$. By the product rule
 #
 # $$\frac{\partial \hat x_i}{\partial x_j}
-# = \frac{\partial c_i}{\partial x_j}\, s + c_i\, \frac{\partial s}{\partial x_j}$$
+# = \frac{\partial c_i}{\partial x_j}\, r + c_i\, \frac{\partial r}{\partial x_j}$$
 #
 # *First factor.* $\partial \mu / \partial x_j = 1/D$, whichever $j$. With $\delta_{ij}$, which is 1 where $i = j$ and
 # else 0,
@@ -121,15 +124,15 @@ assert y.tolist() == [[-1, -2, 13, 14]]
 #
 # The sum $\sum_i c_i$ is zero: that is what centred means. The mean's part in the variance's gradient drops out.
 #
-# *Second factor.* By the chain rule through $s = (\sigma^2 + \varepsilon)^{-1/2}$,
+# *Second factor.* By the chain rule through $r = (\sigma^2 + \varepsilon)^{-1/2}$,
 #
-# $$\frac{\partial s}{\partial x_j} = -\frac12 (\sigma^2 + \varepsilon)^{-3/2} \cdot \frac{2 c_j}{D}
-# = -\frac{s^3 c_j}{D} = -\frac{s^2\, \hat x_j}{D}$$
+# $$\frac{\partial r}{\partial x_j} = -\frac12 (\sigma^2 + \varepsilon)^{-3/2} \cdot \frac{2 c_j}{D}
+# = -\frac{r^3 c_j}{D} = -\frac{r^2\, \hat x_j}{D}$$
 #
-# *Together*, with $c_i\, s = \hat x_i$ once more:
+# *Together*, with $c_i\, r = \hat x_i$ once more:
 #
-# $$\frac{\partial \hat x_i}{\partial x_j} = s\Big(\delta_{ij} - \frac1D\Big) - c_i\,\frac{s^2 \hat x_j}{D}
-# = s\Big(\delta_{ij} - \frac1D - \frac{\hat x_i\, \hat x_j}{D}\Big)$$
+# $$\frac{\partial \hat x_i}{\partial x_j} = r\Big(\delta_{ij} - \frac1D\Big) - c_i\,\frac{r^2 \hat x_j}{D}
+# = r\Big(\delta_{ij} - \frac1D - \frac{\hat x_i\, \hat x_j}{D}\Big)$$
 #
 # Let us stop and look whether that is true. Here is the matrix for a token of five numbers, by this formula and by a
 # complex step (notebook 09), which knows nothing of it:
@@ -152,15 +155,15 @@ np.testing.assert_allclose(jacobian, measured, rtol=1e-12, atol=1e-14)
 # **The sum.** The loss depends on $x_j$ through all the $\hat x_i$:
 #
 # $$dx_j = \sum_i g_i\, \frac{\partial \hat x_i}{\partial x_j}
-# = s\Big(\sum_i g_i\,\delta_{ij} - \frac1D \sum_i g_i - \hat x_j\, \frac1D \sum_i g_i\, \hat x_i\Big)$$
+# = r\Big(\sum_i g_i\,\delta_{ij} - \frac1D \sum_i g_i - \hat x_j\, \frac1D \sum_i g_i\, \hat x_i\Big)$$
 #
 # The first sum is $g_j$, and the other two are means over the token:
 #
 # $$\begin{aligned}
-# dx &= s\,\big(g - \operatorname{mean}(g) \\
+# dx &= r\,\big(g - \operatorname{mean}(g) \\
 # &\qquad - \hat x\, \operatorname{mean}(g\,\hat x)\big) \\
-# dw &= \sum_r dy_r\, \hat x_r \\
-# db &= \sum_r dy_r
+# d\gamma &= \sum_n dy_n\, \hat x_n \\
+# d\beta &= \sum_n dy_n
 # \end{aligned} \tag{layernorm\_backward}$$
 #
 # No matrix of $D \times D$ numbers is needed: two means, and a few products of vectors.
@@ -169,7 +172,7 @@ np.testing.assert_allclose(jacobian, measured, rtol=1e-12, atol=1e-14)
 print(inspect.getsource(F.layernorm_backward))
 
 # %% [markdown]
-# By hand, with the token from above, $w = 1$, and a gradient for the first number alone. Then $g = (1, 0, 0, 0)$,
+# By hand, with the token from above, $\gamma = 1$, and a gradient for the first number alone. Then $g = (1, 0, 0, 0)$,
 # $\operatorname{mean}(g) = 1/4$ and $\operatorname{mean}(g \hat x) = -1/4$:
 #
 # $$dx = (1, 0, 0, 0) - \tfrac14 (1, 1, 1, 1) + \tfrac14 (-1, -1, 1, 1) = (\tfrac12, -\tfrac12, 0, 0)$$
@@ -334,9 +337,9 @@ def my_layernorm_backward(dy, x, weight, eps):
 exercises.check("layernorm_backward", my_layernorm_backward)
 
 # %% [markdown]
-# **3.** Newer transformers leave the mean alone: $y_i = w_i\, x_i / \sqrt{\operatorname{mean}(x^2) + \varepsilon}$
-# (Zhang & Sennrich 2019, "Root mean square layer normalization"). It is no layer of this package, and stands here to be
-# compared with one. Derive its gradient as above. One of the two means is left; which?
+# **3.** Newer transformers leave the mean alone: $y_i = \gamma_i\, x_i / \sqrt{\operatorname{mean}(x^2) +
+# \varepsilon}$ (Zhang & Sennrich 2019, "Root mean square layer normalization"). It is no layer of this package, and
+# stands here to be compared with one. Derive its gradient as above. One of the two means is left; which?
 
 
 # %%

@@ -4,6 +4,8 @@
 # Attention lets every token ask all the others a question (its *query*), compares it with what each of them offers
 # (its *key*), and takes from each (its *value*) in proportion to how well the two go together. The softmax makes the
 # proportions: positive, adding up to one, and smooth, so that a gradient gets through.
+#
+# (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
 # %%
 import inspect

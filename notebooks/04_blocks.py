@@ -4,6 +4,8 @@
 # One attention gives each token one weighted mean of the others. Several in parallel, the *heads*, give it several,
 # each with its own weights. Then each token thinks about what it has gathered, alone, in an MLP. Both are *added* to
 # what the token was: that is the block. A ViT is a stack of blocks.
+#
+# (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
 # %%
 import inspect
@@ -61,7 +63,7 @@ assert min(apart) > 0.1
 # Write $x_{bnj}$ for number $j$ of token $n$ in sample $b$. One linear layer makes queries, keys and values at once,
 # $3D$ numbers a token:
 #
-# $$w_{bnr} = \sum_{j} x_{bnj} \, W_{rj} + \beta_r \qquad r = 0 \dots 3D - 1 \tag{linear}$$
+# $$w_{bnr} = \sum_{j} x_{bnj} \, W_{rj} + b_r \qquad r = 0 \dots 3D - 1 \tag{linear}$$
 #
 # **Split.** Of the row number $r$, the part $c$ says whether it is a query (0), a key (1) or a value (2), then comes
 # the head $h$, and then the place $a$ in the head: $r = (c H + h)\, d + a$. Calling the three $q$, $k$ and $v$,
@@ -83,8 +85,8 @@ assert min(apart) > 0.1
 #
 # $$\begin{aligned}
 # &u_{b,\,n,\,hd + a} = o_{bhna} \\
-# &y_{bni} = \beta'_i + \sum_{s} u_{bns} \, W'_{is} \\
-# &\quad = \beta'_i + \sum_{h,a} o_{bhna} \, W'_{i,\,hd + a}
+# &y_{bni} = b'_i + \sum_{s} u_{bns} \, W'_{is} \\
+# &\quad = b'_i + \sum_{h,a} o_{bhna} \, W'_{i,\,hd + a}
 # \end{aligned} \tag{Attention.forward}$$
 #
 # The last form says what merging is: each head has its own slice of $W'$, and what they say is added up.
@@ -131,16 +133,16 @@ for parameter in layer.parameters():
 x = rng.standard_normal((B, N, D))
 y, cache = layer(x)
 
-W, beta = layer.qkv.weight.data, layer.qkv.bias.data                   # (3D, D), (3D,)
-W_out, beta_out = layer.proj.weight.data, layer.proj.bias.data         # (D, D), (D,)
-w = x @ W.T + beta
+W, bias = layer.qkv.weight.data, layer.qkv.bias.data                   # (3D, D), (3D,)
+W_out, bias_out = layer.proj.weight.data, layer.proj.bias.data         # (D, D), (D,)
+w = x @ W.T + bias
 q, k, v = (np.zeros((B, H, N, d)) for _ in range(3))
 for h in range(H):
     for a in range(d):
         q[:, h, :, a], k[:, h, :, a], v[:, h, :, a] = (w[:, :, (c * H + h) * d + a] for c in range(3))
 probs = F.softmax(q @ k.mT / sqrt(d))[0]                               # (B, H, N, N)
 o = probs @ v                                                          # (B, H, N, d)
-by_slices = beta_out + sum(o[:, h] @ W_out[:, h * d : (h + 1) * d].T for h in range(H))
+by_slices = bias_out + sum(o[:, h] @ W_out[:, h * d : (h + 1) * d].T for h in range(H))
 np.testing.assert_allclose(by_slices, y, atol=1e-13)
 
 # %% [markdown]
@@ -149,7 +151,7 @@ np.testing.assert_allclose(by_slices, y, atol=1e-13)
 # Given $dy_{bni}$, from the bottom up.
 #
 # **The last linear layer** (notebook 01) gives $du_{bns} = \sum_i dy_{bni} W'_{is}$,
-# $dW'_{is} = \sum_{b,n} dy_{bni} \, u_{bns}$ and $d\beta'_i = \sum_{b,n} dy_{bni}$.
+# $dW'_{is} = \sum_{b,n} dy_{bni} \, u_{bns}$ and $db'_i = \sum_{b,n} dy_{bni}$.
 #
 # **Merge.** $u_{b,n,s}$ is one number of one head, $\partial u_{b,\,n,\,s} / \partial o_{b'hn'a} = \delta_{bb'}
 # \delta_{nn'} \, \delta_{s,\,hd + a}$. Of the sum over $b, n, s$ one term is left:
@@ -189,7 +191,7 @@ np.testing.assert_allclose(by_slices, y, atol=1e-13)
 #
 # $$\begin{aligned}
 # dW_{rj} &= \sum_{b,n} dw_{bnr} \, x_{bnj} \\
-# d\beta_r &= \sum_{b,n} dw_{bnr}
+# db_r &= \sum_{b,n} dw_{bnr}
 # \end{aligned} \tag{linear\_backward}$$
 #
 # In code the forward, read from the bottom up (`rope` turns queries and keys by their positions where that is asked
@@ -342,22 +344,22 @@ assert report.max_error > 0.05
 # ## The form with a tanh
 #
 # Some models were trained with an approximation that needs no erf. With $\kappa = \sqrt{2/\pi}$ and
-# $\gamma = 0.044715$ (Hendrycks & Gimpel 2016, section 2):
+# $\lambda = 0.044715$ (Hendrycks & Gimpel 2016, section 2):
 #
 # $$\begin{aligned}
 # y &= \tfrac12 \, x \, (1 + t) \\
 # t &= \tanh u \\
-# u &= \kappa \, (x + \gamma x^3)
+# u &= \kappa \, (x + \lambda x^3)
 # \end{aligned} \tag{gelu\_tanh}$$
 #
 # It puts $\tanh u$ in the place of $\operatorname{erf}(x / \sqrt2)$. For small $x$ the two have the series
 #
 # $$\begin{aligned}
 # \operatorname{erf}\!\Big(\frac{x}{\sqrt2}\Big) &= \kappa \Big( x - \frac{x^3}{6} + \dots \Big) \\
-# \tanh u &= u - \frac{u^3}{3} + \dots = \kappa \Big( x + \gamma x^3 - \frac{\kappa^2 x^3}{3} + \dots \Big)
+# \tanh u &= u - \frac{u^3}{3} + \dots = \kappa \Big( x + \lambda x^3 - \frac{\kappa^2 x^3}{3} + \dots \Big)
 # \end{aligned}$$
 #
-# so they agree up to the third power for $\gamma = \kappa^2/3 - 1/6 = 0.0455$. The published coefficient is a little
+# so they agree up to the third power for $\lambda = \kappa^2/3 - 1/6 = 0.0455$. The published coefficient is a little
 # smaller, which makes it worse near 0 and better over the whole.
 #
 # **Its gradient.** $\tanh' = 1 - \tanh^2$, since $\tanh = \sinh / \cosh$ has by the quotient rule the derivative
@@ -366,7 +368,7 @@ assert report.max_error > 0.05
 # $$\begin{aligned}
 # dx &= \tfrac12 \, dy \, \Big( 1 + t \\
 # &\qquad + x \, (1 - t^2) \, \frac{du}{dx} \Big) \\
-# \frac{du}{dx} &= \kappa \, (1 + 3 \gamma x^2)
+# \frac{du}{dx} &= \kappa \, (1 + 3 \lambda x^2)
 # \end{aligned} \tag{gelu\_tanh\_backward}$$
 
 # %%
@@ -408,9 +410,9 @@ assert report.max_error < 1e-14
 # $i$ the $D$ numbers of a token, and $m$ the $M$ numbers of the hidden layer, usually $M = 4D$:
 #
 # $$\begin{aligned}
-# h_{rm} &= \sum_j x_{rj} \, W_{mj} + \beta_m \\
+# h_{rm} &= \sum_j x_{rj} \, W_{mj} + b_m \\
 # a_{rm} &= h_{rm} \, \Phi(h_{rm}) \\
-# y_{ri} &= \sum_m a_{rm} \, W'_{im} + \beta'_i
+# y_{ri} &= \sum_m a_{rm} \, W'_{im} + b'_i
 # \end{aligned} \tag{Mlp.forward}$$
 #
 # It is composed of `linear`, `gelu` and `linear`, whose code stands above. Without the GELU in between, two linear
@@ -422,7 +424,7 @@ assert report.max_error < 1e-14
 # $$\begin{aligned}
 # da_{rm} &= \sum_i dy_{ri} \, W'_{im} \\
 # dW'_{im} &= \sum_r dy_{ri} \, a_{rm} \\
-# d\beta'_i &= \sum_r dy_{ri}
+# db'_i &= \sum_r dy_{ri}
 # \end{aligned} \tag{linear\_backward}$$
 #
 # $$dh_{rm} = da_{rm} \left( \Phi(h_{rm}) + h_{rm} \, \varphi(h_{rm}) \right) \tag{gelu\_backward}$$
@@ -430,7 +432,7 @@ assert report.max_error < 1e-14
 # $$\begin{aligned}
 # dx_{rj} &= \sum_m dh_{rm} \, W_{mj} \\
 # dW_{mj} &= \sum_r dh_{rm} \, x_{rj} \\
-# d\beta_m &= \sum_r dh_{rm}
+# db_m &= \sum_r dh_{rm}
 # \end{aligned} \tag{linear\_backward}$$
 #
 # Write $J^\top dy$ for what the backward of a function does to $dy$. Then the three, one after the other, are

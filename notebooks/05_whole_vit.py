@@ -5,6 +5,8 @@
 # are a Vision Transformer; its backward is the chain rule, one part at a time, from the last to the first. First with
 # numbers that fit on a sheet of paper, every one of them shown; then in the code; then for the models of the paper,
 # which are counted without ever being built.
+#
+# (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
 # %%
 import inspect

@@ -5,6 +5,8 @@
 # less wrong, and a step that way. This notebook begins with the loop empty, derives what goes into it (cross-entropy
 # and Adam), writes it by hand, and ends with a ViT that reads 98 % of handwritten digits that it never saw, each
 # looked at from nine places; from one alone it reads some 97 %.
+#
+# (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
 # %%
 import contextlib

@@ -4,6 +4,8 @@
 # Half a minute was enough to read 98 % of the digits. Photographs of cats and ships are another matter: there a model
 # has to be kept from learning its training images by heart, and a computer from taking days. This notebook shows the
 # three means, each with its reason: a learning rate that changes, images that change, and steps that are cheap.
+#
+# (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
 # %%
 import inspect

@@ -5,6 +5,8 @@
 # a trained one and looks: at its filters, its positions, where it looks and how far, what of an image decides, and
 # where it errs. Every way of looking is first tried on a case whose answer is known, and the pictures that explain
 # most are put to a test.
+#
+# (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
 # %%
 import inspect

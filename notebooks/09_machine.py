@@ -5,6 +5,8 @@
 # so many. None of that stands in a formula, and all of it decides how the formula has to be written down: this
 # notebook shows where rounding hurts, how a gradient is checked to the last digit, and what time and memory are spent
 # on.
+#
+# (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
 # %%
 import inspect

@@ -5,6 +5,8 @@
 # model. This notebook takes a trained ViT to other classes and to larger images: what becomes of its
 # positions when there are more patches, with the gradient; what becomes of its head; and, measured on CIFAR-10, how
 # much better a model is that has seen five other classes before.
+#
+# (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
 # %%
 import contextlib
