@@ -14,7 +14,7 @@ from tinyvit import exercises
 from tinyvit.exercises.catalogue import EXERCISES
 from tinyvit.exercises.invariants import INVARIANTS, is_broken
 
-BOUND = 0.89  # of the wrong solutions below, measured before anything was done for them
+BOUND = 0.99  # of the wrong solutions below; it was 0.90 before the tables got the mistakes that had no answer
 
 LEARNERS = {
     "softmax": (

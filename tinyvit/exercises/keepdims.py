@@ -17,6 +17,7 @@ from tinyvit.exercises.calling import call, is_learners
 PATIENCE = 1.0  # seconds for all trials
 LINES = 10  # with sums in them; a function with more is not tried
 
+
 class Trial:
     """Which lines keep the axes (None: all), and what was seen: {line: (text, shape before, shape after)}."""
 

@@ -127,6 +127,29 @@ def times_t_for_m(theta, g, m, v, t, lr, beta1, beta2, eps):
     return {"theta": theta - lr * m / (1 - beta1 * t) / (np.sqrt(v / (1 - beta2**t)) + eps)}
 
 
+@ADAM.mistake("the power is taken of 1 − β", "The correction is 1 − βᵗ, not (1 − β)ᵗ.")
+def power_of_the_difference(theta, g, m, v, t, lr, beta1, beta2, eps):
+    m, v = moments(g, m, v, beta1, beta2)
+    return {"theta": theta - lr * m / (1 - beta1) ** t / (np.sqrt(v / (1 - beta2) ** t) + eps)}
+
+
+@ADAM.mistake("the power is taken of 1 − β₁", "The correction of m is 1 − β₁ᵗ, not (1 − β₁)ᵗ.")
+def power_of_the_difference_for_m(theta, g, m, v, t, lr, beta1, beta2, eps):
+    m, v = moments(g, m, v, beta1, beta2)
+    return {"theta": theta - lr * m / (1 - beta1) ** t / (np.sqrt(v / (1 - beta2**t)) + eps)}
+
+
+@ADAM.mistake("v is corrected with β₁", "v is the running mean with β₂: its correction is 1 − β₂ᵗ.")
+def v_corrected_with_beta1(theta, g, m, v, t, lr, beta1, beta2, eps):
+    m, v = moments(g, m, v, beta1, beta2)
+    return {"theta": theta - lr * m / (1 - beta1**t) / (np.sqrt(v / (1 - beta1**t)) + eps)}
+
+
+@ADAM.misreading("the learning rate is forgotten", "The step is lr times m̂ / (√v̂ + ε).", outputs=("theta",))
+def without_lr(theta, g, m, v, t, lr, beta1, beta2, eps):
+    return theta, g, m, v, t, 1.0, beta1, beta2, eps
+
+
 @ADAM.mistake("the square root is forgotten", "The step is divided by √v̂: m̂ and √v̂ are of the same unit.")
 def without_root(theta, g, m, v, t, lr, beta1, beta2, eps):
     m_hat, v_hat = corrected(*moments(g, m, v, beta1, beta2), t, beta1, beta2)

@@ -139,6 +139,28 @@ def over_heads(q, k, v):
     return softmax(q @ k.mT / root(q), 1) @ v
 
 
+def divided_by_sums_over(axis):
+    """The maximum of each query is subtracted, and the sum goes over another axis."""
+
+    def formula(q, k, v):
+        scores = q @ k.mT / root(q)
+        exps = np.exp(scores - scores.max(-1, keepdims=True))
+        return exps / exps.sum(axis, keepdims=True) @ v
+
+    return formula
+
+
+OVER_KEYS = "The weights of each query sum to 1 over the keys: maximum and sum both go over the last axis."
+FORWARD.mistake("the softmax's sum goes over the samples", OVER_KEYS)(divided_by_sums_over(0))
+FORWARD.mistake("the softmax's sum goes over the heads", OVER_KEYS)(divided_by_sums_over(1))
+FORWARD.mistake("the softmax's sum goes over the queries", OVER_KEYS)(divided_by_sums_over(-2))
+
+
+@FORWARD.misreading("the exponent's sign is wrong", "The higher a score, the higher its weight: exp(s), not exp(−s).")
+def exponent_negated(q, k, v):
+    return -q, k, v
+
+
 @FORWARD.mistake("the softmax is forgotten", "The softmax turns scores into weights that are positive and add up to 1.")
 def without_softmax(q, k, v):
     return q @ k.mT / root(q) @ v

@@ -167,6 +167,26 @@ def arguments_exchanged(dy, x):
     return x, dy
 
 
+@BACKWARD.mistake("Φ is multiplied by x as well", "(x Φ)′ = Φ + x Φ′: the derivative of x is 1.")
+def cdf_times_x(dy, x):
+    return dy * x * cdf(x)
+
+
+@BACKWARD.mistake("the root of 2π is forgotten", "The density is exp(−x²/2) over √(2π), not over 2π.")
+def without_root_of_2_pi(dy, x):
+    return dy * (cdf(x) + x * pdf(x) / (2 * np.pi) ** 0.5)
+
+
+@BACKWARD.mistake("the density is multiplied by x twice", "(x Φ)′ = Φ + x Φ′: once.")
+def density_times_x_squared(dy, x):
+    return dy * (cdf(x) + x * x * pdf(x))
+
+
+@BACKWARD.mistake("the minus in the exponent is forgotten", "The normal density falls as exp(−x²/2).")
+def growing_density(dy, x):
+    return dy * (cdf(x) + x * np.exp(0.5 * x * x) / (2 * np.pi) ** 0.5)
+
+
 @BACKWARD.mistake("dy is added, not multiplied", "The chain rule multiplies.")
 def added(dy, x):
     return dy + cdf(x) + x * pdf(x)

@@ -85,6 +85,18 @@ def one_maximum(x):
     return softmax_over(x, -1, x.max())
 
 
+@FORWARD.misreading("the exponent's sign is wrong", "The higher a score, the higher its probability: exp(x − max).")
+def exponent_negated(x):
+    return (-x,)
+
+
+@FORWARD.mistake(
+    "the maximum of each column", "It cancels only if all of a row get the same one: the maximum over the last axis."
+)
+def maximum_of_columns(x):
+    return softmax_over(x - x.max(0), -1)
+
+
 @FORWARD.mistake("summed over the columns", "A row's probabilities add up to 1: the sum goes over the last axis.")
 def over_columns(x):
     return softmax_over(x, 0)
