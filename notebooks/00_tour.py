@@ -26,6 +26,13 @@ plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True, "i
 np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
+# ## The whole model, with shapes
+#
+# ![A Vision Transformer with the shapes of its arrays](figures/architecture.svg)
+#
+# 1 makes tokens of images (notebook 01), 2 lets them exchange what they hold (02 to 04), 3 reads the answer from the
+# class token (05). The shapes are of the result of each box.
+#
 # ## A trained model reads digits
 #
 # The model is stored beside this notebook; `checkpoint/README.md` has the command that trained it. It reads
@@ -207,7 +214,7 @@ else:
 #
 # | symbol | in code | meaning |
 # | --- | --- | --- |
-# | $B$, $N$, $D$ | `B, N, D` | images in a batch, tokens of an image, numbers of a token; as indices $b$, $n$ |
+# | $B$, $N$, $D$ | `B, N, D` | images in a batch, patches of an image (in attention: tokens), numbers of a token |
 # | $H$, $d$ | `H`, `d` | heads, and the numbers that each has of a token, $d = D / H$ |
 # | $C$; $P$, $Q$ | `C`; `P, Q` | channels of an image; height and width of a patch |
 # | $\ell$ or $\mathcal L$ | `loss` | the loss, one number |

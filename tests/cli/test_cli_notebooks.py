@@ -30,7 +30,9 @@ def test_every_file_that_a_notebook_names_is_copied_with_it():
     named = set(re.findall(r"`((?:results/|checkpoint/)?[\w-]+\.(?:md|log|txt))`", text))
     assert "augmentation.md" in named and named <= files
     assert "figures/augmentation.png" in (SERIES / "augmentation.md").read_text(encoding="utf-8")
-    assert "figures/augmentation.png" in files
+    texts = "".join(path.read_text(encoding="utf-8") for path in SERIES.glob("[0-9]*.py"))
+    shown = re.findall(r"\]\((figures/[\w.]+)\)", texts)
+    assert len(shown) >= 3 and {"figures/augmentation.png", *shown} <= files
 
 
 def test_without_a_folder_the_default_one_is_used(tinyvit, tmp_path):
