@@ -305,8 +305,8 @@ def test_the_unfinished_function_has_the_exercises_arguments_and_the_stored_answ
     tree = ast.parse(source.read_text(encoding="utf-8"))
     (stub,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
     assert [argument.arg for argument in stub.args.args] == list(EXERCISES[exercise].arguments)
-    space = {"np": np, "F": functional}
-    exec(ast.unparse(stub), space)
+    imports, space = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))], {}
+    exec(ast.unparse(ast.Module([*imports, stub], [])), space)
     assert exercises.check(exercise, space[function]).answer in printed(made(source))
 
 
