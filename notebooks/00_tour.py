@@ -208,9 +208,9 @@ else:
 # %% [markdown]
 # ### The symbols
 #
-# These letters mean the same in all notebooks. Three have a second meaning, as in the literature: $\beta_1$ and
-# $\beta_2$ are Adam's constants (06), $z$ is a token in a formula of the model and a logit in one of the loss (06),
-# and $b$ is an image as an index, and with an index the bias of a linear layer.
+# These letters mean the same in the notebooks unless one says otherwise. Some have a second meaning: $\beta_1$ and
+# $\beta_2$ are Adam's constants, $z$ is a token in the model and a logit in the loss (06; in 05 logits are $l$), $b$ is
+# an image as an index and with one the bias of a linear layer, and $r$ and $s$ also count rows and columns as indices.
 #
 # | symbol | in code | meaning |
 # | --- | --- | --- |
