@@ -182,7 +182,13 @@ def made_alike(together, outputs):
     return outputs and all(np.array_equal(together[name].round(9), outputs[name].round(9)) for name in outputs)
 
 
-@pytest.mark.parametrize("exercise", SWITCHED, ids=[exercise.name for exercise in SWITCHED])
+MANY_PARTS = ("block_backward", "vit", "vit_backward")  # in which each answer tries the mistakes of all parts
+
+
+@pytest.mark.parametrize("exercise", [
+    pytest.param(exercise, id=exercise.name, marks=pytest.mark.slow if exercise.name in MANY_PARTS else ())
+    for exercise in SWITCHED
+])  # fmt: skip
 def test_any_two_mistakes_of_different_steps_are_both_named(exercise):
     pairs = list(pairs_of(exercise))
     assert len(pairs) >= 2
