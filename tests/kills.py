@@ -8,6 +8,7 @@ SIGKILL leaves a process no chance to save anything: only what is on the disk at
 import argparse
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,12 +25,17 @@ def command(*arguments):
     return [sys.executable, "-m", "tinyvit", "train", *map(str, arguments)]
 
 
+def position(checkpoint):
+    """(step, epoch): "step-00000110-epoch-9" is written before "step-00000110-epoch-10" if time is up just then."""
+    return tuple(int(number) for number in re.findall(r"\d+", checkpoint.name))
+
+
 def outcome(run):
     """Weights, last checkpoint, and metrics without their times."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for row in rows:
         del row["seconds"], row["data_wait"]
-    newest = max((run / "checkpoints").glob("step-*.safetensors"))
+    newest = max((run / "checkpoints").glob("step-*.safetensors"), key=position)
     return (run / "model.safetensors").read_bytes(), newest.name, newest.read_bytes(), rows
 
 

@@ -68,7 +68,7 @@ class Target:
         most = 2 * max(len(content), len(self.content)) + ROOM
         try:
             found, refused, peak = self.measured_read()
-            if peak > most:  # a table of the whole process that grew, such as Python's of interned strings, does so once
+            if peak > most:  # tables of the whole process, such as Python's of interned strings, grow once
                 found, refused, peak = self.measured_read()
         finally:
             self.file.write_bytes(self.content)
