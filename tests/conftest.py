@@ -6,6 +6,7 @@ so that a result changes only if the code does: 200, or 30 ("few") where the sui
 
 import gc
 import os
+import signal
 
 import gpu_or_not
 import on_the_stand_in
@@ -15,6 +16,11 @@ settings.register_profile("default", max_examples=30, deadline=None)
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("few", max_examples=30, deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# A shell starts a command in the background with Ctrl-C ignored, `nohup` one with the end of the terminal ignored;
+# processes that the tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 if on_the_stand_in.ASKED:
     on_the_stand_in.begin()

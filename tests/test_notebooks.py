@@ -58,7 +58,7 @@ WITHOUT_A_NAME = {
 WAYS = ("forward", "backward")
 HOLD_WEIGHTS = {"Linear.forward", "Linear.backward"}  # they pass their weights to the function, which has the formula
 
-LONG = ("06_training", "07_cifar10", "08_what_it_learns", "09_machine", "10_transfer")  # that take over 4 s
+LONG = ("05_whole_vit", "06_training", "07_cifar10", "08_what_it_learns", "09_machine", "10_transfer")  # over 4 s
 every_notebook = pytest.mark.parametrize("source", SOURCES, ids=[path.stem for path in SOURCES])
 
 

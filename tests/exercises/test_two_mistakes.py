@@ -182,7 +182,8 @@ def made_alike(together, outputs):
     return outputs and all(np.array_equal(together[name].round(9), outputs[name].round(9)) for name in outputs)
 
 
-MANY_PARTS = ("block_backward", "vit", "vit_backward")  # in which each answer tries the mistakes of all parts
+# In which each answer tries the mistakes of all parts.
+MANY_PARTS = ("attention_backward", "multi_head_attention_backward", "block_backward", "vit", "vit_backward")
 
 
 @pytest.mark.parametrize("exercise", [
