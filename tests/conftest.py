@@ -11,6 +11,7 @@ import signal
 import gpu_or_not
 import on_the_stand_in
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 settings.register_profile("default", max_examples=30, deadline=None)
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
@@ -27,6 +28,8 @@ if on_the_stand_in.ASKED:
 
 
 def pytest_configure(config):
+    if hasattr(config, "workerinput"):  # one of several processes, which share the cores: `pytest -n`
+        threadpool_limits(1)
     if not on_the_stand_in.ASKED:
         gpu_or_not.choose(config)
 
