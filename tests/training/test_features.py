@@ -69,7 +69,8 @@ def test_no_block_after_the_layer_is_computed(layers, count, monkeypatch):
     model, computed, forward = random_vit(), [], Block.forward
 
     def counted(block, *inputs):
-        computed.append(block.path)
+        if block.path:  # the batch's size is measured with a block without a model
+            computed.append(block.path)
         return forward(block, *inputs)
 
     monkeypatch.setattr(Block, "forward", counted)
