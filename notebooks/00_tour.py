@@ -22,7 +22,7 @@ from tinyvit.optim import AdamW
 from tinyvit.training import train_step
 from tinyvit.training.trained import load_data, load_trained
 
-plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True, "image.cmap": "gray"})
+plt.rcParams.update({"figure.dpi": 144, "figure.constrained_layout.use": True, "image.cmap": "gray"})
 np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
@@ -102,6 +102,10 @@ for panel in axes.flat:
 plt.show()
 
 # %% [markdown]
+# Bright patches lie on the strokes, which looks convincing. It would look so for almost any map that follows the ink,
+# and notebook 08 puts this one to a test: wiping out the patches with the most ink hurts the model more than wiping out
+# the brightest ones of this map. Such pictures raise questions; they prove nothing.
+#
 # ## Forwards and backwards, in a dozen lines
 #
 # Each operation is a pair of functions. The forward returns its result and a *cache*, which holds what the backward

@@ -14,7 +14,7 @@ import numpy as np
 
 from tinyvit import exercises, gradcheck
 
-plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
+plt.rcParams.update({"figure.dpi": 144, "figure.constrained_layout.use": True})
 np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]

@@ -21,7 +21,7 @@ from sklearn.datasets import load_sample_image
 from tinyvit import exercises, gradcheck
 from tinyvit import functional as F
 
-plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
+plt.rcParams.update({"figure.dpi": 144, "figure.constrained_layout.use": True})
 np.set_printoptions(precision=3, suppress=True)
 generator = np.random.default_rng(0)
 

@@ -13,13 +13,14 @@ from math import e, log
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.colors import LogNorm
 from sklearn.datasets import load_sample_image
 
 from tinyvit import exercises, gradcheck
 from tinyvit import functional as F
 from tinyvit.functional.attention import attention_scores, attention_scores_backward
 
-plt.rcParams.update({"figure.dpi": 72, "image.cmap": "gray"})
+plt.rcParams.update({"figure.dpi": 144, "image.cmap": "gray"})
 np.set_printoptions(precision=3, suppress=True)
 rng = np.random.default_rng(0)
 
@@ -444,19 +445,21 @@ for scale in scales:
     surprise = -np.log(np.maximum(looks[-1], 1e-300))
     taken_from.append(np.exp((looks[-1] * surprise).sum(-1)).mean())   # e to the entropy: n, for n equal shares
 
-figure, axes = plt.subplots(2, 4, figsize=(8.4, 4.4), layout="constrained")
+figure, axes = plt.subplots(2, 4, figsize=(9, 4.8), layout="constrained")
 axes[0, 0].imshow(photo)
-axes[0, 0].set_title("the query", fontsize=9)
+axes[0, 0].set_title("the query, framed", fontsize=9)
 axes[0, 0].add_patch(plt.Rectangle((15 * column, 15 * row), 15, 15, fill=False, edgecolor="white", linewidth=2))
 for panel, result, scale, look, output, patches_each in zip(
     axes[0, 1:], axes[1, 1:], scales, looks, outputs, taken_from, strict=True
 ):
-    panel.imshow(look[query].reshape(28, 28), vmin=0, cmap="magma")
+    # From a thousandth of the mean share, black, to the largest share: on a linear scale most of a sharp map is black.
+    drawn = panel.imshow(look[query].reshape(28, 28), norm=LogNorm(1e-3 / 784, 1, clip=True), cmap="magma")
     panel.set_title(f"where it looks, scale {scale:g}", fontsize=9)
     result.imshow(output.transpose(1, 2, 0).clip(0, 1))
-    result.set_title(f"all outputs: of {patches_each:.0f} patches each", fontsize=9)
+    result.set_title(f"outputs, of {patches_each:.0f} patches each", fontsize=9)
 for panel in axes.flat:
     panel.axis("off")
+figure.colorbar(drawn, ax=axes[0, 1:], shrink=0.9, label="share, logarithmic")
 plt.show()
 
 np.testing.assert_allclose(looks[0], 1 / 784)                          # scale 0: all alike, and each the mean of all

@@ -26,7 +26,7 @@ from tinyvit.nn.layers import LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.training.trained import load_data, load_trained
 
-plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
+plt.rcParams.update({"figure.dpi": 144, "figure.constrained_layout.use": True})
 np.set_printoptions(precision=4, suppress=True)
 rng = np.random.default_rng(0)
 

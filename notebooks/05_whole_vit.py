@@ -28,21 +28,21 @@ from tinyvit.models.summary import summarize
 from tinyvit.models.vit import Encode
 from tinyvit.training.trained import load_data, load_trained
 
-plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
+plt.rcParams.update({"figure.dpi": 144, "figure.constrained_layout.use": True})
 np.set_printoptions(precision=4, suppress=True)
 
 # %% [markdown]
 # # A sheet of paper
 #
-# Four patches and a class token, four numbers each. One attention head whose projections are identities, so that
-# query, key and value of a token are the token itself. A residual connection, a layer norm, a head for two classes.
-# Black arrows are the way forwards, red ones the way back.
+# An image of 4×4 pixels in four patches, and a class token, four numbers each. One attention head whose projections are
+# identities, so that query, key and value of a token are the token itself. A residual connection, a layer norm, a head
+# for two classes. Black arrows are the way forwards, red ones the way back.
 
 # %%
 figure, ax = plt.subplots(figsize=(9.6, 2.6))
 ax.set(xlim=(-0.7, 12.9), ylim=(-0.9, 2.5))
 ax.axis("off")
-stations = ["patches,\nclass token", "$z^0$", "attention\n$o$", "+\n$z^1$",
+stations = ["pixels,\nclass token", "$z^0$", "attention\n$o$", "+\n$z^1$",
             "norm\n$y$", "class\n$f$", "head\n$l$", "loss\n$\\ell$"]  # fmt: skip
 places = [0, 1.8, 3.6, 5.4, 7.2, 9.0, 10.6, 12.2]
 for place, station in zip(places, stations, strict=True):
@@ -95,6 +95,23 @@ def on_paper(ours, program, *written):
 # %% [markdown]
 # ## Forwards
 #
+# **0. Patches.** The image $I$ is cut into patches of 2×2 pixels, and each is written down row by row. With the pixels
+# counted from 1 as well, patch $x_1$ is the upper left one and $x_2$ the one to its right:
+#
+# $$\begin{aligned}
+# x_1 &= (I_{11}, I_{12}, I_{21}, I_{22}) \\
+# x_2 &= (I_{13}, I_{14}, I_{23}, I_{24})
+# \end{aligned}$$
+#
+# and so on. A projection would follow; here it is the identity, since a token is as wide as a patch has pixels.
+
+# %%
+image = example.IMAGE[0, 0]                                            # (4, 4)
+print(image)
+cut = np.array([image[i : i + 2, j : j + 2].ravel() for i in (0, 2) for j in (0, 2)])
+on_paper(cut, steps["patches"][0], [0.8, -0.3, 0.5, 1.2], [1.1, 0.2, -0.4, 0.7])
+
+# %% [markdown]
 # **1. Tokens.** The class token $t$ in front of the patches $x_n$, and to each the vector of its place $e_i$:
 #
 # $$z^0_{0a} = t_a + e_{0a} \tag{prepend\_token}$$
@@ -102,7 +119,7 @@ def on_paper(ours, program, *written):
 # $$z^0_{na} = x_{na} + e_{na} \quad (n = 1 \dots 4) \tag{add\_positions}$$
 
 # %%
-x, t, e = example.PATCHES[0], example.CLS_TOKEN[0, 0], example.POSITIONS[0]
+x, t, e = cut, example.CLS_TOKEN[0, 0], example.POSITIONS[0]
 z0 = np.vstack([t, x]) + e                                             # (5, 4)
 on_paper(z0, steps["z0"][0], [0.1, 0.1, 0.1, 0.1], [0.9, -0.3, 0.4, 1.2], [1.1, 0.3, -0.4, 0.6])
 
@@ -421,6 +438,13 @@ on_paper(dz0, gradients["dz0"][0], *in_writing)
 on_paper(dz0[0], gradients["dcls_token"][0, 0], [-0.2848, -0.0804, 0.3103, 0.0374])
 on_paper(dz0[1:], gradients["dpatches"][0])
 on_paper(dz0, gradients["dpositions"][0])
+
+# %% [markdown]
+# And each number of a patch was one pixel, so its gradient goes back to that pixel's place:
+
+# %%
+dimage = np.block([[dz0[1].reshape(2, 2), dz0[2].reshape(2, 2)], [dz0[3].reshape(2, 2), dz0[4].reshape(2, 2)]])
+on_paper(dimage, F.unpatchify(gradients["dpatches"], 2)[0][0, 0], [-0.0445, -0.0128, -0.0460, -0.0154])
 
 # %% [markdown]
 # ### Everything in one picture

@@ -30,7 +30,7 @@ from tinyvit.training import preset, train, train_step
 from tinyvit.training.tasks.classification import logits_of
 from tinyvit.training.trained import load_trained
 
-plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
+plt.rcParams.update({"figure.dpi": 144, "figure.constrained_layout.use": True})
 
 # %% [markdown]
 # The data are 1,797 real digits of 8×8 pixels, which come with scikit-learn. One in five is set aside: the model is

@@ -29,7 +29,7 @@ from tinyvit.optim.muon import orthogonalise
 from tinyvit.training import evaluate, preset, train, train_step
 from tinyvit.training.tasks import classification
 
-plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
+plt.rcParams.update({"figure.dpi": 144, "figure.constrained_layout.use": True})
 
 # %% [markdown]
 # ## The images

@@ -21,7 +21,7 @@ from tinyvit.training.metrics import draw_confusion, measure
 from tinyvit.training.tasks.classification import logits_of
 from tinyvit.training.trained import load_data, load_trained
 
-plt.rcParams["figure.dpi"] = 72
+plt.rcParams["figure.dpi"] = 144
 
 # %% [markdown]
 # The model was trained by the project's own command (`checkpoint/README.md` has it), and its run folder lies beside

@@ -26,7 +26,7 @@ from tinyvit import functional as F
 from tinyvit.models.summary import activation_bytes, summarize
 from tinyvit.probe import trace
 
-plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
+plt.rcParams.update({"figure.dpi": 144, "figure.constrained_layout.use": True})
 
 # %% [markdown]
 # ## Numbers with gaps

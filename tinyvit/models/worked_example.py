@@ -2,16 +2,18 @@
 
     python -m tinyvit.models.worked_example
 
-Four patches and a class token, four numbers each; one attention head whose projections are identities; a residual
-connection, a layer norm, and a head for two classes. Every number that the textbooks print on the way to the
-attention is there, and then the way on to the loss, and all the way back. Derived step by step in notebooks/05.
+An image of 4×4 pixels in four patches, and a class token, four numbers each; one attention head whose projections are
+identities; a residual connection, a layer norm, and a head for two classes. Every number that the textbooks print on
+the way to attention is there, and then the way on to the loss, and all the way back. Derived step by step in
+notebooks/05.
 """
 
 import numpy as np
 
 from tinyvit import functional as F
 
-PATCHES = np.array([[[0.8, -0.3, 0.5, 1.2], [1.1, 0.2, -0.4, 0.7], [-0.2, 0.9, 0.6, -0.1], [0.5, -0.7, 1.0, 0.3]]])
+IMAGE = np.array([[[[0.8, -0.3, 1.1, 0.2], [0.5, 1.2, -0.4, 0.7], [-0.2, 0.9, 0.5, -0.7], [0.6, -0.1, 1.0, 0.3]]]])
+PATCHES = F.patchify.reference(IMAGE, 2)[0]                                   # (1, 4, 4)  loads no kernels
 CLS_TOKEN = np.array([[[0.1, 0.1, 0.1, 0.1]]])
 POSITIONS = np.array([[[0, 0, 0, 0], [0.1, 0, -0.1, 0], [0, 0.1, 0, -0.1], [-0.1, 0, 0.1, 0], [0, -0.1, 0, 0.1]]])
 NORM_WEIGHT, NORM_BIAS = np.ones(4), np.zeros(4)
@@ -19,6 +21,7 @@ HEAD_WEIGHT = np.array([[0.5, -0.2, 0.1, 0.3], [-0.3, 0.4, 0.2, -0.1]])  # one r
 HEAD_BIAS = np.zeros(2)
 LABEL = np.array([0])
 NAMES = ["class", "patch 1", "patch 2", "patch 3", "patch 4"]
+ROWS = ["row 1", "row 2", "row 3", "row 4"]
 
 
 def forward(patches=PATCHES, cls_token=CLS_TOKEN, positions=POSITIONS, norm_weight=NORM_WEIGHT, norm_bias=NORM_BIAS,
@@ -58,6 +61,7 @@ def main():
     probs = F.softmax(steps["logits"])[0]
 
     print("FORWARDS\n")
+    show("the image", IMAGE[0, 0], ROWS)
     show("tokens z0: class token in front of the patches, plus positions", steps["z0"][0], NAMES)
     show("scores: z0 z0ᵀ / √4, one row per query", scores, NAMES)
     show("attention: softmax of each row", cache.probs[0, 0], NAMES)
@@ -79,6 +83,7 @@ def main():
     show("dv: through the attention to the values", gradients["dv"][0, 0], NAMES)
     show("dz0: dz1 + dq + dk + dv", gradients["dz0"][0], NAMES)
     show("dpatches", gradients["dpatches"][0], NAMES[1:])
+    show("dimage: the patches' gradients in their places", F.unpatchify(gradients["dpatches"], 2)[0][0, 0], ROWS)
     show("dclass token", gradients["dcls_token"][0], NAMES[:1])
     print("the gradient of the positions is dz0: each was added to its token")
 
