@@ -212,23 +212,26 @@ else:
 # %% [markdown]
 # ### The symbols
 #
-# These letters mean the same in the notebooks unless one says otherwise. Some have a second meaning: $\beta_1$ and
-# $\beta_2$ are Adam's constants, $z$ is a token in the model and a logit in the loss (06; in 05 logits are $l$), $b$ is
-# an image as an index and with one the bias of a linear layer, and $r$ and $s$ also count rows and columns as indices.
+# These letters mean the same in all notebooks. Two have a second meaning that nobody does without: $\beta_1$ and
+# $\beta_2$ are Adam's constants, and $b$ as an index counts the images of a batch.
 #
 # | symbol | in code | meaning |
 # | --- | --- | --- |
-# | $B$, $N$, $D$ | `B, N, D` | images in a batch, patches of an image (in attention: tokens), numbers of a token |
+# | $B$, $N$, $D$ | `B, N, D` | images of a batch; tokens, or patches if the tokens are $N + 1$; numbers of a token |
 # | $H$, $d$ | `H`, `d` | heads, and the numbers that each has of a token, $d = D / H$ |
 # | $C$; $P$, $Q$ | `C`; `P, Q` | channels of an image; height and width of a patch |
-# | $\ell$ or $\mathcal L$ | `loss` | the loss, one number |
+# | $z$; $l$ | `tokens`; `logits` | tokens; logits, one for each class |
+# | $\ell$ | `loss` | the loss, one number |
 # | $dx$ | `dx` | $\partial \ell / \partial x$, the gradient of the loss with respect to $x$, of the shape of $x$ |
-# | $W$ | `weight` | the weight of a linear layer, (out, in): $y = x W^{\mathsf T} + b$ |
+# | $W$, $b$ | `weight`, `bias` | the weight of a linear layer, (out, in): $y = x W^{\mathsf T} + b$ |
 # | $\mu$, $\sigma^2$ | `mean`, `var` | mean and variance of the numbers of a token |
 # | $r$ | `rstd` | $1 / \sqrt{\sigma^2 + \varepsilon}$ |
 # | $\hat x$ | `xhat` | a token after centring and scaling, $r\,(x - \mu)$ |
 # | $\gamma$, $\beta$ | `weight`, `bias` | weight and bias of a layer norm |
-# | $q$, $k$, $v$; $s$, $p$ | `q, k, v`; `scores`, `probs` | queries, keys, values; scores and probabilities |
+# | $q$, $k$, $v$ | `q, k, v` | queries, keys, values |
+# | $\alpha$; $s$; $p$ | `scale`; `scores`; `probs` | the scale of the scores, $1/\sqrt d$; scores; probabilities |
+# | $Z$ | `total` | the sum of a softmax, $Z = \sum_j e^{s_j}$, so that $p_j = e^{s_j} / Z$ |
+# | $\eta$; $\kappa$ | `lr` | a learning rate; the curvature of the loss |
 # | $J$ | | the Jacobian, $J_{ij} = \partial y_i / \partial x_j$ |
 # | $\delta_{ij}$ | | 1 where $i = j$, else 0 |
 # | $\odot$ | `*` | the product entry by entry |

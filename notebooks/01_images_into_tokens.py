@@ -252,8 +252,8 @@ assert wrong.worst.name == "weight" and wrong.max_error > 0.1
 # patch each time. Written out, with the weight in a convolution's shape $(D, C, P, Q)$,
 #
 # $$\begin{aligned}
-# &y_{b,\,d,\,r,\,s} = b_d \\
-# &+ \sum_{cij} W_{dcij} x_{b,c,rP + i,sQ + j}
+# &y_{b,\,d,\,u,\,v} = b_d \\
+# &+ \sum_{cij} W_{dcij} x_{b,c,uP + i,vQ + j}
 # \end{aligned} \tag{PatchEmbed.forward}$$
 #
 # which is what comes of putting `patchify` into `linear`. It is why timm calls this weight `patch_embed.proj.weight`

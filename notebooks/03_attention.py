@@ -44,11 +44,11 @@ plt.show()
 #
 # A row of scores $x_1, \dots, x_N$ becomes a row of probabilities,
 #
-# $$p_i = \frac{e^{x_i}}{S}, \qquad S = \sum_{j=1}^{N} e^{x_j} \tag{softmax}$$
+# $$p_i = \frac{e^{x_i}}{Z}, \qquad Z = \sum_{j=1}^{N} e^{x_j} \tag{softmax}$$
 #
-# Three things follow at once. All $p_i$ are positive, and $\sum_i p_i = S/S = 1$. The order of the scores is kept.
-# And a number $c$ that is added to all scores changes nothing, as it cancels: $e^{x_i + c} / \sum_j e^{x_j + c} = e^c
-# e^{x_i} / (e^c S) = p_i$.
+# Three things follow at once. All $p_i$ are positive, and $\sum_i p_i = Z/Z = 1$. The order of the scores is kept.
+# And a number $u$ that is added to all scores changes nothing, as it cancels: $e^{x_i + u} / \sum_j e^{x_j + u} = e^u
+# e^{x_i} / (e^u Z) = p_i$.
 #
 # The code makes use of the last one. $e^{x}$ is beyond float64 from $x \approx 709.8$ on (and beyond float32 from
 # $88.7$ on), so the row's largest score is subtracted first: then the largest exponential is $e^0 = 1$.
@@ -73,13 +73,13 @@ print("without the subtraction", naive, "with it", F.softmax(large)[0].round(4))
 # %% [markdown]
 # ### Its Jacobian
 #
-# How does $p_i$ change with $x_j$? First the sum: only its $j$-th term has $x_j$ in it, so $\partial S / \partial x_j
+# How does $p_i$ change with $x_j$? First the sum: only its $j$-th term has $x_j$ in it, so $\partial Z / \partial x_j
 # = e^{x_j}$. The numerator has $x_j$ in it only if $i = j$: $\partial e^{x_i} / \partial x_j = \delta_{ij} e^{x_i}$,
 # where $\delta_{ij}$ is 1 if $i = j$ and 0 otherwise. The quotient rule gives
 #
 # $$\frac{\partial p_i}{\partial x_j}
-#   = \frac{\delta_{ij} e^{x_i} \, S - e^{x_i} \, e^{x_j}}{S^2}
-#   = \delta_{ij} \frac{e^{x_i}}{S} - \frac{e^{x_i}}{S} \frac{e^{x_j}}{S}
+#   = \frac{\delta_{ij} e^{x_i} \, Z - e^{x_i} \, e^{x_j}}{Z^2}
+#   = \delta_{ij} \frac{e^{x_i}}{Z} - \frac{e^{x_i}}{Z} \frac{e^{x_j}}{Z}
 #   = p_i \, (\delta_{ij} - p_j).$$
 #
 # As a matrix, $J = \operatorname{diag}(p) - p \, p^\top$: symmetric, $p_i (1 - p_i)$ on the diagonal and $-p_i p_j$
@@ -112,7 +112,7 @@ for row in range(len(x)):
     jacobian = np.diag(p[row]) - np.outer(p[row], p[row])
     assert np.allclose(jacobian, jacobian.T) and np.allclose(jacobian.sum(-1), 0)
     assert np.allclose(dx[row], jacobian.T @ dy[row], atol=1e-15)
-assert np.allclose(dx.sum(-1), 0, atol=1e-15)  # adding c to all scores changes nothing, so the derivative by c is 0
+assert np.allclose(dx.sum(-1), 0, atol=1e-15)  # adding u to all scores changes nothing, so the derivative by u is 0
 
 # %% [markdown]
 # ### The numbers of one example
@@ -160,16 +160,16 @@ assert report.max_error > 1e-2
 # %% [markdown]
 # ## Attention
 #
-# $N_q$ queries $q_i$ and $N_k$ keys $k_j$, each of $d$ numbers, and a value $v_j$ beside each key. With the scale $c
-# = 1/\sqrt d$ and, if there is one, a bias $b_{ij}$,
+# $N_q$ queries $q_i$ and $N_k$ keys $k_j$, each of $d$ numbers, and a value $v_j$ beside each key. With the scale
+# $\alpha = 1/\sqrt d$ and, if there is one, a bias $b_{ij}$,
 #
 # $$\begin{aligned}
-# s_{ij} &= c \sum_{a=1}^{d} q_{ia} \, k_{ja} + b_{ij}, \\
+# s_{ij} &= \alpha \sum_{a=1}^{d} q_{ia} \, k_{ja} + b_{ij}, \\
 # p_{ij} &= \frac{e^{s_{ij}}}{\sum_m e^{s_{im}}}, \\
 # o_{ia} &= \sum_{j=1}^{N_k} p_{ij} \, v_{ja}
 # \end{aligned} \tag{attention}$$
 #
-# As matrices: $S = c \, Q K^\top + B$, $P = \operatorname{softmax}(S)$ row by row, $O = P V$ (Vaswani et al. 2017,
+# As matrices: $S = \alpha \, Q K^\top + b$, $P = \operatorname{softmax}(S)$ row by row, $O = P V$ (Vaswani et al. 2017,
 # eq. 1). In a picture, with the shapes:
 
 # %%
@@ -192,7 +192,7 @@ ax.text(1, 3.8, "$d$", ha="center")
 ax.text(-0.3, 2, "$N_q$", ha="center", va="center", rotation=90)
 matrix(ax, 2.6, 2, 4, "$K^⊤$", "tab:green")
 ax.text(4.6, 3.8, "$N_k$", ha="center")
-between(ax, 7.7, "$· \\, c =$")
+between(ax, 7.7, "$· \\, \\alpha =$")
 matrix(ax, 8.8, 3, 4, "$S$", "lightgrey")
 ax.text(10.8, 3.8, "$N_k$", ha="center")
 ax.annotate("", (15.3, 2), (13.1, 2), arrowprops={"arrowstyle": "->"})
@@ -250,15 +250,15 @@ assert (heads <= v.max(2, keepdims=True)).all() and (heads >= v.min(2, keepdims=
 #
 # $$ds_{ij} = p_{ij} \Big( dp_{ij} - \sum_m dp_{im} \, p_{im} \Big).$$
 #
-# **3. Through $s_{ij} = c \sum_a q_{ia} k_{ja} + b_{ij}$.** For another query's row there is no dependence: $\partial
-# s_{lj} / \partial q_{ia} = \delta_{li} \, c \, k_{ja}$, and likewise $\partial s_{il} / \partial k_{ja} =
-# \delta_{lj} \, c \, q_{ia}$. So
+# **3. Through $s_{ij} = \alpha \sum_a q_{ia} k_{ja} + b_{ij}$.** For another query's row there is no dependence:
+# $\partial s_{lj} / \partial q_{ia} = \delta_{li} \, \alpha \, k_{ja}$, and likewise
+# $\partial s_{il} / \partial k_{ja} = \delta_{lj} \, \alpha \, q_{ia}$. So
 #
-# $$dq_{ia} = \sum_{l, j} ds_{lj} \, \delta_{li} \, c \, k_{ja} = c \sum_j ds_{ij} \, k_{ja}
-#   \;\Rightarrow\; dQ = c \; dS \, K,$$
+# $$dq_{ia} = \sum_{l, j} ds_{lj} \, \delta_{li} \, \alpha \, k_{ja} = \alpha \sum_j ds_{ij} \, k_{ja}
+#   \;\Rightarrow\; dQ = \alpha \; dS \, K,$$
 #
-# $$dk_{ja} = \sum_{i, l} ds_{il} \, \delta_{lj} \, c \, q_{ia} = c \sum_i ds_{ij} \, q_{ia}
-#   \;\Rightarrow\; dK = c \; dS^\top Q,$$
+# $$dk_{ja} = \sum_{i, l} ds_{il} \, \delta_{lj} \, \alpha \, q_{ia} = \alpha \sum_i ds_{ij} \, q_{ia}
+#   \;\Rightarrow\; dK = \alpha \; dS^\top Q,$$
 #
 # $$db_{ij} = ds_{ij},$$
 #
@@ -269,9 +269,9 @@ assert (heads <= v.max(2, keepdims=True)).all() and (heads >= v.min(2, keepdims=
 # dP &= dO \, V^\top \\
 # dS &= P \odot \big( dP \\
 # &\quad - \operatorname{rowsum}(dP \odot P) \big) \\
-# dQ &= c \; dS \, K \\
-# dK &= c \; dS^\top Q \\
-# dB &= dS
+# dQ &= \alpha \; dS \, K \\
+# dK &= \alpha \; dS^\top Q \\
+# db &= dS
 # \end{aligned} \tag{attention\_backward}$$
 #
 # where $\odot$ multiplies entry by entry.
@@ -285,13 +285,13 @@ print(inspect.getsource(attention_scores_backward))
 # %%
 dheads = rng.standard_normal(heads.shape)
 dq, dk, dv_, dbias = F.attention_backward(dheads, cache)
-P, c = cache.probs, d**-0.5
+P, alpha = cache.probs, d**-0.5
 
 dp = np.einsum("bhia,bhja->bhij", dheads, v)
 ds = P * (dp - np.einsum("bhim,bhim->bhi", dp, P)[..., None])
 assert np.allclose(dv_, np.einsum("bhij,bhia->bhja", P, dheads), atol=1e-14)
-assert np.allclose(dq, c * np.einsum("bhij,bhja->bhia", ds, k), atol=1e-14)
-assert np.allclose(dk, c * np.einsum("bhij,bhia->bhja", ds, q), atol=1e-14)
+assert np.allclose(dq, alpha * np.einsum("bhij,bhja->bhia", ds, k), atol=1e-14)
+assert np.allclose(dk, alpha * np.einsum("bhij,bhia->bhja", ds, q), atol=1e-14)
 assert np.allclose(dbias, ds.sum(0), atol=1e-14)
 
 # %% [markdown]
@@ -302,9 +302,9 @@ assert np.allclose(dbias, ds.sum(0), atol=1e-14)
 # rows of tokens goes back tile by tile without ever holding a whole row (`F.tiled_attention`; Dao et al. 2022,
 # algorithm 4).
 #
-# *Keys may shift together.* If the same vector $u$ is added to all keys, all scores of query $i$ grow by the same $c
-# \sum_a q_{ia} u_a$, which the softmax takes back. So the gradient with respect to $u$, which is $\sum_j dk_{ja} = c
-# \sum_i q_{ia} \sum_j ds_{ij}$, is zero: a bias of the keys is never learned.
+# *Keys may shift together.* If the same vector $u$ is added to all keys, all scores of query $i$ grow by the same
+# $\alpha \sum_a q_{ia} u_a$, which the softmax takes back. So the gradient with respect to $u$, which is
+# $\sum_j dk_{ja} = \alpha \sum_i q_{ia} \sum_j ds_{ij}$, is zero: a bias of the keys is never learned.
 
 # %%
 assert np.allclose((dp * P).sum(-1), (dheads * heads).sum(-1), atol=1e-14)
@@ -313,7 +313,7 @@ assert np.allclose(dk.sum(2), 0, atol=1e-14)
 # %% [markdown]
 # ### The numbers of one example
 #
-# Two queries, two keys, $d = d_v = 1$ and so $c = 1$: $q = (1, 0)$, $k = (0, \ln 3)$, $v = (4, 8)$.
+# Two queries, two keys, $d = d_v = 1$ and so $\alpha = 1$: $q = (1, 0)$, $k = (0, \ln 3)$, $v = (4, 8)$.
 #
 # | | query 1 | query 2 |
 # | --- | --- | --- |

@@ -67,10 +67,10 @@ assert min(apart) > 0.1
 # Write $x_{bnj}$ for number $j$ of token $n$ in sample $b$. One linear layer makes queries, keys and values at once,
 # $3D$ numbers a token:
 #
-# $$w_{bnr} = \sum_{j} x_{bnj} \, W_{rj} + b_r \qquad r = 0 \dots 3D - 1 \tag{linear}$$
+# $$w_{bnm} = \sum_{j} x_{bnj} \, W_{mj} + b_m \qquad m = 0 \dots 3D - 1 \tag{linear}$$
 #
-# **Split.** Of the row number $r$, the part $c$ says whether it is a query (0), a key (1) or a value (2), then comes
-# the head $h$, and then the place $a$ in the head: $r = (c H + h)\, d + a$. Calling the three $q$, $k$ and $v$,
+# **Split.** Of the row number $m$, the part $i$ says whether it is a query (0), a key (1) or a value (2), then comes
+# the head $h$, and then the place $a$ in the head: $m = (i H + h)\, d + a$. Calling the three $q$, $k$ and $v$,
 #
 # $$\begin{aligned}
 # q_{bhna} &= w_{b,\,n,\,h d + a} \\
@@ -154,13 +154,13 @@ np.testing.assert_allclose(by_slices, y, atol=1e-13)
 #
 # Given $dy_{bni}$, from the bottom up.
 #
-# **The last linear layer** (notebook 01) gives $du_{bns} = \sum_i dy_{bni} W'_{is}$,
-# $dW'_{is} = \sum_{b,n} dy_{bni} \, u_{bns}$ and $db'_i = \sum_{b,n} dy_{bni}$.
+# **The last linear layer** (notebook 01) gives $du_{bnm} = \sum_i dy_{bni} W'_{im}$,
+# $dW'_{im} = \sum_{b,n} dy_{bni} \, u_{bnm}$ and $db'_i = \sum_{b,n} dy_{bni}$.
 #
-# **Merge.** $u_{b,n,s}$ is one number of one head, $\partial u_{b,\,n,\,s} / \partial o_{b'hn'a} = \delta_{bb'}
-# \delta_{nn'} \, \delta_{s,\,hd + a}$. Of the sum over $b, n, s$ one term is left:
+# **Merge.** $u_{b,n,m}$ is one number of one head, $\partial u_{b,\,n,\,m} / \partial o_{b'hn'a} = \delta_{bb'}
+# \delta_{nn'} \, \delta_{m,\,hd + a}$. Of the sum over $b, n, m$ one term is left:
 #
-# $$do_{bhna} = \sum_{b', n', s} du_{b'n's} \, \delta_{bb'} \delta_{nn'} \, \delta_{s,\,hd + a} = du_{b,\,n,\,hd + a}$$
+# $$do_{bhna} = \sum_{b', n', m} du_{b'n'm} \, \delta_{bb'} \delta_{nn'} \, \delta_{m,\,hd + a} = du_{b,\,n,\,hd + a}$$
 #
 # The gradient goes where the number came from: the backward of a merge is the split, that of a split is the merge.
 # Reshapes and transposes only move numbers, so their gradients move them back.
@@ -175,8 +175,8 @@ np.testing.assert_allclose(by_slices, y, atol=1e-13)
 # \end{aligned} \tag{attention\_backward}$$
 #
 # **Split.** In the same way,
-# $\partial q_{bhna} / \partial w_{b'n'r} = \delta_{bb'} \delta_{nn'} \, \delta_{r,\,hd + a}$, and with $H + h$ and
-# $2H + h$ for keys and values. Each $r$ belongs to one of the three, one head and one place:
+# $\partial q_{bhna} / \partial w_{b'n'm} = \delta_{bb'} \delta_{nn'} \, \delta_{m,\,hd + a}$, and with $H + h$ and
+# $2H + h$ for keys and values. Each $m$ belongs to one of the three, one head and one place:
 #
 # $$\begin{aligned}
 # dw_{b,\,n,\,hd + a} &= dq_{bhna} \\
@@ -252,12 +252,12 @@ assert report.max_error < 1e-10
 #
 # $$y = x \, \Phi(x) \tag{gelu}$$
 #
-# **Φ by erf.** Libraries compute $\operatorname{erf}(z) = \frac{2}{\sqrt\pi} \int_0^z e^{-s^2} ds$. Half of the area
-# lies below 0, since $\varphi$ is symmetric. For the rest substitute $t = \sqrt2 \, s$, $dt = \sqrt2 \, ds$:
+# **Φ by erf.** Libraries compute $\operatorname{erf}(x) = \frac{2}{\sqrt\pi} \int_0^x e^{-u^2} du$. Half of the area
+# lies below 0, since $\varphi$ is symmetric. For the rest substitute $t = \sqrt2 \, u$, $dt = \sqrt2 \, du$:
 #
 # $$\begin{aligned}
 # \Phi(x) &= \frac12 + \frac{1}{\sqrt{2\pi}} \int_0^x e^{-t^2/2} \, dt \\
-# &= \frac12 + \frac{\sqrt2}{\sqrt{2\pi}} \int_0^{x/\sqrt2} e^{-s^2} \, ds \\
+# &= \frac12 + \frac{\sqrt2}{\sqrt{2\pi}} \int_0^{x/\sqrt2} e^{-u^2} \, du \\
 # &= \frac12 + \frac{1}{\sqrt\pi} \cdot \frac{\sqrt\pi}{2} \operatorname{erf}\!\Big(\frac{x}{\sqrt2}\Big) \\
 # &= \frac12 \Big( 1 + \operatorname{erf}\!\Big(\frac{x}{\sqrt2}\Big) \Big)
 # \end{aligned}$$
@@ -410,33 +410,33 @@ assert report.max_error < 1e-14
 #
 # # The MLP
 #
-# In attention the tokens meet; in the MLP each is by itself. Let $r$ count the tokens of the whole batch, $j$ and
+# In attention the tokens meet; in the MLP each is by itself. Let $n$ count the tokens of the whole batch, $j$ and
 # $i$ the $D$ numbers of a token, and $m$ the $M$ numbers of the hidden layer, usually $M = 4D$:
 #
 # $$\begin{aligned}
-# h_{rm} &= \sum_j x_{rj} \, W_{mj} + b_m \\
-# a_{rm} &= h_{rm} \, \Phi(h_{rm}) \\
-# y_{ri} &= \sum_m a_{rm} \, W'_{im} + b'_i
+# h_{nm} &= \sum_j x_{nj} \, W_{mj} + b_m \\
+# a_{nm} &= h_{nm} \, \Phi(h_{nm}) \\
+# y_{ni} &= \sum_m a_{nm} \, W'_{im} + b'_i
 # \end{aligned} \tag{Mlp.forward}$$
 #
 # It is composed of `linear`, `gelu` and `linear`, whose code stands above. Without the GELU in between, two linear
 # layers would be one: $(x W^\top) W'^\top = x \, (W' W)^\top$.
 #
-# **Its gradient**, from the bottom up, each step one that is known already. $a_{rm}$ stands in $y_{ri}$ for every
-# $i$; $W'_{im}$ in $y_{ri}$ for every $r$:
+# **Its gradient**, from the bottom up, each step one that is known already. $a_{nm}$ stands in $y_{ni}$ for every
+# $i$; $W'_{im}$ in $y_{ni}$ for every $n$:
 #
 # $$\begin{aligned}
-# da_{rm} &= \sum_i dy_{ri} \, W'_{im} \\
-# dW'_{im} &= \sum_r dy_{ri} \, a_{rm} \\
-# db'_i &= \sum_r dy_{ri}
+# da_{nm} &= \sum_i dy_{ni} \, W'_{im} \\
+# dW'_{im} &= \sum_n dy_{ni} \, a_{nm} \\
+# db'_i &= \sum_n dy_{ni}
 # \end{aligned} \tag{linear\_backward}$$
 #
-# $$dh_{rm} = da_{rm} \left( \Phi(h_{rm}) + h_{rm} \, \varphi(h_{rm}) \right) \tag{gelu\_backward}$$
+# $$dh_{nm} = da_{nm} \left( \Phi(h_{nm}) + h_{nm} \, \varphi(h_{nm}) \right) \tag{gelu\_backward}$$
 #
 # $$\begin{aligned}
-# dx_{rj} &= \sum_m dh_{rm} \, W_{mj} \\
-# dW_{mj} &= \sum_r dh_{rm} \, x_{rj} \\
-# db_m &= \sum_r dh_{rm}
+# dx_{nj} &= \sum_m dh_{nm} \, W_{mj} \\
+# dW_{mj} &= \sum_n dh_{nm} \, x_{nj} \\
+# db_m &= \sum_n dh_{nm}
 # \end{aligned} \tag{linear\_backward}$$
 #
 # Write $J^\top dy$ for what the backward of a function does to $dy$. Then the three, one after the other, are
@@ -532,13 +532,13 @@ print(inspect.getsource(Block.backward))
 # %% [markdown]
 # `of_sum` is the sum and its norm in one go, since the one is not needed without the other:
 #
-# $$s = x + b \qquad y = \operatorname{norm}(s) \tag{add\_layernorm}$$
+# $$x' = x + a \qquad y = \operatorname{norm}(x') \tag{add\_layernorm}$$
 #
-# The sum goes on, too, to the next residual connection. So what comes back to it comes from two places, $ds$ from
+# The sum goes on, too, to the next residual connection. So what comes back to it comes from two places, $dx'$ from
 # there and $J_{\text{norm}}^\top dy$ through the norm, and both summands get all of it:
 #
 # $$\begin{aligned}
-# dx &= db = ds \\
+# dx &= da = dx' \\
 # &\quad + J_{\text{norm}}^\top \, dy
 # \end{aligned} \tag{add\_layernorm\_backward}$$
 

@@ -124,17 +124,17 @@ z0 = np.vstack([t, x]) + e                                             # (5, 4)
 on_paper(z0, steps["z0"][0], [0.1, 0.1, 0.1, 0.1], [0.9, -0.3, 0.4, 1.2], [1.1, 0.3, -0.4, 0.6])
 
 # %% [markdown]
-# **2. Scores.** With the scale $c = 1/\sqrt 4 = \tfrac12$, and $q = k = z^0$:
+# **2. Scores.** With the scale $\alpha = 1/\sqrt 4 = \tfrac12$, and $q = k = z^0$:
 #
-# $$s_{ij} = c \sum_a z^0_{ia} z^0_{ja} \tag{attention\_scores}$$
+# $$s_{ij} = \alpha \sum_a z^0_{ia} z^0_{ja} \tag{attention\_scores}$$
 #
 # The class token is 0.1 in all its numbers, so its scores are $\tfrac12 \cdot 0.1$ times the sum of a token's
 # numbers: $s_{00} = 0.05 \cdot 0.4 = 0.02$ and $s_{01} = 0.05 \cdot (0.9 - 0.3 + 0.4 + 1.2) = 0.05 \cdot 2.2 = 0.11$.
 
 # %%
-c = 1 / 2
+alpha = 1 / 2
 cache = steps["c_attention"]
-s = c * z0 @ z0.T                                                      # (5, 5), one row per query
+s = alpha * z0 @ z0.T                                                  # (5, 5), one row per query
 on_paper(s, (cache.q @ cache.k.mT)[0, 0] * cache.scale, [0.02, 0.11, 0.08, 0.06, 0.055])
 assert np.isclose(s[0, 1], 0.05 * (0.9 - 0.3 + 0.4 + 1.2))
 
@@ -386,21 +386,21 @@ assert abs(ds[0].sum()) < 1e-15 and (ds[1:] == 0).all()
 assert ds[0].argmin() == 2 and (ds[0, 3:] > 0).all()
 
 # %% [markdown]
-# **2. Through the scores.** $q_{ia}$ stands in $s_{ij}$ for each $j$, with the factor $c\,k_{ja}$; $k_{ja}$ in
-# $s_{ij}$ for each $i$, with the factor $c\,q_{ia}$:
+# **2. Through the scores.** $q_{ia}$ stands in $s_{ij}$ for each $j$, with the factor $\alpha\,k_{ja}$; $k_{ja}$ in
+# $s_{ij}$ for each $i$, with the factor $\alpha\,q_{ia}$:
 #
-# $$dq_{ia} = c \sum_j ds_{ij} \, k_{ja}$$
+# $$dq_{ia} = \alpha \sum_j ds_{ij} \, k_{ja}$$
 #
 # $$\begin{aligned}
 # &dk_{ja} = \\
-# &c \sum_i ds_{ij} \, q_{ia}
+# &\alpha \sum_i ds_{ij} \, q_{ia}
 # \end{aligned} \tag{attention\_scores\_backward}$$
 #
 # Again only row 0 is there: $dk_{ja} = \tfrac12 \, ds_{0j} \, q_{0a}$. The class token's query is 0.1 in all its
 # numbers, so each row of $dk$ is one number four times: $0.05 \, ds_{0j}$.
 
 # %%
-dq, dk = c * ds @ z0, c * ds.T @ z0
+dq, dk = alpha * ds @ z0, alpha * ds.T @ z0
 on_paper(dq, gradients["dq"][0, 0], [-0.0332, -0.0089, 0.0414, -0.0167], [0, 0, 0, 0])
 on_paper(dk, gradients["dk"][0, 0], [0] * 4, [-0.0003] * 4, [-0.0032] * 4, [0.0016] * 4, [0.0018] * 4)
 np.testing.assert_allclose(dk, np.repeat(0.05 * ds[0][:, None], 4, axis=1), atol=1e-15)

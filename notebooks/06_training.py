@@ -80,16 +80,16 @@ print(f"test accuracy after three epochs of nothing: {accuracy(model, unseen):.0
 # %% [markdown]
 # ## How wrong is a guess? Cross-entropy
 #
-# The model turns an image into $K$ logits $z$, and these into probabilities
+# The model turns an image into $K$ logits $l$, and these into probabilities
 #
-# $$p_k = \frac{e^{z_k}}{\sum_j e^{z_j}} \tag{cross\_entropy}$$
+# $$p_k = \frac{e^{l_k}}{\sum_j e^{l_j}} \tag{cross\_entropy}$$
 #
 # If the images are independent, then the probability that it gives to *all* right answers $y^{(1)}, \dots, y^{(B)}$
 # together is a product, $\prod_b p^{(b)}_{y^{(b)}}$. Good parameters make it large. The logarithm turns the product
 # into a sum without moving its maximum, the sign turns the maximum into a minimum, and the mean makes batches of any
 # size comparable:
 #
-# $$\mathcal L = -\frac1B \sum_b \log p^{(b)}_{y^{(b)}} \tag{cross\_entropy}$$
+# $$\ell = -\frac1B \sum_b \log p^{(b)}_{y^{(b)}} \tag{cross\_entropy}$$
 #
 # Written with a target $t$ that is 1 at the right class and 0 elsewhere, one sample's part is the **cross-entropy**
 # $-\sum_k t_k \log p_k$, which makes sense for any probabilities $t$.
@@ -99,25 +99,24 @@ print(f"test accuracy after three epochs of nothing: {accuracy(model, unseen):.0
 # Put the softmax into the logarithm:
 #
 # $$\begin{aligned}
-# \log p_k &= z_k - \log\sum_j e^{z_j} \\
-# \ell(z) &= -\sum_k t_k \log p_k \\
-# &= -\sum_k t_k z_k + \Big(\sum_k t_k\Big) \log\sum_j e^{z_j} .
+# \log p_k &= l_k - \log\sum_j e^{l_j} \\
+# -\sum_k t_k \log p_k &= -\sum_k t_k l_k + \Big(\sum_k t_k\Big) \log\sum_j e^{l_j} .
 # \end{aligned}$$
 #
-# The first term is linear in $z$: its derivative with respect to $z_i$ is $-t_i$. For the second, by the chain rule,
+# The first term is linear in $l$: its derivative with respect to $l_i$ is $-t_i$. For the second, by the chain rule,
 #
-# $$\frac{\partial}{\partial z_i}\log\sum_j e^{z_j}
-# = \frac{1}{\sum_j e^{z_j}}\,\frac{\partial}{\partial z_i}\sum_j e^{z_j}
-# = \frac{e^{z_i}}{\sum_j e^{z_j}} = p_i .$$
+# $$\frac{\partial}{\partial l_i}\log\sum_j e^{l_j}
+# = \frac{1}{\sum_j e^{l_j}}\,\frac{\partial}{\partial l_i}\sum_j e^{l_j}
+# = \frac{e^{l_i}}{\sum_j e^{l_j}} = p_i .$$
 #
-# Together, with the $1/B$ of the mean over the batch and with the gradient $d\mathcal L$ that comes from above (1, if
+# Together, with the $1/B$ of the mean over the batch and with the gradient $d\ell$ that comes from above (1, if
 # the loss is what is minimised),
 #
-# $$dz_i = \frac{d\mathcal L}{B}\Big(p_i \sum_k t_k - t_i\Big)$$
+# $$dl_i = \frac{d\ell}{B}\Big(p_i \sum_k t_k - t_i\Big)$$
 #
 # and for targets that sum to 1
 #
-# $$dz = \frac{d\mathcal L}{B}\,(p - t) \tag{cross\_entropy\_backward}$$
+# $$dl = \frac{d\ell}{B}\,(p - t) \tag{cross\_entropy\_backward}$$
 #
 # What was predicted, less what was wanted. That is all that the rest of the network ever hears of the labels.
 #
@@ -163,7 +162,7 @@ for targets in (np.array([2, 0, 3, 3, 1]), random.dirichlet(np.ones(4), 5)):
 # %% [markdown]
 # ### Why not the squared error?
 #
-# With two classes and a gap $a = z_{wrong} - z_{right}$ between their logits, the right one has $p = 1/(1 + e^a)$.
+# With two classes and a gap $a = l_{wrong} - l_{right}$ between their logits, the right one has $p = 1/(1 + e^a)$.
 # Then cross-entropy is $\log(1 + e^a)$ with slope $1 - p$, while $(1-p)^2$ has the slope $2(1-p)\,p(1-p)$. Where the
 # model is sure and wrong, $p \to 0$, cross-entropy pulls with all its might, and the squared error no longer pulls at
 # all.
@@ -187,7 +186,7 @@ assert slopes["cross-entropy: 1 − p"][-1] > 0.9999 and slopes["squared error: 
 # %% [markdown]
 # ### Large logits
 #
-# Computed as it stands above, $e^{z}$ overflows. $\log p$ doesn't change when the same number is taken off all
+# Computed as it stands above, $e^{l}$ overflows. $\log p$ doesn't change when the same number is taken off all
 # logits, so the code takes off the largest: then no exponential is above 1, and their sum at least 1.
 
 # %%
@@ -211,7 +210,7 @@ assert np.isnan(naive[0, 0]) and np.array_equal(cache.probs, [[1, 0]]) and loss 
 # The gradient is $p - t$ as before, so it vanishes where $p = t$, and that is now at finite logits. Between the right
 # class and any other,
 #
-# $$z_y - z_j = \log\frac{p_y}{p_j} = \log\frac{1 - \varepsilon + \varepsilon/K}{\varepsilon/K},$$
+# $$l_y - l_j = \log\frac{p_y}{p_j} = \log\frac{1 - \varepsilon + \varepsilon/K}{\varepsilon/K},$$
 #
 # which is $\log 91 = 4.5$ for $\varepsilon = 0.1$ and ten classes. The loss there is the entropy of $t$,
 # $-\sum_k t_k \log t_k = 0.50$: no training loss with this smoothing can fall below it.
@@ -245,25 +244,25 @@ assert (np.diff(losses[0]) < 0).all(), "without smoothing, a larger gap is alway
 # %% [markdown]
 # ## Which way is less wrong, and how far? Gradient descent
 #
-# For a small step $\delta$, $\mathcal L(\theta + \delta) \approx \mathcal L(\theta) + g\cdot\delta$ with the gradient
+# For a small step $\delta$, $\ell(\theta + \delta) \approx \ell(\theta) + g\cdot\delta$ with the gradient
 # $g$. Among all steps of one length, the dot product is smallest against $g$. So
 # $\theta \leftarrow \theta - \eta\, g$.
 #
-# How large may the learning rate $\eta$ be? Take a valley $\mathcal L = \frac12\sum_i c_i\theta_i^2$. Each coordinate
-# has the gradient $c_i\theta_i$ and is multiplied by $1 - \eta c_i$ in every step. The steepest one allows
-# $\eta < 2/c_{max}$, beyond which it overshoots further each time, and the flattest then needs about
-# $c_{max}/c_{min}$ steps. **One** learning rate serves badly where slopes differ, and in a transformer they differ by
-# orders of magnitude, as will be seen below.
+# How large may the learning rate $\eta$ be? Take a valley $\ell = \frac12\sum_i \kappa_i\theta_i^2$. Each coordinate
+# has the gradient $\kappa_i\theta_i$ and is multiplied by $1 - \eta \kappa_i$ in every step. The steepest one allows
+# $\eta < 2/\kappa_{max}$, beyond which it overshoots further each time, and the flattest then needs about
+# $\kappa_{max}/\kappa_{min}$ steps. **One** learning rate serves badly where slopes differ, and in a transformer they
+# differ by orders of magnitude, as will be seen below.
 
 # %%
-c = np.array([1.0, 100.0])
+kappa = np.array([1.0, 100.0])
 
 
 def descend(rate, steps=50):
     """Plain gradient descent in the valley, from (1, 1)."""
     path = [np.ones(2)]
     for _ in range(steps):
-        path.append(path[-1] - rate * c * path[-1])
+        path.append(path[-1] - rate * kappa * path[-1])
     return np.array(path)
 
 
@@ -272,7 +271,7 @@ def descend_by_adam(rate, steps=50, betas=(0.9, 0.999)):
     theta, m, v = np.ones(2), np.zeros(2), np.zeros(2)
     path = [theta.copy()]
     for t in range(1, steps + 1):
-        adam_step(theta, c * theta, m, v, t, rate, betas, 1e-8, 0.0)
+        adam_step(theta, kappa * theta, m, v, t, rate, betas, 1e-8, 0.0)
         path.append(theta.copy())
     return np.array(path)
 
@@ -281,7 +280,8 @@ paths = {"gradient descent, η = 0.019": descend(0.019), "Adam, η = 0.1": desce
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), sharey=True)
 x, y = np.meshgrid(np.linspace(-0.5, 1.2, 80), np.linspace(-1.2, 1.2, 80))
 for ax, (name, path) in zip(axes, paths.items()):
-    ax.contour(x, y, c[0] * x**2 / 2 + c[1] * y**2 / 2, levels=[0.5, 2, 8, 20, 40, 70], colors="0.8", linewidths=0.8)
+    valley = kappa[0] * x**2 / 2 + kappa[1] * y**2 / 2
+    ax.contour(x, y, valley, levels=[0.5, 2, 8, 20, 40, 70], colors="0.8", linewidths=0.8)
     ax.plot(*path.T, ".-", markersize=4, linewidth=0.8)
     ax.set(title=name, xlabel="the flat direction", ylabel="the steep one" if ax is axes[0] else None)
 plt.show()

@@ -98,39 +98,40 @@ plt.show()
 # %% [markdown]
 # ## A learning rate that changes
 #
-# Why not one rate from the first step to the last? Near a minimum the loss of one parameter is $\frac c2\theta^2$,
-# and a batch shows its gradient with an error: $g = c\,\theta + \xi$, where $\xi$ has mean 0 and variance
+# Why not one rate from the first step to the last? Near a minimum the loss of one parameter is $\frac\kappa2\theta^2$,
+# and a batch shows its gradient with an error: $g = \kappa\,\theta + \xi$, where $\xi$ has mean 0 and variance
 # $\sigma^2/B$ for a batch of $B$ images. A step is
 #
-# $$\theta_{t+1} = \theta_t - \eta\,(c\,\theta_t + \xi_t) = (1-\eta c)\,\theta_t - \eta\,\xi_t .$$
+# $$\theta_{t+1} = \theta_t - \eta\,(\kappa\,\theta_t + \xi_t) = (1-\eta \kappa)\,\theta_t - \eta\,\xi_t .$$
 #
-# The expectation is multiplied by $1 - \eta c$ in each step: the start is forgotten after some $1/(\eta c)$ steps,
-# and that asks for a large $\eta$. The variance, as $\xi_t$ is independent of $\theta_t$, becomes
+# The expectation is multiplied by $1 - \eta \kappa$ in each step: the start is forgotten after some
+# $1/(\eta \kappa)$ steps, and that asks for a large $\eta$. The variance, as $\xi_t$ is independent of $\theta_t$,
+# becomes
 #
-# $$V_{t+1} = (1-\eta c)^2\,V_t + \eta^2\frac{\sigma^2}B .$$
+# $$V_{t+1} = (1-\eta \kappa)^2\,V_t + \eta^2\frac{\sigma^2}B .$$
 #
 # It settles where $V_{t+1} = V_t = V$, so
 #
 # $$\begin{aligned}
-# &V\,\big(1 - (1-\eta c)^2\big) = \eta^2\frac{\sigma^2}B \\
-# &\Rightarrow\quad V = \frac{\eta^2\sigma^2/B}{2\eta c - \eta^2c^2}
-# = \frac{\eta}{B}\cdot\frac{\sigma^2}{c\,(2-\eta c)} .
+# &V\,\big(1 - (1-\eta \kappa)^2\big) = \eta^2\frac{\sigma^2}B \\
+# &\Rightarrow\quad V = \frac{\eta^2\sigma^2/B}{2\eta \kappa - \eta^2\kappa^2}
+# = \frac{\eta}{B}\cdot\frac{\sigma^2}{\kappa\,(2-\eta \kappa)} .
 # \end{aligned}$$
 #
 # However long one trains, $\theta$ keeps jumping about with a variance in proportion to $\eta$, and that asks for a
-# small one. Both can be had: large first, small at the end. (And with a small $\eta c$ only $\eta/B$ counts: if
+# small one. Both can be had: large first, small at the end. (And with a small $\eta \kappa$ only $\eta/B$ counts: if
 # you double the batch, you may double the rate.)
 
 # %%
 random = np.random.default_rng(0)
-c, sigma, total, chains = 1.0, 1.0, 400, 4000
+kappa, sigma, total, chains = 1.0, 1.0, 400, 4000
 
 
 def walk(rate_of):
     """θ of many independent chains after each step, from 5: (steps, chains)."""
     theta, path = np.full(chains, 5.0), []
     for step in range(total):
-        theta = theta - rate_of(step) * (c * theta + sigma * random.standard_normal(chains))
+        theta = theta - rate_of(step) * (kappa * theta + sigma * random.standard_normal(chains))
         path.append(theta)
     return np.array(path)
 
@@ -142,9 +143,9 @@ walks = {
 }
 figure, axes = plt.subplots(figsize=(6.5, 2.8))
 for label, path in walks.items():
-    axes.semilogy((c * path**2 / 2).mean(1), label=label)
-foreseen = 0.3 * sigma**2 / (c * (2 - 0.3 * c))
-axes.axhline(c * foreseen / 2, color="k", linewidth=0.5)
+    axes.semilogy((kappa * path**2 / 2).mean(1), label=label)
+foreseen = 0.3 * sigma**2 / (kappa * (2 - 0.3 * kappa))
+axes.axhline(kappa * foreseen / 2, color="k", linewidth=0.5)
 axes.set(xlabel="step", ylabel="mean loss", title="the line is what is derived above for η = 0.3")
 axes.title.set_size(9)
 axes.legend(fontsize=8)
@@ -182,7 +183,7 @@ print(inspect.getsource(optim.warmup_cosine))
 # The jumps average out, too, if one keeps a moving average of the weights, $e_t = d\,e_{t-1} + (1-d)\,\theta_t$, and
 # evaluates that (`optim.EMA`, in the `cifar10` preset). How much? Put the recursion into itself:
 # $e_t = (1-d)\sum_{k\ge0} d^k\,\theta_{t-k}$. In the steady state $\theta_t$ and $\theta_{t-m}$ have the covariance
-# $\rho^m V$ with $\rho = 1 - \eta c$, so
+# $\rho^m V$ with $\rho = 1 - \eta \kappa$, so
 #
 # $$\begin{aligned}
 # \operatorname{Var} e &= (1-d)^2\sum_{j,k} d^{\,j+k}\rho^{|j-k|}\,V \\
@@ -194,7 +195,7 @@ print(inspect.getsource(optim.warmup_cosine))
 # the geometric series over $m$.
 
 # %%
-d, rho = 0.95, 1 - 0.3 * c
+d, rho = 0.95, 1 - 0.3 * kappa
 average = np.zeros(chains)
 for theta in walks["η = 0.3"]:
     average = d * average + (1 - d) * theta
@@ -237,8 +238,8 @@ assert np.array_equal(
 # into the other, and the target becomes $\lambda t + (1-\lambda)t'$. As cross-entropy is linear in its target,
 #
 # $$\begin{aligned}
-# \ell(z,\ \lambda t + (1-\lambda)t') &= -\sum_k\big(\lambda t_k + (1-\lambda)t'_k\big)\log p_k \\
-# &= \lambda\,\ell(z, t) + (1-\lambda)\,\ell(z, t') :
+# \ell(l,\ \lambda t + (1-\lambda)t') &= -\sum_k\big(\lambda t_k + (1-\lambda)t'_k\big)\log p_k \\
+# &= \lambda\,\ell(l, t) + (1-\lambda)\,\ell(l, t') :
 # \end{aligned}$$
 #
 # the model is asked for both answers at once, in the right proportion.

@@ -110,7 +110,7 @@ assert shares[3].argmax() == 0 and shares[3, 0] > 0.9, "dark"
 # ## What does it know of places?
 #
 # Every patch has a learned vector that is added to its token, and it began as noise. Compare the vectors $p$ of every
-# two patches by the cosine of their angle, $s = p\cdot p' / (\|p\|\,\|p'\|)$. The tile in row $r$ and column $c$
+# two patches by the cosine of their angle, $p\cdot p' / (\|p\|\,\|p'\|)$. The tile in row $i$ and column $j$
 # shows how similar the position there is to all others.
 
 # %%

@@ -448,22 +448,22 @@ plt.show()
 #
 # So keep it as it is so far. Let $m$ be the largest score of the keys seen, and
 #
-# $$l = \sum_{\text{seen}} e^{s_j - m}, \qquad a = \sum_{\text{seen}} e^{s_j - m}\, v_j .$$
+# $$Z = \sum_{\text{seen}} e^{s_j - m}, \qquad a = \sum_{\text{seen}} e^{s_j - m}\, v_j .$$
 #
 # A new tile with scores $s$ brings $m' = \max(m, \max s)$. For every key seen before,
 # $e^{s_j - m'} = e^{s_j - m}\, e^{m - m'}$: the factor is the same for all of them, so the sums are rescaled as a
 # whole, and the new keys added,
 #
 # $$\begin{aligned}
-# l' &= l\, e^{m - m'} + \sum_{\text{new}} e^{s_j - m'}, \\
+# Z' &= Z\, e^{m - m'} + \sum_{\text{new}} e^{s_j - m'}, \\
 # a' &= a\, e^{m-m'} + \sum_{\text{new}} e^{s_j - m'} v_j
 # \end{aligned} \tag{tiled\_attention}$$
 #
-# What held for the keys seen before holds for all of them now, and after the last tile $y = a/l$.
+# What held for the keys seen before holds for all of them now, and after the last tile $y = a/Z$.
 #
 # **By hand**: one query, the scores $0, \log 3$ in the first tile and $\log 9$ in the second, with the values 1, 2
-# and 4. After the first tile, $m = \log 3$, $l = \frac13 + 1 = \frac43$, $a = \frac13\cdot1 + 1\cdot 2 = \frac73$.
-# Then $m' = \log 9$ and $e^{m-m'} = \frac13$, so $l' = \frac49 + 1 = \frac{13}9$, $a' = \frac79 + 4 = \frac{43}9$,
+# and 4. After the first tile, $m = \log 3$, $Z = \frac13 + 1 = \frac43$, $a = \frac13\cdot1 + 1\cdot 2 = \frac73$.
+# Then $m' = \log 9$ and $e^{m-m'} = \frac13$, so $Z' = \frac49 + 1 = \frac{13}9$, $a' = \frac79 + 4 = \frac{43}9$,
 # and $y = \frac{43}{13}$. At once: $(1\cdot1 + 3\cdot2 + 9\cdot4)/(1+3+9)$, the same.
 
 # %%
@@ -477,8 +477,8 @@ assert np.isclose(cache.total[0, 0, 0, 0], 13 / 9) and np.isclose(cache.largest[
 print("y =", in_tiles[0, 0, 0, 0].round(4))
 
 # %% [markdown]
-# **Backwards** the scores are not there any more. But $m$ and $l$ of each query are kept, and with them each tile of
-# probabilities can be made again, $p_j = e^{s_j - m} / l$. In notebook 03, with $dp_j = dy \cdot v_j$,
+# **Backwards** the scores are not there any more. But $m$ and $Z$ of each query are kept, and with them each tile of
+# probabilities can be made again, $p_j = e^{s_j - m} / Z$. In notebook 03, with $dp_j = dy \cdot v_j$,
 #
 # $$dv_j = p_j\, dy, \qquad ds_j = p_j \Big( dp_j - \sum_i p_i\, dp_i \Big)$$
 #
@@ -617,13 +617,13 @@ exercises.check("derivative", my_derivative)
 
 # %% [markdown]
 # **2.** Two processors have each seen half of a row of scores. Each knows the largest of its scores $m$ and its sum
-# $l = \sum e^{s - m}$. Write the function that makes of both pairs the pair of the whole row. (It is how a softmax is
+# $Z = \sum e^{s - m}$. Write the function that makes of both pairs the pair of the whole row. (It is how a softmax is
 # shared among GPUs.)
 
 
 # %%
 def my_merge(m1, l1, m2, l2):
-    return m1, l1  # in place of this, (m, l) of all scores
+    return m1, l1  # in place of this, (m, Z) of all scores
 
 
 exercises.check("softmax_merge", my_merge)

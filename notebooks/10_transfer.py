@@ -301,14 +301,14 @@ assert accuracies["as one row"] < at_home - 0.1 and accuracies["none"] < 0.5
 # %% [markdown]
 # ## Other classes: a new head
 #
-# The head of the old classes is of no use; a linear layer $z = h\,W^\top + b$ for the new ones takes its place, and
+# The head of the old classes is of no use; a linear layer $l = h\,W^\top + b$ for the new ones takes its place, and
 # $W = 0$, $b = 0$ (Dosovitskiy et al. 2021, section 3.2). Why zero? Its gradients are those of every linear layer
-# (notebook 01). With $dz = (p - t)/B$ from the cross-entropy (notebook 06),
+# (notebook 01). With $dl = (p - t)/B$ from the cross-entropy (notebook 06),
 #
 # $$\begin{aligned}
-# dh &= dz\,W = 0, \\
-# dW &= dz^\top h, \\
-# db &= \sum_i dz_i .
+# dh &= dl\,W = 0, \\
+# dW &= dl^\top h, \\
+# db &= \sum_i dl_i .
 # \end{aligned} \tag{linear\_backward}$$
 #
 # In the first step the head learns and *nothing else moves*: all that lies in front of it gets its gradient through
@@ -604,8 +604,8 @@ def my_resize_backward(dy, down, across):
 exercises.check("resize_backward", my_resize_backward)
 
 # %% [markdown]
-# **3.** The paper's pre-training head has a hidden layer, $z = \tanh(h\,V^\top + c)\,W^\top + b$. Suppose that a new
-# one begins with *all* of $V, c, W, b$ zero. Which step of gradient descent, counted from 1, is the first that moves
+# **3.** The paper's pre-training head has a hidden layer, $l = \tanh(h\,V^\top + b')\,W^\top + b$. Suppose that a new
+# one begins with *all* of $V, b', W, b$ zero. Which step of gradient descent, counted from 1, is the first that moves
 # each of $b$, $W$, $V$, and what lies in front of the head? Put numbers in place of `None`, and 0 for none ever.
 
 # %%
