@@ -212,8 +212,9 @@ else:
 # %% [markdown]
 # ### The symbols
 #
-# These letters mean the same in all notebooks. Two have a second meaning that nobody does without: $\beta_1$ and
-# $\beta_2$ are Adam's constants, and $b$ as an index counts the images of a batch.
+# These letters have this meaning wherever they stand. Two have a second one that nobody does without: $\beta_1$ and
+# $\beta_2$ are Adam's constants, and $b$ as an index counts the images of a batch. Two passages keep letters of their
+# own, Kahan's sum (09) and the cubics (10). What a few lines alone need is explained there.
 #
 # | symbol | in code | meaning |
 # | --- | --- | --- |

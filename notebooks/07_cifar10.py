@@ -180,26 +180,26 @@ print(inspect.getsource(optim.warmup_cosine))
 # %% [markdown]
 # ### Averaging instead
 #
-# The jumps average out, too, if one keeps a moving average of the weights, $e_t = d\,e_{t-1} + (1-d)\,\theta_t$, and
+# The jumps average out, too, if one keeps a moving average of the weights, $e_t = a\,e_{t-1} + (1-a)\,\theta_t$, and
 # evaluates that (`optim.EMA`, in the `cifar10` preset). How much? Put the recursion into itself:
-# $e_t = (1-d)\sum_{k\ge0} d^k\,\theta_{t-k}$. In the steady state $\theta_t$ and $\theta_{t-m}$ have the covariance
+# $e_t = (1-a)\sum_{k\ge0} a^k\,\theta_{t-k}$. In the steady state $\theta_t$ and $\theta_{t-m}$ have the covariance
 # $\rho^m V$ with $\rho = 1 - \eta \kappa$, so
 #
 # $$\begin{aligned}
-# \operatorname{Var} e &= (1-d)^2\sum_{j,k} d^{\,j+k}\rho^{|j-k|}\,V \\
-# &= (1-d)^2\,\frac{1}{1-d^2}\Big(1 + 2\sum_{m\ge1}(d\rho)^m\Big)V \\
-# &= \frac{1-d}{1+d}\cdot\frac{1+d\rho}{1-d\rho}\,V ,
+# \operatorname{Var} e &= (1-a)^2\sum_{j,k} a^{\,j+k}\rho^{|j-k|}\,V \\
+# &= (1-a)^2\,\frac{1}{1-a^2}\Big(1 + 2\sum_{m\ge1}(a\rho)^m\Big)V \\
+# &= \frac{1-a}{1+a}\cdot\frac{1+a\rho}{1-a\rho}\,V ,
 # \end{aligned}$$
 #
-# where all pairs at a distance $m$ were summed first, $\sum_k d^{2k+m} = d^m/(1-d^2)$, twice for $m \ge 1$, and then
+# where all pairs at a distance $m$ were summed first, $\sum_k a^{2k+m} = a^m/(1-a^2)$, twice for $m \ge 1$, and then
 # the geometric series over $m$.
 
 # %%
-d, rho = 0.95, 1 - 0.3 * kappa
+decay, rho = 0.95, 1 - 0.3 * kappa
 average = np.zeros(chains)
 for theta in walks["η = 0.3"]:
-    average = d * average + (1 - d) * theta
-shrinks = (1 - d) / (1 + d) * (1 + d * rho) / (1 - d * rho)
+    average = decay * average + (1 - decay) * theta
+shrinks = (1 - decay) / (1 + decay) * (1 + decay * rho) / (1 - decay * rho)
 print(f"the variance of the average is {shrinks:.2f} times that of the weights")
 assert abs(average.var() / foreseen / shrinks - 1) < 0.1
 
