@@ -8,11 +8,12 @@ import numpy as np
 
 from tinyvit.exercises.calling import call
 from tinyvit.exercises.catalogue import find
-from tinyvit.exercises.invariants import broken
+from tinyvit.exercises.invariants import broken, only_wrong
 from tinyvit.exercises.keepdims import by_shapes, missing_keepdims
 from tinyvit.exercises.keepdims import said as keepdims_said
 from tinyvit.exercises.outputs import Unusable, changed, outputs_of, wrong_with
 from tinyvit.exercises.recognise import Likeness, likenesses
+from tinyvit.exercises.slips import slips
 from tinyvit.functional import reference
 
 WIDTH = 100  # of an answer, in characters
@@ -131,7 +132,7 @@ def check_case(exercise, function, case, time_limit, seed, printed):
         found, mistakes = looks_like(alike, len(problems)), names_of(alike)
         if not mistakes:
             found, mistakes = without_keepdims(exercise, function, case, time_limit, seed)
-        located = [] if mistakes else located
+        located = [] if mistakes else located or one_slip(exercise, case, result.value, seed)
         paragraphs = *head, table(problems), *found, *located, *in_place
         raise NotRight(*paragraphs, mistakes=[*mistakes, *spoilt], located=located)
     if touched:
@@ -162,6 +163,14 @@ def differences(exercise, case, value, seed):
         got, expected = outputs_of(exercise, right, value), exercise.labelled(right)
         problems = {name: wrong_with(got[name], expected[name], case.tolerance, exercise.entry) for name in expected}
         return got, expected, problems
+
+
+def one_slip(exercise, case, value, seed):
+    """Which step of the solution, changed in one place, gives the learner's numbers; or the output to look at."""
+    got, _, problems = differences(exercise, case, value, seed)
+    wrong = [name for name, problem in problems.items() if problem]
+    found = slips(exercise, case, lambda: exercise.draw(case, seed), got, wrong)
+    return found or only_wrong(wrong, len(problems))
 
 
 def without_keepdims(exercise, function, case, time_limit, seed, error=None):

@@ -201,6 +201,16 @@ def broken(exercise, case, arguments, got, expected, names):
     return sentences
 
 
+def only_wrong(names, outputs):
+    """Where to look if one of several outputs is wrong, or one part of a dict: what the others need is right."""
+    if len(names) != 1 or outputs < 2:
+        return []
+    return [
+        f"Only {names[0]} is wrong. What it shares with the outputs that are right is right too, so the mistake is in "
+        f"the steps that {names[0]} has for itself."
+    ]
+
+
 def is_broken(residual, got, arguments, tolerance):
     try:
         with np.errstate(all="ignore"):

@@ -147,9 +147,9 @@ def block(x, parameters, num_heads, eps):
     p = parameters
     a = layernorm(x, p["norm1.weight"], p["norm1.bias"], eps)
     of_attention = [p[f"attn.{name}"] for name in ("qkv.weight", "qkv.bias", "proj.weight", "proj.bias")]
-    x = x + multi_head_attention(a, *of_attention, num_heads)
-    m = layernorm(x, p["norm2.weight"], p["norm2.bias"], eps)
-    return x + mlp(m, *(p[f"mlp.{name}"] for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")))
+    x1 = x + multi_head_attention(a, *of_attention, num_heads)
+    m = layernorm(x1, p["norm2.weight"], p["norm2.bias"], eps)
+    return x1 + mlp(m, *(p[f"mlp.{name}"] for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")))
 
 
 def block_backward(dy, x, parameters, num_heads, eps):
