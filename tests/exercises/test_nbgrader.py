@@ -68,19 +68,59 @@ def test_a_notebook_runs_with_its_solutions_and_its_tests_fail_without(capsys):
         exec(next(source for about, _, source in cells(MADE["softmax"]) if about["grade_id"] == "softmax_test"), names)
 
 
-@pytest.mark.slow
-def test_nbgrader_validates_the_notebooks_and_makes_the_students_version(tmp_path):
-    """Needs the extra nbgrader."""
-    from nbgrader.nbgraderformat import MetadataValidator
-
+@pytest.fixture
+def course(tmp_path):
+    """(a folder with the assignments' sources, a function that runs nbgrader there); needs the extra nbgrader."""
     for topic, notebook in MADE.items():
-        MetadataValidator().validate_nb(nbformat.from_dict(notebook))
         file = tmp_path / "source" / topic / f"{topic}.ipynb"
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps(notebook))
-    command = [sys.executable, "-m", "nbgrader", "generate_assignment", "softmax", "--create"]
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}  # it calls alembic
-    subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True, timeout=300)
-    students = (tmp_path / "release" / "softmax" / "softmax.ipynb").read_text()
+
+    def run(*words):
+        command = [sys.executable, "-m", "nbgrader", *words]
+        subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True, timeout=300)
+
+    return tmp_path, run
+
+
+def hand_in(course, student, edit):
+    """Put a submission of the topic softmax there: `edit` gets each cell's name and source and returns its source."""
+    notebook = json.loads((course / "release" / "softmax" / "softmax.ipynb").read_text())
+    for about, cell, source in cells(notebook):
+        cell["source"] = edit(about["grade_id"], source)
+    file = course / "submitted" / student / "softmax" / "softmax.ipynb"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(notebook))
+
+
+@pytest.mark.slow
+def test_nbgrader_makes_the_students_version_and_scores_right_wrong_and_cheating_submissions(course):
+    from nbgrader.api import Gradebook
+    from nbgrader.nbgraderformat import MetadataValidator
+
+    folder, run = course
+    for notebook in MADE.values():
+        MetadataValidator().validate_nb(nbformat.from_dict(notebook))
+    run("generate_assignment", "softmax", "--create")
+    students = (folder / "release" / "softmax" / "softmax.ipynb").read_text()
     assert "raise NotImplementedError()" in students and "def softmax(x)" in students
     assert "np.exp" not in students and "randbits" not in students
+
+    right = {about["grade_id"]: source for about, _, source in cells(MADE["softmax"]) if about["solution"]}
+    handed = {
+        "right": lambda name, source: right.get(name, source),
+        "half": lambda name, source: right[name] if name == "softmax_solution" else source,
+        "wrong": lambda name, source: right[name].replace("np.exp", "np.exp2") if name in right else source,
+        "checks": lambda name, source: source + "\nexercises.check = lambda *a, **k: True" if name in right else source,
+        "tests": lambda name, source: "assert True" if name.endswith("_test") else source,
+    }
+    for student, edit in handed.items():
+        hand_in(folder, student, edit)
+    run("autograde", "softmax", "--create")
+    run("generate_feedback", "softmax")
+    with Gradebook(f"sqlite:///{folder}/gradebook.db") as book:
+        scores = {one.student.id: one.score for one in book.assignment_submissions("softmax")}
+    assert scores == {"right": 2, "half": 1, "wrong": 0, "checks": 0, "tests": 0}
+    feedback = (folder / "feedback" / "wrong" / "softmax" / "softmax.html").read_text()
+    assert "not right yet" in feedback

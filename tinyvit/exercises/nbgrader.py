@@ -78,12 +78,18 @@ def to_write(exercise):
 
 
 def test(name):
-    """The test with points: on other numbers each time, in a cell whose hidden part students don't get."""
+    """The test with points: on other numbers each time, in a cell whose hidden part students don't get.
+
+    The checker is loaded again there, so that `exercises.check = …` in a student's cell has no effect.
+    """
     return "\n".join([
         f'assert exercises.check("{name}", {name})',
         "### BEGIN HIDDEN TESTS",
+        "import importlib",
         "import secrets",
         "",
-        f'assert exercises.check("{name}", {name}, seed=secrets.randbits(32))',
+        "from tinyvit.exercises import checking",
+        "",
+        f'assert importlib.reload(checking).check("{name}", {name}, seed=secrets.randbits(32))',
         "### END HIDDEN TESTS",
     ])  # fmt: skip
