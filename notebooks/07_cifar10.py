@@ -507,5 +507,7 @@ exercises.check("cutmix", my_cutmix)
 
 # %% [markdown]
 # **3.** Notebook 05 has trained your own ViT on the digits. The same two functions learn CIFAR-10 with
-# `exercises.train(my_module, data="cifar10", epochs=1)`: a module or a namespace with `vit` and `vit_backward`. In
-# plain NumPy a pass over the 50,000 images takes too long to be done here.
+# `exercises.train(my_module, data="cifar10", images=5000, epochs=2)`: a module or a namespace with `vit` and
+# `vit_backward`. The model has 16 patches of 8×8, 64 numbers a token and four blocks. On two cores plain NumPy took 46
+# seconds, evaluations included, and the package 7, and both were right with 30 % of the test images; more images and
+# epochs take as much longer, and reach more.

@@ -78,6 +78,13 @@ def test_what_is_missing_or_unknown_is_said():
         exercises.train(WRITTEN, data="mnist")
 
 
-def test_cifar10_is_trained_with_the_same_kind_of_model():
-    model = own_vit.config_for("cifar10", 1, 0, "FOLDER").model
+def test_cifar10_is_trained_with_a_small_model_of_the_same_kind_on_some_of_the_images():
+    config = own_vit.config_for("cifar10", 1, 0, "FOLDER", images=500)
+    model = config.model
     assert (model.img_size, model.global_pool, model.positions, model.num_classes) == (32, "token", "learned", 10)
+    assert (model.patch_size, model.embed_dim, model.depth, config.images) == (8, 64, 4, 500)
+
+
+def test_some_of_the_digits_can_be_trained_on(capsys):
+    result = exercises.train(WRITTEN, epochs=1, images=100, compare=False)
+    assert result and "1 epochs of 2 steps on digits" in capsys.readouterr().out

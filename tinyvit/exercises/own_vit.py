@@ -69,16 +69,17 @@ class OwnCache(NamedTuple):
     parameters: dict
 
 
-def train(mine, data="digits", epochs=None, seed=0, data_dir=None, compare=True):
+def train(mine, data="digits", epochs=None, seed=0, data_dir=None, compare=True, images=None):
     """Train the learner's `vit` and `vit_backward`, print how they compare with the package, return `OwnTraining`.
 
     mine       a module, class or namespace with the functions `vit(images, parameters, depth, num_heads, eps)` and
                `vit_backward(dy, images, parameters, depth, num_heads, eps)`, as `describe("vit")` says; in a notebook
                `types.SimpleNamespace(vit=my_vit, vit_backward=my_vit_backward)`. They get float32 here
-    data       "digits" (under a minute), or "cifar10", which takes far longer: begin with epochs=1
+    data       "digits" (under a minute), or "cifar10": begin with images=5000, epochs=2, which take a minute
     epochs     passes over the training images; by default 40, or 11 for CIFAR-10
     data_dir   where CIFAR-10 is; by default it is downloaded
     compare    whether to train the package's own model of that shape, too
+    images     how many of the training images, equally many of each class; by default all
 
     First both functions are checked as exercises: a wrong gradient is named, and nothing is trained. Then they take the
     place of the forward and backward of the package's model, in its training loop: the same first weights, batches,
@@ -92,7 +93,7 @@ def train(mine, data="digits", epochs=None, seed=0, data_dir=None, compare=True)
             f"train: expected a module or namespace with the functions vit and vit_backward, and it has no "
             f"{' and no '.join(lacking)}; types.SimpleNamespace(vit=…, vit_backward=…) makes one"
         )
-    config = config_for(data, epochs, seed, data_dir)
+    config = config_for(data, epochs, seed, data_dir, images)
     if not all([check(name, getattr(mine, name)) for name in FUNCTIONS]):
         return said(OwnTraining(False, "Nothing was trained: mend these functions first, then call train again."))
     try:
@@ -128,7 +129,7 @@ def compared(own, package):
     )
 
 
-def config_for(data, epochs, seed, data_dir):
+def config_for(data, epochs, seed, data_dir, images=None):
     """The preset of a data set, with a model as the exercise `vit` has it: class token, learned positions, no dropout.
 
     One thread, since a learner's functions may keep notes of their own between calls.
@@ -144,9 +145,11 @@ def config_for(data, epochs, seed, data_dir):
         config.model, global_pool="token", positions="learned", dynamic_img_size=False, drop_rate=0.0,
         drop_path_rate=0.0,
     )  # fmt: skip
+    if data == "cifar10":  # the preset's model takes plain NumPy hours
+        model = replace(model, patch_size=8, embed_dim=64, depth=4)
     return replace(
         config, model=model, optim=replace(config.optim, small_sizes=(), small_until=()), device="cpu", threads=1,
-        epochs=usual if epochs is None else epochs, evaluate_every=every, seed=seed, data_dir=data_dir,
+        epochs=usual if epochs is None else epochs, evaluate_every=every, seed=seed, data_dir=data_dir, images=images,
     )  # fmt: skip
 
 
