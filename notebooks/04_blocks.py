@@ -5,9 +5,9 @@
 # each with its own weights. Then each token thinks about what it has gathered, alone, in an MLP. Both are *added* to
 # what the token was: that is the block. A ViT is a stack of blocks.
 #
-# ![A Vision Transformer with the shapes of its arrays](figures/architecture.svg)
+# ![A Vision Transformer with the shapes of its arrays](figures/architecture-04.svg)
 #
-# You are here: 2, one whole block, with the norms of notebook 02 and the attention of 03.
+# One whole block, with the norms of notebook 02 and the attention of 03.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 

@@ -6,9 +6,9 @@
 # numbers that fit on a sheet of paper, every one of them shown; then in the code; then for the models of the paper,
 # which are counted without ever being built.
 #
-# ![A Vision Transformer with the shapes of its arrays](figures/architecture.svg)
+# ![A Vision Transformer with the shapes of its arrays](figures/architecture-05.svg)
 #
-# You are here: 1, 2 and 3 together.
+# 1, 2 and 3 together.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 

@@ -3,7 +3,8 @@
     python notebooks/make.py               all of them
     python notebooks/make.py 01 02         those whose names begin so
 
-Each runs in a kernel of its own, in this folder. The same source gives the same bytes where it gives the same outputs:
+Each runs in a kernel of its own, in this folder. The picture of the architecture is drawn anew as well, with the part
+framed that a notebook is about. The same source gives the same bytes where it gives the same outputs:
 cells are numbered, and no time, no version and no name of a machine is kept. Needs the extra `notebooks`.
 """
 
@@ -18,6 +19,9 @@ from nbclient import NotebookClient
 FOLDER = Path(__file__).resolve().parent
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 SECONDS = 60  # that a notebook may take
+
+ARCHITECTURE = FOLDER / "figures" / "architecture.svg"
+HERE = {"04": (4, 114, 692, 130), "05": (2, 2, 696, 326)}  # by notebook: left, top, width and height of a frame
 
 
 def sources(beginnings=()):
@@ -55,7 +59,19 @@ def joined(outputs):
     return whole
 
 
+def framed(left, top, width, height):
+    """The picture of the architecture with a frame around the part where one is."""
+    frame = (
+        f'<rect x="{left}" y="{top}" width="{width}" height="{height}" rx="10" fill="none" stroke="#c22" '
+        f'stroke-width="3" stroke-dasharray="9 5"/><text x="{left + 400}" y="{top + 18}" class="k">'
+        "you are here</text>\n</svg>"
+    )
+    return ARCHITECTURE.read_text().replace("</svg>", frame)
+
+
 def main(beginnings):
+    for number, frame in HERE.items():
+        ARCHITECTURE.with_stem(f"architecture-{number}").write_text(framed(*frame))
     for source in sources(beginnings):
         start = time.perf_counter()
         notebook = executed(source)

@@ -177,6 +177,15 @@ def test_the_ipynb_has_the_cells_of_its_source(source):
     assert not different, "\n".join([*different, f"python notebooks/make.py {source.stem}"])
 
 
+def test_the_framed_pictures_are_of_the_architectures_picture(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    make = importlib.import_module("make")
+    for number, frame in make.HERE.items():
+        picture = make.ARCHITECTURE.with_stem(f"architecture-{number}")
+        assert picture.read_text() == make.framed(*frame) != make.ARCHITECTURE.read_text()
+        assert any(f"(figures/{picture.name})" in source.read_text() for source in SOURCES)
+
+
 @every_notebook
 def test_stored_outputs_come_from_one_run_without_errors(source):
     assert not list(faults(made(source)))
