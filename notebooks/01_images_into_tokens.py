@@ -20,6 +20,8 @@
 
 # %%
 import inspect
+import json
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -470,6 +472,33 @@ plt.show()
 flat = similarity.reshape(196, 196)
 assert (flat.argmax(1) == np.arange(196)).all()                        # nothing is as similar to a place as itself
 assert similarity[6, 6, 6, 7] > similarity[6, 6, 6, 9] > similarity[6, 6, 6, 13]
+
+# %% [markdown]
+# ### What they are worth
+#
+# Measured on the digits, as 4×4 patches: the same training six times, with nothing else changed, three seeds each
+# (`results/ablations.py`, 40 epochs). "For row and column" is half a vector for each row and half a one for each
+# column; "rotary" turns queries and keys by angles that depend on the place (`tinyvit/functional/rope.py`).
+
+# %%
+results = json.loads(Path("results/ablations.json").read_text())["positions"]
+figure, ax = plt.subplots(figsize=(6, 2.4))
+for name, row in results.items():
+    print(f"{name:<28} {row['mean']:.1%} ± {row['std']:.1%}")
+    ax.errorbar(100 * row["mean"], name, xerr=100 * row["std"], fmt="o", color="tab:blue", capsize=3)
+ax.invert_yaxis()
+ax.set(xlabel="test accuracy in %: mean and standard deviation of three seeds")
+plt.show()
+
+# %% [markdown]
+# Without positions it is right half as often as it could be: the ink of a digit says something, but not its shape. The
+# other five differ by about twice the standard deviation of a row. Three seeds on 360 images can't put those in order.
+
+# %%
+without, *others = results.values()
+assert without["mean"] + 3 * without["std"] < min(row["mean"] - 3 * row["std"] for row in others)
+spread = np.ptp([row["mean"] for row in others])
+assert spread < 3 * max(row["std"] for row in others)
 
 # %% [markdown]
 # ## All of it: equation 1

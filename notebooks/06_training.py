@@ -437,6 +437,34 @@ assert np.isclose(theta[0], (1 - 0.1 * 0.05) ** 10)
 print("1 becomes", theta[0].round(4), "in ten steps")
 
 # %% [markdown]
+# ### Four optimizers, measured
+#
+# Each with the best of four learning rates a factor of about three apart, chosen on a fifth of the training images that
+# was set aside; then with three seeds, on the digits, for 40 epochs (`results/ablations.py`; momentum 0.9, no weight
+# decay, gradients clipped at 1, warm-up and cosine).
+
+# %%
+results = json.loads(Path("results/ablations.json").read_text())["optimizer"]
+figure, ax = plt.subplots(figsize=(6, 1.9))
+for name, row in results.items():
+    tried = ", ".join(f"{float(rate):g}: {share:.1%}" for rate, share in row["tried"].items())
+    print(f"{name:<18} {row['mean']:.1%} ± {row['std']:.1%} with the rate {row['lr']:g} (tried {tried})")
+    ax.errorbar(100 * row["mean"], name, xerr=100 * row["std"], fmt="o", color="tab:blue", capsize=3)
+ax.invert_yaxis()
+ax.set(xlabel="test accuracy in %: mean and standard deviation of three seeds")
+plt.show()
+
+# %% [markdown]
+# With the rate tuned, all four come within two points of each other on this small model, whose gradients are clipped
+# and whose rate is warmed up. What differs is the rate: plain descent wants one that is hundreds of times as large as
+# Adam's. And it has to be known: a factor of three beside the best costs a few points, a factor of ten much more.
+
+# %%
+means = [row["mean"] for row in results.values()]
+assert np.ptp(means) < 0.02 and results["SGD"]["lr"] >= 100 * results["Adam"]["lr"]
+assert all(max(row["tried"].values()) - min(row["tried"].values()) > 0.02 for row in results.values())
+
+# %% [markdown]
 # ## The loop, by hand
 #
 # Nothing is missing any more. One pass over the training images is an epoch; each batch of 64 goes forwards, the loss
