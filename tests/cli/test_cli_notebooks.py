@@ -27,11 +27,11 @@ def test_notebooks_are_copied_with_the_files_that_they_read_and_a_hint_how_to_op
 def test_every_file_that_a_notebook_names_is_copied_with_it():
     files = {path.as_posix() for path in command.files_of(SERIES)}
     text = "".join(source.read_text(encoding="utf-8") for source in SERIES.glob("[0-9][0-9]_*.py"))
-    named = set(re.findall(r"`((?:results/|checkpoint/)?[\w-]+\.(?:md|log|txt))`", text))
+    named = set(re.findall(r"`((?:results/|checkpoint/|checkpoint-cifar10/)?[\w-]+\.(?:md|log|txt))`", text))
     assert "augmentation.md" in named and named <= files
     assert "figures/augmentation.png" in (SERIES / "augmentation.md").read_text(encoding="utf-8")
     texts = "".join(path.read_text(encoding="utf-8") for path in SERIES.glob("[0-9]*.py"))
-    shown = re.findall(r"\]\((figures/[\w.]+)\)", texts)
+    shown = re.findall(r"\]\(((?:figures|results)/[\w.-]+)\)", texts)
     assert len(shown) >= 3 and {"figures/augmentation.png", *shown} <= files
 
 
