@@ -30,6 +30,7 @@ LEFT_OUT = {
     "test_import.py": "about what a fresh process imports",
     "test_notebook_exercises.py": "notebooks use NumPy arrays throughout",
     "test_notebooks.py": "starts processes",
+    "test_ablations.py": "trains on the CPU, with code beside the notebooks",
     "test_readme.py": "starts processes",
     # -- data: files and images on the host, before anything goes to a device
     "data/test_cache.py": "about files",
