@@ -6,10 +6,12 @@ so that a result changes only if the code does: 200, or 30 ("few") where the sui
 
 import gc
 import os
+import shutil
 import signal
 
 import gpu_or_not
 import on_the_stand_in
+import pytest
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
@@ -43,3 +45,16 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collection_finish():
     gc.freeze()  # what stays until the end isn't searched by every gc.collect()
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """One for all tests of a process, in which Playwright can be started once at a time."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium")
+    assert path, "these tests need Chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -1,7 +1,6 @@
 """Headless Chromium for tests marked `browser`: Debian's package, driven by Playwright."""
 
 import contextlib
-import shutil
 from typing import NamedTuple
 
 import pytest
@@ -19,18 +18,6 @@ class Made(NamedTuple):
     html: str
     traces: list[probe.Trace]
     labels: list[int]
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    from playwright.sync_api import sync_playwright
-
-    path = shutil.which("chromium")
-    assert path, "these tests need Chromium: apt-get install chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
