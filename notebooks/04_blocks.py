@@ -433,7 +433,10 @@ assert report.max_error < 1e-14
 # db'_i &= \sum_n dy_{ni}
 # \end{aligned} \tag{linear\_backward}$$
 #
-# $$dh_{nm} = da_{nm} \left( \Phi(h_{nm}) + h_{nm} \, \varphi(h_{nm}) \right) \tag{gelu\_backward}$$
+# $$\begin{aligned}
+# dh_{nm} &= da_{nm} \big( \Phi(h_{nm}) \\
+# &\quad + h_{nm} \, \varphi(h_{nm}) \big)
+# \end{aligned} \tag{gelu\_backward}$$
 #
 # $$\begin{aligned}
 # dx_{nj} &= \sum_m dh_{nm} \, W_{mj} \\
