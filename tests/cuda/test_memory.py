@@ -107,7 +107,8 @@ def test_the_advised_settings_fit_and_the_ones_that_did_not_are_refused_beforeha
     plan = Trainer(CONFIG).plan
     assert plan.threads == 1 and plan.fixed > split.train.images.nbytes + split.train.labels.nbytes
     with_room(monkeypatch, plan.least - 1)
-    with pytest.raises(OutOfMemory, match="a step on 512 images .* are free on cuda:0; --batch-size .* would fit"):
+    # 1,437 images in three batches of 479.
+    with pytest.raises(OutOfMemory, match="a step on 479 images .* are free on cuda:0; --batch-size .* would fit"):
         Trainer(CONFIG)
     with_room(monkeypatch, plan.total - 1)
     with pytest.warns(UserWarning, match="there may be too little memory: .* are free on cuda:0"):
