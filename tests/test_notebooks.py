@@ -82,7 +82,8 @@ def run_as_script(path, seconds=SECONDS, busy=BUSY):
     before = seconds_of_children()
     command = [sys.executable, "-B", "-W", "error", path.name]
     with tempfile.TemporaryDirectory() as empty:
-        environment = {**os.environ, "MPLBACKEND": "agg", "TINYVIT_DATA": empty}
+        # One BLAS thread: where other work takes a core, the others spend their time waiting for it in a loop.
+        environment = {**os.environ, "MPLBACKEND": "agg", "TINYVIT_DATA": empty, "OPENBLAS_NUM_THREADS": "1"}
         try:
             done = subprocess.run(
                 command, cwd=path.parent, env=environment, timeout=busy * seconds, capture_output=True, text=True
