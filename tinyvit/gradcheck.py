@@ -274,4 +274,9 @@ def operation_cases(seed=0):
         case(F.cross_entropy, normal(B, K), targets=labels, name="cross_entropy, labels"),
         case(F.cross_entropy, normal(B, K), targets=probabilities, label_smoothing=0.1, name="cross_entropy, smoothed"),
         case(stacked(F.add_layernorm), normal(B, N, D), normal(B, N, D), normal(D), normal(D)),
+        case(F.batch_norm, normal(B, K, 3, 5), normal(K), normal(K)),
+        case(F.batch_norm_running, normal(B, K, 3, 5), normal(K), normal(K), mean=normal(K), variance=normal(K) ** 2),
+        case(F.group_norm, normal(B, D, 3, 5), normal(D), normal(D), num_groups=H),
+        case(F.standardize_weight, normal(K, 3, 3, 2)),
+        case(F.standardize_weight_original, normal(K, 3, 3, 2)),
     ]  # fmt: skip

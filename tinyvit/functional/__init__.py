@@ -11,10 +11,24 @@ from tinyvit.functional.attention import (
     attention_dropout,
     attention_dropout_backward,
 )
+from tinyvit.functional.batchnorm import (
+    batch_norm,
+    batch_norm_backward,
+    batch_norm_running,
+    batch_norm_running_backward,
+)
 from tinyvit.functional.cast import cast
 from tinyvit.functional.cross_entropy import cross_entropy, cross_entropy_backward
 from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, dropout_backward
 from tinyvit.functional.gelu import gelu, gelu_backward, gelu_tanh, gelu_tanh_backward
+from tinyvit.functional.groupnorm import (
+    group_norm,
+    group_norm_backward,
+    standardize_weight,
+    standardize_weight_backward,
+    standardize_weight_original,
+    standardize_weight_original_backward,
+)
 from tinyvit.functional.heads import merge_heads, merge_heads_backward, split_heads, split_heads_backward
 from tinyvit.functional.layernorm import add_layernorm, add_layernorm_backward, layernorm, layernorm_backward
 from tinyvit.functional.linear import linear, linear_backward
