@@ -3,13 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from batch_normed import CLASSES, SHAPE, Normed, batch
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import SIZES, seeds
 from torch.nn import functional as T
-from torch_autograd import assert_same_as_torch, normal
+from torch_autograd import assert_all_close, assert_same_as_torch, normal
 
+from tinyvit import Context, optim
 from tinyvit import functional as F
+from tinyvit.training import train_step
 
 pytestmark = pytest.mark.parity
 
@@ -65,3 +68,24 @@ def test_standardize_weight_original_divides_by_the_standard_deviation_plus_epsi
         return centred / (centred.std((1, 2, 3), keepdim=True, correction=0) + 1e-5)
 
     assert_same_as_torch(F.standardize_weight_original, theirs, weight)
+
+
+@pytest.mark.filterwarnings("ignore::tinyvit.training.threads.MoreThreadsThanCores")
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_weights_and_running_statistics_of_ten_steps_are_those_of_torch(threads):
+    model = Normed()
+    norms = [torch.nn.BatchNorm2d(SHAPE[0]), torch.nn.BatchNorm2d(SHAPE[0], eps=1e-3, momentum=0.3)]
+    twin = torch.nn.ModuleDict({"norm1": norms[0], "norm2": norms[1], "fc": torch.nn.Linear(SHAPE[0], CLASSES)})
+    twin.double().load_state_dict({k: torch.tensor(v) for k, v in model.state_dict().items()}, strict=False)
+    ours, theirs = optim.SGD(model, 0.1, momentum=0.9), torch.optim.SGD(twin.parameters(), 0.1, momentum=0.9)
+    for step in range(10):
+        images, labels = batch(7, seed=step)
+        result = train_step(model, ours, images, labels, Context(training=True), threads=threads)
+        x = T.gelu(twin["norm2"](T.gelu(twin["norm1"](torch.tensor(images)))))
+        loss = T.cross_entropy(twin["fc"](x.mean((2, 3))), torch.tensor(labels))
+        theirs.zero_grad()
+        loss.backward()
+        theirs.step()
+        np.testing.assert_allclose(result.loss, loss.item(), rtol=1e-10)
+    expected = {name: x.numpy() for name, x in twin.state_dict().items() if "num_batches" not in name}
+    assert_all_close(model.state_dict(), {name: expected[name] for name in model.state_dict()})

@@ -7,6 +7,7 @@ from tinyvit.nn.buffers import BufferUpdate, buffer_updates
 from tinyvit.nn.context import Context
 from tinyvit.nn.layers import Dropout, DropPath, Identity, LayerNorm, Linear
 from tinyvit.nn.module import Module
+from tinyvit.nn.norms import BatchNorm2d, GroupNorm
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.precision import PRECISIONS, Precision
 from tinyvit.nn.recompute import RecomputedCache, recomputed, with_recompute

@@ -1,6 +1,6 @@
 """The context of a forward: everything that it depends on besides its input and the parameters."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tinyvit.backend import Key
@@ -15,6 +15,8 @@ class Context:
                   `Key(seed)` the optimizer's step; a key that names a step, `Key(seed, 3)`, draws that one's masks
     observer      told every module's output by `observer.value(path, y)`; of gradients, `nn.watch` tells
     keep_caches   False drops every cache at once, when no backward will follow; what is left are buffer updates
+    join          how a layer that normalises over the batch finds the statistics of the whole one, where this is a part
+                  of it: a function of this part's value that returns those of all parts. `train_step` sets it
     recompute     True keeps no more of a block than its input, until its backward computes the rest again: a
                   third more arithmetic for the memory of one block at a time, and the same bits; see `nn.recompute`
     """
@@ -24,6 +26,7 @@ class Context:
     observer: Any = None
     keep_caches: bool = True
     recompute: bool = False
+    join: Any = None
 
     def __post_init__(self):
         if not isinstance(self.key, Key | None):
@@ -34,3 +37,15 @@ class Context:
         if self.training and self.key is None:
             raise ValueError(f"{path}: training with dropout needs a key: Context(training=True, key=Key(seed, step))")
         return self.key.at(path) if self.training else None
+
+
+def as_one_of_two(ctx):
+    """The context in which a batch is half of another one, whose second half is the same.
+
+    For measurements: with it batch norm takes a single value per channel, too.
+    """
+    return replace(ctx, join=twice)
+
+
+def twice(value):
+    return [value, value]

@@ -33,6 +33,22 @@ class MeanPool(Module):
         return F.pool_mean_backward(dfeatures, cache)
 
 
+class MapPool(Module):
+    """Averages feature maps (B, C, H, W) over all positions: (B, C)."""
+
+    def forward(self, maps, ctx=None):
+        features, c_pool = F.pool_mean(maps.reshape(*maps.shape[:2], -1).mT, 0)  # of (B, H·W, C)
+        return features, MapPoolCache(maps.shape, c_pool)
+
+    def backward(self, dfeatures, cache):
+        return F.pool_mean_backward(dfeatures, cache.pool).mT.reshape(cache.shape)
+
+
+class MapPoolCache(NamedTuple):
+    shape: tuple
+    pool: tuple
+
+
 class MlpHeadCache(NamedTuple):
     pre_logits: LinearCache
     tanh: TanhCache

@@ -19,9 +19,10 @@ from tinyvit.backend import peak_of_pool
 from tinyvit.models import build
 from tinyvit.models.architecture import Architecture
 from tinyvit.models.summary import activation_bytes
-from tinyvit.nn import Context
+from tinyvit.nn.context import Context, as_one_of_two
 from tinyvit.nn.precision import MASTER
 from tinyvit.optim import SGD, Adagrad, Adam, AdamW, Muon
+from tinyvit.training.meeting import mixes_samples
 from tinyvit.training.memory import available_memory
 from tinyvit.training.threads import at_once, map_threads
 
@@ -58,6 +59,7 @@ class Step:
     between    what saving and evaluating take, between two steps
     measured   as `measurement` returns it; None if only what is `held` counts
     threads    parts of the batch; as many as there are cores run at once
+    together   whether all parts are computed at the same time, as batch norm asks for: accumulation saves nothing
     """
 
     fixed: int
@@ -70,6 +72,7 @@ class Step:
     accumulate: int = 1
     recompute: bool = False
     device: str = "cpu"
+    together: bool = False
 
     @property
     def held(self):
@@ -81,6 +84,8 @@ class Step:
         """Bytes that forward and backward hold, for the parts that are computed at the same time."""
         fixed, each = (self.measured and self.measured(self.recompute)) or (0, 0)
         parts = min(self.threads, self.batch_size)
+        if self.together:
+            return round(parts * (fixed + ceil(self.batch_size / parts) * each))
         samples = ceil(ceil(self.batch_size / parts) / self.accumulate)  # in one forward
         return round(min(at_once(self.threads), parts) * (fixed + samples * each))
 
@@ -115,7 +120,7 @@ class Step:
                 found.append(f"{batch_size.format(again)} with {recompute}")
         samples = ceil(self.batch_size / min(self.threads, self.batch_size))
         parts = 1 + largest(lambda count: not fits(accumulate=count), samples)
-        if self.accumulate < parts <= samples:
+        if self.accumulate < parts <= samples and not self.together:
             found.append(accumulate.format(parts))
         return found
 
@@ -169,7 +174,10 @@ def step_of(
         sample, between = (1 + AHEAD) * sample, SAVING * fixed
     measured = measurement(model, loss_of, batch, ctx)
     threads, recompute = 1 if on_gpu else threads, ctx is not None and ctx.recompute
-    return Step(fixed, size, batch_size, sample, between, measured, threads, accumulate, recompute, model.device)
+    return Step(
+        fixed, size, batch_size, sample, between, measured, threads, accumulate, recompute, model.device,
+        mixes_samples(model, ctx),
+    )  # fmt: skip
 
 
 def measurement(model, loss_of, batch, ctx=None):
@@ -186,7 +194,7 @@ def measurement(model, loss_of, batch, ctx=None):
     def run(samples, recompute):
         arrays = {name: array[:samples] for name, array in batch.items()}
         with storage.compute_scope(), storage.grads.into(buffer), np.errstate(all="ignore"):
-            loss_of(arrays, replace(ctx or Context(), recompute=recompute))[1](1.0)
+            loss_of(arrays, as_one_of_two(replace(ctx or Context(), recompute=recompute)))[1](1.0)
 
     def peak(samples, recompute):
         return peak_of(lambda: map_threads(lambda n: run(n, recompute), [samples], 1, model.device), model.device)

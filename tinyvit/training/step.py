@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from tinyvit.backend import array_module
 from tinyvit.nn.buffers import BufferUpdate, check_returned, commit, mean_updates
 from tinyvit.optim import clip_by_global_norm, global_norm
+from tinyvit.training import meeting
 from tinyvit.training.memory import freed_memory_kept
 from tinyvit.training.memory_needs import ARGUMENTS, lack_explained, step_of
 from tinyvit.training.tasks import classification
-from tinyvit.training.threads import map_threads, slices, threads_for
+from tinyvit.training.threads import busy, map_threads, slices, threads_for
 
 
 class StepResult(NamedTuple):
@@ -49,11 +50,13 @@ def train_step(
                  gets, `backward(dloss)` adds dloss times its gradient to the model's gradients, `updates` is
                  `nn.buffer_updates(cache)`: committed once, if the step is taken. By default `classification()`. An
                  objective whose attribute `mixes_samples` is true (a contrastive one) gets the whole batch
-    accumulate   parts that the batch goes through in, one after the other, to save memory
+    accumulate   parts that the batch goes through in, one after the other, to save memory. A model with batch norm
+                 needs the whole batch for its statistics: it takes one part, and nothing is saved
     threads      parts that it goes through in at the same time; by default as many as there are cores, if the batch is
                  large enough for that. The gradients are summed in a fixed order: the result is bit-equal from run
-                 to run for the same number, and equal up to rounding for any other. Of more parts than there are cores
-                 only as many run at once, and there is a warning
+                 to run for the same number, and equal up to rounding for any other; batch norm, too, takes the
+                 statistics of the whole batch. Of more parts than there are cores only as many run at once (with batch
+                 norm all of them), and there is a warning
 
     Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, and accumulate > 1
     for an objective that mixes samples; OutOfMemory, a MemoryError that says what would fit, if memory runs out.
@@ -68,10 +71,14 @@ def train_step(
     in_one_piece = mixes_samples(objective)
     if in_one_piece and accumulate > 1:
         raise ValueError(f"the objective mixes samples, so accumulate must be 1, got {accumulate}")
+    meets = meeting.mixes_samples(model, ctx)
+    if meets:
+        accumulate, in_one_piece = 1, in_one_piece or busy()
     storage, scale = model.storage, optimizer.loss_scale
     with freed_memory_kept(), storage.compute_scope():
         threads = threads_for(max(batch.values(), key=lambda array: array.size), threads)
         parts = slices(samples, 1 if in_one_piece else threads)  # one piece, too, gets all threads for its products
+        met = meeting.Meeting(len(parts)) if meets and len(parts) > 1 else None
         buffers = storage.grads.take(len(parts))
         ctx = with_step(ctx, optimizer)
 
@@ -79,15 +86,15 @@ def train_step(
             return checked(objective(model, *([arrays] if isinstance(images, Mapping) else arrays.values()), ctx))
 
         def run(part):
-            buffer, where = part
+            number, buffer, where = part
             buffer[:] = 0
-            results = []
+            results, own = [], ctx if met is None else replace(ctx, join=met.join(number))
             with storage.grads.into(buffer):
                 for piece in slices(where.stop - where.start, accumulate):
                     piece = slice(where.start + piece.start, where.start + piece.stop)
                     share = (piece.stop - piece.start) / samples
                     arrays = {name: array[piece] for name, array in batch.items()}
-                    loss, backward, *more = loss_of(arrays, from_sample(ctx, piece.start))
+                    loss, backward, *more = loss_of(arrays, from_sample(own, piece.start))
                     backward(share if scale is None else share * scale.scale)
                     del backward  # and the caches in it, before the next piece's forward
                     results.append(PartResult(share, loss, *more))
@@ -97,7 +104,8 @@ def train_step(
             return step_of(model, optimizer, loss_of, batch, ctx, samples, threads, accumulate)
 
         with lack_explained(plan, ARGUMENTS):
-            results = list(chain.from_iterable(map_threads(run, zip(buffers, parts), threads, storage.device)))
+            pieces = zip(range(len(parts)), buffers, parts)
+            results = list(chain.from_iterable(map_threads(run, pieces, threads, storage.device, met)))
         add_up(buffers, threads)
         if scale is not None:
             scale.unscale(storage.gradients())

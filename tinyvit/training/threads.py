@@ -24,6 +24,7 @@ import numpy as np
 from tinyvit.backend import array_module
 from tinyvit.levels import level
 from tinyvit.text import short
+from tinyvit.training.meeting import LeftAlone
 
 MOST = 4096  # threads that can be asked for
 PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
@@ -79,8 +80,11 @@ def threads_for(images, threads=None):
     return count if threads is not None else max(1, min(count, images.size // PIXELS_PER_THREAD))
 
 
-def map_threads(function, pieces, threads, device="cpu"):
+def map_threads(function, pieces, threads, device="cpu", meeting=None):
     """[function(piece) for each piece], on at most `threads` cores in all; the first error is raised.
+
+    meeting   the `Meeting` of pieces that exchange values: all of them then run at the same time, in as many threads,
+              even on fewer cores
 
     On a GPU, which needs no threads, and where `function` itself calls this, one piece follows the other in the same
     thread. Raises MemoryError, too, where there is no memory for another thread.
@@ -88,6 +92,9 @@ def map_threads(function, pieces, threads, device="cpu"):
     if device != "cpu" or here.busy:
         return list(map(function, pieces))
     pieces, threads = list(pieces), at_once(threads)
+    if meeting is not None and len(pieces) > 1:
+        with blas.limited(1, threads), taking_turns:  # another meeting's pieces would keep these from starting
+            return in_pool(meeting.attended(function), pieces, len(pieces), meeting)
     alone = threads == 1 or len(pieces) == 1
     with blas.limited(threads if len(pieces) == 1 else 1, threads):
         if not alone:
@@ -99,7 +106,12 @@ def map_threads(function, pieces, threads, device="cpu"):
             here.busy = False
 
 
-def in_pool(function, pieces, threads):
+def busy():
+    """Whether this thread computes a piece of a `map_threads`: what it calls itself runs in this thread alone."""
+    return here.busy
+
+
+def in_pool(function, pieces, threads, meeting=None):
     """[function(piece) for each piece], each in a thread of the pool."""
     futures = []
     try:
@@ -107,6 +119,8 @@ def in_pool(function, pieces, threads):
             # A copy of the context carries settings such as tinyvit.reference() into the thread.
             futures.append(pool(threads).submit(copy_context().run, function, piece))
     except RuntimeError as error:
+        if meeting is not None:
+            meeting.end()
         if "new thread" not in str(error):
             raise
         wait(futures)
@@ -118,6 +132,9 @@ def in_pool(function, pieces, threads):
         for future in futures:
             if isinstance(future.exception(), MemoryError):  # whose frames keep arrays alive
                 traceback.clear_frames(future.exception().__traceback__)
+    errors = [future.exception() for future in futures if future.exception()]
+    for error in sorted(errors, key=lambda error: isinstance(error, LeftAlone)):  # which follows from another one
+        raise error
     return [future.result() for future in futures]
 
 
@@ -127,7 +144,7 @@ class Here(threading.local):
     busy = False
 
 
-here = Here()
+here, taking_turns = Here(), threading.Lock()
 
 
 @cache
@@ -197,6 +214,8 @@ class Blas:
     def begin_anew(self):
         """Reset after a fork: the child has no threads, and nothing would release the locks."""
         pool.cache_clear()
+        if taking_turns.locked():
+            taking_turns.release()
         if self.calls:  # a piece has forked
             self.set(self.before)
         self.__init__()
