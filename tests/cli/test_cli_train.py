@@ -114,3 +114,16 @@ def test_every_kind_of_recipe_trains(tinyvit, tmp_path, options):
         assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
     else:
         assert summary["skipped_steps"] == 0 and summary["test_loss"] < 2.5
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ("--seeds 1 1", "seeds must be different ints of at least 0, got 1 1"),
+    ("--seeds", "seeds must be different ints of at least 0, got none"),
+    ("--seeds -1", "seeds must be different ints of at least 0, got -1"),
+    ("--seeds 1.5", "--seeds"),
+    ("--seed 1 --seeds 2", "expected --seed for one run or --seeds for several, got both"),
+    ("--seeds=3 --data-dir nowhere", "leave out --data-dir"),
+])  # fmt: skip
+def test_seeds_that_cannot_be_trained_are_refused_and_leave_nothing(refused, tmp_path, options, message):
+    assert message in refused("train", "digits", *TINY, "--out", "runs", *options.split())
+    assert not (tmp_path / "runs").exists()

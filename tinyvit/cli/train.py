@@ -1,6 +1,6 @@
 """tinyvit train"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Literal
 
 from tinyvit.cli.parsing import BadInput, option, parse, positional
@@ -12,6 +12,14 @@ presets:
 {presets}
 
 options: tinyvit train PRESET --help, tinyvit train --resume RUN --help"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeveralSeeds:
+    """What the options of a training are extended by."""
+
+    seeds: tuple[int, ...] = ()
+    """Train once with each of these seeds, one after the other, into a folder each, with a summary of all."""
 
 
 def train(rest):
@@ -32,16 +40,23 @@ def train(rest):
         raise BadInput("a run is resumed without a preset: tinyvit train --resume RUN")
     # The options depend on the architecture and the task.
     default = switched(preset(name), option(options, "--architecture"), option(options, "--task"))
-    cls = with_fields(default.architecture, default.task)
-    default = cls(**vars(default))
-    config = plain(parse(cls, options, f"tinyvit train {name}", default=default))
-    return run_training(config, name=name).get("interrupted", 0)
+    cls = make_dataclass(
+        "TrainConfig", [], bases=(with_fields(default.architecture, default.task), SeveralSeeds), frozen=True
+    )
+    parsed = parse(cls, options, f"tinyvit train {name}", default=cls(**vars(default)))
+    if parsed.seeds or "--seeds" in options:
+        from tinyvit.training.seeds import train_seeds
+
+        if option(options, "--seed") is not None:
+            raise BadInput("expected --seed for one run or --seeds for several, got both")
+        return train_seeds(plain(parsed), parsed.seeds, name=name).get("interrupted", 0)
+    return run_training(plain(parsed), name=name).get("interrupted", 0)
 
 
 @dataclass(frozen=True)
 class ResumeOptions:
     """Resume a run that was stopped or killed, from its newest checkpoint, with the same result as if it had never
-    stopped. Everything else is in the run folder's config.json."""
+    stopped, or the runs of several seeds. Everything else is in the run folder's config.json."""
 
     data_dir: str | None = None
     """Folder or archive with the data, if it has moved."""
@@ -61,7 +76,10 @@ def resume(rest):
     path, options = positional([first, *rest[1:]] if first else rest[1:], "a run folder: tinyvit train --resume RUN")
     options = parse(ResumeOptions, options, "tinyvit train --resume RUN")
 
+    from tinyvit.files import expanded
     from tinyvit.training import resume as resume_training
 
     changes = {name: value for name, value in vars(options).items() if value is not None}
+    if (expanded(path) / "seeds.json").is_file():
+        from tinyvit.training.seeds import resume_seeds as resume_training
     return resume_training(path, **changes).get("interrupted", 0)

@@ -10,6 +10,8 @@
     curves.png           the loss and the task's figures by epoch
     imported.json        of weights that were trained elsewhere: where they came from; the run then has no metrics,
                          checkpoints, summary and curves
+
+A folder with seeds.json holds such runs, one for each seed; see `training.seeds`.
 """
 
 import json
@@ -58,16 +60,25 @@ class RunFolder:
         self.curves = self.path / "curves.png"
         self.tensorboard = self.path / "tensorboard"
         self.imported = self.path / "imported.json"
+        self.seeds = self.path / "seeds.json"
 
     @contextmanager
     def started(self, config):
         """Hold the folder's lock for a new run with `config`; raises ValueError if it holds a run already."""
+        with self.made():
+            self.checkpoints.path.mkdir(exist_ok=True)
+            self.write(self.config, to_json(config).encode())
+            yield self
+
+    @contextmanager
+    def made(self):
+        """Make the folder and hold its lock; raises ValueError if it holds a run already, or several."""
         check_folder(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
         with self.locked():
             ours = (
                 self.config, self.preprocessing, self.metrics, self.checkpoints.path, self.model, self.model_manifest,
-                self.summary, self.curves, self.tensorboard, self.imported,
+                self.summary, self.curves, self.tensorboard, self.imported, self.seeds,
             )  # fmt: skip
             taken = [file.name for file in ours if file.is_file() or (file.is_dir() and any(file.iterdir()))]
             if taken:
@@ -75,8 +86,6 @@ class RunFolder:
                     f"{self.path} already holds a run ({', '.join(taken)}); choose another folder with --out, "
                     f"or go on with it: tinyvit train --resume {self.path}"
                 )
-            self.checkpoints.path.mkdir(exist_ok=True)
-            self.write(self.config, to_json(config).encode())
             yield self
 
     @contextmanager
@@ -176,6 +185,8 @@ class RunFolder:
         if not self.path.is_dir():
             reason = "it is a file" if self.path.exists() else "it doesn't exist"
             raise ValueError(f"{self.path} is not a run folder: {reason}")
+        if self.seeds.is_file():
+            raise ValueError(f"{self.path} holds a run for each of several seeds; name one of them: {self.path}/seed-…")
         if not self.config.is_file():
             raise ValueError(f"{self.path} is not a run folder: it has no config.json")
         return from_json(read_text(self.config), self.config)
