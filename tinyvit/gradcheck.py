@@ -13,6 +13,7 @@ import functools
 import inspect
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -231,6 +232,10 @@ def operation_cases(seed=0):
     def normal(*shape):
         return generator.standard_normal(shape)
 
+    def apart(*shape):
+        """Numbers that differ from each other and from zero, by more than a central difference changes them."""
+        return generator.permutation(np.linspace(-2, 2, 2 * prod(shape))[::2]).reshape(shape)
+
     key = Key(seed, path="mask")
     heads = [normal(B, H, N, D // H) for _ in range(3)]
     labels = generator.integers(0, K, B)
@@ -279,4 +284,11 @@ def operation_cases(seed=0):
         case(F.group_norm, normal(B, D, 3, 5), normal(D), normal(D), num_groups=H),
         case(F.standardize_weight, normal(K, 3, 3, 2)),
         case(F.standardize_weight_original, normal(K, 3, 3, 2)),
+        case(F.conv2d, normal(B, 3, 6, 5), normal(K, 3, 3, 2), normal(K), stride=(2, 1), padding=1),
+        case(F.conv2d, normal(B, K, 5, 4), normal(6, 2, 3, 3), padding=(0, 1), groups=2, name="conv2d, groups"),
+        case(F.conv2d, normal(B, K, 5, 4), normal(K, 1, 3, 3), padding=1, groups=K, name="conv2d, depthwise"),
+        case(F.max_pool2d, apart(B, 3, 7, 5), kernel_size=3, stride=2, padding=1),
+        case(F.avg_pool2d, normal(B, 3, 7, 5), kernel_size=(3, 2), stride=2, padding=1),
+        case(F.global_avg_pool2d, normal(B, K, 3, 5)),
+        case(F.relu, apart(B, N, D)),
     ]  # fmt: skip

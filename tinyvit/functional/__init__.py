@@ -18,6 +18,7 @@ from tinyvit.functional.batchnorm import (
     batch_norm_running_backward,
 )
 from tinyvit.functional.cast import cast
+from tinyvit.functional.conv import conv2d, conv2d_backward
 from tinyvit.functional.cross_entropy import cross_entropy, cross_entropy_backward
 from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, dropout_backward
 from tinyvit.functional.gelu import gelu, gelu_backward, gelu_tanh, gelu_tanh_backward
@@ -33,6 +34,14 @@ from tinyvit.functional.heads import merge_heads, merge_heads_backward, split_he
 from tinyvit.functional.layernorm import add_layernorm, add_layernorm_backward, layernorm, layernorm_backward
 from tinyvit.functional.linear import linear, linear_backward
 from tinyvit.functional.patches import patchify, patchify_backward, unpatchify, unpatchify_backward
+from tinyvit.functional.pooling import (
+    avg_pool2d,
+    avg_pool2d_backward,
+    global_avg_pool2d,
+    global_avg_pool2d_backward,
+    max_pool2d,
+    max_pool2d_backward,
+)
 from tinyvit.functional.positions import (
     add_positions,
     add_positions_backward,
@@ -43,6 +52,7 @@ from tinyvit.functional.positions import (
     sincos_1d,
     sincos_2d,
 )
+from tinyvit.functional.relu import relu, relu_backward
 from tinyvit.functional.rope import rope, rope_backward
 from tinyvit.functional.softmax import softmax, softmax_backward
 from tinyvit.functional.tanh import tanh, tanh_backward

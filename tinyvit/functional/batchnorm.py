@@ -1,5 +1,6 @@
 """Batch normalisation, in training and in evaluation."""
 
+from math import prod
 from typing import Any, NamedTuple
 
 from tinyvit.backend import Array
@@ -122,7 +123,7 @@ def joined(own, join):
 
 def sum_per_channel(x):
     """The sum of x (B, C, …) over all but the channels: (C,)."""
-    return sum_first(x.reshape(*x.shape[:2], -1).sum(-1))
+    return sum_first(x.reshape(*x.shape[:2], prod(x.shape[2:])).sum(-1))
 
 
 def per_channel(values, x):
