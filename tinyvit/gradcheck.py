@@ -282,6 +282,7 @@ def operation_cases(seed=0):
         case(F.batch_norm, normal(B, K, 3, 5), normal(K), normal(K)),
         case(F.batch_norm_running, normal(B, K, 3, 5), normal(K), normal(K), mean=normal(K), variance=normal(K) ** 2),
         case(F.group_norm, normal(B, D, 3, 5), normal(D), normal(D), num_groups=H),
+        case(F.zero_pad2d, normal(B, K, 3, 5), padding=(0, 1, 2, 3)),
         case(F.standardize_weight, normal(K, 3, 3, 2)),
         case(F.standardize_weight_original, normal(K, 3, 3, 2)),
         case(F.conv2d, normal(B, 3, 6, 5), normal(K, 3, 3, 2), normal(K), stride=(2, 1), padding=1),

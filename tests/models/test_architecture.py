@@ -4,14 +4,28 @@ from strategies import redrawn
 from tiny_architecture import Tiny, TinyConfig
 
 from tinyvit import Context, Key, ViT, ViTConfig, create_model, gradcheck, optim, probe
-from tinyvit.models import architecture_name, build, config_class, register
+from tinyvit.models import (
+    BiTConfig,
+    HybridConfig,
+    ResNetConfig,
+    architecture_name,
+    build,
+    config_class,
+    register,
+)
 from tinyvit.nn import buffer_updates
 from tinyvit.probe.explorer import explorer
 from tinyvit.training import features_by_layer
 from tinyvit.training.freezing import freeze_parts, frozen_parts
 
 VIT = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=8, depth=3, num_heads=2)
-CONFIGS = [VIT, TinyConfig(num_classes=3)]
+CONFIGS = [
+    VIT,
+    TinyConfig(num_classes=3),
+    ResNetConfig(img_size=8, in_chans=1, num_classes=3, depths=(2, 1), width=3),
+    BiTConfig(img_size=8, in_chans=1, num_classes=3, depths=(2, 1), width=4, num_groups=2),
+    HybridConfig(img_size=8, in_chans=1, num_classes=3, embed_dim=8, depth=3, num_heads=2, backbone_width=3),
+]
 configs = pytest.mark.parametrize("config", CONFIGS, ids=architecture_name)
 
 
@@ -59,8 +73,11 @@ def test_features_of_a_layer_are_what_its_part_gives_and_by_default_what_the_hea
         np.testing.assert_array_equal(model.features(images(), layer), outputs[layer])
         np.testing.assert_array_equal(model.features(images(), layer - model.depth - 1), outputs[layer])
     np.testing.assert_array_equal(model.features(images()), outputs[-2])
-    rows, columns = model.grid
-    assert model.features(images(), 1).shape[1] == model.num_prefix_tokens + rows * columns
+    if model.grid is None:
+        assert model.features(images(), 1).ndim == 4
+    else:
+        rows, columns = model.grid
+        assert model.features(images(), 1).shape[1] == model.num_prefix_tokens + rows * columns
 
 
 @configs
@@ -134,8 +151,8 @@ def test_an_architecture_is_known_by_its_name_its_configuration_and_its_models()
 def test_an_unknown_architecture_is_refused_with_a_suggestion():
     with pytest.raises(ValueError, match="^unknown architecture 'vits'; did you mean vit\\?$"):
         config_class("vits")
-    with pytest.raises(ValueError, match="^unknown architecture 'resnet'; expected one of vit, "):
-        config_class("resnet")
+    with pytest.raises(ValueError, match="^unknown architecture 'mixer'; expected one of .*vit, "):
+        config_class("mixer")
     with pytest.raises(ValueError, match="^int is not registered as an architecture or its configuration$"):
         architecture_name(3)
 

@@ -55,3 +55,11 @@ def test_global_avg_pool2d_is_that_of_torch(B, C, H, W, seed):
 def test_relu_is_that_of_torch_at_zero_infinity_and_nan_too():
     x = np.concatenate([normal(0, (20,)), [0.0, -0.0, np.inf, -np.inf, np.nan]])
     assert_same_as_torch(F.relu, T.relu, x)
+
+
+@given(padding=st.tuples(*[st.integers(0, 3)] * 4), seed=seeds())
+def test_zero_pad2d_is_that_of_torch(padding, seed):
+    top, bottom, left, right = padding
+    assert_same_as_torch(
+        F.zero_pad2d, lambda x: T.pad(x, (left, right, top, bottom)), normal(seed, (2, 3, 4, 5)), padding=padding
+    )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tinyvit.models import ResNetConfig
 from tinyvit.tensors import load_tensors
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, resume, train, trainer
 from tinyvit.training.checkpoints import Checkpoints
@@ -33,6 +34,12 @@ VARIANTS = {
             CONFIG.optim, name="muon", lr=0.02, schedule="linear", ema=None, keep_patches=1.0,
             small_sizes=(4,), small_until=(0.5,),
         ),
+    ),
+    "batch norm": replace(
+        CONFIG,
+        architecture="resnet",
+        model=ResNetConfig(img_size=8, in_chans=1, depths=(1, 1), width=4),
+        optim=replace(CONFIG.optim, keep_patches=1.0, accumulate=1),
     ),
     "sgd": replace(CONFIG, evaluate_every=2, optim=replace(CONFIG.optim, name="sgd", nesterov=True)),
 }

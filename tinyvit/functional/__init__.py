@@ -33,6 +33,7 @@ from tinyvit.functional.groupnorm import (
 from tinyvit.functional.heads import merge_heads, merge_heads_backward, split_heads, split_heads_backward
 from tinyvit.functional.layernorm import add_layernorm, add_layernorm_backward, layernorm, layernorm_backward
 from tinyvit.functional.linear import linear, linear_backward
+from tinyvit.functional.pad import zero_pad2d, zero_pad2d_backward
 from tinyvit.functional.patches import patchify, patchify_backward, unpatchify, unpatchify_backward
 from tinyvit.functional.pooling import (
     avg_pool2d,

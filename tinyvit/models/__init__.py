@@ -1,5 +1,7 @@
 """Architectures: one file each, all imported here, and the registry of names."""
 
+from tinyvit.models.bit import BiT, BiTConfig
+from tinyvit.models.hybrid import Hybrid, HybridConfig
 from tinyvit.models.registry import (
     architecture_name,
     build,
@@ -9,4 +11,5 @@ from tinyvit.models.registry import (
     register,
     variant,
 )  # fmt: skip
+from tinyvit.models.resnet import ResNet, ResNetConfig
 from tinyvit.models.vit import ViT, ViTConfig

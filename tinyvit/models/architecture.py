@@ -167,6 +167,25 @@ class Architecture(Module):
         return f"{type(self).__name__}({self.num_parameters():,} parameters, {self.config})"
 
 
+def as_input(images, image_shape, compute_dtype, any_size=False):
+    """The images in the dtype that is computed in; ValueError if they are not what the model was built for.
+
+    any_size   whether only the channels must be those of `image_shape` (C, H, W)
+    """
+    shape, dtype = getattr(images, "shape", None), getattr(images, "dtype", None)
+    checked = 2 if any_size else 4
+    if shape is None or len(shape) != 4 or shape[1:checked] != image_shape[: checked - 1]:
+        expected = ", ".join(str(side) for side in image_shape)
+        got = type(images).__name__ if shape is None else shape
+        raise ValueError(f"expected images (B, {expected}), got {got}")
+    if len(images) == 0:
+        raise ValueError(f"expected at least one image, got {shape}")
+    if dtype.kind not in "fc" and dtype != compute_dtype:  # bfloat16 is of no kind that NumPy knows
+        raise ValueError(f"expected normalised images of floating-point numbers, got {dtype}")
+    # Complex numbers stay: a complex step travels in their imaginary part.
+    return images if dtype.kind == "c" else F.cast(images, compute_dtype)
+
+
 def require_classes(model):
     """Raise ValueError for a model without classes, which gives features where logits are needed."""
     if isinstance(model, Architecture) and not getattr(model.config, "num_classes", 0):

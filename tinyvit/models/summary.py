@@ -12,7 +12,8 @@ import numpy as np
 
 from tinyvit.backend import Key
 from tinyvit.levels import level
-from tinyvit.nn import Context, Module
+from tinyvit.nn import Module
+from tinyvit.nn.context import Context, as_one_of_two
 from tinyvit.nn.variables import Parameter, Variable
 
 
@@ -95,10 +96,15 @@ def _measured_parts(architecture, config, level):
             part._allocate("float32", "cpu", None)
             new((base(variable.data) for _, variable in part._named_variables()), seen)  # weights are not activations
             outputs = Outputs()
-            x, cache = part(x, Context(training=True, key=Key(0, 0), observer=outputs))
+            x, cache = part(x, as_one_of_two(Context(training=True, key=Key(0, 0), observer=outputs)))
             rows = [row for row in rows_of(part, cache, outputs, names, seen) if is_telling(row)]
             widest = max(prod(shape), *(prod(shape) for shapes in outputs.values() for shape in shapes))
             known[alike] = Part(path, shape, widest, rows), x
+            del cache
+            for _, variable in part._named_variables():
+                variable.release()
+            # The next part may keep what this one gave, and what else it kept must not stay in memory.
+            seen = {key: thing for key, thing in seen.items() if thing is base(x) or isinstance(thing, Parameter)}
         twin, x = known[alike]
         rows = [row._replace(path=row.path.replace(twin.path, path, 1)) for row in twin.rows]
         found.append(twin._replace(path=path, rows=rows))

@@ -13,7 +13,7 @@ from tinyvit.functional.interpolation import matrix_on
 from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.functional.tokens import PrependTokenCache, TakeTokensCache
-from tinyvit.models.architecture import Architecture
+from tinyvit.models.architecture import Architecture, as_input
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
@@ -54,7 +54,7 @@ class Embed(Module):
         self.pos_drop = Dropout(config.drop_rate)
 
     def forward(self, images, ctx=None):
-        images = self.checked(images)
+        images = as_input(images, self.image_shape, self.storage.compute_dtype, self.any_size)  # patches check sides
         tokens, c_patch = self.patch_embed(images, ctx)                        # (B, N, D)
         tokens, c_token = F.prepend_token(tokens, self.cls_token.value)        # (B, N+1, D)
         grid = grid_of(images.shape[2:], self.patch_embed.patch_size)
@@ -68,22 +68,6 @@ class Embed(Module):
         with self.gradients() as into:
             dtokens, _ = F.prepend_token_backward(dtokens, cache.cls_token, into=into)
         return self.patch_embed.backward(dtokens, cache.patch_embed)
-
-    def checked(self, images):
-        """The images in the dtype that is computed in; ValueError if they are not what the model was built for."""
-        shape, dtype = getattr(images, "shape", None), getattr(images, "dtype", None)
-        checked = 2 if self.any_size else 4  # sides; the patches check theirs
-        if shape is None or len(shape) != 4 or shape[1:checked] != self.image_shape[: checked - 1]:
-            expected = ", ".join(str(side) for side in self.image_shape)
-            got = type(images).__name__ if shape is None else shape
-            raise ValueError(f"expected images (B, {expected}), got {got}")
-        if len(images) == 0:
-            raise ValueError(f"expected at least one image, got {shape}")
-        compute_dtype = self.storage.compute_dtype
-        if dtype.kind not in "fc" and dtype != compute_dtype:  # bfloat16 is of no kind that NumPy knows
-            raise ValueError(f"expected normalised images of floating-point numbers, got {dtype}")
-        # Complex numbers stay: a complex step travels in their imaginary part.
-        return images if dtype.kind == "c" else F.cast(images, compute_dtype)
 
 
 class EncodeCache(NamedTuple):
@@ -179,10 +163,11 @@ class ViT(Architecture):
     """
 
     num_prefix_tokens, first_token = 1, "class token"
+    embedding = Embed
 
     def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
         self.config = config
-        self.embed = Embed(config)
+        self.embed = self.embedding(config)
         self.encode = Encode(config)
         self.pool = TokenPool() if config.global_pool == "token" else MeanPool(self.num_prefix_tokens)
         self.head = linear_head(config.embed_dim, config.num_classes) if config.head_hidden is None else MlpHead(
@@ -258,7 +243,7 @@ class ViT(Architecture):
 
         Raises ValueError for a size that the patches don't divide and for an unknown method.
         """
-        model = ViT(replace(self.config, img_size=img_size), 0, self.dtype.name, self.device, self.precision)
+        model = type(self)(replace(self.config, img_size=img_size), 0, self.dtype.name, self.device, self.precision)
         state = self.state_dict()
         if model.grid != self.grid and "pos_embed" in state:
             positions, prefix = state["pos_embed"], self.num_prefix_tokens

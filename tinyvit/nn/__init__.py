@@ -5,6 +5,7 @@ from tinyvit.nn.attention import Attention
 from tinyvit.nn.block import Block, Mlp
 from tinyvit.nn.buffers import BufferUpdate, buffer_updates
 from tinyvit.nn.context import Context
+from tinyvit.nn.conv import Conv2d, StandardizedConv2d
 from tinyvit.nn.layers import Dropout, DropPath, Identity, LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d, GroupNorm

@@ -37,16 +37,10 @@ class MapPool(Module):
     """Averages feature maps (B, C, H, W) over all positions: (B, C)."""
 
     def forward(self, maps, ctx=None):
-        features, c_pool = F.pool_mean(maps.reshape(*maps.shape[:2], -1).mT, 0)  # of (B, H·W, C)
-        return features, MapPoolCache(maps.shape, c_pool)
+        return F.global_avg_pool2d(maps)
 
     def backward(self, dfeatures, cache):
-        return F.pool_mean_backward(dfeatures, cache.pool).mT.reshape(cache.shape)
-
-
-class MapPoolCache(NamedTuple):
-    shape: tuple
-    pool: tuple
+        return F.global_avg_pool2d_backward(dfeatures, cache)
 
 
 class MlpHeadCache(NamedTuple):

@@ -61,6 +61,9 @@ class Variable:
     def memory(self):
         """The array, or None while there is none."""
 
+    def release(self):
+        """Forget the array, as before it had one."""
+
     def check_memory(self):
         """Raise ValueError while there is no array."""
         if self.memory() is None:
@@ -103,6 +106,9 @@ class Parameter(Variable):
     def memory(self):
         return None if self.storage is None else self.view(self.storage.data)
 
+    def release(self):
+        self.storage = self.offset = None
+
     @property
     def value(self):
         if self.storage is None or not (self.is_matrix and self.storage.precision.is_low):
@@ -139,3 +145,6 @@ class Buffer(Variable):
 
     def memory(self):
         return self._data
+
+    def release(self):
+        self._data = None

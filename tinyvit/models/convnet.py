@@ -1,0 +1,45 @@
+"""What convolutional networks have in common: they read images of any size, and their blocks follow a stem."""
+
+from dataclasses import replace
+
+from tinyvit.models.architecture import Architecture
+from tinyvit.nn.module import Module
+from tinyvit.nn.recompute import recomputed, with_recompute
+
+
+class Trunk(Module):
+    """A stem and blocks, each of which reads the feature maps (B, C, H, W) of the one before.
+
+    A network's own parts, and the stem of a hybrid. A subclass names them in `parts()`.
+    """
+
+    def parts(self):
+        """[(name, module), …]: the stem and the blocks."""
+        raise TypeError(f"{type(self).__name__} has no parts")
+
+    def forward(self, images, ctx=None):
+        x, caches = images, []
+        for _, part in self.parts():
+            x, cache = with_recompute(part, x, ctx=ctx)
+            caches.append(cache)
+        return x, tuple(caches)
+
+    def backward(self, dx, caches):
+        for (_, part), cache in zip(reversed(self.parts()), reversed(caches)):
+            dx = part.backward(dx, recomputed(cache))
+        return dx
+
+
+class ConvNet(Architecture):
+    """An architecture whose layers are the blocks of its `trunk`."""
+
+    @property
+    def depth(self):
+        return len(self.trunk.parts()) - 1
+
+    def at_img_size(self, img_size, method="bicubic"):
+        """The same model with images of another size as those that it is for: all weights stay as they are."""
+        config = replace(self.config, img_size=img_size)
+        model = type(self)(config, 0, self.dtype.name, self.device, self.precision)
+        model.load_state_dict(self.state_dict())
+        return model

@@ -1,0 +1,285 @@
+"""The residual network, with basic and bottleneck blocks.
+
+He et al. 2016, "Deep residual learning for image recognition".
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+from tinyvit import functional as F
+from tinyvit.functional.patches import as_pair
+from tinyvit.models.architecture import as_input
+from tinyvit.models.convnet import ConvNet, Trunk
+from tinyvit.models.registry import register, variant
+from tinyvit.nn import init
+from tinyvit.nn.conv import Conv2d
+from tinyvit.nn.head import MapPool, linear_head
+from tinyvit.nn.module import Module
+from tinyvit.nn.norms import BatchNorm2d
+from tinyvit.nn.tree import tree
+from tinyvit.validation import Count, PositiveInt, Within, validate
+
+Depth = Annotated[int, Within(1, 1000)]
+
+
+@dataclass(frozen=True)
+class ResNetConfig:
+    """The shape of a ResNet. Raises ValueError for a shape that can't be built."""
+
+    img_size: int | tuple[int, int] = 32
+    """Side of the images in pixels, or height and width; other sizes are read, too."""
+    in_chans: PositiveInt = 3
+    """Channels of the images (C)."""
+    num_classes: Count = 10
+    """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
+    block: Literal["basic", "bottleneck"] = "basic"
+    """Two convolutions of 3×3 in a block; or one, between two of 1×1 that narrow by 4 and widen again."""
+    depths: tuple[Depth, ...] = (2, 2, 2)
+    """Blocks of each stage; each stage after the first halves the side and doubles the width."""
+    width: PositiveInt = 32
+    """Channels of the 3×3 convolutions of the first stage."""
+    stem: Literal["conv3", "conv7"] = "conv3"
+    """A convolution of 3×3 that keeps the size; or one of 7×7 with stride 2 and a max pooling, which divide it by 4."""
+
+    def __post_init__(self):
+        height, width = as_pair(self.img_size)
+        object.__setattr__(self, "img_size", height if isinstance(self.img_size, int) else (height, width))
+        validate(self)
+        if not self.depths:
+            raise ValueError("depths must name the blocks of at least one stage, got none")
+
+    @property
+    def dynamic_img_size(self):
+        """Convolutions read images of any size."""
+        return True
+
+    @property
+    def out_chans(self):
+        """Channels of the last stage."""
+        return (self.width << len(self.depths) - 1) * BLOCKS[self.block].expansion
+
+    @property
+    def stride(self):
+        """How many pixels of the image a step on the last feature maps is."""
+        return (4 if self.stem == "conv7" else 1) << len(self.depths) - 1
+
+
+class ResNetStemCache(NamedTuple):
+    conv1: Any
+    bn1: Any
+    relu: Any
+    pool: Any
+
+    __repr__ = tree
+
+
+class ResNetStem(Module):
+    """Images (B, C, H, W) into feature maps: a convolution, batch norm, ReLU, and for the large one a max pooling."""
+
+    transparent = True
+
+    def __init__(self, config):
+        self.image_shape = (config.in_chans, *as_pair(config.img_size))
+        self.large = config.stem == "conv7"
+        kernel, stride = (7, 2) if self.large else (3, 1)
+        self.conv1 = Conv2d(config.in_chans, config.width, kernel, stride)
+        self.bn1 = BatchNorm2d(config.width)
+
+    def forward(self, images, ctx=None):
+        x = as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True)
+        x, c_conv = self.conv1(x, ctx)
+        x, c_norm = self.bn1(x, ctx)
+        x, c_relu = F.relu(x)
+        x, c_pool = F.max_pool2d(x, 3, 2, 1) if self.large else (x, None)
+        return x, ResNetStemCache(c_conv, c_norm, c_relu, c_pool)
+
+    def backward(self, dx, cache):
+        dx = F.max_pool2d_backward(dx, cache.pool) if self.large else dx
+        dx = F.relu_backward(dx, cache.relu)
+        dx = self.bn1.backward(dx, cache.bn1)
+        return self.conv1.backward(dx, cache.conv1)
+
+
+class BasicBlockCache(NamedTuple):
+    conv1: Any
+    bn1: Any
+    relu1: Any
+    conv2: Any
+    bn2: Any
+    downsample: tuple
+    relu2: Any
+
+    __repr__ = tree
+
+
+class BasicBlock(Module):
+    """y = ReLU(BN(conv(ReLU(BN(conv(x))))) + x), with convolutions of 3×3. Figure 5, left.
+
+    The last norm's scale starts at 0, so that a block does nothing at first. Goyal et al. 2017, "Accurate, large
+    minibatch SGD", section 5.1.
+    """
+
+    expansion = 1
+
+    def __init__(self, in_chans, width, stride=1):
+        self.conv1 = Conv2d(in_chans, width, 3, stride)
+        self.bn1 = BatchNorm2d(width)
+        self.conv2 = Conv2d(width, width, 3)
+        self.bn2 = BatchNorm2d(width, weight_init=init.zeros)
+        self.downsample = downsample(in_chans, width, stride)
+
+    def forward(self, x, ctx=None):
+        h, c_conv1 = self.conv1(x, ctx)
+        h, c_norm1 = self.bn1(h, ctx)
+        h, c_relu1 = F.relu(h)
+        h, c_conv2 = self.conv2(h, ctx)
+        h, c_norm2 = self.bn2(h, ctx)
+        shortcut, c_down = in_turn(self.downsample, x, ctx)
+        y, c_relu2 = F.relu(h + shortcut)
+        return y, BasicBlockCache(c_conv1, c_norm1, c_relu1, c_conv2, c_norm2, c_down, c_relu2)
+
+    def backward(self, dy, cache):
+        dy = F.relu_backward(dy, cache.relu2)
+        dshortcut = in_turn_backward(self.downsample, dy, cache.downsample)
+        dh = self.bn2.backward(dy, cache.bn2)
+        dh = self.conv2.backward(dh, cache.conv2)
+        dh = F.relu_backward(dh, cache.relu1)
+        dh = self.bn1.backward(dh, cache.bn1)
+        return self.conv1.backward(dh, cache.conv1) + dshortcut
+
+
+class BottleneckCache(NamedTuple):
+    conv1: Any
+    bn1: Any
+    relu1: Any
+    conv2: Any
+    bn2: Any
+    relu2: Any
+    conv3: Any
+    bn3: Any
+    downsample: tuple
+    relu3: Any
+
+    __repr__ = tree
+
+
+class Bottleneck(Module):
+    """A convolution of 1×1 to `width` channels, one of 3×3, and one of 1×1 to four times as many. Figure 5, right.
+
+    The stride is in the convolution of 3×3, as in PyTorch's and timm's models.
+    """
+
+    expansion = 4
+
+    def __init__(self, in_chans, width, stride=1):
+        self.conv1 = Conv2d(in_chans, width, 1)
+        self.bn1 = BatchNorm2d(width)
+        self.conv2 = Conv2d(width, width, 3, stride)
+        self.bn2 = BatchNorm2d(width)
+        self.conv3 = Conv2d(width, 4 * width, 1)
+        self.bn3 = BatchNorm2d(4 * width, weight_init=init.zeros)
+        self.downsample = downsample(in_chans, 4 * width, stride)
+
+    def forward(self, x, ctx=None):
+        h, c_conv1 = self.conv1(x, ctx)
+        h, c_norm1 = self.bn1(h, ctx)
+        h, c_relu1 = F.relu(h)
+        h, c_conv2 = self.conv2(h, ctx)
+        h, c_norm2 = self.bn2(h, ctx)
+        h, c_relu2 = F.relu(h)
+        h, c_conv3 = self.conv3(h, ctx)
+        h, c_norm3 = self.bn3(h, ctx)
+        shortcut, c_down = in_turn(self.downsample, x, ctx)
+        y, c_relu3 = F.relu(h + shortcut)
+        return y, BottleneckCache(
+            c_conv1, c_norm1, c_relu1, c_conv2, c_norm2, c_relu2, c_conv3, c_norm3, c_down, c_relu3
+        )
+
+    def backward(self, dy, cache):
+        dy = F.relu_backward(dy, cache.relu3)
+        dshortcut = in_turn_backward(self.downsample, dy, cache.downsample)
+        dh = self.bn3.backward(dy, cache.bn3)
+        dh = self.conv3.backward(dh, cache.conv3)
+        dh = F.relu_backward(dh, cache.relu2)
+        dh = self.bn2.backward(dh, cache.bn2)
+        dh = self.conv2.backward(dh, cache.conv2)
+        dh = F.relu_backward(dh, cache.relu1)
+        dh = self.bn1.backward(dh, cache.bn1)
+        return self.conv1.backward(dh, cache.conv1) + dshortcut
+
+
+BLOCKS = {"basic": BasicBlock, "bottleneck": Bottleneck}
+
+
+def downsample(in_chans, out_chans, stride):
+    """The layers of a shortcut that changes the shape; none where it doesn't."""
+    if stride == 1 and in_chans == out_chans:
+        return []
+    return [Conv2d(in_chans, out_chans, 1, stride), BatchNorm2d(out_chans)]
+
+
+def in_turn(modules, x, ctx):
+    """The output of the last of these modules, each of which reads what the one before gives, and their caches."""
+    caches = []
+    for module in modules:
+        x, cache = module(x, ctx)
+        caches.append(cache)
+    return x, tuple(caches)
+
+
+def in_turn_backward(modules, dy, caches):
+    for module, cache in zip(reversed(modules), reversed(caches)):
+        dy = module.backward(dy, cache)
+    return dy
+
+
+class ResNetTrunk(Trunk):
+    """Images (B, C, H, W) into feature maps: the stem and the blocks `layer1.0`, `layer1.1`, …, `layer2.0`, …"""
+
+    def __init__(self, config):
+        self.stem = ResNetStem(config)
+        block, in_chans = BLOCKS[config.block], config.width
+        for i, depth in enumerate(config.depths):
+            width, blocks = config.width << i, []
+            for j in range(depth):
+                blocks.append(block(in_chans, width, 2 if i and not j else 1))
+                in_chans = width * block.expansion
+            setattr(self, f"layer{i + 1}", blocks)
+
+    def parts(self):
+        blocks = [(name, block) for name, block in self.children() if name != "stem"]
+        return [("stem", self.stem), *blocks]
+
+
+@register("resnet", ResNetConfig)
+class ResNet(ConvNet):
+    """The residual network. Its parts: `stem`, the blocks `layer1.0`, `layer1.1`, …, `pool` and `fc`.
+
+    Layers give feature maps (B, C, H, W); the head reads their mean over all positions.
+    """
+
+    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
+        self.config = config
+        self.trunk = ResNetTrunk(config)
+        self.trunk.transparent = True
+        self.pool = MapPool()
+        self.fc = linear_head(config.out_chans, config.num_classes)
+        self.materialize(seed, dtype, device, precision)
+
+    def parts(self):
+        return [*self.trunk.parts(), ("pool", self.pool), ("fc", self.fc)]
+
+
+def imagenet(name, block, depths):
+    """Name a model of table 1 of the paper, for 224×224 images."""
+    variant(name, "resnet", img_size=224, num_classes=1000, block=block, depths=depths, width=64, stem="conv7")
+
+
+imagenet("resnet18", "basic", (2, 2, 2, 2))
+imagenet("resnet34", "basic", (3, 4, 6, 3))
+imagenet("resnet50", "bottleneck", (3, 4, 6, 3))
+imagenet("resnet101", "bottleneck", (3, 4, 23, 3))
+imagenet("resnet152", "bottleneck", (3, 8, 36, 3))
+# Section 4.2 of the paper, with projections where the shape changes; and a smaller one for the 8×8 digits.
+variant("resnet20_32", "resnet", img_size=32, num_classes=10, depths=(3, 3, 3), width=16)
+variant("resnet8_digits", "resnet", img_size=8, in_chans=1, num_classes=10, depths=(1, 1, 1), width=32)
