@@ -15,42 +15,75 @@ COLUMNS = 1024     # in a piece; fewer make products too thin
 NUMBERS = 1 << 21  # in the columns of a piece: 8 MiB in float32
 
 
-def conv2d_in_pieces(x, weight, bias=None, stride=1, padding=0, groups=1):
+class Columns:
+    """The columns (G, C/G·P·Q, n·rows·W') of a piece, in memory that all pieces share."""
+
+    def __init__(self, x, windows, groups, images, rows, memory):
+        shape = x.shape[1], *windows.kernel, images, rows.stop - rows.start, windows.grid[1]
+        self.images, self.rows = images, rows
+        self.array = memory[: prod(shape)].reshape(shape)                      # (C, P, Q, n, rows, W')
+        self.array[...] = 0  # the padding, which stays as it is
+        self.as_matrix = groups, prod(shape[:3]) // groups, -1
+        self.prepare(windows)
+
+    def prepare(self, windows):
+        """What filling takes for each place in a filter: which windows have a pixel there, and which pixels."""
+        self.places = []
+        for row, column in windows.offsets():
+            below, image_rows = inside(windows, 0, row, self.rows)
+            beside, image_columns = inside(windows, 1, column, slice(0, windows.grid[1]))
+            self.places.append((row, column, (..., below, beside), (..., image_rows, image_columns)))
+
+    def fill(self, x):
+        """The columns of images x (n, C, H, W)."""
+        x = x.transpose(1, 0, 2, 3)
+        for row, column, windows, image in self.places:
+            self.array[:, row, column][windows] = x[image]
+        return self.array.reshape(self.as_matrix)
+
+    def add(self, dcolumns, dx):
+        """Add the gradients of the columns to those of the images, dx (n, C, H, W)."""
+        dcolumns, dx = dcolumns.reshape(self.array.shape), dx.transpose(1, 0, 2, 3)
+        for row, column, windows, image in self.places:
+            dx[image] += dcolumns[:, row, column][windows]
+
+
+def conv2d_in_pieces(x, weight, bias=None, stride=1, padding=0, groups=1, columns=Columns):
     windows = checked_windows(x, weight, bias, stride, padding, groups)
     if not (x.size and x.dtype == weight.dtype and (bias is None or bias.dtype == x.dtype)):
         return conv2d.reference(x, weight, bias, stride, padding, groups)
-    y = convolved(x, weight, windows, groups)
+    y = convolved(x, weight, windows, groups, columns)
     if bias is not None:
         y += per_channel(bias, y)
     return y, ConvCache(x, weight, bias is not None, groups, windows)
 
 
-def conv2d_backward_in_pieces(dy, cache, into):
+def conv2d_backward_in_pieces(dy, cache, into, columns=Columns):
     """As `functional.conv2d_backward`, but a frozen weight (False in `into`) costs no matrix product."""
     x, weight, has_bias, groups, windows = cache
     if not (x.size and x.dtype == weight.dtype == dy.dtype):
         return conv2d_backward.reference(dy, cache)
     wanted, flipped = into[0] is not False, windows_of_dx(windows)
-    dx = convolved(dy, flip(weight, groups), flipped, groups) if flipped else np.zeros(x.shape, x.dtype)
+    dx = convolved(dy, flip(weight, groups), flipped, groups, columns) if flipped else np.zeros(x.shape, x.dtype)
     filters = as_rows(weight, groups)
     dfilters = np.zeros(filters.shape, x.dtype)
-    for images, rows, columns in pieces(x, windows, groups) if wanted or not flipped else ():
+    for images, rows, scratch in pieces(x, windows, groups, columns) if wanted or not flipped else ():
         dcolumns = dy[images, :, rows].transpose(1, 0, 2, 3).reshape(groups, filters.shape[1], -1)
         if wanted:
-            dfilters += dcolumns @ columns.fill(x[images]).mT
+            dfilters += dcolumns @ scratch.fill(x[images]).mT
         if not flipped:
-            columns.add(filters.mT @ dcolumns, dx[images])
+            scratch.add(filters.mT @ dcolumns, dx[images])
     dweight = dfilters.reshape(weight.shape) if wanted else None
     if not has_bias:
         return dx, dweight
     return dx, dweight, None if into[1] is False else sum_per_channel(dy)
 
 
-def convolved(x, weight, windows, groups):
+def convolved(x, weight, windows, groups, columns):
     y, filters = np.empty((len(x), len(weight), *windows.grid), x.dtype), as_rows(weight, groups)
-    for images, rows, columns in pieces(x, windows, groups):
+    for images, rows, scratch in pieces(x, windows, groups, columns):
         piece = y[images, :, rows].transpose(1, 0, 2, 3)                       # (O, n, rows, W')
-        piece[...] = (filters @ columns.fill(x[images])).reshape(piece.shape)
+        piece[...] = (filters @ scratch.fill(x[images])).reshape(piece.shape)
     return y
 
 
@@ -73,48 +106,19 @@ def flip(weight, groups):
     return turned.reshape(-1, *turned.shape[2:])
 
 
-def pieces(x, windows, groups):
-    """(images, rows of windows, their `Columns`) for each piece of the work; the slices cover the batch."""
+def pieces(x, windows, groups, columns):
+    """(images, rows of windows, their `columns`) for each piece of the work; the slices cover the batch."""
     (rows, width), length = windows.grid, x.shape[1] * prod(windows.kernel)
     most = max(1, min(COLUMNS, NUMBERS // length))                             # columns in a piece
     images, height = max(1, most // (rows * width)), min(rows, max(1, most // width))
-    columns, memory = None, np.empty(length * min(images, len(x)) * height * width, x.dtype)
+    scratch, memory = None, np.empty(length * min(images, len(x)) * height * width, x.dtype)
     for first in range(0, len(x), images):
         n = min(images, len(x) - first)
         for top in range(0, rows, height):
             part = slice(top, min(top + height, rows))
-            if columns is None or (n, part) != (columns.images, columns.rows):
-                columns = Columns(x, windows, groups, n, part, memory)
-            yield slice(first, first + n), part, columns
-
-
-class Columns:
-    """The columns (G, C/G·P·Q, n·rows·W') of a piece, in memory that all pieces share."""
-
-    def __init__(self, x, windows, groups, images, rows, memory):
-        shape = x.shape[1], *windows.kernel, images, rows.stop - rows.start, windows.grid[1]
-        self.images, self.rows = images, rows
-        self.array = memory[: prod(shape)].reshape(shape)                      # (C, P, Q, n, rows, W')
-        self.array[...] = 0  # the padding, which stays as it is
-        self.as_matrix = groups, prod(shape[:3]) // groups, -1
-        self.places = []  # in a filter, and there the pixels of the windows and of the image that are inside of it
-        for row, column in windows.offsets():
-            below, image_rows = inside(windows, 0, row, rows)
-            beside, image_columns = inside(windows, 1, column, slice(0, windows.grid[1]))
-            self.places.append((row, column, (..., below, beside), (..., image_rows, image_columns)))
-
-    def fill(self, x):
-        """The columns of images x (n, C, H, W)."""
-        x = x.transpose(1, 0, 2, 3)
-        for row, column, windows, image in self.places:
-            self.array[:, row, column][windows] = x[image]
-        return self.array.reshape(self.as_matrix)
-
-    def add(self, dcolumns, dx):
-        """Add the gradients of the columns to those of the images, dx (n, C, H, W)."""
-        dcolumns, dx = dcolumns.reshape(self.array.shape), dx.transpose(1, 0, 2, 3)
-        for row, column, windows, image in self.places:
-            dx[image] += dcolumns[:, row, column][windows]
+            if scratch is None or (n, part) != (scratch.images, scratch.rows):
+                scratch = columns(x, windows, groups, n, part, memory)
+            yield slice(first, first + n), part, scratch
 
 
 def inside(windows, axis, offset, part):
