@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from small_weights import CONFIG, WEIGHTS, weights_of
 
-from tinyvit import interop
+from tinyvit import create_model, interop
+from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.training.trained import load_trained
 
 PLACES = {"timm": "timm", "huggingface": "huggingface", "npz": "w.npz"}
@@ -114,3 +115,21 @@ def test_an_invalid_command_line_is_refused(refused, imported):
 def test_the_names_of_formats_are_the_same_in_python():
     with pytest.raises(ValueError, match="unknown format 'torch'; expected one of huggingface, timm, npz, onnx"):
         interop.save(WEIGHTS, "x", "torch")
+
+
+@pytest.mark.parametrize("name, architecture", [("resnet8_digits", "ResNet"), ("resnetv2_50x1_bit", "Bit")])
+def test_a_convolutional_network_goes_to_hugging_face_and_comes_back(tinyvit, tmp_path, name, architecture):
+    small = dict(width=8, depths=(1, 1), stem="conv7", num_classes=3, img_size=16)
+    model = create_model(name, **small | ({"num_groups": 4} if architecture == "Bit" else {}))
+    size, half = (16, 16), (0.5,) * model.config.in_chans
+    prepared = Preprocessing(("cat", "dog", "eel"), model.config.in_chans, size, half, half, crop=None)
+    interop.save(interop.Weights(model.config, model.state_dict(), prepared), tmp_path / "source", "huggingface")
+    assert tinyvit("import", "source", "--out", "run")[0] == 0
+    status, out, err = tinyvit("export", "run", "--format", "huggingface", "--out", "again")
+    assert (status, err) == (0, "") and f"transformers.{architecture}ForImageClassification.from_pretrained" in out
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
+        tmp_path / "source" / "model.safetensors").read_bytes()  # fmt: skip
+    for form, place in (("timm", "timm"), ("npz", "w.npz"), ("onnx", "w.onnx")):
+        status, out, err = tinyvit("export", "run", "--format", form, "--out", place)
+        assert status == 2 and f"can't be written in the format '{form}'" in err and err.count("\n") == 1
+        assert not (tmp_path / place).exists()

@@ -32,7 +32,9 @@ def test_an_unknown_layout_is_refused_with_a_few_of_its_names(prefix):
     assert len(str(error.value)) < 500
 
 
-@pytest.mark.parametrize("field, readable", [("model_type", "vit"), ("architecture", "vit_*, deit_*, flexivit_*")])
+@pytest.mark.parametrize("field, readable", [
+    ("model_type", "vit, resnet, bit"), ("architecture", "vit_*, deit_*, flexivit_*"),
+])  # fmt: skip
 @pytest.mark.parametrize("kind", ["swin", "", "x" * 10_000, "\x1b[2J", None, 3, ["vit"], {"a": 1}])
 def test_an_unknown_model_type_is_refused_with_those_that_can_be_read(tmp_path, field, readable, kind):
     with pytest.raises(ValueError) as error:

@@ -27,6 +27,7 @@ HOW_TO_LOAD = {
     "npz": "numpy.load({path!r}), or tinyvit import {quoted}{size} --out RUN",
     "onnx": "onnxruntime.InferenceSession({path!r}).run(None, {{'images': images}})",
 }
+TRANSFORMERS = {"resnet": "ResNet", "bit": "Bit"}  # what it calls architectures that have another name there
 
 
 def export(rest):
@@ -38,6 +39,7 @@ def export(rest):
     from tinyvit.interop import Weights, save
     from tinyvit.interop.huggingface_config import rounded_crop
     from tinyvit.interop.saving import check_path
+    from tinyvit.models import architecture_name
     from tinyvit.training.signals import exit_on_signals
     from tinyvit.training.trained import load_trained
 
@@ -48,11 +50,15 @@ def export(rest):
     weights = Weights(trained.config.model, trained.model.state_dict(), prepared)
     with exit_on_signals():
         save(weights, out, options.format)
-    path, model = str(out), "ViTForImageClassification" if weights.config.num_classes else "ViTModel"
-    # Without that argument Transformers adds a pooler of random numbers to a model that has none.
-    more = "" if weights.config.num_classes or weights.config.head_hidden else ", add_pooling_layer=False"
-    rows, columns = weights.config.grid  # without an image size, a square grid is assumed
-    size = "" if rows == columns else " --img-size {} {}".format(*weights.preprocessing.img_size)
+    architecture = architecture_name(weights.config)
+    path, model = str(out), TRANSFORMERS.get(architecture, "ViT")
+    model += "ForImageClassification" if weights.config.num_classes else "Model"
+    more = size = ""
+    if architecture == "vit":
+        # Without that argument Transformers adds a pooler of random numbers to a model that has none.
+        more = "" if weights.config.num_classes or weights.config.head_hidden else ", add_pooling_layer=False"
+        rows, columns = weights.config.grid  # without an image size, a square grid is assumed
+        size = "" if rows == columns else " --img-size {} {}".format(*weights.preprocessing.img_size)
     for note in rounded_crop(prepared) if options.format == "huggingface" else ():
         print(f"note: {note}")
     if options.format == "npz":

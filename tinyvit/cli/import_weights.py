@@ -32,6 +32,7 @@ def import_weights(rest):
 
     from tinyvit.files import free_place, making
     from tinyvit.interop import open_source
+    from tinyvit.models import architecture_name
     from tinyvit.tensors import write_tensors
     from tinyvit.training import TrainConfig
     from tinyvit.training.run_folder import RunFolder
@@ -43,7 +44,8 @@ def import_weights(rest):
     weights = source.read(**given)
     # Weights that were saved in float64 stay float64.
     precision = "float64" if any(array.dtype == "float64" for array in weights.state.values()) else "float32"
-    config = TrainConfig("folder", weights.config, precision=precision)
+    architecture = architecture_name(weights.config)
+    config = TrainConfig("folder", weights.config, architecture, precision=precision)
     origin = {**source.origin(), "given": {name: value for name, value in given.items() if value is not None},
               "notes": list(weights.notes), "versions": versions()}  # fmt: skip
     with exit_on_signals(), making(out) as place:
@@ -62,8 +64,10 @@ def import_weights(rest):
 def described(form, weights):
     """One line that describes the imported weights."""
     from tinyvit.functional.patches import as_pair
+    from tinyvit.models import build
 
-    config, count = weights.config, sum(array.size for array in weights.state.values())
+    config = weights.config
+    count = build(config, device="meta").num_parameters()
     height, width = as_pair(config.img_size)
     classes = f"{config.num_classes:,} classes" if config.num_classes else "no head"
     return f"read as {form}: {count:,} parameters, images of {height}×{width}, {classes}"

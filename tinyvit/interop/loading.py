@@ -47,8 +47,10 @@ class Source:
         unused = [name for name in given if name not in self.mapping.options]
         if unused:
             raise ValueError(f"{self.path} already says {' and '.join(unused)}; leave out {', '.join(unused)}")
-        self.mapped(of_shapes(self.arrays, self.path), given)  # refuses what doesn't fit before any data is read
-        tensors = read_floats(self.arrays, self.path)
+        ending = self.mapping.unread
+        arrays = {name: array for name, array in self.arrays.items() if not (ending and name.endswith(ending))}
+        self.mapped(of_shapes(arrays, self.path), given)  # refuses what doesn't fit before any data is read
+        tensors = read_floats(arrays, self.path)
         weights = self.mapped(tensors, given)
         expect_finite(weights.state, tensors, self.path)
         return weights

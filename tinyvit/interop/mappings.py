@@ -32,6 +32,7 @@ class Mapping(NamedTuple):
                    has no place for
     files          JSON files beside the weights
     options        what `read` may be given where the source doesn't say it
+    unread         what the names of arrays end in that no model needs; they may be of any dtype. None: all are read
     """
 
     format: str
@@ -42,6 +43,7 @@ class Mapping(NamedTuple):
     write: Callable
     files: tuple[str, ...]
     options: tuple[str, ...]
+    unread: str | None = None
 
 
 def register(mapping):

@@ -7,6 +7,7 @@ from pathlib import Path
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop.onnx_graph import Graph, vit
 from tinyvit.interop.weights import check_weights
+from tinyvit.models import architecture_name
 
 OPSET = 20              # the first with Gelu
 ONE_FILE = 2 * 10**9    # bytes of weights that the file itself may hold; no ONNX file can have more than 2³¹
@@ -30,6 +31,9 @@ def onnx_model(weights):
     Raises ValueError for a state or a preprocessing that doesn't fit the configuration, for numbers that are NaN or
     infinite, and if onnx isn't installed.
     """
+    architecture = architecture_name(weights.config)
+    if architecture != "vit":
+        raise ValueError(f"models of the architecture {architecture!r} can't be written in the format 'onnx'")
     check_weights(weights)
     config, state, preprocessing, _ = weights
     onnx = onnx_library()
