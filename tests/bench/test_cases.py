@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from tinyvit import ViT, ViTConfig
-from tinyvit.bench.cases import CASES, AttentionCase, ModelCase, case_named, from_dict, to_dict
+from tinyvit.bench.cases import CASES, AttentionCase, ConvCase, ModelCase, case_named, from_dict, to_dict
 from tinyvit.models import create_model
 from tinyvit.models.summary import summarize
 from tinyvit.training import preset
@@ -43,6 +43,12 @@ def test_attention_with_its_backward_takes_three_times_the_multiply_adds_of_its_
     assert same.multiply_adds() == 3 * heads.multiply_adds
 
 
+def test_a_convolution_and_its_two_gradients_take_a_multiply_add_for_each_weight_that_a_pixel_sees():
+    case = ConvCase("a", batch_size=2, side=5, in_chans=4, out_chans=6, kernel_size=3, stride=2, groups=2)
+    assert case.multiply_adds() == 3 * 2 * (3 * 3) * 6 * 2 * 3 * 3
+    assert CASES["conv-64"].multiply_adds() == CASES["conv-512"].multiply_adds()
+
+
 def test_the_cases_are_the_models_that_they_are_named_after():
     assert CASES["digits"].config == preset("digits").model
     assert CASES["digits"].batch_size == preset("digits").batch_size
@@ -68,7 +74,7 @@ def test_another_batch_size_changes_nothing_else():
     assert "batch 7" in case_named("vit", 7).title
 
 
-@pytest.mark.parametrize("name", ["vit", "attention-65"])
+@pytest.mark.parametrize("name", ["vit", "attention-65", "conv-64"])
 def test_an_empty_batch_is_refused(name):
     with pytest.raises(ValueError, match="batch-size must be at least 1, got 0"):
         case_named(name, 0)

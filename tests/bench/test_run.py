@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from small_bench import ATTENTION, CONFIG, INFER, TRAIN, small_settings
+from small_bench import ATTENTION, CONFIG, CONV, INFER, TRAIN, small_settings
 
 from tinyvit.bench import contestants
 from tinyvit.bench.run import disagreement, result_of, run
@@ -11,16 +11,16 @@ from tinyvit.bench.turns import Player
 
 @pytest.fixture(scope="module")
 def results():
-    """Three small cases with two levels of kernels."""
+    """Four small cases with two levels of kernels."""
     ticks = []
-    settings = small_settings(cases=(TRAIN, INFER, ATTENTION), levels=("reference", "numpy"))
+    settings = small_settings(cases=(TRAIN, INFER, ATTENTION, CONV), levels=("reference", "numpy"))
     results = list(run(settings, lambda: ticks.append(None)))
-    assert len(ticks) == settings.turns == 3 * 2 * 3
+    assert len(ticks) == settings.turns == 4 * 2 * 3
     return results
 
 
 def test_every_case_has_a_row_for_every_contestant_with_all_that_was_measured(results):
-    assert [result["case"] for result in results] == ["small", "infer", "heads"]
+    assert [result["case"] for result in results] == ["small", "infer", "heads", "filters"]
     for result in results:
         assert [row["name"] for row in result["results"]] == ["reference", "numpy"]
         for row in result["results"]:
@@ -127,7 +127,9 @@ def test_missing_torch_is_left_out_with_the_command_that_installs_it(monkeypatch
 def test_torch_takes_part_where_it_is_installed_unless_switched_off(monkeypatch):
     monkeypatch.setattr(contestants, "find_spec", lambda name: name)
     playing, products, left_out = contestants.contestants(("numpy", "fast"), torch=True, compiled=True)
-    assert [one.name for one in playing] == ["numpy", "fast", "torch", "compile"] and len(products) == 2
+    assert [one.name for one in playing if one.plays(TRAIN)] == ["numpy", "fast", "torch", "compile"]
+    assert [one.name for one in playing if one.plays(CONV)] == ["numpy", "fast", "torch", "channels_last", "compile"]
+    assert len(products) == 2
     assert not left_out
     playing, products, left_out = contestants.contestants(("numpy",), torch=False, compiled=True)
     assert [one.name for one in playing] == ["numpy"] and len(products) == 1

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_bench import ATTENTION, CONFIG, INFER, TRAIN, small_settings
+from small_bench import ATTENTION, CONFIG, CONV, INFER, TRAIN, small_settings
 from strategies import seeds
 from torch_autograd import assert_all_close, normal
 from torch_vit import gradients_by_autograd, gradients_by_hand, redrawn_vit
@@ -45,8 +45,9 @@ def test_a_training_goes_the_same_way_step_by_step(name):
     assert len({loss for loss, _ in losses}) == 6
 
 
-@pytest.mark.parametrize("case", [INFER, ATTENTION, replace(ATTENTION, bias=True)], ids=["infer", "attention", "bias"])
-def test_inference_and_attention_give_the_same_number(case):
+@pytest.mark.parametrize("case", [INFER, ATTENTION, replace(ATTENTION, bias=True), CONV],
+                         ids=["infer", "attention", "bias", "conv"])  # fmt: skip
+def test_inference_attention_and_convolution_give_the_same_number(case):
     assert steps.prepare(case, "float64")() == pytest.approx(torch_steps.prepare(case, "float64", 1)(), rel=1e-12)
 
 
@@ -85,6 +86,12 @@ def test_a_run_with_torch_has_ratios_and_no_disagreement(case):
     assert ours["ratios"].keys() == {"torch"} and ours["ratios"]["torch"] > 0
     assert (ours["problem"], theirs["problem"], result["disagreement"]) == (None, None, None)
     assert result["floor"]["by_library"].keys() == {"products", "torch_products"}
+
+
+def test_a_convolution_is_timed_in_both_memory_formats_of_torch():
+    (result,) = run(small_settings(cases=(CONV,), torch=True))
+    assert [row["name"] for row in result["results"]] == ["numpy", "torch", "channels_last"]
+    assert not any(row["problem"] for row in result["results"]) and result["disagreement"] is None
 
 
 def test_without_a_compiler_torch_compile_is_reported_as_unavailable_and_nothing_fails(monkeypatch):

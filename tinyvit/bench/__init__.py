@@ -11,4 +11,4 @@
 Only the files whose names begin with `torch_` import PyTorch, and only workers import those.
 """
 
-from tinyvit.bench.cases import CASES, AttentionCase, ModelCase, case_named
+from tinyvit.bench.cases import CASES, AttentionCase, ConvCase, ModelCase, case_named

@@ -101,6 +101,50 @@ class AttentionCase:
         return []
 
 
+@dataclass(frozen=True)
+class ConvCase:
+    """A convolution alone, forward and backward, on images of side × side pixels; padded as the layers of a ResNet."""
+
+    name: str
+    batch_size: int
+    side: int
+    in_chans: int
+    out_chans: int
+    kernel_size: int = 3
+    stride: int = 1
+    groups: int = 1
+
+    kind: ClassVar[str] = "conv"
+    draws: ClassVar[bool] = False
+    unit: ClassVar[str] = "images"
+
+    def __post_init__(self):
+        require_a_batch(self.batch_size)
+
+    @property
+    def title(self):
+        kernel, groups = f"{self.kernel_size}×{self.kernel_size}", self.groups
+        apart = "" if groups == 1 else ", depthwise" if groups == self.in_chans else f", {groups} groups"
+        return (
+            f"convolution alone, forward and backward, {kernel}, stride {self.stride}{apart}, {self.in_chans} to "
+            f"{self.out_chans} channels, {self.side}×{self.side}, batch {self.batch_size}"
+        )
+
+    @property
+    def padding(self):
+        return self.kernel_size // 2
+
+    def multiply_adds(self):
+        """Those of the forward, one for each weight and pixel of the result, and as many for each gradient."""
+        pixels = ((self.side + 2 * self.padding - self.kernel_size) // self.stride + 1) ** 2
+        filters = self.out_chans * self.in_chans // self.groups * self.kernel_size**2
+        return 3 * self.batch_size * pixels * filters
+
+    def products(self, threads):
+        """None: how a library cuts a convolution into products is its own affair."""
+        return []
+
+
 def require_a_batch(size):
     if size < 1:
         raise ValueError(f"batch-size must be at least 1, got {size}")
@@ -121,6 +165,16 @@ CASES = {case.name: case for case in (
     AttentionCase("attention-197", 64, 197),
     AttentionCase("attention-577", 8, 577),
     AttentionCase("attention-1025", 4, 1025),
+    ConvCase("conv-3-64", 128, 32, 3, 64),  # the layers of a ResNet-18 on 32×32, by their channels
+    ConvCase("conv-64", 128, 32, 64, 64),
+    ConvCase("conv-64-128", 128, 32, 64, 128, stride=2),
+    ConvCase("conv-64-128-1x1", 128, 32, 64, 128, kernel_size=1, stride=2),
+    ConvCase("conv-128", 128, 16, 128, 128),
+    ConvCase("conv-128-256", 128, 16, 128, 256, stride=2),
+    ConvCase("conv-256", 128, 8, 256, 256),
+    ConvCase("conv-256-512", 128, 8, 256, 512, stride=2),
+    ConvCase("conv-512", 128, 4, 512, 512),
+    ConvCase("conv-64-depthwise", 128, 32, 64, 64, groups=64),
 )}  # fmt: skip
 
 
@@ -141,9 +195,10 @@ def to_dict(case):
 def from_dict(fields):
     """The case that `to_dict` turned into a dict."""
     fields = dict(fields)
-    if fields["kind"] == "attention":
+    alone = {"attention": AttentionCase, "conv": ConvCase}.get(fields["kind"])
+    if alone is not None:
         del fields["kind"]
-        return AttentionCase(**fields)
+        return alone(**fields)
     config = dict(fields.pop("config"))
     for name in ("img_size", "patch_size"):
         if isinstance(config[name], list):

@@ -18,13 +18,18 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB
 class Contestant:
     """One implementation of a case, in its own process.
 
-    work   what its worker computes: tinyvit, torch, compile, products or torch_products
+    work   what its worker computes: tinyvit, torch, channels_last, compile, products or torch_products
+    only   the kind of case that it is for; "": all kinds
     """
 
     name: str
     title: str
     work: str
     kernels: str = ""
+    only: str = ""
+
+    def plays(self, case):
+        return self.only in ("", case.kind)
 
     def environment(self, threads):
         """The environment variables of its process."""
@@ -36,6 +41,7 @@ class Contestant:
 
 TINYVIT = {level: Contestant(level, f"tinyvit, {level}", "tinyvit", level) for level in LEVELS}
 EAGER = Contestant("torch", "PyTorch eager", "torch")
+CHANNELS_LAST = Contestant("channels_last", "PyTorch, channels last", "channels_last", only="conv")
 COMPILED = Contestant("compile", "torch.compile", "compile")
 PRODUCTS = Contestant("products", "matrix products, NumPy", "products")
 TORCH_PRODUCTS = Contestant("torch_products", "matrix products, PyTorch", "torch_products")
@@ -49,7 +55,7 @@ def contestants(levels, torch=True, compiled=False):
     """(contestants for the cases, contestants for matrix products, {name: why it was left out})."""
     playing, products, left_out = [TINYVIT[level] for level in levels], [PRODUCTS], {}
     if torch and torch_is_installed():
-        playing.append(EAGER)
+        playing += [EAGER, CHANNELS_LAST]
         products.append(TORCH_PRODUCTS)
     elif torch:
         left_out["torch"] = HOW_TO_INSTALL

@@ -41,7 +41,7 @@ class Settings:
     def turns(self):
         """The total number of turns."""
         playing, products, _ = self.contestants
-        return len(self.cases) * self.rounds * (len(playing) + len(products))
+        return self.rounds * sum(one.plays(case) for case in self.cases for one in (*playing, *products))
 
 
 def run(settings, after_turn=lambda: None):
@@ -51,7 +51,8 @@ def run(settings, after_turn=lambda: None):
         rates = [stack.enter_context(Player(one, settings.threads, settings.precision)) for one in products]
         for case in settings.cases:
             with ExitStack() as table:
-                players = [table.enter_context(Player(one, settings.threads, settings.precision)) for one in playing]
+                here = [one for one in playing if one.plays(case)]
+                players = [table.enter_context(Player(one, settings.threads, settings.precision)) for one in here]
                 play(case, players + rates, settings, after_turn)
                 yield result_of(case, players, rates)
 

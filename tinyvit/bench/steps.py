@@ -11,6 +11,7 @@ from tinyvit.functional.patches import as_pair
 from tinyvit.models import ViT
 from tinyvit.nn import Context
 from tinyvit.optim import AdamW
+from tinyvit.training.memory import freed_memory_kept
 from tinyvit.training.step import train_step
 from tinyvit.training.tasks.classification import classify
 from tinyvit.training.threads import map_threads, slices, thread_count
@@ -23,7 +24,7 @@ def load():
 
 def prepare(case, precision):
     """A function that computes the next step of a case and returns a number to compare implementations by."""
-    return {"train": train, "infer": infer, "attention": attention}[case.kind](case, precision)
+    return {"train": train, "infer": infer, "attention": attention, "conv": convolution}[case.kind](case, precision)
 
 
 def train(case, precision):
@@ -68,6 +69,26 @@ def attention(case, precision):
     return step
 
 
+def convolution(case, precision):
+    """A convolution and its backward, the batch split over threads as a training step splits it.
+
+    Returns the largest gradient of the filters.
+    """
+    x, weight, dy = images_and_filters(case, precision)
+    count = thread_count()
+
+    def run(part):
+        _, cache = F.conv2d(x[part], weight, None, case.stride, case.padding, case.groups)
+        return F.conv2d_backward(dy[part], cache)
+
+    def step():
+        with freed_memory_kept():
+            gradients = map_threads(run, slices(case.batch_size, count), count)
+        return float(abs(sum(dweight for _, dweight in gradients)).max())
+
+    return step
+
+
 def batch(case, precision, seed=0):
     """Images (B, C, H, W) from N(0, 1) and labels (B,), the same for all contestants."""
     generator, c = np.random.default_rng(seed), case.config
@@ -83,3 +104,15 @@ def projections(case, precision, seed=0):
     shapes = (B, N, 3, H, d), (B, N, H, d), (H, N, N)
     qkv, dheads, bias = (generator.standard_normal(shape, dtype=precision) for shape in shapes)
     return qkv, dheads, bias if case.bias else None
+
+
+def images_and_filters(case, precision, seed=0):
+    """Images (B, C, H, W), filters (O, C/G, k, k) and the gradient of their convolution, all from N(0, 1)."""
+    generator, k = np.random.default_rng(seed), case.kernel_size
+    side = (case.side + 2 * case.padding - k) // case.stride + 1
+    shapes = (
+        (case.batch_size, case.in_chans, case.side, case.side),
+        (case.out_chans, case.in_chans // case.groups, k, k),
+        (case.batch_size, case.out_chans, side, side),
+    )
+    return [generator.standard_normal(shape, dtype=precision) for shape in shapes]

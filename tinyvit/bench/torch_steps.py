@@ -1,10 +1,12 @@
 """One step of a case in PyTorch: the same as `steps`, in PyTorch's fastest way."""
 
+from functools import partial
+
 import torch
 from torch.nn import functional as T
 
 from tinyvit.bench.products import best_of, shapes_for
-from tinyvit.bench.steps import batch, projections
+from tinyvit.bench.steps import batch, images_and_filters, projections
 from tinyvit.bench.torch_vit import torch_vit
 from tinyvit.models import ViT
 
@@ -17,11 +19,16 @@ def load():
     optimizer.step()
 
 
-def prepare(case, precision, threads, compiled=False):
-    """A function that computes the next step of a case and returns the same number as tinyvit's."""
+def prepare(case, precision, threads, compiled=False, memory_format="contiguous_format"):
+    """A function that computes the next step of a case and returns the same number as tinyvit's.
+
+    memory_format   PyTorch's name of that of a convolution's arrays; a model's images are in channels_last
+    """
     torch.set_num_threads(threads)
     compiler = torch.compile if compiled else lambda function: function
-    return {"train": train, "infer": infer, "attention": attention}[case.kind](case, precision, compiler)
+    conv = partial(convolution, memory_format=getattr(torch, memory_format))
+    makers = {"train": train, "infer": infer, "attention": attention, "conv": conv}
+    return makers[case.kind](case, precision, compiler)
 
 
 def train(case, precision, compiler):
@@ -73,6 +80,15 @@ def attention(case, precision, compiler):
         return float((gradients[0][0] if bias is None else gradients[-1]).abs().max())
 
     return step
+
+
+def convolution(case, precision, compiler, memory_format):
+    """A convolution and its backward. Returns the largest gradient of the filters."""
+    arrays = images_and_filters(case, precision)
+    x, weight, dy = (torch.tensor(array).contiguous(memory_format=memory_format) for array in arrays)
+    inputs = x.requires_grad_(), weight.requires_grad_()
+    conv = compiler(lambda x, weight: T.conv2d(x, weight, None, case.stride, case.padding, 1, case.groups))
+    return lambda: float(torch.autograd.grad(conv(*inputs), inputs, dy)[1].abs().max())
 
 
 def torch_batch(case, precision):

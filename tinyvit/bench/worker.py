@@ -86,11 +86,11 @@ def products(threads):
     return prepare
 
 
-def torch(threads, compiled=False):
+def torch(threads, compiled=False, **options):
     from tinyvit.bench.torch_steps import load, prepare
 
     load()
-    return partial(prepare, threads=threads, compiled=compiled)
+    return partial(prepare, threads=threads, compiled=compiled, **options)
 
 
 def torch_products(threads):
@@ -100,7 +100,7 @@ def torch_products(threads):
 
 
 MAKERS = {"tinyvit": tinyvit, "products": products, "torch": torch, "compile": partial(torch, compiled=True),
-          "torch_products": torch_products}  # fmt: skip
+          "channels_last": partial(torch, memory_format="channels_last"), "torch_products": torch_products}  # fmt: skip
 
 
 def in_a_line(error, longest=110):
