@@ -34,7 +34,7 @@ MEASURE = """
 import json, sys
 import numpy as np
 from tinyvit import Context, Key, ViT, ViTConfig, optim
-from tinyvit.models import build
+from tinyvit.models import ResNetConfig, build
 from tinyvit.training import train_step
 from tinyvit.training.memory_needs import step_of
 from tinyvit.training.tasks import classification
@@ -62,6 +62,8 @@ if "layers" in shape:  # an architecture that the package doesn't know
     sys.path.insert(0, "tests")
     from tiny_architecture import TinyConfig
     model = build(TinyConfig(**shape))
+elif "depths" in shape:  # with batch norm: all threads' parts are there at the same time, whatever the number of cores
+    model = build(ResNetConfig(**shape))
 else:
     model = ViT(ViTConfig(**shape))
 optimizer = steps(model, images, **options)
@@ -78,6 +80,7 @@ print(measured, needs.total, needs.least)
     (dict(embed_dim=192, depth=3, num_heads=3, mlp_ratio=4.0, drop_rate=0.1), 64, dict(threads=4, accumulate=2)),
     (dict(embed_dim=512, depth=6, num_heads=8, patch_size=8), 16, dict(threads=2)),
     (dict(img_size=32, in_chans=3, width=128, layers=6), 64, dict(threads=2)),
+    (dict(img_size=32, depths=(2, 2), width=16), 64, dict(threads=3, accumulate=2)),
 ])  # fmt: skip
 def test_a_step_needs_about_what_is_predicted_and_never_less_than_the_least(shape, images, options):
     """At the level of kernels in force: CI runs it at all of them."""
