@@ -63,6 +63,28 @@ CASES = {
     "add_layernorm": Case(
         stacked(F.add_layernorm), sum_and_norm, [(B, N, D), (B, N, D), (D,), (D,)]
     ),
+    "conv2d": Case(
+        F.conv2d, lambda x, w: T.conv2d(x, w, None, 1, 1), [(16, 64, 16, 16), (192, 64, 3, 3)], scales=(1.0, 1 / 24),
+        options={"padding": 1},
+    ),
+    "conv2d, stride": Case(
+        F.conv2d, lambda x, w: T.conv2d(x, w, None, 2, 1), [(16, 64, 17, 17), (192, 64, 3, 3)], scales=(1.0, 1 / 24),
+        options={"stride": 2, "padding": 1},
+    ),
+    "conv2d, depthwise": Case(
+        F.conv2d, lambda x, w: T.conv2d(x, w, None, 1, 2, 1, 1024), [(16, 1024, 6, 6), (1024, 1, 5, 5)], repeats=4,
+        scales=(1.0, 1 / 5), options={"padding": 2, "groups": 1024},
+    ),
+    "conv2d, bias": Case(F.conv2d, T.conv2d, [(16, 1, 4, 4), (6250, 1, 1, 1), (6250,)], repeats=16),
+    "avg_pool2d": Case(
+        F.avg_pool2d, lambda x: T.avg_pool2d(x, 3, 2, 1), [(B, H, 65, 65)],
+        options={"kernel_size": 3, "stride": 2, "padding": 1},
+    ),
+    "max_pool2d": Case(
+        F.max_pool2d, lambda x: T.max_pool2d(x, 3, 2, 1), [(B, H, 65, 65)],
+        options={"kernel_size": 3, "stride": 2, "padding": 1},
+    ),
+    "global_avg_pool2d": Case(F.global_avg_pool2d, lambda x: x.mean((2, 3)), [(B, D, 8, 8)]),
     "softmax": Case(F.softmax, lambda x: torch.softmax(x, -1), [(B, H, N, N)]),
     "attention": Case(F.attention, T.scaled_dot_product_attention, [(B, H, N, D // H)] * 3),
     "attention, bias": Case(
