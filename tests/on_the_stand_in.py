@@ -75,6 +75,7 @@ LEFT_OUT = {
         "measures NumPy's memory",
     "training/test_memory.py": "about memory of the process",
     "training/test_memory_needs.py": "about memory of the process",
+    "training/test_meeting.py": "about threads that exist only on the CPU",
     "training/test_threads.py": "about threads that exist only on the CPU",
     # -- processes, files and text
     "training/test_config.py": "computes nothing",

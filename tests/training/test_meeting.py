@@ -120,3 +120,11 @@ def test_every_part_gets_the_values_of_all_in_their_order(parts, calls):
 
     expected = [[(part, call) for part in range(parts)] for call in range(calls)]
     assert map_threads(run, range(parts), parts, meeting=meeting) == [expected] * parts
+
+
+def test_pieces_that_meet_are_refused_where_they_would_wait_for_each_other_forever():
+    def inner(_):
+        return map_threads(lambda piece: piece, range(2), 2, meeting=Meeting(2))
+
+    with pytest.raises(ValueError, match="can't follow one another in the same thread"):
+        map_threads(inner, range(2), 2)

@@ -89,9 +89,12 @@ def map_threads(function, pieces, threads, device="cpu", meeting=None):
     On a GPU, which needs no threads, and where `function` itself calls this, one piece follows the other in the same
     thread. Raises MemoryError, too, where there is no memory for another thread.
     """
+    pieces = list(pieces)
     if device != "cpu" or here.busy:
+        if meeting is not None and len(pieces) > 1:
+            raise ValueError("pieces that exchange values can't follow one another in the same thread")
         return list(map(function, pieces))
-    pieces, threads = list(pieces), at_once(threads)
+    threads = at_once(threads)
     if meeting is not None and len(pieces) > 1:
         with blas.limited(1, threads), taking_turns:  # another meeting's pieces would keep these from starting
             return in_pool(meeting.attended(function), pieces, len(pieces), meeting)
