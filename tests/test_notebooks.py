@@ -156,8 +156,8 @@ COMPOSITIONS = {
     if inspect.isclass(layer) and issubclass(layer, Module)
 }  # fmt: skip
 CODE = FUNCTIONS | {  # by the names that formulas carry: softmax, Block.forward
-    f"{name}.{way}": getattr(layer, way) for name, layer in COMPOSITIONS.items() for way in WAYS
-    if hasattr(layer, way)
+    f"{name}.{way}": vars(layer)[way] for name, layer in COMPOSITIONS.items() for way in WAYS
+    if way in vars(layer)  # what is inherited has its formula where it is defined
 }  # fmt: skip
 
 
