@@ -17,6 +17,8 @@ class BatchNormCache(NamedTuple):
     count: int       # values of a channel in the batch
     join: Any        # how the parts of the batch are joined, or None
 
+    shape = property(lambda self: self.xhat.shape)
+
 
 @operation
 def batch_norm(x, weight, bias, eps=1e-5, join=None):
@@ -36,18 +38,14 @@ def batch_norm(x, weight, bias, eps=1e-5, join=None):
     """
     check_channels("batch_norm", x, weight, bias)
     mean, squares, count = joined((*moments(x), x.size // x.shape[1]), join)
-    if count < 2:
-        raise ValueError(
-            f"batch_norm: expected more than one value per channel in training, got x {x.shape}; take a larger batch, "
-            "or normalise with running statistics"
-        )
+    check_count(x, count)
     rstd = (squares * (1 / count) + eps) ** -0.5
     xhat = (x - per_channel(mean, x)) * per_channel(rstd, x)
     y = xhat * per_channel(weight, x) + per_channel(bias, x)
     return y, BatchNormCache(xhat, rstd, weight, mean, squares * (1 / (count - 1)), count, join)
 
 
-@backward_of(batch_norm, result=lambda cache: cache.xhat.shape, parameters=lambda cache: (cache.weight.shape,) * 2)
+@backward_of(batch_norm, result=lambda cache: cache.shape, parameters=lambda cache: (cache.weight.shape,) * 2)
 def batch_norm_backward(dy, cache):
     """dx = weight · rstd (dy − mean(dy) − x̂ mean(dy x̂)); dweight = Σ dy x̂; dbias = Σ dy.
 
@@ -56,10 +54,7 @@ def batch_norm_backward(dy, cache):
     """
     xhat, rstd, weight, _, _, count, join = cache
     dweight, dbias = sum_per_channel(dy * xhat), sum_per_channel(dy)
-    total, product = dbias, dweight
-    if join is not None:
-        parts = join((dbias, dweight))
-        total, product = (sum(sums) for sums in zip(*parts))
+    product, total = sum_of_parts((dweight, dbias), join)
     g = dy - per_channel(total * (1 / count), dy) - xhat * per_channel(product * (1 / count), dy)
     return g * per_channel(weight * rstd, dy), dweight, dbias
 
@@ -68,6 +63,8 @@ class RunningNormCache(NamedTuple):
     xhat: Array    # (B, C, …)  normalised input
     rstd: Array    # (C,)  1 / standard deviation
     weight: Array  # (C,)
+
+    shape = property(lambda self: self.xhat.shape)
 
 
 @operation
@@ -90,7 +87,7 @@ def batch_norm_running(x, weight, bias, mean, variance, eps=1e-5):
 
 
 @backward_of(
-    batch_norm_running, result=lambda cache: cache.xhat.shape, parameters=lambda cache: (cache.weight.shape,) * 2
+    batch_norm_running, result=lambda cache: cache.shape, parameters=lambda cache: (cache.weight.shape,) * 2
 )
 def batch_norm_running_backward(dy, cache):
     """dx = weight · rstd · dy; dweight = Σ dy x̂; dbias = Σ dy. Returns (dx, dweight, dbias)."""
@@ -119,6 +116,20 @@ def joined(own, join):
     count = sum(n for _, _, n in parts)
     mean = sum(m * (n / count) for m, _, n in parts)
     return mean, sum(squares + n * (m - mean) * (m - mean) for m, squares, n in parts), count
+
+
+def sum_of_parts(own, join):
+    """The sums over a whole batch from those over one of its parts, a tuple of arrays."""
+    return own if join is None else tuple(sum(sums) for sums in zip(*join(own)))
+
+
+def check_count(x, count):
+    """Raise ValueError for a whole batch of `count` values per channel, of which x is a part, if that is one."""
+    if count < 2:
+        raise ValueError(
+            f"batch_norm: expected more than one value per channel in training, got x {x.shape}; take a larger batch, "
+            "or normalise with running statistics"
+        )
 
 
 def sum_per_channel(x):
