@@ -75,3 +75,24 @@ def test_gradients_of_tanh_in_another_dtype_are_those_of_the_reference_or_refuse
 def test_tanh_has_the_same_bits_in_any_order_of_the_threads(cupy, any_order):
     x = to(cupy, numbers(5, 77))
     F.tanh_backward(x, F.tanh(x)[1])
+
+
+@pytest.mark.parametrize("dtype", EPSILON)
+@given(shape=st.lists(st.integers(0, 40), max_size=3).map(tuple), seed=st.integers(0, 99))
+def test_relu_and_its_backward_are_bit_for_bit_those_of_the_reference(cupy, dtype, shape, seed):
+    x, dy = numbers(2, *shape, dtype=dtype, seed=seed)
+    x, dy = np.where(x > 1.5, np.nan, np.where(x < -1.5, 0, x)), np.where(dy > 1.5, np.inf, dy)
+    y, cache = F.relu(to(cupy, x, dtype))
+    dx = F.relu_backward(to(cupy, dy, dtype), cache)
+    expected, c = F.relu.reference(x)
+    assert y.dtype == dx.dtype == dtype and cache.y is y
+    np.testing.assert_array_equal(y.get().astype("float64"), expected)
+    np.testing.assert_array_equal(dx.get().astype("float64"), F.relu_backward.reference(dy, c))
+
+
+def test_gradients_of_relu_in_another_dtype_are_those_of_the_reference_or_refused(cupy):
+    x = numbers(3, 5)
+    _, cache = F.relu(to(cupy, x))
+    assert F.relu_backward(cupy.asarray(x), cache).dtype == "float64"
+    with pytest.raises(ValueError, match=r"relu_backward: no kernel for .*bfloat16.* together .*; compute in float32"):
+        F.relu_backward(to(cupy, x, "bfloat16"), cache)

@@ -12,7 +12,8 @@ CASES = {name: case for name, *case in gradcheck.operation_cases() if case[1].pa
 def test_gradients_are_added_to_destinations_of_any_dtype_and_layout(cupy, name, kind):
     forward, _, inputs = CASES[name]
     operation = getattr(F, name.partition(",")[0])
-    forward = type(forward)(operation, **forward.keywords)
+    options = {key: cupy.asarray(x) if isinstance(x, np.ndarray) else x for key, x in forward.keywords.items()}
+    forward = type(forward)(operation, **options)
     y, cache = forward(*(cupy.asarray(x.astype("float32")) for x in inputs))
     dy = tuple(array + 1 for array in y) if isinstance(y, tuple) else y + 1
     expected = operation.backward(dy, cache)

@@ -8,6 +8,7 @@ from tinyvit.kernels.cuda import (
     adam,
     add_layernorm,
     attention,
+    batchnorm,
     cast,
     column_sums,
     cross_entropy,

@@ -1,9 +1,10 @@
-"""Activations in one pass forward and one back: GELU, its tanh form, and the hyperbolic tangent."""
+"""Activations in one pass forward and one back: GELU, its tanh form, the hyperbolic tangent, and ReLU."""
 
 from typing import NamedTuple
 
 from tinyvit.backend import Array
 from tinyvit.functional.gelu import gelu, gelu_backward, gelu_tanh, gelu_tanh_backward
+from tinyvit.functional.relu import ReluCache, relu, relu_backward
 from tinyvit.functional.tanh import TanhCache, tanh, tanh_backward
 from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.source import (
@@ -55,6 +56,11 @@ def tanh_cuda(x):
     return y, TanhCache(y)
 
 
+def relu_cuda(x):
+    y = launch("relu_forward", contiguous(x))
+    return y, ReluCache(y)
+
+
 def gelu_backward_cuda(dy, cache):
     return launch("gelu_backward", *same_dtype(gelu_backward, dy, cache))
 
@@ -64,9 +70,18 @@ def gelu_tanh_backward_cuda(dy, cache):
 
 
 def tanh_backward_cuda(dy, cache):
+    return from_result(tanh_backward, dy, cache)
+
+
+def relu_backward_cuda(dy, cache):
+    return from_result(relu_backward, dy, cache)
+
+
+def from_result(operation, dy, cache):
+    """The gradient of an activation whose cache has its result y."""
     if dy.dtype != cache.y.dtype:
-        return run_reference(tanh_backward, dy, cache)
-    return launch("tanh_backward", contiguous(dy), contiguous(cache.y))
+        return run_reference(operation, dy, cache)
+    return launch(operation.__name__, contiguous(dy), contiguous(cache.y))
 
 
 def same_dtype(operation, dy, cache):
@@ -87,5 +102,7 @@ for kind in KINDS:
     gelu_tanh.register(kind, gelu_tanh_cuda)
     tanh.register(kind, tanh_cuda)
     tanh_backward.register(kind, tanh_backward_cuda)
+    relu.register(kind, relu_cuda)
+    relu_backward.register(kind, relu_backward_cuda)
 gelu_backward.register_cache(CudaGeluCache, gelu_backward_cuda)
 gelu_tanh_backward.register_cache(CudaGeluTanhCache, gelu_tanh_backward_cuda)
