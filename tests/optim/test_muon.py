@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from strategies import redrawn, seeds, vits
 
 from tinyvit import ViT, ViTConfig, nn, optim
+from tinyvit.models import build
+from tinyvit.models.resnet import ResNetConfig
 from tinyvit.optim import muon
 from tinyvit.optim.muon import hidden_matrices, orthogonalise
 
@@ -138,6 +140,20 @@ def test_the_first_step_of_every_hidden_matrix_is_an_orthogonal_one_of_its_own()
             stretch = max(1, part.shape[0] / part.shape[1]) ** 0.5
             # The first momentum is parallel to the gradient.
             np.testing.assert_allclose(part, stretch * orthogonalise(g), atol=1e-3)
+
+
+def test_filters_are_orthogonalised_as_matrices_with_a_row_for_each():
+    model = build(ResNetConfig(img_size=8, in_chans=1, width=4, depths=(1, 1), num_classes=3), dtype="float64")
+    names = {name for name, parameter in model.named_parameters() if parameter in hidden_matrices(model)}
+    assert names == {f"layer{i}.0.conv{j}.weight" for i in (1, 2) for j in (1, 2)} | {"layer2.0.downsample.0.weight"}
+    before = {name: parameter.data.copy() for name, parameter in model.named_parameters()}
+    take_steps(model, optim.Muon(model, lr=0.1, weight_decay=0), 1)
+    for name, parameter in model.named_parameters():
+        if name in names:
+            step, rows = (before[name] - parameter.data) / 0.1, len(parameter.data)
+            scale = max(1, rows / (parameter.data.size / rows)) ** 0.5
+            expected = orthogonalise(parameter.grad.reshape(rows, -1))
+            np.testing.assert_allclose(step.reshape(rows, -1), scale * expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("lr", [0.02, 0.005])

@@ -1,6 +1,7 @@
-"""Muon: orthogonalised momentum for the matrices of hidden layers, AdamW for everything else."""
+"""Muon: orthogonalised momentum for the matrices and filters of hidden layers, AdamW for everything else."""
 
 import re
+from math import prod
 
 import numpy as np
 
@@ -40,12 +41,14 @@ def orthogonalise(g, iterations=5):
 
 
 def hidden_matrices(model):
-    """The parameters that Muon orthogonalises: matrices with weight decay in numbered layers, such as `blocks.3`.
+    """The parameters that Muon orthogonalises: matrices and filters with weight decay in numbered layers, such as
+    `blocks.3` or `layer1.0`.
 
     Hidden layers are repeated, so they are kept in a list and have numbers; what reads images or writes logits is there
     once. This holds for any architecture. Tables of positions have no weight decay, and are left out.
     """
-    return [p for name, p in model.named_parameters() if p.ndim == 2 and p.decay and re.search(r"(^|\.)\d+\.", name)]
+    numbered = [p for name, p in model.named_parameters() if re.search(r"(^|\.)\d+\.", name)]
+    return [p for p in numbered if p.ndim in (2, 4) and p.decay]
 
 
 class Muon(AdamW):
@@ -53,7 +56,7 @@ class Muon(AdamW):
 
         B ← μ B + (1 − μ) G     U = (1 − μ) G + μ B     W ← (1 − lr · weight_decay) W − lr √max(1, rows/columns) O(U)
 
-    O is `orthogonalise`; without `nesterov`, U is B. Of a parameter that stacks several matrices, as `parts` says
+    O is `orthogonalise`; without `nesterov`, U is B. Filters (O, C, P, Q) are a matrix (O, C·P·Q). Of a parameter that stacks several matrices, as `parts` says
     (queries, keys and values), each is orthogonalised on its own. AdamW updates everything else, embedding and head
     included, with `betas`, `eps`, the same weight decay and the learning rate `adam_lr`, which follows `lr` in
     proportion when a schedule changes it.
@@ -113,10 +116,11 @@ class Muon(AdamW):
 
     def update_matrices(self, parameters):
         """One step of parameters that have one shape."""
-        (rows, columns), parts = parameters[0].shape, parameters[0].parts
+        shape, parts = parameters[0].shape, parameters[0].parts
+        rows, columns = shape[0], prod(shape[1:])
         directions = [self.direction(parameter) for parameter in parameters]
         stack = array_module(directions[0]).stack(directions).reshape(-1, rows // parts, columns)
-        stack = orthogonalise(stack, self.iterations).reshape(-1, rows, columns)
+        stack = orthogonalise(stack, self.iterations).reshape(-1, *shape)
         scale = max(1.0, rows / parts / columns) ** 0.5
         for parameter, direction in zip(parameters, stack):
             lr, theta = self.lr * parameter.lr_scale, parameter.data
