@@ -15,7 +15,10 @@ from torch_vit import gradients_by_autograd, gradients_by_hand, redrawn_vit
 from tinyvit.bench import steps, torch_steps
 from tinyvit.bench.contestants import COMPILED
 from tinyvit.bench.run import run
-from tinyvit.bench.torch_vit import TorchViT, torch_vit
+from tinyvit.bench.torch_steps import twin
+from tinyvit.bench.torch_vit import TorchViT
+from tinyvit.models.hybrid import HybridConfig
+from tinyvit.models.resnet import ResNetConfig
 
 pytestmark = pytest.mark.parity
 
@@ -24,6 +27,12 @@ SHAPES = {
     "deep": replace(CONFIG, img_size=(12, 8), depth=3, embed_dim=24, num_heads=3, in_chans=3),
     "mean": replace(CONFIG, global_pool="avg", mlp_ratio=1.5, qkv_bias=False, norm_eps=1e-3),
 }
+STEPS = SHAPES | {
+    "fixed positions": replace(CONFIG, positions="sincos_2d"),
+    "resnet": ResNetConfig(img_size=8, in_chans=1, num_classes=3, width=4, depths=(1, 2)),
+    "hybrid": HybridConfig(img_size=8, patch_size=2, in_chans=1, num_classes=3, embed_dim=8, depth=1, num_heads=2,
+                           positions="sincos_2d", global_pool="avg", backbone_depths=(1, 1), backbone_width=4),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -32,14 +41,16 @@ SHAPES = {
 def test_logits_and_every_gradient_are_ours(name, samples, seed):
     model = redrawn_vit(SHAPES[name], seed)
     images, dlogits = normal(seed, (samples, *model.embed.image_shape), (samples, model.config.num_classes))
-    expected = gradients_by_autograd(torch_vit(model), images, dlogits)
+    expected = gradients_by_autograd(twin(model, torch.channels_last), images, dlogits)
     assert_all_close(gradients_by_hand(model, images, dlogits), expected)
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_training_goes_the_same_way_step_by_step(name):
-    case = replace(TRAIN, config=SHAPES[name], batch_size=5)
-    ours, theirs = steps.prepare(case, "float64"), torch_steps.prepare(case, "float64", threads=1)
+@pytest.mark.parametrize("layout", ["contiguous_format", "channels_last"])
+@pytest.mark.parametrize("name", STEPS)
+def test_a_training_goes_the_same_way_step_by_step(name, layout):
+    case = replace(TRAIN, config=STEPS[name], batch_size=5)
+    ours = steps.prepare(case, "float64")
+    theirs = torch_steps.prepare(case, "float64", threads=1, memory_format=layout)
     losses = [(ours(), theirs()) for _ in range(6)]
     np.testing.assert_allclose(*np.transpose(losses), rtol=1e-9)
     assert len({loss for loss, _ in losses}) == 6
@@ -52,13 +63,14 @@ def test_inference_attention_and_convolution_give_the_same_number(case):
 
 
 def test_the_images_lie_in_the_layout_that_torch_is_fast_in():
-    images, _ = torch_steps.torch_batch(replace(TRAIN, config=replace(CONFIG, in_chans=3)), "float32")
+    case = replace(TRAIN, config=replace(CONFIG, in_chans=3))
+    images, _ = torch_steps.torch_batch(case, "float32", torch.channels_last)
     assert images.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("field", ["drop_rate", "attn_drop_rate", "drop_path_rate"])
 def test_dropout_and_stochastic_depth_are_active_in_training_only(field):
-    model = torch_vit(redrawn_vit(replace(CONFIG, depth=2, **{field: 0.5})))
+    model = twin(redrawn_vit(replace(CONFIG, depth=2, **{field: 0.5})), torch.channels_last)
     torch.manual_seed(0)
     images = torch.randn(64, 1, 8, 8, dtype=torch.float64)
     assert not torch.equal(model.train()(images), model(images))
@@ -66,7 +78,8 @@ def test_dropout_and_stochastic_depth_are_active_in_training_only(field):
 
 
 def test_a_kept_branch_is_scaled_to_preserve_the_mean():
-    block = torch_vit(redrawn_vit(replace(CONFIG, depth=2, drop_path_rate=0.4))).train().blocks[1]
+    model = twin(redrawn_vit(replace(CONFIG, depth=2, drop_path_rate=0.4)), torch.channels_last)
+    block = model.train().blocks[1]
     torch.manual_seed(0)
     kept = block.kept(torch.ones(10000, 1, 1))
     assert kept.unique().tolist() == pytest.approx([0, 1 / 0.6])
@@ -75,7 +88,7 @@ def test_a_kept_branch_is_scaled_to_preserve_the_mean():
 
 @pytest.mark.parametrize("field", [{"positions": "rope"}, {"head_hidden": 3}, {"activation": "gelu_tanh"}])
 def test_configurations_that_the_torch_side_lacks_are_refused(field):
-    with pytest.raises(ValueError, match="learned positions, a linear head and exact GELU"):
+    with pytest.raises(ValueError, match="sincos_2d positions, a linear head and exact GELU"):
         TorchViT(replace(CONFIG, **field))
 
 

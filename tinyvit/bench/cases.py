@@ -2,23 +2,24 @@
 
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from tinyvit.functional.patches import as_pair
-from tinyvit.models import ViT, ViTConfig
-from tinyvit.models.registry import VARIANTS
+from tinyvit.models import ViTConfig, build
+from tinyvit.models.hybrid import HybridConfig
+from tinyvit.models.registry import VARIANTS, architecture_name, config_class
 from tinyvit.models.summary import summarize
 from tinyvit.training.presets import preset
 
 
 @dataclass(frozen=True)
 class ModelCase:
-    """A training step of a ViT (`kind` train), or its logits alone (infer), for one batch."""
+    """A training step of a model (`kind` train), or its logits alone (infer), for one batch."""
 
     name: str
     kind: Literal["train", "infer"]
     batch_size: int
-    config: ViTConfig
+    config: Any  # of a ViT, a ResNet or a hybrid
 
     unit: ClassVar[str] = "images"
 
@@ -29,6 +30,14 @@ class ModelCase:
     def title(self):
         c, what = self.config, {"train": "training step", "infer": "inference"}[self.kind]
         height, width = as_pair(c.img_size)
+        if self.convolves:
+            stem = c.stem if isinstance(c, HybridConfig) else c
+            stages = ", ".join(str(depth) for depth in stem.depths)
+            above = f", under a ViT {c.embed_dim} wide, {c.depth} deep" if stem is not c else ""
+            return (
+                f"{what}, {height}×{width}, residual stages of {stages} blocks, {stem.width} channels at first{above}, "
+                f"batch {self.batch_size}"
+            )
         patch = "×".join(str(side) for side in dict.fromkeys(as_pair(c.patch_size)))
         drops = ", with dropout" if self.draws else ""
         return (
@@ -37,10 +46,15 @@ class ModelCase:
         )
 
     @property
+    def convolves(self):
+        """Whether the model has convolutions besides that of the patches."""
+        return not isinstance(self.config, ViTConfig) or isinstance(self.config, HybridConfig)
+
+    @property
     def draws(self):
         """Whether it draws random numbers, so that libraries give different results."""
-        c = self.config
-        return self.kind == "train" and any((c.drop_rate, c.attn_drop_rate, c.drop_path_rate))
+        rates = (getattr(self.config, name, 0) for name in ("drop_rate", "attn_drop_rate", "drop_path_rate"))
+        return self.kind == "train" and any(rates)
 
     @property
     def tokens(self):
@@ -52,16 +66,19 @@ class ModelCase:
 
         A forward: those of every linear layer, and q kᵀ and probs v of every head. A training step: each product
         of the forward has two in the backward, for the gradients of its two factors; the images need none, so the
-        patch projection has only one. What is computed a second time to save memory is not counted.
+        first layer has only one. What is computed a second time to save memory is not counted.
         """
-        rows = summarize(ViT(self.config, device="meta"), self.batch_size)
-        forward = sum(row.multiply_adds for row in rows)
-        if self.kind == "infer":
-            return forward
-        return 3 * forward - sum(row.multiply_adds for row in rows if row.kind == "PatchProjection")
+        rows = summarize(build(self.config, device="meta"), self.batch_size)
+        counts = [row.multiply_adds for row in rows]
+        return sum(counts) if self.kind == "infer" else 3 * sum(counts) - next(filter(None, counts))
 
     def products(self, threads):
-        """Shapes (m, k, n) of the step's largest products x W, for the part of the batch that one thread gets."""
+        """Shapes (m, k, n) of the step's largest products x W, for the part of the batch that one thread gets.
+
+        Of convolutions none: how a library cuts them into products is its own affair.
+        """
+        if self.convolves:
+            return []
         rows = -(-self.batch_size // threads) * self.tokens
         width, hidden = self.config.embed_dim, self.config.mlp_hidden
         return [(rows, width, hidden), (rows, hidden, width), (width, rows, hidden)]
@@ -79,6 +96,7 @@ class AttentionCase:
     bias: bool = False
 
     kind: ClassVar[str] = "attention"
+    convolves: ClassVar[bool] = False
     draws: ClassVar[bool] = False
     unit: ClassVar[str] = "sequences"
 
@@ -115,6 +133,7 @@ class ConvCase:
     groups: int = 1
 
     kind: ClassVar[str] = "conv"
+    convolves: ClassVar[bool] = True
     draws: ClassVar[bool] = False
     unit: ClassVar[str] = "images"
 
@@ -154,12 +173,18 @@ def training(name, batch_size, **config):
     return ModelCase(name, "train", batch_size, ViTConfig(img_size=32, in_chans=3, num_classes=10, **config))
 
 
+def of_preset(name):
+    return ModelCase(name, "train", preset(name).batch_size, preset(name).model)
+
+
 CASES = {case.name: case for case in (
     training("vit", 128, patch_size=4, embed_dim=192, depth=6, num_heads=3, mlp_ratio=4.0),
     training("vit-9x192", 128, patch_size=4, embed_dim=192, depth=9, num_heads=12, mlp_ratio=2.0),
     training("patch8", 256, patch_size=8, embed_dim=128, depth=6, num_heads=4, mlp_ratio=4.0),
-    ModelCase("digits", "train", preset("digits").batch_size, preset("digits").model),
+    of_preset("digits"),
     ModelCase("ti16", "infer", 8, ViTConfig(**VARIANTS["vit_tiny_patch16_224"][1])),
+    of_preset("cifar10-resnet"),
+    of_preset("cifar10-hybrid"),
     AttentionCase("attention-65", 512, 65),
     AttentionCase("attention-65-bias", 512, 65, bias=True),
     AttentionCase("attention-197", 64, 197),
@@ -189,7 +214,8 @@ def case_named(name, batch_size=None):
 
 def to_dict(case):
     """A case as a dict for JSON."""
-    return {"kind": case.kind, **asdict(case)}
+    named = {"architecture": architecture_name(case.config)} if isinstance(case, ModelCase) else {}
+    return {"kind": case.kind, **named, **asdict(case)}
 
 
 def from_dict(fields):
@@ -199,8 +225,6 @@ def from_dict(fields):
     if alone is not None:
         del fields["kind"]
         return alone(**fields)
-    config = dict(fields.pop("config"))
-    for name in ("img_size", "patch_size"):
-        if isinstance(config[name], list):
-            config[name] = tuple(config[name])
-    return ModelCase(**fields, config=ViTConfig(**config))
+    shape, architecture = fields.pop("config"), config_class(fields.pop("architecture"))
+    config = {name: tuple(value) if isinstance(value, list) else value for name, value in shape.items()}
+    return ModelCase(**fields, config=architecture(**config))

@@ -19,17 +19,17 @@ class Contestant:
     """One implementation of a case, in its own process.
 
     work   what its worker computes: tinyvit, torch, channels_last, compile, products or torch_products
-    only   the kind of case that it is for; "": all kinds
+    only_convolutions   whether it is left out where there are none
     """
 
     name: str
     title: str
     work: str
     kernels: str = ""
-    only: str = ""
+    only_convolutions: bool = False
 
     def plays(self, case):
-        return self.only in ("", case.kind)
+        return case.convolves or not self.only_convolutions
 
     def environment(self, threads):
         """The environment variables of its process."""
@@ -41,7 +41,7 @@ class Contestant:
 
 TINYVIT = {level: Contestant(level, f"tinyvit, {level}", "tinyvit", level) for level in LEVELS}
 EAGER = Contestant("torch", "PyTorch eager", "torch")
-CHANNELS_LAST = Contestant("channels_last", "PyTorch, channels last", "channels_last", only="conv")
+CHANNELS_LAST = Contestant("channels_last", "PyTorch, channels last", "channels_last", only_convolutions=True)
 COMPILED = Contestant("compile", "torch.compile", "compile")
 PRODUCTS = Contestant("products", "matrix products, NumPy", "products")
 TORCH_PRODUCTS = Contestant("torch_products", "matrix products, PyTorch", "torch_products")

@@ -8,7 +8,7 @@ import numpy as np
 from tinyvit import functional as F
 from tinyvit.backend import Key
 from tinyvit.functional.patches import as_pair
-from tinyvit.models import ViT
+from tinyvit.models import build
 from tinyvit.nn import Context
 from tinyvit.optim import AdamW
 from tinyvit.training.memory import freed_memory_kept
@@ -29,7 +29,7 @@ def prepare(case, precision):
 
 def train(case, precision):
     """A training step as `train_step` takes it: loss, gradients, their norm, AdamW. Returns the loss."""
-    model = ViT(case.config, seed=0, dtype=precision)
+    model = build(case.config, seed=0, dtype=precision)
     optimizer = AdamW(model)
     images, targets = batch(case, precision)
 
@@ -42,7 +42,7 @@ def train(case, precision):
 
 def infer(case, precision):
     """The logits of a batch. Returns the largest."""
-    model = ViT(case.config, seed=0, dtype=precision)
+    model = build(case.config, seed=0, dtype=precision)
     images, _ = batch(case, precision)
     return lambda: float(classify(model, images).max())
 

@@ -1,14 +1,13 @@
 """One step of a case in PyTorch: the same as `steps`, in PyTorch's fastest way."""
 
-from functools import partial
-
 import torch
 from torch.nn import functional as T
 
 from tinyvit.bench.products import best_of, shapes_for
 from tinyvit.bench.steps import batch, images_and_filters, projections
-from tinyvit.bench.torch_vit import torch_vit
-from tinyvit.models import ViT
+from tinyvit.bench.torch_resnet import TorchResNet, with_stem
+from tinyvit.bench.torch_vit import TorchViT
+from tinyvit.models import build
 
 
 def load():
@@ -22,22 +21,23 @@ def load():
 def prepare(case, precision, threads, compiled=False, memory_format="contiguous_format"):
     """A function that computes the next step of a case and returns the same number as tinyvit's.
 
-    memory_format   PyTorch's name of that of a convolution's arrays; a model's images are in channels_last
+    memory_format   PyTorch's name of that of what convolutions read; a ViT's images are in channels_last
     """
     torch.set_num_threads(threads)
     compiler = torch.compile if compiled else lambda function: function
-    conv = partial(convolution, memory_format=getattr(torch, memory_format))
-    makers = {"train": train, "infer": infer, "attention": attention, "conv": conv}
-    return makers[case.kind](case, precision, compiler)
+    memory_format = getattr(torch, memory_format if case.convolves else "channels_last")
+    if case.kind == "attention":
+        return attention(case, precision, compiler)
+    return {"train": train, "infer": infer, "conv": convolution}[case.kind](case, precision, compiler, memory_format)
 
 
-def train(case, precision, compiler):
+def train(case, precision, compiler, memory_format):
     """A training step: loss and accuracy, gradients, their norm, fused AdamW. Returns the loss."""
-    ours = ViT(case.config, seed=0, dtype=precision)
-    model = torch_vit(ours).train()
-    parameters = list(model.parameters())
+    ours = build(case.config, seed=0, dtype=precision)
+    model = twin(ours, memory_format).train()
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(decaying_as(ours, model), lr=1e-3, weight_decay=0.01, fused=True)
-    images, targets = torch_batch(case, precision)
+    images, targets = torch_batch(case, precision, memory_format)
 
     @compiler
     def loss_and_accuracy(images, targets):
@@ -55,10 +55,10 @@ def train(case, precision, compiler):
     return step
 
 
-def infer(case, precision, compiler):
+def infer(case, precision, compiler, memory_format):
     """The logits of a batch in inference mode. Returns the largest."""
-    model = torch_vit(ViT(case.config, seed=0, dtype=precision)).eval()
-    images, _ = torch_batch(case, precision)
+    model = twin(build(case.config, seed=0, dtype=precision), memory_format).eval()
+    images, _ = torch_batch(case, precision, memory_format)
     logits = compiler(model)
 
     def step():
@@ -91,9 +91,22 @@ def convolution(case, precision, compiler, memory_format):
     return lambda: float(torch.autograd.grad(conv(*inputs), inputs, dy)[1].abs().max())
 
 
-def torch_batch(case, precision):
+def twin(ours, memory_format):
+    """The PyTorch model with the weights of a tinyvit model."""
+    config = ours.config
+    if hasattr(config, "embed_dim"):
+        model = with_stem(TorchViT(config), config) if hasattr(config, "stem") else TorchViT(config)
+    else:
+        model = TorchResNet(config)
+    model = model.to(getattr(torch, str(ours.dtype)))
+    weights = {name: torch.tensor(array) for name, array in ours.state_dict().items()}
+    model.load_state_dict(model.state_dict() | weights)  # that of PyTorch counts batches as well
+    return model.to(memory_format=memory_format)
+
+
+def torch_batch(case, precision, memory_format):
     images, targets = batch(case, precision)
-    return torch.tensor(images).to(memory_format=torch.channels_last), torch.tensor(targets)
+    return torch.tensor(images).to(memory_format=memory_format), torch.tensor(targets)
 
 
 def decaying_as(ours, twin):
@@ -101,7 +114,8 @@ def decaying_as(ours, twin):
     decay = {name: parameter.decay for name, parameter in ours.named_parameters()}
     groups = {True: [], False: []}
     for name, parameter in twin.named_parameters():
-        groups[decay[name]].append(parameter)
+        if parameter.requires_grad:
+            groups[decay[name]].append(parameter)
     return [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}]
 
 

@@ -1,5 +1,7 @@
 """The ViT of `tinyvit.models` in PyTorch, laid out for speed on a CPU; imported by benchmark workers only."""
 
+from collections import OrderedDict
+
 import torch
 from torch import nn
 from torch.nn import functional as T
@@ -14,13 +16,17 @@ class TorchViT(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        if config.positions != "learned" or config.head_hidden or config.activation != "gelu":
-            raise ValueError("PyTorch's side of the benchmark has learned positions, a linear head and exact GELU only")
+        if config.positions not in ("learned", "sincos_2d") or config.head_hidden or config.activation != "gelu":
+            raise ValueError(
+                "PyTorch's side of the benchmark has learned or sincos_2d positions, a linear head and exact GELU only"
+            )
         D, (rows, columns), C = config.embed_dim, config.grid, config.in_chans
         self.global_pool = config.global_pool
         self.cls_token = nn.Parameter(torch.zeros(1, 1, D))
-        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + rows * columns, D))
-        self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(C, D, config.patch_size, stride=config.patch_size)})
+        learned, positions = config.positions == "learned", torch.zeros(1, 1 + rows * columns, D)
+        self.pos_embed = nn.Parameter(positions, requires_grad=learned)
+        patches = nn.Conv2d(C, D, config.patch_size, stride=config.patch_size)
+        self.patch_embed = nn.Sequential(OrderedDict(proj=patches))
         self.pos_drop = nn.Dropout(config.drop_rate)
         last = max(1, config.depth - 1)
         self.blocks = nn.Sequential(*(Block(config, config.drop_path_rate * i / last) for i in range(config.depth)))
@@ -28,7 +34,7 @@ class TorchViT(nn.Module):
         self.head = nn.Linear(D, config.num_classes)
 
     def forward(self, images):
-        patches = self.patch_embed["proj"](images).flatten(2).transpose(1, 2)               # (B, N, D)
+        patches = self.patch_embed(images).flatten(2).transpose(1, 2)               # (B, N, D)
         tokens = torch.cat([self.cls_token.expand(len(images), -1, -1), patches], 1) + self.pos_embed
         tokens = self.norm(self.blocks(self.pos_drop(tokens)))
         return self.head(tokens[:, 0] if self.global_pool == "token" else tokens[:, 1:].mean(1))
@@ -82,10 +88,3 @@ class Mlp(nn.Module):
 
     def forward(self, x):
         return self.drop2(self.fc2(self.drop1(T.gelu(self.fc1(x)))))
-
-
-def torch_vit(model):
-    """The PyTorch ViT with the weights of a tinyvit model."""
-    twin = TorchViT(model.config).to(getattr(torch, str(model.dtype)))
-    twin.load_state_dict({name: torch.tensor(array) for name, array in model.state_dict().items()})
-    return twin.to(memory_format=torch.channels_last)

@@ -59,11 +59,14 @@ def conv2d_in_pieces(x, weight, bias=None, stride=1, padding=0, groups=1, column
 
 
 def conv2d_backward_in_pieces(dy, cache, into, columns=Columns):
-    """As `functional.conv2d_backward`, but a frozen weight (False in `into`) costs no matrix product."""
+    """As `functional.conv2d_backward`, but a frozen weight (False in `into`) costs no matrix product.
+
+    Columns of dy, which dx takes as a convolution, are longer than those of x where it has fewer channels, as images.
+    """
     x, weight, has_bias, groups, windows = cache
     if not (x.size and x.dtype == weight.dtype == dy.dtype):
         return conv2d_backward.reference(dy, cache)
-    wanted, flipped = into[0] is not False, windows_of_dx(windows)
+    wanted, flipped = into[0] is not False, windows_of_dx(windows) if 4 * x.shape[1] >= len(weight) else None
     dx = convolved(dy, flip(weight, groups), flipped, groups, columns) if flipped else np.zeros(x.shape, x.dtype)
     filters = as_rows(weight, groups)
     dfilters = np.zeros(filters.shape, x.dtype)

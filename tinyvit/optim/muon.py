@@ -56,10 +56,10 @@ class Muon(AdamW):
 
         B ← μ B + (1 − μ) G     U = (1 − μ) G + μ B     W ← (1 − lr · weight_decay) W − lr √max(1, rows/columns) O(U)
 
-    O is `orthogonalise`; without `nesterov`, U is B. Filters (O, C, P, Q) are a matrix (O, C·P·Q). Of a parameter that stacks several matrices, as `parts` says
-    (queries, keys and values), each is orthogonalised on its own. AdamW updates everything else, embedding and head
-    included, with `betas`, `eps`, the same weight decay and the learning rate `adam_lr`, which follows `lr` in
-    proportion when a schedule changes it.
+    O is `orthogonalise`; without `nesterov`, U is B. Filters (O, C, P, Q) are a matrix (O, C·P·Q). Of a parameter that
+    stacks several matrices, as `parts` says (queries, keys and values), each is orthogonalised on its own. AdamW
+    updates everything else, embedding and head included, with `betas`, `eps`, the same weight decay and the learning
+    rate `adam_lr`, which follows `lr` in proportion when a schedule changes it.
 
     Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks", with the weight decay of Liu et al.
     2025, "Muon is scalable for LLM training". In the state, `m` is B for those matrices, and `v` stays zero.

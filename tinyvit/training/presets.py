@@ -7,7 +7,9 @@ A result is the accuracy on the test images after the last epoch, on two CPU cor
 from dataclasses import replace
 
 from tinyvit.models import ViTConfig
+from tinyvit.models.hybrid import HybridConfig
 from tinyvit.models.registry import looked_up
+from tinyvit.models.resnet import ResNetConfig
 from tinyvit.training.config import AugmentConfig, OptimConfig, TrainConfig
 
 SMALL = ViTConfig(
@@ -55,6 +57,35 @@ PRESETS = {
         evaluate_every=4,
         optim=OptimConfig(
             name="muon", lr=0.008, adam_lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1,
+            small_sizes=(16, 24), small_until=(0.4, 0.7),
+        ),
+        augment=AugmentConfig(crop=4, flip=True),
+    ),
+    "cifar10-resnet": TrainConfig(
+        dataset="cifar10",
+        architecture="resnet",
+        model=ResNetConfig(img_size=32, in_chans=3, num_classes=10, depths=(1, 1, 1, 1), width=40),
+        epochs=12,
+        batch_size=256,
+        evaluate_every=4,
+        optim=OptimConfig(
+            name="muon", lr=0.02, adam_lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1,
+            small_sizes=(16, 24), small_until=(0.4, 0.7),
+        ),
+        augment=AugmentConfig(crop=4, flip=True),
+    ),
+    "cifar10-hybrid": TrainConfig(
+        dataset="cifar10",
+        architecture="hybrid",
+        model=HybridConfig(
+            img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=128, depth=4, num_heads=4, mlp_ratio=2.0,
+            global_pool="avg", positions="sincos_2d", dynamic_img_size=True, backbone_width=32,
+        ),
+        epochs=12,
+        batch_size=256,
+        evaluate_every=4,
+        optim=OptimConfig(
+            name="muon", lr=0.02, adam_lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1,
             small_sizes=(16, 24), small_until=(0.4, 0.7),
         ),
         augment=AugmentConfig(crop=4, flip=True),
