@@ -13,6 +13,8 @@ class GroupNormCache(NamedTuple):
     rstd: Array    # (B, G, 1)  1 / standard deviation
     weight: Array  # (C,)
 
+    shape = property(lambda self: self.xhat.shape)
+
 
 @operation
 def group_norm(x, weight, bias, num_groups, eps=1e-5):
@@ -35,7 +37,7 @@ def group_norm(x, weight, bias, num_groups, eps=1e-5):
     return xhat * per_channel(weight, x) + per_channel(bias, x), GroupNormCache(xhat, rstd, weight)
 
 
-@backward_of(group_norm, result=lambda cache: cache.xhat.shape, parameters=lambda cache: (cache.weight.shape,) * 2)
+@backward_of(group_norm, result=lambda cache: cache.shape, parameters=lambda cache: (cache.weight.shape,) * 2)
 def group_norm_backward(dy, cache):
     """With g = dy · weight, dx = rstd (g − mean(g) − x̂ mean(g x̂)), the means over the group; dweight = Σ dy x̂;
     dbias = Σ dy. Returns (dx, dweight, dbias)."""

@@ -112,14 +112,14 @@ def gradient_sums(dy, x, mean, products, sums):
 
 
 @compiled(INPUT("B C L"), INPUT("B C L"), INPUT("2 C"), INPUT("C"), INPUT("C"), INPUT("C"), OUTPUT("B C L"))
-def gradient(dy, x, mean, shift, slope, scale, dx):
-    """dx = scale (dy − shift − slope (x − mean))."""
+def gradient(dy, x, mean, scale, shift, slope, dx):
+    """dx = scale dy − shift − slope (x − mean)."""
     B, C, L = x.shape
     for b in range(B):
         for c in range(C):
-            first, rest, less, per, factor = mean[0, c], mean[1, c], shift[c], slope[c], scale[c]
+            first, rest, factor, less, per = mean[0, c], mean[1, c], scale[c], shift[c], slope[c]
             for i in range(L):
-                dx[b, c, i] = (dy[b, c, i] - less - centred(x[b, c, i], first, rest) * per) * factor
+                dx[b, c, i] = dy[b, c, i] * factor - less - centred(x[b, c, i], first, rest) * per
 
 
 def flat(x):
@@ -169,9 +169,9 @@ def batch_norm_backward_fast(dy, cache, into):
         return batch_norm_backward.reference(dy, alike)
     dweight, dbias = sums_of(dy, norm)
     product, total = sum_of_parts((dweight, dbias), join)
-    shift, slope = (total / count).astype("float32"), (product / count * norm.rstd).astype("float32")
-    dx = np.empty(dy.shape, "float32")
-    gradient(flat(dy), flat(norm.x), norm.mean2, shift, slope, norm.weight * norm.rstd, flat(dx))
+    scale, dx = norm.weight * norm.rstd, np.empty(dy.shape, "float32")
+    shift, slope = (scale * total / count).astype("float32"), (scale * product / count * norm.rstd).astype("float32")
+    gradient(flat(dy), flat(norm.x), norm.mean2, scale, shift, slope, flat(dx))
     return dx, dweight.astype("float32"), dbias.astype("float32")
 
 
