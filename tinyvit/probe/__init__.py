@@ -1,20 +1,22 @@
 """Looking inside a trained model: its values and gradients, attention, and learned weights.
 
-    trace       every value, gradient and attention probability, by path
-    maps        where each head looks
-    rollout     what reaches the output from each patch, for all classes or for one
-    distance    how far each head looks
-    positions   how alike the positions of patches are
-    filters     what the first layer looks for in a patch
-    spectrum    how fine the features are, by depth
-    norms       how large activations and gradients are, by layer
-    mistakes    the images that it gets most wrong
+    trace         every value, gradient and attention probability, by path
+    maps          where each head looks
+    rollout       what reaches the output from each patch, for all classes or for one
+    distance      how far each head looks
+    positions     how alike the positions of patches are
+    filters       what the first layer looks for in a patch
+    spectrum      how fine the features are, by depth
+    norms         how large activations and gradients are, by layer
+    equivariance  whether features move with the image
+    mistakes      the images that it gets most wrong
 
 Each question has a function that returns arrays, and one that draws them as a matplotlib Figure. Arrays of tokens
 begin with `prefix` tokens, usually the class token alone, and attention is (L, B, H, T, T), as `Trace` says.
 """
 
 from tinyvit.probe.distance import draw_attention_distance, mean_attention_distance, uniform_attention_distance
+from tinyvit.probe.equivariance import equivariance_error
 from tinyvit.probe.filters import FilterComponents, draw_filter_components, filter_components, patch_filters
 from tinyvit.probe.maps import attention_maps, draw_attention_maps, draw_head_maps, head_maps, over_patches
 from tinyvit.probe.mistakes import Mistakes, draw_most_wrong, most_wrong

@@ -1,0 +1,42 @@
+"""Whether features move with what they are features of."""
+
+import numpy as np
+
+
+def equivariance_error(f, images, shift, margin=0):
+    """How far `f` is from moving with the image, for each image: (B,).
+
+        error = ‖f(T x) − T f(x)‖ / ‖f(x)‖        T shifts by `shift` = (rows, columns) pixels
+
+    f gives feature maps (B, C, H', W') for images x (B, C, H, W), whose sides are multiples of H' and W': on maps, T
+    shifts by as many positions as the same distance is there. Anything else that f gives, such as logits (B, K), has
+    no places, and T leaves it as it is: the error is then how far f is from invariant. Shifts are cyclic: what leaves
+    an image at one side comes in at the other. 0 for what moves with the image exactly.
+
+    margin   positions at each edge of the maps that don't count, because they see where the image ends
+
+    Raises ValueError for a shift that is no whole number of positions on the maps, and a margin that leaves none.
+    """
+    images = np.asarray(images)
+    before, after = np.asarray(f(images)), np.asarray(f(np.roll(images, shift, (2, 3))))
+    if before.ndim == 4:
+        sides = before.shape[2:]
+        steps = [pixels // side for pixels, side in zip(images.shape[2:], sides)]
+        if any(pixels % step for pixels, step in zip(shift, steps)):
+            raise ValueError(
+                f"expected a shift by multiples of {steps[0]}×{steps[1]} pixels, the distance between two positions of "
+                f"{sides[0]}×{sides[1]} maps, got {tuple(shift)}"
+            )
+        if not 0 <= 2 * margin < min(sides):
+            raise ValueError(f"expected a margin that leaves some of {sides[0]}×{sides[1]} positions, got {margin}")
+        moved = np.roll(before, [pixels // step for pixels, step in zip(shift, steps)], (2, 3))
+        inside = (slice(None), slice(None), *(slice(margin, side - margin) for side in sides))
+        before, moved, after = before[inside], moved[inside], after[inside]
+    else:
+        moved = before
+    return norms(after - moved) / norms(before)
+
+
+def norms(x):
+    """The Euclidean norm of each sample of x (B, …)."""
+    return np.linalg.norm(x.reshape(len(x), -1), axis=1)
