@@ -11,7 +11,9 @@ from pretend_cupy import Pool
 from steps import advance
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
+from tinyvit import functional as F
 from tinyvit.data import Split
+from tinyvit.kernels.cuda import conv
 from tinyvit.training import PRESETS, inference, loop, resume, train, train_step, trainer
 from tinyvit.training.inference import memory_to_evaluate
 from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, step_of
@@ -78,6 +80,24 @@ def test_a_step_needs_about_what_is_predicted(shape, images, options, precision)
     measured = peak_of(lambda: needs.append(two_steps()))
     assert 0.8 < needs[0].total / measured < 1.25, (needs[0].total / measured, needs[0], measured)
     assert needs[0].least < measured
+
+
+@pytest.mark.parametrize(("image", "filters", "options"), [
+    ((3, 4, 40, 50), (6, 4, 3, 3), dict(padding=1)),
+    ((6, 6, 30, 31), (8, 6, 3, 3), dict(padding=1, stride=2)),
+    ((4, 3, 60, 50), (4, 3, 7, 7), dict(padding=3, stride=2)),
+    ((9, 6, 20, 20), (4, 6, 1, 1), {}),
+    ((6, 8, 20, 20), (12, 2, 3, 3), dict(padding=1, groups=4)),
+    ((6, 8, 20, 20), (8, 1, 3, 3), dict(padding=1, groups=8)),
+])  # fmt: skip
+def test_the_backward_of_a_convolution_needs_at_most_1_5_times_what_pytorch_does(monkeypatch, image, filters, options):
+    """PyTorch has at least x, the gradient of y and that of x at the same time."""
+    monkeypatch.setattr(conv, "LEAST", 0)
+    x, weight = (backend.to_device(np.ones(shape, "float32"), "cuda") for shape in (image, filters))
+    y, cache = F.conv2d(x, weight, **options)
+    into = (backend.to_device(np.zeros(filters, "float32"), "cuda"),)
+    ours = peak_of(lambda: F.conv2d_backward(y, cache, into=into))
+    assert x.nbytes + y.nbytes + ours <= 1.5 * (2 * x.nbytes + y.nbytes)
 
 
 def with_room(monkeypatch, room):

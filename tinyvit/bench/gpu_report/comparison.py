@@ -17,8 +17,9 @@ from tinyvit.optim import AdamW
 from tinyvit.training import preset, train_step
 
 BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2}  # of the largest number; no bound is stated for the other precisions
-MATRICES = {"linear": (1,)}  # which inputs are multiplied with, and so have the precision of the activations
-STEPS = 5                    # of the training that is run twice
+# Which inputs are multiplied with, and so have the precision of the activations.
+MATRICES = {"linear": (1,), "conv2d": (1,)}
+STEPS = 5  # of the training that is run twice
 IMAGES = 32
 
 
