@@ -10,5 +10,6 @@ from tinyvit.kernels.fast import (
     groupnorm,
     layernorm,
     linear,
+    pooling,
     softmax,
 )
