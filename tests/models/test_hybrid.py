@@ -6,6 +6,7 @@ from strategies import redrawn, seeds
 
 from tinyvit import Context, Key, create_model, gradcheck, optim, probe
 from tinyvit.models import HybridConfig, build
+from tinyvit.models.resnet import STEMS
 from tinyvit.training import train_step
 from tinyvit.training.tasks import classification
 
@@ -17,9 +18,9 @@ SMALL = dict(in_chans=2, num_classes=3, embed_dim=8, depth=2, num_heads=2)
 def hybrids(draw):
     """A small hybrid with any stem, its tokens of one pixel of the feature maps or more."""
     backbone = draw(st.sampled_from(["basic", "bottleneck", "bit"]))
-    stem = draw(st.sampled_from(["conv3", "conv7"]))
+    stem = draw(st.sampled_from([stem for stem in STEMS if backbone != "bit" or stem != "conv4"]))
     depths = tuple(draw(st.lists(st.integers(1, 2), min_size=1, max_size=2)))
-    patch = (4 if stem == "conv7" else 1) * 2 ** (len(depths) - 1) * draw(st.integers(1, 2))
+    patch = STEMS[stem].stride * 2 ** (len(depths) - 1) * draw(st.integers(1, 2))
     config = HybridConfig(
         img_size=(patch * draw(st.integers(1, 2)), patch * 2), patch_size=patch, backbone=backbone,
         backbone_depths=depths, backbone_width=32 if backbone == "bit" else 3, backbone_stem=stem, **SMALL,
@@ -58,6 +59,7 @@ def test_parameters_have_the_names_of_timm():
 @pytest.mark.parametrize("fields, message", [
     (dict(patch_size=2), "a stride of 4 pixels, and patches of 2×2 pixels are no multiple of it; take patch_size 4"),
     (dict(patch_size=6, img_size=12), "patches of 6×6 pixels are no multiple"),
+    (dict(backbone="bit", backbone_width=32, backbone_stem="conv4"), "stem must be one of conv3, conv7, got 'conv4'"),
     (dict(backbone_stem="conv7"), "a stem of 3 stages with conv7 has a stride of 16 pixels"),
     (dict(img_size=30), "image size 30×30 is not a multiple of the patch size 4×4"),
     (dict(backbone="bit", backbone_width=20), "width 20 is not divisible by num_groups 32"),

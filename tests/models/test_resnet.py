@@ -6,6 +6,7 @@ from strategies import redrawn, seeds
 
 from tinyvit import Context, Key, create_model, gradcheck, nn, optim
 from tinyvit.models import ResNetConfig, build
+from tinyvit.models.resnet import STEMS
 from tinyvit.models.summary import summarize
 from tinyvit.training import train_step
 
@@ -15,12 +16,12 @@ SMALL = dict(in_chans=2, num_classes=3, width=3)
 
 @st.composite
 def resnets(draw):
-    """A small ResNet of either block and stem, for images of odd sizes."""
+    """A small ResNet of any block and stem, for images of odd sizes."""
     config = ResNetConfig(
         img_size=(draw(st.integers(5, 9)), draw(st.integers(5, 9))),
         block=draw(st.sampled_from(["basic", "bottleneck"])),
         depths=tuple(draw(st.lists(st.integers(1, 2), min_size=1, max_size=2))),
-        stem=draw(st.sampled_from(["conv3", "conv7"])),
+        stem=draw(st.sampled_from(list(STEMS))),
         **SMALL,
     )
     return redrawn(build(config, dtype="float64"), draw(seeds()), std=0.5)
@@ -53,6 +54,13 @@ def test_feature_maps_halve_their_side_and_double_their_width_from_stage_to_stag
     shapes = [model.features(images, layer).shape for layer in range(5)]
     assert shapes == [(2, 4, 8, 8), (2, 4, 8, 8), (2, 4, 8, 8), (2, 8, 4, 4), (2, 16, 2, 2)]
     np.testing.assert_allclose(model.features(images), model.features(images, -1).mean((2, 3)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_stem_divides_the_side_by_its_stride(stem):
+    config = ResNetConfig(img_size=32, stem=stem, depths=(1, 1), **SMALL)
+    maps = build(config).features(np.zeros((1, 2, 32, 32), "float32"), -1)
+    assert maps.shape[2:] == (32 // config.stride,) * 2
 
 
 def test_a_block_passes_its_input_on_at_first():

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as T
 
 from tinyvit.functional.patches import as_pair
+from tinyvit.models.resnet import STEMS
 
 
 class TorchTrunk(nn.Module):
@@ -16,9 +17,10 @@ class TorchTrunk(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        if config.block != "basic" or config.stem != "conv3":
-            raise ValueError("PyTorch's side of the benchmark has basic blocks and the stem conv3 only")
-        self.conv1 = nn.Conv2d(config.in_chans, config.width, 3, padding=1, bias=False)
+        if config.block != "basic" or config.stem == "conv7":
+            raise ValueError("PyTorch's side of the benchmark has basic blocks and no stem conv7")
+        kernel, stride, _ = STEMS[config.stem]
+        self.conv1 = nn.Conv2d(config.in_chans, config.width, kernel, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(config.width)
         in_chans, self.stages = config.width, len(config.depths)
         for i, depth in enumerate(config.depths):

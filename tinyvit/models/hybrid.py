@@ -33,9 +33,9 @@ class HybridConfig(ViTConfig):
     """Blocks of each stage of the stem; each stage after the first halves the side and doubles the width."""
     backbone_width: PositiveInt = 32
     """Channels of the 3×3 convolutions of the stem's first stage."""
-    backbone_stem: Literal["conv3", "conv7"] = "conv3"
-    """What the stem begins with: a convolution of 3×3 that keeps the size; or one of 7×7 and a max pooling, which
-    divide it by 4."""
+    backbone_stem: Literal["conv3", "conv4", "conv7"] = "conv3"
+    """What the stem begins with: a convolution of 3×3 that keeps the size; one of 4×4 with stride 2 (not with blocks
+    "bit"); or one of 7×7 and a max pooling, which divide it by 4."""
     epsilon: Literal["variance", "deviation"] = "variance"
     """Of blocks "bit": where ε is added when filters are standardised, to their variance or standard deviation."""
     std_eps: float = 1e-8

@@ -38,8 +38,9 @@ class ResNetConfig:
     """Blocks of each stage; each stage after the first halves the side and doubles the width."""
     width: PositiveInt = 32
     """Channels of the 3×3 convolutions of the first stage."""
-    stem: Literal["conv3", "conv7"] = "conv3"
-    """A convolution of 3×3 that keeps the size; or one of 7×7 with stride 2 and a max pooling, which divide it by 4."""
+    stem: Literal["conv3", "conv4", "conv7"] = "conv3"
+    """A convolution of 3×3 that keeps the size; one of 4×4 with stride 2; or one of 7×7 with stride 2 and a max
+    pooling, which divide it by 4."""
 
     def __post_init__(self):
         height, width = as_pair(self.img_size)
@@ -61,7 +62,18 @@ class ResNetConfig:
     @property
     def stride(self):
         """How many pixels of the image a step on the last feature maps is."""
-        return (4 if self.stem == "conv7" else 1) << len(self.depths) - 1
+        return STEMS[self.stem].stride << len(self.depths) - 1
+
+
+class StemShape(NamedTuple):
+    """The convolution that reads the images, and by how much the stem divides their size."""
+
+    kernel: int
+    conv_stride: int
+    stride: int
+
+
+STEMS = {"conv3": StemShape(3, 1, 1), "conv4": StemShape(4, 2, 2), "conv7": StemShape(7, 2, 4)}
 
 
 class ResNetStemCache(NamedTuple):
@@ -74,15 +86,15 @@ class ResNetStemCache(NamedTuple):
 
 
 class ResNetStem(Module):
-    """Images (B, C, H, W) into feature maps: a convolution, batch norm, ReLU, and for the large one a max pooling."""
+    """Images (B, C, H, W) into feature maps: a convolution, batch norm, ReLU, and after one of 7×7 a max pooling."""
 
     transparent = True
 
     def __init__(self, config):
         self.image_shape = (config.in_chans, *as_pair(config.img_size))
-        self.large = config.stem == "conv7"
-        kernel, stride = (7, 2) if self.large else (3, 1)
-        self.conv1 = Conv2d(config.in_chans, config.width, kernel, stride)
+        kernel, conv_stride, stride = STEMS[config.stem]
+        self.pools = stride > conv_stride
+        self.conv1 = Conv2d(config.in_chans, config.width, kernel, conv_stride)
         self.bn1 = BatchNorm2d(config.width)
 
     def forward(self, images, ctx=None):
@@ -90,11 +102,11 @@ class ResNetStem(Module):
         x, c_conv = self.conv1(x, ctx)
         x, c_norm = self.bn1(x, ctx)
         x, c_relu = F.relu(x)
-        x, c_pool = F.max_pool2d(x, 3, 2, 1) if self.large else (x, None)
+        x, c_pool = F.max_pool2d(x, 3, 2, 1) if self.pools else (x, None)
         return x, ResNetStemCache(c_conv, c_norm, c_relu, c_pool)
 
     def backward(self, dx, cache):
-        dx = F.max_pool2d_backward(dx, cache.pool) if self.large else dx
+        dx = F.max_pool2d_backward(dx, cache.pool) if self.pools else dx
         dx = F.relu_backward(dx, cache.relu)
         dx = self.bn1.backward(dx, cache.bn1)
         return self.conv1.backward(dx, cache.conv1)
