@@ -82,6 +82,10 @@ class OptimConfig:
 class InitConfig:
     """The weights that a training starts from; they are drawn by the seed if no run is named."""
 
+    whiten: bool = False
+    """Whether the filters that read the images start as those that whiten the patches of the training images: their
+    principal components, each divided by its standard deviation. In short trainings that saves a third of the time."""
+
     run: str | None = None
     """Run folder whose weights the model starts from, all but the head's. It is needed until the first checkpoint."""
     best: bool = False
@@ -95,6 +99,8 @@ class InitConfig:
 
     def __post_init__(self):
         validate(self, "init.")
+        if self.whiten and self.run:
+            raise ValueError("init.whiten is for weights that are drawn by the seed, not for those of init.run")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from tinyvit.training.memory_needs import clearly_fits, require_memory, require_
 from tinyvit.training.step import checked
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
+from tinyvit.training.whitening import whiten
 
 # What a checkpoint's manifest holds besides its arrays.
 ABOUT = {
@@ -73,6 +74,8 @@ class Trainer:
         backbone = self.task.backbone(self.model)
         if fresh and config.init.run:
             self.config = replace(config, init=take_over(backbone, config.init))
+        if fresh and config.init.whiten:
+            whiten(backbone, self.split.train)
         self.task.frozen = frozen_parts(config.freeze, backbone)
         freeze_parts(backbone, self.task.frozen)
         optim.layerwise_decay(backbone, o.layer_decay)
