@@ -27,10 +27,8 @@ def group_norm(x, weight, bias, num_groups, eps=1e-5):
     groups don't divide the channels. Wu & He 2018, "Group normalization", eqs. 2–7.
     """
     check_channels("group_norm", x, weight, bias)
-    B, C = x.shape[:2]
-    if not isinstance(num_groups, Integral) or num_groups < 1 or C % num_groups:
-        raise ValueError(f"group_norm: expected groups that divide the {C} channels, got {num_groups!r}")
-    groups = x.reshape(B, num_groups, -1)                                      # (B, G, C/G · …)
+    check_groups(x, num_groups)
+    groups = x.reshape(len(x), num_groups, -1)                                 # (B, G, C/G · …)
     centred = groups - groups.mean(-1, keepdims=True)
     rstd = ((centred * centred).mean(-1, keepdims=True) + eps) ** -0.5
     xhat = (centred * rstd).reshape(x.shape)
@@ -110,6 +108,13 @@ def standardize_weight_original_backward(dy, cache):
     g, filters = dy.reshape(len(scale), -1), what.reshape(len(scale), -1)      # (O, fan-in)
     pull = (g * filters).mean(-1, keepdims=True) / (sigma * scale + (sigma == 0))
     return (scale * (g - g.mean(-1, keepdims=True) - filters * pull)).reshape(dy.shape)
+
+
+def check_groups(x, num_groups):
+    """Raise ValueError unless the groups divide the channels of x (B, C, …)."""
+    C = x.shape[1]
+    if not isinstance(num_groups, Integral) or num_groups < 1 or C % num_groups:
+        raise ValueError(f"group_norm: expected groups that divide the {C} channels, got {num_groups!r}")
 
 
 def centred_filters(name, weight):

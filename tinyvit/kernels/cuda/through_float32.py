@@ -1,7 +1,7 @@
 """Operations that aren't worth a kernel of their own in bfloat16 and float16 run in float32, between two casts.
 
 A rotation's angles need float32's digits in any case. Dropped probabilities are for small data; their mask is as large
-as the scores, and so is all that comes with it. Pooling and group norm have no kernels for a GPU yet.
+as the scores, and so is all that comes with it. Standardised filters are few numbers beside the maps.
 """
 
 from inspect import signature
@@ -10,8 +10,7 @@ import numpy as np
 
 from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.attention import attention_dropout
-from tinyvit.functional.groupnorm import group_norm, standardize_weight, standardize_weight_original
-from tinyvit.functional.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
+from tinyvit.functional.groupnorm import standardize_weight, standardize_weight_original
 from tinyvit.functional.rope import rope
 from tinyvit.kernels.cuda.cast import cast
 
@@ -56,7 +55,5 @@ def up(x):
 
 through_float32(rope)
 through_float32(attention_dropout, inputs=3)
-for of_maps in (group_norm, max_pool2d, avg_pool2d, global_avg_pool2d):
-    through_float32(of_maps)
 for of_filters in (standardize_weight, standardize_weight_original):
     through_float32(of_filters, inputs=0)
