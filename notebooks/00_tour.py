@@ -253,6 +253,7 @@ else:
 # | 08 | [What it learns](08_what_it_learns.ipynb) | look inside: filters, positions, attention, mistakes |
 # | 09 | [The machine](09_machine.ipynb) | float32, the complex step, speed and memory |
 # | 10 | [Transfer](10_transfer.ipynb) | take a trained model to other classes and larger images |
+# | 11 | [Convolutions](11_convolutions.ipynb) | convolution as attention, batch norm, and who needs how much data |
 #
 # They build on one another, but each can be run alone. What you need is some Python and the chain rule. In each, a
 # formula carries the name of the function that computes it, the function's code is shown, and every claim is an

@@ -21,7 +21,8 @@ KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 SECONDS = 60  # that a notebook may take
 
 ARCHITECTURE = FOLDER / "figures" / "architecture.svg"
-HERE = {"04": (4, 114, 692, 130), "05": (2, 2, 696, 326)}  # by notebook: left, top, width and height of a frame
+# By notebook: left, top, width and height of a frame.
+HERE = {"04": (4, 114, 692, 130), "05": (2, 2, 696, 326), "11": (298, 118, 144, 98)}
 
 
 def sources(beginnings=()):
@@ -63,7 +64,7 @@ def framed(left, top, width, height):
     """The picture of the architecture with a frame around the part where one is."""
     frame = (
         f'<rect x="{left}" y="{top}" width="{width}" height="{height}" rx="10" fill="none" stroke="#c22" '
-        f'stroke-width="3" stroke-dasharray="9 5"/><text x="{left + 400}" y="{top + 18}" class="k">'
+        f'stroke-width="3" stroke-dasharray="9 5"/><text x="{left + width // 2}" y="{top + 18}" class="k">'
         "you are here</text>\n</svg>"
     )
     return ARCHITECTURE.read_text().replace("</svg>", frame)

@@ -53,12 +53,15 @@ WITHOUT_A_NAME = {
     "Where digits vanish: the variance of a layer norm": "a variance, computed in two ways",
     "Is a gradient right? Central differences, and why they can't say for sure": "differences",
     "The complex step": "differences",
+    "How far do they see?": "a count",
 }
 
 WAYS = ("forward", "backward")
 HOLD_WEIGHTS = {"Linear.forward", "Linear.backward"}  # they pass their weights to the function, which has the formula
 
-LONG = ("05_whole_vit", "06_training", "07_cifar10", "08_what_it_learns", "09_machine", "10_transfer")  # over 4 s
+LONG = (
+    "05_whole_vit", "06_training", "07_cifar10", "08_what_it_learns", "09_machine", "10_transfer", "11_convolutions"
+)  # over 4 s
 every_notebook = pytest.mark.parametrize("source", SOURCES, ids=[path.stem for path in SOURCES])
 
 
