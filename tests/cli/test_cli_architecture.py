@@ -40,7 +40,9 @@ def test_inspect_draws_what_the_architecture_has_and_says_why_the_rest_is_left_o
     status, out, err = tinyvit("inspect", tiny_run, "--images", "2", "--json", "--out", "pictures")
     assert (status, err) == (0, "")
     seen = json.loads(out)
-    assert set(seen["pictures"]) == {"positions.png", "filters.png", "spectrum.png", "norms.png", "most-wrong.png"}
+    assert set(seen["pictures"]) == {
+        "positions.png", "filters.png", "spectrum.png", "norms.png", "receptive.png", "most-wrong.png"
+    }
     reason = "Tiny has no global self-attention"
     assert seen["left_out"] == dict.fromkeys(("attention", "rollout", "class", "distance"), reason)
 

@@ -11,7 +11,7 @@ from tinyvit.training.tasks.classification import logits_of
 from tinyvit.training.trained import load_trained
 
 ALWAYS = ["rollout.png", "class.png", "positions.png", "filters.png"]
-OF_TEST_IMAGES = ["distance.png", "spectrum.png", "norms.png", "most-wrong.png"]
+OF_TEST_IMAGES = ["distance.png", "spectrum.png", "norms.png", "receptive.png", "most-wrong.png"]
 MEANS = ("--images", "3")
 
 
@@ -122,7 +122,7 @@ def test_an_image_file_needs_no_data_set_and_pictures_that_do_are_reported_as_le
     Image.fromarray(np.full((8, 8), 200, "uint8")).save("mine.png")
     found = numbers(own_run, "--image", "mine.png")
     assert set(found["pictures"]) == {"attention.png", *ALWAYS}
-    assert set(found["left_out"]) == {"distance", "spectrum", "norms", "most-wrong"}
+    assert set(found["left_out"]) == {"distance", "spectrum", "norms", "receptive", "most-wrong"}
     assert "gone" in found["left_out"]["norms"]
     status, out, _ = tinyvit("inspect", own_run, "--image", "mine.png")
     assert status == 0 and "  no most-wrong: " in out
@@ -204,3 +204,33 @@ def test_weights_that_are_nan_or_infinite_are_refused(refused, own_run):
     state = {name: np.full_like(value, np.nan) for name, value in folder.load_model().items()}
     folder.save_model(state)
     assert "NaN or infinite: the weights are damaged or diverged" in refused("inspect", own_run)
+
+
+CONVOLUTIONS = {
+    "resnet": (["--model.width", "4", "--model.depths", "1", "1"], ["stem", "layer1.0", "layer2.0"]),
+    "hybrid": (
+        ["--model.img-size", "8", "--model.patch-size", "4", "--model.embed-dim", "8", "--model.depth", "1",
+         "--model.num-heads", "2", "--model.backbone-width", "4", "--model.backbone-depths", "1", "1"],
+        ["stem", "layer1.0", "layer2.0", "embed", "blocks.0"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", CONVOLUTIONS)
+def test_of_a_network_with_convolutions_feature_maps_filters_and_receptive_fields_are_drawn(
+    tinyvit, numbers, architecture
+):
+    options, layers = CONVOLUTIONS[architecture]
+    arguments = "--architecture", architecture, "--epochs", "1", "--images", "100", *options, "--out", "r"
+    assert tinyvit("train", "digits", *arguments)[0] == 0
+    found = numbers("r", "--out", "pictures")
+    expected = {"features", "filters", "receptive", "most-wrong"}
+    of_tokens = {"attention", "rollout", "class", "distance", "positions", "spectrum", "norms"}
+    there, missing = (expected | of_tokens, set()) if architecture == "hybrid" else (expected, of_tokens)
+    assert (set(found["pictures"]), set(found["left_out"])) == ({f"{name}.png" for name in there}, missing)
+    assert all(is_picture(f"pictures/{name}.png") for name in expected)
+    assert list(found["receptive_field"]) == layers and list(found["most_varied_channels"]) == layers[:3]
+    model, test = load_trained("r", "cpu").model, data.digits().test
+    fields = probe.effective_receptive_field(model, test.normalise(test.images[[0, 179, 359]]))
+    sides = [float(probe.receptive_side(field)) for field in fields.values()]
+    np.testing.assert_allclose(list(found["receptive_field"].values()), sides)

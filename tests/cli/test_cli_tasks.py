@@ -50,7 +50,7 @@ def test_of_a_vit_all_is_drawn_that_needs_no_classes(tinyvit, runs):
     seen = json.loads(without_classes(tinyvit, runs / "vit", "--json", "--layer", "1", "--head", "0"))
     assert set(seen["pictures"]) == {
         "attention-layer-1-head-0.png", "patches-layer-1-head-0.png", "rollout.png", "positions.png", "filters.png",
-        "distance.png", "spectrum.png", "norms.png",
+        "distance.png", "spectrum.png", "norms.png", "receptive.png",
     }  # fmt: skip
     assert seen["left_out"] == dict.fromkeys(("class", "gradients", "most-wrong"), NO_CLASSES)
     assert set(seen["norms"]) == {"stream", "attn", "mlp"} and not {"predicted", "label", "class"} & set(seen)
@@ -65,7 +65,9 @@ def test_of_a_vit_all_is_drawn_that_needs_no_classes(tinyvit, runs):
 def test_of_an_architecture_without_attention_the_rest_is_drawn(tinyvit, runs, image):
     for which in (["--image", "3"], ["--image", image]):
         seen = json.loads(without_classes(tinyvit, runs / "tiny", "--json", *which))
-        assert set(seen["pictures"]) == {"positions.png", "filters.png", "spectrum.png", "norms.png"}
+        assert set(seen["pictures"]) == {
+            "positions.png", "filters.png", "spectrum.png", "norms.png", "receptive.png"
+        }
         no_attention = "Tiny has no global self-attention"
         assert {name: seen["left_out"][name] for name in ("class", "rollout", "distance", "most-wrong")} == {
             "class": NO_CLASSES, "rollout": no_attention, "distance": no_attention, "most-wrong": NO_CLASSES,

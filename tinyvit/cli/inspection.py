@@ -15,6 +15,7 @@ from tinyvit.training.tasks.classification import logits_of
 
 DPI = 130
 IMAGES, MOST_IMAGES = 64, 1000  # for means: by default, and at most, as each is traced alone
+IMAGES_OF_FIELDS = 8  # a backward a layer each
 MOST_WRONG = 16  # images
 
 
@@ -65,7 +66,7 @@ def look(trained, test, why_no_data, subject, options):
     see_image(view, model, subject, options, why_no_classes)
     see_weights(view, model)
     if test is None:
-        for name in ("distance", "spectrum", "norms", "most-wrong"):
+        for name in ("distance", "spectrum", "norms", "receptive", "most-wrong"):
             view.left_out[name] = why_no_data
         return view
     see_means(view, model, test, IMAGES if options.images is None else options.images, why_no_classes)
@@ -94,6 +95,13 @@ def see_image(view, model, subject, options, why_no_classes):
             trace = probe.trace(model, subject.images, classes=[number])
     else:
         view.left_out["class"] = why_no_classes
+    if probe.trunk_of(model) is not None:
+        maps = {name: found[0] for name, found in probe.feature_maps(model, trace).items()}
+        view.figures["features.png"] = Picture(
+            "feature maps of each block: the channels that vary most",
+            probe.draw_feature_maps(maps, subject.pixels, title=seen),
+        )
+        view.numbers["most_varied_channels"] = {name: probe.most_varied(found).tolist() for name, found in maps.items()}
     if trace.attention is None:
         view.left_out |= dict.fromkeys(("attention", "rollout", "class"), no_attention(model)) | view.left_out
     else:
@@ -161,7 +169,7 @@ def place(heat):
 
 
 def see_weights(view, model):
-    """The similarity of positions, and the principal components of the patch filters."""
+    """The similarity of positions, and the principal components of the first filters."""
     with left_out(view, "positions"):
         similarity = probe.position_similarity(probe.patch_positions(model), model.grid)
         view.figures["positions.png"] = Picture(
@@ -171,11 +179,11 @@ def see_weights(view, model):
     with left_out(view, "filters"):
         found = probe.filter_components(probe.patch_filters(model))
         view.figures["filters.png"] = Picture(
-            f"the first {counted(len(found.components), 'principal component')} of the patch filters",
+            f"the first {counted(len(found.components), 'principal component')} of the filters that read the image",
             probe.draw_filter_components(found),
         )
         view.numbers["filter_variance"] = found.variance.tolist()
-        view.rows.append(("patch filters", f"{100 * found.variance[:3].sum():.1f} % of the variance in 3 components"))
+        view.rows.append(("filters", f"{100 * found.variance[:3].sum():.1f} % of the variance in 3 components"))
 
 
 @contextmanager
@@ -191,7 +199,8 @@ def see_means(view, model, test, count, why_no_classes):
     """How far heads look, how fine features are, and how large they and, of a classifier, their gradients: means over
     some of the test images."""
     rows = np.unique(np.linspace(0, len(test) - 1, min(count, len(test))).astype(int))  # from end to end: test images
-    distances, amplitudes, norms = [], [], []                                            # may be in order of class
+    see_receptive_fields(view, model, test, rows)                                        # may be in order of class
+    distances, amplitudes, norms = [], [], []
     for row in rows:  # one at a time: a large model's trace takes hundreds of megabytes an image
         images = test.normalise(test.images[row : row + 1], model.dtype.name)
         trace = probe.trace(model, images, None if why_no_classes else test.labels[row : row + 1])
@@ -235,6 +244,25 @@ def see_means(view, model, test, count, why_no_classes):
         ("gradients", f"mean norm over all {tokens} tokens: {first:.2g} before the first layer, {last:.2g} after the "
                       f"last, where only the {read} one")
     )  # fmt: skip
+
+
+def see_receptive_fields(view, model, test, rows):
+    """How far a feature in the middle sees, layer by layer: means over the first of these test images."""
+    rows = rows[np.linspace(0, len(rows) - 1, min(IMAGES_OF_FIELDS, len(rows))).astype(int)]
+    with left_out(view, "receptive"):
+        fields = probe.effective_receptive_field(model, test.normalise(test.images[rows], model.dtype.name))
+        show_receptive_fields(view, fields, f"mean of {counted(len(rows), 'image')}")
+
+
+def show_receptive_fields(view, fields, over):
+    sides = {name: float(probe.receptive_side(field)) for name, field in fields.items()}
+    view.figures["receptive.png"] = Picture(
+        f"how far the features in the middle see; {over}",
+        probe.draw_receptive_fields(fields),
+    )
+    view.numbers["receptive_field"] = sides
+    by_layer = ", ".join(f"{side:.1f}" for side in sides.values())
+    view.rows.append(("receptive field", f"{by_layer} pixels wide, from the first layer to the last"))
 
 
 def patch_size_of(model):

@@ -54,6 +54,15 @@ class Architecture(Module):
         """(C, H, W) of the images."""
         return (self.config.in_chans, *as_pair(self.config.img_size))
 
+    @property
+    def image_filters(self):
+        """The filters (D, C, P, Q) that read the images, a Parameter; ValueError where there are none."""
+        _, first = self.parts()[0]
+        for parameter in first.parameters():
+            if parameter.ndim == 4 and parameter.shape[1] == self.image_shape[0]:
+                return parameter
+        raise ValueError(f"{type(self).__name__} has no filters that read the images")
+
     def grid_of(self, images):
         """(rows, columns) of the tokens of these images, or None."""
         return self.grid

@@ -1,11 +1,10 @@
-"""Principal components of the patch embedding's filters."""
+"""Principal components of the filters that read the images."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from tinyvit.backend import to_numpy
-from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.probe.pictures import displayed, new_figure
 
 
@@ -15,12 +14,9 @@ class FilterComponents(NamedTuple):
 
 
 def patch_filters(model):
-    """The weights (D, C, P, Q) of a model's patch embedding, a NumPy array; ValueError if its first part has none."""
-    (_, first), *_ = model.parts()
-    for _, module in first.named_modules():
-        if isinstance(module, PatchEmbed):
-            return to_numpy(module.proj.weight.data)
-    raise ValueError(f"{type(model).__name__} doesn't cut its images into patches")
+    """The filters (D, C, P, Q) that read the images, of a patch embedding or a first convolution, a NumPy array;
+    ValueError if there are none."""
+    return to_numpy(model.image_filters.data)
 
 
 def filter_components(weight, count=28):
@@ -64,5 +60,5 @@ def draw_filter_components(found):
         axes.set_xticks([])
         axes.set_yticks([])
         axes.set_title(f"{i + 1}: {100 * found.variance[i]:.1f} %", fontsize=8)
-    figure.suptitle("principal components of the patch filters, and their share of the variance", fontsize=9)
+    figure.suptitle("principal components of the first filters, and their share of the variance", fontsize=9)
     return figure
