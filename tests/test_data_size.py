@@ -2,8 +2,10 @@
 
 import importlib.util
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
@@ -32,6 +34,19 @@ def test_the_stored_runs_are_ones_that_the_script_makes_each_once(script):
             assert 0 < step <= run["steps_done"]
             assert tests * accuracy == pytest.approx(round(tests * accuracy), abs=0.01)
         assert run["history"][-1][:2] == [run["steps_done"], run["accuracy"]]
+
+
+def test_the_table_of_results_is_of_the_stored_runs(script):
+    text = SCRIPT.with_name("README.md").read_text(encoding="utf-8")
+    table = text.partition("## Training images")[2].partition("| --- |")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| (.+?) \| (.+) \|$", table, re.MULTILINE))
+    runs = [run for run in script.stored() if (run["data"], run["steps"]) == ("digits", script.DATA["digits"].steps)]
+    assert rows.keys() == {run["model"] for run in runs}
+    for model, cells in rows.items():
+        for n, cell in zip(script.DATA["digits"].images, cells.split(" | "), strict=True):
+            found = [100 * run["accuracy"] for run in runs if (run["model"], run["images"]) == (model, n)]
+            spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
+            assert cell == f"{mean(found):.1f}{spread} ({len(found)})"
 
 
 @pytest.mark.parametrize("data", ["digits", "cifar10"])

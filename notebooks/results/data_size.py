@@ -1,6 +1,6 @@
 """What a convolution's built-in knowledge is worth, by the number of training images: ViT, ResNet and hybrid.
 
-    python notebooks/results/data_size.py                       # the digits: half an hour of a core
+    python notebooks/results/data_size.py                       # the digits: a quarter of an hour of a core
     python notebooks/results/data_size.py --data cifar10 --data-dir FOLDER --images 500 2500 --steps 300 --seeds 0
 
 Goes on where it was stopped: each finished run is added to `data_size.json` at once, and none that is there is run
