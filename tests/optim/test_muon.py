@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from strategies import redrawn, seeds, vits
 
 from tinyvit import ViT, ViTConfig, nn, optim
-from tinyvit.models import build
+from tinyvit.models import HybridConfig, build
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.optim import muon
 from tinyvit.optim.muon import hidden_matrices, orthogonalise
@@ -118,6 +118,16 @@ def test_layers_of_another_architecture_are_found_by_their_numbers():
 
     names = [p.name for p in hidden_matrices(Tower().materialize())]
     assert names == ["stages.0.fc1.weight", "stages.0.fc2.weight", "stages.1.gate.weight"]
+
+
+def test_what_reads_feature_maps_is_hidden_and_what_reads_images_is_not():
+    config = HybridConfig(8, 4, in_chans=4, embed_dim=8, depth=1, num_heads=2, backbone_width=4, backbone_depths=(1, 1))
+    names = {p.name for p in hidden_matrices(build(config))}
+    assert {name for name in names if not name.startswith("blocks.")} == {
+        "patch_embed.backbone.layer1.0.conv1.weight", "patch_embed.backbone.layer1.0.conv2.weight",
+        "patch_embed.backbone.layer2.0.conv1.weight", "patch_embed.backbone.layer2.0.conv2.weight",
+        "patch_embed.backbone.layer2.0.downsample.0.weight", "patch_embed.proj.weight",
+    }  # fmt: skip
 
 
 def test_only_queries_keys_and_values_are_stacked_in_one_parameter():

@@ -81,7 +81,7 @@ class NoFilters(Architecture):
 
 
 def test_what_cannot_be_whitened_is_refused():
-    with pytest.raises(ValueError, match="NoFilters has no filters that read the images"):
+    with pytest.raises(ValueError, match="init.whiten needs filters that read the images, and a NoFilters"):
         whiten(NoFilters(), dataset())
     with pytest.raises(ValueError, match="init.whiten needs images as large as the filters of 3×3, got 2×2"):
         whiten(build(ResNetConfig(width=4)), dataset(side=2))

@@ -56,12 +56,10 @@ class Architecture(Module):
 
     @property
     def image_filters(self):
-        """The filters (D, C, P, Q) that read the images, a Parameter; ValueError where there are none."""
+        """The filters (D, C, P, Q) that read the images, a Parameter, or None."""
         _, first = self.parts()[0]
-        for parameter in first.parameters():
-            if parameter.ndim == 4 and parameter.shape[1] == self.image_shape[0]:
-                return parameter
-        raise ValueError(f"{type(self).__name__} has no filters that read the images")
+        filters = (p for p in first.parameters() if p.ndim == 4 and p.shape[1] == self.image_shape[0])
+        return next(filters, None)
 
     def grid_of(self, images):
         """(rows, columns) of the tokens of these images, or None."""

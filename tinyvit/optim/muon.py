@@ -42,13 +42,23 @@ def orthogonalise(g, iterations=5):
 
 def hidden_matrices(model):
     """The parameters that Muon orthogonalises: matrices and filters with weight decay in numbered layers, such as
-    `blocks.3` or `layer1.0`.
+    `blocks.3` or `layer1.0`, and of an architecture's first part all but the filters that read the images.
 
     Hidden layers are repeated, so they are kept in a list and have numbers; what reads images or writes logits is there
-    once. This holds for any architecture. Tables of positions have no weight decay, and are left out.
+    once. A hybrid's projection is there once, too, but reads feature maps. This holds for any architecture. Tables of
+    positions have no weight decay, and are left out.
     """
-    numbered = [p for name, p in model.named_parameters() if re.search(r"(^|\.)\d+\.", name)]
-    return [p for p in numbered if p.ndim in (2, 4) and p.decay]
+    inner = inner_parameters(model)
+    hidden = [p for name, p in model.named_parameters() if re.search(r"(^|\.)\d+\.", name) or name in inner]
+    return [p for p in hidden if p.ndim in (2, 4) and p.decay]
+
+
+def inner_parameters(model):
+    """The names of the parameters of an architecture's first part that don't read the images."""
+    if not hasattr(model, "parts"):
+        return set()
+    (_, first), *_ = model.parts()
+    return {parameter.name for parameter in first.parameters() if parameter is not model.image_filters}
 
 
 class Muon(AdamW):

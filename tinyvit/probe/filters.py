@@ -16,6 +16,8 @@ class FilterComponents(NamedTuple):
 def patch_filters(model):
     """The filters (D, C, P, Q) that read the images, of a patch embedding or a first convolution, a NumPy array;
     ValueError if there are none."""
+    if model.image_filters is None:
+        raise ValueError(f"{type(model).__name__} has no filters that read the images")
     return to_numpy(model.image_filters.data)
 
 

@@ -10,7 +10,7 @@ from tinyvit.models import ViTConfig
 from tinyvit.models.hybrid import HybridConfig
 from tinyvit.models.registry import looked_up
 from tinyvit.models.resnet import ResNetConfig
-from tinyvit.training.config import AugmentConfig, OptimConfig, TrainConfig
+from tinyvit.training.config import AugmentConfig, InitConfig, OptimConfig, TrainConfig
 
 SMALL = ViTConfig(
     img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=192, depth=9, num_heads=12, mlp_ratio=2.0,
@@ -61,34 +61,41 @@ PRESETS = {
         ),
         augment=AugmentConfig(crop=4, flip=True),
     ),
+    # Three stages on half the resolution take less time than four narrower ones on the full one, and learn more. The
+    # first filters start as those that whiten patches, and AdamW's part (first and last layer, batch norms) has ten
+    # times the usual rate: together they save half of the steps. On CIFAR-10 (JPEG copy), seed 0: 88.28 %, 29 minutes.
     "cifar10-resnet": TrainConfig(
         dataset="cifar10",
         architecture="resnet",
-        model=ResNetConfig(img_size=32, in_chans=3, num_classes=10, depths=(1, 1, 1, 1), width=40),
-        epochs=12,
+        model=ResNetConfig(img_size=32, in_chans=3, num_classes=10, depths=(1, 1, 1), width=64, stem="conv4"),
+        epochs=19,
         batch_size=256,
-        evaluate_every=4,
+        evaluate_every=10,
+        init=InitConfig(whiten=True),
         optim=OptimConfig(
-            name="muon", lr=0.02, adam_lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1,
-            small_sizes=(16, 24), small_until=(0.4, 0.7),
+            name="muon", lr=0.1, adam_lr=0.02, weight_decay=0.05, schedule="linear", warmup=0.1, label_smoothing=0.1,
+            small_sizes=(24,), small_until=(0.5,),
         ),
-        augment=AugmentConfig(crop=4, flip=True),
+        augment=AugmentConfig(crop=3, flip=True),
     ),
+    # Two such stages, and a ViT on the 64 places of their feature maps. Not measured yet.
     "cifar10-hybrid": TrainConfig(
         dataset="cifar10",
         architecture="hybrid",
         model=HybridConfig(
             img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=128, depth=4, num_heads=4, mlp_ratio=2.0,
-            global_pool="avg", positions="sincos_2d", dynamic_img_size=True, backbone_width=32,
+            global_pool="avg", positions="sincos_2d", dynamic_img_size=True, backbone_width=64,
+            backbone_depths=(1, 1), backbone_stem="conv4",
         ),
-        epochs=12,
+        epochs=14,
         batch_size=256,
-        evaluate_every=4,
+        evaluate_every=7,
+        init=InitConfig(whiten=True),
         optim=OptimConfig(
-            name="muon", lr=0.02, adam_lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1,
-            small_sizes=(16, 24), small_until=(0.4, 0.7),
+            name="muon", lr=0.03, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1, label_smoothing=0.1,
+            small_sizes=(24,), small_until=(0.6,),
         ),
-        augment=AugmentConfig(crop=4, flip=True),
+        augment=AugmentConfig(crop=3, flip=True),
     ),
     "cifar10": LONG,
     # Ten times as many classes with a tenth of the images each. Not measured yet.

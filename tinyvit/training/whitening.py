@@ -39,6 +39,8 @@ def whiten(model, dataset):
     and for images smaller than a filter.
     """
     weight = model.image_filters
+    if weight is None:
+        raise ValueError(f"init.whiten needs filters that read the images, and a {type(model).__name__} has none")
     if any(side < patch for side, patch in zip(dataset.images.shape[2:], weight.shape[2:])):
         sizes = ("×".join(map(str, shape[2:])) for shape in (weight.shape, dataset.images.shape))
         raise ValueError("init.whiten needs images as large as the filters of {}, got {}".format(*sizes))
