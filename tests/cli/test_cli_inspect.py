@@ -234,3 +234,13 @@ def test_of_a_network_with_convolutions_feature_maps_filters_and_receptive_field
     fields = probe.effective_receptive_field(model, test.normalise(test.images[[0, 179, 359]]))
     sides = [float(probe.receptive_side(field)) for field in fields.values()]
     np.testing.assert_allclose(list(found["receptive_field"].values()), sides)
+
+
+def test_images_are_not_traced_for_means_that_the_model_has_none_of(tinyvit, numbers, monkeypatch):
+    options, _ = CONVOLUTIONS["resnet"]
+    arguments = "--architecture", "resnet", "--epochs", "1", "--images", "100", *options, "--out", "r"
+    assert tinyvit("train", "digits", *arguments)[0] == 0
+    traced, trace = [], probe.trace
+    monkeypatch.setattr(probe, "trace", lambda *given, **named: traced.append(1) or trace(*given, **named))
+    assert numbers("r", "--out", "pictures")["images"] == 3
+    assert len(traced) == 2  # the image itself, and the first of the others

@@ -212,6 +212,8 @@ def see_means(view, model, test, count, why_no_classes):
             frequencies, amplitude = probe.fourier_spectrum(trace.residual_stream, trace.grid, trace.prefix)
             amplitudes.append(amplitude)
             norms.append(probe.norms_by_layer(trace))
+        if not distances and not norms:  # nor of any other image
+            break
     view.numbers["images"] = len(rows)
     over = f"mean of {len(rows)} images" if len(rows) > 1 else "of one image"
     if distances:
