@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tinyvit.exercises import grading, solutions
+from tinyvit.exercises import grading, solutions, solutions_of_convnets
 from tinyvit.exercises.catalogue import EXERCISES
 from tinyvit.exercises.grading import exchange
 from tinyvit.exercises.grading.grades import hidden_sizes
@@ -34,9 +34,9 @@ def graded(tmp_path, text, name="submission.py", **options):
 
 
 def test_the_solutions_of_all_exercises_get_full_credit():
-    grades = grading.grade(solutions.__file__)
-    assert {one.name for one in grades.exercises} == set(EXERCISES)
-    assert grades.score == 1, grades.table()
+    files = [grading.grade(module.__file__) for module in (solutions, solutions_of_convnets)]
+    assert sorted(one.name for grades in files for one in grades.exercises) == sorted(EXERCISES)
+    assert all(grades.score == 1 for grades in files), "\n".join(grades.table() for grades in files)
 
 
 @pytest.mark.slow

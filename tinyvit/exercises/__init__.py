@@ -35,6 +35,9 @@ The exercises, and the arguments that each passes to your function:
     rollout(attention)                              derivative(f, x)
     softmax_merge(m1, l1, m2, l2)                   kahan_sum(numbers)
     bicubic(old, new)                               resize_backward(dy, down, across)
+    conv2d(x, weight, bias, stride, padding)        conv2d_backward(dy, x, weight, stride, padding)
+    batch_norm(x, weight, bias, eps)                batch_norm_backward(dy, x, weight, eps)
+    running_statistics(x, running_mean, running_variance, momentum)
 
 One convention holds for all. Plain float64 arrays come in, by position, and plain arrays go out: one bare, several as
 a tuple or a list. A forward returns its result and no cache. A backward gets `dy`, the gradient of that result, and

@@ -9,9 +9,11 @@ from tinyvit.exercises.topics import (
     adam,
     attention,
     attention_backward,
+    batch_norm,
     block,
     block_backward,
     chain_rule,
+    conv2d,
     cross_entropy,
     cutmix,
     derivative,
@@ -40,7 +42,7 @@ TOPICS = (
     chain_rule, patches, embed, linear, layernorm, layernorm_backward, rmsnorm, softmax, attention,
     attention_backward, multi_head_attention, multi_head_attention_backward, gelu, mlp, block, block_backward, vit,
     vit_backward, worked_example, cross_entropy, adam, schedule, cutmix, rollout, derivative, softmax_merge,
-    kahan_sum, interpolation,
+    kahan_sum, interpolation, conv2d, batch_norm,
 )  # fmt: skip
 EXERCISES = {exercise.name: exercise for topic in TOPICS for exercise in topic.EXERCISES}
 

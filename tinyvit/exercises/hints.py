@@ -218,4 +218,29 @@ HINTS = {
         "The same two matrices, with the sum over the other index of each.",
         "dx[r, k] = Σ over R and K of down[R, r] across[K, k] dy[R, K].",
     ),
+    "conv2d": (
+        "A filter has P·Q places. Which pixels does one of them see, when the filter slides over the padded image?",
+        "For each place (u, v) one product over the channels: (O, C) times the shifted images (B, C, H', W'); add up.",
+        "y = b + Σ over (u, v) of weight[…, u, v] · x[…, s i + u, s j + v], H' = (H + 2p − P) // s + 1.",
+    ),
+    "conv2d_backward": (
+        "In how many windows is one pixel, and what does a thing get that is used many times?",
+        "As the forward, place by place (u, v): dy is added up at the pixels that it came from.",
+        "dx[…, s i + u, s j + v] gets weight[…, u, v]ᵀ dy, dweight[…, u, v] = Σ dy x[…, s i + u, s j + v], db = Σ dy.",
+    ),
+    "batch_norm": (
+        "A filter is the same for all samples and at all places. Over which axes is the mean of what it makes?",
+        "Centre and scale each channel of (B, C, H, W); weight and bias need two more axes to line up with C.",
+        "x̂ = (x − μ) / √(σ² + ε), y = γ x̂ + β, with μ and σ² over B, H and W: σ² = mean((x − μ)²).",
+    ),
+    "batch_norm_backward": (
+        "In which three ways does one pixel change the results of its channel?",
+        "dx = γ r · (dy − something − x̂ · something), both the same in the whole channel.",
+        "dx = γ r (dy − mean(dy) − x̂ mean(dy x̂)), the means over B, H and W; dγ = Σ dy x̂, dβ = Σ dy.",
+    ),
+    "running_statistics": (
+        "With a momentum of 0.1, how much of the old mean is left after one step?",
+        "old times (1 − momentum) plus new times momentum, for the mean and for the variance.",
+        "m ← (1 − α) m + α μ, v ← (1 − α) v + α σ² n / (n − 1), with n = B·H·W and α the momentum.",
+    ),
 }
