@@ -36,8 +36,13 @@ The exercises, and the arguments that each passes to your function:
     softmax_merge(m1, l1, m2, l2)                   kahan_sum(numbers)
     bicubic(old, new)                               resize_backward(dy, down, across)
     conv2d(x, weight, bias, stride, padding)        conv2d_backward(dy, x, weight, stride, padding)
+    depthwise_conv2d(x, weight, padding)            depthwise_conv2d_backward(dy, x, weight, padding)
     batch_norm(x, weight, bias, eps)                batch_norm_backward(dy, x, weight, eps)
     running_statistics(x, running_mean, running_variance, momentum)
+    group_norm(x, weight, bias, num_groups, eps)    group_norm_backward(dy, x, weight, num_groups, eps)
+    standardize_weight(weight, eps)                 standardize_weight_backward(dy, weight, eps)
+    relu_backward(dy, x)                            max_pool2d(x, kernel, stride)
+    max_pool2d_backward(dy, x, kernel, stride)      avg_pool2d_backward(dy, kernel, stride, img_size)
 
 One convention holds for all. Plain float64 arrays come in, by position, and plain arrays go out: one bare, several as
 a tuple or a list. A forward returns its result and no cache. A backward gets `dy`, the gradient of that result, and

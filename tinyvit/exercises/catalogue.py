@@ -16,9 +16,11 @@ from tinyvit.exercises.topics import (
     conv2d,
     cross_entropy,
     cutmix,
+    depthwise,
     derivative,
     embed,
     gelu,
+    group_norm,
     interpolation,
     kahan_sum,
     layernorm,
@@ -28,6 +30,7 @@ from tinyvit.exercises.topics import (
     multi_head_attention,
     multi_head_attention_backward,
     patches,
+    pooling,
     rmsnorm,
     rollout,
     schedule,
@@ -42,7 +45,7 @@ TOPICS = (
     chain_rule, patches, embed, linear, layernorm, layernorm_backward, rmsnorm, softmax, attention,
     attention_backward, multi_head_attention, multi_head_attention_backward, gelu, mlp, block, block_backward, vit,
     vit_backward, worked_example, cross_entropy, adam, schedule, cutmix, rollout, derivative, softmax_merge,
-    kahan_sum, interpolation, conv2d, batch_norm,
+    kahan_sum, interpolation, conv2d, depthwise, batch_norm, group_norm, pooling,
 )  # fmt: skip
 EXERCISES = {exercise.name: exercise for topic in TOPICS for exercise in topic.EXERCISES}
 

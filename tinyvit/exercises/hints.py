@@ -228,6 +228,16 @@ HINTS = {
         "As the forward, place by place (u, v): dy is added up at the pixels that it came from.",
         "dx[…, s i + u, s j + v] gets weight[…, u, v]ᵀ dy, dweight[…, u, v] = Σ dy x[…, s i + u, s j + v], db = Σ dy.",
     ),
+    "depthwise_conv2d": (
+        "Which sum of a convolution's formula is gone, if each channel has a filter of its own?",
+        "For each place (u, v) of the filters: a number for each channel times the shifted images; add up.",
+        "y[b, c, i, j] = Σ over u and v of weight[c, u, v] · x[b, c, i + u, j + v], with x padded.",
+    ),
+    "depthwise_conv2d_backward": (
+        "In how many windows is one pixel, and by how many places and samples is one number of a filter used?",
+        "As the forward, place by place (u, v): dy is added up at the pixels that it came from.",
+        "dx[…, i + u, j + v] gets weight[c, u, v] · dy[…, i, j]; dweight[c, u, v] = Σ dy · x[…, i + u, j + v].",
+    ),
     "batch_norm": (
         "A filter is the same for all samples and at all places. Over which axes is the mean of what it makes?",
         "Centre and scale each channel of (B, C, H, W); weight and bias need two more axes to line up with C.",
@@ -242,5 +252,45 @@ HINTS = {
         "With a momentum of 0.1, how much of the old mean is left after one step?",
         "old times (1 − momentum) plus new times momentum, for the mean and for the variance.",
         "m ← (1 − α) m + α μ, v ← (1 − α) v + α σ² n / (n − 1), with n = B·H·W and α the momentum.",
+    ),
+    "group_norm": (
+        "How many numbers share a mean, and which axes do they lie along once the channels are split in groups?",
+        "(B, C, H, W) → (B, G, C/G · H · W), a layer norm of each row, back again; then weight and bias by channel.",
+        "x̂ = (x − μ) / √(σ² + ε) with μ and σ² over a group of a sample; y = γ x̂ + β.",
+    ),
+    "group_norm_backward": (
+        "The channels of a group have different weights. Is the mean that goes back of dy, or of dy · weight?",
+        "With g = dy · weight: dx = r · (g − something − x̂ · something), both the same in the whole group.",
+        "dx = r (g − mean(g) − x̂ mean(g x̂)), the means over a group; dγ = Σ dy x̂, dβ = Σ dy over B, H and W.",
+    ),
+    "standardize_weight": (
+        "What is it that each filter gets a mean and a variance of its own for: which axes are one filter?",
+        "Centre over the axes 1, 2 and 3, then divide by the root of the variance plus ε.",
+        "ŵ = (w − μ) / √(σ² + ε), with μ and σ² over the C·P·Q numbers of a filter.",
+    ),
+    "standardize_weight_backward": (
+        "Which other layer does the same to rows of numbers?",
+        "That of a layer norm without weight and bias, with a filter as the row.",
+        "dw = r (dŵ − mean(dŵ) − ŵ mean(dŵ ŵ)), the means over the axes 1, 2 and 3.",
+    ),
+    "relu_backward": (
+        "Where does y move when x does, and how fast?",
+        "dy where something holds of x, and 0 elsewhere.",
+        "dx = dy · [x > 0].",
+    ),
+    "max_pool2d": (
+        "Which pixels does the window in row i and column j hold?",
+        "For each place (u, v) of a window the pixels of all windows there are a slice with the stride as its step.",
+        "y[b, c, i, j] = max over u and v of x[b, c, s i + u, s j + v].",
+    ),
+    "max_pool2d_backward": (
+        "If a pixel that isn't the largest of its window moves a little, what happens to the result?",
+        "Each dy goes to one pixel, the largest of its window; a pixel adds up what it gets from all windows.",
+        "dx[s i + u, s j + v] += dy[i, j] for the (u, v) of the largest, of equal ones the first (argmax).",
+    ),
+    "avg_pool2d_backward": (
+        "What share of the result is each pixel of a window?",
+        "The same share of dy goes to all places (u, v) of a window; a pixel adds up what it gets from all windows.",
+        "dx[s i + u, s j + v] += dy[i, j] / (P·P) for all u and v.",
     ),
 }

@@ -6,11 +6,21 @@ Nothing is cached: a backward computes again what it needs. Composites call the 
 import numpy as np
 
 from tinyvit.exercises.solutions_of_convnets import (  # noqa: F401
+    avg_pool2d_backward,
     batch_norm,
     batch_norm_backward,
     conv2d,
     conv2d_backward,
+    depthwise_conv2d,
+    depthwise_conv2d_backward,
+    group_norm,
+    group_norm_backward,
+    max_pool2d,
+    max_pool2d_backward,
+    relu_backward,
     running_statistics,
+    standardize_weight,
+    standardize_weight_backward,
 )
 
 
