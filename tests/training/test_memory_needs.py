@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinyvit import ViT, ViTConfig, create_model, optim
+from tinyvit.models import build
 from tinyvit.training import PRESETS, inference, loop, resume, train, train_step, trainer
 from tinyvit.training.inference import evaluation_batch, memory_to_evaluate
 from tinyvit.training.memory_needs import (
@@ -217,7 +218,7 @@ def test_too_little_memory_is_refused_or_warned_about_and_unknown_memory_is_neit
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_evaluated_256_images_at_a_time(name):
-    assert evaluation_batch(ViT(PRESETS[name].model)) == 256
+    assert evaluation_batch(build(PRESETS[name].model)) == 256
 
 
 def test_a_large_model_is_evaluated_on_fewer_images_at_a_time():

@@ -56,6 +56,7 @@ def conv2d(x, weight, bias=None, stride=1, padding=0, groups=1):
 def conv2d_backward(dy, cache):
     """With the images xᵤᵥ, shifted by (u, v): dxᵤᵥ = weightᵤᵥᵀ dy, added up over the places (u, v) of a filter;
     dweightᵤᵥ = dy xᵤᵥᵀ; dbias = Σ dy. Returns (dx, dweight, dbias); without a bias, (dx, dweight)."""
+    check_cache(cache)
     x, weight, has_bias, groups, windows = cache
     xp = array_module(x)
     padded, filters, dcolumns = windows.pad(x), in_groups(weight, groups), as_columns(dy, groups)
@@ -78,6 +79,18 @@ def as_columns(x, groups):
     """Images (B, C, H, W) as (G, C/G, B·H·W): a column per pixel, as matrix products need them."""
     B, C, H, W = x.shape
     return x.transpose(1, 0, 2, 3).reshape(groups, C // groups, B * H * W)
+
+
+def check_cache(cache):
+    """Raise ValueError for a cache whose arrays don't fit each other: kernels trust their shapes."""
+    x, weight, _, groups, windows = cache
+    fits = x.ndim == weight.ndim == 4 and x.shape[1] == groups * weight.shape[1] and not len(weight) % groups
+    if not fits or (x.shape[2:], weight.shape[2:]) != (windows.image, windows.kernel):
+        (H, W), (P, Q) = windows.image, windows.kernel
+        raise ValueError(
+            f"conv2d_backward: expected x (B, C, {H}, {W}) and weight (O, C/{groups}, {P}, {Q}) in the cache, got "
+            f"{x.shape} and {weight.shape}"
+        )
 
 
 def checked_windows(x, weight, bias, stride, padding, groups):

@@ -23,13 +23,14 @@ def max_pool2d(x, kernel_size, stride=None, padding=0):
     """
     windows = pooling_windows("max_pool2d", x, kernel_size, stride, padding)
     padded, xp = windows.pad(x, float("-inf")), array_module(x)
+    inside = windows.pad(xp.ones(windows.image, bool))                         # −∞ inside comes before that outside
     (row, column), *others = windows.offsets()
-    y = windows.at(padded, row, column)
+    y, found = windows.at(padded, row, column), windows.at(inside, row, column)
     place = xp.zeros(y.shape, "int32")
     for i, (row, column) in enumerate(others, 1):
-        there = windows.at(padded, row, column)
-        larger = (there.real > y.real) | (there != there)
-        y, place = xp.where(larger, there, y), xp.where(larger, i, place)
+        there, pixel = windows.at(padded, row, column), windows.at(inside, row, column)
+        larger = (there.real > y.real) | (there != there) | (pixel & ~found)
+        y, place, found = xp.where(larger, there, y), xp.where(larger, i, place), found | pixel
     return xp.ascontiguousarray(y), MaxPoolCache(place, windows)
 
 

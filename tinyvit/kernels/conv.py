@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from tinyvit.functional.batchnorm import per_channel, sum_per_channel
-from tinyvit.functional.conv import ConvCache, checked_windows, conv2d, conv2d_backward
+from tinyvit.functional.conv import ConvCache, check_cache, checked_windows, conv2d, conv2d_backward
 
 COLUMNS = 1024     # in a piece; fewer make products too thin
 NUMBERS = 1 << 21  # in the columns of a piece: 8 MiB in float32
@@ -63,6 +63,7 @@ def conv2d_backward_in_pieces(dy, cache, into, columns=Columns):
 
     Columns of dy, which dx takes as a convolution, are longer than those of x where it has fewer channels, as images.
     """
+    check_cache(cache)
     x, weight, has_bias, groups, windows = cache
     if not (x.size and x.dtype == weight.dtype == dy.dtype):
         return conv2d_backward.reference(dy, cache)

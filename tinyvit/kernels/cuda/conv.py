@@ -8,7 +8,7 @@ is a product of the images as they are; a depthwise one has kernels of its own.
 from math import prod
 
 from tinyvit.backend import array_module
-from tinyvit.functional.conv import ConvCache, checked_windows, conv2d, conv2d_backward
+from tinyvit.functional.conv import ConvCache, check_cache, checked_windows, conv2d, conv2d_backward
 from tinyvit.kernels.cuda import depthwise
 from tinyvit.kernels.cuda.batchnorm import sum_per_channel
 from tinyvit.kernels.cuda.products import multiply, multiply_batches
@@ -44,6 +44,7 @@ def conv2d_cuda(x, weight, bias=None, stride=1, padding=0, groups=1):
 
 def conv2d_backward_cuda(dy, cache, into):
     """As `functional.conv2d_backward`, but a frozen weight (False in `into`) costs no product."""
+    check_cache(cache)
     x, weight, has_bias, groups, windows = cache
     if not dy.dtype == x.dtype == weight.dtype:
         return run_reference(conv2d_backward, dy, cache)

@@ -26,7 +26,8 @@ extern "C" __global__ void max_pool_forward(
     if (at >= count) return;
     Place window = place_of(at, rows, columns);
     const T *map = x + window.plane * H * W;
-    int row = window.row * down - above, column = window.column * right - left, found = 0;
+    int row = window.row * down - above, column = window.column * right - left;
+    int found = max(0, -row) * Q + max(0, -column);  // of nothing but -infinity it is the first inside, too
     float largest = -infinity();
     for (int p = max(0, -row); p < P && row + p < H; p++) {
         for (int q = max(0, -column); q < Q && column + q < W; q++) {

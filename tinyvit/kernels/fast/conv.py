@@ -3,7 +3,7 @@
 import numpy as np
 
 from tinyvit.functional.batchnorm import per_channel, sum_per_channel
-from tinyvit.functional.conv import ConvCache, checked_windows, conv2d, conv2d_backward
+from tinyvit.functional.conv import ConvCache, check_cache, checked_windows, conv2d, conv2d_backward
 from tinyvit.kernels.conv import Columns, conv2d_backward_in_pieces, conv2d_in_pieces
 from tinyvit.kernels.fast.compiled import ANY_ORDER, INDEX, INPUT, OUTPUT, TOTAL, as_contiguous, compiled, inlined
 from tinyvit.kernels.fast.exp import F
@@ -180,6 +180,7 @@ def conv2d_fast(x, weight, bias=None, stride=1, padding=0, groups=1):
 
 
 def conv2d_backward_fast(dy, cache, into):
+    check_cache(cache)
     x, weight, has_bias, groups, windows = cache
     alike = x.dtype == weight.dtype == dy.dtype
     if not (x.size and alike) or weight.shape[1] > 1:
