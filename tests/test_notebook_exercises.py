@@ -47,7 +47,8 @@ def names(code):
 
 def before(code, number):
     """The namespace after running the cells that an exercise needs."""
-    chosen, wanted = [], names(code[number])[1]
+    bound, needed = names(code[number])
+    chosen, wanted = [], needed - bound  # an exercise assigns its own names before it reads them
     for cell in reversed(code[:number]):
         bound, needed = names(cell)
         if bound & wanted:
