@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from tinyvit.backend import to_numpy
+
 
 def equivariance_error(f, images, shift, margin=0):
     """How far `f` is from moving with the image, for each image: (B,).
@@ -17,8 +19,8 @@ def equivariance_error(f, images, shift, margin=0):
 
     Raises ValueError for a shift that is no whole number of positions on the maps, and a margin that leaves none.
     """
-    images = np.asarray(images)
-    before, after = np.asarray(f(images)), np.asarray(f(np.roll(images, shift, (2, 3))))
+    images = to_numpy(images)
+    before, after = (to_numpy(f(x)) for x in (images, np.roll(images, shift, (2, 3))))
     if before.ndim == 4:
         sides = before.shape[2:]
         steps = [pixels // side for pixels, side in zip(images.shape[2:], sides)]
