@@ -318,7 +318,12 @@ def test_the_unfinished_function_has_the_exercises_arguments_and_the_stored_answ
     tree = ast.parse(source.read_text(encoding="utf-8"))
     (stub,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
     assert [argument.arg for argument in stub.args.args] == list(EXERCISES[exercise].arguments)
-    imports, space = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))], {}
+    used = {node.id for node in ast.walk(stub) if isinstance(node, ast.Name)}
+    imports = [
+        node for node in tree.body
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and used & {one.asname or one.name for one in node.names}
+    ]  # fmt: skip
+    space = {}
     exec(ast.unparse(ast.Module([*imports, stub], [])), space)
     assert exercises.check(exercise, space[function]).answer in printed(made(source))
 
