@@ -309,9 +309,10 @@ print(inspect.getsource(F.batch_norm))
 # what remains in them are the gradients of the parameters:
 #
 # $$\begin{aligned}
-# dx_j &= \gamma\, r\,\big(dy_j - m - \hat x_j\, v\big) \\
-# m &= \frac1n\sum_i dy_i = \frac{d\beta}n \\
-# v &= \frac1n\sum_i dy_i\,\hat x_i = \frac{d\gamma}n
+# dx_j &= \gamma\, r\, g_j \\
+# g_j &= dy_j - m - \hat x_j\, v \\
+# m &= d\beta / n \\
+# v &= d\gamma / n
 # \end{aligned} \tag{batch\_norm\_backward}$$
 
 # %%
@@ -517,7 +518,7 @@ assert by_muon[0] > 10 and by_muon[-1] < gap[-1]
 # With 50 images it is the ResNet that gains by shifts, weight decay and label smoothing together (they were not taken
 # apart), not the ViT. Without them, most of its lead is gone. So "what a convolution's knowledge is worth" is no
 # number of the architecture alone. Muon serves both, and the ViT more where images are many: its gap at the end is
-# smaller than AdamW's. A wider ViT is no better anywhere: there are too few images for it.
+# smaller than AdamW's. A wider ViT is nowhere better by a point: there are too few images for it.
 #
 # ### The same with photographs
 #
