@@ -166,6 +166,27 @@ def test_filters_are_orthogonalised_as_matrices_with_a_row_for_each():
             np.testing.assert_allclose(step.reshape(rows, -1), scale * expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("share", [1, 0.25])
+def test_filters_follow_their_own_rate_in_proportion_to_the_schedule_and_matrices_do_not(share):
+    config = HybridConfig(
+        img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=8, depth=1, num_heads=2, backbone_width=4,
+        backbone_depths=(1,),
+    )  # fmt: skip
+
+    def trained(lr, filter_lr=None):
+        model = redrawn(build(config, dtype="float64"), 0)
+        optimizer = optim.Muon(model, lr, filter_lr=filter_lr)
+        optimizer.lr = share * lr
+        take_steps(model, optimizer, 3)
+        return {parameter.name: parameter.data for parameter in hidden_matrices(model)}
+
+    small, large, both = trained(0.02), trained(0.1), trained(0.02, filter_lr=0.1)
+    assert {x.ndim for x in both.values()} == {2, 4}
+    for name, x in both.items():
+        np.testing.assert_allclose(x, (large if x.ndim == 4 else small)[name], atol=1e-14)
+        assert abs(small[name] - large[name]).max() > 1e-3
+
+
 @pytest.mark.parametrize("lr", [0.02, 0.005])
 def test_all_other_parameters_follow_adamw_at_its_own_rate_in_proportion_to_the_schedule(lr):
     model, other = small_model(), small_model()

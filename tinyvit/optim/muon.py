@@ -74,22 +74,26 @@ class Muon(AdamW):
     Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks", with the weight decay of Liu et al.
     2025, "Muon is scalable for LLM training". In the state, `m` is B for those matrices, and `v` stays zero.
 
+    filter_lr    the learning rate of filters, in the same proportion; None is `lr`. Filters before a norm need a larger
+                 one than matrices: their size makes no difference, so that only a step relative to it does
     map_pieces   (function, pieces) -> results, like `map`; one with threads spreads the matrices over the cores
     """
 
     decides = False  # `update_matrices` doesn't read `where`
 
     def __init__(self, model, lr=0.02, momentum=0.95, nesterov=True, weight_decay=0.01, adam_lr=3e-4,
-                 betas=(0.9, 0.95), eps=1e-8, iterations=5, map_pieces=map):  # fmt: skip
+                 betas=(0.9, 0.95), eps=1e-8, iterations=5, filter_lr=None, map_pieces=map):  # fmt: skip
         super().__init__(model, lr, betas, eps, weight_decay)
         require_at_least_0("learning rate of AdamW", adam_lr)
+        filter_lr = lr if filter_lr is None else filter_lr
+        require_at_least_0("learning rate of filters", filter_lr)
         require_at_least_0("momentum", momentum, below=1)
         if lr == 0:
-            raise ValueError("expected a learning rate above 0, to which AdamW's is in proportion, got 0")
+            raise ValueError("expected a learning rate above 0, to which the others are in proportion, got 0")
         if iterations < 1:
             raise ValueError(f"expected at least 1 iteration, got {iterations}")
         self.momentum, self.nesterov, self.iterations = momentum, nesterov, iterations
-        self.first_lr, self.adam_lr = lr, adam_lr
+        self.first_lr, self.adam_lr, self.filter_lr = lr, adam_lr, filter_lr
         self.map_pieces = map_pieces
         self.matrices = hidden_matrices(model)
         if not self.matrices:
@@ -132,8 +136,9 @@ class Muon(AdamW):
         stack = array_module(directions[0]).stack(directions).reshape(-1, rows // parts, columns)
         stack = orthogonalise(stack, self.iterations).reshape(-1, *shape)
         scale = max(1.0, rows / parts / columns) ** 0.5
+        rate = self.lr / self.first_lr * self.filter_lr if len(shape) == 4 else self.lr
         for parameter, direction in zip(parameters, stack):
-            lr, theta = self.lr * parameter.lr_scale, parameter.data
+            lr, theta = rate * parameter.lr_scale, parameter.data
             theta *= 1 - lr * (self.weight_decay if parameter.decay else 0.0)
             theta -= lr * scale * direction
 

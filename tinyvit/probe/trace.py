@@ -59,7 +59,7 @@ class Trace(NamedTuple):
 
 def stacked(layers):
     """Tokens (B, T, D) of each layer as one array; ValueError if the layers give anything else."""
-    shapes = {x.shape for x in layers}
+    shapes = dict.fromkeys(x.shape for x in layers)
     if len(shapes) > 1 or len(layers[0].shape) != 3:
         raise ValueError(f"the layers have no common residual stream: they give {', '.join(map(str, shapes))}")
     return np.stack(layers)

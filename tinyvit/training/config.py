@@ -39,6 +39,8 @@ class OptimConfig:
     """Peak learning rate."""
     adam_lr: Positive = 1e-3
     """Peak learning rate of AdamW beside Muon, for everything but the matrices of the blocks."""
+    filter_lr: Positive | None = None
+    """Peak learning rate of Muon for the filters of convolutions; by default that of the matrices."""
     weight_decay: NotNegative = 0.05
     """Weight decay of the weight matrices; unlike AdamW, Adam has none."""
     betas: tuple[Rate, Rate] = (0.9, 0.999)
@@ -69,7 +71,6 @@ class OptimConfig:
     """Smaller image sizes to train on first, one after the other."""
     small_until: tuple[Share, ...] = ()
     """Share of all steps at which each of these sizes ends; after the last the images have their full size."""
-
 
     def __post_init__(self):
         validate(self, "optim.")

@@ -324,7 +324,7 @@ def make_optimizer(model, o, threads):
         return optim.Adam(model, o.lr, o.betas)
     if o.name == "muon":
         return optim.Muon(
-            model, o.lr, weight_decay=o.weight_decay, adam_lr=o.adam_lr, betas=o.betas,
+            model, o.lr, weight_decay=o.weight_decay, adam_lr=o.adam_lr, betas=o.betas, filter_lr=o.filter_lr,
             map_pieces=partial(map_threads, threads=threads, device=model.device),
         )  # fmt: skip
     return optim.AdamW(model, o.lr, o.betas, weight_decay=o.weight_decay)
