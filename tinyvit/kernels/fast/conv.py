@@ -1,10 +1,11 @@
-"""Convolutions whose columns are filled by compiled code, and depthwise ones without columns or products."""
+"""Convolutions by compiled code: of tiles, of columns, and depthwise ones without columns or products."""
 
 import numpy as np
 
 from tinyvit.functional.batchnorm import per_channel, sum_per_channel
 from tinyvit.functional.conv import ConvCache, check_cache, checked_windows, conv2d, conv2d_backward
-from tinyvit.kernels.conv import Columns, conv2d_backward_in_pieces, conv2d_in_pieces
+from tinyvit.kernels.conv import Columns, conv2d_backward_in_pieces, conv2d_in_pieces, flip, windows_of_dx
+from tinyvit.kernels.fast import winograd
 from tinyvit.kernels.fast.compiled import ANY_ORDER, INDEX, INPUT, OUTPUT, TOTAL, as_contiguous, compiled, inlined
 from tinyvit.kernels.fast.exp import F
 
@@ -169,11 +170,14 @@ def conv2d_fast(x, weight, bias=None, stride=1, padding=0, groups=1):
     alike = x.dtype == weight.dtype and (bias is None or bias.dtype == x.dtype)
     if not (x.size and alike):
         return conv2d.reference(x, weight, bias, stride, padding, groups)
-    if weight.shape[1] > 1:
+    if winograd.fits(x, weight, windows, groups):
+        y = winograd.convolved(x, weight, windows)
+    elif weight.shape[1] > 1:
         return conv2d_in_pieces(x, weight, bias, stride, padding, groups, FastColumns)
-    y = np.empty((len(x), groups, len(weight) // groups, *windows.grid), "float32")
-    depthwise(as_contiguous(x), filters_of(weight, groups), *windows.stride, *windows.padding, y)
-    y = y.reshape(len(x), len(weight), *windows.grid)
+    else:
+        y = np.empty((len(x), groups, len(weight) // groups, *windows.grid), "float32")
+        depthwise(as_contiguous(x), filters_of(weight, groups), *windows.stride, *windows.padding, y)
+        y = y.reshape(len(x), len(weight), *windows.grid)
     if bias is not None:
         y += per_channel(bias, y)
     return y, ConvCache(x, weight, bias is not None, groups, windows)
@@ -182,13 +186,19 @@ def conv2d_fast(x, weight, bias=None, stride=1, padding=0, groups=1):
 def conv2d_backward_fast(dy, cache, into):
     check_cache(cache)
     x, weight, has_bias, groups, windows = cache
-    alike = x.dtype == weight.dtype == dy.dtype
-    if not (x.size and alike) or weight.shape[1] > 1:
+    alike = x.size and x.dtype == weight.dtype == dy.dtype
+    if alike and winograd.fits(x, weight, windows, groups) and (back := windows_of_dx(windows)):
+        dx = winograd.convolved(dy, flip(weight, groups), back)
+        dweight = None if into[0] is False else winograd.gradient_of_filters(dy, x, windows)
+    elif alike and weight.shape[1] == 1:
+        filters, dx = filters_of(weight, groups), np.empty(x.shape, "float32")
+        dweight, gradients = np.zeros(filters.shape), dy.reshape(len(dy), *filters.shape[:2], *windows.grid)
+        depthwise_backward(
+            as_contiguous(gradients), as_contiguous(x), filters, *windows.stride, *windows.padding, dx, dweight
+        )
+        dweight = None if into[0] is False else dweight.astype("float32").reshape(weight.shape)
+    else:
         return conv2d_backward_in_pieces(dy, cache, into, FastColumns)
-    filters, dx = filters_of(weight, groups), np.empty(x.shape, "float32")
-    dweight, dy_filters = np.zeros(filters.shape), as_contiguous(dy).reshape(len(dy), *filters.shape[:2], *windows.grid)
-    depthwise_backward(dy_filters, as_contiguous(x), filters, *windows.stride, *windows.padding, dx, dweight)
-    dweight = None if into[0] is False else dweight.astype("float32").reshape(weight.shape)
     if not has_bias:
         return dx, dweight
     return dx, dweight, None if into[1] is False else sum_per_channel(dy)
