@@ -73,8 +73,11 @@ def test_the_quoted_accuracies_are_those_of_the_logs():
     digits = accuracies("digits.log")
     assert len(digits) == 5
     assert f"{mean(digits):.2f} % (mean of seeds 0 to 4, {min(digits):.2f} to {max(digits):.2f})" in README
-    for log, epochs in (("cifar10-cpu-1-epoch.log", "1 epoch"), ("cifar10-cpu.log", "11 epochs")):
-        (accuracy,) = accuracies(log)
+    for name, epochs in {
+        "cpu-1-epoch": "1 epoch", "cpu": "11 epochs", "resnet": "19 epochs, with numba",
+        "hybrid": "14 epochs, with numba",
+    }.items():  # fmt: skip
+        (accuracy,) = accuracies(f"cifar10-{name}.log")
         assert f"{epochs} | {accuracy:.2f} % |" in README
 
 

@@ -78,7 +78,9 @@ PRESETS = {
         ),
         augment=AugmentConfig(crop=3, flip=True),
     ),
-    # Two such stages, and a ViT on the 64 places of their feature maps. Not measured yet.
+    # Two such stages, and a ViT on the 64 places of their feature maps. Filters have ten times the rate of matrices: batch
+    # norm makes their size irrelevant, and the blocks' would not bear it. On CIFAR-10 (JPEG copy), seed 0: 86.91 %, 27
+    # minutes.
     "cifar10-hybrid": TrainConfig(
         dataset="cifar10",
         architecture="hybrid",
@@ -92,8 +94,8 @@ PRESETS = {
         evaluate_every=7,
         init=InitConfig(whiten=True),
         optim=OptimConfig(
-            name="muon", lr=0.03, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1, label_smoothing=0.1,
-            small_sizes=(24,), small_until=(0.6,),
+            name="muon", lr=0.01, adam_lr=0.01, filter_lr=0.1, weight_decay=0.05, schedule="linear", warmup=0.1,
+            label_smoothing=0.1, small_sizes=(24,), small_until=(0.6,),
         ),
         augment=AugmentConfig(crop=3, flip=True),
     ),
