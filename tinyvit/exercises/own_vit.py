@@ -134,6 +134,7 @@ def config_for(data, epochs, seed, data_dir, images=None):
 
     One thread, since a learner's functions may keep notes of their own between calls.
     """
+    from tinyvit.training.config import InitConfig
     from tinyvit.training.presets import preset
 
     presets = {"digits": ("digits", 40, 10), "cifar10": ("cifar10-cpu", 11, 1)}
@@ -148,8 +149,9 @@ def config_for(data, epochs, seed, data_dir, images=None):
     if data == "cifar10":  # the preset's model takes plain NumPy hours
         model = replace(model, patch_size=8, embed_dim=64, depth=4)
     return replace(
-        config, model=model, optim=replace(config.optim, small_sizes=(), small_until=()), device="cpu", threads=1,
-        epochs=usual if epochs is None else epochs, evaluate_every=every, seed=seed, data_dir=data_dir, images=images,
+        config, model=model, optim=replace(config.optim, small_sizes=(), small_until=()), init=InitConfig(),
+        device="cpu", threads=1, epochs=usual if epochs is None else epochs, evaluate_every=every, seed=seed,
+        data_dir=data_dir, images=images,
     )  # fmt: skip
 
 
