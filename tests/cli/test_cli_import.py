@@ -288,7 +288,7 @@ def test_an_imported_run_is_not_trained_on_from_scratch(refused, imported, photo
         ("model.safetensors", b"\x80\x02}.", "is a pickle.* weights_only=True.*model.safetensors$"),
         ("config.json", b"{", "config.json is damaged or not JSON"),
         ("config.json", b'{"model_type": "swin"}', "config.json has model_type 'swin'; tinyvit reads vit"),
-        ("config.json", b'{"architecture": "resnet50"}', "'resnet50'"),
+        ("config.json", b'{"architecture": "regnety_016"}', "'regnety_016'"),
     ],
 )
 def test_an_unreadable_source_is_refused_in_one_line(refused, sources, name, content, reason):

@@ -33,7 +33,8 @@ def test_an_unknown_layout_is_refused_with_a_few_of_its_names(prefix):
 
 
 @pytest.mark.parametrize("field, readable", [
-    ("model_type", "vit, resnet, bit"), ("architecture", "vit_*, deit_*, flexivit_*"),
+    ("model_type", "vit, resnet, bit"),
+    ("architecture", "vit_*, deit_*, flexivit_*, resnet[1-9]*, resnetv2_*_bit*, vit_*_r*_s*"),
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", ["swin", "", "x" * 10_000, "\x1b[2J", None, 3, ["vit"], {"a": 1}])
 def test_an_unknown_model_type_is_refused_with_those_that_can_be_read(tmp_path, field, readable, kind):

@@ -64,7 +64,7 @@ def mapping_of_config(config, path):
         raise ValueError(f"{path} has neither Hugging Face's model_type nor timm's architecture")
     kind = config[KIND[format]]
     known = [mapping for mapping in MAPPINGS if mapping.format == format]
-    for mapping in known:
+    for mapping in reversed(known):  # variants of an architecture are registered after it
         if isinstance(kind, str) and any(fnmatchcase(kind, pattern) for pattern in mapping.kinds):
             return mapping
     readable = ", ".join(pattern for mapping in known for pattern in mapping.kinds)

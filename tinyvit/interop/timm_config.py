@@ -193,16 +193,20 @@ def to_about(weights):
              "pos_drop_rate": config.drop_rate, "proj_drop_rate": config.drop_rate}  # fmt: skip
     if config.positions == "none":
         args["pos_embed"] = "none"
-    crop = {"crop_pct": 1.0, "crop_mode": "squash"} if prepared.crop is None else {
-        "crop_pct": prepared.crop, "crop_mode": "center"}  # fmt: skip
     pretrained = {
         "num_classes": config.num_classes, "input_size": [config.in_chans, height, width], "fixed_input_size": True,
-        "interpolation": prepared.resample, **crop, "mean": list(prepared.mean), "std": list(prepared.std),
-        "first_conv": "patch_embed.proj", "classifier": "head",
+        "first_conv": "patch_embed.proj", "classifier": "head", **how_prepared(prepared),
     }  # fmt: skip
     return {"architecture": architecture_of(config), "num_classes": config.num_classes,
             "num_features": config.embed_dim, "global_pool": config.global_pool,
             "label_names": list(prepared.classes), "model_args": args, "pretrained_cfg": pretrained}  # fmt: skip
+
+
+def how_prepared(prepared):
+    """What pretrained_cfg says of a Preprocessing."""
+    crop = {"crop_pct": 1.0, "crop_mode": "squash"} if prepared.crop is None else {
+        "crop_pct": prepared.crop, "crop_mode": "center"}  # fmt: skip
+    return {"interpolation": prepared.resample, **crop, "mean": list(prepared.mean), "std": list(prepared.std)}
 
 
 def architecture_of(config):

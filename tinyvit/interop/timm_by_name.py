@@ -1,0 +1,97 @@
+"""timm's layouts of ResNet, BiT and the hybrid, whose names are also ours.
+
+The `config.json` beside the weights says by the name of the architecture which network it is.
+"""
+
+import re
+from functools import partial
+
+from tinyvit.functional.patches import as_pair
+from tinyvit.interop.fields import expect_agreement
+from tinyvit.interop.huggingface_convnets import COUNTER
+from tinyvit.interop.mappings import Mapping, register
+from tinyvit.interop.names import as_side, expect_names, own_shapes
+from tinyvit.interop.timm import LAYOUT
+from tinyvit.interop.timm_config import SOURCE, about_of, how_prepared, preprocessing_of, sizes_of
+from tinyvit.interop.weights import Weights
+from tinyvit.models.registry import VARIANTS, config_class
+from tinyvit.text import short
+
+# By architecture: the first convolution and the last layer, as timm's pretrained_cfg names them.
+ENDS = {
+    "resnet": ("conv1", "fc"), "bit": ("stem.conv", "head.fc"), "hybrid": ("patch_embed.backbone.stem.conv", "head"),
+}  # fmt: skip
+KINDS = {"resnet": "resnet[1-9]*", "bit": "resnetv2_*_bit*", "hybrid": "vit_*_r*_s*"}
+FREE = ("img_size", "in_chans", "num_classes")  # what weights of one name may differ in
+IN_TRAINING_ONLY = ("drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size", "resize_positions")
+
+
+def names_of(architecture):
+    """The models that timm knows too, by name: those for ImageNet."""
+    return [name for name, (of, fields) in VARIANTS.items() if of == architecture and fields["img_size"] == 224]
+
+
+def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=None):
+    """timm's weights as ours.
+
+    tensors    arrays by timm's names
+    about      the parsed config.json, which names the architecture
+    img_size   side of the images, or (height, width), in place of the one in config.json
+    mean, std  of each channel or of all, in place of those in config.json
+
+    Raises ValueError without a config.json, for a name that ours doesn't have, and for names of arrays that are
+    missing, unexpected or misshapen.
+    """
+    about, names = about_of(about), names_of(architecture)
+    if about.architecture not in names:
+        raise ValueError(f"{SOURCE} must name one of {', '.join(names)}, got {short(repr(about.architecture))}")
+    first, last = ENDS[architecture]
+    shapes = {name: array.shape for name, array in tensors.items()}
+    classes = shapes.get(f"{last}.weight", (0,))[0]
+    expect_agreement({"num_classes": about.num_classes}, {"num_classes": classes}, SOURCE)
+    fields = dict(VARIANTS[about.architecture][1])
+    size = img_size or next(iter(sizes_of(about).values()), fields["img_size"])
+    channels = shapes.get(f"{first}.weight", (0, 3))[1]
+    config = config_class(architecture)(
+        **fields | {"img_size": as_side(as_pair(size)), "in_chans": channels, "num_classes": classes}
+    )
+    if architecture == "bit" and len(shapes.get("head.fc.weight", ())) == 4:   # a convolution of 1×1
+        tensors = tensors | {"head.fc.weight": tensors["head.fc.weight"][:, :, 0, 0]}
+    own = own_shapes(config)
+    expect_names(tensors, own, LAYOUT)
+    prepared, notes = preprocessing_of(about, config, mean, std)
+    return Weights(config, {name: tensors[name] for name in own}, prepared, notes)
+
+
+def write(architecture, weights):
+    """Our weights as timm's: (arrays by timm's names, the config.json as a dict).
+
+    Raises ValueError for a network that timm has no name for.
+    """
+    config, (first, last) = weights.config, ENDS[architecture]
+    shape = {name: getattr(config, name) for name in FREE}
+    shape |= {name: getattr(config, name) for name in IN_TRAINING_ONLY if name in config.__dataclass_fields__}
+    for name in names_of(architecture):
+        if type(config)(**VARIANTS[name][1] | shape) == config:
+            break
+    else:
+        raise ValueError(f"{LAYOUT} has no name for a {architecture} of this shape; expected that of one of "
+                         f"{', '.join(names_of(architecture))}")  # fmt: skip
+    state = dict(weights.state)
+    if architecture == "bit" and config.num_classes:
+        state["head.fc.weight"] = state["head.fc.weight"][:, :, None, None]
+    height, width = as_pair(config.img_size)
+    args = {name: shape[name] for name in FREE if name != "img_size" or architecture == "hybrid"}
+    about = {"architecture": name, "num_classes": config.num_classes, "model_args": args,
+             "label_names": list(weights.preprocessing.classes),
+             "pretrained_cfg": how_prepared(weights.preprocessing) | {
+                 "num_classes": config.num_classes, "input_size": [config.in_chans, height, width],
+                 "first_conv": first, "classifier": last}}  # fmt: skip
+    return state, about
+
+
+for architecture, (first, _) in ENDS.items():
+    register(Mapping(
+        "timm", (KINDS[architecture],), architecture, re.escape(first) + r"\.weight$", partial(read, architecture),
+        partial(write, architecture), files=("config.json",), options=("img_size", "mean", "std"), unread=COUNTER,
+    ))  # fmt: skip
