@@ -102,7 +102,8 @@ def pieces(count, grid, channels):
     rows, columns = (-(-side // 2) for side in grid)
     most = max(IMAGES, min(TILES, NUMBERS // (16 * sum(channels))))             # tiles in a piece
     images = max(IMAGES, most // (rows * columns))
-    height = max(1, min(rows, most // (images * columns)))
+    parts = -(-rows // max(1, most // (images * columns)))
+    height = -(-rows // parts)                                                 # of rows of tiles, in parts of one size
     memory = [np.empty(16 * c * height * columns * min(images, count), "float32") for c in channels]
     for start in range(0, count, images):
         for first in range(0, rows, height):
@@ -113,6 +114,7 @@ def pieces(count, grid, channels):
 
 
 def as_matrices(tiles):
+    """Tiles (4, 4, C, rows, columns, b) as (16, C, rows·columns·b): a matrix for each of their 16 numbers."""
     return tiles.reshape(16, tiles.shape[2], -1)
 
 
