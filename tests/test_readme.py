@@ -74,7 +74,7 @@ def test_the_quoted_accuracies_are_those_of_the_logs():
     assert len(digits) == 5
     assert f"{mean(digits):.2f} % (mean of seeds 0 to 4, {min(digits):.2f} to {max(digits):.2f})" in README
     for name, epochs in {
-        "cpu-1-epoch": "1 epoch", "cpu": "11 epochs", "resnet": "19 epochs, with numba",
+        "cpu-1-epoch": "1 epoch", "cpu": "22 epochs, with numba", "resnet": "19 epochs, with numba",
         "hybrid": "14 epochs, with numba",
     }.items():  # fmt: skip
         (accuracy,) = accuracies(f"cifar10-{name}.log")
@@ -118,3 +118,18 @@ def test_the_quoted_ratios_are_those_of_the_benchmark():
         assert row.split(" | ")[1:] == quoted
     for ratios in ratios_of.values():
         assert f"{min(ratios)} to {max(ratios)} times" in " ".join(README.split())
+
+
+def test_the_quoted_ratios_of_convolutional_networks_are_those_of_their_benchmark():
+    cases = json.loads((RESULTS / "bench-convolutions.json").read_text())["cases"]
+    training = [case for case in cases if case["kind"] == "train"]
+    assert [case["case"] for case in training] == ["cifar10-resnet", "cifar10-hybrid"]
+    for case in training:
+        by_name = {result["name"]: result for result in case["results"]}
+        numpy, fast, torch = (by_name[name] for name in ("numpy", "fast", "torch"))
+        ratios = [f"{one['ratios_of_medians']['torch']:.2f}" for one in (numpy, fast)]
+        memory = ", ".join(f"{one['peak_bytes'] / 1e6:,.0f}" for one in (numpy, fast, torch))
+        quoted = " | ".join([*ratios, f"{100 * fast['of_floor']:.0f} %", f"{memory} MB |"])
+        assert f"| `{case['case']}` | {quoted}" in PAGES["speed.md"]
+        if case["case"] == "cifar10-resnet":
+            assert f"of a ResNet at {ratios[0]} and {ratios[1]} times" in " ".join(README.split())
