@@ -23,7 +23,7 @@ ENDS = {
 }  # fmt: skip
 KINDS = {"resnet": "resnet[1-9]*", "bit": "resnetv2_*_bit*", "hybrid": "vit_*_r*_s*"}
 FREE = ("img_size", "in_chans", "num_classes")  # what weights of one name may differ in
-IN_TRAINING_ONLY = ("drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size", "resize_positions")
+NOT_WRITTEN = ("drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size", "resize_positions")
 
 
 def names_of(architecture):
@@ -49,13 +49,13 @@ def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=Non
     shapes = {name: array.shape for name, array in tensors.items()}
     classes = shapes.get(f"{last}.weight", (0,))[0]
     expect_agreement({"num_classes": about.num_classes}, {"num_classes": classes}, SOURCE)
-    fields = dict(VARIANTS[about.architecture][1])
+    _, fields = VARIANTS[about.architecture]
     size = img_size or next(iter(sizes_of(about).values()), fields["img_size"])
     channels = shapes.get(f"{first}.weight", (0, 3))[1]
     config = config_class(architecture)(
         **fields | {"img_size": as_side(as_pair(size)), "in_chans": channels, "num_classes": classes}
     )
-    if architecture == "bit" and len(shapes.get("head.fc.weight", ())) == 4:   # a convolution of 1×1
+    if architecture == "bit" and len(shapes.get("head.fc.weight", ())) == 4:   # a convolution of 1×1, (K, C, 1, 1)
         tensors = tensors | {"head.fc.weight": tensors["head.fc.weight"][:, :, 0, 0]}
     own = own_shapes(config)
     expect_names(tensors, own, LAYOUT)
@@ -66,11 +66,12 @@ def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=Non
 def write(architecture, weights):
     """Our weights as timm's: (arrays by timm's names, the config.json as a dict).
 
-    Raises ValueError for a network that timm has no name for.
+    Dropout, stochastic depth and fields for images of other sizes are not written. Raises ValueError for a network that
+    timm has no name for.
     """
     config, (first, last) = weights.config, ENDS[architecture]
     shape = {name: getattr(config, name) for name in FREE}
-    shape |= {name: getattr(config, name) for name in IN_TRAINING_ONLY if name in config.__dataclass_fields__}
+    shape |= {name: getattr(config, name) for name in NOT_WRITTEN if name in config.__dataclass_fields__}
     for name in names_of(architecture):
         if type(config)(**VARIANTS[name][1] | shape) == config:
             break

@@ -203,7 +203,7 @@ def to_about(weights):
 
 
 def how_prepared(prepared):
-    """What pretrained_cfg says of a Preprocessing."""
+    """The fields of pretrained_cfg for how images are prepared."""
     crop = {"crop_pct": 1.0, "crop_mode": "squash"} if prepared.crop is None else {
         "crop_pct": prepared.crop, "crop_mode": "center"}  # fmt: skip
     return {"interpolation": prepared.resample, **crop, "mean": list(prepared.mean), "std": list(prepared.std)}

@@ -75,7 +75,7 @@ class Muon(AdamW):
     2025, "Muon is scalable for LLM training". In the state, `m` is B for those matrices, and `v` stays zero.
 
     filter_lr    the learning rate of filters, in the same proportion; None is `lr`. Filters before a norm need a larger
-                 one than matrices: their size makes no difference, so that only a step relative to it does
+                 one than matrices, as only their direction counts, not their size
     map_pieces   (function, pieces) -> results, like `map`; one with threads spreads the matrices over the cores
     """
 

@@ -92,7 +92,7 @@ def results(m, first, y):
 
 
 def fits(x, weight, windows, groups):
-    """Whether these kernels are there for a convolution, and faster than columns."""
+    """Whether these kernels can compute a convolution, and are faster than columns."""
     alike = (windows.kernel, windows.stride, groups) == ((3, 3), (1, 1), 1)
     return alike and len(x) >= IMAGES and min(weight.shape[:2]) >= LEAST
 
