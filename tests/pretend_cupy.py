@@ -24,8 +24,8 @@ from emulated_cuda import emulator
 FUNCTIONS = {
     "arange": ("dtype",), "asarray": ("dtype",), "ascontiguousarray": (),
     "broadcast_to": (), "clip": (), "concatenate": ("axis",), "copyto": ("where",), "empty": ("dtype",),
-    "empty_like": (), "finfo": (), "ones": ("dtype",), "ones_like": (), "result_type": (), "stack": ("axis",),
-    "take_along_axis": (), "vdot": (), "where": (), "zeros": ("dtype",), "zeros_like": (),
+    "empty_like": (), "finfo": (), "ones": ("dtype",), "ones_like": (), "result_type": (), "roll": (),
+    "stack": ("axis",), "take_along_axis": (), "vdot": (), "where": (), "zeros": ("dtype",), "zeros_like": (),
 }  # fmt: skip
 UFUNCS = {
     "add", "exp", "floor", "isfinite", "left_shift", "log", "logaddexp", "maximum", "minimum", "rint", "tanh",

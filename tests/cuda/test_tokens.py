@@ -62,6 +62,34 @@ def test_the_mean_over_the_patches_and_its_gradient_are_those_of_the_reference(c
     assert_close(dx, F.pool_mean_backward.reference(dy, cache), dtype, rounding=2)
 
 
+@pytest.mark.parametrize("dtype", EPSILON)
+@given(shape=SHAPES, count=st.integers(1, 3), at=st.integers(0, 3), seed=SEEDS)
+def test_tokens_are_inserted_and_get_the_sum_of_their_gradients(cupy, dtype, shape, count, at, seed):
+    (B, N, D), at = shape, min(at, shape[1])
+    x, token = numbers(*shape, dtype=dtype), numbers(1, count, D, seed=seed)
+    y, cache = F.insert_tokens(to(cupy, x, dtype), to(cupy, token), at)
+    assert_close(y, F.insert_tokens.reference(x, token, at)[0], dtype)
+    dy, before = numbers(B, N + count, D, dtype=dtype), numbers(1, count, D, seed=seed + 1)
+    expected = F.insert_tokens_backward.reference(dy, cache)
+    into = to(cupy, before)
+    dx, dtoken = F.insert_tokens_backward(to(cupy, dy, dtype), cache, into=(into,))
+    assert dtoken is into
+    assert_close(dx, expected[0], dtype)
+    np.testing.assert_allclose(into.get(), before + expected[1], rtol=4e-6, atol=4e-6)
+    alone, none = F.insert_tokens_backward(to(cupy, dy, dtype), cache, into=(False,))
+    assert none is None
+    np.testing.assert_array_equal(alone.get(), dx.get())
+
+
+@pytest.mark.parametrize("dtype", EPSILON)
+def test_the_first_tokens_are_read_side_by_side(cupy, dtype):
+    x, dy = numbers(3, 5, 8, dtype=dtype), numbers(3, 16, dtype=dtype, seed=1)
+    y, cache = F.first_tokens(to(cupy, x, dtype), 2)
+    assert_close(y, x[:, :2].reshape(3, 16), dtype)
+    dx = F.first_tokens_backward(to(cupy, dy, dtype), cache)
+    assert_close(dx, F.first_tokens_backward.reference(dy, cache), dtype)
+
+
 @pytest.mark.parametrize("D", [5, 16])
 def test_more_samples_than_a_grid_is_high_are_processed_in_turns(cupy, monkeypatch, D):
     monkeypatch.setattr(tokens, "MOST_SAMPLES", 3)

@@ -83,3 +83,33 @@ def test_take_tokens_backward_adds_gradients_at_the_taken_positions(drawn):
 def test_an_index_of_another_shape_is_refused(shape):
     with pytest.raises(ValueError, match=r"expected an index \(2, n\) for tokens \(2, 3, 4\), got"):
         F.take_tokens(np.ones((2, 3, 4)), np.zeros(shape, int))
+
+
+@given(x=tokens(), at=st.integers(0, 3), count=st.integers(1, 3), seed=seeds())
+def test_inserted_tokens_lie_behind_the_first_and_get_the_sum_of_their_gradients(x, at, count, seed):
+    at, (B, _, D) = min(at, x.shape[1]), x.shape
+    token = np.random.default_rng(seed).standard_normal((1, count, D))
+    y, _ = F.insert_tokens(x, token, at)
+    np.testing.assert_array_equal(np.delete(y, range(at, at + count), axis=1), x)
+    np.testing.assert_array_equal(y[:, at : at + count], np.repeat(token, B, axis=0))
+    report = gradcheck.check(partial(F.insert_tokens, at=at), F.insert_tokens_backward, (x, token), seed=seed)
+    assert report.max_error < 1e-10, report
+
+
+@given(x=tokens(), seed=seeds(), data=st.data())
+def test_the_first_tokens_lie_side_by_side_and_they_alone_get_a_gradient(x, seed, data):
+    count = data.draw(st.integers(1, x.shape[1]))
+    y, _ = F.first_tokens(x, count)
+    np.testing.assert_array_equal(y, np.concatenate([x[:, i] for i in range(count)], axis=1))
+    report = gradcheck.check(partial(F.first_tokens, count=count), F.first_tokens_backward, (x,), seed=seed)
+    assert report.max_error < 1e-10, report
+
+
+@pytest.mark.parametrize("shape, at, message", [
+    ((1, 2, 5), 1, r"expected x \(B, N, D\) and token \(1, n, D\), got \(2, 3, 4\) and \(1, 2, 5\)"),
+    ((2, 1, 4), 1, r".*token \(1, n, D\), got"),
+    ((1, 2, 4), 4, "expected at from 0 to 3, the number of tokens, got 4"),
+])  # fmt: skip
+def test_tokens_that_cannot_be_inserted_are_refused(shape, at, message):
+    with pytest.raises(ValueError, match=f"insert_tokens: {message}"):
+        F.insert_tokens(np.ones((2, 3, 4)), np.ones(shape), at)

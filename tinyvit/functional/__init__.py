@@ -20,6 +20,7 @@ from tinyvit.functional.batchnorm import (
 from tinyvit.functional.cast import cast
 from tinyvit.functional.conv import conv2d, conv2d_backward
 from tinyvit.functional.cross_entropy import cross_entropy, cross_entropy_backward
+from tinyvit.functional.distillation import distillation, distillation_backward
 from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, dropout_backward
 from tinyvit.functional.gelu import gelu, gelu_backward, gelu_tanh, gelu_tanh_backward
 from tinyvit.functional.groupnorm import (
@@ -33,6 +34,7 @@ from tinyvit.functional.groupnorm import (
 from tinyvit.functional.heads import merge_heads, merge_heads_backward, split_heads, split_heads_backward
 from tinyvit.functional.layernorm import add_layernorm, add_layernorm_backward, layernorm, layernorm_backward
 from tinyvit.functional.linear import linear, linear_backward
+from tinyvit.functional.merge_patches import merge_patches, merge_patches_backward
 from tinyvit.functional.pad import zero_pad2d, zero_pad2d_backward
 from tinyvit.functional.patches import patchify, patchify_backward, unpatchify, unpatchify_backward
 from tinyvit.functional.pooling import (
@@ -53,12 +55,26 @@ from tinyvit.functional.positions import (
     sincos_1d,
     sincos_2d,
 )
+from tinyvit.functional.relative_bias import relative_bias, relative_bias_backward
 from tinyvit.functional.relu import relu, relu_backward
 from tinyvit.functional.rope import rope, rope_backward
+from tinyvit.functional.scale_channels import scale_channels, scale_channels_backward
+from tinyvit.functional.shifted_windows import (
+    from_windows,
+    from_windows_backward,
+    to_windows,
+    to_windows_backward,
+    window_masks,
+)
+from tinyvit.functional.sigmoid import sigmoid, sigmoid_backward, silu, silu_backward
 from tinyvit.functional.softmax import softmax, softmax_backward
 from tinyvit.functional.tanh import tanh, tanh_backward
 from tinyvit.functional.tiled_attention import tiled_attention, tiled_attention_backward
 from tinyvit.functional.tokens import (
+    first_tokens,
+    first_tokens_backward,
+    insert_tokens,
+    insert_tokens_backward,
     pool_mean,
     pool_mean_backward,
     pool_token,

@@ -1,4 +1,4 @@
-"""The class token in front of the patches, and what is read off the tokens at the end."""
+"""Tokens beside the patches, class token and registers, and what is read off the tokens at the end."""
 
 from typing import NamedTuple
 
@@ -37,6 +37,44 @@ def prepend_token_backward(dy, cache):
     return dy[:, 1:], sum_first(dy[:, :1])[None]
 
 
+class InsertTokensCache(NamedTuple):
+    shape: tuple  # (B, N, D) of the tokens that came in
+    at: int
+    count: int    # n
+
+
+def inserted_shape(cache):
+    B, N, D = cache.shape
+    return B, N + cache.count, D
+
+
+@operation
+def insert_tokens(x, token, at=1):
+    """Put the tokens `token` (1, n, D) behind the first `at` tokens of every sample of `x` (B, N, D): (B, N+n, D).
+
+    Registers, which take part in attention and are then thrown away: Darcet et al. 2024, "Vision transformers need
+    registers".
+    """
+    if x.ndim != 3 or token.ndim != 3 or token.shape[::2] != (1, x.shape[-1]):
+        raise ValueError(f"insert_tokens: expected x (B, N, D) and token (1, n, D), got {x.shape} and {token.shape}")
+    if not 0 <= at <= x.shape[1]:
+        raise ValueError(f"insert_tokens: expected at from 0 to {x.shape[1]}, the number of tokens, got {at}")
+    xp = array_module(x)
+    repeated = xp.broadcast_to(token, (x.shape[0], *token.shape[1:]))
+    y = xp.concatenate([x[:, :at], repeated, x[:, at:]], axis=1)
+    return y, InsertTokensCache(x.shape, at, token.shape[1])
+
+
+@backward_of(
+    insert_tokens, result=inserted_shape, parameters=lambda cache: [(1, cache.count, cache.shape[2])]
+)
+def insert_tokens_backward(dy, cache):
+    """Returns (dx, dtoken): every sample had the same tokens, so their gradient is the sum over samples."""
+    _, at, count = cache
+    dx = array_module(dy).concatenate([dy[:, :at], dy[:, at + count :]], axis=1)
+    return dx, sum_first(dy[:, at : at + count])[None]
+
+
 class PoolTokenCache(NamedTuple):
     shape: tuple  # of the tokens that came in
 
@@ -56,6 +94,31 @@ def pool_token_backward(dy, cache):
     """Only the class token was read, so only it gets a gradient."""
     dx = array_module(dy).zeros(cache.shape, dy.dtype)
     dx[:, 0] = dy
+    return dx
+
+
+class FirstTokensCache(NamedTuple):
+    shape: tuple  # of the tokens that came in
+    count: int
+
+
+@operation
+def first_tokens(x, count=2):
+    """The first `count` tokens of each sample of `x` (B, N, D), side by side: (B, count · D).
+
+    Class and distillation token: Touvron et al. 2021, "Training data-efficient image transformers & distillation
+    through attention", section 4.
+    """
+    check_tokens("first_tokens", x, count)
+    return x[:, :count].reshape(len(x), count * x.shape[2]), FirstTokensCache(x.shape, count)
+
+
+@backward_of(first_tokens, result=lambda cache: (cache.shape[0], cache.count * cache.shape[2]))
+def first_tokens_backward(dy, cache):
+    """Only the first tokens were read, so only they get a gradient."""
+    (B, N, D), count = cache
+    dx = array_module(dy).zeros((B, N, D), dy.dtype)
+    dx[:, :count] = dy.reshape(B, count, D)
     return dx
 
 
@@ -107,7 +170,7 @@ def take_tokens_backward(dy, cache):
     return dx
 
 
-take_tokens.moves_numbers_only = True
+take_tokens.moves_numbers_only = first_tokens.moves_numbers_only = True
 
 
 def check_tokens(name, x, least):

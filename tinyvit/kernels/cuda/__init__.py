@@ -14,6 +14,7 @@ from tinyvit.kernels.cuda import (
     conv,
     cross_entropy,
     depthwise,
+    distillation,
     dropout,
     elementwise,
     flat,

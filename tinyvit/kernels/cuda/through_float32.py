@@ -1,7 +1,8 @@
 """Operations that aren't worth a kernel of their own in bfloat16 and float16 run in float32, between two casts.
 
 A rotation's angles need float32's digits in any case. Dropped probabilities are for small data; their mask is as large
-as the scores, and so is all that comes with it. Standardised filters are few numbers beside the maps.
+as the scores, and so is all that comes with it. Standardised filters, gates and the logits of a teacher are few numbers
+beside the maps.
 """
 
 from inspect import signature
@@ -12,6 +13,8 @@ from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.attention import attention_dropout
 from tinyvit.functional.groupnorm import standardize_weight, standardize_weight_original
 from tinyvit.functional.rope import rope
+from tinyvit.functional.scale_channels import scale_channels
+from tinyvit.functional.sigmoid import sigmoid, silu
 from tinyvit.kernels.cuda.cast import cast
 
 
@@ -55,5 +58,8 @@ def up(x):
 
 through_float32(rope)
 through_float32(attention_dropout, inputs=3)
+through_float32(sigmoid)
+through_float32(silu)
+through_float32(scale_channels, inputs=2)
 for of_filters in (standardize_weight, standardize_weight_original):
     through_float32(of_filters, inputs=0)

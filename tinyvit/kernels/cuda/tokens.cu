@@ -1,5 +1,5 @@
-// The class token in front of the patches, and what is read off the tokens at the end. In all of these blockIdx.y is the
-// sample, or the first of several that lie gridDim.y apart, and blockIdx.x the place within one.
+// Tokens beside the patches, class token and registers, and what is read off the tokens at the end. In all of these
+// blockIdx.y is the sample, or the first of several that lie gridDim.y apart, and blockIdx.x the place within one.
 
 // y = the token, then x, for each sample.
 extern "C" __global__ void prepend_token(
@@ -12,6 +12,33 @@ extern "C" __global__ void prepend_token(
         if (c < width) load_pack<PACK>(numbers, token + c);
         else load_pack<PACK>(numbers, x + b * tokens * width + c - width);
         store_pack<PACK>(y + b * (tokens + 1) * width + c, numbers);
+    }
+}
+
+// y = `first` numbers of each sample of x, the `count` numbers of the tokens, then the rest; a sample of x has `size`.
+extern "C" __global__ void insert_tokens(
+    const T *x, const float *token, T *y, long long samples, long long size, long long first, long long count
+) {
+    long long c = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
+    if (c >= size + count) return;
+    for (long long b = blockIdx.y; b < samples; b += gridDim.y) {
+        float numbers[PACK];
+        if (c >= first && c < first + count) load_pack<PACK>(numbers, token + c - first);
+        else load_pack<PACK>(numbers, x + b * size + (c < first ? c : c - count));
+        store_pack<PACK>(y + b * (size + count) + c, numbers);
+    }
+}
+
+// y = each sample of x without the `count` numbers from `first` on; a sample of y has `size`.
+extern "C" __global__ void remove_tokens(
+    const T *x, T *y, long long samples, long long size, long long first, long long count
+) {
+    long long c = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
+    if (c >= size) return;
+    for (long long b = blockIdx.y; b < samples; b += gridDim.y) {
+        float numbers[PACK];
+        load_pack<PACK>(numbers, x + b * (size + count) + (c < first ? c : c + count));
+        store_pack<PACK>(y + b * size + c, numbers);
     }
 }
 

@@ -1,11 +1,14 @@
-"""The class token put in front and read off, and the mean over the patches, each in one pass."""
+"""Tokens put beside the patches and read off, and the mean over the patches, each in one pass."""
 
 from tinyvit.backend import array_module
 from tinyvit.functional.tokens import (
+    InsertTokensCache,
     PoolMeanCache,
     PoolTokenCache,
     PrependTokenCache,
     check_tokens,
+    insert_tokens,
+    insert_tokens_backward,
     pool_mean,
     pool_mean_backward,
     pool_token,
@@ -36,6 +39,26 @@ def prepend_token_backward_cuda(dy, cache, into):
     dx = array_module(dy).empty((B, N - 1, D), dy.dtype)
     launch("copy_tokens", (N - 1) * D, (dy, dx), B, N * D, D, (N - 1) * D)
     return dx, None if into[0] is False else add_column_sums(first_tokens(dy)).reshape(1, 1, D)
+
+
+def insert_tokens_cuda(x, token, at=1):
+    if x.ndim != 3 or token.ndim != 3 or token.shape[::2] != (1, x.shape[-1]) or not 0 <= at <= x.shape[1]:
+        return insert_tokens.reference(x, token, at)  # raises
+    (B, N, D), x, token, n = x.shape, contiguous(x), contiguous(token), token.shape[1]
+    y = array_module(x).empty((B, N + n, D), x.dtype)
+    launch("insert_tokens", (N + n) * D, (x, token, y), B, N * D, at * D, n * D)
+    return y, InsertTokensCache(x.shape, at, n)
+
+
+def insert_tokens_backward_cuda(dy, cache, into):
+    dy, ((B, N, D), at, n) = contiguous(dy), cache
+    xp = array_module(dy)
+    dx, dtoken = xp.empty((B, N, D), dy.dtype), xp.empty((B, n, D), dy.dtype)
+    launch("remove_tokens", N * D, (dy, dx), B, N * D, at * D, n * D)
+    if into[0] is False:
+        return dx, None
+    launch("copy_tokens", n * D, (dy, dtoken), B, (N + n) * D, at * D, n * D)
+    return dx, add_column_sums(dtoken.reshape(B, n * D)).reshape(1, n, D)
 
 
 def pool_token_cuda(x):
@@ -88,6 +111,8 @@ def launch(name, count, arrays, samples, *numbers):
 for kind in KINDS:
     prepend_token.register(kind, prepend_token_cuda)
     prepend_token_backward.register(kind, prepend_token_backward_cuda)
+    insert_tokens.register(kind, insert_tokens_cuda)
+    insert_tokens_backward.register(kind, insert_tokens_backward_cuda)
     pool_token.register(kind, pool_token_cuda)
     pool_token_backward.register(kind, pool_token_backward_cuda)
     pool_mean.register(kind, pool_mean_cuda)

@@ -1,0 +1,69 @@
+"""Relative positions: a bias for attention that depends on the difference of two tokens' places alone."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit.backend import array_module, constant, device_of
+from tinyvit.dispatch import backward_of, operation
+
+
+class RelativeBiasCache(NamedTuple):
+    shape: tuple  # of the table
+    sides: tuple  # (h, w) that the table is for
+    grid: tuple   # (rows, columns) of the tokens
+
+
+def bias_shape(cache):
+    rows, columns = cache.grid
+    return cache.shape[1], rows * columns, rows * columns
+
+
+@operation
+def relative_bias(weight, sides, grid=None):
+    """The bias of every pair of tokens in a grid, (H, n, n), from a table with an entry for every difference:
+
+        bias_hij = weight[(Δrow + h − 1) (2w − 1) + Δcolumn + w − 1, h]   with Δ = place of query i − place of key j
+
+    weight   (2h − 1) (2w − 1) rows and a column for each head H
+    sides    (h, w), the largest grid that the table is for
+    grid     (rows, columns) of the n tokens, by default `sides`; a smaller one uses the middle of the table
+
+    Liu et al. 2021, "Swin transformer", eq. 4; Shaw et al. 2018.
+    """
+    grid = tuple(sides if grid is None else grid)
+    (h, w), (rows, columns) = sides, grid
+    if weight.ndim != 2 or len(weight) != (2 * h - 1) * (2 * w - 1):
+        raise ValueError(f"relative_bias: expected a table ({(2 * h - 1) * (2 * w - 1)}, H) for {h}×{w} tokens, "
+                         f"got {weight.shape}")  # fmt: skip
+    if not (0 < rows <= h and 0 < columns <= w):
+        raise ValueError(f"relative_bias: expected a grid of at most {h}×{w} tokens, got {rows}×{columns}")
+    index, _ = tables((h, w), grid, device_of(weight))
+    bias = weight.T[:, index].reshape(weight.shape[1], *[rows * columns] * 2)
+    return bias, RelativeBiasCache(weight.shape, (h, w), grid)
+
+
+@backward_of(relative_bias, result=bias_shape, parameters=lambda cache: [cache.shape])
+def relative_bias_backward(dy, cache):
+    """An entry of the table was used by all pairs with the same difference; its gradient is their sum, in one order."""
+    shape, sides, grid = cache
+    xp = array_module(dy)
+    _, pairs = tables(sides, grid, device_of(dy))
+    flat = dy.reshape(shape[1], -1)
+    with_zero = xp.concatenate([flat, xp.zeros((shape[1], 1), dy.dtype)], axis=1)  # for places that no pair has
+    return with_zero[:, pairs].sum(-1).T
+
+
+@lru_cache(maxsize=64)
+def tables(sides, grid, device):
+    """Of each pair of tokens the entry of the table (n²,), and of each entry its pairs (entries, n), padded by n²."""
+    (h, w), (rows, columns) = sides, grid
+    y, x = np.divmod(np.arange(rows * columns), columns)
+    index = ((y[:, None] - y + h - 1) * (2 * w - 1) + x[:, None] - x + w - 1).ravel()
+    order = np.argsort(index, kind="stable")
+    entries, first = np.unique(index[order], return_index=True)
+    pairs = np.full(((2 * h - 1) * (2 * w - 1), rows * columns), len(index))
+    for entry, of_entry in zip(entries, np.split(order, first[1:])):
+        pairs[entry, : len(of_entry)] = of_entry
+    return constant(index, device, "int64"), constant(pairs, device, "int64")

@@ -1,0 +1,42 @@
+"""The logistic function, and SiLU, which is made of it."""
+
+from typing import NamedTuple
+
+from tinyvit.backend import Array, array_module
+from tinyvit.dispatch import backward_of, operation
+
+
+class SigmoidCache(NamedTuple):
+    y: Array  # (...)
+
+
+@operation
+def sigmoid(x):
+    """y = 1 / (1 + exp(−x)), between 0 and 1. It is computed as (1 + tanh(x/2)) / 2, which can't overflow."""
+    y = 0.5 * (1 + array_module(x).tanh(0.5 * x))
+    return y, SigmoidCache(y)
+
+
+@backward_of(sigmoid, result=lambda cache: cache.y.shape)
+def sigmoid_backward(dy, cache):
+    """dx = dy y (1 − y)."""
+    return dy * (cache.y * (1 - cache.y))
+
+
+class SiluCache(NamedTuple):
+    x: Array     # (...)
+    gate: Array  # (...)  σ(x)
+
+
+@operation
+def silu(x):
+    """y = x σ(x) with σ(x) = 1 / (1 + exp(−x)). Hendrycks & Gimpel 2016, section 4; Elfwing et al. 2018."""
+    gate = 0.5 * (1 + array_module(x).tanh(0.5 * x))
+    return x * gate, SiluCache(x, gate)
+
+
+@backward_of(silu, result=lambda cache: cache.x.shape)
+def silu_backward(dy, cache):
+    """dx = dy σ(x) (1 + x (1 − σ(x)))."""
+    x, gate = cache
+    return dy * (gate * (1 + x * (1 - gate)))
