@@ -25,6 +25,15 @@ PARAMETERS = {
     "vit_base_r50_s16_224": 98_659_112,
     "hybrid_small_32": 855_466,
     "hybrid_digits": 182_842,
+    "deit_tiny_distilled_patch16_224": 5_910_800,
+    "deit_small_distilled_patch16_224": 22_436_432,
+    "deit_base_distilled_patch16_224": 87_338_192,
+    "swin_tiny_patch4_window7_224": 28_288_354,
+    "swin_small_patch4_window7_224": 49_606_258,
+    "swin_base_patch4_window7_224": 87_768_224,
+    "swin_small_32": 2_246_822,
+    "coatnet_0_224": 24_446_356,
+    "coatnet_small_32": 518_550,
 }
 
 

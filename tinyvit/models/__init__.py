@@ -1,6 +1,8 @@
 """Architectures: one file each, all imported here, and the registry of names."""
 
 from tinyvit.models.bit import BiT, BiTConfig
+from tinyvit.models.coatnet import CoAtNet, CoAtNetConfig
+from tinyvit.models.deit import DeiT, DeiTConfig
 from tinyvit.models.hybrid import Hybrid, HybridConfig
 from tinyvit.models.registry import (
     architecture_name,
@@ -12,4 +14,5 @@ from tinyvit.models.registry import (
     variant,
 )  # fmt: skip
 from tinyvit.models.resnet import ResNet, ResNetConfig
+from tinyvit.models.swin import Swin, SwinConfig
 from tinyvit.models.vit import ViT, ViTConfig

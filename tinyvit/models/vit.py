@@ -246,7 +246,7 @@ class ViT(Architecture):
         model = type(self)(replace(self.config, img_size=img_size), 0, self.dtype.name, self.device, self.precision)
         state = self.state_dict()
         if model.grid != self.grid and "pos_embed" in state:
-            positions, prefix = state["pos_embed"], self.num_prefix_tokens
+            positions, prefix = state["pos_embed"], self.embed.positions.prefix
             state["pos_embed"], _ = F.resize_positions(positions, self.grid, model.grid, method, prefix)
         for name, old, new in zip(("pos_embed_y", "pos_embed_x"), self.grid, model.grid):
             if old != new and name in state:

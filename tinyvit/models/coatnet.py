@@ -1,0 +1,407 @@
+"""CoAtNet: stages of convolutions, then stages of attention with relative positions.
+
+Dai et al. 2021, "CoAtNet: marrying convolution and attention for all data sizes".
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from tinyvit import functional as F
+from tinyvit.functional.layernorm import LayerNormCache
+from tinyvit.functional.patches import as_pair
+from tinyvit.models.architecture import as_input
+from tinyvit.models.bit import Head
+from tinyvit.models.convnet import ConvNet, Trunk
+from tinyvit.models.registry import register, variant
+from tinyvit.models.resnet import Depth
+from tinyvit.models.swin import MapNorm, as_maps, as_tokens
+from tinyvit.nn import init
+from tinyvit.nn.block import Mlp
+from tinyvit.nn.conv import Conv2d
+from tinyvit.nn.head import MapPool
+from tinyvit.nn.layers import DropPath, LayerNorm, Linear
+from tinyvit.nn.module import Module
+from tinyvit.nn.norms import BatchNorm2d
+from tinyvit.nn.relative_attention import RelativeAttention
+from tinyvit.nn.tree import tree
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, PositiveShare, Rate, validate
+
+Stride = Literal[1, 2]
+
+
+@dataclass(frozen=True)
+class CoAtNetConfig:
+    """The shape of a CoAtNet. Raises ValueError for a shape that can't be built."""
+
+    img_size: int | tuple[int, int] = 32
+    """Side of the images in pixels, or height and width. Smaller images are read, too; larger ones have differences of
+    positions that were never learned."""
+    in_chans: PositiveInt = 3
+    """Channels of the images (C)."""
+    num_classes: Count = 10
+    """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
+    stem_width: PositiveInt = 64
+    """Channels of the two convolutions of 3×3 that read the images."""
+    stem_stride: Stride = 2
+    """Stride of the first of them."""
+    stages: str = "CCTT"
+    """The kind of each stage: C for blocks of convolutions (MBConv), T for blocks with attention."""
+    depths: tuple[Depth, ...] = (2, 3, 5, 2)
+    """Blocks of each stage."""
+    widths: tuple[PositiveInt, ...] = (96, 192, 384, 768)
+    """Channels of each stage."""
+    strides: tuple[Stride, ...] = (2, 2, 2, 2)
+    """Stride of the first block of each stage."""
+    head_dim: PositiveInt = 32
+    """Width of an attention head; it divides the widths of the stages with attention."""
+    expansion: Positive = 4.0
+    """Width inside a block, of an MBConv's depthwise convolution or an MLP's hidden layer, as a multiple of its
+    output's."""
+    squeeze: PositiveShare = 0.25
+    """Width of the hidden layer of squeeze and excitation, as a multiple of the block's output."""
+    drop_path_rate: Rate = 0.0
+    """Stochastic depth of the last block; it grows linearly from 0 at the first."""
+    norm_eps: NotNegative = 1e-6
+    """ε of the layer norms; that of the batch norms is 1e-5."""
+
+    def __post_init__(self):
+        height, width = as_pair(self.img_size)
+        object.__setattr__(self, "img_size", height if isinstance(self.img_size, int) else (height, width))
+        validate(self)
+        count = len(self.stages)
+        if set(self.stages) - set("CT"):
+            raise ValueError(f"stages must be a C or a T for each stage, got {self.stages!r}")
+        for name in ("depths", "widths", "strides"):
+            if len(getattr(self, name)) != count:
+                raise ValueError(f"{name} must have a number for each of {count} stages, got {getattr(self, name)}")
+        for kind, width in zip(self.stages, self.widths):
+            if kind == "T" and width % self.head_dim:
+                raise ValueError(f"a stage's width {width} is not divisible by head_dim {self.head_dim}")
+            if min(int(self.expansion * width), int(self.squeeze * width)) < 1:
+                raise ValueError(
+                    f"expansion {self.expansion} or squeeze {self.squeeze} leaves a width of {width} no hidden layer"
+                )
+
+    @property
+    def dynamic_img_size(self):
+        """Smaller images than img_size are read, too."""
+        return True
+
+    @property
+    def out_chans(self):
+        """Channels of the last stage."""
+        return self.widths[-1]
+
+    def grid(self, stage):
+        """(rows, columns) of the feature maps of a stage; the stem's are those of stage −1."""
+        sides = as_pair(self.img_size)
+        for stride in (self.stem_stride, *self.strides[: stage + 1]):
+            sides = tuple(-(-side // stride) for side in sides)
+        return sides
+
+
+def depthwise_init(kernel_size):
+    """N(0, 2 / k²): He et al. 2015, eq. 14, for a filter that reads and gives one channel."""
+    return init.normal((2 / kernel_size**2) ** 0.5)
+
+
+class CoAtNetStemCache(NamedTuple):
+    conv1: Any
+    norm1: Any
+    act: Any
+    conv2: Any
+
+    __repr__ = tree
+
+
+class CoAtNetStem(Module):
+    """Images (B, C, H, W) into feature maps: a convolution of 3×3, batch norm, GELU, and another one."""
+
+    def __init__(self, config):
+        self.image_shape = (config.in_chans, *as_pair(config.img_size))
+        self.conv1 = Conv2d(config.in_chans, config.stem_width, 3, config.stem_stride, bias=True)
+        self.norm1 = BatchNorm2d(config.stem_width)
+        self.conv2 = Conv2d(config.stem_width, config.stem_width, 3, bias=True)
+
+    def forward(self, images, ctx=None):
+        x = as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True)
+        require_no_larger(x.shape[2:], self.image_shape[1:])
+        x, c_conv1 = self.conv1(x, ctx)
+        x, c_norm1 = self.norm1(x, ctx)
+        x, c_act = F.gelu(x)
+        x, c_conv2 = self.conv2(x, ctx)
+        return x, CoAtNetStemCache(c_conv1, c_norm1, c_act, c_conv2)
+
+    def backward(self, dx, cache):
+        dx = self.conv2.backward(dx, cache.conv2)
+        dx = F.gelu_backward(dx, cache.act)
+        dx = self.norm1.backward(dx, cache.norm1)
+        return self.conv1.backward(dx, cache.conv1)
+
+
+def require_no_larger(sides, largest):
+    if any(side > most for side, most in zip(sides, largest)):
+        (height, width), (rows, columns) = sides, largest
+        raise ValueError(f"the relative positions are for images of at most {rows}×{columns} pixels, got "
+                         f"{height}×{width}")  # fmt: skip
+
+
+class ShortcutCache(NamedTuple):
+    pool: Any
+    expand: Any
+
+
+class Shortcut(Module):
+    """What goes past a block that changes the shape: the mean of each 2×2 where it halves the side, and a convolution
+    of 1×1 where it changes the channels."""
+
+    def __init__(self, in_chans, out_chans, stride):
+        self.stride = stride
+        self.expand = Conv2d(in_chans, out_chans, 1, bias=True) if in_chans != out_chans else None
+
+    def forward(self, x, ctx=None):
+        x, c_pool = halved(x) if self.stride == 2 else (x, None)
+        x, c_expand = (x, None) if self.expand is None else self.expand(x, ctx)
+        return x, ShortcutCache(c_pool, c_expand)
+
+    def backward(self, dx, cache):
+        dx = dx if self.expand is None else self.expand.backward(dx, cache.expand)
+        return dx if self.stride == 1 else halved_backward(dx, cache.pool)
+
+
+class HalvedCache(NamedTuple):
+    pad: Any
+    pool: Any
+
+
+def halved(x):
+    """The mean of each 2×2 of feature maps (B, C, H, W); an odd side is padded by zeros, which count."""
+    height, width = x.shape[2:]
+    x, c_pad = F.zero_pad2d(x, (0, height % 2, 0, width % 2)) if height % 2 or width % 2 else (x, None)
+    x, c_pool = F.avg_pool2d(x, 2)
+    return x, HalvedCache(c_pad, c_pool)
+
+
+def halved_backward(dy, cache):
+    dx = F.avg_pool2d_backward(dy, cache.pool)
+    return dx if cache.pad is None else F.zero_pad2d_backward(dx, cache.pad)
+
+
+class SqueezeExciteCache(NamedTuple):
+    pool: Any
+    fc1: Any
+    act: Any
+    fc2: Any
+    gate: Any
+    scale: Any
+
+    __repr__ = tree
+
+
+class SqueezeExcite(Module):
+    """y_c = x_c · σ(W₂ SiLU(W₁ mean(x) + b₁) + b₂)_c: each feature map by a factor that depends on all of them.
+
+    Hu et al. 2018, "Squeeze-and-excitation networks", with SiLU in place of ReLU.
+    """
+
+    def __init__(self, dim, hidden):
+        self.fc1 = Linear(dim, hidden)
+        self.fc2 = Linear(hidden, dim)
+
+    def forward(self, x, ctx=None):
+        mean, c_pool = F.global_avg_pool2d(x)                                  # (B, C)
+        h, c_fc1 = self.fc1(mean, ctx)
+        h, c_act = F.silu(h)
+        h, c_fc2 = self.fc2(h, ctx)
+        gate, c_gate = F.sigmoid(h)
+        y, c_scale = F.scale_channels(x, gate)
+        return y, SqueezeExciteCache(c_pool, c_fc1, c_act, c_fc2, c_gate, c_scale)
+
+    def backward(self, dy, cache):
+        dx, dgate = F.scale_channels_backward(dy, cache.scale)
+        dh = F.sigmoid_backward(dgate, cache.gate)
+        dh = self.fc2.backward(dh, cache.fc2)
+        dh = F.silu_backward(dh, cache.act)
+        dmean = self.fc1.backward(dh, cache.fc1)
+        return dx + F.global_avg_pool2d_backward(dmean, cache.pool)
+
+
+class MBConvCache(NamedTuple):
+    shortcut: Any
+    pre_norm: Any
+    conv1_1x1: Any
+    norm1: Any
+    act1: Any
+    conv2_kxk: Any
+    norm2: Any
+    act2: Any
+    se: SqueezeExciteCache
+    conv3_1x1: Any
+    drop_path: Any
+
+    __repr__ = tree
+
+
+class MBConv(Module):
+    """y = shortcut(x) + the branch: batch norm, a convolution of 1×1 that widens, a depthwise one of 3×3, squeeze and
+    excitation, and one of 1×1 that narrows; batch norm and GELU behind the first two.
+
+    Sandler et al. 2018, "MobileNetV2: inverted residuals and linear bottlenecks". A stride is in the depthwise one.
+    """
+
+    def __init__(self, config, in_chans, out_chans, stride, drop_path):
+        hidden = int(config.expansion * out_chans)
+        self.shortcut = Shortcut(in_chans, out_chans, stride)
+        self.pre_norm = BatchNorm2d(in_chans)
+        self.conv1_1x1 = Conv2d(in_chans, hidden, 1)
+        self.norm1 = BatchNorm2d(hidden)
+        self.conv2_kxk = Conv2d(hidden, hidden, 3, stride, groups=hidden, weight_init=depthwise_init(3))
+        self.norm2 = BatchNorm2d(hidden)
+        self.se = SqueezeExcite(hidden, int(config.squeeze * out_chans))
+        self.conv3_1x1 = Conv2d(hidden, out_chans, 1, bias=True)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x, ctx=None):
+        shortcut, c_shortcut = self.shortcut(x, ctx)
+        h, c_pre = self.pre_norm(x, ctx)
+        h, c_conv1 = self.conv1_1x1(h, ctx)
+        h, c_norm1 = self.norm1(h, ctx)
+        h, c_act1 = F.gelu(h)
+        h, c_conv2 = self.conv2_kxk(h, ctx)
+        h, c_norm2 = self.norm2(h, ctx)
+        h, c_act2 = F.gelu(h)
+        h, c_se = self.se(h, ctx)
+        h, c_conv3 = self.conv3_1x1(h, ctx)
+        h, c_drop = self.drop_path(h, ctx)
+        return h + shortcut, MBConvCache(
+            c_shortcut, c_pre, c_conv1, c_norm1, c_act1, c_conv2, c_norm2, c_act2, c_se, c_conv3, c_drop
+        )
+
+    def backward(self, dy, cache):
+        dh = self.drop_path.backward(dy, cache.drop_path)
+        dh = self.conv3_1x1.backward(dh, cache.conv3_1x1)
+        dh = self.se.backward(dh, cache.se)
+        dh = F.gelu_backward(dh, cache.act2)
+        dh = self.norm2.backward(dh, cache.norm2)
+        dh = self.conv2_kxk.backward(dh, cache.conv2_kxk)
+        dh = F.gelu_backward(dh, cache.act1)
+        dh = self.norm1.backward(dh, cache.norm1)
+        dh = self.conv1_1x1.backward(dh, cache.conv1_1x1)
+        dx = self.pre_norm.backward(dh, cache.pre_norm)
+        return dx + self.shortcut.backward(dy, cache.shortcut)
+
+
+class RelativeBlockCache(NamedTuple):
+    shortcut: Any
+    norm1: LayerNormCache
+    pool: Any
+    shape: tuple  # (B, n, D) of the tokens that attention read
+    attn: Any
+    drop_path1: Any
+    norm2: LayerNormCache
+    mlp: Any
+    drop_path2: Any
+
+    __repr__ = tree
+
+
+class RelativeBlock(Module):
+    """x′ = shortcut(x) + Attention(LayerNorm(x)), y = x′ + MLP(LayerNorm(x′)), over all places of the feature maps.
+
+    With a stride of 2 the normalised maps are halved by the mean of each 2×2. Eq. 5.
+    """
+
+    def __init__(self, config, in_chans, out_chans, stride, drop_path, grid):
+        self.stride = stride
+        self.shortcut = Shortcut(in_chans, out_chans, stride)
+        self.norm1 = MapNorm(in_chans, config.norm_eps)
+        self.attn = RelativeAttention(in_chans, out_chans, out_chans // config.head_dim, grid)
+        self.drop_path1 = DropPath(drop_path)
+        self.norm2 = LayerNorm(out_chans, config.norm_eps)
+        self.mlp = Mlp(out_chans, int(config.expansion * out_chans))
+        self.drop_path2 = DropPath(drop_path)
+
+    def forward(self, maps, ctx=None):
+        shortcut, c_shortcut = self.shortcut(maps, ctx)
+        a, c_norm1 = self.norm1(maps, ctx)
+        a, c_pool = halved(a) if self.stride == 2 else (a, None)
+        grid = a.shape[2:]
+        a = as_tokens(a).reshape(len(a), -1, a.shape[1])                       # (B, n, D)
+        shape = a.shape
+        a, c_attn = self.attn(a, ctx, grid=grid)                               # (B, n, D')
+        a, c_drop1 = self.drop_path1(a, ctx)
+        a = a.reshape(len(a), *grid, -1)
+        x, m, c_norm2 = self.norm2.of_sum(as_tokens(shortcut), a, ctx)         # shortcut + a, and its norm
+        m, c_mlp = self.mlp(m, ctx)
+        m, c_drop2 = self.drop_path2(m, ctx)
+        return as_maps(x + m), RelativeBlockCache(
+            c_shortcut, c_norm1, c_pool, shape, c_attn, c_drop1, c_norm2, c_mlp, c_drop2
+        )
+
+    def backward(self, dmaps, cache):
+        dy = as_tokens(dmaps)
+        dm = self.drop_path2.backward(dy, cache.drop_path2)
+        dm = self.mlp.backward(dm, cache.mlp)
+        dx = self.norm2.of_sum_backward(dy, dm, cache.norm2)                   # (B, H, W, D')
+        B, rows, columns, width = dx.shape
+        da = self.drop_path1.backward(dx.reshape(B, rows * columns, width), cache.drop_path1)
+        da = self.attn.backward(da, cache.attn)
+        da = as_maps(da.reshape(B, rows, columns, -1))
+        da = da if self.stride == 1 else halved_backward(da, cache.pool)
+        da = self.norm1.backward(da, cache.norm1)
+        return da + self.shortcut.backward(as_maps(dx), cache.shortcut)
+
+
+class CoAtNetStage(Module):
+    """The blocks that work at one size; only gives them timm's names."""
+
+    def __init__(self, blocks):
+        self.blocks = blocks
+
+
+class CoAtNetTrunk(Trunk):
+    """Images into feature maps: `stem` and the blocks `stages.0.blocks.0`, …"""
+
+    def __init__(self, config):
+        self.stem = CoAtNetStem(config)
+        self.stages, in_chans, before, last = [], config.stem_width, 0, max(1, sum(config.depths) - 1)
+        for i, (kind, depth, width) in enumerate(zip(config.stages, config.depths, config.widths)):
+            blocks = []
+            for j in range(depth):
+                stride, drop_path = config.strides[i] if j == 0 else 1, config.drop_path_rate * before / last
+                if kind == "C":
+                    blocks.append(MBConv(config, in_chans, width, stride, drop_path))
+                else:
+                    blocks.append(RelativeBlock(config, in_chans, width, stride, drop_path, config.grid(i)))
+                in_chans, before = width, before + 1
+            self.stages.append(CoAtNetStage(blocks))
+
+    def parts(self):
+        stages = enumerate(self.stages)
+        return [("stem", self.stem), *((f"stages.{i}.{name}", b) for i, s in stages for name, b in s.children())]
+
+
+@register("coatnet", CoAtNetConfig)
+class CoAtNet(ConvNet):
+    """CoAtNet. Its parts: `stem`, the blocks `stages.0.blocks.0`, …, `norm`, `pool`, `head`.
+
+    Layers give feature maps (B, C, H, W); the head reads their mean over all positions, normalised.
+    """
+
+    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
+        self.config = config
+        self.trunk = CoAtNetTrunk(config)
+        self.trunk.transparent = True
+        self.norm = MapNorm(config.out_chans, config.norm_eps)
+        self.pool = MapPool()
+        self.head = Head(config.out_chans, config.num_classes)
+        self.materialize(seed, dtype, device, precision)
+
+    def parts(self):
+        return [*self.trunk.parts(), ("norm", self.norm), ("pool", self.pool), ("head", self.head)]
+
+
+# Table 3 of the paper; and a smaller one for CIFAR, on grids of 16×16, 8×8 and 8×8.
+variant("coatnet_0_224", "coatnet", img_size=224, num_classes=1000)
+variant("coatnet_small_32", "coatnet", img_size=32, num_classes=10, stem_width=32, stages="CCT", depths=(1, 1, 2),
+        widths=(48, 96, 128), strides=(1, 2, 1), head_dim=32)  # fmt: skip

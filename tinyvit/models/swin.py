@@ -1,0 +1,298 @@
+"""Swin: a transformer whose tokens see each other in windows, which shift from block to block.
+
+Liu et al. 2021, "Swin transformer: hierarchical vision transformer using shifted windows".
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tinyvit import functional as F
+from tinyvit.backend import device_of
+from tinyvit.functional.layernorm import LayerNormCache
+from tinyvit.functional.patches import as_pair, grid_of
+from tinyvit.models.architecture import as_input
+from tinyvit.models.bit import Head
+from tinyvit.models.convnet import ConvNet, Trunk
+from tinyvit.models.registry import register, variant
+from tinyvit.models.resnet import Depth
+from tinyvit.nn.block import Mlp
+from tinyvit.nn.head import MapPool
+from tinyvit.nn.layers import DropPath, LayerNorm, Linear
+from tinyvit.nn.module import Module
+from tinyvit.nn.patch_embed import PatchEmbed
+from tinyvit.nn.relative_attention import RelativeAttention
+from tinyvit.nn.tree import tree
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, validate
+
+
+@dataclass(frozen=True)
+class SwinConfig:
+    """The shape of a Swin. Raises ValueError for a shape that can't be built."""
+
+    img_size: int | tuple[int, int] = 32
+    """Side of the images in pixels, or height and width; other multiples of patch_size are read, too."""
+    patch_size: int | tuple[int, int] = 2
+    """Side of a patch in pixels, or height and width."""
+    in_chans: PositiveInt = 3
+    """Channels of the images (C)."""
+    num_classes: Count = 10
+    """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
+    embed_dim: PositiveInt = 96
+    """Width of a token in the first stage (D)."""
+    depths: tuple[Depth, ...] = (2, 2, 2)
+    """Blocks of each stage; each stage after the first halves the side of the grid and doubles the width."""
+    num_heads: tuple[PositiveInt, ...] = (3, 6, 12)
+    """Attention heads of each stage; they divide its width."""
+    window_size: PositiveInt = 4
+    """Tokens along a window's side; less in a stage whose grid is smaller. Every other block shifts it by half."""
+    mlp_ratio: Positive = 4.0
+    """Width of the MLP's hidden layer, as a multiple of a token's."""
+    qkv_bias: bool = True
+    """Whether queries, keys and values have a bias."""
+    drop_path_rate: Rate = 0.0
+    """Stochastic depth of the last block; it grows linearly from 0 at the first."""
+    norm_eps: NotNegative = 1e-5
+    """ε of the layer norms."""
+
+    def __post_init__(self):
+        for name in ("img_size", "patch_size"):
+            height, width = as_pair(getattr(self, name))
+            square = isinstance(getattr(self, name), int)
+            object.__setattr__(self, name, height if square else (height, width))
+        validate(self)
+        if not self.depths or len(self.depths) != len(self.num_heads):
+            raise ValueError(
+                "depths and num_heads must have a number for each of the stages, at least one, got "
+                f"{self.depths} and {self.num_heads}"
+            )
+        for i, heads in enumerate(self.num_heads):
+            if (self.embed_dim << i) % heads:
+                raise ValueError(f"the width {self.embed_dim << i} of stage {i} is not divisible by its {heads} heads")
+        if int(self.embed_dim * self.mlp_ratio) < 1:
+            raise ValueError(f"mlp_ratio {self.mlp_ratio} leaves the MLP of width {self.embed_dim} no hidden layer")
+        grid_of(as_pair(self.img_size), as_pair(self.patch_size))
+
+    @property
+    def dynamic_img_size(self):
+        """Windows are laid over a grid of any size."""
+        return True
+
+    @property
+    def out_chans(self):
+        """Width of a token in the last stage."""
+        return self.embed_dim << len(self.depths) - 1
+
+    def grid(self, stage):
+        """(rows, columns) of tokens in a stage."""
+        rows, columns = grid_of(as_pair(self.img_size), as_pair(self.patch_size))
+        return -(-rows // (1 << stage)), -(-columns // (1 << stage))  # halved and rounded up, time after time
+
+
+# Maps (B, C, H, W) go from part to part, as views of tokens in a grid (B, H, W, C), in which their numbers lie.
+
+
+def as_tokens(maps):
+    return maps.transpose(0, 2, 3, 1)
+
+
+def as_maps(tokens):
+    return tokens.transpose(0, 3, 1, 2)
+
+
+class SwinEmbedCache(NamedTuple):
+    patch_embed: Any
+    norm: LayerNormCache
+    shape: tuple
+
+    __repr__ = tree
+
+
+class SwinEmbed(PatchEmbed):
+    """Images (B, C, H, W) into feature maps (B, D, H/P, W/P): patches, projected and normalised. No positions."""
+
+    def __init__(self, config):
+        super().__init__(config.patch_size, config.in_chans, config.embed_dim)
+        self.image_shape = (config.in_chans, *as_pair(config.img_size))
+        self.norm = LayerNorm(config.embed_dim, config.norm_eps)
+
+    def forward(self, images, ctx=None):
+        images = as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True)
+        tokens, c_patches = super().forward(images, ctx)                       # (B, N, D)
+        tokens, c_norm = self.norm(tokens, ctx)
+        grid = tokens.reshape(len(tokens), *grid_of(images.shape[2:], self.patch_size), -1)
+        return as_maps(grid), SwinEmbedCache(c_patches, c_norm, tokens.shape)
+
+    def backward(self, dmaps, cache):
+        dtokens = self.norm.backward(as_tokens(dmaps).reshape(cache.shape), cache.norm)
+        return super().backward(dtokens, cache.patch_embed)
+
+
+class SwinBlockCache(NamedTuple):
+    norm1: LayerNormCache
+    cut: Any
+    attn: Any
+    join: Any
+    drop_path1: Any
+    norm2: LayerNormCache
+    mlp: Any
+    drop_path2: Any
+
+    __repr__ = tree
+
+
+class SwinBlock(Module):
+    """x′ = x + Attention(LayerNorm(x)) in each window, y = x′ + MLP(LayerNorm(x′)). Eq. 3.
+
+    x and y are feature maps (B, D, H, W). In a `shifted` block the grid is rolled by half a window first, and masks
+    keep apart what that brings together; not where a single window covers the grid's height or width.
+    """
+
+    def __init__(self, dim, num_heads, window, shifted, mlp_hidden, *, qkv_bias, norm_eps, drop_path):
+        self.window, self.shifted = window, shifted
+        self.norm1 = LayerNorm(dim, norm_eps)
+        self.attn = RelativeAttention(dim, dim, num_heads, (window, window), qkv_bias)
+        self.drop_path1 = DropPath(drop_path)
+        self.norm2 = LayerNorm(dim, norm_eps)
+        self.mlp = Mlp(dim, mlp_hidden)
+        self.drop_path2 = DropPath(drop_path)
+
+    def windows_of(self, sides):
+        """(side of a window, shift) for a grid of these sides."""
+        smallest = min(sides)
+        if smallest <= self.window:
+            return smallest, 0
+        return self.window, self.window // 2 if self.shifted else 0
+
+    def masks(self, sides, window, shift, device):
+        dtype = self.attn.relative_position_bias_table.value.real.dtype
+        return F.window_masks(sides, (window, window), shift, device, dtype.name)
+
+    def forward(self, maps, ctx=None):
+        x = as_tokens(maps)                                                    # (B, H, W, D)
+        sides = x.shape[1:3]
+        window, shift = self.windows_of(sides)
+        a, c_norm1 = self.norm1(x, ctx)
+        a, c_cut = F.to_windows(a, window, shift)                              # (B·windows, window², D)
+        masks = self.masks(sides, window, shift, device_of(a)) if shift else None
+        a, c_attn = self.attn(a, ctx, grid=(window, window), masks=masks)
+        a, c_join = F.from_windows(a, sides, window, shift)                    # (B, H, W, D)
+        a, c_drop1 = self.drop_path1(a, ctx)
+        x, m, c_norm2 = self.norm2.of_sum(x, a, ctx)                           # x + a, and its norm
+        m, c_mlp = self.mlp(m, ctx)
+        m, c_drop2 = self.drop_path2(m, ctx)
+        return as_maps(x + m), SwinBlockCache(c_norm1, c_cut, c_attn, c_join, c_drop1, c_norm2, c_mlp, c_drop2)
+
+    def backward(self, dmaps, cache):
+        dy = as_tokens(dmaps)
+        dm = self.drop_path2.backward(dy, cache.drop_path2)
+        dm = self.mlp.backward(dm, cache.mlp)
+        dx = self.norm2.of_sum_backward(dy, dm, cache.norm2)
+        da = self.drop_path1.backward(dx, cache.drop_path1)
+        da = F.from_windows_backward(da, cache.join)
+        da = self.attn.backward(da, cache.attn)
+        da = F.to_windows_backward(da, cache.cut)
+        return as_maps(dx + self.norm1.backward(da, cache.norm1))
+
+
+class PatchMergingCache(NamedTuple):
+    merge: Any
+    norm: LayerNormCache
+    reduction: Any
+
+
+class PatchMerging(Module):
+    """Feature maps (B, D, H, W) of four neighbours normalised and projected to one: (B, 2D, ⌈H/2⌉, ⌈W/2⌉)."""
+
+    def __init__(self, dim, norm_eps):
+        self.norm = LayerNorm(4 * dim, norm_eps)
+        self.reduction = Linear(4 * dim, 2 * dim, bias=False)
+
+    def forward(self, maps, ctx=None):
+        x, c_merge = F.merge_patches(as_tokens(maps))                          # (B, ⌈H/2⌉, ⌈W/2⌉, 4D)
+        x, c_norm = self.norm(x, ctx)
+        x, c_reduction = self.reduction(x, ctx)
+        return as_maps(x), PatchMergingCache(c_merge, c_norm, c_reduction)
+
+    def backward(self, dmaps, cache):
+        dx = self.reduction.backward(as_tokens(dmaps), cache.reduction)
+        dx = self.norm.backward(dx, cache.norm)
+        return as_maps(F.merge_patches_backward(dx, cache.merge))
+
+
+class MapNorm(LayerNorm):
+    """A layer norm over the channels of feature maps (B, C, H, W), at each place."""
+
+    def forward(self, maps, ctx=None):
+        y, cache = super().forward(as_tokens(maps), ctx)
+        return as_maps(y), cache
+
+    def backward(self, dmaps, cache):
+        return as_maps(super().backward(as_tokens(dmaps), cache))
+
+
+class SwinStage(Module):
+    """The blocks that work at one size, and what merges the patches in front of them; only gives them timm's names."""
+
+    def __init__(self, downsample, blocks):
+        self.downsample = downsample
+        self.blocks = blocks
+
+
+class SwinTrunk(Trunk):
+    """Images into feature maps: `patch_embed`, the blocks `layers.0.blocks.0`, …, `layers.1.downsample`, …"""
+
+    def __init__(self, config):
+        self.patch_embed = SwinEmbed(config)
+        self.layers, before, last = [], 0, max(1, sum(config.depths) - 1)
+        for i, (depth, heads) in enumerate(zip(config.depths, config.num_heads)):
+            dim = config.embed_dim << i
+            window = min(config.window_size, *config.grid(i))
+            blocks = [
+                SwinBlock(
+                    dim, heads, window, j % 2 == 1, int(dim * config.mlp_ratio), qkv_bias=config.qkv_bias,
+                    norm_eps=config.norm_eps, drop_path=config.drop_path_rate * (before + j) / last,
+                )
+                for j in range(depth)
+            ]  # fmt: skip
+            self.layers.append(SwinStage(PatchMerging(dim // 2, config.norm_eps) if i else None, blocks))
+            before += depth
+
+    def parts(self):
+        stages = enumerate(self.layers)
+        inside = [(f"layers.{i}.{name}", part) for i, stage in stages for name, part in stage.children()]
+        return [("patch_embed", self.patch_embed), *inside]
+
+
+@register("swin", SwinConfig)
+class Swin(ConvNet):
+    """Swin. Its parts: `patch_embed`, the blocks `layers.0.blocks.0`, … and `layers.1.downsample`, `norm`, `pool`,
+    `head`.
+
+    Layers give feature maps (B, C, H, W); the head reads their mean over all positions, normalised.
+    """
+
+    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
+        self.config = config
+        self.trunk = SwinTrunk(config)
+        self.trunk.transparent = True
+        self.norm = MapNorm(config.out_chans, config.norm_eps)
+        self.pool = MapPool()
+        self.head = Head(config.out_chans, config.num_classes)
+        self.materialize(seed, dtype, device, precision)
+
+    def parts(self):
+        return [*self.trunk.parts(), ("norm", self.norm), ("pool", self.pool), ("head", self.head)]
+
+
+def imagenet(name, embed_dim, depths, num_heads):
+    """Name a model of table 7 of the paper, for 224×224 images."""
+    variant(name, "swin", img_size=224, patch_size=4, num_classes=1000, embed_dim=embed_dim, depths=depths,
+            num_heads=num_heads, window_size=7)  # fmt: skip
+
+
+imagenet("swin_tiny_patch4_window7_224", 96, (2, 2, 6, 2), (3, 6, 12, 24))
+imagenet("swin_small_patch4_window7_224", 96, (2, 2, 18, 2), (3, 6, 12, 24))
+imagenet("swin_base_patch4_window7_224", 128, (2, 2, 18, 2), (4, 8, 16, 32))
+# For CIFAR: windows of 4×4 patches of 2×2 pixels, on grids of 16×16, 8×8 and 4×4.
+variant("swin_small_32", "swin", img_size=32, patch_size=2, num_classes=10, embed_dim=64, depths=(2, 2, 2),
+        num_heads=(2, 4, 8), window_size=4)  # fmt: skip

@@ -1,0 +1,97 @@
+"""Multi-head self-attention with relative positions, over a whole grid or in windows of it."""
+
+from typing import Any, NamedTuple
+
+from tinyvit import functional as F
+from tinyvit.functional.heads import MergeHeadsCache, SplitHeadsCache
+from tinyvit.functional.linear import LinearCache
+from tinyvit.functional.relative_bias import RelativeBiasCache
+from tinyvit.functional.sums import sum_first
+from tinyvit.nn import init
+from tinyvit.nn.layers import Linear
+from tinyvit.nn.module import Module
+from tinyvit.nn.tree import tree
+from tinyvit.nn.variables import Parameter
+
+TABLE_STD = 0.02
+
+
+class RelativeAttentionCache(NamedTuple):
+    qkv: LinearCache
+    split: SplitHeadsCache
+    bias: RelativeBiasCache
+    windows: int | None  # W, where masks differ by window
+    heads: Any           # of the attention: heads.probs is (B, H, n, n), or with masks (B, W·H, n, n)
+    merge: MergeHeadsCache
+    proj: LinearCache
+
+    __repr__ = tree
+
+
+class RelativeAttention(Module):
+    """Every token takes from all tokens, and how much depends on where they are to each other, too:
+
+        probsₕ = softmax(qₕ kₕᵀ / √d + biasₕ),   with biasₕ from `functional.relative_bias`
+
+    x is (B, n, dim), y (B, n, out_dim). `sides` is the largest grid (rows, columns) of the n tokens that the table of
+    relative positions is for; a smaller one is given in the call.
+    Liu et al. 2021, "Swin transformer", eq. 4; Dai et al. 2021, "CoAtNet", eq. 3, with the difference added before the
+    softmax.
+    """
+
+    def __init__(self, dim, out_dim, num_heads, sides, qkv_bias=True):
+        if out_dim % num_heads:
+            raise ValueError(f"a width of {out_dim} is not divisible by {num_heads} heads")
+        rows, columns = sides
+        self.sides, self.num_heads = (rows, columns), num_heads
+        table = (2 * rows - 1) * (2 * columns - 1), num_heads
+        self.relative_position_bias_table = Parameter(table, init.normal(TABLE_STD), decay=False)
+        self.qkv = Linear(dim, 3 * out_dim, qkv_bias, weight_init=init.xavier_uniform(dim, out_dim))
+        self.qkv.weight.parts = 3
+        self.proj = Linear(out_dim, out_dim)
+
+    def forward(self, x, ctx=None, grid=None, masks=None):
+        """y and the cache.
+
+        grid    (rows, columns) of the n tokens, by default `sides`
+        masks   (W, n, n), added to the scores, where x has W windows of each sample one after the other
+        """
+        qkv, c_qkv = self.qkv(x, ctx)                                                 # (B, n, 3·out_dim)
+        heads, c_split = F.split_heads(qkv, self.num_heads)                           # each (B, H, n, d)
+        bias, c_bias = F.relative_bias(self.relative_position_bias_table.value, self.sides, grid)
+        windows = None
+        if masks is not None:
+            windows, n = masks.shape[:2]
+            heads = (windows_as_heads(part, windows) for part in heads)               # each (B/W, W·H, n, d)
+            bias = (bias + masks[:, None]).reshape(-1, n, n)                          # (W·H, n, n)
+        y, c_heads = F.attention(*heads, bias)
+        y = y if windows is None else heads_as_windows(y, windows)
+        y, c_merge = F.merge_heads(y)                                                 # (B, n, out_dim)
+        y, c_proj = self.proj(y, ctx)
+        return y, RelativeAttentionCache(c_qkv, c_split, c_bias, windows, c_heads, c_merge, c_proj)
+
+    def backward(self, dy, cache):
+        dy = self.proj.backward(dy, cache.proj)
+        dy = F.merge_heads_backward(dy, cache.merge)                                  # (B, H, n, d)
+        if cache.windows is not None:
+            dy = windows_as_heads(dy, cache.windows)
+        dqkv = F.attention_backward(dy, cache.heads)
+        dbias = dqkv[3]
+        if cache.windows is not None:
+            dqkv = tuple(heads_as_windows(part, cache.windows) for part in dqkv[:3])
+            dbias = sum_first(dbias.reshape(cache.windows, -1, *dbias.shape[1:]))
+        with self.gradients() as into:
+            F.relative_bias_backward(dbias, cache.bias, into=into)
+        return self.qkv.backward(F.split_heads_backward(dqkv, cache.split), cache.qkv)
+
+
+def windows_as_heads(x, windows):
+    """Heads (B·W, H, n, d) of windows as those of samples, (B, W·H, n, d): each window has a mask of its own."""
+    B, H, n, d = x.shape
+    return x.reshape(B // windows, windows * H, n, d)
+
+
+def heads_as_windows(x, windows):
+    """The inverse of `windows_as_heads`."""
+    B, H, n, d = x.shape
+    return x.reshape(B * windows, H // windows, n, d)
