@@ -63,8 +63,8 @@ class Brightness(Task):
     def backbone(self, model):
         return model.model
 
-    def begin(self, model, total_steps):
-        super().begin(model, total_steps)
+    def begin(self, model, total_steps, dataset):
+        super().begin(model, total_steps, dataset)
         self.teacher = self.build(device=model.device, precision=model.precision)
         self.teacher.load_state_dict(model.state_dict())
 

@@ -11,10 +11,15 @@ from tinyvit.training.tasks import task_class
 
 def with_absolute_paths(config):
     """A TrainConfig whose data and weights are found from any folder."""
-    run, data_dir = (
-        None if path is None else os.path.realpath(expanded(path)) for path in (config.init.run, config.data_dir)
-    )
-    return replace(config, data_dir=data_dir, init=replace(config.init, run=run))
+
+    def absolute(path):
+        return None if path is None else os.path.realpath(expanded(path))
+
+    named = {name: absolute(getattr(config.objective, name)) for name in task_class(config.task).paths}
+    return replace(
+        config, data_dir=absolute(config.data_dir), init=replace(config.init, run=absolute(config.init.run)),
+        objective=replace(config.objective, **named),
+    )  # fmt: skip
 
 
 def load_split(config):

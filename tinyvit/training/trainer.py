@@ -86,7 +86,7 @@ class Trainer:
             seed=config.seed, dtype=self.model.dtype.name, device=self.device,
         )  # fmt: skip
         self.total_steps = config.epochs * len(self.loader)
-        self.task.begin(self.model, self.total_steps)
+        self.task.begin(self.model, self.total_steps, self.split.train)
         self.plan = self.memory_plan()
         if not clearly_fits(self.plan, self.model, free):
             require_memory(self.plan, free)

@@ -1,4 +1,5 @@
 """The tasks, one file each, and the registry of their names."""
 
 from tinyvit.training.tasks.classification import Classification, classification
+from tinyvit.training.tasks.distillation import Distillation
 from tinyvit.training.tasks.task import NotFinite, Report, Task, register, task_class

@@ -63,6 +63,7 @@ class Task:
 
     name               in the registry
     options            the dataclass of its own options, `config.objective`, `--objective.NAME` on the command line
+    paths              names of those options that are paths of files or folders, or None
     metrics            names of what `loss` reports, besides the loss
     headings, shares   how figures are shown: short headings by name, and which names are shares, shown in percent
     higher_is_better   whether more of the headline is better
@@ -71,7 +72,7 @@ class Task:
     """
 
     name = None
-    options = NoOptions
+    options, paths = NoOptions, ()
     metrics = ()
     headings, shares = {}, frozenset()
     higher_is_better = False
@@ -98,8 +99,8 @@ class Task:
 
     # -- a step ----------------------------------------------------------------------------------------------------
 
-    def begin(self, model, total_steps):
-        """Called once, before the first step and before `load_state`."""
+    def begin(self, model, total_steps, dataset):
+        """Called once, before the first step and before `load_state`, with the `Dataset` to train on."""
         self.total_steps = total_steps
 
     def batch(self, images, targets, key):

@@ -1,0 +1,155 @@
+"""Distillation: a classifier that learns from the labels and from a trained teacher.
+
+Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention", section 4.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.backend import to_device
+from tinyvit.files import digest
+from tinyvit.functional.patches import as_pair
+from tinyvit.models.architecture import require_classes
+from tinyvit.nn import buffer_updates
+from tinyvit.tensors import tensor_bytes
+from tinyvit.training.tasks.classification import Classification, classify
+from tinyvit.training.tasks.task import register
+from tinyvit.validation import Positive, Share, require, validate
+
+
+@dataclass(frozen=True)
+class DistillationOptions:
+    """The teacher, and how much the student learns from it."""
+
+    teacher: str | None = None
+    """Run folder of the teacher, a classifier of the same classes; its last weights are taken and stay as they are."""
+    kind: Literal["hard", "soft"] = "hard"
+    """What is learned from the teacher: the class that it predicts, or its probabilities."""
+    share: Share = 0.5
+    """Share λ of the loss that comes from the teacher; the rest comes from the labels."""
+    temperature: Positive = 3.0
+    """Temperature τ of the probabilities, for kind soft."""
+
+    def __post_init__(self):
+        validate(self, "objective.")
+
+
+@register("distillation")
+class Distillation(Classification):
+    """Cross-entropy with the labels and, of the head on the distillation token, with a teacher:
+
+        hard   L = (1 − λ) CE(z_cls, y) + λ CE(z_dist, argmax z_t)                       eq. 3
+        soft   L = (1 − λ) CE(z_cls, y) + λ τ²/K KL(softmax(z_t / τ) ‖ softmax(z_dist / τ))  eq. 2
+
+    with the mean over the K classes as in the paper's code, see `functional.distillation`. A model with one head learns
+    both by it. The teacher sees what the student sees, mixed images included, as it normalises them.
+    optim.label-smoothing is for the labels alone.
+    """
+
+    options, paths = DistillationOptions, ("teacher",)
+    metrics = ("accuracy", "agreement")
+    headings, shares = {"accuracy": "acc.", "agreement": "as teacher"}, frozenset({"accuracy", "agreement"})
+
+    @classmethod
+    def check(cls, config):
+        super().check(config)
+        require(config.optim.keep_patches == 1, "optim.keep-patches must be 1 for distillation",
+                config.optim.keep_patches)  # fmt: skip
+
+    def begin(self, model, total_steps, dataset):
+        super().begin(model, total_steps, dataset)
+        self.teacher, self.renormalise, self.sha256 = load_teacher(self.config, dataset, model.device)
+
+    def batch(self, images, targets, key):
+        factor, offset = self.renormalise
+        seen = images if factor is None else (images * factor + offset).astype(images.dtype)
+        logits = classify(self.teacher, F.cast(seen, self.teacher.dtype), self.config.threads)
+        return {"images": images, "targets": targets, "teacher": logits}
+
+    def loss(self, model, batch, ctx):
+        o, targets, theirs = self.config.objective, batch["targets"], batch["teacher"]
+        require_classes(model)
+        two = hasattr(model, "logits_by_head")
+        logits, cache = model.logits_by_head(batch["images"], ctx) if two else model(batch["images"], ctx)
+        cls, dist = logits if two else (logits, logits)
+        predicted = theirs.argmax(1)
+        by_labels, c_labels = F.cross_entropy(cls, targets, self.config.optim.label_smoothing)
+        if o.kind == "hard":
+            by_teacher, c_teacher = F.cross_entropy(dist, predicted)
+        else:
+            by_teacher, c_teacher = F.distillation(dist, theirs, o.temperature)
+
+        def backward(dloss=1.0):
+            dcls = F.cross_entropy_backward((1 - o.share) * dloss, c_labels)
+            of_teacher = F.cross_entropy_backward if o.kind == "hard" else F.distillation_backward
+            ddist = of_teacher(o.share * dloss, c_teacher)
+            return model.backward((dcls, ddist) if two else dcls + ddist, cache)
+
+        loss = (1 - o.share) * by_labels + o.share * by_teacher
+        labels, scores = targets if targets.ndim == 1 else targets.argmax(1), F.cast(cls + dist, loss.dtype)
+        chosen = scores.argmax(1)
+        metrics = {"accuracy": (chosen == labels).mean(dtype=loss.dtype),
+                   "agreement": (chosen == predicted).mean(dtype=loss.dtype)}  # fmt: skip
+        updates = buffer_updates(cache)
+        return (loss, backward, metrics, updates) if updates else (loss, backward, metrics)
+
+    def state(self):
+        """The SHA256 of the teacher's weights, so that a training goes on with the teacher that it began with."""
+        return {"teacher_sha256": np.frombuffer(bytes.fromhex(self.sha256), "uint8").astype("float32")}
+
+    def load_state(self, tensors):
+        found = bytes(tensors["teacher_sha256"].astype("uint8")).hex()
+        if found != self.sha256:
+            raise ValueError(
+                f"{self.config.objective.teacher} holds other weights than those that this training began with (SHA256 "
+                f"{self.sha256}, not {found}); bring them back, or start a new run"
+            )
+
+
+def load_teacher(config, dataset, device):
+    """The teacher of a TrainConfig, what its images differ from the student's by, and the SHA256 of its weights.
+
+    Raises ValueError for a run that can't be read, that isn't a classifier of the data set's classes, or that can't
+    read the student's images.
+    """
+    from tinyvit.training.trained import load_classifier
+
+    path = config.objective.teacher
+    if path is None:
+        raise ValueError("distillation needs a teacher: give the folder of a trained run by --objective.teacher")
+    try:
+        trained = load_classifier(path, device)
+    except ValueError as error:
+        raise ValueError(f"the teacher can't be read: {error}") from error
+    teacher, known = trained.model, trained.preprocessing
+    if known.classes != dataset.classes:
+        raise ValueError(
+            f"the teacher in {path} tells other classes apart: {list(known.classes)}, and the data set has "
+            f"{list(dataset.classes)}"
+        )
+    reads, shape = teacher.image_shape, (config.model.in_chans, *as_pair(config.model.img_size))
+    any_size = getattr(teacher.config, "dynamic_img_size", False)
+    if reads[0] != shape[0] or (reads != shape and not any_size):
+        raise ValueError(f"the teacher in {path} reads images {reads}, and the student {shape} (channels, height, "
+                         "width)")  # fmt: skip
+    require(not config.optim.small_sizes or any_size, "optim.small-sizes need a teacher for images of any size, got "
+            "one of", type(teacher).__name__)  # fmt: skip
+    return teacher, renormalisation(dataset, known, device, teacher.dtype.name), digest(
+        tensor_bytes(teacher.state_dict())
+    )
+
+
+def renormalisation(dataset, known, device, dtype):
+    """(factor, offset), each (C, 1, 1), with which images normalised for the student are so for the teacher.
+
+    (x σ + μ − μ_t) / σ_t; (None, None) where both are normalised alike.
+    """
+    mean, std, their_mean, their_std = (
+        np.asarray(values, "float64")[:, None, None] for values in (dataset.mean, dataset.std, known.mean, known.std)
+    )
+    if np.array_equal(mean, their_mean) and np.array_equal(std, their_std):
+        return None, None
+    return (to_device(x.astype(dtype), device) for x in (std / their_std, (mean - their_mean) / their_std))
