@@ -287,7 +287,7 @@ def test_an_imported_run_is_not_trained_on_from_scratch(refused, imported, photo
         ("model.safetensors", b"<!DOCTYPE html>", "is a web page"),
         ("model.safetensors", b"\x80\x02}.", "is a pickle.* weights_only=True.*model.safetensors$"),
         ("config.json", b"{", "config.json is damaged or not JSON"),
-        ("config.json", b'{"model_type": "swin"}', "config.json has model_type 'swin'; tinyvit reads vit"),
+        ("config.json", b'{"model_type": "beit"}', "config.json has model_type 'beit'; tinyvit reads vit"),
         ("config.json", b'{"architecture": "regnety_016"}', "'regnety_016'"),
     ],
 )

@@ -135,7 +135,7 @@ def test_a_folder_that_is_a_link_is_followed(copy, tmp_path):
         ("config.json", b"", r"config\.json is damaged or not JSON"),
         ("config.json", b"[]", r"config\.json holds JSON of another kind"),
         ("config.json", b"{}", r"config\.json has neither Hugging Face's model_type nor timm's architecture"),
-        ("config.json", b'{"model_type": "swin"}', r"config\.json has model_type 'swin'; tinyvit reads vit, "),
+        ("config.json", b'{"model_type": "beit"}', r"config\.json has model_type 'beit'; tinyvit reads vit, "),
         ("config.json", b'{"architectures": ["ResNet"]}', "has neither Hugging Face's model_type nor"),
         ("config.json", b'{"architecture": "vit_tiny_patch16_224"}', "are not those of this model in timm's layout"),
         ("config.json", b'{"dataset": 1, "model": 2, "optim": 3}', "copy is a run of tinyvit already; use it as it is"),

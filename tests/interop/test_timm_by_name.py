@@ -19,6 +19,8 @@ SMALL = {  # in place of what the names stand for
     "resnetv2_50x1_bit": dict(depths=(1, 1), width=32, stem="conv7"),
     "vit_base_r50_s16_224": dict(patch_size=16, embed_dim=8, depth=1, num_heads=2, backbone="bit",
                                  backbone_depths=(1, 1, 1), backbone_width=32, backbone_stem="conv7"),
+    "deit_tiny_distilled_patch16_224": dict(patch_size=16, embed_dim=8, depth=1, num_heads=2),
+    "swin_tiny_patch4_window7_224": dict(patch_size=8, embed_dim=4, depths=(1, 1), num_heads=(1, 2), window_size=4),
 }  # fmt: skip
 
 
@@ -60,6 +62,7 @@ def test_the_head_of_a_bit_is_a_convolution_in_timm(named):
     tensors, about = timm_by_name.write(architecture_name(config), written)
     first, last = about["pretrained_cfg"]["first_conv"], about["pretrained_cfg"]["classifier"]
     assert tensors[f"{first}.weight"].ndim == 4
+    last = last if isinstance(last, str) else last[1]
     assert tensors[f"{last}.weight"].ndim == (4 if name == "resnetv2_50x1_bit" else 2)
 
 
@@ -78,13 +81,14 @@ def test_another_name_or_number_of_classes_is_refused(named, change, message):
 def test_missing_arrays_are_named(named):
     _, config = named
     tensors, about = timm_by_name.write(architecture_name(config), weights_of(replace(config, num_classes=3)))
-    name = next(name for name in tensors if name.endswith("conv2.weight"))
+    name = next(name for name in tensors if name.endswith(("conv2.weight", "proj.weight")))
     with pytest.raises(ValueError, match=f"missing: {name}"):
         timm_by_name.read(architecture_name(config), {k: x for k, x in tensors.items() if k != name}, about)
 
 
 def test_a_shape_without_a_name_is_refused(named):
     _, config = named
-    depth = {"backbone_width": 64} if hasattr(config, "backbone_width") else {"width": 64}
+    width = next(name for name in ("backbone_width", "embed_dim", "width") if hasattr(config, name))
+    depth = {width: 64}
     with pytest.raises(ValueError, match="timm's layout has no name for a .* of this shape; expected that of one of"):
         timm_by_name.write(architecture_name(config), weights_of(replace(config, num_classes=3, **depth)))

@@ -1,6 +1,14 @@
 """Weights of timm, of Hugging Face and of the original release, in and out."""
 
-from tinyvit.interop import huggingface, huggingface_convnets, original, timm, timm_by_name
+from tinyvit.interop import (
+    huggingface,
+    huggingface_convnets,
+    huggingface_deit,
+    huggingface_swin,
+    original,
+    timm,
+    timm_by_name,
+)
 from tinyvit.interop.loading import Source, load, open_source
 from tinyvit.interop.onnx_export import onnx_model
 from tinyvit.interop.saving import save

@@ -78,14 +78,14 @@ def read(tensors, about, preprocessor=None, *, mean=None, std=None):
     return Weights(config, state, prepared, notes + more)
 
 
-def as_in_transformers_4(tensors):
-    """The arrays by the names of Transformers 4 without "vit.", and how the file spells each of these names.
+def as_in_transformers_4(tensors, prefix="vit."):
+    """The arrays by the names of Transformers 4 without the prefix, and how the file spells each of these names.
 
     Raises ValueError if an array is there under two names.
     """
     arrays, spellings = {}, {}
     for spelling, array in tensors.items():
-        name = spelling.removeprefix("vit.")
+        name = spelling.removeprefix(prefix)
         layer = LAYER.fullmatch(name)
         if layer:
             number, part, ending = layer.groups()
@@ -96,12 +96,12 @@ def as_in_transformers_4(tensors):
     return arrays, spellings
 
 
-def spelled_as(spellings):
+def spelled_as(spellings, prefix="vit."):
     """A function that gives a name as a file with these spellings has it, or would have it."""
-    prefix = "vit." if any(spelling.startswith("vit.") for spelling in spellings.values()) else ""
+    prefix = prefix if any(spelling.startswith(prefix) for spelling in spellings.values()) else ""
 
     def spelled(name):
-        return spellings.get(name, name if name.startswith("classifier.") else prefix + name)
+        return spellings.get(name, name if "classifier." in name else prefix + name)
 
     return spelled
 

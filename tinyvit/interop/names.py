@@ -102,8 +102,8 @@ def square_image(patches, patch_size, layout):
     return (height, width), (note,)
 
 
-def position_table(weights, layout):
-    """The positions of any kind as one table (1, N+1, D), which is all that foreign formats have.
+def position_table(weights, layout, prefix=1):
+    """The positions of any kind as one table (1, prefix+N, D), which is all that foreign formats have.
 
     Raises ValueError for rotary positions, which are not added to tokens.
     """
@@ -111,10 +111,10 @@ def position_table(weights, layout):
     if config.positions == "rope":
         raise ValueError(f"{layout} has no place for positions 'rope', which turn queries and keys")
     if config.positions == "learned_2d":
-        return F.grid_positions(state["pos_embed_x"], state["pos_embed_y"])[0]
+        return F.grid_positions(state["pos_embed_x"], state["pos_embed_y"], prefix)[0]
     if config.positions == "none":
         rows, columns = config.grid
-        return np.zeros((1, 1 + rows * columns, config.embed_dim), state["cls_token"].dtype)
+        return np.zeros((1, prefix + rows * columns, config.embed_dim), state["cls_token"].dtype)
     return state["pos_embed"]
 
 

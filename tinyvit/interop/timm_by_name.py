@@ -1,9 +1,8 @@
-"""timm's layouts of ResNet, BiT and the hybrid, whose names are also ours.
+"""timm's layouts of ResNet, BiT, the hybrid, DeiT and Swin, whose names are also ours.
 
 The `config.json` beside the weights says by the name of the architecture which network it is.
 """
 
-import re
 from functools import partial
 
 from tinyvit.functional.patches import as_pair
@@ -20,9 +19,16 @@ from tinyvit.text import short
 # By architecture: the first convolution and the last layer, as timm's pretrained_cfg names them.
 ENDS = {
     "resnet": ("conv1", "fc"), "bit": ("stem.conv", "head.fc"), "hybrid": ("patch_embed.backbone.stem.conv", "head"),
+    "deit": ("patch_embed.proj", ("head", "head_dist")), "swin": ("patch_embed.proj", "head.fc"),
 }  # fmt: skip
-KINDS = {"resnet": "resnet[1-9]*", "bit": "resnetv2_*_bit*", "hybrid": "vit_*_r*_s*"}
+KINDS = {"resnet": "resnet[1-9]*", "bit": "resnetv2_*_bit*", "hybrid": "vit_*_r*_s*", "deit": "deit_*_distilled_*",
+         "swin": "swin_*"}  # fmt: skip
+# Arrays by which weights without a config.json are known; to say that the config.json is missing.
+TELLING = {"resnet": r"conv1\.weight$", "bit": r"stem\.conv\.weight$",
+           "hybrid": r"patch_embed\.backbone\.stem\.conv\.weight$", "deit": "dist_token$",
+           "swin": r"layers\.0\.blocks\.0\.attn\.qkv\.weight$"}  # fmt: skip
 FREE = ("img_size", "in_chans", "num_classes")  # what weights of one name may differ in
+SIZED = ("hybrid", "deit", "swin")  # those that timm makes for one size of the images
 NOT_WRITTEN = ("drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size", "resize_positions")
 
 
@@ -47,6 +53,7 @@ def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=Non
         raise ValueError(f"{SOURCE} must name one of {', '.join(names)}, got {short(repr(about.architecture))}")
     first, last = ENDS[architecture]
     shapes = {name: array.shape for name, array in tensors.items()}
+    last = last if isinstance(last, str) else last[0]
     classes = shapes.get(f"{last}.weight", (0,))[0]
     expect_agreement({"num_classes": about.num_classes}, {"num_classes": classes}, SOURCE)
     _, fields = VARIANTS[about.architecture]
@@ -82,17 +89,18 @@ def write(architecture, weights):
     if architecture == "bit" and config.num_classes:
         state["head.fc.weight"] = state["head.fc.weight"][:, :, None, None]
     height, width = as_pair(config.img_size)
-    args = {name: shape[name] for name in FREE if name != "img_size" or architecture == "hybrid"}
+    args = {name: shape[name] for name in FREE if name != "img_size" or architecture in SIZED}
     about = {"architecture": name, "num_classes": config.num_classes, "model_args": args,
              "label_names": list(weights.preprocessing.classes),
              "pretrained_cfg": how_prepared(weights.preprocessing) | {
                  "num_classes": config.num_classes, "input_size": [config.in_chans, height, width],
-                 "first_conv": first, "classifier": last}}  # fmt: skip
+                 "first_conv": first,
+                 "classifier": last if isinstance(last, str) else list(last)}}  # fmt: skip
     return state, about
 
 
-for architecture, (first, _) in ENDS.items():
+for architecture, names in TELLING.items():
     register(Mapping(
-        "timm", (KINDS[architecture],), architecture, re.escape(first) + r"\.weight$", partial(read, architecture),
+        "timm", (KINDS[architecture],), architecture, names, partial(read, architecture),
         partial(write, architecture), files=("config.json",), options=("img_size", "mean", "std"), unread=COUNTER,
     ))  # fmt: skip

@@ -78,8 +78,7 @@ def checked_architecture(architecture):
     if architecture is None:
         return None
     name = architecture.partition(".")[0]
-    for part, what in (("quickgelu", "the activation QuickGELU"), ("rope", "rotary positions of another kind"),
-                       ("distilled", "a distillation token")):  # fmt: skip
+    for part, what in (("quickgelu", "the activation QuickGELU"), ("rope", "rotary positions of another kind")):
         if part in name:
             raise ValueError(f"the weights are those of a {short(repr(name))}, which has {what}")
     return name

@@ -1,0 +1,124 @@
+"""Hugging Face's folders of DeiT and Swin: read back bit for bit, and refused in one line where they don't fit."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from strategies import redrawn
+
+import tinyvit
+from tinyvit import interop
+from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.functional.patches import as_pair
+from tinyvit.interop import Weights
+from tinyvit.models import DeiTConfig, SwinConfig, build
+from tinyvit.tensors import load_tensors, write_tensors
+
+DEIT = DeiTConfig(img_size=8, patch_size=4, num_classes=3, embed_dim=8, depth=2, num_heads=2, norm_eps=1e-12)
+SWIN = SwinConfig(img_size=16, num_classes=3, embed_dim=4, depths=(2, 1), num_heads=(1, 2), mlp_ratio=2.0)
+CONFIGS = {
+    "deit": DEIT,
+    "deit, no classes": replace(DEIT, num_classes=0, img_size=(8, 12), in_chans=1),
+    "swin": SWIN,
+    "swin, no classes": replace(SWIN, num_classes=0, img_size=(24, 18), in_chans=1, drop_path_rate=0.2),
+}
+
+
+def weights_of(config):
+    classes = tuple(f"kind {i}" for i in range(config.num_classes))
+    half = (0.5,) * config.in_chans
+    prepared = Preprocessing(classes, config.in_chans, as_pair(config.img_size), half, half, crop=None)
+    return Weights(config, redrawn(build(config)).state_dict(), prepared)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A function that writes weights, with changes to config.json or to the arrays."""
+
+    def write(config, edit=None, **about):
+        path = tmp_path / "theirs"
+        interop.save(weights_of(config), path, "huggingface")
+        said = json.loads((path / "config.json").read_text()) | about
+        (path / "config.json").write_text(json.dumps(said))
+        if edit:
+            tensors = dict(load_tensors(path / "model.safetensors"))
+            edit(tensors)
+            (path / "model.safetensors").unlink()
+            write_tensors(path / "model.safetensors", tensors)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_was_written_is_read_again_bit_for_bit(name, folder):
+    weights = weights_of(CONFIGS[name])
+    read = interop.load(folder(CONFIGS[name]))
+    assert (read.config, read.preprocessing, read.notes) == (weights.config, weights.preprocessing, ())
+    assert read.state.keys() == weights.state.keys()
+    for key, array in weights.state.items():
+        np.testing.assert_array_equal(read.state[key], array, err_msg=key)
+
+
+@pytest.mark.parametrize("config", [DEIT, SWIN], ids=["deit", "swin"])
+def test_a_folder_is_loaded_as_a_model_with_its_classes(config, folder):
+    model = tinyvit.load(folder(config))
+    assert type(model.config) is type(config) and model.classes == ("kind 0", "kind 1", "kind 2")
+    image = np.zeros((1, *as_pair(config.img_size), 3), "uint8")
+    np.testing.assert_allclose(model.predict(image).sum(), 1, rtol=1e-6)
+
+
+def test_the_index_of_transformers_4_is_not_read(folder):
+    def edit(tensors):
+        tensors["swin.encoder.layers.0.blocks.0.attention.self.relative_position_index"] = np.zeros((16, 16), "int64")
+
+    assert interop.load(folder(SWIN, edit)).config == SWIN
+
+
+def test_a_deit_with_one_classifier_is_refused_with_what_is_expected(folder):
+    def edit(tensors):
+        for kind in ("weight", "bias"):
+            tensors[f"classifier.{kind}"] = tensors.pop(f"cls_classifier.{kind}")
+
+    with pytest.raises(ValueError, match="expected DeiTForImageClassificationWithTeacher"):
+        interop.load(folder(DEIT, edit))
+
+
+@pytest.mark.parametrize("about, message", [
+    (dict(depths=[2, 1, 1], num_heads=[1, 2, 4]), "contradicts the weights: stages 3, but the weights have 2"),
+    (dict(depths=[2, 2]), r"missing: swin\.encoder\.layers\.1\.blocks\.1"),
+    (dict(window_size=3), r"misshapen: swin\.encoder.*relative_position_bias_table"),
+    (dict(hidden_act="relu"), "hidden_act 'relu'; expected 'gelu'"),
+    (dict(use_absolute_embeddings=True), "use_absolute_embeddings True; expected False"),
+    (dict(num_heads=[1, 3]), "the width 8 of stage 1 is not divisible by its 3 heads"),
+    (dict(id2label={"0": "a"}), "num_labels 1, but the weights have 3"),
+    (dict(depths="2"), r"config.json has depths '2' \(expected"),
+])  # fmt: skip
+def test_a_config_that_does_not_fit_is_refused_in_one_line(about, message, folder):
+    with pytest.raises(ValueError, match=message) as caught:
+        interop.load(folder(SWIN, **about))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("config", [DEIT, SWIN], ids=["deit", "swin"])
+def test_missing_and_unexpected_arrays_are_named_as_the_file_spells_them(config, folder):
+    prefix = {"DeiTConfig": "deit", "SwinConfig": "swin"}[type(config).__name__]
+
+    def edit(tensors):
+        del tensors[f"{prefix}.layernorm.weight"]
+        tensors[f"{prefix}.more"] = np.ones(3, "float32")
+
+    with pytest.raises(ValueError, match=rf"missing: {prefix}\.layernorm\.weight; unexpected: {prefix}\.more"):
+        interop.load(folder(config, edit))
+
+
+@pytest.mark.parametrize("config, message", [
+    (replace(DEIT, num_registers=2), "has no place for num_registers 2"),
+    (replace(DEIT, positions="rope"), "has no place for positions 'rope'"),
+    (replace(SWIN, depths=(1, 1, 1), num_heads=(1, 1, 1)), "no place for a grid of 2×2 tokens in stage 2, which is"),
+])  # fmt: skip
+def test_what_hugging_face_has_no_place_for_is_refused_before_anything_is_written(config, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        interop.save(weights_of(config), tmp_path / "theirs", "huggingface")
+    assert not any(tmp_path.iterdir())
