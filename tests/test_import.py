@@ -121,7 +121,8 @@ def test_imports_run_one_way(file):
 def test_only_workers_of_the_benchmark_import_torch():
     importers = {file for file in SOURCES for name in imports(SOURCES[file]) if name.partition(".")[0] == "torch"}
     assert importers - {"training/curves.py"} == {
-        "bench/torch_steps.py", "bench/torch_vit.py", "bench/torch_resnet.py", "bench/gpu_report/torch_step.py"
+        "bench/torch_steps.py", "bench/torch_vit.py", "bench/torch_resnet.py", "bench/torch_swin.py",
+        "bench/torch_coatnet.py", "bench/gpu_report/torch_step.py",
     }
 
 

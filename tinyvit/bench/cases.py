@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Literal
 
 from tinyvit.functional.patches import as_pair
-from tinyvit.models import ViTConfig, build
+from tinyvit.models import CoAtNetConfig, SwinConfig, ViTConfig, build
 from tinyvit.models.hybrid import HybridConfig
 from tinyvit.models.registry import VARIANTS, architecture_name, config_class
 from tinyvit.models.summary import summarize
@@ -19,7 +19,7 @@ class ModelCase:
     name: str
     kind: Literal["train", "infer"]
     batch_size: int
-    config: Any  # of a ViT, a ResNet or a hybrid
+    config: Any  # of an architecture that `torch_steps` has
 
     unit: ClassVar[str] = "images"
 
@@ -30,6 +30,12 @@ class ModelCase:
     def title(self):
         c, what = self.config, {"train": "training step", "infer": "inference"}[self.kind]
         height, width = as_pair(c.img_size)
+        if isinstance(c, (SwinConfig, CoAtNetConfig)):
+            widths = c.widths if isinstance(c, CoAtNetConfig) else [c.embed_dim << i for i in range(len(c.depths))]
+            stages = ", ".join(f"{depth} of {width}" for depth, width in zip(c.depths, widths))
+            window = "×".join([str(getattr(c, "window_size", ""))] * 2)
+            kind = f"CoAtNet {c.stages}" if isinstance(c, CoAtNetConfig) else f"Swin, windows {window}"
+            return f"{what}, {height}×{width}, {kind}, blocks and widths {stages}, batch {self.batch_size}"
         if self.convolves:
             stem = c.stem if isinstance(c, HybridConfig) else c
             stages = ", ".join(str(depth) for depth in stem.depths)
@@ -48,7 +54,7 @@ class ModelCase:
     @property
     def convolves(self):
         """Whether the model has convolutions besides that of the patches."""
-        return not isinstance(self.config, ViTConfig) or isinstance(self.config, HybridConfig)
+        return not isinstance(self.config, (ViTConfig, SwinConfig)) or isinstance(self.config, HybridConfig)
 
     @property
     def draws(self):
@@ -75,9 +81,9 @@ class ModelCase:
     def products(self, threads):
         """Shapes (m, k, n) of the step's largest products x W, for the part of the batch that one thread gets.
 
-        Of convolutions none: how a library cuts them into products is its own affair.
+        Of convolutions and stages of several widths none.
         """
-        if self.convolves:
+        if self.convolves or isinstance(self.config, SwinConfig):
             return []
         rows = -(-self.batch_size // threads) * self.tokens
         width, hidden = self.config.embed_dim, self.config.mlp_hidden
@@ -185,6 +191,8 @@ CASES = {case.name: case for case in (
     ModelCase("ti16", "infer", 8, ViTConfig(**VARIANTS["vit_tiny_patch16_224"][1])),
     of_preset("cifar10-resnet"),
     of_preset("cifar10-hybrid"),
+    of_preset("cifar10-swin"),
+    of_preset("cifar10-coatnet"),
     AttentionCase("attention-65", 512, 65),
     AttentionCase("attention-65-bias", 512, 65, bias=True),
     AttentionCase("attention-197", 64, 197),

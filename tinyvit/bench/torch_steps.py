@@ -5,9 +5,12 @@ from torch.nn import functional as T
 
 from tinyvit.bench.products import best_of, shapes_for
 from tinyvit.bench.steps import batch, images_and_filters, projections
+from tinyvit.bench.torch_coatnet import TorchCoAtNet
 from tinyvit.bench.torch_resnet import TorchResNet, with_stem
+from tinyvit.bench.torch_swin import TorchSwin
 from tinyvit.bench.torch_vit import TorchViT
 from tinyvit.models import build
+from tinyvit.models.registry import architecture_name
 
 
 def load():
@@ -91,13 +94,16 @@ def convolution(case, precision, compiler, memory_format):
     return lambda: float(torch.autograd.grad(conv(*inputs), inputs, dy)[1].abs().max())
 
 
+THEIRS = {
+    "vit": TorchViT, "resnet": TorchResNet, "hybrid": lambda config: with_stem(TorchViT(config), config),
+    "swin": TorchSwin, "coatnet": TorchCoAtNet,
+}  # fmt: skip
+
+
 def twin(ours, memory_format):
     """The PyTorch model with the weights of a tinyvit model."""
     config = ours.config
-    if hasattr(config, "embed_dim"):
-        model = with_stem(TorchViT(config), config) if hasattr(config, "stem") else TorchViT(config)
-    else:
-        model = TorchResNet(config)
+    model = THEIRS[architecture_name(config)](config)
     model = model.to(getattr(torch, str(ours.dtype)))
     weights = {name: torch.tensor(array) for name, array in ours.state_dict().items()}
     model.load_state_dict(model.state_dict() | weights)  # that of PyTorch counts batches as well

@@ -6,7 +6,7 @@ A result is the accuracy on the test images after the last epoch, on two CPU cor
 
 from dataclasses import replace
 
-from tinyvit.models import ViTConfig
+from tinyvit.models import CoAtNetConfig, SwinConfig, ViTConfig
 from tinyvit.models.hybrid import HybridConfig
 from tinyvit.models.registry import looked_up
 from tinyvit.models.resnet import ResNetConfig
@@ -94,6 +94,42 @@ PRESETS = {
         epochs=14,
         batch_size=256,
         evaluate_every=7,
+        init=InitConfig(whiten=True),
+        optim=OptimConfig(
+            name="muon", lr=0.01, adam_lr=0.01, filter_lr=0.1, weight_decay=0.05, schedule="linear", warmup=0.1,
+            label_smoothing=0.1, small_sizes=(24,), small_until=(0.6,),
+        ),
+        augment=AugmentConfig(crop=3, flip=True),
+    ),
+    # Windows of 4×4 tokens on grids of 16×16, 8×8 and 4×4.
+    "cifar10-swin": TrainConfig(
+        dataset="cifar10",
+        architecture="swin",
+        model=SwinConfig(
+            img_size=32, patch_size=2, in_chans=3, num_classes=10, embed_dim=64, depths=(2, 4, 2),
+            num_heads=(2, 4, 8), window_size=4, mlp_ratio=2.0,
+        ),
+        epochs=16,
+        batch_size=128,
+        evaluate_every=8,
+        init=InitConfig(whiten=True),
+        optim=OptimConfig(
+            name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1, label_smoothing=0.1,
+            small_sizes=(16, 24), small_until=(0.4, 0.7),
+        ),
+        augment=AugmentConfig(crop=4, flip=True),
+    ),
+    # A stage of convolutions on 16×16 places, one on 8×8, and a stage of attention.
+    "cifar10-coatnet": TrainConfig(
+        dataset="cifar10",
+        architecture="coatnet",
+        model=CoAtNetConfig(
+            img_size=32, in_chans=3, num_classes=10, stem_width=32, stages="CCT", depths=(1, 1, 2),
+            widths=(48, 96, 128), strides=(1, 2, 1), head_dim=32,
+        ),
+        epochs=16,
+        batch_size=256,
+        evaluate_every=8,
         init=InitConfig(whiten=True),
         optim=OptimConfig(
             name="muon", lr=0.01, adam_lr=0.01, filter_lr=0.1, weight_decay=0.05, schedule="linear", warmup=0.1,
