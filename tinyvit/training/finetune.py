@@ -14,7 +14,6 @@ from tinyvit.training.config import InitConfig, OptimConfig, RunOptions, TrainCo
 from tinyvit.training.trained import crop_of_cut_images, load_trained
 from tinyvit.validation import PositiveInt
 
-HEAD = ("head.", "pre_logits.")
 # Fields that the model may have otherwise than the one whose weights it takes.
 FREE = {
     "img_size", "num_classes", "head_hidden", "drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size",
@@ -115,6 +114,8 @@ def take_over(model, init):
         raise ValueError(f"the weights of {init.run} don't fit the model: they are for {'; '.join(differing)}")
     if as_pair(shape.img_size) != as_pair(model.config.img_size):
         state = source.model.at_img_size(model.config.img_size, init.resize_positions).state_dict()
-    trunk = {name: array for name, array in state.items() if not name.startswith(HEAD)}
+    _, head = source.model.parts()[-1]
+    read_by_head = {parameter.name for parameter in head.parameters()}
+    trunk = {name: array for name, array in state.items() if name not in read_by_head}
     model.load_state_dict({**model.state_dict(), **trunk})
     return replace(init, sha256=found)
