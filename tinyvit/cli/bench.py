@@ -16,8 +16,9 @@ class BenchOptions:
 
     cases: tuple[str, ...] = ()
     """Which of vit, vit-9x192, patch8, digits, cifar10-resnet, cifar10-hybrid, cifar10-swin, cifar10-coatnet (training
-    steps), ti16 (inference), attention-65, attention-65-bias, attention-197, attention-577, attention-1025, conv-3-64, conv-64, conv-64-128,
-    conv-64-128-1x1, conv-128, conv-128-256, conv-256, conv-256-512, conv-512, conv-64-depthwise; by default all."""
+    steps), ti16 (inference), attention-65, attention-65-bias, attention-197, attention-577, attention-1025, conv-3-64,
+    conv-64, conv-64-128, conv-64-128-1x1, conv-128, conv-128-256, conv-256, conv-256-512, conv-512,
+    conv-64-depthwise; by default all."""
     kernels: tuple[str, ...] = ()
     """Levels of tinyvit's kernels: reference, numpy, fast; by default all that can be used here."""
     rounds: int = 10
