@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tinyvit.exercises import grading, solutions, solutions_of_convnets
+from tinyvit.exercises import grading, solutions, solutions_of_convnets, solutions_of_the_family
 from tinyvit.exercises.catalogue import EXERCISES
 from tinyvit.exercises.grading import exchange
 from tinyvit.exercises.grading.grades import hidden_sizes
 
+MODULES = solutions, solutions_of_convnets, solutions_of_the_family
 SOLUTIONS = Path(__file__).with_name("test_right_solutions.py")
 SOFTMAX = """
 import numpy as np
@@ -34,7 +35,7 @@ def graded(tmp_path, text, name="submission.py", **options):
 
 
 def test_the_solutions_of_all_exercises_get_full_credit():
-    files = [grading.grade(module.__file__) for module in (solutions, solutions_of_convnets)]
+    files = [grading.grade(module.__file__) for module in MODULES]
     assert sorted(one.name for grades in files for one in grades.exercises) == sorted(EXERCISES)
     assert all(grades.score == 1 for grades in files), "\n".join(grades.table() for grades in files)
 

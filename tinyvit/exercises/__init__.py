@@ -43,6 +43,10 @@ The exercises, and the arguments that each passes to your function:
     standardize_weight(weight, eps)                 standardize_weight_backward(dy, weight, eps)
     relu_backward(dy, x)                            max_pool2d(x, kernel, stride)
     max_pool2d_backward(dy, x, kernel, stride)      avg_pool2d_backward(dy, kernel, stride, img_size)
+    distillation_backward(logits, teacher, temperature)
+    window_partition(x, window, shift)              window_reverse(windows, sides, window, shift)
+    relative_bias(table, side)                      relative_bias_backward(dy, side)
+    silu_backward(dy, x)                            scale_channels_backward(dy, x, weight)
 
 One convention holds for all. Plain float64 arrays come in, by position, and plain arrays go out: one bare, several as
 a tuple or a list. A forward returns its result and no cache. A backward gets `dy`, the gradient of that result, and

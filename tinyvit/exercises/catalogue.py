@@ -18,7 +18,9 @@ from tinyvit.exercises.topics import (
     cutmix,
     depthwise,
     derivative,
+    distillation,
     embed,
+    gates,
     gelu,
     group_norm,
     interpolation,
@@ -38,6 +40,7 @@ from tinyvit.exercises.topics import (
     softmax_merge,
     vit,
     vit_backward,
+    windows,
     worked_example,
 )
 
@@ -45,7 +48,8 @@ TOPICS = (
     chain_rule, patches, embed, linear, layernorm, layernorm_backward, rmsnorm, softmax, attention,
     attention_backward, multi_head_attention, multi_head_attention_backward, gelu, mlp, block, block_backward, vit,
     vit_backward, worked_example, cross_entropy, adam, schedule, cutmix, rollout, derivative, softmax_merge,
-    kahan_sum, interpolation, conv2d, depthwise, batch_norm, group_norm, pooling,
+    kahan_sum, interpolation, conv2d, depthwise, batch_norm, group_norm, pooling, distillation,
+    windows, gates,
 )  # fmt: skip
 EXERCISES = {exercise.name: exercise for topic in TOPICS for exercise in topic.EXERCISES}
 

@@ -293,4 +293,39 @@ HINTS = {
         "The same share of dy goes to all places (u, v) of a window; a pixel adds up what it gets from all windows.",
         "dx[s i + u, s j + v] += dy[i, j] / (P·P) for all u and v.",
     ),
+    "distillation_backward": (
+        "What is the gradient of a cross-entropy whose targets are probabilities? Which factors come on top here?",
+        "Something of q − p. One τ of τ² is used up by the chain rule: the logits are divided by τ.",
+        "dlogits = τ (q − p) / (B K).",
+    ),
+    "window_partition": (
+        "Which tokens are in the first window after the roll? What is the shape with an axis for rows within a window?",
+        "Reshape to (B, H/p, p, W/p, p, D), then bring both p together behind the axes of the windows.",
+        "A roll by −shift along axes 1 and 2; axes in the order (B, H/p, W/p, p, p, D); the first three are joined.",
+    ),
+    "window_reverse": (
+        "What undoes a reshape and a transpose? In which order?",
+        "Reshape to (B, H/p, W/p, p, p, D), exchange the axes in the middle, join, roll the other way.",
+        "Axes in the order (B, H/p, p, W/p, p, D), joined to (B, H, W, D); then a roll by +shift along axes 1 and 2.",
+    ),
+    "relative_bias": (
+        "What is the row, and what the column, of token number i in a window of side w?",
+        "np.divmod gives both. Their differences for all pairs are arrays (w², w²), and the table is indexed by them.",
+        "table[(yᵢ − yⱼ + w − 1)(2w − 1) + xᵢ − xⱼ + w − 1], with the heads' axis in front.",
+    ),
+    "relative_bias_backward": (
+        "How many pairs use the entry of difference (0, 0)?",
+        "An entry's gradient is the sum of dy over all pairs with its difference.",
+        "The entry of (i, j) gets += dy[h, i, j] for all pairs (NumPy's add.at); = would keep the last pair only.",
+    ),
+    "silu_backward": (
+        "Both factors of x σ(x) depend on x. Which rule holds for a product?",
+        "σ(x) + x σ′(x), times dy.",
+        "dx = dy σ (1 + x (1 − σ)), as σ′ = σ (1 − σ).",
+    ),
+    "scale_channels_backward": (
+        "How many pixels used one factor, and of how many samples?",
+        "dx is a product; dweight is a sum over two axes of a product.",
+        "dx = dy · weight[:, :, None, None], dweight = Σ dy x over H and W.",
+    ),
 }

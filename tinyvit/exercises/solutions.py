@@ -22,6 +22,15 @@ from tinyvit.exercises.solutions_of_convnets import (  # noqa: F401
     standardize_weight,
     standardize_weight_backward,
 )
+from tinyvit.exercises.solutions_of_the_family import (  # noqa: F401
+    distillation_backward,
+    relative_bias,
+    relative_bias_backward,
+    scale_channels_backward,
+    silu_backward,
+    window_partition,
+    window_reverse,
+)
 
 
 def scale_and_shift_backward(dy, x, weight):

@@ -1,0 +1,46 @@
+"""Solutions of the exercises on DeiT, Swin and CoAtNet; see `solutions`."""
+
+import numpy as np
+
+
+def distillation_backward(logits, teacher, temperature):
+    q, p = (np.exp((x - x.max(1, keepdims=True)) / temperature) for x in (logits, teacher))
+    q, p = q / q.sum(1, keepdims=True), p / p.sum(1, keepdims=True)
+    return (q - p) * temperature / logits.size
+
+
+def window_partition(x, window, shift):
+    B, H, W, D = x.shape
+    x = np.roll(x, (-shift, -shift), (1, 2))
+    cut = x.reshape(B, H // window, window, W // window, window, D)
+    return cut.transpose(0, 1, 3, 2, 4, 5).reshape(-1, window * window, D)     # (B, rows, columns, p, p, D)
+
+
+def window_reverse(windows, sides, window, shift):
+    (H, W), D = sides, windows.shape[-1]
+    x = windows.reshape(-1, H // window, W // window, window, window, D)
+    x = x.transpose(0, 1, 3, 2, 4, 5).reshape(-1, H, W, D)                     # (B, rows, p, columns, p, D)
+    return np.roll(x, (shift, shift), (1, 2))
+
+
+def relative_bias(table, side):
+    y, x = np.divmod(np.arange(side * side), side)
+    index = (y[:, None] - y + side - 1) * (2 * side - 1) + x[:, None] - x + side - 1
+    return table[index].transpose(2, 0, 1)                                     # (H, n, n)
+
+
+def relative_bias_backward(dy, side):
+    y, x = np.divmod(np.arange(side * side), side)
+    index = (y[:, None] - y + side - 1) * (2 * side - 1) + x[:, None] - x + side - 1
+    dtable = np.zeros(((2 * side - 1) ** 2, len(dy)))
+    np.add.at(dtable, index, dy.transpose(1, 2, 0))
+    return dtable
+
+
+def silu_backward(dy, x):
+    gate = 0.5 * (1 + np.tanh(0.5 * x))
+    return dy * gate * (1 + x * (1 - gate))
+
+
+def scale_channels_backward(dy, x, weight):
+    return dy * weight[:, :, None, None], (dy * x).sum((2, 3))
