@@ -54,13 +54,15 @@ WITHOUT_A_NAME = {
     "Is a gradient right? Central differences, and why they can't say for sure": "differences",
     "The complex step": "differences",
     "How far do they see?": "a count",
+    "The mask": "a constant; the section shows its code",
 }
 
 WAYS = ("forward", "backward")
 HOLD_WEIGHTS = {"Linear.forward", "Linear.backward"}  # they pass their weights to the function, which has the formula
 
 LONG = (
-    "05_whole_vit", "06_training", "07_cifar10", "08_what_it_learns", "09_machine", "10_transfer", "11_convolutions"
+    "05_whole_vit", "06_training", "07_cifar10", "08_what_it_learns", "09_machine", "10_transfer", "11_convolutions",
+    "13_windows",
 )  # over 4 s
 every_notebook = pytest.mark.parametrize("source", SOURCES, ids=[path.stem for path in SOURCES])
 

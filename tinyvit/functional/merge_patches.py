@@ -23,7 +23,7 @@ def merge_patches(x):
     """The tokens of each square of 2×2, side by side: x (B, H, W, D) becomes (B, ⌈H/2⌉, ⌈W/2⌉, 4D).
 
     The order is upper left, lower left, upper right, lower right. An odd side is padded by zeros below or to the right.
-    Liu et al. 2021, "Swin transformer", section 3.1, "patch merging".
+    Liu et al. 2021, "Swin transformer", section 3.1, "patch merging". Derived in notebooks/13.
     """
     if x.ndim != 4:
         raise ValueError(f"merge_patches: expected tokens in a grid, x (B, H, W, D), got {x.shape}")

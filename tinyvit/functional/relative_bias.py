@@ -30,7 +30,7 @@ def relative_bias(weight, sides, grid=None):
     sides    (h, w), the largest grid that the table is for
     grid     (rows, columns) of the n tokens, by default `sides`; a smaller one uses the middle of the table
 
-    Liu et al. 2021, "Swin transformer", eq. 4; Shaw et al. 2018.
+    Liu et al. 2021, "Swin transformer", eq. 4; Shaw et al. 2018. Derived in notebooks/13.
     """
     grid = tuple(sides if grid is None else grid)
     (h, w), (rows, columns) = sides, grid

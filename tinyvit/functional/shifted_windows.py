@@ -31,7 +31,7 @@ def to_windows(x, window, shift=0):
 
     Windows of a sample follow each other row by row, and so do the tokens of a window. A grid that the windows don't
     divide is padded by zeros below and to the right first.
-    Liu et al. 2021, "Swin transformer", section 3.2.
+    Liu et al. 2021, "Swin transformer", section 3.2. Derived in notebooks/13.
     """
     p, q = check_window("to_windows", x, window, shift)
     cache = ToWindowsCache(x.shape, (p, q), shift)

@@ -141,7 +141,7 @@ class SwinBlockCache(NamedTuple):
 
 
 class SwinBlock(Module):
-    """x′ = x + Attention(LayerNorm(x)) in each window, y = x′ + MLP(LayerNorm(x′)). Eq. 3.
+    """x′ = x + Attention(LayerNorm(x)) in each window, y = x′ + MLP(LayerNorm(x′)). Eq. 3. Derived in notebooks/13.
 
     x and y are feature maps (B, D, H, W). In a `shifted` block the grid is rolled by half a window first, and masks
     keep apart what that brings together; not where a single window covers the grid's height or width.
