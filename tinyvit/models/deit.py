@@ -23,7 +23,7 @@ from tinyvit.nn.variables import Parameter
 from tinyvit.validation import Count
 
 HEADS = 2  # tokens that a head reads: for the labels, and for the teacher
-REGISTER_STD = 0.02
+TOKEN_STD = 0.02  # initial standard deviation of the distillation token and of registers
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,10 @@ class DeiTEmbed(Embed):
     def __init__(self, config):
         super().__init__(config)
         self.positions = make_positions(config, HEADS)
-        self.dist_token = Parameter((1, 1, config.embed_dim), init.zeros, decay=False)
+        # Not zero like the class token: two tokens that start alike, with equal gradients, would stay alike.
+        self.dist_token = Parameter((1, 1, config.embed_dim), init.normal(TOKEN_STD), decay=False)
         shape = 1, config.num_registers, config.embed_dim
-        self.reg_token = Parameter(shape, init.normal(REGISTER_STD), decay=False) if config.num_registers else None
+        self.reg_token = Parameter(shape, init.normal(TOKEN_STD), decay=False) if config.num_registers else None
 
     def forward(self, images, ctx=None):
         images = as_input(images, self.image_shape, self.storage.compute_dtype, self.any_size)
