@@ -24,7 +24,7 @@ import numpy as np
 
 from tinyvit import ViTConfig, files
 from tinyvit.bench.machine import processor
-from tinyvit.models import build
+from tinyvit.models import CoAtNetConfig, SwinConfig, build
 from tinyvit.models.hybrid import HybridConfig
 from tinyvit.models.registry import architecture_name
 from tinyvit.models.resnet import ResNetConfig
@@ -56,7 +56,7 @@ class DataSet:
 DATA = {
     "digits": DataSet((50, 200, 700, 1437), 1437, dict(img_size=8, in_chans=1), 50, AugmentConfig(crop=1), 700, 25),
     "cifar10": DataSet(
-        (500, 2500, 10000, 50000), 50000, dict(img_size=32, in_chans=3), 100, AugmentConfig(crop=4, flip=True), 3000, 5,
+        (500, 2500, 10000, 50000), 50000, dict(img_size=32, in_chans=3), 100, AugmentConfig(crop=4, flip=True), 1000, 2,
     ),
 }  # fmt: skip
 
@@ -69,11 +69,21 @@ MODELS = {  # the model, its optimizer, and whether images are shifted, and thos
     "ViT, not regularised": (VIT, UNREGULARISED, False), "ResNet, not regularised": (RESNET, UNREGULARISED, False),
     "ViT, by Muon": (VIT, MUON, True), "ResNet, by Muon": (RESNET, MUON, True),
 }  # fmt: skip
+SWIN = SwinConfig(patch_size=2, embed_dim=32, depths=(2, 2, 1), num_heads=(1, 2, 4), mlp_ratio=2.0)
+COATNET = CoAtNetConfig(stem_width=16, stages="CCT", depths=(1, 1, 2), widths=(24, 48, 64), strides=(1, 2, 1),
+                        head_dim=16)  # fmt: skip
+FAMILY = MODELS | {  # those of notebook 14 as well, for photographs: each architecture in two sizes
+    "ResNet, 24 wide": (replace(RESNET, width=24), ADAMW, True),
+    "hybrid, 96 wide": (replace(HYBRID, embed_dim=96, backbone_width=18), ADAMW, True),
+    "Swin": (SWIN, ADAMW, True), "Swin, 48 wide": (replace(SWIN, embed_dim=48, num_heads=(2, 4, 8)), ADAMW, True),
+    "CoAtNet": (COATNET, ADAMW, True),
+    "CoAtNet, 48 wide": (replace(COATNET, stem_width=32, widths=(48, 64, 96)), ADAMW, True),
+}  # fmt: skip
 
 
 def configured(data, model, images, steps, seed, data_dir=None):
     """The configuration of a run; its steps are as near to those asked for as whole epochs allow."""
-    config, optim, augmented = MODELS[model]
+    config, optim, augmented = FAMILY[model]
     d = DATA[data]
     config = replace(config, **d.shape)
     per_epoch = max(1, images // d.batch_size)
@@ -136,8 +146,8 @@ def main(arguments=None):
     parser.add_argument("--data", choices=DATA, default="digits")
     parser.add_argument("--data-dir", help="folder with CIFAR-10")
     parser.add_argument("--images", type=int, nargs="+", help="numbers of training images; by default all four")
-    parser.add_argument("--models", choices=MODELS, nargs="+", default=list(MODELS), metavar="MODEL")
-    parser.add_argument("--steps", type=int, help="of each run; by default 700 on digits, 3000 on CIFAR-10")
+    parser.add_argument("--models", choices=FAMILY, nargs="+", default=list(MODELS), metavar="MODEL")
+    parser.add_argument("--steps", type=int, help="of each run; by default 700 on digits, 1000 on CIFAR-10")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     options = parser.parse_args(arguments)
     d = DATA[options.data]
