@@ -57,9 +57,12 @@ def test_smaller_images_are_read_with_the_same_weights_and_larger_ones_are_refus
         model(np.zeros((2, 2, 12, 13)))
 
 
-def test_a_model_for_another_size_is_refused_where_its_tables_differ():
-    with pytest.raises(ValueError, match="relative_position_bias_table"):
-        build(SMALL).at_img_size(24)
+def test_a_model_for_smaller_images_gives_the_same_logits_and_one_for_larger_ones_reads_them():
+    model = redrawn(build(SMALL, dtype="float64"))
+    images = np.random.default_rng(0).standard_normal((2, 2, 9, 7))
+    np.testing.assert_allclose(model.at_img_size((9, 7))(images)[0], model(images)[0], rtol=1e-12)
+    larger = model.at_img_size((24, 20))
+    assert larger(np.zeros((1, 2, 24, 20)))[0].shape == (1, 3)
 
 
 @pytest.mark.filterwarnings("ignore::tinyvit.training.threads.MoreThreadsThanCores")

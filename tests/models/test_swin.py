@@ -96,6 +96,20 @@ def test_images_of_other_sizes_are_read_with_the_same_weights():
         model(np.zeros((2, 2, 21, 18)))
 
 
+def test_a_model_for_smaller_images_gives_the_same_logits_and_one_for_larger_ones_has_stretched_tables():
+    model = redrawn(build(SwinConfig(img_size=16, window_size=4, **SMALL), dtype="float64"))
+    images = np.random.default_rng(0).standard_normal((2, 2, 8, 8))
+    smaller = model.at_img_size(8)                                             # a grid of 4×4, then 2×2
+    assert smaller.trunk.layers[1].blocks[0].attn.sides == (2, 2)
+    np.testing.assert_allclose(smaller(images)[0], model(images)[0], rtol=1e-12)
+    again = smaller.at_img_size(16).trunk.layers[1].blocks[0].attn
+    before = smaller.trunk.layers[1].blocks[0].attn.relative_position_bias_table.data.reshape(3, 3, 2)
+    table = again.relative_position_bias_table.data.reshape(7, 7, 2)
+    np.testing.assert_allclose(table[::6, ::6], before[::2, ::2], atol=1e-15)
+    np.testing.assert_allclose(table[3, 3], before[1, 1], atol=1e-15)
+    np.testing.assert_allclose(table[3, 0::3], before[1], atol=1e-15)
+
+
 @pytest.mark.parametrize("options", [dict(recompute=True), dict(keep_caches=False)], ids=str)
 def test_recomputed_blocks_and_dropped_caches_change_no_bit(options):
     model = redrawn(build(SwinConfig(img_size=16, drop_path_rate=0.5, **SMALL)))

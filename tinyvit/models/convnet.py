@@ -5,6 +5,7 @@ from dataclasses import replace
 from tinyvit.models.architecture import Architecture
 from tinyvit.nn.module import Module
 from tinyvit.nn.recompute import recomputed, with_recompute
+from tinyvit.nn.relative_attention import RelativeAttention, resized_table
 
 
 class Trunk(Module):
@@ -38,8 +39,17 @@ class ConvNet(Architecture):
         return len(self.trunk.parts()) - 1
 
     def at_img_size(self, img_size, method="bicubic"):
-        """The same model with images of another size as those that it is for: all weights stay as they are."""
+        """The same model with images of another size as those that it is for.
+
+        All weights stay as they are, but tables of relative positions where the grid or its windows have other sides:
+        see `nn.relative_attention.resized_table`.
+        """
         config = replace(self.config, img_size=img_size)
         model = type(self)(config, 0, self.dtype.name, self.device, self.precision)
-        model.load_state_dict(self.state_dict())
+        state = self.state_dict()
+        for (_, old), (_, new) in zip(self.named_modules(), model.named_modules()):
+            if isinstance(old, RelativeAttention) and old.sides != new.sides:
+                name = old.relative_position_bias_table.name
+                state[name] = resized_table(state[name], old.sides, new.sides)
+        model.load_state_dict(state)
         return model

@@ -3,7 +3,9 @@
 from typing import Any, NamedTuple
 
 from tinyvit import functional as F
+from tinyvit.backend import array_module, device_of
 from tinyvit.functional.heads import MergeHeadsCache, SplitHeadsCache
+from tinyvit.functional.interpolation import matrix_on
 from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.relative_bias import RelativeBiasCache
 from tinyvit.functional.sums import sum_first
@@ -83,6 +85,25 @@ class RelativeAttention(Module):
         with self.gradients() as into:
             F.relative_bias_backward(dbias, cache.bias, into=into)
         return self.qkv.backward(F.split_heads_backward(dqkv, cache.split), cache.qkv)
+
+
+def resized_table(table, sides, new_sides):
+    """A table of relative positions for a grid of other sides, as an array.
+
+    Of an axis that is shorter the middle is taken, the differences that are left; along a longer one the table is
+    stretched linearly, its outermost differences at the ends. Dai et al. 2021, "CoAtNet", appendix A.1.
+    """
+    for axis, (old, new) in enumerate(zip(sides, new_sides)):
+        rows, columns = (2 * side - 1 for side in (*new_sides[:axis], *sides[axis:]))
+        table = table.reshape(rows, columns, -1)
+        if new <= old:
+            table = table[(slice(None),) * axis + (slice(old - new, old + new - 1),)]
+        else:
+            matrix = matrix_on(device_of(table), "zoom", 2 * old - 1, 2 * new - 1, table.real.dtype)
+            moved = array_module(table).moveaxis(table, axis, 0)
+            stretched = (matrix @ moved.reshape(len(moved), -1)).reshape(len(matrix), *moved.shape[1:])
+            table = array_module(table).moveaxis(stretched, 0, axis)
+    return table.reshape(-1, table.shape[2])
 
 
 def windows_as_heads(x, windows):
