@@ -66,7 +66,7 @@ def test_masks_let_those_tokens_see_each_other_that_are_near_in_the_padded_grid(
     (lambda: F.to_windows(np.ones((2, 3, 4)), 2), r"to_windows: expected tokens in a grid, x \(B, H, W, D\), got \(2,"),
     (lambda: F.to_windows(np.ones((2, 0, 4, 1)), 2), "to_windows: expected tokens in a grid"),
     (lambda: F.to_windows(np.ones((2, 3, 4, 1)), 0), "expected a size as a positive int"),
-    (lambda: F.to_windows(np.ones((2, 3, 4, 1)), (2, 3), 2), "a shift of at least 0 and below the window's 2×3, got 2"),
+    (lambda: F.to_windows(np.ones((2, 3, 4, 1)), (2, 3), 2), "an int from 0 to below the window's 2×3, got 2"),
     (lambda: F.from_windows(np.ones((3, 4, 1)), (4, 4), 2), r"expected windows x \(B · 4, 4, D\) of 2×2 tokens for a"),
     (lambda: F.from_windows(np.ones((4, 3, 1)), (4, 4), 2), r"for a grid 4×4, got \(4, 3, 1\)"),
 ])  # fmt: skip

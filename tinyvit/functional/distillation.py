@@ -1,5 +1,6 @@
 """The loss of a student that learns from a teacher's probabilities."""
 
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -58,5 +59,5 @@ def check_logits(logits, teacher, temperature):
             "distillation: expected logits (B, K) and a teacher's logits of the same shape, floating-point numbers, "
             f"got {logits.shape} and {teacher.dtype} {teacher.shape}"
         )
-    if not 0 < temperature < float("inf"):
-        raise ValueError(f"distillation: expected a temperature above 0, got {temperature}")
+    if not isinstance(temperature, Real) or not 0 < temperature < float("inf"):
+        raise ValueError(f"distillation: expected a temperature above 0, got {temperature!r}")

@@ -7,6 +7,7 @@ import numpy as np
 
 from tinyvit.backend import array_module, constant, device_of
 from tinyvit.dispatch import backward_of, operation
+from tinyvit.functional.patches import as_pair
 
 
 class RelativeBiasCache(NamedTuple):
@@ -32,12 +33,12 @@ def relative_bias(weight, sides, grid=None):
 
     Liu et al. 2021, "Swin transformer", eq. 4; Shaw et al. 2018. Derived in notebooks/13.
     """
-    grid = tuple(sides if grid is None else grid)
-    (h, w), (rows, columns) = sides, grid
+    (h, w), grid = as_pair(sides), as_pair(sides if grid is None else grid)
+    rows, columns = grid
     if weight.ndim != 2 or len(weight) != (2 * h - 1) * (2 * w - 1):
         raise ValueError(f"relative_bias: expected a table ({(2 * h - 1) * (2 * w - 1)}, H) for {h}×{w} tokens, "
                          f"got {weight.shape}")  # fmt: skip
-    if not (0 < rows <= h and 0 < columns <= w):
+    if rows > h or columns > w:
         raise ValueError(f"relative_bias: expected a grid of at most {h}×{w} tokens, got {rows}×{columns}")
     index, _ = tables((h, w), grid, device_of(weight))
     bias = weight.T[:, index].reshape(weight.shape[1], *[rows * columns] * 2)
@@ -47,12 +48,12 @@ def relative_bias(weight, sides, grid=None):
 @backward_of(relative_bias, result=bias_shape, parameters=lambda cache: [cache.shape])
 def relative_bias_backward(dy, cache):
     """An entry of the table was used by all pairs with the same difference; its gradient is their sum, in one order."""
-    shape, sides, grid = cache
+    (_, H), sides, grid = cache
     xp = array_module(dy)
-    _, pairs = tables(sides, grid, device_of(dy))
-    flat = dy.reshape(shape[1], -1)
-    with_zero = xp.concatenate([flat, xp.zeros((shape[1], 1), dy.dtype)], axis=1)  # for places that no pair has
-    return with_zero[:, pairs].sum(-1).T
+    _, pairs = tables(sides, grid, device_of(dy))                              # (entries, n)
+    # Entries have different numbers of pairs; the list of each is filled up with pair n², whose gradient is zero.
+    dbias = xp.concatenate([dy.reshape(H, -1), xp.zeros((H, 1), dy.dtype)], axis=1)
+    return dbias[:, pairs].sum(-1).T
 
 
 @lru_cache(maxsize=64)

@@ -1,6 +1,7 @@
 """Windows of tokens, shifted or not, and the masks that keep apart what the shift brought together."""
 
 from functools import lru_cache
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +62,7 @@ def from_windows(x, sides, window, shift=0):
     sides    (H, W) of the grid; padding is cut off
     """
     (H, W), (p, q) = as_pair(sides), as_pair(window)
+    check_shift("from_windows", shift, (p, q))
     count = -(-H // p) * -(-W // q)
     if x.ndim != 3 or len(x) % count or x.shape[1] != p * q:
         raise ValueError(
@@ -105,17 +107,33 @@ def check_window(name, x, window, shift):
     p, q = as_pair(window)
     if x.ndim != 4 or not x.shape[1] * x.shape[2]:
         raise ValueError(f"{name}: expected tokens in a grid, x (B, H, W, D), got {x.shape}")
-    if not 0 <= shift < min(p, q):
-        raise ValueError(f"{name}: expected a shift of at least 0 and below the window's {p}×{q}, got {shift}")
+    check_shift(name, shift, (p, q))
     return p, q
 
 
-@lru_cache(maxsize=32)
+def check_shift(name, shift, window):
+    if not isinstance(shift, Integral) or not 0 <= shift < min(window):
+        p, q = window
+        raise ValueError(f"{name}: expected a shift as an int from 0 to below the window's {p}×{q}, got {shift!r}")
+
+
 def window_masks(sides, window, shift, device="cpu", dtype="float32"):
     """What keeps apart tokens that a shift brought together: 0 and −∞, (⌈H/p⌉ · ⌈W/q⌉, p q, p q), to add to scores.
 
     After the roll of `to_windows` the last window of a row holds tokens from both sides of the grid. Only those that
     are neighbours in the grid, or in its padding, see each other.
+    """
+    sides, window = as_pair(sides), as_pair(window)
+    check_shift("window_masks", shift, window)
+    return masks_on(sides, window, shift, device, dtype)
+
+
+@lru_cache(maxsize=32)
+def masks_on(sides, window, shift, device, dtype):
+    """The masks, kept on a device: every step asks for the same ones.
+
+    Along an axis of 8 tokens, with windows of 4 and a shift of 2, the rolled tokens 2 3 4 5 | 6 7 0 1 have the regions
+    0 0 0 0 | 1 1 2 2.
     """
     (H, W), (p, q) = sides, window
     regions = [
