@@ -12,8 +12,8 @@ class SigmoidCache(NamedTuple):
 
 @operation
 def sigmoid(x):
-    """y = 1 / (1 + exp(−x)), between 0 and 1. It is computed as (1 + tanh(x/2)) / 2, which can't overflow."""
-    y = 0.5 * (1 + array_module(x).tanh(0.5 * x))
+    """y = 1 / (1 + exp(−x)), between 0 and 1; for negative x as exp(x) / (1 + exp(x)), so that nothing overflows."""
+    y = logistic(x)
     return y, SigmoidCache(y)
 
 
@@ -31,7 +31,7 @@ class SiluCache(NamedTuple):
 @operation
 def silu(x):
     """y = x σ(x) with σ(x) = 1 / (1 + exp(−x)). Hendrycks & Gimpel 2016, section 4; Elfwing et al. 2018."""
-    gate = 0.5 * (1 + array_module(x).tanh(0.5 * x))
+    gate = logistic(x)
     return x * gate, SiluCache(x, gate)
 
 
@@ -40,3 +40,11 @@ def silu_backward(dy, cache):
     """dx = dy σ(x) (1 + x (1 − σ(x)))."""
     x, gate = cache
     return dy * (gate * (1 + x * (1 - gate)))
+
+
+def logistic(x):
+    """σ(x), by the exponential that is at most 1."""
+    where = array_module(x).where
+    negative = x.real < 0
+    small = array_module(x).exp(where(negative, x, -x))
+    return where(negative, small, 1) / (1 + small)
