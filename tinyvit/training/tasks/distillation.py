@@ -4,7 +4,7 @@ Touvron et al. 2021, "Training data-efficient image transformers & distillation 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from tinyvit.nn import buffer_updates
 from tinyvit.tensors import tensor_bytes
 from tinyvit.training.tasks.classification import Classification, classify
 from tinyvit.training.tasks.task import register
-from tinyvit.validation import Positive, Share, require, validate
+from tinyvit.validation import Share, Within, require, validate
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class DistillationOptions:
     """What is learned from the teacher: the class that it predicts, or its probabilities."""
     share: Share = 0.5
     """Share λ of the loss that comes from the teacher; the rest comes from the labels."""
-    temperature: Positive = 3.0
+    temperature: Annotated[float, Within(0, 1000, above=True)] = 3.0
     """Temperature τ of the probabilities, for kind soft."""
 
     def __post_init__(self):
@@ -130,13 +130,14 @@ def load_teacher(config, dataset, device):
             f"the teacher in {path} tells other classes apart: {list(known.classes)}, and the data set has "
             f"{list(dataset.classes)}"
         )
-    reads, shape = teacher.image_shape, (config.model.in_chans, *as_pair(config.model.img_size))
-    any_size = getattr(teacher.config, "dynamic_img_size", False)
-    if reads[0] != shape[0] or (reads != shape and not any_size):
-        raise ValueError(f"the teacher in {path} reads images {reads}, and the student {shape} (channels, height, "
-                         "width)")  # fmt: skip
-    require(not config.optim.small_sizes or any_size, "optim.small-sizes need a teacher for images of any size, got "
-            "one of", type(teacher).__name__)  # fmt: skip
+    sizes = as_pair(config.model.img_size), *((side, side) for side in config.optim.small_sizes)
+    for shape in ((config.model.in_chans, *size) for size in sizes):
+        try:
+            classify(teacher, to_device(np.zeros((1, *shape), teacher.dtype), device), 1)
+        except ValueError as error:
+            raise ValueError(
+                f"the teacher in {path} can't read the student's images {shape} (channels, height, width): {error}"
+            ) from error
     return teacher, renormalisation(dataset, known, device, teacher.dtype.name), digest(
         tensor_bytes(teacher.state_dict())
     )
