@@ -46,7 +46,7 @@ def test_inspect_draws_what_the_architecture_has(tinyvit, run):
     seen, name = json.loads(out), run.name
     assert PICTURES[name] | {"filters.png", "receptive.png", "most-wrong.png"} <= set(seen["pictures"])
     if name != "deit":
-        assert seen["left_out"]["attention"].endswith("has no global self-attention")
+        assert seen["left_out"]["attention"].endswith("has no attention over the same patches in every layer")
 
 
 def test_features_are_read_from_every_layer(tinyvit, run):
@@ -75,13 +75,22 @@ def test_it_is_fine_tuned_with_a_new_head_and_other_classes(tinyvit, run, tmp_pa
     assert config["architecture"] == run.name and config["model"]["num_classes"] == 2
 
 
+@pytest.mark.parametrize("size", ["12", "6"])
+def test_it_is_fine_tuned_on_images_of_another_size(tinyvit, run, size, tmp_path):
+    patch = {"deit": "4"}.get(run.name, "1")
+    size = str(int(size) // int(patch) * int(patch))
+    status, _, err = tinyvit("finetune", run, "--data", "digits", "--img-size", size, "--epochs", "1", "--images", "60",
+                             "--device", "cpu", "--out", tmp_path / "tuned")  # fmt: skip
+    assert (status, err) == (0, "")
+
+
 def test_its_weights_go_out_and_come_back_or_are_refused_in_one_line(tinyvit, run, tmp_path):
-    status, _, err = tinyvit("export", run, "--format", "huggingface", "--out", tmp_path / "folder")
+    status, out, err = tinyvit("export", run, "--format", "huggingface", "--out", tmp_path / "folder")
     reason = {"deit": "num_registers 2", "coatnet": "can't be written in the format 'huggingface'"}.get(run.name)
     if reason:
         assert status == 2 and err.count("\n") == 1 and reason in err
         return
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, "") and "SwinForImageClassification.from_pretrained" in out
     assert tinyvit("import", tmp_path / "folder", "--out", tmp_path / "back")[0] == 0
     before, after = (load_tensors(path / "model.safetensors") for path in (run, tmp_path / "back"))
     assert before.keys() == after.keys()

@@ -27,7 +27,7 @@ HOW_TO_LOAD = {
     "npz": "numpy.load({path!r}), or tinyvit import {quoted}{size} --out RUN",
     "onnx": "onnxruntime.InferenceSession({path!r}).run(None, {{'images': images}})",
 }
-TRANSFORMERS = {"resnet": "ResNet", "bit": "Bit"}  # what it calls architectures that have another name there
+TRANSFORMERS = {"vit": "ViT", "resnet": "ResNet", "bit": "Bit", "deit": "DeiT", "swin": "Swin"}  # what it calls them
 
 
 def export(rest):
@@ -51,9 +51,12 @@ def export(rest):
     with exit_on_signals():
         save(weights, out, options.format)
     architecture = architecture_name(weights.config)
-    path, model = str(out), TRANSFORMERS.get(architecture, "ViT")
+    path, model = str(out), TRANSFORMERS.get(architecture, "")
     model += "ForImageClassification" if weights.config.num_classes else "Model"
+    model += "WithTeacher" if architecture == "deit" and weights.config.num_classes else ""
     more = size = ""
+    if architecture == "deit" and not weights.config.num_classes:
+        more = ", add_pooling_layer=False"
     if architecture == "vit":
         # Without that argument Transformers adds a pooler of random numbers to a model that has none.
         more = "" if weights.config.num_classes or weights.config.head_hidden else ", add_pooling_layer=False"
