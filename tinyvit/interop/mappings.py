@@ -32,7 +32,8 @@ class Mapping(NamedTuple):
                    has no place for
     files          JSON files beside the weights
     options        what `read` may be given where the source doesn't say it
-    unread         what the names of arrays end in that no model needs; they may be of any dtype. None: all are read
+    unread         what the names of arrays end in that no model needs, one ending or several; they may be of any dtype.
+                   None: all are read
     """
 
     format: str
@@ -43,7 +44,7 @@ class Mapping(NamedTuple):
     write: Callable
     files: tuple[str, ...]
     options: tuple[str, ...]
-    unread: str | None = None
+    unread: str | tuple[str, ...] | None = None
 
 
 def register(mapping):

@@ -3,6 +3,7 @@
 The `config.json` beside the weights says by the name of the architecture which network it is.
 """
 
+from contextlib import suppress
 from functools import partial
 
 from tinyvit.functional.patches import as_pair
@@ -27,6 +28,7 @@ KINDS = {"resnet": "resnet[1-9]*", "bit": "resnetv2_*_bit*", "hybrid": "vit_*_r*
 TELLING = {"resnet": r"conv1\.weight$", "bit": r"stem\.conv\.weight$",
            "hybrid": r"patch_embed\.backbone\.stem\.conv\.weight$", "deit": "dist_token$",
            "swin": r"layers\.0\.blocks\.0\.attn\.qkv\.weight$"}  # fmt: skip
+UNREAD = (COUNTER, "relative_position_index", "attn_mask")  # tables that older versions keep, and counters
 FREE = ("img_size", "in_chans", "num_classes")  # what weights of one name may differ in
 SIZED = ("hybrid", "deit", "swin")  # those that timm makes for one size of the images
 NOT_WRITTEN = ("drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size", "resize_positions")
@@ -80,8 +82,9 @@ def write(architecture, weights):
     shape = {name: getattr(config, name) for name in FREE}
     shape |= {name: getattr(config, name) for name in NOT_WRITTEN if name in config.__dataclass_fields__}
     for name in names_of(architecture):
-        if type(config)(**VARIANTS[name][1] | shape) == config:
-            break
+        with suppress(ValueError):  # of a model that can't be built for this size
+            if type(config)(**VARIANTS[name][1] | shape) == config:
+                break
     else:
         raise ValueError(f"{LAYOUT} has no name for a {architecture} of this shape; expected that of one of "
                          f"{', '.join(names_of(architecture))}")  # fmt: skip
@@ -102,5 +105,5 @@ def write(architecture, weights):
 for architecture, names in TELLING.items():
     register(Mapping(
         "timm", (KINDS[architecture],), architecture, names, partial(read, architecture),
-        partial(write, architecture), files=("config.json",), options=("img_size", "mean", "std"), unread=COUNTER,
+        partial(write, architecture), files=("config.json",), options=("img_size", "mean", "std"), unread=UNREAD,
     ))  # fmt: skip
