@@ -43,7 +43,7 @@ def test_inspect_draws_what_the_architecture_has_and_says_why_the_rest_is_left_o
     assert set(seen["pictures"]) == {
         "positions.png", "filters.png", "spectrum.png", "norms.png", "receptive.png", "most-wrong.png"
     }
-    reason = "Tiny has no global self-attention"
+    reason = "Tiny has no attention over the same patches in every layer"
     assert seen["left_out"] == dict.fromkeys(("attention", "rollout", "class", "distance"), reason)
 
 

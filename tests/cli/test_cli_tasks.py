@@ -68,7 +68,7 @@ def test_of_an_architecture_without_attention_the_rest_is_drawn(tinyvit, runs, i
         assert set(seen["pictures"]) == {
             "positions.png", "filters.png", "spectrum.png", "norms.png", "receptive.png"
         }
-        no_attention = "Tiny has no global self-attention"
+        no_attention = "Tiny has no attention over the same patches in every layer"
         assert {name: seen["left_out"][name] for name in ("class", "rollout", "distance", "most-wrong")} == {
             "class": NO_CLASSES, "rollout": no_attention, "distance": no_attention, "most-wrong": NO_CLASSES,
         }  # fmt: skip

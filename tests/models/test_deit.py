@@ -57,6 +57,12 @@ def test_registers_come_behind_the_two_tokens_have_no_position_and_are_thrown_aw
     np.testing.assert_array_equal(model.features(images), model.encode(tokens)[0][:, :2].reshape(2, 16))
 
 
+def test_a_model_without_classes_has_no_logits_of_its_heads():
+    model = build(replace(SMALL, num_classes=0))
+    with pytest.raises(ValueError, match="the model has no head"):
+        model.logits_by_head(random_images(model))
+
+
 def test_registers_change_what_attention_sees():
     plain, more = build(SMALL, dtype="float64"), build(replace(SMALL, num_registers=2), dtype="float64")
     more.load_state_dict(redrawn(plain).state_dict(), strict=False)

@@ -109,7 +109,7 @@ def see_image(view, model, subject, options, why_no_classes):
 
 
 def no_attention(model):
-    return f"{type(model).__name__} has no global self-attention"
+    return f"{type(model).__name__} has no attention over the same patches in every layer"
 
 
 def query_of(model):
@@ -241,7 +241,7 @@ def see_means(view, model, test, count, why_no_classes):
         view.left_out["gradients"] = why_no_classes
         return
     first, last, tokens = norms.dstream[0].mean(), norms.dstream[-1].mean(), trace.residual_stream.shape[2]
-    read = f"{model.first_token} has" if model.pooling == "token" else "patches have"
+    read = model.readers if model.pooling == "token" else "patches have"
     view.rows.append(
         ("gradients", f"mean norm over all {tokens} tokens: {first:.2g} before the first layer, {last:.2g} after the "
                       f"last, where only the {read} one")

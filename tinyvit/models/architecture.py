@@ -23,6 +23,7 @@ class Architecture(Module):
 
     num_prefix_tokens   tokens in front of those of the grid: class, distillation and register tokens
     first_token         what the first of them is called
+    readers             what the head reads of them, as in "the class token has"
     grid                (rows, columns) of the tokens, or None if they have none
     pooling             how tokens become one vector where nothing else is asked for: "token" (the first) or "mean"
     preprocessing       how images become what the model reads, as `tinyvit.load` sets it, or None
@@ -30,7 +31,7 @@ class Architecture(Module):
     """
 
     num_prefix_tokens = 0
-    first_token = "first token"
+    first_token, readers = "first token", "first token has"
     grid = None
     pooling = "mean"
     preprocessing = None

@@ -10,7 +10,7 @@ from tinyvit import functional as F
 from tinyvit.backend import array_module
 from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.patches import grid_of
-from tinyvit.models.architecture import as_input
+from tinyvit.models.architecture import as_input, require_classes
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit import Embed, ViT, ViTCache, make_positions
 from tinyvit.models.vit_config import ViTConfig
@@ -141,7 +141,7 @@ class DeiT(ViT):
     the mean of both heads'; `logits_by_head` gives both. Without classes it returns both tokens, (B, 2D).
     """
 
-    embedding = DeiTEmbed
+    embedding, readers = DeiTEmbed, "class and distillation token have"
 
     def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
         super().__init__(config, device="meta")
@@ -162,6 +162,7 @@ class DeiT(ViT):
 
         `backward` takes a pair of gradients with it.
         """
+        require_classes(self)
         tokens, c_embed = self.embed(images, ctx)
         tokens, c_encode = self.encode(tokens, ctx)
         features, c_pool = self.pool(tokens, ctx)

@@ -162,7 +162,7 @@ class ViT(Architecture):
     "meta" declares the parameters without giving them memory.
     """
 
-    num_prefix_tokens, first_token = 1, "class token"
+    num_prefix_tokens, first_token, readers = 1, "class token", "class token has"
     embedding = Embed
 
     def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
