@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tinyvit.training import preset, train
+from tinyvit.training.display import Display
 from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.seeds import resume_seeds, train_seeds
 
@@ -93,6 +94,31 @@ def test_ctrl_c_ends_the_whole_and_says_how_to_go_on(tmp_path):
     assert process.returncode == 130
     assert out.endswith(f"go on with all seeds: tinyvit train --resume {tmp_path / 'runs'}\n")
     assert not (tmp_path / "runs" / "seed-2").exists()
+
+
+class StopsAfter(Display):
+    def __init__(self, steps):
+        self.steps = steps
+
+    def step(self, *arguments):
+        self.steps -= 1
+        if self.steps == 0:
+            raise KeyboardInterrupt
+
+
+def test_refused_changes_are_not_noted_and_accepted_ones_are(config, tmp_path):
+    path = tmp_path / "both"
+    with pytest.raises(KeyboardInterrupt):
+        train_seeds(replace(config, save_minutes=0.0), (3, 5), path, StopsAfter(4))
+    before = (path / "seeds.json").read_bytes()
+    with pytest.raises(ValueError, match="holds weights in float32, and the training is to go on in float64"):
+        resume_seeds(path, precision="float64")
+    assert (path / "seeds.json").read_bytes() == before
+    resume_seeds(path, threads=2)
+    assert json.loads((path / "seeds.json").read_text())["config"]["threads"] == 2
+    done = (path / "seeds.json").read_bytes()
+    resume_seeds(path, precision="float64")
+    assert (path / "seeds.json").read_bytes() == done, "nothing is left that the change could be for"
 
 
 def test_a_folder_of_several_runs_is_not_taken_for_one(config, folder):

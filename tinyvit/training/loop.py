@@ -49,13 +49,13 @@ def train(config, out=None, display=None, name=None):
             return run(trainer, folder, display)
 
 
-def resume(path, display=None, **changes):
+def resume(path, display=None, accepted=None, **changes):
     """Resume the run in the folder `path` from its newest checkpoint; returns the summary, a dict.
 
     Parameters, moments, moving average, schedule, random streams and logged losses are bit for bit those of a run that
     was never stopped, on the same machine with the same number of threads and the same kernels. Without a checkpoint
     the run starts afresh; a finished one isn't changed. `changes` are fields of the configuration: device, threads,
-    kernels, data_dir.
+    kernels, data_dir. `accepted` is called when nothing has refused them.
 
     Raises ValueError if `path` isn't a run, is in use, or has only damaged checkpoints; OutOfMemory as `train` does.
     """
@@ -75,6 +75,8 @@ def resume(path, display=None, **changes):
             trainer.restore(tensors, about)
         if changes:  # what was changed is needed again, to evaluate the run or to resume it once more
             folder.write(folder.config, to_json(trainer.config).encode())
+        if accepted is not None:
+            accepted()
         return run(trainer, folder, display)
 
 

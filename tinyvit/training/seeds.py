@@ -45,10 +45,8 @@ def resume_seeds(path, display=None, **changes):
     continues, and the others begin; returns the summary, a dict."""
     folder = RunFolder(path)
     seeds, config = read(folder)
-    config = replace(config, **changes)
+    config = with_absolute_paths(replace(config, **changes))
     with folder.locked():
-        if changes:
-            write(folder, config, seeds)
         return run_all(folder, config, seeds, display or Display(), **changes)
 
 
@@ -91,15 +89,24 @@ def removed_if_nothing_began(folder):
 
 
 def run_all(folder, config, seeds, display, **changes):
-    """Finish the run of each seed; returns the summary of all."""
+    """Finish the run of each seed; returns the summary of all.
+
+    Changes are noted for the seeds to come once a run has accepted them.
+    """
     runs = {seed: folder.path / f"seed-{seed}" for seed in seeds}
     summaries = {}
+
+    def accepted():
+        if changes:
+            write(folder, config, seeds)
+
     for number, (seed, path) in enumerate(runs.items(), start=1):
         display.print(("\n" if number > 1 else "") + f"seed {seed}, run {number} of {len(seeds)}\n")
         if (path / "config.json").exists():
-            summaries[seed] = resume(path, display, **changes)
+            summaries[seed] = resume(path, display, accepted, **changes)
         else:
             summaries[seed] = train(replace(config, seed=seed, init=init_of(runs, config)), path, display)
+            accepted()
         if "interrupted" in summaries[seed]:
             display.print(f"\n  go on with all seeds: tinyvit train --resume {folder.path}")
             return {"interrupted": summaries[seed]["interrupted"]}

@@ -296,6 +296,12 @@ class Trainer:
                 f"the checkpoint keeps {sorted(parts['task'])} for the task {self.config.task!r}, which needs "
                 f"{sorted(self.task.state())}"
             )
+        made_in = {array.dtype for array in parts["model"].values() if array.dtype.kind == "f"}
+        if made_in != {self.model.dtype}:
+            raise ValueError(
+                f"the checkpoint holds weights in {', '.join(sorted(map(str, made_in)))}, and the training is to go on "
+                f"in {self.model.dtype}; resume it with the precision that it began with"
+            )
         self.model.load_state_dict(parts["model"])
         self.optimizer.load_state_dict(parts["optimizer"])
         if self.ema is not None:
