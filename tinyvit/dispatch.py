@@ -22,7 +22,7 @@ from tinyvit.backend import device_of, to_device
 LOW_PRECISION = ("bfloat16", "float16")  # dtypes that only kernels compute in
 OPERANDS = {                             # arguments of these names are arrays of numbers, in every operation
     "x", "weight", "bias", "branch", "q", "k", "v", "logits", "token", "positions", "along_x", "along_y", "g", "m",
-    "average",
+    "average", "mean", "variance",
 }  # fmt: skip
 NUMBERS = {"eps", "rate", "label_smoothing", "t", "lr", "weight_decay", "share", "where"}
 
@@ -102,6 +102,8 @@ def operation(reference):
                 given[argument] = value.item()  # such as 1 / np.sqrt(d): it would turn a float32 result into float64
         for argument in (names[i] for i in operands):
             value = given.get(argument)
+            if value is None and signature.parameters[argument].default is inspect.Parameter.empty:
+                raise ValueError(f"{name}: expected {argument} as an array, got NoneType")
             if first is None or value is not None:
                 x = given[argument] = as_operand(name, argument, value, first, forward.moves_numbers_only)
                 first = x if first is None else first

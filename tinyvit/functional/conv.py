@@ -1,12 +1,11 @@
 """The convolution of images with filters."""
 
-from numbers import Integral
 from typing import NamedTuple
 
 from tinyvit.backend import Array, array_module
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.batchnorm import per_channel, sum_per_channel
-from tinyvit.functional.windows import Windows, windows_on
+from tinyvit.functional.windows import Windows, is_int, windows_on
 
 
 class ConvCache(NamedTuple):
@@ -101,7 +100,7 @@ def checked_windows(x, weight, bias, stride, padding, groups):
             f"{weight.shape}"
         )
     C, filters = x.shape[1], len(weight)
-    if not isinstance(groups, Integral) or groups < 1 or C % groups or filters % groups:
+    if not is_int(groups) or groups < 1 or C % groups or filters % groups:
         raise ValueError(f"conv2d: expected groups that divide the {C} channels and {filters} filters, got {groups!r}")
     if weight.shape[1] * groups != C:
         raise ValueError(

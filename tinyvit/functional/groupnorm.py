@@ -1,11 +1,11 @@
 """Group normalisation, and the standardised weights that go with it."""
 
-from numbers import Integral
 from typing import NamedTuple
 
 from tinyvit.backend import Array
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.batchnorm import check_channels, per_channel, sum_per_channel
+from tinyvit.functional.windows import is_int
 
 
 class GroupNormCache(NamedTuple):
@@ -113,7 +113,7 @@ def standardize_weight_original_backward(dy, cache):
 def check_groups(x, num_groups):
     """Raise ValueError unless the groups divide the channels of x (B, C, …)."""
     C = x.shape[1]
-    if not isinstance(num_groups, Integral) or num_groups < 1 or C % num_groups:
+    if not is_int(num_groups) or num_groups < 1 or C % num_groups:
         raise ValueError(f"group_norm: expected groups that divide the {C} channels, got {num_groups!r}")
 
 

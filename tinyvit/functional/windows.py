@@ -66,9 +66,14 @@ def windows_on(name, x, kernel, stride, padding):
     return windows
 
 
+def is_int(value):
+    """Whether this is a whole number, and not True or False."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def as_sides(name, what, size, least):
     """An int as (size, size), a pair as a tuple of two ints."""
     pair = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
-    if len(pair) != 2 or not all(isinstance(side, Integral) and side >= least for side in pair):
+    if len(pair) != 2 or not all(is_int(side) and side >= least for side in pair):
         raise ValueError(f"{name}: expected {what} as an int of at least {least} or (height, width), got {size!r}")
     return int(pair[0]), int(pair[1])
