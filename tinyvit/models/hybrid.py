@@ -15,7 +15,7 @@ from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.tree import tree
-from tinyvit.validation import PositiveInt
+from tinyvit.validation import NotNegative, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class HybridConfig(ViTConfig):
     "bit"); or one of 7×7 and a max pooling, which divide it by 4."""
     epsilon: Literal["variance", "deviation"] = "variance"
     """Of blocks "bit": where ε is added when filters are standardised, to their variance or standard deviation."""
-    std_eps: float = 1e-8
+    std_eps: NotNegative = 1e-8
     """Of blocks "bit": ε of standardised filters."""
 
     def __post_init__(self):
