@@ -34,8 +34,8 @@ class CoAtNetConfig:
     """The shape of a CoAtNet. Raises ValueError for a shape that can't be built."""
 
     img_size: int | tuple[int, int] = 32
-    """Side of the images in pixels, or height and width. Smaller images are read, too; larger ones have differences of
-    positions that were never learned."""
+    """Side of the images in pixels, or height and width. Smaller images are read, too; larger ones are refused, as they
+    have differences of positions that were never learned."""
     in_chans: PositiveInt = 3
     """Channels of the images (C)."""
     num_classes: Count = 10
@@ -246,7 +246,8 @@ class MBConv(Module):
     """y = shortcut(x) + the branch: batch norm, a convolution of 1×1 that widens, a depthwise one of 3×3, squeeze and
     excitation, and one of 1×1 that narrows; batch norm and GELU behind the first two.
 
-    Sandler et al. 2018, "MobileNetV2: inverted residuals and linear bottlenecks". A stride is in the depthwise one.
+    Sandler et al. 2018, "MobileNetV2: inverted residuals and linear bottlenecks". A stride is in the depthwise one, the
+    paper's "strided DConv" of table 9; its default has it in the first one (eq. 5).
     """
 
     def __init__(self, config, in_chans, out_chans, stride, drop_path):
@@ -308,7 +309,8 @@ class RelativeBlockCache(NamedTuple):
 class RelativeBlock(Module):
     """x′ = shortcut(x) + Attention(LayerNorm(x)), y = x′ + MLP(LayerNorm(x′)), over all places of the feature maps.
 
-    With a stride of 2 the normalised maps are halved by the mean of each 2×2. Eq. 5.
+    Eq. 4. With a stride of 2 the normalised maps are halved by the mean of each 2×2, as in timm's models; the paper
+    takes the largest number.
     """
 
     def __init__(self, config, in_chans, out_chans, stride, drop_path, grid):
@@ -401,7 +403,7 @@ class CoAtNet(ConvNet):
         return [*self.trunk.parts(), ("norm", self.norm), ("pool", self.pool), ("head", self.head)]
 
 
-# Table 3 of the paper; and a smaller one for CIFAR, on grids of 16×16, 8×8 and 8×8.
+# Table 3 of the paper, with the strides of table 9; and a smaller one for CIFAR, on grids of 16×16, 8×8 and 8×8.
 variant("coatnet_0_224", "coatnet", img_size=224, num_classes=1000)
 variant("coatnet_small_32", "coatnet", img_size=32, num_classes=10, stem_width=32, stages="CCT", depths=(1, 1, 2),
         widths=(48, 96, 128), strides=(1, 2, 1), head_dim=32)  # fmt: skip
