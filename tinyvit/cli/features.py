@@ -91,7 +91,9 @@ def print_written(model, layer, pool, count, width, unreadable, out, names):
 
 def described(model, pool):
     """The vector of an image in words; `pool` as `checked_pool` returns it."""
-    return model.first_token if pool == "token" else "mean over the patches"
+    if pool == "token":
+        return model.first_token
+    return "mean over all places" if model.grid is None else "mean over the patches"
 
 
 def described_layer(model, layer):
