@@ -56,7 +56,8 @@ plt.show()
 #
 # Tokens in a grid are $x_{brc}$, of sample $b$ in row $r$ and column $c$. A window $(i, j)$ of $p\times p$ tokens holds
 # those of rows $ip$ to $ip + p - 1$, and its columns alike. To shift the windows is to shift the grid the other way:
-# what leaves it at the top comes back at the bottom. Let $H$ and $W$ be the sides of the grid, and $s$ the shift:
+# what leaves it at the top comes back at the bottom. A grid that $p$ doesn't divide gets zeros below and to the right
+# first. Let $H$ and $W$ be its sides then, and $s$ the shift:
 #
 # $$\begin{aligned}
 # y_{bij,\,uv} &= x_{b,\,r,\,c} \\
@@ -64,12 +65,13 @@ plt.show()
 # c &= (jp + v + s) \bmod W
 # \end{aligned} \tag{to\_windows}$$
 #
-# A grid that $p$ doesn't divide gets zeros below and to the right first. Each number of $y$ is one number of $x$, and
-# each of $x$ goes to one place: nothing is computed. So the inverse puts every number back,
+# Each number of $y$ is one number of $x$, and each of $x$ goes to one place: nothing is computed. So the inverse puts
+# every number back,
 #
 # $$x_{brc} = y_{bij,\,uv} \tag{from\_windows}$$
 #
-# and the gradients go the same ways: $dy$ of a place is $dx$ of the place that it came from.
+# and the gradients go the same ways: $dy$ of a place is $dx$ of the place that it came from. (In the last line, as
+# above, $x$ is the grid, which is the *result* of `from_windows`.)
 #
 # $$dx_{brc} = dy_{bij,\,uv} \tag{to\_windows\_backward}$$
 #
