@@ -89,9 +89,6 @@ SMALL = dict(
     hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=24, image_size=8, patch_size=4
 )  # fmt: skip
 OTHERS = {
-    "deit": (transformers.DeiTConfig(**SMALL), transformers.DeiTForImageClassificationWithTeacher),
-    "swin": (transformers.SwinConfig(image_size=8, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[1, 2],
-                                     window_size=2), transformers.SwinForImageClassification),
     "dinov2": (transformers.Dinov2Config(**SMALL), transformers.Dinov2Model),
     "clip_vision_model": (transformers.CLIPVisionConfig(**SMALL), transformers.CLIPVisionModel),
     "convnext": (transformers.ConvNextConfig(hidden_sizes=[8, 8, 8, 8], depths=[1, 1, 1, 1]),
