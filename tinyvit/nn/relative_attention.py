@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module, device_of
+from tinyvit.backend import device_of
 from tinyvit.functional.heads import MergeHeadsCache, SplitHeadsCache
 from tinyvit.functional.interpolation import matrix_on
 from tinyvit.functional.linear import LinearCache
@@ -96,13 +96,13 @@ def resized_table(table, sides, new_sides):
     for axis, (old, new) in enumerate(zip(sides, new_sides)):
         rows, columns = (2 * side - 1 for side in (*new_sides[:axis], *sides[axis:]))
         table = table.reshape(rows, columns, -1)
+        table = table.transpose(1, 0, 2) if axis else table                    # the axis that changes in front
         if new <= old:
-            table = table[(slice(None),) * axis + (slice(old - new, old + new - 1),)]
+            table = table[old - new : old + new - 1]
         else:
             matrix = matrix_on(device_of(table), "zoom", 2 * old - 1, 2 * new - 1, table.real.dtype)
-            moved = array_module(table).moveaxis(table, axis, 0)
-            stretched = (matrix @ moved.reshape(len(moved), -1)).reshape(len(matrix), *moved.shape[1:])
-            table = array_module(table).moveaxis(stretched, 0, axis)
+            table = (matrix @ table.reshape(len(table), -1)).reshape(len(matrix), *table.shape[1:])
+        table = table.transpose(1, 0, 2) if axis else table
     return table.reshape(-1, table.shape[2])
 
 
