@@ -165,7 +165,7 @@ plt.show()
 #
 # An entry is used by all pairs with its difference, so its gradient is their sum:
 #
-# $$dt_{kh} = \sum_{i,j\,:\;k(i,j)=k} db_{hij} \tag{relative\_bias\_backward}$$
+# $$dt_{kh} = \sum_{k(i,j)=k} db_{hij} \tag{relative\_bias\_backward}$$
 #
 # Sums that threads add up as they come have other last digits each time. The code below first lists the pairs of each
 # entry, in order, and then adds up a row of numbers.
@@ -197,15 +197,19 @@ plt.show()
 # back,
 #
 # $$\begin{aligned}
-# x' &= x + w^{-1}\big(\mathrm{Attn}(w(\mathrm{LN}\,x))\big) \\
+# a &= \mathrm{Attn}(w(\mathrm{LN}\,x)) \\
+# x' &= x + w^{-1}(a) \\
 # y &= x' + \mathrm{MLP}(\mathrm{LN}\,x')
 # \end{aligned} \tag{SwinBlock.forward}$$
 #
 # and, from the bottom up, with $f'[dy]$ for a layer's backward,
 #
 # $$\begin{aligned}
-# dx' &= dy + \mathrm{LN}'\big[\mathrm{MLP}'[dy]\big] \\
-# dx &= dx' + \mathrm{LN}'\big[w^{-1}(\mathrm{Attn}'[w(dx')])\big]
+# dm &= \mathrm{MLP}'[dy] \\
+# dx' &= dy + \mathrm{LN}'[dm] \\
+# da &= \mathrm{Attn}'[w(dx')] \\
+# dn &= w^{-1}(da) \\
+# dx &= dx' + \mathrm{LN}'[dn]
 # \end{aligned} \tag{SwinBlock.backward}$$
 
 # %%
@@ -225,11 +229,17 @@ assert report.max_error < 1e-12
 # Between stages four neighbours become one token, four times as wide, and a linear layer halves that: half the side,
 # twice the width, as in a ResNet. Let $x_{rc}$ be rows of $D$ numbers; side by side they are
 #
-# $$y_{ij} = \big[x_{2i,2j},\ x_{2i+1,2j},\ x_{2i,2j+1},\ x_{2i+1,2j+1}\big] \tag{merge\_patches}$$
+# $$\begin{aligned}
+# y_{ij} = \big[ &x_{2i,2j},\ x_{2i+1,2j}, \\
+# &x_{2i,2j+1},\ x_{2i+1,2j+1}\big]
+# \end{aligned} \tag{merge\_patches}$$
 #
-# and each gets back its quarter of $dy$:
+# and each gets back its quarter of $dy$, with $u$ and $v$ from 0 to 1:
 #
-# $$\big[dx_{2i,2j},\ dx_{2i+1,2j},\ dx_{2i,2j+1},\ dx_{2i+1,2j+1}\big] = dy_{ij} \tag{merge\_patches\_backward}$$
+# $$\begin{aligned}
+# &dx_{2i+u,2j+v} \\
+# &= dy_{ij,\,2v+u}
+# \end{aligned} \tag{merge\_patches\_backward}$$
 
 # %%
 print(inspect.getsource(F.merge_patches))
