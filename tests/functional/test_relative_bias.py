@@ -40,7 +40,7 @@ def test_the_bias_depends_on_the_difference_of_positions_alone(drawn):
             difference = tuple(np.subtract(query, key))
             first = found.setdefault(difference, bias[:, i, j])
             np.testing.assert_array_equal(bias[:, i, j], first)
-    distinct = {tuple(values) for values in found.values()}
+    distinct = {tuple(values.tolist()) for values in found.values()}
     assert len(found) == len(distinct) == (2 * rows - 1) * (2 * columns - 1)
 
 

@@ -26,7 +26,7 @@ def test_gradients_of_any_deit_match_the_complex_step(registers, classes, seed, 
 
 
 def test_the_logits_are_the_mean_of_both_heads_and_a_pair_of_gradients_reaches_each():
-    model = redrawn(build(SMALL, dtype="float64"))
+    model = redrawn(build(SMALL, dtype="float64", device="cpu"))
     images = random_images(model)
     (cls, dist), cache = model.logits_by_head(images)
     np.testing.assert_allclose(model(images)[0], (cls + dist) / 2, rtol=1e-14)
@@ -80,7 +80,7 @@ def test_the_same_model_for_larger_images_keeps_the_positions_of_both_tokens():
 
 
 def test_some_patches_can_be_left_out_but_no_token_before_them():
-    model = redrawn(build(replace(SMALL, num_registers=1), dtype="float64"))
+    model = redrawn(build(replace(SMALL, num_registers=1), dtype="float64", device="cpu"))
     ctx = Context(training=True, key=Key(0))
     logits, cache = model.forward_some(random_images(model), 0.5, ctx)
     assert cache.take.index.shape == (2, 3 + 2) and (cache.take.index[:, :3] == [0, 1, 2]).all()
