@@ -254,6 +254,7 @@ else:
 # | 09 | [The machine](09_machine.ipynb) | float32, the complex step, speed and memory |
 # | 10 | [Transfer](10_transfer.ipynb) | take a trained model to other classes and larger images |
 # | 11 | [Convolutions](11_convolutions.ipynb) | convolution as attention, batch norm, and who needs how much data |
+# | 12 | [A teacher](12_teacher.ipynb) | distillation, and a token and a head for it |
 # | 13 | [Windows](13_windows.ipynb) | attention in windows that shift, and relative positions |
 #
 # They build on one another, but each can be run alone. What you need is some Python and the chain rule. In each, a

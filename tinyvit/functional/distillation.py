@@ -23,7 +23,7 @@ def distillation(logits, teacher, temperature=1.0):
 
     logits and teacher are logits (B, K); the teacher's are constants and get no gradient. τ² keeps the gradient's size
     about the same for all temperatures (Hinton et al. 2015, "Distilling the knowledge in a neural network", section 2).
-    The mean is over the B K numbers, as in the code of Touvron et al. 2021.
+    The mean is over the B K numbers, as in the code of Touvron et al. 2021. Derived in notebooks/12.
 
     Raises ValueError for shapes that don't fit and for a temperature that isn't positive.
     """

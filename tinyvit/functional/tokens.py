@@ -54,7 +54,7 @@ def insert_tokens(x, token, at=1):
     """Put the tokens `token` (1, n, D) behind the first `at` tokens of every sample of `x` (B, N, D): (B, N+n, D).
 
     Registers, which take part in attention and are then thrown away: Darcet et al. 2024, "Vision transformers need
-    registers".
+    registers". See notebooks/12.
     """
     if x.ndim != 3 or token.ndim != 3 or token.shape[::2] != (1, x.shape[-1]):
         raise ValueError(f"insert_tokens: expected x (B, N, D) and token (1, n, D), got {x.shape} and {token.shape}")
