@@ -1,4 +1,4 @@
-"""What a teacher is worth to a ViT with few images: 5,000 of CIFAR-10, a DeiT with and without one.
+"""How much a teacher helps a ViT with few images: a DeiT on 5,000 images of CIFAR-10, with and without one.
 
     python notebooks/results/distillation.py --data-dir FOLDER
 

@@ -1,4 +1,4 @@
-"""What windows, gates and a teacher need, on a GPU in every dtype: as the reference has it on the CPU."""
+"""Windows, gates and distillation on a GPU, in every dtype, against the reference on the CPU."""
 
 import numpy as np
 import pytest

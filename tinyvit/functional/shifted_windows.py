@@ -1,7 +1,6 @@
 """Windows of tokens, shifted or not, and the masks that keep apart what the shift brought together."""
 
 from functools import lru_cache
-from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from tinyvit.backend import array_module, constant
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.patches import as_pair
+from tinyvit.functional.windows import is_int
 
 
 class ToWindowsCache(NamedTuple):
@@ -112,13 +112,13 @@ def check_window(name, x, window, shift):
 
 
 def check_shift(name, shift, window):
-    if not isinstance(shift, Integral) or not 0 <= shift < min(window):
+    if not is_int(shift) or not 0 <= shift < min(window):
         p, q = window
         raise ValueError(f"{name}: expected a shift as an int from 0 to below the window's {p}×{q}, got {shift!r}")
 
 
 def window_masks(sides, window, shift, device="cpu", dtype="float32"):
-    """What keeps apart tokens that a shift brought together: 0 and −∞, (⌈H/p⌉ · ⌈W/q⌉, p q, p q), to add to scores.
+    """Masks for the scores of shifted windows, 0 and −∞: (⌈H/p⌉ · ⌈W/q⌉, p q, p q).
 
     After the roll of `to_windows` the last window of a row holds tokens from both sides of the grid. Only those that
     are neighbours in the grid, or in its padding, see each other.

@@ -1,6 +1,5 @@
 """Tokens beside the patches, class token and registers, and what is read off the tokens at the end."""
 
-from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from tinyvit.backend import Array, array_module
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.sums import sum_first
+from tinyvit.functional.windows import is_int
 
 
 class PrependTokenCache(NamedTuple):
@@ -58,7 +58,7 @@ def insert_tokens(x, token, at=1):
     """
     if x.ndim != 3 or token.ndim != 3 or token.shape[::2] != (1, x.shape[-1]):
         raise ValueError(f"insert_tokens: expected x (B, N, D) and token (1, n, D), got {x.shape} and {token.shape}")
-    if not isinstance(at, Integral) or not 0 <= at <= x.shape[1]:
+    if not is_int(at) or not 0 <= at <= x.shape[1]:
         raise ValueError(f"insert_tokens: expected at from 0 to {x.shape[1]}, the number of tokens, got {at!r}")
     xp = array_module(x)
     repeated = xp.broadcast_to(token, (x.shape[0], *token.shape[1:]))
@@ -110,7 +110,7 @@ def first_tokens(x, count=2):
     Class and distillation token: Touvron et al. 2021, "Training data-efficient image transformers & distillation
     through attention", section 4.
     """
-    if not isinstance(count, Integral) or count < 1:
+    if not is_int(count) or count < 1:
         raise ValueError(f"first_tokens: expected count as an int of at least 1, got {count!r}")
     check_tokens("first_tokens", x, count)
     return x[:, :count].reshape(len(x), count * x.shape[2]), FirstTokensCache(x.shape, count)

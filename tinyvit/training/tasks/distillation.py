@@ -27,7 +27,7 @@ class DistillationOptions:
     teacher: str | None = None
     """Run folder of the teacher, a classifier of the same classes; its last weights are taken and stay as they are."""
     kind: Literal["hard", "soft"] = "hard"
-    """What is learned from the teacher: the class that it predicts, or its probabilities."""
+    """The target that the teacher gives: hard, the class that it predicts; soft, its probabilities."""
     share: Share = 0.5
     """Share λ of the loss that comes from the teacher; the rest comes from the labels."""
     temperature: Annotated[float, Within(0, 1000, above=True)] = 3.0
