@@ -101,17 +101,18 @@ PRESETS = {
         ),
         augment=AugmentConfig(crop=3, flip=True),
     ),
-    # Windows of 4×4 tokens on grids of 16×16, 8×8 and 4×4. Not measured yet.
+    # Windows of 4×4 tokens on grids of 16×16, 8×8 and 4×4. As deep as the ViT of cifar10-cpu, with about as many
+    # multiply-adds (56.6 and 58.0 million) and the same rates. On CIFAR-10 (JPEG copy), seed 0: 85.30 %, 30 minutes.
     "cifar10-swin": TrainConfig(
         dataset="cifar10",
         architecture="swin",
         model=SwinConfig(
-            img_size=32, patch_size=2, in_chans=3, num_classes=10, embed_dim=64, depths=(2, 4, 2),
+            img_size=32, patch_size=2, in_chans=3, num_classes=10, embed_dim=64, depths=(2, 2, 2),
             num_heads=(2, 4, 8), window_size=4, mlp_ratio=2.0,
         ),
-        epochs=16,
+        epochs=26,
         batch_size=128,
-        evaluate_every=8,
+        evaluate_every=13,
         init=InitConfig(whiten=True),
         optim=OptimConfig(
             name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1, label_smoothing=0.1,
@@ -119,7 +120,8 @@ PRESETS = {
         ),
         augment=AugmentConfig(crop=4, flip=True),
     ),
-    # A stage of convolutions on 16×16 places, one on 8×8, and a stage of attention. Not measured yet.
+    # A stage of convolutions on 16×16 places, one on 8×8, and a stage of attention on the same 8×8. As in the hybrid,
+    # filters have a higher rate than matrices. On CIFAR-10 (JPEG copy), seed 0: 86.79 % in 26 minutes.
     "cifar10-coatnet": TrainConfig(
         dataset="cifar10",
         architecture="coatnet",
@@ -127,9 +129,9 @@ PRESETS = {
             img_size=32, in_chans=3, num_classes=10, stem_width=64, stages="CCT", depths=(1, 1, 2),
             widths=(64, 128, 128), strides=(1, 2, 1), head_dim=32, expansion=2.0,
         ),
-        epochs=16,
+        epochs=22,
         batch_size=256,
-        evaluate_every=8,
+        evaluate_every=11,
         init=InitConfig(whiten=True),
         optim=OptimConfig(
             name="muon", lr=0.02, adam_lr=0.01, filter_lr=0.03, weight_decay=0.05, schedule="linear", warmup=0.1,
