@@ -113,7 +113,7 @@ IN_A_STEP = {
 }  # fmt: skip
 BETWEEN_STEPS = {
     "gradcheck": ("check", "check_model"),
-    "training.inference": ("log_softmax",),
+    "functional.softmax": ("log_softmax",),
     "training.tasks.classification": ("classify",),
     "training.divergence": ("explain", "where_first"),
 }

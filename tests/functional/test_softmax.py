@@ -5,6 +5,7 @@ from strategies import tokens
 
 from tinyvit import functional as F
 from tinyvit import gradcheck
+from tinyvit.functional.softmax import log_softmax
 
 
 @given(x=tokens())
@@ -40,3 +41,12 @@ def test_a_score_of_minus_infinity_has_probability_zero():
     probs, cache = F.softmax(np.array([[0.0, -np.inf, 0.0]]))
     np.testing.assert_array_equal(probs, [[0.5, 0, 0.5]])
     assert F.softmax_backward(np.array([[1.0, 2.0, 3.0]]), cache)[0, 1] == 0
+
+
+def test_log_softmax_neither_overflows_nor_underflows():
+    np.testing.assert_array_equal(log_softmax(np.array([[1e5, 0.0]])), [[0, -1e5]])
+
+
+@given(x=tokens())
+def test_log_softmax_is_the_logarithm_of_softmax(x):
+    np.testing.assert_allclose(np.exp(log_softmax(x)), F.softmax(x)[0], rtol=1e-12, atol=1e-300)

@@ -7,6 +7,7 @@ import numpy as np
 
 from tinyvit.backend import Array, array_module
 from tinyvit.dispatch import backward_of, operation
+from tinyvit.functional.softmax import log_softmax
 
 
 class DistillationCache(NamedTuple):
@@ -31,8 +32,8 @@ def distillation(logits, teacher, temperature=1.0):
     teacher = xp.asarray(teacher)
     check_logits(logits, teacher, temperature)
     dtype = logits.real.dtype if logits.dtype.kind in "fc" else np.dtype("float64")
-    log_q = log_probs(logits * (1 / temperature))
-    log_p = log_probs(teacher.astype(dtype, copy=False) * (1 / temperature))
+    log_q = log_softmax(logits * (1 / temperature))
+    log_p = log_softmax(teacher.astype(dtype, copy=False) * (1 / temperature))
     p = xp.exp(log_p)
     # Where p is 0 nothing is lost, however improbable the class: 0 · log 0 counts as 0.
     loss = (p * xp.where(p > 0, log_p - log_q, 0)).sum() * (temperature**2 / logits.size)
@@ -44,13 +45,6 @@ def distillation_backward(dy, cache):
     """dlogits = dy τ (q − p) / (B K): what the student believes less what the teacher does."""
     probs, targets, temperature = cache
     return (probs - targets) * (dy * (temperature / probs.size))
-
-
-def log_probs(logits):
-    """log softmax(logits) as (x − max) − log Σ exp(x − max), which neither overflows nor loses small numbers."""
-    xp = array_module(logits)
-    shifted = logits - logits.real.max(-1, keepdims=True)
-    return shifted - xp.log(xp.exp(shifted).sum(-1, keepdims=True))
 
 
 def check_logits(logits, teacher, temperature):

@@ -28,3 +28,10 @@ def softmax_backward(dy, cache):
     """The Jacobian is diag(p) − p pᵀ, so dx = p (dy − Σⱼ dyⱼ pⱼ)."""
     probs = cache.probs
     return probs * (dy - (dy * probs).sum(-1, keepdims=True))
+
+
+def log_softmax(x):
+    """log pᵢ = xᵢ − log Σⱼ exp(xⱼ) for every row of `x` (..., N), which neither overflows nor loses small pᵢ."""
+    xp = array_module(x)
+    shifted = x - x.real.max(-1, keepdims=True)
+    return shifted - xp.log(xp.exp(shifted).sum(-1, keepdims=True))

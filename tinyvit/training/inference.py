@@ -27,13 +27,6 @@ def in_parts(function, model, images, threads=None):
         return array_module(images).concatenate(map_threads(function, parts, count, model.storage.device))
 
 
-def log_softmax(logits):
-    """log pᵢ = zᵢ − log Σⱼ exp(zⱼ), without overflow."""
-    xp = array_module(logits)
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - xp.log(xp.exp(shifted).sum(-1, keepdims=True))
-
-
 def forward_bytes(model, bytes_per_number=4):
     """Bytes that the forward of an image takes, about, where nothing is kept for a backward."""
     return round(FORWARD * bytes_per_number * widest_output(model))

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.files import expanded, write
+from tinyvit.functional.softmax import log_softmax
 from tinyvit.text import printable
 from tinyvit.training.display import percent
-from tinyvit.training.inference import log_softmax
 from tinyvit.training.tasks.task import NotFinite, Report
 
 BINS = 15  # of the calibration error, as in Guo et al.

@@ -8,7 +8,8 @@ import numpy as np
 
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.data import image_files
-from tinyvit.training.inference import evaluation_batch, log_softmax
+from tinyvit.functional.softmax import log_softmax
+from tinyvit.training.inference import evaluation_batch
 from tinyvit.training.metrics import check_finite, likeliest
 from tinyvit.training.tasks.classification import classify
 from tinyvit.training.threads import thread_count

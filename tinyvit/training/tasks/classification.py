@@ -7,10 +7,11 @@ import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.backend import array_module, to_numpy
+from tinyvit.functional.softmax import log_softmax
 from tinyvit.models.architecture import Architecture, require_classes
 from tinyvit.models.registry import ARCHITECTURES
 from tinyvit.nn import Context, buffer_updates
-from tinyvit.training.inference import batches, in_parts, log_softmax
+from tinyvit.training.inference import batches, in_parts
 from tinyvit.training.tasks.task import Task, register
 
 
