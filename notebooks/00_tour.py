@@ -256,7 +256,7 @@ else:
 # | 11 | [Convolutions](11_convolutions.ipynb) | convolution as attention, batch norm, and who needs how much data |
 # | 12 | [A teacher](12_teacher.ipynb) | distillation, and a token and a head for it |
 # | 13 | [Windows](13_windows.ipynb) | attention in windows that shift, and relative positions |
-# | 14 | [From convolution to attention](14_convolution_to_attention.ipynb) | both in one formula; what five architectures reach |
+# | 14 | [From convolution to attention](14_convolution_to_attention.ipynb) | one formula, five architectures |
 #
 # They build on one another, but each can be run alone. What you need is some Python and the chain rule. In each, a
 # formula carries the name of the function that computes it, the function's code is shown, and every claim is an

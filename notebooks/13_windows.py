@@ -9,9 +9,11 @@
 
 # %%
 import inspect
+import json
 import tempfile
 from contextlib import redirect_stdout
 from io import StringIO
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,7 +21,7 @@ from sklearn.datasets import load_sample_image
 
 from tinyvit import exercises, gradcheck
 from tinyvit import functional as F
-from tinyvit.models import SwinConfig, ViTConfig, build
+from tinyvit.models import SwinConfig, build
 from tinyvit.models.summary import summarize
 from tinyvit.models.swin import SwinBlock
 from tinyvit.training import train
@@ -251,30 +253,43 @@ assert report.max_error < 1e-14
 # ## What it costs
 #
 # A ViT of width $D$ on $N$ tokens takes $2N^2D$ multiply-adds in a block's attention, windows of $n$ tokens $2NnD$:
-# linear in $N$. Counted for both (`tinyvit summary` counts alike), patches of 4×4 pixels, a width of 96, four blocks:
+# linear in $N$. Both with patches of 4×4 pixels, 96 wide and four blocks: on the left the multiply-adds of a forward,
+# as `tinyvit summary` counts them, on the right the seconds of a forward and backward of one image with one thread,
+# measured before by `results/window_cost.py`.
 
 # %%
-SIZES = (32, 64, 96, 128, 192, 256)
+measured = json.loads(Path("results/window_cost.json").read_text())["rows"]
+SIZES = sorted({row["side"] for row in measured})
 
 
-def multiply_adds(config):
-    return sum(row.multiply_adds for row in summarize(build(config, device="meta")))
+def of(model, what):
+    """A number of each size."""
+    return np.array([row[what] for side in SIZES for row in measured if (row["model"], row["side"]) == (model, side)])
 
 
-vit = [multiply_adds(ViTConfig(img_size=side, patch_size=4, embed_dim=96, depth=4, num_heads=3)) for side in SIZES]
-swin = [multiply_adds(SwinConfig(img_size=side, patch_size=4, embed_dim=96, depths=(4,), num_heads=(3,), window_size=4,
-                                 mlp_ratio=2.0)) for side in SIZES]  # fmt: skip
-figure, ax = plt.subplots(figsize=(5, 3))
-for name, counts in (("ViT", vit), ("Swin, windows of 4×4", swin)):
-    ax.loglog(SIZES, counts, "o-", markersize=4, label=name)
-ax.set(xlabel="pixels to a side", ylabel="multiply-adds per image", xticks=SIZES, xticklabels=SIZES)
-ax.minorticks_off()
-ax.legend(fontsize=8)
+figure, axes = plt.subplots(1, 2, figsize=(8, 3))
+for name in ("ViT", "Swin"):
+    for ax, what in zip(axes, ("multiply_adds", "seconds")):
+        ax.loglog(SIZES, of(name, what), "o-", markersize=4, label=name)
+for ax, what in zip(axes, ("multiply-adds of a forward", "seconds of a forward and backward")):
+    ax.set(xlabel="pixels to a side", ylabel=what, xticks=SIZES, xticklabels=SIZES)
+    ax.minorticks_off()
+    ax.legend(fontsize=8)
 plt.show()
-for side, a, b in zip(SIZES, vit, swin):
-    print(f"{side:>4} pixels  ViT {a / 1e6:>8,.0f} M   Swin {b / 1e6:>6,.0f} M   {a / b:.1f} times")
-assert np.allclose(np.array(swin[1:]) / swin[0], np.array(SIZES[1:]) ** 2 / 32**2, rtol=0.01), "linear in the pixels"
-assert vit[-1] / vit[0] > 5 * swin[-1] / swin[0]
+for number, side in enumerate(SIZES):
+    counts, seconds = ([of(model, what)[number] for model in ("ViT", "Swin")] for what in ("multiply_adds", "seconds"))
+    print(f"{side:>4} pixels  ViT {counts[0] / 1e6:>6,.0f} M, {1000 * seconds[0]:>7,.1f} ms   "
+          f"Swin {counts[1] / 1e6:>5,.0f} M, {1000 * seconds[1]:>5,.1f} ms   "
+          f"{counts[0] / counts[1]:.1f} and {seconds[0] / seconds[1]:.1f} times")  # fmt: skip
+per_pixel = of("Swin", "multiply_adds") / np.array(SIZES) ** 2
+assert np.allclose(per_pixel, per_pixel[0], rtol=0.01), "linear in the pixels"
+config = SwinConfig(img_size=64, patch_size=4, embed_dim=96, depths=(4,), num_heads=(3,), window_size=4,
+                    mlp_ratio=2.0)  # fmt: skip
+rows = summarize(build(config, device="meta"))
+assert sum(row.multiply_adds for row in rows) == of("Swin", "multiply_adds")[SIZES.index(64)]
+for what in ("multiply_adds", "seconds"):
+    vit, swin = of("ViT", what), of("Swin", what)
+    assert vit[-1] / vit[0] > 2.5 * swin[-1] / swin[0]
 
 # %% [markdown]
 # ## A pyramid of features

@@ -115,13 +115,17 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     for seed in options.seeds:
         own = options.runs / f"teacher-{seed}"
-        for name in ("teacher", *options.students):
-            if any((run["name"], run["seed"]) == (name, seed) for run in stored()):
-                continue
+        done = [run["name"] for run in stored() if run["seed"] == seed]
+        missing = [name for name in options.students if name not in done]
+        if "teacher" not in done or (missing and not own.exists()):
+            missing = ["teacher", *missing]
+        for name in missing:
             run = own if name == "teacher" else options.runs / f"{name.replace(', ', '-').replace(' ', '')}-{seed}"
             made = (options.data_dir, options.threads)
             config = teacher(seed, *made) if name == "teacher" else student(name, seed, own, *made)
             summary, seconds = trained(config, run)
+            if name in done:  # a teacher whose folder was gone
+                continue
             more = {} if name == "teacher" else likeness(run, options.data_dir)
             accuracy = round(summary["test_accuracy"], 6)
             add({"name": name, "seed": seed, "accuracy": accuracy, "parameters": summary["parameters"],
