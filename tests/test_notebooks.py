@@ -55,6 +55,7 @@ WITHOUT_A_NAME = {
     "The complex step": "differences",
     "How far do they see?": "a count",
     "The mask": "a constant; the section shows its code",
+    "One formula": "what three layers have in common",
 }
 
 WAYS = ("forward", "backward")

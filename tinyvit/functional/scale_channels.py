@@ -15,7 +15,7 @@ class ScaleChannelsCache(NamedTuple):
 def scale_channels(x, weight):
     """y_bchw = x_bchw · weight_bc, for feature maps x (B, C, H, W) and a factor (B, C) for each of them.
 
-    Hu et al. 2018, "Squeeze-and-excitation networks", eq. 4.
+    Hu et al. 2018, "Squeeze-and-excitation networks", eq. 4. Derived in notebooks/14.
     """
     if x.ndim != 4 or weight.shape != x.shape[:2]:
         raise ValueError(f"scale_channels: expected x (B, C, H, W) and weight (B, C), got {x.shape} and {weight.shape}")

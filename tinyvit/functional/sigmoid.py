@@ -12,7 +12,10 @@ class SigmoidCache(NamedTuple):
 
 @operation
 def sigmoid(x):
-    """y = 1 / (1 + exp(−x)), between 0 and 1; for negative x as exp(x) / (1 + exp(x)), so that nothing overflows."""
+    """y = 1 / (1 + exp(−x)), between 0 and 1; for negative x as exp(x) / (1 + exp(x)), so that nothing overflows.
+
+    Derived in notebooks/14.
+    """
     y = logistic(x)
     return y, SigmoidCache(y)
 
@@ -30,7 +33,10 @@ class SiluCache(NamedTuple):
 
 @operation
 def silu(x):
-    """y = x σ(x) with σ(x) = 1 / (1 + exp(−x)). Hendrycks & Gimpel 2016, section 4; Elfwing et al. 2018."""
+    """y = x σ(x) with σ(x) = 1 / (1 + exp(−x)). Hendrycks & Gimpel 2016, section 4; Elfwing et al. 2018.
+
+    Derived in notebooks/14.
+    """
     gate = logistic(x)
     return x * gate, SiluCache(x, gate)
 

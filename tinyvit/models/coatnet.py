@@ -159,7 +159,7 @@ class RelativeBlock(Module):
     """x′ = shortcut(x) + Attention(LayerNorm(x)), y = x′ + MLP(LayerNorm(x′)), over all places of the feature maps.
 
     Eq. 4. With a stride of 2 the normalised maps are halved by the mean of each 2×2, as in timm's models; the paper
-    takes the largest number.
+    takes the largest number. Derived in notebooks/14.
     """
 
     def __init__(self, config, in_chans, out_chans, stride, drop_path, grid):

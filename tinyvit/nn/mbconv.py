@@ -71,7 +71,7 @@ class SqueezeExciteCache(NamedTuple):
 class SqueezeExcite(Module):
     """y_c = x_c · σ(W₂ SiLU(W₁ mean(x) + b₁) + b₂)_c: each feature map by a factor that depends on all of them.
 
-    Hu et al. 2018, "Squeeze-and-excitation networks", with SiLU in place of ReLU.
+    Hu et al. 2018, "Squeeze-and-excitation networks", with SiLU in place of ReLU. Derived in notebooks/14.
     """
 
     def __init__(self, dim, hidden):
@@ -118,7 +118,8 @@ class MBConv(Module):
     `squeezed` in the hidden layer of squeeze and excitation.
 
     Sandler et al. 2018, "MobileNetV2: inverted residuals and linear bottlenecks". A stride is in the depthwise one, the
-    paper's "strided DConv" of table 9; its default has it in the first one (eq. 5).
+    paper's "strided DConv" of table 9; its default has it in the first one (eq. 5). Derived in
+    notebooks/14.
     """
 
     def __init__(self, in_chans, out_chans, hidden, squeezed, stride=1, drop_path=0.0):
