@@ -301,7 +301,8 @@ for forward, backward, arrays in ((F.sigmoid, F.sigmoid_backward, (maps,)), (F.s
 # dm &= f'[dy] \\
 # dx' &= dy + l'[dm] \\
 # da &= a'[dx'] \\
-# dx &= l'[da] + k'[dx']
+# dx &= l'[da] \\
+# &\quad + k'[dx']
 # \end{aligned} \tag{RelativeBlock.backward}$$
 #
 # The first block of a stage may halve the maps' sides by means over each 2×2, on the branch behind the layer norm and
