@@ -121,10 +121,14 @@ def test_the_quoted_ratios_are_those_of_the_benchmark():
         assert f"{min(ratios)} to {max(ratios)} times" in " ".join(README.split())
 
 
-def test_the_quoted_ratios_of_convolutional_networks_are_those_of_their_benchmark():
-    cases = json.loads((RESULTS / "bench-convolutions.json").read_text())["cases"]
+@pytest.mark.parametrize("file, presets", [
+    ("bench-convolutions.json", ["cifar10-resnet", "cifar10-hybrid"]),
+    ("bench-windows.json", ["cifar10-swin", "cifar10-coatnet"]),
+])  # fmt: skip
+def test_the_quoted_ratios_of_other_networks_are_those_of_their_benchmark(file, presets):
+    cases = json.loads((RESULTS / file).read_text())["cases"]
     training = [case for case in cases if case["kind"] == "train"]
-    assert [case["case"] for case in training] == ["cifar10-resnet", "cifar10-hybrid"]
+    assert [case["case"] for case in training] == presets
     for case in training:
         by_name = {result["name"]: result for result in case["results"]}
         numpy, fast, torch = (by_name[name] for name in ("numpy", "fast", "torch"))
