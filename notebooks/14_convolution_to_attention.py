@@ -289,8 +289,8 @@ for forward, backward, arrays in ((F.sigmoid, F.sigmoid_backward, (maps,)), (F.s
 # %% [markdown]
 # ## The block with attention
 #
-# With $a$ for attention with relative positions over all places of the maps, $l$ for layer norm, $f$ for the MLP and $k$
-# for the shortcut:
+# With $a$ for attention with relative positions over all places of the maps, $l$ for layer norm, $f$ for the MLP and
+# $k$ for the shortcut:
 #
 # $$\begin{aligned}
 # x' &= k(x) + a(l(x)) \\
