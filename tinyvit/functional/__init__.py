@@ -34,6 +34,14 @@ from tinyvit.functional.groupnorm import (
 from tinyvit.functional.heads import merge_heads, merge_heads_backward, split_heads, split_heads_backward
 from tinyvit.functional.layernorm import add_layernorm, add_layernorm_backward, layernorm, layernorm_backward
 from tinyvit.functional.linear import linear, linear_backward
+from tinyvit.functional.masking import (
+    mean_squared_error,
+    mean_squared_error_backward,
+    place_tokens,
+    place_tokens_backward,
+    replace_tokens,
+    replace_tokens_backward,
+)
 from tinyvit.functional.merge_patches import merge_patches, merge_patches_backward
 from tinyvit.functional.pad import zero_pad2d, zero_pad2d_backward
 from tinyvit.functional.patches import patchify, patchify_backward, unpatchify, unpatchify_backward

@@ -2,4 +2,6 @@
 
 from tinyvit.training.tasks.classification import Classification, classification
 from tinyvit.training.tasks.distillation import Distillation
+from tinyvit.training.tasks.mae import MaskedAutoencoding
+from tinyvit.training.tasks.masked_patches import MaskedPatchPrediction
 from tinyvit.training.tasks.task import NotFinite, Report, Task, register, task_class

@@ -1,0 +1,148 @@
+"""The masked autoencoder: a ViT that sees a quarter of an image's patches and guesses the pixels of the others.
+
+He et al. 2022, "Masked autoencoders are scalable vision learners".
+"""
+
+from dataclasses import dataclass, replace
+
+from tinyvit import functional as F
+from tinyvit.backend import Key, array_module
+from tinyvit.functional.patches import as_pair, grid_of
+from tinyvit.models.mae import MaskedAutoencoder
+from tinyvit.training.inference import batches
+from tinyvit.training.tasks.task import Task, register
+from tinyvit.validation import PositiveInt, Share, require, validate
+
+EPS = 1e-6  # of the variance of a patch's pixels
+
+
+@dataclass(frozen=True)
+class MaskedAutoencoderOptions:
+    """The share of hidden patches, what is guessed of them, and the decoder."""
+
+    share: Share = 0.75
+    """Share of each image's patches that are hidden, rounded to whole patches."""
+    normalise: bool = True
+    """Whether the pixels of each patch are normalised, to mean 0 and variance 1, before they are compared."""
+    decoder_dim: PositiveInt = 64
+    """Width of the decoder; a multiple of 4, for its sines and cosines, and of decoder-heads."""
+    decoder_depth: PositiveInt = 2
+    """Blocks of the decoder."""
+    decoder_heads: PositiveInt = 4
+    """Attention heads of the decoder."""
+
+    def __post_init__(self):
+        validate(self, "objective.")
+        if self.decoder_dim % 4 or self.decoder_dim % self.decoder_heads:
+            raise ValueError(
+                "objective.decoder-dim must be a multiple of 4 and of objective.decoder-heads, got "
+                f"{self.decoder_dim} and {self.decoder_heads} heads"
+            )
+
+
+@register("mae")
+class MaskedAutoencoding(Task):
+    """Mean squared error of the guessed pixels of hidden patches, section 3. Lower is better; labels aren't used.
+
+    What is evaluated, exported and fine-tuned is the encoder, a ViT without a head.
+    """
+
+    options = MaskedAutoencoderOptions
+
+    @classmethod
+    def check(cls, config):
+        require_vit(config, cls.name)
+        check_share(config)
+
+    def build(self, seed=0, device="cpu", precision=None):
+        o = self.config.objective
+        return MaskedAutoencoder(without_classes(self.config.model), o.decoder_dim, o.decoder_depth, o.decoder_heads,
+                                 seed, device=device, precision=precision)  # fmt: skip
+
+    def backbone(self, model):
+        return model.encoder
+
+    def batch(self, images, targets, key):
+        return {"images": images, "order": random_order(images, self.config.model.patch_size, key)}
+
+    def loss(self, model, batch, ctx):
+        images, order = batch["images"], batch["order"]
+        visible = visible_patches(self.config.objective.share, order.shape[1])
+        pixels, cache = model(images, order, visible, ctx)
+        loss, c_loss = F.mean_squared_error(pixels, self.targets(images, order[:, visible:]))
+
+        def backward(dloss=1.0):
+            return model.backward(F.mean_squared_error_backward(dloss, c_loss), cache)
+
+        return loss, backward, {}
+
+    def targets(self, images, hidden):
+        """The pixels (B, n, C·P·Q) of the hidden patches (B, n)."""
+        patches, _ = F.patchify(images, self.config.model.patch_size)
+        patches, _ = F.take_tokens(patches, hidden)
+        return normalised(patches) if self.config.objective.normalise else patches
+
+    def evaluate(self, model, dataset, threads=None, stop=None):
+        return mean_loss(self, model, dataset, stop)
+
+
+def mean_loss(task, model, dataset, stop=None):
+    """The headline of a task that hides patches, its mean loss on a `Dataset`; None if `stop` became true meanwhile.
+
+    The same patches of an image are hidden each time.
+    """
+    total, seen = 0, 0
+    for images, _ in batches(task.backbone(model), dataset):
+        if stop:
+            return None
+        with model.storage.on_device():
+            loss, *_ = task.loss(model, task.batch(images, None, Key(0).skip(seen)), None)
+            total = total + loss * len(images)
+        seen += len(images)
+    return {task.headline: float(total) / seen}
+
+
+def normalised(patches):
+    """Each patch (B, N, C·P·Q) with mean 0 and variance 1, (x − μ) / √(σ² + 1e-6), where σ² is divided by C·P·Q − 1."""
+    centred = patches - patches.mean(-1, keepdims=True)
+    variance = (centred * centred).sum(-1, keepdims=True) / max(1, patches.shape[-1] - 1)
+    return centred / (variance + EPS) ** 0.5
+
+
+def visible_patches(share, patches):
+    """How many of an image's patches stay visible when a share of them is hidden; ValueError if that is none or all."""
+    visible = patches - round(share * patches)
+    if not 0 < visible < patches:
+        raise ValueError(
+            f"objective.share {share} hides {patches - visible} of {patches} patches; at least one must be hidden and one "
+            "visible"
+        )
+    return visible
+
+
+def check_share(config):
+    """Raise ValueError for a TrainConfig whose objective.share leaves no patch to see or none to guess at some size."""
+    for size in (as_pair(config.model.img_size), *((side, side) for side in config.optim.small_sizes)):
+        rows, columns = grid_of(size, as_pair(config.model.patch_size))
+        visible_patches(config.objective.share, rows * columns)
+
+
+def random_order(images, patch_size, key):
+    """The numbers of each image's patches in an order of its own, (B, N)."""
+    rows, columns = grid_of(images.shape[2:], as_pair(patch_size))
+    return key.at("mask").uniform((len(images), rows * columns), array_module(images)).argsort(1)
+
+
+def without_classes(config):
+    """The configuration of a ViT without a head."""
+    return replace(config, num_classes=0, head_hidden=None)
+
+
+def require_vit(config, task):
+    """Raise ValueError unless the model of a TrainConfig is a ViT that may see some of its patches only."""
+    require(config.architecture == "vit", f"the task {task!r} needs the architecture 'vit'", config.architecture)
+    require(config.model.positions != "rope",
+            f"the task {task!r} needs positions that are added to the patches, not 'rope', which go by a patch's place in "
+            "the row", config.model.positions)  # fmt: skip
+    require(config.optim.keep_patches == 1, f"optim.keep-patches must be 1 for the task {task!r}",
+            config.optim.keep_patches)  # fmt: skip

@@ -1,0 +1,109 @@
+"""Masked patch prediction: which colour has what is hidden?
+
+Dosovitskiy et al. 2021, appendix B.1.2, "Self-supervision".
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.backend import Key, array_module, constant, device_of
+from tinyvit.functional.patches import as_pair
+from tinyvit.functional.tokens import rows_of
+from tinyvit.models.masked_patches import MaskedPatches
+from tinyvit.training.inference import batches
+from tinyvit.training.tasks.mae import check_share, mean_loss, random_order, require_vit, without_classes
+from tinyvit.training.tasks.task import Task, register
+from tinyvit.validation import Share, validate
+
+LEVELS = 8            # of each colour channel, where it is a class
+REPLACED, SWAPPED = 0.8, 0.1  # shares of the chosen patches that the mask token and another patch take the place of
+
+
+@dataclass(frozen=True)
+class MaskedPatchesOptions:
+    """The share of patches to guess, and what is guessed of them."""
+
+    share: Share = 0.5
+    """Share of each image's patches whose colour is guessed: 80 % of them are replaced by a mask token, 10 % by another
+    patch of the image, and 10 % are left as they are; all rounded to whole patches."""
+    target: Literal["classes", "colour"] = "classes"
+    """What is guessed: the mean colour with three bits for each channel, as one of 512 classes; or as numbers, by their
+    squared error."""
+
+    def __post_init__(self):
+        validate(self, "objective.")
+
+
+@register("masked-patches")
+class MaskedPatchPrediction(Task):
+    """Cross-entropy of the hidden patches' mean colours, or their mean squared error. Labels aren't used.
+
+    What is evaluated, exported and fine-tuned is the ViT, without a head.
+    """
+
+    options = MaskedPatchesOptions
+
+    @classmethod
+    def check(cls, config):
+        require_vit(config, cls.name)
+        check_share(config)
+
+    def build(self, seed=0, device="cpu", precision=None):
+        channels = self.config.model.in_chans
+        outputs = LEVELS**channels if self.config.objective.target == "classes" else channels
+        return MaskedPatches(without_classes(self.config.model), outputs, seed, device=device, precision=precision)
+
+    def backbone(self, model):
+        return model.encoder
+
+    def begin(self, model, total_steps, dataset):
+        super().begin(model, total_steps, dataset)
+        self.dataset = dataset
+
+    def batch(self, images, targets, key):
+        xp, rows_first = array_module(images), random_order(images, self.config.model.patch_size, key)
+        rows, (B, N) = rows_of(rows_first), rows_first.shape
+        chosen = round(self.config.objective.share * N)
+        replaced, swapped = round(REPLACED * chosen), round(SWAPPED * chosen)
+        patches, _ = F.patchify(images, self.config.model.patch_size)          # (B, N, C·P·Q)
+        mask = xp.zeros((B, N), bool)
+        mask[rows, rows_first[:, :replaced]] = True
+        # Each swapped patch is overwritten by the one behind it in the random order.
+        index = (np.arange(replaced, replaced + swapped) + 1) % N
+        corrupted = patches.copy()
+        corrupted[rows, rows_first[:, replaced : replaced + swapped]] = patches[rows, rows_first[:, index]]
+        seen, _ = F.unpatchify(corrupted, self.config.model.patch_size, images.shape[2:])
+        where = rows_first[:, :chosen]
+        return {"images": seen, "mask": mask, "where": where, "targets": self.targets(patches[rows, where])}
+
+    def targets(self, patches):
+        """The mean colours of patches (B, n, C·P·Q): their classes (B, n), or the colours (B, n, C) as normalised."""
+        channels = self.config.model.in_chans
+        colours = patches.reshape(*patches.shape[:2], channels, -1).mean(-1)   # (B, n, C)
+        if self.config.objective.target == "colour":
+            return colours
+        xp, device = array_module(colours), device_of(colours)
+        mean, std = (constant(np.array(x), device, colours.dtype) for x in (self.dataset.mean, self.dataset.std))
+        levels = xp.clip(xp.floor((colours * std + mean) * LEVELS), 0, LEVELS - 1).astype("int64")
+        return (levels * constant(LEVELS ** np.arange(channels)[::-1], device, "int64")).sum(-1)
+
+    def loss(self, model, batch, ctx):
+        guesses, cache = model(batch["images"], batch["mask"], batch["where"], ctx)          # (B, n, K) or (B, n, C)
+        if self.config.objective.target == "colour":
+            loss, c_loss = F.mean_squared_error(guesses, batch["targets"])
+            of_loss = F.mean_squared_error_backward
+        else:
+            loss, c_loss = F.cross_entropy(guesses.reshape(-1, guesses.shape[-1]), batch["targets"].reshape(-1))
+            of_loss = F.cross_entropy_backward
+
+        def backward(dloss=1.0):
+            return model.backward(of_loss(dloss, c_loss).reshape(guesses.shape), cache)
+
+        return loss, backward, {}
+
+    def evaluate(self, model, dataset, threads=None, stop=None):
+        self.dataset = dataset
+        return mean_loss(self, model, dataset, stop)
