@@ -11,6 +11,8 @@ from tinyvit.files import check_folder, expanded
 from tinyvit.nn.attention import Attention
 from tinyvit.text import printable
 
+MOST_RECONSTRUCTIONS = 64  # images
+
 
 def options_class():
     """The options; made when they are needed, since `class` can't be a field's name and renaming it needs tyro."""
@@ -38,6 +40,8 @@ def options_class():
         """The class whose evidence is shown, by its name or number; by default what the image is taken for."""
         images: int | None = None
         """Test images that means are taken over, by default 64; with --html, those in the page, by default 12."""
+        reconstructions: int | None = None
+        """Test images that are shown with patches hidden and guessed, for a run of the task mae; by default 8."""
         data_dir: str | None = None
         """Folder or archive with the data; by default the one that the run was trained with."""
 
@@ -65,6 +69,8 @@ def draw_pictures(run_path, trained, options):
     check_numbers(options, trained.model)
     if options.class_ is not None and trained.why_no_classes:
         raise BadInput(f"--class is for a classifier, and {trained.why_no_classes}; leave it out")
+    if options.reconstructions is not None:
+        require_decoder(trained, options)
     if options.out == "":
         raise BadInput("expected a folder for the pictures, got --out ''")
     folder = expanded(trained.folder.path / "inspect" if options.out is None else options.out)
@@ -121,6 +127,17 @@ def check_numbers(options, model):
             raise BadInput(f"there is no {what} {number}; the model has {has if count > 1 else f'{what} 0 only'}")
     if options.images is not None and not 1 <= options.images <= MOST_IMAGES:
         raise BadInput(f"expected means over 1 to {MOST_IMAGES:,} images, got --images {options.images}")
+
+
+def require_decoder(trained, options):
+    """Raise BadInput for a run without a decoder, and for no images to reconstruct."""
+    from tinyvit.training.tasks import Task
+
+    if type(trained.task).reconstruct is Task.reconstruct:
+        raise BadInput(f"--reconstructions needs a run with a decoder (of the task mae), and the task of "
+                       f"{trained.folder.path} is {trained.config.task!r}")  # fmt: skip
+    if not 1 <= options.reconstructions <= MOST_RECONSTRUCTIONS:
+        raise BadInput(f"expected 1 to {MOST_RECONSTRUCTIONS} images, got --reconstructions {options.reconstructions}")
 
 
 def test_set(trained, options):

@@ -9,14 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyvit import probe
+from tinyvit.backend import to_device, to_numpy
 from tinyvit.files import write
 from tinyvit.training.metrics import check_finite
+from tinyvit.training.tasks import Task
 from tinyvit.training.tasks.classification import logits_of
 
 DPI = 130
 IMAGES, MOST_IMAGES = 64, 1000  # for means: by default, and at most, as each is traced alone
 IMAGES_OF_FIELDS = 8  # a backward a layer each
 MOST_WRONG = 16  # images
+RECONSTRUCTIONS = 8  # images, by default
 
 
 class Subject(NamedTuple):
@@ -70,6 +73,8 @@ def look(trained, test, why_no_data, subject, options):
             view.left_out[name] = why_no_data
         return view
     see_means(view, model, test, IMAGES if options.images is None else options.images, why_no_classes)
+    if type(trained.task).reconstruct is not Task.reconstruct:
+        see_reconstructions(view, trained, test, options.reconstructions or RECONSTRUCTIONS)
     if why_no_classes:
         view.left_out["most-wrong"] = why_no_classes
     else:
@@ -287,6 +292,23 @@ def show_distance(view, model, distance, over):
     view.rows.append(
         ("distance", f"{by_layer} pixels, from the first layer to the last; all patches alike {uniform:.1f}")
     )
+
+
+def see_reconstructions(view, trained, test, count):
+    """Test images, as they are, with patches hidden, and with what the decoder guesses of them."""
+    rows = np.unique(np.linspace(0, len(test) - 1, min(count, len(test))).astype(int))
+    images = test.normalise(test.images[rows], trained.learner.dtype.name)
+    with trained.learner.storage.on_device():
+        found = trained.task.reconstruct(trained.learner, to_device(images, trained.learner.device))
+    mean, std = (np.reshape(x, (-1, 1, 1)) for x in (test.mean, test.std))
+    pixels = [to_numpy(x) * std + mean for x in (images, *found)]
+    view.figures["reconstructions.png"] = Picture(
+        f"{counted(len(rows), 'test image')}: the original, what the encoder sees of it, and what the decoder makes of that",
+        probe.draw_reconstructions(*pixels),
+    )
+    view.numbers["reconstructed"] = rows.tolist()
+    error = float(((pixels[2] - pixels[0]) ** 2).mean() ** 0.5)
+    view.rows.append(("reconstruction", f"off by {100 * error:.1f} % of a fully lit pixel (root of the mean square)"))
 
 
 def see_mistakes(view, model, test, threads):

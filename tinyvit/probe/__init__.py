@@ -12,6 +12,7 @@
     feature_maps  what the channels of a convolutional network make of an image
     equivariance  whether features move with the image
     mistakes      the images that it gets most wrong
+    reconstructions  images with hidden patches, and what a masked autoencoder guesses
 
 Each question has a function that returns arrays, and one that draws them as a matplotlib Figure. Arrays of tokens
 begin with `prefix` tokens, usually the class token alone, and attention is (L, B, H, T, T), as `Trace` says.
@@ -32,6 +33,7 @@ from tinyvit.probe.receptive import (
     receptive_side,
     trunk_of,
 )
+from tinyvit.probe.reconstructions import draw_reconstructions
 from tinyvit.probe.rollout import attention_rollout, draw_class_attention, draw_rollout, gradient_weighted_attention
 from tinyvit.probe.spectrum import draw_spectrum, fourier_spectrum
 from tinyvit.probe.trace import Trace, trace

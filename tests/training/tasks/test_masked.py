@@ -202,3 +202,41 @@ def test_what_can_not_be_trained_is_refused(task, change, message):
 def test_a_decoder_that_can_not_be_built_is_refused(dim, heads):
     with pytest.raises(ValueError, match=f"objective.decoder-dim must be a multiple of 4 .* got {dim} and {heads} heads"):
         MaskedAutoencoderOptions(decoder_dim=dim, decoder_heads=heads)
+
+
+@pytest.mark.parametrize("name", ["mae", "mae, plain pixels"])
+def test_a_reconstruction_keeps_what_was_seen_and_guesses_the_rest(name):
+    task, model, batch = begun(name)
+    images = batch["images"]
+    seen, guessed = (F.patchify(x, 2)[0] for x in task.reconstruct(model, images))
+    patches, share = F.patchify(images, 2)[0], task.config.objective.share
+    hidden = (seen == 0).all(-1) & (patches != 0).any(-1)
+    assert hidden.sum(1).max() <= share * 16
+    np.testing.assert_array_equal(guessed[seen.any(-1)], patches[seen.any(-1)])
+    assert (guessed[hidden] != patches[hidden]).all()
+    again, _ = task.reconstruct(model, images)
+    np.testing.assert_array_equal(again, F.unpatchify(seen, 2)[0])
+
+
+def test_a_decoder_that_guesses_right_reconstructs_the_image(monkeypatch):
+    task, model, batch = begun("mae")
+    monkeypatch.setattr(type(model), "forward", lambda self, images, order, visible, ctx=None: (
+        task.targets(images, order[:, visible:]), None))  # fmt: skip
+    _, guessed = task.reconstruct(model, batch["images"])
+    np.testing.assert_allclose(guessed, batch["images"], atol=1e-12)
+
+
+def test_inspect_draws_reconstructions_of_an_autoencoder_and_refuses_them_of_others(tmp_path, capsys):
+    for name in ("mae", "masked-patches"):
+        train(configured(name, epochs=1), tmp_path / name)
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", str(tmp_path / "mae"), "--images", "2", "--reconstructions", "3", "--json", "--device", "cpu"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert ended.value.code == 0 and len(found["reconstructed"]) == 3
+    assert (tmp_path / "mae" / "inspect" / "reconstructions.png").stat().st_size > 1000
+    for run, count, said in (("masked-patches", "3", "needs a run with a decoder (of the task mae)"),
+                             ("mae", "0", "expected 1 to 64 images, got --reconstructions 0")):  # fmt: skip
+        with pytest.raises(SystemExit) as ended:
+            main(["inspect", str(tmp_path / run), "--reconstructions", count])
+        error = capsys.readouterr().err
+        assert ended.value.code == 2 and said in error and error.count("\n") == 1

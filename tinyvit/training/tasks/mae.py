@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tinyvit import functional as F
 from tinyvit.backend import Key, array_module
 from tinyvit.functional.patches import as_pair, grid_of
+from tinyvit.functional.tokens import rows_of
 from tinyvit.models.mae import MaskedAutoencoder
 from tinyvit.training.inference import batches
 from tinyvit.training.tasks.task import Task, register
@@ -86,6 +87,28 @@ class MaskedAutoencoding(Task):
         return mean_loss(self, model, dataset, stop)
 
 
+    def reconstruct(self, model, images):
+        """`images` with the hidden patches 0, the mean colour, and with guesses in their places.
+
+        The decoder that has learned normalised pixels says nothing about a patch's mean and variance; these are the
+        original's, as in the paper's figures. The same patches of an image are hidden each time.
+        """
+        order = self.batch(images, None, Key(0))["order"]
+        visible = visible_patches(self.config.objective.share, order.shape[1])
+        guessed, _ = model(images, order, visible)
+        patches, _ = F.patchify(images, self.config.model.patch_size)
+        hidden = rows_of(order), order[:, visible:]
+        if self.config.objective.normalise:
+            mean, deviation = mean_and_deviation(patches[hidden])
+            guessed = guessed * deviation + mean
+        found = []
+        for pixels in (0, guessed):
+            filled = patches.copy()
+            filled[hidden] = pixels
+            found.append(F.unpatchify(filled, self.config.model.patch_size, images.shape[2:])[0])
+        return tuple(found)
+
+
 def mean_loss(task, model, dataset, stop=None):
     """The headline of a task that hides patches, its mean loss on a `Dataset`; None if `stop` became true meanwhile.
 
@@ -103,10 +126,16 @@ def mean_loss(task, model, dataset, stop=None):
 
 
 def normalised(patches):
-    """Each patch (B, N, C·P·Q) with mean 0 and variance 1, (x − μ) / √(σ² + 1e-6), where σ² is divided by C·P·Q − 1."""
-    centred = patches - patches.mean(-1, keepdims=True)
-    variance = (centred * centred).sum(-1, keepdims=True) / max(1, patches.shape[-1] - 1)
-    return centred / (variance + EPS) ** 0.5
+    """Each patch (B, N, C·P·Q) with mean 0 and variance 1: (x − μ) / √(σ² + 1e-6)."""
+    mean, deviation = mean_and_deviation(patches)
+    return (patches - mean) / deviation
+
+
+def mean_and_deviation(patches):
+    """μ and √(σ² + 1e-6) of each patch, (B, N, 1) each; σ² is a sum divided by one less than the number of pixels."""
+    mean = patches.mean(-1, keepdims=True)
+    variance = ((patches - mean) ** 2).sum(-1, keepdims=True) / max(1, patches.shape[-1] - 1)
+    return mean, (variance + EPS) ** 0.5
 
 
 def visible_patches(share, patches):

@@ -150,6 +150,13 @@ class Task:
         """The `scores` of a model on a `Dataset`, by name; None if `stop` became true meanwhile."""
         raise NotImplementedError(f"the task {self.name!r} has no evaluate")
 
+    def reconstruct(self, model, images):
+        """Images (B, C, H, W), as the model reads them, twice: with patches hidden, and with guesses in their places.
+
+        Raises ValueError for a task whose model has no decoder.
+        """
+        raise ValueError(f"the task {self.name!r} trains no decoder that could reconstruct images")
+
     def report(self, model, dataset, threads=None, tta=False, confusion=None):
         """The `Report` of a model on a `Dataset`; ValueError for what this task doesn't have."""
         for option, value in (("--tta", tta), ("--confusion", confusion)):
