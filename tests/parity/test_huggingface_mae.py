@@ -68,7 +68,8 @@ def as_theirs(arrays, config, model):
     for name, array in arrays.items():
         array = array[order] if name.startswith("decoder.pred.") else array
         wanted = their_names(name)
-        found |= {names[one]: part for one, part in zip(wanted, np.split(array, len(wanted)) if len(wanted) > 1 else [array])}
+        parts = np.split(array, len(wanted)) if len(wanted) > 1 else [array]
+        found |= {names[one]: part for one, part in zip(wanted, parts)}
     return found, order
 
 

@@ -303,7 +303,7 @@ def see_reconstructions(view, trained, test, count):
     mean, std = (np.reshape(x, (-1, 1, 1)) for x in (test.mean, test.std))
     pixels = [to_numpy(x) * std + mean for x in (images, *found)]
     view.figures["reconstructions.png"] = Picture(
-        f"{counted(len(rows), 'test image')}: the original, what the encoder sees of it, and what the decoder makes of that",
+        f"{counted(len(rows), 'test image')}: the original, what the encoder sees, and what the decoder guesses",
         probe.draw_reconstructions(*pixels),
     )
     view.numbers["reconstructed"] = rows.tolist()

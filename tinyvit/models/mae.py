@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.backend import array_module
-from tinyvit.functional.patches import as_pair, grid_of
+from tinyvit.functional.patches import as_pair
 from tinyvit.models.registry import build
 from tinyvit.models.vit import EmbedCache, EncodeCache
 from tinyvit.nn import init
@@ -35,7 +35,7 @@ class DecoderCache(NamedTuple):
 
 
 class Decoder(Module):
-    """Tokens (B, 1+n, D) of the class token and the visible patches into the pixels of the hidden ones, (B, N−n, C·P·Q).
+    """Tokens (B, 1+n, D), the class token and the visible patches, into the pixels of the hidden ones (B, N−n, C·P·Q).
 
     Mask tokens take the hidden patches' places; fixed sines and cosines tell all of them where they are. Section 3,
     "MAE decoder".

@@ -30,8 +30,8 @@ OBJECTIVES = {
 
 
 def configured(name, **changes):
-    common = dict(model=ViTConfig(**SHAPE), objective=OBJECTIVES[name], epochs=2, batch_size=128, device="cpu", threads=1,
-                  optim=OptimConfig(lr=3e-3))  # fmt: skip
+    common = dict(model=ViTConfig(**SHAPE), objective=OBJECTIVES[name], epochs=2, batch_size=128, device="cpu",
+                  threads=1, optim=OptimConfig(lr=3e-3))  # fmt: skip
     return TrainConfig("digits", task=name.partition(",")[0], **common | changes)
 
 
@@ -39,7 +39,7 @@ def begun(name, **changes):
     """The task, with a random model in float64, and its batch of four images."""
     config = configured(name, **changes)
     task, digits = task_class(config.task)(config), load("digits").train
-    model = redrawn(task.build(precision="float64"))
+    model = redrawn(task.build(device="cpu", precision="float64"))
     task.begin(model, 10, digits)
     return task, model, task.batch(digits.normalise(digits.images[:4], "float64"), None, Key(0, 3))
 
@@ -52,7 +52,7 @@ def test_the_gradient_of_the_loss_is_that_of_the_complex_step(name):
     state, directions = model.state_dict(), {}
     for number, (parameter_name, parameter) in enumerate(model.named_parameters()):
         directions[parameter_name] = np.random.default_rng(number).standard_normal(parameter.grad.shape)
-    exact = task.build().to("complex128")
+    exact = task.build(device="cpu").to("complex128")
     exact.load_state_dict({key: array + 1e-20j * directions.get(key, 0) for key, array in state.items()})
     moved, *_ = task.loss(exact, batch, None)
     for parameter_name, parameter in model.named_parameters():
@@ -64,13 +64,13 @@ def test_the_gradient_of_the_loss_is_that_of_the_complex_step(name):
 @pytest.mark.parametrize("name", ["mae", "mae, plain pixels"])
 def test_the_autoencoder_computes_with_visible_patches_alone(name):
     task, model, batch = begun(name)
-    order, patches = batch["order"], F.patchify(batch["images"], 2)[0]
+    order, patches = batch["order"], F.patchify.reference(batch["images"], 2)[0]
     visible = 16 - round(task.config.objective.share * 16)
     rows = np.arange(4)[:, None]
     changed = patches.copy()
     changed[rows, order[:, visible:]] = np.random.default_rng(0).standard_normal((4, 16 - visible, 4))
     before, cache = model(batch["images"], order, visible)
-    after, _ = model(F.unpatchify(changed, 2)[0], order, visible)
+    after, _ = model(F.unpatchify.reference(changed, 2)[0], order, visible)
     np.testing.assert_array_equal(before, after)
     assert cache.encode.blocks[0].attn.heads.probs.shape == (4, 2, 1 + visible, 1 + visible)
     loss, *_ = task.loss(model, batch, None)
@@ -96,10 +96,10 @@ def test_every_image_has_a_mask_of_its_own_that_depends_on_the_step_alone(name):
 def test_of_the_patches_to_guess_most_are_replaced_some_swapped_and_some_kept(target):
     config = configured("masked-patches", objective=MaskedPatchesOptions(0.625, target))
     task, digits = task_class(config.task)(config), load("digits").train
-    task.begin(task.build(), 10, digits)
+    task.begin(task.build(device="cpu"), 10, digits)
     images = np.random.default_rng(0).random((6, 1, 8, 8))
     batch = task.batch(images, None, Key(0, 3))
-    before, after = (F.patchify(x, 2)[0] for x in (images, batch["images"]))
+    before, after = (F.patchify.reference(x, 2)[0] for x in (images, batch["images"]))
     assert batch["where"].shape == (6, 10) and batch["mask"].sum(1).tolist() == [8] * 6
     differ = (before != after).any(-1)
     assert differ.sum(1).tolist() == [1] * 6, "10 % of ten patches are overwritten by another"
@@ -126,7 +126,7 @@ def test_a_class_has_three_bits_of_each_channel():
     for colour, number in (((0, 0, 0), 0), ((1, 1, 1), 511), ((0.99, 0, 0), 7 * 64), ((0, 0.13, 0.5), 8 + 4)):
         patches = np.repeat(np.array(colour, float), 4).reshape(1, 1, 12)
         assert task.targets(patches) == [[number]]
-    assert task.build().head.weight.value.shape == (512, 16)
+    assert task.build(device="cpu").head.weight.value.shape == (512, 16)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -200,7 +200,7 @@ def test_what_can_not_be_trained_is_refused(task, change, message):
 
 @pytest.mark.parametrize("dim, heads", [(6, 2), (8, 3)])
 def test_a_decoder_that_can_not_be_built_is_refused(dim, heads):
-    with pytest.raises(ValueError, match=f"objective.decoder-dim must be a multiple of 4 .* got {dim} and {heads} heads"):
+    with pytest.raises(ValueError, match=f"decoder-dim must be a multiple of 4 .* got {dim} and {heads} heads"):
         MaskedAutoencoderOptions(decoder_dim=dim, decoder_heads=heads)
 
 
@@ -208,14 +208,14 @@ def test_a_decoder_that_can_not_be_built_is_refused(dim, heads):
 def test_a_reconstruction_keeps_what_was_seen_and_guesses_the_rest(name):
     task, model, batch = begun(name)
     images = batch["images"]
-    seen, guessed = (F.patchify(x, 2)[0] for x in task.reconstruct(model, images))
-    patches, share = F.patchify(images, 2)[0], task.config.objective.share
+    seen, guessed = (F.patchify.reference(x, 2)[0] for x in task.reconstruct(model, images))
+    patches, share = F.patchify.reference(images, 2)[0], task.config.objective.share
     hidden = (seen == 0).all(-1) & (patches != 0).any(-1)
     assert hidden.sum(1).max() <= share * 16
     np.testing.assert_array_equal(guessed[seen.any(-1)], patches[seen.any(-1)])
     assert (guessed[hidden] != patches[hidden]).all()
     again, _ = task.reconstruct(model, images)
-    np.testing.assert_array_equal(again, F.unpatchify(seen, 2)[0])
+    np.testing.assert_array_equal(again, F.unpatchify.reference(seen, 2)[0])
 
 
 def test_a_decoder_that_guesses_right_reconstructs_the_image(monkeypatch):

@@ -12,6 +12,7 @@ import numpy as np
 from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.attention import attention_dropout
 from tinyvit.functional.groupnorm import standardize_weight, standardize_weight_original
+from tinyvit.functional.masking import place_tokens, replace_tokens
 from tinyvit.functional.rope import rope
 from tinyvit.functional.scale_channels import scale_channels
 from tinyvit.functional.sigmoid import sigmoid, silu
@@ -57,6 +58,8 @@ def up(x):
 
 
 through_float32(rope)
+through_float32(replace_tokens)
+through_float32(place_tokens)
 through_float32(attention_dropout, inputs=3)
 through_float32(sigmoid)
 through_float32(silu)

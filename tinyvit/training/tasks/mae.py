@@ -143,8 +143,8 @@ def visible_patches(share, patches):
     visible = patches - round(share * patches)
     if not 0 < visible < patches:
         raise ValueError(
-            f"objective.share {share} hides {patches - visible} of {patches} patches; at least one must be hidden and one "
-            "visible"
+            f"objective.share {share} hides {patches - visible} of {patches} patches; at least one must be hidden and "
+            "one visible"
         )
     return visible
 
@@ -171,7 +171,7 @@ def require_vit(config, task):
     """Raise ValueError unless the model of a TrainConfig is a ViT that may see some of its patches only."""
     require(config.architecture == "vit", f"the task {task!r} needs the architecture 'vit'", config.architecture)
     require(config.model.positions != "rope",
-            f"the task {task!r} needs positions that are added to the patches, not 'rope', which go by a patch's place in "
-            "the row", config.model.positions)  # fmt: skip
+            f"the task {task!r} needs positions that are added to the patches, not 'rope', which go by a patch's place "
+            "in the row", config.model.positions)  # fmt: skip
     require(config.optim.keep_patches == 1, f"optim.keep-patches must be 1 for the task {task!r}",
             config.optim.keep_patches)  # fmt: skip

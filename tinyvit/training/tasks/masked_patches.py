@@ -9,11 +9,9 @@ from typing import Literal
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import Key, array_module, constant, device_of
-from tinyvit.functional.patches import as_pair
+from tinyvit.backend import array_module, constant, device_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.masked_patches import MaskedPatches
-from tinyvit.training.inference import batches
 from tinyvit.training.tasks.mae import check_share, mean_loss, random_order, require_vit, without_classes
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import Share, validate

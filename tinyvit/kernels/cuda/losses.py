@@ -1,0 +1,40 @@
+"""Losses of bfloat16 and float16 with a target for each number: computed in float32, which is also their dtype."""
+
+from typing import Any, NamedTuple
+
+from tinyvit.dispatch import LOW_PRECISION
+from tinyvit.functional.distillation import distillation, distillation_backward
+from tinyvit.functional.masking import mean_squared_error, mean_squared_error_backward
+from tinyvit.kernels.cuda.cast import cast
+from tinyvit.kernels.cuda.through_float32 import up
+
+
+class LowDistillationCache(NamedTuple):
+    exact: Any  # the reference's
+    dtype: Any  # of the logits
+
+
+class LowSquaredErrorCache(NamedTuple):
+    exact: Any
+    dtype: Any  # of x
+
+
+def forward_in_float32(operation, cache_type):
+    def forward(x, targets, *options):
+        loss, cache = operation.reference(up(x), up(targets), *options)
+        return loss, cache_type(cache, x.dtype)
+
+    return forward
+
+
+def backward_in_float32(backward):
+    return lambda dy, cache: cast(backward.reference(up(dy), cache.exact), cache.dtype)
+
+
+for operation, backward, cache_type in (
+    (distillation, distillation_backward, LowDistillationCache),
+    (mean_squared_error, mean_squared_error_backward, LowSquaredErrorCache),
+):
+    for dtype in LOW_PRECISION:
+        operation.register(("cupy", dtype), forward_in_float32(operation, cache_type))
+    backward.register_cache(cache_type, backward_in_float32(backward))
