@@ -12,6 +12,7 @@ from tinyvit import functional as F
 from tinyvit.cli import main
 from tinyvit.data import load
 from tinyvit.models import ViTConfig
+from tinyvit.models.mae import MaskedAutoencoder
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.training import OptimConfig, TrainConfig, resume, train
 from tinyvit.training.display import Display
@@ -240,3 +241,11 @@ def test_inspect_draws_reconstructions_of_an_autoencoder_and_refuses_them_of_oth
             main(["inspect", str(tmp_path / run), "--reconstructions", count])
         error = capsys.readouterr().err
         assert ended.value.code == 2 and said in error and error.count("\n") == 1
+
+
+def test_the_papers_model_has_as_many_parameters_as_the_original():
+    vit = ViTConfig(img_size=224, patch_size=16, num_classes=0, embed_dim=768, depth=12, num_heads=12, mlp_ratio=4.0,
+                    positions="sincos_2d")  # fmt: skip
+    model = MaskedAutoencoder(vit, 512, 8, 16, device="meta")
+    fixed = sum(np.prod(buffer.shape) for _, buffer in model.named_buffers())
+    assert fixed == 197 * (768 + 512) and model.num_parameters() + fixed == 111_907_840
