@@ -88,7 +88,7 @@ class MaskedAutoencoder(Module):
     """Images (B, C, H, W), and the order (B, N) of each image's patches, to the pixels of those that are hidden.
 
     The first n patches in the order are visible, and all that the encoder computes with; the others are guessed, in the
-    order: (B, N−n, C·P·Q), the numbers of a patch as `patchify` has them. Derived in notebooks/15.
+    order: (B, N−n, C·P·Q), the numbers of a patch as `patchify` has them.
     """
 
     def __init__(self, config, decoder_dim, decoder_depth, decoder_heads, seed=0, dtype="float32", device="cpu",
