@@ -214,8 +214,8 @@ assert gain["hard, λ 0.5"] > gain["hard, λ 0.9"] and gain["soft, λ 0.9, τ 3"
 
 # %% [markdown]
 # A teacher is worth more than a point however it is asked. Which $\lambda$ is best depends on what it says. Its class,
-# the hard target, is the label's for 99 % of the images that it has learned from (in its last epoch), so that more of it
-# adds nothing: with $\lambda = 0.9$ a point less is gained than with a half. Soft targets say something about every
+# the hard target, is the label's for 99 % of the images that it has learned from (in its last epoch), so that more of
+# it adds nothing: with $\lambda = 0.9$ a point less is gained than with a half. Soft targets say something about every
 # class, but their loss is a mean over the classes, with small gradients: with a half they are behind the hard ones, and
 # with $\lambda = 0.9$, where labels hardly count, ahead of all by three points. (On ImageNet the paper finds hard
 # targets better, its table 3; there are 250 times as many images, and labels that are wrong more often.)
