@@ -53,7 +53,7 @@ def place_tokens(x, token, index, count):
         raise ValueError(f"place_tokens: expected count as an int of at least {x.shape[1]}, got {count!r}")
     xp = array_module(x)
     y = xp.empty((len(x), count, x.shape[2]), xp.result_type(x, token))
-    check_index(index, y)
+    check_index("place_tokens", index, y)
     if index.shape[1] != x.shape[1]:
         raise ValueError(f"place_tokens: expected an index {x.shape[:2]} for tokens {x.shape}, got {index.shape}")
     y[...] = token

@@ -160,7 +160,7 @@ def take_tokens(x, index):
 
     He et al. 2022, "Masked autoencoders are scalable vision learners", section 3.
     """
-    check_index(index, x)
+    check_index("take_tokens", index, x)
     return x[rows_of(index), index], TakeTokensCache(index, x.shape)
 
 
@@ -182,19 +182,19 @@ def check_tokens(name, x, least):
         raise ValueError(f"{name}: expected x (B, N, D) of at least {least} tokens, got {x.shape}")
 
 
-def check_index(index, x):
+def check_index(name, index, x):
     """Raise ValueError unless an index (B, n) fits the tokens; on a GPU only its shape is looked at."""
     whole = getattr(index, "dtype", np.dtype(bool)).kind in "iu"
     if not whole or x.ndim < 2 or index.ndim != 2 or len(index) != len(x):
         got = f"{index.dtype} {index.shape}" if hasattr(index, "dtype") else type(index).__name__
-        raise ValueError(f"take_tokens: expected an index ({len(x)}, n) for tokens {x.shape}, got {got}; take ints")
+        raise ValueError(f"{name}: expected an index ({len(x)}, n) for tokens {x.shape}, got {got}; take ints")
     if array_module(index) is np and index.size:
         least, most = index.min(), index.max()
         if least < 0 or most >= x.shape[1]:
-            raise ValueError(f"take_tokens: expected an index from 0 to {x.shape[1] - 1}, got {least} to {most}")
+            raise ValueError(f"{name}: expected an index from 0 to {x.shape[1] - 1}, got {least} to {most}")
         in_order = np.sort(index)
         if (in_order[:, 1:] == in_order[:, :-1]).any():
-            raise ValueError("take_tokens: expected every token at most once in a sample's index, got one twice")
+            raise ValueError(f"{name}: expected every token at most once in a sample's index, got one twice")
 
 
 def rows_of(index):
