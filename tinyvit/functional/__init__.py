@@ -20,6 +20,7 @@ from tinyvit.functional.batchnorm import (
 from tinyvit.functional.cast import cast
 from tinyvit.functional.conv import conv2d, conv2d_backward
 from tinyvit.functional.cross_entropy import cross_entropy, cross_entropy_backward
+from tinyvit.functional.dino import dino_loss, dino_loss_backward, l2_normalise, l2_normalise_backward
 from tinyvit.functional.distillation import distillation, distillation_backward
 from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, dropout_backward
 from tinyvit.functional.gelu import gelu, gelu_backward, gelu_tanh, gelu_tanh_backward

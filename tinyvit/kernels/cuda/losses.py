@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from tinyvit.dispatch import LOW_PRECISION
+from tinyvit.functional.dino import dino_loss, dino_loss_backward
 from tinyvit.functional.distillation import distillation, distillation_backward
 from tinyvit.functional.masking import mean_squared_error, mean_squared_error_backward
 from tinyvit.kernels.cuda.cast import cast
@@ -12,6 +13,11 @@ from tinyvit.kernels.cuda.through_float32 import up
 class LowDistillationCache(NamedTuple):
     exact: Any  # the reference's
     dtype: Any  # of the logits
+
+
+class LowDinoLossCache(NamedTuple):
+    exact: Any
+    dtype: Any
 
 
 class LowSquaredErrorCache(NamedTuple):
@@ -33,6 +39,7 @@ def backward_in_float32(backward):
 
 for operation, backward, cache_type in (
     (distillation, distillation_backward, LowDistillationCache),
+    (dino_loss, dino_loss_backward, LowDinoLossCache),
     (mean_squared_error, mean_squared_error_backward, LowSquaredErrorCache),
 ):
     for dtype in LOW_PRECISION:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.attention import attention_dropout
+from tinyvit.functional.dino import l2_normalise
 from tinyvit.functional.groupnorm import standardize_weight, standardize_weight_original
 from tinyvit.functional.masking import place_tokens, replace_tokens
 from tinyvit.functional.rope import rope
@@ -63,6 +64,7 @@ through_float32(place_tokens)
 through_float32(attention_dropout, inputs=3)
 through_float32(sigmoid)
 through_float32(silu)
+through_float32(l2_normalise)
 through_float32(scale_channels, inputs=2)
 for of_filters in (standardize_weight, standardize_weight_original):
     through_float32(of_filters, inputs=0)
