@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from strategies import seeds
 
 from tinyvit.nn import Linear
-from tinyvit.optim import clip_by_global_norm, global_norm
+from tinyvit.optim import clip_by_each_norm, clip_by_global_norm, global_norm
 
 max_norms = st.floats(1e-3, 1e3)
 
@@ -89,3 +89,29 @@ def test_a_norm_that_is_not_positive_is_refused_and_changes_nothing(max_norm):
     with pytest.raises(ValueError, match=f"positive norm to clip to, got {max_norm}"):
         clip_by_global_norm(layer, max_norm)
     np.testing.assert_array_equal(flat_gradients(layer), before)
+
+
+@given(seed=seeds(), scale=st.floats(0, 1e3), max_norm=max_norms)
+def test_each_gradient_is_shortened_by_its_own_norm_and_the_global_one_returned(seed, scale, max_norm):
+    layer = linear_with_gradients(seed, scale)
+    before = [parameter.grad.copy() for parameter in layer.parameters()]
+    norm = np.linalg.norm(flat_gradients(layer))
+    np.testing.assert_allclose(clip_by_each_norm(layer, max_norm), norm, rtol=1e-13)
+    for parameter, grad in zip(layer.parameters(), before):
+        own = np.linalg.norm(grad)
+        np.testing.assert_allclose(parameter.grad, grad * min(1, max_norm / max(own, 1e-300)), rtol=1e-13)
+
+
+def test_clipping_each_gradient_leaves_frozen_ones_alone():
+    layer = linear_with_gradients(0)
+    layer.freeze("bias")
+    layer.bias.grad = np.full(layer.bias.shape, 7.0)
+    clip_by_each_norm(layer, 1e-3)
+    assert (layer.bias.grad == 7).all()
+    np.testing.assert_allclose(np.linalg.norm(layer.weight.grad), 1e-3)
+
+
+@pytest.mark.parametrize("clip", [clip_by_global_norm, clip_by_each_norm])
+def test_a_norm_to_clip_to_that_is_not_positive_is_refused(clip):
+    with pytest.raises(ValueError, match="expected a positive norm to clip to, got 0"):
+        clip(linear_with_gradients(0), 0)

@@ -57,6 +57,8 @@ class OptimConfig:
     """Factor by which each block's learning rate is smaller than the next block's."""
     clip_norm: Positive | None = 1.0
     """Largest global norm of the gradients, above which they are scaled down; None never clips."""
+    clip_each: Positive | None = None
+    """Largest norm of each parameter's own gradient, likewise, before the global norm is taken; None never clips."""
     accumulate: PositiveInt = 1
     """Number of parts that a batch is split into, computed one after the other to save memory."""
     ema: Between | None = None

@@ -141,6 +141,8 @@ def run(trainer, folder, display):
             folder.write_metrics(trainer.history)
             save_best(trainer, folder)
             display.epoch(trainer.history[-1])
+            if warning := trainer.task.warning(scores):
+                display.warn(warning)
             log(trainer.history[-1])
         if not trainer.finished:
             save()

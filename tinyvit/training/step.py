@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tinyvit.backend import array_module
 from tinyvit.nn.buffers import BufferUpdate, check_returned, commit, mean_updates
-from tinyvit.optim import clip_by_global_norm, global_norm
+from tinyvit.optim import clip_by_each_norm, clip_by_global_norm, global_norm
 from tinyvit.training import meeting
 from tinyvit.training.memory import freed_memory_kept
 from tinyvit.training.memory_needs import ARGUMENTS, lack_explained, step_of
@@ -35,9 +35,11 @@ class PartResult(NamedTuple):
 
 
 def train_step(
-    model, optimizer, images, targets, ctx=None, *, objective=None, clip_norm=None, accumulate=1, threads=None
+    model, optimizer, images, targets, ctx=None, *, objective=None, clip_norm=None, clip_each=None, accumulate=1,
+    threads=None,
 ):
-    """Gradients of the mean loss over the batch, clipped to `clip_norm`, and one step of the optimizer.
+    """Gradients of the mean loss over the batch, each parameter's clipped to `clip_each` and then all together to
+    `clip_norm`, and one step of the optimizer.
 
     If the loss or the gradient is NaN or infinite, no step is taken: nothing changes but the gradients. On a CPU the
     process keeps the memory of a step for the next one. On a GPU nothing waits for it, and a model that computes in
@@ -109,7 +111,7 @@ def train_step(
         add_up(buffers, threads)
         if scale is not None:
             scale.unscale(storage.gradients())
-        norm = global_norm(model) if clip_norm is None else clip_by_global_norm(model, clip_norm)
+        norm = clip(model, clip_each, clip_norm)
         loss = sum(part.share * part.loss for part in results)
         metrics = {name: sum(part.share * part.metrics[name] for part in results) for name in results[0].metrics}
         xp = array_module(norm)
@@ -137,6 +139,16 @@ def checked(result):
     if not all(isinstance(update, BufferUpdate) for update in updates):
         raise ValueError("expected the updates of buffers as nn.buffer_updates(cache) returns them")
     return result
+
+
+def clip(model, each, together):
+    """Clip the gradients, each parameter's and then all together; returns their global norm before that."""
+    if each is None:
+        return global_norm(model) if together is None else clip_by_global_norm(model, together)
+    norm = clip_by_each_norm(model, each)
+    if together is not None:
+        clip_by_global_norm(model, together)
+    return norm
 
 
 def mixes_samples(objective):

@@ -139,6 +139,7 @@ class Trainer:
         """The arguments of `train_step` for the next step, on a batch of the loader."""
         o, key = self.config.optim, Key(self.config.seed, self.step)
         self.optimizer.lr = o.lr * self.schedule(self.step)
+        self.task.before_step(self.model, self.optimizer, self.step)
         return {
             "model": self.model,
             "optimizer": self.optimizer,
@@ -147,6 +148,7 @@ class Trainer:
             "ctx": Context(training=True, key=key, recompute=self.config.recompute),
             "objective": self.task.loss,
             "clip_norm": o.clip_norm,
+            "clip_each": o.clip_each,
             "accumulate": o.accumulate,
             "threads": self.config.threads,
         }

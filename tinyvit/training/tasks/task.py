@@ -103,6 +103,9 @@ class Task:
         """Called once, before the first step and before `load_state`, with the `Dataset` to train on."""
         self.total_steps = total_steps
 
+    def before_step(self, model, optimizer, step):
+        """Called before step number `step`, from 0, to set what changes from step to step besides the learning rate."""
+
     def batch(self, images, targets, key):
         """The named arrays (B, …), on the device, that a step learns from.
 
@@ -150,6 +153,9 @@ class Task:
         """The `scores` of a model on a `Dataset`, by name; None if `stop` became true meanwhile."""
         raise NotImplementedError(f"the task {self.name!r} has no evaluate")
 
+    def warning(self, scores):
+        """What is wrong with a model that has these `scores`, a sentence, or None."""
+
     def reconstruct(self, model, images):
         """Images (B, C, H, W), as the model reads them, twice: with patches hidden, and with guesses in their places.
 
@@ -166,7 +172,9 @@ class Task:
         for name, value in scores.items():
             if not isfinite(value):
                 raise NotFinite(f"{name} is NaN or infinite: the weights are damaged or diverged")
-        return Report(scores, [(name.replace("_", " "), self.shown(name, scores[name])) for name in self.scores])
+        rows = [(name.replace("_", " "), self.shown(name, scores[name])) for name in self.scores]
+        warning = self.warning(scores)
+        return Report(scores, rows, "" if warning is None else f"\n\n{warning}")
 
     def checked(self, scores):
         """The result of `evaluate` as floats by name; ValueError if a figure is missing or isn't a number."""
