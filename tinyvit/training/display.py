@@ -123,7 +123,6 @@ def table(rows):
     return "\n".join(f"  {name:<{width}}   {value}" for name, value in rows)
 
 
-
 def percent(share):
     """A share from 0 to 1, or a dash for None and NaN."""
     return f"{100 * share:.2f} %" if share is not None and share == share else "–"

@@ -86,7 +86,6 @@ class MaskedAutoencoding(Task):
     def evaluate(self, model, dataset, threads=None, stop=None):
         return mean_loss(self, model, dataset, stop)
 
-
     def reconstruct(self, model, images):
         """`images` with the hidden patches 0, the mean colour, and with guesses in their places.
 
