@@ -18,11 +18,13 @@ from tinyvit.exercises.topics import (
     cutmix,
     depthwise,
     derivative,
+    dino,
     distillation,
     embed,
     gates,
     gelu,
     group_norm,
+    hidden_tokens,
     interpolation,
     kahan_sum,
     layernorm,
@@ -49,7 +51,7 @@ TOPICS = (
     attention_backward, multi_head_attention, multi_head_attention_backward, gelu, mlp, block, block_backward, vit,
     vit_backward, worked_example, cross_entropy, adam, schedule, cutmix, rollout, derivative, softmax_merge,
     kahan_sum, interpolation, conv2d, depthwise, batch_norm, group_norm, pooling, distillation,
-    windows, gates,
+    windows, gates, hidden_tokens, dino,
 )  # fmt: skip
 EXERCISES = {exercise.name: exercise for topic in TOPICS for exercise in topic.EXERCISES}
 

@@ -328,4 +328,24 @@ HINTS = {
         "dx is a product; dweight is a sum over two axes of a product.",
         "dx = dy · weight[:, :, None, None], dweight = Σ dy x over H and W.",
     ),
+    "place_tokens": (
+        "What does the result look like before any token is put into it?",
+        "Begin with the mask token N times for each sample; then write each sample's tokens to its own places.",
+        "y[b, index[b, i]] = x[b, i]: NumPy does it for all b and i with a column of row numbers beside `index`.",
+    ),
+    "place_tokens_backward": (
+        "Which places of the result depend on token i of sample b? Which on the mask token?",
+        "dx is taken from the places that `index` says; dtoken is a sum over all others, of all samples.",
+        "dx[b, i] = dy[b, index[b, i]]; dtoken is the sum of dy with those places set to 0.",
+    ),
+    "l2_normalise_backward": (
+        "If x moves along itself, does y move?",
+        "Take out of dy what lies along y, then think of how much longer x is than y.",
+        "dx = (dy − y Σ dy y) / ‖x‖, with the sum along the last axis.",
+    ),
+    "dino_loss_backward": (
+        "What is the gradient of one cross-entropy with soft targets? How many pairs is each view in?",
+        "For each view, (number of its pairs) · q less the teacher's probabilities of the other views, added up.",
+        "dz[v] = Σ over t ≠ v of (q[v] − p[t]) / (τ B (2V − 2)); the first two views are in one pair fewer.",
+    ),
 }

@@ -23,7 +23,11 @@ from tinyvit.exercises.solutions_of_convnets import (  # noqa: F401
     standardize_weight_backward,
 )
 from tinyvit.exercises.solutions_of_the_family import (  # noqa: F401
+    dino_loss_backward,
     distillation_backward,
+    l2_normalise_backward,
+    place_tokens,
+    place_tokens_backward,
     relative_bias,
     relative_bias_backward,
     scale_channels_backward,

@@ -1,4 +1,4 @@
-"""Solutions of the exercises on DeiT, Swin and CoAtNet; see `solutions`."""
+"""Solutions of the exercises on DeiT, Swin, CoAtNet, MAE and DINO; see `solutions`."""
 
 import numpy as np
 
@@ -44,3 +44,34 @@ def silu_backward(dy, x):
 
 def scale_channels_backward(dy, x, weight):
     return dy * weight[:, :, None, None], (dy * x).sum((2, 3))
+
+
+def place_tokens(x, token, index, count):
+    filled = np.repeat(np.repeat(token, count, 1), len(x), 0)
+    filled[np.arange(len(x))[:, None], index] = x
+    return filled
+
+
+def place_tokens_backward(dy, index):
+    rows = np.arange(len(dy))[:, None]
+    others = dy.copy()
+    others[rows, index] = 0
+    return dy[rows, index], others.sum((0, 1), keepdims=True)
+
+
+def l2_normalise_backward(dy, x):
+    norm = np.sqrt((x * x).sum(-1, keepdims=True))
+    y = x / norm
+    return (dy - y * (dy * y).sum(-1, keepdims=True)) / norm
+
+
+def dino_loss_backward(logits, teacher, temperature):
+    q = np.exp((logits - logits.max(-1, keepdims=True)) / temperature)
+    q /= q.sum(-1, keepdims=True)
+    B, V, _ = logits.shape
+    dlogits = np.zeros_like(logits)
+    for v in range(V):
+        for t in range(2):
+            if t != v:
+                dlogits[:, v] += (q[:, v] - teacher[:, t]) / (temperature * B * (2 * V - 2))
+    return dlogits
