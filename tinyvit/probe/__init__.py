@@ -13,6 +13,7 @@
     equivariance  whether features move with the image
     mistakes      the images that it gets most wrong
     reconstructions  images with hidden patches, and what a masked autoencoder guesses
+    segments      the patches that a head picks out, and how well they cover an object
 
 Each question has a function that returns arrays, and one that draws them as a matplotlib Figure. Arrays of tokens
 begin with `prefix` tokens, usually the class token alone, and attention is (L, B, H, T, T), as `Trace` says.
@@ -35,5 +36,6 @@ from tinyvit.probe.receptive import (
 )
 from tinyvit.probe.reconstructions import draw_reconstructions
 from tinyvit.probe.rollout import attention_rollout, draw_class_attention, draw_rollout, gradient_weighted_attention
+from tinyvit.probe.segments import attention_segments, draw_segments, overlap
 from tinyvit.probe.spectrum import draw_spectrum, fourier_spectrum
 from tinyvit.probe.trace import Trace, trace

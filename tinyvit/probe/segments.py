@@ -1,0 +1,58 @@
+"""Attention as a segmentation: which patches a head picks out, and how well they cover an object.
+
+Caron et al. 2021, "Emerging properties in self-supervised vision transformers", section 4.2.2 and figure 4.
+"""
+
+import numpy as np
+
+from tinyvit.probe.pictures import new_figure, show_image
+
+MASS = 0.6  # of the attention, that the patches of a segment hold together
+
+
+def attention_segments(maps, mass=MASS):
+    """Of each map (…, rows, columns) the fewest patches that hold the share `mass` of it together: bools of its shape.
+
+    maps   such as those of `attention_maps`: how much the class token takes from each patch
+
+    Raises ValueError for a share that isn't between 0 and 1.
+    """
+    if not 0 < mass < 1:
+        raise ValueError(f"expected a share between 0 and 1, got {mass}")
+    flat = maps.reshape(*maps.shape[:-2], -1)
+    order = np.argsort(-flat, axis=-1, kind="stable")
+    held = np.take_along_axis(flat, order, -1).cumsum(-1)
+    before = np.concatenate([np.zeros_like(held[..., :1]), held[..., :-1]], -1)  # by the patches that are larger
+    segments = np.empty(flat.shape, bool)
+    np.put_along_axis(segments, order, before < mass * held[..., -1:], -1)
+    return segments.reshape(maps.shape)
+
+
+def overlap(segments, masks):
+    """Intersection over union of segments (…, rows, columns) with masks (…, H, W), both of bools: (…), from 0 to 1.
+
+    Each patch counts as its H/rows × W/columns pixels. A segment and a mask that are both empty overlap fully.
+
+    Raises ValueError for sides that the patches don't divide.
+    """
+    (rows, columns), (H, W) = segments.shape[-2:], masks.shape[-2:]
+    if H % rows or W % columns:
+        raise ValueError(f"expected masks whose sides are multiples of {rows}×{columns} patches, got {H}×{W}")
+    pixels = segments.repeat(H // rows, -2).repeat(W // columns, -1)
+    both, either = (pixels & masks).sum((-2, -1)), (pixels | masks).sum((-2, -1))
+    return np.where(either, both / np.maximum(either, 1), 1.0)
+
+
+def draw_segments(images, masks, segments, names):
+    """A matplotlib Figure of images (n, C, H, W), pixels from 0 to 1: a column an image, and below it its mask and the
+    segments of several models, arrays (n, rows, columns) with `names`, as what is left of the image."""
+    rows = [("image", images), ("mask", images * masks[:, None])]
+    for name, found in zip(names, segments, strict=True):
+        scale = images.shape[2] // found.shape[1], images.shape[3] // found.shape[2]
+        rows.append((name, images * found.repeat(scale[0], 1).repeat(scale[1], 2)[:, None]))
+    figure, panels = new_figure(1.05 * len(images) + 0.6, 1.1 * len(rows), len(rows), len(images), squeeze=False)
+    for row, (name, shown) in zip(panels, rows):
+        row[0].set_ylabel(name, fontsize=8)
+        for ax, image in zip(row, shown):
+            show_image(ax, image)
+    return figure
