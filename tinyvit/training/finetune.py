@@ -16,8 +16,8 @@ from tinyvit.validation import PositiveInt
 
 # Fields that the model may have otherwise than the one whose weights it takes.
 FREE = {
-    "img_size", "num_classes", "head_hidden", "drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size",
-    "resize_positions",
+    "img_size", "num_classes", "head_hidden", "global_pool", "drop_rate", "attn_drop_rate", "drop_path_rate",
+    "dynamic_img_size", "resize_positions",
 }  # fmt: skip
 
 # SGD with momentum 0.9, a cosine, no weight decay, gradients clipped to norm 1: Dosovitskiy et al. 2021, appendix B.1.1
