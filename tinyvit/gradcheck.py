@@ -282,6 +282,8 @@ def operation_cases(seed=0):
         case(F.place_tokens, normal(B, 3, D), normal(1, 1, D), index=np.array([[0, 3, 1], [4, 2, 0]]), count=N),
         case(F.mean_squared_error, normal(B, N, D), targets=normal(B, N, D)),
         case(F.l2_normalise, normal(B, N, D)),
+        case(F.layer_scale, normal(B, N, D), normal(D)),
+        case(F.swiglu, normal(B, N, 2 * D)),
         case(F.dino_loss, normal(B, 4, K), teacher=np.stack([probabilities, probabilities[::-1]], 1), temperature=0.5),
         case(F.cross_entropy, normal(B, K), targets=labels, name="cross_entropy, labels"),
         case(F.cross_entropy, normal(B, K), targets=probabilities, label_smoothing=0.1, name="cross_entropy, smoothed"),

@@ -56,6 +56,7 @@ Positive = Annotated[float, Within(0, above=True)]
 NotNegative = Annotated[float, Within(0)]
 Share = Annotated[float, Within(0, 1)]
 PositiveShare = Annotated[float, Within(0, 1, above=True)]
+Finite = Annotated[float, Within()]
 Rate = Annotated[float, Within(0, 1, below=True)]
 
 

@@ -21,6 +21,8 @@ def assert_close(got, expected, dtype, rounding=2):
     (F.merge_patches, [(2, 5, 4, 3)], {}),
     (F.sigmoid, [(4, 5)], {}),
     (F.silu, [(4, 5)], {}),
+    (F.swiglu, [(4, 6)], {}),
+    (F.layer_scale, [(2, 4, 5), (5,)], {}),
     (F.scale_channels, [(2, 3, 4, 5), (2, 3)], {}),
 ], ids=lambda value: getattr(value, "__name__", None))  # fmt: skip
 def test_results_and_gradients_are_those_of_the_reference(cupy, dtype, operation, shapes, options):

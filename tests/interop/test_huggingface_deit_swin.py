@@ -1,4 +1,4 @@
-"""Hugging Face's folders of DeiT and Swin: read back bit for bit, and refused in one line where they don't fit."""
+"""Folders of Hugging Face for DeiT, DINOv2 and Swin: read back bit for bit, or refused in one line."""
 
 import json
 from dataclasses import replace
@@ -12,12 +12,15 @@ from tinyvit import interop
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import Weights
-from tinyvit.models import DeiTConfig, SwinConfig, build
+from tinyvit.models import DeiTConfig, Dinov2Config, SwinConfig, build
 from tinyvit.tensors import load_tensors, write_tensors
 
 DEIT = DeiTConfig(img_size=8, patch_size=4, num_classes=3, embed_dim=8, depth=2, num_heads=2, norm_eps=1e-12)
 SWIN = SwinConfig(img_size=16, num_classes=3, embed_dim=4, depths=(2, 1), num_heads=(1, 2), mlp_ratio=2.0)
+DINO = Dinov2Config(img_size=8, patch_size=4, num_classes=0, embed_dim=8, depth=2, num_heads=2, mlp_ratio=4.0)
 CONFIGS = {
+    "dinov2": DINO,
+    "dinov2, gated, registers": replace(DINO, swiglu=True, num_registers=2, in_chans=1, img_size=(8, 12)),
     "deit": DEIT,
     "deit, no classes": replace(DEIT, num_classes=0, img_size=(8, 12), in_chans=1),
     "swin": SWIN,
@@ -55,7 +58,8 @@ def folder(tmp_path):
 def test_what_was_written_is_read_again_bit_for_bit(name, folder):
     weights = weights_of(CONFIGS[name])
     read = interop.load(folder(CONFIGS[name]))
-    assert (read.config, read.preprocessing, read.notes) == (weights.config, weights.preprocessing, ())
+    notes = ("the mask token isn't used",) if name.startswith("dinov2") else ()
+    assert (read.config, read.preprocessing, read.notes) == (weights.config, weights.preprocessing, notes)
     assert read.state.keys() == weights.state.keys()
     for key, array in weights.state.items():
         np.testing.assert_array_equal(read.state[key], array, err_msg=key)
@@ -122,3 +126,35 @@ def test_what_hugging_face_has_no_place_for_is_refused_before_anything_is_writte
     with pytest.raises(ValueError, match=message):
         interop.save(weights_of(config), tmp_path / "theirs", "huggingface")
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("about, message", [
+    (dict(use_swiglu_ffn=True), "use_swiglu_ffn True, but the weights have False"),
+    (dict(num_register_tokens=4), "num_register_tokens 4, but the weights have 0"),
+    (dict(hidden_size=16), "hidden_size 16, but the weights have 8"),
+    (dict(mlp_ratio=2), "intermediate_size 16, but the weights have 32"),
+    (dict(layerscale_value="1"), r"config.json has layerscale_value '1' \(expected"),
+])  # fmt: skip
+def test_a_config_of_dinov2_that_does_not_fit_is_refused_in_one_line(about, message, folder):
+    with pytest.raises(ValueError, match=message) as caught:
+        interop.load(folder(DINO, **about))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_classifier_of_dinov2_is_refused_and_so_are_arrays_that_lack(folder):
+    def add(tensors):
+        tensors["classifier.weight"] = np.ones((3, 16), "float32")
+
+    with pytest.raises(ValueError, match="class token and the mean of the patches side by side.* expected Dinov2Model"):
+        interop.load(folder(DINO, add))
+
+
+@pytest.mark.parametrize("change, message", [
+    (dict(num_classes=3), "no place for num_classes 3, only for 0"),
+    (dict(global_pool="avg"), "no place for global_pool 'avg', only for 'token'"),
+    (dict(mlp_ratio=2.5), "no place for mlp_ratio 2.5"),
+])  # fmt: skip
+def test_a_dinov2_that_hugging_face_has_no_place_for_is_not_written(change, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        interop.save(weights_of(replace(DINO, **change)), tmp_path / "theirs", "huggingface")
+    assert not (tmp_path / "theirs").exists()

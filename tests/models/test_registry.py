@@ -34,6 +34,14 @@ PARAMETERS = {
     "swin_small_32": 2_246_822,
     "coatnet_0_224": 24_446_356,
     "coatnet_small_32": 518_550,
+    "vit_small_patch14_dinov2": 22_056_192,
+    "vit_small_patch14_reg4_dinov2": 22_057_728,
+    "vit_base_patch14_dinov2": 86_579_712,
+    "vit_base_patch14_reg4_dinov2": 86_582_784,
+    "vit_large_patch14_dinov2": 304_367_616,
+    "vit_large_patch14_reg4_dinov2": 304_371_712,
+    "vit_giant_patch14_dinov2": 1_136_479_232,
+    "vit_giant_patch14_reg4_dinov2": 1_136_485_376,
 }
 
 

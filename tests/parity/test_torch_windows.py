@@ -69,6 +69,18 @@ def test_sigmoid_and_silu_are_those_of_torch(shape, seed):
     assert_same_as_torch(F.silu, T.silu, x)
 
 
+@given(shape=st.tuples(SIZES, SIZES, SIZES), seed=seeds())
+def test_swiglu_and_layer_scale_are_products_of_torch(shape, seed):
+    x, weight = normal(seed, (*shape[:2], 2 * shape[2]), (2 * shape[2],))
+
+    def gated(x):
+        a, b = x.chunk(2, -1)
+        return T.silu(a) * b
+
+    assert_same_as_torch(F.swiglu, gated, x)
+    assert_same_as_torch(F.layer_scale, lambda x, weight: x * weight, x, weight)
+
+
 @given(shape=st.tuples(SIZES, SIZES, SIZES, SIZES), seed=seeds())
 def test_scale_channels_is_a_broadcast_product(shape, seed):
     def scaled(x, weight):

@@ -27,7 +27,8 @@ HOW_TO_LOAD = {
     "npz": "numpy.load({path!r}), or tinyvit import {quoted}{size} --out RUN",
     "onnx": "onnxruntime.InferenceSession({path!r}).run(None, {{'images': images}})",
 }
-TRANSFORMERS = {"vit": "ViT", "resnet": "ResNet", "bit": "Bit", "deit": "DeiT", "swin": "Swin"}  # what it calls them
+TRANSFORMERS = {"vit": "ViT", "resnet": "ResNet", "bit": "Bit", "deit": "DeiT", "swin": "Swin",
+                "dinov2": "Dinov2"}  # what it calls them
 
 
 def export(rest):
@@ -52,6 +53,7 @@ def export(rest):
         save(weights, out, options.format)
     architecture = architecture_name(weights.config)
     path, model = str(out), TRANSFORMERS.get(architecture, "")
+    model += "WithRegisters" if architecture == "dinov2" and weights.config.num_registers else ""
     model += "ForImageClassification" if weights.config.num_classes else "Model"
     model += "WithTeacher" if architecture == "deit" and weights.config.num_classes else ""
     more = size = ""

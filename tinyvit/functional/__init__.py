@@ -33,6 +33,7 @@ from tinyvit.functional.groupnorm import (
     standardize_weight_original_backward,
 )
 from tinyvit.functional.heads import merge_heads, merge_heads_backward, split_heads, split_heads_backward
+from tinyvit.functional.layer_scale import layer_scale, layer_scale_backward
 from tinyvit.functional.layernorm import add_layernorm, add_layernorm_backward, layernorm, layernorm_backward
 from tinyvit.functional.linear import linear, linear_backward
 from tinyvit.functional.masking import (
@@ -75,7 +76,7 @@ from tinyvit.functional.shifted_windows import (
     to_windows_backward,
     window_masks,
 )
-from tinyvit.functional.sigmoid import sigmoid, sigmoid_backward, silu, silu_backward
+from tinyvit.functional.sigmoid import sigmoid, sigmoid_backward, silu, silu_backward, swiglu, swiglu_backward
 from tinyvit.functional.softmax import softmax, softmax_backward
 from tinyvit.functional.tanh import tanh, tanh_backward
 from tinyvit.functional.tiled_attention import tiled_attention, tiled_attention_backward

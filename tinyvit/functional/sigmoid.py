@@ -1,4 +1,4 @@
-"""The logistic function, and SiLU, which is made of it."""
+"""The logistic function, and what is made of it: SiLU and SwiGLU."""
 
 from typing import NamedTuple
 
@@ -46,6 +46,33 @@ def silu_backward(dy, cache):
     """dx = dy σ(x) (1 + x (1 − σ(x)))."""
     x, gate = cache
     return dy * (gate * (1 + x * (1 - gate)))
+
+
+class SwigluCache(NamedTuple):
+    x: Array     # (..., 2H)
+    gate: Array  # (..., H)  σ of the first half
+
+
+@operation
+def swiglu(x):
+    """y = a σ(a) · b for the halves a and b of `x` (..., 2H): SiLU of one is the gate of the other, (..., H).
+
+    Shazeer 2020, "GLU variants improve transformer", eq. 6.
+    """
+    if not x.ndim or x.shape[-1] % 2:
+        raise ValueError(f"swiglu: expected x (..., 2H) with two halves, got {x.shape}")
+    half = x.shape[-1] // 2
+    gate = logistic(x[..., :half])
+    return x[..., :half] * gate * x[..., half:], SwigluCache(x, gate)
+
+
+@backward_of(swiglu, result=lambda cache: cache.gate.shape)
+def swiglu_backward(dy, cache):
+    """da = dy b σ(a) (1 + a (1 − σ(a))) and db = dy a σ(a), side by side."""
+    x, gate = cache
+    a, b = x[..., : gate.shape[-1]], x[..., gate.shape[-1] :]
+    da = dy * b * (gate * (1 + a * (1 - gate)))
+    return array_module(dy).concatenate([da, dy * (a * gate)], axis=-1)
 
 
 def logistic(x):

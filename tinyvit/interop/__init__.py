@@ -4,6 +4,7 @@ from tinyvit.interop import (
     huggingface,
     huggingface_convnets,
     huggingface_deit,
+    huggingface_dinov2,
     huggingface_swin,
     original,
     timm,

@@ -14,6 +14,7 @@ from tinyvit.training.freezing import frozen_parts
 from tinyvit.training.tasks import task_class
 from tinyvit.validation import (
     Count,
+    Finite,
     NotNegative,
     Positive,
     PositiveInt,
@@ -25,7 +26,6 @@ from tinyvit.validation import (
     validate,
 )
 
-Finite = Annotated[float, Within()]
 Between = Annotated[float, Within(0, 1, above=True, below=True)]
 
 

@@ -13,10 +13,11 @@ from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.attention import attention_dropout
 from tinyvit.functional.dino import l2_normalise
 from tinyvit.functional.groupnorm import standardize_weight, standardize_weight_original
+from tinyvit.functional.layer_scale import layer_scale
 from tinyvit.functional.masking import place_tokens, replace_tokens
 from tinyvit.functional.rope import rope
 from tinyvit.functional.scale_channels import scale_channels
-from tinyvit.functional.sigmoid import sigmoid, silu
+from tinyvit.functional.sigmoid import sigmoid, silu, swiglu
 from tinyvit.kernels.cuda.cast import cast
 
 
@@ -64,6 +65,8 @@ through_float32(place_tokens)
 through_float32(attention_dropout, inputs=3)
 through_float32(sigmoid)
 through_float32(silu)
+through_float32(swiglu)
+through_float32(layer_scale)
 through_float32(l2_normalise)
 through_float32(scale_channels, inputs=2)
 for of_filters in (standardize_weight, standardize_weight_original):

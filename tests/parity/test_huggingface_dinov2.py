@@ -1,0 +1,134 @@
+"""DINOv2 against Transformers, which reads the folders that we write, in float64; and DINO's ViT, a ViTModel."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from strategies import redrawn
+from torch_autograd import assert_all_close, normal
+from transformers import (
+    Dinov2Config as TheirConfig,
+)
+from transformers import (
+    Dinov2Model,
+    Dinov2WithRegistersConfig,
+    Dinov2WithRegistersModel,
+    ViTModel,
+)
+from transformers import (
+    ViTConfig as TheirViTConfig,
+)
+from transformers.utils import logging
+
+from tinyvit import interop
+from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.functional.patches import as_pair
+from tinyvit.interop import Weights, huggingface_dinov2
+from tinyvit.models import Dinov2Config, build, create_model
+
+pytestmark = pytest.mark.parity
+logging.disable_progress_bar()
+
+SHAPE = Dinov2Config(img_size=12, patch_size=4, num_classes=0, embed_dim=24, depth=2, num_heads=3, mlp_ratio=4.0)
+CONFIGS = {
+    "plain": SHAPE,
+    "registers": replace(SHAPE, num_registers=4),
+    "gated": replace(SHAPE, swiglu=True, layer_scale=1.0),
+    "gated, registers, one channel": replace(SHAPE, swiglu=True, num_registers=2, in_chans=1, qkv_bias=False),
+}
+
+
+def weights_of(config, dtype="float64"):
+    half = (0.5,) * config.in_chans
+    prepared = Preprocessing((), config.in_chans, as_pair(config.img_size), half, half, crop=None)
+    return Weights(config, redrawn(build(config, dtype=dtype)).state_dict(), prepared)
+
+
+def under_our_names(arrays, config):
+    """Arrays by their names, of either version, under ours."""
+    theirs = huggingface_dinov2.as_in_transformers_4({name: np.asarray(array) for name, array in arrays.items()})
+    names = {name: huggingface_dinov2.their_names(name, config.swiglu) for name, _ in build(
+        config, device="meta").named_parameters()}  # fmt: skip
+    return {name: np.concatenate([theirs[one] for one in parts]) if len(parts) > 1 else theirs[parts[0]]
+            for name, parts in names.items()}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_class_token_and_every_gradient_are_those_of_transformers(name, tmp_path):
+    config = CONFIGS[name]
+    weights = weights_of(config)
+    interop.save(weights, tmp_path / "theirs", "huggingface")
+    kind = Dinov2WithRegistersModel if config.num_registers else Dinov2Model
+    model, found = kind.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    assert not any(found.values()), found
+    model = model.double()
+    ours = build(config, dtype="float64")
+    ours.load_state_dict(weights.state)
+    images, dy = normal(1, (3, config.in_chans, 12, 12)), normal(2, (3, config.embed_dim))
+    leaf = torch.tensor(images, requires_grad=True)
+    expected = model(leaf).pooler_output
+    expected.backward(torch.tensor(dy))
+    features, cache = ours(images)
+    np.testing.assert_allclose(features, expected.detach().numpy(), rtol=1e-10, atol=1e-12)
+    dimages = ours.backward(dy, cache)
+    np.testing.assert_allclose(dimages, leaf.grad.numpy(), rtol=1e-10, atol=1e-10)
+    reference = under_our_names({n: p.grad for n, p in model.named_parameters() if p.grad is not None}, config)
+    assert_all_close({n: p.grad for n, p in ours.named_parameters()}, reference)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_was_written_is_read_bit_for_bit(name, tmp_path):
+    weights = weights_of(CONFIGS[name], "float32")
+    interop.save(weights, tmp_path / "theirs", "huggingface")
+    read = interop.load(tmp_path / "theirs")
+    assert read.config == weights.config
+    for key, array in weights.state.items():
+        np.testing.assert_array_equal(read.state[key], array)
+
+
+@pytest.mark.parametrize("gated, registers", [(False, 0), (True, 0), (False, 3)])
+def test_what_transformers_writes_is_read(gated, registers, tmp_path):
+    common = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, image_size=28, patch_size=14,
+                  use_swiglu_ffn=gated)  # fmt: skip
+    torch.manual_seed(0)
+    theirs = (Dinov2WithRegistersModel(Dinov2WithRegistersConfig(num_register_tokens=registers, **common))
+              if registers else Dinov2Model(TheirConfig(**common)))  # fmt: skip
+    theirs.eval().save_pretrained(tmp_path / "theirs")
+    weights = interop.load(tmp_path / "theirs")
+    ours = build(weights.config, dtype="float64")
+    ours.load_state_dict(weights.state)
+    images = normal(0, (2, 3, 28, 28))
+    with torch.no_grad():
+        expected = theirs.double()(torch.tensor(images)).pooler_output.numpy()
+    np.testing.assert_allclose(ours(images)[0], expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["vit_small_patch14_dinov2", "vit_base_patch14_reg4_dinov2",
+                                  "vit_giant_patch14_reg4_dinov2"])  # fmt: skip
+def test_the_papers_models_have_as_many_parameters_as_transformers(name):
+    ours = create_model(name, device="meta")
+    config = ours.config
+    common = dict(
+        hidden_size=config.embed_dim, num_hidden_layers=config.depth, num_attention_heads=config.num_heads,
+        image_size=518, patch_size=14, use_swiglu_ffn=config.swiglu,
+    )  # fmt: skip
+    with torch.device("meta"):
+        theirs = (Dinov2WithRegistersModel(Dinov2WithRegistersConfig(num_register_tokens=4, **common))
+                  if config.num_registers else Dinov2Model(TheirConfig(**common)))  # fmt: skip
+    count = sum(p.numel() for n, p in theirs.named_parameters() if not n.endswith("mask_token"))
+    assert ours.num_parameters() == count
+
+
+def test_the_weights_of_the_first_dino_are_those_of_a_vit_model(tmp_path):
+    torch.manual_seed(0)
+    theirs = ViTModel(TheirViTConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=96,
+                                     image_size=16, patch_size=8), add_pooling_layer=False)  # fmt: skip
+    theirs.eval().save_pretrained(tmp_path / "theirs")
+    weights = interop.load(tmp_path / "theirs")
+    ours = build(weights.config, dtype="float64")
+    ours.load_state_dict(weights.state)
+    images = normal(0, (2, 3, 16, 16))
+    with torch.no_grad():
+        expected = theirs.double()(torch.tensor(images)).last_hidden_state[:, 0].numpy()
+    np.testing.assert_allclose(ours(images)[0], expected, rtol=1e-10, atol=1e-10)

@@ -1,0 +1,201 @@
+"""DINOv2's ViT: with a factor for each feature of a branch, SwiGLU in the largest one, and registers.
+
+Oquab et al. 2024, "DINOv2: learning robust visual features without supervision"; Darcet et al. 2024, "Vision
+transformers need registers".
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.functional.patches import grid_of
+from tinyvit.models.architecture import as_input
+from tinyvit.models.registry import register, variant
+from tinyvit.models.vit import Embed, ViT
+from tinyvit.models.vit_config import ViTConfig
+from tinyvit.nn import init
+from tinyvit.nn.block import Block
+from tinyvit.nn.layers import Linear
+from tinyvit.nn.module import Module
+from tinyvit.nn.tree import tree
+from tinyvit.nn.variables import Parameter
+from tinyvit.validation import Count, Finite
+
+TOKEN_STD = 0.02  # initial standard deviation of the registers
+
+
+@dataclass(frozen=True)
+class Dinov2Config(ViTConfig):
+    """The shape of a DINOv2. Raises ValueError for a shape that can't be built."""
+
+    num_registers: Count = 0
+    """Registers: tokens without a position that take part in attention and are then thrown away."""
+    layer_scale: Finite = 1e-5
+    """Initial factor of each feature of a residual branch."""
+    swiglu: bool = False
+    """Whether the MLPs are gated by SiLU; their hidden layer is then two thirds as wide, a multiple of 8."""
+
+    @property
+    def swiglu_hidden(self):
+        """Width of a gated MLP's hidden layer."""
+        return (int(self.embed_dim * self.mlp_ratio * 2 / 3) + 7) // 8 * 8
+
+
+class Dinov2EmbedCache(NamedTuple):
+    embed: Any
+    reg_token: Any
+
+    __repr__ = tree
+
+
+class Dinov2Embed(Embed):
+    """Images (B, C, H, W) into tokens (B, 1+R+N, D): class token, R registers, patches."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        shape = 1, config.num_registers, config.embed_dim
+        self.reg_token = Parameter(shape, init.normal(TOKEN_STD), decay=False) if config.num_registers else None
+
+    def forward(self, images, ctx=None):
+        images = as_input(images, self.image_shape, self.storage.compute_dtype, self.any_size)
+        x, c_patch = self.patch_embed(images, ctx)                             # (B, N, D)
+        x, c_token = F.prepend_token(x, self.cls_token.value)                  # (B, 1+N, D)
+        x, c_positions = self.positions(x, ctx, grid=grid_of(images.shape[2:], self.patch_embed.patch_size))
+        x, c_registers = F.insert_tokens(x, self.reg_token.value, 1) if self.reg_token else (x, None)
+        x, c_drop = self.pos_drop(x, ctx)                                      # (B, 1+R+N, D)
+        return x, Dinov2EmbedCache((c_patch, c_token, c_positions, c_drop), c_registers)
+
+    def backward(self, dx, cache):
+        c_patch, c_token, c_positions, c_drop = cache.embed
+        dx = self.pos_drop.backward(dx, c_drop)
+        with self.gradients() as (dcls, *dregisters):
+            if dregisters:
+                dx, _ = F.insert_tokens_backward(dx, cache.reg_token, into=dregisters)
+            dx = self.positions.backward(dx, c_positions)
+            dx, _ = F.prepend_token_backward(dx, c_token, into=(dcls,))
+        return self.patch_embed.backward(dx, c_patch)
+
+
+class LayerScale(Module):
+    """y = x γ, a learned factor for each feature. See `functional.layer_scale`."""
+
+    def __init__(self, dim, value):
+        self.gamma = Parameter((dim,), init.constant(np.full(dim, value)))
+
+    def forward(self, x, ctx=None):
+        return F.layer_scale(x, self.gamma.value)
+
+    def backward(self, dy, cache):
+        with self.gradients() as into:
+            dx, _ = F.layer_scale_backward(dy, cache, into=into)
+        return dx
+
+
+class GatedMlpCache(NamedTuple):
+    fc1: Any
+    act: Any
+    fc2: Any
+
+
+class GatedMlp(Module):
+    """y = (SiLU(a) · b) W₂ᵀ + b₂ with a and b the halves of x W₁ᵀ + b₁. See `functional.swiglu`."""
+
+    def __init__(self, dim, hidden):
+        self.fc1 = Linear(dim, 2 * hidden)
+        self.fc2 = Linear(hidden, dim)
+
+    def forward(self, x, ctx=None):
+        h, c_fc1 = self.fc1(x, ctx)
+        h, c_act = F.swiglu(h)
+        y, c_fc2 = self.fc2(h, ctx)
+        return y, GatedMlpCache(c_fc1, c_act, c_fc2)
+
+    def backward(self, dy, cache):
+        dh = self.fc2.backward(dy, cache.fc2)
+        return self.fc1.backward(F.swiglu_backward(dh, cache.act), cache.fc1)
+
+
+class ScaledBlockCache(NamedTuple):
+    norm1: Any
+    attn: Any
+    ls1: Any
+    drop_path1: Any
+    norm2: Any
+    mlp: Any
+    ls2: Any
+    drop_path2: Any
+
+    __repr__ = tree
+
+
+class ScaledBlock(Block):
+    """x′ = x + γ₁ Attention(LayerNorm(x)), y = x′ + γ₂ MLP(LayerNorm(x′)). Touvron et al. 2021, "Going deeper"."""
+
+    def __init__(self, config, drop_path):
+        super().__init__(
+            config.embed_dim, config.num_heads, config.mlp_hidden, qkv_bias=config.qkv_bias,
+            activation=config.activation, norm_eps=config.norm_eps, drop=config.drop_rate,
+            attn_drop=config.attn_drop_rate, drop_path=drop_path,
+            rope_grid=config.grid if config.positions == "rope" else None,
+        )  # fmt: skip
+        if config.swiglu:
+            self.mlp = GatedMlp(config.embed_dim, config.swiglu_hidden)
+        self.ls1 = LayerScale(config.embed_dim, config.layer_scale)
+        self.ls2 = LayerScale(config.embed_dim, config.layer_scale)
+
+    def forward(self, x, ctx=None):
+        a, c_norm1 = self.norm1(x, ctx)
+        a, c_attn = self.attn(a, ctx)
+        a, c_ls1 = self.ls1(a, ctx)
+        a, c_drop1 = self.drop_path1(a, ctx)
+        x, m, c_norm2 = self.norm2.of_sum(x, a, ctx)       # x + a, and its norm
+        m, c_mlp = self.mlp(m, ctx)
+        m, c_ls2 = self.ls2(m, ctx)
+        m, c_drop2 = self.drop_path2(m, ctx)
+        return x + m, ScaledBlockCache(c_norm1, c_attn, c_ls1, c_drop1, c_norm2, c_mlp, c_ls2, c_drop2)
+
+    def backward(self, dy, cache):
+        dm = self.drop_path2.backward(dy, cache.drop_path2)
+        dm = self.ls2.backward(dm, cache.ls2)
+        dm = self.mlp.backward(dm, cache.mlp)
+        dx = self.norm2.of_sum_backward(dy, dm, cache.norm2)
+        da = self.drop_path1.backward(dx, cache.drop_path1)
+        da = self.ls1.backward(da, cache.ls1)
+        da = self.attn.backward(da, cache.attn)
+        return dx + self.norm1.backward(da, cache.norm1)
+
+
+@register("dinov2", Dinov2Config)
+class Dinov2(ViT):
+    """A ViT whose branches have a factor for each feature, with registers and, if configured so, gated MLPs.
+
+    Its parts are those of a ViT; a block has the parameters `ls1.gamma` and `ls2.gamma` besides.
+    """
+
+    embedding = Dinov2Embed
+
+    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
+        super().__init__(config, device="meta")
+        rates = [config.drop_path_rate * i / max(1, config.depth - 1) for i in range(config.depth)]
+        self.encode.blocks = [ScaledBlock(config, rate) for rate in rates]
+        self.materialize(seed, dtype, device, precision)
+
+    @property
+    def num_prefix_tokens(self):
+        return 1 + self.config.num_registers
+
+
+def published(name, embed_dim, depth, num_heads, swiglu=False):
+    """Name a model of the paper, for 518×518 images, without a head: as it is, and with four registers."""
+    for ending, registers in (("", 0), ("_reg4", 4)):
+        variant(f"vit_{name}_patch14{ending}_dinov2", "dinov2", img_size=518, patch_size=14, num_classes=0,
+                embed_dim=embed_dim, depth=depth, num_heads=num_heads, mlp_ratio=4.0, swiglu=swiglu,
+                num_registers=registers)  # fmt: skip
+
+
+published("small", 384, 12, 6)
+published("base", 768, 12, 12)
+published("large", 1024, 24, 16)
+published("giant", 1536, 40, 24, swiglu=True)
