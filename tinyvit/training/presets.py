@@ -11,6 +11,7 @@ from tinyvit.models.hybrid import HybridConfig
 from tinyvit.models.registry import looked_up
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.training.config import AugmentConfig, InitConfig, OptimConfig, TrainConfig
+from tinyvit.training.tasks.dino import DinoOptions
 from tinyvit.training.tasks.mae import MaskedAutoencoderOptions
 
 SMALL = ViTConfig(
@@ -155,6 +156,19 @@ PRESETS = {
             name="muon", lr=0.01, adam_lr=3e-3, weight_decay=0.05, betas=(0.9, 0.95), schedule="linear", warmup=0.1,
         ),
         augment=AugmentConfig(crop=4, flip=True),
+    ),
+    # The same ViT, that learns what an image's views have in common. From scratch it would take hours; from the weights
+    # of a run of cifar10-mae (--init.run RUN) a few passes do.
+    "cifar10-dino": TrainConfig(
+        dataset="cifar10",
+        model=CPU,
+        task="dino",
+        objective=DinoOptions(scales=(0.2, 0.5, 1.0), momentum=0.98),
+        epochs=2,
+        batch_size=64,
+        optim=OptimConfig(
+            name="muon", lr=2e-3, adam_lr=1e-3, weight_decay=0.04, clip_norm=None, clip_each=3.0, warmup=0.1,
+        ),
     ),
     "cifar10": LONG,
     # Ten times as many classes with a tenth of the images each. Not measured yet.
