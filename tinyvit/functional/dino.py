@@ -63,7 +63,7 @@ def dino_loss(logits, teacher, temperature=0.1):
     check_views(logits, teacher, temperature)
     (B, V, _), T = logits.shape, teacher.shape[1]
     dtype = logits.real.dtype if logits.dtype.kind in "fc" else np.dtype("float64")
-    others = xp.ones((V, T), dtype) - xp.eye(V, T, dtype=dtype)
+    others = (xp.arange(V)[:, None] != xp.arange(T)).astype(dtype)
     targets = others @ teacher.astype(dtype, copy=False)                       # (B, V, K)
     log_q = log_softmax(logits * (1 / temperature))
     pairs = B * (V * T - T)
