@@ -22,6 +22,7 @@ def l2_normalise(x):
     """y = x / ‖x‖₂ along the last axis of `x` (..., D), or x / 1e-12 where ‖x‖ is less.
 
     Of a weight's rows it is weight normalisation with all lengths 1: w = v / ‖v‖. Salimans & Kingma 2016, eq. 2.
+    Derived in notebooks/16.
     """
     xp = array_module(x)
     norm = (x * x).sum(-1, keepdims=True) ** 0.5
@@ -55,6 +56,7 @@ def dino_loss(logits, teacher, temperature=0.1):
     teacher  (B, T, K) probabilities pₜ, of the first T of these views; constants, which get no gradient
 
     Caron et al. 2021, "Emerging properties in self-supervised vision transformers", eq. 3, as the mean over the pairs.
+    Derived in notebooks/16.
 
     Raises ValueError for shapes that don't fit and for a temperature that isn't positive.
     """

@@ -18,7 +18,7 @@ class ReplaceTokensCache(NamedTuple):
 def replace_tokens(x, token, mask):
     """Put `token` (1, 1, D) in place of those of the tokens `x` (B, N, D) where `mask` (B, N) is true.
 
-    Dosovitskiy et al. 2021, appendix B.1.2.
+    Dosovitskiy et al. 2021, appendix B.1.2. Derived in notebooks/15.
     """
     check_token("replace_tokens", x, token)
     if getattr(mask, "shape", None) != x.shape[:2] or mask.dtype.kind != "b":
@@ -46,7 +46,7 @@ def place_tokens(x, token, index, count):
     """Put each sample's tokens `x` (B, n, D) at `index` (B, n) among `count` tokens, and `token` (1, 1, D) at all other
     places: (B, count, D). The inverse of `take_tokens`, with a mask token in the gaps.
 
-    He et al. 2022, "Masked autoencoders are scalable vision learners", section 3.
+    He et al. 2022, "Masked autoencoders are scalable vision learners", section 3. Derived in notebooks/15.
     """
     check_token("place_tokens", x, token)
     if not is_int(count) or count < x.shape[1]:
@@ -78,7 +78,7 @@ class MeanSquaredErrorCache(NamedTuple):
 def mean_squared_error(x, targets):
     """The mean of (x − targets)² over all numbers, a scalar; the targets get no gradient.
 
-    He et al. 2022, "Masked autoencoders are scalable vision learners", section 3.
+    He et al. 2022, "Masked autoencoders are scalable vision learners", section 3. Derived in notebooks/15.
     """
     targets = array_module(x).asarray(targets)
     if targets.shape != x.shape or not x.size or targets.dtype.kind != "f":

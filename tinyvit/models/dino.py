@@ -32,7 +32,8 @@ class NormalisedLinearCache(NamedTuple):
 class NormalisedLinear(Module):
     """y = x Wᵀ with rows of length 1, w = v / ‖v‖, of the weight V (out, in): of an x of length 1, y is cosines.
 
-    Weight normalisation with its lengths fixed. Salimans & Kingma 2016, "Weight normalization".
+    Weight normalisation with its lengths fixed. Salimans & Kingma 2016, "Weight normalization". Derived in
+    notebooks/16.
     """
 
     def __init__(self, in_features, out_features):
@@ -63,7 +64,7 @@ class DinoHead(Module):
     """Features (..., D) to a logit for each prototype (..., K), a cosine.
 
     Three linear layers with GELU between them, then a vector of length 1, whose cosines with the prototypes are the
-    logits. Appendix C, "Projection head".
+    logits. Appendix C, "Projection head". Derived in notebooks/16.
     """
 
     def __init__(self, dim, prototypes, hidden, bottleneck):
@@ -101,7 +102,7 @@ class DinoNetworkCache(NamedTuple):
 class DinoNetwork(Module):
     """Views of images, arrays (B, n, C, S, S) of n views for each size S, to logits (B, V, K) of all V of them.
 
-    The backbone sees the views of one size at a time, the head all at once.
+    The backbone sees the views of one size at a time, the head all at once. Derived in notebooks/16.
     """
 
     def __init__(self, config, prototypes, hidden, bottleneck):

@@ -38,7 +38,7 @@ class Decoder(Module):
     """Tokens (B, 1+n, D), the class token and the visible patches, into the pixels of the hidden ones (B, N−n, C·P·Q).
 
     Mask tokens take the hidden patches' places; fixed sines and cosines tell all of them where they are. Section 3,
-    "MAE decoder".
+    "MAE decoder". Derived in notebooks/15.
     """
 
     def __init__(self, config, dim, depth, num_heads, pixels):
@@ -88,7 +88,7 @@ class MaskedAutoencoder(Module):
     """Images (B, C, H, W), and the order (B, N) of each image's patches, to the pixels of those that are hidden.
 
     The first n patches in the order are visible, and all that the encoder computes with; the others are guessed, in the
-    order: (B, N−n, C·P·Q), the numbers of a patch as `patchify` has them.
+    order: (B, N−n, C·P·Q), the numbers of a patch as `patchify` has them. Derived in notebooks/15.
     """
 
     def __init__(self, config, decoder_dim, decoder_depth, decoder_heads, seed=0, dtype="float32", device="cpu",

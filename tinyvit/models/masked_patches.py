@@ -33,7 +33,7 @@ class MaskedPatchesCache(NamedTuple):
 
 class MaskedPatches(Module):
     """Images (B, C, H, W) to guesses (B, n, K) of the patches at `where` (B, n), with a mask token in place of the
-    embedded patches where `mask` (B, N) is true."""
+    embedded patches where `mask` (B, N) is true. Derived in notebooks/15."""
 
     def __init__(self, config, outputs, seed=0, dtype="float32", device="cpu", precision=None):
         self.encoder = build(config, device="meta")
