@@ -144,6 +144,7 @@ PRESETS = {
         augment=AugmentConfig(crop=3, flip=True),
     ),
     # The ViT of cifar10-cpu without labels. A quarter of the patches makes a step cheap, as does a narrow decoder.
+    # Fine-tuned on 1,000 labels: 55.6 %, from scratch 42.8 % (three seeds), in 21 to 29 minutes.
     "cifar10-mae": TrainConfig(
         dataset="cifar10",
         model=CPU,
@@ -158,7 +159,7 @@ PRESETS = {
         augment=AugmentConfig(crop=4, flip=True),
     ),
     # The same ViT, that learns what an image's views have in common. From scratch it would take hours; from the weights
-    # of a run of cifar10-mae (--init.run RUN) a few passes do.
+    # of a run of cifar10-mae (--init.run RUN) two passes do, 14 minutes: nearest neighbours 54.3 %, before it 49.6 %.
     "cifar10-dino": TrainConfig(
         dataset="cifar10",
         model=CPU,
