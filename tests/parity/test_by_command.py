@@ -89,7 +89,7 @@ SMALL = dict(
     hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=24, image_size=8, patch_size=4
 )  # fmt: skip
 OTHERS = {
-    "dinov2": (transformers.Dinov2Config(**SMALL), transformers.Dinov2Model),
+    "beit": (transformers.BeitConfig(**SMALL), transformers.BeitModel),
     "clip_vision_model": (transformers.CLIPVisionConfig(**SMALL), transformers.CLIPVisionModel),
     "convnext": (transformers.ConvNextConfig(hidden_sizes=[8, 8, 8, 8], depths=[1, 1, 1, 1]),
                  transformers.ConvNextForImageClassification),
