@@ -22,7 +22,6 @@ def assert_close(got, expected, dtype, rounding=2):
     (F.sigmoid, [(4, 5)], {}),
     (F.silu, [(4, 5)], {}),
     (F.swiglu, [(4, 6)], {}),
-    (F.layer_scale, [(2, 4, 5), (5,)], {}),
     (F.scale_channels, [(2, 3, 4, 5), (2, 3)], {}),
 ], ids=lambda value: getattr(value, "__name__", None))  # fmt: skip
 def test_results_and_gradients_are_those_of_the_reference(cupy, dtype, operation, shapes, options):
@@ -34,6 +33,19 @@ def test_results_and_gradients_are_those_of_the_reference(cupy, dtype, operation
     got, want = operation.backward(to(cupy, dy, dtype), cache), operation.backward.reference(dy, c)
     for a, b in zip(*((g if isinstance(g, tuple) else (g,)) for g in (got, want)), strict=True):
         assert_close(a, b, dtype, rounding=8)
+
+
+@pytest.mark.parametrize("dtype", EPSILON)
+def test_layer_scales_results_are_those_of_the_reference_and_its_factors_gradients_are_float32(cupy, dtype):
+    x, weight, dy = numbers(2, 4, 5, dtype=dtype), numbers(5, seed=1), numbers(2, 4, 5, dtype=dtype, seed=2)
+    y, cache = F.layer_scale(to(cupy, x, dtype), to(cupy, weight))
+    expected, c = F.layer_scale.reference(x, weight)
+    assert_close(y, expected, dtype)
+    (dx, dweight), (dx_expected, dweight_expected) = (
+        F.layer_scale_backward(to(cupy, dy, dtype), cache), F.layer_scale_backward.reference(dy, c)
+    )  # fmt: skip
+    assert_close(dx, dx_expected, dtype)
+    assert_close(dweight, dweight_expected, "float32", rounding=8)
 
 
 def test_relative_positions_and_their_gradient_are_those_of_the_reference(cupy):
