@@ -40,15 +40,15 @@ random = np.random.default_rng(0)
 #
 # Half of an image's patches are to be guessed. Of these, 80 % are replaced by a mask token $u$, the same everywhere and
 # learned; 10 % by another patch of the image; and 10 % stay as they are, so that the network can't rely on a patch
-# being what it seems. With $M_b$ for the places of the mask token in sample $b$:
+# being what it seems. With $m_{bn} = 1$ where sample $b$ gets the mask token, and 0 elsewhere:
 #
-# $$y_{bn} = \begin{cases} u & n \in M_b \\ x_{bn} & \text{else} \end{cases} \tag{replace\_tokens}$$
+# $$y_{bn} = m_{bn}\,u + (1 - m_{bn})\,x_{bn} \tag{replace\_tokens}$$
 #
 # The token was used at every such place, so it gets the sum of the gradients there, and what it replaced gets none:
 #
-# $$\begin{aligned}
-# dx_{bn} &= \begin{cases} 0 & n \in M_b \\ dy_{bn} & \text{else} \end{cases} \\
-# du &= \sum_b \sum_{n \in M_b} dy_{bn}
+# $$\hspace{-5em} \begin{aligned}
+# dx_{bn} &= (1 - m_{bn})\,dy_{bn} \\
+# du &= \sum_{b,\,n} m_{bn}\,dy_{bn}
 # \end{aligned} \tag{replace\_tokens\_backward}$$
 
 # %%
@@ -59,21 +59,25 @@ report = gradcheck.check(F.replace_tokens, F.replace_tokens_backward, (x, token,
 assert report.max_error < 1e-14
 
 # %% [markdown]
-# It is done between the patches' embedding and the positions, so that a mask token knows where it is. With $W_e$ and
-# $p$ for embedding and positions, and $S_b$ for the half to be guessed,
+# It is done between the patches' embedding and the positions, so that a mask token knows where it is. For one
+# image of patches $x$, with $W_e$ for their embedding, $c$ for the class token, $p$ for the positions and $S$ for the
+# half to be guessed,
 #
 # $$\begin{aligned}
-# e_b &= W_e\,\mathrm{patches}_b \\
-# t_b &= \mathrm{encode}([c,\ \mathrm{replace}(e_b)] + p) \\
-# y_b &= W\,t_{b,S_b} + w
+# e &= W_e\,x \\
+# r &= \mathrm{replace}(e) \\
+# z &= [c,\ r] + p \\
+# t &= \mathrm{encode}(z) \\
+# y &= W\,t_S + w
 # \end{aligned} \tag{MaskedPatches.forward}$$
 #
-# and from the bottom up
+# and from the bottom up, where $dt$ is 0 outside $S$,
 #
-# $$\begin{aligned}
-# dt_{b,S_b} &= W^\top dy_b, \quad 0\ \text{elsewhere} \\
-# de_b, du &= \mathrm{replace}'(\mathrm{encode}'(dt_b)) \\
-# dW_e &= \textstyle\sum_b de_b\,\mathrm{patches}_b^\top
+# $$\hspace{-5em} \begin{aligned}
+# dt_S &= W^\top dy \\
+# [dc,\ dr] &= \mathrm{encode}'(dt) \\
+# de,\ du &= \mathrm{replace}'(dr) \\
+# dW_e &= de\;x^\top
 # \end{aligned} \tag{MaskedPatches.backward}$$
 
 # %%
@@ -106,7 +110,7 @@ assert (levels @ [64, 8, 1]).tolist() == [0, 448, 12, 511]
 #
 # A token gets the gradient of its place, the mask token the sum over all others:
 #
-# $$\begin{aligned}
+# $$\hspace{-3em} \begin{aligned}
 # dx_{bm} &= dy_{b,\,i_{bm}} \\
 # du &= \sum_b \sum_{n \notin i_b} dy_{bn}
 # \end{aligned} \tag{place\_tokens\_backward}$$
@@ -135,7 +139,7 @@ assert report.max_error < 1e-14
 #
 # $$\ell = \frac1n \sum_i (x_i - t_i)^2 \tag{mean\_squared\_error}$$
 #
-# $$dx_i = d\ell\;\frac2n\,(x_i - t_i) \tag{mean\_squared\_error\_backward}$$
+# $$\hspace{-9em} dx_i = d\ell\;\frac2n\,(x_i - t_i) \tag{mean\_squared\_error\_backward}$$
 
 # %%
 print(inspect.getsource(F.mean_squared_error))
@@ -145,33 +149,37 @@ report = gradcheck.check(F.mean_squared_error, F.mean_squared_error_backward, (g
 assert report.max_error < 1e-14
 
 # %% [markdown]
-# The whole: embed all patches with their positions, take the class token and the first $v$ patches of a random order,
-# and encode these alone.
+# The whole: embed all patches with their positions, take the class token and the first patches of a random order,
+# the visible ones, $v$ for short, and encode these alone. For one image $x$,
 #
-# $$\begin{aligned}
-# e_b &= \mathrm{embed}(\mathrm{image}_b) \\
-# t_b &= \mathrm{encode}(e_{b,\,\text{visible}}) \\
-# y_b &= \mathrm{decoder}(t_b)
+# $$\hspace{-8em} \begin{aligned}
+# e &= \mathrm{embed}(x) \\
+# t &= \mathrm{encode}(e_v) \\
+# y &= \mathrm{decoder}(t)
 # \end{aligned} \tag{MaskedAutoencoder.forward}$$
 #
-# $$\begin{aligned}
-# dt_b &= \mathrm{decoder}'(dy_b) \\
-# de_{b,\,\text{visible}} &= \mathrm{encode}'(dt_b), \quad 0\ \text{elsewhere}
+# and backwards, with 0 for the gradient of what is hidden,
+#
+# $$\hspace{-8em} \begin{aligned}
+# dt &= \mathrm{decoder}'(dy) \\
+# de_v &= \mathrm{encode}'(dt)
 # \end{aligned} \tag{MaskedAutoencoder.backward}$$
 #
 # The decoder projects the tokens to its own width, puts them in their places, adds fixed sines and cosines $s$, and
-# goes through a few blocks; of its output the hidden places $h_b$ alone become pixels.
+# goes through a few blocks; of its output the hidden places $h$ alone become pixels.
 #
 # $$\begin{aligned}
-# z_b &= \mathrm{place}(W_1 t_b + w_1) + s \\
-# z'_b &= \mathrm{norm}(\mathrm{blocks}(z_b)) \\
-# y_b &= W_2\,z'_{b,\,h_b} + w_2
+# z &= \mathrm{place}(W_1 t + w_1) + s \\
+# z' &= \mathrm{norm}(\mathrm{blocks}(z)) \\
+# y &= W_2\,z'_h + w_2
 # \end{aligned} \tag{Decoder.forward}$$
 #
+# and backwards, where $dz'$ is 0 outside $h$,
+#
 # $$\begin{aligned}
-# dz'_{b,\,h_b} &= W_2^\top dy_b, \quad 0\ \text{elsewhere} \\
-# dz_b &= \mathrm{blocks}'(\mathrm{norm}'(dz'_b)) \\
-# dt_b &= W_1^\top\,\mathrm{place}'(dz_b)
+# dz'_h &= W_2^\top dy \\
+# dz &= \mathrm{blocks}'(\mathrm{norm}'(dz')) \\
+# dt &= W_1^\top\,\mathrm{place}'(dz)
 # \end{aligned} \tag{Decoder.backward}$$
 
 # %%

@@ -83,7 +83,7 @@ plt.show()
 #
 # and summed with $dy_i$
 #
-# $$dx = \frac{dy - y \sum_i dy_i\,y_i}{\lVert x \rVert} \tag{l2\_normalise\_backward}$$
+# $$\hspace{-3em} dx = \frac{dy - y\,(dy \cdot y)}{\lVert x \rVert} \tag{l2\_normalise\_backward}$$
 #
 # What would make the vector longer is taken out of the gradient: $dx$ is at right angles to $x$.
 
@@ -111,14 +111,17 @@ assert np.allclose(y, [0.6, 0.8]) and np.allclose(dx, [0.128, -0.096])
 # the rows of a matrix, which have the length 1 as well. So a logit is a cosine, and no prototype can win by being
 # long. Written for the weights $V$ as they are stored:
 #
-# $$\begin{aligned}
+# $$\hspace{-3em} \begin{aligned}
 # w_k &= v_k / \lVert v_k \rVert \\
 # z_k &= w_k \cdot x
 # \end{aligned} \tag{NormalisedLinear.forward}$$
 #
-# $$\begin{aligned}
-# dx &= W^\top dz, \qquad dW = \textstyle\sum dz\,x^\top \\
-# dv_k &= \frac{dw_k - w_k\,(dw_k \cdot w_k)}{\lVert v_k \rVert}
+# and with $n'$ for the backward of the normalisation
+#
+# $$\hspace{-3em} \begin{aligned}
+# dx &= W^\top dz \\
+# dW &= \textstyle\sum dz\,x^\top \\
+# dv_k &= n'(dw_k)
 # \end{aligned} \tag{NormalisedLinear.backward}$$
 #
 # The whole head, with $g$ for GELU:
@@ -128,7 +131,7 @@ assert np.allclose(y, [0.6, 0.8]) and np.allclose(dx, [0.128, -0.096])
 # z &= W\,\frac{h}{\lVert h \rVert}
 # \end{aligned} \tag{DinoHead.forward}$$
 #
-# and from the bottom up, where $n'$ is the backward of the normalisation, and $h_1, h_2$ go into the GELUs:
+# and from the bottom up, where $h_1, h_2$ go into the GELUs:
 #
 # $$\begin{aligned}
 # dh &= n'(W^\top dz) \\
@@ -146,14 +149,19 @@ for layer in (NormalisedLinear, DinoHead):
 # Views of one size go through the ViT together, those of all sizes together through the head. With $v$ and $v'$ for the
 # large and the small views,
 #
-# $$z = \mathrm{head}\bigl(\bigl[\,\mathrm{vit}(v),\ \mathrm{vit}(v')\,\bigr]\bigr) \tag{DinoNetwork.forward}$$
+# $$\begin{aligned}
+# f &= \mathrm{vit}(v) \\
+# f' &= \mathrm{vit}(v') \\
+# z &= \mathrm{head}([\,f,\ f'\,])
+# \end{aligned} \tag{DinoNetwork.forward}$$
 #
 # and the gradient of the features is cut where they were joined. The ViT was used twice, so its weights get the sum of
 # two gradients:
 #
 # $$\begin{aligned}
 # [\,df,\ df'\,] &= \mathrm{head}'(dz) \\
-# d\theta &= \mathrm{vit}'(df) + \mathrm{vit}'(df')
+# d\theta &= \mathrm{vit}'(df) \\
+# &\quad + \mathrm{vit}'(df')
 # \end{aligned} \tag{DinoNetwork.backward}$$
 
 # %%
