@@ -12,6 +12,7 @@ from tinyvit import create_model, interop
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.training.trained import load_trained
 
+TINY = ["--epochs", "1", "--batch-size", "256", "--model.depth", "1", "--model.embed-dim", "16"]
 PLACES = {"timm": "timm", "huggingface": "huggingface", "npz": "w.npz"}
 FILES = {"timm": {"config.json", "model.safetensors"},
          "huggingface": {"config.json", "model.safetensors", "preprocessor_config.json"}}  # fmt: skip
@@ -48,6 +49,21 @@ def test_a_trained_run_is_exported_and_comes_back_bit_for_bit(tinyvit, run):
     assert here.preprocessing.classes == there.preprocessing.classes == tuple("0123456789")
     white = np.full((1, 1, 8, 8), 200, "uint8")
     np.testing.assert_allclose(here.preprocessing(white), there.preprocessing(white), rtol=1e-6)
+
+
+@pytest.mark.parametrize("task", ["mae", "masked-patches", "dino"])
+def test_of_a_task_without_labels_the_vit_is_exported_and_comes_back_bit_for_bit(tinyvit, tmp_path, task):
+    options = {"mae": ["--objective.decoder-dim", "8", "--objective.share", "0.5"], "masked-patches": [], "dino": [
+        "--model.dynamic-img-size", "--objective.prototypes", "8", "--objective.hidden", "8"]}[task]  # fmt: skip
+    assert tinyvit("train", "digits", "--task", task, *TINY, *options, "--images", "50", "--out", "run")[0] == 0
+    status, out, err = tinyvit("export", "run", "--format", "timm", "--out", "timm")
+    assert (status, err) == (0, "") and "written to timm" in out
+    assert tinyvit("import", "timm", "--out", "back")[0] == 0
+    there, here = load_trained("run", "cpu").model, load_trained("back", "cpu").model
+    state = here.state_dict()
+    assert here.config.num_classes == 0 and state.keys() - there.state_dict().keys() <= {"pos_embed"}
+    for name, array in there.state_dict().items():
+        assert state[name].tobytes() == array.tobytes()
 
 
 def test_an_export_says_where_an_image_processor_differs(tinyvit, tmp_path):

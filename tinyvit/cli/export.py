@@ -1,6 +1,6 @@
 """tinyvit export"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Literal
 
@@ -47,8 +47,9 @@ def export(rest):
     check_path(options.out, options.format)
     out = free_place(options.out)
     trained = load_trained(run_path, "cpu", options.best)
-    prepared = trained.preprocessing
-    weights = Weights(trained.config.model, trained.model.state_dict(), prepared)
+    config, prepared = trained.model.config, trained.preprocessing  # of a task without classes, the model has no head
+    prepared = prepared if config.num_classes else replace(prepared, classes=())
+    weights = Weights(config, trained.model.state_dict(), prepared)
     with exit_on_signals():
         save(weights, out, options.format)
     architecture = architecture_name(weights.config)
