@@ -294,7 +294,8 @@ def plain(config):
 def switched(config, architecture=None, task=None):
     """A configuration for another architecture or task, with its own defaults, fitted to the same images and classes.
 
-    A schedule of smaller images goes if the architecture reads images of one size only.
+    A schedule of smaller images goes if the architecture reads images of one size only, and what the task can't be
+    trained with is replaced.
     """
     changes = {}
     if architecture not in (None, config.architecture):
@@ -306,5 +307,6 @@ def switched(config, architecture=None, task=None):
         if config.optim.small_sizes and not getattr(model, "dynamic_img_size", False):
             changes["optim"] = replace(config.optim, small_sizes=(), small_until=())
     if task not in (None, config.task):
-        changes |= {"task": task, "objective": task_class(task).options()}
+        found = {name: changes.get(name, getattr(config, name)) for name in ("architecture", "model", "optim")}
+        changes |= {"task": task, "objective": task_class(task).options(), **task_class(task).fitted(**found)}
     return replace(config, **changes)

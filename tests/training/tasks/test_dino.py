@@ -15,7 +15,8 @@ from tinyvit.data import load
 from tinyvit.models import ViTConfig
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.nn import Context
-from tinyvit.training import OptimConfig, TrainConfig, resume, train
+from tinyvit.training import PRESETS, OptimConfig, TrainConfig, resume, train
+from tinyvit.training.config import switched
 from tinyvit.training.display import Display
 from tinyvit.training.finetune import finetune_config
 from tinyvit.training.tasks import task_class
@@ -255,3 +256,12 @@ def test_entropy_is_a_share_of_that_of_the_uniform_distribution():
 def test_what_can_not_be_trained_is_refused(options, change, message):
     with pytest.raises(ValueError, match=message):
         configured(**{"objective": replace(OPTIONS, **options)} | change)
+
+
+@pytest.mark.parametrize("preset", ["digits", "cifar10", "folder"])
+def test_a_preset_for_another_task_is_fitted_to_it(preset):
+    config = switched(PRESETS[preset], task="dino")
+    assert config.task == "dino" and config.model.dynamic_img_size and config.optim.ema is None
+    assert replace(config.optim, ema=PRESETS[preset].optim.ema) == PRESETS[preset].optim
+    with pytest.raises(ValueError, match="needs the architecture 'vit', got 'swin'"):
+        switched(PRESETS["cifar10-swin"], task="dino")

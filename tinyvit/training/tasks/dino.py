@@ -3,7 +3,7 @@
 Caron et al. 2021, "Emerging properties in self-supervised vision transformers".
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import cos, log, pi
 from typing import Annotated
 
@@ -113,6 +113,11 @@ class SelfDistillation(Task):
                 require(side <= size[0], f"objective.small-side must be at most the images' {size[0]}", side)
                 require(side % patch[0] == 0 and side % patch[1] == 0,
                         f"objective.small-side must be a multiple of the patches' sides {patch}", side)  # fmt: skip
+
+    @classmethod
+    def fitted(cls, architecture, model, optim):
+        model = replace(model, dynamic_img_size=True) if architecture == "vit" else model
+        return {"model": model, "optim": replace(optim, ema=None)}
 
     def build(self, seed=0, device="cpu", precision=None):
         o = self.config.objective

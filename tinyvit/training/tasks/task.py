@@ -89,6 +89,11 @@ class Task:
     def check(cls, config):
         """Raise ValueError for a `TrainConfig` that can't be trained, such as one whose architecture can't serve."""
 
+    @classmethod
+    def fitted(cls, architecture, model, optim):
+        """The fields of a preset for another task that this one can't be trained with, and what takes their place."""
+        return {}
+
     def build(self, seed=0, device="cpu", precision=None):
         """The module that learns: the configured model, or several under one module."""
         return build(self.config.model, seed, device=device, precision=precision)
