@@ -48,8 +48,8 @@ def test_inspect_draws_what_the_architecture_has_and_says_why_the_rest_is_left_o
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--layer", "0"], "--layer is about attention, and Tiny has none; leave it out"),
-    (["--head", "0"], "--head is about attention, and Tiny has none; leave it out"),
+    (["--layer", "0"], "--layer is about attention, and Tiny has no attention over the same patches in every layer;"),
+    (["--head", "0"], "--head is about attention, and Tiny has no attention over the same patches in every layer;"),
     (["--html", "page.html"], "the page explains the steps of a Vision Transformer with one class token"),
 ])  # fmt: skip
 def test_options_of_pictures_that_it_cannot_have_are_refused_in_one_line(tinyvit, tiny_run, arguments, message):

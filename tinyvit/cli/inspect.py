@@ -116,12 +116,12 @@ def make_page(run_path, trained, options):
 
 def check_numbers(options, model):
     """Raise BadInput for a layer or head that the model doesn't have, and for no images to take means over."""
-    from tinyvit.cli.inspection import MOST_IMAGES
+    from tinyvit.cli.inspection import MOST_IMAGES, no_attention
 
     heads = [module.num_heads for _, module in model.named_modules() if isinstance(module, Attention)]
     for what, number, count in (("layer", options.layer, len(heads)), ("head", options.head, max(heads, default=0))):
         if number is not None and not heads:
-            raise BadInput(f"--{what} is about attention, and {type(model).__name__} has none; leave it out")
+            raise BadInput(f"--{what} is about attention, and {no_attention(model)}; leave it out")
         if number is not None and not 0 <= number < count:
             has = f"layers 0 to {count - 1}" if what == "layer" else f"heads 0 to {count - 1} in each layer"
             raise BadInput(f"there is no {what} {number}; the model has {has if count > 1 else f'{what} 0 only'}")
