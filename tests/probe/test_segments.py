@@ -40,6 +40,9 @@ def test_what_does_not_fit_is_refused():
             attention_segments(np.ones((2, 2)), mass)
     with pytest.raises(ValueError, match="multiples of 2×2 patches, got 5×4"):
         overlap(np.ones((2, 2), bool), np.ones((5, 4), bool))
+    for segments, masks in ((bool, "uint8"), ("float64", bool)):  # 255 is not 1
+        with pytest.raises(ValueError, match="expected segments and masks of bools, such as masks > 0, got"):
+            overlap(np.ones((2, 2), segments), np.ones((4, 4), masks))
 
 
 def test_a_picture_shows_images_masks_and_the_segments_of_each_model():

@@ -33,8 +33,11 @@ def overlap(segments, masks):
 
     Each patch counts as its H/rows × W/columns pixels. A segment and a mask that are both empty overlap fully.
 
-    Raises ValueError for sides that the patches don't divide.
+    Raises ValueError for arrays that aren't of bools and for sides that the patches don't divide.
     """
+    if not segments.dtype == masks.dtype == bool:
+        got = f"{segments.dtype} and {masks.dtype}"
+        raise ValueError(f"expected segments and masks of bools, such as masks > 0, got {got}")
     (rows, columns), (H, W) = segments.shape[-2:], masks.shape[-2:]
     if H % rows or W % columns:
         raise ValueError(f"expected masks whose sides are multiples of {rows}×{columns} patches, got {H}×{W}")
