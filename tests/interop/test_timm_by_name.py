@@ -92,3 +92,29 @@ def test_a_shape_without_a_name_is_refused(named):
     depth = {width: 64}
     with pytest.raises(ValueError, match="timm's layout has no name for a .* of this shape; expected that of one of"):
         timm_by_name.write(architecture_name(config), weights_of(replace(config, num_classes=3, **depth)))
+
+
+@pytest.mark.parametrize("size, fits", [
+    (224, True), (448, True), (112, False), (196, False), (256, False), ((224, 448), False), ((448, 896), True),
+])  # fmt: skip
+def test_a_swin_for_images_that_timm_cuts_into_other_windows_is_refused(size, fits):
+    """timm shifts before it pads, and with a single row of windows along the other side only."""
+    name = "swin_tiny_patch4_window7_224"
+    config = config_class("swin")(**VARIANTS[name][1] | dict(img_size=size, embed_dim=6, num_heads=(1,) * 4))
+    if fits:
+        timm_by_name.check_windows(config)
+    else:
+        with pytest.raises(ValueError, match=r"timm cuts the grid of \d+×\d+ tokens in stage \d into other windows"):
+            timm_by_name.check_windows(config)
+
+
+@pytest.mark.parametrize("named", ["swin_tiny_patch4_window7_224"], indirect=True)
+def test_a_swin_of_such_a_size_is_refused_when_it_is_written_and_when_it_is_read(named):
+    name, config = named
+    config = replace(config, depths=(2, 1), img_size=64)
+    VARIANTS[name][1].update(depths=(2, 1))
+    tensors, about = timm_by_name.write("swin", weights_of(config))
+    with pytest.raises(ValueError, match="for images of 80×80 timm cuts the grid of 10×10 tokens in stage 0"):
+        timm_by_name.write("swin", weights_of(replace(config, img_size=80)))
+    with pytest.raises(ValueError, match="for images of 80×80 timm cuts the grid of 10×10 tokens in stage 0"):
+        timm_by_name.read("swin", tensors, about, img_size=80)

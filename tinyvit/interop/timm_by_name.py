@@ -48,7 +48,7 @@ def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=Non
     mean, std  of each channel or of all, in place of those in config.json
 
     Raises ValueError without a config.json, for a name that ours doesn't have, and for names of arrays that are
-    missing, unexpected or misshapen.
+    missing, unexpected or misshapen, and for a Swin and a size of the images for which timm lays other windows.
     """
     about, names = about_of(about), names_of(architecture)
     if about.architecture not in names:
@@ -66,6 +66,8 @@ def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=Non
     )
     if architecture == "bit" and len(shapes.get("head.fc.weight", ())) == 4:   # a convolution of 1×1, (K, C, 1, 1)
         tensors = tensors | {"head.fc.weight": tensors["head.fc.weight"][:, :, 0, 0]}
+    if architecture == "swin":
+        check_windows(config)
     own = own_shapes(config)
     expect_names(tensors, own, LAYOUT)
     prepared, notes = preprocessing_of(about, config, mean, std)
@@ -76,7 +78,7 @@ def write(architecture, weights):
     """Our weights as timm's: (arrays by timm's names, the config.json as a dict).
 
     Dropout, stochastic depth and fields for images of other sizes are not written. Raises ValueError for a network that
-    timm has no name for.
+    timm has no name for, and for a Swin and a size for which timm lays other windows.
     """
     config, (first, last) = weights.config, ENDS[architecture]
     shape = {name: getattr(config, name) for name in FREE}
@@ -88,6 +90,8 @@ def write(architecture, weights):
     else:
         raise ValueError(f"{LAYOUT} has no name for a {architecture} of this shape; expected that of one of "
                          f"{', '.join(names_of(architecture))}")  # fmt: skip
+    if architecture == "swin":
+        check_windows(config)
     state = dict(weights.state)
     if architecture == "bit" and config.num_classes:
         state["head.fc.weight"] = state["head.fc.weight"][:, :, None, None]
@@ -100,6 +104,25 @@ def write(architecture, weights):
                  "first_conv": first,
                  "classifier": last if isinstance(last, str) else list(last)}}  # fmt: skip
     return state, about
+
+
+def check_windows(config):
+    """Raise ValueError for a Swin with a grid that timm would cut into other windows.
+
+    timm shifts a grid before it pads it, and not after; rounds down where an odd side is halved; and where a side is
+    shorter than a window, makes the window shorter along that side only.
+    """
+    window, last = config.window_size, len(config.depths) - 1
+    for i, depth in enumerate(config.depths):
+        rows, columns = config.grid(i)
+        whole = depth == 1 or not (rows % window or columns % window)
+        alike = rows == columns if min(rows, columns) <= window else whole
+        if not alike or (i < last and (rows % 2 or columns % 2)):
+            height, width = as_pair(config.img_size)
+            raise ValueError(
+                f"for images of {height}×{width} timm cuts the grid of {rows}×{columns} tokens in stage {i} into other "
+                f"windows; expected a size, such as 224×224, at which windows of {window}×{window} divide every grid"
+            )
 
 
 for architecture, names in TELLING.items():
