@@ -26,6 +26,7 @@ class Display:
         device, reason, threads = trainer.device, trainer.why_not_gpu, at_once(trainer.threads)
         height, width = as_pair(config.model.img_size)
         shape = [text.format(vars(config.model)[name]) for name, text in SHAPE.items() if name in vars(config.model)]
+        hint = None if trainer.step else self.task.hint()
         self.widths = {name: max(10, len(self.task.heading(name))) for name in self.task.columns}
         self.print(
             f"{config.dataset}: {len(split.train):,} training and {len(split.test):,} {self.task.part} images "
@@ -39,6 +40,7 @@ class Display:
             + f", kernels {trainer.kernels}"
             + (f" (no GPU: {reason})" if reason else "")
             + f"\nrun folder: {printable(path)}\n"
+            + (f"note: {hint}\n" if hint else "")
             + (f"going on after step {trainer.step:,} of {trainer.total_steps:,}\n" if trainer.step else "")
             + "\n  epoch   "
             + "   ".join(f"{self.task.heading(name):>{width}}" for name, width in self.widths.items())

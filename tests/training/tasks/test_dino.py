@@ -198,10 +198,14 @@ def test_a_training_says_no_collapse_and_the_next_commands_use_the_teachers_feat
     assert f'"test_knn": {summary["test_knn"]}' in capsys.readouterr().out
 
 
-def test_weights_of_another_run_are_where_student_and_teacher_begin(tmp_path):
+def test_weights_of_another_run_are_where_student_and_teacher_begin(tmp_path, capsys):
     train(TrainConfig("digits", VIT, epochs=1, device="cpu"), tmp_path / "first")
     config = configured()
     trainer = Trainer(replace(config, init=replace(config.init, run=str(tmp_path / "first"))))
+    for one, hints in ((trainer, 0), (Trainer(config), 1)):  # that such weights would save time
+        capsys.readouterr()
+        Display().start(one, tmp_path)
+        assert capsys.readouterr().out.count("(--init.run RUN)") == hints
     first = load_trained(tmp_path / "first", "cpu").model.state_dict()
     for part in (trainer.model.student, trainer.model.teacher):
         state = part.backbone.state_dict()

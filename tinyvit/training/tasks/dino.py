@@ -213,6 +213,12 @@ class SelfDistillation(Task):
             return train
         return train.subset(np.random.default_rng(0).permutation(len(train))[:LABELLED])
 
+    def hint(self):
+        if self.config.init.run is None:
+            return ("from random weights DINO takes far longer to learn than from those of another run, such as one of "
+                    "cifar10-mae (--init.run RUN)")  # fmt: skip
+        return None
+
     def warning(self, scores):
         """The name of a collapse, where the teacher says the same of all images; else None."""
         _, own, used = (scores[name] for name in self.scores)

@@ -158,6 +158,9 @@ class Task:
         """The `scores` of a model on a `Dataset`, by name; None if `stop` became true meanwhile."""
         raise NotImplementedError(f"the task {self.name!r} has no evaluate")
 
+    def hint(self):
+        """Advice that is printed before the training starts, a sentence, or None."""
+
     def warning(self, scores):
         """What is wrong with a model that has these `scores`, a sentence, or None."""
 
