@@ -95,9 +95,6 @@ OTHERS = {
                  transformers.ConvNextForImageClassification),
     "regnet": (transformers.RegNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], groups_width=8),
                transformers.RegNetForImageClassification),
-    "vit_mae": (transformers.ViTMAEConfig(**SMALL, decoder_hidden_size=12, decoder_num_hidden_layers=1,
-                                          decoder_num_attention_heads=3, decoder_intermediate_size=8),
-                transformers.ViTMAEForPreTraining),
 }  # fmt: skip
 
 

@@ -9,9 +9,10 @@ from strategies import redrawn
 from torch_autograd import assert_all_close, normal
 from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
+from tinyvit import interop
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import huggingface
-from tinyvit.models import ViTConfig
+from tinyvit.models import ViTConfig, build
 from tinyvit.training.config import TrainConfig
 from tinyvit.training.tasks.mae import MaskedAutoencoderOptions, MaskedAutoencoding
 
@@ -111,3 +112,27 @@ def test_loss_pixels_and_every_gradient_are_those_of_transformers(name):
     reference = {name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
     assert gradients.keys() == reference.keys()
     assert_all_close(gradients, reference)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_encoder_of_a_folder_is_read(tmp_path, whole):
+    """From that of ViTMAEForPreTraining, whose decoder isn't used, and from that of ViTMAEModel."""
+    model = theirs(CONFIG, OPTIONS).eval()
+    (model if whole else model.vit).save_pretrained(tmp_path)
+    weights = interop.load(tmp_path)
+    assert weights.config.num_classes == 0 and ("the decoder isn't used" in weights.notes) == whole
+    images = normal(0, (2, 3, 16, 16))
+    ours = build(weights.config, dtype="float64")
+    ours.load_state_dict(weights.state)
+    model.vit.config.mask_ratio = 0.0
+    order = torch.arange(16.0).expand(2, 16)
+    with torch.no_grad():
+        tokens = model.vit(torch.tensor(images), noise=order).last_hidden_state
+    np.testing.assert_allclose(ours(images)[0], tokens[:, 0].numpy(), rtol=1e-10, atol=1e-10)
+
+
+def test_a_folder_without_a_part_of_the_encoder_is_refused(tmp_path):
+    model = theirs(CONFIG, OPTIONS)
+    model.save_pretrained(tmp_path, state_dict={n: x for n, x in model.state_dict().items() if "cls_token" not in n})
+    with pytest.raises(ValueError, match=r"missing: vit\.embeddings\.cls_token"):
+        interop.load(tmp_path)

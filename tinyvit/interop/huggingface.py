@@ -1,7 +1,8 @@
 """The layout of Hugging Face's ViTForImageClassification and ViTModel: https://huggingface.co/docs/transformers.
 
-Queries, keys and values are three matrices each. Transformers 4 and 5 spell names differently; both are read. Those of
-Transformers 4 are written, which 5 loads too.
+The encoders of ViTMAEForPreTraining and ViTMAEModel have the same, and are read. Queries, keys and values are three
+matrices each. Transformers 4 and 5 spell names differently; both are read. Those of Transformers 4 are written, which 5
+loads too.
 """
 
 import re
@@ -44,6 +45,7 @@ LAYER = re.compile(r"(?:encoder\.layer|layers)\.(\d+)\.(.+)\.(weight|bias)")
 # The arrays of ViTForMaskedImageModeling that a classifier doesn't use.
 UNUSED = {"embeddings.mask_token": "the mask token", "decoder.0.weight": "the decoder of masked image modelling",
           "decoder.0.bias": "the decoder of masked image modelling"}  # fmt: skip
+MASKED_AUTOENCODER = "vit_mae"
 POOLER = ("pooler.dense.weight", "pooler.dense.bias")
 
 
@@ -56,7 +58,8 @@ def read(tensors, about, preprocessor=None, *, mean=None, std=None):
     mean, std     of each channel or of all, in place of those in preprocessor_config.json
 
     A classifier becomes the head, and a pooler beside it is not used, as in Hugging Face's model. Without a classifier
-    the model has no classes; a pooler is then its hidden layer with tanh, and the output is their pooler_output.
+    the model has no classes; a pooler is then its hidden layer with tanh, and the output is their pooler_output. Of a
+    masked autoencoder the encoder is read, and the output is that of the class token.
 
     Raises ValueError for names that are missing, unexpected or misshapen, and for a config.json that contradicts the
     weights.
@@ -65,6 +68,8 @@ def read(tensors, about, preprocessor=None, *, mean=None, std=None):
     has_head, has_pooler = "classifier.weight" in tensors, POOLER[0] in tensors
     config, notes = config_of(about, found_in(tensors), has_head=has_head, has_pooler=has_pooler)
     unused = UNUSED | (dict.fromkeys(POOLER, "the pooler") if has_pooler and config.head_hidden is None else {})
+    if about.get("model_type") == MASKED_AUTOENCODER:
+        unused |= dict.fromkeys((name for name in tensors if name.startswith("decoder.")), "the decoder")
     left_aside = dict.fromkeys(what for name, what in unused.items() if name in tensors)
     notes += tuple(f"{what} isn't used" for what in left_aside)
     tensors = {name: array for name, array in tensors.items() if name not in unused}
@@ -170,6 +175,6 @@ def write(weights):
 
 
 register(Mapping(
-    "huggingface", ("vit",), "vit", r"(vit\.)?embeddings\.patch_embeddings\.projection\.weight$", read, write,
-    files=("config.json", "preprocessor_config.json"), options=("mean", "std"),
+    "huggingface", ("vit", MASKED_AUTOENCODER), "vit", r"(vit\.)?embeddings\.patch_embeddings\.projection\.weight$",
+    read, write, files=("config.json", "preprocessor_config.json"), options=("mean", "std"),
 ))  # fmt: skip
