@@ -161,7 +161,7 @@ class TrainConfig(RunOptions):
     model: Any
     """The shape of the model: the configuration of its architecture."""
     architecture: str = "vit"
-    """The model's architecture."""
+    """The model's architecture; for another one than the preset's, the options of the model have its own defaults."""
     task: str = "classification"
     """The task that the model learns."""
     objective: Any = None
