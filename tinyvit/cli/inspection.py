@@ -66,14 +66,15 @@ def look(trained, test, why_no_data, subject, options):
     Pictures that need classes are left out for other models. Raises ValueError if the model's numbers are not finite.
     """
     view, model, why_no_classes = View(), trained.model, trained.why_no_classes
+    reconstructs = type(trained.task).reconstruct is not Task.reconstruct
     see_image(view, model, subject, options, why_no_classes)
     see_weights(view, model)
     if test is None:
-        for name in ("distance", "spectrum", "norms", "receptive", "most-wrong"):
-            view.left_out[name] = why_no_data
+        names = "distance", "spectrum", "norms", "receptive", "most-wrong"
+        view.left_out |= dict.fromkeys((*names, "reconstructions") if reconstructs else names, why_no_data)
         return view
     see_means(view, model, test, IMAGES if options.images is None else options.images, why_no_classes)
-    if type(trained.task).reconstruct is not Task.reconstruct:
+    if reconstructs:
         see_reconstructions(view, trained, test, options.reconstructions or RECONSTRUCTIONS)
     if why_no_classes:
         view.left_out["most-wrong"] = why_no_classes

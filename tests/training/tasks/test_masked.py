@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 from strategies import redrawn
 
 from tinyvit import Key
@@ -241,6 +242,17 @@ def test_inspect_draws_reconstructions_of_an_autoencoder_and_refuses_them_of_oth
             main(["inspect", str(tmp_path / run), "--reconstructions", count])
         error = capsys.readouterr().err
         assert ended.value.code == 2 and said in error and error.count("\n") == 1
+
+
+def test_inspect_says_that_reconstructions_are_missing_where_the_data_is(tmp_path, capsys):
+    train(configured("mae", epochs=1), tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "dataset": "folder", "data_dir": "gone"}))
+    Image.fromarray(np.full((8, 8), 200, "uint8")).save(tmp_path / "a.png")
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", str(tmp_path / "run"), "--image", str(tmp_path / "a.png"), "--json", "--device", "cpu"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert ended.value.code == 0 and "gone" in found["left_out"]["reconstructions"]
 
 
 def test_the_papers_model_has_as_many_parameters_as_the_original():
