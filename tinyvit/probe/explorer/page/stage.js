@@ -34,7 +34,9 @@ class Stage {
     paintPicture(byId("picture"), arrays.picture);
     this.patches.mark(this.state.token > 0 ? this.state.token - 1 : null);
     const strength = byId("strength").valueAsNumber / 100;
-    byId("heat").hidden = byId("scale").hidden = map.values === null;
+    byId("heat").hidden = map.values === null || this.state.drawing;
+    byId("scale").hidden = byId("heat").hidden;
+    byId("scale").classList.toggle("none", map.largest === 0); // a scale from 0 to 0 says nothing
     if (map.values !== null) {
       paintPatches(byId("heat"), map.values, map.kind, map.largest, strength);
       paintRamp(byId("ramp"), map.kind);
