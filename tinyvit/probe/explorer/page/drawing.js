@@ -74,8 +74,9 @@ class Drawing {
   draw() {
     const { drawing, own, label } = this.state;
     byId("draw").setAttribute("aria-pressed", String(drawing));
-    byId("pixels").hidden = byId("tools").hidden = !drawing;
-    byId("patches").hidden = drawing;
+    byId("pixels").hidden = !drawing;
+    byId("tools").hidden = !drawing && own === null;
+    byId("patches").hidden = byId("chips").hidden = drawing;
     byId("original").disabled = own === null;
     byId("label").selectedIndex = label;
     byId("brush-level").textContent = byId("brush").value;

@@ -46,7 +46,7 @@ class Heads {
     });
     if (!live) return;
     byId("head-on").checked = !this.isOff(chosen);
-    byId("head-name").textContent = `Head ${this.state.head + 1} of block ${this.state.block + 1} is on`;
+    byId("head-on").setAttribute("aria-label", `Head ${this.state.head + 1} of block ${this.state.block + 1} is on`);
     byId("all-on").disabled = this.state.off.size === 0;
   }
 }

@@ -25,14 +25,14 @@ const INSIDE = {
   norm(arrays) {
     const { name, x, y, cache } = normAt(arrays, state.norm), token = asking(), D = model.width;
     const row = (values) => values.subarray(token * D, (token + 1) * D);
-    const { bias } = { bias: live.weights[`${name}.bias`] };
+    const bias = live.weights[`${name}.bias`];
     const lines = [row(x.data), row(cache.xhat.data), cache.weight.data, bias.data, row(y.data)];
     const middle = mean(lines[0]), deviation = 1 / cache.rstd.data[token];
     byId("norm-value").textContent = `${tokenName(token)}: mean ${number(middle)}, standard deviation ${number(deviation)}. ` +
       `Its first number: (${number(lines[0][0])} − ${number(middle)}) / ${number(deviation)} = ${number(lines[1][0])}, ` +
       `times γ ${number(lines[2][0])} plus β ${number(lines[3][0])} = ${number(lines[4][0])}.`;
     const names = ["x, what comes in", "x̂, of mean 0 and variance 1", "γ, the learned scale", "β, the learned shift", "y = x̂ γ + β"];
-    matrix("norm-rows", { label: "The chosen token’s numbers: x, x̂, γ, β, y", rowName: (i) => names[i] })
+    matrix("norm-rows", { label: "The chosen token’s numbers, from top to bottom: x, x̂, γ, β, y", rowName: (i) => names[i] })
       .draw(Float64Array.from(lines.flatMap((values) => [...values])), lines.length, D);
     drawTokens("norm-before", "All tokens before", x, state.looking);
     drawTokens("norm-after", "All tokens after", y, state.looking);
@@ -52,7 +52,7 @@ const INSIDE = {
     const strongest = [...p.keys()].sort((a, b) => p[b] - p[a]), key = state.key ?? strongest[0];
     const shown = tokens > MOST_LINES ? strongest.slice(0, MOST_LINES) : [...p.keys()];
     const sum = s.reduce((total, value) => total + Math.exp(value - s[strongest[0]]), 0);
-    drawColumns(byId("attention-softmax"), `${tokenName(token)} asks, and takes`, ["from", "score", "e^(score − largest)", "share"],
+    drawColumns(byId("attention-softmax"), `${tokenName(token)} asks, and takes`, ["from", "score", "e^(s − max)", "share"],
       shown.map((j) => [tokenName(j), number(s[j]), number(Math.exp(s[j] - s[strongest[0]])), share(p[j])]),
       [tokens > MOST_LINES ? `all ${tokens} tokens` : "all", "", number(sum), share(1)]);
     const marks = byId("attention-softmax").querySelectorAll("tbody tr");
@@ -77,7 +77,7 @@ const INSIDE = {
     byId("mlp-value").textContent = `${tokenName(token)}: ${positive} of its ${E} hidden numbers are above zero and pass; ` +
       `the others are held near zero. The largest is number ${most + 1}: GELU(${number(before[most])}) = ${number(after[most])}.`;
     const names = ["h, before GELU", "GELU(h)"];
-    matrix("mlp-hidden", { label: "The chosen token’s hidden numbers", rowName: (i) => names[i] })
+    matrix("mlp-hidden", { label: "The chosen token’s hidden numbers, before and after GELU", rowName: (i) => names[i] })
       .draw(Float64Array.from([...before, ...after]), 2, E);
     drawTokens("mlp-before", "All tokens, as the MLP reads them", m1, state.looking);
     drawTokens("mlp-activated", "All hidden numbers after GELU", activated, state.looking);

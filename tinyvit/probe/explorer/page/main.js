@@ -162,7 +162,7 @@ function draw() {
   imageInputs.forEach((input, i) => { input.checked = about.images[i] === state.image; });
   byId("step-title").textContent = stepSections[here].dataset.title;
   byId("look-title").replaceChildren(state.drawing ? "3. Draw on it" : "3. Point at a patch",
-    element("span", { className: "keys", textContent: state.drawing ? ": drag, or arrows and Space" : ", or use arrow keys" }));
+    element("span", { className: "keys", textContent: state.drawing ? ", or arrows and Space" : ", or use arrows" }));
   byId("back").disabled = place === 0;
   byId("next").disabled = place === chain.length - 1;
   for (const [step, slider] of Object.entries(sliders)) {
@@ -247,7 +247,7 @@ const DETAILS = {
       const id = `dpixels-${channel}`;
       if (!byId(id)) byId("dpixels-pictures").append(element("div", { id }));
       matrix(id, {
-        label: `Gradient by the pixels${channelName(channel)}`, rowName: (row) => `Row ${row + 1}`, columnName: (column) => `column ${column + 1}`,
+        label: `Gradient by the pixels${channelName(channel)}`, square: true, rowName: (row) => `Row ${row + 1}`, columnName: (column) => `column ${column + 1}`,
         onChoose: (row, column) => changed({ token: 1 + Math.floor(row / P) * columns + Math.floor(column / Q), pointed: null }),
       }).draw(pixels.subarray(channel * height * width, (channel + 1) * height * width), height, width);
     }

@@ -1,9 +1,9 @@
 // A matrix of numbers as colours, with a legend; the number that is pointed at is read out.
 
 class Matrix {
-  /** rowName(row) and columnName(column) say which number it is; onChoose(row, column) when one is pressed. */
-  constructor(parent, { label, rowName, columnName = (column) => `number ${column + 1}`, onChoose = () => {}, note }) {
-    Object.assign(this, { rowName, columnName, note, pointed: null });
+  /** With `square` cells, or as wide as there is room. rowName(row) and columnName(column) say which number it is; onChoose(row, column) when one is pressed. */
+  constructor(parent, { label, rowName, columnName = (column) => `number ${column + 1}`, onChoose = () => {}, square = false }) {
+    Object.assign(this, { rowName, columnName, square, pointed: null });
     this.canvas = picture("numbers");
     this.frame = element("span", { className: "frame" });
     this.least = element("span");
@@ -12,6 +12,7 @@ class Matrix {
     this.output = element("output", { className: "small" });
     const pad = element("div", {}, this.canvas, this.frame);
     parent.classList.add("matrix");
+    parent.classList.toggle("square", square);
     parent.append(element("p", { className: "heading", textContent: label }), pad,
       element("div", { className: "scale" }, this.least, this.ramp, this.most), this.output);
     this.cells = new Cells(pad, {
@@ -27,6 +28,7 @@ class Matrix {
     Object.assign(this, { values, height, width });
     paint(this.canvas, width, height, (i) => colour(values[i]));
     this.cells.parent.style.setProperty("--lines", height);
+    if (this.square) this.canvas.style.aspectRatio = `${width} / ${height}`;
     this.cells.resize(height, width);
     paintRamp(this.ramp, kind);
     this.least.textContent = kind === "signed" ? negative(largest) : "0";
@@ -43,6 +45,6 @@ class Matrix {
     const inside = row < this.height && column < this.width;
     const value = inside ? this.values[row * this.width + column] : 0;
     const said = this.kind === "share" ? share(value) : number(value);
-    this.output.textContent = inside ? `${this.rowName(row)}, ${this.columnName(column)}: ${said}` : this.note ?? "";
+    this.output.textContent = inside ? `${this.rowName(row)}, ${this.columnName(column)}: ${said}` : "Point at a number to read it.";
   }
 }

@@ -8,6 +8,7 @@ class Stage {
     const [height, width] = model.size;
     byId("stage").style.aspectRatio = `${width} / ${height}`;
     byId("stage").style.setProperty("--shape", width / height);
+    byId("stage").style.setProperty("--least", `${25 * Math.max(columns, (rows * width) / height)}px`);
     this.chips = [0, "mean"].map((token) => {
       const chip = element("button", { type: "button", className: "chip" });
       chip.addEventListener("click", () => changed({ token, pointed: null }));

@@ -53,11 +53,9 @@ function whyNone(values, token, block) {
   const reads = model.pool === "token" ? "the class token alone" : "the patches alone";
   if (state.off.size === model.depth * model.heads) return " It is zero: every head is switched off.";
   if (block === model.depth - 1) {
-    const other = model.pool === "token" ? "Choose the class token" : "Choose a patch";
-    return ` There is no gradient: after the last block the head reads ${reads}, so that nothing else ` +
-      `fetched there reaches the loss. ${other}, or an earlier block.`;
+    return ` None: after the last block the head reads ${reads}.`;
   }
-  return " It is zero: this head is switched off, or nothing leads from here to the loss.";
+  return " It is zero: nothing of it reaches the loss.";
 }
 
 const NOTHING = { values: null, kind: "size", largest: 0, title: "" };
@@ -106,7 +104,7 @@ const MAPS = {
   dtokens(arrays, { ddepth }) {
     const map = sizes(Float64Array.from(part(arrays.dstream_length, ddepth)));
     const last = ddepth < model.depth ? "" : model.pool === "token"
-      ? " After the last block patches have none: the head reads the class token alone. One block earlier they do, by its attention."
+      ? " After the last block patches have none: the head reads the class token alone."
       : " After the last block the class token has none: the head reads the mean of the patches.";
     return {
       ...map, title: `Largest gradients ${afterBlocks(ddepth)}`,
