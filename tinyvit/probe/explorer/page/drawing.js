@@ -1,10 +1,14 @@
 // Drawing on the image: levels from 0 to 255 of every channel, and the pixels that the model reads of them.
 
-/** What `computed` takes of levels (C, height, width): the pixels as the model reads them, and their picture. */
-function drawn(levels) {
-  const size = model.size[0] * model.size[1], normal = about.live;
+/**
+ * What `computed` takes of levels (C, height, width) that were drawn on an image: the pixels as the model reads them, and
+ * their picture. Pixels that weren't changed are those of the image to the last digit.
+ */
+function drawn(levels, image) {
+  const size = model.size[0] * model.size[1], normal = about.live, before = levelsOf(image);
   const pixels = Float64Array.from(levels, (level, i) => {
     const channel = Math.floor(i / size);
+    if (level === before[i]) return image.pixels.data[i];
     return (level / 255 - normal.mean[channel]) / normal.std[channel];
   });
   const of = (i, channel) => levels[channel * size + i];
@@ -13,7 +17,7 @@ function drawn(levels) {
     const pixel = Math.floor(i / 3);
     return model.channels === 3 ? of(pixel, i % 3) : grey(pixel);
   });
-  return { levels, pixels: { data: pixels }, picture: { data: colours } };
+  return { pixels: { data: pixels }, picture: { data: colours } };
 }
 
 /** The levels nearest to the pixels of an image. */
@@ -42,7 +46,7 @@ class Drawing {
     });
     byId("draw").addEventListener("click", () => changed({ drawing: !state.drawing, pointed: null }));
     byId("clear").addEventListener("click", () =>
-      changed({ own: drawn(new Uint8Array(model.channels * height * width)), drawing: true }));
+      changed({ own: new Uint8Array(model.channels * height * width), drawing: true }));
     byId("original").addEventListener("click", () => changed({ own: null, label: state.image.label }));
     byId("label").append(...about.classes.map((name, k) => element("option", { value: k, textContent: name })));
     byId("label").addEventListener("change", () => changed({ label: byId("label").selectedIndex }));
@@ -50,14 +54,14 @@ class Drawing {
   }
 
   /** Set all channels of a pixel to change(level). */
-  put(row, column, change) {
+  async put(row, column, change) {
     const [height, width] = model.size;
-    const levels = (this.state.own?.levels ?? levelsOf(arrays)).slice();
+    const levels = (this.state.own ?? levelsOf(arrays)).slice();
     for (let channel = 0; channel < model.channels; channel++) {
       const i = (channel * height + row) * width + column;
       levels[i] = Math.min(Math.max(change(levels[i]), 0), 255);
     }
-    this.changed({ own: drawn(levels) });
+    await this.changed({ own: levels });
     this.read(row, column);
   }
 
@@ -66,7 +70,7 @@ class Drawing {
     if (row === null) return;
     const [height, width] = model.size;
     const values = Array.from({ length: model.channels }, (_, channel) => (channel * height + row) * width + column);
-    const levels = this.state.own?.levels ?? levelsOf(arrays);
+    const levels = this.state.own ?? levelsOf(arrays);
     byId("pixel").textContent = `Pixel in row ${row + 1}, column ${column + 1}: brightness ` +
       `${values.map((i) => levels[i]).join(", ")} of 255, gradient ${values.map((i) => number(arrays.dpixels.data[i])).join(", ")}`;
   }
@@ -76,6 +80,7 @@ class Drawing {
     byId("draw").setAttribute("aria-pressed", String(drawing));
     byId("pixels").hidden = !drawing;
     byId("tools").hidden = !drawing && own === null;
+    byId("pixel").hidden = !drawing;
     byId("patches").hidden = byId("chips").hidden = drawing;
     byId("original").disabled = own === null;
     byId("label").selectedIndex = label;

@@ -8,7 +8,7 @@ function linkOf(state) {
   if (SLIDERS[state.step]) parts.at = state[SLIDERS[state.step]];
   if (state.off.size) parts.off = [...state.off].sort().join(",");
   if (state.label !== state.image.label) parts.label = state.label + 1;
-  if (state.own) parts.pixels = levelsText(state.own.levels);
+  if (state.own) parts.pixels = levelsText(state.own);
   return `#${Object.entries(parts).map(([name, value]) => `${name}=${value}`).join("&")}`;
 }
 
@@ -45,7 +45,7 @@ function changesOf(hash) {
   missing.push(...heads.filter((name) => !exists(name)).map((name) => `off=${name} (block.head, from 1.1)`));
   if (asked.has("pixels")) {
     const levels = textLevels(asked.get("pixels"));
-    if (levels) changes.own = drawn(levels);
+    if (levels) changes.own = levels;
     else missing.push("pixels (of an image of another size)");
   }
   return { changes, missing };

@@ -27,7 +27,7 @@ async function changed(changes) {
     if (state.image !== image) return; // another one was chosen meanwhile
     const on = Array.from({ length: model.depth }, (_, block) =>
       Array.from({ length: model.heads }, (_, head) => (state.off.has(`${block + 1}.${head + 1}`) ? 0 : 1)));
-    arrays = live ? computed(state.own ?? given, state.label, on) : { ...given, loss: image.loss };
+    arrays = live ? computed(state.own ? drawn(state.own, given) : given, state.label, on) : { ...given, loss: image.loss };
   }
   draw();
   if (!("pointed" in changes) || changes.pointed === null) keepLink();
@@ -185,8 +185,7 @@ function draw() {
 function drawHeads() {
   const slot = document.querySelector(`#step-${state.step} [data-heads]`);
   byId("heads").hidden = slot === null;
-  byId("guesses").hidden = narrow.matches && slot !== null && !state.drawing;
-  if (narrow.matches && state.drawing) byId("heads").hidden = true;
+  byId("pinned").classList.toggle("with-heads", slot !== null);
   if (slot === null) return;
   const home = narrow.matches ? byId("beside") : slot;
   if (byId("heads").parentElement !== home) home.append(byId("heads"));

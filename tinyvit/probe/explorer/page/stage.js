@@ -7,8 +7,10 @@ class Stage {
     this.state = state;
     const [height, width] = model.size;
     byId("stage").style.aspectRatio = `${width} / ${height}`;
-    byId("stage").style.setProperty("--shape", width / height);
-    byId("stage").style.setProperty("--least", `${25 * Math.max(columns, (rows * width) / height)}px`);
+    const least = 25 * Math.max(columns, (rows * width) / height); // pixels: a patch as wide as a finger needs
+    byId("pinned").style.setProperty("--shape", width / height);
+    byId("pinned").style.setProperty("--least", `${least}px`);
+    byId("pinned").classList.toggle("stacked", least > 240);       // a phone has no room beside it
     this.chips = [0, "mean"].map((token) => {
       const chip = element("button", { type: "button", className: "chip" });
       chip.addEventListener("click", () => changed({ token, pointed: null }));
