@@ -145,6 +145,41 @@ def test_the_loss_is_that_of_the_true_class_that_is_chosen(browse, drawable):
         assert text.endswith(f"for the true class class {label}.")
 
 
+def test_every_control_answers_to_a_finger(browse, drawable, expect):
+    html, _ = drawable
+    page = browse(html, **PHONE)
+    page.locator(".image").nth(1).tap()
+    expect(page.locator(".image input").nth(1)).to_be_checked()
+    for step in STEPS:
+        page.locator("nav button").nth(STEPS.index(step)).tap()
+        expect(page.locator(f"#step-{step}")).to_be_visible()
+        for pad in page.locator("[role=application]:visible").all():       # each matrix reads out the number that is met
+            pad.tap()
+            expect(pad.locator("xpath=..").locator("output")).to_contain_text(": ")
+        for play in page.locator(f"#step-{step} .slider button").all():
+            play.tap()
+            expect(play).to_have_text("Pause")
+            play.tap()
+            expect(play).to_have_text("Play")
+    page.locator("nav button").nth(STEPS.index("attention")).tap()
+    page.locator(".chip").nth(1).tap()
+    expect(page.locator("#readout")).to_contain_text("Mean of all patches")
+    page.locator("#patches .cell").nth(2).tap()
+    expect(page.locator("#readout")).to_contain_text("Patch 3")
+    page.locator("#heads [role=radio]").nth(5).tap()
+    page.locator("#head-on").tap()
+    expect(page.locator("#heads .off")).to_have_count(1)
+    page.locator("#all-on").tap()
+    expect(page.locator("#heads .off")).to_have_count(0)
+    page.locator("#draw").tap()
+    page.locator("#pixels").tap()
+    expect(page.locator("#pixel")).to_contain_text("brightness 255 of 255")
+    page.locator("#original").tap()
+    expect(page.locator("#original")).to_be_hidden()
+    page.get_by_role("button", name="Next →").tap()
+    expect(page.locator("#step-mlp")).to_be_visible()
+
+
 # -- heads ------------------------------------------------------------------------------------------------------------
 
 

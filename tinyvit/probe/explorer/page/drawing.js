@@ -79,10 +79,10 @@ class Drawing {
     const { drawing, own, label } = this.state;
     byId("draw").setAttribute("aria-pressed", String(drawing));
     byId("pixels").hidden = !drawing;
-    byId("tools").hidden = !drawing && own === null;
-    byId("pixel").hidden = !drawing;
+    byId("tools").hidden = !drawing;
     byId("patches").hidden = byId("chips").hidden = drawing;
-    byId("original").disabled = own === null;
+    byId("original").hidden = own === null && label === this.state.image.label;
+    byId("look").classList.toggle("drawing", drawing);
     byId("label").selectedIndex = label;
     byId("brush-level").textContent = byId("brush").value;
   }

@@ -162,7 +162,7 @@ function draw() {
   imageInputs.forEach((input, i) => { input.checked = about.images[i] === state.image; });
   byId("step-title").textContent = stepSections[here].dataset.title;
   byId("look-title").replaceChildren(state.drawing ? "3. Draw on it" : "3. Point at a patch",
-    element("span", { className: "keys", textContent: state.drawing ? ", or arrows and Space" : ", or use arrows" }));
+    element("span", { className: "keys", textContent: state.drawing ? " (or arrows, Space)" : " (or arrow keys)" }));
   byId("back").disabled = place === 0;
   byId("next").disabled = place === chain.length - 1;
   for (const [step, slider] of Object.entries(sliders)) {

@@ -7,23 +7,26 @@ function tensor(shape, data = new Float64Array(shape.reduce((product, side) => p
 
 const reshaped = ({ data }, ...shape) => tensor(shape, data);
 
-/** Every number by itself: mapped((a, b) => a + b, x, y); the shapes are the same. */
-function mapped(f, x, ...others) {
-  return tensor(x.shape, x.data.map((value, i) => f(value, ...others.map((other) => other.data[i]))));
+/** Every number by itself: mapped((a, b) => a + b, x, y), of up to three tensors of one shape. */
+function mapped(f, x, y = x, z = x) {
+  const result = tensor(x.shape);
+  for (let i = 0; i < result.data.length; i++) result.data[i] = f(x.data[i], y.data[i], z.data[i]);
+  return result;
 }
 
-const plus = (x, y) => tensor(x.shape, x.data.map((value, i) => value + y.data[i]));
-const times = (x, scale) => tensor(x.shape, x.data.map((value) => value * scale));
+const plus = (x, y) => mapped((a, b) => a + b, x, y);
+const times = (x, scale) => mapped((value) => value * scale, x);
 
 /** a (…, N, K) times b (…, K, M): (…, N, M). */
 function matmul(a, b) {
   const [N, K] = a.shape.slice(-2), M = b.shape.at(-1);
   const y = tensor([...a.shape.slice(0, -2), N, M]);
-  for (let row = 0; row < y.data.length / M; row++) {
-    const of_b = b.shape.length > 2 ? Math.floor(row / N) * K * M : 0; // each head has its own b
+  const of_a = a.data, of_b = b.data, of_y = y.data;
+  for (let row = 0; row < of_y.length / M; row++) {
+    const head = b.shape.length > 2 ? Math.floor(row / N) * K * M : 0; // each head has its own b
     for (let k = 0; k < K; k++) {
-      const value = a.data[row * K + k];
-      for (let m = 0; m < M; m++) y.data[row * M + m] += value * b.data[of_b + k * M + m];
+      const value = of_a[row * K + k], from = head + k * M, to = row * M;
+      for (let m = 0; m < M; m++) of_y[to + m] += value * of_b[from + m];
     }
   }
   return y;
