@@ -95,10 +95,8 @@ def play(film, page):
 def main():
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder) / "explorer.html"
-        subprocess.run(
-            [sys.executable, "-m", "tinyvit", "inspect", FOLDER.parent / "checkpoint", "--html", file, "--image", "241"],
-            check=True,
-        )
+        inspect = [sys.executable, "-m", "tinyvit", "inspect", FOLDER.parent / "checkpoint"]
+        subprocess.run([*inspect, "--html", file, "--image", "241"], check=True)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_context(viewport=SCREEN, color_scheme="light", reduced_motion="reduce").new_page()
         page.goto(file.as_uri())

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from attentions import random_attention
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import about, arrays_of, page_of
+from PIL import Image
 from reading import unpacked
 from strategies import images_for, redrawn, seeds, vits
 
@@ -188,6 +190,13 @@ def test_the_page_holds_as_many_images_as_fit():
         assert page.images == len(about(page.html)["images"]) == images
         assert len(page.html.encode()) <= largest
     assert whole.images == 4
+
+
+def test_the_readmes_animation_of_the_page_is_below_two_megabytes():
+    path = Path(__file__).parents[2] / "notebooks" / "figures" / "explorer.gif"
+    with Image.open(path) as film:
+        assert film.n_frames > 20
+    assert path.stat().st_size < 2_000_000
 
 
 def test_a_page_loads_nothing():

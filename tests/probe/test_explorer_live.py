@@ -8,6 +8,7 @@ from strategies import redrawn
 
 from tinyvit import ViT, ViTConfig, probe
 from tinyvit import functional as F
+from tinyvit.probe.explorer import live
 
 pytestmark = pytest.mark.browser
 
@@ -153,7 +154,7 @@ def test_every_control_answers_to_a_finger(browse, drawable, expect):
     for step in STEPS:
         page.locator("nav button").nth(STEPS.index(step)).tap()
         expect(page.locator(f"#step-{step}")).to_be_visible()
-        for pad in page.locator("[role=application]:visible").all():       # each matrix reads out the number that is met
+        for pad in page.locator("[role=application]:visible").all():       # each matrix reads out a number
             pad.tap()
             expect(pad.locator("xpath=..").locator("output")).to_contain_text(": ")
         for play in page.locator(f"#step-{step} .slider button").all():
@@ -387,6 +388,30 @@ def test_a_page_of_a_model_that_is_too_large_says_why_it_does_not_run_and_offers
     expect(page.locator("#head-on")).to_have_count(0)
     expect(page.locator("#step-attention")).to_contain_text("this model doesn’t run in the page")
     assert page.locator("nav button").count() == 9
+
+
+def test_a_recorded_page_shows_the_numbers_that_python_computed(browse, monkeypatch):
+    monkeypatch.setattr(live, "MOST_PARAMETERS", 0)
+    model = redrawn(ViT(DIGITS))
+    made, images, labels = page_of(model)
+    seen = probe.trace(model, images, labels)
+    page = browse(made.html)
+    for block in range(3):
+        for step, maps, atol in (("attention", seen.attention, 6e-4), ("dattention", seen.attention_gradients, 0)):
+            go_to(page, step)
+            page.locator(".chip").first.click()
+            page.locator("#heads [role=radio]").nth(4 * block + 1).click()
+            row = maps[block, 0, 1]
+            code = np.abs(row).max() * 0.51 / 127 if step == "dattention" else 0.5 / 4095
+            np.testing.assert_allclose(on_patches(page), row[0, 1:], rtol=5.1e-3, atol=atol + code)
+    go_to(page, "tokens")
+    lengths = np.linalg.norm(seen.values["(embed)"][0], axis=-1)
+    np.testing.assert_allclose(on_patches(page), lengths[1:], **THREE)
+    go_to(page, "rollout")
+    rollout = probe.attention_rollout(seen.attention)[0, 0, 1:]
+    np.testing.assert_allclose(on_patches(page), rollout, rtol=0, atol=6e-4 + 0.5 / 4095)
+    order = np.argsort(-seen.probabilities[0])[:3]
+    assert list(guesses(page)) == [f"class {k}" for k in order]
 
 
 NAMES = ["</b><i>1</i>", 'say "two"', "שלוש", "\u202efour\u202c", "five & six"]

@@ -5,7 +5,8 @@ class Cells {
    * onPoint(row, column), or onPoint(null) when the pointer leaves; onAct(row, column, event) where it is pressed, or
    * with Enter or Space; with `drag` also on the way that it is dragged. onKey(event, row, column) is told other keys.
    */
-  constructor(parent, { label, what, height, width, onPoint = () => {}, onAct = () => {}, onKey = () => {}, drag = false }) {
+  constructor(parent, { label, what, height, width, drag = false, onPoint = () => {}, onAct = () => {},
+                        onKey = () => {} }) {
     Object.assign(this, { parent, height, width, onPoint, onAct, onKey, drag, row: 0, column: 0, last: null });
     this.cursor = element("span", { className: "cursor" });
     this.cursor.setAttribute("aria-hidden", "true");

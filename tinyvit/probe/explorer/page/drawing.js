@@ -1,8 +1,8 @@
 // Drawing on the image: levels from 0 to 255 of every channel, and the pixels that the model reads of them.
 
 /**
- * What `computed` takes of levels (C, height, width) that were drawn on an image: the pixels as the model reads them, and
- * their picture. Pixels that weren't changed are those of the image to the last digit.
+ * What `computed` takes of levels (C, height, width) that were drawn on an image: the pixels as the model reads them,
+ * and their picture. Pixels that weren't changed are those of the image to the last digit.
  */
 function drawn(levels, image) {
   const size = model.size[0] * model.size[1], normal = about.live, before = levelsOf(image);
@@ -39,7 +39,9 @@ class Drawing {
       onPoint: (row, column) => this.read(row, column),
       onAct: (row, column) => this.put(row, column, () => byId("brush").valueAsNumber),
       onKey: ({ key }, row, column) => {
-        const change = { Delete: () => 0, Backspace: () => 0, "+": (level) => level + 16, "-": (level) => level - 16 }[key];
+        const change = {
+          Delete: () => 0, Backspace: () => 0, "+": (level) => level + 16, "-": (level) => level - 16,
+        }[key];
         if (change) this.put(row, column, change);
         return Boolean(change);
       },
@@ -71,8 +73,9 @@ class Drawing {
     const [height, width] = model.size;
     const values = Array.from({ length: model.channels }, (_, channel) => (channel * height + row) * width + column);
     const levels = this.state.own ?? levelsOf(arrays);
+    const all = (text) => values.map(text).join(", ");
     byId("pixel").textContent = `Pixel in row ${row + 1}, column ${column + 1}: brightness ` +
-      `${values.map((i) => levels[i]).join(", ")} of 255, gradient ${values.map((i) => number(arrays.dpixels.data[i])).join(", ")}`;
+      `${all((i) => levels[i])} of 255, gradient ${all((i) => number(arrays.dpixels.data[i]))}`;
   }
 
   draw() {

@@ -7,7 +7,8 @@ const matrices = {};
 const matrix = (id, options) => (matrices[id] ??= new Matrix(byId(id), options));
 
 const ofTokens = (label, what = "number") => ({
-  label, rowName: tokenName, columnName: (column) => `${what} ${column + 1}`, onChoose: (token) => changed({ token, pointed: null }),
+  label, rowName: tokenName, columnName: (column) => `${what} ${column + 1}`,
+  onChoose: (token) => changed({ token, pointed: null }),
 });
 const pairs = (label) => ({
   label, rowName: (query) => `${tokenName(query)} asks`, columnName: (key) => `${tokenName(key)} answers`,
@@ -28,11 +29,16 @@ const INSIDE = {
     const bias = live.weights[`${name}.bias`];
     const lines = [row(x.data), row(cache.xhat.data), cache.weight.data, bias.data, row(y.data)];
     const middle = mean(lines[0]), deviation = 1 / cache.rstd.data[token];
-    byId("norm-value").textContent = `${tokenName(token)}: mean ${number(middle)}, standard deviation ${number(deviation)}. ` +
-      `Its first number: (${number(lines[0][0])} − ${number(middle)}) / ${number(deviation)} = ${number(lines[1][0])}, ` +
-      `times γ ${number(lines[2][0])} plus β ${number(lines[3][0])} = ${number(lines[4][0])}.`;
-    const names = ["x, what comes in", "x̂, of mean 0 and variance 1", "γ, the learned scale", "β, the learned shift", "y = x̂ γ + β"];
-    matrix("norm-rows", { label: "The chosen token’s numbers, from top to bottom: x, x̂, γ, β, y", rowName: (i) => names[i] })
+    const [first, hat, scale, shift, result] = lines.map((values) => number(values[0]));
+    byId("norm-value").textContent =
+      `${tokenName(token)}: mean ${number(middle)}, standard deviation ${number(deviation)}. Its first number: ` +
+      `(${first} − ${number(middle)}) / ${number(deviation)} = ${hat}, times γ ${scale} plus β ${shift} = ${result}.`;
+    const names = [
+      "x, what comes in", "x̂, of mean 0 and variance 1", "γ, the learned scale", "β, the learned shift",
+      "y = x̂ γ + β",
+    ];
+    const label = "The chosen token’s numbers, from top to bottom: x, x̂, γ, β, y";
+    matrix("norm-rows", { label, rowName: (i) => names[i] })
       .draw(Float64Array.from(lines.flatMap((values) => [...values])), lines.length, D);
     drawTokens("norm-before", "All tokens before", x, state.looking);
     drawTokens("norm-after", "All tokens after", y, state.looking);
@@ -43,7 +49,8 @@ const INSIDE = {
     for (const [id, label, x] of [["queries", "Queries Q", q], ["keys", "Keys K", k], ["values", "Values V", v]]) {
       drawTokens(`attention-${id}`, label, at(x, head), id === "queries" ? token : null);
     }
-    matrix("attention-scores", pairs("Scores S = Q Kᵀ / √d")).draw(at(scores, head).data, tokens, tokens, { chosen: token });
+    matrix("attention-scores", pairs("Scores S = Q Kᵀ / √d"))
+      .draw(at(scores, head).data, tokens, tokens, { chosen: token });
     matrix("attention-probs", pairs("Shares P = softmax(S)"))
       .draw(at(probs, head).data, tokens, tokens, { kind: "share", chosen: token });
     drawTokens("attention-output", "What the head gives: P V", at(each, head), token);
@@ -52,7 +59,8 @@ const INSIDE = {
     const strongest = [...p.keys()].sort((a, b) => p[b] - p[a]), key = state.key ?? strongest[0];
     const shown = tokens > MOST_LINES ? strongest.slice(0, MOST_LINES) : [...p.keys()];
     const sum = s.reduce((total, value) => total + Math.exp(value - s[strongest[0]]), 0);
-    drawColumns(byId("attention-softmax"), `${tokenName(token)} asks, and takes`, ["from", "score", "e^(s − max)", "share"],
+    drawColumns(byId("attention-softmax"), `${tokenName(token)} asks, and takes`,
+      ["from", "score", "e^(s − max)", "share"],
       shown.map((j) => [tokenName(j), number(s[j]), number(Math.exp(s[j] - s[strongest[0]])), share(p[j])]),
       [tokens > MOST_LINES ? `all ${tokens} tokens` : "all", "", number(sum), share(1)]);
     const marks = byId("attention-softmax").querySelectorAll("tbody tr");
@@ -62,8 +70,10 @@ const INSIDE = {
     const query = row(q, token), answer = row(k, key), value = row(v, key), output = row(each, token);
     const count = Math.min(d, MOST_LINES);
     drawColumns(byId("attention-pair"), "", ["", "q", "k", "q · k", "v", "p · v", "out"],
-      Array.from({ length: count }, (_, n) => [String(n + 1), number(query[n]), number(answer[n]), number(query[n] * answer[n]),
-        number(value[n]), number(p[key] * value[n]), number(output[n])]),
+      Array.from({ length: count }, (_, n) => [
+        String(n + 1), number(query[n]), number(answer[n]), number(query[n] * answer[n]), number(value[n]),
+        number(p[key] * value[n]), number(output[n]),
+      ]),
       [count < d ? `all ${d}` : "sum", "", "", number(dot(query, answer)), "", "", ""]);
     byId("attention-sum").textContent = `Score: ${number(dot(query, answer))} / √${d} = ${number(s[key])}. ` +
       `Share: p = e^(${number(s[key])} − ${number(s[strongest[0]])}) / ${number(sum)} = ${share(p[key])}. ` +
@@ -71,13 +81,15 @@ const INSIDE = {
   },
   mlp(arrays) {
     const { m1, h, activated, m } = arrays.cache.blocks[state.mlp], token = asking(), E = model.hidden;
-    const before = h.data.subarray(token * E, (token + 1) * E), after = activated.data.subarray(token * E, (token + 1) * E);
+    const [before, after] = [h, activated].map(({ data }) => data.subarray(token * E, (token + 1) * E));
     const most = [...after.keys()].reduce((best, i) => (after[i] > after[best] ? i : best), 0);
     const positive = before.filter((value) => value > 0).length;
-    byId("mlp-value").textContent = `${tokenName(token)}: ${positive} of its ${E} hidden numbers are above zero and pass; ` +
-      `the others are held near zero. The largest is number ${most + 1}: GELU(${number(before[most])}) = ${number(after[most])}.`;
+    byId("mlp-value").textContent =
+      `${tokenName(token)}: ${positive} of its ${E} hidden numbers are above zero and pass; the others are held near ` +
+      `zero. The largest is number ${most + 1}: GELU(${number(before[most])}) = ${number(after[most])}.`;
     const names = ["h, before GELU", "GELU(h)"];
-    matrix("mlp-hidden", { label: "The chosen token’s hidden numbers, before and after GELU", rowName: (i) => names[i] })
+    const label = "The chosen token’s hidden numbers, before and after GELU";
+    matrix("mlp-hidden", { label, rowName: (i) => names[i] })
       .draw(Float64Array.from([...before, ...after]), 2, E);
     drawTokens("mlp-before", "All tokens, as the MLP reads them", m1, state.looking);
     drawTokens("mlp-activated", "All hidden numbers after GELU", activated, state.looking);
@@ -90,8 +102,9 @@ const INSIDE = {
   dtokens(arrays) {
     const block = Math.max(state.ddepth - 1, 0), name = `blocks.${block}.`;
     const own = Object.entries(arrays.grads).filter(([parameter]) => parameter.startsWith(name));
-    drawBars(byId("parameter-bars"), `Length of the gradient of every parameter of ${blockName(block)}`, ["parameter", "length"],
-      own.map(([parameter, { data }]) => ({ name: parameter.slice(name.length), value: norm(data), cells: [number(norm(data))] })));
+    const caption = `Length of the gradient of every parameter of ${blockName(block)}`;
+    drawBars(byId("parameter-bars"), caption, ["parameter", "length"], own.map(([parameter, { data }]) =>
+      ({ name: parameter.slice(name.length), value: norm(data), cells: [number(norm(data))] })));
   },
   dattention(arrays) {
     const found = arrays.gradients.blocks[state.block], { head } = state, token = asking();

@@ -1,7 +1,6 @@
 // The page: what is chosen, the controls that change it, and everything drawn again from it.
 
-const withoutLive = live ? [] : ["norm", "mlp"];
-for (const step of withoutLive) byId(`step-${step}`).remove();
+if (!live) for (const step of ["norm", "mlp"]) byId(`step-${step}`).remove(); // which need what only vit.js computes
 const stepSections = [...document.querySelectorAll(".step")];
 const stepNames = stepSections.map((section) => section.id.replace("step-", ""));
 const chain = stepNames.filter((step) => step !== "rollout"); // which shows no part of the computation
@@ -11,7 +10,8 @@ const SLIDERS = { tokens: "depth", norm: "norm", mlp: "mlp", dtokens: "ddepth", 
 const state = {
   image: about.images[0], own: null, label: about.images[0].label, off: new Set(), drawing: false,
   step: "patches", token: 1, pointed: null, looking: 1, key: null,
-  depth: 0, norm: 0, block: model.depth - 1, head: 0, mlp: model.depth - 1, through: model.depth, ddepth: model.depth - 1,
+  block: model.depth - 1, head: 0,
+  depth: 0, norm: 0, mlp: model.depth - 1, through: model.depth, ddepth: model.depth - 1, // where the sliders are
 };
 let arrays = null;
 
@@ -27,7 +27,8 @@ async function changed(changes) {
     if (state.image !== image) return; // another one was chosen meanwhile
     const on = Array.from({ length: model.depth }, (_, block) =>
       Array.from({ length: model.heads }, (_, head) => (state.off.has(`${block + 1}.${head + 1}`) ? 0 : 1)));
-    arrays = live ? computed(state.own ? drawn(state.own, given) : given, state.label, on) : { ...given, loss: image.loss };
+    const seen = state.own ? drawn(state.own, given) : given;
+    arrays = live ? computed(seen, state.label, on) : { ...given, loss: image.loss };
   }
   draw();
   if (!("pointed" in changes) || changes.pointed === null) keepLink();
@@ -86,7 +87,8 @@ function makeImages() {
     const input = element("input", { type: "radio", name: "image", checked: i === 0 });
     input.addEventListener("change", () => changed({ image }));
     const name = (k) => element("bdi", { textContent: about.classes[k] });
-    const verdict = image.prediction === image.label ? ["✓\u00a0recognised"] : ["✗\u00a0taken for ", name(image.prediction)];
+    const right = image.prediction === image.label;
+    const verdict = right ? ["✓\u00a0recognised"] : ["✗\u00a0taken for ", name(image.prediction)];
     byId("images").append(element("label", { className: "image" }, input, canvas,
       element("span", { className: "name" }, name(image.label)),
       element("span", { className: "note" }, element("bdi", { textContent: image.name }), ", ", ...verdict)));
@@ -132,7 +134,8 @@ function makeSliders() {
     slider("dtokens", { least: 0, most: depth, name: "Gradient", label: afterBlocks, backwards: true }),
   ];
   if (live) {
-    made.push(slider("norm", { least: 0, most: 2 * depth, name: "Layer norm", label: (i) => (arrays ? normAt(arrays, i).said : "") }));
+    const label = (i) => (arrays ? normAt(arrays, i).said : "");
+    made.push(slider("norm", { least: 0, most: 2 * depth, name: "Layer norm", label }));
     made.push(slider("mlp", { least: 0, most: depth - 1, name: "MLP of", label: blockName }));
   }
   return Object.fromEntries(made);
@@ -146,7 +149,8 @@ const stage = new Stage(state, changed);
 const heads = new Heads(state, changed);
 const drawing = live ? new Drawing(state, changed) : null;
 if (live) {
-  byId("attention-key").append(...Array.from({ length: tokens }, (_, j) => element("option", { value: j, textContent: tokenName(j) })));
+  byId("attention-key").append(...Array.from({ length: tokens }, (_, j) =>
+    element("option", { value: j, textContent: tokenName(j) })));
   byId("attention-key").addEventListener("change", ({ target }) => changed({ key: target.selectedIndex }));
 }
 const narrow = matchMedia("(max-width: 50rem)");
@@ -162,7 +166,7 @@ function draw() {
   imageInputs.forEach((input, i) => { input.checked = about.images[i] === state.image; });
   byId("step-title").textContent = stepSections[here].dataset.title;
   byId("look-title").replaceChildren(state.drawing ? "3. Draw on it" : "3. Point at a patch",
-    element("span", { className: "keys", textContent: state.drawing ? " (or arrows, Space)" : " (or arrow keys)" }));
+    element("span", { className: "keys", textContent: state.drawing ? " (or arrows, Space)" : " (or arrows)" }));
   byId("back").disabled = place === 0;
   byId("next").disabled = place === chain.length - 1;
   for (const [step, slider] of Object.entries(sliders)) {
@@ -203,90 +207,6 @@ function drawLargest(map) {
   byId("largest").tBodies[0].replaceChildren(...order.map((token) => element("tr", {},
     element("th", { scope: "row", textContent: tokenName(token) }),
     element("td", { className: "number", textContent: map.text(map.values[token]) }))));
-}
-
-const DETAILS = {
-  patches() {
-    const pixels = arrays.pixels.data;
-    const least = pixels.reduce((a, b) => Math.min(a, b)), most = pixels.reduce((a, b) => Math.max(a, b));
-    const grey = (value) => Array(3).fill(Math.round((255 * (value - least)) / (most - least || 1)));
-    enlarge("enlarged", pixels, grey, (value) => signed(value.toFixed(2)));
-  },
-  tokens: () => matrix("tokens-matrix", ofTokens("All tokens at once"))
-    .draw(part(arrays.stream, state.depth), tokens, model.width, { chosen: state.looking }),
-  logits() {
-    drawBars(byId("logits-bars"), "Classes", ["class", "logit", "probability"], classItems((k) => ({
-      value: arrays.probabilities.data[k], cells: [number(arrays.logits.data[k]), share(arrays.probabilities.data[k])],
-    })));
-  },
-  loss() {
-    byId("loss-value").replaceChildren(
-      `ℒ = −log ${number(arrays.probabilities.data[state.label])} = ${number(arrays.loss)}, for the true class `,
-      element("bdi", { textContent: about.classes[state.label] }), ".");
-    drawBars(byId("loss-bars"), "Gradient by the logits", ["class", "dlogits"], classItems((k) => ({
-      value: arrays.dlogits.data[k], cells: [number(arrays.dlogits.data[k])],
-    })));
-  },
-  dtokens() {
-    const depths = Array.from({ length: model.depth + 1 }, (_, i) => model.depth - i);
-    const item = (name, value, current) => ({ name, value, cells: [number(value)], current });
-    drawBars(byId("flow-bars"), "Length of the gradient, from the loss back to the pixels", ["by", "length"], [
-      item("logits", norm(arrays.dlogits.data)),
-      ...depths.map((depth) =>
-        item(`tokens ${afterBlocks(depth)}`, norm(part(arrays.dstream_length, depth)), depth === state.ddepth)),
-      item("pixels", norm(arrays.dpixels.data)),
-    ]);
-    matrix("dtokens-matrix", ofTokens("All tokens’ gradients at once"))
-      .draw(part(arrays.dstream, state.ddepth), tokens, model.width, { chosen: state.looking });
-  },
-  dpixels() {
-    const pixels = arrays.dpixels.data, [height, width] = model.size, [P, Q] = model.patch;
-    byId("dpixels-text").textContent = whyPixels(pixels);
-    for (let channel = 0; channel < model.channels; channel++) {
-      const id = `dpixels-${channel}`;
-      if (!byId(id)) byId("dpixels-pictures").append(element("div", { id }));
-      matrix(id, {
-        label: `Gradient by the pixels${channelName(channel)}`, square: true, rowName: (row) => `Row ${row + 1}`, columnName: (column) => `column ${column + 1}`,
-        onChoose: (row, column) => changed({ token: 1 + Math.floor(row / P) * columns + Math.floor(column / Q), pointed: null }),
-      }).draw(pixels.subarray(channel * height * width, (channel + 1) * height * width), height, width);
-    }
-    enlarge("dpixels-patch", pixels, colouring("signed", largestOf(pixels)), number);
-  },
-};
-
-const channelName = (channel) =>
-  model.channels === 1 ? "" : `, ${model.channels === 3 ? ["red", "green", "blue"][channel] : `channel ${channel + 1}`}`;
-
-/** How many pixels have no gradient, which has the least, and why that can be. */
-function whyPixels(pixels) {
-  const none = pixels.filter((value) => value === 0).length, [height, width] = model.size;
-  const least = pixels.reduce((best, value, i) => (Math.abs(value) < Math.abs(pixels[best]) ? i : best), 0);
-  const row = Math.floor(least / width) % height, column = least % width;
-  if (none === 0) {
-    return `None of the gradients is exactly zero. The smallest, ${number(pixels[least])}, is that of the pixel in row ${row + 1}, column ${column + 1}.`;
-  }
-  const all = none === pixels.length;
-  if (all && state.off.size === model.depth * model.heads && model.pool === "token") {
-    return "No pixel has a gradient: all heads are switched off, so nothing of any patch reaches the class token, which the head reads.";
-  }
-  return `${none} of ${pixels.length} gradients are exactly zero: nothing leads from there to the loss` +
-    (state.off.size ? ", or only through heads that are switched off." : ".");
-}
-
-/** The numbers of the patch that is looked at; of what has none, as many empty places, so that nothing moves. */
-function enlarge(id, pixels, colour, text) {
-  const { looking } = state;
-  byId(`${id}-title`).textContent = looking > 0 ? tokenName(looking) : `${tokenName(looking)}: no pixels of its own`;
-  drawPatch(byId(id), pixels, looking > 0 ? looking : null, colour, text);
-}
-
-function classItems(numbersOf) {
-  const { label } = state, probabilities = arrays.probabilities.data;
-  const prediction = probabilities.indexOf(Math.max(...probabilities));
-  return classesShown(probabilities, label).map((k) => ({
-    name: about.classes[k], ...numbersOf(k), current: k === label,
-    note: [k === label ? "true class" : "", k === prediction ? "prediction" : ""].filter(Boolean).join(", "),
-  }));
 }
 
 await follow(location.hash);

@@ -1,8 +1,12 @@
 // A matrix of numbers as colours, with a legend; the number that is pointed at is read out.
 
 class Matrix {
-  /** With `square` cells, or as wide as there is room. rowName(row) and columnName(column) say which number it is; onChoose(row, column) when one is pressed. */
-  constructor(parent, { label, rowName, columnName = (column) => `number ${column + 1}`, onChoose = () => {}, square = false }) {
+  /**
+   * With `square` cells, or as wide as there is room. rowName(row) and columnName(column) say which number it is;
+   * onChoose(row, column) when one is pressed.
+   */
+  constructor(parent, { label, rowName, columnName = (column) => `number ${column + 1}`, onChoose = () => {},
+                        square = false }) {
     Object.assign(this, { rowName, columnName, square, pointed: null });
     this.canvas = picture("numbers");
     this.frame = element("span", { className: "frame" });
@@ -45,6 +49,7 @@ class Matrix {
     const inside = row < this.height && column < this.width;
     const value = inside ? this.values[row * this.width + column] : 0;
     const said = this.kind === "share" ? share(value) : number(value);
-    this.output.textContent = inside ? `${this.rowName(row)}, ${this.columnName(column)}: ${said}` : "Point at a number to read it.";
+    const name = inside ? `${this.rowName(row)}, ${this.columnName(column)}: ` : "";
+    this.output.textContent = inside ? name + said : "Point at a number to read it.";
   }
 }

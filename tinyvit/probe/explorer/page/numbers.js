@@ -78,8 +78,9 @@ function lengths(x) {
 
 /** R = (½ mean over heads of P + ½ I) R, after each block, from I; P (H, T, T). Abnar & Zuidema 2020, section 3. */
 function attention_rollout(probs) {
-  let rolled = tensor([tokens, tokens], Float64Array.from({ length: tokens * tokens }, (_, i) => +(i % (tokens + 1) === 0)));
-  const identity = rolled;
+  const identity = tensor([tokens, tokens]);
+  for (let i = 0; i < tokens; i++) identity.data[i * (tokens + 1)] = 1;
+  let rolled = identity;
   return probs.map((own) => {
     const mixed = tensor([tokens, tokens]);
     own.data.forEach((share, i) => { mixed.data[i % (tokens * tokens)] += share / own.shape[0]; });

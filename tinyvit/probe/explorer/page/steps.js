@@ -35,20 +35,21 @@ function patchLengths({ data }) {
 
 const ofToken = (values, token) => (token === "mean" ? mean(values.subarray(1)) : values[token]);
 
-/** The layer norms in their order: two a block, {block, which, name, cache}; of the last one block is null. */
+/** Layer norm i in their order, two a block and a last one: {name, said, x and y (T, D), cache}. */
 function normAt(arrays, i) {
   if (i === 2 * model.depth) {
     return { name: "norm", said: "the last one, before the head", x: at(arrays.stream, model.depth),
              y: arrays.cache.normed, cache: arrays.cache.norm };
   }
   const block = Math.floor(i / 2), own = arrays.cache.blocks[block];
+  const name = `blocks.${block}.norm${(i % 2) + 1}`, before = `of block ${block + 1}`;
   return i % 2 === 0
-    ? { name: `blocks.${block}.norm1`, said: `before the attention of block ${block + 1}`, x: own.x, y: own.a1, cache: own.norm1 }
-    : { name: `blocks.${block}.norm2`, said: `before the MLP of block ${block + 1}`, x: own.mid, y: own.m1, cache: own.norm2 };
+    ? { name, said: `before the attention ${before}`, x: own.x, y: own.a1, cache: own.norm1 }
+    : { name, said: `before the MLP ${before}`, x: own.mid, y: own.m1, cache: own.norm2 };
 }
 
 /** Why a gradient is zero where it is; "" where it isn't. */
-function whyNone(values, token, block) {
+function whyNone(values, block) {
   if (largestOf(values) > 0) return "";
   const reads = model.pool === "token" ? "the class token alone" : "the patches alone";
   if (state.off.size === model.depth * model.heads) return " It is zero: every head is switched off.";
@@ -100,7 +101,9 @@ const MAPS = {
       ? "The head reads the class token alone. It has no place in the image, so there is nothing to lay over it."
       : "The head reads the mean of all patches, each with the same share, so there is nothing to lay over the image.",
   }),
-  loss: () => ({ ...NOTHING, readout: () => "The loss is one number for the whole image; the next steps lead it back there." }),
+  loss: () => ({
+    ...NOTHING, readout: () => "The loss is one number for the whole image; the next steps lead it back there.",
+  }),
   dtokens(arrays, { ddepth }) {
     const map = sizes(Float64Array.from(part(arrays.dstream_length, ddepth)));
     const last = ddepth < model.depth ? "" : model.pool === "token"
@@ -116,8 +119,8 @@ const MAPS = {
     const map = sizes(Float64Array.from(dattentionRow(arrays, block, head, looking)), "signed");
     return {
       ...map, title: "Its attention to these matters most",
-      readout: (token) => `${tokenName(token)} in ${blockName(block)}, head ${head + 1}: the gradient by its attention ` +
-        `to the class token is ${number(map.values[0])}.${whyNone(map.values, token, block)}`,
+      readout: (token) => `${tokenName(token)} in ${blockName(block)}, head ${head + 1}: the gradient by its ` +
+        `attention to the class token is ${number(map.values[0])}.${whyNone(map.values, block)}`,
     };
   },
   dpixels(arrays) {

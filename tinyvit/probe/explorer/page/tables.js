@@ -67,7 +67,8 @@ function drawGuesses(parent, probabilities) {
     const bar = element("span", { className: "positive" });
     bar.style.width = `${100 * probabilities[k]}%`;
     return element("tr", {}, element("th", { scope: "row" }, element("bdi", { textContent: about.classes[k] })),
-      element("td", { className: "bar" }, bar), element("td", { className: "number", textContent: share(probabilities[k]) }));
+      element("td", { className: "bar" }, bar),
+      element("td", { className: "number", textContent: share(probabilities[k]) }));
   }));
 }
 

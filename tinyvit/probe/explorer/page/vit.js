@@ -1,5 +1,5 @@
-// A whole ViT for one image, forward and backward, as in tinyvit/minimal.py: w are the parameters by name; a backward is
-// its forward read from the bottom up, puts the gradients of the parameters into `grads`, and returns with dx the
+// A whole ViT for one image, forward and backward, as in tinyvit/minimal.py: w are the parameters by name. A backward
+// is its forward read from the bottom up. It puts the gradients of the parameters into `grads`, and returns with dx the
 // gradients on its way that the page shows.
 
 /** One linear map gives q, k and v of every head; attention within each head; one more linear map mixes them. */
