@@ -4,12 +4,10 @@ import contextlib
 from typing import NamedTuple
 
 import pytest
-from pages import page_of
+from pages import DIGITS, page_of
 from strategies import redrawn
 
-from tinyvit import ViT, ViTConfig, probe
-
-DIGITS = ViTConfig(8, 2, in_chans=1, num_classes=10, embed_dim=24, depth=3, num_heads=4)
+from tinyvit import ViT, probe
 
 
 class Made(NamedTuple):
@@ -22,14 +20,14 @@ class Made(NamedTuple):
 
 @pytest.fixture
 def browse(chromium, tmp_path):
-    """Opens each page in its own context: browse(html, **context) returns Playwright's page.
+    """Opens each page in its own context: browse(html, **context) returns Playwright's page; `link` begins with #.
 
     By the end of the test, nothing may have been logged, raised, or requested except the file itself.
     """
     with contextlib.ExitStack() as stack:
         seen = []
 
-        def open_page(html, **context):
+        def open_page(html, link="", **context):
             file = tmp_path / f"page-{len(seen)}.html"
             file.write_text(html, encoding="utf-8")
             page = stack.enter_context(chromium.new_context(**context)).new_page()
@@ -40,7 +38,7 @@ def browse(chromium, tmp_path):
             page.on("request", lambda request: events.append(f"request {request.url}"))
             page.on("websocket", lambda socket: events.append(f"socket {socket.url}"))
             page.set_default_timeout(10_000)
-            page.goto(file.as_uri())
+            page.goto(file.as_uri() + link)
             return page
 
         yield open_page

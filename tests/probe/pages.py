@@ -6,7 +6,10 @@ import re
 import numpy as np
 from reading import unpacked
 
+from tinyvit import ViTConfig
 from tinyvit.probe.explorer import explorer
+
+DIGITS = ViTConfig(8, 2, in_chans=1, num_classes=10, embed_dim=24, depth=3, num_heads=4)
 
 
 def page_of(model, count=1, classes=None, names=None, **options):

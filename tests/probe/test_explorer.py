@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from attentions import random_attention
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import about, arrays_of, page_of
+from PIL import Image
 from reading import unpacked
-from strategies import redrawn, seeds, vits
+from strategies import images_for, redrawn, seeds, vits
 
-from tinyvit import ViT, ViTConfig, probe
-from tinyvit.probe.explorer import LARGEST_PAGE, choose
+from tinyvit import ViT, ViTConfig, create_model, probe
+from tinyvit.probe.explorer import LARGEST_LIVE_PAGE, LARGEST_PAGE, choose, live
+from tinyvit.probe.explorer.numbers import numbers
 from tinyvit.probe.explorer.packing import layout, packed, share_codes, signed_codes
 
 CONFIG = ViTConfig(8, 4, in_chans=1, num_classes=5, embed_dim=12, depth=2, num_heads=3)
@@ -29,9 +32,10 @@ def small(**fields):
 
 
 @given(model=vits())
-def test_the_numbers_in_the_page_are_the_models_within_half_a_step_of_their_codes(model):
-    page, images, labels = page_of(model)
-    seen, held = probe.trace(model, images, labels), arrays_of(page.html, 0)
+def test_recorded_numbers_are_the_models_within_half_a_step_of_their_codes(model):
+    image, label = images_for(model, 0, 1)[0], model.config.num_classes - 1
+    loss, held = numbers(model, image, label, np.zeros(image.shape, "uint8"))
+    seen = probe.trace(model, image[None], [label])
     close = np.testing.assert_allclose
 
     for name, expected in (("attention", seen.attention[:, 0]), ("rollout", rollouts(seen))):
@@ -46,15 +50,33 @@ def test_the_numbers_in_the_page_are_the_models_within_half_a_step_of_their_code
     close(held["stream_length"], np.linalg.norm(stream, axis=-1), rtol=1e-6)
     close(held["dstream_length"], np.linalg.norm(dstream, axis=-1), rtol=1e-6)
 
-    np.testing.assert_array_equal(held["pixels"], images[0].astype("float32"))
+    np.testing.assert_array_equal(held["pixels"], image.astype("float32"))
     close(held["dpixels"], seen.gradients[""][1][0], rtol=1e-6)
     close(held["logits"], seen.logits[0], rtol=1e-6)
     close(held["probabilities"], seen.probabilities[0], rtol=1e-6)
-    target = np.eye(model.config.num_classes)[labels[0]]
+    target = np.eye(model.config.num_classes)[label]
     close(held["dlogits"], seen.probabilities[0] - target, rtol=1e-5, atol=1e-7)
-    (image,) = about(page.html)["images"]
-    assert image["loss"] == pytest.approx(-np.log(seen.probabilities[0, labels[0]]), rel=1e-5)
-    assert (image["label"], image["prediction"]) == (labels[0], seen.logits[0].argmax())
+    assert loss == pytest.approx(-np.log(seen.probabilities[0, label]), rel=1e-5, abs=1e-9)
+
+
+@given(model=vits())
+def test_a_live_page_holds_the_images_and_the_models_weights(model):
+    page, images, labels = page_of(model, 2, mean=0.25, std=0.5)
+    held = about(page.html)
+    weights = unpacked(held["live"]["weights"], held["live"]["layout"])
+    state = model.state_dict()
+    assert set(weights) == set(state)
+    for name, array in state.items():
+        np.testing.assert_array_equal(weights[name], array.astype("float32"))
+    channels = model.config.in_chans
+    assert (held["live"]["mean"], held["live"]["std"]) == ([0.25] * channels, [0.5] * channels)
+    for b, image in enumerate(held["images"]):
+        arrays = arrays_of(page.html, b)
+        assert set(arrays) == {"picture", "pixels"}
+        np.testing.assert_array_equal(arrays["pixels"], images[b].astype("float32"))
+        seen = probe.trace(model, images[b : b + 1], labels[b : b + 1])
+        assert image["loss"] == pytest.approx(seen.loss, rel=1e-5, abs=1e-9)
+        assert (image["label"], image["prediction"]) == (labels[b], seen.logits[0].argmax())
 
 
 def blocks(model):
@@ -69,6 +91,8 @@ def rollouts(seen):
 def test_the_page_knows_the_models_sizes(model):
     page, *_ = page_of(model)
     facts, shapes = about(page.html)["model"], {name: shape for name, _, shape in about(page.html)["layout"]}
+    recorded = numbers(model, np.zeros(model.embed.image_shape), 0, np.zeros(model.embed.image_shape, "uint8"))[1]
+    shapes |= {name: list(array.shape) for name, array in recorded.items()}
     config = model.config
     tokens = 1 + config.grid[0] * config.grid[1]
     assert facts["grid"] == list(config.grid) and facts["pool"] == config.global_pool
@@ -79,12 +103,11 @@ def test_the_page_knows_the_models_sizes(model):
     assert shapes["picture"] == [*facts["size"], 3]
 
 
-def test_every_image_has_its_own_loss_and_gradients_whatever_else_is_in_the_page():
+def test_every_image_has_its_own_loss_whatever_else_is_in_the_page():
     model = small()
     several, images, labels = page_of(model, 3)
     for b in range(3):
-        seen, held = probe.trace(model, images[b : b + 1], labels[b : b + 1]), arrays_of(several.html, b)
-        np.testing.assert_allclose(held["dpixels"], seen.gradients[""][1][0], rtol=1e-6)
+        seen = probe.trace(model, images[b : b + 1], labels[b : b + 1])
         assert about(several.html)["images"][b]["loss"] == pytest.approx(seen.loss, rel=1e-6)
 
 
@@ -128,9 +151,34 @@ def test_what_was_packed_is_unpacked_in_any_order_of_its_bytes(seed, dtypes):
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_page_of_9_layers_12_heads_and_65_tokens_stays_below_5_megabytes_and_has_several_images():
+def test_a_recorded_page_of_9_layers_12_heads_and_65_tokens_stays_below_5_megabytes_and_has_several_images():
     page, *_ = page_of(redrawn(ViT(LARGE)), 12)
     assert 6 <= page.images <= 12 and len(page.html.encode()) <= LARGEST_PAGE == 5_000_000
+
+
+def test_a_live_page_of_the_largest_model_that_runs_in_it_stays_below_a_megabyte():
+    config = ViTConfig(32, 4, num_classes=10, embed_dim=64, depth=3, num_heads=4, mlp_ratio=3.4)
+    model = redrawn(ViT(config))
+    assert 0.9 * live.MOST_PARAMETERS < model.num_parameters() <= live.MOST_PARAMETERS
+    page, *_ = page_of(model, 12)
+    assert page.images >= 6 and len(page.html.encode()) <= LARGEST_LIVE_PAGE == 1_000_000
+
+
+@pytest.mark.parametrize(("model", "reason"), [
+    (ViT(LARGE, device="meta"), "parameters, and the page has room for 150,000"),
+    (ViT(ViTConfig(128, 32, embed_dim=8, depth=1, num_heads=1), device="meta"), "16,384 pixels, and the page lets"),
+    (ViT(ViTConfig(32, 1, embed_dim=8, depth=4, num_heads=1), device="meta"), "million multiplications"),
+    (create_model("deit_tiny_patch16_224", device="meta"), "a DeiT has other layers"),
+])  # fmt: skip
+def test_a_model_that_cannot_run_in_the_page_has_a_reason(model, reason):
+    assert reason in live.why_not_live(model)
+
+
+def test_a_small_model_runs_in_the_page_unless_it_computes_in_bfloat16(monkeypatch):
+    model = small()
+    assert live.why_not_live(model) is None
+    monkeypatch.setattr(ViT, "precision", "bfloat16")                      # which needs a GPU
+    assert "bfloat16" in live.why_not_live(model)
 
 
 def test_the_page_holds_as_many_images_as_fit():
@@ -142,6 +190,13 @@ def test_the_page_holds_as_many_images_as_fit():
         assert page.images == len(about(page.html)["images"]) == images
         assert len(page.html.encode()) <= largest
     assert whole.images == 4
+
+
+def test_the_readmes_animation_of_the_page_is_below_two_megabytes():
+    path = Path(__file__).parents[2] / "notebooks" / "figures" / "explorer.gif"
+    with Image.open(path) as film:
+        assert film.n_frames > 20
+    assert path.stat().st_size < 2_000_000
 
 
 def test_a_page_loads_nothing():

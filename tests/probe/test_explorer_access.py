@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from pages import page_of
-from reading import STEPS, go_to, on_patches, pixels_of
+from reading import STEPS, go_to, on_patches, pixels_of, steps_of
 from strategies import redrawn
 
 from tinyvit import ViT, ViTConfig
@@ -37,7 +37,7 @@ STOPS = """() => {
     const names = (element) => element.id || element.ariaLabel || element.name || element.textContent.trim();
     const stops = (element) =>
         element.role === "radio" ? element.tabIndex === 0 : element.type !== "radio" || element.checked;
-    const controls = [...document.querySelectorAll("button:enabled, input")];
+    const controls = [...document.querySelectorAll("button:enabled, input, select, [role=application]")];
     return controls.filter((element) => element.checkVisibility() && stops(element)).map(names);
 }"""
 FOCUSED = """() => {
@@ -72,7 +72,7 @@ def test_the_whole_page_is_used_by_keyboard_alone(page, made, expect):
     keys.press("ArrowRight")
     expect(page.locator(".image input").nth(1)).to_be_checked()
     trace = made.traces[1]
-    for _ in range(3):                                                    # to the third step
+    for _ in range(4):                                                    # to the fourth step
         keys.press("Tab")
     keys.press("Enter")
     expect(page.locator("#step-attention")).to_be_visible()
@@ -87,7 +87,7 @@ def test_the_whole_page_is_used_by_keyboard_alone(page, made, expect):
         token = 1 + 4 * row + column
         assert page.locator("#patches .cell:focus").get_attribute("aria-checked") == "true"
         np.testing.assert_allclose(on_patches(page), attention[token, 1:], rtol=0, atol=6.3e-4)
-    focus(page, "#attention-heads [tabindex='0']")
+    focus(page, "#heads [tabindex='0']")
     for key, block, head in (("ArrowUp", 1, 0), ("ArrowRight", 1, 1), ("End", 1, 3), ("ArrowUp", 0, 3), ("Home", 0, 0)):
         keys.press(key)
         np.testing.assert_allclose(on_patches(page), trace.attention[block, 0, head, token, 1:], rtol=0, atol=6.3e-4)
@@ -101,6 +101,9 @@ def test_the_whole_page_is_used_by_keyboard_alone(page, made, expect):
     keys.press("Enter")
     np.testing.assert_allclose(on_patches(page), trace.attention[0, 0, 0, 0, 1:], rtol=0, atol=6.3e-4)
     focus(page, "#next")
+    keys.press("Enter")
+    expect(page.locator("#step-mlp")).to_be_visible()
+    focus(page, "#aside button")
     keys.press("Enter")
     expect(page.locator("#step-rollout")).to_be_visible()
     focus(page, "#rollout-slider input")
@@ -116,7 +119,7 @@ def test_the_whole_page_is_used_by_keyboard_alone(page, made, expect):
 
 def focus(page, selector):
     """Press Tab until the element has the focus."""
-    for _ in range(40):
+    for _ in range(80):
         if page.locator(selector).first.evaluate("element => element === document.activeElement"):
             return
         page.keyboard.press("Tab")
@@ -126,7 +129,7 @@ def focus(page, selector):
 def test_every_control_has_a_name_and_every_group_one(page):
     for step in STEPS:
         go_to(page, step)
-        unnamed = page.locator("button, input, [role=radiogroup]").evaluate_all(
+        unnamed = page.locator("button, input, select, [role=radiogroup], [role=application]").evaluate_all(
             "all => all.filter(e => !(e.ariaLabel || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML)"
         )
         assert unnamed == []
@@ -141,7 +144,7 @@ def test_on_a_phone_no_step_is_wider_than_the_screen_and_no_text_smaller_than_it
     browse, pages, name, width
 ):
     page = browse(pages[name], **{**PHONE, "viewport": {"width": width, "height": 667}})
-    for step in STEPS:
+    for step in steps_of(page):
         go_to(page, step)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert page.evaluate("visualViewport.scale") == 1 and page.evaluate("innerWidth") == width
@@ -155,7 +158,7 @@ def test_on_a_phone_no_step_is_wider_than_the_screen_and_no_text_smaller_than_it
 @pytest.mark.parametrize("name", ["small", "large"])
 def test_touch_targets_are_large_enough(browse, pages, name):
     page = browse(pages[name], **PHONE)
-    for step in STEPS:
+    for step in steps_of(page):
         go_to(page, step)
         sizes = page.locator("button:visible, label:visible").evaluate_all(
             "all => all.map(e => e.getBoundingClientRect()).map(({ width, height }) => [width, height])"
@@ -167,12 +170,24 @@ def test_on_a_phone_the_picture_is_in_view_while_a_head_is_chosen_and_shows_it(b
     page = browse(made.html, **PHONE)
     page.locator("nav button").nth(STEPS.index("attention")).tap()         # a phone has no mouse that points at a patch
     page.locator("#patches .cell").nth(10).tap()
-    head = page.locator("#attention-heads [role=radio]").nth(1)
+    head = page.locator("#heads [role=radio]").nth(1)
     head.tap()
     np.testing.assert_allclose(on_patches(page), made.traces[0].attention[0, 0, 1, 11, 1:], rtol=0, atol=6.3e-4)
     expect(page.locator("#stage")).to_be_in_viewport(ratio=1)
+    expect(head).to_be_in_viewport(ratio=1)
     stage, chosen = page.locator("#stage").bounding_box(), head.bounding_box()
-    assert stage["y"] + stage["height"] <= chosen["y"]
+    assert stage["x"] + stage["width"] <= chosen["x"]                      # beside the picture, and so is the switch
+    assert stage["y"] <= chosen["y"] and chosen["y"] + chosen["height"] <= stage["y"] + stage["height"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_on_a_phone_the_explanation_begins_on_the_first_screen(browse, made, expect, step):
+    page = browse(made.html, **{**PHONE, "viewport": {"width": 390, "height": 844}})
+    go_to(page, step)
+    assert page.evaluate("scrollY") == 0
+    expect(page.locator(f"#step-{step} p").first).to_be_in_viewport(ratio=0.5)
+    if step in ("attention", "dattention"):
+        expect(page.locator("#heads-grid")).to_be_in_viewport(ratio=1)
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
@@ -188,7 +203,7 @@ def test_the_first_screen_shows_the_image_with_its_heat_map_however_many_there_a
         assert page.evaluate("scrollY") == 0
         stage = page.locator("#stage").bounding_box()
         assert stage["y"] < 0.5 * height and stage["y"] + stage["height"] < 0.9 * height, (step, stage)
-        assert min(stage["width"], stage["height"]) > 300
+        assert min(stage["width"], stage["height"]) > (300 if width > 500 else 150)  # on a phone half of the screen
         if step not in ("patches", "logits", "loss"):
             assert page.locator("#heat").bounding_box() == stage
             scale = page.locator("#scale").bounding_box()
@@ -227,7 +242,7 @@ def test_with_scripts_the_page_does_not_mention_them(page, expect):
 
 def test_after_a_step_on_a_phone_its_title_is_in_view(browse, made, expect):
     page = browse(made.html, **PHONE)
-    for _ in STEPS[1:]:
+    for _ in range(9):
         page.get_by_role("button", name="Next →").tap()
         expect(page.locator("#step-title")).to_be_in_viewport(ratio=1)
 
@@ -286,7 +301,7 @@ def test_dark_is_dark_and_light_is_light(browse, made):
         page.evaluate(DRAWN)
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         lightness[scheme] = np.mean([int(number) for number in colour[4:-1].split(", ")])
-        ramp = page.locator("#tokens-matrix, #dpixels-pictures canvas").last
+        ramp = page.locator("#dpixels-0 .numbers")
         middle[scheme] = np.mean(pixels_of(ramp))
     assert lightness["light"] > 240 and lightness["dark"] < 30
     assert middle["dark"] < middle["light"]  # the pictures are drawn again for it

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from pages import page_of
-from reading import STEPS, go_to, on_patches, pixels_of, value, values
+from reading import go_to, on_patches, pixels_of, steps_of, value, values
 from strategies import redrawn
 
 from tinyvit import ViT, ViTConfig, probe
@@ -49,7 +49,7 @@ def test_the_heat_map_lies_over_the_image_brightest_where_most_is_taken(page, se
 
 def test_small_maps_are_those_of_their_heads(page, seen):
     go_to(page, "attention")
-    maps = page.locator("#attention-heads .thumbnail")
+    maps = page.locator("#heads .thumbnail")
     assert maps.count() == 12
     for i in range(12):
         row = seen.attention[i // 4, 0, i % 4, 1, 1:]
@@ -59,7 +59,7 @@ def test_small_maps_are_those_of_their_heads(page, seen):
 def test_gradients_are_orange_where_positive_and_blue_where_negative(page, seen):
     go_to(page, "dpixels")
     gradient = seen.gradients[""][1][0].ravel()
-    colours = np.array(pixels_of(page.locator("#dpixels-pictures canvas")))
+    colours = np.array(pixels_of(page.locator("#dpixels-0 .numbers")))
     strong = np.abs(gradient) > 0.1 * np.abs(gradient).max()
     assert 8 < strong.sum() < 64
     redder = colours[:, 0] > colours[:, 2]
@@ -78,7 +78,7 @@ def test_the_heat_map_is_as_opaque_as_its_slider_says(page):
 ])  # fmt: skip
 def test_pointing_and_choosing_shift_nothing_under_the_pointer(browse, name):
     page = browse(page_of(redrawn(ViT(KINDS[name])), 2)[0].html, viewport={"width": 1280, "height": 720})
-    for step in STEPS:
+    for step in steps_of(page):
         go_to(page, step)
         boxes = set()
         for target in [*page.locator("#patches .cell").all()[::7], *page.locator(".chip").all()]:
@@ -109,14 +109,17 @@ def test_numbers_on_the_patches_say_their_unit(page, seen):
     np.testing.assert_allclose(np.array(shown) * unit, exact, rtol=5.1e-3, atol=0.051 * unit)
 
 
-@pytest.mark.parametrize(("step", "values"), [("tokens", [1, 2, 3]), ("rollout", [2, 3]), ("dtokens", [2, 1, 0])])
-def test_play_goes_through_the_blocks_stops_at_the_end_and_can_be_paused(page, expect, step, values):
+@pytest.mark.parametrize(("step", "values", "second"), [
+    ("tokens", [1, 2, 3], 1), ("rollout", [2, 3], 2), ("dtokens", [1, 0], 2), ("norm", [1, 2, 3, 4, 5, 6], 1),
+    ("mlp", [1, 2], 1),
+])  # fmt: skip
+def test_play_goes_through_the_blocks_stops_at_the_end_and_can_be_paused(page, expect, step, values, second):
     page.clock.install()
     go_to(page, step)
     slider, button = page.locator(f"#{step}-slider input"), page.locator(f"#{step}-slider button")
     button.click()
-    if step == "rollout":  # at the last block: playing starts again
-        expect(slider).to_have_value("1")
+    if step in ("rollout", "mlp"):  # at the last block: playing starts again
+        expect(slider).to_have_value("1" if step == "rollout" else "0")
     expect(button).to_have_text("Pause")
     for number in values:
         page.clock.run_for(900)
@@ -126,15 +129,15 @@ def test_play_goes_through_the_blocks_stops_at_the_end_and_can_be_paused(page, e
     expect(slider).to_have_value(str(values[-1]))
     button.click()  # once more, from the beginning
     page.clock.run_for(900)
-    expect(slider).to_have_value(str(values[0]))
+    expect(slider).to_have_value(str(second))
     button.click()
     page.clock.run_for(5000)
-    expect(slider).to_have_value(str(values[0]))
+    expect(slider).to_have_value(str(second))
     button.click()
     go_to(page, "patches")
     page.clock.run_for(5000)
     go_to(page, step)
-    expect(slider).to_have_value(str(values[0]))
+    expect(slider).to_have_value(str(second))
 
 
 @pytest.mark.parametrize(("step", "key", "end"), [
@@ -180,14 +183,14 @@ def test_every_step_of_every_kind_of_model_can_be_looked_at(browse, expect, name
     page = browse(made.html)
     trace = probe.trace(model, images[1:2], labels[1:2])
     page.locator(".image").nth(1).click()
-    for step in STEPS:
+    for step in steps_of(page):
         go_to(page, step)
         expect(page.locator(f"#step-{step}")).to_be_visible()
         text = page.locator("main").inner_text()
         assert not [wrong for wrong in ("NaN", "undefined", "Infinity", "null", "[object") if wrong in text]
     go_to(page, "attention")
-    assert page.locator("#attention-heads [role=radio]").count() == config.depth * config.num_heads
-    page.locator("#attention-heads [role=radio]").first.click()
+    assert page.locator("#heads [role=radio]").count() == config.depth * config.num_heads
+    page.locator("#heads [role=radio]").first.click()
     page.locator("#patches .cell").last.click()
     np.testing.assert_allclose(on_patches(page), trace.attention[0, 0, 0, -1, 1:], rtol=0, atol=6.3e-4)
     page.get_by_role("button", name="Mean of all patches").click()

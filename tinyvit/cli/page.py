@@ -58,5 +58,7 @@ def page_of(trained, test, first, options):
         test.classes,
         [f"test image {row}" for row in rows],
         title=f"Inside a Vision Transformer: {os.path.basename(os.path.realpath(trained.folder.path))}",
+        mean=test.mean,
+        std=test.std,
     )
     return Page(made.html, rows[: made.images], rows[made.images :])

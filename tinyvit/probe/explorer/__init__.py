@@ -12,12 +12,20 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.functional.patches import as_pair
-from tinyvit.probe.explorer.numbers import facts, numbers
+from tinyvit.probe.explorer.live import weights, why_not_live
+from tinyvit.probe.explorer.numbers import exact, facts, numbers, shown
 from tinyvit.probe.explorer.packing import SHARES, SIGNED, layout, packed
 
 LARGEST_PAGE = 5_000_000  # bytes: what a mail or a course's site takes
-STEPS = ("patches", "tokens", "attention", "rollout", "logits", "loss", "dtokens", "dattention", "dpixels")
-SCRIPTS = ("numbers", "format", "colours", "canvas", "grid", "slider", "stage", "heads", "tables", "steps", "main")
+LARGEST_LIVE_PAGE = 1_000_000
+STEPS = (
+    "patches", "tokens", "norm", "attention", "mlp", "logits", "loss", "dtokens", "dattention", "dpixels", "rollout",
+)  # fmt: skip
+MATHEMATICS = ("tensors", "operations", "vit")
+SCRIPTS = (
+    *MATHEMATICS, "numbers", "format", "colours", "canvas", "grid", "cells", "matrix", "slider", "stage", "drawing",
+    "heads", "tables", "link", "steps", "details", "inside", "main",
+)  # fmt: skip
 
 
 class Explorer(NamedTuple):
@@ -27,15 +35,20 @@ class Explorer(NamedTuple):
     images: int
 
 
-def explorer(model, images, labels, pictures, classes, names, title="tinyvit", largest=LARGEST_PAGE):
+def explorer(model, images, labels, pictures, classes, names, title="tinyvit", largest=None, mean=0.0, std=1.0):
     """One HTML page that shows, step by step, what a ViT computes of some images, and how the gradients flow back.
+
+    The page computes a small ViT itself, forward and backward, so that images can be drawn and heads switched off. Of
+    another model, or one that is too large (`live.why_not_live`), it shows the numbers computed here.
 
     images     (B, C, H, W), normalised as the model reads them
     labels     (B,): every image's loss is −log of the probability of its label
     pictures   uint8 (B, C, H, W): how they are shown
     classes    K names, in the order of the logits
     names      B names, one for each image, to choose it by
-    largest    bytes that the page may have: if not all images fit, only the first ones that do are in it
+    largest    bytes that the page may have: if not all images fit, only the first ones that do are in it; by default
+               1 MB if the page computes the model, else 5 MB
+    mean, std  of each channel: the model reads (x − mean) / std of a pixel x from 0 to 1
 
     The page is one file of plain HTML, CSS and JavaScript. It loads nothing: its own security policy forbids it to.
     Names are shown as text, whatever they contain.
@@ -56,13 +69,22 @@ def explorer(model, images, labels, pictures, classes, names, title="tinyvit", l
             f"{pictures.shape[1:]}"
         )
     about = {
-        "model": facts(model), "classes": list(map(str, classes)), "shares": SHARES, "signed": SIGNED, "images": [],
+        "model": facts(model), "classes": list(map(str, classes)), "shares": SHARES, "signed": SIGNED,
+        "whyNotLive": why_not_live(model), "images": [],
     }  # fmt: skip
+    live = about["whyNotLive"] is None
+    if live:
+        about["live"] = weights(model, mean, std)
+    if largest is None:
+        largest = LARGEST_LIVE_PAGE if live else LARGEST_PAGE
     page = None
     for image, label, picture, name in zip(images, labels, pictures, names):
         loss, arrays = numbers(model, image, int(label), picture)
+        prediction, attention = int(arrays["logits"].argmax()), arrays["attention"].shape
+        if live:
+            arrays = {"picture": shown(picture), "pixels": exact(image)}
         about["layout"] = layout(arrays)
-        entry = {"name": str(name), "label": int(label), "prediction": int(arrays["logits"].argmax()), "loss": loss,
+        entry = {"name": str(name), "label": int(label), "prediction": prediction, "loss": loss,
                  "arrays": packed(arrays)}  # fmt: skip
         longer = assembled(about | {"images": [*about["images"], entry]}, title)
         size = len(longer.encode())
@@ -73,7 +95,7 @@ def explorer(model, images, labels, pictures, classes, names, title="tinyvit", l
     if page is None:
         raise ValueError(
             f"a page with one image of this model would have {size / 1e6:.1f} MB, and it may have "
-            f"{largest / 1e6:.1f} MB: its attention is {'×'.join(map(str, arrays['attention'].shape))} numbers; "
+            f"{largest / 1e6:.1f} MB: its attention is {'×'.join(map(str, attention))} numbers; "
             "take a model with fewer tokens, heads or blocks"
         )
     return Explorer(page, len(about["images"]))

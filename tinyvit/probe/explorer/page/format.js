@@ -15,6 +15,9 @@ function number(value) {
   return `${signed(digits)} × 10${raised(Number(power))}`;
 }
 
+/** The number on the other side of zero. */
+const negative = (value) => number(value === 0 ? 0 : -value);
+
 const share = (value) => `${(100 * value).toFixed(1)} %`;
 
 /** A unit, a power of ten, in which the largest of some numbers has one digit before its point. */
@@ -40,7 +43,7 @@ function shape(text) {
   const [P, Q] = model.patch;
   const sizes = {
     C: model.channels, height, width, "C·P·Q": model.channels * P * Q, N: rows * columns, "N+1": tokens, D: model.width,
-    H: model.heads, d: model.headWidth, K: model.classes,
+    H: model.heads, d: model.headWidth, K: model.classes, E: model.hidden,
     hidden_head: model.headHidden, in_head: model.headHidden ?? model.width,
   };
   const called = { hidden_head: "hidden", in_head: model.headHidden ? "hidden" : "D" };

@@ -1,14 +1,16 @@
-// Every head of every block as a small map of where the chosen token looks.
+// Every head of every block as a small map of where the chosen token looks, and the switch of the chosen one.
 
 class Heads {
-  constructor(parent, label, onChoose) {
-    const heads = model.heads;
+  constructor(state, changed) {
+    this.state = state;
+    const heads = model.heads, parent = byId("heads-grid");
+    const off = (block, head) => `${block + 1}.${head + 1}`;
     parent.style.setProperty("--columns", heads);
     const grid = element("div", { className: "grid" });
     parent.append(element("span"), labels("columns", "head", heads), labels("blocks", "block", model.depth), grid);
     this.grid = new ButtonGrid(grid, {
-      label, height: model.depth, width: heads, onChoose: (i) => onChoose(Math.floor(i / heads), i % heads),
-      name: (i) => `${blockName(Math.floor(i / heads))}, head ${(i % heads) + 1}`,
+      label: "Heads of attention", height: model.depth, width: heads, name: (i) => this.name(i),
+      onChoose: (i) => changed({ block: Math.floor(i / heads), head: i % heads }),
     });
     this.canvases = this.grid.buttons.map((button) => {
       const canvas = picture("thumbnail");
@@ -16,15 +18,36 @@ class Heads {
       button.append(canvas);
       return canvas;
     });
+    this.isOff = (i) => state.off.has(off(Math.floor(i / heads), i % heads));
+    if (!live) return;
+    byId("head-on").addEventListener("change", ({ target }) => {
+      const changedOff = new Set(state.off), name = off(state.block, state.head);
+      if (target.checked) changedOff.delete(name);
+      else changedOff.add(name);
+      changed({ off: changedOff });
+    });
+    byId("all-on").addEventListener("click", () => changed({ off: new Set() }));
+  }
+
+  name(i) {
+    const off = this.isOff?.(i) ? ", switched off" : "";
+    return `${blockName(Math.floor(i / model.heads))}, head ${(i % model.heads) + 1}${off}`;
   }
 
   /** row(block, head) is {values, kind, largest}. */
-  draw(chosen, row) {
-    this.grid.mark(chosen.block * model.heads + chosen.head);
+  draw(row) {
+    const chosen = this.state.block * model.heads + this.state.head;
+    this.grid.mark(chosen);
     this.canvases.forEach((canvas, i) => {
       const { values, kind, largest } = row(Math.floor(i / model.heads), i % model.heads);
       paintPatches(canvas, values, kind, largest);
+      this.grid.buttons[i].classList.toggle("off", this.isOff(i));
+      this.grid.buttons[i].setAttribute("aria-label", this.name(i));
     });
+    if (!live) return;
+    byId("head-on").checked = !this.isOff(chosen);
+    byId("head-on").setAttribute("aria-label", `Head ${this.state.head + 1} of block ${this.state.block + 1} is on`);
+    byId("all-on").disabled = this.state.off.size === 0;
   }
 }
 

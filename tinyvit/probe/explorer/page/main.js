@@ -1,25 +1,68 @@
 // The page: what is chosen, the controls that change it, and everything drawn again from it.
 
-const read = model.pool === "token" ? 0 : "mean"; // what the head reads
-const state = {
-  image: about.images[0], step: "patches", token: 1, pointed: null, looking: 1,
-  depth: 0, block: model.depth - 1, head: 0, through: model.depth, ddepth: model.depth,
-};
-let arrays = await arraysOf(state.image);
-
+if (!live) for (const step of ["norm", "mlp"]) byId(`step-${step}`).remove(); // which need what only vit.js computes
 const stepSections = [...document.querySelectorAll(".step")];
 const stepNames = stepSections.map((section) => section.id.replace("step-", ""));
+const chain = stepNames.filter((step) => step !== "rollout"); // which shows no part of the computation
 const firstBackwards = stepNames.indexOf("loss");
+const SLIDERS = { tokens: "depth", norm: "norm", mlp: "mlp", dtokens: "ddepth", rollout: "through" };
 
+const state = {
+  image: about.images[0], own: null, label: about.images[0].label, off: new Set(), drawing: false,
+  step: "patches", token: 1, pointed: null, looking: 1, key: null,
+  block: model.depth - 1, head: 0,
+  depth: 0, norm: 0, mlp: model.depth - 1, through: model.depth, ddepth: model.depth - 1, // where the sliders are
+};
+let arrays = null;
+
+/** Change the state, compute what depends on it, and draw. */
 async function changed(changes) {
+  if (changes.image) changes = { own: null, label: changes.image.label, ...changes };
+  if (changes.step) changes = { ...startOf(changes.step), ...changes };
+  if ("token" in changes || "block" in changes || "head" in changes) changes = { key: null, ...changes };
   Object.assign(state, changes);
   state.looking = state.pointed ?? state.token;
-  if (changes.image) {
-    const wanted = await arraysOf(changes.image);
-    if (state.image !== changes.image) return; // another one was chosen meanwhile
-    arrays = wanted;
+  if (arrays === null || ["image", "own", "label", "off"].some((input) => input in changes)) {
+    const { image } = state, given = await arraysOf(image);
+    if (state.image !== image) return; // another one was chosen meanwhile
+    const on = Array.from({ length: model.depth }, (_, block) =>
+      Array.from({ length: model.heads }, (_, head) => (state.off.has(`${block + 1}.${head + 1}`) ? 0 : 1)));
+    const seen = state.own ? drawn(state.own, given) : given;
+    arrays = live ? computed(seen, state.label, on) : { ...given, loss: image.loss };
   }
   draw();
+  if (!("pointed" in changes) || changes.pointed === null) keepLink();
+}
+
+/** Where a step begins: on the way back where there is something to see, and at a patch where pixels are shown. */
+function startOf(step) {
+  const wasForwards = chain.indexOf(state.step) < chain.indexOf("loss"), { token } = state;
+  const pixels = step === "patches" || step === "dpixels";
+  if (pixels && !(token > 0)) return { token: step === "patches" ? 1 : strongestPatch() };
+  if (!wasForwards || !["dtokens", "dattention"].includes(step)) return {};
+  const reader = model.pool === "token" ? 0 : Math.max(Number(token) || 0, 1);
+  return { token: reader, block: model.depth - 1, ddepth: model.depth - 1 };
+}
+
+function strongestPatch() {
+  const found = patchLengths(arrays.dpixels);
+  return [...found.keys()].slice(1).reduce((best, i) => (found[i] > found[best] ? i : best), 1);
+}
+
+let link = null;
+function keepLink() {
+  const own = linkOf(state);
+  if (own === link) return;
+  link = own;
+  history.replaceState(null, "", own);
+}
+
+/** Do what the address asks for, and say what of it the page doesn't have. */
+async function follow(hash) {
+  const { changes, missing } = changesOf(hash);
+  byId("notice").hidden = missing.length === 0;
+  byId("notice").textContent = `The link asks for what this page doesn’t have: ${missing.join("; ")}.`;
+  await changed({ pointed: null, ...changes });
 }
 
 function fillIn() {
@@ -27,9 +70,10 @@ function fillIn() {
   const count = (value) => value.toLocaleString("en");
   byId("facts").textContent =
     `${count(model.parameters)} parameters: ${model.depth} blocks of ${model.heads} heads, ` +
-    `tokens of ${model.width} numbers, patches of ${P}×${Q} in images of ${height}×${width} pixels.`;
+    `tokens of ${model.width} numbers, patches of ${P}×${Q} in images of ${height}×${width} pixels.` +
+    (live ? "" : ` It can’t run in this page, because ${about.whyNotLive}; the numbers were computed before.`);
   const conditions = new Set([
-    `pool=${model.pool}`, `head=${model.headHidden === null ? "linear" : "mlp"}`,
+    `pool=${model.pool}`, `head=${model.headHidden === null ? "linear" : "mlp"}`, `live=${live ? "yes" : "no"}`,
     ["rope", "none"].includes(model.positions) ? `positions=${model.positions}` : "positions=added",
   ]);
   for (const part of document.querySelectorAll("[data-when]")) if (!conditions.has(part.dataset.when)) part.remove();
@@ -37,16 +81,18 @@ function fillIn() {
 }
 
 function makeImages() {
-  about.images.forEach((image, i) => {
+  return about.images.map((image, i) => {
     const canvas = picture("thumbnail");
     arraysOf(image).then((own) => paintPicture(canvas, own.picture));
     const input = element("input", { type: "radio", name: "image", checked: i === 0 });
     input.addEventListener("change", () => changed({ image }));
+    const name = (k) => element("bdi", { textContent: about.classes[k] });
     const right = image.prediction === image.label;
-    const verdict = right ? "✓\u00a0recognised" : `✗\u00a0taken for ${about.classes[image.prediction]}`;
+    const verdict = right ? ["✓\u00a0recognised"] : ["✗\u00a0taken for ", name(image.prediction)];
     byId("images").append(element("label", { className: "image" }, input, canvas,
-      element("span", { className: "name", textContent: about.classes[image.label] }),
-      element("span", { className: "note", textContent: `${image.name}, ${verdict}` })));
+      element("span", { className: "name" }, name(image.label)),
+      element("span", { className: "note" }, element("bdi", { textContent: image.name }), ", ", ...verdict)));
+    return input;
   });
 }
 
@@ -55,11 +101,11 @@ function makeSteps() {
     const section = stepSections[i];
     const button = element("button", { type: "button", textContent: section.dataset.tab });
     button.addEventListener("click", () => changed({ step }));
-    byId(i < firstBackwards ? "forwards" : "backwards").append(button);
+    byId(step === "rollout" ? "aside" : i < firstBackwards ? "forwards" : "backwards").append(button);
     return button;
   });
-  const turn = (by) => {
-    changed({ step: stepNames[stepNames.indexOf(state.step) + by] });
+  const turn = async (by) => {
+    await changed({ step: neighbour(by) });
     byId("step-title").focus({ preventScroll: true });
     byId("step-title").scrollIntoView();
   };
@@ -68,49 +114,94 @@ function makeSteps() {
   return buttons;
 }
 
-function makeSliders() {
-  const depth = model.depth;
-  const slider = (id, field, options) => new Slider(byId(`${id}-slider`), {
-    most: depth, value: state[field], onChange: (value) => changed({ [field]: value }), ...options,
-  });
-  return [
-    slider("tokens", "depth", { least: 0, name: "Tokens", label: afterBlocks }),
-    slider("rollout", "through", { least: 1, name: "Through", label: (count) => `${count} of ${depth} blocks` }),
-    slider("dtokens", "ddepth", { least: 0, name: "Gradient", label: afterBlocks, backwards: true }),
-  ];
+/** The step before or after; the rollout stands beside the attention. */
+function neighbour(by) {
+  if (state.step === "rollout") return by < 0 ? "attention" : chain[chain.indexOf("attention") + 1];
+  return chain[chain.indexOf(state.step) + by];
 }
 
-const choose = (block, head) => changed({ block, head });
+function makeSliders() {
+  const { depth } = model;
+  const slider = (step, options) => {
+    const field = SLIDERS[step];
+    return [step, new Slider(byId(`${step}-slider`), {
+      value: state[field], onChange: (value) => changed({ [field]: value }), ...options,
+    })];
+  };
+  const made = [
+    slider("tokens", { least: 0, most: depth, name: "Tokens", label: afterBlocks }),
+    slider("rollout", { least: 1, most: depth, name: "Through", label: (count) => `${count} of ${depth} blocks` }),
+    slider("dtokens", { least: 0, most: depth, name: "Gradient", label: afterBlocks, backwards: true }),
+  ];
+  if (live) {
+    const label = (i) => (arrays ? normAt(arrays, i).said : "");
+    made.push(slider("norm", { least: 0, most: 2 * depth, name: "Layer norm", label }));
+    made.push(slider("mlp", { least: 0, most: depth - 1, name: "MLP of", label: blockName }));
+  }
+  return Object.fromEntries(made);
+}
+
 fillIn();
-makeImages();
+const imageInputs = makeImages();
 const stepButtons = makeSteps();
 const sliders = makeSliders();
 const stage = new Stage(state, changed);
-const heads = {
-  attention: new Heads(byId("attention-heads"), "Heads of attention", choose),
-  dattention: new Heads(byId("dattention-heads"), "Heads of attention, their gradients", choose),
-};
+const heads = new Heads(state, changed);
+const drawing = live ? new Drawing(state, changed) : null;
+if (live) {
+  byId("attention-key").append(...Array.from({ length: tokens }, (_, j) =>
+    element("option", { value: j, textContent: tokenName(j) })));
+  byId("attention-key").addEventListener("change", ({ target }) => changed({ key: target.selectedIndex }));
+}
+const narrow = matchMedia("(max-width: 50rem)");
+narrow.addEventListener("change", () => draw());
 dark.addEventListener("change", () => draw());
+addEventListener("hashchange", () => { if (location.hash !== link) follow(location.hash); });
 
 function draw() {
-  const here = stepNames.indexOf(state.step);
+  const here = stepNames.indexOf(state.step), place = chain.indexOf(state.step);
   stepSections.forEach((section, i) => { section.hidden = i !== here; });
   stepButtons.forEach((button, i) => { button.ariaCurrent = i === here ? "step" : null; });
+  byId("ways").scrollLeft = Math.max(stepButtons[here].offsetLeft - byId("ways").clientWidth / 2, 0);
+  imageInputs.forEach((input, i) => { input.checked = about.images[i] === state.image; });
   byId("step-title").textContent = stepSections[here].dataset.title;
-  byId("back").disabled = here === 0;
-  byId("next").disabled = here === stepNames.length - 1;
-  sliders.forEach((slider, i) => { if (["tokens", "rollout", "dtokens"][i] !== state.step) slider.pause(); });
+  byId("look-title").replaceChildren(state.drawing ? "3. Draw on it" : "3. Point at a patch",
+    element("span", { className: "keys", textContent: state.drawing ? " (or arrows, Space)" : " (or arrows)" }));
+  byId("back").disabled = place === 0;
+  byId("next").disabled = place === chain.length - 1;
+  for (const [step, slider] of Object.entries(sliders)) {
+    if (step !== state.step) slider.pause();
+    slider.set(state[SLIDERS[step]]);
+  }
   const map = MAPS[state.step](arrays, state);
   stage.draw(arrays, map);
+  drawing?.draw();
   const unit = map.unit && byId("show-numbers").checked ? ` Numbers on the patches are in units of ${map.unit}.` : "";
   byId("readout").textContent = map.readout(state.looking) + unit;
+  drawGuesses(byId("guesses").tBodies[0], arrays.probabilities.data);
   drawLargest(map);
+  drawHeads();
   DETAILS[state.step]?.();
+  if (live) INSIDE[state.step]?.(arrays);
+}
+
+/** The heads stand in the text of the steps that are about them; on a narrow screen beside the picture. */
+function drawHeads() {
+  const slot = document.querySelector(`#step-${state.step} [data-heads]`);
+  byId("heads").hidden = slot === null;
+  byId("pinned").classList.toggle("with-heads", slot !== null);
+  if (slot === null) return;
+  const home = narrow.matches ? byId("beside") : slot;
+  if (byId("heads").parentElement !== home) home.append(byId("heads"));
+  heads.draw(state.step === "attention"
+    ? (block, head) => shares(attentionRow(arrays, block, head, state.looking))
+    : (block, head) => sizes(dattentionRow(arrays, block, head, state.looking), "signed"));
 }
 
 function drawLargest(map) {
-  byId("largest").hidden = map.values === null;
-  if (map.values === null) return;
+  const nothing = map.values === null;
+  byId("largest").hidden = nothing;
+  if (nothing) return;
   const order = [...map.values.keys()].sort((a, b) => Math.abs(map.values[b]) - Math.abs(map.values[a])).slice(0, 5);
   byId("largest").caption.textContent = map.title;
   byId("largest").tBodies[0].replaceChildren(...order.map((token) => element("tr", {},
@@ -118,71 +209,4 @@ function drawLargest(map) {
     element("td", { className: "number", textContent: map.text(map.values[token]) }))));
 }
 
-const DETAILS = {
-  patches() {
-    const pixels = arrays.pixels.data;
-    const least = pixels.reduce((a, b) => Math.min(a, b)), most = pixels.reduce((a, b) => Math.max(a, b));
-    const grey = (value) => Array(3).fill(Math.round((255 * (value - least)) / (most - least || 1)));
-    enlarge("enlarged", pixels, grey, (value) => signed(value.toFixed(2)));
-  },
-  tokens: () => drawMatrix(byId("tokens-matrix"), part(arrays.stream, state.depth), state.looking),
-  attention: () =>
-    heads.attention.draw(state, (block, head) => shares(attentionRow(arrays, block, head, state.looking))),
-  logits() {
-    drawBars(byId("logits-bars"), "Classes", ["class", "logit", "probability"], classItems((k) => ({
-      value: arrays.probabilities.data[k], cells: [number(arrays.logits.data[k]), share(arrays.probabilities.data[k])],
-    })));
-  },
-  loss() {
-    const p = arrays.probabilities.data[state.image.label];
-    byId("loss-value").textContent =
-      `ℒ = −log ${number(p)} = ${number(state.image.loss)}, for the true class ${about.classes[state.image.label]}.`;
-    drawBars(byId("loss-bars"), "Gradient by the logits", ["class", "dlogits"], classItems((k) => ({
-      value: arrays.dlogits.data[k], cells: [number(arrays.dlogits.data[k])],
-    })));
-  },
-  dtokens() {
-    const depths = Array.from({ length: model.depth + 1 }, (_, i) => model.depth - i);
-    const item = (name, value, current) => ({ name, value, cells: [number(value)], current });
-    drawBars(byId("flow-bars"), "Length of the gradient, from the loss back to the pixels", ["by", "length"], [
-      item("logits", lengthOf(arrays.dlogits.data)),
-      ...depths.map((depth) =>
-        item(`tokens ${afterBlocks(depth)}`, lengthOf(part(arrays.dstream_length, depth)), depth === state.ddepth)),
-      item("pixels", lengthOf(arrays.dpixels.data)),
-    ]);
-    drawMatrix(byId("dtokens-matrix"), part(arrays.dstream, state.ddepth), state.looking);
-  },
-  dattention: () =>
-    heads.dattention.draw(state, (block, head) =>
-      sizes(dattentionRow(arrays, block, head, state.looking), "signed")),
-  dpixels() {
-    const pixels = arrays.dpixels.data, largest = largestOf(pixels);
-    const [height, width] = model.size;
-    const colour = colouring("signed", largest);
-    byId("dpixels-text").textContent = `Blue is negative, orange positive; the largest is ${number(largest)} in size.`;
-    byId("dpixels-pictures").replaceChildren(...Array.from({ length: model.channels }, (_, channel) => {
-      const canvas = picture("gradient");
-      paint(canvas, width, height, (i) => colour(pixels[channel * height * width + i]));
-      canvas.style.aspectRatio = `${width} / ${height}`;
-      return canvas;
-    }));
-    enlarge("dpixels-patch", pixels, colour, number);
-  },
-};
-
-/** The numbers of the patch that is looked at; of what has none, as many empty places, so that nothing moves. */
-function enlarge(id, pixels, colour, text) {
-  const { looking } = state;
-  byId(`${id}-title`).textContent = looking > 0 ? tokenName(looking) : `${tokenName(looking)}: no pixels of its own`;
-  drawPatch(byId(id), pixels, looking > 0 ? looking : null, colour, text);
-}
-
-function classItems(numbersOf) {
-  const { label, prediction } = state.image;
-  return classesShown(arrays.probabilities.data, label).map((k) => ({
-    name: about.classes[k], ...numbersOf(k), current: k === label,
-    note: [k === label ? "true class" : "", k === prediction ? "prediction" : ""].filter(Boolean).join(", "),
-  }));
-}
-
-draw();
+await follow(location.hash);

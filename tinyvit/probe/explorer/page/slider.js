@@ -24,6 +24,12 @@ class Slider {
     this.input.setAttribute("aria-valuetext", text);
   }
 
+  /** Show a value that was chosen elsewhere. */
+  set(value) {
+    if (this.input.valueAsNumber !== value) this.input.value = value;
+    this.show();
+  }
+
   go(value) {
     this.input.value = value;
     this.show();

@@ -7,7 +7,10 @@ class Stage {
     this.state = state;
     const [height, width] = model.size;
     byId("stage").style.aspectRatio = `${width} / ${height}`;
-    byId("stage").style.setProperty("--shape", width / height);
+    const least = 25 * Math.max(columns, (rows * width) / height); // pixels: a patch as wide as a finger needs
+    byId("pinned").style.setProperty("--shape", width / height);
+    byId("pinned").style.setProperty("--least", `${least}px`);
+    byId("pinned").classList.toggle("stacked", least > 240);       // a phone has no room beside it
     this.chips = [0, "mean"].map((token) => {
       const chip = element("button", { type: "button", className: "chip" });
       chip.addEventListener("click", () => changed({ token, pointed: null }));
@@ -34,7 +37,9 @@ class Stage {
     paintPicture(byId("picture"), arrays.picture);
     this.patches.mark(this.state.token > 0 ? this.state.token - 1 : null);
     const strength = byId("strength").valueAsNumber / 100;
-    byId("heat").hidden = byId("scale").hidden = map.values === null;
+    byId("heat").hidden = map.values === null || this.state.drawing;
+    byId("scale").hidden = byId("heat").hidden;
+    byId("scale").classList.toggle("none", map.largest === 0); // a scale from 0 to 0 says nothing
     if (map.values !== null) {
       paintPatches(byId("heat"), map.values, map.kind, map.largest, strength);
       paintRamp(byId("ramp"), map.kind);

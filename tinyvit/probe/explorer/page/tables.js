@@ -12,7 +12,7 @@ function drawBars(parent, caption, headings, items) {
     const length = (Math.abs(value) / largest) * (100 - least);
     bar.style.width = `${length}%`;
     bar.style.marginLeft = `${value < 0 ? least - length : least}%`;
-    const title = element("th", { textContent: name, scope: "row" });
+    const title = element("th", { scope: "row" }, element("bdi", { textContent: name }));
     if (note) title.append(element("span", { className: "note", textContent: note }));
     const row = element("tr", { className: current ? "current" : "" }, title, element("td", { className: "bar" }, bar),
       ...cells.map((textContent) => element("td", { textContent, className: "number" })));
@@ -30,20 +30,6 @@ function classesShown(probabilities, label) {
   if (order.length <= 12) return order;
   const first = order.sort((a, b) => probabilities[b] - probabilities[a]).slice(0, 10);
   return first.includes(label) ? first : [...first, label];
-}
-
-/** Tokens (T, D) as a picture, one row per token, with a frame around the chosen one. */
-function drawMatrix(parent, codes, token) {
-  const canvas = picture("tokens");
-  const colour = colouring("signed", about.signed);
-  paint(canvas, model.width, tokens, (i) => colour(codes[i]));
-  parent.style.setProperty("--tokens", tokens);
-  parent.replaceChildren(canvas);
-  if (token === "mean") return;
-  const frame = element("span", { className: "frame" });
-  frame.style.top = `${(100 * token) / tokens}%`;
-  frame.style.height = `${100 / tokens}%`;
-  parent.append(frame);
 }
 
 /** The numbers of a patch (C, P, Q), each on its colour; a picture alone if there are too many to read. null: empty. */
@@ -72,4 +58,27 @@ function drawPatch(parent, pixels, token, colourOf, text) {
     return element("table", { className: "pixels" },
       element("caption", { textContent: caption }), element("tbody", {}, ...lines));
   }));
+}
+
+/** The classes that the model takes an image for, the likeliest first: at most three. */
+function drawGuesses(parent, probabilities) {
+  const order = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]).slice(0, 3);
+  parent.replaceChildren(...order.map((k) => {
+    const bar = element("span", { className: "positive" });
+    bar.style.width = `${100 * probabilities[k]}%`;
+    return element("tr", {}, element("th", { scope: "row" }, element("bdi", { textContent: about.classes[k] })),
+      element("td", { className: "bar" }, bar),
+      element("td", { className: "number", textContent: share(probabilities[k]) }));
+  }));
+}
+
+/** Columns of numbers with a heading each, and a last row that says what they come to. */
+function drawColumns(parent, caption, headings, lines, last) {
+  const cell = (text, i) => (i === 0 ? element("th", { scope: "row", textContent: text })
+    : element("td", { className: "number", textContent: text }));
+  const line = (texts) => element("tr", {}, ...texts.map(cell));
+  parent.replaceChildren(element("table", { className: "columns" }, element("caption", { textContent: caption }),
+    element("thead", {}, element("tr", {}, ...headings.map((textContent, i) =>
+      element("th", { scope: "col", textContent, className: i === 0 ? "" : "number" })))),
+    element("tbody", {}, ...lines.map(line)), element("tfoot", {}, line(last))));
 }

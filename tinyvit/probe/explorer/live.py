@@ -1,0 +1,43 @@
+"""What the page needs to compute a model itself, and which models it can't."""
+
+import numpy as np
+
+from tinyvit.backend import to_numpy
+from tinyvit.functional.patches import as_pair
+from tinyvit.models.vit import ViT
+from tinyvit.probe.explorer.packing import layout, packed
+
+MOST_PARAMETERS = 150_000          # 0.7 MB of the page
+MOST_MULTIPLICATIONS = 12_000_000  # of a forward: about 50 ms with its backward
+MOST_PIXELS = 4096                 # that can be drawn on, and stand in a link
+
+
+def why_not_live(model):
+    """None, or the reason why the page can't compute this model itself, as a clause that follows "because"."""
+    if type(model) is not ViT:
+        return f"a {type(model).__name__} has other layers than the Vision Transformer that the page computes"
+    if model.precision == "bfloat16":
+        return "it computes in bfloat16, which browsers don't have"
+    config, parameters = model.config, model.num_parameters()
+    if parameters > MOST_PARAMETERS:
+        return f"it has {parameters:,} parameters, and the page has room for {MOST_PARAMETERS:,}"
+    height, width = as_pair(config.img_size)
+    if height * width > MOST_PIXELS:
+        return f"its images have {height * width:,} pixels, and the page lets draw on {MOST_PIXELS:,}"
+    tokens = 1 + config.grid[0] * config.grid[1]
+    multiplications = tokens * parameters + 2 * config.depth * tokens * tokens * config.embed_dim
+    if multiplications > MOST_MULTIPLICATIONS:
+        return (f"a forward takes {multiplications / 1e6:.0f} million multiplications, and a page answers at once to "
+                f"{MOST_MULTIPLICATIONS / 1e6:.0f} million")  # fmt: skip
+    return None
+
+
+def weights(model, mean, std):
+    """What the page's `vit` takes, with the mean and standard deviation by which drawn pixels are normalised.
+
+    The parameters, and positions that aren't learned, go into it as float32.
+    """
+    arrays = {name: to_numpy(array).astype("<f4") for name, array in model.state_dict().items()}
+    channels = model.config.in_chans
+    mean, std = (np.broadcast_to(np.asarray(x, "float64").reshape(-1), channels).tolist() for x in (mean, std))
+    return {"weights": packed(arrays), "layout": layout(arrays), "eps": model.config.norm_eps, "mean": mean, "std": std}

@@ -1,0 +1,92 @@
+// A picture whose cells are pointed at and acted on by pointer, finger and keys: pixels to draw on, numbers to read.
+
+class Cells {
+  /**
+   * onPoint(row, column), or onPoint(null) when the pointer leaves; onAct(row, column, event) where it is pressed, or
+   * with Enter or Space; with `drag` also on the way that it is dragged. onKey(event, row, column) is told other keys.
+   */
+  constructor(parent, { label, what, height, width, drag = false, onPoint = () => {}, onAct = () => {},
+                        onKey = () => {} }) {
+    Object.assign(this, { parent, height, width, onPoint, onAct, onKey, drag, row: 0, column: 0, last: null });
+    this.cursor = element("span", { className: "cursor" });
+    this.cursor.setAttribute("aria-hidden", "true");
+    parent.classList.add("cells");
+    parent.append(this.cursor);
+    parent.tabIndex = 0;
+    parent.setAttribute("role", "application"); // arrow keys are for the picture, not for the screen reader
+    parent.setAttribute("aria-roledescription", what);
+    parent.setAttribute("aria-label", label);
+    parent.addEventListener("pointerdown", (event) => this.onPress(event));
+    parent.addEventListener("pointermove", (event) => this.onMove(event));
+    parent.addEventListener("pointerup", () => { this.last = null; });
+    parent.addEventListener("pointercancel", () => { this.last = null; });
+    parent.addEventListener("pointerleave", () => { if (document.activeElement !== parent) onPoint(null); });
+    parent.addEventListener("keydown", (event) => this.onKeyDown(event));
+    parent.addEventListener("focus", () => this.point(this.row, this.column));
+    parent.addEventListener("blur", () => onPoint(null));
+  }
+
+  resize(height, width) {
+    Object.assign(this, { height, width });
+    this.place(Math.min(this.row, height - 1), Math.min(this.column, width - 1));
+  }
+
+  place(row, column) {
+    Object.assign(this, { row, column });
+    Object.assign(this.cursor.style, {
+      top: `${(100 * row) / this.height}%`, left: `${(100 * column) / this.width}%`,
+      height: `${100 / this.height}%`, width: `${100 / this.width}%`,
+    });
+  }
+
+  point(row, column) {
+    this.place(row, column);
+    this.onPoint(row, column);
+  }
+
+  /** [row, column] under a pointer. */
+  under({ clientX, clientY }) {
+    const { x, y, width, height } = this.parent.getBoundingClientRect();
+    const cell = (share, count) => Math.min(Math.max(Math.floor(share * count), 0), count - 1);
+    return [cell((clientY - y) / height, this.height), cell((clientX - x) / width, this.width)];
+  }
+
+  onPress(event) {
+    if (event.button !== 0) return;
+    const [row, column] = this.under(event);
+    this.last = this.drag ? [row, column] : null;
+    if (this.drag) this.parent.setPointerCapture(event.pointerId);
+    this.point(row, column);
+    this.onAct(row, column, event);
+  }
+
+  onMove(event) {
+    const [row, column] = this.under(event);
+    if (this.last === null) {
+      if (event.pointerType === "mouse") this.point(row, column);
+      return;
+    }
+    const [from_row, from_column] = this.last; // a quick finger skips cells: act on those between
+    const count = Math.max(Math.abs(row - from_row), Math.abs(column - from_column));
+    for (let i = 1; i <= count; i++) {
+      const between = (from, to) => Math.round(from + ((to - from) * i) / count);
+      this.onAct(between(from_row, row), between(from_column, column), event);
+    }
+    this.last = [row, column];
+    this.point(row, column);
+  }
+
+  onKeyDown(event) {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    const { row, column, height, width } = this;
+    const target = {
+      ArrowLeft: [row, Math.max(column - 1, 0)], ArrowRight: [row, Math.min(column + 1, width - 1)],
+      ArrowUp: [Math.max(row - 1, 0), column], ArrowDown: [Math.min(row + 1, height - 1), column],
+      Home: [row, 0], End: [row, width - 1],
+    }[event.key];
+    if (target) this.point(...target);
+    else if (event.key === "Enter" || event.key === " ") this.onAct(row, column, event);
+    else if (!this.onKey(event, row, column)) return;
+    event.preventDefault();
+  }
+}

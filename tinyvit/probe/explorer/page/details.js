@@ -1,0 +1,91 @@
+// What each step shows beside its text, besides the insides: bars, the patch that is looked at, one matrix.
+
+const DETAILS = {
+  patches() {
+    const pixels = arrays.pixels.data;
+    const least = pixels.reduce((a, b) => Math.min(a, b)), most = pixels.reduce((a, b) => Math.max(a, b));
+    const grey = (value) => Array(3).fill(Math.round((255 * (value - least)) / (most - least || 1)));
+    enlarge("enlarged", pixels, grey, (value) => signed(value.toFixed(2)));
+  },
+  tokens: () => matrix("tokens-matrix", ofTokens("All tokens at once"))
+    .draw(part(arrays.stream, state.depth), tokens, model.width, { chosen: state.looking }),
+  logits() {
+    drawBars(byId("logits-bars"), "Classes", ["class", "logit", "probability"], classItems((k) => ({
+      value: arrays.probabilities.data[k], cells: [number(arrays.logits.data[k]), share(arrays.probabilities.data[k])],
+    })));
+  },
+  loss() {
+    byId("loss-value").replaceChildren(
+      `ℒ = −log ${number(arrays.probabilities.data[state.label])} = ${number(arrays.loss)}, for the true class `,
+      element("bdi", { textContent: about.classes[state.label] }), ".");
+    drawBars(byId("loss-bars"), "Gradient by the logits", ["class", "dlogits"], classItems((k) => ({
+      value: arrays.dlogits.data[k], cells: [number(arrays.dlogits.data[k])],
+    })));
+  },
+  dtokens() {
+    const depths = Array.from({ length: model.depth + 1 }, (_, i) => model.depth - i);
+    const item = (name, value, current) => ({ name, value, cells: [number(value)], current });
+    drawBars(byId("flow-bars"), "Length of the gradient, from the loss back to the pixels", ["by", "length"], [
+      item("logits", norm(arrays.dlogits.data)),
+      ...depths.map((depth) =>
+        item(`tokens ${afterBlocks(depth)}`, norm(part(arrays.dstream_length, depth)), depth === state.ddepth)),
+      item("pixels", norm(arrays.dpixels.data)),
+    ]);
+    matrix("dtokens-matrix", ofTokens("All tokens’ gradients at once"))
+      .draw(part(arrays.dstream, state.ddepth), tokens, model.width, { chosen: state.looking });
+  },
+  dpixels() {
+    const pixels = arrays.dpixels.data, [height, width] = model.size, [P, Q] = model.patch;
+    byId("dpixels-text").textContent = whyPixels(pixels);
+    for (let channel = 0; channel < model.channels; channel++) {
+      const id = `dpixels-${channel}`;
+      if (!byId(id)) byId("dpixels-pictures").append(element("div", { id }));
+      matrix(id, {
+        label: `Gradient by the pixels${channelName(channel)}`, square: true,
+        rowName: (row) => `Row ${row + 1}`, columnName: (column) => `column ${column + 1}`,
+        onChoose: (row, column) =>
+          changed({ token: 1 + Math.floor(row / P) * columns + Math.floor(column / Q), pointed: null }),
+      }).draw(pixels.subarray(channel * height * width, (channel + 1) * height * width), height, width);
+    }
+    enlarge("dpixels-patch", pixels, colouring("signed", largestOf(pixels)), number);
+  },
+};
+
+function channelName(channel) {
+  if (model.channels === 1) return "";
+  return model.channels === 3 ? `, ${["red", "green", "blue"][channel]}` : `, channel ${channel + 1}`;
+}
+
+/** How many pixels have no gradient, which has the least, and why that can be. */
+function whyPixels(pixels) {
+  const none = pixels.filter((value) => value === 0).length, [height, width] = model.size;
+  const least = pixels.reduce((best, value, i) => (Math.abs(value) < Math.abs(pixels[best]) ? i : best), 0);
+  const row = Math.floor(least / width) % height, column = least % width;
+  if (none === 0) {
+    return `None of the gradients is exactly zero. The smallest, ${number(pixels[least])}, is that of the pixel in ` +
+      `row ${row + 1}, column ${column + 1}.`;
+  }
+  const all = none === pixels.length;
+  if (all && state.off.size === model.depth * model.heads && model.pool === "token") {
+    return "No pixel has a gradient: all heads are switched off, so nothing of any patch reaches the class token, " +
+      "which the head reads.";
+  }
+  return `${none} of ${pixels.length} gradients are exactly zero: nothing leads from there to the loss` +
+    (state.off.size ? ", or only through heads that are switched off." : ".");
+}
+
+/** The numbers of the patch that is looked at; of what has none, as many empty places, so that nothing moves. */
+function enlarge(id, pixels, colour, text) {
+  const { looking } = state;
+  byId(`${id}-title`).textContent = looking > 0 ? tokenName(looking) : `${tokenName(looking)}: no pixels of its own`;
+  drawPatch(byId(id), pixels, looking > 0 ? looking : null, colour, text);
+}
+
+function classItems(numbersOf) {
+  const { label } = state, probabilities = arrays.probabilities.data;
+  const prediction = probabilities.indexOf(Math.max(...probabilities));
+  return classesShown(probabilities, label).map((k) => ({
+    name: about.classes[k], ...numbersOf(k), current: k === label,
+    note: [k === label ? "true class" : "", k === prediction ? "prediction" : ""].filter(Boolean).join(", "),
+  }));
+}

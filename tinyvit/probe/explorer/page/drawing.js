@@ -1,0 +1,92 @@
+// Drawing on the image: levels from 0 to 255 of every channel, and the pixels that the model reads of them.
+
+/**
+ * What `computed` takes of levels (C, height, width) that were drawn on an image: the pixels as the model reads them,
+ * and their picture. Pixels that weren't changed are those of the image to the last digit.
+ */
+function drawn(levels, image) {
+  const size = model.size[0] * model.size[1], normal = about.live, before = levelsOf(image);
+  const pixels = Float64Array.from(levels, (level, i) => {
+    const channel = Math.floor(i / size);
+    if (level === before[i]) return image.pixels.data[i];
+    return (level / 255 - normal.mean[channel]) / normal.std[channel];
+  });
+  const of = (i, channel) => levels[channel * size + i];
+  const grey = (i) => Math.round(mean(Array.from({ length: model.channels }, (_, channel) => of(i, channel))));
+  const colours = Uint8Array.from({ length: 3 * size }, (_, i) => {
+    const pixel = Math.floor(i / 3);
+    return model.channels === 3 ? of(pixel, i % 3) : grey(pixel);
+  });
+  return { pixels: { data: pixels }, picture: { data: colours } };
+}
+
+/** The levels nearest to the pixels of an image. */
+function levelsOf({ pixels }) {
+  const size = model.size[0] * model.size[1], normal = about.live;
+  return Uint8Array.from(pixels.data, (value, i) => {
+    const channel = Math.floor(i / size);
+    return Math.min(Math.max(Math.round(255 * (value * normal.std[channel] + normal.mean[channel])), 0), 255);
+  });
+}
+
+class Drawing {
+  constructor(state, changed) {
+    Object.assign(this, { state, changed });
+    const [height, width] = model.size;
+    this.cells = new Cells(byId("pixels"), {
+      label: "Pixels of the image. Arrow keys move, Space paints, Delete erases, plus and minus change a little",
+      what: "drawing", height, width, drag: true,
+      onPoint: (row, column) => this.read(row, column),
+      onAct: (row, column) => this.put(row, column, () => byId("brush").valueAsNumber),
+      onKey: ({ key }, row, column) => {
+        const change = {
+          Delete: () => 0, Backspace: () => 0, "+": (level) => level + 16, "-": (level) => level - 16,
+        }[key];
+        if (change) this.put(row, column, change);
+        return Boolean(change);
+      },
+    });
+    byId("draw").addEventListener("click", () => changed({ drawing: !state.drawing, pointed: null }));
+    byId("clear").addEventListener("click", () =>
+      changed({ own: new Uint8Array(model.channels * height * width), drawing: true }));
+    byId("original").addEventListener("click", () => changed({ own: null, label: state.image.label }));
+    byId("label").append(...about.classes.map((name, k) => element("option", { value: k, textContent: name })));
+    byId("label").addEventListener("change", () => changed({ label: byId("label").selectedIndex }));
+    byId("brush").addEventListener("input", () => this.draw());
+  }
+
+  /** Set all channels of a pixel to change(level). */
+  async put(row, column, change) {
+    const [height, width] = model.size;
+    const levels = (this.state.own ?? levelsOf(arrays)).slice();
+    for (let channel = 0; channel < model.channels; channel++) {
+      const i = (channel * height + row) * width + column;
+      levels[i] = Math.min(Math.max(change(levels[i]), 0), 255);
+    }
+    await this.changed({ own: levels });
+    this.read(row, column);
+  }
+
+  read(row, column) {
+    if (row === null) byId("pixel").textContent = "";
+    if (row === null) return;
+    const [height, width] = model.size;
+    const values = Array.from({ length: model.channels }, (_, channel) => (channel * height + row) * width + column);
+    const levels = this.state.own ?? levelsOf(arrays);
+    const all = (text) => values.map(text).join(", ");
+    byId("pixel").textContent = `Pixel in row ${row + 1}, column ${column + 1}: brightness ` +
+      `${all((i) => levels[i])} of 255, gradient ${all((i) => number(arrays.dpixels.data[i]))}`;
+  }
+
+  draw() {
+    const { drawing, own, label } = this.state;
+    byId("draw").setAttribute("aria-pressed", String(drawing));
+    byId("pixels").hidden = !drawing;
+    byId("tools").hidden = !drawing;
+    byId("patches").hidden = byId("chips").hidden = drawing;
+    byId("original").hidden = own === null && label === this.state.image.label;
+    byId("look").classList.toggle("drawing", drawing);
+    byId("label").selectedIndex = label;
+    byId("brush-level").textContent = byId("brush").value;
+  }
+}

@@ -1,0 +1,117 @@
+// The insides of steps: matrices with their numbers, and how one number comes about.
+
+const MOST_LINES = 20; // of a table: more are not read
+const matrices = {};
+
+/** The matrix in a place of the page, made when it is first drawn. */
+const matrix = (id, options) => (matrices[id] ??= new Matrix(byId(id), options));
+
+const ofTokens = (label, what = "number") => ({
+  label, rowName: tokenName, columnName: (column) => `${what} ${column + 1}`,
+  onChoose: (token) => changed({ token, pointed: null }),
+});
+const pairs = (label) => ({
+  label, rowName: (query) => `${tokenName(query)} asks`, columnName: (key) => `${tokenName(key)} answers`,
+  onChoose: (token, key) => changed({ token, key, pointed: null }),
+});
+
+/** A tensor (T, D) of tokens. */
+const drawTokens = (id, label, { data, shape }, chosen) =>
+  matrix(id, ofTokens(label)).draw(data, shape[0], shape[1], { chosen });
+
+/** The token whose numbers are shown; the mean of all patches has none of its own, and the class token stands in. */
+const asking = () => (state.looking === "mean" ? 0 : state.looking);
+
+const INSIDE = {
+  norm(arrays) {
+    const { name, x, y, cache } = normAt(arrays, state.norm), token = asking(), D = model.width;
+    const row = (values) => values.subarray(token * D, (token + 1) * D);
+    const bias = live.weights[`${name}.bias`];
+    const lines = [row(x.data), row(cache.xhat.data), cache.weight.data, bias.data, row(y.data)];
+    const middle = mean(lines[0]), deviation = 1 / cache.rstd.data[token];
+    const [first, hat, scale, shift, result] = lines.map((values) => number(values[0]));
+    byId("norm-value").textContent =
+      `${tokenName(token)}: mean ${number(middle)}, standard deviation ${number(deviation)}. Its first number: ` +
+      `(${first} − ${number(middle)}) / ${number(deviation)} = ${hat}, times γ ${scale} plus β ${shift} = ${result}.`;
+    const names = [
+      "x, what comes in", "x̂, of mean 0 and variance 1", "γ, the learned scale", "β, the learned shift",
+      "y = x̂ γ + β",
+    ];
+    const label = "The chosen token’s numbers, from top to bottom: x, x̂, γ, β, y";
+    matrix("norm-rows", { label, rowName: (i) => names[i] })
+      .draw(Float64Array.from(lines.flatMap((values) => [...values])), lines.length, D);
+    drawTokens("norm-before", "All tokens before", x, state.looking);
+    drawTokens("norm-after", "All tokens after", y, state.looking);
+  },
+  attention(arrays) {
+    const { q, k, v, scores, probs } = arrays.cache.blocks[state.block].attn.heads, { head } = state, token = asking();
+    const { each } = arrays.cache.blocks[state.block].attn, d = model.headWidth;
+    for (const [id, label, x] of [["queries", "Queries Q", q], ["keys", "Keys K", k], ["values", "Values V", v]]) {
+      drawTokens(`attention-${id}`, label, at(x, head), id === "queries" ? token : null);
+    }
+    matrix("attention-scores", pairs("Scores S = Q Kᵀ / √d"))
+      .draw(at(scores, head).data, tokens, tokens, { chosen: token });
+    matrix("attention-probs", pairs("Shares P = softmax(S)"))
+      .draw(at(probs, head).data, tokens, tokens, { kind: "share", chosen: token });
+    drawTokens("attention-output", "What the head gives: P V", at(each, head), token);
+
+    const row = (x, i) => part(x, head, i), p = row(probs, token), s = row(scores, token);
+    const strongest = [...p.keys()].sort((a, b) => p[b] - p[a]), key = state.key ?? strongest[0];
+    const shown = tokens > MOST_LINES ? strongest.slice(0, MOST_LINES) : [...p.keys()];
+    const sum = s.reduce((total, value) => total + Math.exp(value - s[strongest[0]]), 0);
+    drawColumns(byId("attention-softmax"), `${tokenName(token)} asks, and takes`,
+      ["from", "score", "e^(s − max)", "share"],
+      shown.map((j) => [tokenName(j), number(s[j]), number(Math.exp(s[j] - s[strongest[0]])), share(p[j])]),
+      [tokens > MOST_LINES ? `all ${tokens} tokens` : "all", "", number(sum), share(1)]);
+    const marks = byId("attention-softmax").querySelectorAll("tbody tr");
+    shown.forEach((j, i) => marks[i].classList.toggle("current", j === key));
+
+    byId("attention-key").value = String(key);
+    const query = row(q, token), answer = row(k, key), value = row(v, key), output = row(each, token);
+    const count = Math.min(d, MOST_LINES);
+    drawColumns(byId("attention-pair"), "", ["", "q", "k", "q · k", "v", "p · v", "out"],
+      Array.from({ length: count }, (_, n) => [
+        String(n + 1), number(query[n]), number(answer[n]), number(query[n] * answer[n]), number(value[n]),
+        number(p[key] * value[n]), number(output[n]),
+      ]),
+      [count < d ? `all ${d}` : "sum", "", "", number(dot(query, answer)), "", "", ""]);
+    byId("attention-sum").textContent = `Score: ${number(dot(query, answer))} / √${d} = ${number(s[key])}. ` +
+      `Share: p = e^(${number(s[key])} − ${number(s[strongest[0]])}) / ${number(sum)} = ${share(p[key])}. ` +
+      "The column “out” adds up p · v over all tokens that answer.";
+  },
+  mlp(arrays) {
+    const { m1, h, activated, m } = arrays.cache.blocks[state.mlp], token = asking(), E = model.hidden;
+    const [before, after] = [h, activated].map(({ data }) => data.subarray(token * E, (token + 1) * E));
+    const most = [...after.keys()].reduce((best, i) => (after[i] > after[best] ? i : best), 0);
+    const positive = before.filter((value) => value > 0).length;
+    byId("mlp-value").textContent =
+      `${tokenName(token)}: ${positive} of its ${E} hidden numbers are above zero and pass; the others are held near ` +
+      `zero. The largest is number ${most + 1}: GELU(${number(before[most])}) = ${number(after[most])}.`;
+    const names = ["h, before GELU", "GELU(h)"];
+    const label = "The chosen token’s hidden numbers, before and after GELU";
+    matrix("mlp-hidden", { label, rowName: (i) => names[i] })
+      .draw(Float64Array.from([...before, ...after]), 2, E);
+    drawTokens("mlp-before", "All tokens, as the MLP reads them", m1, state.looking);
+    drawTokens("mlp-activated", "All hidden numbers after GELU", activated, state.looking);
+    drawTokens("mlp-after", "What it adds to each token", m, state.looking);
+  },
+  logits(arrays) {
+    matrix("logits-features", { label: "y, what the head reads", rowName: () => "y" })
+      .draw(arrays.cache.features.data, 1, model.width);
+  },
+  dtokens(arrays) {
+    const block = Math.max(state.ddepth - 1, 0), name = `blocks.${block}.`;
+    const own = Object.entries(arrays.grads).filter(([parameter]) => parameter.startsWith(name));
+    const caption = `Length of the gradient of every parameter of ${blockName(block)}`;
+    drawBars(byId("parameter-bars"), caption, ["parameter", "length"], own.map(([parameter, { data }]) =>
+      ({ name: parameter.slice(name.length), value: norm(data), cells: [number(norm(data))] })));
+  },
+  dattention(arrays) {
+    const found = arrays.gradients.blocks[state.block], { head } = state, token = asking();
+    matrix("dattention-dprobs", pairs("dP")).draw(at(found.dprobs, head).data, tokens, tokens, { chosen: token });
+    matrix("dattention-dscores", pairs("dS")).draw(at(found.dscores, head).data, tokens, tokens, { chosen: token });
+    for (const [id, x] of [["dq", found.dq], ["dk", found.dk], ["dv", found.dv]]) {
+      drawTokens(`dattention-${id}`, id.replace(/.$/, (letter) => letter.toUpperCase()), at(x, head), token);
+    }
+  },
+};

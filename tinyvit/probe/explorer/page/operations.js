@@ -1,0 +1,293 @@
+// The operations of a ViT by tinyvit's names, for one image: each returns its result and a cache of what its backward
+// needs; the backward follows at once, takes the gradient of the result and that cache, and returns the gradients of
+// the arguments. In the shapes N is tokens, D their width, H heads of width d. The formulas' sources are in
+// tinyvit/functional, whose numbers these are held to.
+
+/** y = x Wᵀ + b, for x (N, D) and W (E, D). */
+function linear(x, weight, bias) {
+  const y = matmul(x, transposed(weight));
+  return [bias ? by_row((row) => row.map((value, e) => value + bias.data[e]), y) : y, { x, weight, bias }];
+}
+
+/** dx = dy W, dW = dyᵀ x, db = dy summed over all rows. */
+function linear_backward(dy, { x, weight }) {
+  return [matmul(dy, weight), matmul(transposed(dy), x), sum_rows(dy)];
+}
+
+/** y = x̂ γ + β, where x̂ is each row of x (N, D) shifted and scaled to mean 0 and variance 1. */
+function layernorm(x, weight, bias, eps) {
+  const centred = by_row((row) => { const middle = mean(row); return row.map((value) => value - middle); }, x);
+  const rstd = tensor([x.shape[0], 1]);                                        // 1 / standard deviation
+  const xhat = by_row((row, n) => {
+    rstd.data[n] = (dot(row, row) / row.length + eps) ** -0.5;
+    return row.map((value) => value * rstd.data[n]);
+  }, centred);
+  const y = by_row((row) => row.map((value, i) => value * weight.data[i] + bias.data[i]), xhat);
+  return [y, { xhat, rstd, weight }];
+}
+
+/** With g = dy γ: dx = (g − mean(g) − x̂ mean(g x̂)) / std. */
+function layernorm_backward(dy, { xhat, rstd, weight }) {
+  const D = weight.data.length;
+  const dx = by_row((row, n) => {
+    const g = row.map((value, i) => value * weight.data[i]), own = xhat.data.subarray(n * D, n * D + D);
+    const mean_g = mean(g), mean_gx = dot(g, own) / D;
+    return g.map((value, i) => rstd.data[n] * (value - mean_g - own[i] * mean_gx));
+  }, dy);
+  return [dx, sum_rows(mapped((a, b) => a * b, dy, xhat)), sum_rows(dy)];      // dx, dweight, dbias
+}
+
+/** p = exp(x) / Σ exp(x) in each row; the largest x is taken off first, so that exp can't overflow. */
+function softmax(x) {
+  const probs = by_row((row) => {
+    const largest = Math.max(...row), exps = row.map((value) => Math.exp(value - largest));
+    const sum = exps.reduce((a, b) => a + b);
+    return exps.map((value) => value / sum);
+  }, x);
+  return [probs, { probs }];
+}
+
+/** dx = p (dy − Σ dy p). */
+function softmax_backward(dy, { probs }) {
+  const N = probs.shape.at(-1);
+  return by_row((row, n) => {
+    const p = probs.data.subarray(n * N, n * N + N), sum = dot(row, p);
+    return row.map((value, i) => p[i] * (value - sum));
+  }, dy);
+}
+
+/** y = softmax(q kᵀ / √d) v, for q, k, v (H, N, d). */
+function attention(q, k, v) {
+  const scale = q.shape.at(-1) ** -0.5;
+  const scores = times(matmul(q, transposed(k)), scale);                       // (H, N, N)
+  const [probs] = softmax(scores);
+  return [matmul(probs, v), { q, k, v, scores, probs, scale }];
+}
+
+/** dv = pᵀ dy, dp = dy vᵀ, ds from dp, dq = ds k / √d, dk = dsᵀ q / √d; with dp and ds, which the page shows. */
+function attention_backward(dy, { q, k, v, probs, scale }) {
+  const dprobs = matmul(dy, transposed(v));
+  const dscores = softmax_backward(dprobs, { probs });
+  const dq = times(matmul(dscores, k), scale), dk = times(matmul(transposed(dscores), q), scale);
+  return [dq, dk, matmul(transposed(probs), dy), { dprobs, dscores }];
+}
+
+const SQRT_2_OVER_PI = (2 / Math.PI) ** 0.5, CUBIC = 0.044715;
+
+/** y = x Φ(x), where Φ(x) = (1 + erf(x/√2)) / 2. */
+function gelu(x) {
+  const cdf = mapped((value) => 0.5 * (1 + erf(value * Math.SQRT1_2)), x);
+  return [mapped((value, c) => value * c, x, cdf), { x, cdf }];
+}
+
+/** dx = dy (Φ(x) + x φ(x)), where φ(x) = exp(−x²/2) / √(2π). */
+function gelu_backward(dy, { x, cdf }) {
+  const pdf = (value) => Math.exp(-0.5 * value * value) / Math.sqrt(2 * Math.PI);
+  return mapped((d, value, c) => d * (c + value * pdf(value)), dy, x, cdf);
+}
+
+/** erf(x) = 2/√π e^(−x²) Σ 2ⁿ x^(2n+1) / (2n+1)!!: no term is of another sign than x, so that no digits are lost. */
+function erf(x) {
+  if (Math.abs(x) > 6) return Math.sign(x); // to the last digit
+  let term = x, sum = x;
+  for (let n = 1; Math.abs(term) > 1e-17 * Math.abs(sum); n++) {
+    term *= (2 * x * x) / (2 * n + 1);
+    sum += term;
+  }
+  return (2 / Math.sqrt(Math.PI)) * Math.exp(-x * x) * sum;
+}
+
+/** y = x (1 + tanh(u)) / 2 with u = √(2/π) (x + 0.044715 x³). */
+function gelu_tanh(x) {
+  const t = mapped((value) => Math.tanh(SQRT_2_OVER_PI * value * (1 + CUBIC * value * value)), x);
+  return [mapped((value, own) => 0.5 * value * (1 + own), x, t), { x, t }];
+}
+
+/** dx = dy ((1 + t)/2 + x (1 − t²)/2 · du/dx) with du/dx = √(2/π) (1 + 3 · 0.044715 x²). */
+function gelu_tanh_backward(dy, { x, t }) {
+  const du = (value) => SQRT_2_OVER_PI * (1 + 3 * CUBIC * value * value);
+  return mapped((d, value, own) => d * (0.5 * (1 + own) + 0.5 * value * (1 - own * own) * du(value)), dy, x, t);
+}
+
+function tanh(x) {
+  const y = mapped(Math.tanh, x);
+  return [y, { y }];
+}
+
+/** dx = dy (1 − y²). */
+const tanh_backward = (dy, { y }) => mapped((d, value) => d * (1 - value * value), dy, y);
+
+/** An image (C, height, width) as patches (N, C·P·Q), row by row. */
+function patchify(x, [P, Q]) {
+  const [C, height, width] = x.shape, beside = width / Q;
+  const y = tensor([(height / P) * beside, C * P * Q]), from = new Int32Array(y.data.length);
+  for (let i = 0; i < from.length; i++) {
+    const patch = Math.floor(i / (C * P * Q)), c = Math.floor(i / (P * Q)) % C;
+    const row = Math.floor(patch / beside) * P + (Math.floor(i / Q) % P), column = (patch % beside) * Q + (i % Q);
+    from[i] = (c * height + row) * width + column;
+    y.data[i] = x.data[from[i]];
+  }
+  return [y, { from, shape: x.shape }];
+}
+
+/** Each number back to the pixel it came from. */
+function patchify_backward(dy, { from, shape }) {
+  const dx = tensor(shape);
+  dy.data.forEach((value, i) => { dx.data[from[i]] = value; });
+  return dx;
+}
+
+/** A learned token in front of the others: (N, D) becomes (N+1, D). */
+function prepend_token(x, token) {
+  const y = tensor([x.shape[0] + 1, x.shape[1]]);
+  y.data.set(token.data);
+  y.data.set(x.data, token.data.length);
+  return [y, {}];
+}
+
+/** Returns dx and dtoken: each had its own rows. */
+function prepend_token_backward(dy) {
+  const [N, D] = dy.shape;
+  return [tensor([N - 1, D], dy.data.slice(D)), tensor([1, 1, D], dy.data.slice(0, D))];
+}
+
+/** The position of the patch in row i, column j: column j of along_x beside row i of along_y; 0 for the class token. */
+function grid_positions(along_x, along_y) {
+  const [, columns, half] = along_x.shape, rows = along_y.shape[1];
+  const y = tensor([1, 1 + rows * columns, 2 * half]);
+  for (let patch = 0; patch < rows * columns; patch++) {
+    const i = Math.floor(patch / columns), j = patch % columns, start = (1 + patch) * 2 * half;
+    y.data.set(along_x.data.subarray(j * half, (j + 1) * half), start);
+    y.data.set(along_y.data.subarray(i * half, (i + 1) * half), start + half);
+  }
+  return [y, { rows, columns, half }];
+}
+
+/** Returns dalong_x and dalong_y: each was used by a whole column, or row, of patches. */
+function grid_positions_backward(dy, { rows, columns, half }) {
+  const dalong_x = tensor([1, columns, half]), dalong_y = tensor([1, rows, half]);
+  for (let patch = 0; patch < rows * columns; patch++) {
+    const i = Math.floor(patch / columns), j = patch % columns, start = (1 + patch) * 2 * half;
+    for (let n = 0; n < half; n++) {
+      dalong_x.data[j * half + n] += dy.data[start + n];
+      dalong_y.data[i * half + n] += dy.data[start + half + n];
+    }
+  }
+  return [dalong_x, dalong_y];
+}
+
+/** Queries, keys and values of every head: (N, 3D) becomes three (H, N, d). */
+function split_heads(x, heads) {
+  const [N, width] = x.shape, d = width / 3 / heads, parts = [0, 1, 2].map(() => tensor([heads, N, d]));
+  parts.forEach((part, p) => {
+    for (let h = 0; h < heads; h++) {
+      for (let n = 0; n < N; n++) {
+        const start = n * width + (p * heads + h) * d;
+        part.data.set(x.data.subarray(start, start + d), (h * N + n) * d);
+      }
+    }
+  });
+  return [parts, {}];
+}
+
+function split_heads_backward(dparts) {
+  const joined = dparts.map((dpart) => merge_heads(dpart)[0]), [N, D] = joined[0].shape;
+  const dx = tensor([N, 3 * D]);
+  joined.forEach((own, p) => {
+    for (let n = 0; n < N; n++) dx.data.set(own.data.subarray(n * D, (n + 1) * D), n * 3 * D + p * D);
+  });
+  return dx;
+}
+
+/** The heads beside each other: (H, N, d) becomes (N, D). */
+function merge_heads(x) {
+  const [H, N, d] = x.shape, y = tensor([N, H * d]);
+  for (let h = 0; h < H; h++) {
+    for (let n = 0; n < N; n++) {
+      y.data.set(x.data.subarray((h * N + n) * d, (h * N + n + 1) * d), (n * H + h) * d);
+    }
+  }
+  return [y, { heads: H }];
+}
+
+function merge_heads_backward(dy, { heads }) {
+  const [N, D] = dy.shape, d = D / heads, dx = tensor([heads, N, d]);
+  for (let h = 0; h < heads; h++) {
+    for (let n = 0; n < N; n++) dx.data.set(dy.data.subarray(n * D + h * d, n * D + (h + 1) * d), (h * N + n) * d);
+  }
+  return dx;
+}
+
+/** What each head gives, times 1 if it is on and 0 if it is switched off. */
+function switch_heads(x, on) {
+  const size = x.data.length / x.shape[0];
+  return [tensor(x.shape, x.data.map((value, i) => value * on[Math.floor(i / size)])), { on }];
+}
+
+const switch_heads_backward = (dy, { on }) => switch_heads(dy, on)[0];
+
+/** Turn each pair of numbers of a query or key (H, 1+N, d) by angles of its patch's place; not the class token's. */
+function rope(x, grid, theta = 100) {
+  const angles = rope_angles(grid, x.shape.at(-1), theta);
+  return [rotate(x, angles, 1), { angles }];
+}
+
+/** A rotation's transpose is its inverse: turn the gradient back by the same angles. */
+const rope_backward = (dy, { angles }) => rotate(dy, angles, -1);
+
+/** The pair (a, b) becomes (a cos − b sin, a sin + b cos). */
+function rotate(x, angles, direction) {
+  const [, N, d] = x.shape;
+  return by_row((row, n) => {
+    const patch = (n % N) - 1;
+    if (patch < 0) return row;
+    const y = row.slice();
+    angles[patch].forEach((angle, pair) => {
+      const a = row[2 * pair], b = row[2 * pair + 1], cos = Math.cos(angle), sin = direction * Math.sin(angle);
+      y[2 * pair] = a * cos - b * sin;
+      y[2 * pair + 1] = a * sin + b * cos;
+    });
+    return y;
+  }, x);
+}
+
+/** j·ωₖ for the first d/4 pairs of the patch in row i, column j, and i·ωₖ for the rest; ωₖ = theta^(−k/(d/4)). */
+function rope_angles([rows, columns], d, theta) {
+  const frequencies = Array.from({ length: d / 4 }, (_, k) => theta ** (-k / (d / 4)));
+  return Array.from({ length: rows * columns }, (_, patch) => [
+    ...frequencies.map((frequency) => (patch % columns) * frequency),
+    ...frequencies.map((frequency) => Math.floor(patch / columns) * frequency),
+  ]);
+}
+
+/** The class token: (N, D) becomes (1, D). */
+const pool_token = (x) => [tensor([1, x.shape[1]], x.data.slice(0, x.shape[1])), { shape: x.shape }];
+
+function pool_token_backward(dy, { shape }) {
+  const dx = tensor(shape);
+  dx.data.set(dy.data);
+  return dx;
+}
+
+/** The mean of the patches, without the class token: (1+N, D) becomes (1, D). */
+function pool_mean(x) {
+  const [T, D] = x.shape;
+  return [reshaped(times(sum_rows(tensor([T - 1, D], x.data.subarray(D))), 1 / (T - 1)), 1, D), { shape: x.shape }];
+}
+
+function pool_mean_backward(dy, { shape }) {
+  const [T, D] = shape;
+  return tensor(shape, new Float64Array(T * D).map((_, i) => (i < D ? 0 : dy.data[i % D] / (T - 1))));
+}
+
+/** −log p of the class `label`, with p = softmax(logits), logits (1, K). */
+function cross_entropy(logits, label) {
+  const [probs] = softmax(logits), largest = Math.max(...logits.data);
+  const sum = logits.data.reduce((total, value) => total + Math.exp(value - largest), 0);
+  return [Math.log(sum) - (logits.data[label] - largest), { probs, label }];
+}
+
+/** dlogits = p − 1[label]: what the model says less what is true. */
+function cross_entropy_backward({ probs, label }) {
+  return tensor(probs.shape, probs.data.map((p, k) => p - (k === label)));
+}
