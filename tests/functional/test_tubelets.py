@@ -40,7 +40,7 @@ def test_tubelets_and_back_are_the_identity(drawn):
 def test_tubelets_come_frame_after_frame_and_then_row_by_row(drawn):
     x, (s, p, q) = drawn
     cut, _ = F.tubelets(x, (s, p, q))
-    B, C, T, H, W = x.shape
+    B, _, T, H, W = x.shape
     grid = T // s, H // p, W // q
     for number, (t, i, j) in enumerate(np.ndindex(grid)):
         tubelet = x[:, :, t * s : (t + 1) * s, i * p : (i + 1) * p, j * q : (j + 1) * q]
@@ -101,12 +101,15 @@ def test_a_tubelet_that_does_not_tile_the_video_is_refused_with_the_size_that_wo
 
 @pytest.mark.parametrize("call, message", [
     (lambda: F.tubelets(np.zeros((1, 4, 8, 8)), (2, 4, 4)), "expected videos (B, C, T, H, W), got (1, 4, 8, 8)"),
-    (lambda: F.tubelets(np.zeros((1, 1, 4, 8, 8)), 4), "expected a size as (frames, height, width), positive ints, got 4"),
+    (lambda: F.tubelets(np.zeros((1, 1, 4, 8, 8)), 4),
+     "expected a size as (frames, height, width), positive ints, got 4"),
     (lambda: F.from_tubelets(np.zeros((1, 4, 8)), (1, 2, 2), (2, 4, 4)),
      "4 tubelets of 8 numbers don't make a video of 2×4×4"),
     (lambda: F.from_tubelets(np.zeros((4, 8)), (1, 2, 2), (1, 4, 4)), "expected tubelets (B, N, C·S·P·Q), got (4, 8)"),
-    (lambda: F.split_frames(np.zeros((2, 5, 3)), 2), "split_frames: expected x (B, frames·n, D), got (2, 5, 3) and frames 2"),
-    (lambda: F.join_frames(np.zeros((3, 5, 3)), 2), "join_frames: expected x (B·frames, n, D), got (3, 5, 3) and frames 2"),
+    (lambda: F.split_frames(np.zeros((2, 5, 3)), 2),
+     "split_frames: expected x (B, frames·n, D), got (2, 5, 3) and frames 2"),
+    (lambda: F.join_frames(np.zeros((3, 5, 3)), 2),
+     "join_frames: expected x (B·frames, n, D), got (3, 5, 3) and frames 2"),
     (lambda: F.join_frames(np.zeros((3, 5, 3)), True), "and frames True"),
 ])  # fmt: skip
 def test_other_shapes_are_refused(call, message):

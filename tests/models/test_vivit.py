@@ -189,7 +189,8 @@ def test_only_a_vit_can_be_inflated():
 
 
 @pytest.mark.parametrize("changes, message", [
-    ({"tubelet_frames": 4}, "a video of 6×8×12 .frames, height, width. is not a multiple of the tubelet 4×4×4; take one of 8×8×12"),
+    ({"tubelet_frames": 4},
+     "a video of 6×8×12 .frames, height, width. is not a multiple of the tubelet 4×4×4; take one of 8×8×12"),
     ({"dynamic_img_size": True}, "a ViViT reads videos of one size"),
     ({"head_hidden": 8}, "has a linear head"),
     ({"positions": "rope"}, "positions must be one of learned, sincos_3d, none, got 'rope'"),

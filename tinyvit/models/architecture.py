@@ -57,10 +57,9 @@ class Architecture(Module):
 
     @property
     def image_filters(self):
-        """The filters (D, C, P, Q) that read the images, or (D, C, S, P, Q) for videos, a Parameter, or None."""
+        """The filters (D, C, P, Q) that read the images, a Parameter, or None."""
         _, first = self.parts()[0]
-        shape = self.image_shape
-        filters = (p for p in first.parameters() if p.ndim == 1 + len(shape) and p.shape[1] == shape[0])
+        filters = (p for p in first.parameters() if p.ndim == 4 and p.shape[1] == self.image_shape[0])
         return next(filters, None)
 
     def grid_of(self, images):

@@ -111,7 +111,8 @@ def positions_of(config, grid, prefix):
 
 @register("vivit", ViViTConfig)
 class ViViT(ViT):
-    """Model 1 of the paper: every tubelet attends to all others, of all frames. Section 3.3, "Spatio-temporal attention".
+    """Model 1 of the paper: every tubelet attends to all others, of all frames. Section 3.3, "Spatio-temporal
+    attention".
 
     It is a ViT on other tokens: embed, encode, pool and head as there, with videos (B, C, T, H, W) in the place of
     images. Derived in notebooks/19.
