@@ -45,8 +45,8 @@ class Augmentation:
 
 
 def augment(images, labels, augmentation, dataset, key, dtype="float32"):
-    """A batch as the model sees it: images (B, C, H, W), or videos (B, C, T, H, W), normalised, and targets, labels (B,)
-    or soft (B, K).
+    """A batch as the model sees it: images (B, C, H, W), or videos (B, C, T, H, W), normalised, and targets, labels
+    (B,) or soft (B, K).
 
     images, labels   of `dataset`, which says how pixels are scaled and normalised; on any device
     key              of the run and the epoch, skipped to the first sample of the batch

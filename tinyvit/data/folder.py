@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from tinyvit.data.dataset import Dataset, Split
-from tinyvit.data.images import height_width, image_files, read_all, read_image
-from tinyvit.data.videos import read_video, video_files
+from tinyvit.data.images import height_width, image_files, read_images
+from tinyvit.data.videos import read_videos, video_files
 from tinyvit.files import expanded
 
 TEST_SHARE = 0.2
@@ -46,11 +46,12 @@ def folder(data_dir, img_size, channels=3, frames=None, threads=None, resample="
     train, test = list_files(root, image_files if frames is None else video_files)
     check_memory(sum(map(len, [*train.values(), *test.values()])), channels * (frames or 1), size)
     classes = tuple(train)
-    one = dict(channels=channels, size=size, resample=resample, crop=crop)
-    shape = (channels, *size) if frames is None else (channels, frames, *size)
-    read = partial(read_image, **one) if frames is None else partial(read_video, frames=frames, **one)
-    train_images, train_labels = read_classes(train, shape, partial(read_all, read, threads=threads))
-    test_images, test_labels = read_classes(test, shape, partial(read_all, read, threads=threads))
+    read, shape = read_images, (channels, *size)
+    if frames is not None:
+        read, shape = partial(read_videos, frames=frames), (channels, frames, *size)
+    read = partial(read, channels=channels, size=size, threads=threads, resample=resample, crop=crop)
+    train_images, train_labels = read_classes(train, shape, read)
+    test_images, test_labels = read_classes(test, shape, read)
     mean, std = statistics(train_images)
     return Split(
         Dataset(train_images, train_labels, classes, mean, std), Dataset(test_images, test_labels, classes, mean, std)

@@ -9,8 +9,8 @@ import numpy as np
 
 from tinyvit.backend import to_numpy
 from tinyvit.data.dataset import normalise
-from tinyvit.data.images import RESAMPLE, as_pixels, read_all, read_images
-from tinyvit.data.videos import as_video, read_video
+from tinyvit.data.images import RESAMPLE, as_pixels, read_images
+from tinyvit.data.videos import as_video, read_videos
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class Preprocessing:
         return (self.channels, *(() if self.frames is None else (self.frames,)), *self.img_size)
 
     def read(self, paths, threads=None):
-        """Read image files, by `read_images`, or videos, by `read_video`: a list of uint8 arrays of this `shape`, with
+        """Read image files, by `read_images`, or videos, by `read_videos`: a list of uint8 arrays of this `shape`, with
         the ValueError of each that can't be read, such as a video where images are read."""
         one = dict(channels=self.channels, size=self.img_size, resample=self.resample, crop=self.crop)
         if self.frames is not None:
-            return read_all(partial(read_video, frames=self.frames, **one), paths, threads)
+            return read_videos(paths, frames=self.frames, threads=threads, **one)
         return read_images(paths, threads=threads, still=True, **one)
 
     def pixels(self, images):

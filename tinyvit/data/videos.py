@@ -1,6 +1,7 @@
 """Videos as the arrays that a model reads: animations, such as a GIF, and folders of frames, by Pillow."""
 
 import re
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tinyvit.data.images import (
     is_animation,
     open_image,
     quiet,
+    read_all,
     read_image,
 )
 
@@ -43,7 +45,9 @@ def read_video(path, channels, size, frames, *, resample="bicubic", crop=1.0):
         with path.open("rb") as file, quiet():
             image = open_image(file)
             count = image.n_frames if is_animation(image) else 1
-            if count > 1:
+            if count == 1:
+                image.load()  # raises if it is damaged
+            else:
                 chosen = evenly(count, frames) if count >= frames else ()
                 found = [fitted(at_frame(image, i), channels, size, resample, crop) for i in chosen]
     except Exception as error:  # damaged files make decoders raise errors of every kind
@@ -52,6 +56,13 @@ def read_video(path, channels, size, frames, *, resample="bicubic", crop=1.0):
         raise ValueError(f"{path} is a still image, and the model reads videos of {frames} frames; {WANTED}")
     check_count(path, count, frames)
     return np.stack(found, axis=1)
+
+
+def read_videos(paths, channels, size, frames, threads=None, **options):
+    """read_video(path) for each path, by several threads: a list of arrays, with the ValueError in place of a video
+    that can't be read. options   resample and crop, as for `read_video`"""
+    read = partial(read_video, channels=channels, size=height_width(size), frames=frames, **options)
+    return read_all(read, paths, threads)
 
 
 def at_frame(image, number):

@@ -59,7 +59,7 @@ PRESETS = {
             img_size=16, patch_size=4, in_chans=1, num_classes=8, frames=8, tubelet_frames=2, embed_dim=64, depth=3,
             num_heads=4, mlp_ratio=2.0, global_pool="avg",
         ),
-        epochs=10,
+        epochs=3,
         batch_size=64,
         optim=OptimConfig(name="muon", lr=0.01, adam_lr=3e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
     ),
