@@ -13,7 +13,7 @@ from tinyvit.data.resize import resized
 from tinyvit.data.videos import read_video, video_files
 
 DATASETS = {
-    "digits": digits, "moving-digits": moving_digits, "cifar10": cifar10, "cifar100": cifar100, "folder": folder,
+    "digits": digits, "cifar10": cifar10, "cifar100": cifar100, "folder": folder, "moving-digits": moving_digits,
 }  # fmt: skip
 BUILT_IN = "digits", "moving-digits"
 

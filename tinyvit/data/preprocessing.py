@@ -82,11 +82,7 @@ class Preprocessing:
 
     def to_json(self):
         """This as JSON text."""
-        return json.dumps(self.as_dict(), indent=2, allow_nan=False) + "\n"
-
-    def as_dict(self):
-        """The fields by name, without `frames` for images."""
-        return {name: value for name, value in asdict(self).items() if name != "frames" or value is not None}
+        return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
 
     @property
     def shape(self):

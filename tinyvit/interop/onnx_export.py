@@ -1,6 +1,7 @@
 """A ViT as an ONNX file, for runtimes without tinyvit."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from tinyvit.functional.patches import as_pair
@@ -55,7 +56,7 @@ def onnx_model(weights):
     )
     for name, array in graph.constants.items():  # make_graph and make_model would copy them once more each
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    onnx.helper.set_model_props(model, {k: json.dumps(v) for k, v in preprocessing.as_dict().items()})
+    onnx.helper.set_model_props(model, {k: json.dumps(v) for k, v in asdict(preprocessing).items()})
     return model
 
 

@@ -1,6 +1,6 @@
 """ViViT: a ViT for videos, whose tokens are tubelets: patches through several frames.
 
-Arnab et al. 2021, "ViViT: a video vision transformer".
+Arnab et al. 2021, "ViViT: a video vision transformer". See notebooks/19.
 """
 
 from dataclasses import dataclass, replace
@@ -115,7 +115,7 @@ class ViViT(ViT):
     attention".
 
     It is a ViT on other tokens: embed, encode, pool and head as there, with videos (B, C, T, H, W) in the place of
-    images. Derived in notebooks/19.
+    images.
     """
 
     embedding = VideoEmbed
@@ -256,7 +256,7 @@ class FrameBlockCache(NamedTuple):
 
 
 class FrameBlock(Block):
-    """A block whose tokens (B, t·n, D) attend to those of their own frame index alone."""
+    """A block whose tokens (B, t·n, D) attend to those of their own frame index alone. Derived in notebooks/19."""
 
     def __init__(self, count, *shape, **options):
         super().__init__(*shape, **options)
@@ -288,7 +288,7 @@ class FramesCache(NamedTuple):
 
 class Frames(Module):
     """The tokens (B, t·n, D) of t frame indices into one for each, read as a ViT's head would; then a class token in
-    front if that is what is read, and positions in time: (B, 1+t, D) or (B, t, D)."""
+    front if that is what is read, and positions in time: (B, 1+t, D) or (B, t, D). Derived in notebooks/19."""
 
     transparent = True
 
@@ -341,8 +341,7 @@ class FactorisedViViT(Architecture):
     """Model 2 of the paper: a spatial transformer reads each frame index by itself, as a ViT reads an image, and a
     temporal one what it makes of them. Section 3.3, "Factorised encoder".
 
-    Attention costs t·(h·w)² + t² pairs in the place of (t·h·w)². The spatial part has the names of a ViT. Derived in
-    notebooks/19.
+    Attention costs t·(h·w)² + t² pairs in the place of (t·h·w)². The spatial part has the names of a ViT.
     """
 
     def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):

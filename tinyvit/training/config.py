@@ -159,7 +159,7 @@ class RunOptions:
 class TrainConfig(RunOptions):
     """A training run."""
 
-    dataset: Literal["digits", "moving-digits", "cifar10", "cifar100", "folder"]
+    dataset: Literal["digits", "cifar10", "cifar100", "folder", "moving-digits"]
     """The data set."""
     model: Any
     """The shape of the model: the configuration of its architecture."""

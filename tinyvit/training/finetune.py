@@ -35,7 +35,7 @@ class FinetuneOptions(RunOptions):
     """Train the model of a run further, on other images: its weights, and a new linear head that starts at zero. Images
     are resized to the size that it reads. The result is a run like any other."""
 
-    data: Literal["digits", "moving-digits", "cifar10", "cifar100", "folder"]
+    data: Literal["digits", "cifar10", "cifar100", "folder", "moving-digits"]
     """The data set."""
     img_size: int | tuple[int, int] | None = None
     """Side of the images in pixels, or height and width, if not that of RUN; a multiple of its patches'."""
