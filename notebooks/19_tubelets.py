@@ -267,9 +267,9 @@ plt.show()
 # %% [markdown]
 # ## From images to videos
 #
-# Videos with labels are rare, and models of images are not. What a ViT has learned can be taken over: its blocks as they
-# are, and each patch's position for all tubelets at that place. Only the filters lack an axis. Two ways to *inflate*
-# the image's filter $w$ to the $S$ frames of a tubelet's, $W_s$:
+# Videos with labels are rare, and models of images are not. What a ViT has learned can be taken over: its blocks as
+# they are, and each patch's position for all tubelets at that place. Only the filters lack an axis. Two ways to
+# *inflate* the image's filter $w$ to the $S$ frames of a tubelet's, $W_s$:
 #
 # $$\begin{aligned}
 # \text{central frame} &: W_{\lfloor S/2 \rfloor} = w,\quad W_s = 0 \text{ otherwise} \\
@@ -358,8 +358,8 @@ print(f"frames in a random order, the direction: {100 * shuffled:.1f} %")
 assert reversed_share > 0.9 and shuffled < 0.5
 
 # %% [markdown]
-# How many frames does it take? From frame $k$ on the clip stands still: one step of motion, inside the first tubelet, is
-# enough for much of it.
+# How many frames does it take? After $k$ frames the clip stands still. One step of motion, inside the first tubelet,
+# already says a good deal.
 
 # %%
 frozen = [np.concatenate([test[:, :, :k], np.repeat(test[:, :, k - 1 : k], 8 - k, 2)], 2) for k in range(1, 9)]
@@ -405,16 +405,16 @@ def my_tubelets(videos, tubelet):
 exercises.check("tubelets", my_tubelets)
 
 # %% [markdown]
-# **3.** And the gradient of that.
+# **3.** And back, which is the gradient, too.
 
 
 # %%
-def my_tubelets_backward(dy, tubelet, size):
-    # dy (B, N, C·S·P·Q), tubelet (S, P, Q), size (T, H, W). Returns dvideos
-    return np.zeros_like(dy)
+def my_from_tubelets(tubelets, tubelet, size):
+    # tubelets (B, N, C·S·P·Q), tubelet (S, P, Q), size (T, H, W). Returns videos
+    return np.zeros_like(tubelets)
 
 
-exercises.check("tubelets_backward", my_tubelets_backward)
+exercises.check("from_tubelets", my_from_tubelets)
 
 # %% [markdown]
 # **4.** Inflate the filters of images by their central frame.

@@ -333,8 +333,8 @@ HINTS = {
         "Reshape to (B, C, t, S, h, P, w, Q), then bring the three axes of the grid in front of a tubelet's own.",
         "Axes in the order (B, t, h, w, C, S, P, Q): transpose(0, 2, 4, 6, 1, 3, 5, 7). Three and four are joined.",
     ),
-    "tubelets_backward": (
-        "Each pixel went to one place. Where does its gradient come from?",
+    "from_tubelets": (
+        "What undoes a reshape and a transpose? In which order?",
         "Reshape to (B, t, h, w, C, S, P, Q), bring C to the front and each axis of a tubelet behind its axis of the "
         "grid, join.",
         "transpose(0, 4, 1, 5, 2, 6, 3, 7) gives (B, C, t, S, h, P, w, Q), joined to (B, C, T, H, W).",

@@ -25,6 +25,7 @@ from tinyvit.exercises.solutions_of_convnets import (  # noqa: F401
 from tinyvit.exercises.solutions_of_the_family import (  # noqa: F401
     dino_loss_backward,
     distillation_backward,
+    from_tubelets,
     inflate,
     l2_normalise_backward,
     place_tokens,
@@ -34,7 +35,6 @@ from tinyvit.exercises.solutions_of_the_family import (  # noqa: F401
     scale_channels_backward,
     silu_backward,
     tubelets,
-    tubelets_backward,
     window_partition,
     window_reverse,
 )

@@ -84,11 +84,11 @@ def tubelets(videos, tubelet):
     return cut.reshape(B, (T // S) * (H // P) * (W // Q), C * S * P * Q)
 
 
-def tubelets_backward(dy, tubelet, size):
+def from_tubelets(tubelets, tubelet, size):
     (T, H, W), (S, P, Q) = size, tubelet
-    x = dy.reshape(len(dy), T // S, H // P, W // Q, -1, S, P, Q)
+    x = tubelets.reshape(len(tubelets), T // S, H // P, W // Q, -1, S, P, Q)
     x = x.transpose(0, 4, 1, 5, 2, 6, 3, 7)                                    # (B, C, t, S, h, P, w, Q)
-    return x.reshape(len(dy), -1, T, H, W)
+    return x.reshape(len(tubelets), -1, T, H, W)
 
 
 def inflate(weight, frames):

@@ -26,8 +26,8 @@ SIZES = (
 TUBELET = "(S, P, Q), frames, height and width of a tubelet"
 FORWARD = Exercise(
     "tubelets",
-    "Videos cut into tubelets: those of the first S frames first, row by row; a tubelet's numbers in the order channel, "
-    "frame, row, column.",
+    "Videos cut into tubelets: those of the first S frames first, row by row; a tubelet's numbers in the order "
+    "channel, frame, row, column.",
     {"videos": "(B, C, T, H, W)", "tubelet": TUBELET},
     {"tubelets": "(B, T/S · H/P · W/Q, C · S · P · Q)"},
     right=lambda videos, tubelet: F.tubelets(videos, tubelet)[0],
@@ -35,13 +35,13 @@ FORWARD = Exercise(
     inputs=video_inputs,
     sizes=SIZES,
 )
-BACKWARD = Exercise(
-    "tubelets_backward",
-    "The gradient of videos that were cut into tubelets.",
-    {"dy": "(B, N, C · S · P · Q), the gradient of the tubelets", "tubelet": TUBELET, "size": "(T, H, W) of the videos"},
-    {"dvideos": "(B, C, T, H, W)"},
-    right=lambda dy, tubelet, size: F.from_tubelets(dy, tubelet, size)[0],
-    shown=(F.tubelets_backward, F.from_tubelets),
+BACK = Exercise(
+    "from_tubelets",
+    "Tubelets put together to videos again: the inverse of tubelets, and so its backward, too.",
+    {"tubelets": "(B, N, C · S · P · Q)", "tubelet": TUBELET, "size": "(T, H, W) of the videos"},
+    {"videos": "(B, C, T, H, W)"},
+    right=lambda tubelets, tubelet, size: F.from_tubelets(tubelets, tubelet, size)[0],
+    shown=(F.from_tubelets,),
     inputs=tubelet_inputs,
     sizes=SIZES,
 )
@@ -54,9 +54,9 @@ INFLATE = Exercise(
     right=inflate_filters,
     shown=(inflate_filters,),
     inputs=filter_inputs,
-    sizes=({"D": 3, "C": 2, "P": 2, "S": 2}, {"D": 2, "C": 1, "P": 3, "S": 3}, {"D": 2, "C": 3, "P": 2, "S": 4}),
+    sizes=({"D": 3, "C": 2, "P": 2, "S": 4}, {"D": 2, "C": 1, "P": 3, "S": 3}, {"D": 2, "C": 3, "P": 2, "S": 2}),
 )
-EXERCISES = FORWARD, BACKWARD, INFLATE
+EXERCISES = FORWARD, BACK, INFLATE
 
 # -- tubelets ---------------------------------------------------------------------------------------------------------
 
@@ -73,10 +73,10 @@ def joined(x):
     return x.reshape(B, t * h * w, -1)
 
 
-def apart(dy, tubelet, size):
+def apart(tubelets, tubelet, size):
     """(B, t, h, w, C, S, P, Q)"""
-    (B, _, D), (s, p, q), (T, H, W) = dy.shape, tubelet, size
-    return dy.reshape(B, T // s, H // p, W // q, D // (s * p * q), s, p, q)
+    (B, _, D), (s, p, q), (T, H, W) = tubelets.shape, tubelet, size
+    return tubelets.reshape(B, T // s, H // p, W // q, D // (s * p * q), s, p, q)
 
 
 @FORWARD.mistake(
@@ -110,28 +110,35 @@ def by_column(videos, tubelet):
     return joined(cut(videos, tubelet).transpose(0, 2, 6, 4, 1, 3, 5, 7))
 
 
-@BACKWARD.mistake(
+@BACK.mistake(
     "reshaped without a transpose",
     "The axes (t, h, w, C, S, P, Q) must become (C, t, S, h, P, w, Q) before they are joined.",
 )
-def backward_without_transpose(dy, tubelet, size):
-    return dy.reshape(len(dy), -1, *size)
+def back_without_transpose(tubelets, tubelet, size):
+    return tubelets.reshape(len(tubelets), -1, *size)
 
 
-@BACKWARD.mistake("frames and channels are exchanged", "A tubelet's numbers begin with the channel: C, S, P, Q.")
-def exchanged(dy, tubelet, size):
-    x = apart(dy, tubelet, size)
+@BACK.mistake("frames and channels are exchanged", "A tubelet's numbers begin with the channel: C, S, P, Q.")
+def exchanged(tubelets, tubelet, size):
+    x = apart(tubelets, tubelet, size)
     B, t, h, w, C, s, p, q = x.shape
     x = x.reshape(B, t, h, w, s, C, p, q).transpose(0, 5, 1, 4, 2, 6, 3, 7)
     return x.reshape(B, C, *size)
 
 
-@BACKWARD.mistake(
+@BACK.mistake(
     "a tubelet's frames lie apart", "The S frames of a tubelet follow one another: (t, S), not (S, t), becomes T."
 )
-def interleaved(dy, tubelet, size):
-    x = apart(dy, tubelet, size).transpose(0, 4, 5, 1, 2, 6, 3, 7)
-    return x.reshape(len(dy), -1, *size)
+def interleaved(tubelets, tubelet, size):
+    x = apart(tubelets, tubelet, size).transpose(0, 4, 5, 1, 2, 6, 3, 7)
+    return x.reshape(len(tubelets), -1, *size)
+
+
+@BACK.mistake("the tubelets are counted column by column", "Those of the same frames follow each other row by row.")
+def back_by_column(tubelets, tubelet, size):
+    (B, _, D), (s, p, q), (T, H, W) = tubelets.shape, tubelet, size
+    x = tubelets.reshape(B, T // s, W // q, H // p, D // (s * p * q), s, p, q)
+    return x.transpose(0, 4, 1, 5, 3, 6, 2, 7).reshape(B, -1, T, H, W)
 
 
 # -- inflation --------------------------------------------------------------------------------------------------------
@@ -142,7 +149,9 @@ def every_frame(weight, frames):
     return np.repeat(weight[:, :, None], frames, 2)
 
 
-@INFLATE.mistake("the mean over the frames", "That is the other way to inflate; here all is in the frame in the middle.")
+@INFLATE.mistake(
+    "the mean over the frames", "That is the other way to inflate; here the frame in the middle has the filter."
+)
 def average(weight, frames):
     return inflate_filters(weight, frames, "average")
 
