@@ -101,13 +101,13 @@ print(by_hand[0])
 assert (by_hand[0] == [[1, 5], [2, 6], [3, 7], [4, 8]]).all()
 
 # %% [markdown]
-# On a clip: one tubelet in each pair of frames is framed, and below are the tubelets at its place, frame by frame. In
-# the numbers of a single tubelet there is motion already.
+# On a clip: one tubelet in each pair of frames is framed, and below it is shown by itself. In the numbers of a single
+# tubelet there is motion already.
 
 # %%
-clip = split.train.images[3:4]                                                 # (1, 1, 8, 16, 16)
+clip = split.train.images[:1]                                                  # (1, 1, 8, 16, 16)
 tubes = F.tubelets(clip, (2, 4, 4))[0].reshape(4, 4, 4, 2, 4, 4)               # (t, h, w, S, P, Q)
-busiest = np.unravel_index(tubes.std((0, 3, 4, 5)).argmax(), (4, 4))
+busiest = np.unravel_index(tubes.std((3, 4, 5)).min(0).argmax(), (4, 4))
 figure, axes = plt.subplots(2, 8, figsize=(8, 2.4))
 for t in range(8):
     axes[0, t].imshow(clip[0, 0, t], cmap="gray_r")
