@@ -51,8 +51,8 @@ PRESETS = {
         optim=OptimConfig(lr=3e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
         augment=AugmentConfig(crop=1),
     ),
-    # Tubelets of 2×4×4 pixels, 4 in time and 16 in a frame, which see a step of the motion each. 99.83 %, in less than a
-    # minute of a processor; after the first epoch 99.38 %.
+    # Tubelets of 2×4×4 pixels, 4 in time and 16 in a frame, each of which sees a step of the motion. 99.83 %, in less
+    # than a minute of a processor; after the first epoch 99.38 %.
     "moving-digits": TrainConfig(
         dataset="moving-digits",
         architecture="vivit",
