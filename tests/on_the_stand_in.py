@@ -43,8 +43,10 @@ LEFT_OUT = {
     "data/test_folder.py": "about files",
     "data/test_gallery.py": "about a picture",
     "data/test_images.py": "about files",
+    "data/test_moving_digits.py": "about data on the host",
     "data/test_resample.py": "about images on the host",
     "data/test_resize.py": "about images on the host",
+    "data/test_videos.py": "about files",
     "data/test_loader.py::test_the_thread_is_two_batches_ahead_and_no_more": "about a thread of the CPU only",
     "data/test_loader.py::test_no_thread_outlives_its_iterator": "about a thread of the CPU only",
     "data/test_loader.py::test_a_thread_that_cannot_start_is_reported_as_a_lack_of_memory":

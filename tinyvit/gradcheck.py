@@ -248,6 +248,10 @@ def operation_cases(seed=0):
     return [
         case(F.patchify, normal(B, 3, 4, 6), patch=(2, 3)),
         case(F.unpatchify, normal(B, 4, D), patch=(2, 3), img_size=(4, 6)),
+        case(F.tubelets, normal(B, 3, 4, 4, 6), tubelet=(2, 2, 3)),
+        case(F.from_tubelets, normal(B, 6, 2 * D), tubelet=(2, 2, 3), size=(6, 4, 3)),
+        case(F.split_frames, normal(B, 6, D), frames=3),
+        case(F.join_frames, normal(6, N, D), frames=3),
         case(F.linear, normal(B, N, D), normal(K, D), normal(K)),
         case(F.linear, normal(B, N, D), normal(K, D), name="linear, no bias"),
         case(F.layernorm, normal(B, N, D), normal(D), normal(D)),

@@ -42,6 +42,8 @@ PARAMETERS = {
     "vit_large_patch14_reg4_dinov2": 304_371_712,
     "vit_giant_patch14_dinov2": 1_136_479_232,
     "vit_giant_patch14_reg4_dinov2": 1_136_485_376,
+    "vivit_base_patch16x2_224": 88_954_000,
+    "vivit_factorised_base_patch16x2_224": 115_062_928,
 }
 
 

@@ -6,7 +6,7 @@ from steps import advance
 
 from tinyvit import data
 from tinyvit.data import Dataset, Split
-from tinyvit.functional.patches import as_pair
+from tinyvit.models.architecture import image_shape
 from tinyvit.training import PRESETS, preset
 from tinyvit.training.config import from_json, to_json
 from tinyvit.training.trainer import Trainer
@@ -20,7 +20,7 @@ def random_images(monkeypatch):
 
     def load(config):
         generator, c = np.random.default_rng(0), config.model
-        shape, classes = (c.in_chans, *as_pair(c.img_size)), tuple(map(str, range(c.num_classes)))
+        shape, classes = image_shape(c), tuple(map(str, range(c.num_classes)))
         parts = [
             Dataset(generator.integers(0, 256, (n, *shape), dtype="uint8"), generator.integers(0, c.num_classes, n),
                     classes, (0.5,) * c.in_chans, (0.25,) * c.in_chans)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tinyvit.models import ResNetConfig
+from tinyvit.models import FactorisedViViTConfig, ResNetConfig
 from tinyvit.tensors import load_tensors
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, resume, train, trainer
 from tinyvit.training.checkpoints import Checkpoints
@@ -40,6 +40,17 @@ VARIANTS = {
         architecture="resnet",
         model=ResNetConfig(img_size=8, in_chans=1, depths=(1, 1), width=4),
         optim=replace(CONFIG.optim, keep_patches=1.0, accumulate=1),
+    ),
+    "video": replace(
+        CONFIG,
+        dataset="moving-digits",
+        architecture="factorised_vivit",
+        model=FactorisedViViTConfig(
+            img_size=16, patch_size=8, in_chans=1, num_classes=8, frames=4, embed_dim=8, depth=1, temporal_depth=1,
+            num_heads=2, drop_rate=0.1, drop_path_rate=0.1,
+        ),
+        images=1280,
+        optim=replace(CONFIG.optim, keep_patches=1.0),
     ),
     "sgd": replace(CONFIG, evaluate_every=2, optim=replace(CONFIG.optim, name="sgd", nesterov=True)),
 }

@@ -70,7 +70,9 @@ def described(form, weights):
     count = build(config, device="meta").num_parameters()
     height, width = as_pair(config.img_size)
     classes = f"{config.num_classes:,} classes" if config.num_classes else "no head"
-    return f"read as {form}: {count:,} parameters, images of {height}×{width}, {classes}"
+    frames = getattr(config, "frames", None)
+    shown = "images" if frames is None else f"videos of {frames} frames"
+    return f"read as {form}: {count:,} parameters, {shown} of {height}×{width}, {classes}"
 
 
 def versions():

@@ -58,6 +58,9 @@ def inspect(rest):
 
     thread_count(options.threads)
     trained = load_trained(run_path, options.device, options.best)
+    if trained.preprocessing.frames is not None:
+        raise BadInput(f"inspect looks at single images, and the model of {run_path} reads videos; tinyvit evaluate, "
+                       "predict, features and summary work with it")  # fmt: skip
     (draw_pictures if options.html is None else make_page)(run_path, trained, options)
     say_why_no_gpu(trained.why_not_gpu)
 

@@ -8,25 +8,31 @@ from tinyvit.data.digits import digits
 from tinyvit.data.folder import folder
 from tinyvit.data.images import image_files, read_image, read_images
 from tinyvit.data.loader import Loader
+from tinyvit.data.moving_digits import moving_digits
 from tinyvit.data.resize import resized
+from tinyvit.data.videos import read_video, video_files
 
-DATASETS = {"digits": digits, "cifar10": cifar10, "cifar100": cifar100, "folder": folder}
+DATASETS = {
+    "digits": digits, "cifar10": cifar10, "cifar100": cifar100, "folder": folder, "moving-digits": moving_digits,
+}  # fmt: skip
+BUILT_IN = "digits", "moving-digits"
 
 
-def load(name, data_dir=None, img_size=None, channels=None, *, resample="bicubic", crop=1.0):
+def load(name, data_dir=None, img_size=None, channels=None, frames=None, *, resample="bicubic", crop=1.0):
     """A data set by name; raises ValueError for an unknown name, and for digits with a data_dir.
 
     data_dir             its folder; by default CIFAR is looked for in the cache folder, and downloaded if it isn't
                          there
     img_size, channels   the size and channels that images of a `folder` get; the other data sets have their own
+    frames               of the videos of a `folder` or of moving-digits; None for a folder of images
     resample, crop       how, as for `read_image`
     """
     if name not in DATASETS:
         raise ValueError(f"unknown data set {name!r}; expected one of {', '.join(DATASETS)}")
-    if name == "digits":
+    if name in BUILT_IN:
         if data_dir is not None:
-            raise ValueError(f"digits are built in; leave out --data-dir, got {data_dir}")
-        return digits()
+            raise ValueError(f"{name} are built in; leave out --data-dir, got {data_dir}")
+        return digits() if name == "digits" else moving_digits(frames)
     if name == "folder":
-        return folder(data_dir, img_size, channels, resample=resample, crop=crop)
+        return folder(data_dir, img_size, channels, frames, resample=resample, crop=crop)
     return DATASETS[name](data_dir)

@@ -45,7 +45,8 @@ class Augmentation:
 
 
 def augment(images, labels, augmentation, dataset, key, dtype="float32"):
-    """A batch as the model sees it: images (B, C, H, W), normalised, and targets, labels (B,) or soft (B, K).
+    """A batch as the model sees it: images (B, C, H, W), or videos (B, C, T, H, W), normalised, and targets, labels
+    (B,) or soft (B, K).
 
     images, labels   of `dataset`, which says how pixels are scaled and normalised; on any device
     key              of the run and the epoch, skipped to the first sample of the batch
@@ -53,14 +54,22 @@ def augment(images, labels, augmentation, dataset, key, dtype="float32"):
     Targets are soft if mixup or cutmix is on, also in batches that are not mixed. The changes to an image depend on the
     key and its place in the epoch only; its mixing partner, on the batch.
     """
-    images = change(images, augmentation, dataset.scale, key)
+    shape = images.shape
+    images = change(as_planes(images), augmentation, dataset.scale, key).reshape(shape)
     images = dataset.normalise(images, dtype)
     if augmentation.erase:
         uniform = key.at("erase").uniform((len(images), 5))
-        images = erase(images, rectangles(uniform, augmentation.erase, *images.shape[2:]))
+        erased = erase(as_planes(images), rectangles(uniform, augmentation.erase, *shape[-2:]))
+        images = erased.reshape(shape)
     if augmentation.mixup or augmentation.cutmix:
         return mix(images, one_hot(labels, len(dataset.classes), dtype), augmentation, key)
     return images, labels
+
+
+def as_planes(images):
+    """Images (B, C, H, W) as they are; videos (B, C, T, H, W) as images with C·T channels: what is done to a video is
+    done to all of its frames alike."""
+    return images.reshape(len(images), -1, *images.shape[-2:])
 
 
 def change(images, augmentation, scale, key):
@@ -91,5 +100,5 @@ def mix(images, targets, augmentation, key):
         return images, targets
     if augmentation.cutmix and (not augmentation.mixup or by_cutmix < 0.5):
         share = generator.beta(augmentation.cutmix, augmentation.cutmix)
-        return cutmix(images, targets, random_box(generator, share, *images.shape[2:]))
+        return cutmix(images, targets, random_box(generator, share, *images.shape[-2:]))
     return mixup(images, targets, generator.beta(augmentation.mixup, augmentation.mixup))

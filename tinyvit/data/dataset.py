@@ -11,7 +11,7 @@ from tinyvit.backend import Key, constant, device_of
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images (n, C, H, W) with labels (n,) from 0 to K−1.
+    """Images (n, C, H, W), or videos (n, C, T, H, W), with labels (n,) from 0 to K−1.
 
     scale      what a fully lit pixel is in `images`: 255 for bytes
     mean, std  of each channel, as a fraction of `scale`
@@ -29,7 +29,7 @@ class Dataset:
 
     def __post_init__(self):
         images, labels, K = self.images, self.labels, len(self.classes)
-        if images.ndim != 4 or len(images) == 0:
+        if images.ndim not in (4, 5) or len(images) == 0:
             raise ValueError(f"expected images (n, C, H, W) with n at least 1, got {images.shape}")
         if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
             raise ValueError(f"expected integer labels {images.shape[:1]}, got {labels.dtype} {labels.shape}")
@@ -39,7 +39,7 @@ class Dataset:
         if images.dtype.kind not in "uif":
             raise ValueError(f"expected pixels as real numbers, got {images.dtype}")
         if images.dtype.kind == "f" and not np.isfinite(images).all():
-            wrong = np.flatnonzero(~np.isfinite(images).all((1, 2, 3)))[0]
+            wrong = np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(1))[0]
             raise ValueError(f"image {wrong} has pixels that are NaN or infinite")
         if not len(self.mean) == len(self.std) == images.shape[1]:
             raise ValueError(f"expected a mean and a std for each of {images.shape[1]} channels")
@@ -66,18 +66,19 @@ class Split(NamedTuple):
 
 
 def normalise(images, mean, std, scale, dtype="float32"):
-    """(images/scale − mean) / std of images (B, C, H, W), with one mean and std per channel."""
+    """(images/scale − mean) / std of images (B, C, …), with one mean and std per channel."""
     pixels = images.astype(dtype)  # a copy, which the rest may overwrite
-    factor, shift = factor_and_shift(tuple(mean), tuple(std), scale, pixels.dtype, device_of(images))
+    axes = images.ndim - 2
+    factor, shift = factor_and_shift(tuple(mean), tuple(std), scale, pixels.dtype, device_of(images), axes)
     pixels *= factor
     pixels -= shift
     return pixels
 
 
 @lru_cache(maxsize=32)
-def factor_and_shift(mean, std, scale, dtype, device):
-    """1/(scale·std) and mean/std, (C, 1, 1) each, kept on a device."""
-    mean, std = (np.array(x, dtype)[:, None, None] for x in (mean, std))
+def factor_and_shift(mean, std, scale, dtype, device, axes=2):
+    """1/(scale·std) and mean/std, (C, 1, 1) each, with as many `axes` after the channels, kept on a device."""
+    mean, std = (np.array(x, dtype).reshape(-1, *(1,) * axes) for x in (mean, std))
     return constant(1 / (scale * std), device, dtype), constant(mean / std, device, dtype)
 
 

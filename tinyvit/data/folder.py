@@ -9,6 +9,7 @@ import numpy as np
 
 from tinyvit.data.dataset import Dataset, Split
 from tinyvit.data.images import height_width, image_files, read_images
+from tinyvit.data.videos import read_videos, video_files
 from tinyvit.files import expanded
 
 TEST_SHARE = 0.2
@@ -16,13 +17,14 @@ CHUNK = 512  # files read at a time
 LAYOUT = "one sub-folder of images a class, or such folders under train/ and test/ (or val/)"
 
 
-def folder(data_dir, img_size, channels=3, threads=None, resample="bicubic", crop=1.0):
+def folder(data_dir, img_size, channels=3, frames=None, threads=None, resample="bicubic", crop=1.0):
     """The images under `data_dir`, a class for each sub-folder, made into (channels, *img_size) by `read_image`.
 
     data_dir   holds the classes' folders, of which one image in five is then set aside for the test; or train/ and
                test/ (or, if that is missing, val/), which hold them
     img_size   (H, W), or the side of a square
     channels   1 for grey, 3 for colour
+    frames     of videos (channels, frames, *img_size), which are then read in the place of images: see `video_files`
     threads    that read files
     resample   as for `read_image`
     crop       as for `read_image`
@@ -41,27 +43,30 @@ def folder(data_dir, img_size, channels=3, threads=None, resample="bicubic", cro
         raise ValueError("the data set 'folder' needs an img_size that its images are made into")
     size, channels = height_width(img_size), channels or 3
     root = expanded(data_dir)
-    train, test = list_files(root)
-    check_memory(sum(map(len, [*train.values(), *test.values()])), channels, size)
+    train, test = list_files(root, image_files if frames is None else video_files)
+    check_memory(sum(map(len, [*train.values(), *test.values()])), channels * (frames or 1), size)
     classes = tuple(train)
-    read = partial(read_images, channels=channels, size=size, threads=threads, resample=resample, crop=crop)
-    train_images, train_labels = read_classes(train, (channels, *size), read)
-    test_images, test_labels = read_classes(test, (channels, *size), read)
+    read, shape = read_images, (channels, *size)
+    if frames is not None:
+        read, shape = partial(read_videos, frames=frames), (channels, frames, *size)
+    read = partial(read, channels=channels, size=size, threads=threads, resample=resample, crop=crop)
+    train_images, train_labels = read_classes(train, shape, read)
+    test_images, test_labels = read_classes(test, shape, read)
     mean, std = statistics(train_images)
     return Split(
         Dataset(train_images, train_labels, classes, mean, std), Dataset(test_images, test_labels, classes, mean, std)
     )
 
 
-def list_files(root):
-    """The files of each class, of training and test: two dicts from class to paths."""
+def list_files(root, find=image_files):
+    """The files of each class, of training and test: two dicts from class to paths. `find` lists those of a folder."""
     if not root.is_dir():
         what = "is not a folder" if root.exists() else "doesn't exist"
         raise ValueError(f"{root} {what}; expected a folder with {LAYOUT}")
     names = {path.name for path in subfolders(root)}
     held_out = next((name for name in ("test", "val") if name in names), None)
     if "train" in names and held_out:
-        train, test = files_by_class(root / "train"), files_by_class(root / held_out)
+        train, test = files_by_class(root / "train", find), files_by_class(root / held_out, find)
         if train.keys() != test.keys():
             differences = [
                 f"{there} has no {', '.join(sorted(missing))}"
@@ -71,13 +76,13 @@ def list_files(root):
         return train, test
     if names == {"train"}:
         raise ValueError(f"{root} has a folder train, but neither test nor val; add one, or give {root / 'train'}")
-    return set_aside(files_by_class(root))
+    return set_aside(files_by_class(root, find))
 
 
-def files_by_class(root):
-    """The image files of every sub-folder, by its name, sorted."""
+def files_by_class(root, find=image_files):
+    """The files that `find` lists in every sub-folder, by its name, sorted."""
     # Bytes of a name that aren't UTF-8 are escaped: classes are saved as text, drawn and printed.
-    files = {os.fsencode(path.name).decode("utf-8", "backslashreplace"): image_files(path) for path in subfolders(root)}
+    files = {os.fsencode(path.name).decode("utf-8", "backslashreplace"): [*find(path)] for path in subfolders(root)}
     if len(files) < 2:
         found = f"only {next(iter(files))}" if files else "no sub-folder"
         raise ValueError(f"{root} has {found}; expected {LAYOUT}, at least two classes")
@@ -129,7 +134,7 @@ def read_classes(files, shape, read):
 
 
 def statistics(images):
-    """Mean and std of each channel of uint8 images (n, C, H, W), as a fraction of 255; a std of 0 becomes 1."""
+    """Mean and std of each channel of uint8 images (n, C, …), as a fraction of 255; a std of 0 becomes 1."""
     levels = np.arange(256) / 255
     means, stds = [], []
     for channel in range(images.shape[1]):

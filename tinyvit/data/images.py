@@ -5,6 +5,7 @@ import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Condition
 
@@ -15,6 +16,7 @@ FORMATS = (
     "AVIF", "BMP", "DDS", "DIB", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PCX", "PNG", "PPM", "PSD", "QOI", "SGI",
     "TGA", "TIFF", "WEBP",
 )  # fmt: skip
+ANIMATIONS = ("AVIF", "GIF", "PNG", "WEBP")  # those of which a file may be a video; an MPO's pictures are no frames
 RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # in the order of Pillow's numbers
 MAX_THREADS = 8
 DECODED = 1 << 30  # bytes that all threads together may take for images they decode; a larger image is decoded alone
@@ -22,16 +24,17 @@ PER_PIXEL = 20     # bytes that decoding takes at most, with the decoder's own c
 BLOCK = 1 << 26    # bytes in which Pillow allocates; glibc returns what is beyond 32 MiB to the system at once
 
 
-def read_image(path, channels, size, *, resample="bicubic", crop=1.0):
+def read_image(path, channels, size, *, resample="bicubic", crop=1.0, still=False):
     """An image file as uint8 (C, H, W).
 
     channels  1 for grey (ITU-R 601 luma), 3 for red, green, blue
     size      (H, W), or the side of a square
     resample  one of `RESAMPLE`, all antialiased but "nearest"
     crop      the share of what fits that is cut out of the middle, as timm's crop_pct; None stretches the whole image
+    still     whether an animation is refused
 
     The picture is turned as its EXIF orientation says, laid on white where it is transparent, resized until its
-    shorter side fits, and cut out of the middle. Of an animation it is the first frame.
+    shorter side fits, and cut out of the middle. Of an animation it is the first frame, unless it is refused.
     Grey values of more than 8 bits are scaled as `eight_bits` says. Colour profiles are not applied.
 
     Raises ValueError, naming the file, if it is missing, of none of `FORMATS`, cut off, damaged, or larger than Pillow
@@ -45,6 +48,8 @@ def read_image(path, channels, size, *, resample="bicubic", crop=1.0):
     try:
         with path.open("rb") as file, quiet():
             image = open_image(file)
+            if still and is_animation(image):
+                raise ValueError("it is a video, and the model reads single images; give one of its frames")
             # JPEG can be decoded at a half, a quarter or an eighth: here still at least twice as large as needed.
             side = round(2 * max(size) / (crop or 1))
             image.draft(None, (side, side))
@@ -72,14 +77,18 @@ def as_pixels(image, channels, size, resample="bicubic", crop=1.0):
         raise ValueError(f"the image can't be read: {error or type(error).__name__}") from error
 
 
-def read_images(paths, channels, size, threads=None, *, resample="bicubic", crop=1.0):
+def read_images(paths, channels, size, threads=None, **options):
     """read_image(path) for each path, by several threads: a list of arrays, with the ValueError in place of a file that
-    can't be read."""
-    size = height_width(size)
+    can't be read. options   resample, crop and still, as for `read_image`"""
+    return read_all(partial(read_image, channels=channels, size=height_width(size), **options), paths, threads)
+
+
+def read_all(read, paths, threads=None):
+    """read(path) for each path, by several threads: a list, with the ValueError in place of one that can't be read."""
 
     def attempt(path):
         try:
-            return read_image(path, channels, size, resample=resample, crop=crop)
+            return read(path)
         except ValueError as error:
             return error
 
@@ -166,6 +175,11 @@ def open_image(file, formats=FORMATS):
     if limit is not None and image.width * image.height > limit:
         raise ValueError(f"{image.width}×{image.height} are more pixels than the {limit:,} considered safe")
     return image
+
+
+def is_animation(image):
+    """Whether an image that Pillow has opened has several frames that follow one another."""
+    return image.format in ANIMATIONS and getattr(image, "is_animated", False)
 
 
 def fitted(image, channels, size, resample, crop):

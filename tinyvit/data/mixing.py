@@ -31,10 +31,10 @@ def cutmix(images, targets, box):
     Yun et al. 2019, "CutMix: regularization strategy to train strong classifiers with localizable features".
     """
     top, bottom, left, right = box
-    H, W = images.shape[2:]
+    H, W = images.shape[-2:]
     share = 1 - (bottom - top) * (right - left) / (H * W)
     mixed = images.copy()
-    mixed[:, :, top:bottom, left:right] = images[::-1, :, top:bottom, left:right]
+    mixed[..., top:bottom, left:right] = images[::-1, ..., top:bottom, left:right]
     return mixed, share * targets + (1 - share) * targets[::-1]
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from math import isfinite
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from tinyvit.backend import to_numpy
 from tinyvit.data.dataset import normalise
 from tinyvit.data.images import RESAMPLE, as_pixels, read_images
+from tinyvit.data.videos import as_video, read_videos
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Preprocessing:
     resample   how image files are resized to img_size: nearest, bilinear, bicubic, lanczos, box or hamming
     crop       what is cut out of the middle: this share of the image after its shorter side was made to fit, 1 for all
                that fits; None cuts nothing and stretches the image to img_size
+    frames     of the videos that the model reads; None for images
 
     Raises ValueError for what is of another type or doesn't fit together.
     """
@@ -35,6 +38,7 @@ class Preprocessing:
     scale: float = 255.0
     resample: str = "bicubic"
     crop: float | None = 1.0
+    frames: int | None = None
 
     def __post_init__(self):
         expect(is_tuple(self.classes, str), "names as classes", self.classes)
@@ -53,12 +57,15 @@ class Preprocessing:
         expect(self.resample in RESAMPLE, f"a resample of {', '.join(RESAMPLE)}", self.resample)
         is_share = self.crop is None or (is_tuple((self.crop,), (int, float)) and 0 < self.crop <= 1)
         expect(is_share, "a crop above 0 and at most 1, or none", self.crop)
+        has_frames = self.frames is None or (is_tuple((self.frames,), int) and self.frames > 0)
+        expect(has_frames, "a number of frames, or none", self.frames)
 
     @classmethod
     def from_dataset(cls, dataset):
         """The preprocessing of a `Dataset`."""
-        _, channels, *size = dataset.images.shape
-        return cls(tuple(dataset.classes), channels, tuple(size), dataset.mean, dataset.std, dataset.scale)
+        _, channels, *frames, height, width = dataset.images.shape
+        named = {"frames": frames[0]} if frames else {}
+        return cls(tuple(dataset.classes), channels, (height, width), dataset.mean, dataset.std, dataset.scale, **named)
 
     @classmethod
     def from_json(cls, text, source):
@@ -66,8 +73,8 @@ class Preprocessing:
         try:
             values = json.loads(text)
             names = {field.name for field in fields(cls)}
-            # A file without resample and crop means their defaults.
-            fits = isinstance(values, dict) and names - {"resample", "crop"} <= values.keys() <= names
+            # A file without resample, crop and frames means their defaults.
+            fits = isinstance(values, dict) and names - {"resample", "crop", "frames"} <= values.keys() <= names
             expect(fits, f"the fields {', '.join(sorted(names))}", text)
             return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
         except (ValueError, RecursionError) as error:
@@ -77,10 +84,18 @@ class Preprocessing:
         """This as JSON text."""
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
 
+    @property
+    def shape(self):
+        """(C, H, W) of the images, (C, T, H, W) of the videos."""
+        return (self.channels, *(() if self.frames is None else (self.frames,)), *self.img_size)
+
     def read(self, paths, threads=None):
-        """Read image files, by `read_images`: a list of uint8 (C, H, W), with the ValueError of each that can't be
-        read."""
-        return read_images(paths, self.channels, self.img_size, threads, resample=self.resample, crop=self.crop)
+        """Read image files, by `read_images`, or videos, by `read_videos`: a list of uint8 arrays of this `shape`, with
+        the ValueError of each that can't be read, such as a video where images are read."""
+        one = dict(channels=self.channels, size=self.img_size, resample=self.resample, crop=self.crop)
+        if self.frames is not None:
+            return read_videos(paths, frames=self.frames, threads=threads, **one)
+        return read_images(paths, threads=threads, still=True, **one)
 
     def pixels(self, images):
         """Images as Pillow and NumPy have them, as uint8 (B, C, H, W): made grey or coloured, resized and cut out as
@@ -89,9 +104,14 @@ class Preprocessing:
         images   a PIL image; a uint8 array (H, W), grey, or (H, W, C) with C of 1 to 4, the last of 2 or 4 being alpha;
                  a list of these, of any sizes; or a uint8 array (B, H, W, C) or (B, C, H, W)
 
+        A model of videos takes one as a list of such frames or an array (T, H, W) or (T, H, W, C), several as a list of
+        these or an array (B, T, H, W, C) or (B, C, T, H, W): uint8 (B, C, T, H, W) is returned.
+
         A uint8 array is of 0 to 255. Raises ValueError for anything else, and for an array whose channels may be first
         as well as last.
         """
+        if self.frames is not None:
+            return self.video_pixels(images)
         if isinstance(images, (list, tuple)):
             if not images:
                 raise ValueError("expected at least one image, got an empty list")
@@ -120,13 +140,32 @@ class Preprocessing:
             return self.pixels(list(images))
         return as_pixels(images, self.channels, self.img_size, self.resample, self.crop)[None]
 
+    def video_pixels(self, videos):
+        """`pixels` of videos."""
+        whole = hasattr(videos, "dtype")
+        if whole:
+            videos = to_numpy(videos)
+            if videos.dtype != np.uint8 or videos.ndim not in (3, 4, 5):
+                raise ValueError(f"expected videos of 0 to 255 as uint8, got {videos.dtype} {videos.shape}")
+            if videos.shape[1:] == self.shape:
+                return videos
+        elif not (isinstance(videos, (list, tuple)) and len(videos)):
+            raise ValueError(f"expected a video as a list of frames, or an array, got {type(videos).__name__}")
+        first = getattr(videos[0], "shape", None)
+        is_one = not isinstance(videos[0], (list, tuple)) and (
+            first is None or len(first) == 2 or (len(first) == 3 and first[-1] in (1, 2, 3, 4))
+        )
+        read = partial(as_video, channels=self.channels, size=self.img_size, frames=self.frames,
+                       resample=self.resample, crop=self.crop)  # fmt: skip
+        return np.stack([read(video) for video in ([videos] if is_one else videos)])
+
     def __call__(self, images, dtype="float32"):
-        """Images of 0 to 255, uint8 (B, C, H, W), as the model sees them.
+        """Images of 0 to 255, uint8 (B, C, H, W), or videos (B, C, T, H, W), as the model sees them.
 
         For a data set of bytes this is `Dataset.normalise`, bit for bit; for one of another scale the pixels are
         brought to that scale first, not rounded.
         """
-        expected = (self.channels, *self.img_size)
+        expected = self.shape
         if images.dtype != np.uint8 or images.shape[1:] != expected:
             raise ValueError(f"expected uint8 images (B, {', '.join(map(str, expected))}), got {images.dtype} "
                              f"{images.shape}")  # fmt: skip

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -24,17 +25,17 @@ def resized(dataset, size, resample="bicubic", crop=1.0):
     memory.
     """
     images, size = dataset.images, height_width(size)
-    if images.shape[2:] == size:
+    if images.shape[-2:] == size:
         return dataset
     as_bytes = images.dtype == np.uint8 and dataset.scale == 255
     new = np.dtype("uint8" if as_bytes else "float32")
-    check_memory(len(images), images.shape[1] * new.itemsize, size)
-    result = np.empty((*images.shape[:2], *size), new)
+    check_memory(len(images), prod(images.shape[1:-2]) * new.itemsize, size)
+    result = np.empty((*images.shape[:-2], *size), new)
 
     def run(first):
         for row in range(first, min(first + CHUNK, len(images))):
-            for channel, pixels in enumerate(images[row]):
-                result[row, channel] = resized_plane(pixels.astype(new), size, resample, crop)
+            for plane in np.ndindex(images.shape[1:-2]):  # channel, or channel and frame
+                result[(row, *plane)] = resized_plane(images[(row, *plane)].astype(new), size, resample, crop)
 
     with ThreadPoolExecutor(MAX_THREADS) as pool:
         list(pool.map(run, range(0, len(images), CHUNK)))
@@ -56,7 +57,7 @@ def shrink(images, size):
     A pixel that is covered in part counts in part, so an image keeps its mean. Area weights, unlike the few pixels of a
     bilinear interpolation, leave nothing out that could alias.
     """
-    H, W = images.shape[2:]
+    H, W = images.shape[-2:]
     height, width = size
     if not (0 < height <= H and 0 < width <= W):
         raise ValueError(f"expected a size of at most {H}×{W} to shrink images to, got {height}×{width}")

@@ -25,6 +25,8 @@ from tinyvit.exercises.solutions_of_convnets import (  # noqa: F401
 from tinyvit.exercises.solutions_of_the_family import (  # noqa: F401
     dino_loss_backward,
     distillation_backward,
+    from_tubelets,
+    inflate,
     l2_normalise_backward,
     place_tokens,
     place_tokens_backward,
@@ -32,6 +34,7 @@ from tinyvit.exercises.solutions_of_the_family import (  # noqa: F401
     relative_bias_backward,
     scale_channels_backward,
     silu_backward,
+    tubelets,
     window_partition,
     window_reverse,
 )

@@ -1,4 +1,4 @@
-"""Solutions of the exercises on DeiT, Swin, CoAtNet, MAE and DINO; see `solutions`."""
+"""Solutions of the exercises on DeiT, Swin, CoAtNet, MAE, DINO and ViViT; see `solutions`."""
 
 import numpy as np
 
@@ -75,3 +75,24 @@ def dino_loss_backward(logits, teacher, temperature):
             if t != v:
                 dlogits[:, v] += (q[:, v] - teacher[:, t]) / (temperature * B * (2 * V - 2))
     return dlogits
+
+
+def tubelets(videos, tubelet):
+    (B, C, T, H, W), (S, P, Q) = videos.shape, tubelet
+    cut = videos.reshape(B, C, T // S, S, H // P, P, W // Q, Q)
+    cut = cut.transpose(0, 2, 4, 6, 1, 3, 5, 7)                                # (B, t, h, w, C, S, P, Q)
+    return cut.reshape(B, (T // S) * (H // P) * (W // Q), C * S * P * Q)
+
+
+def from_tubelets(tubelets, tubelet, size):
+    (T, H, W), (S, P, Q) = size, tubelet
+    x = tubelets.reshape(len(tubelets), T // S, H // P, W // Q, -1, S, P, Q)
+    x = x.transpose(0, 4, 1, 5, 2, 6, 3, 7)                                    # (B, C, t, S, h, P, w, Q)
+    return x.reshape(len(tubelets), -1, T, H, W)
+
+
+def inflate(weight, frames):
+    D, C, P, Q = weight.shape
+    inflated = np.zeros((D, C, frames, P, Q))
+    inflated[:, :, frames // 2] = weight
+    return inflated

@@ -64,6 +64,7 @@ from tinyvit.functional.positions import (
     resize_positions_backward,
     sincos_1d,
     sincos_2d,
+    sincos_3d,
 )
 from tinyvit.functional.relative_bias import relative_bias, relative_bias_backward
 from tinyvit.functional.relu import relu, relu_backward
@@ -93,5 +94,15 @@ from tinyvit.functional.tokens import (
     prepend_token_backward,
     take_tokens,
     take_tokens_backward,
+)
+from tinyvit.functional.tubelets import (
+    from_tubelets,
+    from_tubelets_backward,
+    join_frames,
+    join_frames_backward,
+    split_frames,
+    split_frames_backward,
+    tubelets,
+    tubelets_backward,
 )
 from tinyvit.levels import reference

@@ -161,5 +161,16 @@ def sincos_2d(grid, dim, prefix=1):
     return _after_prefix(np.concatenate([sincos(x, dim // 2), sincos(y, dim // 2)], axis=1), prefix)
 
 
+def sincos_3d(grid, dim, prefix=1):
+    """Fixed positions of tubelets, a third of D each for the column x, the row y and the frame t.
+
+    grid (t, rows, columns) gives (1, P + t·rows·columns, D), float64; D must be a multiple of 6.
+    """
+    if dim % 6:
+        raise ValueError(f"sincos_3d: expected a width divisible by 6, got {dim}")
+    t, y, x = (axis.ravel() for axis in np.indices(grid))
+    return _after_prefix(np.concatenate([sincos(axis, dim // 3) for axis in (x, y, t)], axis=1), prefix)
+
+
 def _after_prefix(positions, prefix):
     return np.concatenate([np.zeros((prefix, positions.shape[1])), positions])[None]

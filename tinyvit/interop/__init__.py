@@ -6,6 +6,7 @@ from tinyvit.interop import (
     huggingface_deit,
     huggingface_dinov2,
     huggingface_swin,
+    huggingface_vivit,
     original,
     timm,
     timm_by_name,

@@ -32,7 +32,8 @@ def check_weights(weights):
     not_finite = [name for name, array in state.items() if not is_finite(to_numpy(array))]
     if not_finite:
         raise ValueError(f"there are numbers that are NaN or infinite in {listed(not_finite)}")
-    expected = {"channels": config.in_chans, "img_size": as_pair(config.img_size), "classes": config.num_classes}
+    expected = {"channels": config.in_chans, "img_size": as_pair(config.img_size), "classes": config.num_classes,
+                "frames": getattr(config, "frames", None)}  # fmt: skip
     got = {name: getattr(preprocessing, name) for name in expected}
     got["classes"] = len(got["classes"])
     for name, value in expected.items():

@@ -17,3 +17,4 @@ from tinyvit.models.registry import (
 from tinyvit.models.resnet import ResNet, ResNetConfig
 from tinyvit.models.swin import Swin, SwinConfig
 from tinyvit.models.vit import ViT, ViTConfig
+from tinyvit.models.vivit import FactorisedViViT, FactorisedViViTConfig, ViViT, ViViTConfig

@@ -52,8 +52,8 @@ class Architecture(Module):
 
     @property
     def image_shape(self):
-        """(C, H, W) of the images."""
-        return (self.config.in_chans, *as_pair(self.config.img_size))
+        """(C, H, W) of the images, or (C, T, H, W) of the videos."""
+        return image_shape(self.config)
 
     @property
     def image_filters(self):
@@ -134,6 +134,11 @@ class Architecture(Module):
         """A new model for images of another size, with these weights; ValueError where an architecture can't."""
         raise ValueError(f"{type(self).__name__} can't be made for images of another size than it was trained with")
 
+    def state_from(self, source, how=None):
+        """The `state_dict` with which this model goes on from one of another architecture: of a ViT, say, for a model
+        of videos. ValueError where there is none."""
+        raise ValueError(f"the weights are those of a {type(source).__name__}, not of a {type(self).__name__}")
+
     @property
     def classes(self):
         """The names of the classes, in the order of the logits; () where nothing says them."""
@@ -175,17 +180,25 @@ class Architecture(Module):
         return f"{type(self).__name__}({self.num_parameters():,} parameters, {self.config})"
 
 
+def image_shape(config):
+    """(C, H, W) of the images that a model of this configuration reads, (C, T, H, W) of the videos."""
+    frames = getattr(config, "frames", None)
+    return (config.in_chans, *(() if frames is None else (frames,)), *as_pair(config.img_size))
+
+
 def as_input(images, image_shape, compute_dtype, any_size=False):
     """The images in the dtype that is computed in; ValueError if they are not what the model was built for.
 
-    any_size   whether only the channels must be those of `image_shape` (C, H, W)
+    image_shape  (C, H, W), or (C, T, H, W) of videos
+    any_size     whether only the channels must be those of `image_shape`
     """
     shape, dtype = getattr(images, "shape", None), getattr(images, "dtype", None)
-    checked = 2 if any_size else 4
-    if shape is None or len(shape) != 4 or shape[1:checked] != image_shape[: checked - 1]:
+    axes = 1 + len(image_shape)
+    checked = 2 if any_size else axes
+    if shape is None or len(shape) != axes or shape[1:checked] != image_shape[: checked - 1]:
         expected = ", ".join(str(side) for side in image_shape)
         got = type(images).__name__ if shape is None else shape
-        raise ValueError(f"expected images (B, {expected}), got {got}")
+        raise ValueError(f"expected {'images' if axes == 4 else 'videos'} (B, {expected}), got {got}")
     if len(images) == 0:
         raise ValueError(f"expected at least one image, got {shape}")
     if dtype.kind not in "fc" and dtype != compute_dtype:  # bfloat16 is of no kind that NumPy knows

@@ -10,7 +10,7 @@ from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, 
 Positions = Literal["learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none"]
 Pooling = Literal["token", "avg"]
 POSITIONS, POOLINGS = get_args(Positions), get_args(Pooling)
-POSITIONS_DIVIDE = {"learned_2d": 2, "sincos_1d": 2, "sincos_2d": 4}  # what embed_dim must be divisible by
+POSITIONS_DIVIDE = {"learned_2d": 2, "sincos_1d": 2, "sincos_2d": 4, "sincos_3d": 6}  # divisors of embed_dim
 DEEPEST = 1000  # blocks: as many as anyone has trained; building more takes minutes before any memory is asked for
 
 

@@ -1,5 +1,6 @@
 """Images into tokens."""
 
+from math import prod
 from typing import NamedTuple
 
 from tinyvit import functional as F
@@ -37,10 +38,11 @@ class PatchEmbed(Module):
 
 
 class PatchProjection(Module):
-    """A linear layer on flattened patches, whose weight is kept in a convolution's shape (D, C, P, Q)."""
+    """A linear layer on flattened patches, whose weight is kept in a convolution's shape: (D, C, P, Q), or (D, C, S, P,
+    Q) for tubelets."""
 
     def __init__(self, shape):
-        embed_dim, fan_in = shape[0], shape[1] * shape[2] * shape[3]
+        embed_dim, fan_in = shape[0], prod(shape[1:])
         self.weight = Parameter(shape, init.lecun_normal(fan_in))
         self.bias = Parameter((embed_dim,), init.zeros)
 

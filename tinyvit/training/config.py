@@ -97,6 +97,9 @@ class InitConfig:
     """How positions, sines and cosines too, are resized for images of another size when the training begins: as Hugging
     Face's ViT does it (bicubic), or the paper's code (zoom). The forward resizes for other sizes by
     model.resize_positions."""
+    inflate: Literal["central", "average"] = "central"
+    """How a model of videos takes over the filters of one of images: as those of the frame in the middle of a tubelet,
+    or spread evenly over its frames."""
     sha256: str | None = None
     """SHA256 of these weights, as a safetensors file; noted when they are first read, and others are refused."""
 
@@ -156,7 +159,7 @@ class RunOptions:
 class TrainConfig(RunOptions):
     """A training run."""
 
-    dataset: Literal["digits", "cifar10", "cifar100", "folder"]
+    dataset: Literal["digits", "cifar10", "cifar100", "folder", "moving-digits"]
     """The data set."""
     model: Any
     """The shape of the model: the configuration of its architecture."""
@@ -299,7 +302,7 @@ def switched(config, architecture=None, task=None):
     """
     changes = {}
     if architecture not in (None, config.architecture):
-        shape = {name: getattr(config.model, name, None) for name in ("img_size", "in_chans", "num_classes")}
+        shape = {name: getattr(config.model, name, None) for name in ("img_size", "in_chans", "num_classes", "frames")}
         cls = config_class(architecture)
         known = {field.name for field in fields(cls)}
         model = cls(**{name: value for name, value in shape.items() if name in known and value is not None})

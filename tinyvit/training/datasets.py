@@ -6,6 +6,7 @@ from dataclasses import replace
 from tinyvit import data
 from tinyvit.files import expanded
 from tinyvit.functional.patches import as_pair
+from tinyvit.models.architecture import image_shape
 from tinyvit.training.tasks import task_class
 
 
@@ -38,7 +39,8 @@ def load_classes(config, data_dir=None, **resizing):
     """
     c, where = config.model, data_dir or config.data_dir
     resizing = {"resample": config.resample, "crop": config.crop} | resizing
-    split = data.load(config.dataset, where, img_size=as_pair(c.img_size), channels=c.in_chans, **resizing)
+    frames = getattr(c, "frames", None)
+    split = data.load(config.dataset, where, as_pair(c.img_size), c.in_chans, frames, **resizing)
     return data.choose(split, config.classes or None)
 
 
@@ -66,14 +68,24 @@ def plural(channels):
 def check_fit(config, dataset):
     """Raise ValueError unless the model can read the images and name the classes, and a crop leaves some of them."""
     model, crop = config.model, config.augment.crop
-    shape = (model.in_chans, *as_pair(model.img_size))
-    if dataset.images.shape[1:] != shape:
+    shape, found = image_shape(model), dataset.images.shape[1:]
+    if found != shape:
+        kinds = {3: "images", 4: "videos"}
+        if len(found) != len(shape):
+            raise ValueError(
+                f"the model reads {kinds[len(shape)]} {shape}, but the data set holds {kinds[len(found)]} {found}; "
+                "take another data set, or another model: --architecture vivit reads videos"
+            )
+        order = "(channels, height, width)" if len(shape) == 3 else "(channels, frames, height, width)"
+        options = "--model.in-chans and --model.img-size" if len(shape) == 3 else "--model.frames and --model.img-size"
         raise ValueError(
-            f"the model reads images {shape}, but the data set's are {dataset.images.shape[1:]} "
-            "(channels, height, width); set --model.in-chans and --model.img-size, or --resize-images"
+            f"the model reads {kinds[len(shape)]} {shape}, but the data set's are {found} {order}; set {options}, or "
+            "--resize-images"
         )
-    if crop >= min(shape[1:]):
-        raise ValueError(f"augment.crop shifts images of {shape[1]}×{shape[2]} by up to {crop} pixels; take fewer")
+    if len(shape) == 4 and config.augment.policy != "none":
+        raise ValueError(f"augment.policy is for images; for videos it must be 'none', got {config.augment.policy!r}")
+    if crop >= min(shape[-2:]):
+        raise ValueError(f"augment.crop shifts images of {shape[-2]}×{shape[-1]} by up to {crop} pixels; take fewer")
     if task_class(config.task).needs_classes and model.num_classes != len(dataset.classes):
         raise ValueError(
             f"the model has {model.num_classes} classes, but the data set has {len(dataset.classes)}; "

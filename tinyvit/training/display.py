@@ -25,11 +25,13 @@ class Display:
         self.task, config, split, steps = trainer.task, trainer.config, trainer.split, len(trainer.loader)
         device, reason, threads = trainer.device, trainer.why_not_gpu, at_once(trainer.threads)
         height, width = as_pair(config.model.img_size)
+        frames = getattr(config.model, "frames", None)
+        shown = "images" if frames is None else f"videos of {frames} frames"
         shape = [text.format(vars(config.model)[name]) for name, text in SHAPE.items() if name in vars(config.model)]
         hint = None if trainer.step else self.task.hint()
         self.widths = {name: max(10, len(self.task.heading(name))) for name in self.task.columns}
         self.print(
-            f"{config.dataset}: {len(split.train):,} training and {len(split.test):,} {self.task.part} images "
+            f"{config.dataset}: {len(split.train):,} training and {len(split.test):,} {self.task.part} {shown} "
             f"of {height}×{width}, {len(split.train.classes)} classes\n"
             f"{config.architecture}, {config.task}: "
             f"{', '.join([f'{trainer.model.num_parameters():,} parameters', *shape])}\n"

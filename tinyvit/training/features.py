@@ -78,7 +78,7 @@ def batches_of(model, images):
     if isinstance(images, Dataset):
         yield from (batch.images for batch in batches(model, images))
         return
-    if getattr(images, "ndim", None) != 4 or len(images) == 0:
+    if getattr(images, "ndim", None) != 1 + len(model.image_shape) or len(images) == 0:
         got = getattr(images, "shape", type(images).__name__)
         raise ValueError(f"expected a Dataset or normalised images (n, C, H, W) with n at least 1, got {got}")
     count = evaluation_batch(model)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import to_device, to_numpy
-from tinyvit.data import image_files
+from tinyvit.data import image_files, video_files
 from tinyvit.functional.softmax import log_softmax
 from tinyvit.training.inference import evaluation_batch
 from tinyvit.training.metrics import check_finite, likeliest
@@ -55,7 +55,7 @@ def of_files(function, model, preprocessing, paths, threads=None):
     function(images, paths) has a result for each prepared image of a batch, as many at a time as the model takes.
     """
     thread_count(threads)  # refused here if it is none
-    files, count = iter(expand(paths)), evaluation_batch(model, BATCH)
+    files, count = iter(expand(paths, preprocessing.frames is not None)), evaluation_batch(model, BATCH)
     while batch := list(islice(files, count)):
         pixels = iter(preprocessing.read([path for path, error in batch if error is None], threads))
         batch = [(path, error or next(pixels)) for path, error in batch]
@@ -68,17 +68,18 @@ def of_files(function, model, preprocessing, paths, threads=None):
             yield (path, None, str(image)) if isinstance(image, Exception) else (path, next(results), None)
 
 
-def expand(paths):
-    """(image file, None) for each file and each image in a folder; (folder, error) for a folder without images."""
+def expand(paths, videos=False):
+    """(image file, None) for each file and each image in a folder; (folder, error) for a folder without images. With
+    `videos`, likewise of the `video_files`, which may be folders of frames."""
     for path in map(Path, paths):
         if not path.is_dir():
             yield path, None
             continue
         try:
-            files = image_files(path)
+            files = [*video_files(path)] if videos else image_files(path)
         except OSError as error:
             yield path, error
             continue
         yield from ((file, None) for file in files)
         if not files:
-            yield path, ValueError(f"{path} holds no images")
+            yield path, ValueError(f"{path} holds no {'videos' if videos else 'images'}")

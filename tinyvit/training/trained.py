@@ -10,7 +10,7 @@ from tinyvit.backend import choose_device
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.files import read_text
 from tinyvit.functional.patches import as_pair
-from tinyvit.models.architecture import HEADLESS, Architecture
+from tinyvit.models.architecture import HEADLESS, Architecture, image_shape
 from tinyvit.nn import Module
 from tinyvit.nn.precision import MASTER
 from tinyvit.training.config import TrainConfig
@@ -47,8 +47,7 @@ def load_trained(path, device="auto", best=False):
     if not folder.preprocessing.is_file():
         raise ValueError(f"{folder.preprocessing} is missing; finish the run with tinyvit train --resume {folder.path}")
     preprocessing = Preprocessing.from_json(read_text(folder.preprocessing), folder.preprocessing)
-    reads = (config.model.in_chans, as_pair(config.model.img_size))
-    says = (preprocessing.channels, preprocessing.img_size)
+    reads, says = image_shape(config.model), preprocessing.shape
     if task.needs_classes:
         reads, says = (*reads, config.model.num_classes), (*says, len(preprocessing.classes))
     if says != reads:
@@ -158,7 +157,7 @@ def load_prepared_data(trained, dataset=None, data_dir=None, classes=(), images=
     if dataset == own.dataset:
         data_dir = data_dir or own.data_dir
     size = as_pair(model.img_size)
-    split = data.load(dataset, data_dir, size, model.in_chans, **resizing(prepared))
+    split = data.load(dataset, data_dir, size, model.in_chans, prepared.frames, **resizing(prepared))
     split = data.choose(split, classes or None, images, seed)
     require_channels(split.train, model.in_chans, dataset)
     parts = (replace(part, mean=prepared.mean, std=prepared.std) for part in split)

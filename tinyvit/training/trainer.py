@@ -100,7 +100,7 @@ class Trainer:
         largest = max(end - begin for begin, end in pairwise(self.loader.edges))
         config, last = self.config, self.total_steps - 1
         key, dtype, train = Key(config.seed, last), self.model.dtype, self.split.train
-        shape = train.images.shape[1:2] + self.image_size(last)
+        shape = train.images.shape[1:-2] + self.image_size(last)
         samples = samples_to_measure(largest, math.prod(shape) * dtype.itemsize)
         images = np.zeros((samples, *shape), dtype)
         arrays = (to_device(x, self.device) for x in (images, np.resize(train.labels, samples)))

@@ -142,7 +142,7 @@ def classify(model, images, threads=None, tta=False):
         logits = logits_of_part(part)
         if not tta:
             return logits
-        mirrored = logits_of_part(part[:, :, :, ::-1])
+        mirrored = logits_of_part(part[..., ::-1])
         return xp.logaddexp(log_softmax(logits), log_softmax(mirrored)) - log(2)
 
     return in_parts(run, model, images, threads)

@@ -1,0 +1,171 @@
+"""Videos cut into tubelets, and the filters of images made into filters of videos."""
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.exercises.exercise import Exercise
+from tinyvit.models.vivit import inflate_filters
+
+
+def video_inputs(random, B, C, t, h, w, s, p, q):
+    return random.standard_normal((B, C, t * s, h * p, w * q)), (s, p, q)
+
+
+def tubelet_inputs(random, B, C, t, h, w, s, p, q):
+    return random.standard_normal((B, t * h * w, C * s * p * q)), (s, p, q), (t * s, h * p, w * q)
+
+
+def filter_inputs(random, D, C, P, S):
+    return random.standard_normal((D, C, P, P)), S
+
+
+SIZES = (
+    {"B": 2, "C": 3, "t": 2, "h": 3, "w": 4, "s": 2, "p": 3, "q": 2},
+    {"B": 1, "C": 1, "t": 3, "h": 2, "w": 2, "s": 1, "p": 2, "q": 3},
+)
+TUBELET = "(S, P, Q), frames, height and width of a tubelet"
+FORWARD = Exercise(
+    "tubelets",
+    "Videos cut into tubelets: those of the first S frames first, row by row; a tubelet's numbers in the order "
+    "channel, frame, row, column.",
+    {"videos": "(B, C, T, H, W)", "tubelet": TUBELET},
+    {"tubelets": "(B, T/S · H/P · W/Q, C · S · P · Q)"},
+    right=lambda videos, tubelet: F.tubelets(videos, tubelet)[0],
+    shown=(F.tubelets,),
+    inputs=video_inputs,
+    sizes=SIZES,
+)
+BACK = Exercise(
+    "from_tubelets",
+    "Tubelets put together to videos again: the inverse of tubelets, and so its backward, too.",
+    {"tubelets": "(B, N, C · S · P · Q)", "tubelet": TUBELET, "size": "(T, H, W) of the videos"},
+    {"videos": "(B, C, T, H, W)"},
+    right=lambda tubelets, tubelet, size: F.from_tubelets(tubelets, tubelet, size)[0],
+    shown=(F.from_tubelets,),
+    inputs=tubelet_inputs,
+    sizes=SIZES,
+)
+INFLATE = Exercise(
+    "inflate",
+    "The filters of images as filters of tubelets of S frames: the frame in the middle, number S // 2 counted from 0, "
+    "has the image's filter, and the others are zero.",
+    {"weight": "(D, C, P, P)", "frames": "S"},
+    {"inflated": "(D, C, S, P, P)"},
+    right=inflate_filters,
+    shown=(inflate_filters,),
+    inputs=filter_inputs,
+    sizes=({"D": 3, "C": 2, "P": 2, "S": 4}, {"D": 2, "C": 1, "P": 3, "S": 3}, {"D": 2, "C": 3, "P": 2, "S": 2}),
+)
+EXERCISES = FORWARD, BACK, INFLATE
+
+# -- tubelets ---------------------------------------------------------------------------------------------------------
+
+
+def cut(videos, tubelet):
+    """(B, C, t, S, h, P, w, Q)"""
+    (B, C, T, H, W), (s, p, q) = videos.shape, tubelet
+    return videos.reshape(B, C, T // s, s, H // p, p, W // q, q)
+
+
+def joined(x):
+    """(B, …three axes of the grid, …four of a tubelet) as (B, N, numbers)."""
+    B, t, h, w = x.shape[:4]
+    return x.reshape(B, t * h * w, -1)
+
+
+def apart(tubelets, tubelet, size):
+    """(B, t, h, w, C, S, P, Q)"""
+    (B, _, D), (s, p, q), (T, H, W) = tubelets.shape, tubelet, size
+    return tubelets.reshape(B, T // s, H // p, W // q, D // (s * p * q), s, p, q)
+
+
+@FORWARD.mistake(
+    "reshaped without a transpose",
+    "After the reshape to (B, C, t, S, h, P, w, Q) the axes of the grid, t, h and w, must come in front of the others.",
+)
+def without_transpose(videos, tubelet):
+    s, p, q = tubelet
+    return videos.reshape(len(videos), -1, videos.shape[1] * s * p * q)
+
+
+@FORWARD.mistake("the channels stand last in a tubelet", "A tubelet's numbers begin with the channel: C, S, P, Q.")
+def channels_last(videos, tubelet):
+    return joined(cut(videos, tubelet).transpose(0, 2, 4, 6, 3, 5, 7, 1))
+
+
+@FORWARD.mistake("the frames stand before the channels", "A tubelet's numbers begin with the channel: C, S, P, Q.")
+def frames_first(videos, tubelet):
+    return joined(cut(videos, tubelet).transpose(0, 2, 4, 6, 3, 1, 5, 7))
+
+
+@FORWARD.mistake(
+    "the tubelets are counted place by place", "All tubelets of the first S frames come before those of the next."
+)
+def place_by_place(videos, tubelet):
+    return joined(cut(videos, tubelet).transpose(0, 4, 6, 2, 1, 3, 5, 7))
+
+
+@FORWARD.mistake("the tubelets are counted column by column", "Those of the same frames follow each other row by row.")
+def by_column(videos, tubelet):
+    return joined(cut(videos, tubelet).transpose(0, 2, 6, 4, 1, 3, 5, 7))
+
+
+@BACK.mistake(
+    "reshaped without a transpose",
+    "The axes (t, h, w, C, S, P, Q) must become (C, t, S, h, P, w, Q) before they are joined.",
+)
+def back_without_transpose(tubelets, tubelet, size):
+    return tubelets.reshape(len(tubelets), -1, *size)
+
+
+@BACK.mistake("frames and channels are exchanged", "A tubelet's numbers begin with the channel: C, S, P, Q.")
+def exchanged(tubelets, tubelet, size):
+    x = apart(tubelets, tubelet, size)
+    B, t, h, w, C, s, p, q = x.shape
+    x = x.reshape(B, t, h, w, s, C, p, q).transpose(0, 5, 1, 4, 2, 6, 3, 7)
+    return x.reshape(B, C, *size)
+
+
+@BACK.mistake(
+    "a tubelet's frames lie apart", "The S frames of a tubelet follow one another: (t, S), not (S, t), becomes T."
+)
+def interleaved(tubelets, tubelet, size):
+    x = apart(tubelets, tubelet, size).transpose(0, 4, 5, 1, 2, 6, 3, 7)
+    return x.reshape(len(tubelets), -1, *size)
+
+
+@BACK.mistake("the tubelets are counted column by column", "Those of the same frames follow each other row by row.")
+def back_by_column(tubelets, tubelet, size):
+    (B, _, D), (s, p, q), (T, H, W) = tubelets.shape, tubelet, size
+    x = tubelets.reshape(B, T // s, W // q, H // p, D // (s * p * q), s, p, q)
+    return x.transpose(0, 4, 1, 5, 3, 6, 2, 7).reshape(B, -1, T, H, W)
+
+
+# -- inflation --------------------------------------------------------------------------------------------------------
+
+
+@INFLATE.mistake("every frame has the filter", "Of a still clip that gives S times what the image gives.")
+def every_frame(weight, frames):
+    return np.repeat(weight[:, :, None], frames, 2)
+
+
+@INFLATE.mistake(
+    "the mean over the frames", "That is the other way to inflate; here the frame in the middle has the filter."
+)
+def average(weight, frames):
+    return inflate_filters(weight, frames, "average")
+
+
+@INFLATE.mistake("the first frame has the filter", "The frame in the middle is number S // 2.")
+def first_frame(weight, frames):
+    return np.roll(inflate_filters(weight, frames), -(frames // 2), 2)
+
+
+@INFLATE.mistake("the last frame has the filter", "The frame in the middle is number S // 2.")
+def last_frame(weight, frames):
+    return np.roll(inflate_filters(weight, frames), frames - 1 - frames // 2, 2)
+
+
+@INFLATE.mistake("rounded down for an even S", "Counted from 0, S // 2 is the second of the two in the middle.")
+def rounded_down(weight, frames):
+    return np.roll(inflate_filters(weight, frames), (frames - 1) // 2 - frames // 2, 2)
