@@ -16,7 +16,6 @@ html_title = "tinyvit"
 language = "en"
 extensions = ["myst_nb", "book.mathematics", "book.annotated", "book.links"]
 exclude_patterns = ["checkpoint*"]
-suppress_warnings = ["epub.unknown_project_files"]
 
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}                                     # they would come from another server
@@ -33,4 +32,3 @@ html_show_sphinx = html_show_copyright = html_copy_source = False
 html_use_index = False
 html_domain_indices = False
 pygments_style, pygments_dark_style = "friendly", "monokai"
-templates_path = []

@@ -46,14 +46,18 @@ def inline(text, document):
 
 def described(doc, document):
     """Nodes of a docstring."""
-    for kind, text in source.blocks(doc):
+    for kind, content in source.blocks(doc):
         if kind == "formula":
-            block = nodes.literal_block(text, text, language="text", classes=["in-words"])
-            yield block
+            yield nodes.literal_block(content, content, language="text", classes=["in-words"])
+        elif kind == "columns":
+            arguments = nodes.definition_list(classes=["arguments"])
+            for name, meaning in content:
+                term, definition = nodes.term("", "", nodes.literal(text=name)), nodes.definition()
+                definition += nodes.paragraph("", "", *inline(meaning, document))
+                arguments += nodes.definition_list_item("", term, definition)
+            yield arguments
         else:
-            paragraph = nodes.paragraph()
-            paragraph += list(inline(text, document))
-            yield paragraph
+            yield nodes.paragraph("", "", *inline(content, document))
 
 
 def derived(name, doc, document):
@@ -159,8 +163,7 @@ class Contents(SphinxDirective):
             doc, definitions = source.definitions(file)
             term = nodes.term()
             term += link_to(source.document_of(file), file.rpartition("/")[2] + ".py", self.env.docname)
-            text = nodes.paragraph()
-            text += list(inline(first_sentence(doc), self.env.docname))
+            text = nodes.paragraph("", "", *inline(first_sentence(doc), self.env.docname))
             operations = nodes.paragraph(classes=["names"])
             for one in definitions:
                 if one.kind == "operation" or (one.kind == "class" and one.doc):
@@ -180,12 +183,12 @@ class Folder(SphinxDirective):
         items = nodes.definition_list(classes=["files"])
         for path in sorted(folder.glob("*.py") if folder == source.PACKAGE else folder.rglob("*.py")):
             file = path.relative_to(source.PACKAGE).with_suffix("").as_posix()
-            term, text = nodes.term(), nodes.paragraph()
+            doc, term = source.definitions(file)[0], nodes.term()
             if file in shown:
                 term += link_to(source.document_of(file), f"{file}.py", self.env.docname)
             else:
                 term += nodes.literal(text=f"{file}.py")
-            text += list(inline(first_sentence(source.definitions(file)[0]), self.env.docname))
+            text = nodes.paragraph("", "", *inline(first_sentence(doc), self.env.docname))
             items += nodes.definition_list_item("", term, nodes.definition("", text))
         return [items]
 

@@ -22,6 +22,11 @@ logger = logging.getLogger(__name__)
 CONVERTER = LatexToMathML(fancy_error=False)
 SHIFT = re.compile(r"^\s*\\hspace\{-\d+em\}\s*")  # makes room for a tag in Jupyter; here it has a line of its own
 
+# A browser makes a bracket with an exponent large only if the exponent has a base of its own.
+BRACKET = re.compile(r"(\\[bB]igg?[lr]?\s*[)\]])\s*\^")
+
+PRIMES = re.compile("<mo>([′″‴])</mo>")  # would be as small as exponents
+
 FONT = "STIXTwoMath-Regular.ttf"
 # Latin, Greek, arrows and operators, and the alphabets of mathematics.
 CHARACTERS = [(0x20, 0x17F), (0x2B0, 0x3FF), (0x2010, 0x214F), (0x2190, 0x23FF), (0x25A0, 0x25FF), (0x27C0, 0x2AFF),
@@ -31,7 +36,9 @@ CHARACTERS = [(0x20, 0x17F), (0x2B0, 0x3FF), (0x2010, 0x214F), (0x2190, 0x23FF),
 def mathml(node, displaystyle):
     """The formula of a node as MathML; where it can't be read, a warning and the formula as it is written."""
     try:
-        return CONVERTER.convert_with_local_state(SHIFT.sub("", node.astext()), displaystyle=displaystyle)
+        latex = BRACKET.sub(r"\1{}^", SHIFT.sub("", node.astext()))
+        formula = CONVERTER.convert_with_local_state(latex, displaystyle=displaystyle)
+        return PRIMES.sub(r'<mo class="prime">\1</mo>', formula)
     except LatexError as error:
         logger.warning("formula: %s: %s", error, node.astext(), location=node)
         return f"<code>{escape(node.astext())}</code>"
@@ -44,7 +51,7 @@ def visit_inline(translator, node):
 
 def visit_block(translator, node):
     formula = mathml(node, displaystyle=True)
-    translator.body.append(f'<div class="formula" tabindex="0">{formula}</div>\n')
+    translator.body.append(f'<div class="formula">{formula}</div>\n')
     raise nodes.SkipNode
 
 
@@ -66,7 +73,7 @@ class Tags(SphinxTransform):
 
 def font():
     """STIX Two Math with the characters of formulas, as WOFF2."""
-    options = subset.Options(flavor="woff2", hinting=False)
+    options = subset.Options(flavor="woff2", hinting=False, layout_features=[])
     whole = subset.load_font(str(files("ziamath") / "fonts" / FONT), options)
     subsetter = subset.Subsetter(options)
     subsetter.populate(unicodes=[code for first, last in CHARACTERS for code in range(first, last + 1)])

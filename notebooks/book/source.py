@@ -187,13 +187,22 @@ def without_tags(latex):
 
 
 def blocks(doc):
-    """(kind, text) of the parts of a docstring: "text", or "formula" for what is indented or set in columns."""
+    """(kind, text) of the parts of a docstring: "words", "formula" for what is indented, and for arguments that are
+    explained in two columns "columns", with pairs instead of a text."""
     for block in re.split(r"\n\s*\n", doc):
         lines = block.splitlines()
         if not block.strip():
             continue
-        columns = all(re.match(r"\S+(, \S+)*  +\S", line) or line.startswith("  ") for line in lines)
-        if all(line.startswith("    ") for line in lines) or columns or any(line.startswith("- ") for line in lines):
+        columns = [re.match(r"(\S.*?) {2,}(\S.*)", line) for line in lines]
+        if all(line.startswith("    ") for line in lines) or any(line.startswith("- ") for line in lines):
             yield "formula", inspect.cleandoc(block)
+        elif columns[0] and all(match or line.startswith("  ") for match, line in zip(columns, lines)):
+            pairs = []
+            for match, line in zip(columns, lines):
+                if match:
+                    pairs.append(match.groups())
+                else:
+                    pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]} {line.strip()}")
+            yield "columns", pairs
         else:
-            yield "text", " ".join(line.strip() for line in lines)
+            yield "words", " ".join(line.strip() for line in lines)

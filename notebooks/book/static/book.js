@@ -4,6 +4,7 @@ function fit() {
     formula.style.fontSize = "";
     const ratio = formula.clientWidth / formula.scrollWidth;
     if (ratio < 1) formula.style.fontSize = `${Math.max(0.75, ratio - 0.01)}em`;
+    if (formula.scrollWidth > formula.clientWidth) formula.tabIndex = 0;  // arrow keys scroll it
   }
 }
 document.fonts.ready.then(fit);
