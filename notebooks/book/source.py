@@ -69,7 +69,8 @@ def pages():
     ]  # fmt: skip
     for folder, title in FOLDERS.items():
         names = sorted(path.stem for path in (PACKAGE / folder).glob("*.py") if path.stem != "__init__")
-        found.append(Page(f"source/{folder}", title, [f"{folder}/{name}" for name in names]))
+        if names:
+            found.append(Page(f"source/{folder}", title, [f"{folder}/{name}" for name in names]))
     return [*found, Page("source/whole", "On one page, and how it is checked", list(FILES))]
 
 
