@@ -37,9 +37,8 @@ def test_every_file_of_operations_is_in_one_group(source):
 
 def test_a_new_file_of_operations_is_shown_before_it_is_in_a_group(source, monkeypatch):
     monkeypatch.setattr(source, "OPERATIONS", {"Some": "linear softmax"})
-    (some, *_), (others,) = source.pages.__wrapped__(), [
-        page for page in source.pages.__wrapped__() if page.title == source.OTHERS
-    ]  # fmt: skip
+    some, others, *_ = source.pages.__wrapped__()
+    assert others.title == source.OTHERS
     assert some.files == ["functional/linear", "functional/softmax"]
     assert "functional/attention" in others.files and "functional/linear" not in others.files
 
@@ -106,7 +105,8 @@ def pages(site):
 
 @pytest.mark.book
 def test_every_notebook_and_guide_page_is_in_the_book_and_in_its_contents(site, pages):
-    written = [path for pattern in ("[0-9][0-9]_*.ipynb", "guide/*.md", "augmentation.md") for path in NOTEBOOKS.glob(pattern)]
+    patterns = ("[0-9][0-9]_*.ipynb", "guide/*.md", "augmentation.md")
+    written = [path for pattern in patterns for path in NOTEBOOKS.glob(pattern)]
     wanted = {site / path.relative_to(NOTEBOOKS).with_suffix(".html") for path in written}
     front = pages[site / "index.html"]
     assert len(wanted) > 25 and wanted <= {front.place(link)[0] for link in front.links}
@@ -128,7 +128,7 @@ def test_every_link_leads_to_a_page_and_a_place_on_it(pages):
 @pytest.mark.book
 def test_links_to_files_of_the_repository_lead_to_pages_that_show_them(site, pages):
     for name, places in {
-        "index.html": ["book/contributing.html", "source/index.html", "source/files/minimal.html", "results/README.html"],
+        "index.html": ["book/contributing.html", "source/index.html", "source/files/minimal.html"],
         "guide/python.html": ["source/nn.html", "source/files/gradcheck.html", "source/package.html#probe"],
         "guide/training.html": ["index.html", "results/README.html"],
         "results/README.html": ["13_windows.html", "results/speed.html"],
@@ -191,8 +191,8 @@ OVERHANGS = """() => [
     ...[...document.querySelectorAll(".formula")].flatMap(box => {
         const [of, formula] = [box, box.firstElementChild].map(part => part.getBoundingClientRect())
         const text = box.textContent.slice(0, 60)
-        return [[text, box.scrollWidth - box.clientWidth], [text, formula.right - of.right], [text, of.left - formula.left],
-            [text, formula.bottom - of.bottom], [text, of.top - formula.top]]
+        return [box.scrollWidth - box.clientWidth, formula.right - of.right, of.left - formula.left,
+            formula.bottom - of.bottom, of.top - formula.top].map(by => [text, by])
     }),
 ].filter(([_, by]) => by > 0)"""
 
@@ -323,7 +323,7 @@ def שלום(x, label={MARKUP!r}):
     page, complaints = reader
     complaints.clear()
     (notebook,) = site.glob("17_*.html")
-    for path, often in ((notebook, 3), (site / "source/files/functional/names.html", 5), (site / "source/index.html", 1)):
+    for path, often in {notebook: 3, site / "source/files/functional/names.html": 5, site / "source/index.html": 1}.items():
         page.goto(path.as_uri())
         text = page.locator("article").inner_text()
         shown = " ".join(text.replace("’", "'").replace("‘", "'").replace("“", '"').replace("”", '"').split())

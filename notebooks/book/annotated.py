@@ -3,12 +3,11 @@
 import re
 from html import escape
 
+from book import source
+from book.links import slug
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
-
-from book import source
-from book.links import slug
 
 BACKWARD = "_backward"
 
@@ -61,7 +60,7 @@ def described(doc, document):
 
 
 def derived(name, doc, document):
-    """Nodes of a function's formulas: those of the notebook that its docstring names, or else the first; links to all."""
+    """Nodes of a function's formulas in the notebook that its docstring names, or else the first, with links to all."""
     formulas = source.formulas().get(name, ())
     if not formulas:
         return []
@@ -72,13 +71,19 @@ def derived(name, doc, document):
         if formula.document == chosen:
             found.append(nodes.math_block(formula.latex, formula.latex, nowrap=False, number=None))
     places = nodes.paragraph(classes=["derived-in"])
-    for document_of, heading in dict.fromkeys((formula.document, formula.heading) for formula in formulas):
-        places += [link_to(document_of, f"{document_of[:2]} {plain(heading)}", document, slug(heading)), nodes.Text(" ")]
+    for notebook, heading in dict.fromkeys((formula.document, formula.heading) for formula in formulas):
+        places += [link_to(notebook, f"{notebook[:2]} {plain(heading)}", document, anchor(heading)), nodes.Text(" ")]
     return [*found, places]
 
 
 def plain(heading):
+    """A heading without its markup."""
     return re.sub(r"[$`*]", "", heading)
+
+
+def anchor(heading):
+    """The anchor that MyST gives to a heading: formulas are left out."""
+    return slug(plain(re.sub(r"\$[^$]*\$", "", heading)))
 
 
 class folded(nodes.General, nodes.Element):
@@ -105,8 +110,9 @@ class Annotated(SphinxDirective):
         sections, before = [], []
         for number, one in enumerate(definitions):
             is_backward = one.name.endswith(BACKWARD)
-            if one.name and not one.doc and one.kind != "operation" and not is_backward and number + 1 < len(definitions):
-                before.append(one)  # caches and shapes belong to what comes next
+            says_nothing = one.name and not one.doc and one.kind != "operation" and not is_backward
+            if says_nothing and number + 1 < len(definitions):
+                before.append(one)  # a cache or a shape: part of what comes next
                 continue
             row = self.row([*before, one])
             for part in (*before, one):

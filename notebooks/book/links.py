@@ -3,12 +3,10 @@
 import re
 from pathlib import Path
 
+from book.source import ROOT, page_of
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
-from sphinx.util.nodes import make_refnode
-
-from book.source import ROOT, page_of
 
 # Pages that include a file of the repository's root; its links are relative to that.
 OF_ROOT = {"index": "README.md", "book/contributing": "CONTRIBUTING.md", "book/changelog": "CHANGELOG.md"}
@@ -16,8 +14,8 @@ FOLDERS = {"notebooks": "00_tour", "notebooks/results": "results/README"}
 
 
 def slug(heading):
-    """The anchor of a heading as JupyterLab makes it."""
-    return heading.strip().replace(" ", "-")
+    """The anchor of a heading as JupyterLab makes it, without what would end an attribute: docutils escapes no ids."""
+    return re.sub(r'[<>&"]', "", heading).strip().replace(" ", "-")
 
 
 def shown_at(path):

@@ -9,14 +9,13 @@ from html import escape
 from importlib.resources import files
 from io import BytesIO
 
+from book.annotated import reference
+from book.source import without_tags
 from docutils import nodes
 from fontTools import subset
 from math_core import LatexError, LatexToMathML
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
-
-from book.annotated import reference
-from book.source import without_tags
 
 logger = logging.getLogger(__name__)
 CONVERTER = LatexToMathML(fancy_error=False)

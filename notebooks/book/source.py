@@ -80,7 +80,7 @@ def document_of(file):
 
 
 def page_of(path):
-    """(document, anchor) of a file or folder of the package, given relative to the repository; (None, None) if there is none."""
+    """(document, anchor) of a file or folder of the package, given relative to the repository; else (None, None)."""
     if not path.startswith("tinyvit"):
         return None, None
     inside = path.removeprefix("tinyvit").removeprefix("/").removesuffix(".py")
