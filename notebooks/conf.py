@@ -31,4 +31,3 @@ html_math_renderer = "mathml"
 html_show_sphinx = html_show_copyright = html_copy_source = False
 html_use_index = False
 html_domain_indices = False
-pygments_style, pygments_dark_style = "friendly", "monokai"

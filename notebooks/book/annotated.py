@@ -70,9 +70,10 @@ def derived(name, doc, document):
     for formula in formulas:
         if formula.document == chosen:
             found.append(nodes.math_block(formula.latex, formula.latex, nowrap=False, number=None))
-    places = nodes.paragraph(classes=["derived-in"])
+    places = nodes.paragraph("", "from notebook ", classes=["derived-in"])
     for notebook, heading in dict.fromkeys((formula.document, formula.heading) for formula in formulas):
-        places += [link_to(notebook, f"{notebook[:2]} {plain(heading)}", document, anchor(heading)), nodes.Text(" ")]
+        places += [link_to(notebook, f"{notebook[:2]}, {plain(heading)}", document, anchor(heading)), nodes.Text("; ")]
+    places.pop()
     return [*found, places]
 
 
@@ -125,7 +126,7 @@ class Annotated(SphinxDirective):
             elif is_backward and sections and sections[-1].get("names") == [one.name.removesuffix(BACKWARD)]:
                 sections[-1] += row
             else:
-                section = nodes.section(names=[one.name])
+                section = nodes.section(names=[one.name], classes=[one.kind])
                 section += [nodes.title(text=one.name), row]
                 sections.append(section)
                 row["ids"].remove(one.name)

@@ -4,6 +4,7 @@ The functions that compute a formula, which notebooks give as its \\tag, become 
 """
 
 import base64
+import logging
 import re
 from html import escape
 from importlib.resources import files
@@ -15,9 +16,9 @@ from docutils import nodes
 from fontTools import subset
 from math_core import LatexError, LatexToMathML
 from sphinx.transforms import SphinxTransform
-from sphinx.util import logging
+from sphinx.util.logging import getLogger
 
-logger = logging.getLogger(__name__)
+logger = getLogger(__name__)
 CONVERTER = LatexToMathML(fancy_error=False)
 SHIFT = re.compile(r"^\s*\\hspace\{-\d+em\}\s*")  # makes room for a tag in Jupyter; here it has a line of its own
 
@@ -72,6 +73,7 @@ class Tags(SphinxTransform):
 
 def font():
     """STIX Two Math with the characters of formulas, as WOFF2."""
+    logging.getLogger(subset.__name__).setLevel(logging.WARNING)  # the style of the code sets the root to INFO
     options = subset.Options(flavor="woff2", hinting=False, layout_features=[])
     whole = subset.load_font(str(files("ziamath") / "fonts" / FONT), options)
     subsetter = subset.Subsetter(options)
