@@ -276,7 +276,7 @@ np.testing.assert_allclose(gelu, line * area, atol=1e-6)
 assert all(abs(F.gelu(np.array(t))[0] - t * (1 + erf(t / sqrt(2))) / 2) < 1e-15 for t in (-2.5, -0.3, 0.0, 1.7))
 
 # %% [markdown]
-# ### Its gradient
+# ## Its gradient
 #
 # $y_i$ depends on $x_i$ alone: $\partial y_i / \partial x_j = \delta_{ij} \, y'(x_i)$. By the product rule
 # $y' = 1 \cdot \Phi(x) + x \, \Phi'(x)$, and the derivative of an area with respect to its right end is the height

@@ -32,6 +32,7 @@ LEFT_OUT = {
     "test_notebooks.py": "starts processes",
     "test_ablations.py": "trains on the CPU, with code beside the notebooks",
     "test_readme.py": "starts processes",
+    "test_book.py": "about files",
     # -- data: files and images on the host, before anything goes to a device
     "data/test_cache.py": "about files",
     "data/test_choice.py": "about data on the host",
