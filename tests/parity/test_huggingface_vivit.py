@@ -11,8 +11,8 @@ from torch_autograd import assert_all_close, assert_same_as_torch, normal
 from transformers import VivitConfig, VivitForVideoClassification, VivitImageProcessor, VivitModel
 from transformers.utils import logging
 
+from tinyvit import cli, interop
 from tinyvit import functional as F
-from tinyvit import interop
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.interop import Weights, huggingface, huggingface_vivit
 from tinyvit.models import FactorisedViViTConfig, ViViTConfig, build, create_model
@@ -81,6 +81,25 @@ def test_what_was_written_is_read_bit_for_bit(name, tmp_path):
     assert (read.config, read.preprocessing) == (weights.config, weights.preprocessing)
     for key, array in weights.state.items():
         np.testing.assert_array_equal(read.state[key], array)
+
+
+@pytest.mark.parametrize("classes", [5, 0])
+def test_the_command_says_how_to_load_what_it_exported(tmp_path, capsys, classes):
+    weights = weights_of(replace(SHAPE, num_classes=classes), "float32")
+    interop.save(weights, tmp_path / "theirs", "huggingface")
+    importing = ["import", tmp_path / "theirs", "--out", tmp_path / "run"]
+    exporting = ["export", tmp_path / "run", "--format", "huggingface", "--out", tmp_path / "again"]
+    for arguments in (importing, exporting):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        assert not end.value.code
+    said = capsys.readouterr().out
+    assert "videos of 6 frames of 12×12" in said
+    call = "VivitForVideoClassification" if classes else "VivitModel"
+    more = "" if classes else ", add_pooling_layer=False"
+    assert f"transformers.{call}.from_pretrained({str(tmp_path / 'again')!r}{more})" in said
+    for name in ("model.safetensors", "config.json", "preprocessor_config.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
 
 
 @pytest.mark.parametrize("kind", [VivitForVideoClassification, VivitModel])

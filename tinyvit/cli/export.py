@@ -28,7 +28,7 @@ HOW_TO_LOAD = {
     "onnx": "onnxruntime.InferenceSession({path!r}).run(None, {{'images': images}})",
 }
 TRANSFORMERS = {"vit": "ViT", "resnet": "ResNet", "bit": "Bit", "deit": "DeiT", "swin": "Swin",
-                "dinov2": "Dinov2"}  # what it calls them
+                "dinov2": "Dinov2", "vivit": "Vivit"}  # what it calls them
 
 
 def export(rest):
@@ -55,10 +55,11 @@ def export(rest):
     architecture = architecture_name(weights.config)
     path, model = str(out), TRANSFORMERS.get(architecture, "")
     model += "WithRegisters" if architecture == "dinov2" and weights.config.num_registers else ""
-    model += "ForImageClassification" if weights.config.num_classes else "Model"
+    kind = "Image" if prepared.frames is None else "Video"
+    model += f"For{kind}Classification" if weights.config.num_classes else "Model"
     model += "WithTeacher" if architecture == "deit" and weights.config.num_classes else ""
     more = size = ""
-    if architecture == "deit" and not weights.config.num_classes:
+    if architecture in ("deit", "vivit") and not weights.config.num_classes:
         more = ", add_pooling_layer=False"
     if architecture == "vit":
         # Without that argument Transformers adds a pooler of random numbers to a model that has none.
