@@ -1,4 +1,4 @@
-"""A contrastive task: of all images of the batch, find one's own mirror image. Importing this file registers "mirrored".
+"""A contrastive task: find an image's mirror image among those of the batch. Importing this file registers "mirrored".
 
 Zᵢ are the model's outputs for the images, Mⱼ those for their mirror images:
 L = −mean log softmax(Z Mᵀ / √K) at i = j. Rows Z are this rank's, M those of all ranks.
@@ -6,8 +6,8 @@ L = −mean log softmax(Z Mᵀ / √K) at i = j. Rows Z are this rank's, M those
 
 import numpy as np
 
-from tinyvit import functional as F
 from tinyvit import Key, nn
+from tinyvit import functional as F
 from tinyvit.training.inference import sum_over
 from tinyvit.training.tasks import Task, register
 

@@ -63,13 +63,14 @@ def of_task(task, **options):
 
 
 CASES = {
-    "plain": lambda folder: base(optim_ema=0.9, images=999, batch_size=280, epochs=13),  # batches of 249 or 250
+    "plain": lambda folder: base(optim_ema=0.9, images=990, batch_size=270, epochs=13),  # of 247 or 248
     "float32": lambda folder: base(precision="float32"),
     "mixed": lambda folder: mixed(),
     "muon": lambda folder: base(optim_name="muon", optim_lr=0.02),
     "batch-normed": lambda folder: batch_normed(),
     "teacher": lambda folder: of_task("distillation", teacher=str(folder / "teacher")),
     "mae": lambda folder: of_task("mae", decoder_dim=16, decoder_depth=1, decoder_heads=2),
+    "masked-patches": lambda folder: of_task("masked-patches", target="colour"),
     "dino": lambda folder: of_task("dino", prototypes=32, hidden=16, bottleneck=8, frozen_last=0.2),
     "brightness": lambda folder: of_task("brightness"),
     "mirrored": lambda folder: of_task("mirrored"),

@@ -35,5 +35,8 @@ def gather_batch(x, join=None):
 @backward_of(gather_batch, result=lambda cache: cache.shape)
 def gather_batch_backward(dy, cache):
     """dx = Σ dy of this part's rows, over all parts: each has used them in its loss. All parts must call this."""
-    shape, where, join = cache
-    return sum((part[where] for part in join(dy)), start=0 * dy[where]) if join else 1 * dy[where]
+    _, where, join = cache
+    if join is None:
+        return dy.copy()
+    first, *others = (part[where] for part in join(dy))
+    return sum(others, start=first)

@@ -64,6 +64,17 @@ def check_same_state(ranks, step, tensors):
     ))  # fmt: skip
 
 
+def check_same_weights(ranks, model):
+    """Raise ValueError, with both hashes, unless all ranks have read the same weights."""
+    hashes = ranks.gather(digest_of(model.state_dict().items()))
+    other = next((rank for rank, found in enumerate(hashes) if found != hashes[0]), None)
+    if other is not None:
+        raise agreed(ValueError(
+            f"{ranks.watch.names[other]} has read other weights than {ranks.watch.names[0]}: SHA256 {hashes[other]} "
+            f"and {hashes[0]}"
+        ))  # fmt: skip
+
+
 def digest_of(tensors):
     """The SHA256 of names and tensors."""
     found = hashlib.sha256()

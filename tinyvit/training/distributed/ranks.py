@@ -175,7 +175,7 @@ class Ranks(Alone):
 
     def begin(self, trainer, folder):
         check_same_training(self, trainer)
-        self.watch.advice = f"go on from the last checkpoint with tinyvit train --resume {folder.path}"
+        self.watch.advise(f"go on from the last checkpoint with tinyvit train --resume {folder.path}")
         self.watch.doing = "training"
 
     def part(self, samples):
@@ -191,12 +191,12 @@ class Ranks(Alone):
         found, reason = choose_device(device)
         if found != "cpu" and device in ("auto", "cuda"):
             found = card_of(self.place)
-        check_cards(self.gather((host(), found, None if found == "cpu" else bus(found))), self.watch.names)
-        self.use(found)
+        self.computes_on(found)
         return found, reason
 
-    def use(self, device):
-        """Add up gradients where they are: by NCCL between GPUs, unless MPI was asked for."""
+    def computes_on(self, device):
+        """Exchange arrays where they are: by NCCL between GPUs, unless MPI was asked for."""
+        check_cards(self.gather((host(), device, None if device == "cpu" else bus(device))), self.watch.names)
         if device == "cpu" and self.how == "nccl":
             raise ValueError("--distributed nccl needs a GPU for each rank, and this training is on the CPU; take mpi")
         if device != "cpu" and self.how != "mpi" and not isinstance(self.link, Nccl):
@@ -315,6 +315,7 @@ def leave(ranks, error):
     global _joined
     text, status = f"{error}", 2
     if isinstance(error, KeyboardInterrupt | SystemExit):
+        ranks.watch.guardian.leave()
         return
     if not isinstance(error, ValueError | MemoryError | OSError | OverflowError):
         text, status = f"{type(error).__name__}: {error}", 1
@@ -322,6 +323,7 @@ def leave(ranks, error):
             os.write(ranks.watch.stderr, traceback.format_exc().encode())
     _joined = None  # MPI isn't finalised: it would wait for what never comes
     ended = ranks.watch.ended if isinstance(error, JobEnded) else ranks.watch.fail(text, status)
+    ranks.watch.guardian.leave()
     if not ranks.leads:
         time.sleep(LEAD)  # the launcher ends the others with the first one that leaves
         os._exit(ended[1])
