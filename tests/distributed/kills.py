@@ -21,11 +21,11 @@ from launching import mpiexec, tinyvit
 OPTIONS = """
     --model.embed-dim 16 --model.depth 2 --model.drop-rate 0.1 --batch-size 128 --threads 1 --device cpu
     --save-minutes 0.0005 --optim.ema 0.95 --augment.mixup 0.2 --augment.crop 1
-""".split()
+"""
 
 
-def ranks_of(process):
-    """The process of every rank below an mpiexec, by its number."""
+def ranks_of(run):
+    """The process of every rank whose command names a run folder, by its number."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -33,17 +33,9 @@ def ranks_of(process):
             command = path.with_name("cmdline").read_bytes().decode().split("\0")
         except OSError:
             continue
-        if "PMI_RANK" in variables and "train" in command and variables.get("TINYVIT_KILLS") == str(process.pid_of_job):
+        if "PMI_RANK" in variables and run in command:
             found[int(variables["PMI_RANK"])] = int(path.parent.name)
     return found
-
-
-def start(command, job):
-    process = subprocess.Popen(
-        ["env", f"TINYVIT_KILLS={job}", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )  # fmt: skip
-    process.pid_of_job = job
-    return process
 
 
 def outcome(run):
@@ -54,13 +46,13 @@ def outcome(run):
     return (run / "model.safetensors").read_bytes(), rows
 
 
-def hit(process, number, signals, draw):
-    """Send a signal to a random rank at a random moment; returns (seconds until the end, stderr), or None if the
-    training was over before."""
+def hit(process, run, number, signals, draw):
+    """Send a signal to a random rank at a random moment; returns (rank, seconds until the end, stderr), or
+    None if the training was over before."""
     deadline, ranks = time.monotonic() + 60, {}
     while len(ranks) < number and time.monotonic() < deadline:
         time.sleep(0.05)
-        ranks = ranks_of(process)
+        ranks = ranks_of(str(run))
     try:
         process.wait(draw.uniform(0.0, 15.0))
         return None
@@ -83,18 +75,19 @@ def main():
     draw = random.Random(options.seed)
     left = [signal.SIGKILL] * options.kills + [signal.SIGSTOP] * options.stops
     draw.shuffle(left)
-    job, times = 0, {signal.SIGKILL: [], signal.SIGSTOP: []}
+    times = {signal.SIGKILL: [], signal.SIGSTOP: []}
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        train = tinyvit("train", "digits", *OPTIONS, "--epochs", options.epochs)
+        train = tinyvit("train", "digits", *OPTIONS.split(), "--epochs", options.epochs)
         subprocess.run(mpiexec(options.ranks, *train, "--out", folder / "whole"), check=True, capture_output=True)
         run, trainings = folder / "hit-0", 1
         while left:
             resumed = (run / "config.json").exists()
             command = tinyvit("train", "--resume", run) if resumed else [*train, "--out", run]
-            job += 1
-            process = start(mpiexec(options.ranks, *command), job)
-            found = hit(process, options.ranks, left[-1], draw)
+            process = subprocess.Popen(
+                mpiexec(options.ranks, *command), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )  # fmt: skip
+            found = hit(process, run, options.ranks, left[-1], draw)
             if found is None:
                 assert process.returncode == 0, process.stderr.read()
                 assert outcome(run) == outcome(folder / "whole"), "the result differs"

@@ -73,7 +73,7 @@ class Cost:
         return compute + max(0.0, self.reduce(ranks) - hidden) + exchange
 
 
-# -- measured -----------------------------------------------------------------------------------------------------------
+# -- measured ----------------------------------------------------------------------------------------------------------
 
 
 def worker(name, batch_size, seconds):
@@ -134,7 +134,7 @@ def measured(name, batch_size, seconds, counts):
     return cost, {count: found["step"] for count, found in steps.items()}
 
 
-# -- shown --------------------------------------------------------------------------------------------------------------
+# -- shown -------------------------------------------------------------------------------------------------------------
 
 
 def table(cost, steps, batch_size):
@@ -170,8 +170,8 @@ def draw(cost, batch_size, path):
         possible = [p for p in counts if p <= batch_size]
         strong.plot(possible, [one / network.step(p, batch_size / p) for p in possible], marker=".", label=name)
     strong.plot(counts, counts, color="0.7", label="ideal")
-    weak.set(xscale="log", xlabel="ranks", ylabel="efficiency", ylim=(0, 1.05), title=f"weak: {batch_size} images a rank")
-    strong.set(xscale="log", yscale="log", xlabel="ranks", ylabel="speed-up", title=f"strong: {batch_size} images in all")
+    weak.set(xscale="log", xlabel="ranks", ylabel="efficiency", ylim=(0, 1.05), title=f"weak: {batch_size} a rank")
+    strong.set(xscale="log", yscale="log", xlabel="ranks", ylabel="speed-up", title=f"strong: {batch_size} in all")
     strong.legend()
     figure.savefig(path, dpi=100)
 
