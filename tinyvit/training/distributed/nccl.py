@@ -24,6 +24,11 @@ class Nccl:
         self.watch, self.MPI = mpi.watch, mpi.MPI
         self.cupy = library(device)
         self.nccl = self.cupy.cuda.nccl
+        if not self.nccl.available:
+            raise ValueError(
+                "CuPy finds no NCCL; install it (python -m pip install nvidia-nccl-cu12, or -cu13), or give "
+                "--distributed mpi"
+            )
         with current(device):
             number = mpi.gather(self.nccl.get_unique_id() if self.rank == 0 else None)[0]
             self.communicator = self.nccl.NcclCommunicator(self.size, number, self.rank)
@@ -37,9 +42,8 @@ class Nccl:
         """Begin to add up the arrays `own` of all ranks into `total`, which may be the same one; a `Queued`."""
         kind = getattr(self.nccl, TYPES[own.dtype.name])
         self.stream.wait_event(self.cupy.cuda.get_current_stream().record())
-        self.communicator.allReduce(
-            own.data.ptr, total.data.ptr, own.size, kind, self.nccl.NCCL_SUM, self.stream.ptr
-        )  # fmt: skip
+        to = self.stream.ptr
+        self.communicator.allReduce(own.data.ptr, total.data.ptr, own.size, kind, self.nccl.NCCL_SUM, to)
         return Queued(self)
 
     def join(self, value):
@@ -73,7 +77,7 @@ class Nccl:
             self.stream.wait_event(here.record())
             self.communicator.allGather(own.data.ptr, found.data.ptr, largest, self.nccl.NCCL_UINT8, self.stream.ptr)
             here.wait_event(self.stream.record())
-            return [filled(skeleton, row) for skeleton, row in zip(skeletons, found)]
+            return [filled(skeleton, found[rank]) for rank, skeleton in enumerate(skeletons)]
 
 
 ALIGNED = 16  # bytes, at whose multiples arrays begin

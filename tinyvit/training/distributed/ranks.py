@@ -18,6 +18,7 @@ from tinyvit.training.distributed import mpi
 from tinyvit.training.distributed.agreement import check_same_training
 from tinyvit.training.distributed.devices import bus, card_of, check_cards
 from tinyvit.training.distributed.gradients import Reduction
+from tinyvit.training.distributed.guardian import Guardian
 from tinyvit.training.distributed.nccl import Nccl
 from tinyvit.training.distributed.watch import JobEnded, Watch
 from tinyvit.training.threads import limit_cores
@@ -288,9 +289,15 @@ def joined(how):
         return ALONE
     if _joined is None:
         why = f"{size} by mpiexec or srun" if size > 1 else f"--distributed {how}"
-        MPI = mpi.load(why)
+        guardian = Guardian(rank, size) if size > 1 else None
+        try:
+            MPI = mpi.load(why)
+        except ValueError:
+            guardian and guardian.leave()
+            raise
         found = MPI.COMM_WORLD.size
         if found != size:
+            guardian and guardian.leave()
             if rank > 0:
                 time.sleep(1)  # the first one says it
             raise ValueError(
@@ -300,14 +307,10 @@ def joined(how):
             )
         if size == 1:
             return ALONE
-        _joined = Ranks(*connected(MPI), how)
+        watch = Watch(MPI, MPI.COMM_WORLD, guardian)
+        _joined = Ranks(mpi.Mpi(MPI, watch), watch, how)
         atexit.register(end)
     return _joined
-
-
-def connected(MPI):
-    watch = Watch(MPI, MPI.COMM_WORLD)
-    return mpi.Mpi(MPI, watch), watch
 
 
 def leave(ranks, error):
@@ -338,5 +341,9 @@ def end():
     if _joined is not None:
         _joined.watch.doing = "ending"
         _joined.link.gather(None)
+        _joined.watch.guardian.ending()
+        _joined.watch.stop()
+        _joined.link.gather(None)
         _joined.watch.close()
         _joined.link.MPI.Finalize()
+        _joined.watch.guardian.end()

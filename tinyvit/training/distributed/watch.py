@@ -6,14 +6,8 @@ machine is gone, sends none; one that hangs sends that it gets no further.
 
 import os
 import pickle
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -40,74 +34,16 @@ class Life(NamedTuple):
     waiting: bool = False
 
 
-# Reads what its rank says until that has ended, and then prints the last line unless that was the empty one; of several
-# ranks on a machine the first. Launchers kill all ranks as soon as one has died, before these could say anything.
-GUARDIAN = """
-import os, signal, sys
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
-last = ""
-for line in sys.stdin:
-    last = line.rstrip()
-if last:
-    try:
-        os.close(os.open(sys.argv[1], os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        sys.exit()
-    os.write(2, f"tinyvit: error: {last}\\n".encode())
-"""
-
-
-class Guardian:
-    """A small process that says that this rank has died, if it has without a word.
-
-    said   a file that shows that it was said on this machine why the job has ended
-    """
-
-    def __init__(self, name, job):
-        self.name, self.said = name, Path(tempfile.gettempdir()) / f"tinyvit-{job}"
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", GUARDIAN, str(self.said)], stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL, start_new_session=True, text=True,
-        )  # fmt: skip
-        self.tell("")
-
-    def tell(self, advice):
-        advice = f"; {advice}" if advice else ""
-        self.write(f"{self.name} has died: it was killed, ran out of memory or crashed{advice}")
-
-    def leave(self):
-        """This rank ends, and why was said or need not be."""
-        with suppress(OSError):
-            self.said.touch()
-        self.write("")
-
-    def end(self):
-        """The job has ended well."""
-        self.write("")
-        with suppress(OSError):
-            self.process.stdin.close()
-        self.process.wait()
-        with suppress(OSError):
-            self.said.unlink(missing_ok=True)
-
-    def write(self, line):
-        with suppress(OSError):
-            self.process.stdin.write(line + "\n")
-            self.process.stdin.flush()
-
-
 class Watch:
     """The signs of life of all ranks, and the end of the job.
 
     names    of the ranks, for messages: "rank 1 (process 77 on host)"
     """
 
-    def __init__(self, MPI, world):
+    def __init__(self, MPI, world, guardian):
         self.MPI, self.world, self.comm = MPI, world, world.Dup()
         self.rank, self.size = world.rank, world.size
-        own = f"rank {self.rank} (process {os.getpid()} on {socket.gethostname()})"
-        self.names = world.allgather(own)  # before anything can hang: the only exchange that nobody watches
+        self.names = world.allgather(guardian.name)  # before anything can hang: the only exchange that nobody watches
         self.doing, self.count, self.waiting, self.advice = "starting", 0, False, ""
         now = time.monotonic()
         self.seen = {rank: now for rank in range(self.size)}   # when each was last heard of
@@ -117,7 +53,8 @@ class Watch:
         self.ended = self.failed = None
         self.sent, self.stopping = [], threading.Event()
         self.stderr = os.dup(2)
-        self.guardian = Guardian(own, world.bcast(os.urandom(8).hex()))
+        self.guardian = guardian
+        guardian.joined(world.bcast(os.urandom(8).hex()))
         self.thread = threading.Thread(target=self.run, name="tinyvit-watch", daemon=True)
         self.thread.start()
 
@@ -146,14 +83,18 @@ class Watch:
     def advise(self, text):
         """What to do after an error."""
         self.advice = text
-        self.guardian.tell(text)
+        self.guardian.advise(text)
 
-    def close(self):
-        """End the thread, with all ranks at a place where they have ended theirs."""
+    def stop(self):
+        """End the thread."""
         self.stopping.set()
         self.thread.join()
-        self.guardian.end()
-        os.close(self.stderr)
+
+    def close(self):
+        """Receive what all ranks have sent before they stopped."""
+        deadline = time.monotonic() + LOOK
+        while self.sent or time.monotonic() < deadline:
+            self.receive()
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
