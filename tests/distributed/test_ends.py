@@ -103,6 +103,7 @@ def test_bad_input_is_refused_once_and_not_once_per_rank(tmp_path):
     assert "a batch of 2 images can't be shared by 3 ranks" in refused(3, *train, "--batch-size", 2)
     assert "expected one of" in refused(2, *tinyvit("train", "nothing"))
     assert "nccl needs a GPU for each rank" in refused(2, *train, "--distributed", "nccl")
+    assert "several seeds can't be trained by 2 ranks" in refused(2, *train, "--seeds", 0, 1)
     other = [*train, ":", "-n", 1, *train]
     assert re.fullmatch(
         r"rank 1 .* has optim.lr 0.5, and rank 0 .* has 0.00\d+; all ranks must train the same .*",
