@@ -75,7 +75,7 @@ def test_a_rank_that_is_killed_or_stopped_is_named_and_the_last_checkpoint_is_wh
     ("hang", 2, r"rank 1 \(process \d+ on .*\) hangs: it has made no progress for \d+ s"),
     ("crash", None, r"rank 1 \(process \d+ on .*\) has died"),
     ("error", 2, r"rank 1 \(process \d+ on .*\): .*No space left on device"),
-    ("bug", 1, r"rank 1 \(process \d+ on .*\): KeyError: 'a bug'"),
+    ("bug", 2, r"rank 1 \(process \d+ on .*\): KeyError: 'a bug'"),
     ("stray", 2, r"after step \d+ the weights of rank 1 .* differ from those of rank 0 .*: SHA256 [0-9a-f]{64} and "
                  r"[0-9a-f]{64}; the first that differs is model\."),
     ("diverge", 2, "the training diverged: .*; the last good checkpoint is"),

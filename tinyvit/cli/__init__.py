@@ -114,7 +114,7 @@ def silence_other_ranks(argv):
 
 def say_of(rank, message):
     """Print the error of a rank that isn't the first, if that hasn't ended the job by then with its own."""
-    time.sleep(1)
+    time.sleep(5)
     print(f"tinyvit: error: rank {rank}: {printable(message)}", file=sys.__stderr__, flush=True)
 
 

@@ -23,7 +23,7 @@ from tinyvit.training.distributed.nccl import Nccl
 from tinyvit.training.distributed.watch import JobEnded, Watch
 from tinyvit.training.threads import limit_cores
 
-LEAD = 2.0  # seconds that the first rank has to say what was wrong before the others leave
+LEAD = 5.0  # seconds that the first rank has to say what was wrong before the others leave
 
 _sharing = ContextVar("tinyvit.ranks", default=None)  # the Ranks that share the forwards of an evaluation
 
@@ -299,7 +299,7 @@ def joined(how):
         if found != size:
             guardian and guardian.leave()
             if rank > 0:
-                time.sleep(1)  # the first one says it
+                time.sleep(LEAD)  # the first one says it
             raise ValueError(
                 f"{size} processes were started together, but MPI finds {found}: the mpiexec or srun that started them "
                 f"belongs to another MPI than mpi4py's, {MPI.Get_library_version().splitlines()[0].strip()}; start "
