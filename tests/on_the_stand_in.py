@@ -24,6 +24,7 @@ ASKED = os.environ.get("TINYVIT_TEST_DEVICE") == "pretended"
 # Folders, files and tests (with all their parameters) that are left out, and why.
 LEFT_OUT = {
     "bench": "measures NumPy and compiled kernels, in processes of their own",
+    "distributed": "starts processes, which have no stand-in; NCCL's calls have their tests in cuda",
     "exercises": "about functions of learners, who are given NumPy arrays",
     "cli": "starts processes, which have no stand-in, or is about what is printed",
     "kernels": "about kernels for NumPy arrays; those for a GPU have their tests in cuda",
@@ -67,6 +68,10 @@ LEFT_OUT = {
     "training/test_step.py::test_bad_arguments_are_refused_with_the_given_value_and_move_nothing":
         "labels on a GPU are not checked",
     # -- memory of the process, and arrays that count operations
+    "functional/test_gathering.py::test_parts_that_gather_have_the_loss_and_the_gradients_of_the_whole_batch":
+        "parts in threads, which exist only on the CPU",
+    "functional/test_gathering.py::test_equal_rows_in_other_parts_are_told_apart":
+        "parts in threads, which exist only on the CPU",
     "functional/test_linear.py::test_a_kernel_makes_no_product_for_a_frozen_weight": "counts products of NumPy arrays",
     "functional/test_tiled_attention.py::test_memory_grows_linearly_with_the_number_of_tokens_and_that_of_attention_"
     "with_its_square": "measures NumPy's memory",

@@ -71,6 +71,7 @@ MAY_IMPORT = {
     "backend": set(),
     "tensors": {"backend"},
     "levels": set(),
+    "launcher": set(),
     "dispatch": {"backend", "levels"},
     "functional": {"backend", *DISPATCH},
     "kernels": {"backend", "functional", *DISPATCH},
@@ -83,12 +84,12 @@ MAY_IMPORT = {
     "data": {"backend", "files", "text", "validation"},
     "probe": BELOW,
     "interop": BELOW | FILES | {"data", "validation"},  # the preprocessing is stored with the weights
-    "training": BELOW | FILES | {"data", "optim", "validation", "__init__"},
+    "training": BELOW | FILES | {"data", "launcher", "optim", "validation", "__init__"},
     "loading": BELOW | FILES | {"data", "interop", "training", "__init__"},
     "bench": BELOW | FILES | {"data", "gradcheck", "optim", "training", "__init__"},
     "cli": BELOW
     | FILES
-    | {"bench", "data", "exercises", "gradcheck", "interop", "optim", "probe", "training", "__init__"},
+    | {"bench", "data", "exercises", "gradcheck", "interop", "launcher", "optim", "probe", "training", "__init__"},
 }
 SOURCES = {
     str(path.relative_to(PACKAGE)): path

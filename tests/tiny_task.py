@@ -2,7 +2,8 @@
 module around the configured model, and has an option of its own. Importing this file registers "brightness".
 
 A projection z of the model's output learns how much brighter an image is than the mean of its batch, and stays near a
-teacher's: L = ½ mean (z − (b − mean b))² + ½ mean (z − t)². Lower is better.
+teacher's: L = ½ mean (z − (b − mean b))² + ½ mean (z − t)². Lower is better. In several processes each has some of the
+batch's images and gathers the brightness b of all of them.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tinyvit import functional as F
 from tinyvit import nn
 from tinyvit.backend import array_module
 from tinyvit.models import build
@@ -55,7 +57,7 @@ class Projected(nn.Module):
 class Brightness(Task):
     options = BrightnessOptions
     metrics = ("gap",)
-    mixes_samples = True
+    mixes_samples = gathers = True
 
     def build(self, seed=0, device="cpu", precision=None):
         return Projected(self.config.model, seed, device, precision)
@@ -70,7 +72,7 @@ class Brightness(Task):
 
     def loss(self, model, batch, ctx):
         z, cache = model(batch["images"], ctx)                                 # (B, 1)
-        off = z - brightness(batch["images"])
+        off = z - brightness(batch["images"], ctx and ctx.join)
         apart = z - self.teacher(batch["images"])[0]
         gap = (off * off).mean()
 
@@ -103,7 +105,8 @@ class Brightness(Task):
         return {self.headline: float((off * off).mean())}
 
 
-def brightness(images):
-    """How much brighter each image is than the mean of all, (B, 1)."""
-    found = images.mean((1, 2, 3))[:, None]
-    return found - found.mean()
+def brightness(images, join=None):
+    """How much brighter each image is than the mean of all, (B, 1); `join` as for `F.gather_batch`."""
+    own = images.mean((1, 2, 3))[:, None]
+    everyone, _ = F.gather_batch(own, join)
+    return own - everyone.mean()

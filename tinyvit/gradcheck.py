@@ -293,6 +293,7 @@ def operation_cases(seed=0):
         case(F.cross_entropy, normal(B, K), targets=probabilities, label_smoothing=0.1, name="cross_entropy, smoothed"),
         case(F.distillation, normal(B, K), teacher=normal(B, K), temperature=2.0),
         case(stacked(F.add_layernorm), normal(B, N, D), normal(B, N, D), normal(D), normal(D)),
+        case(F.gather_batch, normal(B, N, D)),
         case(F.batch_norm, normal(B, K, 3, 5), normal(K), normal(K)),
         case(F.batch_norm_running, normal(B, K, 3, 5), normal(K), normal(K), mean=normal(K), variance=normal(K) ** 2),
         case(F.group_norm, normal(B, D, 3, 5), normal(D), normal(D), num_groups=H),

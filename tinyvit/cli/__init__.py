@@ -4,6 +4,7 @@ import contextlib
 import mmap
 import os
 import sys
+import time
 import warnings
 
 from tinyvit.cli.bench import bench
@@ -17,14 +18,15 @@ from tinyvit.cli.gradcheck import gradcheck
 from tinyvit.cli.import_weights import import_weights
 from tinyvit.cli.inspect import inspect
 from tinyvit.cli.notebooks import notebooks
-from tinyvit.cli.parsing import BadInput
+from tinyvit.cli.parsing import BadInput, option
 from tinyvit.cli.predict import predict
 from tinyvit.cli.probing import knn, probe_linear
 from tinyvit.cli.summary import summary
 from tinyvit.cli.train import train
 from tinyvit.files import FULL
+from tinyvit.launcher import started_in_parallel
 from tinyvit.levels import check_environment
-from tinyvit.text import say
+from tinyvit.text import printable, say
 
 LIBRARIES = 448 << 20  # bytes of address space that what the commands import takes, numba and SciPy above all
 
@@ -65,6 +67,7 @@ def main(argv=None):
     """Run a command; ends the process with status 2 and one line on stderr where the input is wrong."""
     replace_closed_streams()
     argv = sys.argv[1:] if argv is None else list(argv)
+    rank = silence_other_ranks(argv)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without × or ─ shows ? instead
@@ -81,16 +84,38 @@ def main(argv=None):
     except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except MemoryError as error:
+    except (MemoryError, OSError, ValueError, OverflowError) as error:
+        if rank and not getattr(error, "agreed", False):
+            say_of(rank, in_words(error))
+        refuse(in_words(error))
+
+
+def in_words(error):
+    """What an error says to whoever gave the command."""
+    if isinstance(error, MemoryError):
         told = str(error).startswith("too little memory")  # with what would fit
         why = f" ({error})" if str(error) else ""
-        refuse(str(error) if told else f"out of memory; take a smaller model or --batch-size{why}")
-    except OSError as error:
+        return str(error) if told else f"out of memory; take a smaller model or --batch-size{why}"
+    if isinstance(error, OSError):
         if error.filename:
-            refuse(f"{error.filename} can't be used: {error.strerror}")
-        refuse(f"the output can't be written: {error.strerror}" if error.errno in FULL else str(error))
-    except (ValueError, OverflowError) as error:
-        refuse(str(error))
+            return f"{error.filename} can't be used: {error.strerror}"
+        return f"the output can't be written: {error.strerror}" if error.errno in FULL else str(error)
+    return str(error)
+
+
+def silence_other_ranks(argv):
+    """Have all processes but the first that mpiexec or srun has started print nothing; returns this one's number."""
+    rank, _ = started_in_parallel()
+    if rank and option(argv, "--distributed") != "none":
+        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+        return rank
+    return 0
+
+
+def say_of(rank, message):
+    """Print the error of a rank that isn't the first, if that hasn't ended the job by then with its own."""
+    time.sleep(5)
+    print(f"tinyvit: error: rank {rank}: {printable(message)}", file=sys.__stderr__, flush=True)
 
 
 @contextlib.contextmanager

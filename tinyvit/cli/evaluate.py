@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from tinyvit.cli.model_options import ModelOptions, computing
+from tinyvit.cli.model_options import ModelOptions, computing_together
 from tinyvit.cli.parsing import parse, positional, say_why_no_gpu
 
 
@@ -35,9 +35,10 @@ def evaluate(rest):
     if trained.task.needs_classes:
         require_classifier(trained)
     test = load_test_set(trained, options.data_dir)
-    with computing(trained, options):
+    with computing_together(trained, options) as ranks:
+        drawn = options.confusion if ranks.leads else None
         try:
-            report = trained.task.report(trained.learner, test, options.threads, options.tta, options.confusion)
+            report = trained.task.report(trained.learner, test, options.threads, options.tta, drawn)
         except NotFinite as error:
             raise ValueError(f"{trained.folder.model}: {error}") from error
     parameters = trained.learner.num_parameters()

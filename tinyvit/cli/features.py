@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from tinyvit.cli.model_options import FileOptions, Readable, computing, parse_run_and_images
+from tinyvit.cli.model_options import FileOptions, Readable, computing_together, parse_run_and_images
 from tinyvit.cli.parsing import BadInput, say_why_no_gpu
 
 
@@ -40,9 +40,10 @@ def features(rest):
     model, readable = trained.model, Readable()
     layer = None if options.layer is None else checked_layer(model, layer_number(options.layer, "one number"))
     pool = checked_pool(model, options.pool)
-    with computing(trained, options, BATCH):
+    with computing_together(trained, options, BATCH) as ranks:
         files = features_of_files(model, trained.preprocessing, paths, layer=layer, pool=pool, threads=options.threads)
-        count, width = save_features(readable.of(on_one_line(files)), out, names)
+        rows = readable.of(on_one_line(files))
+        count, width = save_features(rows, out, names) if ranks.leads else (len(list(rows)), None)
     if options.json:
         written = {"out": str(out), "names": str(names)} if count else {"out": None, "names": None}
         found = {"images": count, "unreadable": readable.others, "features": width}

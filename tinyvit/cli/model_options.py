@@ -48,6 +48,19 @@ def computing(trained, options, *most):
         yield
 
 
+@contextmanager
+def computing_together(trained, options, *most):
+    """`computing`, shared by the processes that mpiexec or srun has started, if it has; gives their `Ranks`."""
+    from tinyvit.training.distributed import launched
+    from tinyvit.training.distributed.agreement import check_same_weights
+
+    with launched() as ranks, computing(trained, options, *most), ranks.sharing():
+        if ranks.size > 1:
+            ranks.computes_on(trained.model.device)
+            check_same_weights(ranks, trained.model)
+        yield ranks
+
+
 def model_and_task(name, device="cpu", **fields):
     """A model with new weights, of a registered name or of a run folder's shape, and the run's `Task`, if it is one.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from tinyvit.cli.features import described, described_layer, layer_number
-from tinyvit.cli.model_options import ModelOptions, computing
+from tinyvit.cli.model_options import ModelOptions, computing_together
 from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
 
 
@@ -142,7 +142,7 @@ def by_layer(subject, options, classify):
     from tinyvit.training.features import features_by_layer
 
     trained, split, layers, pool = subject
-    with computing(trained, options):
+    with computing_together(trained, options):
         train, test = (
             features_by_layer(trained.model, part, layers, pool=pool, threads=options.threads) for part in split
         )

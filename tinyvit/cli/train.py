@@ -68,6 +68,8 @@ class ResumeOptions:
     """CPU threads; another number changes the last digits."""
     kernels: Literal["reference", "numpy", "fast"] | None = None
     """How operations are computed; other kernels change the last digits."""
+    distributed: Literal["auto", "mpi", "nccl", "none"] | None = None
+    """How several processes go on with it together; another number of ranks changes the last digits."""
 
 
 def resume(rest):

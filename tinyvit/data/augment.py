@@ -8,6 +8,7 @@ notebooks/augmentation.md.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from tinyvit.backend import array_module
 from tinyvit.data import geometry, policy
 from tinyvit.data.erasing import erase, rectangles
 from tinyvit.data.mixing import cutmix, mixup, one_hot, random_box
@@ -54,16 +55,44 @@ def augment(images, labels, augmentation, dataset, key, dtype="float32"):
     Targets are soft if mixup or cutmix is on, also in batches that are not mixed. The changes to an image depend on the
     key and its place in the epoch only; its mixing partner, on the batch.
     """
+    images = apart(images, augmentation, dataset, key, dtype)
+    if mixes(augmentation):
+        return mix(images, one_hot(labels, len(dataset.classes), dtype), augmentation, key)
+    return images, labels
+
+
+def augment_part(images, labels, part, augmentation, dataset, key, dtype="float32"):
+    """The samples `part`, a slice, of the batch that `augment` returns of all of them, bit for bit.
+
+    Computed are these alone and, where images are mixed, their partners: as many, counted from the batch's end.
+    """
+    def of(where):
+        return apart(images[where], augmentation, dataset, key.skip(where.start), dtype)
+
+    if not mixes(augmentation):
+        return of(part), labels[part]
+    partners = slice(len(images) - part.stop, len(images) - part.start)
+    # The first of these is then as far from the start as its partner is from the end.
+    xp = array_module(images)
+    targets = one_hot(xp.concatenate([labels[part], labels[partners]]), len(dataset.classes), dtype)
+    found, targets = mix(xp.concatenate([of(part), of(partners)]), targets, augmentation, key)
+    return found[: part.stop - part.start], targets[: part.stop - part.start]
+
+
+def mixes(augmentation):
+    """Whether an image may be mixed with another one of its batch."""
+    return bool(augmentation.mixup or augmentation.cutmix)
+
+
+def apart(images, augmentation, dataset, key, dtype):
+    """Images (B, C, H, W), or videos (B, C, T, H, W), changed each by itself and normalised."""
     shape = images.shape
     images = change(as_planes(images), augmentation, dataset.scale, key).reshape(shape)
     images = dataset.normalise(images, dtype)
     if augmentation.erase:
         uniform = key.at("erase").uniform((len(images), 5))
-        erased = erase(as_planes(images), rectangles(uniform, augmentation.erase, *shape[-2:]))
-        images = erased.reshape(shape)
-    if augmentation.mixup or augmentation.cutmix:
-        return mix(images, one_hot(labels, len(dataset.classes), dtype), augmentation, key)
-    return images, labels
+        images = erase(as_planes(images), rectangles(uniform, augmentation.erase, *shape[-2:])).reshape(shape)
+    return images
 
 
 def as_planes(images):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import Array, Key, array_module, as_device, current, to_device
-from tinyvit.data.augment import Augmentation, augment
+from tinyvit.data.augment import Augmentation, augment, augment_part
 
 NOTHING = Augmentation()
 LEFT_OUT = 1 / 8  # of the images at most, in a shuffled epoch
@@ -28,6 +28,8 @@ class Loader:
     augment   random changes to the images, an `Augmentation`
     ahead     batches that a thread prepares in advance, on the CPU; 0 has no thread. On a GPU there is none either: the
               host doesn't wait for what is queued there
+    part      the function from the size of a batch to the slice of it that is wanted, with the bits that it has in the
+              whole batch; None: all of it
 
     The data set moves to the device with the first batch, and stays there. The random numbers of a batch on a GPU, a
     few per image, are copied there through CuPy's pinned memory, queued after earlier work: CuPy's `asarray` doesn't
@@ -37,7 +39,7 @@ class Loader:
 
     def __init__(
         self, dataset, batch_size, *,
-        shuffle=False, augment=NOTHING, seed=0, dtype="float32", device="cpu", ahead=2,
+        shuffle=False, augment=NOTHING, seed=0, dtype="float32", device="cpu", ahead=2, part=None,
     ):  # fmt: skip
         if batch_size < 1:
             raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
@@ -45,7 +47,7 @@ class Loader:
             raise ValueError(f"expected at least 0 batches ahead, got {ahead}")
         self.dataset, self.batch_size = dataset, min(batch_size, len(dataset))
         self.shuffle, self.augmentation, self.seed = shuffle, augment, seed
-        self.dtype, self.device, self.ahead = dtype, as_device(device), ahead
+        self.dtype, self.device, self.ahead, self.part = dtype, as_device(device), ahead, part
 
     def __len__(self):
         """Batches in an epoch."""
@@ -86,7 +88,11 @@ class Loader:
         key = key.skip(first)
         with current(self.device):
             chosen = array_module(images).asarray(rows[first:end])
-            return Batch(*augment(images[chosen], labels[chosen], self.augmentation, self.dataset, key, self.dtype))
+            images, labels = images[chosen], labels[chosen]
+            if self.part is None:
+                return Batch(*augment(images, labels, self.augmentation, self.dataset, key, self.dtype))
+            part = self.part(end - first)
+            return Batch(*augment_part(images, labels, part, self.augmentation, self.dataset, key, self.dtype))
 
     @cached_property
     def arrays(self):

@@ -23,6 +23,7 @@ from tinyvit.functional.cross_entropy import cross_entropy, cross_entropy_backwa
 from tinyvit.functional.dino import dino_loss, dino_loss_backward, l2_normalise, l2_normalise_backward
 from tinyvit.functional.distillation import distillation, distillation_backward
 from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, dropout_backward
+from tinyvit.functional.gathering import gather_batch, gather_batch_backward
 from tinyvit.functional.gelu import gelu, gelu_backward, gelu_tanh, gelu_tanh_backward
 from tinyvit.functional.groupnorm import (
     group_norm,

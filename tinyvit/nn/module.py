@@ -230,8 +230,11 @@ class Module:
         A frozen parameter's entry is False: its gradient is not computed.
         """
         own = [value for value in vars(self).values() if isinstance(value, Parameter)]
-        with own[0].storage.grads.adding():
+        grads = own[0].storage.grads
+        with grads.adding():
             yield tuple(p.grad if p.trainable else False for p in own)
+        if grads.listener is not None:
+            grads.listener(own)
 
     def zero_grad(self):
         """Set all gradients to zero."""

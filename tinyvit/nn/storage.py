@@ -128,8 +128,11 @@ class Storage:
 class GradientBuffers:
     """The flat gradients of a storage: the model's own, made when first needed, and others for threads.
 
-    own   the model's own, or None
+    own        the model's own, or None
+    listener   told of the parameters whose gradients a layer has just added, or None
     """
+
+    listener = None
 
     def __init__(self, storage):
         self.storage, self.own, self.kept, self.lock = storage, None, [], threading.RLock()

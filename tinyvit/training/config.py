@@ -135,6 +135,9 @@ class RunOptions:
     """Number format. The last three are for GPUs, where they are several times as fast; weights stay float32."""
     threads: PositiveInt | None = None
     """CPU threads; by default TINYVIT_THREADS, or as many as there are cores. More than that take turns."""
+    distributed: Literal["auto", "mpi", "nccl", "none"] = "auto"
+    """How several processes train one model: auto notices mpiexec and srun, and adds up gradients by NCCL on GPUs and
+    by MPI elsewhere; mpi and nccl say so outright; none trains in each process by itself."""
     recompute: bool = False
     """Whether to keep only each block's input for the backward and recompute the rest: less memory, more time."""
     kernels: Literal["reference", "numpy", "fast"] | None = None

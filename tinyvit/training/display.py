@@ -39,6 +39,7 @@ class Display:
             f"{config.precision}, on {device}"
             + (f", {gpu(device)['gpu']}" if device != "cpu" else "")
             + (f" with up to {threads} thread{'s' * (threads != 1)}" if device == "cpu" else "")
+            + (f" in each of {trainer.ranks.size} ranks, joined by {trainer.ranks.kind}" if trainer.ranks.kind else "")
             + f", kernels {trainer.kernels}"
             + (f" (no GPU: {reason})" if reason else "")
             + f"\nrun folder: {printable(path)}\n"
@@ -118,6 +119,13 @@ class Display:
         """Print if possible: a training goes on when its terminal is closed or its log's disk is full."""
         with contextlib.suppress(OSError):
             print(text, flush=True)
+
+
+class Silent:
+    """A display that shows nothing: that of all ranks but the first."""
+
+    def __getattr__(self, name):
+        return lambda *arguments: None
 
 
 def table(rows):

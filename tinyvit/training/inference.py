@@ -6,6 +6,7 @@ from tinyvit.backend import array_module
 from tinyvit.data import Loader
 from tinyvit.models.architecture import Architecture
 from tinyvit.models.summary import widest_output
+from tinyvit.training.distributed import sharing
 from tinyvit.training.memory import available_memory, freed_memory_kept
 from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, largest, readable, what_there_is
 from tinyvit.training.threads import map_threads, slices, threads_for
@@ -20,11 +21,35 @@ def batches(model, dataset):
 
 
 def in_parts(function, model, images, threads=None):
-    """function(images) of a batch, arrays with one row per image, computed in parts by several threads."""
-    count = threads_for(images, threads)
+    """function(images) of a batch, arrays with one row per image, computed in parts by several threads.
+
+    Inside `Ranks.sharing` each rank computes its part of the batch, and all get all of it.
+    """
+    ranks, xp = sharing(), array_module(images)
     with freed_memory_kept(), model.storage.compute_scope():
-        parts = [images[part] for part in slices(len(images), count)]
-        return array_module(images).concatenate(map_threads(function, parts, count, model.storage.device))
+        if ranks is None:
+            return in_threads(function, model, images, threads)
+        own = images[ranks.part(len(images)).where]  # of a few images there may be none for this rank
+        found = ranks.results(in_threads(function, model, own, threads) if len(own) else None)
+        return xp.concatenate([rows for rows in found if rows is not None])
+
+
+def in_threads(function, model, images, threads):
+    count = threads_for(images, threads)
+    parts = [images[part] for part in slices(len(images), count)]
+    return array_module(images).concatenate(map_threads(function, parts, count, model.storage.device))
+
+
+def sum_over(images, function):
+    """function(images, where) of a batch, a sum over the images at the slice `where`: of all of them.
+
+    Inside `Ranks.sharing` each rank computes its part of the batch, and all get the sum.
+    """
+    ranks = sharing()
+    if ranks is None:
+        return function(images, slice(0, len(images)))
+    where = ranks.part(len(images)).where
+    return sum(ranks.results(function(images, where) if where.stop > where.start else 0))
 
 
 def forward_bytes(model, bytes_per_number=4):

@@ -1,7 +1,6 @@
 """The training loop, from a configuration or a stopped run to a finished run folder."""
 
 import platform
-import time
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from tinyvit.levels import using
 from tinyvit.training.checkpoints import kind_of
 from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
+from tinyvit.training.distributed import launched
 from tinyvit.training.divergence import Diverged
 from tinyvit.training.memory import freed_memory_kept, give_back_freed_memory
 from tinyvit.training.memory_needs import OPTIONS, lack_explained
@@ -38,14 +38,14 @@ def train(config, out=None, display=None, name=None):
     that can't be used, and for a training that diverges; OutOfMemory, which says what would fit, where there is too
     little memory: before anything is written, if that is foreseen.
     """
-    display = Display() if display is None else display
-    with using(config.kernels):
-        trainer = Trainer(config)
+    with using(config.kernels), launched(config.distributed) as ranks:
+        display = ranks.shown(Display() if display is None else display)
+        trainer = Trainer(config, ranks=ranks)
         place = out or config.out or f"runs/{name or config.dataset}"
         refuse_among_images(place, trainer.config)
         # Made last, after all checks.
-        folder = RunFolder(out or config.out or next_free(place))
-        with folder.started(trainer.config):
+        folder = RunFolder(ranks.first(lambda: out or config.out or str(next_free(place))))
+        with ranks.held(folder.started(trainer.config)):
             return run(trainer, folder, display)
 
 
@@ -55,29 +55,30 @@ def resume(path, display=None, accepted=None, **changes):
     Parameters, moments, moving average, schedule, random streams and logged losses are bit for bit those of a run that
     was never stopped, on the same machine with the same number of threads and the same kernels. Without a checkpoint
     the run starts afresh; a finished one isn't changed. `changes` are fields of the configuration: device, threads,
-    kernels, data_dir. `accepted` is called when nothing has refused them.
+    kernels, data_dir, distributed. `accepted` is called when nothing has refused them.
 
     Raises ValueError if `path` isn't a run, is in use, or has only damaged checkpoints; OutOfMemory as `train` does.
     """
-    display = Display() if display is None else display
     folder = RunFolder(path)
-    config = replace(folder.read_config(), **changes)
-    with using(config.kernels), folder.resumed():
-        task = task_class(config.task)(config)
-        summary = folder.finished(task.scores, config)
-        if summary is not None:
-            display.finish(summary, folder.path, task)
-            return summary
-        checkpoint = folder.checkpoints.newest(display.warn)
-        trainer = Trainer(config, fresh=checkpoint is None)
-        if checkpoint is not None:
-            about, tensors = checkpoint
-            trainer.restore(tensors, about)
-        if changes:  # what was changed is needed again, to evaluate the run or to resume it once more
-            folder.write(folder.config, to_json(trainer.config).encode())
-        if accepted is not None:
-            accepted()
-        return run(trainer, folder, display)
+    with launched(changes.get("distributed", "auto")) as ranks:
+        display = ranks.shown(Display() if display is None else display)
+        config = replace(ranks.first(folder.read_config), **changes)
+        with using(config.kernels), ranks.held(folder.resumed()):
+            task = task_class(config.task)(config)
+            summary = ranks.first(folder.finished, task.scores, config)
+            if summary is not None:
+                display.finish(summary, folder.path, task)
+                return summary
+            checkpoint = ranks.first(folder.checkpoints.newest, display.warn)
+            trainer = Trainer(config, checkpoint is None, ranks)
+            if checkpoint is not None:
+                about, tensors = checkpoint
+                trainer.restore(tensors, about)
+            if changes:  # what was changed is needed again, to evaluate the run or to resume it once more
+                ranks.first(folder.write, folder.config, to_json(trainer.config).encode())
+            if accepted is not None:
+                ranks.first(accepted)
+            return run(trainer, folder, display)
 
 
 def refuse_among_images(place, config):
@@ -91,40 +92,42 @@ def refuse_among_images(place, config):
 
 def run(trainer, folder, display):
     """Train to the end, or to a signal; returns the summary."""
-    config, before, started = trainer.config, trainer.seconds, time.perf_counter()
-    saved_at = started
+    config, before, ranks = trainer.config, trainer.seconds, trainer.ranks
+    ranks.begin(trainer, folder)
+    started = saved_at = ranks.clock()
 
     def seconds():
-        return before + time.perf_counter() - started
+        return before + ranks.clock() - started
 
     def save():
         nonlocal saved_at
-        folder.checkpoints.save(trainer.step, trainer.epoch, *trainer.state(seconds()))
-        saved_at = time.perf_counter()
+        ranks.first(folder.checkpoints.save, trainer.step, trainer.epoch, *trainer.state(seconds()))
+        saved_at = ranks.clock()
 
     # A loss that overflows is noticed and reported by `Faults`, not warned of by every operation before it.
     with (
-        stop_on_signals() as stop, freed_memory_kept(), np.errstate(all="ignore"), advice(trainer, folder),
+        stop_on_signals() as signalled, freed_memory_kept(), np.errstate(all="ignore"), advice(trainer, folder),
         scalars(trainer, folder) as log, trainer.model.storage.on_device()
     ):  # fmt: skip
+        stop = ranks.stop(signalled)
         prepared = Preprocessing.from_dataset(trainer.split.train)
         prepared = replace(prepared, resample=config.resample, crop=config.crop)
-        folder.write(folder.preprocessing, prepared.to_json().encode())
-        folder.write_metrics(trainer.history)
-        if config.init.run and not folder.checkpoints.manifests():
+        ranks.first(folder.write, folder.preprocessing, prepared.to_json().encode())
+        ranks.first(folder.write_metrics, trainer.history)
+        if config.init.run and not ranks.first(folder.checkpoints.manifests):
             save()  # from here on the run whose weights it took may go
         display.start(trainer, folder.path)
-        save_best(trainer, folder)
+        ranks.first(save_best, trainer, folder)
         while not (trainer.finished or stop):
             with closing(trainer.batches()) as batches:
                 for images, targets in batches:
-                    step = trainer.next_step(images, targets)
+                    step, count = trainer.next_step(images, targets), trainer.batch_images
                     result = train_step(**step)
                     trainer.finish_step(step, result)
-                    display.step(trainer.epoch, len(images), result)
+                    display.step(trainer.epoch, count, result)
                     if stop:
                         break
-                    if time.perf_counter() - saved_at > 60 * config.save_minutes:
+                    if ranks.clock() - saved_at > 60 * config.save_minutes:
                         save()
             if stop:
                 break
@@ -138,15 +141,15 @@ def run(trainer, folder, display):
             trainer.history.append(trainer.row(scores, seconds()))
             trainer.end_epoch()
             save()
-            folder.write_metrics(trainer.history)
-            save_best(trainer, folder)
+            ranks.first(folder.write_metrics, trainer.history)
+            ranks.first(save_best, trainer, folder)
             display.epoch(trainer.history[-1])
             if warning := trainer.task.warning(scores):
                 display.warn(warning)
             log(trainer.history[-1])
         if not trainer.finished:
             save()
-        summary = finish(trainer, folder, seconds(), stop)
+        summary = ranks.first(finish, trainer, folder, seconds(), stop)
         display.finish(summary, folder.path, trainer.task)
     return summary
 
@@ -165,7 +168,7 @@ def advice(trainer, folder):
 @contextmanager
 def scalars(trainer, folder):
     """A function that logs a row of metrics for TensorBoard, if that is wanted."""
-    if not trainer.config.tensorboard:
+    if not (trainer.config.tensorboard and trainer.ranks.leads):
         yield lambda row: None
         return
     from tinyvit.training.curves import TensorBoard
@@ -204,6 +207,7 @@ def finish(trainer, folder, seconds, stop):
         "dataset": config.dataset,
         "validation": config.validation,
         "device": trainer.device,
+        "ranks": trainer.ranks.size,
         "threads": trainer.threads,
         "kernels": trainer.kernels,
         "precision": config.precision,

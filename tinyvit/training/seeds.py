@@ -11,6 +11,7 @@ from dataclasses import replace
 from statistics import mean, stdev
 
 from tinyvit.files import read_text
+from tinyvit.launcher import started_in_parallel
 from tinyvit.training.config import from_json, to_json
 from tinyvit.training.datasets import with_absolute_paths
 from tinyvit.training.display import Display, clock, table
@@ -30,6 +31,7 @@ def train_seeds(config, seeds, out=None, display=None, name=None):
     does.
     """
     check(seeds)
+    refuse_ranks(config.distributed)
     config = with_absolute_paths(config)
     place = out or config.out or f"runs/{name or config.dataset}-seeds"
     refuse_among_images(place, config)
@@ -44,10 +46,20 @@ def resume_seeds(path, display=None, **changes):
     """Go on with the runs in the folder `path`, as `resume` does with one: finished ones aren't changed, a stopped one
     continues, and the others begin; returns the summary, a dict."""
     folder = RunFolder(path)
+    refuse_ranks(changes.get("distributed", "auto"))
     seeds, config = read(folder)
     config = with_absolute_paths(replace(config, **changes))
     with folder.locked():
         return run_all(folder, config, seeds, display or Display(), **changes)
+
+
+def refuse_ranks(distributed):
+    """Raise ValueError where several processes were started to train one model together."""
+    _, ranks = started_in_parallel()
+    if ranks > 1 and distributed != "none":
+        raise ValueError(
+            f"several seeds can't be trained by {ranks} ranks; start a training for each seed, or one process for all"
+        )
 
 
 def check(seeds):

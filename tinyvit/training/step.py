@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tinyvit.backend import array_module
+from tinyvit.nn import Context
 from tinyvit.nn.buffers import BufferUpdate, check_returned, commit, mean_updates
 from tinyvit.optim import clip_by_each_norm, clip_by_global_norm, global_norm
 from tinyvit.training import meeting
@@ -36,7 +37,7 @@ class PartResult(NamedTuple):
 
 def train_step(
     model, optimizer, images, targets, ctx=None, *, objective=None, clip_norm=None, clip_each=None, accumulate=1,
-    threads=None,
+    threads=None, part=None,
 ):
     """Gradients of the mean loss over the batch, each parameter's clipped to `clip_each` and then all together to
     `clip_norm`, and one step of the optimizer.
@@ -59,6 +60,9 @@ def train_step(
                  to run for the same number, and equal up to rounding for any other; batch norm, too, takes the
                  statistics of the whole batch. Of more parts than there are cores only as many run at once (with batch
                  norm all of them), and there is a warning
+    part         which part of the batch this is, a `distributed.Part`, where other ranks have the rest: gradients, loss
+                 and metrics are those of all of it. An objective that mixes samples then must gather what it needs of
+                 them, by `F.gather_batch(x, ctx.join)`, and say so by an attribute `gathers`
 
     Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, and accumulate > 1
     for an objective that mixes samples; OutOfMemory, a MemoryError that says what would fit, if memory runs out.
@@ -68,20 +72,25 @@ def train_step(
     if optimizer.model is not model:
         raise ValueError("the optimizer was made for another model")
     batch = named_arrays(images, targets, objective)
-    samples = batch_size(batch)
+    own = batch_size(batch)
+    samples, ranks = (own, None) if part is None else (part.samples, part.ranks)
     objective = classification() if objective is None else objective
     in_one_piece = mixes_samples(objective)
     if in_one_piece and accumulate > 1:
         raise ValueError(f"the objective mixes samples, so accumulate must be 1, got {accumulate}")
+    if in_one_piece and ranks is not None and not says(objective, "gathers"):
+        raise ValueError("the objective mixes samples and doesn't gather them, so it can't be shared by several ranks")
     meets = meeting.mixes_samples(model, ctx)
     if meets:
         accumulate, in_one_piece = 1, in_one_piece or busy()
+    meets = meets or (in_one_piece and ranks is not None)
     storage, scale = model.storage, optimizer.loss_scale
     with freed_memory_kept(), storage.compute_scope():
         threads = threads_for(max(batch.values(), key=lambda array: array.size), threads)
-        parts = slices(samples, 1 if in_one_piece else threads)  # one piece, too, gets all threads for its products
-        met = meeting.Meeting(len(parts)) if meets and len(parts) > 1 else None
-        buffers = storage.grads.take(len(parts))
+        parts = slices(own, 1 if in_one_piece else threads)  # one piece, too, gets all threads for its products
+        met = meeting.Meeting(len(parts), ranks) if meets and (len(parts) > 1 or ranks is not None) else None
+        reduction = None if ranks is None else ranks.reduction(model)
+        buffers = storage.grads.take(len(parts)) if ranks is None else reduction.begin(len(parts), accumulate)
         ctx = with_step(ctx, optimizer)
 
         def loss_of(arrays, ctx):
@@ -90,13 +99,13 @@ def train_step(
         def run(part):
             number, buffer, where = part
             buffer[:] = 0
-            results, own = [], ctx if met is None else replace(ctx, join=met.join(number))
+            results, its = [], ctx if met is None else replace(ctx or Context(), join=met.join(number))
             with storage.grads.into(buffer):
                 for piece in slices(where.stop - where.start, accumulate):
                     piece = slice(where.start + piece.start, where.start + piece.stop)
                     share = (piece.stop - piece.start) / samples
                     arrays = {name: array[piece] for name, array in batch.items()}
-                    loss, backward, *more = loss_of(arrays, from_sample(own, piece.start))
+                    loss, backward, *more = loss_of(arrays, from_sample(its, piece.start))
                     backward(share if scale is None else share * scale.scale)
                     del backward  # and the caches in it, before the next piece's forward
                     results.append(PartResult(share, loss, *more))
@@ -108,7 +117,10 @@ def train_step(
         with lack_explained(plan, ARGUMENTS):
             pieces = zip(range(len(parts)), buffers, parts)
             results = list(chain.from_iterable(map_threads(run, pieces, threads, storage.device, met)))
-        add_up(buffers, threads)
+        if ranks is None:
+            add_up(buffers, threads)
+        else:
+            results = reduction.finish(results)
         if scale is not None:
             scale.unscale(storage.gradients())
         norm = clip(model, clip_each, clip_norm)
@@ -153,8 +165,12 @@ def clip(model, each, together):
 
 def mixes_samples(objective):
     """Whether the loss of a sample depends on the others, so that a batch must stay in one piece."""
-    owner = getattr(objective, "__self__", None)  # of a task's method the task may say so
-    return bool(getattr(objective, "mixes_samples", False) or getattr(owner, "mixes_samples", False))
+    return says(objective, "mixes_samples")
+
+
+def says(objective, attribute):
+    """Whether an attribute of an objective is true, or of the task whose method it is."""
+    return any(getattr(owner, attribute, False) for owner in (objective, getattr(objective, "__self__", None)))
 
 
 def named_arrays(images, targets, objective):

@@ -38,7 +38,22 @@ class MoreThreadsThanCores(UserWarning):
 
 def cores():
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return there if limit.cores is None else min(limit.cores, there)
+
+
+class Limit:
+    """The cores that are left to this process by others that it shares its machine with; None: all."""
+
+    cores = None
+
+
+limit = Limit()
+
+
+def limit_cores(count):
+    """Have this process use at most `count` cores: the ranks of a training divide those of a machine."""
+    limit.cores = count
 
 
 def thread_count(threads=None):

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from tinyvit import data, optim
-from tinyvit.backend import Key, array_module, choose_device, to_device
+from tinyvit.backend import Key, array_module, to_device
 from tinyvit.data.resize import shrink
 from tinyvit.functional.patches import as_pair
 from tinyvit.levels import level
@@ -20,6 +20,8 @@ from tinyvit.nn.precision import check_precision
 from tinyvit.training.checkpoints import check_same, kind_of
 from tinyvit.training.data_wait import DataWait
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
+from tinyvit.training.distributed import ALONE
+from tinyvit.training.distributed.agreement import check_same_state
 from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
 from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
@@ -51,25 +53,31 @@ class Trainer:
     sums                 over the current epoch of the loss, the task's metrics, and the steps, on the device
 
     fresh   whether to load the weights that config.init names; False if `restore` follows
+    ranks   `distributed.Ranks` that each train a part of every batch, or `ALONE`
 
     Raises ValueError for data that can't be read or don't fit the model, and for weights that can't be taken over;
     OutOfMemory where a step surely needs more memory than there is.
     """
 
-    def __init__(self, config, fresh=True):
-        config = with_absolute_paths(config)
+    def __init__(self, config, fresh=True, ranks=ALONE):
+        config, self.ranks = with_absolute_paths(config), ranks
         self.split = load_split(config)
         if task_class(config.task).needs_classes and (config.dataset == "folder" or config.classes or config.init.run):
             classes = len(self.split.train.classes)  # the data say how many
             config = replace(config, model=replace(config.model, num_classes=classes))
         self.config, o, self.kernels = config, config.optim, level()
         check_fit(config, self.split.train)
-        self.device, self.why_not_gpu = choose_device(config.device)
+        self.device, self.why_not_gpu = ranks.device(config.device)
         check_precision(config.precision, self.device, self.why_not_gpu)
         self.threads = thread_count(config.threads)
-        free = available_memory(self.device)
+        free = ranks.share(available_memory(self.device), self.device)
         require_weights(config, self.threads, free)
         self.task = task_class(config.task)(config)
+        if ranks.size > 1 and self.task.mixes_samples and not self.task.gathers:
+            raise ValueError(
+                f"the task {config.task!r} mixes the samples of a batch and doesn't gather them from other ranks; "
+                "train it in one process"
+            )
         self.model = self.task.build(config.seed, self.device, config.precision)
         backbone = self.task.backbone(self.model)
         if fresh and config.init.run:
@@ -83,8 +91,14 @@ class Trainer:
         self.ema = None if o.ema is None else optim.EMA(self.model, o.ema)
         self.loader = data.Loader(
             self.split.train, config.batch_size, shuffle=True, augment=config.augment,
-            seed=config.seed, dtype=self.model.dtype.name, device=self.device,
+            seed=config.seed, dtype=self.model.dtype.name, device=self.device, part=self.own_part,
         )  # fmt: skip
+        smallest = min(end - begin for begin, end in pairwise(self.loader.edges))
+        if smallest < ranks.size:
+            raise ValueError(
+                f"a batch of {smallest} image{'s' * (smallest > 1)} can't be shared by {ranks.size} ranks; start "
+                "fewer, or take more images or a larger --batch-size"
+            )
         self.total_steps = config.epochs * len(self.loader)
         self.task.begin(self.model, self.total_steps, self.split.train)
         self.plan = self.memory_plan()
@@ -97,7 +111,7 @@ class Trainer:
 
     def memory_plan(self):
         """The `Step` of the last step, which has the largest images and the most patches."""
-        largest = max(end - begin for begin, end in pairwise(self.loader.edges))
+        largest = -(-max(end - begin for begin, end in pairwise(self.loader.edges)) // self.ranks.size)
         config, last = self.config, self.total_steps - 1
         key, dtype, train = Key(config.seed, last), self.model.dtype, self.split.train
         shape = train.images.shape[1:-2] + self.image_size(last)
@@ -135,9 +149,21 @@ class Trainer:
             raise self.task.wrong("batch", "named arrays, a dict", type(batch).__name__)
         return batch
 
+    @property
+    def own_part(self):
+        """The function from the size of a batch to this rank's slice of it; None where there is one rank."""
+        return None if self.ranks.size == 1 else lambda samples: self.ranks.part(samples).where
+
+    @property
+    def batch_images(self):
+        """Images of the current batch, in all ranks."""
+        return self.loader.edges[self.batch + 1] - self.loader.edges[self.batch]
+
     def next_step(self, images, targets):
         """The arguments of `train_step` for the next step, on a batch of the loader."""
-        o, key = self.config.optim, Key(self.config.seed, self.step)
+        o, key, part = self.config.optim, Key(self.config.seed, self.step), self.ranks.part(self.batch_images)
+        if part is not None:
+            key = key.skip(part.where.start)
         self.optimizer.lr = o.lr * self.schedule(self.step)
         self.task.before_step(self.model, self.optimizer, self.step)
         return {
@@ -151,6 +177,7 @@ class Trainer:
             "clip_each": o.clip_each,
             "accumulate": o.accumulate,
             "threads": self.config.threads,
+            "part": part,
         }
 
     def finish_step(self, step, result):
@@ -193,7 +220,7 @@ class Trainer:
 
         Raises Diverged if one is NaN or infinite.
         """
-        with self.counting_weights():
+        with self.counting_weights(), self.ranks.sharing():
             scores = self.task.evaluate(self.model, self.split.test, self.config.threads, stop)
             if scores is None and stop:
                 return None
@@ -261,14 +288,19 @@ class Trainer:
             "layout": [parameter.name for parameter in self.model.storage.parameters],  # of the optimizer's flat arrays
             "history": self.history,
         }
+        if self.ranks.size > 1:
+            check_same_state(self.ranks, self.step, tensors)
         return tensors, about
 
     @cached_property
     def data_digest(self):
         """A checksum of the training images, labels and classes, in this order."""
-        train = self.split.train
-        digest = hashlib.sha256(repr((train.classes, train.images.shape)).encode())
-        for array in (train.images, train.labels):
+        return self.digest_of(self.split.train)
+
+    def digest_of(self, dataset):
+        """The same of any `Dataset`."""
+        digest = hashlib.sha256(repr((dataset.classes, dataset.images.shape)).encode())
+        for array in (dataset.images, dataset.labels):
             digest.update(np.ascontiguousarray(array))
         return digest.hexdigest()
 

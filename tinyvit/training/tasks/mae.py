@@ -4,13 +4,14 @@ He et al. 2022, "Masked autoencoders are scalable vision learners".
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tinyvit import functional as F
 from tinyvit.backend import Key, array_module
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.mae import MaskedAutoencoder
-from tinyvit.training.inference import batches
+from tinyvit.training.inference import batches, sum_over
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import PositiveInt, Share, require, validate
 
@@ -117,11 +118,16 @@ def mean_loss(task, model, dataset, stop=None):
     for images, _ in batches(task.backbone(model), dataset):
         if stop:
             return None
-        with model.storage.on_device():
-            loss, *_ = task.loss(model, task.batch(images, None, Key(0).skip(seen)), None)
-            total = total + loss * len(images)
+        total = total + sum_over(images, partial(loss_of, task, model, Key(0).skip(seen)))
         seen += len(images)
     return {task.headline: float(total) / seen}
+
+
+def loss_of(task, model, key, images, where):
+    """The sum of the losses of the images of a batch that are at `where`, a slice."""
+    with model.storage.on_device():
+        loss, *_ = task.loss(model, task.batch(images[where], None, key.skip(where.start)), None)
+        return loss * (where.stop - where.start)
 
 
 def normalised(patches):

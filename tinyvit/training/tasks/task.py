@@ -68,6 +68,7 @@ class Task:
     headings, shares   how figures are shown: short headings by name, and which names are shares, shown in percent
     higher_is_better   whether more of the headline is better
     mixes_samples      whether a sample's loss depends on the others: a batch is then never split
+    gathers            whether its loss then gets what it needs of other ranks' samples by `F.gather_batch`
     needs_classes      whether the model must have as many classes as the data set
     """
 
@@ -76,7 +77,7 @@ class Task:
     metrics = ()
     headings, shares = {}, frozenset()
     higher_is_better = False
-    mixes_samples = False
+    mixes_samples = gathers = False
     needs_classes = False
 
     def __init__(self, config, part=None):
