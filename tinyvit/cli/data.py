@@ -25,7 +25,7 @@ def options_class():
 
 def data(rest):
     """tinyvit data NAME [--from FILE] [--data-dir DIR]"""
-    from tinyvit.data import DATASETS, load
+    from tinyvit.data import BUILT_IN, DATASETS, load
 
     name, rest = positional(rest, f"a data set ({', '.join(DATASETS)}) first: tinyvit data NAME …")
     options = parse(options_class(), rest, "tinyvit data NAME")
@@ -35,9 +35,9 @@ def data(rest):
 
     if name in CIFARS:
         split, rows = fetched(CIFARS[name], options)
-    elif name in DATASETS and name != "digits":
+    elif name in DATASETS and name not in BUILT_IN:
         raise BadInput(f"{name} is made of files of your own: nothing is downloaded; train with --data-dir")
-    elif name == "digits" and (options.source or options.data_dir):
+    elif name in BUILT_IN and (options.source or options.data_dir):
         raise BadInput(f"{name} is built in: it takes neither --from nor --data-dir")
     else:
         split, rows = load(name), [("lies in", "scikit-learn: it is built in; nothing is downloaded")]

@@ -3,6 +3,7 @@
 from tinyvit.data.augment import Augmentation
 from tinyvit.data.choice import choose
 from tinyvit.data.cifar import cifar10, cifar100
+from tinyvit.data.coloured_digits import coloured_digits
 from tinyvit.data.dataset import Dataset, Split, hold_out
 from tinyvit.data.digits import digits
 from tinyvit.data.folder import folder
@@ -10,11 +11,14 @@ from tinyvit.data.images import image_files, read_image, read_images
 from tinyvit.data.loader import Loader
 from tinyvit.data.resize import resized
 
-DATASETS = {"digits": digits, "cifar10": cifar10, "cifar100": cifar100, "folder": folder}
+DATASETS = {
+    "digits": digits, "coloured-digits": coloured_digits, "cifar10": cifar10, "cifar100": cifar100, "folder": folder,
+}  # fmt: skip
+BUILT_IN = ("digits", "coloured-digits")
 
 
 def load(name, data_dir=None, img_size=None, channels=None, *, resample="bicubic", crop=1.0):
-    """A data set by name; raises ValueError for an unknown name, and for digits with a data_dir.
+    """A data set by name; raises ValueError for an unknown name, and for one that is built in with a data_dir.
 
     data_dir             its folder; by default CIFAR is looked for in the cache folder, and downloaded if it isn't
                          there
@@ -23,10 +27,10 @@ def load(name, data_dir=None, img_size=None, channels=None, *, resample="bicubic
     """
     if name not in DATASETS:
         raise ValueError(f"unknown data set {name!r}; expected one of {', '.join(DATASETS)}")
-    if name == "digits":
+    if name in BUILT_IN:
         if data_dir is not None:
-            raise ValueError(f"digits are built in; leave out --data-dir, got {data_dir}")
-        return digits()
+            raise ValueError(f"{name} are built in; leave out --data-dir, got {data_dir}")
+        return DATASETS[name]()
     if name == "folder":
         return folder(data_dir, img_size, channels, resample=resample, crop=crop)
     return DATASETS[name](data_dir)

@@ -28,6 +28,7 @@ class Architecture(Module):
     pooling             how tokens become one vector where nothing else is asked for: "token" (the first) or "mean"
     preprocessing       how images become what the model reads, as `tinyvit.load` sets it, or None
     why_no_classes      why `predict` is refused, as `tinyvit.load` sets it for tasks that tell no classes apart
+    task                that imported weights of this architecture are taken to be of
     """
 
     num_prefix_tokens = 0
@@ -36,6 +37,7 @@ class Architecture(Module):
     pooling = "mean"
     preprocessing = None
     why_no_classes = None
+    task = "classification"
 
     def parts(self):
         """[(name, module), …] in the order of the forward; each takes what the one before gives.

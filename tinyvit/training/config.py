@@ -156,7 +156,7 @@ class RunOptions:
 class TrainConfig(RunOptions):
     """A training run."""
 
-    dataset: Literal["digits", "cifar10", "cifar100", "folder"]
+    dataset: Literal["digits", "coloured-digits", "cifar10", "cifar100", "folder"]
     """The data set."""
     model: Any
     """The shape of the model: the configuration of its architecture."""
