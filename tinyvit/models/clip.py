@@ -91,6 +91,11 @@ class ClipConfig:
         """Patches below and beside each other: (rows, columns)."""
         return grid_of(as_pair(self.img_size), as_pair(self.patch_size))
 
+    @property
+    def num_classes(self):
+        """None: an image is told by the text that it is most like."""
+        return 0
+
 
 class ClipEmbedCache(NamedTuple):
     patch_embed: Any
