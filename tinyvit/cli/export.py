@@ -1,6 +1,6 @@
 """tinyvit export"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Literal
 
@@ -28,7 +28,7 @@ HOW_TO_LOAD = {
     "onnx": "onnxruntime.InferenceSession({path!r}).run(None, {{'images': images}})",
 }
 TRANSFORMERS = {"vit": "ViT", "resnet": "ResNet", "bit": "Bit", "deit": "DeiT", "swin": "Swin",
-                "dinov2": "Dinov2"}  # what it calls them
+                "dinov2": "Dinov2", "clip": "CLIP"}  # what it calls them
 
 
 def export(rest):
@@ -48,6 +48,8 @@ def export(rest):
     out = free_place(options.out)
     trained = load_trained(run_path, "cpu", options.best)
     prepared = trained.preprocessing
+    if trained.config.architecture == "clip":
+        prepared = replace(prepared, classes=())  # the captions that it was evaluated with
     weights = Weights(trained.config.model, trained.model.state_dict(), prepared)
     with exit_on_signals():
         save(weights, out, options.format)
