@@ -9,8 +9,8 @@ from tinyvit.data.digits import digits
 COLOURS = {"red": (225, 40, 40), "green": (40, 185, 60), "blue": (50, 80, 240), "yellow": (240, 220, 50),
            "purple": (190, 60, 220), "white": (245, 245, 245)}  # fmt: skip
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-PLACES = {"on the left": (0, 1), "in the middle": (3, 5), "on the right": (7, 8)}  # first columns, the least and most
-SIDE = 16
+PLACES = ("on the left", "in the middle", "on the right")
+SIDE, STEP = 16, 4  # pixels of an image; between neighbouring places, beside and below each other
 COPIES = 8      # of each training digit, drawn anew
 DIMMEST = 0.75  # of a colour's brightness
 NOISE = 10      # largest difference of a pixel from its background, of 255
@@ -19,7 +19,8 @@ NOISE = 10      # largest difference of a pixel from its background, of 255
 def coloured_digits():
     """The digits of `digits`, coloured and placed, always the same: 11,496 and 2,160 images of 3×16×16.
 
-    A class is a caption without its article, such as "red seven on the left": six colours, ten digits, three places.
+    A class is a caption without its article, such as "red seven on the left": six colours, ten digits, three places
+    beside each other; how high it stands no caption says.
     Ten of the 60 pairs of a colour and a digit are held out: no training image shows them, though each shows a colour
     and a digit of theirs. The test shows each of its 360 digits in each colour, so a sixth of it is of those pairs.
     """
@@ -50,8 +51,7 @@ def scenes(dataset, colours, generator):
     """(images, labels) of a data set of digits, each in the colour of that number and in a random place."""
     n, (_, _, height, width) = len(dataset), dataset.images.shape
     places = generator.integers(0, len(PLACES), n)
-    first, last = np.array(list(PLACES.values()))[places].T
-    left, top = generator.integers(first, last + 1), generator.integers(0, SIDE - height + 1, n)
+    left, top = STEP * places, STEP * generator.integers(0, (SIDE - height) // STEP + 1, n)
     ink = np.zeros((n, SIDE, SIDE))
     rows, columns = top[:, None, None] + np.arange(height)[:, None], left[:, None, None] + np.arange(width)
     ink[np.arange(n)[:, None, None], rows, columns] = dataset.images[:, 0] / dataset.scale

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from numbers import Integral
 
+import numpy as np
+
 from tinyvit import functional as F
 from tinyvit.backend import to_device
 from tinyvit.functional.patches import as_pair
@@ -46,6 +48,10 @@ class Architecture(Module):
         them, last the head. Freezing, layer-wise learning rates, features by layer and probing go by this list.
         """
         raise TypeError(f"{type(self).__name__} has no parts")
+
+    def towers(self):
+        """[(a sample as it comes in, parts), …]: the parts, and further chains of parts where a model has any."""
+        return [(np.zeros((1, *self.image_shape), "float32"), self.parts())]
 
     @property
     def depth(self):

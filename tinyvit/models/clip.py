@@ -198,6 +198,9 @@ class Clip(Architecture):
         blocks = [(f"blocks.{i}", block) for i, block in enumerate(v.blocks)]
         return [("embed", v.embed), *blocks, ("pool", v.pool), ("norm", v.norm), ("proj", v.proj)]
 
+    def towers(self):
+        return [*super().towers(), (np.zeros((1, self.config.context_length), "int64"), [("text", self.text)])]
+
     def compare(self, images, tokens, ctx=None):
         x, c_images = self(images, ctx)                                        # (B, P)
         y, c_texts = self.text(tokens, ctx)                                    # (K, P)
@@ -218,8 +221,10 @@ class Clip(Architecture):
 
 def published(name, patch_size, embed_dim, depth, num_heads, text_dim, projection_dim, img_size=224):
     """Name a model of the paper's table 19; heads are 64 wide."""
-    variant(name, "clip", img_size=img_size, patch_size=patch_size, embed_dim=embed_dim, depth=depth,
-            num_heads=num_heads, text_dim=text_dim, text_heads=text_dim // 64, projection_dim=projection_dim)  # fmt: skip
+    variant(
+        name, "clip", img_size=img_size, patch_size=patch_size, embed_dim=embed_dim, depth=depth, num_heads=num_heads,
+        text_dim=text_dim, text_heads=text_dim // 64, projection_dim=projection_dim,
+    )  # fmt: skip
 
 
 published("clip_vit_base_patch32_224", 32, 768, 12, 12, 512, 512)

@@ -41,7 +41,7 @@ def check_template(template, owner="a template"):
 
 
 def text_vectors(model, tokenizer, texts, templates=AS_IT_IS):
-    """Vectors (K, P) of length 1 for K texts, on the model's device: of several prompts of a text, the mean's direction.
+    """Vectors (K, P) of length 1 for K texts, on the model's device; for several prompts, the direction of their mean.
 
     An ensemble of prompts, section 3.1.4: each prompt's vector has length 1 before the mean is taken.
     """
@@ -60,7 +60,7 @@ def unit(model, vectors):
 
 
 def image_logits(model, vectors, images, threads=None):
-    """The logits (B, K) of normalised images for texts whose vectors are `text_vectors`, in parts by several threads."""
+    """The logits (B, K) of normalised images for texts with these `text_vectors`, in parts by several threads."""
 
     def run(part):
         x, _ = model(part, Context(keep_caches=False))

@@ -59,8 +59,8 @@ class ContrastivePairs(Task):
         a, o = config.augment, config.optim
         for name, value, only in (("flip", a.flip, False), ("policy", a.policy, "none"), ("mixup", a.mixup, 0),
                                   ("cutmix", a.cutmix, 0)):  # fmt: skip
-            require(value == only, f"augment.{name} must be {only} for the task 'clip', whose captions say where things "
-                    "are and of which colour", value)  # fmt: skip
+            require(value == only, f"augment.{name} must be {only} for the task 'clip', whose captions name places and "
+                    "colours", value)  # fmt: skip
         require(config.freeze is None, "freeze must be none for the task 'clip'", config.freeze)
         require(o.keep_patches == 1, "optim.keep-patches must be 1 for the task 'clip'", o.keep_patches)
         require(not o.label_smoothing, "optim.label-smoothing must be 0 for the task 'clip'", o.label_smoothing)
