@@ -176,18 +176,21 @@ PRESETS = {
         dataset="coloured-digits",
         architecture="clip",
         model=ClipConfig(
-            img_size=16, patch_size=4, in_chans=3, embed_dim=64, depth=3, num_heads=4, text_dim=64, text_depth=2,
-            text_heads=4, context_length=11, projection_dim=64, mlp_ratio=2.0, activation="quick_gelu",
+            img_size=16, patch_size=4, in_chans=3, embed_dim=64, depth=3, num_heads=4, text_dim=64, text_depth=1,
+            text_heads=4, context_length=8, projection_dim=64, mlp_ratio=2.0,
             vocabulary=(
-                "a", "picture", "of", "the", "red", "green", "blue", "yellow", "purple", "white", "zero", "one", "two",
+                "a", "the", "this", "red", "green", "blue", "yellow", "purple", "white", "zero", "one", "two",
                 "three", "four", "five", "six", "seven", "eight", "nine", "on", "left", "in", "middle", "right",
             ),
         ),
         task="clip",
-        epochs=10,
+        epochs=24,
         batch_size=256,
-        evaluate_every=1,
-        optim=OptimConfig(lr=2e-3, weight_decay=0.05, warmup=0.1),
+        evaluate_every=4,
+        optim=OptimConfig(
+            name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1,
+        ),
+        augment=AugmentConfig(crop=1),
     ),
     "cifar10": LONG,
     # Ten times as many classes with a tenth of the images each. Not measured yet.

@@ -21,7 +21,7 @@ from tinyvit.validation import require, validate
 class ClipOptions:
     """The captions."""
 
-    templates: tuple[str, ...] = ("a {}", "the {}", "a picture of a {}")
+    templates: tuple[str, ...] = ("a {}", "the {}", "this {}")
     """Captions, with {} for the name of an image's class. A training step draws one for each image; zero-shot
     classification takes the mean over all of them."""
 
