@@ -172,7 +172,6 @@ class Clip(Architecture):
     `compare` has its own backward, `compare_backward(dlogits, cache)`; `logit_scale` is s, which starts at ln(1/0.07).
     A training sets it back into 0 to ln 100 after each step, as Open CLIP does. Section 2.4 and figure 3. As a model of
     images it is the image tower alone: its parts are a ViT's with a layer norm more, and it has no classes.
-    Derived in notebooks/17.
     """
 
     num_prefix_tokens, first_token, readers = 1, "class token", "class token has"

@@ -53,7 +53,7 @@ class TextTower(Module):
 
     Each token's vector and its position's go through causal blocks. What is read is the vector at the text's end, the
     only one that has seen all words. The token of the end is the one with the largest number, and what comes behind it
-    is not seen. Radford et al. 2021, section 2.4. Derived in notebooks/17.
+    is not seen. Radford et al. 2021, section 2.4.
     """
 
     def __init__(self, config):

@@ -34,7 +34,7 @@ EMBEDDING = Exercise(
     ),
     shown=(F.embedding, F.embedding_backward),
     inputs=embedding_inputs,
-    sizes=({"B": 2, "T": 3, "V": 5, "D": 4}, {"B": 3, "T": 4, "V": 6, "D": 2}),
+    sizes=({"B": 2, "T": 3, "V": 5, "D": 4}, {"B": 1, "T": 4, "V": 6, "D": 2}),
 )
 SIMILARITY = Exercise(
     "similarity_backward",
@@ -46,7 +46,7 @@ SIMILARITY = Exercise(
     ),
     shown=(F.similarity, F.similarity_backward),
     inputs=similarity_inputs,
-    sizes=({"B": 2, "K": 3, "D": 4}, {"B": 4, "K": 2, "D": 3}),
+    sizes=({"B": 2, "K": 3, "D": 4}, {"B": 1, "K": 2, "D": 3}),
 )
 LOSS = Exercise(
     "contrastive_loss_backward",
@@ -56,8 +56,8 @@ LOSS = Exercise(
     {"dlogits": "(B, B)"},
     right=lambda logits: F.contrastive_loss_backward(1.0, F.contrastive_loss(logits)[1]),
     shown=(F.contrastive_loss, F.contrastive_loss_backward),
-    inputs=lambda random, B: (2 * random.standard_normal((B, B)),),
-    sizes=({"B": 4}, {"B": 3}),
+    inputs=lambda random, N: (2 * random.standard_normal((N, N)),),
+    sizes=({"N": 4}, {"N": 3}),
 )
 ZERO_SHOT = Exercise(
     "zero_shot",
@@ -67,7 +67,7 @@ ZERO_SHOT = Exercise(
     right=lambda images, prompts: images @ F.l2_normalise(prompts.mean(1))[0].T,
     shown=(F.l2_normalise, F.similarity),
     inputs=zero_shot_inputs,
-    sizes=({"B": 2, "K": 4, "P": 3, "D": 5}, {"B": 3, "K": 2, "P": 4, "D": 6}),
+    sizes=({"B": 2, "K": 4, "P": 3, "D": 5}, {"B": 1, "K": 2, "P": 4, "D": 6}),
 )
 EXERCISES = EMBEDDING, SIMILARITY, LOSS, ZERO_SHOT
 
