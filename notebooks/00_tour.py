@@ -259,6 +259,7 @@ else:
 # | 14 | [From convolution to attention](14_convolution_to_attention.ipynb) | one formula, five architectures |
 # | 15 | [Hidden patches](15_hidden_patches.ipynb) | learn from images without labels: a masked autoencoder |
 # | 16 | [Two views of one image](16_two_views.ipynb) | DINO, and what keeps it from collapsing |
+# | 17 | [Images and texts](17_images_and_texts.ipynb) | CLIP: classes that are sentences, and where they fail |
 # | 19 | [Time: tubelets](19_tubelets.ipynb) | videos: joint and factorised attention, inflated filters |
 #
 # They build on one another, but each can be run alone. What you need is some Python and the chain rule. In each, a

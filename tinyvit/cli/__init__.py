@@ -17,6 +17,7 @@ from tinyvit.cli.finetune import finetune
 from tinyvit.cli.gradcheck import gradcheck
 from tinyvit.cli.import_weights import import_weights
 from tinyvit.cli.inspect import inspect
+from tinyvit.cli.match import match
 from tinyvit.cli.notebooks import notebooks
 from tinyvit.cli.parsing import BadInput, option
 from tinyvit.cli.predict import predict
@@ -36,6 +37,8 @@ USAGE = """usage: tinyvit COMMAND …
   finetune RUN --data NAME train a trained model further, on other images; with --img-size, on larger ones
   evaluate RUN             accuracy of a trained model on the test images, class by class
   predict RUN IMAGE…       classify images of your own
+  match RUN IMAGE… --text "…" --text "…"
+                           which text an image is most like, by a trained CLIP
   inspect RUN              pictures of where a trained model looks, what it has learned, and what it gets wrong,
                            or, with --html, a page in which one steps through it
   features RUN IMAGE…      the features of images that its head reads, as a .npy file with one row per image
@@ -56,7 +59,7 @@ USAGE = """usage: tinyvit COMMAND …
 """
 
 COMMANDS = {
-    "train": train, "finetune": finetune, "evaluate": evaluate, "predict": predict, "inspect": inspect,
+    "train": train, "finetune": finetune, "evaluate": evaluate, "predict": predict, "match": match, "inspect": inspect,
     "features": features, "probe-linear": probe_linear, "knn": knn, "import": import_weights, "export": export,
     "notebooks": notebooks, "exercises": exercises, "data": data, "summary": summary,
     "gradcheck": gradcheck, "bench": bench,

@@ -28,7 +28,7 @@ HOW_TO_LOAD = {
     "onnx": "onnxruntime.InferenceSession({path!r}).run(None, {{'images': images}})",
 }
 TRANSFORMERS = {"vit": "ViT", "resnet": "ResNet", "bit": "Bit", "deit": "DeiT", "swin": "Swin",
-                "dinov2": "Dinov2", "vivit": "Vivit"}  # what it calls them
+                "dinov2": "Dinov2", "clip": "CLIP", "vivit": "Vivit"}  # what it calls them
 
 
 def export(rest):
@@ -47,8 +47,9 @@ def export(rest):
     check_path(options.out, options.format)
     out = free_place(options.out)
     trained = load_trained(run_path, "cpu", options.best)
-    config, prepared = trained.model.config, trained.preprocessing  # of a task without classes, the model has no head
-    prepared = prepared if config.num_classes else replace(prepared, classes=())
+    config, prepared = trained.model.config, trained.preprocessing
+    if not getattr(config, "num_classes", 0):  # of a task without classes, the model has no head
+        prepared = replace(prepared, classes=())
     weights = Weights(config, trained.model.state_dict(), prepared)
     with exit_on_signals():
         save(weights, out, options.format)

@@ -33,6 +33,7 @@ def import_weights(rest):
     from tinyvit.files import free_place, making
     from tinyvit.interop import open_source
     from tinyvit.models import architecture_name
+    from tinyvit.models.registry import ARCHITECTURES
     from tinyvit.tensors import write_tensors
     from tinyvit.training import TrainConfig
     from tinyvit.training.run_folder import RunFolder
@@ -45,19 +46,27 @@ def import_weights(rest):
     # Weights that were saved in float64 stay float64.
     precision = "float64" if any(array.dtype == "float64" for array in weights.state.values()) else "float32"
     architecture = architecture_name(weights.config)
-    config = TrainConfig("folder", weights.config, architecture, precision=precision)
+    task = ARCHITECTURES[architecture][0].task
+    config = TrainConfig("folder", weights.config, architecture, task, precision=precision)
+    tokenizer = tokenizer_in(source.path) if task == "clip" and not weights.config.vocabulary else None
     origin = {**source.origin(), "given": {name: value for name, value in given.items() if value is not None},
               "notes": list(weights.notes), "versions": versions()}  # fmt: skip
     with exit_on_signals(), making(out) as place:
         place.mkdir()
         folder = RunFolder(place)
         write_tensors(folder.model, weights.state)
+        if tokenizer is not None:
+            folder.write(folder.tokenizer, tokenizer)
         folder.write_imported(config, weights.preprocessing, origin)
     for note in weights.notes:
         print(f"note: {note}")
     print(described(source.mapping.format, weights))
     run, classes = printable(quote(str(out))), weights.config.num_classes
     what = f"predict {run} IMAGE…" if classes else f"features {run} IMAGE… --out FEATURES.npy"
+    if task == "clip":
+        what = f'match {run} IMAGE… --text "a photo of a cat" --text "a photo of a dog"'
+        if tokenizer is None and not weights.config.vocabulary:
+            print("note: there is no tokenizer.json, which match needs; put it into the run folder")
     print(f"written to {printable(out)}: tinyvit {what}")
 
 
@@ -72,7 +81,23 @@ def described(form, weights):
     classes = f"{config.num_classes:,} classes" if config.num_classes else "no head"
     frames = getattr(config, "frames", None)
     shown = "images" if frames is None else f"videos of {frames} frames"
+    if hasattr(config, "context_length"):
+        classes = f"texts of up to {config.context_length} tokens"
     return f"read as {form}: {count:,} parameters, {shown} of {height}×{width}, {classes}"
+
+
+def tokenizer_in(path):
+    """The bytes of the tokenizer.json in a folder of weights, made of vocab.json and merges.txt in an older one; None
+    if it has neither. Raises ValueError for a file that can't be read, and for a link that leads out of the folder."""
+    from tinyvit.data.tokenizers import from_vocabulary_and_merges
+    from tinyvit.interop.folder import inside, read_if_there
+
+    if read_if_there(path, "tokenizer.json") is not None:
+        return inside(path, "tokenizer.json").read_bytes()
+    if not all((path / name).exists() for name in ("vocab.json", "merges.txt")):
+        return None
+    pieces = from_vocabulary_and_merges(inside(path, "vocab.json"), inside(path, "merges.txt"))
+    return pieces.to_str(pretty=True).encode()
 
 
 def versions():

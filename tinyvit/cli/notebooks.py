@@ -76,7 +76,7 @@ def files_of(source):
     """The files of the series: notebooks, their sources, the trained model, and what they refer to."""
     notebooks, figures = ("[0-9][0-9]_*.ipynb", "[0-9][0-9]_*.py"), ("architecture*.svg", "augmentation.png")
     about = "augmentation.md", *(f"figures/{figure}" for figure in figures)
-    patterns = *notebooks, *about, "checkpoint/*", "checkpoint-cifar10/*", "results/*"
+    patterns = *notebooks, *about, "checkpoint/*", "checkpoint-cifar10/*", "checkpoint-clip/*", "results/*"
     found = [path for pattern in patterns for path in sorted(source.glob(pattern)) if path.is_file()]
     return [path.relative_to(source) for path in found]
 

@@ -13,7 +13,7 @@ from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
 class ProbingOptions(ModelOptions):
     """The options of both."""
 
-    data: Literal["digits", "cifar10", "cifar100", "folder", "moving-digits"] | None = None
+    data: Literal["digits", "moving-digits", "coloured-digits", "cifar10", "cifar100", "folder"] | None = None
     """Which images and classes; by default the data set, and its classes, that the run was trained on."""
     data_dir: str | None = None
     """Folder or archive with the data; by default the one that the run was trained with."""

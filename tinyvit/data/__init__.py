@@ -3,6 +3,7 @@
 from tinyvit.data.augment import Augmentation
 from tinyvit.data.choice import choose
 from tinyvit.data.cifar import cifar10, cifar100
+from tinyvit.data.coloured_digits import coloured_digits
 from tinyvit.data.dataset import Dataset, Split, hold_out
 from tinyvit.data.digits import digits
 from tinyvit.data.folder import folder
@@ -13,13 +14,14 @@ from tinyvit.data.resize import resized
 from tinyvit.data.videos import read_video, video_files
 
 DATASETS = {
-    "digits": digits, "cifar10": cifar10, "cifar100": cifar100, "folder": folder, "moving-digits": moving_digits,
+    "digits": digits, "moving-digits": moving_digits, "coloured-digits": coloured_digits, "cifar10": cifar10,
+    "cifar100": cifar100, "folder": folder,
 }  # fmt: skip
-BUILT_IN = "digits", "moving-digits"
+BUILT_IN = ("digits", "moving-digits", "coloured-digits")
 
 
 def load(name, data_dir=None, img_size=None, channels=None, frames=None, *, resample="bicubic", crop=1.0):
-    """A data set by name; raises ValueError for an unknown name, and for digits with a data_dir.
+    """A data set by name; raises ValueError for an unknown name, and for one that is built in with a data_dir.
 
     data_dir             its folder; by default CIFAR is looked for in the cache folder, and downloaded if it isn't
                          there
@@ -32,7 +34,7 @@ def load(name, data_dir=None, img_size=None, channels=None, frames=None, *, resa
     if name in BUILT_IN:
         if data_dir is not None:
             raise ValueError(f"{name} are built in; leave out --data-dir, got {data_dir}")
-        return digits() if name == "digits" else moving_digits(frames)
+        return moving_digits(frames) if name == "moving-digits" else DATASETS[name]()
     if name == "folder":
         return folder(data_dir, img_size, channels, frames, resample=resample, crop=crop)
     return DATASETS[name](data_dir)

@@ -51,6 +51,8 @@ The exercises, and the arguments that each passes to your function:
     l2_normalise_backward(dy, x)                    dino_loss_backward(logits, teacher, temperature)
     tubelets(videos, tubelet)                       from_tubelets(tubelets, tubelet, size)
     inflate(weight, frames)
+    embedding_backward(dy, index, count)            similarity_backward(dy, images, texts, scale)
+    contrastive_loss_backward(logits)               zero_shot(images, prompts)
 
 One convention holds for all. Plain float64 arrays come in, by position, and plain arrays go out: one bare, several as
 a tuple or a list. A forward returns its result and no cache. A backward gets `dy`, the gradient of that result, and

@@ -364,4 +364,24 @@ HINTS = {
         "For each view, (number of its pairs) · q less the teacher's probabilities of the other views, added up.",
         "dz[v] = Σ over t ≠ v of (q[v] − p[t]) / (τ B (2V − 2)); the first two views are in one pair fewer.",
     ),
+    "embedding_backward": (
+        "At which places of the texts was vector v of the table taken?",
+        "All places where word v stands, in any text; their gradients add up.",
+        "dweight[index[b, t]] += dy[b, t] for all b and t (NumPy's add.at); words that stand nowhere get zero.",
+    ),
+    "similarity_backward": (
+        "What are the gradients of a product of two matrices? And of exp(s)?",
+        "dy and exp(s) come before the products; what s gets is one number for all logits.",
+        "dimages = exp(s) dy texts, dtexts = exp(s) dyᵀ images, dscale = Σ dy · logits.",
+    ),
+    "contrastive_loss_backward": (
+        "What is the gradient of one cross-entropy with a label? What is the label of row i, what of column j?",
+        "Belief less target for the rows, with a softmax along each row; the same for the columns; then the mean.",
+        "dlogits = (p + q − 2 I) / (2B), p the softmax of the rows and q that of the columns.",
+    ),
+    "zero_shot": (
+        "How long is the mean of several vectors of length 1?",
+        "Take the mean over the prompts, bring it to length 1, then one matrix product with the images.",
+        "images @ (m / ‖m‖)ᵀ with m[k] the mean over p of prompts[k, p].",
+    ),
 }

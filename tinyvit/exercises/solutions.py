@@ -23,8 +23,10 @@ from tinyvit.exercises.solutions_of_convnets import (  # noqa: F401
     standardize_weight_backward,
 )
 from tinyvit.exercises.solutions_of_the_family import (  # noqa: F401
+    contrastive_loss_backward,
     dino_loss_backward,
     distillation_backward,
+    embedding_backward,
     from_tubelets,
     inflate,
     l2_normalise_backward,
@@ -34,9 +36,11 @@ from tinyvit.exercises.solutions_of_the_family import (  # noqa: F401
     relative_bias_backward,
     scale_channels_backward,
     silu_backward,
+    similarity_backward,
     tubelets,
     window_partition,
     window_reverse,
+    zero_shot,
 )
 
 

@@ -1,4 +1,4 @@
-"""Solutions of the exercises on DeiT, Swin, CoAtNet, MAE, DINO and ViViT; see `solutions`."""
+"""Solutions of the exercises on DeiT, Swin, CoAtNet, MAE, DINO, CLIP and ViViT; see `solutions`."""
 
 import numpy as np
 
@@ -75,6 +75,30 @@ def dino_loss_backward(logits, teacher, temperature):
             if t != v:
                 dlogits[:, v] += (q[:, v] - teacher[:, t]) / (temperature * B * (2 * V - 2))
     return dlogits
+
+
+def embedding_backward(dy, index, count):
+    rows = np.zeros((count, dy.shape[-1]))
+    np.add.at(rows, index, dy)
+    return rows
+
+
+def similarity_backward(dy, images, texts, scale):
+    logits = np.exp(scale) * images @ texts.T
+    return np.exp(scale) * dy @ texts, np.exp(scale) * dy.T @ images, (dy * logits).sum()
+
+
+def contrastive_loss_backward(logits):
+    rows = np.exp(logits - logits.max(1, keepdims=True))
+    columns = np.exp(logits - logits.max(0, keepdims=True))
+    p, q = rows / rows.sum(1, keepdims=True), columns / columns.sum(0, keepdims=True)
+    return (p + q - 2 * np.eye(len(logits))) / (2 * len(logits))
+
+
+def zero_shot(images, prompts):
+    classes = prompts.mean(1)
+    classes = classes / np.sqrt((classes * classes).sum(1, keepdims=True))
+    return images @ classes.T
 
 
 def tubelets(videos, tubelet):

@@ -18,13 +18,27 @@ from tinyvit.functional.batchnorm import (
     batch_norm_running_backward,
 )
 from tinyvit.functional.cast import cast
+from tinyvit.functional.contrastive import (
+    contrastive_loss,
+    contrastive_loss_backward,
+    similarity,
+    similarity_backward,
+)
 from tinyvit.functional.conv import conv2d, conv2d_backward
 from tinyvit.functional.cross_entropy import cross_entropy, cross_entropy_backward
 from tinyvit.functional.dino import dino_loss, dino_loss_backward, l2_normalise, l2_normalise_backward
 from tinyvit.functional.distillation import distillation, distillation_backward
 from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, dropout_backward
+from tinyvit.functional.embedding import embedding, embedding_backward
 from tinyvit.functional.gathering import gather_batch, gather_batch_backward
-from tinyvit.functional.gelu import gelu, gelu_backward, gelu_tanh, gelu_tanh_backward
+from tinyvit.functional.gelu import (
+    gelu,
+    gelu_backward,
+    gelu_tanh,
+    gelu_tanh_backward,
+    quick_gelu,
+    quick_gelu_backward,
+)
 from tinyvit.functional.groupnorm import (
     group_norm,
     group_norm_backward,

@@ -1,14 +1,16 @@
-"""GELU, the exact function and its approximation by a tanh."""
+"""GELU, the exact function, its approximation by a tanh, and the one by a logistic function."""
 
 from math import pi
 from typing import NamedTuple
 
 from tinyvit.backend import Array, array_module, erf
 from tinyvit.dispatch import backward_of, operation
+from tinyvit.functional.sigmoid import logistic
 
 SQRT_HALF = 0.5**0.5
 SQRT_2_OVER_PI = (2 / pi) ** 0.5
 INV_SQRT_2PI = (2 * pi) ** -0.5
+QUICK = 1.702  # the steepness in the form by a logistic function
 CUBIC = 0.044715  # the coefficient of x³ in the tanh form (Hendrycks & Gimpel 2016, section 2)
 
 
@@ -58,3 +60,25 @@ def gelu_tanh_backward(dy, cache):
     x, t = cache
     du = SQRT_2_OVER_PI * (1 + 3 * CUBIC * x * x)
     return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * du)
+
+
+class QuickGeluCache(NamedTuple):
+    x: Array     # (...)
+    gate: Array  # (...)  σ(1.702 x)
+
+
+@operation
+def quick_gelu(x):
+    """The approximation y = x σ(1.702 x) with σ(u) = 1 / (1 + exp(−u)), which CLIP's first weights were trained with.
+
+    It differs from `gelu` by up to 0.02: another function. Hendrycks & Gimpel 2016, section 2. Derived in notebooks/17.
+    """
+    gate = logistic(QUICK * x)
+    return x * gate, QuickGeluCache(x, gate)
+
+
+@backward_of(quick_gelu, result=lambda cache: cache.x.shape)
+def quick_gelu_backward(dy, cache):
+    """dx = dy σ (1 + 1.702 x (1 − σ)), as σ′(u) = σ (1 − σ)."""
+    x, gate = cache
+    return dy * (gate * (1 + QUICK * x * (1 - gate)))

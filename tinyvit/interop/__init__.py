@@ -2,6 +2,7 @@
 
 from tinyvit.interop import (
     huggingface,
+    huggingface_clip,
     huggingface_convnets,
     huggingface_deit,
     huggingface_dinov2,

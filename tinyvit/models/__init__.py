@@ -1,6 +1,7 @@
 """Architectures: one file each, all imported here, and the registry of names."""
 
 from tinyvit.models.bit import BiT, BiTConfig
+from tinyvit.models.clip import Clip, ClipConfig
 from tinyvit.models.coatnet import CoAtNet, CoAtNetConfig
 from tinyvit.models.deit import DeiT, DeiTConfig
 from tinyvit.models.dinov2 import Dinov2, Dinov2Config

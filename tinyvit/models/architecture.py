@@ -3,6 +3,8 @@
 from dataclasses import replace
 from numbers import Integral
 
+import numpy as np
+
 from tinyvit import functional as F
 from tinyvit.backend import to_device
 from tinyvit.functional.patches import as_pair
@@ -28,6 +30,7 @@ class Architecture(Module):
     pooling             how tokens become one vector where nothing else is asked for: "token" (the first) or "mean"
     preprocessing       how images become what the model reads, as `tinyvit.load` sets it, or None
     why_no_classes      why `predict` is refused, as `tinyvit.load` sets it for tasks that tell no classes apart
+    task                that imported weights of this architecture are taken to be of
     """
 
     num_prefix_tokens = 0
@@ -36,6 +39,7 @@ class Architecture(Module):
     pooling = "mean"
     preprocessing = None
     why_no_classes = None
+    task = "classification"
 
     def parts(self):
         """[(name, module), …] in the order of the forward; each takes what the one before gives.
@@ -44,6 +48,10 @@ class Architecture(Module):
         them, last the head. Freezing, layer-wise learning rates, features by layer and probing go by this list.
         """
         raise TypeError(f"{type(self).__name__} has no parts")
+
+    def towers(self):
+        """[(a sample as it comes in, parts), …]: the parts, and further chains of parts where a model has any."""
+        return [(np.zeros((1, *self.image_shape), "float32"), self.parts())]
 
     @property
     def depth(self):

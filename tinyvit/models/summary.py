@@ -87,28 +87,30 @@ def measured_parts(model):
 def _measured_parts(architecture, config, level):
     model = architecture(config, device="meta")
     names = {id(module): (path, prefix) for path, prefix, module in model._walk()}
-    x = np.zeros((1, *model.image_shape), "float32")
-    seen, known, found = {}, {}, []
-    for _, part in model.parts():
-        path, shape = names[id(part)][0], x.shape
-        alike = structure(part), shape, id(base(x)) in seen, part.transparent and path
-        if alike not in known:
-            part._allocate("float32", "cpu", None)
-            new((base(variable.data) for _, variable in part._named_variables()), seen)  # weights are not activations
-            outputs = Outputs()
-            x, cache = part(x, as_one_of_two(Context(training=True, key=Key(0, 0), observer=outputs)))
-            rows = [row for row in rows_of(part, cache, outputs, names, seen) if is_telling(row)]
-            widest = max(prod(shape), *(prod(shape) for shapes in outputs.values() for shape in shapes))
-            known[alike] = Part(path, shape, widest, rows), x
-            del cache
-            for _, variable in part._named_variables():
-                variable.release()
-            # The next part may keep what this one gave, and what else it kept must not stay in memory.
-            seen = {key: thing for key, thing in seen.items() if thing is base(x) or isinstance(thing, Parameter)}
-        twin, x = known[alike]
-        rows = [row._replace(path=row.path.replace(twin.path, path, 1)) for row in twin.rows]
-        found.append(twin._replace(path=path, rows=rows))
-    return found
+    known, found = {}, []
+    for x, parts in model.towers():
+        seen = {}
+        for _, part in parts:
+            path, shape = names[id(part)][0], x.shape
+            alike = structure(part), shape, id(base(x)) in seen, part.transparent and path
+            if alike not in known:
+                part._allocate("float32", "cpu", None)
+                new((base(variable.data) for _, variable in part._named_variables()), seen)  # they are not activations
+                outputs = Outputs()
+                x, cache = part(x, as_one_of_two(Context(training=True, key=Key(0, 0), observer=outputs)))
+                rows = [row for row in rows_of(part, cache, outputs, names, seen) if is_telling(row)]
+                widest = max(prod(shape), *(prod(shape) for shapes in outputs.values() for shape in shapes))
+                known[alike] = Part(path, shape, widest, rows), x
+                del cache
+                for _, variable in part._named_variables():
+                    variable.release()
+                # The next part may keep what this one gave, and what else it kept must not stay in memory.
+                seen = {key: thing for key, thing in seen.items() if thing is base(x) or isinstance(thing, Parameter)}
+            twin, x = known[alike]
+            rows = [row._replace(path=row.path.replace(twin.path, path, 1)) for row in twin.rows]
+            found.append(twin._replace(path=path, rows=rows))
+    own = [Row(name, "Parameter", (1,), p.size, 0, 0) for name, p in vars(model).items() if isinstance(p, Parameter)]
+    return [*found, Part("", (1,), 0, own)] if own else found
 
 
 class Outputs(dict):

@@ -15,6 +15,7 @@ from tinyvit.nn.tree import tree
 ACTIVATIONS = {
     "gelu": (F.gelu, F.gelu_backward),
     "gelu_tanh": (F.gelu_tanh, F.gelu_tanh_backward),
+    "quick_gelu": (F.quick_gelu, F.quick_gelu_backward),
 }
 
 

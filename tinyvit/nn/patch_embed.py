@@ -23,9 +23,9 @@ class PatchEmbed(Module):
     Dosovitskiy et al. 2021, section 3.1. Derived in notebooks/01.
     """
 
-    def __init__(self, patch_size, in_chans, embed_dim):
+    def __init__(self, patch_size, in_chans, embed_dim, bias=True):
         self.patch_size = as_pair(patch_size)
-        self.proj = PatchProjection((embed_dim, in_chans, *self.patch_size))
+        self.proj = PatchProjection((embed_dim, in_chans, *self.patch_size), bias)
 
     def forward(self, images, ctx=None):
         patches, c_patches = F.patchify(images, self.patch_size)          # (B, N, C·P·Q)
@@ -41,17 +41,17 @@ class PatchProjection(Module):
     """A linear layer on flattened patches, whose weight is kept in a convolution's shape: (D, C, P, Q), or (D, C, S, P,
     Q) for tubelets."""
 
-    def __init__(self, shape):
+    def __init__(self, shape, bias=True):
         embed_dim, fan_in = shape[0], prod(shape[1:])
         self.weight = Parameter(shape, init.lecun_normal(fan_in))
-        self.bias = Parameter((embed_dim,), init.zeros)
+        self.bias = Parameter((embed_dim,), init.zeros) if bias else None
 
     def forward(self, patches, ctx=None):
         weight = self.weight.value
-        return F.linear(patches, weight.reshape(len(weight), -1), self.bias.value)
+        return F.linear(patches, weight.reshape(len(weight), -1), self.bias.value if self.bias else None)
 
     def backward(self, dy, cache):
-        with self.gradients() as (dweight, dbias):
+        with self.gradients() as (dweight, *dbias):
             flat = dweight if dweight is False else dweight.reshape(len(dweight), -1)
-            dpatches, *_ = F.linear_backward(dy, cache, into=(flat, dbias))
+            dpatches, *_ = F.linear_backward(dy, cache, into=(flat, *dbias))
         return dpatches

@@ -162,7 +162,7 @@ class RunOptions:
 class TrainConfig(RunOptions):
     """A training run."""
 
-    dataset: Literal["digits", "cifar10", "cifar100", "folder", "moving-digits"]
+    dataset: Literal["digits", "moving-digits", "coloured-digits", "cifar10", "cifar100", "folder"]
     """The data set."""
     model: Any
     """The shape of the model: the configuration of its architecture."""

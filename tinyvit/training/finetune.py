@@ -35,7 +35,7 @@ class FinetuneOptions(RunOptions):
     """Train the model of a run further, on other images: its weights, and a new linear head that starts at zero. Images
     are resized to the size that it reads. The result is a run like any other."""
 
-    data: Literal["digits", "cifar10", "cifar100", "folder", "moving-digits"]
+    data: Literal["digits", "moving-digits", "coloured-digits", "cifar10", "cifar100", "folder"]
     """The data set."""
     img_size: int | tuple[int, int] | None = None
     """Side of the images in pixels, or height and width, if not that of RUN; a multiple of its patches'."""
@@ -63,7 +63,7 @@ def finetune_config(
     resampled and, in a folder, cropped likewise, and normalised with the same mean and std.
 
     run                the folder of a finished or an imported run
-    dataset            "digits", "moving-digits", "cifar10", "cifar100" or "folder"
+    dataset            "digits", "moving-digits", "coloured-digits", "cifar10", "cifar100" or "folder"
     img_size           of the images, if not the run's; positions are then resized by `resize_positions`, which is also
                        how the new model resizes them in its forward, if it has `dynamic_img_size`
     best               takes the run's best weights, not its last ones

@@ -6,7 +6,7 @@ A result is the accuracy on the test images after the last epoch, on two CPU cor
 
 from dataclasses import replace
 
-from tinyvit.models import CoAtNetConfig, SwinConfig, ViTConfig
+from tinyvit.models import ClipConfig, CoAtNetConfig, SwinConfig, ViTConfig
 from tinyvit.models.hybrid import HybridConfig
 from tinyvit.models.registry import looked_up
 from tinyvit.models.resnet import ResNetConfig
@@ -184,6 +184,30 @@ PRESETS = {
         optim=OptimConfig(
             name="muon", lr=2e-3, adam_lr=1e-3, weight_decay=0.04, clip_norm=None, clip_each=3.0, warmup=0.1,
         ),
+    ),
+    # Digits in colour, with captions. As a batch isn't split, a second thread would share single small products only,
+    # and wait for the other most of the time. Among 180 captions, seed 0: 97.2 % of the pairs of colour and digit that
+    # were seen, 86.7 % of those held out, in two minutes.
+    "clip-digits": TrainConfig(
+        dataset="coloured-digits",
+        architecture="clip",
+        model=ClipConfig(
+            img_size=16, patch_size=4, in_chans=3, embed_dim=64, depth=3, num_heads=4, text_dim=64, text_depth=1,
+            text_heads=4, context_length=8, projection_dim=64, mlp_ratio=2.0,
+            vocabulary=(
+                "a", "the", "this", "red", "green", "blue", "yellow", "purple", "white", "zero", "one", "two",
+                "three", "four", "five", "six", "seven", "eight", "nine", "on", "left", "in", "middle", "right",
+            ),
+        ),
+        task="clip",
+        epochs=24,
+        batch_size=256,
+        threads=1,
+        evaluate_every=4,
+        optim=OptimConfig(
+            name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1,
+        ),
+        augment=AugmentConfig(crop=1),
     ),
     "cifar10": LONG,
     # Ten times as many classes with a tenth of the images each. Not measured yet.

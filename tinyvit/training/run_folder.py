@@ -8,6 +8,7 @@
     model.json           the SHA256 of the weights, and the architecture and task that they are of
     summary.json         the results
     curves.png           the loss and the task's figures by epoch
+    tokenizer.json       of an imported CLIP: how texts become tokens, for the library tokenizers
     imported.json        of weights that were trained elsewhere: where they came from; the run then has no metrics,
                          checkpoints, summary and curves
 
@@ -60,6 +61,7 @@ class RunFolder:
         self.curves = self.path / "curves.png"
         self.tensorboard = self.path / "tensorboard"
         self.imported = self.path / "imported.json"
+        self.tokenizer = self.path / "tokenizer.json"
         self.seeds = self.path / "seeds.json"
 
     @contextmanager
@@ -78,7 +80,7 @@ class RunFolder:
         with self.locked():
             ours = (
                 self.config, self.preprocessing, self.metrics, self.checkpoints.path, self.model, self.model_manifest,
-                self.summary, self.curves, self.tensorboard, self.imported, self.seeds,
+                self.summary, self.curves, self.tensorboard, self.imported, self.tokenizer, self.seeds,
             )  # fmt: skip
             taken = [file.name for file in ours if file.is_file() or (file.is_dir() and any(file.iterdir()))]
             if taken:

@@ -85,6 +85,29 @@ def require_classifier(trained):
         )
 
 
+def tokenizer_of(trained):
+    """The tokenizer of a run whose model reads texts.
+
+    Raises ValueError for a run whose model doesn't, and for one that was imported without a tokenizer.
+    """
+    from tinyvit.data.tokenizers import BytePairTokenizer, WordTokenizer
+
+    model, folder = trained.config.model, trained.folder
+    if trained.config.architecture != "clip":
+        raise ValueError(
+            f"{folder.path} is of a {trained.config.architecture}, which reads no texts; expected a run of a CLIP, of "
+            "tinyvit train clip-digits or of tinyvit import"
+        )
+    if model.vocabulary:
+        return WordTokenizer(model.vocabulary, model.context_length)
+    if not folder.tokenizer.is_file():
+        raise ValueError(
+            f"{folder.tokenizer} is missing, which makes tokens of texts; put the tokenizer.json there that belongs to "
+            "the weights, or import them again from a folder that has it"
+        )
+    return BytePairTokenizer(folder.tokenizer, model.context_length, model.vocab_size)
+
+
 # -- data sets as it reads them ----------------------------------------------------------------------------------------
 
 

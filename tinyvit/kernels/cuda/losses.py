@@ -1,8 +1,9 @@
-"""Losses of bfloat16 and float16 with a target for each number: computed in float32, which is also their dtype."""
+"""Losses of bfloat16 and float16: computed in float32, which is also their dtype."""
 
 from typing import Any, NamedTuple
 
 from tinyvit.dispatch import LOW_PRECISION
+from tinyvit.functional.contrastive import contrastive_loss, contrastive_loss_backward
 from tinyvit.functional.dino import dino_loss, dino_loss_backward
 from tinyvit.functional.distillation import distillation, distillation_backward
 from tinyvit.functional.masking import mean_squared_error, mean_squared_error_backward
@@ -25,9 +26,14 @@ class LowSquaredErrorCache(NamedTuple):
     dtype: Any  # of x
 
 
+class LowContrastiveLossCache(NamedTuple):
+    exact: Any
+    dtype: Any
+
+
 def forward_in_float32(operation, cache_type):
-    def forward(x, targets, *options):
-        loss, cache = operation.reference(up(x), up(targets), *options)
+    def forward(x, *others):
+        loss, cache = operation.reference(up(x), *map(up, others))
         return loss, cache_type(cache, x.dtype)
 
     return forward
@@ -40,6 +46,7 @@ def backward_in_float32(backward):
 for operation, backward, cache_type in (
     (distillation, distillation_backward, LowDistillationCache),
     (dino_loss, dino_loss_backward, LowDinoLossCache),
+    (contrastive_loss, contrastive_loss_backward, LowContrastiveLossCache),
     (mean_squared_error, mean_squared_error_backward, LowSquaredErrorCache),
 ):
     for dtype in LOW_PRECISION:

@@ -11,7 +11,10 @@ import numpy as np
 
 from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.attention import attention_dropout
+from tinyvit.functional.contrastive import similarity
 from tinyvit.functional.dino import l2_normalise
+from tinyvit.functional.embedding import embedding
+from tinyvit.functional.gelu import quick_gelu
 from tinyvit.functional.groupnorm import standardize_weight, standardize_weight_original
 from tinyvit.functional.layer_scale import layer_scale
 from tinyvit.functional.masking import place_tokens, replace_tokens
@@ -68,6 +71,9 @@ through_float32(silu)
 through_float32(swiglu)
 through_float32(layer_scale)
 through_float32(l2_normalise)
+through_float32(quick_gelu)
+through_float32(embedding, inputs=0)
 through_float32(scale_channels, inputs=2)
+through_float32(similarity, inputs=2)
 for of_filters in (standardize_weight, standardize_weight_original):
     through_float32(of_filters, inputs=0)

@@ -1,0 +1,99 @@
+"""CLIP against Transformers' CLIPModel, in float64; and its folders, read and written."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from strategies import redrawn
+from torch_autograd import assert_all_close, normal
+from transformers import CLIPConfig as TheirConfig
+from transformers import CLIPModel
+from transformers.utils import logging
+
+from tinyvit import functional as F
+from tinyvit import interop
+from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.functional.patches import as_pair
+from tinyvit.interop import Weights, huggingface_clip
+from tinyvit.models import ClipConfig, build
+
+pytestmark = pytest.mark.parity
+logging.disable_progress_bar()
+
+SHAPE = ClipConfig(img_size=16, patch_size=8, in_chans=3, embed_dim=24, depth=2, num_heads=3, text_dim=16, text_depth=2,
+                   text_heads=2, context_length=8, vocab_size=12, projection_dim=10, mlp_ratio=2.0)  # fmt: skip
+CONFIGS = {
+    "quick GELU": SHAPE,
+    "exact GELU, small patches, one channel": replace(SHAPE, activation="gelu", patch_size=4, in_chans=1),
+    "tanh GELU, one block, other epsilon": replace(SHAPE, activation="gelu_tanh", text_depth=1, norm_eps=1e-3),
+}
+TEXTS = np.array([[10, 0, 1, 11, 11, 11, 11, 11], [10, 2, 11, 3, 3, 3, 3, 3], [10, 3, 4, 5, 3, 3, 8, 11]])
+
+
+def weights_of(config, dtype="float64"):
+    half = (0.5,) * config.in_chans
+    prepared = Preprocessing((), config.in_chans, as_pair(config.img_size), half, half, crop=None)
+    return Weights(config, redrawn(build(config, dtype=dtype)).state_dict(), prepared)
+
+
+def under_our_names(arrays, model):
+    """Arrays by their names under ours."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        parts = [np.atleast_1d(np.asarray(arrays[one])) for one in huggingface_clip.their_names(name)]
+        found[name] = np.concatenate(parts).reshape(parameter.shape)
+    return found
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_both_towers_the_loss_and_every_gradient_are_those_of_transformers(name, tmp_path):
+    weights = weights_of(CONFIGS[name])
+    interop.save(weights, tmp_path / "theirs", "huggingface")
+    theirs, found = CLIPModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    assert not any(found.values()), found
+    theirs = theirs.double()
+    ours = build(weights.config, dtype="float64")
+    ours.load_state_dict(weights.state)
+    images = normal(1, (3, *ours.image_shape))
+    leaf = torch.tensor(images, requires_grad=True)
+    expected = theirs(input_ids=torch.tensor(TEXTS), pixel_values=leaf, return_loss=True)
+    expected.loss.backward()
+
+    logits, cache = ours.compare(images, TEXTS)
+    loss, c_loss = F.contrastive_loss(logits)
+    dimages = ours.compare_backward(F.contrastive_loss_backward(1.0, c_loss), cache)
+    np.testing.assert_allclose(loss, expected.loss.item(), rtol=1e-12)
+    np.testing.assert_allclose(logits, expected.logits_per_image.detach().numpy(), rtol=1e-10, atol=1e-10)
+    for got, reference in ((ours(images)[0], expected.image_embeds), (ours.text(TEXTS)[0], expected.text_embeds)):
+        np.testing.assert_allclose(F.l2_normalise(got)[0], reference.detach().numpy(), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(dimages, leaf.grad.numpy(), rtol=1e-10, atol=1e-10)
+    reference = {name: parameter.grad.numpy() for name, parameter in theirs.named_parameters()}
+    assert_all_close({n: p.grad for n, p in ours.named_parameters()}, under_our_names(reference, ours))
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_what_transformers_writes_is_read_and_gives_the_same_towers(legacy, tmp_path):
+    torch.manual_seed(0)
+    theirs = CLIPModel(TheirConfig(
+        text_config=dict(vocab_size=12, hidden_size=16, intermediate_size=64, num_hidden_layers=2,
+                         num_attention_heads=2, max_position_embeddings=8, eos_token_id=2 if legacy else 11),
+        vision_config=dict(hidden_size=24, intermediate_size=96, num_hidden_layers=2, num_attention_heads=3,
+                           image_size=28, patch_size=14),
+        projection_dim=10,
+    ))  # fmt: skip
+    theirs.eval().save_pretrained(tmp_path / "theirs")
+    weights = interop.load(tmp_path / "theirs")
+    ours = build(weights.config, dtype="float64")
+    ours.load_state_dict(weights.state)
+    images = normal(0, (2, 3, 28, 28))
+    with torch.no_grad():
+        expected = theirs.double()(input_ids=torch.tensor(TEXTS), pixel_values=torch.tensor(images))
+    logits, _ = ours.compare(images, TEXTS)
+    np.testing.assert_allclose(logits, expected.logits_per_image.numpy(), rtol=1e-10, atol=1e-10)
+
+
+def test_vit_b32_has_as_many_parameters_as_transformers():
+    with torch.device("meta"):
+        theirs = CLIPModel(TheirConfig())
+    assert sum(p.numel() for p in theirs.parameters()) == 151_277_313

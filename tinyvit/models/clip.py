@@ -1,0 +1,232 @@
+"""CLIP: a ViT and a text transformer that put an image and its caption in the same place.
+
+Radford et al. 2021, "Learning transferable visual models from natural language supervision".
+"""
+
+from dataclasses import dataclass
+from math import log
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.functional.patches import as_pair, grid_of
+from tinyvit.models.architecture import Architecture, as_input
+from tinyvit.models.registry import register, variant
+from tinyvit.models.text_tower import TextTower, projection
+from tinyvit.models.vit_config import DEEPEST
+from tinyvit.nn import init
+from tinyvit.nn.block import Block
+from tinyvit.nn.head import TokenPool
+from tinyvit.nn.layers import LayerNorm
+from tinyvit.nn.module import Module
+from tinyvit.nn.patch_embed import PatchEmbed
+from tinyvit.nn.positions import LearnedPositions
+from tinyvit.nn.tree import tree
+from tinyvit.nn.variables import Parameter
+from tinyvit.validation import NotNegative, Positive, PositiveInt, Within, validate
+
+FIRST_LOGIT_SCALE = log(1 / 0.07)
+Depth = Annotated[int, Within(1, DEEPEST)]
+
+
+@dataclass(frozen=True)
+class ClipConfig:
+    """The shape of a CLIP. Raises ValueError for a shape that can't be built."""
+
+    img_size: int | tuple[int, int] = 224
+    """Side of the images in pixels, or height and width."""
+    patch_size: int | tuple[int, int] = 32
+    """Side of a patch in pixels, or height and width; it must divide the image's."""
+    in_chans: PositiveInt = 3
+    """Channels of the images (C)."""
+    embed_dim: PositiveInt = 768
+    """Width of the image tower (D)."""
+    depth: Depth = 12
+    """Blocks of the image tower (L)."""
+    num_heads: PositiveInt = 12
+    """Attention heads of the image tower; they divide embed_dim."""
+    text_dim: PositiveInt = 512
+    """Width of the text tower."""
+    text_depth: Depth = 12
+    """Blocks of the text tower."""
+    text_heads: PositiveInt = 8
+    """Attention heads of the text tower; they divide text_dim."""
+    context_length: Annotated[int, Within(2)] = 77
+    """Tokens of a text, with those of its start and its end (T)."""
+    vocab_size: Annotated[int, Within(3)] = 49408
+    """Different tokens; with a vocabulary its words, and two for a text's start and end."""
+    vocabulary: tuple[str, ...] = ()
+    """The words that texts may have; none for texts in byte pairs, whose tokenizer is a file."""
+    projection_dim: PositiveInt = 512
+    """Width of the space that images and texts share."""
+    mlp_ratio: Positive = 4.0
+    """Width of the MLPs' hidden layers, as a multiple of their tower's width."""
+    activation: Literal["quick_gelu", "gelu", "gelu_tanh"] = "quick_gelu"
+    """GELU, in the form x σ(1.702 x), exact, or in its tanh form."""
+    norm_eps: NotNegative = 1e-5
+    """ε of the layer norms."""
+
+    def __post_init__(self):
+        for name in ("img_size", "patch_size"):
+            height, width = as_pair(getattr(self, name))
+            object.__setattr__(self, name, height if height == width else (height, width))
+        if self.vocabulary:
+            object.__setattr__(self, "vocab_size", len(self.vocabulary) + 2)
+        validate(self)
+        for dim, heads in (("embed_dim", "num_heads"), ("text_dim", "text_heads")):
+            if getattr(self, dim) % getattr(self, heads):
+                raise ValueError(
+                    f"{dim} {getattr(self, dim)} is not divisible by {heads} {getattr(self, heads)}"
+                )
+            if int(getattr(self, dim) * self.mlp_ratio) < 1:
+                raise ValueError(f"mlp_ratio {self.mlp_ratio} leaves the MLP of {dim} {getattr(self, dim)} no layer")
+        if len(set(self.vocabulary)) < len(self.vocabulary):
+            twice = next(word for word in self.vocabulary if self.vocabulary.count(word) > 1)
+            raise ValueError(f"vocabulary must have each word once, got {twice!r} twice")
+        grid_of(as_pair(self.img_size), as_pair(self.patch_size))
+
+    @property
+    def grid(self):
+        """Patches below and beside each other: (rows, columns)."""
+        return grid_of(as_pair(self.img_size), as_pair(self.patch_size))
+
+    @property
+    def num_classes(self):
+        """None: an image is told by the text that it is most like."""
+        return 0
+
+
+class ClipEmbedCache(NamedTuple):
+    patch_embed: Any
+    cls_token: Any
+    positions: Any
+    norm_pre: Any
+
+    __repr__ = tree
+
+
+class ClipEmbed(Module):
+    """Images (B, C, H, W) into tokens (B, 1+N, D): patches without a bias, class token, positions, and a layer norm."""
+
+    transparent = True
+
+    def __init__(self, config):
+        self.image_shape = (config.in_chans, *as_pair(config.img_size))
+        dim = config.embed_dim
+        self.cls_token = Parameter((1, 1, dim), init.normal(dim**-0.5), decay=False)
+        self.positions = LearnedPositions(config.grid, dim)
+        self.positions.pos_embed.init = init.normal(dim**-0.5)
+        self.patch_embed = PatchEmbed(config.patch_size, config.in_chans, dim, bias=False)
+        self.norm_pre = LayerNorm(dim, config.norm_eps)
+
+    def forward(self, images, ctx=None):
+        images = as_input(images, self.image_shape, self.storage.compute_dtype)
+        x, c_patch = self.patch_embed(images, ctx)                             # (B, N, D)
+        x, c_token = F.prepend_token(x, self.cls_token.value)                  # (B, 1+N, D)
+        x, c_positions = self.positions(x, ctx)
+        x, c_norm = self.norm_pre(x, ctx)
+        return x, ClipEmbedCache(c_patch, c_token, c_positions, c_norm)
+
+    def backward(self, dx, cache):
+        dx = self.norm_pre.backward(dx, cache.norm_pre)
+        dx = self.positions.backward(dx, cache.positions)
+        with self.gradients() as into:
+            dx, _ = F.prepend_token_backward(dx, cache.cls_token, into=into)
+        return self.patch_embed.backward(dx, cache.patch_embed)
+
+
+class ImageTower(Module):
+    """The parts of the image tower, which `Clip.parts` puts in their order; it gives them the names `visual.…`."""
+
+    def __init__(self, config):
+        dim = config.embed_dim
+        self.embed = ClipEmbed(config)
+        self.blocks = [
+            Block(dim, config.num_heads, int(dim * config.mlp_ratio), activation=config.activation,
+                  norm_eps=config.norm_eps) for _ in range(config.depth)
+        ]  # fmt: skip
+        self.pool = TokenPool()
+        self.norm = LayerNorm(dim, config.norm_eps)
+        self.proj = projection(dim, config.projection_dim)
+
+
+class PairsCache(NamedTuple):
+    visual: Any
+    text: Any
+    image_norm: Any
+    text_norm: Any
+    logits: Any
+
+    __repr__ = tree
+
+
+@register("clip", ClipConfig)
+class Clip(Architecture):
+    """A ViT and a text transformer with one space for images and texts, where a pair's cosine is to be large.
+
+        model(images)                 the images' places (B, P) in that space, not normalised
+        model.text(tokens)            those of texts (K, T), likewise
+        model.compare(images, tokens) the logits (B, K): e^s times the cosine of every image with every text
+
+    `compare` has its own backward, `compare_backward(dlogits, cache)`; `logit_scale` is s, which starts at ln(1/0.07).
+    A training sets it back into 0 to ln 100 after each step, as Open CLIP does. Section 2.4 and figure 3. As a model of
+    images it is the image tower alone: its parts are a ViT's with a layer norm more, and it has no classes.
+    """
+
+    num_prefix_tokens, first_token, readers = 1, "class token", "class token has"
+    pooling, task = "token", "clip"
+
+    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
+        self.config = config
+        self.visual = ImageTower(config)
+        self.text = TextTower(config)
+        self.logit_scale = Parameter((), init.constant(np.array(FIRST_LOGIT_SCALE)))
+        self.materialize(seed, dtype, device, precision)
+
+    @property
+    def grid(self):
+        return self.config.grid
+
+    @property
+    def depth(self):
+        return self.config.depth
+
+    def parts(self):
+        v = self.visual
+        blocks = [(f"blocks.{i}", block) for i, block in enumerate(v.blocks)]
+        return [("embed", v.embed), *blocks, ("pool", v.pool), ("norm", v.norm), ("proj", v.proj)]
+
+    def towers(self):
+        return [*super().towers(), (np.zeros((1, self.config.context_length), "int64"), [("text", self.text)])]
+
+    def compare(self, images, tokens, ctx=None):
+        x, c_images = self(images, ctx)                                        # (B, P)
+        y, c_texts = self.text(tokens, ctx)                                    # (K, P)
+        x, c_x = F.l2_normalise(x)
+        y, c_y = F.l2_normalise(y)
+        logits, c_logits = F.similarity(x, y, self.logit_scale.value)          # (B, K)
+        return logits, PairsCache(c_images, c_texts, c_x, c_y, c_logits)
+
+    def compare_backward(self, dlogits, cache):
+        """Adds to the gradients of both towers; returns that of the images, as texts are words and have none."""
+        with self.gradients() as into:
+            dx, dy, _ = F.similarity_backward(dlogits, cache.logits, into=into)
+        dx = F.l2_normalise_backward(dx, cache.image_norm)
+        dy = F.l2_normalise_backward(dy, cache.text_norm)
+        self.text.backward(dy, cache.text)
+        return self.backward(dx, cache.visual)
+
+
+def published(name, patch_size, embed_dim, depth, num_heads, text_dim, projection_dim, img_size=224):
+    """Name a model of the paper's table 19; heads are 64 wide."""
+    variant(
+        name, "clip", img_size=img_size, patch_size=patch_size, embed_dim=embed_dim, depth=depth, num_heads=num_heads,
+        text_dim=text_dim, text_heads=text_dim // 64, projection_dim=projection_dim,
+    )  # fmt: skip
+
+
+published("clip_vit_base_patch32_224", 32, 768, 12, 12, 512, 512)
+published("clip_vit_base_patch16_224", 16, 768, 12, 12, 512, 512)
+published("clip_vit_large_patch14_224", 14, 1024, 24, 16, 768, 768)
+published("clip_vit_large_patch14_336", 14, 1024, 24, 16, 768, 768, img_size=336)

@@ -1,0 +1,137 @@
+"""CLIP: images and their captions, each of which is to find the other among all of a batch.
+
+Radford et al. 2021, "Learning transferable visual models from natural language supervision".
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinyvit import functional as F
+from tinyvit.backend import array_module, to_device, to_numpy
+from tinyvit.data.tokenizers import WordTokenizer, vocabulary_of
+from tinyvit.functional.contrastive import LARGEST_LOGIT_SCALE
+from tinyvit.training.inference import batches
+from tinyvit.training.tasks.task import Task, register
+from tinyvit.training.zero_shot import check_template, image_logits, prompts, text_vectors
+from tinyvit.validation import require, validate
+
+
+@dataclass(frozen=True)
+class ClipOptions:
+    """The captions."""
+
+    templates: tuple[str, ...] = ("a {}", "the {}", "this {}")
+    """Captions, with {} for the name of an image's class. A training step draws one for each image; zero-shot
+    classification takes the mean over all of them."""
+
+    def __post_init__(self):
+        validate(self, "objective.")
+        require(len(self.templates) > 0, "objective.templates must have at least one caption", self.templates)
+        for template in self.templates:
+            check_template(template, "a caption of objective.templates")
+
+
+@register("clip")
+class ContrastivePairs(Task):
+    """The contrastive loss of images and captions, over the whole batch: it is never split.
+
+    Evaluated is zero-shot classification: an image is of the class whose captions it is most like, among all of the
+    data set's. Classes that no training image shows are told apart: `unseen_accuracy` is the share of their images that
+    are classified correctly, where there are any, `seen_accuracy` that of the others, and `chance_accuracy` what
+    guessing gives.
+    """
+
+    options = ClipOptions
+    metrics = ("accuracy",)
+    headings, shares = {"accuracy": "acc."}, frozenset({"accuracy"})
+    higher_is_better = True
+    mixes_samples = True
+
+    def __init__(self, config, part=None):
+        super().__init__(config, part)
+        self.tokenizer = WordTokenizer(config.model.vocabulary, config.model.context_length)
+        self.train = self.captions = None
+
+    @classmethod
+    def check(cls, config):
+        require(config.architecture == "clip", "the task 'clip' needs the architecture 'clip'", config.architecture)
+        a, o = config.augment, config.optim
+        for name, value, only in (("flip", a.flip, False), ("policy", a.policy, "none"), ("mixup", a.mixup, 0),
+                                  ("cutmix", a.cutmix, 0)):  # fmt: skip
+            require(value == only, f"augment.{name} must be {only} for the task 'clip', whose captions name places and "
+                    "colours", value)  # fmt: skip
+        require(config.freeze is None, "freeze must be none for the task 'clip'", config.freeze)
+        require(o.keep_patches == 1, "optim.keep-patches must be 1 for the task 'clip'", o.keep_patches)
+        require(not o.label_smoothing, "optim.label-smoothing must be 0 for the task 'clip'", o.label_smoothing)
+
+    # -- a step ----------------------------------------------------------------------------------------------------
+
+    def begin(self, model, total_steps, dataset):
+        super().begin(model, total_steps, dataset)
+        self.train = dataset
+        texts = prompts(dataset.classes, self.config.objective.templates)
+        lacking = [word for word in vocabulary_of(texts) if word not in self.tokenizer.numbers]
+        if lacking:
+            raise ValueError(
+                f"the captions have words that model.vocabulary lacks: {' '.join(lacking)}; give all of them: "
+                f"--model.vocabulary {' '.join(vocabulary_of(texts))}"
+            )
+        tokens = self.tokenizer(texts).reshape(len(dataset.classes), -1, self.tokenizer.context_length)
+        self.captions = to_device(tokens, model.device)                        # (K, templates, T)
+
+    def batch(self, images, targets, key):
+        xp, count = array_module(images), self.captions.shape[1]
+        chosen = (key.at("captions").uniform((len(images), 1), xp)[:, 0] * count).astype("int64")
+        return {"images": images, "tokens": self.captions[targets, chosen]}
+
+    def loss(self, model, batch, ctx):
+        tokens = batch["tokens"]
+        logits, cache = model.compare(batch["images"], tokens, ctx)
+        loss, c_loss = F.contrastive_loss(logits)
+
+        def backward(dloss=1.0):
+            return model.compare_backward(F.contrastive_loss_backward(dloss, c_loss), cache)
+
+        # Images of a batch may have the same caption; each of them is right.
+        right = (tokens[logits.argmax(1)] == tokens).all(1)
+        return loss, backward, {"accuracy": right.mean(dtype=loss.dtype)}
+
+    def after_step(self, model, step, applied):
+        """Set the learned temperature back into its bounds, as Open CLIP does."""
+        s = model.logit_scale
+        s.data = array_module(s.data).clip(s.data, 0, LARGEST_LOGIT_SCALE)
+
+    # -- evaluation ------------------------------------------------------------------------------------------------
+
+    @property
+    def headline(self):
+        return "seen_accuracy"
+
+    @property
+    def scores(self):
+        unseen = ("unseen_accuracy",) if self.part == "test" and self.config.dataset == "coloured-digits" else ()
+        return "seen_accuracy", *unseen, "chance_accuracy"
+
+    @property
+    def columns(self):
+        return [name for name in super().columns if name != "chance_accuracy"]
+
+    def evaluate(self, model, dataset, threads=None, stop=None):
+        vectors = text_vectors(model, self.tokenizer, dataset.classes, self.config.objective.templates)
+        right = []
+        for images, labels in batches(model, dataset):
+            if stop:
+                return None
+            found = image_logits(model, vectors, images, threads).argmax(1)
+            right.append(to_numpy(found == labels))
+        right, seen = np.concatenate(right), self.is_seen(dataset)
+        figures = {"seen_accuracy": right[seen].mean(), "chance_accuracy": 1 / len(dataset.classes)}
+        return figures | ({"unseen_accuracy": right[~seen].mean()} if not seen.all() else {})
+
+    def is_seen(self, dataset):
+        """Whether a training image shows the class of each of the images."""
+        from tinyvit.training.datasets import load_split
+
+        train = load_split(self.config).train if self.train is None else self.train
+        return np.isin(dataset.labels, train.labels)
