@@ -11,6 +11,7 @@ pytestmark = pytest.mark.mpi
 
 EXACT = [
     "plain", "mixed", "muon", "batch-normed", "teacher", "mae", "masked-patches", "dino", "brightness", "mirrored",
+    "clip",
 ]  # fmt: skip
 
 
@@ -27,7 +28,7 @@ def alone(teacher):
 
 
 # More ranks than cores take turns, so they train what is joined in different ways, and no more.
-FEW = "plain", "float32", "batch-normed", "teacher", "mirrored"
+FEW = "plain", "float32", "batch-normed", "teacher", "mirrored", "clip"
 
 
 @pytest.fixture(scope="module", params=[(2, ()), (3, FEW), (4, FEW)], ids=["2", "3", "4"])

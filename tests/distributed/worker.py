@@ -62,6 +62,14 @@ def of_task(task, **options):
     return replace(config, objective=replace(config.objective, **options))
 
 
+def clip():
+    config, small = base(batch_size=70, epochs=5), {"embed_dim": 16, "depth": 1, "text_dim": 16, "text_depth": 1}
+    preset = PRESETS["clip-digits"]
+    model = replace(preset.model, **small, num_heads=2, text_heads=2, projection_dim=8)
+    return replace(preset, model=model, images=900, **{name: getattr(config, name) for name in (
+        "batch_size", "epochs", "device", "threads", "precision")})  # fmt: skip
+
+
 CASES = {
     "plain": lambda folder: base(optim_ema=0.9, images=990, batch_size=270, epochs=13),  # of 247 or 248
     "float32": lambda folder: base(precision="float32"),
@@ -74,6 +82,7 @@ CASES = {
     "dino": lambda folder: of_task("dino", prototypes=32, hidden=16, bottleneck=8, frozen_last=0.2),
     "brightness": lambda folder: of_task("brightness"),
     "mirrored": lambda folder: of_task("mirrored"),
+    "clip": lambda folder: clip(),
 }
 
 

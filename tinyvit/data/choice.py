@@ -12,7 +12,7 @@ MOST_NAMES = 20  # of classes that a message lists
 
 
 def choose(split, classes=None, images=None, seed=0):
-    """A Split of some classes, and of `images` training images, equally many of each class.
+    """A Split of some classes, and of `images` training images, equally many of each class that has any.
 
     classes  names; labels become their places in this order. None leaves all
     images   how many to train on. Which ones depends on the seed, and for each class on its name alone; a larger number
@@ -57,15 +57,16 @@ def of_classes(dataset, numbers):
 
 
 def rows_of_each_class(dataset, images, seed):
-    """The rows, in order, of `images` images, equally many of each class."""
-    K = len(dataset.classes)
+    """The rows, in order, of `images` images, equally many of each class that has any."""
+    labels = np.unique(dataset.labels)
+    K = len(labels)
     each, rest = divmod(images, K)
     if images < 1 or rest:
         nearest = K * max(1, round(images / K))
         raise ValueError(f"expected as many images of each of {K} classes, such as {nearest} in all, got {images}")
     chosen = []
-    for label, name in enumerate(dataset.classes):
-        rows = np.flatnonzero(dataset.labels == label)
+    for label in labels:
+        name, rows = dataset.classes[label], np.flatnonzero(dataset.labels == label)
         if len(rows) < each:
             raise ValueError(
                 f"{images} images are {each} of each class, but class {name} has {len(rows)} to train on; take fewer"

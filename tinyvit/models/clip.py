@@ -156,6 +156,8 @@ class PairsCache(NamedTuple):
     text: Any
     image_norm: Any
     text_norm: Any
+    all_images: Any
+    all_texts: Any
     logits: Any
 
     __repr__ = tree
@@ -205,13 +207,17 @@ class Clip(Architecture):
         y, c_texts = self.text(tokens, ctx)                                    # (K, P)
         x, c_x = F.l2_normalise(x)
         y, c_y = F.l2_normalise(y)
+        x, c_all_x = F.gather_batch(x, ctx and ctx.join)                       # also those of other processes
+        y, c_all_y = F.gather_batch(y, ctx and ctx.join)
         logits, c_logits = F.similarity(x, y, self.logit_scale.value)          # (B, K)
-        return logits, PairsCache(c_images, c_texts, c_x, c_y, c_logits)
+        return logits, PairsCache(c_images, c_texts, c_x, c_y, c_all_x, c_all_y, c_logits)
 
     def compare_backward(self, dlogits, cache):
         """Adds to the gradients of both towers; returns that of the images, as texts are words and have none."""
         with self.gradients() as into:
             dx, dy, _ = F.similarity_backward(dlogits, cache.logits, into=into)
+        dx = F.gather_batch_backward(dx, cache.all_images)
+        dy = F.gather_batch_backward(dy, cache.all_texts)
         dx = F.l2_normalise_backward(dx, cache.image_norm)
         dy = F.l2_normalise_backward(dy, cache.text_norm)
         self.text.backward(dy, cache.text)

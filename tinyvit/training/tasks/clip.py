@@ -34,7 +34,8 @@ class ClipOptions:
 
 @register("clip")
 class ContrastivePairs(Task):
-    """The contrastive loss of images and captions, over the whole batch: it is never split.
+    """The contrastive loss of images and captions, over the whole batch: it is never split. Of several processes each
+    compares all images with all captions.
 
     Evaluated is zero-shot classification: an image is of the class whose captions it is most like, among all of the
     data set's. Classes that no training image shows are told apart: `unseen_accuracy` is the share of their images that
@@ -46,7 +47,7 @@ class ContrastivePairs(Task):
     metrics = ("accuracy",)
     headings, shares = {"accuracy": "acc."}, frozenset({"accuracy"})
     higher_is_better = True
-    mixes_samples = True
+    mixes_samples = gathers = True
 
     def __init__(self, config, part=None):
         super().__init__(config, part)
@@ -94,6 +95,7 @@ class ContrastivePairs(Task):
             return model.compare_backward(F.contrastive_loss_backward(dloss, c_loss), cache)
 
         # Images of a batch may have the same caption; each of them is right.
+        tokens, _ = F.gather_batch(tokens, ctx and ctx.join)
         right = (tokens[logits.argmax(1)] == tokens).all(1)
         return loss, backward, {"accuracy": right.mean(dtype=loss.dtype)}
 
