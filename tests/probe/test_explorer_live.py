@@ -352,6 +352,12 @@ def test_a_link_leads_to_what_was_seen_with_its_drawing_and_its_switched_off_hea
     assert again.url.split("#")[1] == address.split("#")[1]
 
 
+def test_the_image_and_the_step_that_a_link_names_are_brought_into_sight_on_a_phone(browse, drawable, expect):
+    page = browse(drawable[0], "#image=3&step=dpixels", **PHONE)
+    expect(page.locator(".image").nth(2)).to_be_in_viewport(ratio=0.9)
+    expect(page.locator("nav button").nth(STEPS.index("dpixels"))).to_be_in_viewport(ratio=0.9)
+
+
 def test_a_short_link_is_enough_and_following_one_in_the_page_goes_there(page, made, expect):
     page.evaluate("() => { location.hash = '#image=3&block=2&head=1&step=attention'; }")
     expect(page.locator(".image input").nth(2)).to_be_checked()

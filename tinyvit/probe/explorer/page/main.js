@@ -31,7 +31,15 @@ async function changed(changes) {
     arrays = live ? computed(seen, state.label, on) : { ...given, loss: image.loss };
   }
   draw();
+  if (changes.step) bringIntoRow(byId("ways"), stepButtons[stepNames.indexOf(state.step)]);
+  if (changes.image) bringIntoRow(byId("images"), imageInputs[about.images.indexOf(state.image)].parentElement);
   if (!("pointed" in changes) || changes.pointed === null) keepLink();
+}
+
+/** Push a row that is wider than the screen aside, if its chosen element isn't in sight. */
+function bringIntoRow(row, chosen) {
+  const { left, right } = row.getBoundingClientRect(), own = chosen.getBoundingClientRect();
+  if (own.left < left || own.right > right) row.scrollLeft += (own.left + own.right - left - right) / 2;
 }
 
 /** Where a step begins: on the way back where there is something to see, and at a patch where pixels are shown. */
@@ -162,7 +170,6 @@ function draw() {
   const here = stepNames.indexOf(state.step), place = chain.indexOf(state.step);
   stepSections.forEach((section, i) => { section.hidden = i !== here; });
   stepButtons.forEach((button, i) => { button.ariaCurrent = i === here ? "step" : null; });
-  byId("ways").scrollLeft = Math.max(stepButtons[here].offsetLeft - byId("ways").clientWidth / 2, 0);
   imageInputs.forEach((input, i) => { input.checked = about.images[i] === state.image; });
   byId("step-title").textContent = stepSections[here].dataset.title;
   byId("look-title").replaceChildren(state.drawing ? "3. Draw on it" : "3. Point at a patch",
