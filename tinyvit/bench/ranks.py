@@ -163,15 +163,15 @@ def draw(cost, batch_size, path):
     from matplotlib import pyplot as plt
 
     counts = [2**power for power in range(int(math.log2(MOST)) + 1)]
+    total = max(batch_size, MOST)  # so that there is an image for each rank
     figure, (weak, strong) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for name, network in networks(cost).items():
-        one = network.step(1, batch_size)
+        one, all_of_it = network.step(1, batch_size), network.step(1, total)
         weak.plot(counts, [one / network.step(p, batch_size) for p in counts], marker=".", label=name)
-        possible = [p for p in counts if p <= batch_size]
-        strong.plot(possible, [one / network.step(p, batch_size / p) for p in possible], marker=".", label=name)
+        strong.plot(counts, [all_of_it / network.step(p, total / p) for p in counts], marker=".", label=name)
     strong.plot(counts, counts, color="0.7", label="ideal")
     weak.set(xscale="log", xlabel="ranks", ylabel="efficiency", ylim=(0, 1.05), title=f"weak: {batch_size} a rank")
-    strong.set(xscale="log", yscale="log", xlabel="ranks", ylabel="speed-up", title=f"strong: {batch_size} in all")
+    strong.set(xscale="log", yscale="log", xlabel="ranks", ylabel="speed-up", title=f"strong: {total} in all")
     strong.legend()
     figure.savefig(path, dpi=100)
 

@@ -1,11 +1,14 @@
 """The command line: one file a command; parsing is left to tyro."""
 
 import contextlib
+import hashlib
 import mmap
 import os
 import sys
+import tempfile
 import time
 import warnings
+from pathlib import Path
 
 from tinyvit.cli.bench import bench
 from tinyvit.cli.data import data
@@ -88,8 +91,8 @@ def main(argv=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except (MemoryError, OSError, ValueError, OverflowError) as error:
-        if rank and not getattr(error, "agreed", False):
-            say_of(rank, in_words(error))
+        if started_in_parallel()[1] > 1 and not getattr(error, "agreed", False):
+            say_once(rank, in_words(error))
         refuse(in_words(error))
 
 
@@ -115,9 +118,20 @@ def silence_other_ranks(argv):
     return 0
 
 
-def say_of(rank, message):
-    """Print the error of a rank that isn't the first, if that hasn't ended the job by then with its own."""
+def say_once(rank, message):
+    """Print the error of a rank that isn't the first, unless that has the same on this machine.
+
+    Before the ranks have come together they know of each other only by a file, which names the launcher's process.
+    """
+    said = Path(tempfile.gettempdir()) / f"tinyvit-{os.getppid()}-{hashlib.sha256(message.encode()).hexdigest()[:12]}"
+    if rank == 0:
+        with contextlib.suppress(OSError):
+            said.touch()
+        return
     time.sleep(5)
+    with contextlib.suppress(OSError):
+        if time.time() - said.stat().st_mtime < 60:  # else it is another job's, long ago
+            return
     print(f"tinyvit: error: rank {rank}: {printable(message)}", file=sys.__stderr__, flush=True)
 
 

@@ -324,9 +324,16 @@ def leave(ranks, error):
         text, status = f"{type(error).__name__}: {error}", 1
         if not ranks.leads:
             os.write(ranks.watch.stderr, traceback.format_exc().encode())
-    _joined = None  # MPI isn't finalised: it would wait for what never comes
     ended = ranks.watch.ended if isinstance(error, JobEnded) else ranks.watch.fail(text, status)
     ranks.watch.guardian.leave()
+    if ended[2]:
+        ranks.watch.ended, error.agreed = None, True
+        if ended[0] == text:
+            return
+        said = JobEnded(ended[0])
+        said.agreed = True
+        raise said from error
+    _joined = None  # MPI isn't finalised: it would wait for what never comes
     if not ranks.leads:
         time.sleep(LEAD)  # the launcher ends the others with the first one that leaves
         os._exit(ended[1])

@@ -51,6 +51,7 @@ class Watch:
         self.lives = {rank: Life() for rank in range(self.size)}
         self.longest, self.errors, self.first_error = 0.0, {}, None
         self.ended = self.failed = None
+        self.announced = False
         self.sent, self.stopping = [], threading.Event()
         self.stderr = os.dup(2)
         self.guardian = guardian
@@ -69,7 +70,8 @@ class Watch:
         self.count += 1
 
     def fail(self, text, status):
-        """Tell all ranks that this one has failed; returns the error and the status that the whole job ends with."""
+        """Tell all ranks that this one has failed; returns the error and the status that the whole job ends with, and
+        whether all ranks have failed, so that they can leave MPI together."""
         self.failed = text, status
         if self.rank == 0:
             self.note(0, text, status)
@@ -78,7 +80,7 @@ class Watch:
         deadline = time.monotonic() + 4 * GATHERING
         while self.ended is None and time.monotonic() < deadline:
             time.sleep(0.02)
-        return self.ended or (text, status)
+        return self.ended or (text, status, False)
 
     def advise(self, text):
         """What to do after an error."""
@@ -111,7 +113,8 @@ class Watch:
                     self.send(rank, "life", life)
             if self.ended is None:
                 self.judge(now)
-            elif now - self.ended_at > GATHERING + 2 * (self.rank > 0):  # the main thread can't leave by itself
+            elif not self.ended[2] and now - self.ended_at > GATHERING + 2 * (self.rank > 0):
+                # The main thread can't leave by itself.
                 if self.rank == 0:
                     self.say(self.ended[0])
                 self.guardian.leave()
@@ -155,8 +158,8 @@ class Watch:
             if now - self.seen[0] > SILENT + 0.3 * min(self.rank, 10):  # the lowest of those left says it
                 self.kill(self.silent(0))
             return
-        if self.errors and (len(self.errors) == self.size or now - self.first_error > GATHERING):
-            self.announce(*self.what_failed())
+        if self.errors and not self.announced and (len(self.errors) == self.size or now - self.first_error > GATHERING):
+            self.announce(*self.what_failed(), len(self.errors) == self.size)
             return
         for rank in range(1, self.size):
             if now - self.seen[rank] > SILENT and rank not in self.errors:
@@ -183,16 +186,17 @@ class Watch:
             "machine can't be reached"
         )
 
-    def announce(self, text, status):
+    def announce(self, *ended):
         """End the job: all ranks leave by themselves."""
+        self.announced = True
         for rank in range(1, self.size):
-            self.send(rank, "end", text, status)
-        self.end(text, status)
+            self.send(rank, "end", *ended)
+        self.end(*ended)
 
-    def end(self, text, status):
+    def end(self, *ended):
         if self.ended is None:
             self.ended_at = time.monotonic()
-            self.ended = text, status
+            self.ended = ended
 
     def kill(self, text):
         """End the job by force: a rank can't leave by itself."""
