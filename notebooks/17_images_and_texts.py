@@ -33,8 +33,8 @@ for axis, row in zip(axes, (0, 301, 602, 1204, 1505, 2107)):
     axis.axis("off")
 plt.show()
 unseen = ~np.isin(split.test.labels, split.train.labels)
-print(f"{len(split.train):,} training and {len(split.test):,} test images; {unseen.mean():.1%} of these show pairs of a "
-      "colour and a digit that no training image shows")  # fmt: skip
+print(f"{len(split.train):,} training and {len(split.test):,} test images; {unseen.mean():.1%} of these show pairs of "
+      "a colour and a digit that no training image shows")  # fmt: skip
 assert len(np.unique(split.train.labels)) == 150 and len(split.train.classes) == 180
 
 # %% [markdown]
@@ -247,7 +247,7 @@ wrong = {}
 for name, rows in (("seen", ~unseen), ("unseen", unseen)):
     shares = [(a != b)[rows].mean() for a, b in ((found_colours, colours), (found_digits, digits))]
     wrong[name] = (~right[3])[rows].mean()
-    print(f"{name:>6} pairs: wrong {wrong[name]:.1%}; the colour is wrong in {shares[0]:.1%}, the digit in {shares[1]:.1%}")
+    print(f"{name:>6} pairs: wrong {wrong[name]:.1%}; colour wrong in {shares[0]:.1%}, digit in {shares[1]:.1%}")
 is_known = np.isin(found[unseen & ~right[3]], split.train.labels)
 print(f"of the wrong answers to unseen pairs, {is_known.mean():.0%} are captions that the model knows")
 assert wrong["unseen"] > 2 * wrong["seen"] and is_known.mean() > 0.5

@@ -42,6 +42,11 @@ PARAMETERS = {
     "vit_large_patch14_reg4_dinov2": 304_371_712,
     "vit_giant_patch14_dinov2": 1_136_479_232,
     "vit_giant_patch14_reg4_dinov2": 1_136_485_376,
+    # Counted with Transformers' CLIPModel, both towers.
+    "clip_vit_base_patch32_224": 151_277_313,
+    "clip_vit_base_patch16_224": 149_620_737,
+    "clip_vit_large_patch14_224": 427_616_513,
+    "clip_vit_large_patch14_336": 427_944_193,
     "vivit_base_patch16x2_224": 88_954_000,
     "vivit_factorised_base_patch16x2_224": 115_062_928,
 }

@@ -21,10 +21,13 @@ def random_images(monkeypatch):
     def load(config):
         generator, c = np.random.default_rng(0), config.model
         shape, classes = image_shape(c), tuple(map(str, range(c.num_classes)))
+        shown = [c.num_classes] * 2  # classes with training and with test images
+        if config.task == "clip":  # the last one is unseen
+            classes, shown = ("red one", "blue two", "green six"), [2, 3]
         parts = [
-            Dataset(generator.integers(0, 256, (n, *shape), dtype="uint8"), generator.integers(0, c.num_classes, n),
+            Dataset(generator.integers(0, 256, (n, *shape), dtype="uint8"), generator.permutation(np.arange(n) % K),
                     classes, (0.5,) * c.in_chans, (0.25,) * c.in_chans)
-            for n in (4 * BATCH, BATCH)
+            for n, K in zip((4 * BATCH, BATCH), shown)
         ]  # fmt: skip
         return Split(*parts)
 
