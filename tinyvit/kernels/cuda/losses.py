@@ -6,6 +6,7 @@ from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.dino import dino_loss, dino_loss_backward
 from tinyvit.functional.distillation import distillation, distillation_backward
 from tinyvit.functional.masking import mean_squared_error, mean_squared_error_backward
+from tinyvit.functional.variational_bound import variational_bound, variational_bound_backward
 from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.through_float32 import up
 
@@ -21,6 +22,11 @@ class LowDinoLossCache(NamedTuple):
 
 
 class LowSquaredErrorCache(NamedTuple):
+    exact: Any
+    dtype: Any  # of x
+
+
+class LowVariationalBoundCache(NamedTuple):
     exact: Any
     dtype: Any  # of x
 
@@ -41,6 +47,7 @@ for operation, backward, cache_type in (
     (distillation, distillation_backward, LowDistillationCache),
     (dino_loss, dino_loss_backward, LowDinoLossCache),
     (mean_squared_error, mean_squared_error_backward, LowSquaredErrorCache),
+    (variational_bound, variational_bound_backward, LowVariationalBoundCache),
 ):
     for dtype in LOW_PRECISION:
         operation.register(("cupy", dtype), forward_in_float32(operation, cache_type))
