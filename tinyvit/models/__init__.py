@@ -4,6 +4,7 @@ from tinyvit.models.bit import BiT, BiTConfig
 from tinyvit.models.coatnet import CoAtNet, CoAtNetConfig
 from tinyvit.models.deit import DeiT, DeiTConfig
 from tinyvit.models.dinov2 import Dinov2, Dinov2Config
+from tinyvit.models.dit import DiT, DiTConfig
 from tinyvit.models.hybrid import Hybrid, HybridConfig
 from tinyvit.models.registry import (
     architecture_name,
