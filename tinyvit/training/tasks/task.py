@@ -69,6 +69,7 @@ class Task:
     higher_is_better   whether more of the headline is better
     mixes_samples      whether a sample's loss depends on the others: a batch is then never split
     needs_classes      whether the model must have as many classes as the data set
+    classifies         whether the model's output are the logits of classes
     """
 
     name = None
@@ -78,6 +79,7 @@ class Task:
     higher_is_better = False
     mixes_samples = False
     needs_classes = False
+    classifies = False
 
     def __init__(self, config, part=None):
         self.config, self.frozen, self.total_steps = config, 0, 0
