@@ -20,6 +20,7 @@ from tinyvit.cli.notebooks import notebooks
 from tinyvit.cli.parsing import BadInput
 from tinyvit.cli.predict import predict
 from tinyvit.cli.probing import knn, probe_linear
+from tinyvit.cli.sample import sample
 from tinyvit.cli.summary import summary
 from tinyvit.cli.train import train
 from tinyvit.files import FULL
@@ -34,6 +35,7 @@ USAGE = """usage: tinyvit COMMAND …
   finetune RUN --data NAME train a trained model further, on other images; with --img-size, on larger ones
   evaluate RUN             accuracy of a trained model on the test images, class by class
   predict RUN IMAGE…       classify images of your own
+  sample RUN --class 7     images of a trained diffusion model's own, of the classes that are asked for
   inspect RUN              pictures of where a trained model looks, what it has learned, and what it gets wrong,
                            or, with --html, a page in which one steps through it
   features RUN IMAGE…      the features of images that its head reads, as a .npy file with one row per image
@@ -54,7 +56,8 @@ USAGE = """usage: tinyvit COMMAND …
 """
 
 COMMANDS = {
-    "train": train, "finetune": finetune, "evaluate": evaluate, "predict": predict, "inspect": inspect,
+    "train": train, "finetune": finetune, "evaluate": evaluate, "predict": predict, "sample": sample,
+    "inspect": inspect,
     "features": features, "probe-linear": probe_linear, "knn": knn, "import": import_weights, "export": export,
     "notebooks": notebooks, "exercises": exercises, "data": data, "summary": summary,
     "gradcheck": gradcheck, "bench": bench,
