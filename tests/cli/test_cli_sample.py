@@ -77,7 +77,7 @@ def test_ddpm_and_the_class_none_can_be_asked_for(tinyvit, run):
     (("--out", "x.jpg2"), "out must end in .npy, .png, .gif, got --out 'x.jpg2'"),
     (("--out", "x"), "got --out 'x'"),
     (("--out", "x.npy", "--strip"), "--strip is a picture"),
-    (("--out", "nowhere/x.png"), "nowhere"),
+    (("--out", "nowhere/x.png"), "there is no folder nowhere for --out 'nowhere/x.png'"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(refused, run, options, said):
     assert said in refused("sample", run, "--count", "1", "--class", "1", "--steps", "2", *options)

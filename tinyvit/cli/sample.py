@@ -9,6 +9,7 @@ from tyro.conf import arg
 
 from tinyvit.cli.model_options import ModelOptions, computing
 from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
+from tinyvit.files import expanded
 from tinyvit.text import printable
 
 ENDINGS = (".npy", ".png", ".gif")
@@ -49,7 +50,7 @@ def sample(rest):
     import numpy as np
     from tqdm import tqdm
 
-    from tinyvit.files import expanded, write
+    from tinyvit.files import write
     from tinyvit.training.sampling import sample as draw
     from tinyvit.training.trained import load_trained
 
@@ -113,6 +114,9 @@ def check(options):
         raise BadInput(f"count must be at least 1, got {options.count}")
     if options.seed < 0:
         raise BadInput(f"seed must be at least 0, got {options.seed}")
+    folder = Path(expanded(options.out)).parent
+    if not folder.is_dir():
+        raise BadInput(f"there is no folder {folder} for --out {options.out!r}; make it first")
     if options.strip and ending != ".png":
         raise BadInput(f"--strip is a picture: expected --out with the ending .png, got {options.out!r}")
     return ending
