@@ -259,6 +259,7 @@ else:
 # | 14 | [From convolution to attention](14_convolution_to_attention.ipynb) | one formula, five architectures |
 # | 15 | [Hidden patches](15_hidden_patches.ipynb) | learn from images without labels: a masked autoencoder |
 # | 16 | [Two views of one image](16_two_views.ipynb) | DINO, and what keeps it from collapsing |
+# | 18 | [Images out of noise](18_images_out_of_noise.ipynb) | diffusion with a DiT: noise, adaLN-Zero, guidance |
 #
 # They build on one another, but each can be run alone. What you need is some Python and the chain rule. In each, a
 # formula carries the name of the function that computes it, the function's code is shown, and every claim is an
