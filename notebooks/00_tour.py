@@ -260,6 +260,7 @@ else:
 # | 15 | [Hidden patches](15_hidden_patches.ipynb) | learn from images without labels: a masked autoencoder |
 # | 16 | [Two views of one image](16_two_views.ipynb) | DINO, and what keeps it from collapsing |
 # | 17 | [Images and texts](17_images_and_texts.ipynb) | CLIP: classes that are sentences, and where they fail |
+# | 18 | [Images out of noise](18_images_out_of_noise.ipynb) | diffusion with a DiT: noise, adaLN-Zero, guidance |
 # | 19 | [Time: tubelets](19_tubelets.ipynb) | videos: joint and factorised attention, inflated filters |
 #
 # They build on one another, but each can be run alone. What you need is some Python and the chain rule. In each, a

@@ -28,7 +28,8 @@ FUNCTIONS = {
     "stack": ("axis",), "take_along_axis": (), "vdot": (), "where": (), "zeros": ("dtype",), "zeros_like": (),
 }  # fmt: skip
 UFUNCS = {
-    "add", "exp", "floor", "isfinite", "left_shift", "log", "logaddexp", "maximum", "minimum", "rint", "tanh",
+    "add", "cos", "exp", "floor", "isfinite", "left_shift", "log", "logaddexp", "maximum", "minimum", "rint", "sin",
+    "tanh",
 }  # fmt: skip
 UFUNC_ARGUMENTS = ("out",)
 REAL_ONLY = {"floor", "left_shift", "logaddexp"}  # ufuncs that CuPy doesn't have for complex numbers

@@ -175,3 +175,14 @@ def test_products_are_rounded_only_inside_the_scope_that_says_so():
     assert backend.products() == "float32"
     with pytest.raises(ValueError, match="'tf16'; expected one of float32, tf32"), backend.products_in("tf16"):
         pass
+
+
+def test_normal_numbers_are_normal_and_those_of_the_sample():
+    from scipy.stats import kstest
+
+    key = Key(1, 2, "noise")
+    found = key.normal((200, 5, 100), dtype="float64")
+    assert kstest(found.ravel(), "norm").pvalue > 0.01
+    np.testing.assert_array_equal(key.skip(50).normal((7, 5, 100), dtype="float64"), found[50:57])
+    np.testing.assert_allclose(key.normal((200, 5, 100)), found, rtol=1e-6)
+    assert np.isfinite(found).all() and (found != Key(1, 3, "noise").normal(found.shape, dtype="float64")).all()

@@ -65,7 +65,8 @@ HOLD_WEIGHTS = {"Linear.forward", "Linear.backward"}  # they pass their weights 
 
 LONG = (
     "05_whole_vit", "06_training", "07_cifar10", "08_what_it_learns", "09_machine", "10_transfer", "11_convolutions",
-    "13_windows", "14_convolution_to_attention", "16_two_views", "17_images_and_texts", "19_tubelets",
+    "13_windows", "14_convolution_to_attention", "16_two_views", "17_images_and_texts", "18_images_out_of_noise",
+    "19_tubelets",
 )  # over 4 s
 every_notebook = pytest.mark.parametrize("source", SOURCES, ids=[path.stem for path in SOURCES])
 

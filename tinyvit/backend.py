@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
-from math import prod
+from math import pi, prod
 from pathlib import Path
 from typing import Any
 
@@ -372,6 +372,15 @@ class Key:
         halves = _mix64(starts[:, None] + counters).view("uint32")[:, :entries]  # two numbers from each 64 bits
         # The upper 24 bits fill a float32's mantissa exactly.
         return ((halves >> xp.uint32(8)).astype("float32") * 2.0**-24).reshape(shape)
+
+    def normal(self, shape, xp=np, dtype="float32"):
+        """Numbers from N(0, 1), of shape (B, ...): a row per sample, as of `uniform`, two of whose numbers make one.
+
+        √(−2 log(1 − u)) cos(2π v), in float64 whatever the dtype. Box & Muller 1958, "A note on the generation of
+        random normal deviates".
+        """
+        pairs = self.uniform((shape[0], prod(shape[1:]), 2), xp).astype("float64")
+        return ((-2 * xp.log(1 - pairs[..., 0])) ** 0.5 * xp.cos(2 * pi * pairs[..., 1])).astype(dtype).reshape(shape)
 
 
 def _mix64(z):

@@ -22,7 +22,7 @@ from tinyvit.backend import device_of, to_device
 LOW_PRECISION = ("bfloat16", "float16")  # dtypes that only kernels compute in
 OPERANDS = {                             # arguments of these names are arrays of numbers, in every operation
     "x", "weight", "bias", "branch", "q", "k", "v", "logits", "token", "positions", "along_x", "along_y", "g", "m",
-    "average", "mean", "variance", "texts", "logit_scale",
+    "average", "mean", "variance", "texts", "logit_scale", "offset", "gain", "gate",
 }  # fmt: skip
 NUMBERS = {"eps", "rate", "label_smoothing", "t", "lr", "weight_decay", "share", "where"}
 

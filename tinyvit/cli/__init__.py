@@ -25,6 +25,7 @@ from tinyvit.cli.notebooks import notebooks
 from tinyvit.cli.parsing import BadInput, option
 from tinyvit.cli.predict import predict
 from tinyvit.cli.probing import knn, probe_linear
+from tinyvit.cli.sample import sample
 from tinyvit.cli.summary import summary
 from tinyvit.cli.train import train
 from tinyvit.files import FULL
@@ -42,6 +43,7 @@ USAGE = """usage: tinyvit COMMAND …
   predict RUN IMAGE…       classify images of your own
   match RUN IMAGE… --text "…" --text "…"
                            which text an image is most like, by a trained CLIP
+  sample RUN --class 7     images of a trained diffusion model's own, of the classes that are asked for
   inspect RUN              pictures of where a trained model looks, what it has learned, and what it gets wrong,
                            or, with --html, a page in which one steps through it
   features RUN IMAGE…      the features of images that its head reads, as a .npy file with one row per image
@@ -62,7 +64,8 @@ USAGE = """usage: tinyvit COMMAND …
 """
 
 COMMANDS = {
-    "train": train, "finetune": finetune, "evaluate": evaluate, "predict": predict, "match": match, "inspect": inspect,
+    "train": train, "finetune": finetune, "evaluate": evaluate, "predict": predict, "match": match, "sample": sample,
+    "inspect": inspect,
     "features": features, "probe-linear": probe_linear, "knn": knn, "import": import_weights, "export": export,
     "notebooks": notebooks, "exercises": exercises, "data": data, "summary": summary,
     "gradcheck": gradcheck, "bench": bench,

@@ -32,7 +32,7 @@ def evaluate(rest):
     if options.confusion is not None:
         picture_kind(options.confusion)  # refused before anything is computed
     trained = load_trained(run_path, options.device, options.best)
-    if trained.task.needs_classes:
+    if trained.task.classifies:
         require_classifier(trained)
     test = load_test_set(trained, options.data_dir)
     with computing_together(trained, options) as ranks:

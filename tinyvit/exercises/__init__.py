@@ -49,10 +49,13 @@ The exercises, and the arguments that each passes to your function:
     silu_backward(dy, x)                            scale_channels_backward(dy, x, weight)
     place_tokens(x, token, index, count)            place_tokens_backward(dy, index)
     l2_normalise_backward(dy, x)                    dino_loss_backward(logits, teacher, temperature)
-    tubelets(videos, tubelet)                       from_tubelets(tubelets, tubelet, size)
-    inflate(weight, frames)
     embedding_backward(dy, index, count)            similarity_backward(dy, images, texts, scale)
     contrastive_loss_backward(logits)               zero_shot(images, prompts)
+    add_noise(x, noise, level)                      ddim_step(x, noise, level, previous)
+    modulate_backward(dy, x, gain)                  add_gated_backward(dy, branch, gate)
+    embed_labels_backward(dy, labels, count)
+    tubelets(videos, tubelet)                       from_tubelets(tubelets, tubelet, size)
+    inflate(weight, frames)
 
 One convention holds for all. Plain float64 arrays come in, by position, and plain arrays go out: one bare, several as
 a tuple or a list. A forward returns its result and no cache. A backward gets `dy`, the gradient of that result, and

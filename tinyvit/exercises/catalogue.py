@@ -19,6 +19,7 @@ from tinyvit.exercises.topics import (
     cutmix,
     depthwise,
     derivative,
+    diffusion,
     dino,
     distillation,
     embed,
@@ -53,7 +54,7 @@ TOPICS = (
     attention_backward, multi_head_attention, multi_head_attention_backward, gelu, mlp, block, block_backward, vit,
     vit_backward, worked_example, cross_entropy, adam, schedule, cutmix, rollout, derivative, softmax_merge,
     kahan_sum, interpolation, conv2d, depthwise, batch_norm, group_norm, pooling, distillation,
-    windows, gates, hidden_tokens, dino, clip, videos,
+    windows, gates, hidden_tokens, dino, clip, diffusion, videos,
 )  # fmt: skip
 EXERCISES = {exercise.name: exercise for topic in TOPICS for exercise in topic.EXERCISES}
 

@@ -384,4 +384,29 @@ HINTS = {
         "Take the mean over the prompts, bring it to length 1, then one matrix product with the images.",
         "images @ (m / ‖m‖)ᵀ with m[k] the mean over p of prompts[k, p].",
     ),
+    "add_noise": (
+        "What should the variance of the result be, if image and noise have the variance 1?",
+        "The shares of the variance, ᾱ and 1 − ᾱ, add up to 1. Which factors give them?",
+        "√ᾱ x + √(1 − ᾱ) ε; the level (B,) needs three more axes: level[:, None, None, None].",
+    ),
+    "ddim_step": (
+        "Which image is left of x = √ᾱ · image + √(1 − ᾱ) · noise if the noise is known?",
+        "Then do what add_noise does, with the same noise and the level ᾱ′.",
+        "image = (x − √(1 − ᾱ) ε) / √ᾱ, and √ᾱ′ image + √(1 − ᾱ′) ε.",
+    ),
+    "modulate_backward": (
+        "How many tokens use one number of the gain?",
+        "dx is a product; doffset and dgain are sums over the tokens of a sample.",
+        "dx = dy (1 + gain[:, None]), doffset = Σ dy and dgain = Σ dy x over axis 1.",
+    ),
+    "add_gated_backward": (
+        "Which of the three is multiplied with nothing?",
+        "dx is dy; the branch and the gate are factors of each other.",
+        "dbranch = gate[:, None] · dy, dgate = Σ dy · branch over axis 1.",
+    ),
+    "embed_labels_backward": (
+        "What is the gradient of a row that three samples have used? And of one that none has?",
+        "Add each sample's gradient to the row of its label.",
+        "dweight[labels[b]] += dy[b] for all b (NumPy's add.at); a row that nobody used stays 0.",
+    ),
 }

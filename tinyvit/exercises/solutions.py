@@ -23,13 +23,18 @@ from tinyvit.exercises.solutions_of_convnets import (  # noqa: F401
     standardize_weight_backward,
 )
 from tinyvit.exercises.solutions_of_the_family import (  # noqa: F401
+    add_gated_backward,
+    add_noise,
     contrastive_loss_backward,
+    ddim_step,
     dino_loss_backward,
     distillation_backward,
+    embed_labels_backward,
     embedding_backward,
     from_tubelets,
     inflate,
     l2_normalise_backward,
+    modulate_backward,
     place_tokens,
     place_tokens_backward,
     relative_bias,

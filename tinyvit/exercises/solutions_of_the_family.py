@@ -1,4 +1,4 @@
-"""Solutions of the exercises on DeiT, Swin, CoAtNet, MAE, DINO, CLIP and ViViT; see `solutions`."""
+"""Solutions of the exercises on DeiT, Swin, CoAtNet, MAE, DINO, CLIP, DiT and ViViT; see `solutions`."""
 
 import numpy as np
 
@@ -120,3 +120,28 @@ def inflate(weight, frames):
     inflated = np.zeros((D, C, frames, P, Q))
     inflated[:, :, frames // 2] = weight
     return inflated
+
+
+def add_noise(x, noise, level):
+    level = level.reshape(-1, 1, 1, 1)
+    return np.sqrt(level) * x + np.sqrt(1 - level) * noise
+
+
+def ddim_step(x, noise, level, previous):
+    image = (x - np.sqrt(1 - level) * noise) / np.sqrt(level)
+    return np.sqrt(previous) * image + np.sqrt(1 - previous) * noise
+
+
+def modulate_backward(dy, x, gain):
+    return dy * (1 + gain[:, None]), dy.sum(1), (dy * x).sum(1)
+
+
+def add_gated_backward(dy, branch, gate):
+    return dy, dy * gate[:, None], (dy * branch).sum(1)
+
+
+def embed_labels_backward(dy, labels, count):
+    dweight = np.zeros((count, dy.shape[1]))
+    for b, label in enumerate(labels):
+        dweight[label] += dy[b]
+    return dweight

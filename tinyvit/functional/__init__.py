@@ -18,6 +18,7 @@ from tinyvit.functional.batchnorm import (
     batch_norm_running_backward,
 )
 from tinyvit.functional.cast import cast
+from tinyvit.functional.conditions import embed_labels, embed_labels_backward, timestep_embedding
 from tinyvit.functional.contrastive import (
     contrastive_loss,
     contrastive_loss_backward,
@@ -26,6 +27,15 @@ from tinyvit.functional.contrastive import (
 )
 from tinyvit.functional.conv import conv2d, conv2d_backward
 from tinyvit.functional.cross_entropy import cross_entropy, cross_entropy_backward
+from tinyvit.functional.diffusion import (
+    add_noise,
+    add_noise_backward,
+    cleaned,
+    guided,
+    noise_levels,
+    step_back,
+    variance_back,
+)
 from tinyvit.functional.dino import dino_loss, dino_loss_backward, l2_normalise, l2_normalise_backward
 from tinyvit.functional.distillation import distillation, distillation_backward
 from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, dropout_backward
@@ -60,6 +70,7 @@ from tinyvit.functional.masking import (
     replace_tokens_backward,
 )
 from tinyvit.functional.merge_patches import merge_patches, merge_patches_backward
+from tinyvit.functional.modulation import add_gated, add_gated_backward, modulate, modulate_backward
 from tinyvit.functional.pad import zero_pad2d, zero_pad2d_backward
 from tinyvit.functional.patches import patchify, patchify_backward, unpatchify, unpatchify_backward
 from tinyvit.functional.pooling import (
@@ -120,4 +131,5 @@ from tinyvit.functional.tubelets import (
     tubelets,
     tubelets_backward,
 )
+from tinyvit.functional.variational_bound import variational_bound, variational_bound_backward
 from tinyvit.levels import reference

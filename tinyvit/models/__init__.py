@@ -5,6 +5,7 @@ from tinyvit.models.clip import Clip, ClipConfig
 from tinyvit.models.coatnet import CoAtNet, CoAtNetConfig
 from tinyvit.models.deit import DeiT, DeiTConfig
 from tinyvit.models.dinov2 import Dinov2, Dinov2Config
+from tinyvit.models.dit import DiT, DiTConfig
 from tinyvit.models.hybrid import Hybrid, HybridConfig
 from tinyvit.models.registry import (
     architecture_name,

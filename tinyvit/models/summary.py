@@ -58,7 +58,7 @@ def summarize(model, batch_size=1, recompute=False, frozen=0):
         rows.append(max(layers, key=lambda row: row.activations))
     B = batch_size
     return [
-        Row(path, kind, (B * shape[0], *shape[1:]), parameters, B * multiply_adds, B * activations)
+        Row(path, kind, (*(B * side for side in shape[:1]), *shape[1:]), parameters, B * multiply_adds, B * activations)
         for path, kind, shape, parameters, multiply_adds, activations in rows
     ]
 

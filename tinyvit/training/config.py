@@ -8,6 +8,7 @@ from tinyvit.backend import check_device
 from tinyvit.data import Augmentation as AugmentConfig
 from tinyvit.functional.patches import as_pair
 from tinyvit.models import build, config_class
+from tinyvit.models.registry import ARCHITECTURES
 from tinyvit.nn.precision import check_precision
 from tinyvit.text import some
 from tinyvit.training.freezing import frozen_parts
@@ -203,6 +204,9 @@ class TrainConfig(RunOptions):
             if found is not expected:
                 owner = f"architecture {self.architecture!r}" if name == "model" else f"task {self.task!r}"
                 raise ValueError(f"{name} must be a {expected.__name__} for the {owner}, got a {found.__name__}")
+        reason = ARCHITECTURES[self.architecture][0].why_no_classes
+        if task.classifies and reason:
+            raise ValueError(f"the architecture {self.architecture!r} can't serve the task {self.task!r}: {reason}")
         if task.needs_classes and not hasattr(self.model, "num_classes"):
             raise ValueError(
                 f"the architecture {self.architecture!r} can't serve the task {self.task!r}: it has no num_classes"

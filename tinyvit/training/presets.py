@@ -6,12 +6,13 @@ A result is the accuracy on the test images after the last epoch, on two CPU cor
 
 from dataclasses import replace
 
-from tinyvit.models import ClipConfig, CoAtNetConfig, SwinConfig, ViTConfig
+from tinyvit.models import ClipConfig, CoAtNetConfig, DiTConfig, SwinConfig, ViTConfig
 from tinyvit.models.hybrid import HybridConfig
 from tinyvit.models.registry import looked_up
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.models.vivit import ViViTConfig
 from tinyvit.training.config import AugmentConfig, InitConfig, OptimConfig, TrainConfig
+from tinyvit.training.tasks.diffusion import DiffusionOptions
 from tinyvit.training.tasks.dino import DinoOptions
 from tinyvit.training.tasks.mae import MaskedAutoencoderOptions
 
@@ -208,6 +209,40 @@ PRESETS = {
             name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1,
         ),
         augment=AugmentConfig(crop=1),
+    ),
+    # 16 tokens of 2×2 pixels. A narrow MLP, no weight decay, and an average over about 1,000 steps, which is what makes
+    # digits clear. An SVC sees the class that was asked for in 100 % of 400 digits with guidance 2, in 92.75 % without,
+    # and none is a copy: seed 0, 239 seconds of processor time.
+    "dit-digits": TrainConfig(
+        dataset="digits",
+        architecture="dit",
+        task="diffusion",
+        model=DiTConfig(img_size=8, patch_size=2, in_chans=1, num_classes=10, embed_dim=96, depth=4, num_heads=4,
+                        mlp_ratio=2.0),
+        mean=(0.5,),
+        std=(0.5,),
+        epochs=200,
+        batch_size=128,
+        evaluate_every=20,
+        optim=OptimConfig(name="adamw", lr=2e-3, weight_decay=0.0, schedule="cosine", warmup=0.05, ema=0.999),
+    ),
+    # As many tokens, blocks and features as cifar10-cpu has, whose rates it takes over. Not measured yet.
+    "dit-cifar10": TrainConfig(
+        dataset="cifar10",
+        architecture="dit",
+        task="diffusion",
+        model=DiTConfig(img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=128, depth=6, num_heads=4,
+                        mlp_ratio=2.0),
+        objective=DiffusionOptions(schedule="cosine"),
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+        epochs=12,
+        batch_size=128,
+        evaluate_every=3,
+        optim=OptimConfig(
+            name="muon", lr=0.012, adam_lr=3e-3, weight_decay=0.0, schedule="linear", warmup=0.1, ema=0.999,
+        ),
+        augment=AugmentConfig(flip=True),
     ),
     "cifar10": LONG,
     # Ten times as many classes with a tenth of the images each. Not measured yet.

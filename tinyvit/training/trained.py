@@ -31,7 +31,7 @@ class Trained(NamedTuple):
     @property
     def why_no_classes(self):
         """Why its outputs are not the logits of classes; None for a classifier."""
-        if not self.task.needs_classes:
+        if not self.task.classifies:
             return f"the task {self.config.task!r} isn't classification"
         return None if getattr(self.config.model, "num_classes", 0) else HEADLESS
 
@@ -78,7 +78,7 @@ def load_classifier(path, device="auto", best=False):
 def require_classifier(trained):
     """Raise ValueError, naming other commands, for a model that isn't a classifier."""
     if trained.why_no_classes:
-        evaluate = "" if trained.task.needs_classes else "evaluate, "
+        evaluate = "" if trained.task.classifies else "evaluate, "
         raise ValueError(
             f"{trained.folder.path}: {trained.why_no_classes}; tinyvit {evaluate}features, inspect (not --html), knn "
             "and probe-linear work with it"

@@ -7,6 +7,7 @@ from tinyvit.functional.contrastive import contrastive_loss, contrastive_loss_ba
 from tinyvit.functional.dino import dino_loss, dino_loss_backward
 from tinyvit.functional.distillation import distillation, distillation_backward
 from tinyvit.functional.masking import mean_squared_error, mean_squared_error_backward
+from tinyvit.functional.variational_bound import variational_bound, variational_bound_backward
 from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.through_float32 import up
 
@@ -31,6 +32,11 @@ class LowContrastiveLossCache(NamedTuple):
     dtype: Any
 
 
+class LowVariationalBoundCache(NamedTuple):
+    exact: Any
+    dtype: Any  # of x
+
+
 def forward_in_float32(operation, cache_type):
     def forward(x, *others):
         loss, cache = operation.reference(up(x), *map(up, others))
@@ -48,6 +54,7 @@ for operation, backward, cache_type in (
     (dino_loss, dino_loss_backward, LowDinoLossCache),
     (contrastive_loss, contrastive_loss_backward, LowContrastiveLossCache),
     (mean_squared_error, mean_squared_error_backward, LowSquaredErrorCache),
+    (variational_bound, variational_bound_backward, LowVariationalBoundCache),
 ):
     for dtype in LOW_PRECISION:
         operation.register(("cupy", dtype), forward_in_float32(operation, cache_type))

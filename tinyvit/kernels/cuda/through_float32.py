@@ -11,13 +11,16 @@ import numpy as np
 
 from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.attention import attention_dropout
+from tinyvit.functional.conditions import embed_labels
 from tinyvit.functional.contrastive import similarity
+from tinyvit.functional.diffusion import add_noise
 from tinyvit.functional.dino import l2_normalise
 from tinyvit.functional.embedding import embedding
 from tinyvit.functional.gelu import quick_gelu
 from tinyvit.functional.groupnorm import standardize_weight, standardize_weight_original
 from tinyvit.functional.layer_scale import layer_scale
 from tinyvit.functional.masking import place_tokens, replace_tokens
+from tinyvit.functional.modulation import add_gated, modulate
 from tinyvit.functional.rope import rope
 from tinyvit.functional.scale_channels import scale_channels
 from tinyvit.functional.sigmoid import sigmoid, silu, swiglu
@@ -73,6 +76,10 @@ through_float32(layer_scale)
 through_float32(l2_normalise)
 through_float32(quick_gelu)
 through_float32(embedding, inputs=0)
+through_float32(modulate, inputs=3)
+through_float32(add_gated, inputs=3)
+through_float32(embed_labels, inputs=0)
+through_float32(add_noise)
 through_float32(scale_channels, inputs=2)
 through_float32(similarity, inputs=2)
 for of_filters in (standardize_weight, standardize_weight_original):

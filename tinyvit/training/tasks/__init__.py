@@ -2,6 +2,7 @@
 
 from tinyvit.training.tasks.classification import Classification, classification
 from tinyvit.training.tasks.clip import ContrastivePairs
+from tinyvit.training.tasks.diffusion import Diffusion
 from tinyvit.training.tasks.dino import SelfDistillation
 from tinyvit.training.tasks.distillation import Distillation
 from tinyvit.training.tasks.mae import MaskedAutoencoding

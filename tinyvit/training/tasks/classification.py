@@ -22,7 +22,7 @@ class Classification(Task):
     metrics = ("accuracy",)
     headings, shares = {"accuracy": "acc."}, frozenset({"accuracy"})
     higher_is_better = True
-    needs_classes = True
+    needs_classes = classifies = True
 
     @classmethod
     def check(cls, config):

@@ -70,6 +70,7 @@ class Task:
     mixes_samples      whether a sample's loss depends on the others: a batch is then never split
     gathers            whether its loss then gets what it needs of other ranks' samples by `F.gather_batch`
     needs_classes      whether the model must have as many classes as the data set
+    classifies         whether the model's output are the logits of classes
     """
 
     name = None
@@ -79,6 +80,7 @@ class Task:
     higher_is_better = False
     mixes_samples = gathers = False
     needs_classes = False
+    classifies = False
 
     def __init__(self, config, part=None):
         self.config, self.frozen, self.total_steps = config, 0, 0

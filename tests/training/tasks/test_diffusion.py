@@ -1,0 +1,164 @@
+"""The task that learns which noise was put into an image."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from strategies import redrawn
+
+from tinyvit import Key
+from tinyvit.data import load
+from tinyvit.models import DiTConfig, ViTConfig
+from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig, resume, train
+from tinyvit.training.display import Display
+from tinyvit.training.tasks import task_class
+from tinyvit.training.tasks.diffusion import DiffusionOptions
+
+SHAPE = DiTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=16, depth=1, num_heads=2)
+
+
+class Killed(BaseException):
+    """Has the effect of SIGKILL on the files on disk."""
+
+
+class KilledAfter(Display):
+    """Ends a training after so many steps."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def step(self, *arguments):
+        self.steps -= 1
+        if self.steps == 0:
+            raise Killed
+
+
+def outcome(path):
+    """The weights, the last checkpoint, moving average included, and the metrics without their times."""
+    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    rows = [{name: row[name] for name in row.keys() - {"seconds", "data_wait"}} for row in rows]
+    states = sorted((path / "checkpoints").glob("step-*.safetensors"))
+    return (path / "model.safetensors").read_bytes(), states[-1].read_bytes(), rows
+
+
+def configured(learn_sigma=False, **changes):
+    common = dict(architecture="dit", task="diffusion", model=replace(SHAPE, learn_sigma=learn_sigma), mean=(0.5,),
+                  std=(0.5,), epochs=2, batch_size=256, device="cpu", threads=2, save_minutes=0.0,
+                  optim=OptimConfig(lr=3e-3, ema=0.9))  # fmt: skip
+    return TrainConfig("digits", **common | changes)
+
+
+def begun(config, B=6):
+    """The task, with a random model in float64, and its batch."""
+    task, digits = task_class("diffusion")(config), replace(load("digits").train, mean=(0.5,), std=(0.5,))
+    model = redrawn(task.build(device="cpu", precision="float64"))
+    task.begin(model, 10, digits)
+    return task, model, task.batch(digits.normalise(digits.images[:B], "float64"), digits.labels[:B], Key(0, 3))
+
+
+@pytest.mark.parametrize("learn_sigma", [False, True])
+@pytest.mark.parametrize("first", [False, True], ids=["late", "first step"])
+def test_the_gradient_of_the_loss_is_that_of_the_complex_step(learn_sigma, first):
+    task, model, batch = begun(configured(learn_sigma))
+    if first:
+        batch["t"] = 0 * batch["t"]
+    loss, backward, metrics = task.loss(model, batch, None)
+    backward()
+    state, directions = model.state_dict(), {}
+    for number, (name, parameter) in enumerate(model.named_parameters()):
+        assert parameter.grad.any(), name
+        directions[name] = np.random.default_rng(number).standard_normal(parameter.grad.shape)
+    exact = task.build(device="cpu").to("complex128")
+    exact.load_state_dict({name: array + 1e-20j * directions.get(name, 0) for name, array in state.items()})
+    moved, *_ = task.loss(exact, batch, None)
+    found = sum((p.grad * directions[name]).sum() for name, p in model.named_parameters())
+    np.testing.assert_allclose(found, moved.imag / 1e-20, rtol=1e-10)
+    assert learn_sigma == bool(metrics) and loss == pytest.approx(sum(metrics.values()) if metrics else loss)
+
+
+def test_a_learned_variance_changes_nothing_of_what_is_learned_of_the_noise():
+    """With weights of 0 for the variance nothing of its loss goes beyond the last layer: all else learns as without."""
+    task, model, batch = begun(configured())
+    plain = model.state_dict()
+    task.loss(model, batch, None)[1]()
+    both, learner, _ = begun(configured(learn_sigma=True))
+    wider = {name: np.concatenate([plain[name], 0 * plain[name]]) for name in plain if "final_layer.linear" in name}
+    learner.load_state_dict(plain | wider)  # the variance comes behind the noise
+    both.loss(learner, batch, None)[1]()
+    found = dict(learner.named_parameters())
+    for name, parameter in model.named_parameters():
+        expected = parameter.grad
+        np.testing.assert_allclose(found[name].grad[: len(expected)], expected, rtol=1e-9, atol=1e-12)
+    assert found["final_layer.linear.bias"].grad[16:].any()
+
+
+def test_times_and_noise_are_those_of_the_step_and_the_sample():
+    task, _, batch = begun(configured(), B=50)
+    assert batch["t"].min() >= 0 and batch["t"].max() < 1000 and len(set(batch["t"])) > 40
+    again = task.batch(batch["images"][20:], batch["labels"][20:], Key(0, 3).skip(20))
+    for name in batch:
+        np.testing.assert_array_equal(again[name], batch[name][20:])
+    other = task.batch(batch["images"], batch["labels"], Key(0, 4))
+    assert (other["noise"] != batch["noise"]).all() and (other["t"] != batch["t"]).any()
+    assert batch["noise"].std() == pytest.approx(1, abs=0.05)
+
+
+def test_a_model_that_finds_no_noise_has_the_loss_1():
+    task, _, batch = begun(configured(), B=200)
+    loss, *_ = task.loss(task.build(device="cpu", precision="float64"), batch, None)
+    assert loss == pytest.approx(1, abs=0.03)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "learned variance"])
+def uninterrupted(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("diffusion") / "run"
+    config = configured(request.param)
+    return config, path, train(config, path), outcome(path)
+
+
+@pytest.mark.parametrize("steps", [1, 6, 10])
+def test_a_run_that_was_killed_ends_with_the_same_bits_moving_average_included(uninterrupted, tmp_path, steps):
+    config, _, _, expected = uninterrupted
+    with pytest.raises(Killed):
+        train(config, tmp_path / "run", KilledAfter(steps))
+    resume(tmp_path / "run")
+    assert outcome(tmp_path / "run") == expected
+
+
+def test_a_training_learns_and_reports(uninterrupted):
+    config, path, summary, (_, _, rows) = uninterrupted
+    assert summary["task"] == "diffusion" and summary["architecture"] == "dit"
+    assert summary["test_loss"] == rows[-1]["test_loss"] < rows[0]["test_loss"] < 1
+    assert ("train_bits" in rows[0]) == config.model.learn_sigma
+    assert json.loads((path / "summary.json").read_text())["test_loss"] == summary["test_loss"]
+
+
+def test_an_evaluation_has_the_same_digits_each_time():
+    config = configured()
+    task = task_class("diffusion")(config)
+    model, test = redrawn(task.build(device="cpu")), replace(load("digits").test, mean=(0.5,), std=(0.5,))
+    assert task.evaluate(model, test) == task.evaluate(model, test)
+    assert task.evaluate(model, test, stop=True) is None
+
+
+@pytest.mark.parametrize("changes, message", [
+    (dict(architecture="vit", model=ViTConfig(img_size=8, in_chans=1)), "needs the architecture 'dit', got 'vit'"),
+    (dict(augment=AugmentConfig(mixup=0.2)), r"augment.mixup and augment.cutmix must be 0"),
+    (dict(optim=OptimConfig(keep_patches=0.5)), "optim.keep-patches must be 1 for the task 'diffusion', got 0.5"),
+    (dict(task="classification", objective=None), "'dit' can't serve the task 'classification': a DiT makes images"),
+])  # fmt: skip
+def test_what_can_not_be_trained_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        configured(**changes)
+
+
+def test_a_model_with_other_classes_than_the_data_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="the model has 3 classes, but the data set has 10"):
+        train(configured(model=replace(SHAPE, num_classes=3)), tmp_path / "run")
+
+
+def test_options_are_checked():
+    for wrong in (dict(schedule="square"), dict(timesteps=0)):
+        with pytest.raises(ValueError, match=f"objective.{next(iter(wrong))} must be"):
+            DiffusionOptions(**wrong)

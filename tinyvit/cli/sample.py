@@ -1,0 +1,152 @@
+"""tinyvit sample"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import arg
+
+from tinyvit.cli.model_options import ModelOptions, computing
+from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
+from tinyvit.files import expanded
+from tinyvit.text import printable
+
+ENDINGS = (".npy", ".png", ".gif")
+FRAMES = 40  # of a GIF, at most
+STRIP = 10   # states on the way that a strip shows
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions(ModelOptions):
+    """Images of a trained diffusion model's own, of the classes that are asked for."""
+
+    class_: Annotated[tuple[str, ...], arg(name="class")] = ()
+    """Classes by name or number, from 0; by default all of them."""
+    count: int = 8
+    """Images of each class."""
+    guidance: float = 1.0
+    """How often the class counts: above 1 the images are clearer and more alike, 0 leaves the class out. It needs a
+    model that was trained with label dropout."""
+    steps: int = 50
+    """Steps from noise to an image, at most as many as the model was trained with."""
+    sampler: Literal["ddim", "ddpm"] = "ddim"
+    """How a step goes: without new noise (ddim), which needs few steps, or with it (ddpm)."""
+    seed: int = 0
+    """Seed of all noise. The same seed gives the same images, on any number of threads."""
+    out: str = "samples.png"
+    """File to write: .npy for an array (n, C, H, W) of float32 from 0 to 1, .png for a picture of all images, .gif for
+    one that moves from noise to the images."""
+    strip: bool = False
+    """Whether the .png shows what each image was on its way, a row an image."""
+
+
+def sample(rest):
+    """tinyvit sample RUN"""
+    run_path, rest = positional(rest, "a run folder first: tinyvit sample RUN --class 7 …")
+    options = parse(SampleOptions, joined(rest, "--class"), "tinyvit sample RUN")
+    ending = check(options)
+
+    import numpy as np
+    from tqdm import tqdm
+
+    from tinyvit.files import write
+    from tinyvit.training.sampling import sample as draw
+    from tinyvit.training.trained import load_trained
+
+    trained = load_trained(run_path, options.device, options.best)
+    if trained.config.task != "diffusion":
+        raise BadInput(
+            f"{trained.folder.path}: the task {trained.config.task!r} makes no images; sample needs a run of the task "
+            "'diffusion', such as tinyvit train dit-digits makes"
+        )
+    prepared, classes = trained.preprocessing, trained.preprocessing.classes
+    numbers = [number_of(name, classes) for name in options.class_ or classes]
+    labels = np.repeat(numbers, options.count)
+    mean, std = (np.array(values)[:, None, None] for values in (prepared.mean, prepared.std))
+    keep = min(options.steps + 1, {".gif": FRAMES, ".png": STRIP * options.strip}.get(ending, 0))
+    with computing(trained, options), tqdm(
+        total=len(labels) * options.steps, unit="step", desc=f"{len(labels)} images", disable=None, leave=False
+    ) as bar:
+        made = draw(
+            trained.learner, trained.task.levels, labels, steps=options.steps, guidance=options.guidance,
+            method=options.sampler, seed=options.seed, limits=(-mean / std, (1 - mean) / std), threads=options.threads,
+            keep=keep, progress=bar.update,
+        )  # fmt: skip
+    shown = [np.clip(images * std + mean, 0, 1).astype("float32") for images in (made.images, made.steps)]
+    path = Path(expanded(options.out))
+    write(path, content(ending, *shown, options))
+    if options.json:
+        print(json.dumps({
+            "out": str(path), "images": len(labels), "classes": [classes[number] for number in numbers],
+            "shape": list(made.images.shape), "steps": options.steps, "guidance": options.guidance,
+            "sampler": options.sampler, "seed": options.seed,
+        }))  # fmt: skip
+    else:
+        print(f"{len(labels)} images, {options.count} of each of {', '.join(printable(classes[n]) for n in numbers)}: "
+              f"{printable(path)}")  # fmt: skip
+    say_why_no_gpu(trained.why_not_gpu)
+
+
+def joined(rest, option):
+    """`rest` with the values of an option that was given several times behind its first."""
+    others, values, todo = [], [], list(rest)
+    while todo:
+        argument = todo.pop(0)
+        if argument.startswith(f"{option}="):
+            values.append(argument.partition("=")[2])
+        elif argument == option:
+            if not todo or todo[0].startswith("-"):
+                raise BadInput(f"expected names or numbers after {option}, got none")
+            while todo and not todo[0].startswith("-"):
+                values.append(todo.pop(0))
+        else:
+            others.append(argument)
+    return [*others, option, *values] if values else others
+
+
+def check(options):
+    """The ending of the file to write; BadInput for options that can't be used, whatever the run."""
+    ending = Path(options.out).suffix.lower()
+    if ending not in ENDINGS:
+        raise BadInput(f"out must end in {', '.join(ENDINGS)}, got --out {options.out!r}")
+    if options.count < 1:
+        raise BadInput(f"count must be at least 1, got {options.count}")
+    if options.seed < 0:
+        raise BadInput(f"seed must be at least 0, got {options.seed}")
+    folder = Path(expanded(options.out)).parent
+    if not folder.is_dir():
+        raise BadInput(f"there is no folder {folder} for --out {options.out!r}; make it first")
+    if options.strip and ending != ".png":
+        raise BadInput(f"--strip is a picture: expected --out with the ending .png, got {options.out!r}")
+    return ending
+
+
+def number_of(name, classes):
+    """The number of a class that was given by its name, or by its number; BadInput if there is none."""
+    if name in classes:
+        return classes.index(name)
+    if name.isascii() and name.isdigit() and int(name) < len(classes):
+        return int(name)
+    some = ", ".join(classes[:12]) + (", …" if len(classes) > 12 else "")
+    raise BadInput(f"there is no class {name!r}; the model's are {some} (or a number from 0 to {len(classes) - 1})")
+
+
+def content(ending, images, steps, options):
+    """The bytes of the file."""
+    import io
+
+    import numpy as np
+
+    from tinyvit.data.pictures import gif, grid, png
+
+    if ending == ".npy":
+        buffer = io.BytesIO()
+        np.save(buffer, images)
+        return buffer.getvalue()
+    if options.strip:
+        return png(grid(np.concatenate(steps.swapaxes(0, 1)), len(steps)))
+    columns = options.count if len(images) > options.count and options.count <= 20 else round(len(images) ** 0.5 + 0.49)
+    if ending == ".png":
+        return png(grid(images, columns))
+    return gif([grid(state, columns) for state in steps])
