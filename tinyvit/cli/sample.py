@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import arg
-
 from tinyvit.cli.model_options import ModelOptions, computing
 from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
 from tinyvit.files import expanded
@@ -17,34 +15,40 @@ FRAMES = 40  # of a GIF, at most
 STRIP = 10   # states on the way that a strip shows
 
 
-@dataclass(frozen=True, kw_only=True)
-class SampleOptions(ModelOptions):
-    """Images of a trained diffusion model's own, of the classes that are asked for."""
+def options_class():
+    """The options; made when they are needed, since `class` can't be a field's name and renaming it needs tyro."""
+    from tyro.conf import arg
 
-    class_: Annotated[tuple[str, ...], arg(name="class")] = ()
-    """Classes by name or number, from 0; by default all of them."""
-    count: int = 8
-    """Images of each class."""
-    guidance: float = 1.0
-    """How often the class counts: above 1 the images are clearer and more alike, 0 leaves the class out. It needs a
-    model that was trained with label dropout."""
-    steps: int = 50
-    """Steps from noise to an image, at most as many as the model was trained with."""
-    sampler: Literal["ddim", "ddpm"] = "ddim"
-    """How a step goes: without new noise (ddim), which needs few steps, or with it (ddpm)."""
-    seed: int = 0
-    """Seed of all noise. The same seed gives the same images, on any number of threads."""
-    out: str = "samples.png"
-    """File to write: .npy for an array (n, C, H, W) of float32 from 0 to 1, .png for a picture of all images, .gif for
-    one that moves from noise to the images."""
-    strip: bool = False
-    """Whether the .png shows what each image was on its way, a row an image."""
+    @dataclass(frozen=True, kw_only=True)
+    class SampleOptions(ModelOptions):
+        """Images of a trained diffusion model's own, of the classes that are asked for."""
+
+        class_: Annotated[tuple[str, ...], arg(name="class")] = ()
+        """Classes by name or number, from 0; by default all of them."""
+        count: int = 8
+        """Images of each class."""
+        guidance: float = 1.0
+        """How often the class counts: above 1 the images are clearer and more alike, 0 leaves the class out. It needs a
+        model that was trained with label dropout."""
+        steps: int = 50
+        """Steps from noise to an image, at most as many as the model was trained with."""
+        sampler: Literal["ddim", "ddpm"] = "ddim"
+        """How a step goes: without new noise (ddim), which needs few steps, or with it (ddpm)."""
+        seed: int = 0
+        """Seed of all noise. The same seed gives the same images, on any number of threads."""
+        out: str = "samples.png"
+        """File to write: .npy for an array (n, C, H, W) of float32 from 0 to 1, .png for a picture of all images, .gif
+        for one that moves from noise to the images."""
+        strip: bool = False
+        """Whether the .png shows what each image was on its way, a row an image."""
+
+    return SampleOptions
 
 
 def sample(rest):
     """tinyvit sample RUN"""
     run_path, rest = positional(rest, "a run folder first: tinyvit sample RUN --class 7 …")
-    options = parse(SampleOptions, joined(rest, "--class"), "tinyvit sample RUN")
+    options = parse(options_class(), joined(rest, "--class"), "tinyvit sample RUN")
     ending = check(options)
 
     import numpy as np
