@@ -19,12 +19,13 @@ PACKAGE = ROOT / "tinyvit"
 OPERATIONS = {
     "Linear layers and activations": "linear gelu relu tanh sigmoid",
     "Attention": "softmax attention tiled_attention heads relative_bias rope",
-    "Normalisation": "layernorm batchnorm groupnorm layer_scale",
-    "Patches, tokens, positions": "patches tokens positions masking merge_patches shifted_windows",
+    "Normalisation": "layernorm batchnorm groupnorm layer_scale modulation",
+    "Patches, tokens, positions": "patches tubelets tokens embedding conditions positions masking merge_patches shifted_windows",
     "Convolution and pooling": "conv pooling pad windows scale_channels interpolation",
     "Dropout": "dropout",
-    "Losses": "cross_entropy distillation dino",
-    "Optimizer steps and sums": "adam flat sums chunks cast",
+    "Diffusion": "diffusion",
+    "Losses": "cross_entropy distillation dino contrastive variational_bound",
+    "Optimizer steps and sums": "adam flat sums chunks cast gathering",
 }
 OTHERS = "More operations"
 FOLDERS = {"nn": "Layers", "models": "Architectures", "optim": "Optimizers"}

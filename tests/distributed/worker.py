@@ -70,6 +70,12 @@ def clip():
         "batch_size", "epochs", "device", "threads", "precision")})  # fmt: skip
 
 
+def diffusion():
+    preset = PRESETS["dit-digits"]
+    model = replace(preset.model, embed_dim=16, depth=1, num_heads=2)
+    return replace(preset, model=model, batch_size=85, epochs=4, device="cpu", threads=1, precision="float64")
+
+
 CASES = {
     "plain": lambda folder: base(optim_ema=0.9, images=990, batch_size=270, epochs=13),  # of 247 or 248
     "float32": lambda folder: base(precision="float32"),
@@ -83,6 +89,7 @@ CASES = {
     "brightness": lambda folder: of_task("brightness"),
     "mirrored": lambda folder: of_task("mirrored"),
     "clip": lambda folder: clip(),
+    "diffusion": lambda folder: diffusion(),
 }
 
 
