@@ -37,6 +37,7 @@ LEFT_OUT = {
     "data/test_choice.py": "about data on the host",
     "data/test_cifar.py": "about files",
     "data/test_cifar_files.py": "about files",
+    "data/test_coloured_digits.py": "about data on the host",
     "data/test_dataset.py": "about data on the host",
     "data/test_digits.py": "about data on the host",
     "data/test_download.py": "about files",
@@ -45,6 +46,7 @@ LEFT_OUT = {
     "data/test_images.py": "about files",
     "data/test_resample.py": "about images on the host",
     "data/test_resize.py": "about images on the host",
+    "data/test_tokenizers.py": "about texts on the host",
     "data/test_loader.py::test_the_thread_is_two_batches_ahead_and_no_more": "about a thread of the CPU only",
     "data/test_loader.py::test_no_thread_outlives_its_iterator": "about a thread of the CPU only",
     "data/test_loader.py::test_a_thread_that_cannot_start_is_reported_as_a_lack_of_memory":

@@ -33,7 +33,7 @@ def test_an_unknown_layout_is_refused_with_a_few_of_its_names(prefix):
 
 
 @pytest.mark.parametrize("field, readable", [
-    ("model_type", "vit, resnet, bit, deit, dinov2, dinov2_with_registers, swin"),
+    ("model_type", "vit, clip, resnet, bit, deit, dinov2, dinov2_with_registers, swin"),
     ("architecture",
      "vit_*, deit_*, flexivit_*, resnet[1-9]*, resnetv2_*_bit*, vit_*_r*_s*, deit_*_distilled_*, swin_*"),
 ])  # fmt: skip
