@@ -59,4 +59,4 @@ def test_no_texts_have_no_gradient():
 ])  # fmt: skip
 def test_an_index_that_does_not_fit_is_refused(index, message):
     with pytest.raises(ValueError, match=f"embedding: expected .*{message}"):
-        F.embedding(np.ones((3, 2)), index)
+        F.embedding.reference(np.ones((3, 2)), index)

@@ -71,9 +71,10 @@ def contrastive_loss(logits):
     """
     if logits.ndim != 2 or logits.shape[0] != logits.shape[1] or not logits.size:
         raise ValueError(f"contrastive_loss: expected logits (B, B) of at least one pair, got {logits.shape}")
-    xp = array_module(logits)
+    xp, B = array_module(logits), len(logits)
+    pair = xp.arange(B)
     log_texts, log_images = log_softmax(logits), log_softmax(logits.T).T
-    loss = (log_texts.diagonal() + log_images.diagonal()).sum() * (-0.5 / len(logits))
+    loss = (log_texts[pair, pair] + log_images[pair, pair]).sum() * (-0.5 / B)
     return loss, ContrastiveLossCache(xp.exp(log_texts), xp.exp(log_images))
 
 
@@ -81,5 +82,6 @@ def contrastive_loss(logits):
 def contrastive_loss_backward(dy, cache):
     """dz = dy/(2B) (p + q − 2 I): belief less target, once along the rows and once along the columns."""
     of_texts, of_images = cache
-    xp, B = array_module(of_texts), len(of_texts)
-    return (of_texts + of_images - 2 * xp.eye(B, dtype=of_texts.dtype)) * (dy * (0.5 / B))
+    pair = array_module(of_texts).arange(len(of_texts))
+    targets = (pair[:, None] == pair).astype(of_texts.dtype)
+    return (of_texts + of_images - 2 * targets) * (dy * (0.5 / len(of_texts)))

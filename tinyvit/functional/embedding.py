@@ -35,8 +35,8 @@ def embedding_backward(dy, cache):
     that, then the four, as long as they are of the same word, leaves the word's sum at its last place.
     """
     (V, D), xp = cache.shape, array_module(dy)
-    words = cache.index.ravel()
-    order = xp.argsort(words, kind="stable")
+    words = cache.index.astype("int64").ravel()
+    order = (words * max(1, len(words)) + xp.arange(len(words))).argsort()  # equal words stay in their order
     words, sums = words[order], dy.reshape(-1, D)[order]
     step = 1
     while step < len(words):
