@@ -20,7 +20,8 @@ OPERATIONS = {
     "Linear layers and activations": "linear gelu relu tanh sigmoid",
     "Attention": "softmax attention tiled_attention heads relative_bias rope",
     "Normalisation": "layernorm batchnorm groupnorm layer_scale modulation",
-    "Patches, tokens, positions": "patches tubelets tokens embedding conditions positions masking merge_patches shifted_windows",
+    "Patches, tokens, positions":
+        "patches tubelets tokens embedding conditions positions masking merge_patches shifted_windows",
     "Convolution and pooling": "conv pooling pad windows scale_channels interpolation",
     "Dropout": "dropout",
     "Diffusion": "diffusion",

@@ -5,13 +5,14 @@ transformers".
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.backend import Key, array_module, constant, device_of
 from tinyvit.functional.diffusion import Schedule
-from tinyvit.training.inference import batches
+from tinyvit.training.inference import batches, sum_over
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import PositiveInt, require, validate
 
@@ -119,14 +120,19 @@ class Diffusion(Task):
             for number in range(ROUNDS):
                 if stop:
                     return None
-                with model.storage.on_device():
-                    batch = self.batch(images, labels, Key(0, number).skip(seen))
-                    noisy, _ = F.add_noise(images, batch["noise"], self.table(self.levels, images)[batch["t"]])
-                    output, _ = model(noisy, None, t=batch["t"], labels=labels)
-                    error, _ = F.mean_squared_error(output[:, : images.shape[1]], batch["noise"])
-                    total = total + error * (len(images) / ROUNDS)
+                key = Key(0, number).skip(seen)
+                total = total + sum_over(images, partial(self.errors, model, labels, key)) / ROUNDS
             seen += len(images)
         return {self.headline: float(total) / seen}
+
+    def errors(self, model, labels, key, images, where):
+        """The sum of the errors of the images of a batch at `where`, a slice."""
+        with model.storage.on_device():
+            batch = self.batch(images[where], labels[where], key.skip(where.start))
+            noisy, _ = F.add_noise(batch["images"], batch["noise"], self.table(self.levels, images)[batch["t"]])
+            output, _ = model(noisy, None, t=batch["t"], labels=batch["labels"])
+            error, _ = F.mean_squared_error(output[:, : images.shape[1]], batch["noise"])
+            return error * (where.stop - where.start)
 
 
 def detached(x, dtype):
