@@ -45,6 +45,7 @@ LEFT_OUT = {
     "data/test_download.py": "about files",
     "data/test_folder.py": "about files",
     "data/test_gallery.py": "about a picture",
+    "data/test_pictures.py": "about a picture",
     "data/test_images.py": "about files",
     "data/test_moving_digits.py": "about data on the host",
     "data/test_resample.py": "about images on the host",
@@ -67,6 +68,8 @@ LEFT_OUT = {
     "test_wrong_arrays.py::test_a_number_may_come_as_an_array_without_axes": "on a GPU it has a dtype of its own",
     "test_wrong_arrays.py::test_which_says_what_would_run_and_where_it_is_written": "about kernels for NumPy arrays",
     "functional/test_cross_entropy.py::test_labels_out_of_range_are_named": "labels on a GPU are not checked",
+    "functional/test_conditions.py::test_labels_that_are_none_are_refused": "labels on a GPU are not checked",
+    "models/test_dit.py::test_times_and_classes_that_do_not_fit_are_refused": "labels on a GPU are not checked",
     "training/test_step.py::test_bad_arguments_are_refused_with_the_given_value_and_move_nothing":
         "labels on a GPU are not checked",
     # -- memory of the process, and arrays that count operations
@@ -111,6 +114,8 @@ IN_A_STEP = {
     "data.erasing": ("erase",),
     "data.mixing": ("cutmix", "mixup", "one_hot"),
     "functional.adam": ("adam_step",),
+    "functional.conditions": ("timestep_embedding",),
+    "functional.diffusion": ("cleaned", "guided", "step_back"),
     "functional.sums": ("sum_first", "sum_rows", "sum_to_shape"),
     "optim.clipping": ("clip_by_global_norm", "global_norm"),
     "models.vit": ("some_tokens",),
@@ -119,6 +124,7 @@ IN_A_STEP = {
     "nn.watch": ("watched_backward",),
     "optim.muon": ("orthogonalise",),
     "training.tasks.classification": ("loss_of_classes",),
+    "training.sampling": ("predicted",),
     "training.step": ("train_step",),
 }  # fmt: skip
 BETWEEN_STEPS = {
