@@ -57,7 +57,7 @@ def test_an_error_beyond_its_bound_is_reported_as_a_problem(tmp_path, monkeypatc
     monkeypatch.setitem(comparison.BOUNDS, "float32", -1.0)
     found, status = dry(tmp_path, "--no-steps", "--no-train")
     assert status == 1
-    assert found["parts"]["compare"]["problem"].startswith("not as it should be: patchify, unpatchify, linear")
+    assert found["parts"]["compare"]["problem"].startswith("not as it should be: patchify, unpatchify, tubelets")
 
 
 def test_a_nan_anywhere_in_an_operations_results_is_found(monkeypatch):

@@ -43,7 +43,7 @@ def process(*arguments, **options):
         ("--epochs 3", "unknown command '--epochs'"),
         ("train", "preset"),
         ("train digit", "unknown preset 'digit'; did you mean digits"),
-        ("train mnist", "unknown preset 'mnist'; expected one of digits, cifar10-cpu"),
+        ("train mnist", "unknown preset 'mnist'; expected one of digits, moving-digits, cifar10-cpu"),
         ("train digits --epoch 3", "--epoch.*did you mean --epochs"),
         ("train digits extra", "extra"),
         ("train digits --epochs", "--epochs"),

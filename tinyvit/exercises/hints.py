@@ -328,22 +328,6 @@ HINTS = {
         "dx is a product; dweight is a sum over two axes of a product.",
         "dx = dy · weight[:, :, None, None], dweight = Σ dy x over H and W.",
     ),
-    "tubelets": (
-        "Which numbers are in the first tubelet? What is the shape with an axis for frames within a tubelet?",
-        "Reshape to (B, C, t, S, h, P, w, Q), then bring the three axes of the grid in front of a tubelet's own.",
-        "Axes in the order (B, t, h, w, C, S, P, Q): transpose(0, 2, 4, 6, 1, 3, 5, 7). Three and four are joined.",
-    ),
-    "from_tubelets": (
-        "What undoes a reshape and a transpose? In which order?",
-        "Reshape to (B, t, h, w, C, S, P, Q), bring C to the front and each axis of a tubelet behind its axis of the "
-        "grid, join.",
-        "transpose(0, 4, 1, 5, 2, 6, 3, 7) gives (B, C, t, S, h, P, w, Q), joined to (B, C, T, H, W).",
-    ),
-    "inflate": (
-        "What should the filter give of a clip whose frames are all alike?",
-        "An array of zeros with an axis for the frames, in which one frame is set.",
-        "inflated[:, :, S // 2] = weight; everything else stays zero.",
-    ),
     "place_tokens": (
         "What does the result look like before any token is put into it?",
         "Begin with the mask token N times for each sample; then write each sample's tokens to its own places.",
@@ -390,7 +374,7 @@ HINTS = {
         "√ᾱ x + √(1 − ᾱ) ε; the level (B,) needs three more axes: level[:, None, None, None].",
     ),
     "ddim_step": (
-        "Which image is left of x = √ᾱ · image + √(1 − ᾱ) · noise if the noise is known?",
+        "In x there is √ᾱ of an image and √(1 − ᾱ) of the noise. Which image is left if the noise is known?",
         "Then do what add_noise does, with the same noise and the level ᾱ′.",
         "image = (x − √(1 − ᾱ) ε) / √ᾱ, and √ᾱ′ image + √(1 − ᾱ′) ε.",
     ),
@@ -407,6 +391,22 @@ HINTS = {
     "embed_labels_backward": (
         "What is the gradient of a row that three samples have used? And of one that none has?",
         "Add each sample's gradient to the row of its label.",
-        "dweight[labels[b]] += dy[b] for all b (NumPy's add.at); a row that nobody used stays 0.",
+        "Row k gets Σ dy[b] over all b with labels[b] = k (NumPy's add.at); a row that nobody used stays 0.",
+    ),
+    "tubelets": (
+        "Which numbers are in the first tubelet? What is the shape with an axis for frames within a tubelet?",
+        "Reshape to (B, C, t, S, h, P, w, Q), then bring the three axes of the grid in front of a tubelet's own.",
+        "Axes in the order (B, t, h, w, C, S, P, Q): transpose(0, 2, 4, 6, 1, 3, 5, 7). Three and four are joined.",
+    ),
+    "from_tubelets": (
+        "What undoes a reshape and a transpose? In which order?",
+        "Reshape to (B, t, h, w, C, S, P, Q), bring C to the front and each axis of a tubelet behind its axis of the "
+        "grid, join.",
+        "transpose(0, 4, 1, 5, 2, 6, 3, 7) gives (B, C, t, S, h, P, w, Q), joined to (B, C, T, H, W).",
+    ),
+    "inflate": (
+        "What should the filter give of a clip whose frames are all alike?",
+        "An array of zeros with an axis for the frames, in which one frame is set.",
+        "Frame number S // 2 of the new filter is the old one; everything else stays zero.",
     ),
 }

@@ -91,6 +91,11 @@ def first_text(dy, index, count):
     return np.einsum("tv,td->vd", np.eye(count)[index[0]], dy[0])
 
 
+@EMBEDDING.mistake("a mean over the texts", "Each place adds its gradient to its word's row; nothing is divided by B.")
+def mean_of_texts(dy, index, count):
+    return np.einsum("btv,btd->vd", np.eye(count)[index], dy) / len(dy)
+
+
 @SIMILARITY.mistake("the factor exp(s) is missing", "The cosines are multiplied by exp(s), and so are their gradients.")
 def without_factor(dy, images, texts, scale):
     return {"dimages": dy @ texts, "dtexts": dy.T @ images}
@@ -171,3 +176,10 @@ def best(images, prompts):
 @ZERO_SHOT.mistake("the first prompt alone", "The mean is over all P prompts of a class.")
 def first_prompt(images, prompts):
     return images @ prompts[:, 0].T
+
+
+@ZERO_SHOT.mistake("divided by the squared length", "For a vector of length 1 the mean is divided by ‖mean‖, the root "
+                   "of the sum of its squares.")  # fmt: skip
+def squared_length(images, prompts):
+    mean = prompts.mean(1)
+    return images @ (mean / (mean * mean).sum(1, keepdims=True)).T

@@ -101,6 +101,11 @@ def exchanged(x, noise, level):
     return per_image(1 - level) ** 0.5 * x + per_image(level) ** 0.5 * noise
 
 
+@NOISE.mistake("1 − √ᾱ in place of √(1 − ᾱ)", "The variances add up to 1, ᾱ and 1 − ᾱ; the root comes last.")
+def root_first(x, noise, level):
+    return per_image(level) ** 0.5 * x + (1 - per_image(level) ** 0.5) * noise
+
+
 @STEP.mistake("the image is returned without noise", "At the level ᾱ′ there is still noise in it: √(1 − ᾱ′) of it.")
 def no_noise(x, noise, level, previous):
     return F.cleaned(x, noise, level)
@@ -114,6 +119,11 @@ def undivided(x, noise, level, previous):
 @STEP.mistake("the levels exchanged", "The noise is taken out at the level ᾱ, and put in again at ᾱ′.")
 def levels_exchanged(x, noise, level, previous):
     return F.step_back(x, noise, previous, level)
+
+
+@STEP.mistake("the noise of the level ᾱ stays", "At the level ᾱ′ the noise has the factor √(1 − ᾱ′).")
+def old_noise(x, noise, level, previous):
+    return previous**0.5 * F.cleaned(x, noise, level) + (1 - level) ** 0.5 * noise
 
 
 @MODULATE.mistake("the 1 is missing", "x is multiplied by 1 + gain: with the gain 0 it stays as it is.")
@@ -167,3 +177,13 @@ def last_wins(dy, labels, count):
 def mean_of_class(dy, labels, count):
     used = (np.arange(count)[:, None] == labels).astype(float)
     return used @ dy / np.maximum(1, used.sum(1, keepdims=True))
+
+
+@LABELS.mistake("the first sample of a class wins", "Samples of one class took the same row: their gradients add up.")
+def first_wins(dy, labels, count):
+    return last_wins(dy[::-1], labels[::-1], count)
+
+
+@LABELS.mistake("a mean over the batch", "Each sample adds its gradient to its row; nothing is divided by B.")
+def mean_of_batch(dy, labels, count):
+    return (np.arange(count)[:, None] == labels) @ dy / len(dy)

@@ -4,7 +4,7 @@ import numpy as np
 
 from tinyvit.backend import to_numpy
 from tinyvit.functional.patches import as_pair
-from tinyvit.models.vit import ViT
+from tinyvit.models import architecture_name
 from tinyvit.probe.explorer.packing import layout, packed
 
 MOST_PARAMETERS = 150_000          # 0.7 MB of the page
@@ -14,7 +14,7 @@ MOST_PIXELS = 4096                 # that can be drawn on, and stand in a link
 
 def why_not_live(model):
     """None, or the reason why the page can't compute this model itself, as a clause that follows "because"."""
-    if type(model) is not ViT:
+    if architecture_name(model) != "vit":
         return f"a {type(model).__name__} has other layers than the Vision Transformer that the page computes"
     if model.precision == "bfloat16":
         return "it computes in bfloat16, which browsers don't have"
