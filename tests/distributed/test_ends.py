@@ -109,7 +109,7 @@ def test_bad_input_is_refused_once_and_not_once_per_rank(tmp_path):
         r"rank 1 .* has optim.lr 0.5, and rank 0 .* has 0.00\d+; all ranks must train the same .*",
         refused(1, *other, "--optim.lr", 0.5),
     )  # fmt: skip
-    assert not (tmp_path / "run" / "checkpoints").exists() or not any((tmp_path / "run" / "checkpoints").iterdir())
+    assert not (tmp_path / "run").exists()  # so that the mended command isn't refused
 
 
 def test_other_data_in_a_rank_is_refused_before_the_first_step(tmp_path):

@@ -63,8 +63,11 @@ class Alone:
         """The context manager `holding` in the first rank alone; an error as it begins is raised in all."""
         return holding
 
-    def begin(self, trainer, folder):
+    def check_same(self, trainer):
         """Raise ValueError unless all ranks are about to train the same."""
+
+    def begin(self, folder):
+        """The training begins, whose run is in `folder`."""
 
     def part(self, samples):
         """The `Part` of a batch that this rank computes; None for the whole."""
@@ -174,8 +177,10 @@ class Ranks(Alone):
             self.first(lambda: stack.enter_context(holding) and None)
             yield
 
-    def begin(self, trainer, folder):
+    def check_same(self, trainer):
         check_same_training(self, trainer)
+
+    def begin(self, folder):
         self.watch.advise(f"go on from the last checkpoint with tinyvit train --resume {folder.path}")
         self.watch.doing = "training"
 
