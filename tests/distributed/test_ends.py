@@ -1,6 +1,7 @@
 """How a training in several ranks ends: by signals, by a rank that dies, hangs or fails, and by bad input."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -69,6 +70,16 @@ def test_a_rank_that_is_killed_or_stopped_is_named_and_the_last_checkpoint_is_wh
     while any(Path(f"/proc/{pid}").exists() for pid in ranks.values()):
         assert time.monotonic() < deadline, "a rank is left behind"
         time.sleep(0.1)
+
+
+def test_ranks_that_are_all_stopped_for_a_while_go_on(tmp_path):
+    process, ranks = begun(tmp_path / "run", *faulty("none", *LONG))
+    for number, seconds in ((signal.SIGSTOP, 6), (signal.SIGCONT, 2), (signal.SIGTERM, 0)):
+        for pid in ranks.values():
+            os.kill(pid, number)
+        time.sleep(seconds)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM and not errors(err), err
 
 
 @pytest.mark.parametrize("fault, status, expected", [

@@ -101,10 +101,13 @@ class Watch:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def run(self):
-        beat = 0.0
+        beat, before = 0.0, time.monotonic()
         while not self.stopping.wait(LOOK):
-            self.receive()
             now = time.monotonic()
+            if now - before > SILENT / 2:  # this process was stopped and continued, perhaps with all others
+                self.seen, self.moved = dict.fromkeys(self.seen, now), dict.fromkeys(self.moved, now)
+            before = now
+            self.receive()
             if now - beat > BEAT:
                 beat = now
                 life = Life(self.doing, self.count, self.waiting)
