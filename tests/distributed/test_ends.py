@@ -134,6 +134,16 @@ def test_a_missing_mpi4py_or_mpi_says_how_to_install_one(tmp_path):
         assert reason in line and "python -m pip install mpi4py mpich" in line and "--distributed none" in line
 
 
+def test_the_file_by_which_ranks_know_of_an_error_is_removed(tmp_path):
+    program = "from tinyvit import cli; cli.LEAD = 0.5; cli.say_once(0, 'an error')"
+    assert finish([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}) == (0, "", "")
+    assert len(list(tmp_path.iterdir())) == 1
+    deadline = time.monotonic() + 30
+    while any(tmp_path.iterdir()):
+        assert time.monotonic() < deadline, "the file is left behind"
+        time.sleep(0.05)
+
+
 def test_without_mpiexec_mpi4py_is_never_loaded(tmp_path):
     command = [*faulty("no-mpi4py", "train", "digits", *SMALL, "--epochs", "1", "--out", tmp_path / "run")]
     assert finish(command)[0] == 0

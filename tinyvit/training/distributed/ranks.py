@@ -15,7 +15,7 @@ from tinyvit.backend import choose_device
 from tinyvit.launcher import started_in_parallel
 from tinyvit.training.display import Silent
 from tinyvit.training.distributed import mpi
-from tinyvit.training.distributed.agreement import check_same_training
+from tinyvit.training.distributed.agreement import agreed, check_same_training
 from tinyvit.training.distributed.devices import bus, card_of, check_cards
 from tinyvit.training.distributed.gradients import Reduction
 from tinyvit.training.distributed.guardian import Guardian
@@ -164,8 +164,7 @@ class Ranks(Alone):
                 found = None, error
         result, error = self.gather(found)[0]
         if error is not None:
-            error.agreed = True
-            raise error
+            raise agreed(error)
         return result
 
     def shown(self, display):
@@ -335,17 +334,16 @@ def leave(ranks, error):
         ranks.watch.ended, error.agreed = None, True
         if ended[0] == text:
             return
-        said = JobEnded(ended[0])
-        said.agreed = True
-        raise said from error
+        raise agreed(JobEnded(ended[0])) from error
     _joined = None  # MPI isn't finalised: it would wait for what never comes
     if not ranks.leads:
         time.sleep(LEAD)  # the launcher ends the others with the first one that leaves
         os._exit(ended[1])
     ranks.watch.stopping.set()
+    error.agreed = True
     if ended[0] != text or isinstance(error, JobEnded):
         advice = f"; {ranks.watch.advice}" if ranks.watch.advice else ""
-        raise JobEnded(ended[0] + advice) from error
+        raise agreed(JobEnded(ended[0] + advice)) from error
 
 
 def end():
