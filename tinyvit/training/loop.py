@@ -76,10 +76,14 @@ def resume(path, display=None, accepted=None, **changes):
                 about, tensors = checkpoint
                 trainer.restore(tensors, about)
             ranks.check_same(trainer)
-            if changes:  # what was changed is needed again, to evaluate the run or to resume it once more
-                ranks.first(folder.write, folder.config, to_json(trainer.config).encode())
-            if accepted is not None:
-                ranks.first(accepted)
+
+            def note():
+                if changes:  # needed again, to evaluate the run or to resume it once more
+                    folder.write(folder.config, to_json(trainer.config).encode())
+                if accepted is not None:
+                    accepted()
+
+            ranks.first(note)
             return run(trainer, folder, display)
 
 
