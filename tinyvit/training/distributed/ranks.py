@@ -20,10 +20,8 @@ from tinyvit.training.distributed.devices import bus, card_of, check_cards
 from tinyvit.training.distributed.gradients import Reduction
 from tinyvit.training.distributed.guardian import Guardian
 from tinyvit.training.distributed.nccl import Nccl
-from tinyvit.training.distributed.watch import JobEnded, Watch
+from tinyvit.training.distributed.watch import LEAD, JobEnded, Watch
 from tinyvit.training.threads import limit_cores
-
-LEAD = 5.0  # seconds that the first rank has to say what was wrong before the others leave
 
 _sharing = ContextVar("tinyvit.ranks", default=None)  # the Ranks that share the forwards of an evaluation
 
@@ -350,7 +348,10 @@ def end():
     """Leave MPI with all ranks, when this process ends."""
     if _joined is not None:
         _joined.watch.doing = "ending"
-        _joined.link.gather(None)
+        try:
+            _joined.link.gather(None)
+        except JobEnded:  # another rank has failed, where this one had nothing more to do
+            time.sleep(3 * LEAD)  # meanwhile the watch ends this process; without MPI's end it must not be the first
         _joined.watch.guardian.ending()
         _joined.watch.stop()
         _joined.link.gather(None)

@@ -19,6 +19,7 @@ STANDSTILL = 40.0  # seconds without progress in a step after which it counts as
 FIRST = 300.0     # the same before the first step is finished, when code is still compiled
 SLOWER = 4        # or so many times the longest standstill before
 GATHERING = 3.0   # seconds in which the errors of several ranks count as one
+LEAD = 5.0        # seconds that the first rank has to say what was wrong before the others leave
 LONGEST = 2000    # characters of an error
 
 
@@ -116,7 +117,7 @@ class Watch:
                     self.send(rank, "life", life)
             if self.ended is None:
                 self.judge(now)
-            elif not self.ended[2] and now - self.ended_at > GATHERING + 2 * (self.rank > 0):
+            elif not self.ended[2] and now - self.ended_at > GATHERING + LEAD * (self.rank > 0):
                 # The main thread can't leave by itself.
                 if self.rank == 0:
                     self.say(self.ended[0])
