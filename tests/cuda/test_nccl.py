@@ -5,6 +5,7 @@ import inspect
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,8 @@ import pytest
 from batch_normed import Normed, batch
 
 from tinyvit import Context, Key, optim
-from tinyvit.training import train_step
+from tinyvit.cli.model_options import computing_together
+from tinyvit.training import distributed, train_step
 from tinyvit.training.distributed import devices, nccl
 from tinyvit.training.distributed.ranks import Ranks
 
@@ -140,6 +142,19 @@ def test_two_ranks_on_one_card_are_refused_and_so_is_a_rank_without(cupy):
         devices.check_cards([("a", "cuda:0", "01"), ("a", "cuda:0", "01")], names)
     with pytest.raises(ValueError, match="rank 0 found a GPU and rank 1 none"):
         devices.check_cards([("a", "cuda:0", "01"), ("b", "cpu", None)], names)
+
+
+def test_an_evaluation_moves_the_model_of_each_rank_to_a_card_of_its_own(cupy, monkeypatch):
+    ranks = SimpleNamespace(
+        size=2, device=lambda device: ("cuda:1", None), gather=lambda value: [value, value], sharing=nullcontext
+    )  # fmt: skip
+    monkeypatch.setattr(pretend_cupy.Device, "count", 2)
+    monkeypatch.setattr(distributed, "launched", lambda: nullcontext(ranks))
+    learner = Normed()
+    learner.to(device="cuda:0")
+    trained, options = SimpleNamespace(model=learner, learner=learner), SimpleNamespace(device="auto", kernels=None)
+    with computing_together(trained, options):
+        assert learner.device == "cuda:1"
 
 
 def test_cupy_has_these_calls_of_nccl(real):

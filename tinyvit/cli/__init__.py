@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import mmap
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -112,6 +113,9 @@ def in_words(error):
     return str(error)
 
 
+LEAD = 5  # seconds that the first rank has to say what is wrong before the others do
+
+
 def silence_other_ranks(argv):
     """Have all processes but the first that mpiexec or srun has started print nothing; returns this one's number."""
     rank, _ = started_in_parallel()
@@ -124,14 +128,18 @@ def silence_other_ranks(argv):
 def say_once(rank, message):
     """Print the error of a rank that isn't the first, unless that has the same on this machine.
 
-    Before the ranks have come together they know of each other only by a file, which names the launcher's process.
+    Before the ranks have come together they know of each other only by a file, which names the launcher's process. It
+    is removed by a process of its own: the launcher kills all ranks as soon as the first has ended.
     """
     said = Path(tempfile.gettempdir()) / f"tinyvit-{os.getppid()}-{hashlib.sha256(message.encode()).hexdigest()[:12]}"
     if rank == 0:
         with contextlib.suppress(OSError):
             said.touch()
+            program = f"import os, time; time.sleep({3 * LEAD}); os.unlink({str(said)!r})"
+            quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            subprocess.Popen([sys.executable, "-I", "-S", "-c", program], start_new_session=True, **quiet)
         return
-    time.sleep(5)
+    time.sleep(LEAD)
     with contextlib.suppress(OSError):
         if time.time() - said.stat().st_mtime < 60:  # else it is another job's, long ago
             return

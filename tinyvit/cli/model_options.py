@@ -50,15 +50,19 @@ def computing(trained, options, *most):
 
 @contextmanager
 def computing_together(trained, options, *most):
-    """`computing`, shared by the processes that mpiexec or srun has started, if it has; gives their `Ranks`."""
+    """`computing`, shared by the processes that mpiexec or srun has started, if it has; gives their `Ranks`. The model
+    goes to the card of its rank."""
     from tinyvit.training.distributed import launched
     from tinyvit.training.distributed.agreement import check_same_weights
 
-    with launched() as ranks, computing(trained, options, *most), ranks.sharing():
+    with launched() as ranks:
         if ranks.size > 1:
-            ranks.computes_on(trained.model.device)
+            device, _ = ranks.device(options.device)
+            if device != trained.learner.device:
+                trained.learner.to(device=device)
             check_same_weights(ranks, trained.model)
-        yield ranks
+        with computing(trained, options, *most), ranks.sharing():
+            yield ranks
 
 
 def model_and_task(name, device="cpu", **fields):

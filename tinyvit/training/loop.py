@@ -41,6 +41,7 @@ def train(config, out=None, display=None, name=None):
     with using(config.kernels), launched(config.distributed) as ranks:
         display = ranks.shown(Display() if display is None else display)
         trainer = Trainer(config, ranks=ranks)
+        ranks.check_same(trainer)
         place = out or config.out or f"runs/{name or config.dataset}"
         refuse_among_images(place, trainer.config)
         # Made last, after all checks.
@@ -74,10 +75,15 @@ def resume(path, display=None, accepted=None, **changes):
             if checkpoint is not None:
                 about, tensors = checkpoint
                 trainer.restore(tensors, about)
-            if changes:  # what was changed is needed again, to evaluate the run or to resume it once more
-                ranks.first(folder.write, folder.config, to_json(trainer.config).encode())
-            if accepted is not None:
-                ranks.first(accepted)
+            ranks.check_same(trainer)
+
+            def note():
+                if changes:  # needed again, to evaluate the run or to resume it once more
+                    folder.write(folder.config, to_json(trainer.config).encode())
+                if accepted is not None:
+                    accepted()
+
+            ranks.first(note)
             return run(trainer, folder, display)
 
 
@@ -93,7 +99,7 @@ def refuse_among_images(place, config):
 def run(trainer, folder, display):
     """Train to the end, or to a signal; returns the summary."""
     config, before, ranks = trainer.config, trainer.seconds, trainer.ranks
-    ranks.begin(trainer, folder)
+    ranks.begin(folder)
     started = saved_at = ranks.clock()
 
     def seconds():

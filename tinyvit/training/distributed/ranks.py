@@ -15,15 +15,13 @@ from tinyvit.backend import choose_device
 from tinyvit.launcher import started_in_parallel
 from tinyvit.training.display import Silent
 from tinyvit.training.distributed import mpi
-from tinyvit.training.distributed.agreement import check_same_training
+from tinyvit.training.distributed.agreement import agreed, check_same_training
 from tinyvit.training.distributed.devices import bus, card_of, check_cards
 from tinyvit.training.distributed.gradients import Reduction
 from tinyvit.training.distributed.guardian import Guardian
 from tinyvit.training.distributed.nccl import Nccl
-from tinyvit.training.distributed.watch import JobEnded, Watch
+from tinyvit.training.distributed.watch import LEAD, JobEnded, Watch
 from tinyvit.training.threads import limit_cores
-
-LEAD = 5.0  # seconds that the first rank has to say what was wrong before the others leave
 
 _sharing = ContextVar("tinyvit.ranks", default=None)  # the Ranks that share the forwards of an evaluation
 
@@ -63,8 +61,11 @@ class Alone:
         """The context manager `holding` in the first rank alone; an error as it begins is raised in all."""
         return holding
 
-    def begin(self, trainer, folder):
+    def check_same(self, trainer):
         """Raise ValueError unless all ranks are about to train the same."""
+
+    def begin(self, folder):
+        """The training begins, whose run is in `folder`."""
 
     def part(self, samples):
         """The `Part` of a batch that this rank computes; None for the whole."""
@@ -161,8 +162,7 @@ class Ranks(Alone):
                 found = None, error
         result, error = self.gather(found)[0]
         if error is not None:
-            error.agreed = True
-            raise error
+            raise agreed(error)
         return result
 
     def shown(self, display):
@@ -174,8 +174,10 @@ class Ranks(Alone):
             self.first(lambda: stack.enter_context(holding) and None)
             yield
 
-    def begin(self, trainer, folder):
+    def check_same(self, trainer):
         check_same_training(self, trainer)
+
+    def begin(self, folder):
         self.watch.advise(f"go on from the last checkpoint with tinyvit train --resume {folder.path}")
         self.watch.doing = "training"
 
@@ -330,24 +332,26 @@ def leave(ranks, error):
         ranks.watch.ended, error.agreed = None, True
         if ended[0] == text:
             return
-        said = JobEnded(ended[0])
-        said.agreed = True
-        raise said from error
+        raise agreed(JobEnded(ended[0])) from error
     _joined = None  # MPI isn't finalised: it would wait for what never comes
     if not ranks.leads:
         time.sleep(LEAD)  # the launcher ends the others with the first one that leaves
         os._exit(ended[1])
     ranks.watch.stopping.set()
+    error.agreed = True
     if ended[0] != text or isinstance(error, JobEnded):
         advice = f"; {ranks.watch.advice}" if ranks.watch.advice else ""
-        raise JobEnded(ended[0] + advice) from error
+        raise agreed(JobEnded(ended[0] + advice)) from error
 
 
 def end():
     """Leave MPI with all ranks, when this process ends."""
     if _joined is not None:
         _joined.watch.doing = "ending"
-        _joined.link.gather(None)
+        try:
+            _joined.link.gather(None)
+        except JobEnded:  # another rank has failed, where this one had nothing more to do
+            time.sleep(3 * LEAD)  # meanwhile the watch ends this process; without MPI's end it must not be the first
         _joined.watch.guardian.ending()
         _joined.watch.stop()
         _joined.link.gather(None)

@@ -19,6 +19,7 @@ STANDSTILL = 40.0  # seconds without progress in a step after which it counts as
 FIRST = 300.0     # the same before the first step is finished, when code is still compiled
 SLOWER = 4        # or so many times the longest standstill before
 GATHERING = 3.0   # seconds in which the errors of several ranks count as one
+LEAD = 5.0        # seconds that the first rank has to say what was wrong before the others leave
 LONGEST = 2000    # characters of an error
 
 
@@ -101,10 +102,13 @@ class Watch:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def run(self):
-        beat = 0.0
+        beat, before = 0.0, time.monotonic()
         while not self.stopping.wait(LOOK):
-            self.receive()
             now = time.monotonic()
+            if now - before > SILENT / 2:  # this process was stopped and continued, perhaps with all others
+                self.seen, self.moved = dict.fromkeys(self.seen, now), dict.fromkeys(self.moved, now)
+            before = now
+            self.receive()
             if now - beat > BEAT:
                 beat = now
                 life = Life(self.doing, self.count, self.waiting)
@@ -113,7 +117,7 @@ class Watch:
                     self.send(rank, "life", life)
             if self.ended is None:
                 self.judge(now)
-            elif not self.ended[2] and now - self.ended_at > GATHERING + 2 * (self.rank > 0):
+            elif not self.ended[2] and now - self.ended_at > GATHERING + LEAD * (self.rank > 0):
                 # The main thread can't leave by itself.
                 if self.rank == 0:
                     self.say(self.ended[0])
