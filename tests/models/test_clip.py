@@ -18,7 +18,10 @@ from tinyvit.nn import Context, Module
 SMALL = ClipConfig(img_size=8, patch_size=4, in_chans=2, embed_dim=12, depth=2, num_heads=3, text_dim=8, text_depth=2,
                    text_heads=2, context_length=6, vocab_size=9, projection_dim=5, mlp_ratio=2.0)  # fmt: skip
 END = 8
-TEXTS = np.array([[7, 0, 1, END, END, END], [7, 2, END, END, END, END], [7, 3, 2, 1, 4, END]])
+
+
+def texts():
+    return np.array([[7, 0, 1, END, END, END], [7, 2, END, END, END, END], [7, 3, 2, 1, 4, END]])
 
 
 def model_and_images(seed=0, config=SMALL, count=3):
@@ -33,7 +36,7 @@ class Pairs(Module):
         self.clip = clip
 
     def forward(self, images, ctx=None):
-        return self.clip.compare(images, TEXTS, ctx)
+        return self.clip.compare(images, texts(), ctx)
 
     def backward(self, dy, cache):
         return self.clip.compare_backward(dy, cache)
@@ -49,7 +52,7 @@ def test_gradients_of_both_towers_and_of_the_scale_match_the_complex_step(seed, 
 
 def test_every_parameter_gets_a_gradient():
     model, images = model_and_images()
-    logits, cache = model.compare(images, TEXTS)
+    logits, cache = model.compare(images, texts())
     model.compare_backward(np.random.default_rng(1).standard_normal(logits.shape), cache)
     for name, parameter in model.named_parameters():
         assert parameter.grad.any(), name
@@ -71,11 +74,11 @@ def test_a_word_takes_nothing_from_later_ones_and_gives_them_no_gradient(seed, w
 
 def test_a_text_ends_at_its_first_end_and_what_is_behind_it_is_not_seen():
     model, _ = model_and_images()
-    y, cache = model.text(TEXTS[:2])
-    longer = TEXTS[:2].copy()
+    y, cache = model.text(texts()[:2])
+    longer = texts()[:2].copy()
     longer[0, 4:], longer[1, 3:] = 5, 1
     np.testing.assert_array_equal(model.text(longer)[0], y)
-    np.testing.assert_array_equal(model.text(TEXTS[:2, :4])[0], y)
+    np.testing.assert_array_equal(model.text(texts()[:2, :4])[0], y)
     model.text.backward(np.ones_like(y), cache)
     assert not model.text.pos_embed.grad[0, 4:].any()
 
@@ -89,8 +92,8 @@ def test_the_mask_lets_a_query_see_its_own_key_and_those_before():
 @given(seed=seeds())
 def test_logits_are_cosines_times_the_scale(seed):
     model, images = model_and_images(seed)
-    logits, _ = model.compare(images, TEXTS)
-    x, y = model(images)[0], model.text(TEXTS)[0]
+    logits, _ = model.compare(images, texts())
+    x, y = model(images)[0], model.text(texts())[0]
     cosines = (x @ y.T) / np.linalg.norm(x, axis=1)[:, None] / np.linalg.norm(y, axis=1)
     np.testing.assert_allclose(logits, np.exp(model.logit_scale.data) * cosines, rtol=1e-10, atol=1e-12)
 
@@ -101,7 +104,7 @@ def test_a_batch_in_another_order_has_the_same_loss_and_gradients(seed):
     order, found = np.random.default_rng(seed).permutation(3), []
     for rows in (np.arange(3), order):
         model.zero_grad()
-        logits, cache = model.compare(images[rows], TEXTS[rows])
+        logits, cache = model.compare(images[rows], texts()[rows])
         loss, c_loss = F.contrastive_loss(logits)
         model.compare_backward(F.contrastive_loss_backward(1.0, c_loss), cache)
         found.append((loss, model.storage.grad.copy()))
