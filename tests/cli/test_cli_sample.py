@@ -113,7 +113,7 @@ def test_the_other_commands_work_on_such_a_run_or_say_why_not(tinyvit, refused, 
     Image.fromarray(np.arange(64, dtype="uint8").reshape(8, 8)).save(tmp_path / "a.png")
     assert tinyvit("features", run, "a.png", "--out", "f.npy")[0] == 0
     assert np.load(tmp_path / "f.npy").shape == (1, 16)
-    assert "isn't classification" in refused("predict", run, "a.png")
+    assert "isn't classification; tinyvit sample, evaluate" in refused("predict", run, "a.png")
     assert tinyvit("inspect", run, "--images", "2", "--out", "pictures")[0] == 0
 
 

@@ -42,6 +42,7 @@ class Diffusion(Task):
 
     options = DiffusionOptions
     needs_classes = True
+    command = "sample"
 
     def __init__(self, config, part=None):
         super().__init__(config, part)
