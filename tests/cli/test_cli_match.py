@@ -78,7 +78,8 @@ def test_a_run_that_reads_no_texts_is_refused(refused, run, image):
 
 
 def test_predict_is_refused_and_evaluate_features_inspect_and_summary_work(tinyvit, refused, clip, image):
-    assert "the task 'clip' isn't classification" in refused("predict", clip, image)
+    assert "the task 'clip' isn't classification; tinyvit match, evaluate" in refused("predict", clip, image)
+    assert "has no head for classes" in refused("finetune", clip, "--data", "digits")
     assert "seen accuracy" in tinyvit("evaluate", clip, "--device", "cpu")[1]
     assert tinyvit("features", clip, image, "--out", "f.npy", "--device", "cpu")[0] == 0
     assert np.load("f.npy").shape == (1, 16)

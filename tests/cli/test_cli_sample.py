@@ -68,6 +68,7 @@ def test_ddpm_and_the_class_none_can_be_asked_for(tinyvit, run):
     (("--class", "12"), "there is no class '12'; the model's are 0, 1, 2"),
     (("--class", "seven"), "there is no class 'seven'"),
     (("--class",), "expected names or numbers after --class, got none"),
+    (("--class", "-1"), "expected names or numbers after --class, got -1"),
     (("--count", "0"), "count must be at least 1, got 0"),
     (("--seed", "-1"), "seed must be at least 0, got -1"),
     (("--steps", "1001"), "expected 1 to 1,000 steps, at most as many as in the training, got 1,001"),
@@ -81,6 +82,12 @@ def test_ddpm_and_the_class_none_can_be_asked_for(tinyvit, run):
 ])  # fmt: skip
 def test_bad_input_is_one_line(refused, run, options, said):
     assert said in refused("sample", run, "--count", "1", "--class", "1", "--steps", "2", *options)
+
+
+def test_a_folder_to_write_to_is_refused_before_anything_is_drawn(refused, run, tmp_path):
+    (tmp_path / "folder.png").mkdir()
+    said = refused("sample", run, "--count", "1", "--steps", "2", "--out", tmp_path / "folder.png")
+    assert "folder.png' is a folder; give a file" in said
 
 
 def test_without_label_dropout_there_is_no_guidance(tinyvit, refused, tmp_path):
@@ -106,7 +113,7 @@ def test_the_other_commands_work_on_such_a_run_or_say_why_not(tinyvit, refused, 
     Image.fromarray(np.arange(64, dtype="uint8").reshape(8, 8)).save(tmp_path / "a.png")
     assert tinyvit("features", run, "a.png", "--out", "f.npy")[0] == 0
     assert np.load(tmp_path / "f.npy").shape == (1, 16)
-    assert "isn't classification" in refused("predict", run, "a.png")
+    assert "isn't classification; tinyvit sample, evaluate" in refused("predict", run, "a.png")
     assert tinyvit("inspect", run, "--images", "2", "--out", "pictures")[0] == 0
 
 

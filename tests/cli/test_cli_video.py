@@ -84,9 +84,9 @@ def test_a_video_for_a_model_of_images_is_refused(refused, run, moving):
 
 @pytest.mark.parametrize("arguments, message", [
     (("moving-digits", "--architecture", "vit"),
-     "the model reads images (1, 16, 16), but the data set holds videos (1, 8, 16, 16); take another data set"),
+     "but the data set holds videos (1, 8, 16, 16); take another data set, or another model: --architecture vivit"),
     (("digits", "--architecture", "vivit"),
-     "the model reads videos (1, 8, 8, 8), but the data set holds images (1, 8, 8); take another data set"),
+     "but the data set holds images (1, 8, 8); take another data set, or another model: --architecture vit reads"),
     (("moving-digits", "--model.tubelet-frames", "3"), "is not a multiple of the tubelet 3×4×4; take one of 9×16×16"),
     (("moving-digits", "--augment.policy", "rand"), "augment.policy is for images; for videos it must be 'none'"),
     (("moving-digits", "--data-dir", "."), "moving-digits are built in; leave out --data-dir"),

@@ -101,7 +101,7 @@ def joined(rest, option):
             values.append(argument.partition("=")[2])
         elif argument == option:
             if not todo or todo[0].startswith("-"):
-                raise BadInput(f"expected names or numbers after {option}, got none")
+                raise BadInput(f"expected names or numbers after {option}, got {todo[0] if todo else 'none'}")
             while todo and not todo[0].startswith("-"):
                 values.append(todo.pop(0))
         else:
@@ -118,9 +118,11 @@ def check(options):
         raise BadInput(f"count must be at least 1, got {options.count}")
     if options.seed < 0:
         raise BadInput(f"seed must be at least 0, got {options.seed}")
-    folder = Path(expanded(options.out)).parent
-    if not folder.is_dir():
-        raise BadInput(f"there is no folder {folder} for --out {options.out!r}; make it first")
+    path = Path(expanded(options.out))
+    if not path.parent.is_dir():
+        raise BadInput(f"there is no folder {path.parent} for --out {options.out!r}; make it first")
+    if path.is_dir():
+        raise BadInput(f"--out {options.out!r} is a folder; give a file")
     if options.strip and ending != ".png":
         raise BadInput(f"--strip is a picture: expected --out with the ending .png, got {options.out!r}")
     return ending

@@ -178,6 +178,7 @@ class Clip(Architecture):
 
     num_prefix_tokens, first_token, readers = 1, "class token", "class token has"
     pooling, task = "token", "clip"
+    why_no_classes = "a CLIP tells images apart by texts and has no head for classes"
 
     def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
         self.config = config

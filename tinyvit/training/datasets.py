@@ -72,9 +72,10 @@ def check_fit(config, dataset):
     if found != shape:
         kinds = {3: "images", 4: "videos"}
         if len(found) != len(shape):
+            other = "--architecture vivit reads videos" if len(found) == 4 else "--architecture vit reads images"
             raise ValueError(
                 f"the model reads {kinds[len(shape)]} {shape}, but the data set holds {kinds[len(found)]} {found}; "
-                "take another data set, or another model: --architecture vivit reads videos"
+                f"take another data set, or another model: {other}"
             )
         order = "(channels, height, width)" if len(shape) == 3 else "(channels, frames, height, width)"
         options = "--model.in-chans and --model.img-size" if len(shape) == 3 else "--model.frames and --model.img-size"

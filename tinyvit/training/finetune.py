@@ -78,7 +78,7 @@ def finetune_config(
         "num_classes": max(1, getattr(model, "num_classes", 1)),  # the trainer asks the data how many
         "resize_positions": resize_positions,
     }  # fmt: skip
-    model = replace(model, **{name: value for name, value in changes.items() if hasattr(model, name)})
+    model = replace(model, **{name: value for name, value in changes.items() if name in model.__dataclass_fields__})
     crop = known.crop if dataset == "folder" else crop_of_cut_images(known.crop)
     prepared = {"mean": known.mean, "std": known.std, "resample": known.resample, "crop": crop}
     init = InitConfig(run=str(run), best=best, resize_positions=resize_positions)

@@ -78,10 +78,11 @@ def load_classifier(path, device="auto", best=False):
 def require_classifier(trained):
     """Raise ValueError, naming other commands, for a model that isn't a classifier."""
     if trained.why_no_classes:
+        own = f"{trained.task.command}, " if trained.task.command else ""
         evaluate = "" if trained.task.classifies else "evaluate, "
         raise ValueError(
-            f"{trained.folder.path}: {trained.why_no_classes}; tinyvit {evaluate}features, inspect (not --html), knn "
-            "and probe-linear work with it"
+            f"{trained.folder.path}: {trained.why_no_classes}; tinyvit {own}{evaluate}features, inspect (not --html), "
+            "knn and probe-linear work with it"
         )
 
 

@@ -146,6 +146,7 @@ def test_an_evaluation_has_the_same_digits_each_time():
     (dict(architecture="vit", model=ViTConfig(img_size=8, in_chans=1)), "needs the architecture 'dit', got 'vit'"),
     (dict(augment=AugmentConfig(mixup=0.2)), r"augment.mixup and augment.cutmix must be 0"),
     (dict(optim=OptimConfig(keep_patches=0.5)), "optim.keep-patches must be 1 for the task 'diffusion', got 0.5"),
+    (dict(optim=OptimConfig(label_smoothing=0.1)), "optim.label-smoothing must be 0 for the task 'diffusion', got 0.1"),
     (dict(task="classification", objective=None), "'dit' can't serve the task 'classification': a DiT makes images"),
 ])  # fmt: skip
 def test_what_can_not_be_trained_is_refused(changes, message):

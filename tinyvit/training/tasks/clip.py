@@ -47,6 +47,7 @@ class ContrastivePairs(Task):
     metrics = ("accuracy",)
     headings, shares = {"accuracy": "acc."}, frozenset({"accuracy"})
     higher_is_better = True
+    command = "match"
     mixes_samples = gathers = True
 
     def __init__(self, config, part=None):

@@ -42,6 +42,7 @@ class Diffusion(Task):
 
     options = DiffusionOptions
     needs_classes = True
+    command = "sample"
 
     def __init__(self, config, part=None):
         super().__init__(config, part)
@@ -56,6 +57,7 @@ class Diffusion(Task):
         require(not (a.mixup or a.cutmix), "augment.mixup and augment.cutmix must be 0 for the task 'diffusion', whose "
                 "images are of one class", (a.mixup, a.cutmix))  # fmt: skip
         require(o.keep_patches == 1, "optim.keep-patches must be 1 for the task 'diffusion'", o.keep_patches)
+        require(not o.label_smoothing, "optim.label-smoothing must be 0 for the task 'diffusion'", o.label_smoothing)
 
     # -- a step ----------------------------------------------------------------------------------------------------
 

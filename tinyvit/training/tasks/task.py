@@ -71,6 +71,7 @@ class Task:
     gathers            whether its loss then gets what it needs of other ranks' samples by `F.gather_batch`
     needs_classes      whether the model must have as many classes as the data set
     classifies         whether the model's output are the logits of classes
+    command            the command that is made for its models, where there is one
     """
 
     name = None
@@ -81,6 +82,7 @@ class Task:
     mixes_samples = gathers = False
     needs_classes = False
     classifies = False
+    command = None
 
     def __init__(self, config, part=None):
         self.config, self.frozen, self.total_steps = config, 0, 0
