@@ -156,7 +156,9 @@ def begin():
     from tinyvit.nn import module
 
     for kind in (module.Module, *subclasses(module.Module)):
-        for name in ("__call__", "backward", "features", "forward_above", "backward_above"):
+        for name in (
+            "__call__", "backward", "features", "forward_above", "backward_above", "compare", "compare_backward",
+        ):  # fmt: skip
             if name in vars(kind):
                 setattr(kind, name, at_the_boundary(vars(kind)[name], True))
         if "predict" in vars(kind):
