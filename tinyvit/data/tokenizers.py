@@ -80,7 +80,7 @@ class BytePairTokenizer:
         return [self.start, *self.tokenizer.encode(text, add_special_tokens=False).ids, self.end]
 
 
-def library():
+def tokenizers_library():
     """The library `tokenizers`; ValueError if it is missing."""
     try:
         import tokenizers
@@ -94,7 +94,7 @@ def library():
 def loaded(path):
     """The library's tokenizer in a tokenizer.json, without padding and truncation of its own."""
     try:
-        tokenizer = library().Tokenizer.from_file(str(path))
+        tokenizer = tokenizers_library().Tokenizer.from_file(str(path))
     except ValueError:
         raise
     except Exception as error:  # the library raises Exception itself
@@ -110,7 +110,7 @@ def from_vocabulary_and_merges(vocabulary, merges):
     Lower case, spaces joined, words split off their punctuation, digits one by one; pieces at the end of a word end in
     </w>. Radford et al. 2021, section 2.4.
     """
-    t = library()
+    t = tokenizers_library()
     try:
         model = t.models.BPE.from_file(str(vocabulary), str(merges), unk_token="<|endoftext|>",
                                        end_of_word_suffix="</w>", fuse_unk=False)  # fmt: skip
