@@ -99,7 +99,10 @@ assert not dk[0, 0, 2:].any() and not dv[0, 0, 2:].any() and dv[0, 0, :2].all()
 # It is a product, and $\sigma' = \sigma (1 - \sigma)$:
 #
 # $$
-# dx = dy\, \sigma\, (1 + 1.702\, x\, (1 - \sigma)) \tag{quick\_gelu\_backward}
+# \begin{aligned}
+# r &= 1.702\, x\, (1 - \sigma) \\
+# dx &= dy\, \sigma\, (1 + r)
+# \end{aligned} \tag{quick\_gelu\_backward}
 # $$
 
 # %%
@@ -159,10 +162,15 @@ assert report.max_error < 1e-10
 # $$
 #
 # For one row, $\log p_{ii} = z_{ii} - \log \sum_k e^{z_{ik}}$, whose derivative with respect to $z_{ij}$ is
-# $[i = j] - p_{ij}$; for a column likewise with $q$. Both add up:
+# $[i = j] - p_{ij}$; for a column likewise with $q$. Both add up; with $I$ for the identity matrix,
 #
 # $$
-# dz_{ij} = \frac{1}{2B} \left(p_{ij} + q_{ij} - 2\, [i = j]\right) \tag{contrastive\_loss\_backward}
+# \begin{aligned}
+# g &= p - I \\
+# h &= q - I \\
+# f &= g + h \\
+# dz &= f / 2B
+# \end{aligned} \tag{contrastive\_loss\_backward}
 # $$
 #
 # Exchanging images and texts turns $z$ and exchanges $p$ and $q$: the loss stays. So it does if all pairs change their

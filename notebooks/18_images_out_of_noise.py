@@ -178,29 +178,31 @@ print("y", y.ravel(), " dx", dx.ravel(), " do", doffset.ravel(), " dg", dgain.ra
 assert y.ravel().tolist() == [5, 7] and dx.ravel().tolist() == [2, 2] and (doffset, dgain) == (2, 3)
 
 # %% [markdown]
-# The block, with $N$ for the layer norm, $\mathrm{mod}$ for `modulate`, and all six vectors from one layer on $c$:
+# The block, with $N$ for the layer norm and $\mathrm{mod}$ for `modulate`. One layer on $c$ gives $s$, which is cut
+# into six vectors $o_1, g_1, a_1, o_2, g_2, a_2$:
 #
 # $$\begin{aligned}
-# (o_1, g_1, a_1, o_2, g_2, a_2) &= W\,\mathrm{silu}(c) + b \\
+# s &= W\,\mathrm{silu}(c) + b \\
 # u &= \mathrm{mod}(N(x), o_1, g_1) \\
 # x' &= x + a_1 \odot \mathrm{attn}(u) \\
 # u' &= \mathrm{mod}(N(x'), o_2, g_2) \\
 # y &= x' + a_2 \odot \mathrm{mlp}(u')
 # \end{aligned} \tag{DiTBlock.forward}$$
 #
-# Backward, from the bottom up, where the prime of a layer marks its backward. The condition gets what all six vectors
-# pass on:
+# Backward, from the bottom up, where the prime of a layer marks its backward. With $n = N(x)$, $n' = N(x')$ and
+# $v, v'$ for what attention and MLP give. $\mathrm{mod}'(du)$ gives $dn$, $do_1$ and $dg_1$, and $ds$ is joined of all
+# six gradients:
 #
 # $$\begin{aligned}
-# da_2 &= \textstyle\sum dy \odot \mathrm{mlp}(u') \\
+# da_2 &= \textstyle\sum dy \odot v' \\
 # du' &= \mathrm{mlp}'(a_2 \odot dy) \\
-# (dn',\ do_2,\ dg_2) &= \mathrm{mod}'(du') \\
+# dn', \dots &= \mathrm{mod}'(du') \\
 # dx' &= dy + N'(dn') \\
-# da_1 &= \textstyle\sum dx' \odot \mathrm{attn}(u) \\
+# da_1 &= \textstyle\sum dx' \odot v \\
 # du &= \mathrm{attn}'(a_1 \odot dx') \\
-# (dn,\ do_1,\ dg_1) &= \mathrm{mod}'(du) \\
+# dn, \dots &= \mathrm{mod}'(du) \\
 # dx &= dx' + N'(dn) \\
-# dc &= \mathrm{silu}'(W^\top (do_1, \dots, da_2))
+# dc &= \mathrm{silu}'(W^\top ds)
 # \end{aligned} \tag{DiTBlock.backward}$$
 #
 # $W$ and $b$ begin at zero. So all gates are 0, and every block begins as the identity: that is the Zero in adaLN-Zero.

@@ -78,7 +78,7 @@ assert (clips[:, :, 0] == clips[:, :1, 0]).all()
 # x_{c,\ iS + s,\ jP + u,\ kQ + v} &= y_{n m}
 # \end{aligned} \tag{from\_tubelets}$$
 #
-# $$dy_{n m} = dx_{c,\ iS + s,\ jP + u,\ kQ + v} \tag{from\_tubelets\_backward}$$
+# $$dy = \mathrm{cut}(dx) \tag{from\_tubelets\_backward}$$
 
 # %%
 for op in (F.tubelets, F.tubelets_backward, F.from_tubelets, F.from_tubelets_backward):
@@ -123,17 +123,19 @@ plt.show()
 # ### A token for each
 #
 # A linear layer makes a token of each tubelet. Its weight has the shape $(D, C, S, P, Q)$ of a convolution in three
-# dimensions whose stride is its kernel's size. With $\mathrm{cut}$ for the tubelets and $W$ flattened:
+# dimensions whose stride is its kernel's size. With $v$ for the video, $\mathrm{cut}$ for the tubelets, $\mathrm{cut}'$
+# for its backward and $W$ flattened:
 #
 # $$\begin{aligned}
-# x &= \mathrm{cut}(\mathrm{video}) \\
+# x &= \mathrm{cut}(v) \\
 # y &= x\,W^\top + b
 # \end{aligned} \tag{TubeletEmbed.forward}$$
 #
 # $$\begin{aligned}
 # dx &= dy\,W \\
-# dW &= \textstyle\sum dy^\top x, \quad db = \sum dy \\
-# d\mathrm{video} &= \mathrm{cut}^{-1}(dx)
+# dW &= \textstyle\sum dy^\top x \\
+# db &= \textstyle\sum dy \\
+# dv &= \mathrm{cut}'(dx)
 # \end{aligned} \tag{TubeletEmbed.backward}$$
 
 # %%

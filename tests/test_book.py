@@ -259,6 +259,7 @@ def test_pages_follow_each_other_and_turn_dark(reader, site):
     assert page.url.endswith("00_using_the_chain_rule.html")
     page.locator("a.prev-page").click()
     assert page.url.endswith("00_tour.html")
+    page.wait_for_function("getComputedStyle(document.body).backgroundColor != 'rgba(0, 0, 0, 0)'")  # is styled
     colours = set()
     for _ in range(3):  # automatic, light, dark
         colours.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))

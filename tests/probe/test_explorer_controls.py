@@ -31,8 +31,9 @@ def test_the_picture_is_the_image_and_each_card_has_its_own(page, expect):
             assert pixels_of(canvas) == [[grey, grey, grey, 255] for grey in random[b]]
 
 
-def test_the_heat_map_lies_over_the_image_brightest_where_most_is_taken(page, seen):
-    assert page.locator("#heat").is_hidden() and page.locator("#scale").is_hidden()
+def test_the_heat_map_lies_over_the_image_brightest_where_most_is_taken(page, expect, seen):
+    for name in ("#heat", "#scale"):
+        expect(page.locator(name)).to_be_hidden()
     go_to(page, "attention")
     assert page.locator("#picture").bounding_box() == page.locator("#heat").bounding_box()
     row = seen.attention[2, 0, 0, 1, 1:]
