@@ -126,7 +126,9 @@ def joined_shape(cache):
 @operation
 def join_frames(x, frames):
     """The tokens `x` (B·t, n, D) of single frames as those of samples with t frames, (B, t·n, D): the inverse of
-    `split_frames`. Derived in notebooks/19.
+    `split_frames`.
+
+    Arnab et al. 2021, section 3.3, model 2. Derived in notebooks/19.
     """
     check_frames("join_frames", x, frames, 0)
     M, n, D = x.shape
