@@ -88,7 +88,7 @@ def anchor(heading):
 
 
 class folded(nodes.General, nodes.Element):
-    """What a reader may unfold; `summary` is what is seen before."""
+    """A block that a reader may unfold, with `summary` as the line that is always shown."""
 
 
 def visit_folded(translator, node):

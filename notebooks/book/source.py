@@ -1,4 +1,4 @@
-"""What the annotated source shows: which files on which pages, their definitions, and the formulas of each.
+"""The contents of the annotated source: the files of each page, their definitions, and the formulas of each.
 
 Source files are read, not imported, so that nothing runs.
 """

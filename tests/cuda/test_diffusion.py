@@ -1,4 +1,4 @@
-"""What a DiT and its training compute with on a GPU, in every dtype, against the reference on the CPU."""
+"""The operations of a DiT and of its training on a GPU, in every dtype, against the reference on the CPU."""
 
 import numpy as np
 import pytest

@@ -60,7 +60,7 @@ class NcclCommunicator:
 
 
 class Host:
-    """What `Nccl` needs of an `Mpi`."""
+    """A stand-in for `Mpi` with the attributes that `Nccl` uses."""
 
     MPI, control, joins = None, 0, 1
 

@@ -1,5 +1,7 @@
 """A part of a batch, augmented by itself, has the bits that it has in the whole batch."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +24,7 @@ def test_parts_together_are_the_whole_batch(augmentation, size, ranks, seed):
     images, labels, key = train.images[:size], train.labels[:size], Key(seed, 3).skip(20)
     whole = augment(images, labels, augmentation, train, key)
     edges = [size * rank // ranks for rank in range(ranks + 1)]
-    for start, stop in zip(edges, edges[1:]):  # noqa: RUF007
+    for start, stop in pairwise(edges):
         if stop > start:
             for got, expected in zip(
                 augment_part(images, labels, slice(start, stop), augmentation, train, key), whole, strict=True

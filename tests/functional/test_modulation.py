@@ -1,4 +1,4 @@
-"""What a condition does to tokens."""
+"""Scale, shift and gate: the operations by which a condition changes tokens."""
 
 import numpy as np
 import pytest

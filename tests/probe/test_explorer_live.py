@@ -36,7 +36,7 @@ def guesses(page):
 
 
 def check(page, model, image, label=None):
-    """The page shows what the model computes of an image: guesses, attention, and the gradient by the pixels."""
+    """The page shows what the model computes of an image: guesses, attention, and the gradient of the pixels."""
     label = page.locator("#label").evaluate("select => select.selectedIndex") if label is None else label
     seen = probe.trace(model, image[None], [label])
     order = np.argsort(-seen.probabilities[0])[:3]

@@ -1,4 +1,4 @@
-"""What data parallel training costs, on paper and measured: `python -m tinyvit.bench.ranks`.
+"""The cost of data parallel training, predicted and measured: `python -m tinyvit.bench.ranks`.
 
 A step of p ranks, each with b samples, takes
 
@@ -109,7 +109,7 @@ def seconds_of_sum(ranks, size, times=30):
 
 
 def run(ranks, *arguments):
-    """What a worker measures in so many ranks."""
+    """The measurements of a worker that was started with this many ranks."""
     command = [sys.executable, "-m", "tinyvit.bench.ranks", "--worker", *map(str, arguments)]
     if ranks > 1:
         found = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

@@ -92,7 +92,7 @@ def size_of(path):
     try:
         with path.open("rb") as file, quiet():
             return open_image(file).size
-    except Exception:
+    except Exception:  # Pillow raises many kinds for a damaged file
         return None
 
 
@@ -143,5 +143,5 @@ def moves(path):
     try:
         with path.open("rb") as file, quiet():
             return is_animation(open_image(file))
-    except Exception:
+    except Exception:  # Pillow raises many kinds for a damaged file
         return False

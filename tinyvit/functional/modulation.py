@@ -1,4 +1,4 @@
-"""What a condition does to tokens: it scales and shifts them, and says how much of a branch is added."""
+"""Adaptive layer norm: a condition scales and shifts tokens, and gates the branch that is added to them."""
 
 from typing import NamedTuple
 
