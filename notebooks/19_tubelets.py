@@ -25,8 +25,9 @@ from tinyvit import functional as F
 from tinyvit.data import load
 from tinyvit.data.moving_digits import DIRECTIONS, moved
 from tinyvit.models import FactorisedViViTConfig, ViTConfig, ViViTConfig, build
+from tinyvit.models.factorised_vivit import FrameBlock, Frames
 from tinyvit.models.summary import summarize
-from tinyvit.models.vivit import FrameBlock, Frames, TubeletEmbed, ViViT, inflate_filters
+from tinyvit.models.vivit import TubeletEmbed, ViViT, inflate_filters
 from tinyvit.training import PRESETS, train
 from tinyvit.training.tasks.classification import evaluate, logits_of
 from tinyvit.training.trained import load_trained

@@ -6,6 +6,7 @@ from tinyvit.models.coatnet import CoAtNet, CoAtNetConfig
 from tinyvit.models.deit import DeiT, DeiTConfig
 from tinyvit.models.dinov2 import Dinov2, Dinov2Config
 from tinyvit.models.dit import DiT, DiTConfig
+from tinyvit.models.factorised_vivit import FactorisedViViT, FactorisedViViTConfig
 from tinyvit.models.hybrid import Hybrid, HybridConfig
 from tinyvit.models.registry import (
     architecture_name,
@@ -19,4 +20,4 @@ from tinyvit.models.registry import (
 from tinyvit.models.resnet import ResNet, ResNetConfig
 from tinyvit.models.swin import Swin, SwinConfig
 from tinyvit.models.vit import ViT, ViTConfig
-from tinyvit.models.vivit import FactorisedViViT, FactorisedViViTConfig, ViViT, ViViTConfig
+from tinyvit.models.vivit import ViViT, ViViTConfig

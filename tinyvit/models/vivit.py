@@ -3,8 +3,8 @@
 Arnab et al. 2021, "ViViT: a video vision transformer". See notebooks/19.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -15,17 +15,14 @@ from tinyvit.functional.tubelets import tubelet_grid
 from tinyvit.models.architecture import Architecture, as_input, image_shape
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit import Embed, EmbedCache, ViT
-from tinyvit.models.vit_config import DEEPEST, ViTConfig
+from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
-from tinyvit.nn.block import Block
-from tinyvit.nn.head import MeanPool, TokenPool, linear_head
-from tinyvit.nn.layers import Dropout, Identity, LayerNorm
+from tinyvit.nn.layers import Dropout, Identity
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbedCache, PatchProjection
 from tinyvit.nn.positions import FixedPositions, LearnedPositions
-from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
-from tinyvit.validation import PositiveInt, Within
+from tinyvit.validation import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -176,230 +173,7 @@ def image_state(model, source, how):
     return {name: array for name, array in state.items() if not name.startswith(left_out)}
 
 
-# -- model 2 ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class FactorisedViViTConfig(ViViTConfig):
-    """The shape of a ViViT with a factorised encoder. Raises ValueError for a shape that can't be built."""
-
-    temporal_depth: Annotated[int, Within(1, DEEPEST)] = 4
-    """Blocks of the temporal transformer; `depth` are those of the spatial one."""
-
-
-def of_frames(ctx, frames):
-    """The context for samples that were split into frames: frame k of sample s draws the random numbers of sample
-    s · frames + k, on any number of threads."""
-    if ctx is None or ctx.key is None:
-        return ctx
-    return replace(ctx, key=replace(ctx.key, sample=ctx.key.sample * frames))
-
-
-class FrameEmbedCache(NamedTuple):
-    patch_embed: Any
-    split: Any
-    cls_token: Any
-    positions: Any
-    pos_drop: Any
-    join: Any
-
-    __repr__ = tree
-
-
-class FrameEmbed(Module):
-    """Videos (B, C, T, H, W) into tokens (B, t·n, D) of t frame indices, each as an `Embed` has those of an image: its
-    h·w tubelets, with a class token in front if that is what is read, and positions that are the same for all."""
-
-    transparent = True
-
-    def __init__(self, config):
-        t, *plane = config.video_grid
-        self.image_shape, self.count = image_shape(config), t
-        is_token = config.global_pool == "token"
-        self.cls_token = Parameter((1, 1, config.embed_dim), init.zeros, decay=False) if is_token else None
-        self.positions = positions_of(config, (1, *plane), int(is_token))
-        self.patch_embed = TubeletEmbed(config)
-        self.pos_drop = Dropout(config.drop_rate)
-
-    def forward(self, videos, ctx=None):
-        videos = as_input(videos, self.image_shape, self.storage.compute_dtype)
-        x, c_patch = self.patch_embed(videos, ctx)                             # (B, t·h·w, D)
-        x, c_split = F.split_frames(x, self.count)                             # (B·t, h·w, D)
-        x, c_token = F.prepend_token(x, self.cls_token.value) if self.cls_token else (x, None)
-        x, c_positions = self.positions(x, ctx)
-        x, c_drop = self.pos_drop(x, of_frames(ctx, self.count))
-        x, c_join = F.join_frames(x, self.count)                               # (B, t·n, D)
-        return x, FrameEmbedCache(c_patch, c_split, c_token, c_positions, c_drop, c_join)
-
-    def backward(self, dx, cache):
-        dx = F.join_frames_backward(dx, cache.join)
-        dx = self.pos_drop.backward(dx, cache.pos_drop)
-        dx = self.positions.backward(dx, cache.positions)
-        if self.cls_token:
-            with self.gradients() as into:
-                dx, _ = F.prepend_token_backward(dx, cache.cls_token, into=into)
-        dx = F.split_frames_backward(dx, cache.split)
-        return self.patch_embed.backward(dx, cache.patch_embed)
-
-
-class FrameBlockCache(NamedTuple):
-    split: Any
-    norm1: Any
-    attn: Any
-    drop_path1: Any
-    norm2: Any
-    mlp: Any
-    drop_path2: Any
-    join: Any
-
-    __repr__ = tree
-
-
-class FrameBlock(Block):
-    """A block whose tokens (B, t·n, D) attend to those of their own frame index alone. Derived in notebooks/19."""
-
-    def __init__(self, count, *shape, **options):
-        super().__init__(*shape, **options)
-        self.count = count
-
-    def forward(self, x, ctx=None):
-        x, c_split = F.split_frames(x, self.count)                             # (B·t, n, D)
-        y, c_block = super().forward(x, of_frames(ctx, self.count))
-        y, c_join = F.join_frames(y, self.count)                               # (B, t·n, D)
-        return y, FrameBlockCache(c_split, *c_block, c_join)
-
-    def backward(self, dy, cache):
-        dy = F.join_frames_backward(dy, cache.join)
-        dx = super().backward(dy, cache)
-        return F.split_frames_backward(dx, cache.split)
-
-
-class FramesCache(NamedTuple):
-    split: Any
-    norm: Any
-    pool: Any
-    join: Any
-    time_token: Any
-    positions: Any
-    pos_drop: Any
-
-    __repr__ = tree
-
-
-class Frames(Module):
-    """The tokens (B, t·n, D) of t frame indices into one for each, read as a ViT's head would; then a class token in
-    front if that is what is read, and positions in time: (B, 1+t, D) or (B, t, D). Derived in notebooks/19."""
-
-    transparent = True
-
-    def __init__(self, config):
-        self.count = config.video_grid[0]
-        is_token = config.global_pool == "token"
-        self.norm = LayerNorm(config.embed_dim, config.norm_eps)
-        self.pool = TokenPool() if is_token else MeanPool(0)
-        self.time_token = Parameter((1, 1, config.embed_dim), init.zeros, decay=False) if is_token else None
-        self.time = TimePositions(positions_of(config, (self.count, 1, 1), int(is_token)))
-        self.pos_drop = Dropout(config.drop_rate)
-
-    def forward(self, x, ctx=None):
-        x, c_split = F.split_frames(x, self.count)                             # (B·t, n, D)
-        x, c_norm = self.norm(x, ctx)
-        x, c_pool = self.pool(x, ctx)                                          # (B·t, D)
-        x, c_join = F.join_frames(x[:, None], self.count)                      # (B, t, D)
-        x, c_token = F.prepend_token(x, self.time_token.value) if self.time_token else (x, None)
-        x, c_positions = self.time(x, ctx)
-        x, c_drop = self.pos_drop(x, ctx)
-        return x, FramesCache(c_split, c_norm, c_pool, c_join, c_token, c_positions, c_drop)
-
-    def backward(self, dx, cache):
-        dx = self.pos_drop.backward(dx, cache.pos_drop)
-        dx = self.time.backward(dx, cache.positions)
-        if self.time_token:
-            with self.gradients() as into:
-                dx, _ = F.prepend_token_backward(dx, cache.time_token, into=into)
-        dx = F.join_frames_backward(dx, cache.join)[:, 0]
-        dx = self.pool.backward(dx, cache.pool)
-        dx = self.norm.backward(dx, cache.norm)
-        return F.split_frames_backward(dx, cache.split)
-
-
-class TimePositions(Module):
-    """Only names the positions in time, `time.pos_embed`."""
-
-    def __init__(self, positions):
-        self.positions = positions
-
-    def forward(self, x, ctx=None):
-        return self.positions(x, ctx)
-
-    def backward(self, dx, cache):
-        return self.positions.backward(dx, cache)
-
-
-@register("factorised_vivit", FactorisedViViTConfig)
-class FactorisedViViT(Architecture):
-    """Model 2 of the paper: a spatial transformer reads each frame index by itself, as a ViT reads an image, and a
-    temporal one what it makes of them. Section 3.3, "Factorised encoder".
-
-    Attention costs t·(h·w)² + t² pairs in the place of (t·h·w)². The spatial part has the names of a ViT.
-    """
-
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        self.config = config
-        depth = config.depth + config.temporal_depth
-        shape = config.embed_dim, config.num_heads, config.mlp_hidden
-        options = [dict(
-            qkv_bias=config.qkv_bias, activation=config.activation, norm_eps=config.norm_eps, drop=config.drop_rate,
-            attn_drop=config.attn_drop_rate, drop_path=config.drop_path_rate * i / max(1, depth - 1),
-        ) for i in range(depth)]  # fmt: skip
-        self.embed = FrameEmbed(config)
-        self.blocks = [FrameBlock(config.video_grid[0], *shape, **own) for own in options[: config.depth]]
-        self.frames = Frames(config)
-        self.temporal_blocks = [Block(*shape, **own) for own in options[config.depth :]]
-        self.temporal_norm = LayerNorm(config.embed_dim, config.norm_eps)
-        self.pool = TokenPool() if config.global_pool == "token" else MeanPool(0)
-        self.head = linear_head(config.embed_dim, config.num_classes)
-        self.materialize(seed, dtype, device, precision)
-
-    @property
-    def num_prefix_tokens(self):
-        return int(self.config.global_pool == "token")
-
-    @property
-    def first_token(self):
-        return "class token" if self.num_prefix_tokens else Architecture.first_token
-
-    @property
-    def pooling(self):
-        return "token" if self.num_prefix_tokens else "mean"
-
-    @property
-    def depth(self):
-        return len(self.blocks) + 1 + len(self.temporal_blocks)  # between them, what the spatial transformer gives
-
-    def parts(self):
-        spatial = [(f"blocks.{i}", block) for i, block in enumerate(self.blocks)]
-        temporal = [(f"temporal_blocks.{i}", block) for i, block in enumerate(self.temporal_blocks)]
-        return [("embed", self.embed), *spatial, ("frames", self.frames), *temporal,
-                ("temporal_norm", self.temporal_norm), ("pool", self.pool), ("head", self.head)]  # fmt: skip
-
-    def state_from(self, source, how="central"):
-        """The weights of a ViT for images of this size as those of the spatial transformer, with its filters inflated
-        by `inflate_filters`, and for all else this model's own. Section 3.4. Raises ValueError for one of another
-        shape."""
-        state = image_state(self, source, how)
-        if self.embed.cls_token is None:
-            state.pop("cls_token")
-            if "pos_embed" in state:
-                state["pos_embed"] = state["pos_embed"][:, 1:]
-        return self.state_dict() | state
-
-
 variant(
     "vivit_base_patch16x2_224", "vivit", img_size=224, patch_size=16, frames=32, tubelet_frames=2, num_classes=400,
     embed_dim=768, depth=12, num_heads=12, mlp_ratio=4.0, activation="gelu_tanh",
-)  # fmt: skip
-variant(
-    "vivit_factorised_base_patch16x2_224", "factorised_vivit", img_size=224, patch_size=16, frames=32, tubelet_frames=2,
-    num_classes=400, embed_dim=768, depth=12, num_heads=12, mlp_ratio=4.0, activation="gelu_tanh",
 )  # fmt: skip
