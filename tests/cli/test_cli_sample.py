@@ -97,6 +97,12 @@ def test_without_label_dropout_there_is_no_guidance(tinyvit, refused, tmp_path):
     assert tinyvit(*asked)[0] == 0
 
 
+def test_by_default_there_are_no_more_steps_than_in_the_training(tinyvit):
+    assert tinyvit("train", "dit-digits", "--out", "short", *SMALL, "--objective.timesteps", "3")[0] == 0
+    status, out, _ = tinyvit("sample", "short", "--class", "1", "--count", "1", "--out", "x.npy", "--json")
+    assert status == 0 and json.loads(out)["steps"] == 3
+
+
 def test_another_run_makes_no_images(tinyvit, refused):
     assert tinyvit("train", "digits", "--out", "digits", "--epochs", "1", "--batch-size", "512", "--model.depth", "1",
                    "--model.embed-dim", "16")[0] == 0  # fmt: skip

@@ -12,6 +12,7 @@ from tinyvit.text import printable
 
 ENDINGS = (".npy", ".png", ".gif")
 FRAMES = 40  # of a GIF, at most
+STEPS = 50   # by default
 STRIP = 10   # states on the way that a strip shows
 
 
@@ -30,8 +31,8 @@ def options_class():
         guidance: float = 1.0
         """How often the class counts: above 1 the images are clearer and more alike, 0 leaves the class out. It needs a
         model that was trained with label dropout."""
-        steps: int = 50
-        """Steps from noise to an image, at most as many as the model was trained with."""
+        steps: int | None = None
+        """Steps from noise to an image, at most as many as the model was trained with; by default 50, or that many."""
         sampler: Literal["ddim", "ddpm"] = "ddim"
         """How a step goes: without new noise (ddim), which needs few steps, or with it (ddpm)."""
         seed: int = 0
@@ -68,14 +69,16 @@ def sample(rest):
     numbers = [number_of(name, classes) for name in options.class_ or classes]
     labels = np.repeat(numbers, options.count)
     mean, std = (np.array(values)[:, None, None] for values in (prepared.mean, prepared.std))
-    keep = min(options.steps + 1, {".gif": FRAMES, ".png": STRIP * options.strip}.get(ending, 0))
+    levels = trained.task.levels
+    steps = min(STEPS, len(levels)) if options.steps is None else options.steps
+    keep = min(steps + 1, {".gif": FRAMES, ".png": STRIP * options.strip}.get(ending, 0))
     with computing(trained, options), tqdm(
-        total=len(labels) * options.steps, unit="step", desc=f"{len(labels)} images", disable=None, leave=False
+        total=len(labels) * steps, unit="step", desc=f"{len(labels)} images", disable=None, leave=False
     ) as bar:
         made = draw(
-            trained.learner, trained.task.levels, labels, steps=options.steps, guidance=options.guidance,
-            method=options.sampler, seed=options.seed, limits=(-mean / std, (1 - mean) / std), threads=options.threads,
-            keep=keep, progress=bar.update,
+            trained.learner, levels, labels, steps=steps, guidance=options.guidance, method=options.sampler,
+            seed=options.seed, limits=(-mean / std, (1 - mean) / std), threads=options.threads, keep=keep,
+            progress=bar.update,
         )  # fmt: skip
     shown = [np.clip(images * std + mean, 0, 1).astype("float32") for images in (made.images, made.steps)]
     path = Path(expanded(options.out))
@@ -83,7 +86,7 @@ def sample(rest):
     if options.json:
         print(json.dumps({
             "out": str(path), "images": len(labels), "classes": [classes[number] for number in numbers],
-            "shape": list(made.images.shape), "steps": options.steps, "guidance": options.guidance,
+            "shape": list(made.images.shape), "steps": steps, "guidance": options.guidance,
             "sampler": options.sampler, "seed": options.seed,
         }))  # fmt: skip
     else:
