@@ -127,3 +127,8 @@ def test_every_kind_of_recipe_trains(tinyvit, tmp_path, options):
 def test_seeds_that_cannot_be_trained_are_refused_and_leave_nothing(refused, tmp_path, options, message):
     assert message in refused("train", "digits", *TINY, "--out", "runs", *options.split())
     assert not (tmp_path / "runs").exists()
+
+
+def test_nccl_is_refused_on_a_cpu(refused, tmp_path):
+    said = refused("train", "digits", "--device", "cpu", "--distributed", "nccl", "--out", tmp_path / "run")
+    assert "--distributed nccl needs a GPU for each rank" in said and not (tmp_path / "run").exists()

@@ -68,6 +68,8 @@ class Trainer:
         self.config, o, self.kernels = config, config.optim, level()
         check_fit(config, self.split.train)
         self.device, self.why_not_gpu = ranks.device(config.device)
+        if config.distributed == "nccl" and self.device == "cpu":
+            raise ValueError("--distributed nccl needs a GPU for each rank, and this training is on the CPU; take mpi")
         check_precision(config.precision, self.device, self.why_not_gpu)
         self.threads = thread_count(config.threads)
         free = ranks.share(available_memory(self.device), self.device)

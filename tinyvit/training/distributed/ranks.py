@@ -200,8 +200,6 @@ class Ranks(Alone):
     def computes_on(self, device):
         """Exchange arrays where they are: by NCCL between GPUs, unless MPI was asked for."""
         check_cards(self.gather((host(), device, None if device == "cpu" else bus(device))), self.watch.names)
-        if device == "cpu" and self.how == "nccl":
-            raise ValueError("--distributed nccl needs a GPU for each rank, and this training is on the CPU; take mpi")
         if device != "cpu" and self.how != "mpi" and not isinstance(self.link, Nccl):
             self.link = Nccl(self.link, device)
 
