@@ -3,6 +3,8 @@
 from math import log, pi
 from typing import NamedTuple
 
+import numpy as np
+
 from tinyvit.backend import Array, array_module, erf
 from tinyvit.dispatch import backward_of, operation
 
@@ -35,15 +37,16 @@ def variational_bound(x, gap, least, most, first, half, ends):
     Nichol & Dhariwal 2021, "Improved denoising diffusion probabilistic models", eq. 15; Ho et al. 2020, eq. 13.
     Raises ValueError if the shapes don't fit.
     """
-    xp, dtype = array_module(x), x.real.dtype
+    xp, dtype = array_module(x), x.dtype
     if gap.shape != x.shape or any(limit.shape != x.shape[:1] for limit in (least, most, first)):
         raise ValueError(
             f"variational_bound: expected x and gap (B, …) and limits (B,), got {x.shape}, {gap.shape}, {least.shape}, "
             f"{most.shape} and {first.shape}"
         )
     per_sample = (len(x), *[1] * (x.ndim - 1))
-    least, most = (limit.astype(dtype, copy=False).reshape(per_sample) for limit in (least, most))
-    first, gap = first.reshape(per_sample), gap.astype(dtype, copy=False)
+    # In double precision: float32 may not show the difference of two probabilities, nor that of the terms of a step.
+    x, gap, least, most = (z.astype(xp.result_type(z, np.float64), copy=False) for z in (x, gap, least, most))
+    least, most, first = (z.reshape(per_sample) for z in (least, most, first))
     share = 0.5 * (most - least)
     beyond = (x + 1) * share
     inside = (beyond.real > -MOST) & (beyond.real < MOST)
@@ -61,7 +64,8 @@ def variational_bound(x, gap, least, most, first, half, ends):
 
     loss = xp.where(first, -xp.log(probability), divergence)
     slope = xp.where(first, xp.where(likely, 0.5 * moved / probability, 0), slope)
-    return loss.sum() * (1 / (x.size * log(2))), VariationalBoundCache(xp.where(inside, slope, 0), share)
+    slope, share = (z.astype(dtype, copy=False) for z in (xp.where(inside, slope, 0), share))
+    return (loss.sum() / (x.size * log(2))).astype(dtype), VariationalBoundCache(slope, share)
 
 
 @backward_of(variational_bound, result=lambda cache: ())
