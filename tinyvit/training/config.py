@@ -159,6 +159,12 @@ class RunOptions:
     """The augmentation."""
 
 
+def check_exchange(distributed, device):
+    """Raise ValueError for NCCL where the training is on the CPU."""
+    if distributed == "nccl" and device == "cpu":
+        raise ValueError("--distributed nccl needs a GPU for each rank, and this training is on the CPU; take mpi")
+
+
 @dataclass(frozen=True)
 class TrainConfig(RunOptions):
     """A training run."""
@@ -194,6 +200,7 @@ class TrainConfig(RunOptions):
         validate(self, "")
         check_device(self.device)
         check_precision(self.precision, self.device)
+        check_exchange(self.distributed, self.device)
         self.check_model(task)
         self.check_images()
 

@@ -18,6 +18,7 @@ from tinyvit.levels import level
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
 from tinyvit.training.checkpoints import check_same, kind_of
+from tinyvit.training.config import check_exchange
 from tinyvit.training.data_wait import DataWait
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.distributed import ALONE
@@ -68,8 +69,7 @@ class Trainer:
         self.config, o, self.kernels = config, config.optim, level()
         check_fit(config, self.split.train)
         self.device, self.why_not_gpu = ranks.device(config.device)
-        if config.distributed == "nccl" and self.device == "cpu":
-            raise ValueError("--distributed nccl needs a GPU for each rank, and this training is on the CPU; take mpi")
+        check_exchange(config.distributed, self.device)
         check_precision(config.precision, self.device, self.why_not_gpu)
         self.threads = thread_count(config.threads)
         free = ranks.share(available_memory(self.device), self.device)

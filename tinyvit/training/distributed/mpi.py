@@ -17,8 +17,8 @@ SPIN = 100e-6       # seconds in which a wait doesn't sleep
 LONGEST_SLEEP = 1e-3
 
 MISSING = (
-    "several processes were started ({}), and mpi4py can't be used here: {}; install it with an MPI (python -m pip "
-    "install mpi4py mpich, or mpi4py beside the MPI that mpiexec or srun belongs to), or give --distributed none"
+    "{} needs mpi4py, which can't be used here: {}; install it with an MPI (python -m pip install mpi4py mpich, or "
+    "mpi4py beside the MPI that mpiexec or srun belongs to), or give --distributed none"
 )
 
 

@@ -288,7 +288,7 @@ def joined(how):
     if how == "none" or (how == "auto" and size == 1):
         return ALONE
     if _joined is None:
-        why = f"{size} by mpiexec or srun" if size > 1 else f"--distributed {how}"
+        why = f"training in the {size} processes that mpiexec or srun started" if size > 1 else f"--distributed {how}"
         guardian = Guardian(rank, size) if size > 1 else None
         try:
             MPI = mpi.load(why)
