@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numbers_of import EPSILON, numbers, to
 
 from tinyvit import functional as F
@@ -33,6 +35,25 @@ def test_results_and_gradients_are_those_of_the_reference(cupy, dtype, operation
     got, want = operation.backward(to(cupy, dy, dtype), cache), operation.backward.reference(dy, c)
     for a, b in zip(*((g if isinstance(g, tuple) else (g,)) for g in (got, want)), strict=True):
         assert_close(a, b, dtype, rounding=8)
+
+
+@pytest.mark.parametrize("dtype", EPSILON)
+@given(
+    sides=st.tuples(*[st.integers(1, 9)] * 2), window=st.tuples(*[st.integers(1, 5)] * 2), shift=st.integers(0, 4),
+    width=st.sampled_from([1, 3, 8, 16]), B=st.integers(0, 3),
+)  # fmt: skip
+def test_windows_hold_the_same_bits_as_the_references(cupy, dtype, sides, window, shift, width, B):
+    shift = min(shift, min(window) - 1)
+    x = numbers(B, *sides, width, dtype=dtype)
+    y, cache = F.to_windows(to(cupy, x, dtype), window, shift)
+    expected, c = F.to_windows.reference(x, window, shift)
+    np.testing.assert_array_equal(y.get().astype("float64"), expected)
+    back, joined = F.from_windows(y, sides, window, shift)
+    np.testing.assert_array_equal(back.get().astype("float64"), x)
+    np.testing.assert_array_equal(F.from_windows_backward(back, joined).get(), y.get())
+    dy = numbers(*expected.shape, dtype=dtype, seed=1)
+    dx = F.to_windows_backward(to(cupy, dy, dtype), cache).get().astype("float64")
+    np.testing.assert_array_equal(dx, F.to_windows_backward.reference(dy, c))
 
 
 @pytest.mark.parametrize("dtype", EPSILON)

@@ -61,16 +61,9 @@ def from_windows(x, sides, window, shift=0):
 
     sides    (H, W) of the grid; padding is cut off
     """
-    (H, W), (p, q) = as_pair(sides), as_pair(window)
-    check_shift("from_windows", shift, (p, q))
-    count = -(-H // p) * -(-W // q)
-    if x.ndim != 3 or len(x) % count or x.shape[1] != p * q:
-        raise ValueError(
-            f"from_windows: expected windows x (B · {count}, {p * q}, D) of {p}×{q} tokens for a grid {H}×{W}, "
-            f"got {x.shape}"
-        )
-    shape = len(x) // count, H, W, x.shape[2]
-    return put_back(x, shape, (p, q), shift), FromWindowsCache(shape, (p, q), shift)
+    sides, window = as_pair(sides), as_pair(window)
+    shape = check_windows("from_windows", x, sides, window, shift)
+    return put_back(x, shape, window, shift), FromWindowsCache(shape, window, shift)
 
 
 @backward_of(from_windows, result=lambda cache: cache.shape)
@@ -109,6 +102,18 @@ def check_window(name, x, window, shift):
         raise ValueError(f"{name}: expected tokens in a grid, x (B, H, W, D), got {x.shape}")
     check_shift(name, shift, (p, q))
     return p, q
+
+
+def check_windows(name, x, sides, window, shift):
+    """The shape (B, H, W, D) of the tokens of windows x; ValueError for windows that don't make up grids."""
+    (H, W), (p, q) = sides, window
+    check_shift(name, shift, window)
+    count = -(-H // p) * -(-W // q)
+    if x.ndim != 3 or len(x) % count or x.shape[1] != p * q:
+        raise ValueError(
+            f"{name}: expected windows x (B · {count}, {p * q}, D) of {p}×{q} tokens for a grid {H}×{W}, got {x.shape}"
+        )
+    return len(x) // count, H, W, x.shape[2]
 
 
 def check_shift(name, shift, window):

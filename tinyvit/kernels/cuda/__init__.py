@@ -24,6 +24,7 @@ from tinyvit.kernels.cuda import (
     losses,
     pooling,
     positions,
+    shifted_windows,
     softmax,
     standardize,
     through_float32,
