@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numbers_of import DTYPE, EPSILON, numbers, to
 
 from tinyvit import functional as F
-from tinyvit.kernels.cuda import conv, depthwise
+from tinyvit.kernels.cuda import conv, depthwise, implicit_conv
 from tinyvit.kernels.cuda.source import watching
 
 BOUND = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}  # DESIGN.md's, of the largest number
@@ -58,8 +58,28 @@ def as_right_as_the_reference(cupy, shapes, options, dtype, seed=0):
 @pytest.mark.parametrize("dtype", EPSILON)
 @given(drawn=convolutions(), seed=st.integers(0, 99), sizes=st.sampled_from(PIECES), wide=st.sampled_from([1, 32]))
 def test_convolutions_and_their_backward_are_those_of_the_reference(cupy, dtype, drawn, seed, sizes, wide):
-    with mock.patch.multiple(conv, **sizes, WIDE=wide):
+    with mock.patch.multiple(conv, **sizes, WIDE=wide), mock.patch.object(implicit_conv, "MOST_FILTERS", 0):
         as_right_as_the_reference(cupy, *drawn, dtype, seed)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@given(drawn=convolutions(), seed=st.integers(0, 99), share=st.sampled_from([33, 64, 1024]))
+def test_on_tensor_cores_they_are_those_of_the_reference(cupy, dtype, drawn, seed, share):
+    with mock.patch.object(implicit_conv, "SHARE", share), mock.patch.object(conv, "WIDE", 1 << 30):
+        as_right_as_the_reference(cupy, *drawn, dtype, seed)
+
+
+@pytest.mark.parametrize("shapes, options", [
+    (((2, 70, 5, 6), (65, 70, 3, 3), (65,)), dict(padding=1)),
+    (((1, 34, 7, 6), (136, 17, 2, 3)), dict(padding=(0, 2), stride=2, groups=2)),
+])  # fmt: skip
+def test_tensor_cores_add_up_many_channels_and_blocks(cupy, shapes, options):
+    as_right_as_the_reference(cupy, shapes, options, "bfloat16")
+
+
+def test_without_tensor_cores_the_columns_are_multiplied_by_cublas(cupy, monkeypatch):
+    monkeypatch.setattr(implicit_conv, "has_tensor_cores", lambda x: False)
+    assert launches_of(cupy, "3×3", "bfloat16") == launches_of(cupy, "3×3", "float32")
 
 
 CASES = {
@@ -114,6 +134,8 @@ def test_what_a_depthwise_block_adds_up_makes_up_the_whole(cupy, monkeypatch):
 @pytest.mark.parametrize("case, forward, backward", [
     ("3×3", ["conv_fill", "product", "conv_move"],
      ["conv_move", "conv_fill", "product", "product", "conv_gather", "channel_sums", "channel_totals"]),
+    ("3×3, in bfloat16", ["implicit_conv_forward"],
+     ["implicit_conv_dx", "implicit_conv_dweight", "column_sums", "channel_sums", "channel_totals"]),
     ("1×1", ["products", "conv_move"],
      ["products", "conv_move", "conv_fill", "product", "channel_sums", "channel_totals"]),
     ("4 groups", ["conv_fill", "products", "conv_move"],
@@ -122,19 +144,25 @@ def test_what_a_depthwise_block_adds_up_makes_up_the_whole(cupy, monkeypatch):
      ["depthwise_dx", "depthwise_dweight", "column_sums", "channel_sums", "channel_totals"]),
 ])  # fmt: skip
 def test_a_small_batch_takes_these_launches_and_waits_for_none(cupy, case, forward, backward):
+    case, _, dtype = case.partition(", in ")
+    assert launches_of(cupy, case, dtype or "float32") == (forward, backward)
+
+
+def launches_of(cupy, case, dtype):
+    """What a convolution and its backward launch; fails if they wait."""
     (shapes, options), launches = CASES[case], []
 
     def around(name, arrays):
         launches.append(name)
         return nullcontext()
 
-    arrays = [to(cupy, a) for a in arrays_of(shapes, "float32")]
+    arrays = [to(cupy, a, kind) for a, kind in zip(arrays_of(shapes, dtype), (dtype, dtype, "float32"))]
     into = [cupy.ones(a.shape, "float32") for a in arrays[1:]]
     with watching(around), pretend_cupy.nothing_waits():
         y, cache = F.conv2d(*arrays, **options)
         half = len(launches)
         F.conv2d_backward(y, cache, into=into)
-    assert (launches[:half], launches[half:]) == (forward, backward)
+    return launches[:half], launches[half:]
 
 
 def test_an_empty_batch_has_an_empty_result_and_zero_gradients(cupy):
@@ -167,9 +195,13 @@ def test_what_does_not_fit_is_refused_as_in_the_reference(cupy):
         F.conv2d(to(cupy, x[:, :, :2], "float16"), to(cupy, weight, "float16"))
 
 
-@pytest.mark.parametrize("case", ["3×3, stride 2", "depthwise"])
-def test_the_order_of_the_threads_changes_no_bit(cupy, any_order, case, monkeypatch):
+@pytest.mark.parametrize("case, dtype", [
+    ("3×3, stride 2", "float32"), ("depthwise", "float32"), ("3×3, stride 2", "float16"),
+])  # fmt: skip
+def test_the_order_of_the_threads_changes_no_bit(cupy, any_order, case, dtype, monkeypatch):
     monkeypatch.setattr(depthwise, "SHARE", 40)
+    monkeypatch.setattr(implicit_conv, "SHARE", 40)
     shapes, options = CASES[case]
-    y, cache = F.conv2d(*(to(cupy, a) for a in arrays_of(shapes, "float32")), **options)
+    kinds = (dtype, dtype, "float32")
+    y, cache = F.conv2d(*(to(cupy, a, kind) for a, kind in zip(arrays_of(shapes, dtype), kinds)), **options)
     F.conv2d_backward(y, cache)

@@ -8,11 +8,21 @@ import numpy as np
 import pretend_cupy
 import pytest
 from emulated_cuda.emulator import Order
+from numbers_of import numbers, to
 
 from tinyvit.kernels.cuda.source import read
 
 pytestmark = pytest.mark.cuda
 KERNEL = 'extern "C" __global__ void kernel(const float *x, float *y, long long size) {{ int t = threadIdx.x; {} }}'
+FRAGMENTS = """extern "C" __global__ void kernel(const TYPE *a, const TYPE *b, float *d) {
+    unsigned int of_a[4], of_b[2];
+    float sums[4];
+    for (int i = 0; i < 4; i++) of_a[i] = ((const unsigned int *)a)[threadIdx.x * 4 + i];
+    for (int i = 0; i < 2; i++) of_b[i] = ((const unsigned int *)b)[threadIdx.x * 2 + i];
+    for (int i = 0; i < 4; i++) sums[i] = d[threadIdx.x * 4 + i];
+    multiply_fragments(sums, of_a, of_b, TYPE{});
+    for (int i = 0; i < 4; i++) d[threadIdx.x * 4 + i] = sums[i];
+}"""
 
 
 def run(body, block=64, grid=1, x=None, size=None):
@@ -113,3 +123,19 @@ def test_a_barrier_or_a_shuffle_that_not_all_threads_reach_ends_the_process_with
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True)
     assert done.returncode < 0
     assert "emulated CUDA: " in done.stderr and "block 0 0 0, thread" in done.stderr
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_every_thread_has_the_numbers_of_a_product_of_fragments_that_it_should(any_order, dtype):
+    """A warp multiplies (16 × 16) (16 × 8) and adds to (16 × 8), each number where PTX's manual has it."""
+    cupy, a, b = pretend_cupy.cupy, numbers(16, 16, dtype=dtype), numbers(16, 8, dtype=dtype, seed=1)
+    code = "\n".join([read("nvidia.cuh"), read("common.cuh"), FRAGMENTS.replace("TYPE", dtype)])
+    lane = np.arange(32)[:, None]
+    group, pair = lane // 4, lane % 4 * 2 + np.arange(2)
+    of_a = np.stack([a[group + row, pair + k] for k in (0, 8) for row in (0, 8)], axis=1)    # (32, 4, 2)
+    of_b = np.stack([b[pair + k, group] for k in (0, 8)], axis=1)                            # (32, 2, 2)
+    d = cupy.ones((32, 4), "float32")
+    cupy.RawModule(code=code).get_function("kernel")((1,), (32,), (to(cupy, of_a, dtype), to(cupy, of_b, dtype), d))
+    expected = 1 + a @ b
+    of_d = np.concatenate([expected[group + row, pair] for row in (0, 8)], axis=1)
+    np.testing.assert_allclose(d.get(), of_d, rtol=1e-6, atol=1e-5)

@@ -249,4 +249,38 @@ using std::min;
 inline float float_of_half_bits(unsigned short bits) { _Float16 x; std::memcpy(&x, &bits, 2); return (float)x; }
 inline unsigned short half_bits_of_float(float x) { _Float16 h = (_Float16)x; unsigned short bits; std::memcpy(&bits, &h, 2); return bits; }
 
+inline float float_of_bfloat16_bits(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }
+
+namespace emulator {
+
+static uint32_t fragments[32][32][6];  // of each warp: what its lanes give the tensor core
+
+// d += a b as the tensor core's instruction has it; see nvidia.cuh for which lane has which numbers.
+template <float (*number)(unsigned short)>
+void multiply_fragments(float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
+    int lane = current % 32, group = lane / 4, pair = lane % 4 * 2;
+    auto &warp = fragments[current / 32];
+    std::memcpy(warp[lane], a, sizeof(a));
+    std::memcpy(warp[lane] + 4, b, sizeof(b));
+    wait(AT_WARP, "a product of fragments");
+    auto half = [&](int of, int part, int k) { return number((unsigned short)(warp[of][part] >> 16 * (k % 2))); };
+    for (int i = 0; i < 4; i++) {
+        int row = group + i / 2 * 8, column = pair + i % 2;
+        for (int k = 0; k < 16; k++) {
+            float left = half(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2, k);
+            d[i] += left * half(column * 4 + k % 8 / 2, 4 + k / 8, k);
+        }
+    }
+    wait(AT_WARP, "a product of fragments");  // nobody may give the next fragments before all have read these
+}
+
+}  // namespace emulator
+
+inline void multiply_bfloat16(float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
+    emulator::multiply_fragments<float_of_bfloat16_bits>(d, a, b);
+}
+inline void multiply_float16(float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
+    emulator::multiply_fragments<float_of_half_bits>(d, a, b);
+}
+
 #define inline

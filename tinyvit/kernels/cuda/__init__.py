@@ -19,6 +19,7 @@ from tinyvit.kernels.cuda import (
     flat,
     fused_attention,
     groupnorm,
+    implicit_conv,
     layernorm,
     linear,
     losses,

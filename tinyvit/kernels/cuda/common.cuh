@@ -37,6 +37,19 @@ template <int N, class T> __device__ inline void store_pack(T *where, const floa
     *reinterpret_cast<Pack<T, N> *>(where) = pack;
 }
 
+// -- on tensor cores: see nvidia.cuh for which thread has which numbers ------------------------------------------------
+
+__device__ inline void multiply_fragments(
+    float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2], bfloat16
+) {
+    multiply_bfloat16(d, a, b);
+}
+__device__ inline void multiply_fragments(
+    float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2], float16
+) {
+    multiply_float16(d, a, b);
+}
+
 // -- over the 32 threads of a warp: every thread gets the result, and the order of additions is always the same ------
 
 constexpr unsigned int ALL = 0xffffffffu;

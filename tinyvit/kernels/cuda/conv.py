@@ -2,14 +2,15 @@
 
 A piece is some images, or some rows of the windows of a large one. What it needs besides x, y and their gradients is
 at most half of x and y together, or LEAST numbers; no columns are kept for the backward. A convolution of 1 × 1 pixels
-is a product of the images as they are; a depthwise one has kernels of its own.
+is a product of the images as they are; a depthwise one has kernels of its own, and so have those on tensor cores that
+`implicit_conv` supports.
 """
 
 from math import prod
 
 from tinyvit.backend import array_module
 from tinyvit.functional.conv import ConvCache, check_cache, checked_windows, conv2d, conv2d_backward
-from tinyvit.kernels.cuda import depthwise
+from tinyvit.kernels.cuda import depthwise, implicit_conv
 from tinyvit.kernels.cuda.batchnorm import sum_per_channel
 from tinyvit.kernels.cuda.products import multiply, multiply_batches
 from tinyvit.kernels.cuda.source import KINDS, TYPED, Source, blocks, contiguous, run_reference, type_of
@@ -32,6 +33,8 @@ def conv2d_cuda(x, weight, bias=None, stride=1, padding=0, groups=1):
         multiply_images(in_groups(weight, groups), x, y)
         if bias is not None:
             move(y, y, bias)
+    elif implicit_conv.supports(x, weight, windows, groups):
+        implicit_conv.forward(x, weight, bias, y, windows, groups)
     else:
         filters = in_groups(weight, groups)
         for images, rows, columns, results in pieces(x, weight, windows, groups):
@@ -53,6 +56,10 @@ def conv2d_backward_cuda(dy, cache, into):
         dx, dweight = depthwise.gradient_of_images(dy, x, weight, windows), None
         if into[0] is not False:
             dweight = depthwise.gradient_of_filters(dy, x, weight, windows, into[0])
+    elif not is_pointwise(windows) and implicit_conv.supports(x, weight, windows, groups):
+        dx, dweight = implicit_conv.gradient_of_images(dy, x, weight, windows, groups), None
+        if into[0] is not False:
+            dweight = implicit_conv.gradient_of_filters(dy, x, weight, windows, groups, into[0])
     else:
         dx, dweight = gradients(dy, x, weight, windows, groups, into[0])
     return (dx, dweight, sum_per_channel(dy, into[1])) if has_bias else (dx, dweight)

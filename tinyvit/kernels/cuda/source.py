@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.backend import array_module, capability, device_of
 
 FOLDER = Path(__file__).parent
 OPTIONS = ("-std=c++17",)
+AMPERE = 8, 0   # the compute capability from which on tensor cores multiply bfloat16
 PACK_BYTES = 16  # the most that a thread of a GPU loads at once
 TYPES = {"float32": "float", "bfloat16": "bfloat16", "float16": "float16"}  # what common.cuh calls them
 KINDS = [("cupy", dtype) for dtype in TYPES]  # of arrays that the kernels here are for
@@ -116,6 +117,16 @@ def pack_of(width, *arrays):
     pack = PACK_BYTES // arrays[0].dtype.itemsize
     aligned = all(array.data.ptr % min(PACK_BYTES, pack * array.dtype.itemsize) == 0 for array in arrays)
     return pack if width % pack == 0 and aligned else 1
+
+
+def has_tensor_cores(x):
+    """Whether the GPU of an array multiplies fragments as nvidia.cuh says: from compute capability 8.0 on."""
+    return capability_of(device_of(x)) >= AMPERE
+
+
+@cache
+def capability_of(device):
+    return capability(device)
 
 
 def blocks(count, each):
