@@ -8,21 +8,14 @@ import numpy as np
 import pretend_cupy
 import pytest
 from emulated_cuda.emulator import Order
-from numbers_of import numbers, to
+from hypothesis import given
+from hypothesis import strategies as st
+from numbers_of import DTYPE, numbers
 
 from tinyvit.kernels.cuda.source import read
 
 pytestmark = pytest.mark.cuda
 KERNEL = 'extern "C" __global__ void kernel(const float *x, float *y, long long size) {{ int t = threadIdx.x; {} }}'
-FRAGMENTS = """extern "C" __global__ void kernel(const TYPE *a, const TYPE *b, float *d) {
-    unsigned int of_a[4], of_b[2];
-    float sums[4];
-    for (int i = 0; i < 4; i++) of_a[i] = ((const unsigned int *)a)[threadIdx.x * 4 + i];
-    for (int i = 0; i < 2; i++) of_b[i] = ((const unsigned int *)b)[threadIdx.x * 2 + i];
-    for (int i = 0; i < 4; i++) sums[i] = d[threadIdx.x * 4 + i];
-    multiply_fragments(sums, of_a, of_b, TYPE{});
-    for (int i = 0; i < 4; i++) d[threadIdx.x * 4 + i] = sums[i];
-}"""
 
 
 def run(body, block=64, grid=1, x=None, size=None):
@@ -95,6 +88,63 @@ def test_sums_and_maxima_over_a_warp_and_a_block_are_right(any_order, body, sum_
     np.testing.assert_array_equal(run(body, x=x), sum_of(x))
 
 
+# a (16, 16), b (16, 8) and c (16, 8), one after the other; every lane loads its fragments as the PTX ISA's figures say.
+PRODUCT = """extern "C" __global__ void product(const unsigned short *x, const float *c, float *y) {
+    const unsigned short *a = x, *b = x + 256;
+    int lane = threadIdx.x, group = lane >> 2, thread = lane % 4;
+    unsigned int of_a[4], of_b[2];
+    float of_c[4];
+    for (int i = 0; i < 8; i++) {
+        int row = (i < 2 || (4 <= i && i < 6)) ? group : group + 8, column = thread * 2 + (i & 1) + (i < 4 ? 0 : 8);
+        if (i % 2 == 0) of_a[i / 2] = 0;
+        of_a[i / 2] |= (unsigned int)a[row * 16 + column] << 16 * (i % 2);
+    }
+    for (int i = 0; i < 4; i++) {
+        int row = thread * 2 + (i & 1) + (i < 2 ? 0 : 8), column = group;
+        if (i % 2 == 0) of_b[i / 2] = 0;
+        of_b[i / 2] |= (unsigned int)b[row * 8 + column] << 16 * (i % 2);
+    }
+    for (int i = 0; i < 4; i++) of_c[i] = c[(i < 2 ? group : group + 8) * 8 + thread * 2 + (i & 1)];
+    FUNCTION(of_c, of_a, of_b[0], of_b[1]);
+    for (int i = 0; i < 4; i++) y[(i < 2 ? group : group + 8) * 8 + thread * 2 + (i & 1)] = of_c[i];
+}"""
+
+LOADED = """extern "C" __global__ void loaded(const unsigned short *x, unsigned int *y) {
+    alignas(16) __shared__ unsigned short s[32 * 8];
+    for (int i = threadIdx.x; i < 32 * 8; i += 32) s[i] = x[i];
+    __syncthreads();
+    unsigned int of_lane[4];
+    FUNCTION(of_lane, s + 8 * threadIdx.x);
+    for (int i = 0; i < 4; i++) y[i * 32 + threadIdx.x] = of_lane[i];
+}"""
+
+
+def function_of(code, name, function):
+    text = "\n".join([read("nvidia.cuh"), read("common.cuh"), code.replace("FUNCTION", function)])
+    return pretend_cupy.cupy.RawModule(code=text).get_function(name)
+
+
+@pytest.mark.parametrize("dtype, function", [("bfloat16", "multiply_bfloat16"), ("float16", "multiply_half")])
+@given(seed=st.integers(0, 999))
+def test_a_product_on_tensor_cores_is_the_matrix_product(dtype, function, seed):
+    a, b = numbers(16, 16, dtype=dtype, seed=seed), numbers(16, 8, dtype=dtype, seed=seed + 1)
+    c, cupy = numbers(16, 8, seed=seed + 2), pretend_cupy.cupy
+    x = np.concatenate([a.ravel(), b.ravel()]).astype(DTYPE[dtype]).view("uint16")
+    y = cupy.empty((16, 8), "float32")
+    arguments = cupy.asarray(x), cupy.asarray(c.astype("float32")), y
+    function_of(PRODUCT, "product", function)((1,), (32,), arguments)
+    np.testing.assert_allclose(y.get(), c + a @ b, rtol=0, atol=16 * 16 * 2.0**-23)
+
+
+@pytest.mark.parametrize("function", ["load_matrices", "load_transposed_matrices"])
+def test_matrices_are_loaded_into_the_lanes_that_multiply_them(any_order, function):
+    x, cupy = np.random.default_rng(0).permutation(256).astype("uint16").reshape(4, 8, 8), pretend_cupy.cupy
+    y = cupy.empty((4, 32), "uint32")
+    function_of(LOADED, "loaded", function)((1,), (32,), (cupy.asarray(x), y))
+    lanes = (x if function == "load_matrices" else x.mT).reshape(4, 32, 2)  # lane 4g + t: columns 2t, 2t + 1 of row g
+    np.testing.assert_array_equal(y.get(), lanes[..., 0] + (lanes[..., 1].astype("uint32") << 16))
+
+
 def test_wrong_arguments_are_refused():
     cupy = pretend_cupy.cupy
     code = "\n".join([read("nvidia.cuh"), read("common.cuh"), KERNEL.format("y[t] = x[t];")])
@@ -116,26 +166,13 @@ def test_wrong_arguments_are_refused():
     "if (t < 16) return; y[t] = warp_sum(x[t]);",
     "if (t % 2) y[t] = __shfl_xor_sync(ALL, x[t], 1); else __syncthreads();",
     "y[t] = __shfl_xor_sync(0xffffu, x[t], 1);",
+    "float c[4] = {}; unsigned int a[4] = {}; if (t < 16) multiply_half(c, a, 0, 0); y[t] = c[0];",
+    "alignas(16) __shared__ float s[64]; unsigned int a[4]; load_matrices(a, s + 1); y[t] = a[0];",
+    "unsigned int a[4]; load_matrices(a, x); y[t] = a[0];",
 ])  # fmt: skip
-def test_a_barrier_or_a_shuffle_that_not_all_threads_reach_ends_the_process_with_a_message(body):
+def test_a_barrier_or_an_exchange_that_the_gpu_would_not_survive_ends_the_process_with_a_message(body):
     program = f"import sys; sys.path[:0] = {sys.path!r}; import test_emulator; test_emulator.run({body!r})"
     folder = Path(__file__).parent
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True)
     assert done.returncode < 0
     assert "emulated CUDA: " in done.stderr and "block 0 0 0, thread" in done.stderr
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_every_thread_has_the_numbers_of_a_product_of_fragments_that_it_should(any_order, dtype):
-    """A warp multiplies (16 × 16) (16 × 8) and adds to (16 × 8), each number where PTX's manual has it."""
-    cupy, a, b = pretend_cupy.cupy, numbers(16, 16, dtype=dtype), numbers(16, 8, dtype=dtype, seed=1)
-    code = "\n".join([read("nvidia.cuh"), read("common.cuh"), FRAGMENTS.replace("TYPE", dtype)])
-    lane = np.arange(32)[:, None]
-    group, pair = lane // 4, lane % 4 * 2 + np.arange(2)
-    of_a = np.stack([a[group + row, pair + k] for k in (0, 8) for row in (0, 8)], axis=1)    # (32, 4, 2)
-    of_b = np.stack([b[pair + k, group] for k in (0, 8)], axis=1)                            # (32, 2, 2)
-    d = cupy.ones((32, 4), "float32")
-    cupy.RawModule(code=code).get_function("kernel")((1,), (32,), (to(cupy, of_a, dtype), to(cupy, of_b, dtype), d))
-    expected = 1 + a @ b
-    of_d = np.concatenate([expected[group + row, pair] for row in (0, 8)], axis=1)
-    np.testing.assert_allclose(d.get(), of_d, rtol=1e-6, atol=1e-5)

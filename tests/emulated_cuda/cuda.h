@@ -248,39 +248,75 @@ using std::min;
 // nvidia.cuh's place
 inline float float_of_half_bits(unsigned short bits) { _Float16 x; std::memcpy(&x, &bits, 2); return (float)x; }
 inline unsigned short half_bits_of_float(float x) { _Float16 h = (_Float16)x; unsigned short bits; std::memcpy(&bits, &h, 2); return bits; }
-
-inline float float_of_bfloat16_bits(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }
+inline unsigned int bfloat16_bits_of_floats(float first, float second) {
+    auto rounded = [](float x) -> unsigned int {
+        unsigned int bits = __float_as_uint(x);
+        bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+        return is_nan ? 0x7fff : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    };
+    return rounded(second) << 16 | rounded(first);
+}
+inline unsigned int half_bits_of_floats(float first, float second) {
+    return (unsigned int)half_bits_of_float(second) << 16 | half_bits_of_float(first);
+}
 
 namespace emulator {
 
-static uint32_t fragments[32][32][6];  // of each warp: what its lanes give the tensor core
+// Lets every lane look at what all lanes of its warp point at, between two barriers.
+template <class T, class Use> void with_all(const T *mine, const char *what, Use use) {
+    std::memcpy(&fibers[current].lane, &mine, sizeof(mine));
+    wait(AT_WARP, what);
+    use([first = current / 32 * 32](int lane) {
+        const T *its;
+        std::memcpy(&its, &fibers[first + lane].lane, sizeof(its));
+        return its;
+    });
+    wait(AT_WARP, what);
+}
 
-// d += a b as the tensor core's instruction has it; see nvidia.cuh for which lane has which numbers.
-template <float (*number)(unsigned short)>
-void multiply_fragments(float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
-    int lane = current % 32, group = lane / 4, pair = lane % 4 * 2;
-    auto &warp = fragments[current / 32];
-    std::memcpy(warp[lane], a, sizeof(a));
-    std::memcpy(warp[lane] + 4, b, sizeof(b));
-    wait(AT_WARP, "a product of fragments");
-    auto half = [&](int of, int part, int k) { return number((unsigned short)(warp[of][part] >> 16 * (k % 2))); };
-    for (int i = 0; i < 4; i++) {
-        int row = group + i / 2 * 8, column = pair + i % 2;
-        for (int k = 0; k < 16; k++) {
-            float left = half(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2, k);
-            d[i] += left * half(column * 4 + k % 8 / 2, 4 + k / 8, k);
+inline float low(unsigned int pair, bool bfloat) { return bfloat ? __uint_as_float(pair << 16) : float_of_half_bits(pair); }
+inline float high(unsigned int pair, bool bfloat) { return bfloat ? __uint_as_float(pair & 0xffff0000u) : float_of_half_bits(pair >> 16); }
+
+// Each lane computes its part of c from the parts of a and b that other lanes hold.
+inline void multiply(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1, bool bfloat) {
+    const unsigned int mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    int g = current % 32 / 4, t = current % 4;
+    with_all(mine, "a product of matrices", [&](auto of) {
+        for (int i = 0; i < 4; i++) {
+            int row = i / 2, column = 2 * t + i % 2;  // of c; the rows g and g + 8 are numbers 0 and 1
+            for (int half = 0; half < 2; half++) {    // of the 16 terms
+                for (int u = 0; u < 4; u++) {
+                    unsigned int x = of(4 * g + u)[2 * half + row], y = of(4 * column + u)[4 + half];
+                    c[i] += low(x, bfloat) * low(y, bfloat) + high(x, bfloat) * high(y, bfloat);
+                }
+            }
         }
-    }
-    wait(AT_WARP, "a product of fragments");  // nobody may give the next fragments before all have read these
+    });
+}
+
+inline void load(unsigned int (&x)[4], const void *row, bool transposed) {
+    if ((uintptr_t)row % 16) fail("ldmatrix: a row doesn't start on 16 bytes");
+    bool shared = row >= (void *)__start_cuda_shared && (const char *)row + 16 <= __stop_cuda_shared;
+    if (!shared) fail("ldmatrix: a row isn't in shared memory");
+    int g = current % 32 / 4, t = current % 4;
+    with_all((const unsigned short *)row, "ldmatrix", [&](auto of) {
+        for (int i = 0; i < 4; i++) {
+            unsigned int first = transposed ? of(8 * i + 2 * t)[g] : of(8 * i + g)[2 * t];
+            unsigned int second = transposed ? of(8 * i + 2 * t + 1)[g] : of(8 * i + g)[2 * t + 1];
+            x[i] = second << 16 | first;
+        }
+    });
 }
 
 }  // namespace emulator
 
-inline void multiply_bfloat16(float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
-    emulator::multiply_fragments<float_of_bfloat16_bits>(d, a, b);
+inline void multiply_bfloat16(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
+    emulator::multiply(c, a, b0, b1, true);
 }
-inline void multiply_float16(float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
-    emulator::multiply_fragments<float_of_half_bits>(d, a, b);
+inline void multiply_half(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
+    emulator::multiply(c, a, b0, b1, false);
 }
+inline void load_matrices(unsigned int (&x)[4], const void *row) { emulator::load(x, row, false); }
+inline void load_transposed_matrices(unsigned int (&x)[4], const void *row) { emulator::load(x, row, true); }
 
 #define inline

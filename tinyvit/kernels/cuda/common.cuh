@@ -37,17 +37,13 @@ template <int N, class T> __device__ inline void store_pack(T *where, const floa
     *reinterpret_cast<Pack<T, N> *>(where) = pack;
 }
 
-// -- on tensor cores: see nvidia.cuh for which thread has which numbers ------------------------------------------------
+// -- on tensor cores: nvidia.cuh says which thread has which numbers of c += a b ---------------------------------------
 
-__device__ inline void multiply_fragments(
-    float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2], bfloat16
-) {
-    multiply_bfloat16(d, a, b);
+__device__ inline void multiply(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1, bfloat16) {
+    multiply_bfloat16(c, a, b0, b1);
 }
-__device__ inline void multiply_fragments(
-    float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2], float16
-) {
-    multiply_float16(d, a, b);
+__device__ inline void multiply(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1, float16) {
+    multiply_half(c, a, b0, b1);
 }
 
 // -- over the 32 threads of a warp: every thread gets the result, and the order of additions is always the same ------

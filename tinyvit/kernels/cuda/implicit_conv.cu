@@ -9,7 +9,7 @@
 //
 //                      128 columns: tile b[128][32]
 //                     ┌──────────────┬──────────────┐
-//       64 rows:      │    warp 0    │    warp 1    │  32      a warp: 2 × 8 tiles of 16 × 8, by `multiply_fragments`
+//       64 rows:      │    warp 0    │    warp 1    │  32      a warp: 2 × 8 tiles of 16 × 8, by `multiply`
 //       tile a[64][32]├──────────────┼──────────────┤
 //                     │    warp 2    │    warp 3    │  32
 //                     └──────────────┴──────────────┘
@@ -41,8 +41,8 @@ __device__ inline void multiply_tiles(const Row (&a)[ROWS], const Row (&b)[COLUM
             of_a[i][3] = pair_at(&a[row + 16 * i + 8].number[k + 8]);
         }
         for (int j = 0; j < 8; j++) {
-            unsigned int of_b[2] = {pair_at(&b[column + 8 * j].number[k]), pair_at(&b[column + 8 * j].number[k + 8])};
-            for (int i = 0; i < 2; i++) multiply_fragments(sums[i][j], of_a[i], of_b, T{});
+            const T *of_b = &b[column + 8 * j].number[k];
+            for (int i = 0; i < 2; i++) multiply(sums[i][j], of_a[i], pair_at(of_b), pair_at(of_b + 8), T{});
         }
     }
 }
