@@ -121,7 +121,8 @@ def test_numbers_on_the_patches_say_their_unit(page, seen):
     ("mlp", [1, 2], 1),
 ])  # fmt: skip
 def test_play_goes_through_the_blocks_stops_at_the_end_and_can_be_paused(page, expect, step, values, second):
-    page.clock.install()
+    page.clock.install(time=0)
+    page.clock.pause_at(3600)                                              # it goes on only by run_for
     go_to(page, step)
     slider, button = page.locator(f"#{step}-slider input"), page.locator(f"#{step}-slider button")
     button.click()
@@ -151,7 +152,8 @@ def test_play_goes_through_the_blocks_stops_at_the_end_and_can_be_paused(page, e
     ("tokens", "End", "3"), ("rollout", "End", "3"), ("dtokens", "Home", "0"),
 ])  # fmt: skip
 def test_moving_the_slider_stops_playing(page, expect, step, key, end):
-    page.clock.install()
+    page.clock.install(time=0)
+    page.clock.pause_at(3600)                                              # it goes on only by run_for
     go_to(page, step)
     slider, button = page.locator(f"#{step}-slider input"), page.locator(f"#{step}-slider button")
     button.click()
