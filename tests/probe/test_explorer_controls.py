@@ -36,7 +36,7 @@ def test_the_heat_map_lies_over_the_image_brightest_where_most_is_taken(page, ex
         expect(page.locator(name)).to_be_hidden()
     go_to(page, "attention")
     assert page.locator("#picture").bounding_box() == page.locator("#heat").bounding_box()
-    row = seen.attention[2, 0, 0, 1, 1:]
+    row = seen.attention[2, 0, 0, 0, 1:]
     colours = np.array(pixels_of(page.locator("#heat")))
     assert abs(colours[row.argmax(), :3] - BRIGHTEST).max() <= 2  # stored with their opacity, they are rounded
     brightness = colours[:, :3].sum(1)
@@ -50,11 +50,17 @@ def test_the_heat_map_lies_over_the_image_brightest_where_most_is_taken(page, ex
 
 def test_small_maps_are_those_of_their_heads(page, seen):
     go_to(page, "attention")
+    page.locator("#strength").fill("0")                                    # then they are the image
+    picture = pixels_of(page.locator("#picture"))
+    assert pixels_of(page.locator("#heads .thumbnail").last) == picture
+    page.locator("#strength").fill("100")
+    page.mouse.move(0, 0)                                                  # over no patch
     maps = page.locator("#heads .thumbnail")
     assert maps.count() == 12
     for i in range(12):
-        row = seen.attention[i // 4, 0, i % 4, 1, 1:]
-        assert pixels_of(maps.nth(i))[int(row.argmax())] == [*BRIGHTEST, 255]
+        row = seen.attention[i // 4, 0, i % 4, 0, 1:]
+        colours = np.array(pixels_of(maps.nth(i))).reshape(4, 2, 4, 2, 4)[:, 0, :, 0]  # one pixel of each patch
+        assert tuple(colours[np.unravel_index(row.argmax(), (4, 4))]) == (*BRIGHTEST, 255)
 
 
 def test_gradients_are_orange_where_positive_and_blue_where_negative(page, seen):
@@ -91,7 +97,7 @@ def test_pointing_and_choosing_shift_nothing_under_the_pointer(browse, name):
 
 def test_numbers_on_the_patches_come_and_go(page, seen):
     go_to(page, "attention")
-    row = seen.attention[2, 0, 0, 1]
+    row = seen.attention[2, 0, 0, 0]
     numbers = page.locator("#patches .value")
     assert numbers.first.is_visible()
     np.testing.assert_allclose([float(text) for text in numbers.all_inner_texts()], 100 * row[1:], atol=0.063)
@@ -115,7 +121,8 @@ def test_numbers_on_the_patches_say_their_unit(page, seen):
     ("mlp", [1, 2], 1),
 ])  # fmt: skip
 def test_play_goes_through_the_blocks_stops_at_the_end_and_can_be_paused(page, expect, step, values, second):
-    page.clock.install()
+    page.clock.install(time=0)
+    page.clock.pause_at(3600)                                              # it goes on only by run_for
     go_to(page, step)
     slider, button = page.locator(f"#{step}-slider input"), page.locator(f"#{step}-slider button")
     button.click()
@@ -145,7 +152,8 @@ def test_play_goes_through_the_blocks_stops_at_the_end_and_can_be_paused(page, e
     ("tokens", "End", "3"), ("rollout", "End", "3"), ("dtokens", "Home", "0"),
 ])  # fmt: skip
 def test_moving_the_slider_stops_playing(page, expect, step, key, end):
-    page.clock.install()
+    page.clock.install(time=0)
+    page.clock.pause_at(3600)                                              # it goes on only by run_for
     go_to(page, step)
     slider, button = page.locator(f"#{step}-slider input"), page.locator(f"#{step}-slider button")
     button.click()

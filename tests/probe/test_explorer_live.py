@@ -17,6 +17,7 @@ SHARE = {"rtol": 0, "atol": 6e-4}    # tenths of a percent
 THREE = {"rtol": 5.1e-3, "atol": 1e-30}
 FULL = 255 / 64 - 2                  # what `page_of` makes of a pixel that is fully lit, and of a black one
 BLACK = -2.0
+PLACE = "cell => [...cell.parentElement.children].indexOf(cell)"
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +217,7 @@ def test_without_any_head_no_patch_reaches_the_class_token_and_the_page_says_why
         page.locator("#head-on").press("Space")
     go_to(page, "dpixels")
     expect(page.locator("#dpixels-text")).to_contain_text("No pixel has a gradient: all heads are switched off")
+    expect(page.locator("#dpixels-why")).to_contain_text("It is zero since nothing leads from Patch 1")
     assert set(on_patches(page)) == {0}
     expect(page.locator("#scale")).to_be_hidden()                          # from 0 to 0
 
@@ -231,6 +233,70 @@ def test_the_way_back_starts_at_the_class_token_in_the_last_block_where_there_is
     go_to(page, "dtokens")
     expect(page.locator("#dtokens-slider output")).to_have_text("after block 2 (blocks.1)")
     assert any(on_patches(page))
+
+
+def test_until_a_token_is_chosen_each_step_begins_where_there_is_something_to_see(page, made, expect):
+    for step in (*STEPS, "attention", "loss", "dattention", "mlp", "dattention"):
+        go_to(page, step)
+        if step == "dpixels":                                              # the patch of the largest gradient
+            assert on_patches(page)[page.locator("#patches .looking").evaluate(PLACE)] == max(on_patches(page))
+        elif step not in ("logits", "loss"):
+            name = "Patch 1 (row 1, column 1)" if step in ("patches", "tokens", "norm") else "Class token"
+            expect(page.locator("#readout")).to_contain_text(name)
+        assert "token=" not in page.url
+    page.locator("#patches .cell").nth(4).click()
+    for step in ("mlp", "tokens", "attention"):                            # what was chosen stays
+        go_to(page, step)
+        expect(page.locator("#readout")).to_contain_text("Patch 5 (row 2, column 1)")
+        assert "token=5" in page.url
+
+
+def test_a_pixels_gradient_is_explained_by_its_factors_and_the_smallest_of_them_is_named(browse, drawable):
+    html, model = drawable
+    page = browse(html, "#step=dpixels", viewport={"width": 1280, "height": 1000})
+    _, images, labels = page_of(model, 3)
+    seen = probe.trace(model, images[:1], labels[:1])
+    dtokens, weights = seen.gradients["(embed)"][0][0], model.state_dict()["patch_embed.proj.weight"].reshape(24, 4)
+    gradient = seen.gradients[""][1][0, 0]
+    rows, columns = np.indices((8, 8))
+    dz = dtokens[1 + 4 * (rows // 2) + columns // 2]                       # (8, 8, 24): that of each pixel's token
+    w = weights.T[2 * (rows % 2) + columns % 2]
+    np.testing.assert_allclose((dz * w).sum(-1), gradient, rtol=1e-3, atol=1e-6)
+    factors = np.stack([np.linalg.norm(dz, axis=-1), np.linalg.norm(w, axis=-1)])
+    factors = np.stack([*factors, gradient / factors.prod(0)])
+    best = np.unravel_index(np.abs(gradient).argmax(), (8, 8))
+    box = page.locator("#dpixels-0 .cells").bounding_box()
+    for row, column in ((2, 3), (0, 0), (7, 7), (5, 2), (3, 6), best):
+        page.locator("#dpixels-0 .cells").click(
+            position={"x": (column + 0.5) * box["width"] / 8, "y": (row + 0.5) * box["height"] / 8}
+        )
+        assert f"&pixel={row + 1}.{column + 1}.1" in page.url
+        table = page.locator("#dpixels-factors")
+        assert f"row {row + 1}, column {column + 1}" in table.locator("caption").inner_text()
+        found = np.reshape(values(table.locator("td")), (4, 2))
+        for i, place in enumerate(((row, column), best)):
+            np.testing.assert_allclose(found[:, i], [*factors[:, *place], gradient[place]], rtol=6e-3)
+        why = page.locator("#dpixels-why").inner_text()
+        if (row, column) == best:
+            assert why.startswith("No pixel has a larger gradient")
+            continue
+        least = np.argmin(np.abs(factors[:, row, column] / factors[:, *best]))
+        reasons = ("the loss depends less on its token", "the weights that read its place", "closer to perpendicular")
+        assert [reason in why for reason in reasons] == [i == least for i in range(3)]
+        np.testing.assert_allclose(value(why.split(" = ")[1].split(" of")[0]),
+                                   abs(gradient[row, column] / gradient[best]), rtol=6e-3)
+    again = browse(html, "#" + page.url.split("#")[1].replace(page.url.split("pixel=")[1], "3.4"))
+    assert "row 3, column 4" in again.locator("#dpixels-factors caption").inner_text()
+
+
+def test_a_pixel_whose_weights_are_all_zero_has_no_gradient_and_the_page_says_so(browse, expect):
+    model = redrawn(ViT(DIGITS))
+    weights = model.state_dict()
+    weights["patch_embed.proj.weight"][:, :, 0, 1] = 0                     # the upper right pixel of every patch
+    model.load_state_dict(weights)
+    page = browse(page_of(model)[0].html, "#step=dpixels&pixel=3.4")
+    expect(page.locator("#dpixels-why")).to_contain_text("all weights that read this place of a patch are zero")
+    expect(page.locator("#dpixels-text")).to_contain_text("16 of 64 gradients are exactly zero")
 
 
 @pytest.mark.parametrize(("pool", "who"), [("token", "Patch"), ("avg", "Class token")])
@@ -362,7 +428,7 @@ def test_a_short_link_is_enough_and_following_one_in_the_page_goes_there(page, m
     page.evaluate("() => { location.hash = '#image=3&block=2&head=1&step=attention'; }")
     expect(page.locator(".image input").nth(2)).to_be_checked()
     expect(page.locator("#step-attention")).to_be_visible()
-    np.testing.assert_allclose(on_patches(page), made.traces[2].attention[1, 0, 0, 1, 1:], **SHARE)
+    np.testing.assert_allclose(on_patches(page), made.traces[2].attention[1, 0, 0, 0, 1:], **SHARE)
     go_to(page, "tokens")
     page.locator("#tokens-slider input").fill("2")
     page.evaluate("() => { location.hash = '#step=tokens&at=1&token=class'; }")
@@ -372,7 +438,7 @@ def test_a_short_link_is_enough_and_following_one_in_the_page_goes_there(page, m
 
 @pytest.mark.parametrize("asked", [
     "image=99", "image=0", "image=x", "block=4", "head=5", "step=nowhere", "token=17", "off=1.5", "off=<b>", "label=11",
-    "pixels=AAAA", "pixels=%", "step=norm&at=7",
+    "pixels=AAAA", "pixels=%", "pixel=9.1", "pixel=x", "step=norm&at=7",
 ])  # fmt: skip
 def test_a_link_to_what_the_page_does_not_have_says_so_and_shows_the_rest(page, expect, asked):
     page.evaluate("hash => { location.hash = hash; }", f"#{asked}")

@@ -24,7 +24,7 @@ STEPS = (
 MATHEMATICS = ("tensors", "operations", "vit")
 SCRIPTS = (
     *MATHEMATICS, "numbers", "format", "colours", "canvas", "grid", "cells", "matrix", "slider", "stage", "drawing",
-    "heads", "tables", "link", "steps", "details", "inside", "main",
+    "heads", "tables", "pixel", "link", "steps", "details", "inside", "main",
 )  # fmt: skip
 
 

@@ -23,6 +23,16 @@ function paintPatches(canvas, values, kind, largest, opacity = 1) {
   paint(canvas, columns, rows, (i) => [...colour(values[i + 1]), opacity]);
 }
 
+/** A map of a few pixels over a picture, in one canvas as large as the picture. */
+function lay(canvas, image, map, opacity) {
+  Object.assign(canvas, { width: image.width, height: image.height });
+  const context = canvas.getContext("2d");
+  context.imageSmoothingEnabled = false;
+  context.drawImage(image, 0, 0);
+  context.globalAlpha = opacity;
+  context.drawImage(map, 0, 0, image.width, image.height);
+}
+
 function paintRamp(canvas, kind) {
   const colour = colouring(kind, 1);
   paint(canvas, 64, 1, (i) => colour(kind === "signed" ? i / 31.5 - 1 : i / 63));

@@ -18,14 +18,14 @@ const DETAILS = {
     byId("loss-value").replaceChildren(
       `ℒ = −log ${number(arrays.probabilities.data[state.label])} = ${number(arrays.loss)}, for the true class `,
       element("bdi", { textContent: about.classes[state.label] }), ".");
-    drawBars(byId("loss-bars"), "Gradient by the logits", ["class", "dlogits"], classItems((k) => ({
+    drawBars(byId("loss-bars"), "Gradient with respect to the logits", ["class", "dlogits"], classItems((k) => ({
       value: arrays.dlogits.data[k], cells: [number(arrays.dlogits.data[k])],
     })));
   },
   dtokens() {
     const depths = Array.from({ length: model.depth + 1 }, (_, i) => model.depth - i);
     const item = (name, value, current) => ({ name, value, cells: [number(value)], current });
-    drawBars(byId("flow-bars"), "Length of the gradient, from the loss back to the pixels", ["by", "length"], [
+    drawBars(byId("flow-bars"), "Length of the gradient, from the loss back to the pixels", ["with respect to", "length"], [
       item("logits", norm(arrays.dlogits.data)),
       ...depths.map((depth) =>
         item(`tokens ${afterBlocks(depth)}`, norm(part(arrays.dstream_length, depth)), depth === state.ddepth)),
@@ -35,16 +35,18 @@ const DETAILS = {
       .draw(part(arrays.dstream, state.ddepth), tokens, model.width, { chosen: state.looking });
   },
   dpixels() {
-    const pixels = arrays.dpixels.data, [height, width] = model.size, [P, Q] = model.patch;
+    const pixels = arrays.dpixels.data, [height, width] = model.size;
     byId("dpixels-text").textContent = whyPixels(pixels);
     for (let channel = 0; channel < model.channels; channel++) {
       const id = `dpixels-${channel}`;
       if (!byId(id)) byId("dpixels-pictures").append(element("div", { id }));
       matrix(id, {
-        label: `Gradient by the pixels${channelName(channel)}`, square: true,
+        label: `Gradient with respect to the pixels${channelName(channel)}`, square: true,
         rowName: (row) => `Row ${row + 1}`, columnName: (column) => `column ${column + 1}`,
-        onChoose: (row, column) =>
-          changed({ token: 1 + Math.floor(row / P) * columns + Math.floor(column / Q), pointed: null }),
+        onChoose: (row, column) => {
+          const pixel = pixelAt(row, column, channel);
+          changed({ token: patchOf(pixel), pixel, pointed: null });
+        },
       }).draw(pixels.subarray(channel * height * width, (channel + 1) * height * width), height, width);
     }
     enlarge("dpixels-patch", pixels, colouring("signed", largestOf(pixels)), number);
@@ -58,12 +60,12 @@ function channelName(channel) {
 
 /** How many pixels have no gradient, which has the least, and why that can be. */
 function whyPixels(pixels) {
-  const none = pixels.filter((value) => value === 0).length, [height, width] = model.size;
+  const none = pixels.filter((value) => value === 0).length;
   const least = pixels.reduce((best, value, i) => (Math.abs(value) < Math.abs(pixels[best]) ? i : best), 0);
-  const row = Math.floor(least / width) % height, column = least % width;
   if (none === 0) {
     return `None of the gradients is exactly zero. The smallest, ${number(pixels[least])}, is that of the pixel in ` +
-      `row ${row + 1}, column ${column + 1}.`;
+      `${pixelName(least)}. All of them come from dlogits, whose length is ${number(norm(arrays.dlogits.data))}: ` +
+      "at most √2, and near zero if the model is sure of the true class.";
   }
   const all = none === pixels.length;
   if (all && state.off.size === model.depth * model.heads && model.pool === "token") {
@@ -76,8 +78,12 @@ function whyPixels(pixels) {
 
 /** The numbers of the patch that is looked at; of what has none, as many empty places, so that nothing moves. */
 function enlarge(id, pixels, colour, text) {
-  const { looking } = state;
-  byId(`${id}-title`).textContent = looking > 0 ? tokenName(looking) : `${tokenName(looking)}: no pixels of its own`;
+  const { looking } = state, [P, Q] = model.patch;
+  const from = (first, count) => (count === 1 ? String(first + 1) : `${first + 1} to ${first + count}`);
+  const [row, column] = [Math.floor((looking - 1) / columns), (looking - 1) % columns];
+  byId(`${id}-title`).textContent = looking > 0
+    ? `${tokenName(looking)}: its pixels, rows ${from(row * P, P)}, columns ${from(column * Q, Q)}`
+    : `${tokenName(looking)}: no pixels of its own`;
   drawPatch(byId(id), pixels, looking > 0 ? looking : null, colour, text);
 }
 

@@ -7,11 +7,15 @@ class Heads {
     const off = (block, head) => `${block + 1}.${head + 1}`;
     parent.style.setProperty("--columns", heads);
     const grid = element("div", { className: "grid" });
-    parent.append(element("span"), labels("columns", "head", heads), labels("blocks", "block", model.depth), grid);
+    const [across, down] = ["Head", "Block"].map((textContent) => element("span", { className: "axis", textContent }));
+    for (const axis of [across, down]) axis.setAttribute("aria-hidden", "true");
+    parent.append(element("span"), element("span"), across, element("span"), element("span"),
+      labels("columns", "head", heads), down, labels("blocks", "block", model.depth), grid);
     this.grid = new ButtonGrid(grid, {
       label: "Heads of attention", height: model.depth, width: heads, name: (i) => this.name(i),
       onChoose: (i) => changed({ block: Math.floor(i / heads), head: i % heads }),
     });
+    this.map = picture("map");
     this.canvases = this.grid.buttons.map((button) => {
       const canvas = picture("thumbnail");
       canvas.style.aspectRatio = `${model.size[1]} / ${model.size[0]}`;
@@ -34,13 +38,14 @@ class Heads {
     return `${blockName(Math.floor(i / model.heads))}, head ${(i % model.heads) + 1}${off}`;
   }
 
-  /** row(block, head) is {values, kind, largest}. */
-  draw(row) {
+  /** row(block, head) is {values, kind, largest}; each map lies over the image as the large one does. */
+  draw(row, image) {
     const chosen = this.state.block * model.heads + this.state.head;
     this.grid.mark(chosen);
     this.canvases.forEach((canvas, i) => {
       const { values, kind, largest } = row(Math.floor(i / model.heads), i % model.heads);
-      paintPatches(canvas, values, kind, largest);
+      paintPatches(this.map, values, kind, largest);
+      lay(canvas, image, this.map, byId("strength").valueAsNumber / 100);
       this.grid.buttons[i].classList.toggle("off", this.isOff(i));
       this.grid.buttons[i].setAttribute("aria-label", this.name(i));
     });

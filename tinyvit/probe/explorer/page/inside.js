@@ -106,6 +106,7 @@ const INSIDE = {
     drawBars(byId("parameter-bars"), caption, ["parameter", "length"], own.map(([parameter, { data }]) =>
       ({ name: parameter.slice(name.length), value: norm(data), cells: [number(norm(data))] })));
   },
+  dpixels: (arrays) => drawPixel(arrays),
   dattention(arrays) {
     const found = arrays.gradients.blocks[state.block], { head } = state, token = asking();
     matrix("dattention-dprobs", pairs("dP")).draw(at(found.dprobs, head).data, tokens, tokens, { chosen: token });

@@ -3,16 +3,16 @@
 
 /** What stands in the address. */
 function linkOf(state) {
-  const parts = { image: about.images.indexOf(state.image) + 1, step: state.step, token: linkToken(state.token),
-                  block: state.block + 1, head: state.head + 1 };
+  const parts = { image: about.images.indexOf(state.image) + 1, step: state.step };
+  if (state.chosen) parts.token = state.token === 0 ? "class" : state.token;
+  Object.assign(parts, { block: state.block + 1, head: state.head + 1 });
+  if (state.pixel !== null) parts.pixel = placeOf(state.pixel).map((index) => index + 1).join(".");
   if (SLIDERS[state.step]) parts.at = state[SLIDERS[state.step]];
   if (state.off.size) parts.off = [...state.off].sort().join(",");
   if (state.label !== state.image.label) parts.label = state.label + 1;
   if (state.own) parts.pixels = levelsText(state.own);
   return `#${Object.entries(parts).map(([name, value]) => `${name}=${value}`).join("&")}`;
 }
-
-const linkToken = (token) => (token === 0 ? "class" : String(token));
 
 /** The changes of the state that an address asks for, and in words what of it this page doesn't have. */
 function changesOf(hash) {
@@ -29,6 +29,11 @@ function changesOf(hash) {
   take("head", 1, model.heads, (value) => { changes.head = value - 1; });
   if (["class", "mean"].includes(asked.get("token"))) changes.token = asked.get("token") === "class" ? 0 : "mean";
   else take("token", 1, tokens - 1, (value) => { changes.token = value; });
+  if (asked.has("pixel")) {
+    const place = asked.get("pixel").split(".").map((index) => Number(index) - 1), pixel = pixelAt(...place);
+    if (pixel === null) missing.push(`pixel=${asked.get("pixel")} (row.column.channel, from 1.1.1)`);
+    else Object.assign(changes, { token: patchOf(pixel), pixel });
+  }
   if (stepNames.includes(asked.get("step"))) changes.step = asked.get("step");
   else if (asked.has("step")) missing.push(`step=${asked.get("step")} (there are ${stepNames.join(", ")})`);
   const field = SLIDERS[changes.step];

@@ -9,7 +9,7 @@ const SLIDERS = { tokens: "depth", norm: "norm", mlp: "mlp", dtokens: "ddepth", 
 
 const state = {
   image: about.images[0], own: null, label: about.images[0].label, off: new Set(), drawing: false,
-  step: "patches", token: 1, pointed: null, looking: 1, key: null,
+  step: "patches", token: 1, chosen: false, pointed: null, looking: 1, key: null, pixel: null,
   block: model.depth - 1, head: 0,
   depth: 0, norm: 0, mlp: model.depth - 1, through: model.depth, ddepth: model.depth - 1, // where the sliders are
 };
@@ -18,10 +18,10 @@ let arrays = null;
 /** Change the state, compute what depends on it, and draw. */
 async function changed(changes) {
   if (changes.image) changes = { own: null, label: changes.image.label, ...changes };
+  if ("token" in changes) changes = { chosen: true, pixel: null, ...changes };
   if (changes.step) changes = { ...startOf(changes.step), ...changes };
   if ("token" in changes || "block" in changes || "head" in changes) changes = { key: null, ...changes };
   Object.assign(state, changes);
-  state.looking = state.pointed ?? state.token;
   if (arrays === null || ["image", "own", "label", "off"].some((input) => input in changes)) {
     const { image } = state, given = await arraysOf(image);
     if (state.image !== image) return; // another one was chosen meanwhile
@@ -30,6 +30,8 @@ async function changed(changes) {
     const seen = state.own ? drawn(state.own, given) : given;
     arrays = live ? computed(seen, state.label, on) : { ...given, loss: image.loss };
   }
+  if (!state.chosen) state.token = firstToken(state.step);
+  state.looking = state.pointed ?? state.token;
   draw();
   if (changes.step) bringIntoRow(byId("ways"), stepButtons[stepNames.indexOf(state.step)]);
   if (changes.image) bringIntoRow(byId("images"), imageInputs[about.images.indexOf(state.image)].parentElement);
@@ -42,14 +44,19 @@ function bringIntoRow(row, chosen) {
   if (own.left < left || own.right > right) row.scrollLeft += (own.left + own.right - left - right) / 2;
 }
 
-/** Where a step begins: on the way back where there is something to see, and at a patch where pixels are shown. */
+/** What is given up for a step: at first the way back starts where there is something to see; pixels have a patch. */
 function startOf(step) {
-  const wasForwards = chain.indexOf(state.step) < chain.indexOf("loss"), { token } = state;
-  const pixels = step === "patches" || step === "dpixels";
-  if (pixels && !(token > 0)) return { token: step === "patches" ? 1 : strongestPatch() };
-  if (!wasForwards || !["dtokens", "dattention"].includes(step)) return {};
-  const reader = model.pool === "token" ? 0 : Math.max(Number(token) || 0, 1);
-  return { token: reader, block: model.depth - 1, ddepth: model.depth - 1 };
+  const pixels = step === "patches" || step === "dpixels", back = ["dtokens", "dattention", "dpixels"];
+  if (pixels && !(state.token > 0)) return { chosen: false };
+  if (pixels || !back.includes(step) || back.includes(state.step)) return {};
+  const reads = model.pool === "avg" && state.token > 0; // every patch has a gradient
+  return { chosen: state.chosen && reads, block: model.depth - 1, ddepth: model.depth - 1 };
+}
+
+/** The token of a step while none was chosen: a patch, then what the head reads in the end, then the strongest patch. */
+function firstToken(step) {
+  if (step === "dpixels") return strongestPatch();
+  return ["patches", "tokens", "norm"].includes(step) || model.pool === "avg" ? 1 : 0;
 }
 
 function strongestPatch() {
@@ -172,7 +179,9 @@ function draw() {
   stepButtons.forEach((button, i) => { button.ariaCurrent = i === here ? "step" : null; });
   imageInputs.forEach((input, i) => { input.checked = about.images[i] === state.image; });
   byId("step-title").textContent = stepSections[here].dataset.title;
-  byId("look-title").replaceChildren(state.drawing ? "3. Draw on it" : "3. Point at a patch",
+  const asks = ["attention", "dattention"].includes(state.step);
+  byId("look-title").replaceChildren(
+    state.drawing ? "3. Draw on it" : asks ? "3. Choose who asks" : "3. Point at a patch",
     element("span", { className: "keys", textContent: state.drawing ? " (or arrows, Space)" : " (or arrows)" }));
   byId("back").disabled = place === 0;
   byId("next").disabled = place === chain.length - 1;
@@ -202,7 +211,7 @@ function drawHeads() {
   if (byId("heads").parentElement !== home) home.append(byId("heads"));
   heads.draw(state.step === "attention"
     ? (block, head) => shares(attentionRow(arrays, block, head, state.looking))
-    : (block, head) => sizes(dattentionRow(arrays, block, head, state.looking), "signed"));
+    : (block, head) => sizes(dattentionRow(arrays, block, head, state.looking), "signed"), byId("picture"));
 }
 
 function drawLargest(map) {

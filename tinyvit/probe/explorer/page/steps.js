@@ -80,12 +80,13 @@ const MAPS = {
   },
   attention(arrays, { block, head, looking }) {
     const map = shares(attentionRow(arrays, block, head, looking));
-    const self = looking === "mean" ? "" : `, and ${share(map.values[looking])} from itself`;
+    const self = looking > 0 ? `, and ${share(map.values[looking])} from itself` : "";
+    const first = looking === 0 ? "itself" : "the class token";
     const off = state.off.has(`${block + 1}.${head + 1}`) ? " It is switched off: nothing of it goes on." : "";
     return {
       ...map, title: "It takes most from",
       readout: (token) => `${tokenName(token)} in ${blockName(block)}, head ${head + 1}: it takes ` +
-        `${share(map.values[0])} from the class token${self}.${off}`,
+        `${share(map.values[0])} from ${first}${self}.${off}`,
     };
   },
   mlp(arrays, { mlp: block }) {
@@ -119,7 +120,7 @@ const MAPS = {
     const map = sizes(Float64Array.from(dattentionRow(arrays, block, head, looking)), "signed");
     return {
       ...map, title: "Its attention to these matters most",
-      readout: (token) => `${tokenName(token)} in ${blockName(block)}, head ${head + 1}: the gradient by its ` +
+      readout: (token) => `${tokenName(token)} in ${blockName(block)}, head ${head + 1}: the gradient of its ` +
         `attention to the class token is ${number(map.values[0])}.${whyNone(map.values, block)}`,
     };
   },

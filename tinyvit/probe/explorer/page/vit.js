@@ -110,7 +110,7 @@ function vit(image, w, config, on) {
                     features }];
 }
 
-/** The gradient of the loss by the image, and by all that is on its way. */
+/** The gradient of the loss with respect to the image, and to all that is on its way. */
 function vit_backward(dlogits, cache, grads) {
   const dfeatures = head_backward(dlogits, cache.head, grads);
   const dnormed = (cache.kind === "token" ? pool_token_backward : pool_mean_backward)(dfeatures, cache.pool);
