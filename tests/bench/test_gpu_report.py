@@ -4,10 +4,11 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tinyvit.bench.gpu_report import __main__ as command
-from tinyvit.bench.gpu_report import comparison, page, recipe, report, suite, times
+from tinyvit.bench.gpu_report import comparison, page, profile, recipe, report, suite, times
 
 
 def dry(tmp_path, *options):
@@ -39,6 +40,39 @@ def test_every_part_can_be_left_out(part):
     options = command.parse([f"--no-{part}"])
     assert not getattr(options, part)
     assert all(getattr(options, other) for other in report.PARTS if other != part)
+
+
+def test_a_quick_report_has_little_work_unless_more_is_asked_for():
+    quick, usual = command.parse(["--quick"]), command.parse([])
+    assert [part for part in report.PARTS if getattr(quick, part)] == ["tests", "steps", "train"]
+    assert (quick.precisions, quick.minutes) == (("bfloat16",), 2.0) and quick.compile
+    assert all(getattr(usual, part) for part in report.PARTS)
+    assert (usual.precisions, usual.minutes) == (("tf32", "bfloat16", "float32"), 9.5)
+    more = command.parse(["--quick", "--compare", "--no-train", "--precisions", "tf32", "--minutes", "3"])
+    assert more.compare and not more.train and (more.precisions, more.minutes) == (["tf32"], 3.0)
+
+
+def test_a_quick_report_trains_one_epoch(tmp_path):
+    found, status = dry(tmp_path, "--quick", "--no-steps")
+    assert status == 0 and list(found["parts"]) == ["train"]
+    train = found["parts"]["train"]
+    assert train["epochs"] == len(train["history"]) == 1 < train["epochs_of_the_recipe"]
+
+
+def test_steps_that_were_timed_are_kept_if_what_comes_after_them_fails(tmp_path, monkeypatch):
+    kept, right = [], times.Contest.invite
+
+    def invite(contest, name):
+        if name == "compile":
+            kept.append(json.loads((tmp_path / "gpu-report.json").read_text())["parts"]["steps"])
+            raise MemoryError("out of memory")
+        right(contest, name)
+
+    monkeypatch.setattr(times.Contest, "invite", invite)
+    found, status = dry(tmp_path, "--no-compare", "--no-train")
+    (before,), after = kept, found["parts"]["steps"]
+    assert status == 1 and before["problem"] == report.UNFINISHED and after["problem"] == "MemoryError: out of memory"
+    assert before["steps"] == after["steps"] and after["steps"][0]["seconds"]["tinyvit"] > 0
 
 
 def test_a_part_that_fails_is_reported_and_the_others_go_on(tmp_path, monkeypatch, capsys):
@@ -139,6 +173,19 @@ def test_losses_that_differ_make_the_times_a_problem():
 def test_the_outcome_of_the_tests_is_read_from_the_last_line(lines, passed, failed, problem):
     found = suite.outcome(0 if problem is None else 1, lines)
     assert (found["passed"], found["failed"], found.get("problem")) == (passed, failed, problem)
+
+
+def test_tests_that_take_too_long_are_counted_up_to_there():
+    lines = [".........F.E [ 50%]", "..", "an error with ... dots", ""]
+    assert suite.so_far(lines) == {"passed": 12, "failed": 2}
+
+
+def test_a_product_is_named_by_its_shape_and_counts_its_operations():
+    a, b, out = np.ones((2, 3, 4, 5), "float16"), np.ones((2, 3, 5, 7), "float16"), np.ones((2, 3, 4, 7), "float32")
+    assert profile.described("products", [a, b, out]) == ("product 6 of 4×5×7, f16 → f32", 2 * 6 * 4 * 5 * 7)
+    a, b, out = (x[0, 0] for x in (a, b, out))
+    assert profile.described("product", [a, b, out]) == ("product 4×5×7, f16 → f32", 2 * 4 * 5 * 7)
+    assert profile.described("gelu_forward", [a]) == ("gelu_forward", 0)
 
 
 def test_all_gpu_tests_are_where_the_report_looks_for_them():
