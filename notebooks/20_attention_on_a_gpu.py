@@ -111,9 +111,9 @@ for name, moved in {"plain": plain_bytes(B, H, T, d), "fused": fused_bytes(B, H,
 assert plain_bytes(B, H, T, d) == 9 * fused_bytes(B, H, T, d)
 
 # %% [markdown]
-# That is one layer's forward for 1,024 images of the recipe `cifar10`, 64 tokens and heads 16 wide. The scores are nine
-# tenths of what is moved, and nobody needs them afterwards: they can be computed again from $q$ and $k$. A kernel that
-# keeps them inside the cores moves $q$, $k$, $v$ and $y$, once each.
+# That is one layer's forward for 1,024 images of the recipe `cifar10`, 64 tokens (without the class token) 16 wide.
+# The scores are nine tenths of what is moved, and nobody needs them afterwards: they can be computed again from $q$
+# and $k$. A kernel that keeps them inside the cores moves $q$, $k$, $v$ and $y$, once each.
 #
 # ## Fused: one KV tile after the other
 #
@@ -348,7 +348,7 @@ def attention_by_warps(q, k, v):
 found = attention_by_warps(q[0, 0], k[0, 0], v[0, 0])
 exact, _ = F.attention(*(bfloat16(x)[:1, :1].astype("float64") for x in (q, k, v)))
 error = abs(found - exact[0, 0]).max()
-print(f"off by {error:.4f} at most, of numbers up to {abs(exact).max():.2f}; bfloat16 has a step of 1/128 = {2**-7:.4f}")
+print(f"off by {error:.4f} at most, of numbers up to {abs(exact).max():.2f}; a step of bfloat16 is 1/128 = {2**-7:.4f}")
 assert error < 2**-7 * abs(exact).max()
 
 # %% [markdown
@@ -465,7 +465,7 @@ expected = json.loads(Path("results/gpu-expected.json").read_text())
 for row in expected["kernels"]:
     if "attention" in row["name"] and row["registers"]:
         print(f"{row['name']:<24} {row['registers']:>3} registers, {row['threads']:>3} threads in a block, "
-              f"{row['blocks_per_sm']:>2} blocks on an SM, {row['bytes'] / row['launches'] / 1e6:>4.0f} MB")  # fmt: skip
+              f"{row['blocks_per_sm']:>2} on an SM, {row['bytes'] / row['launches'] / 1e6:>4.0f} MB")  # fmt: skip
         assert row["blocks_per_sm"] <= blocks_per_sm(row["registers"], row["threads"])
         assert row["spilled"] == 0
 

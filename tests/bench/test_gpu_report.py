@@ -1,6 +1,7 @@
 """The report's own code, on the CPU; on a pretended GPU see tests/cuda/test_gpu_report.py."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 
 from tinyvit.bench.gpu_report import __main__ as command
-from tinyvit.bench.gpu_report import comparison, page, profile, recipe, report, suite, times
+from tinyvit.bench.gpu_report import comparison, expected, page, profile, recipe, report, suite, times
+from tinyvit.kernels.cuda import fused_attention
 
 
 def dry(tmp_path, *options):
@@ -226,3 +228,47 @@ def test_bad_input_is_one_line_and_status_2(options, message):
     assert ended.returncode == 2 and ended.stdout == ""
     (line,) = ended.stderr.splitlines()
     assert line.startswith("gpu_report: error: ") and message in line
+
+
+def shapes(*arrays, dtype="bfloat16"):
+    size = 4 if dtype == "float32" else 2
+    return [expected.Shape(shape, dtype, size * math.prod(shape)) for shape in arrays]
+
+
+def test_a_product_takes_what_its_bytes_or_its_operations_take():
+    wide = expected.Launch("product", shapes((8192, 8192), (8192, 8192), (8192, 8192)))
+    narrow = expected.Launch("product", shapes((65536, 48), (48, 192), (65536, 192)))
+    card, found = expected.CARDS[0], expected.table([wide, narrow, narrow], compile=False)
+    (first, second), sums = found["kernels"], found["sums"]
+    assert first["name"] == "product 8192×8192×8192, bf16 → bf16" and first["bound_by"] == "products"
+    assert first[f"{card.name}_at_peak"] == pytest.approx(2 * 8192**3 / 989e12)
+    assert second["launches"] == 2 and second["bound_by"] == "memory"
+    assert second[f"{card.name}_at_peak"] == pytest.approx(2 * 2 * (65536 * 240 + 48 * 192) / 4.8e12)
+    assert second[f"{card.name}_expected"] > second[f"{card.name}_at_peak"] + 2 * expected.START
+    assert sums["launches"] == 3 and sums["H100_at_peak"] > sums["H200_at_peak"]
+    text = expected.text(found, "a title")
+    assert text.startswith("a title\n") and "in all: 3 launches" in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_attention_counts_its_scores():
+    q = (2, 3, 64, 16)
+    launch = expected.Launch("attention_forward", shapes(q, q, q, q), fused_attention.SOURCE,
+                             {"T": "bfloat16", "HEAD": 16, "BIAS": 0}, 192, 6)  # fmt: skip
+    cost = expected.cost(launch, 0)
+    assert cost["exponentials"] == 2 * 3 * 64 * 64 and cost["operations"] == 4 * 16 * cost["exponentials"]
+    assert cost["bytes"] == 4 * 2 * 2 * 3 * 64 * 16
+
+
+def test_few_warps_make_instructions_slower():
+    cost = {"bytes": 0, "operations": 0, "on_tensor_cores": 0, "exponentials": 0, "instructions": 10**9}
+    times = [expected.seconds(cost, expected.CARDS[0], warps)[1] - expected.START for warps in (8, 16, 32)]
+    assert times[0] == pytest.approx(2 * times[1]) and times[1] == times[2]
+
+
+@pytest.mark.parametrize(
+    ("registers", "threads", "shared", "count"),
+    [(32, 256, 0, 8), (33, 256, 0, 6), (197, 224, 0, 1), (32, 32, 0, 32), (32, 256, 48 * 1024, 4)],
+)
+def test_blocks_of_an_sm_are_limited_by_what_runs_out_first(registers, threads, shared, count):
+    assert expected.blocks_per_sm(registers, threads, shared) == count

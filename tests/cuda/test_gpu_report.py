@@ -10,7 +10,7 @@ import pretend_cupy
 import pytest
 
 from tinyvit import functional as F
-from tinyvit.bench.gpu_report import profile, recipe, report
+from tinyvit.bench.gpu_report import expected, profile, recipe, report
 
 PRECISIONS = ("tf32", "bfloat16", "float32")
 
@@ -69,6 +69,32 @@ def test_a_card_that_had_nothing_left_to_do_is_reported(done, late):
         patch.setattr(profile, "PENDING", 5)
         x = pretend_cupy.cupy.zeros(64, "float32")
         assert profile.of_a_step(lambda: [F.relu(x) for _ in range(12)], LITTLE)["late"] == late
+
+
+def test_what_a_step_launches_is_recorded_with_its_blocks_and_its_arrays(cupy):
+    x, weight, launches = cupy.zeros((6, 5), "float32"), cupy.zeros((4, 5), "float32"), []
+    with expected.recording(launches):
+        y, _ = F.linear(x, weight)
+        F.relu(y)
+    F.relu(y)
+    product, relu = launches
+    assert (product.name, [array.shape for array in product.arrays]) == ("product", [(6, 5), (5, 4), (6, 4)])
+    assert (relu.name, relu.source.file, relu.threads > 0, relu.blocks) == ("relu_forward", "elementwise.cu", True, 1)
+    assert [row["launches"] for row in expected.table(launches, compile=False)["kernels"]] == [1, 1]
+
+
+@pytest.mark.cuda
+def test_the_compiler_says_what_a_kernel_needs(real):
+    text = """extern "C" __global__ void f(float *x) {
+        __shared__ float y[64]; y[threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = y[63 - threadIdx.x];
+    }
+    extern "C" __global__ void g(float *x) {
+        int unused; float y[999]; for (int i = 0; i < 999; i++) y[i] = x[i]; x[0] = y[int(x[1])];
+    }"""
+    found = expected.compiled(text)
+    assert set(found) == {"f", "g"} and 0 < found["f"]["registers"] < 32
+    assert found["f"]["shared"] == 256 and found["f"]["spilled"] == found["g"]["shared"] == 0
+    assert 8 <= found["f"]["instructions"] <= 30
 
 
 ALONE = """

@@ -134,9 +134,9 @@ def to_fragments(A):
 
 FRAGMENT = Exercise(
     "to_fragments",
-    "The matrix A of mma.m16n8k16 dealt out to the 32 lanes of a warp. Lanes 0 to 3 share g = 0 and begin at columns 0, "
-    "2, 4 and 6; lanes 4 to 7 share g = 1, and so on. A lane's eight numbers are two neighbours in row g, those below "
-    "them in row g + 8, then the same two pairs 8 columns further right.",
+    "The matrix A of mma.m16n8k16 dealt out to the 32 lanes of a warp. Lanes 0 to 3 share g = 0 and begin at columns "
+    "0, 2, 4 and 6; lanes 4 to 7 share g = 1, and so on. A lane's eight numbers are two neighbours in row g, those "
+    "below them in row g + 8, then the same two pairs 8 columns further right.",
     {"A": "(16, 16)"},
     {"fragments": "(32, 8), a row for each lane"},
     right=to_fragments,
