@@ -276,6 +276,10 @@ print("lane 13 has the columns", *LEFT_AND_RIGHT[1][13], "of the scores, and nee
 # softmax's largest score and its sum are of a whole row, which four lanes share: each finds those of its own numbers,
 # and two shuffles exchange them, first with the neighbour (lane xor 1), then with the pair beside it (lane xor 2).
 #
+# The other operand comes from shared memory. A lane's pair of $B$ lies in a column: of $k^\top$, these are neighbours
+# in a row of $k$, one load of 32 bits. Of $v$, they are rows of their own; `ldmatrix.trans` reads squares of 8 × 8
+# numbers and hands each lane its pair.
+#
 # ## A warp's attention
 #
 # All of it, as a warp does it: 16 queries, KV tiles of 16 keys, fragments only. bfloat16 has 8 digits of a float32's 24
@@ -412,10 +416,10 @@ if can_emulate:
     with source.watching(watch):
         emulated, _ = F.attention(*on_card)
     for name, moved in launched:
-        print(f"{name} got arrays of {moved:,} bytes; all scores are {scores.nbytes:,} bytes")
+        print(f"{name} moves {moved:,} bytes in float32; the plain way {written_and_read + 2 * in_bfloat16:,}")
     print(f"off from NumPy's by {abs(emulated.get() - y).max():.0e} at most")
     assert abs(emulated.get() - y).max() < 1e-5
-    assert sum(moved for _, moved in launched) < 2 * fused_bytes(2, 3, T, d) + scores.nbytes
+    assert sum(moved for _, moved in launched) < (written_and_read + 2 * in_bfloat16) / 4
 else:
     print("This needs a checkout of the repository, Linux on x86-64 and a C++ compiler.")
 
