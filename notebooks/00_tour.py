@@ -262,6 +262,7 @@ else:
 # | 17 | [Images and texts](17_images_and_texts.ipynb) | CLIP: classes that are sentences, and where they fail |
 # | 18 | [Images out of noise](18_images_out_of_noise.ipynb) | diffusion with a DiT: noise, adaLN-Zero, guidance |
 # | 19 | [Time: tubelets](19_tubelets.ipynb) | videos: joint and factorised attention, inflated filters |
+# | 20 | [Attention on a GPU](20_attention_on_a_gpu.ipynb) | what moves, what waits: tiles, warps, tensor cores |
 #
 # They build on one another, but each can be run alone. What you need is some Python and the chain rule. In each, a
 # formula carries the name of the function that computes it, the function's code is shown, and every claim is an

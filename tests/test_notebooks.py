@@ -58,6 +58,8 @@ WITHOUT_A_NAME = {
     "One formula": "what three layers have in common",
     "What attention costs": "a count",
     "From images to videos": "initial values; the section shows its code",
+    "The roofline": "a quotient of two rates",
+    "The plain way: all scores go through the memory": "a count",
 }
 
 WAYS = ("forward", "backward")
@@ -66,7 +68,7 @@ HOLD_WEIGHTS = {"Linear.forward", "Linear.backward"}  # they pass their weights 
 LONG = (
     "05_whole_vit", "06_training", "07_cifar10", "08_what_it_learns", "09_machine", "10_transfer", "11_convolutions",
     "13_windows", "14_convolution_to_attention", "16_two_views", "17_images_and_texts", "18_images_out_of_noise",
-    "19_tubelets",
+    "19_tubelets", "20_attention_on_a_gpu",
 )  # over 4 s
 every_notebook = pytest.mark.parametrize("source", SOURCES, ids=[path.stem for path in SOURCES])
 

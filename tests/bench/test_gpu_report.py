@@ -1,13 +1,16 @@
 """The report's own code, on the CPU; on a pretended GPU see tests/cuda/test_gpu_report.py."""
 
 import json
+import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tinyvit.bench.gpu_report import __main__ as command
-from tinyvit.bench.gpu_report import comparison, page, recipe, report, suite, times
+from tinyvit.bench.gpu_report import comparison, expected, page, profile, recipe, report, suite, times
+from tinyvit.kernels.cuda import fused_attention
 
 
 def dry(tmp_path, *options):
@@ -39,6 +42,39 @@ def test_every_part_can_be_left_out(part):
     options = command.parse([f"--no-{part}"])
     assert not getattr(options, part)
     assert all(getattr(options, other) for other in report.PARTS if other != part)
+
+
+def test_a_quick_report_has_little_work_unless_more_is_asked_for():
+    quick, usual = command.parse(["--quick"]), command.parse([])
+    assert [part for part in report.PARTS if getattr(quick, part)] == ["tests", "steps", "train"]
+    assert (quick.precisions, quick.minutes) == (("bfloat16",), 2.0) and quick.compile
+    assert all(getattr(usual, part) for part in report.PARTS)
+    assert (usual.precisions, usual.minutes) == (("tf32", "bfloat16", "float32"), 9.5)
+    more = command.parse(["--quick", "--compare", "--no-train", "--precisions", "tf32", "--minutes", "3"])
+    assert more.compare and not more.train and (more.precisions, more.minutes) == (["tf32"], 3.0)
+
+
+def test_a_quick_report_trains_one_epoch(tmp_path):
+    found, status = dry(tmp_path, "--quick", "--no-steps")
+    assert status == 0 and list(found["parts"]) == ["train"]
+    train = found["parts"]["train"]
+    assert train["epochs"] == len(train["history"]) == 1 < train["epochs_of_the_recipe"]
+
+
+def test_steps_that_were_timed_are_kept_if_what_comes_after_them_fails(tmp_path, monkeypatch):
+    kept, right = [], times.Contest.invite
+
+    def invite(contest, name):
+        if name == "compile":
+            kept.append(json.loads((tmp_path / "gpu-report.json").read_text())["parts"]["steps"])
+            raise MemoryError("out of memory")
+        right(contest, name)
+
+    monkeypatch.setattr(times.Contest, "invite", invite)
+    found, status = dry(tmp_path, "--no-compare", "--no-train")
+    (before,), after = kept, found["parts"]["steps"]
+    assert status == 1 and before["problem"] == report.UNFINISHED and after["problem"] == "MemoryError: out of memory"
+    assert before["steps"] == after["steps"] and after["steps"][0]["seconds"]["tinyvit"] > 0
 
 
 def test_a_part_that_fails_is_reported_and_the_others_go_on(tmp_path, monkeypatch, capsys):
@@ -141,6 +177,19 @@ def test_the_outcome_of_the_tests_is_read_from_the_last_line(lines, passed, fail
     assert (found["passed"], found["failed"], found.get("problem")) == (passed, failed, problem)
 
 
+def test_tests_that_take_too_long_are_counted_up_to_there():
+    lines = [".........F.E [ 50%]", "..", "an error with ... dots", ""]
+    assert suite.so_far(lines) == {"passed": 12, "failed": 2}
+
+
+def test_a_product_is_named_by_its_shape_and_counts_its_operations():
+    a, b, out = np.ones((2, 3, 4, 5), "float16"), np.ones((2, 3, 5, 7), "float16"), np.ones((2, 3, 4, 7), "float32")
+    assert profile.described("products", [a, b, out]) == ("product 6 of 4×5×7, f16 → f32", 2 * 6 * 4 * 5 * 7)
+    a, b, out = (x[0, 0] for x in (a, b, out))
+    assert profile.described("product", [a, b, out]) == ("product 4×5×7, f16 → f32", 2 * 4 * 5 * 7)
+    assert profile.described("gelu_forward", [a]) == ("gelu_forward", 0)
+
+
 def test_all_gpu_tests_are_where_the_report_looks_for_them():
     tests, mark = suite.ROOT / "tests", "mark." + "gpu"
     asking = {path for path in tests.rglob("*.py") if mark in path.read_text(encoding="utf-8")}
@@ -179,3 +228,47 @@ def test_bad_input_is_one_line_and_status_2(options, message):
     assert ended.returncode == 2 and ended.stdout == ""
     (line,) = ended.stderr.splitlines()
     assert line.startswith("gpu_report: error: ") and message in line
+
+
+def shapes(*arrays, dtype="bfloat16"):
+    size = 4 if dtype == "float32" else 2
+    return [expected.Shape(shape, dtype, size * math.prod(shape)) for shape in arrays]
+
+
+def test_a_product_takes_what_its_bytes_or_its_operations_take():
+    wide = expected.Launch("product", shapes((8192, 8192), (8192, 8192), (8192, 8192)))
+    narrow = expected.Launch("product", shapes((65536, 48), (48, 192), (65536, 192)))
+    card, found = expected.CARDS[0], expected.table([wide, narrow, narrow], compile=False)
+    (first, second), sums = found["kernels"], found["sums"]
+    assert first["name"] == "product 8192×8192×8192, bf16 → bf16" and first["bound_by"] == "products"
+    assert first[f"{card.name}_at_peak"] == pytest.approx(2 * 8192**3 / 989e12)
+    assert second["launches"] == 2 and second["bound_by"] == "memory"
+    assert second[f"{card.name}_at_peak"] == pytest.approx(2 * 2 * (65536 * 240 + 48 * 192) / 4.8e12)
+    assert second[f"{card.name}_expected"] > second[f"{card.name}_at_peak"] + 2 * expected.START
+    assert sums["launches"] == 3 and sums["H100_at_peak"] > sums["H200_at_peak"]
+    text = expected.text(found, "a title")
+    assert text.startswith("a title\n") and "in all: 3 launches" in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_attention_counts_its_scores():
+    q = (2, 3, 64, 16)
+    launch = expected.Launch("attention_forward", shapes(q, q, q, q), fused_attention.SOURCE,
+                             {"T": "bfloat16", "HEAD": 16, "BIAS": 0}, 192, 6)  # fmt: skip
+    cost = expected.cost(launch, 0)
+    assert cost["exponentials"] == 2 * 3 * 64 * 64 and cost["operations"] == 4 * 16 * cost["exponentials"]
+    assert cost["bytes"] == 4 * 2 * 2 * 3 * 64 * 16
+
+
+def test_few_warps_make_instructions_slower():
+    cost = {"bytes": 0, "operations": 0, "on_tensor_cores": 0, "exponentials": 0, "instructions": 10**9}
+    times = [expected.seconds(cost, expected.CARDS[0], warps)[1] - expected.START for warps in (8, 16, 32)]
+    assert times[0] == pytest.approx(2 * times[1]) and times[1] == times[2]
+
+
+@pytest.mark.parametrize(
+    ("registers", "threads", "shared", "count"),
+    [(32, 256, 0, 8), (33, 256, 0, 6), (197, 224, 0, 1), (32, 32, 0, 32), (32, 256, 48 * 1024, 4)],
+)
+def test_blocks_of_an_sm_are_limited_by_what_runs_out_first(registers, threads, shared, count):
+    assert expected.blocks_per_sm(registers, threads, shared) == count

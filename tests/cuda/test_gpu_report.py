@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pretend_cupy
 import pytest
 
-from tinyvit.bench.gpu_report import recipe, report
+from tinyvit import functional as F
+from tinyvit.bench.gpu_report import expected, profile, recipe, report
 
 PRECISIONS = ("tf32", "bfloat16", "float32")
 
@@ -31,8 +33,68 @@ def test_every_part_of_the_report_runs_on_a_device(cupy, tmp_path, monkeypatch):
     for row in steps["steps"]:
         assert row["bytes"] > 0 and row["of_best_rate"] > 0 and row["of_copy_bandwidth"] > 0
         launches = {kernel["name"]: kernel["launches"] for kernel in row["kernels"]}
-        assert launches["product"] > 0 and launches["layernorm_forward"] > 0
+        assert any(name.startswith("product 4×64×10, ") for name in launches) and launches["layernorm_forward"] > 0
     assert train["precision"] == "bfloat16" and 0 < train["test_accuracy"] <= 1 and train["skipped_steps"] == 0
+
+
+LITTLE = report.Settings("cuda:0", True, (), (), batch_size=4, minutes=1, train_precision="float32")
+
+
+def test_the_queue_is_emptied_before_it_is_full_and_the_card_is_kept_busy(cupy, monkeypatch):
+    monkeypatch.setattr(profile, "PENDING", 5)
+    x, order = cupy.zeros(64, "float32"), []
+    monkeypatch.setattr(profile, "synchronize", lambda device: order.append("wait"))
+    keep_busy = profile.Clock.keep_busy
+    monkeypatch.setattr(profile.Clock, "keep_busy", lambda clock: (order.append("busy"), keep_busy(clock)))
+
+    def step():
+        for _ in range(12):
+            order.append("launch")
+            F.relu(x)
+
+    found = profile.of_a_step(step, LITTLE)
+    # The first launch of five comes before what makes it wait, as `order` sees the call and not the kernel.
+    assert "".join(word[0] for word in order) == "lwb" + "lllll" + "wb" + "lllll" + "wb" + "l" + "w"
+    (row,) = found["kernels"]  # the products that keep the card busy aren't the step's
+    assert (row["name"], row["launches"], row["bytes"]) == ("relu_forward", 12, 12 * 2 * x.nbytes)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("done", "late"), [(False, 0), (True, 3)])
+def test_a_card_that_had_nothing_left_to_do_is_reported(done, late):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in pretend_cupy.MODULES.items():
+            patch.setitem(sys.modules, name, module)
+        patch.setattr(pretend_cupy.Event, "done", done)
+        patch.setattr(profile, "PENDING", 5)
+        x = pretend_cupy.cupy.zeros(64, "float32")
+        assert profile.of_a_step(lambda: [F.relu(x) for _ in range(12)], LITTLE)["late"] == late
+
+
+def test_what_a_step_launches_is_recorded_with_its_blocks_and_its_arrays(cupy):
+    x, weight, launches = cupy.zeros((6, 5), "float32"), cupy.zeros((4, 5), "float32"), []
+    with expected.recording(launches):
+        y, _ = F.linear(x, weight)
+        F.relu(y)
+    F.relu(y)
+    product, relu = launches
+    assert (product.name, [array.shape for array in product.arrays]) == ("product", [(6, 5), (5, 4), (6, 4)])
+    assert (relu.name, relu.source.file, relu.threads > 0, relu.blocks) == ("relu_forward", "elementwise.cu", True, 1)
+    assert [row["launches"] for row in expected.table(launches, compile=False)["kernels"]] == [1, 1]
+
+
+@pytest.mark.cuda
+def test_the_compiler_says_what_a_kernel_needs(real):
+    text = """extern "C" __global__ void f(float *x) {
+        __shared__ float y[64]; y[threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = y[63 - threadIdx.x];
+    }
+    extern "C" __global__ void g(float *x) {
+        int unused; float y[999]; for (int i = 0; i < 999; i++) y[i] = x[i]; x[0] = y[int(x[1])];
+    }"""
+    found = expected.compiled(text)
+    assert set(found) == {"f", "g"} and 0 < found["f"]["registers"] < 32
+    assert found["f"]["shared"] == 256 and found["f"]["spilled"] == found["g"]["shared"] == 0
+    assert 8 <= found["f"]["instructions"] <= 30
 
 
 ALONE = """

@@ -47,6 +47,20 @@ def test_an_operation_runs_in_float32_and_returns_the_input_dtype(cupy, dtype):
 
 
 @pytest.mark.parametrize("dtype", LOW)
+def test_parts_of_a_batch_are_gathered_without_rounding(cupy, dtype):
+    x, others, dy = (numbers(3, 4, dtype=dtype, seed=seed) for seed in range(3))
+    given = to(cupy, x, dtype)
+    y, cache = F.gather_batch(given)
+    assert y.dtype == DTYPE[dtype] and cache.where == slice(0, 3)
+    np.testing.assert_array_equal(y.get().astype("float64"), x)
+    both = np.concatenate([x, others])
+    y, _ = F.gather_batch(given, lambda part: [part, (b"", to(cupy, others.astype("float32")))])
+    assert y.dtype == DTYPE[dtype]
+    np.testing.assert_array_equal(y.get().astype("float64"), both)
+    np.testing.assert_array_equal(F.gather_batch_backward(to(cupy, dy, dtype), cache).get().astype("float64"), dy)
+
+
+@pytest.mark.parametrize("dtype", LOW)
 def test_rope_in_low_precision_is_off_by_one_rounding(cupy, dtype):
     x, dy = numbers(2, 3, 7, 8, dtype=dtype), numbers(2, 3, 7, 8, dtype=dtype, seed=1)
     y, cache = F.rope(to(cupy, x, dtype), (2, 3))

@@ -56,6 +56,7 @@ The exercises, and the arguments that each passes to your function:
     embed_labels_backward(dy, labels, count)
     tubelets(videos, tubelet)                       from_tubelets(tubelets, tubelet, size)
     inflate(weight, frames)
+    merge_tiles(m1, Z1, a1, m2, Z2, a2)             to_fragments(A)
 
 One convention holds for all. Plain float64 arrays come in, by position, and plain arrays go out: one bare, several as
 a tuple or a list. A forward returns its result and no cache. A backward gets `dy`, the gradient of that result, and

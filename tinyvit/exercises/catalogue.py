@@ -42,6 +42,7 @@ from tinyvit.exercises.topics import (
     schedule,
     softmax,
     softmax_merge,
+    tensor_cores,
     videos,
     vit,
     vit_backward,
@@ -54,7 +55,7 @@ TOPICS = (
     attention_backward, multi_head_attention, multi_head_attention_backward, gelu, mlp, block, block_backward, vit,
     vit_backward, worked_example, cross_entropy, adam, schedule, cutmix, rollout, derivative, softmax_merge,
     kahan_sum, interpolation, conv2d, depthwise, batch_norm, group_norm, pooling, distillation,
-    windows, gates, hidden_tokens, dino, clip, diffusion, videos,
+    windows, gates, hidden_tokens, dino, clip, diffusion, videos, tensor_cores,
 )  # fmt: skip
 EXERCISES = {exercise.name: exercise for topic in TOPICS for exercise in topic.EXERCISES}
 

@@ -117,4 +117,14 @@ HINTS = {
         "An array of zeros with an axis for the frames, in which one frame is set.",
         "Frame number S // 2 of the new filter is the old one; everything else stays zero.",
     ),
+    "merge_tiles": (
+        "Each tile's exponentials were taken with its own largest score. With which one would all be comparable?",
+        "Bring a and Z of both tiles to the common maximum, add each, and divide at the end.",
+        "m = max(m₁, m₂), fᵢ = e^(mᵢ − m): y = (f₁ a₁ + f₂ a₂) / (f₁ Z₁ + f₂ Z₂).",
+    ),
+    "to_fragments": (
+        "Which lanes share row 0? In which columns does each of them begin?",
+        "g = lane // 4 and t = lane % 4; four pairs: two rows, then the same two rows in the right half.",
+        "The entries of A in the rows g and g + 8, each at 2t and 2t + 1; then at 2t + 8 and 2t + 9 of both rows.",
+    ),
 }

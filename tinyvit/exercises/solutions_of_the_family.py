@@ -1,4 +1,4 @@
-"""Solutions of the exercises on DeiT, Swin, CoAtNet, MAE, DINO, CLIP, DiT and ViViT; see `solutions`."""
+"""Solutions of the exercises on DeiT, Swin, CoAtNet, MAE, DINO, CLIP, DiT, ViViT and GPUs; see `solutions`."""
 
 import numpy as np
 
@@ -145,3 +145,16 @@ def embed_labels_backward(dy, labels, count):
     for b, label in enumerate(labels):
         dweight[label] += dy[b]
     return dweight
+
+
+def merge_tiles(m1, Z1, a1, m2, Z2, a2):
+    m = np.maximum(m1, m2)
+    f1, f2 = np.exp(m1 - m), np.exp(m2 - m)
+    return (a1 * f1[:, None] + a2 * f2[:, None]) / (Z1 * f1 + Z2 * f2)[:, None]
+
+
+def to_fragments(A):
+    g, t = np.divmod(np.arange(32)[:, None], 4)
+    rows = g + np.array([0, 0, 8, 8, 0, 0, 8, 8])
+    columns = 2 * t + np.array([0, 1, 0, 1, 8, 9, 8, 9])
+    return A[rows, columns]

@@ -76,13 +76,16 @@ def steps(result):
             images = f"{row['images_per_second'][name]:>9,.0f} images/s"
             lines.append(f"    {NAMES[name]:<14} {duration(seconds):>9}  {images}{ratio}")
         lines += [f"    {NAMES[name]:<14} left out: {why}" for name, why in row["left_out"].items()]
+        if row["late"]:
+            lines.append(f"    the card waited for Python {row['late']} times: times of kernels contain gaps")
         if row["kernels"]:
-            lines.append("    kernel                          launches       time   of the step      bandwidth")
+            lines.append(f"    {'kernel':<44} {'launches':>9} {'time':>10} {'of step':>8} {'TB/s':>8} {'Tflop/s':>8}")
         for kernel in row["kernels"]:
             share = 100 * kernel["seconds"] / row["seconds"]["tinyvit"]
-            speed = kernel["bytes"] / kernel["seconds"] / 1e12 if kernel["seconds"] else 0.0
-            lines.append(f"    {kernel['name']:<30} {kernel['launches']:>9} {duration(kernel['seconds']):>10} "
-                         f"{share:>11.1f} % {speed:>9.2f} TB/s")  # fmt: skip
+            speed, rate = ((kernel[what] / kernel["seconds"] / 1e12 if kernel["seconds"] else 0.0)
+                           for what in ("bytes", "operations"))  # fmt: skip
+            lines.append(f"    {kernel['name']:<44} {kernel['launches']:>9} {duration(kernel['seconds']):>10} "
+                         f"{share:>7.1f}% {speed:>8.2f} {rate or '':>8{'.1f' if rate else ''}}".rstrip())  # fmt: skip
     return lines
 
 

@@ -16,9 +16,9 @@ DIGITS = 3          # epochs of a dry run
 
 def run(settings, seconds, keep=lambda result: None):
     """Accuracy and loss on the test images, with time and memory; `keep` gets the results after each evaluation."""
-    config = replace(preset("digits" if settings.dry_run else "cifar10"), device=settings.device,
-                     precision=settings.train_precision, data_dir=settings.data_dir)  # fmt: skip
-    asked = DIGITS if settings.dry_run else config.epochs
+    recipe = preset("digits" if settings.dry_run else "cifar10")
+    config = replace(recipe, device=settings.device, precision=settings.train_precision, data_dir=settings.data_dir)
+    asked = 1 if settings.quick else DIGITS if settings.dry_run else recipe.epochs
     started = time.perf_counter()
     trial = Trainer(config)
     step = seconds_of_a_step(trial, settings.device)
@@ -34,7 +34,7 @@ def run(settings, seconds, keep=lambda result: None):
         taken = time.perf_counter() - begun
         result = {
             "epochs": config.epochs,
-            "epochs_of_the_recipe": asked,
+            "epochs_of_the_recipe": recipe.epochs,
             "precision": config.precision,
             "batch_size": config.batch_size,
             "parameters": trainer.model.num_parameters(),

@@ -4,6 +4,7 @@ import json
 import math
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from tinyvit.backend import current
 from tinyvit.bench.gpu_report import card, comparison, page, recipe, suite, times
@@ -16,7 +17,7 @@ PARTS = {
     "train": "train the recipe cifar10",
 }
 
-UNFINISHED = "the training was not finished"
+UNFINISHED = "this part was not finished"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Settings:
     dry_run   the same code on the CPU, with as little work as can be
     minutes   for all of it; the training gets what is left
     compile   whether PyTorch's steps are also timed under torch.compile
+    quick     fewer turns of the steps, fewer examples of the tests, and one epoch
     """
 
     device: str
@@ -37,6 +39,7 @@ class Settings:
     train_precision: str
     data_dir: str | None = None
     compile: bool = True
+    quick: bool = False
 
 
 def carry_out(settings, folder, show=lambda text: None):
@@ -60,21 +63,24 @@ def parts_of(settings, folder, show):
         write(folder / "gpu-report.json", (json.dumps(report, indent=1, allow_nan=False) + "\n").encode())
         write(folder / "gpu-report.txt", page.text(report).encode())
 
+    def keep_so_far(part, result):
+        keep(part, {"problem": UNFINISHED} | result)
+
     def time_to_compile():  # for which torch.compile takes most of a minute: the training needs the time more
         return "train" not in settings.parts or left() > 60 * settings.minutes / 2
 
     run = {
         "tests": lambda: suite.run(settings, left() / 3),
         "compare": lambda: comparison.run(settings),
-        "steps": lambda: times.run(settings, time_to_compile),
-        "train": lambda: recipe.run(settings, left(), lambda found: keep("train", found | {"problem": UNFINISHED})),
+        "steps": lambda: times.run(settings, time_to_compile, partial(keep_so_far, "steps")),
+        "train": lambda: recipe.run(settings, left(), partial(keep_so_far, "train")),
     }
     for part in settings.parts:
         begun = time.perf_counter()
         try:
             result = run[part]()
         except Exception as error:  # the other parts have to be reported all the same
-            result = {"problem": " ".join(f"{type(error).__name__}: {error}".split())}
+            result = {**report["parts"].get(part, {}), "problem": " ".join(f"{type(error).__name__}: {error}".split())}
         keep(part, result)
         show(page.part(part, report["parts"][part]))
     return report

@@ -12,6 +12,7 @@ import tinyvit
 ROOT = Path(tinyvit.__file__).parents[1]
 TESTS = "tests/cuda"  # the rest of the suite needs packages that a machine with a GPU may do without
 DRY = f"{TESTS}/test_elementwise.py"  # what a dry run tries, emulated
+DOTS = re.compile(r"[.FEsxX]+(?: +\[ *\d+%\])?")  # a line of pytest's progress
 COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 
 
@@ -24,21 +25,28 @@ def run(settings, seconds):
     which = ["-m", "cuda", DRY] if settings.dry_run else ["-m", "gpu", TESTS]
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", *which]
     try:
-        where = {"cwd": ROOT, "env": environment(settings.device)}
+        where = {"cwd": ROOT, "env": environment(settings)}
         ended = subprocess.run(command, **where, capture_output=True, text=True, timeout=max(seconds, 30))
     except subprocess.TimeoutExpired as error:
-        tail = (error.stdout or b"").decode(errors="replace").splitlines()[-5:]
-        return {"problem": f"the tests took longer than {seconds:.0f} s", "tail": tail}
+        lines = (error.stdout or b"").decode(errors="replace").splitlines()
+        return so_far(lines) | {"problem": f"the tests took longer than {seconds:.0f} s", "tail": lines[-5:]}
     return outcome(ended.returncode, (ended.stderr + ended.stdout).splitlines())  # pytest's summary is stdout's end
 
 
-def environment(device):
-    """The environment variables of this process, with the device as the only visible GPU."""
-    if device == "cpu":
-        return dict(os.environ)
-    number = int(device.partition(":")[2])
+def environment(settings):
+    """The environment variables of this process, with the device as the only visible GPU, and few examples if quick."""
+    variables = os.environ | ({"HYPOTHESIS_PROFILE": "few"} if settings.quick else {})
+    if settings.device == "cpu":
+        return variables
+    number = int(settings.device.partition(":")[2])
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return os.environ | {"CUDA_VISIBLE_DEVICES": seen.split(",")[number] if seen else str(number)}
+    return variables | {"CUDA_VISIBLE_DEVICES": seen.split(",")[number] if seen else str(number)}
+
+
+def so_far(lines):
+    """What the dots say of a run that was cut off, before pytest could count."""
+    dots = "".join(line.partition("[")[0] for line in lines if DOTS.fullmatch(line))
+    return {"passed": dots.count("."), "failed": dots.count("F") + dots.count("E")}
 
 
 def outcome(status, lines):

@@ -25,66 +25,105 @@ LONGEST = 85    # characters of a reason
 TOLERANCE = {"float32": 1e-4, "tf32": 3e-3, "bfloat16": 3e-2}  # between the second steps' losses, ours and PyTorch's
 
 
-def run(settings, time_to_compile=lambda: True):
-    """{"ceilings": …, "steps": [one row per precision], "profile": …}."""
+def run(settings, time_to_compile=lambda: True, keep=lambda result: None):
+    """{"ceilings": …, "steps": [one row per precision]}; `keep` gets what there is whenever there is more."""
     config = DRY if settings.dry_run else CONFIG
     case = ModelCase("digits" if settings.dry_run else "vit-9x192", "train", settings.batch_size, config)
-    best = ceilings.measure(settings)
-    rows = [step_row(settings, case, precision, best, time_to_compile) for precision in settings.precisions]
-    wrong = [row["disagreement"] for row in rows if row["disagreement"]]
-    return {"case": case.title, "ceilings": best, "steps": rows} | ({"problem": "; ".join(wrong)} if wrong else {})
+    best, finished = ceilings.measure(settings), []
+
+    def result(*unfinished):
+        rows = [*finished, *unfinished]
+        wrong = [row["disagreement"] for row in rows if row["disagreement"]]
+        found = {"case": case.title, "ceilings": best, "steps": rows}
+        return found | ({"problem": "; ".join(wrong)} if wrong else {})
+
+    for precision in settings.precisions:
+        for row in step_rows(settings, case, precision, best, time_to_compile):
+            keep(result(row))
+        finished.append(row)
+    return result()
 
 
-def step_row(settings, case, precision, best, time_to_compile):
-    """Median times of a step at a precision, by who takes it, and the shares of the card's best that ours reaches."""
-    device = settings.device
-    players, left_out = {"tinyvit": ours(case, device, precision)}, {}
-    for name in ("torch", "compile"):
-        if name == "compile" and not (settings.compile and time_to_compile()):
-            left_out[name] = "no time was left for it" if settings.compile else "not asked for"
-            continue
+def step_rows(settings, case, precision, best, time_to_compile):
+    """The row of a precision: beside PyTorch eager first, and then, all anew, beside the compiled one, too."""
+    contest = Contest(settings, case, precision)
+    contest.invite("torch")
+    contest.play()
+    busy = profile.of_a_step(contest.players["tinyvit"], settings)
+    yield contest.row(best, busy)
+    if not settings.compile:
+        contest.left_out["compile"] = "not asked for"
+    elif not time_to_compile():
+        contest.left_out["compile"] = "no time was left for it"
+    else:
+        contest.invite("compile")
+        if "compile" in contest.players:
+            contest.play()
+    yield contest.row(best, busy)
+
+
+class Contest:
+    """Steps of one model, batch and precision, timed in turns by who takes them.
+
+    players    functions that queue a step, by name
+    left_out   reasons, by name
+    losses     of each one's second step: were they not equal, times would mean nothing
+    """
+
+    def __init__(self, settings, case, precision):
+        self.settings, self.case, self.precision = settings, case, precision
+        self.players, self.left_out, self.losses = {}, {}, {}
+        self.turns, self.host = {}, None
+        self.add("tinyvit", ours(case, settings.device, precision))
+
+    def add(self, name, step):
+        """Take the first steps, in which kernels are compiled."""
+        losses = [step() for _ in range(3)]
+        synchronize(self.settings.device)
+        self.losses[name], self.players[name] = float(losses[1]), step
+
+    def invite(self, name):
+        """Add PyTorch, "torch" or "compile", or note why it can't be."""
         try:
-            players[name] = rival(case, settings, precision, name == "compile")
-        except Exception as error:  # PyTorch is not installed, or has no GPU
-            left_out[name] = in_a_line(error, LONGEST)
-    warm, times, host = {}, {name: [] for name in players}, []
-    for name, step in list(players.items()):
-        try:
-            warm[name] = [step() for _ in range(3)][1]
-            synchronize(device)
-        except Exception as error:
-            if name == "tinyvit":
-                raise
-            left_out[name] = in_a_line(error, LONGEST)  # it can't compile here, or has too little memory
-            del players[name]
-    losses = {name: float(loss) for name, loss in warm.items()}
-    repeats = {name: repeats_of(step, device) for name, step in players.items()}
-    for _ in range(1 if settings.dry_run else ROUNDS):
-        for name, step in players.items():
-            taken, queued = turn(step, repeats[name], device)
-            times[name].append(taken)
-            if name == "tinyvit":
-                host.append(queued)
-    seconds = {name: median(each) for name, each in times.items() if name in players}
-    busy = profile.of_a_step(players["tinyvit"], settings)
-    operations = 2 * case.multiply_adds()
-    rate, copy = best["operations_per_second"].get(precision), best["bytes_per_second"]
-    return {
-        "precision": precision,
-        "seconds": seconds,
-        "turns": times,
-        "images_per_second": {name: case.batch_size / each for name, each in seconds.items()},
-        "ratio": {name: seconds[name] / seconds["tinyvit"] for name in seconds if name != "tinyvit"},
-        "host_seconds": median(host),  # to queue a step: where this is as long as the step, the card waits for Python
-        "operations": operations,
-        "of_best_rate": operations / seconds["tinyvit"] / rate if rate else None,
-        "bytes": busy["bytes"],
-        "of_copy_bandwidth": busy["bytes"] / seconds["tinyvit"] / copy if busy["bytes"] else None,
-        "kernels": busy["kernels"],
-        "losses": losses,
-        "disagreement": disagreement(losses, precision),
-        "left_out": left_out,
-    }
+            self.add(name, rival(self.case, self.settings, self.precision, name == "compile"))
+        except Exception as error:  # it is not installed, has no GPU, can't compile here, or has too little memory
+            self.left_out[name] = in_a_line(error, LONGEST)
+
+    def play(self):
+        """Time everybody in turns."""
+        device = self.settings.device
+        repeats = {name: repeats_of(step, device) for name, step in self.players.items()}
+        self.turns = {name: [] for name in self.players}
+        for _ in range(rounds(self.settings)):
+            for name, step in self.players.items():
+                self.turns[name].append(turn(step, repeats[name], device))
+        self.host = median(queueing(self.players["tinyvit"], device) for _ in range(rounds(self.settings)))
+
+    def row(self, best, busy):
+        """Median times by who takes the step, and the shares of the card's best that ours reaches."""
+        seconds = {name: median(each) for name, each in self.turns.items()}
+        operations = 2 * self.case.multiply_adds()
+        rate, copy = best["operations_per_second"].get(self.precision), best["bytes_per_second"]
+        return {
+            "precision": self.precision,
+            "seconds": seconds,
+            "turns": self.turns,
+            "images_per_second": {name: self.case.batch_size / each for name, each in seconds.items()},
+            "ratio": {name: seconds[name] / seconds["tinyvit"] for name in seconds if name != "tinyvit"},
+            "host_seconds": self.host,  # to queue a step: if this is as long as the step, the card waits for Python
+            "operations": operations,
+            "of_best_rate": operations / seconds["tinyvit"] / rate if rate else None,
+            "of_copy_bandwidth": busy["bytes"] / seconds["tinyvit"] / copy if busy["bytes"] else None,
+            **busy,
+            "losses": dict(self.losses),
+            "disagreement": disagreement(self.losses, self.precision),
+            "left_out": dict(self.left_out),
+        }
+
+
+def rounds(settings):
+    """How many turns each has."""
+    return 1 if settings.dry_run else 3 if settings.quick else ROUNDS
 
 
 def ours(case, device, precision):
@@ -108,19 +147,27 @@ def rival(case, settings, precision, compiled):
 
 def repeats_of(step, device):
     """The number of steps per turn."""
-    seconds, _ = turn(step, 2, device)
-    return max(1, round(TURN / seconds))
+    return max(1, round(TURN / turn(step, 2, device)))
 
 
 def turn(step, repeats, device):
-    """(seconds per step, seconds per step to queue it), the means of several steps."""
+    """Seconds per step, the mean of several."""
     synchronize(device)
     started = time.perf_counter()
     for _ in range(repeats):
         step()
+    synchronize(device)
+    return (time.perf_counter() - started) / repeats
+
+
+def queueing(step, device):
+    """Seconds to queue one step for a card that has nothing else to do: only a full queue makes Python wait for it."""
+    synchronize(device)
+    started = time.perf_counter()
+    step()
     queued = time.perf_counter() - started
     synchronize(device)
-    return (time.perf_counter() - started) / repeats, queued / repeats
+    return queued
 
 
 def disagreement(losses, precision):

@@ -16,6 +16,7 @@ from tinyvit.functional.contrastive import similarity
 from tinyvit.functional.diffusion import add_noise
 from tinyvit.functional.dino import l2_normalise
 from tinyvit.functional.embedding import embedding
+from tinyvit.functional.gathering import gather_batch
 from tinyvit.functional.gelu import quick_gelu
 from tinyvit.functional.groupnorm import standardize_weight, standardize_weight_original
 from tinyvit.functional.layer_scale import layer_scale
@@ -82,5 +83,6 @@ through_float32(embed_labels, inputs=0)
 through_float32(add_noise)
 through_float32(scale_channels, inputs=2)
 through_float32(similarity, inputs=2)
+through_float32(gather_batch)
 for of_filters in (standardize_weight, standardize_weight_original):
     through_float32(of_filters, inputs=0)
