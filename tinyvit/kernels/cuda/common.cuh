@@ -14,11 +14,7 @@ __device__ inline float to_float(float16 x) { return float_of_half_bits(x.bits);
 
 // Rounded to nearest, ties to even.
 __device__ inline void store(float *where, float x) { *where = x; }
-__device__ inline void store(bfloat16 *where, float x) {
-    unsigned int bits = __float_as_uint(x);
-    bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    where->bits = is_nan ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-}
+__device__ inline void store(bfloat16 *where, float x) { where->bits = bfloat16_bits_of_float(x); }
 __device__ inline void store(float16 *where, float x) { where->bits = half_bits_of_float(x); }
 
 __device__ inline float infinity() { return __uint_as_float(0x7f800000u); }
@@ -31,10 +27,19 @@ template <int N, class T> __device__ inline void load_pack(float (&numbers)[N], 
     for (int i = 0; i < N; i++) numbers[i] = to_float(pack.number[i]);
 }
 
+template <class T> constexpr bool IN_PAIRS = false;  // whether one instruction rounds two numbers
+template <> constexpr bool IN_PAIRS<bfloat16> = true;
+
 template <int N, class T> __device__ inline void store_pack(T *where, const float (&numbers)[N]) {
-    Pack<T, N> pack;
-    for (int i = 0; i < N; i++) store(&pack.number[i], numbers[i]);
-    *reinterpret_cast<Pack<T, N> *>(where) = pack;
+    if constexpr (IN_PAIRS<T> && N % 2 == 0) {
+        Pack<unsigned int, N / 2> pack;
+        for (int i = 0; i < N / 2; i++) pack.number[i] = bfloat16_bits_of_floats(numbers[2 * i], numbers[2 * i + 1]);
+        *reinterpret_cast<Pack<unsigned int, N / 2> *>(where) = pack;
+    } else {
+        Pack<T, N> pack;
+        for (int i = 0; i < N; i++) store(&pack.number[i], numbers[i]);
+        *reinterpret_cast<Pack<T, N> *>(where) = pack;
+    }
 }
 
 // -- over the 32 threads of a warp: every thread gets the result, and the order of additions is always the same ------
