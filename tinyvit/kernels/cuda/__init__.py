@@ -24,6 +24,7 @@ from tinyvit.kernels.cuda import (
     losses,
     pooling,
     positions,
+    residual,
     softmax,
     standardize,
     through_float32,
