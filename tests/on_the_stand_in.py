@@ -116,7 +116,7 @@ IN_A_STEP = {
     "functional.adam": ("adam_step",),
     "functional.conditions": ("timestep_embedding",),
     "functional.diffusion": ("cleaned", "guided", "step_back"),
-    "functional.sums": ("sum_first", "sum_rows", "sum_to_shape"),
+    "functional.sums": ("add_sums", "sum_first", "sum_rows", "sum_to_shape"),
     "optim.clipping": ("clip_by_global_norm", "global_norm"),
     "models.vit": ("some_tokens",),
     "nn.module": ("backward_in_scope",),  # which every backward of a model on a GPU goes through

@@ -268,7 +268,7 @@ def version(number):
 
 PRODUCTS = ("float32", "tf32")
 
-_scope = ContextVar("tinyvit.scope", default=("float32", None))  # (products, owner)
+_scope = ContextVar("tinyvit.scope", default=("float32", None, None))  # (products, owner, sums)
 
 
 def products():
@@ -291,7 +291,27 @@ def products_in(numbers, owner=None):
     """
     if numbers not in PRODUCTS:
         raise ValueError(f"products in {numbers!r}; expected one of {', '.join(PRODUCTS)}")
-    token = _scope.set((numbers, scope_owner() if owner is None else owner))
+    token = _scope.set((numbers, scope_owner() if owner is None else owner, sums_left()))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def on_gpu(x):
+    """Whether an array is one of a GPU."""
+    return array_module(x) is not np
+
+
+def sums_left():
+    """What the innermost `leaving_sums` was given, or None."""
+    return _scope.get()[2]
+
+
+@contextmanager
+def leaving_sums(sums):
+    """Inside this, kernels may leave sums over rows to `sums`; see `functional.sums.sums_together`."""
+    token = _scope.set((*_scope.get()[:2], sums))
     try:
         yield
     finally:

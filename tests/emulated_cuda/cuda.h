@@ -242,19 +242,20 @@ inline float __fmul_rn(float x, float y) { return x * y; }
 inline float emulated_rsqrtf(float x) { return 1.0f / sqrtf(x); }
 #define rsqrtf emulated_rsqrtf
 inline float __expf(float x) { return expf(x); }
+inline float __fdividef(float x, float y) { return x / y; }
 using std::max;
 using std::min;
 
 // nvidia.cuh's place
 inline float float_of_half_bits(unsigned short bits) { _Float16 x; std::memcpy(&x, &bits, 2); return (float)x; }
 inline unsigned short half_bits_of_float(float x) { _Float16 h = (_Float16)x; unsigned short bits; std::memcpy(&bits, &h, 2); return bits; }
+inline unsigned short bfloat16_bits_of_float(float x) {
+    unsigned int bits = __float_as_uint(x);
+    bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    return is_nan ? 0x7fff : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+}
 inline unsigned int bfloat16_bits_of_floats(float first, float second) {
-    auto rounded = [](float x) -> unsigned int {
-        unsigned int bits = __float_as_uint(x);
-        bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-        return is_nan ? 0x7fff : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    };
-    return rounded(second) << 16 | rounded(first);
+    return (unsigned int)bfloat16_bits_of_float(second) << 16 | bfloat16_bits_of_float(first);
 }
 inline unsigned int half_bits_of_floats(float first, float second) {
     return (unsigned int)half_bits_of_float(second) << 16 | half_bits_of_float(first);

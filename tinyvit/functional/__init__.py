@@ -42,6 +42,8 @@ from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, d
 from tinyvit.functional.embedding import embedding, embedding_backward
 from tinyvit.functional.gathering import gather_batch, gather_batch_backward
 from tinyvit.functional.gelu import (
+    bias_gelu,
+    bias_gelu_backward,
     gelu,
     gelu_backward,
     gelu_tanh,
@@ -94,6 +96,12 @@ from tinyvit.functional.positions import (
 )
 from tinyvit.functional.relative_bias import relative_bias, relative_bias_backward
 from tinyvit.functional.relu import relu, relu_backward
+from tinyvit.functional.residual import (
+    add_branch,
+    add_branch_backward,
+    add_branch_layernorm,
+    add_branch_layernorm_backward,
+)
 from tinyvit.functional.rope import rope, rope_backward
 from tinyvit.functional.scale_channels import scale_channels, scale_channels_backward
 from tinyvit.functional.shifted_windows import (

@@ -4,7 +4,13 @@ NumPy adds up the rows of a leading axis one after the other, so that the roundi
 stages of 16 it grows with the number of stages, as in PyTorch.
 """
 
-from tinyvit.backend import array_module
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyvit.backend import Array, array_module, leaving_sums, sums_left
+from tinyvit.dispatch import operation
 
 STAGE = 16
 
@@ -39,3 +45,42 @@ def sum_to_shape(x, shape):
     kept = [axis for axis in range(x.ndim) if padded[axis] != 1]
     x = x.transpose(*repeated, *kept)
     return sum_first(x.reshape(-1, *x.shape[len(repeated) :])).reshape(shape)
+
+
+class Left(NamedTuple):
+    """Sums that are still to be added to a flat array."""
+
+    x: Array     # the flat array
+    parts: list  # of (rows (R, D), where): the sum of the rows is to be added to x[where : where + D]
+
+
+@contextmanager
+def sums_together(x):
+    """Inside this, a GPU may leave the last stage of sums over rows that go into parts of the flat array `x`.
+
+    One kernel does all of them at its end, or when `finish_sums` is called; until then `x` lacks them.
+    """
+    if array_module(x) is np:
+        yield
+        return
+    with leaving_sums(Left(x, [])):
+        yield
+        finish_sums()
+
+
+def finish_sums():
+    """Add what was left inside the innermost `sums_together`, if there is one."""
+    left = sums_left()
+    if left is not None and left.parts:
+        add_sums(left.x, tuple(left.parts))
+        left.parts.clear()
+
+
+@operation
+def add_sums(x, parts):
+    """x[where : where + D] += Σ rows for each (rows (R, D), where) of the parts, in place; no two of them overlap."""
+    for rows, where in parts:
+        x[where : where + rows.shape[1]] += sum_first(rows)
+
+
+add_sums.in_place = ("x",)

@@ -193,9 +193,9 @@ class RelativeBlock(Module):
         dy = as_tokens(dmaps)
         dm = self.drop_path2.backward(dy, cache.drop_path2)
         dm = self.mlp.backward(dm, cache.mlp)
-        dx = self.norm2.of_sum_backward(dy, dm, cache.norm2)                   # (B, H, W, D')
+        dx, da = self.norm2.of_sum_backward(dy, dm, cache.norm2)               # (B, H, W, D')
         B, rows, columns, width = dx.shape
-        da = self.drop_path1.backward(dx.reshape(B, rows * columns, width), cache.drop_path1)
+        da = self.drop_path1.backward(da.reshape(B, rows * columns, width), cache.drop_path1)
         da = self.attn.backward(da, cache.attn)
         da = as_maps(da.reshape(B, rows, columns, -1))
         da = da if self.stride == 1 else halved_backward(da, cache.pool)

@@ -160,11 +160,11 @@ class ScaledBlock(Block):
         dm = self.drop_path2.backward(dy, cache.drop_path2)
         dm = self.ls2.backward(dm, cache.ls2)
         dm = self.mlp.backward(dm, cache.mlp)
-        dx = self.norm2.of_sum_backward(dy, dm, cache.norm2)
-        da = self.drop_path1.backward(dx, cache.drop_path1)
+        dx, da = self.norm2.of_sum_backward(dy, dm, cache.norm2)
+        da = self.drop_path1.backward(da, cache.drop_path1)
         da = self.ls1.backward(da, cache.ls1)
         da = self.attn.backward(da, cache.attn)
-        return dx + self.norm1.backward(da, cache.norm1)
+        return self.norm1.beside_backward(dx, da, cache.norm1)
 
 
 @register("dinov2", Dinov2Config)

@@ -92,6 +92,7 @@ class FrameBlockCache(NamedTuple):
     norm2: Any
     mlp: Any
     drop_path2: Any
+    sum: Any
     join: Any
 
     __repr__ = tree

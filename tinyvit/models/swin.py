@@ -186,12 +186,12 @@ class SwinBlock(Module):
         dy = as_tokens(dmaps)
         dm = self.drop_path2.backward(dy, cache.drop_path2)
         dm = self.mlp.backward(dm, cache.mlp)
-        dx = self.norm2.of_sum_backward(dy, dm, cache.norm2)
-        da = self.drop_path1.backward(dx, cache.drop_path1)
+        dx, da = self.norm2.of_sum_backward(dy, dm, cache.norm2)
+        da = self.drop_path1.backward(da, cache.drop_path1)
         da = F.from_windows_backward(da, cache.join)
         da = self.attn.backward(da, cache.attn)
         da = F.to_windows_backward(da, cache.cut)
-        return as_maps(dx + self.norm1.backward(da, cache.norm1))
+        return as_maps(self.norm1.beside_backward(dx, da, cache.norm1))
 
 
 class PatchMergingCache(NamedTuple):

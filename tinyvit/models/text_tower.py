@@ -23,8 +23,9 @@ TOKEN_STD, POSITION_STD = 0.02, 0.01
 class CausalAttention(Attention):
     """`Attention` in which a token takes from itself and from those before it: no later one gets a gradient from it."""
 
-    def forward(self, x, ctx=None):
-        return super().forward(x, ctx, causal_mask(x.shape[1], device_of(x), self.storage.dtype.name))
+    def forward(self, x, ctx=None, bias_later=False):
+        mask = causal_mask(x.shape[1], device_of(x), self.storage.dtype.name)
+        return super().forward(x, ctx, mask, bias_later)
 
     def backward(self, dy, cache):
         dx, _ = super().backward(dy, cache)  # the mask is a constant

@@ -8,7 +8,16 @@ from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.linear import LinearCache
 from tinyvit.nn import init
 from tinyvit.nn.attention import Attention, SelfAttentionCache
-from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
+from tinyvit.nn.layers import (
+    Dropout,
+    DropPath,
+    FinishedCache,
+    LayerNorm,
+    Linear,
+    Unfinished,
+    add,
+    add_backward,
+)
 from tinyvit.nn.module import Module
 from tinyvit.nn.tree import tree
 
@@ -42,11 +51,11 @@ class Mlp(Module):
         self.fc2 = Linear(hidden, dim, bias_init=init.normal(1e-6))
         self.drop2 = Dropout(drop)
 
-    def forward(self, x, ctx=None):
-        h, c_fc1 = self.fc1(x, ctx)                        # (B, N, hidden)
-        h, c_act = self.act(h)
+    def forward(self, x, ctx=None, bias_later=False):
+        h, c_fc1 = self.fc1(x, ctx, bias_later=self.act is F.gelu)             # (B, N, hidden)
+        h, c_act = self.activated(h)
         h, c_drop1 = self.drop1(h, ctx)
-        y, c_fc2 = self.fc2(h, ctx)                        # (B, N, D)
+        y, c_fc2 = self.fc2(h, ctx, bias_later=bias_later and not self.drop2.rate)  # (B, N, D)
         y, c_drop2 = self.drop2(y, ctx)
         return y, MlpCache(c_fc1, c_act, c_drop1, c_fc2, c_drop2)
 
@@ -54,8 +63,22 @@ class Mlp(Module):
         dy = self.drop2.backward(dy, cache.drop2)
         dh = self.fc2.backward(dy, cache.fc2)
         dh = self.drop1.backward(dh, cache.drop1)
-        dh = self.act_backward(dh, cache.act)
+        dh = self.activated_backward(dh, cache.act)
         return self.fc1.backward(dh, cache.fc1)
+
+    def activated(self, h):
+        """The activation of fc1's output, which on a GPU adds its bias in the same pass."""
+        if not isinstance(h, Unfinished):
+            return self.act(h)
+        y, cache = F.bias_gelu(h.product, h.linear.bias.value)
+        return y, FinishedCache(cache, h.linear)
+
+    def activated_backward(self, dh, cache):
+        if not isinstance(cache, FinishedCache):
+            return self.act_backward(dh, cache)
+        with cache.linear.bias_gradient() as into:
+            dh, _ = F.bias_gelu_backward(dh, cache.own, into=into)
+        return dh
 
 
 class BlockCache(NamedTuple):
@@ -65,6 +88,7 @@ class BlockCache(NamedTuple):
     norm2: LayerNormCache
     mlp: MlpCache
     drop_path2: DropoutCache
+    sum: Any
 
     __repr__ = tree
 
@@ -86,17 +110,19 @@ class Block(Module):
 
     def forward(self, x, ctx=None):
         a, c_norm1 = self.norm1(x, ctx)
-        a, c_attn = self.attn(a, ctx)
+        a, c_attn = self.attn(a, ctx, bias_later=True)     # on a GPU: the sum adds it
         a, c_drop1 = self.drop_path1(a, ctx)
         x, m, c_norm2 = self.norm2.of_sum(x, a, ctx)       # x + a, and its norm
-        m, c_mlp = self.mlp(m, ctx)
+        m, c_mlp = self.mlp(m, ctx, bias_later=True)
         m, c_drop2 = self.drop_path2(m, ctx)
-        return x + m, BlockCache(c_norm1, c_attn, c_drop1, c_norm2, c_mlp, c_drop2)
+        y, c_sum = add(x, m)
+        return y, BlockCache(c_norm1, c_attn, c_drop1, c_norm2, c_mlp, c_drop2, c_sum)
 
     def backward(self, dy, cache):                         # the forward, read from the bottom up
-        dm = self.drop_path2.backward(dy, cache.drop_path2)
+        dx, dm = add_backward(dy, cache.sum)
+        dm = self.drop_path2.backward(dm, cache.drop_path2)
         dm = self.mlp.backward(dm, cache.mlp)
-        dx = self.norm2.of_sum_backward(dy, dm, cache.norm2)
-        da = self.drop_path1.backward(dx, cache.drop_path1)
+        dx, da = self.norm2.of_sum_backward(dx, dm, cache.norm2)
+        da = self.drop_path1.backward(da, cache.drop_path1)
         da = self.attn.backward(da, cache.attn)
-        return dx + self.norm1.backward(da, cache.norm1)
+        return self.norm1.beside_backward(dx, da, cache.norm1)     # dx + norm1.backward(da)

@@ -1,9 +1,36 @@
-"""The smallest layers: Linear, LayerNorm, Dropout, DropPath, Identity."""
+"""The smallest layers: Linear, LayerNorm, Dropout, DropPath, Identity, and the sum at a residual branch's end."""
+
+from typing import Any, NamedTuple
 
 from tinyvit import functional as F
+from tinyvit.backend import Array, Key, on_gpu
 from tinyvit.nn import init
 from tinyvit.nn.module import Module
 from tinyvit.nn.variables import Parameter
+
+
+class Unfinished(NamedTuple):
+    """A linear layer's output that lacks its bias, and maybe stochastic depth: what follows adds them in its own pass.
+
+    Only on a GPU, where a pass through memory takes as long as a product, and only where nobody observes the outputs.
+    """
+
+    product: Array  # (..., D)  x Wᵀ
+    linear: Module  # whose bias is missing
+    rate: float = 0.0
+    key: Key | None = None
+
+
+class FinishedCache(NamedTuple):
+    """Of an operation that finished an `Unfinished`; it answers to the names in the operation's own cache."""
+
+    own: Any
+    linear: Module
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.own.norm if hasattr(self.own, "norm") else self.own, name)
 
 
 class Linear(Module):
@@ -17,13 +44,21 @@ class Linear(Module):
         self.weight = Parameter((out_features, in_features), weight_init)
         self.bias = Parameter((out_features,), bias_init) if bias else None
 
-    def forward(self, x, ctx=None):
+    def forward(self, x, ctx=None, bias_later=False):
+        """With `bias_later`, y may come as an `Unfinished`, for a caller that passes it on to what finishes it."""
+        if bias_later and self.bias and on_gpu(x) and (ctx is None or ctx.observer is None):
+            product, cache = F.linear(x, self.weight.value)
+            return Unfinished(product, self), cache
         return F.linear(x, self.weight.value, self.bias.value if self.bias else None)
 
     def backward(self, dy, cache):
         with self.gradients() as into:
-            dx, *_ = F.linear_backward(dy, cache, into=into)
+            dx, *_ = F.linear_backward(dy, cache, into=into[: 1 + cache.has_bias])
         return dx
+
+    def bias_gradient(self):
+        """Where to add the gradient of the bias alone: `gradients`, for what has added the bias."""
+        return self.gradients(self.bias)
 
 
 class LayerNorm(Module):
@@ -44,14 +79,45 @@ class LayerNorm(Module):
 
     def of_sum(self, x, branch, ctx=None):
         """(x + branch, this layer of that sum, cache): the residual connection and the norm in one pass."""
-        (total, y), cache = F.add_layernorm(x, branch, self.weight.value, self.bias.value, self.eps)
+        own = self.weight.value, self.bias.value, self.eps
+        if isinstance(branch, Unfinished):
+            product, linear, *drop = branch
+            (total, y), cache = F.add_branch_layernorm(x, product, linear.bias.value, *own, *drop)
+            cache = FinishedCache(cache, linear)
+        else:
+            (total, y), cache = F.add_layernorm(x, branch, *own)
         return total, y, self.reported(y, cache, ctx)
 
     def of_sum_backward(self, dtotal, dy, cache):
-        """The gradient of x, which is also that of branch, from those of x + branch and of this layer's output."""
+        """(dx, dbranch), from the gradients of x + branch and of this layer's output."""
         with self.gradients() as into:
-            dx, *_ = F.add_layernorm_backward((dtotal, dy), cache, into=into)
+            if not isinstance(cache, FinishedCache):
+                return F.add_layernorm_backward((dtotal, dy), cache, into=into)[:2]
+            with cache.linear.bias_gradient() as of_linear:
+                return F.add_branch_layernorm_backward((dtotal, dy), cache.own, into=of_linear + into)[:2]
+
+    def beside_backward(self, dpast, dy, cache):
+        """dpast + self.backward(dy, cache) in one pass: the gradient of what goes through this layer and past it."""
+        with self.gradients() as into:
+            dx, *_ = F.add_layernorm_backward((dpast, dy), cache, into=into)
         return dx
+
+
+def add(x, branch):
+    """(x + branch, cache): the residual connection, which finishes the branch if need be."""
+    if not isinstance(branch, Unfinished):
+        return x + branch, None
+    product, linear, *drop = branch
+    y, cache = F.add_branch(x, product, linear.bias.value, *drop)
+    return y, FinishedCache(cache, linear)
+
+
+def add_backward(dy, cache):
+    """(dx, dbranch)."""
+    if cache is None:
+        return dy, dy
+    with cache.linear.bias_gradient() as into:
+        return F.add_branch_backward(dy, cache.own, into=into)[:2]
 
 
 class Dropout(Module):
@@ -61,10 +127,12 @@ class Dropout(Module):
         self.rate = rate
 
     def forward(self, x, ctx=None):
+        if isinstance(x, Unfinished):  # only where nothing is dropped
+            return x, None
         return F.dropout(x, self.rate, ctx.key_for(self.path) if ctx and self.rate else None)
 
     def backward(self, dy, cache):
-        return F.dropout_backward(dy, cache)
+        return dy if cache is None else F.dropout_backward(dy, cache)
 
 
 class DropPath(Module):
@@ -74,10 +142,13 @@ class DropPath(Module):
         self.rate = rate
 
     def forward(self, x, ctx=None):
-        return F.drop_path(x, self.rate, ctx.key_for(self.path) if ctx and self.rate else None)
+        key = ctx.key_for(self.path) if ctx and self.rate else None
+        if isinstance(x, Unfinished):
+            return x._replace(rate=self.rate, key=key), None
+        return F.drop_path(x, self.rate, key)
 
     def backward(self, dy, cache):
-        return F.drop_path_backward(dy, cache)
+        return dy if cache is None else F.drop_path_backward(dy, cache)
 
 
 class Identity(Module):

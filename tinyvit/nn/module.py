@@ -224,12 +224,12 @@ class Module:
     # -- gradients ---------------------------------------------------------------------------------------------
 
     @contextmanager
-    def gradients(self):
-        """Where to add the gradients of this module's own parameters, in the order of definition: `into=`.
+    def gradients(self, *parameters):
+        """Where to add the gradients of this module's own parameters, or of some, in the order of definition: `into=`.
 
         A frozen parameter's entry is False: its gradient is not computed.
         """
-        own = [value for value in vars(self).values() if isinstance(value, Parameter)]
+        own = parameters or [value for value in vars(self).values() if isinstance(value, Parameter)]
         grads = own[0].storage.grads
         with grads.adding():
             yield tuple(p.grad if p.trainable else False for p in own)

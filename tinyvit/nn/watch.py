@@ -4,7 +4,7 @@ import copy
 from functools import partial
 
 from tinyvit import functional as F
-from tinyvit.nn.layers import LayerNorm
+from tinyvit.nn.layers import FinishedCache, LayerNorm
 from tinyvit.nn.module import Module, backward_in_scope
 
 
@@ -27,7 +27,8 @@ def watch(model, observer):
             vars(twin).update({name: copied(item) for name, item in vars(value).items()})
             twin.backward = partial(watched_backward, twin, observer)
             if isinstance(twin, LayerNorm):
-                twin.of_sum_backward = partial(watched_backward_of_sum, twin, observer)
+                for name in ("of_sum_backward", "beside_backward"):
+                    setattr(twin, name, partial(watched_backward_and_sum, name, twin, observer))
         return copies[id(value)]
 
     return copied(model)
@@ -40,8 +41,9 @@ def watched_backward(module, observer, dy, cache):
     return dx
 
 
-def watched_backward_of_sum(norm, observer, dtotal, dy, cache):
-    """LayerNorm.of_sum_backward; the gradient through the norm alone is computed besides, and reported."""
-    dx, *_ = F.layernorm_backward(dy, cache, into=(False, False))
+def watched_backward_and_sum(name, norm, observer, dpast, dy, cache):
+    """This method of a LayerNorm; the gradient through the norm alone is computed besides, and reported."""
+    own = cache.own.norm if isinstance(cache, FinishedCache) else cache
+    dx, *_ = F.layernorm_backward(dy, own, into=(False, False))
     observer.gradient(norm.path, dy, dx)
-    return type(norm).of_sum_backward(norm, dtotal, dy, cache)
+    return getattr(type(norm), name)(norm, dpast, dy, cache)

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tinyvit.backend import array_module
+from tinyvit.functional.sums import sums_together
 from tinyvit.nn import Context
 from tinyvit.nn.buffers import BufferUpdate, check_returned, commit, mean_updates
 from tinyvit.optim import clip_by_each_norm, clip_by_global_norm, global_norm
@@ -100,7 +101,7 @@ def train_step(
             number, buffer, where = part
             buffer[:] = 0
             results, its = [], ctx if met is None else replace(ctx or Context(), join=met.join(number))
-            with storage.grads.into(buffer):
+            with storage.grads.into(buffer), sums_together(buffer):
                 for piece in slices(where.stop - where.start, accumulate):
                     piece = slice(where.start + piece.start, where.start + piece.stop)
                     share = (piece.stop - piece.start) / samples

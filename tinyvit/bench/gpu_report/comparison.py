@@ -65,7 +65,8 @@ def number_of_inputs(name):
     """How many of an operation's arrays are activations; the rest are parameters."""
     own = name.partition(",")[0]
     return {"linear": 1, "layernorm": 1, "prepend_token": 1, "insert_tokens": 1, "add_positions": 1,
-            "grid_positions": 0, "resize_positions": 0, "relative_bias": 0, "add_layernorm": 2, "batch_norm": 1,
+            "grid_positions": 0, "resize_positions": 0, "relative_bias": 0, "add_layernorm": 2, "add_branch": 2,
+            "add_branch_layernorm": 2, "bias_gelu": 1, "batch_norm": 1,
             "batch_norm_running": 1, "group_norm": 1, "conv2d": 1, "standardize_weight": 0,
             "standardize_weight_original": 0}.get(own, 4)  # fmt: skip
 

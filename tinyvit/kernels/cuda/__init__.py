@@ -25,6 +25,7 @@ from tinyvit.kernels.cuda import (
     losses,
     pooling,
     positions,
+    residual,
     shifted_windows,
     softmax,
     standardize,

@@ -9,7 +9,6 @@ constexpr int WARPS = 8;
 extern "C" __global__ void column_sums(
     const T *matrices, float *first, float *second, long long rows, long long columns, long long share, long long add
 ) {
-    __shared__ float of_warp[WARPS][32 * PACK];
     float *out = blockIdx.z ? second : first;
     if (!out) return;
     const T *matrix = matrices + blockIdx.z * rows * columns;
@@ -25,12 +24,5 @@ extern "C" __global__ void column_sums(
             for (int j = 0; j < PACK; j++) sums[j] += numbers[j];
         }
     }
-    for (int j = 0; j < PACK; j++) of_warp[warp][lane * PACK + j] = sums[j];
-    __syncthreads();
-    column = (long long)blockIdx.x * 32 * PACK + threadIdx.x;
-    if (threadIdx.x >= 32 * PACK || column >= columns) return;
-    float sum = 0.0f;
-    for (int w = 0; w < WARPS; w++) sum += of_warp[w][threadIdx.x];
-    if (add) out[column] += sum;
-    else out[blockIdx.y * columns + column] = sum;
+    store_column_sums(add ? out : out + blockIdx.y * columns, sums, columns, add);
 }

@@ -1,9 +1,17 @@
-"""Sums over the rows of a matrix, for gradients of biases: in float32, without atomics, always the same bits."""
+"""Sums over the rows of a matrix, for gradients of biases: in float32, without atomics, always the same bits.
 
-from tinyvit.backend import array_module
+Blocks sum up some rows each; then their sums are added up. Inside `functional.sums.sums_together`, as in a training
+step, this second stage is left, and one kernel does it for all the sums of a step.
+"""
+
+import numpy as np
+
+from tinyvit.backend import array_module, sums_left
+from tinyvit.functional.sums import add_sums, finish_sums
 from tinyvit.kernels.cuda.source import PACKED, Source, blocks, pack_of, type_of
 
 SOURCE = Source("column_sums.cu", PACKED)
+TOGETHER = Source("sums_together.cu", [{}])
 BLOCK = 256  # threads: eight warps, as column_sums.cu has it
 AT_ONCE = 512  # rows that one block adds up alone
 MOST, LEAST = 256, 64  # blocks that share more rows than that, and rows of such a block
@@ -22,15 +30,70 @@ def add_column_sums_of(matrices, into):
     """The same for one matrix or two, `matrices` (1 or 2, R, D), and as many entries of `into`; returns a list."""
     xp, (count, R, D) = array_module(matrices), matrices.shape
     totals = [destination(goal, D, xp) for goal in into]
-    if any(total is not None for total in totals):
-        if R > AT_ONCE:
-            share = max(LEAST, blocks(R, MOST))
-            partial = xp.empty((count, blocks(R, share), D), "float32")
-            parts = [None if total is None else part for total, part in zip(totals, partial)]
-            launch(matrices, parts, share, add=False)
-            matrices = partial
+    if all(total is None for total in totals):
+        return totals
+    if R <= AT_ONCE:
         launch(matrices, totals, AT_ONCE, add=True)
+        return totals
+    share = share_of(R)
+    partial = xp.empty((count, blocks(R, share), D), "float32")
+    parts = [None if total is None else part for total, part in zip(totals, partial)]
+    launch(matrices, parts, share, add=False)
+    return add_sums_of_blocks(partial, totals)
+
+
+def add_sums_of_blocks(partial, into):
+    """The second stage for the first one of a kernel: the sums over the blocks of `partial` (count, blocks, D), float32.
+
+    At most `AT_ONCE` blocks, and as many entries of `into` as there are sums; returns a list. Nobody else may write to
+    `partial` afterwards.
+    """
+    xp, D = array_module(partial), partial.shape[-1]
+    totals = [destination(goal, D, xp) for goal in into]
+    now = [None if t is None or leave(part, t) else t for part, t in zip(partial, totals)]
+    for first in range(0, len(now), 2):
+        if any(total is not None for total in now[first : first + 2]):
+            launch(partial[first : first + 2], now[first : first + 2], AT_ONCE, add=True)
     return totals
+
+
+def share_of(rows):
+    """How many rows a block sums up in the first stage."""
+    return max(LEAST, blocks(rows, MOST))
+
+
+def leave(rows, total):
+    """Whether the sum of these rows (R, D) was left, to be added to `total` (D,) with others: a part of their array."""
+    left = sums_left()
+    if left is None:
+        return False
+    where, size = total.data.ptr - left.x.data.ptr, left.x.nbytes
+    if not 0 <= where <= size - total.nbytes:
+        return False
+    where //= total.itemsize
+    if any(where < other + part.shape[1] and other < where + total.size for part, other in left.parts):
+        finish_sums()
+    left.parts.append((rows, where))
+    return True
+
+
+WIDE = 32    # columns of a block
+TABLES = {}  # the parts, as numbers -> as the kernel reads them: where addresses recur nothing is uploaded
+MOST_TABLES = 16
+
+
+def add_sums_cuda(x, parts):
+    xp, rows_of_table = array_module(x), tuple((rows.data.ptr, where, *rows.shape) for rows, where in parts)
+    table = TABLES.get((xp, x.device, rows_of_table))
+    if table is None:
+        if len(TABLES) >= MOST_TABLES:
+            TABLES.clear()
+        table = TABLES[xp, x.device, rows_of_table] = xp.asarray(np.array(rows_of_table, "int64"))
+    widest = max(rows.shape[1] for rows, _ in parts)
+    TOGETHER.launch("sums_together", (blocks(widest, WIDE), len(parts)), BLOCK, x, table)
+
+
+add_sums.register(("cupy", "float32"), add_sums_cuda)
 
 
 def destination(goal, D, xp):

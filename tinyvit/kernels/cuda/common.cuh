@@ -14,11 +14,7 @@ __device__ inline float to_float(float16 x) { return float_of_half_bits(x.bits);
 
 // Rounded to nearest, ties to even.
 __device__ inline void store(float *where, float x) { *where = x; }
-__device__ inline void store(bfloat16 *where, float x) {
-    unsigned int bits = __float_as_uint(x);
-    bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    where->bits = is_nan ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-}
+__device__ inline void store(bfloat16 *where, float x) { where->bits = bfloat16_bits_of_float(x); }
 __device__ inline void store(float16 *where, float x) { where->bits = half_bits_of_float(x); }
 
 __device__ inline float infinity() { return __uint_as_float(0x7f800000u); }
@@ -31,10 +27,19 @@ template <int N, class T> __device__ inline void load_pack(float (&numbers)[N], 
     for (int i = 0; i < N; i++) numbers[i] = to_float(pack.number[i]);
 }
 
+template <class T> constexpr bool IN_PAIRS = false;  // whether one instruction rounds two numbers
+template <> constexpr bool IN_PAIRS<bfloat16> = true;
+
 template <int N, class T> __device__ inline void store_pack(T *where, const float (&numbers)[N]) {
-    Pack<T, N> pack;
-    for (int i = 0; i < N; i++) store(&pack.number[i], numbers[i]);
-    *reinterpret_cast<Pack<T, N> *>(where) = pack;
+    if constexpr (IN_PAIRS<T> && N % 2 == 0) {
+        Pack<unsigned int, N / 2> pack;
+        for (int i = 0; i < N / 2; i++) pack.number[i] = bfloat16_bits_of_floats(numbers[2 * i], numbers[2 * i + 1]);
+        *reinterpret_cast<Pack<unsigned int, N / 2> *>(where) = pack;
+    } else {
+        Pack<T, N> pack;
+        for (int i = 0; i < N; i++) store(&pack.number[i], numbers[i]);
+        *reinterpret_cast<Pack<T, N> *>(where) = pack;
+    }
 }
 
 // -- on tensor cores: nvidia.cuh says which thread has which numbers of c += a b ---------------------------------------
@@ -80,6 +85,20 @@ __device__ inline float block_max(float x) {
     return warp_max(of_warp[threadIdx.x % 32 < blockDim.x / 32 ? threadIdx.x % 32 : 0]);
 }
 
+// -- over the rows of a matrix: a block of 256 threads has 32 · N columns, of which each thread of a warp sums up N -----
+
+// The sum over the block's warps, into the block's columns of `row`.
+template <int N> __device__ inline void store_column_sums(float *row, const float (&sums)[N], long long columns, bool add) {
+    __shared__ float of_warp[8][32 * N];
+    for (int j = 0; j < N; j++) of_warp[threadIdx.x / 32][threadIdx.x % 32 * N + j] = sums[j];
+    __syncthreads();
+    long long column = (long long)blockIdx.x * 32 * N + threadIdx.x;
+    if (threadIdx.x >= 32 * N || column >= columns) return;
+    float sum = 0.0f;
+    for (int w = 0; w < 8; w++) sum += of_warp[w][threadIdx.x];
+    row[column] = add ? row[column] + sum : sum;
+}
+
 // -- random numbers: `backend.Key.uniform`, number by number ----------------------------------------------------------
 
 __device__ inline unsigned long long mix64(unsigned long long z) {
@@ -94,4 +113,12 @@ __device__ inline float uniform(unsigned long long first, long long row, long lo
     unsigned long long both = mix64(mix64(first + row * gamma) + (entry / 2 + 1) * gamma);
     unsigned int half = entry % 2 ? both >> 32 : both;
     return (half >> 8) * (1.0f / 16777216.0f);
+}
+
+// What drop path multiplies a row with: `scale` if its sample, of `each` rows, is kept, else 0. With keep = 1 nothing is
+// drawn. A division of 64 bits takes several times as long as one of 32.
+__device__ inline float factor_of_row(unsigned long long first, float keep, float scale, long long row, long long each) {
+    if (keep >= 1.0f) return scale;
+    long long sample = row >> 32 ? row / each : (unsigned int)row / (unsigned int)each;
+    return uniform(first, sample, 0) < keep ? scale : 0.0f;
 }

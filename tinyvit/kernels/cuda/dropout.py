@@ -48,6 +48,15 @@ class CudaDropoutCache(NamedTuple):
         return mask
 
 
+def of_rows(cache, shape):
+    """How a kernel that has the rows of an array (B, ..., D) drops samples, from the cache of `drop_path`.
+
+    What the key gives the first sample, the probability of being kept, the factor then, and the rows of a sample.
+    """
+    first, keep = (0, 1.0) if cache.first is None else (cache.first, cache.keep)
+    return first, keep, 1 / keep, prod(shape[1:-1])
+
+
 def dropout_cuda(x, rate, key=None):
     return drop(dropout, x, rate, key, False)
 
@@ -57,13 +66,18 @@ def drop_path_cuda(x, rate, key=None):
 
 
 def drop(operation, x, rate, key, whole):
+    cache = cache_of(operation, x, rate, key, whole)
+    return (x if cache.first is None else thinned(x, cache)), cache
+
+
+def cache_of(operation, x, rate, key, whole):
+    """The cache of an array like x, of which nothing is computed."""
     if not 0 <= rate < 1 or not x.ndim:
         return operation.reference(x, rate, key)  # raises
     if key is None or rate == 0:
-        return x, CudaDropoutCache(None, 1.0, x.shape, whole)
+        return CudaDropoutCache(None, 1.0, x.shape, whole)
     key = Key(key) if isinstance(key, int) else key
-    cache = CudaDropoutCache(key.first(), 1.0 - rate, x.shape, whole)
-    return thinned(x, cache), cache
+    return CudaDropoutCache(key.first(), 1.0 - rate, x.shape, whole)
 
 
 def dropout_backward_cuda(dy, cache):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tinyvit.backend import Array, array_module
 from tinyvit.functional.layernorm import LayerNormCache, fits, layernorm, layernorm_backward
-from tinyvit.kernels.cuda.column_sums import LEAST, MOST, add_column_sums_of
+from tinyvit.kernels.cuda.column_sums import add_sums_of_blocks, share_of
 from tinyvit.kernels.cuda.source import (
     KINDS,
     PACKED,
@@ -74,43 +74,54 @@ def layernorm_backward_cuda(dy, cache, into):
     return run_reference(layernorm_backward, dy, LayerNormCache(cache.xhat, cache.rstd, cache.weight))
 
 
-def normalised(x, branch, weight, bias, eps):
-    """(x + branch, its layer norm, cache); without a branch, (None, layer norm of x, cache)."""
-    x, branch, weight, bias = (None if array is None else contiguous(array) for array in (x, branch, weight, bias))
+def normalised(x, branch, weight, bias, eps, offset=None, drop=(0, 1.0, 1.0, 1)):
+    """(x + branch, its layer norm, cache); without a branch, (None, layer norm of x, cache).
+
+    offset, drop   of a branch that lacks its bias (D,), and how samples are dropped: as `dropout.of_rows` says
+    """
+    x, branch, weight, bias, offset = (
+        None if array is None else contiguous(array) for array in (x, branch, weight, bias, offset)
+    )
     D = x.shape[-1]
     rows = x.size // D if D else 0
     y, total = empty_like(x), None if branch is None else empty_like(x)
     statistics = array_module(x).empty((3, rows), "float32")
-    given = [array for array in (x, y, weight, bias, branch, total) if array is not None]
-    arguments = x, branch, weight, bias, float(eps), total, y, statistics, rows, D
+    given = [array for array in (x, y, weight, bias, branch, total, offset) if array is not None]
+    arguments = x, branch, offset, *drop, weight, bias, float(eps), total, y, statistics, rows, D
     start(rows, MOST_FORWARD, pack_of(D, *given), "forward", *arguments)
     return total, y, CudaLayerNormCache(x if branch is None else total, statistics, weight)
 
 
-def gradients(dy, dsum, cache, into):
-    """(dx, dweight, dbias), where dsum, if there is one, is part of dx."""
+def gradients(dy, dsum, cache, into, dbranch=None, drop=None):
+    """(dx, dweight, dbias), where dsum, if there is one, is part of dx.
+
+    drop   of a branch that was added without its bias, as for `normalised`: the last gradient is then that of the bias,
+           and dbranch, unless it is None, is filled with that of the branch. For rows that a warp can hold
+    """
     dy, dsum = (None if array is None else contiguous(array) for array in (dy, dsum))
     x, statistics, weight = cache
     dx, rows, D = empty_like(dy), statistics.shape[1], x.shape[-1]
-    pack = pack_of(D, *(array for array in (dy, x, dx, weight, dsum) if array is not None))
+    pack = pack_of(D, *(array for array in (dy, x, dx, weight, dsum, dbranch) if array is not None))
     wanted, empty = any(goal is not False for goal in into), array_module(x).empty
     arguments = dy, x, statistics, weight, dsum, dx
     partial = None
     if D <= LONGEST:
         if wanted:
-            partial = empty((2, min(blocks(rows, WARPS), MOST_BACKWARD), D), "float32")
-        start(rows, MOST_BACKWARD, pack, "backward", *arguments, partial, rows, D)
+            partial = empty((len(into), min(blocks(rows, WARPS), MOST_BACKWARD), D), "float32")
+        if drop is None:
+            start(rows, MOST_BACKWARD, pack, "backward", *arguments, partial, rows, D)
+        else:
+            start(rows, MOST_BACKWARD, pack, "branch_backward", *arguments, partial, dbranch, *drop, rows, D)
     else:
         start(rows, None, pack, "backward", *arguments, rows, D)
         if wanted:
-            share = max(LEAST, blocks(rows, MOST))
+            share = share_of(rows)
             partial = empty((2, blocks(rows, share), D), "float32")
             grid, constants = (blocks(D, 32 * pack), partial.shape[1]), {"T": type_of(x), "PACK": pack}
             LONG.launch(
                 "layernorm_long_columns", grid, BLOCK, dy, x, statistics, partial, rows, D, share, **constants
             )
-    dweight, dbias = add_column_sums_of(partial, into) if wanted else (None, None)
-    return dx, dweight, dbias
+    return dx, *(add_sums_of_blocks(partial, into) if wanted else (None,) * len(into))
 
 
 def start(rows, most, pack, name, *arguments):

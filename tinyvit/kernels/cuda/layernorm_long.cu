@@ -6,14 +6,20 @@ __device__ inline float centred(float x, float mean, float rest) { return x - me
 
 // As layernorm_forward in layernorm.cu.
 extern "C" __global__ void __launch_bounds__(256, 4) layernorm_long_forward(
-    const T *x, const T *branch, const float *weight, const float *bias, float eps, T *sum, T *y, float *statistics,
-    long long rows, long long D
+    const T *x, const T *branch, const float *offset, unsigned long long key, float keep, float scale, long long each,
+    const float *weight, const float *bias, float eps, T *sum, T *y, float *statistics, long long rows, long long D
 ) {
     long long row = blockIdx.x;
+    float factor = offset ? factor_of_row(key, keep, scale, row, each) : 1.0f;
     float numbers[PACK], more[PACK], total = 0.0f, rest = 0.0f, squares = 0.0f;
     for (long long i = threadIdx.x * PACK; branch && i < D; i += BLOCK * PACK) {
         load_pack<PACK>(numbers, x + row * D + i);
         load_pack<PACK>(more, branch + row * D + i);
+        if (offset) {
+            float bias_of_branch[PACK];
+            load_pack<PACK>(bias_of_branch, offset + i);
+            for (int j = 0; j < PACK; j++) more[j] = (more[j] + bias_of_branch[j]) * factor;
+        }
         for (int j = 0; j < PACK; j++) numbers[j] += more[j];
         store_pack<PACK>(sum + row * D + i, numbers);
     }

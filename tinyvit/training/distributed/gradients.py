@@ -2,6 +2,7 @@
 
 import threading
 
+from tinyvit.functional.sums import finish_sums
 from tinyvit.nn.buffers import BufferUpdate
 
 BUCKET = 4 << 20  # bytes of a stretch, about
@@ -81,6 +82,7 @@ class Reduction:
 
     def launch(self):
         """Begin the sum of the next bucket."""
+        finish_sums()
         where = self.buckets[len(self.pending)]
         total, own, *others = self.total[where], *(buffer[where] for buffer in self.buffers)
         if others:
