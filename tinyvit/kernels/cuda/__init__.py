@@ -26,6 +26,7 @@ from tinyvit.kernels.cuda import (
     positions,
     softmax,
     standardize,
+    tensor_attention,
     through_float32,
     tiled_attention,
     tokens,
