@@ -1,4 +1,4 @@
-"""Random numbers that a dtype represents exactly, and the spacing of its numbers."""
+"""Random numbers that a dtype represents exactly, and what rounding errors are relative to."""
 
 import ml_dtypes
 import numpy as np
@@ -16,3 +16,13 @@ def numbers(*shape, dtype="float32", seed=0, scale=1.0):
 def to(cupy, x, dtype="float32"):
     """Copy a NumPy array to the device."""
     return cupy.asarray(x.astype(DTYPE[dtype]))
+
+
+def sizes_of_sums(q, k, v, dy, probs, scale=None):
+    """Of attention, the largest sum of absolute terms in y, dq, dk and dv: rounding errors are relative to it."""
+    q, k, v, dy = map(abs, (q, k, v, dy))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    dprobs = dy @ v.mT
+    dscores = probs * (dprobs + (probs * dprobs).sum(-1, keepdims=True)) * scale
+    sums = probs @ v, dscores @ k, dscores.mT @ q, probs.mT @ dy
+    return [max(1, x.max(initial=0)) for x in sums]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numbers_of import DTYPE, EPSILON, numbers, to
+from numbers_of import DTYPE, EPSILON, numbers, sizes_of_sums, to
 from strategies import every_shape_that_broadcasts
 
 import tinyvit
@@ -22,16 +22,6 @@ def close(got, expected, dtype, largest=1.0):
     got = got.get().astype("float64")
     assert got.shape == expected.shape
     np.testing.assert_allclose(got, expected, rtol=0, atol=BOUND[dtype] * max(largest, abs(expected).max(initial=0)))
-
-
-def sizes_of_sums(q, k, v, dy, probs, scale=None):
-    """The largest sum of absolute terms in y, dq, dk and dv: rounding errors are relative to it."""
-    q, k, v, dy = map(abs, (q, k, v, dy))
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    dprobs = dy @ v.mT
-    dscores = probs * (dprobs + (probs * dprobs).sum(-1, keepdims=True)) * scale
-    sums = probs @ v, dscores @ k, dscores.mT @ q, probs.mT @ dy
-    return [max(1, x.max(initial=0)) for x in sums]
 
 
 def compare_with_the_reference(results, q, k, v, bias, scale, dy, dtype):

@@ -141,7 +141,8 @@ def test_matrices_are_loaded_into_the_lanes_that_multiply_them(any_order, functi
     x, cupy = np.random.default_rng(0).permutation(256).astype("uint16").reshape(4, 8, 8), pretend_cupy.cupy
     y = cupy.empty((4, 32), "uint32")
     function_of(LOADED, "loaded", function)((1,), (32,), (cupy.asarray(x), y))
-    lanes = (x if function == "load_matrices" else x.mT).reshape(4, 32, 2)  # lane 4g + t: columns 2t, 2t + 1 of row g
+    rows = x if function == "load_matrices" else x.mT
+    lanes = rows.reshape(4, 32, 2)  # lane 4g + t has columns 2t and 2t + 1 of row g
     np.testing.assert_array_equal(y.get(), lanes[..., 0] + (lanes[..., 1].astype("uint32") << 16))
 
 

@@ -29,6 +29,7 @@ from tinyvit.kernels.cuda import (
     shifted_windows,
     softmax,
     standardize,
+    tensor_attention,
     through_float32,
     tiled_attention,
     tokens,

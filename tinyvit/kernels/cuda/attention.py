@@ -7,14 +7,15 @@ every dtype; in low precision scores are float32, and only the probabilities are
 
 cuBLAS multiplies by the scale last, so q kᵀ itself must not overflow a float32, and not only q kᵀ · scale.
 
-Narrow heads go to `fused_attention`, which writes no scores.
+Heads of the usual widths go to `tensor_attention` in low precision, and narrow ones to `fused_attention`: neither
+writes scores.
 """
 
 from tinyvit.backend import array_module
 from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.attention import AttentionCache, attention, attention_backward, check_shapes
 from tinyvit.functional.heads import empty_gradients
-from tinyvit.kernels.cuda import fused_attention
+from tinyvit.kernels.cuda import fused_attention, tensor_attention
 from tinyvit.kernels.cuda.attention_bias import bias_gradient, strided_bias
 from tinyvit.kernels.cuda.products import can_multiply, multiply_batches
 from tinyvit.kernels.cuda.softmax import softmax_backward_rows, softmax_rows
@@ -32,6 +33,8 @@ def attention_cuda(q, k, v, bias=None, scale=None):
         return plain(q, k, v, bias, scale)
     check_shapes(q, k, v, bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if tensor_attention.fits(q, k, v):
+        return tensor_attention.forward(q, k, v, bias, scale)
     if fused_attention.fits(q, k, v):
         return fused_attention.forward(q, k, v, bias, scale)
     (B, H, Nq, _), (Nk, dv) = q.shape, v.shape[2:]

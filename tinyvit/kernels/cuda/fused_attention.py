@@ -51,9 +51,10 @@ def fits(q, k, v):
 
 
 def packed(x):
-    """Whether each row starts on 16 bytes and is contiguous."""
+    """Whether each row starts on 16 bytes and is contiguous. The stride of an axis of length 1 is nobody's business."""
     *strides, last = x.strides
-    return last == x.itemsize and not (x.data.ptr % PACK_BYTES or any(stride % PACK_BYTES for stride in strides))
+    aligned = not any(stride % PACK_BYTES for stride, side in zip(strides, x.shape) if side > 1)
+    return last == x.itemsize and aligned and not x.data.ptr % PACK_BYTES
 
 
 def forward(q, k, v, bias, scale):

@@ -1,0 +1,112 @@
+"""Attention on tensor cores whose scores are never written to memory: heads 16, 32 or 64 wide, bfloat16 and float16.
+
+Nothing but q, k, v, a bias and the heads is moved, and two numbers for each query that the backward needs. The products
+take bfloat16 or float16 and add up in float32; scores and everything made of them are float32 until they are an operand
+of the next product. The forward adds up tile by tile with a running maximum. The backward computes the scores again. It
+is one kernel where the rows of a head, up to 80, fit into one tile; else it is one for dq, and one for dk and dv. Every
+sum has a fixed order. With a bias the backward writes the gradient of the scores once, and reads it once to sum it.
+
+Dao et al. 2022, "FlashAttention", and Dao 2023, "FlashAttention-2", for the division of the work among warps.
+"""
+
+from functools import cache
+from math import copysign, frexp, ldexp
+
+from tinyvit.backend import array_module
+from tinyvit.dispatch import LOW_PRECISION
+from tinyvit.functional.attention import attention_backward
+from tinyvit.functional.heads import empty_gradients
+from tinyvit.kernels.cuda.attention_bias import bias_gradient, strided_bias
+from tinyvit.kernels.cuda.fused_attention import FusedAttentionCache, packed, strided
+from tinyvit.kernels.cuda.source import TYPES, Source, blocks, type_of
+
+WIDTHS = (16, 32, 64)  # of heads
+SOURCE = Source(
+    "tensor_attention.cu",
+    [{"T": TYPES[T], "HEAD": width, "BIAS": bias} for T in LOW_PRECISION for width in WIDTHS for bias in (0, 1)],
+)
+ROWS = 80              # of a tile, as in the .cu file
+STRIP = 16             # rows of a warp
+WARPS = ROWS // STRIP  # of a block, at most
+
+
+class TensorAttentionCache(FusedAttentionCache):
+    """As that of `fused_attention`, but without a bias `largest` is an exponent of 2: log2(e) times as large."""
+
+
+def fits(q, k, v):
+    """Whether the kernels take these arrays, which `attention.supported` does, and this GPU has the instructions."""
+    return (
+        q.shape[-1] in WIDTHS
+        and q.shape[-1] == v.shape[-1]
+        and str(q.dtype) in LOW_PRECISION
+        and all(map(packed, (q, k, v)))
+        and is_ampere(array_module(q), q.device.id)
+    )
+
+
+@cache
+def is_ampere(cupy, number):
+    """Whether a GPU is an Ampere or later: these multiply matrices 16 × 16 by 16 × 8, also of bfloat16."""
+    return int(cupy.cuda.Device(number).compute_capability) >= 80
+
+
+def forward(q, k, v, bias, scale):
+    xp, (B, H, N, d) = array_module(q), q.shape
+    y = xp.empty((B, N, H, d), q.dtype).transpose(0, 2, 1, 3)  # heads side by side, as the next layer reads them
+    largest, inverse = xp.empty((B, H, N), "float32"), xp.empty((B, H, N), "float32")
+    inputs = *strided(q), *strided(k), *strided(v), *strided_bias(bias)
+    launch("tensor_forward", N, k.shape[2], q, k, bias, (*inputs, *strided(y), largest, inverse), scale)
+    return y, TensorAttentionCache(q, k, v, largest, inverse, scale, bias)
+
+
+def backward(dy, cache):
+    q, k, v, largest, inverse, scale, bias = cache
+    xp, (B, H, N, _), Nk = array_module(q), q.shape, k.shape[2]
+    if dy.dtype != q.dtype or not packed(dy):
+        dy = xp.ascontiguousarray(dy.astype(q.dtype, copy=False))
+    dq, dk, dv = gradients = empty_gradients(q, k, v)
+    dscores = None if bias is None else xp.empty((B, H, N, Nk), "float32")
+    inputs = *strided(q), *strided(k), *strided(v), *strided(dy), *strided_bias(bias)
+    if max(N, Nk) <= ROWS:
+        outputs = *strided(dq), *strided(dk), *strided(dv), largest, inverse, dscores
+        launch("tensor_backward", max(N, Nk), max(N, Nk), q, k, bias, (*inputs, *outputs), scale)
+    else:
+        dots = xp.empty((B, H, N), "float32")
+        outputs = *strided(dq), largest, inverse, dots, dscores
+        launch("tensor_dq", N, Nk, q, k, bias, (*inputs, *outputs), scale)
+        outputs = *strided(dk), *strided(dv), largest, inverse, dots
+        launch("tensor_dk_dv", Nk, N, q, k, bias, (*inputs, *outputs), scale)
+    return gradients if bias is None else gradients.with_bias(bias_gradient(dscores, bias.shape))
+
+
+def launch(name, rows, in_tile, q, k, bias, arrays, scale):
+    """Start a kernel whose warps have 16 of the `rows` of a head each, and go through `in_tile` rows in tiles."""
+    (B, H, N, d), Nk = q.shape, k.shape[2]
+    strips = blocks(rows, STRIP)
+    splits = blocks(strips, WARPS)    # blocks for the rows of a head
+    strips = blocks(strips, splits)   # of a head in each block
+    length = min(ROWS, STRIP * blocks(in_tile, STRIP))
+    together = min(H, WARPS // strips, ROWS // length)
+    together = blocks(H, blocks(H, together))  # as many heads in each block
+    grid, block = B * blocks(H, together) * splits, 32 * strips * together
+    sizes = H, N, Nk, together, strips, length
+    definitions = {"T": type_of(q), "HEAD": d, "BIAS": int(bias is not None)}
+    SOURCE.launch(name, grid, block, *arrays, *sizes, *factors(q, scale), **definitions)
+
+
+def factors(q, scale):
+    """The scale as the product of a number that rows are multiplied by in their dtype, and one that isn't negative.
+
+    In bfloat16 the first is a power of 2, so that a dot product overflows only if the score is too large itself.
+    Float32 holds all dot products of float16, where a power of 2 could make numbers too small.
+    """
+    if scale == 0:
+        return 0.0, 1.0
+    if str(q.dtype) == "float16":
+        return copysign(1.0, scale), abs(float(scale))
+    fraction, exponent = frexp(abs(scale))
+    return copysign(ldexp(0.5, exponent), scale), 2 * fraction
+
+
+attention_backward.register_cache(TensorAttentionCache, backward)
