@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -212,12 +212,13 @@ class Module:
                 continue
             seen.add(module)
             for value in vars(module).values():
-                if isinstance(value, Parameter):
+                kind = kind_of(type(value))
+                if kind is Parameter:
                     if value.storage is not storage:
                         return False
-                elif isinstance(value, Module):
+                elif kind is Module:
                     modules.append(value)
-                elif isinstance(value, (list, tuple)):
+                elif kind is list:
                     modules += [item for item in value if isinstance(item, Module)]
         return True
 
@@ -300,6 +301,14 @@ class Module:
         for name, array in arrays.items():
             own[name].data = array
         return missing, unexpected
+
+
+@cache
+def kind_of(value_type):
+    """What an attribute of this type is to the tree: a Parameter, a Module, a list (or tuple), or None."""
+    if issubclass(value_type, (list, tuple)):
+        return list
+    return next((kind for kind in (Parameter, Module) if issubclass(value_type, kind)), None)
 
 
 def backward_in_scope(module, dy, cache):

@@ -126,7 +126,11 @@ class Parameter(Variable):
 
     def view(self, flat):
         """Its part of a flat array that is laid out as its storage, in its own shape."""
-        return flat[self.offset : self.offset + self.size].reshape(self.shape)
+        views = self.storage.views(flat)
+        view = views.get(self)
+        if view is None:
+            view = views[self] = flat[self.offset : self.offset + self.size].reshape(self.shape)
+        return view
 
 
 class Buffer(Variable):

@@ -3,6 +3,8 @@
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from tinyvit.backend import Key
 from tinyvit.functional.dropout import (
     DropoutCache,
@@ -29,10 +31,10 @@ BLOCK = 256
 
 
 class CudaDropoutCache(NamedTuple):
-    first: int | None  # what the key gives the first sample; None where nothing was dropped
-    keep: float        # the probability of being kept
-    shape: tuple       # of x
-    whole: bool        # whether samples were dropped whole
+    first: np.uint64 | None  # what the key gives the first sample; None where nothing was dropped
+    keep: float              # the probability of being kept
+    shape: tuple             # of x
+    whole: bool              # whether samples were dropped whole
 
     @property
     def mask(self):
@@ -62,7 +64,7 @@ def drop(operation, x, rate, key, whole):
     if key is None or rate == 0:
         return x, CudaDropoutCache(None, 1.0, x.shape, whole)
     key = Key(key) if isinstance(key, int) else key
-    cache = CudaDropoutCache(key.first(), 1.0 - rate, x.shape, whole)
+    cache = CudaDropoutCache(np.uint64(key.first()), 1.0 - rate, x.shape, whole)
     return thinned(x, cache), cache
 
 

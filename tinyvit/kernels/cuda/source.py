@@ -44,8 +44,8 @@ class Source:
         """Start `grid` blocks (an int, or up to three) of `block` threads of the kernel `name`; nothing waits for it.
 
         The first argument must be an array. Arrays are passed by address, None as a null pointer, an int as
-        `long long` (as `unsigned long long` from 2⁶³ on) and a Python float as `float`. Arrays must be contiguous
-        where the kernel expects it.
+        `long long` and a Python float as `float`, np.uint64 as `unsigned long long`. Arrays must be contiguous where
+        the kernel expects it.
         """
         grid = (grid,) if isinstance(grid, int) else grid
         if 0 in grid:
@@ -56,7 +56,9 @@ class Source:
         if kernel is None:
             module = cupy.RawModule(code=self.text(**definitions), options=OPTIONS)
             kernel = self.kernels[key] = module.get_function(name)
-        run(name, arguments, kernel, grid, (block,), tuple(map(as_argument, arguments)))
+        # CuPy takes the rest as it is. A step passes two thousand arguments, hence no function for each.
+        passed = [NULL if x is None else np.float32(x) if type(x) is float else x for x in arguments]
+        run(name, arguments, kernel, grid, (block,), tuple(passed))
 
 
 class Watch:
@@ -87,15 +89,6 @@ def run(name, arguments, function, *launch):
 def read(name):
     """A file in ASCII, since CuPy writes it down in whatever encoding the system has; only comments lose by it."""
     return (FOLDER / name).read_text(encoding="utf-8").encode("ascii", "xmlcharrefreplace").decode()
-
-
-def as_argument(value):
-    kind = type(value)  # a step asks two thousand times: no isinstance
-    if kind is int:
-        return np.int64(value) if value < 1 << 63 else np.uint64(value)
-    if kind is float:
-        return np.float32(value)
-    return NULL if value is None else value
 
 
 def type_of(x):
