@@ -197,8 +197,7 @@ def backward_of(forward, result=None, parameters=None):
         def backward(dy, cache, into=None):
             expected, implementation = shape_of_result(cache), None
             if getattr(dy, "shape", False) == expected or fits(dy, expected):
-                known = levels.level(), type(cache), type(dy), getattr(dy, "dtype", None)
-                implementation = kernels.known.get(known)
+                implementation = kernels.known.get((levels.level(), type(cache), *kinds(dy)))
             if implementation is None:
                 dy, implementation = convert_and_find(dy, cache, expected)
             if parameters is None:
@@ -233,8 +232,7 @@ def backward_of(forward, result=None, parameters=None):
                     if implementation is reference or kind(part)[0] == "numpy":
                         check_dtype(name, part)
             if dy is given:
-                known = levels.level(), type(cache), type(dy), getattr(dy, "dtype", None)
-                kernels.known[known] = implementation
+                kernels.known[levels.level(), type(cache), *kinds(dy)] = implementation
             return dy, implementation
 
         def register_cache(cache_type, kernel):
@@ -257,13 +255,17 @@ def backward_of(forward, result=None, parameters=None):
 
 
 def fits(dy, expected):
-    """Whether `dy` is a tuple of NumPy's arrays of floating-point numbers, of the shapes in the list `expected`."""
+    """Whether `dy` is a tuple of the shapes in the list `expected`."""
     if not (isinstance(expected, list) and isinstance(dy, tuple) and len(dy) >= len(expected)):
         return False
-    for part, shape in zip(dy, expected):
-        if type(part) is not np.ndarray or part.shape != shape or part.dtype.kind != "f":
-            return False
-    return True
+    return all(getattr(part, "shape", False) == shape for part, shape in zip(dy, expected))
+
+
+def kinds(dy):
+    """The types and dtypes of a gradient, or of all gradients of a tuple."""
+    if not isinstance(dy, tuple):
+        return type(dy), getattr(dy, "dtype", None)
+    return tuple([(type(part), getattr(part, "dtype", None)) for part in dy])
 
 
 def as_gradient(name, dy, expected, moves_numbers_only):

@@ -206,21 +206,25 @@ class Module:
 
     def is_in(self, storage):
         """Whether all parameters lie in this storage. Every step asks, so this takes microseconds."""
+        return all(parameter.storage is storage for _, own in self.walk() for parameter in own)
+
+    def walk(self):
+        """(module, its own parameters) of every module in the tree, each once, in no particular order."""
         modules, seen = [self], set()
         for module in modules:
             if module in seen:
                 continue
             seen.add(module)
+            own = []
             for value in vars(module).values():
                 kind = kind_of(type(value))
                 if kind is Parameter:
-                    if value.storage is not storage:
-                        return False
+                    own.append(value)
                 elif kind is Module:
                     modules.append(value)
                 elif kind is list:
                     modules += [item for item in value if isinstance(item, Module)]
-        return True
+            yield module, own
 
     # -- gradients ---------------------------------------------------------------------------------------------
 

@@ -117,7 +117,8 @@ class Parameter(Variable):
 
     @property
     def grad(self):
-        self.check_memory()
+        if self.storage is None:
+            self.check_memory()
         return self.view(self.storage.gradients())
 
     @grad.setter

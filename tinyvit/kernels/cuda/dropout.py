@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import Key
+from tinyvit.dispatch import kind as kind_of
 from tinyvit.functional.dropout import (
     DropoutCache,
     drop_path,
@@ -79,7 +80,7 @@ def drop_path_backward_cuda(dy, cache):
 def thinned_backward(operation, dy, cache):
     if cache.first is None:
         return dy
-    if ("cupy", str(dy.dtype)) not in KINDS:
+    if kind_of(dy) not in KINDS:
         return run_reference(operation, dy, DropoutCache(cache.mask, cache.keep, cache.shape))
     return thinned(dy, cache)
 

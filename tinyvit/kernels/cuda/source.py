@@ -106,9 +106,13 @@ def pack_of(width, *arrays):
 
     The first array gives the type; the rows of all arrays must start on pack boundaries.
     """
-    pack = PACK_BYTES // arrays[0].dtype.itemsize
-    aligned = all(array.data.ptr % min(PACK_BYTES, pack * array.dtype.itemsize) == 0 for array in arrays)
-    return pack if width % pack == 0 and aligned else 1
+    pack = PACK_BYTES // arrays[0].itemsize
+    if width % pack:
+        return 1
+    for array in arrays:
+        if array.data.ptr % min(PACK_BYTES, pack * array.itemsize):
+            return 1
+    return pack
 
 
 def blocks(count, each):
