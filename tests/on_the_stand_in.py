@@ -106,7 +106,7 @@ PACKAGES = ("tinyvit", "tiny_architecture")  # the latter's models compute where
 
 # Functions that tests call with arrays. Inside those in the first list nothing may wait for the device.
 IN_A_STEP = {
-    "data.augment": ("augment", "change", "mix"),
+    "data.augment": ("augment", "changed", "mix"),
     "data.colour": (
         "autocontrast", "blend", "brightness", "contrast", "equalize", "grey", "posterize", "saturation", "sharpness",
         "solarize",

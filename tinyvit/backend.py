@@ -26,7 +26,12 @@ LOCKED = 1 << 26  # bytes, at most, of an array that goes to a GPU through pinne
 
 def array_module(x):
     """The library that `x` belongs to: `numpy`, or `cupy` for an array on a GPU."""
-    return sys.modules["cupy"] if type(x).__module__.partition(".")[0] == "cupy" else np
+    return sys.modules["cupy"] if is_of_cupy(type(x)) else np
+
+
+@cache
+def is_of_cupy(array_type):
+    return array_type.__module__.partition(".")[0] == "cupy"
 
 
 def as_dtype(dtype):

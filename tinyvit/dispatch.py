@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from tinyvit import levels
-from tinyvit.backend import device_of, to_device
+from tinyvit.backend import device_of, is_of_cupy, to_device
 
 LOW_PRECISION = ("bfloat16", "float16")  # dtypes that only kernels compute in
 OPERANDS = {                             # arguments of these names are arrays of numbers, in every operation
@@ -34,8 +34,7 @@ def kind(x):
 
 @functools.cache
 def kind_of(array_type, dtype):
-    library = array_type.__module__.partition(".")[0]
-    return "cupy" if library == "cupy" else "numpy", str(dtype)
+    return "cupy" if is_of_cupy(array_type) else "numpy", str(dtype)
 
 
 class Kernels:
@@ -81,8 +80,8 @@ def operation(reference):
             found = kernels.known.get((levels.level(), dtype, *map(type, args)))
             if found is not None:
                 implementation, others, scalars = found
-                for i in others:
-                    if args[i].dtype is not dtype:
+                for i, expected in others:
+                    if args[i].dtype is not expected:
                         break
                 else:
                     if not scalars or not any(args[i].ndim for i in scalars):
@@ -114,7 +113,7 @@ def operation(reference):
         if implementation is reference and not forward.moves_numbers_only:
             check_dtype(name, first)
         if not kwargs and all(map(is_, args, bound.args)):
-            others = [i for i in operands[1:] if i < len(args) and args[i] is not None]
+            others = [(i, args[i].dtype) for i in operands[1:] if i < len(args) and args[i] is not None]
             scalars = [i for i, value in enumerate(args) if names[i] in NUMBERS and hasattr(value, "ndim")]  # on a GPU
             kernels.known[levels.level(), first.dtype, *map(type, args)] = implementation, others, scalars
         return implementation(*bound.args, **bound.kwargs)
@@ -198,8 +197,7 @@ def backward_of(forward, result=None, parameters=None):
         def backward(dy, cache, into=None):
             expected, implementation = shape_of_result(cache), None
             if getattr(dy, "shape", False) == expected or fits(dy, expected):
-                known = levels.level(), type(cache), type(dy), getattr(dy, "dtype", None)
-                implementation = kernels.known.get(known)
+                implementation = kernels.known.get((levels.level(), type(cache), *kinds(dy)))
             if implementation is None:
                 dy, implementation = convert_and_find(dy, cache, expected)
             if parameters is None:
@@ -234,8 +232,7 @@ def backward_of(forward, result=None, parameters=None):
                     if implementation is reference or kind(part)[0] == "numpy":
                         check_dtype(name, part)
             if dy is given:
-                known = levels.level(), type(cache), type(dy), getattr(dy, "dtype", None)
-                kernels.known[known] = implementation
+                kernels.known[levels.level(), type(cache), *kinds(dy)] = implementation
             return dy, implementation
 
         def register_cache(cache_type, kernel):
@@ -258,13 +255,17 @@ def backward_of(forward, result=None, parameters=None):
 
 
 def fits(dy, expected):
-    """Whether `dy` is a tuple of NumPy's arrays of floating-point numbers, of the shapes in the list `expected`."""
+    """Whether `dy` is a tuple of the shapes in the list `expected`."""
     if not (isinstance(expected, list) and isinstance(dy, tuple) and len(dy) >= len(expected)):
         return False
-    for part, shape in zip(dy, expected):
-        if type(part) is not np.ndarray or part.shape != shape or part.dtype.kind != "f":
-            return False
-    return True
+    return all(getattr(part, "shape", False) == shape for part, shape in zip(dy, expected))
+
+
+def kinds(dy):
+    """The types and dtypes of a gradient, or of all gradients of a tuple."""
+    if not isinstance(dy, tuple):
+        return type(dy), getattr(dy, "dtype", None)
+    return tuple([(type(part), getattr(part, "dtype", None)) for part in dy])
 
 
 def as_gradient(name, dy, expected, moves_numbers_only):

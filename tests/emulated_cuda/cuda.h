@@ -239,6 +239,8 @@ template <class T> T __ldg(const T *where) { return *where; }
 inline float __uint_as_float(unsigned int bits) { float x; std::memcpy(&x, &bits, 4); return x; }
 inline unsigned int __float_as_uint(float x) { unsigned int bits; std::memcpy(&bits, &x, 4); return bits; }
 inline float __fmul_rn(float x, float y) { return x * y; }
+inline double __dmul_rn(double x, double y) { return x * y; }
+inline double __dadd_rn(double x, double y) { return x + y; }
 inline float emulated_rsqrtf(float x) { return 1.0f / sqrtf(x); }
 #define rsqrtf emulated_rsqrtf
 inline float __expf(float x) { return expf(x); }

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 NVIDIA = (HERE.parents[1] / "tinyvit/kernels/cuda/nvidia.cuh").read_text()
 KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(')
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-Wno-narrowing", "-fno-strict-aliasing")
-SCALARS = {"i8": (np.int64,), "u8": (np.uint64, np.int64), "i4": (np.int32,), "u4": (np.uint32,), "f4": (np.float32,)}
+SCALARS = {"i8": (np.int64, int), "u8": (np.uint64,), "i4": (np.int32,), "u4": (np.uint32,), "f4": (np.float32,)}
 
 
 @cache
@@ -110,7 +110,7 @@ def launch(run, kinds, name, grid, block, arguments):
             assert isinstance(argument, np.uintp) and argument == 0, f"{name}: expected an array, got {argument!r}"
             values.append(ctypes.c_void_p(0))
         else:
-            assert isinstance(argument, SCALARS[kind]), f"{name}: expected {kind}, got {argument!r}"
+            assert type(argument) in SCALARS[kind], f"{name}: expected {kind}, got {argument!r}"
             values.append(np.ctypeslib.as_ctypes(np.array(argument)))
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
     sizes = [(ctypes.c_uint * 3)(*(*side, 1, 1)[:3]) for side in (grid, block)]

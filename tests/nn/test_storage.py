@@ -1,3 +1,6 @@
+import copy
+import pickle
+import weakref
 from itertools import pairwise
 
 import numpy as np
@@ -115,3 +118,61 @@ def test_a_step_inside_gradients_into_uses_the_models_own_buffers(model):
 def test_a_gradient_buffer_of_another_shape_is_refused(model):
     with pytest.raises(ValueError, match="expected a gradient buffer"), model.gradients_into(np.zeros(3)):
         pass
+
+
+def assert_views_are_current(model):
+    """Every way to a parameter or a gradient leads into the arrays that the storage has now."""
+    storage = model.storage
+    for parameter in model.parameters():
+        for view, flat in ((parameter.data, storage.data), (parameter.grad, storage.gradients())):
+            assert view is parameter.view(flat)  # made once
+            own = flat[parameter.offset : parameter.offset + parameter.size]
+            assert view.shape == parameter.shape and np.shares_memory(view, own)
+            own[:] = parameter.offset
+            assert (view == parameter.offset).all()
+        assert parameter.value is parameter.data
+
+
+@pytest.mark.parametrize("change", [
+    lambda model: model.to("float64"),
+    lambda model: model.to(),
+    lambda model: model.materialize(seed=3),
+    lambda model: model.load_state_dict(ViT(CONFIG, seed=5).state_dict()) and model,
+    copy.deepcopy,
+    lambda model: pickle.loads(pickle.dumps(model)),
+    lambda model: pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(model)))),
+], ids=["to a dtype", "to", "materialize", "load", "deepcopy", "pickle", "pickle twice"])  # fmt: skip
+def test_no_view_outlives_the_array_that_it_was_made_of(model, change):
+    assert_views_are_current(model)
+    before, flat = model, model.storage.data.copy()
+    model = change(model)
+    assert_views_are_current(model)
+    if model is not before:
+        assert_views_are_current(before)
+        model.storage.data[:] = 7
+        np.testing.assert_array_equal(before.storage.data, flat)
+
+
+def test_a_part_that_moves_into_another_storage_has_views_of_that_one():
+    model, other = ViT(CONFIG), ViT(CONFIG, seed=1)
+    assert_views_are_current(model)
+    model.head = other.head
+    model.to()
+    assert_views_are_current(model)
+    assert not np.shares_memory(model.head.weight.data, other.storage.data)
+
+
+def test_views_of_arrays_that_the_storage_does_not_keep_are_not_kept(model):
+    buffer = model.new_gradients()
+    alive = weakref.ref(buffer)
+    with model.gradients_into(buffer):
+        assert np.shares_memory(model.head.weight.grad, buffer)
+    del buffer
+    assert alive() is None
+
+
+def test_a_storage_has_one_pickled_copy_of_its_numbers(model):
+    empty = len(pickle.dumps(model))
+    for parameter in model.parameters():
+        assert parameter.data is not None
+    assert len(pickle.dumps(model)) == empty

@@ -1,17 +1,20 @@
 """Random changes to images that don't change what they show, a whole batch at a time.
 
 The random numbers, a few per image, are drawn on the host from a key of seed, epoch and place in the epoch; the pixels
-are changed on the device, by array code that NumPy and CuPy share and that waits for no GPU. Each with a picture in
-notebooks/augmentation.md.
+are changed on the device, by array code that NumPy and CuPy share. Bytes on a GPU that become float32 take one kernel
+for all changes, with the same bits. Nothing waits for a GPU. Each change with a picture in notebooks/augmentation.md.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
 
 from tinyvit.backend import array_module
 from tinyvit.data import geometry, policy
 from tinyvit.data.erasing import erase, rectangles
-from tinyvit.data.mixing import cutmix, mixup, one_hot, random_box
+from tinyvit.data.mixing import cutmix, mixup, one_hot, random_box, share_outside
+from tinyvit.dispatch import Kernels
 from tinyvit.validation import Count, NotNegative, Share, Within, validate
 
 MOST_OPERATIONS = 100  # of RandAugment: each is a pass over the batch, and an image is grey long before
@@ -45,6 +48,21 @@ class Augmentation:
         validate(self, "augment.")
 
 
+class Changes(NamedTuple):
+    """What is done to each image of a batch, drawn on the host. None where nothing of a kind is done to any image."""
+
+    matrices: np.ndarray | None    # (B, 3, 3)  where pixels are read, as in `geometry`
+    choices: policy.Choices | None
+    rectangles: np.ndarray | None  # (B, 4)     where it is erased, as in `erasing`
+
+
+class Mixing(NamedTuple):
+    """How each image of a batch is mixed with its partner."""
+
+    share: float                   # of an image itself in its target
+    box: tuple | None              # pasted in from the partner, as in `mixing.cutmix`; None is mixup
+
+
 def augment(images, labels, augmentation, dataset, key, dtype="float32"):
     """A batch as the model sees it: images (B, C, H, W), or videos (B, C, T, H, W), normalised, and targets, labels
     (B,) or soft (B, K).
@@ -57,7 +75,7 @@ def augment(images, labels, augmentation, dataset, key, dtype="float32"):
     """
     images = apart(images, augmentation, dataset, key, dtype)
     if mixes(augmentation):
-        return mix(images, one_hot(labels, len(dataset.classes), dtype), augmentation, key)
+        return mix(images, labels, len(dataset.classes), augmentation, key)
     return images, labels
 
 
@@ -74,8 +92,9 @@ def augment_part(images, labels, part, augmentation, dataset, key, dtype="float3
     partners = slice(len(images) - part.stop, len(images) - part.start)
     # The first of these is then as far from the start as its partner is from the end.
     xp = array_module(images)
-    targets = one_hot(xp.concatenate([labels[part], labels[partners]]), len(dataset.classes), dtype)
-    found, targets = mix(xp.concatenate([of(part), of(partners)]), targets, augmentation, key)
+    both = xp.concatenate([of(part), of(partners)])
+    labels = xp.concatenate([labels[part], labels[partners]])
+    found, targets = mix(both, labels, len(dataset.classes), augmentation, key)
     return found[: part.stop - part.start], targets[: part.stop - part.start]
 
 
@@ -86,12 +105,42 @@ def mixes(augmentation):
 
 def apart(images, augmentation, dataset, key, dtype):
     """Images (B, C, H, W), or videos (B, C, T, H, W), changed each by itself and normalised."""
-    shape = images.shape
-    images = change(as_planes(images), augmentation, dataset.scale, key).reshape(shape)
-    images = dataset.normalise(images, dtype)
+    changes = draw_changes(augmentation, key, len(images), *images.shape[-2:])
+    kernel = CHANGED.find(images) if dtype == "float32" else None
+    return (kernel or changed)(images, changes, dataset, dtype)
+
+
+def draw_changes(augmentation, key, B, H, W):
+    """The `Changes` to B images of H×W pixels."""
+    matrices, choices, erased = None, None, None
+    if augmentation.crop:
+        matrices = geometry.crop(key.at("crop").uniform((B, 2)), augmentation.crop)
+    if augmentation.flip:
+        mirrored = geometry.flip(key.at("flip").uniform((B,)))
+        matrices = mirrored if matrices is None else matrices @ mirrored
+    if augmentation.policy == "trivial":
+        choices = policy.trivial(B, key)
+    elif augmentation.policy == "rand":
+        choices = policy.rand(B, key, augmentation.operations, augmentation.magnitude)
+    if choices is not None:
+        moved = policy.matrices(choices, H, W)
+        matrices = moved if matrices is None else matrices @ moved
     if augmentation.erase:
-        uniform = key.at("erase").uniform((len(images), 5))
-        images = erase(as_planes(images), rectangles(uniform, augmentation.erase, *shape[-2:])).reshape(shape)
+        erased = rectangles(key.at("erase").uniform((B, 5)), augmentation.erase, H, W)
+    return Changes(matrices, choices, erased)
+
+
+def changed(images, changes, dataset, dtype):
+    """Images (B, C, H, W), or videos (B, C, T, H, W), of a `Dataset` after the `Changes`, normalised."""
+    shape, images = images.shape, as_planes(images)
+    if changes.matrices is not None:
+        images = geometry.resample(images, changes.matrices)
+    if changes.choices is not None:
+        real = images.dtype if images.dtype.kind == "f" else "float32"
+        images = policy.recolour(images.astype(real), changes.choices, dataset.scale)
+    images = dataset.normalise(images.reshape(shape), dtype)
+    if changes.rectangles is not None:
+        images = erase(as_planes(images), changes.rectangles).reshape(shape)
     return images
 
 
@@ -101,33 +150,34 @@ def as_planes(images):
     return images.reshape(len(images), -1, *images.shape[-2:])
 
 
-def change(images, augmentation, scale, key):
-    """Crop, flip and policy: images (B, C, H, W), pixels from 0 to `scale`."""
-    B, _, H, W = images.shape
-    matrices = geometry.matrices(B)
-    if augmentation.crop:
-        matrices = matrices @ geometry.crop(key.at("crop").uniform((B, 2)), augmentation.crop)
-    if augmentation.flip:
-        matrices = matrices @ geometry.flip(key.at("flip").uniform((B,)))
-    if augmentation.policy == "none":
-        return geometry.resample(images, matrices) if augmentation.crop or augmentation.flip else images
-    if augmentation.policy == "trivial":
-        choices = policy.trivial(B, key)
-    else:
-        choices = policy.rand(B, key, augmentation.operations, augmentation.magnitude)
-    images = geometry.resample(images, matrices @ policy.matrices(choices, H, W))
-    real = images.dtype if images.dtype.kind == "f" else "float32"
-    return policy.recolour(images.astype(real), choices, scale)
+def mix(images, labels, K, augmentation, key):
+    """Mixup or cutmix of a whole batch, or neither: images, and targets (B, K) from the labels (B,)."""
+    mixing = draw_mixing(augmentation, key, *images.shape[-2:])
+    return (MIXED.find(images) or mixed)(images, labels, K, mixing)
 
 
-def mix(images, targets, augmentation, key):
-    """Mixup or cutmix of a whole batch, or neither."""
+def draw_mixing(augmentation, key, H, W):
+    """The `Mixing` of a batch of images of H×W pixels; None for a batch that is not mixed."""
     # The key is the first sample's: one draw per batch, and the same one when the epoch is resumed here.
     generator = key.at(f"mix.{key.sample}").generator()
-    mixed, by_cutmix = generator.random(2)
-    if mixed >= augmentation.mix_prob:
-        return images, targets
+    chance, by_cutmix = generator.random(2)
+    if chance >= augmentation.mix_prob:
+        return None
     if augmentation.cutmix and (not augmentation.mixup or by_cutmix < 0.5):
         share = generator.beta(augmentation.cutmix, augmentation.cutmix)
-        return cutmix(images, targets, random_box(generator, share, *images.shape[-2:]))
-    return mixup(images, targets, generator.beta(augmentation.mixup, augmentation.mixup))
+        box = random_box(generator, share, H, W)
+        return Mixing(share_outside(box, H, W), box)
+    return Mixing(generator.beta(augmentation.mixup, augmentation.mixup), None)
+
+
+def mixed(images, labels, K, mixing):
+    """(images, targets) after the `Mixing`, if there is one."""
+    targets = one_hot(labels, K, images.dtype)
+    if mixing is None:
+        return images, targets
+    if mixing.box is None:
+        return mixup(images, targets, mixing.share)
+    return cutmix(images, targets, mixing.box)
+
+
+CHANGED, MIXED = Kernels(), Kernels()  # of `changed`, for images as they are stored, and of `mixed`

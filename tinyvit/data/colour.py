@@ -16,7 +16,8 @@ def brightness(images, factor):
 
 def contrast(images, factor):
     """mean + factor · (image − mean), by the mean of the grey image. Pillow's ImageEnhance.Contrast."""
-    return blend(grey(images).mean((1, 2, 3), keepdims=True), images, factor)
+    mean = grey(images).mean((1, 2, 3), dtype="float64", keepdims=True)  # the same bits in whatever order it is summed
+    return blend(mean.astype(images.dtype), images, factor)
 
 
 def saturation(images, factor):

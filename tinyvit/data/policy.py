@@ -80,11 +80,10 @@ def rand(B, key, operations, magnitude):
 def choices(uniform, strength, policy):
     """Operations and signs by the numbers in uniform (B, n, 2 or more)."""
     operation = (uniform[..., 0] * len(OPERATIONS)).astype("int64")
-    amount = np.zeros(operation.shape)
-    for name, spec in (COLOUR | GEOMETRY).items():
-        sign = np.where(uniform[..., 1] < 0.5, -1, 1) if spec.signed else 1
-        amount = np.where(operation == OPERATIONS.index(name), strength * sign * getattr(spec, policy), amount)
-    return Choices(operation, amount)
+    specs = list((COLOUR | GEOMETRY).values())
+    full = np.array([0.0] + [getattr(spec, policy) for spec in specs])[operation]
+    signed = np.array([False] + [spec.signed for spec in specs])[operation]
+    return Choices(operation, strength * np.where(signed & (uniform[..., 1] < 0.5), -1, 1) * full)
 
 
 def matrices(choices, H, W):

@@ -11,5 +11,5 @@ from tinyvit.kernels import adam, attention, batchnorm, conv, gelu, layernorm, l
 from tinyvit.levels import LEVELS, available, level, on_first_use, using
 
 on_first_use("fast", ("numpy", "float32"), lambda: import_module("tinyvit.kernels.fast"))
-for dtype in ("float32", "bfloat16", "float16"):
+for dtype in ("float32", "bfloat16", "float16", "uint8"):
     on_first_use("numpy", ("cupy", dtype), lambda: import_module("tinyvit.kernels.cuda"))

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -206,20 +206,25 @@ class Module:
 
     def is_in(self, storage):
         """Whether all parameters lie in this storage. Every step asks, so this takes microseconds."""
+        return all(parameter.storage is storage for _, own in self.walk() for parameter in own)
+
+    def walk(self):
+        """(module, its own parameters) of every module in the tree, each once, in no particular order."""
         modules, seen = [self], set()
         for module in modules:
             if module in seen:
                 continue
             seen.add(module)
+            own = []
             for value in vars(module).values():
-                if isinstance(value, Parameter):
-                    if value.storage is not storage:
-                        return False
-                elif isinstance(value, Module):
+                kind = kind_of(type(value))
+                if kind is Parameter:
+                    own.append(value)
+                elif kind is Module:
                     modules.append(value)
-                elif isinstance(value, (list, tuple)):
+                elif kind is list:
                     modules += [item for item in value if isinstance(item, Module)]
-        return True
+            yield module, own
 
     # -- gradients ---------------------------------------------------------------------------------------------
 
@@ -300,6 +305,14 @@ class Module:
         for name, array in arrays.items():
             own[name].data = array
         return missing, unexpected
+
+
+@cache
+def kind_of(value_type):
+    """What an attribute of this type is to the tree: a Parameter, a Module, a list (or tuple), or None."""
+    if issubclass(value_type, (list, tuple)):
+        return list
+    return next((kind for kind in (Parameter, Module) if issubclass(value_type, kind)), None)
 
 
 def backward_in_scope(module, dy, cache):

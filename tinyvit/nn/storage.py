@@ -16,6 +16,8 @@ from tinyvit.nn.precision import as_precision
 
 ALIGNMENT = 256  # bytes; what a GPU reads at once, and a multiple of every cache line
 
+NOTHING = nullcontext()
+
 _destination = ContextVar("tinyvit.gradients", default=None)  # (GradientBuffers, array) that `into` has named
 
 
@@ -52,6 +54,7 @@ class Storage:
         self.size = size
         self.data = self.zeros()
         self.grads, self.compute = GradientBuffers(self), Compute(self)
+        self.made, self.segmented = {}, (None, None)
 
     def zeros(self):
         """A zeroed flat array laid out as this storage."""
@@ -84,6 +87,20 @@ class Storage:
         """Inside this, arrays are made and kernels started where the parameters are."""
         return current(self.device)
 
+    def views(self, flat):
+        """The views of `flat` that were made so far, parameter -> view; a step reads some hundred of them.
+
+        They are kept as long as the storage keeps the array itself. Any other array has none.
+        """
+        array, views = self.made.get(id(flat), (None, None))
+        if array is flat:  # held here, so that no other array can have its id
+            return views
+        own = self.data, self.compute.rounded, self.grads.own, *self.grads.kept
+        if not any(flat is array for array in own):
+            return {}
+        _, views = self.made[id(flat)] = flat, {}
+        return views
+
     def __repr__(self):
         return f"Storage({len(self.parameters)} parameters, {self.size:,} numbers, {self.dtype} on {self.device})"
 
@@ -105,17 +122,29 @@ class Storage:
 
     def segments(self, leaving_out=()):
         """The longest segments of equal (trainable, decay, learning-rate scale), in order, without some parameters."""
+        treatments = [(p.trainable, p.decay, p.lr_scale, p in leaving_out) for p in self.parameters]
+        before, found = self.segmented
+        if treatments != before:
+            found = self.joined(treatments)
+            self.segmented = treatments, found
+        return found
+
+    def joined(self, treatments):
+        """Segments of parameters that follow one another and are treated alike, less those that are left out."""
         found = []
-        for parameter, following in zip(self.parameters, [*self.parameters[1:], None]):
-            if parameter in leaving_out:
+        for parameter, stop, (*treatment, left_out) in zip(
+            self.parameters, [*self.offsets[1:], self.size], treatments
+        ):
+            if left_out:
                 continue
-            stop = self.size if following is None else following.offset
-            treatment = parameter.trainable, parameter.decay, parameter.lr_scale
-            if found and found[-1].where.stop == parameter.offset and found[-1][1:] == treatment:
+            if found and found[-1].where.stop == parameter.offset and found[-1][1:] == tuple(treatment):
                 found[-1] = Segment(slice(found[-1].where.start, stop), *treatment)
             else:
                 found.append(Segment(slice(parameter.offset, stop), *treatment))
         return found
+
+    def __getstate__(self):
+        return vars(self) | {"made": {}}  # a copied view would be an array of its own
 
     def __setstate__(self, state):
         vars(self).update(state)
@@ -161,7 +190,7 @@ class GradientBuffers:
     def adding(self):
         """Hold this while adding: two threads that share the model's own array take turns."""
         owner, _ = _destination.get() or (None, None)
-        return nullcontext() if owner is self else self.lock
+        return NOTHING if owner is self else self.lock
 
     @contextmanager
     def into(self, array):
@@ -199,7 +228,7 @@ class Compute:
 
         After changing parameters inside it, call `round` before the next forward; a training step has its own scope.
         """
-        return nullcontext() if self.storage.device == "cpu" or scope_owner() is self else self._enter()
+        return NOTHING if self.storage.device == "cpu" or scope_owner() is self else self._enter()
 
     @contextmanager
     def _enter(self):

@@ -117,7 +117,8 @@ class Parameter(Variable):
 
     @property
     def grad(self):
-        self.check_memory()
+        if self.storage is None:
+            self.check_memory()
         return self.view(self.storage.gradients())
 
     @grad.setter
@@ -126,7 +127,11 @@ class Parameter(Variable):
 
     def view(self, flat):
         """Its part of a flat array that is laid out as its storage, in its own shape."""
-        return flat[self.offset : self.offset + self.size].reshape(self.shape)
+        views = self.storage.views(flat)
+        view = views.get(self)
+        if view is None:
+            view = views[self] = flat[self.offset : self.offset + self.size].reshape(self.shape)
+        return view
 
 
 class Buffer(Variable):

@@ -8,9 +8,19 @@ def global_norm(model):
     """√Σ g² over the gradients of all trainable parameters, a scalar on the model's device."""
     storage = model.storage
     grad = storage.gradients()
-    xp = array_module(grad)
-    squares = [squared_norm(grad[s.where]) for s in storage.segments() if s.trainable]
-    return sum(squares, start=xp.zeros((), grad.dtype)) ** 0.5
+    squares = [squared_norm(grad[where]) for where in trained(storage)] or [array_module(grad).zeros((), grad.dtype)]
+    return sum(squares[1:], start=squares[0]) ** 0.5
+
+
+def trained(storage):
+    """The longest stretches of the flat arrays that are trained, however they are treated: slices."""
+    found = []
+    for where, trainable, *_ in storage.segments():
+        if trainable and found and found[-1].stop == where.start:
+            found[-1] = slice(found[-1].start, where.stop)
+        elif trainable:
+            found.append(where)
+    return found
 
 
 def clip_by_global_norm(model, max_norm):
@@ -21,9 +31,8 @@ def clip_by_global_norm(model, max_norm):
     norm = global_norm(model)
     grad = model.storage.gradients()
     scale = clipping_factor(norm, max_norm)
-    for segment in model.storage.segments():
-        if segment.trainable:
-            grad[segment.where] *= scale
+    for where in trained(model.storage):
+        grad[where] *= scale
     return norm
 
 

@@ -52,8 +52,8 @@ class EMA:
         """The same on a GPU, where t and d are scalars there."""
         xp, e, t = array_module(theta), self.average, self.t
         self.t = t + where
-        d = xp.minimum((1 + t) / (10 + t), self.decay) if self.warmup else self.decay
-        alpha = (self.t - t) * (1 - d)  # 0 where nothing changes
+        share = xp.maximum(9 / (10 + t), 1 - self.decay) if self.warmup else 1 - self.decay  # 1 − d
+        alpha = (self.t - t) * share  # 0 where nothing changes
         move_average(e, theta, alpha.astype(e.dtype))
 
     def rebind(self):

@@ -125,8 +125,8 @@ def train_step(
         if scale is not None:
             scale.unscale(storage.gradients())
         norm = clip(model, clip_each, clip_norm)
-        loss = sum(part.share * part.loss for part in results)
-        metrics = {name: sum(part.share * part.metrics[name] for part in results) for name in results[0].metrics}
+        loss = mean_of([(part.share, part.loss) for part in results])
+        metrics = {name: mean_of([(part.share, part.metrics[name]) for part in results]) for name in results[0].metrics}
         xp = array_module(norm)
         applied = xp.isfinite(loss) & xp.isfinite(norm)
         if optimizer.next_step == 0 and ctx is not None and ctx.training and not any(part.updates for part in results):
@@ -152,6 +152,11 @@ def checked(result):
     if not all(isinstance(update, BufferUpdate) for update in updates):
         raise ValueError("expected the updates of buffers as nn.buffer_updates(cache) returns them")
     return result
+
+
+def mean_of(shares):
+    """Σ share · value, from (share, value) pairs; nothing is computed of one value with the whole share."""
+    return shares[0][1] if len(shares) == 1 and shares[0][0] == 1 else sum(share * value for share, value in shares)
 
 
 def clip(model, each, together):

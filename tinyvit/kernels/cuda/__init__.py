@@ -8,6 +8,7 @@ from tinyvit.kernels.cuda import (
     adam,
     add_layernorm,
     attention,
+    augment,
     batchnorm,
     cast,
     column_sums,

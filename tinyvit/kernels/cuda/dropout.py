@@ -3,7 +3,10 @@
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from tinyvit.backend import Key
+from tinyvit.dispatch import kind as kind_of
 from tinyvit.functional.dropout import (
     DropoutCache,
     drop_path,
@@ -29,10 +32,10 @@ BLOCK = 256
 
 
 class CudaDropoutCache(NamedTuple):
-    first: int | None  # what the key gives the first sample; None where nothing was dropped
-    keep: float        # the probability of being kept
-    shape: tuple       # of x
-    whole: bool        # whether samples were dropped whole
+    first: np.uint64 | None  # what the key gives the first sample; None where nothing was dropped
+    keep: float              # the probability of being kept
+    shape: tuple             # of x
+    whole: bool              # whether samples were dropped whole
 
     @property
     def mask(self):
@@ -77,7 +80,7 @@ def cache_of(operation, x, rate, key, whole):
     if key is None or rate == 0:
         return CudaDropoutCache(None, 1.0, x.shape, whole)
     key = Key(key) if isinstance(key, int) else key
-    return CudaDropoutCache(key.first(), 1.0 - rate, x.shape, whole)
+    return CudaDropoutCache(np.uint64(key.first()), 1.0 - rate, x.shape, whole)
 
 
 def dropout_backward_cuda(dy, cache):
@@ -91,7 +94,7 @@ def drop_path_backward_cuda(dy, cache):
 def thinned_backward(operation, dy, cache):
     if cache.first is None:
         return dy
-    if ("cupy", str(dy.dtype)) not in KINDS:
+    if kind_of(dy) not in KINDS:
         return run_reference(operation, dy, DropoutCache(cache.mask, cache.keep, cache.shape))
     return thinned(dy, cache)
 

@@ -63,7 +63,7 @@ def add_product(a, b, into):
 
 def as_operand(x):
     """(..., D) as a matrix (rows, D), copied only where cuBLAS couldn't read it."""
-    rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
+    rows = x if x.ndim == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
     return rows if can_multiply(rows) else contiguous(rows)
 
 

@@ -45,8 +45,8 @@ class Source:
         """Start `grid` blocks (an int, or up to three) of `block` threads of the kernel `name`; nothing waits for it.
 
         The first argument must be an array. Arrays are passed by address, None as a null pointer, an int as
-        `long long` (as `unsigned long long` from 2⁶³ on) and a Python float as `float`. Arrays must be contiguous
-        where the kernel expects it.
+        `long long` and a Python float as `float`, np.uint64 as `unsigned long long`. Arrays must be contiguous where
+        the kernel expects it.
         """
         grid = (grid,) if isinstance(grid, int) else grid
         if 0 in grid:
@@ -57,7 +57,9 @@ class Source:
         if kernel is None:
             module = cupy.RawModule(code=self.text(**definitions), options=OPTIONS)
             kernel = self.kernels[key] = module.get_function(name)
-        run(name, arguments, kernel, grid, (block,), tuple(map(as_argument, arguments)))
+        # CuPy takes the rest as it is. A step passes two thousand arguments, hence no function for each.
+        passed = [NULL if x is None else np.float32(x) if type(x) is float else x for x in arguments]
+        run(name, arguments, kernel, grid, (block,), tuple(passed))
 
 
 class Watch:
@@ -90,15 +92,6 @@ def read(name):
     return (FOLDER / name).read_text(encoding="utf-8").encode("ascii", "xmlcharrefreplace").decode()
 
 
-def as_argument(value):
-    kind = type(value)  # a step asks two thousand times: no isinstance
-    if kind is int:
-        return np.int64(value) if value < 1 << 63 else np.uint64(value)
-    if kind is float:
-        return np.float32(value)
-    return NULL if value is None else value
-
-
 def type_of(x):
     """The name in common.cuh of an array's number type."""
     return type_called(x.dtype)
@@ -114,9 +107,13 @@ def pack_of(width, *arrays):
 
     The first array gives the type; the rows of all arrays must start on pack boundaries.
     """
-    pack = PACK_BYTES // arrays[0].dtype.itemsize
-    aligned = all(array.data.ptr % min(PACK_BYTES, pack * array.dtype.itemsize) == 0 for array in arrays)
-    return pack if width % pack == 0 and aligned else 1
+    pack = PACK_BYTES // arrays[0].itemsize
+    if width % pack:
+        return 1
+    for array in arrays:
+        if array.data.ptr % min(PACK_BYTES, pack * array.itemsize):
+            return 1
+    return pack
 
 
 def has_tensor_cores(x):

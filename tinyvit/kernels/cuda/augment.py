@@ -1,0 +1,67 @@
+"""The changes to images of bytes in one pass, and their mixing in another, with the bits of `data.augment`."""
+
+import numpy as np
+
+from tinyvit.backend import array_module, device_of
+from tinyvit.data import geometry
+from tinyvit.data.augment import CHANGED, MIXED, changed
+from tinyvit.data.dataset import factor_and_shift
+from tinyvit.data.policy import OPERATIONS
+from tinyvit.kernels.cuda.source import Source, blocks, contiguous, empty_like
+
+IMAGES, PAIRS = Source("augment.cu", [{}]), Source("mixing.cu", [{}])
+BLOCK = 256
+SHARPNESS = OPERATIONS.index("sharpness")
+
+
+def changed_cuda(images, changes, dataset, dtype):
+    shape, operations = images.shape, 0
+    planes = images[0].size // (shape[-1] * shape[-2]) if len(images) else 0
+    if changes.choices is not None:
+        operations = changes.choices.operation.shape[1]
+        if planes not in (1, 3):
+            return changed(images, changes, dataset, dtype)
+    xp, images = array_module(images), contiguous(images)
+    factor, shift = factor_and_shift(
+        tuple(dataset.mean), tuple(dataset.std), dataset.scale, np.dtype("float32"), device_of(images), len(shape) - 2
+    )
+    y = empty_like(images, "float32")
+    sharpened = operations and (changes.choices.operation == SHARPNESS).any()
+    IMAGES.launch(
+        "change_images", len(images), BLOCK, images, xp.asarray(as_numbers(changes, len(images))), factor, shift, y,
+        empty_like(y) if sharpened else y, 255 / dataset.scale, dataset.scale / 255, operations, planes,
+        planes // shape[1], *shape[-2:],
+    )  # fmt: skip
+    return y
+
+
+def as_numbers(changes, B):
+    """The changes as float64 (B, 10 + 2n), one upload: two rows of the matrix, the rectangle, n operations, n amounts.
+
+    Amounts are rounded to float32, as `policy.recolour` does it.
+    """
+    matrices = geometry.matrices(B) if changes.matrices is None else changes.matrices
+    parts = [matrices[:, :2].reshape(B, 6), np.zeros((B, 4)) if changes.rectangles is None else changes.rectangles]
+    if changes.choices is not None:
+        parts += [changes.choices.operation, changes.choices.amount.astype("float32")]
+    return np.concatenate(parts, axis=1, dtype="float64")
+
+
+def mixed_cuda(images, labels, K, mixing):
+    B, share = len(images), 1.0 if mixing is None else float(mixing.share)
+    targets = array_module(images).empty((B, K), "float32")
+    labels = contiguous(labels.astype("int64", copy=False))
+    PAIRS.launch("mix_labels", blocks(B * K, BLOCK), BLOCK, labels, targets, share, 1 - share, B, K)
+    if mixing is None:
+        return images, targets
+    x, y, grid = contiguous(images), empty_like(images), blocks(images.size, BLOCK)
+    size = images.size // max(B, 1)
+    if mixing.box is None:
+        PAIRS.launch("mixup", grid, BLOCK, x, y, share, 1 - share, B, size)
+    else:
+        PAIRS.launch("cutmix", grid, BLOCK, x, y, *mixing.box, B, size, *images.shape[-2:])
+    return y, targets
+
+
+CHANGED.register(("cupy", "uint8"), changed_cuda)
+MIXED.register(("cupy", "float32"), mixed_cuda)
