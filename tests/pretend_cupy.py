@@ -435,6 +435,7 @@ class Device:
         self.before = []
 
     compute_capability = "90"
+    __hash__ = None  # as CuPy's has none
 
     def use(self):
         if not 0 <= self.id < Device.count:

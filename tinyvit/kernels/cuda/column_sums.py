@@ -84,11 +84,11 @@ MOST_TABLES = 16
 
 def add_sums_cuda(x, parts):
     xp, rows_of_table = array_module(x), tuple((rows.data.ptr, where, *rows.shape) for rows, where in parts)
-    table = TABLES.get((xp, x.device, rows_of_table))
+    table = TABLES.get((xp, x.device.id, rows_of_table))
     if table is None:
         if len(TABLES) >= MOST_TABLES:
             TABLES.clear()
-        table = TABLES[xp, x.device, rows_of_table] = xp.asarray(np.array(rows_of_table, "int64"))
+        table = TABLES[xp, x.device.id, rows_of_table] = xp.asarray(np.array(rows_of_table, "int64"))
     widest = max(rows.shape[1] for rows, _ in parts)
     TOGETHER.launch("sums_together", (blocks(widest, WIDE), len(parts)), BLOCK, x, table)
 
