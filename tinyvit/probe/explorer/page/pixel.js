@@ -68,8 +68,8 @@ function whyPixel(pixel, best, own, most, { dlogits, dpixels: { data } }) {
   const reasons = {
     dz: `the loss depends less on its token, ${token}`,
     w: "the weights that read its place in a patch, the same in every patch, are smaller",
-    cosine: "dz₀ and w are closer to perpendicular, so that what it changes in the numbers of its token raises the " +
-      "loss about as much as it lowers it",
+    cosine: "dz₀ and w are closer to perpendicular: what it changes in some numbers of its token raises the loss, and " +
+      "in others lowers it",
   };
   const ratio = (key) => Math.abs(own[key] / most[key]);
   const least = Object.keys(reasons).reduce((a, b) => (ratio(b) < ratio(a) ? b : a));
