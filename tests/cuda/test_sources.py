@@ -1,6 +1,7 @@
 """Every CUDA source compiles for current GPUs without register spills and has run in the emulator in every variant."""
 
 import re
+from functools import cache
 
 import pytest
 from emulated_cuda.emulator import KERNEL, Module
@@ -11,10 +12,14 @@ from tinyvit.kernels.cuda.source import FOLDER, OPTIONS, SOURCES, read
 assert cuda  # brings all the sources
 pytestmark = pytest.mark.cuda
 ARCHITECTURES = ("sm_80", "sm_90")
+SHARED = {"sm_80": 164, "sm_90": 228, "sm_100": 228}  # KiB of an SM; a block takes 1 KiB more than it asks for
 TEXTS = [(source, definitions) for source in SOURCES for definitions in source.variants]
 NAMES = [f"{source.file}-{'-'.join(map(str, definitions.values()))}" for source, definitions in TEXTS]
 
+OF_ATTENTION = [text for text in TEXTS if "attention" in text[0].file]
 
+
+@cache
 def compiled(text, architecture):
     """The GPU compiler's messages on a source, with the options that CuPy adds; raises if it doesn't compile."""
     from cupy.cuda import nvrtc
@@ -39,6 +44,33 @@ def test_every_source_compiles_without_a_warning_and_without_spilling_registers(
     assert set(entries) == set(KERNEL.findall(source.text(**definitions)))
     memory = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
     assert len(memory) >= len(entries) and set(memory) == {("0", "0", "0")}, log
+
+
+def blocks_per_sm(log, text, architecture):
+    """How many blocks of each kernel an SM takes at once, by its registers, shared memory and threads."""
+    threads = {name: int(bound) for bound, name in re.findall(r"__launch_bounds__\((\d+)[^)]*\)\s*(\w+)", text)}
+    used = re.findall(
+        r"Compiling entry function '(\w+)'.*?Used (\d+) registers(?:.*?, (\d+) bytes smem)?", log, re.DOTALL
+    )
+    counts = {}
+    for name, registers, shared in used:
+        warps = threads[name] // 32
+        of_warp = -(-int(registers) // 8) * 8 * 32
+        by_registers = 65536 // 4 // of_warp * 4 // warps  # a quarter of them, and of the warps, to each scheduler
+        by_shared = SHARED[architecture] // (-(-int(shared or 0) // 1024) + 1)
+        counts[name] = min(by_registers, by_shared, 64 // warps)
+    return counts
+
+
+@pytest.mark.parametrize("architecture", SHARED)
+@pytest.mark.parametrize("source, definitions", OF_ATTENTION, ids=[NAMES[TEXTS.index(text)] for text in OF_ATTENTION])
+def test_at_least_two_blocks_of_an_attention_kernel_fit_on_an_sm(real, source, definitions, architecture):
+    """While one loads to shared memory, another computes."""
+    text = source.text(**definitions)
+    log = compiled(text, architecture)
+    assert "0 bytes spill stores" in log and not re.search(r"[1-9]\d* bytes (stack|spill)", log)
+    counts = blocks_per_sm(log, text, architecture)
+    assert set(counts) == set(KERNEL.findall(text)) and min(counts.values()) >= 2, counts
 
 
 def test_the_compiler_is_asked_for_warnings_and_spills(real):

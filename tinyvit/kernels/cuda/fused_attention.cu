@@ -22,6 +22,13 @@ constexpr float LOWEST = -3.402823466e38f;    // and not −∞, as −∞ − (
 struct Strides { long long sample, head, row; };
 struct Bias { const float *numbers; long long sample, head, query, key; };
 
+// Parameters that describe an array or the bias, and what they are inside of a kernel.
+#define ARRAY(type, name) type *name, long long name##_sample, long long name##_head, long long name##_row
+#define STRIDES(name) {name##_sample, name##_head, name##_row}
+#define BIAS_PARAMETERS \
+    const float *bias, long long b_sample, long long b_head, long long b_query, long long b_key
+#define BIAS_HERE {bias, b_sample, b_head, b_query, b_key}
+
 // What a thread works on: of head `head` the rows `row`, `row` + tile, … below `rows`; `none` if it has none.
 struct Place {
     long long sample, head, row, rows, tile;
@@ -34,10 +41,10 @@ __device__ inline float bias_at(const Bias &bias, const Place &p, long long quer
 }
 
 template <int EACH>
-__device__ inline Place place_of(long long heads, long long rows, long long together, long long tile) {
-    long long groups = (heads + together - 1) / together, tiles = (rows + tile * EACH - 1) / (tile * EACH);
+__device__ inline Place place_of(long long heads, long long rows, long long heads_per_block, long long tile) {
+    long long groups = (heads + heads_per_block - 1) / heads_per_block, tiles = (rows + tile * EACH - 1) / (tile * EACH);
     long long block = blockIdx.x;
-    long long first_row = block % tiles * tile * EACH, first_head = block / tiles % groups * together;
+    long long first_row = block % tiles * tile * EACH, first_head = block / tiles % groups * heads_per_block;
     Place p;
     p.sample = block / (tiles * groups);
     p.group = threadIdx.x / tile;
@@ -45,7 +52,7 @@ __device__ inline Place place_of(long long heads, long long rows, long long toge
     p.row = first_row + threadIdx.x % tile;
     p.rows = rows;
     p.tile = tile;
-    p.none = p.group >= together || p.head >= heads || p.row >= rows;
+    p.none = p.group >= heads_per_block || p.head >= heads || p.row >= rows;
     return p;
 }
 
@@ -82,9 +89,9 @@ __device__ inline void store_row(T *where, const float (&row)[HEAD], float facto
     }
 }
 
-__device__ inline void read_row(float (&row)[HEAD], const float *kept) {
+__device__ inline void read_row(float (&row)[HEAD], const float *shared) {
     #pragma unroll
-    for (int i = 0; i < HEAD; i++) row[i] = kept[i];
+    for (int i = 0; i < HEAD; i++) row[i] = shared[i];
 }
 
 __device__ inline float dot(const float (&a)[HEAD], const float (&b)[HEAD]) {
@@ -103,56 +110,55 @@ __device__ inline void add_times(float (&a)[HEAD], float factor, const float (&b
 }
 
 // Loads rows `first` to `first + count` of all the block's heads into shared memory, head after head; by the whole block.
-__device__ inline void keep(
-    float *kept, const T *from, Strides s, const Place &p, long long heads, long long together, long long first, int count
+__device__ inline void load_tile(
+    float *shared, const T *from, Strides s, const Place &p, long long heads, long long heads_per_block, long long first,
+    int count
 ) {
     int packs = HEAD / WIDE;
     long long first_head = p.head - p.group;
-    for (int i = threadIdx.x; i < together * count * packs; i += blockDim.x) {
+    for (int i = threadIdx.x; i < heads_per_block * count * packs; i += blockDim.x) {
         int row = i / packs % count, group = i / (packs * count), part = i % packs * WIDE;
         if (first_head + group >= heads) continue;
         float numbers[WIDE];
         load_pack<WIDE>(
             numbers, from + p.sample * s.sample + (first_head + group) * s.head + (first + row) * s.row + part
         );
-        for (int j = 0; j < WIDE; j++) kept[(group * count + row) * HEAD + part + j] = numbers[j];
+        for (int j = 0; j < WIDE; j++) shared[(group * count + row) * HEAD + part + j] = numbers[j];
     }
 }
 
 // The same of an array (B, H, N), which has one number for a row.
-__device__ inline void keep_numbers(
-    float *kept, const float *from, const Place &p, long long heads, long long length, long long together,
+__device__ inline void load_statistics(
+    float *shared, const float *from, const Place &p, long long heads, long long length, long long heads_per_block,
     long long first, int count
 ) {
     long long first_head = p.head - p.group;
-    for (int i = threadIdx.x; i < together * count; i += blockDim.x) {
+    for (int i = threadIdx.x; i < heads_per_block * count; i += blockDim.x) {
         int row = i % count, group = i / count;
         if (first_head + group >= heads) continue;
-        kept[i] = from[(p.sample * heads + first_head + group) * length + first + row];
+        shared[i] = from[(p.sample * heads + first_head + group) * length + first + row];
     }
 }
 
 // heads = softmax(q kᵀ · scale + bias) v, and of each query the largest score and 1 / Σ exp(scores − largest), (B, H, Nq).
 // Both are kept, as log Σ exp(scores) in a float has too few digits where scores are large.
-extern "C" __global__ void __launch_bounds__(256) attention_forward(
-    const T *q, long long q_sample, long long q_head, long long q_row,
-    const T *k, long long k_sample, long long k_head, long long k_row,
-    const T *v, long long v_sample, long long v_head, long long v_row,
-    const float *bias, long long b_sample, long long b_head, long long b_query, long long b_key,
-    T *y, long long y_sample, long long y_head, long long y_row, float *all_largest, float *all_inverse,
-    long long heads, long long queries, long long keys, long long together, long long tile, long long length,
+extern "C" __global__ void __launch_bounds__(128, 2) attention_forward(
+    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v),
+    BIAS_PARAMETERS,
+    ARRAY(T, y), float *all_largest, float *all_inverse,
+    long long heads, long long queries, long long keys, long long heads_per_block, long long tile, long long length,
     float power, float rest
 ) {
     alignas(16) __shared__ float some_keys[CAPACITY], some_values[CAPACITY];
-    Place p = place_of<FORWARD>(heads, queries, together, tile);
+    Place p = place_of<FORWARD>(heads, queries, heads_per_block, tile);
     float query[FORWARD][HEAD] = {}, sum[FORWARD][HEAD] = {}, largest[FORWARD], total[FORWARD] = {};
     for (int r = 0; r < FORWARD; r++) largest[r] = LOWEST;
-    load_rows(query, q, {q_sample, q_head, q_row}, p, power);
+    load_rows(query, q, STRIDES(q), p, power);
     for (long long first = 0; first < keys; first += length) {
         int count = min(length, keys - first);
         __syncthreads();  // the tile before may still be in use
-        keep(some_keys, k, {k_sample, k_head, k_row}, p, heads, together, first, count);
-        keep(some_values, v, {v_sample, v_head, v_row}, p, heads, together, first, count);
+        load_tile(some_keys, k, STRIDES(k), p, heads, heads_per_block, first, count);
+        load_tile(some_values, v, STRIDES(v), p, heads, heads_per_block, first, count);
         __syncthreads();
         for (int i = 0; i < count && !p.none; i++) {
             float key[HEAD], value[HEAD];
@@ -161,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_forward(
             #pragma unroll
             for (int r = 0; r < FORWARD; r++) {
                 float score = dot(query[r], key) * rest;
-                if (BIAS && has(p, r)) score += bias_at({bias, b_sample, b_head, b_query, b_key}, p, p.row + r * tile, first + i);
+                if (BIAS && has(p, r)) score += bias_at(BIAS_HERE, p, p.row + r * tile, first + i);
                 if (score > largest[r]) {  // scale what was summed so far down to the new maximum
                     float factor = expf(largest[r] - score);
                     total[r] *= factor;
@@ -179,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_forward(
     for (int r = 0; r < FORWARD; r++) {
         if (!has(p, r)) continue;
         float inverse = total[r] == 0.0f ? 0.0f : 1.0f / total[r];  // zeros for a query that sees no key
-        store_row(y + at(p, {y_sample, y_head, y_row}, r), sum[r], inverse);
+        store_row(y + at(p, STRIDES(y), r), sum[r], inverse);
         long long number = (p.sample * heads + p.head) * queries + p.row + r * tile;
         all_largest[number] = largest[r];
         all_inverse[number] = inverse;
@@ -188,24 +194,21 @@ extern "C" __global__ void __launch_bounds__(256) attention_forward(
 
 // dq = Σ dscores k · scale over the keys, where dscores = probs (dprobs − Σ dprobs probs). That sum, `dot`, is known only
 // after the last key, so what it is multiplied by is summed apart. It is also Σ dy y, but y was rounded to T.
-extern "C" __global__ void __launch_bounds__(256) attention_dq(
-    const T *q, long long q_sample, long long q_head, long long q_row,
-    const T *k, long long k_sample, long long k_head, long long k_row,
-    const T *v, long long v_sample, long long v_head, long long v_row,
-    const T *dy, long long dy_sample, long long dy_head, long long dy_row,
-    const float *bias, long long b_sample, long long b_head, long long b_query, long long b_key,
-    T *dq, long long dq_sample, long long dq_head, long long dq_row,
+extern "C" __global__ void __launch_bounds__(128, 2) attention_dq(
+    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(const T, dy),
+    BIAS_PARAMETERS,
+    ARRAY(T, dq),
     const float *all_largest, const float *all_inverse, float *dots,
-    long long heads, long long queries, long long keys, long long together, long long tile, long long length,
+    long long heads, long long queries, long long keys, long long heads_per_block, long long tile, long long length,
     float power, float rest
 ) {
     alignas(16) __shared__ float some_keys[CAPACITY], some_values[CAPACITY];
-    Place p = place_of<BACKWARD>(heads, queries, together, tile);
+    Place p = place_of<BACKWARD>(heads, queries, heads_per_block, tile);
     float query[BACKWARD][HEAD] = {}, dhead[BACKWARD][HEAD] = {}, sum[BACKWARD][HEAD] = {}, mean_key[BACKWARD][HEAD] = {};
     float largest[BACKWARD] = {}, inverse[BACKWARD] = {}, product[BACKWARD] = {};
     long long number = (p.sample * heads + p.head) * queries + p.row;
-    load_rows(query, q, {q_sample, q_head, q_row}, p, power);
-    load_rows(dhead, dy, {dy_sample, dy_head, dy_row}, p, 1.0f);
+    load_rows(query, q, STRIDES(q), p, power);
+    load_rows(dhead, dy, STRIDES(dy), p, 1.0f);
     #pragma unroll
     for (int r = 0; r < BACKWARD; r++) {
         if (!has(p, r)) continue;
@@ -215,8 +218,8 @@ extern "C" __global__ void __launch_bounds__(256) attention_dq(
     for (long long first = 0; first < keys; first += length) {
         int count = min(length, keys - first);
         __syncthreads();
-        keep(some_keys, k, {k_sample, k_head, k_row}, p, heads, together, first, count);
-        keep(some_values, v, {v_sample, v_head, v_row}, p, heads, together, first, count);
+        load_tile(some_keys, k, STRIDES(k), p, heads, heads_per_block, first, count);
+        load_tile(some_values, v, STRIDES(v), p, heads, heads_per_block, first, count);
         __syncthreads();
         for (int i = 0; i < count && !p.none; i++) {
             float key[HEAD], value[HEAD];
@@ -225,7 +228,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_dq(
             #pragma unroll
             for (int r = 0; r < BACKWARD; r++) {
                 float score = dot(query[r], key) * rest;
-                if (BIAS && has(p, r)) score += bias_at({bias, b_sample, b_head, b_query, b_key}, p, p.row + r * tile, first + i);
+                if (BIAS && has(p, r)) score += bias_at(BIAS_HERE, p, p.row + r * tile, first + i);
                 float prob = expf(score - largest[r]) * inverse[r];
                 float part = prob * dot(dhead[r], value);
                 product[r] += part;
@@ -238,40 +241,36 @@ extern "C" __global__ void __launch_bounds__(256) attention_dq(
     for (int r = 0; r < BACKWARD; r++) {
         if (!has(p, r)) continue;
         add_times(sum[r], -product[r], mean_key[r]);
-        store_row(dq + at(p, {dq_sample, dq_head, dq_row}, r), sum[r], power * rest);
+        store_row(dq + at(p, STRIDES(dq), r), sum[r], power * rest);
         dots[number + r * tile] = product[r];
     }
 }
 
 // dk = Σ dscores q · scale and dv = Σ probs dy over the queries; here a thread has keys. With a bias it also
 // writes dscores (B, H, Nq, Nk), whose sum is the gradient of the bias.
-extern "C" __global__ void __launch_bounds__(256) attention_dk_dv(
-    const T *q, long long q_sample, long long q_head, long long q_row,
-    const T *k, long long k_sample, long long k_head, long long k_row,
-    const T *v, long long v_sample, long long v_head, long long v_row,
-    const T *dy, long long dy_sample, long long dy_head, long long dy_row,
-    const float *bias, long long b_sample, long long b_head, long long b_query, long long b_key,
-    T *dk, long long dk_sample, long long dk_head, long long dk_row,
-    T *dv, long long dv_sample, long long dv_head, long long dv_row,
+extern "C" __global__ void __launch_bounds__(128, 2) attention_dk_dv(
+    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(const T, dy),
+    BIAS_PARAMETERS,
+    ARRAY(T, dk), ARRAY(T, dv),
     const float *all_largest, const float *all_inverse, const float *dots, float *dscores,
-    long long heads, long long queries, long long keys, long long together, long long tile, long long length,
+    long long heads, long long queries, long long keys, long long heads_per_block, long long tile, long long length,
     float power, float rest
 ) {
     alignas(16) __shared__ float some_queries[CAPACITY], some_dheads[CAPACITY];
     __shared__ float largest[CAPACITY / HEAD], inverse[CAPACITY / HEAD], product[CAPACITY / HEAD];
-    Place p = place_of<BACKWARD>(heads, keys, together, tile);
+    Place p = place_of<BACKWARD>(heads, keys, heads_per_block, tile);
     float key[BACKWARD][HEAD] = {}, value[BACKWARD][HEAD] = {};
     float key_sum[BACKWARD][HEAD] = {}, value_sum[BACKWARD][HEAD] = {};
-    load_rows(key, k, {k_sample, k_head, k_row}, p, power);
-    load_rows(value, v, {v_sample, v_head, v_row}, p, 1.0f);
+    load_rows(key, k, STRIDES(k), p, power);
+    load_rows(value, v, STRIDES(v), p, 1.0f);
     for (long long first = 0; first < queries; first += length) {
         int count = min(length, queries - first);
         __syncthreads();
-        keep(some_queries, q, {q_sample, q_head, q_row}, p, heads, together, first, count);
-        keep(some_dheads, dy, {dy_sample, dy_head, dy_row}, p, heads, together, first, count);
-        keep_numbers(largest, all_largest, p, heads, queries, together, first, count);
-        keep_numbers(inverse, all_inverse, p, heads, queries, together, first, count);
-        keep_numbers(product, dots, p, heads, queries, together, first, count);
+        load_tile(some_queries, q, STRIDES(q), p, heads, heads_per_block, first, count);
+        load_tile(some_dheads, dy, STRIDES(dy), p, heads, heads_per_block, first, count);
+        load_statistics(largest, all_largest, p, heads, queries, heads_per_block, first, count);
+        load_statistics(inverse, all_inverse, p, heads, queries, heads_per_block, first, count);
+        load_statistics(product, dots, p, heads, queries, heads_per_block, first, count);
         __syncthreads();
         for (int i = 0; i < count && !p.none; i++) {
             int number = p.group * count + i;
@@ -281,7 +280,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_dk_dv(
             #pragma unroll
             for (int r = 0; r < BACKWARD; r++) {
                 float score = dot(key[r], query) * rest;
-                if (BIAS && has(p, r)) score += bias_at({bias, b_sample, b_head, b_query, b_key}, p, first + i, p.row + r * tile);
+                if (BIAS && has(p, r)) score += bias_at(BIAS_HERE, p, first + i, p.row + r * tile);
                 float prob = expf(score - largest[number]) * inverse[number];
                 float dscore = prob * (dot(value[r], dhead) - product[number]);
                 add_times(value_sum[r], prob, dhead);
@@ -295,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_dk_dv(
     #pragma unroll
     for (int r = 0; r < BACKWARD; r++) {
         if (!has(p, r)) continue;
-        store_row(dk + at(p, {dk_sample, dk_head, dk_row}, r), key_sum[r], power * rest);
-        store_row(dv + at(p, {dv_sample, dv_head, dv_row}, r), value_sum[r], 1.0f);
+        store_row(dk + at(p, STRIDES(dk), r), key_sum[r], power * rest);
+        store_row(dv + at(p, STRIDES(dv), r), value_sum[r], 1.0f);
     }
 }

@@ -26,7 +26,7 @@ SOURCE = Source(
     [{"T": T, "HEAD": width, "BIAS": bias} for T in TYPES.values() for width in NARROW for bias in (0, 1)],
 )
 CAPACITY = 4096    # as in the .cu file
-THREADS = 256      # of a block, at most
+THREADS = 128      # of a block, at most: two blocks or more fit on an SM, so that one loads while another computes
 
 
 class FusedAttentionCache(NamedTuple):

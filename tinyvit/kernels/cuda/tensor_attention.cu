@@ -400,6 +400,7 @@ extern "C" __global__ void __launch_bounds__(160, HEAD + 16 * BIAS > 32 ? 2 : 3)
             inverse[number] = rows.inverse[half];
             dot[number] = rows.dot[half];
         }
+        __syncwarp();  // products need the whole warp together
         float *where = BIAS ? dscores + (p.sample * heads + p.head) * queries * keys : nullptr;
         #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
