@@ -143,11 +143,14 @@ def cost(launch, operations, compile=True):
         return nothing | {"instructions": once["instructions"] * launch.blocks * ceil(launch.threads / 32)}
     (B, H, queries, d), keys = heads[0], heads[1][2]
     products, instructions = ATTENTION[kind]
+    by_fragments = bool(TENSOR_CORES.search(read(launch.source.file)))
+    if by_fragments:  # whose rows are filled up
+        queries, keys = 16 * ceil(queries / 16), 16 * ceil(keys / 16)
     scores = B * H * queries * keys
     operations = 2 * products * scores * d
     return nothing | {
         "operations": operations,
-        "on_tensor_cores": operations if TENSOR_CORES.search(read(launch.source.file)) else 0,
+        "on_tensor_cores": operations if by_fragments else 0,
         "exponentials": scores,
         "instructions": scores * instructions // 32,
     }
