@@ -7,11 +7,11 @@ records a step of the recipe cifar10 on the tests' stand-in for CuPy, without a 
 
 import re
 from contextlib import contextmanager
-from functools import cache
 from math import ceil
 from typing import NamedTuple
 
 from tinyvit.bench.gpu_report.profile import described
+from tinyvit.kernels.cuda.compiled import compiled
 from tinyvit.kernels.cuda.source import read
 
 
@@ -37,7 +37,6 @@ ATTENTION = {"forward": (2, 10), "dq": (4, 10), "dk_dv": (4, 10), "backward": (5
 
 # An SM of compute capability 9.0.
 REGISTERS, SHARED, THREADS, BLOCKS = 65536, 228 * 1024, 2048, 32
-ARCHITECTURE = "sm_90"
 TENSOR_CORES = re.compile(r"\bmultiply\w*\(|\bmma\b")  # in a source: a product of fragments, as nvidia.cuh calls it
 
 
@@ -143,11 +142,14 @@ def cost(launch, operations, compile=True):
         return nothing | {"instructions": once["instructions"] * launch.blocks * ceil(launch.threads / 32)}
     (B, H, queries, d), keys = heads[0], heads[1][2]
     products, instructions = ATTENTION[kind]
+    by_fragments = bool(TENSOR_CORES.search(read(launch.source.file)))
+    if by_fragments:  # whose rows are filled up
+        queries, keys = 16 * ceil(queries / 16), 16 * ceil(keys / 16)
     scores = B * H * queries * keys
     operations = 2 * products * scores * d
     return nothing | {
         "operations": operations,
-        "on_tensor_cores": operations if TENSOR_CORES.search(read(launch.source.file)) else 0,
+        "on_tensor_cores": operations if by_fragments else 0,
         "exponentials": scores,
         "instructions": scores * instructions // 32,
     }
@@ -167,45 +169,6 @@ def seconds(cost, card, warps=WARPS):
     expected["instructions"] *= max(1.0, WARPS / warps) if warps else 1.0
     decides = max(expected, key=expected.get)
     return max(peaks.values()), expected[decides] + START, decides
-
-
-@cache
-def compiled(text):
-    """By kernel of a CUDA source: registers, spilled bytes, shared memory of a block, and instructions of its PTX.
-
-    An empty dict where CuPy's NVRTC is not installed.
-    """
-    try:
-        from cupy.cuda import nvrtc
-    except ImportError:
-        return {}
-    log, code = (nvrtc_output(nvrtc, text, *options) for options in (
-        (f"--gpu-architecture={ARCHITECTURE}", "--ptxas-options=-v"), ("--gpu-architecture=compute_90",)))  # fmt: skip
-    found = {}
-    for name, said in re.findall(r"Compiling entry function '(\w+)'(.*?)(?=Compiling entry|\Z)", log[0], re.DOTALL):
-        registers, spills = re.search(r"Used (\d+) registers", said), re.findall(r"(\d+) bytes spill", said)
-        shared, body = re.search(r"(\d+) bytes smem", said), code[1].partition(f".entry {name}(")[2]
-        body = body.partition("\n}")[0].partition("\n{")[2]
-        found[name] = {
-            "registers": int(registers[1]),
-            "spilled": sum(map(int, spills)),
-            "shared": int(shared[1]) if shared else 0,
-            "instructions": len(re.findall(r"^\s+(?:@!?%p\d+ )?[a-z][\w.]*\b[^;]*;", body, re.MULTILINE)),
-        }
-    return found
-
-
-def nvrtc_output(nvrtc, text, *options):
-    """NVRTC's messages and, if it was asked for no card's own code, the PTX."""
-    from tinyvit.kernels.cuda.source import OPTIONS
-
-    program = nvrtc.createProgram(text, "", (), ())
-    try:
-        nvrtc.compileProgram(program, (*OPTIONS, "-ftz=true", *options))
-        ptx = nvrtc.getPTX(program).decode() if "compute" in options[0] else ""
-        return nvrtc.getProgramLog(program), ptx
-    finally:
-        nvrtc.destroyProgram(program)
 
 
 def resources(source, definitions):
