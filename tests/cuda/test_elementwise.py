@@ -26,7 +26,7 @@ def test_gelu_and_its_backward_are_those_of_the_reference(cupy, gelu, dtype, sha
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
-@given(rows=st.sampled_from([(), (0,), (7,), (3, 5), (90,)]), D=st.sampled_from([1, 24, 37, 264]), seed=st.integers(0, 9))
+@given(rows=st.sampled_from([(), (0,), (7,), (3, 5), (90,)]), D=st.sampled_from([1, 24, 264]), seed=st.integers(0, 9))
 def test_bias_gelu_and_its_backward_are_those_of_the_reference(cupy, dtype, rows, D, seed):
     x, dy = numbers(2, *rows, D, dtype=dtype, seed=seed, scale=2)
     bias = numbers(D, seed=seed + 1)
