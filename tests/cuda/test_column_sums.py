@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numbers_of import DTYPE, EPSILON, numbers, to
 
+from tinyvit.functional.sums import add_sums, finish_sums, sums_together
 from tinyvit.kernels.cuda.column_sums import AT_ONCE, MOST, add_column_sums, add_column_sums_of
 
 ROWS = st.integers(0, 9) | st.sampled_from([AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE - 3])
@@ -49,6 +50,40 @@ def test_for_an_array_of_another_layout_or_dtype_the_sums_are_in_a_new_one(cupy)
 
 def test_no_sums_are_computed_where_none_are_needed(cupy):
     assert add_column_sums(to(cupy, numbers(9, 6)), False) is None
+
+
+def test_sums_that_are_left_are_added_together_and_have_the_same_bits(cupy):
+    flat, rows = cupy.zeros(500, "float32"), [to(cupy, numbers(AT_ONCE + 9, D, seed=D)) for D in (5, 64, 100)]
+    goals = flat[7:12], flat[64:128], flat[200:300]
+    with sums_together(flat):
+        for matrix, goal in zip(rows, goals, strict=True):
+            add_column_sums(matrix, goal)
+        assert not flat.get().any()
+        finish_sums()
+        np.testing.assert_array_equal(goals[1].get(), add_column_sums(rows[1]).get())
+        add_column_sums(rows[1], goals[1])
+        add_column_sums(rows[1], goals[1])  # again: the one before is added first
+        other = cupy.zeros(64, "float32")
+        np.testing.assert_array_equal(add_column_sums(rows[1], other).get(), other.get())
+        assert other.get().any()  # no part of the flat array
+    alone = [add_column_sums(matrix).get() for matrix in rows]
+    for goal, sums, times in zip(goals, alone, (1, 3, 1), strict=True):
+        np.testing.assert_allclose(goal.get(), times * sums, rtol=1e-6)
+    assert np.count_nonzero(flat.get()) == 169
+
+
+def test_an_error_inside_leaves_nothing_for_later(cupy):
+    flat = cupy.zeros(5, "float32")
+    with pytest.raises(KeyError), sums_together(flat):
+        add_column_sums(to(cupy, numbers(AT_ONCE + 9, 5)), flat)
+        raise KeyError
+    finish_sums()
+    assert not flat.get().any()
+
+
+def test_sums_together_have_the_same_bits_in_any_order_of_the_threads(cupy, any_order):
+    parts = tuple((to(cupy, numbers(70, D)), where) for D, where in ((40, 0), (5, 64)))
+    add_sums(cupy.zeros(100, "float32"), parts)
 
 
 def test_the_order_of_the_threads_changes_no_bit(cupy, any_order):

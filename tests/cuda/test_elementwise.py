@@ -25,6 +25,35 @@ def test_gelu_and_its_backward_are_those_of_the_reference(cupy, gelu, dtype, sha
     assert (abs(dx.get().astype("float64") - wanted) <= 3 * EPSILON[dtype] * abs(dy) + 2.0**-25).all()
 
 
+@pytest.mark.parametrize("dtype", EPSILON)
+@given(rows=st.sampled_from([(), (0,), (7,), (3, 5), (90,)]), D=st.sampled_from([1, 24, 264]), seed=st.integers(0, 9))
+def test_bias_gelu_and_its_backward_are_those_of_the_reference(cupy, dtype, rows, D, seed):
+    x, dy = numbers(2, *rows, D, dtype=dtype, seed=seed, scale=2)
+    bias = numbers(D, seed=seed + 1)
+    y, cache = F.bias_gelu(to(cupy, x, dtype), to(cupy, bias))
+    into = to(cupy, np.ones(D))
+    dx, dbias = F.bias_gelu_backward(to(cupy, dy, dtype), cache, into=(into,))
+    expected, c = F.bias_gelu.reference(x, bias)
+    assert y.dtype == dx.dtype == dtype and y.shape == dx.shape == x.shape and dbias is into
+    np.testing.assert_allclose(y.get().astype("float64"), expected, rtol=2 * EPSILON[dtype], atol=EPSILON[dtype])
+    np.testing.assert_allclose(cache.cdf.get(), c.cdf, atol=1e-6)
+    wanted, sums = F.bias_gelu_backward.reference(dy, c)
+    assert (abs(dx.get().astype("float64") - wanted) <= 3 * EPSILON[dtype] * abs(dy) + 2.0**-25).all()
+    np.testing.assert_allclose(dbias.get(), 1 + sums, rtol=1e-5, atol=1e-5 * (1 + abs(dy).sum()))
+    again, nothing = F.bias_gelu_backward(to(cupy, dy, dtype), cache, into=(False,))
+    assert nothing is None
+    np.testing.assert_array_equal(again.get(), dx.get())
+
+
+def test_bias_gelu_refuses_what_does_not_fit_and_has_the_same_bits_in_any_order(cupy, any_order):
+    x, bias = to(cupy, numbers(70, 24), "bfloat16"), to(cupy, numbers(24))
+    F.bias_gelu_backward(x, F.bias_gelu(x, bias)[1])
+    with pytest.raises(ValueError, match=r"bias_gelu: expected x \(..., D\) and bias \(D,\), got"):
+        F.bias_gelu(x, bias[1:])
+    with pytest.raises(ValueError, match="bias_gelu: no kernel for bfloat16, float64 together"):
+        F.bias_gelu(x, cupy.asarray(numbers(24)))
+
+
 @pytest.mark.parametrize("gelu", [F.gelu, F.gelu_tanh], ids=lambda gelu: gelu.__name__)
 @pytest.mark.parametrize("dtype", EPSILON)
 def test_the_largest_numbers_of_the_dtype_do_not_overflow(cupy, gelu, dtype):

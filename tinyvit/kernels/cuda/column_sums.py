@@ -43,7 +43,7 @@ def add_column_sums_of(matrices, into):
 
 
 def add_sums_of_blocks(partial, into):
-    """The second stage for the first one of a kernel: the sums over the blocks of `partial` (count, blocks, D), float32.
+    """The second stage for a first one in a kernel: the sums over the blocks of `partial` (count, blocks, D), float32.
 
     At most `AT_ONCE` blocks, and as many entries of `into` as there are sums; returns a list. Nobody else may write to
     `partial` afterwards.
@@ -83,12 +83,12 @@ MOST_TABLES = 16
 
 
 def add_sums_cuda(x, parts):
-    xp, rows_of_table = array_module(x), tuple((rows.data.ptr, where, *rows.shape) for rows, where in parts)
-    table = TABLES.get((xp, x.device.id, rows_of_table))
+    xp, numbers = array_module(x), tuple((rows.data.ptr, where, *rows.shape) for rows, where in parts)
+    table = TABLES.get((xp, x.data.ptr, numbers))
     if table is None:
         if len(TABLES) >= MOST_TABLES:
             TABLES.clear()
-        table = TABLES[xp, x.device.id, rows_of_table] = xp.asarray(np.array(rows_of_table, "int64"))
+        table = TABLES[xp, x.data.ptr, numbers] = xp.asarray(np.array(numbers, "int64"))
     widest = max(rows.shape[1] for rows, _ in parts)
     TOGETHER.launch("sums_together", (blocks(widest, WIDE), len(parts)), BLOCK, x, table)
 
