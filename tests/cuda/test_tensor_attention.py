@@ -135,7 +135,7 @@ def test_what_the_kernels_dont_support_is_left_to_others(cupy):
 
 
 def test_a_gpu_without_the_instructions_gets_the_kernels_for_ordinary_cores(cupy, monkeypatch):
-    monkeypatch.setattr(tensor_attention, "is_ampere", lambda cupy, number: False)
+    monkeypatch.setattr(tensor_attention, "has_tensor_cores", lambda x: False)
     x = to(cupy, numbers(1, 2, 5, 16), "float16")
     _, cache = F.attention(x, x, x)
     assert type(cache) is FusedAttentionCache

@@ -44,10 +44,10 @@ template <int N, class T> __device__ inline void store_pack(T *where, const floa
 
 // -- on tensor cores: nvidia.cuh says which thread has which numbers of c += a b ---------------------------------------
 
-__device__ inline void multiply(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1, bfloat16) {
+__device__ inline void multiply(bfloat16, float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
     multiply_bfloat16(c, a, b0, b1);
 }
-__device__ inline void multiply(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1, float16) {
+__device__ inline void multiply(float16, float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
     multiply_half(c, a, b0, b1);
 }
 

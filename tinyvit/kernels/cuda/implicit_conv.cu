@@ -42,7 +42,7 @@ __device__ inline void multiply_tiles(const Row (&a)[ROWS], const Row (&b)[COLUM
         }
         for (int j = 0; j < 8; j++) {
             const T *of_b = &b[column + 8 * j].number[k];
-            for (int i = 0; i < 2; i++) multiply(sums[i][j], of_a[i], pair_at(of_b), pair_at(of_b + 8), T{});
+            for (int i = 0; i < 2; i++) multiply(T(), sums[i][j], of_a[i], pair_at(of_b), pair_at(of_b + 8));
         }
     }
 }

@@ -64,13 +64,6 @@ __device__ inline Strip strip_of(long long heads, int rows, int together, int st
 __device__ inline unsigned int pair_of(bfloat16, float x, float y) { return bfloat16_bits_of_floats(x, y); }
 __device__ inline unsigned int pair_of(float16, float x, float y) { return half_bits_of_floats(x, y); }
 
-__device__ inline void multiply(bfloat16, float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
-    multiply_bfloat16(c, a, b0, b1);
-}
-__device__ inline void multiply(float16, float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
-    multiply_half(c, a, b0, b1);
-}
-
 __device__ inline unsigned int times(unsigned int pair, float factor) {
     T low = {(unsigned short)pair}, high = {(unsigned short)(pair >> 16)};
     return pair_of(T(), to_float(low) * factor, to_float(high) * factor);

@@ -9,7 +9,6 @@ sum has a fixed order. With a bias the backward writes the gradient of the score
 Dao et al. 2022, "FlashAttention", and Dao 2023, "FlashAttention-2", for the division of the work among warps.
 """
 
-from functools import cache
 from math import copysign, frexp, ldexp
 
 from tinyvit.backend import array_module
@@ -18,7 +17,7 @@ from tinyvit.functional.attention import attention_backward
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.kernels.cuda.attention_bias import bias_gradient, strided_bias
 from tinyvit.kernels.cuda.fused_attention import FusedAttentionCache, packed, strided
-from tinyvit.kernels.cuda.source import TYPES, Source, blocks, type_of
+from tinyvit.kernels.cuda.source import TYPES, Source, blocks, has_tensor_cores, type_of
 
 WIDTHS = (16, 32, 64)  # of heads
 SOURCE = Source(
@@ -41,14 +40,8 @@ def fits(q, k, v):
         and q.shape[-1] == v.shape[-1]
         and str(q.dtype) in LOW_PRECISION
         and all(map(packed, (q, k, v)))
-        and is_ampere(array_module(q), q.device.id)
+        and has_tensor_cores(q)
     )
-
-
-@cache
-def is_ampere(cupy, number):
-    """Whether a GPU is an Ampere or later: these multiply matrices 16 × 16 by 16 × 8, also of bfloat16."""
-    return int(cupy.cuda.Device(number).compute_capability) >= 80
 
 
 def forward(q, k, v, bias, scale):
