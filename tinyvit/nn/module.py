@@ -60,7 +60,8 @@ class Module:
     def reported(self, output, cache, ctx):
         """The cache, unless the context wants none, after the context's observer was told the output."""
         if ctx is not None and ctx.observer is not None:
-            ctx.observer.value(self.path, output)
+            finished = getattr(output, "finished", None)  # of what a later module finishes
+            ctx.observer.value(self.path, output if finished is None else finished())
         if ctx is None or ctx.keep_caches:
             return cache
         return tuple(buffer_updates(cache)) or None if ctx.training else None
