@@ -51,7 +51,7 @@ class Left(NamedTuple):
     """Sums that are still to be added to a flat array."""
 
     x: Array     # the flat array
-    parts: list  # of (rows (R, D), where): the sum of the rows is to be added to x[where : where + D]
+    parts: list  # of (rows (R, D), where) in the order of where: Σ rows is to be added to x[where : where + D]
 
 
 @contextmanager

@@ -4,6 +4,9 @@ Blocks sum up some rows each; then their sums are added up. Inside `functional.s
 step, this second stage is left, and one kernel does it for all the sums of a step.
 """
 
+from bisect import bisect_left
+from operator import itemgetter
+
 import numpy as np
 
 from tinyvit.backend import array_module, sums_left
@@ -71,9 +74,12 @@ def leave(rows, total):
     if not 0 <= where <= size - total.nbytes:
         return False
     where //= total.itemsize
-    if any(where < other + part.shape[1] and other < where + total.size for part, other in left.parts):
+    place = bisect_left(left.parts, where, key=itemgetter(1))
+    beside = left.parts[max(0, place - 1) : place + 1]
+    if any(where < other + part.shape[1] and other < where + total.size for part, other in beside):
         finish_sums()
-    left.parts.append((rows, where))
+        place = 0
+    left.parts.insert(place, (rows, where))
     return True
 
 
