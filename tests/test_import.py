@@ -74,14 +74,14 @@ MAY_IMPORT = {
     "launcher": set(),
     "dispatch": {"backend", "levels"},
     "functional": {"backend", *DISPATCH},
-    "kernels": {"backend", "functional", *DISPATCH},
+    "kernels": {"backend", "functional", "data", *DISPATCH},  # data: of its operations on batches
     "nn": {"backend", "functional", "text", *DISPATCH},
     "gradcheck": {"backend", "functional"},
     "exercises": {"backend", "functional", "nn", "models", "training"},  # the last to train a learner's functions
     "validation": set(),
     "models": {"levels", "backend", "functional", "nn", "validation"},
     "optim": {"backend", "functional", "nn"},
-    "data": {"backend", "files", "text", "validation"},
+    "data": {"backend", "dispatch", "files", "text", "validation"},
     "probe": BELOW,
     "interop": BELOW | FILES | {"data", "validation"},  # the preprocessing is stored with the weights
     "training": BELOW | FILES | {"data", "launcher", "optim", "validation", "__init__"},

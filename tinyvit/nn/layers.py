@@ -102,7 +102,7 @@ class LayerNorm(Module):
                 return F.add_branch_layernorm_backward((dtotal, dy), cache.own, into=of_linear + into)[:2]
 
     def beside_backward(self, dpast, dy, cache):
-        """dpast + self.backward(dy, cache) in one pass: the gradient of what goes through this layer and past it."""
+        """The same as any module's, in one pass."""
         with self.gradients() as into:
             dx, *_ = F.add_layernorm_backward((dpast, dy), cache, into=into)
         return dx
