@@ -29,6 +29,7 @@ from tinyvit.kernels.cuda.source import (
 SOURCE = Source("dropout.cu", PACKED)
 MASK = Source("dropout_mask.cu", [{}])
 BLOCK = 256
+NO_KEY = np.uint64(0)  # where nothing is dropped; kernels take a key as an unsigned int
 
 
 class CudaDropoutCache(NamedTuple):
@@ -56,7 +57,7 @@ def of_rows(cache, shape):
 
     What the key gives the first sample, the probability of being kept, the factor then, and the rows of a sample.
     """
-    first, keep = (0, 1.0) if cache.first is None else (cache.first, cache.keep)
+    first, keep = (NO_KEY, 1.0) if cache.first is None else (cache.first, cache.keep)
     return first, keep, 1 / keep, prod(shape[1:-1])
 
 
