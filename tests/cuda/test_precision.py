@@ -87,14 +87,16 @@ def test_activations_and_their_gradients_are_in_the_precision(cupy, precision):
     assert len(seen) > 20 and {*seen.values()} == {model.storage.compute_dtype}, seen
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("precision", LOW)
-def test_rounding_changes_a_training_a_little_and_not_much(cupy, precision):
+def test_rounding_changes_a_training_a_little_and_not_much(cupy, precision, seed):
+    """Of three steps: at this rate each multiplies what rounding has changed by about eight."""
     losses = {}
     for each in ("float32", precision):
-        model = ViT(SHAPE, device="cuda", precision=each)
+        model = ViT(SHAPE, device="cuda", precision=each, seed=seed)
         optimizer = optim.AdamW(model, 1e-2)
-        losses[each] = [float(one_step(model, optimizer, step).loss) for step in range(4)]
-    np.testing.assert_allclose(losses[precision], losses["float32"], rtol=1.6e-2)
+        losses[each] = [float(one_step(model, optimizer, step).loss) for step in range(3)]
+    np.testing.assert_allclose(losses[precision], losses["float32"], rtol=8e-3)
     assert losses[precision] != losses["float32"]
 
 

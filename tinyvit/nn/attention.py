@@ -7,7 +7,7 @@ from tinyvit.functional.heads import MergeHeadsCache, SplitHeadsCache
 from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.rope import RopeCache
 from tinyvit.nn import init
-from tinyvit.nn.layers import Dropout, Linear
+from tinyvit.nn.layers import Dropout, Linear, passes_on
 from tinyvit.nn.module import Module
 from tinyvit.nn.tree import tree
 
@@ -70,7 +70,7 @@ class Attention(Module):
         else:
             heads, c_heads = F.attention(q, k, v, bias)                               # (B, H, N, d)
         heads, c_merge = F.merge_heads(heads)                                         # (B, N, D)
-        y, c_proj = self.proj(heads, ctx, bias_later=bias_later and not self.proj_drop.rate)
+        y, c_proj = self.proj(heads, ctx, bias_later=bias_later and passes_on(self.proj_drop))
         y, c_drop = self.proj_drop(y, ctx)
         return y, SelfAttentionCache(c_qkv, c_split, c_rope, c_heads, c_merge, c_proj, c_drop)
 

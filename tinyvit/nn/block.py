@@ -17,6 +17,7 @@ from tinyvit.nn.layers import (
     Unfinished,
     add,
     add_backward,
+    passes_on,
 )
 from tinyvit.nn.module import Module
 from tinyvit.nn.tree import tree
@@ -55,7 +56,7 @@ class Mlp(Module):
         h, c_fc1 = self.fc1(x, ctx, bias_later=self.act is F.gelu)             # (B, N, hidden)
         h, c_act = self.activated(h)
         h, c_drop1 = self.drop1(h, ctx)
-        y, c_fc2 = self.fc2(h, ctx, bias_later=bias_later and not self.drop2.rate)  # (B, N, D)
+        y, c_fc2 = self.fc2(h, ctx, bias_later=bias_later and passes_on(self.drop2))  # (B, N, D)
         y, c_drop2 = self.drop2(y, ctx)
         return y, MlpCache(c_fc1, c_act, c_drop1, c_fc2, c_drop2)
 
@@ -110,10 +111,10 @@ class Block(Module):
 
     def forward(self, x, ctx=None):
         a, c_norm1 = self.norm1(x, ctx)
-        a, c_attn = self.attn(a, ctx, bias_later=True)     # on a GPU: the sum adds it
+        a, c_attn = self.attn(a, ctx, bias_later=passes_on(self.drop_path1))  # on a GPU: the sum adds it
         a, c_drop1 = self.drop_path1(a, ctx)
         x, m, c_norm2 = self.norm2.of_sum(x, a, ctx)       # x + a, and its norm
-        m, c_mlp = self.mlp(m, ctx, bias_later=True)
+        m, c_mlp = self.mlp(m, ctx, bias_later=passes_on(self.drop_path2))
         m, c_drop2 = self.drop_path2(m, ctx)
         y, c_sum = add(x, m)
         return y, BlockCache(c_norm1, c_attn, c_drop1, c_norm2, c_mlp, c_drop2, c_sum)

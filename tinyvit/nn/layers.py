@@ -26,6 +26,11 @@ class Unfinished(NamedTuple):
         return F.add_branch(nothing, self.product, self.linear.bias.value, self.rate, self.key)[0]
 
 
+def passes_on(layer):
+    """Whether a layer passes an `Unfinished` on: stochastic depth, and a dropout that drops nothing."""
+    return type(layer) is DropPath or (type(layer) is Dropout and not layer.rate)
+
+
 class FinishedCache(NamedTuple):
     """Of an operation that finished an `Unfinished`; it answers to the names in the operation's own cache."""
 
