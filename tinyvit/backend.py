@@ -106,6 +106,9 @@ def current(device):
     return sys.modules["cupy"].cuda.Device(int(device[5:]))
 
 
+AMPERE = 8, 0  # the first GPUs whose tensor cores know TF32 and bfloat16
+
+
 def capability(device):
     """The compute capability of a GPU, as (9, 0)."""
     text = sys.modules["cupy"].cuda.Device(int(device[5:])).compute_capability
@@ -309,7 +312,7 @@ def on_gpu(x):
 
 
 def sums_left():
-    """What the innermost `leaving_sums` was given, or None."""
+    """The sums that the innermost `leaving_sums` named, or None."""
     return _scope.get()[2]
 
 

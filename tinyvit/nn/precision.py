@@ -17,12 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import as_dtype, capability, low_precision_dtype
+from tinyvit.backend import AMPERE, as_dtype, capability, low_precision_dtype
 
 MASTER = {"float32": "float32", "float64": "float64", "tf32": "float32", "bfloat16": "float32", "float16": "float32"}
 PRECISIONS = tuple(MASTER)
 GPU_ONLY = ("tf32", "bfloat16", "float16")
-AMPERE = (8, 0)  # the first GPUs whose matrix units know TF32 and bfloat16
 
 
 class Precision(NamedTuple):

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tinyvit.backend import array_module, capability, device_of
+from tinyvit.backend import AMPERE, array_module, capability, device_of
 
 FOLDER = Path(__file__).parent
 OPTIONS = ("-std=c++17",)
-AMPERE = 8, 0   # the compute capability from which on tensor cores multiply bfloat16
 PACK_BYTES = 16  # the most that a thread of a GPU loads at once
 TYPES = {"float32": "float", "bfloat16": "bfloat16", "float16": "float16"}  # what common.cuh calls them
 KINDS = [("cupy", dtype) for dtype in TYPES]  # of arrays that the kernels here are for
