@@ -45,6 +45,13 @@ def add_column_sums_of(matrices, into):
     return add_sums_of_blocks(partial, totals)
 
 
+def add_partial_sums(partial, shape, into=None):
+    """The sums over the rows of `partial` (R, n) in this shape, added to `into` if a kernel can write there."""
+    flat = None if into is None or not into.flags.c_contiguous else into.reshape(-1)
+    total = add_column_sums(partial, flat)
+    return into if total is flat and flat is not None else total.reshape(shape)
+
+
 def add_sums_of_blocks(partial, into):
     """The second stage for a first one in a kernel: the sums over the blocks of `partial` (count, blocks, D), float32.
 

@@ -3,7 +3,7 @@
 from math import prod
 
 from tinyvit.backend import array_module
-from tinyvit.kernels.cuda.column_sums import add_column_sums
+from tinyvit.kernels.cuda.column_sums import add_partial_sums
 from tinyvit.kernels.cuda.source import TYPED, Source, blocks, empty_like, type_of
 
 SOURCE = Source("depthwise.cu", TYPED)
@@ -30,9 +30,7 @@ def gradient_of_filters(dy, x, weight, windows, into):
     numbers = filters_and_sizes(x, weight, windows)
     grid = weight.size, len(partial)
     SOURCE.launch("depthwise_dweight", grid, BLOCK, dy, x, partial, len(x), share, *numbers, T=type_of(x))
-    flat = None if into is None or not into.flags.c_contiguous else into.reshape(-1)
-    total = add_column_sums(partial, flat)
-    return into if total is flat and flat is not None else total.reshape(weight.shape)
+    return add_partial_sums(partial, weight.shape, into)
 
 
 def launch(name, count, arguments, x, weight, windows):

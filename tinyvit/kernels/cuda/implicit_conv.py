@@ -7,7 +7,7 @@ here, which pays for that only where there are many filters to multiply each col
 from math import prod
 
 from tinyvit.backend import array_module
-from tinyvit.kernels.cuda.column_sums import add_column_sums
+from tinyvit.kernels.cuda.column_sums import add_partial_sums
 from tinyvit.kernels.cuda.source import Source, blocks, has_tensor_cores, type_of
 
 SOURCE = Source("implicit_conv.cu", [{"T": "bfloat16"}, {"T": "float16"}])
@@ -49,9 +49,7 @@ def gradient_of_filters(dy, x, weight, windows, groups, into):
     partial = array_module(x).empty((blocks(count, share), weight.size), "float32")
     grid = *grid, groups * len(partial)
     launch("implicit_conv_dweight", grid, (dy, x, partial, count, share, groups), weight, windows, groups)
-    flat = None if into is None or not into.flags.c_contiguous else into.reshape(-1)
-    total = add_column_sums(partial, flat)
-    return into if total is flat and flat is not None else total.reshape(weight.shape)
+    return add_partial_sums(partial, weight.shape, into)
 
 
 def launch(name, grid, arguments, weight, windows, groups):
