@@ -296,7 +296,7 @@ def bfloat16(x):
 
 
 def over_the_row(x, function):
-    """What `function` makes of each row's numbers (32, 2, numbers), in all four lanes that share the row, (32, 2)."""
+    """The reduction of each row's numbers (32, 2, numbers), in all four lanes that share the row: (32, 2)."""
     x = function.reduce(x, axis=-1)
     for distance in (1, 2):
         x = function(x, x[np.arange(32) ^ distance])  # a shuffle: every lane gets the other one's number

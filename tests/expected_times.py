@@ -37,7 +37,7 @@ def do_nothing():
 
 
 def launches_of_a_step(batch_size, precision):
-    """What the second batch and step of the recipe launch: [(of the batch), (of the step)]."""
+    """The launches of the recipe's second batch, and those of its second step."""
     from tinyvit import backend
     from tinyvit.bench.gpu_report import expected, recipe
     from tinyvit.data import Dataset, Split

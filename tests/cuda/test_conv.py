@@ -149,7 +149,7 @@ def test_a_small_batch_takes_these_launches_and_waits_for_none(cupy, case, forwa
 
 
 def launches_of(cupy, case, dtype):
-    """What a convolution and its backward launch; fails if they wait."""
+    """Names of all launches of a convolution, and of its backward; fails if they wait."""
     (shapes, options), launches = CASES[case], []
 
     def around(name, arrays):

@@ -1,4 +1,4 @@
-"""What texts, pairs and videos need against PyTorch's autograd, in float64."""
+"""Operations on texts, pairs and videos against PyTorch's autograd, in float64."""
 
 from math import log
 

@@ -44,7 +44,7 @@ class Launch(NamedTuple):
     name: str
     arrays: list               # what it was given
     source: object = None      # a `Source` and its definitions, or None for a product of cuBLAS
-    definitions: dict = {}     # noqa: RUF012
+    definitions: dict = {}     # noqa: RUF012 (only read)
     threads: int = 0           # of a block
     blocks: int = 0
 
@@ -81,7 +81,7 @@ def recording(launches):
 
 
 class Shape(NamedTuple):
-    """What is kept of an array, so that its memory can be used again."""
+    """The shape, dtype and size of an array that is not kept itself."""
 
     shape: tuple
     dtype: str
@@ -128,7 +128,7 @@ def table(launches, compile=True):
 
 
 def cost(launch, operations, compile=True):
-    """What one launch moves and computes; `operations` are those of a product, `compile` is as in `table`."""
+    """Bytes, operations and instructions of a launch; `operations` are a product's, `compile` is as in `table`."""
     size = sum(array.nbytes for array in launch.arrays)
     nothing = {"bytes": size, "operations": operations, "on_tensor_cores": 0, "exponentials": 0, "instructions": 0}
     if launch.source is None:

@@ -44,7 +44,7 @@ def environment(settings):
 
 
 def so_far(lines):
-    """What the dots say of a run that was cut off, before pytest could count."""
+    """Counts by pytest's dots, for a run that was cut off before pytest could count."""
     dots = "".join(line.partition("[")[0] for line in lines if DOTS.fullmatch(line))
     return {"passed": dots.count("."), "failed": dots.count("F") + dots.count("E")}
 
