@@ -4,6 +4,7 @@ Besides `kernels/`, only this file imports CuPy: everything else asks an array f
 written once for both.
 """
 
+import gc
 import hashlib
 import re
 import sys
@@ -127,6 +128,7 @@ def peak_of_pool(function, device):
     """Bytes that CuPy's memory pool grows by while a function runs."""
     with current(device):
         pool = sys.modules["cupy"].get_default_memory_pool()
+        gc.collect()  # arrays in cycles: freed while the function runs, they would be reused by it
         pool.free_all_blocks()
         before = pool.total_bytes()
         function()

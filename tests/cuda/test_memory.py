@@ -102,6 +102,7 @@ def test_the_backward_of_a_convolution_needs_at_most_1_5_times_what_pytorch_does
 
 def with_room(monkeypatch, room):
     """A GPU with this much memory left."""
+    gc.collect()  # what earlier tests left behind would be free later
     monkeypatch.setattr(Pool, "limit", Pool.used + room)
 
 
@@ -133,6 +134,17 @@ def test_the_advised_settings_fit_and_the_ones_that_did_not_are_refused_beforeha
     with_room(monkeypatch, plan.total - 1)
     with pytest.warns(UserWarning, match="there may be too little memory: .* are free on cuda:0"):
         Trainer(CONFIG)
+
+
+def test_arrays_that_nobody_can_reach_any_more_do_not_hide_what_a_step_takes():
+    def take():
+        gc.collect()
+        backend.to_device(np.zeros(1_000_000, "float32"), "cuda")
+
+    cycle = [backend.to_device(np.zeros(1_000_000, "float32"), "cuda")]
+    cycle.append(cycle)
+    del cycle
+    assert backend.peak_of_pool(take, "cuda:0") >= 4_000_000
 
 
 def test_images_to_evaluate_on_are_counted_where_they_need_more_than_a_step(monkeypatch):
