@@ -66,9 +66,19 @@ def test_a_product_that_only_the_scale_makes_finite_does_no_harm(cupy, width):
     assert all(np.isfinite(x.get()).all() for x in fused_attention.backward(to(cupy, numbers(1, 1, 2, width)), cache))
 
 
-def test_more_rows_than_a_block_has_threads_are_split_over_blocks(cupy):
-    q, k, v, dy = numbers(4, 1, 2, 300, 16, seed=3)
+@pytest.mark.parametrize("width", NARROW)
+def test_more_rows_than_a_block_has_threads_are_split_over_blocks(cupy, width):
+    q, k, v, dy = numbers(4, 1, 2, 300, width, seed=3)
     checked(cupy, q, k, v, dy, "float32", 0.25)
+
+
+def test_the_backward_gets_the_heads_in_float32_and_not_a_copy_where_they_are(cupy):
+    q, k, v = numbers(3, 1, 2, 5, 16, seed=4)
+    y, cache = fused_attention.forward(*(to(cupy, x) for x in (q, k, v)), None, 0.25)
+    assert cache.y is y
+    y, cache = fused_attention.forward(*(to(cupy, x, "bfloat16") for x in (q, k, v)), None, 0.25)
+    assert cache.y.dtype == "float32"
+    np.testing.assert_array_equal(cache.y.astype(y.dtype).get(), y.get())
 
 
 @pytest.mark.parametrize("N, Nk", [(1, 3), (3, 1), (1, 1)])
@@ -78,9 +88,10 @@ def test_more_heads_than_fit_into_a_block_are_split_over_blocks(cupy, N, Nk):
     checked(cupy, q, k, v, dy, "float32", 0.25)
 
 
+@pytest.mark.parametrize("width", NARROW)
 @pytest.mark.parametrize("bias", [None, (3, 40, 40), (1, 40), (1,)])
-def test_no_order_of_the_threads_changes_a_bit(cupy, any_order, bias):
-    q, k, v, dy = numbers(4, 1, 3, 40, 16, seed=1)
+def test_no_order_of_the_threads_changes_a_bit(cupy, any_order, width, bias):
+    q, k, v, dy = numbers(4, 1, 3, 40, width, seed=1)
     checked(cupy, q, k, v, dy, "float32", 0.25, bias and numbers(*bias))
 
 

@@ -17,6 +17,8 @@ TEXTS = [(source, definitions) for source in SOURCES for definitions in source.v
 NAMES = [f"{source.file}-{'-'.join(map(str, definitions.values()))}" for source, definitions in TEXTS]
 
 OF_ATTENTION = [text for text in TEXTS if "attention" in text[0].file]
+# Blocks that fit on an SM of each kernel, at least, by the file.
+FIT = {"fused_attention.cu": {"attention_forward": 4, "attention_dq": 3, "attention_dk_dv": 3}}
 
 
 @cache
@@ -64,13 +66,15 @@ def blocks_per_sm(log, text, architecture):
 
 @pytest.mark.parametrize("architecture", SHARED)
 @pytest.mark.parametrize("source, definitions", OF_ATTENTION, ids=[NAMES[TEXTS.index(text)] for text in OF_ATTENTION])
-def test_at_least_two_blocks_of_an_attention_kernel_fit_on_an_sm(real, source, definitions, architecture):
-    """While one loads to shared memory, another computes."""
+def test_two_blocks_or_more_of_an_attention_kernel_fit_on_an_sm(real, source, definitions, architecture):
+    """While one loads to shared memory, another computes. Those of ordinary cores need more: they issue more."""
     text = source.text(**definitions)
     log = compiled(text, architecture)
     assert "0 bytes spill stores" in log and not re.search(r"[1-9]\d* bytes (stack|spill)", log)
     counts = blocks_per_sm(log, text, architecture)
-    assert set(counts) == set(KERNEL.findall(text)) and min(counts.values()) >= 2, counts
+    fit = FIT.get(source.file, dict.fromkeys(counts, 2))
+    assert set(counts) == set(fit) == set(KERNEL.findall(text)), counts
+    assert all(counts[name] >= fit[name] for name in counts), counts
 
 
 def test_the_compiler_is_asked_for_warnings_and_spills(real):

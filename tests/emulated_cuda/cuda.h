@@ -297,10 +297,14 @@ inline void multiply(float (&c)[4], const unsigned int (&a)[4], unsigned int b0,
     });
 }
 
+inline void check_shared(const void *where) {
+    if ((uintptr_t)where % 16) fail("a load from shared memory doesn't start on 16 bytes");
+    bool shared = where >= (void *)__start_cuda_shared && (const char *)where + 16 <= __stop_cuda_shared;
+    if (!shared) fail("a load from shared memory is from elsewhere");
+}
+
 inline void load(unsigned int (&x)[4], const void *row, bool transposed) {
-    if ((uintptr_t)row % 16) fail("ldmatrix: a row doesn't start on 16 bytes");
-    bool shared = row >= (void *)__start_cuda_shared && (const char *)row + 16 <= __stop_cuda_shared;
-    if (!shared) fail("ldmatrix: a row isn't in shared memory");
+    check_shared(row);
     int g = current % 32 / 4, t = current % 4;
     with_all((const unsigned short *)row, "ldmatrix", [&](auto of) {
         for (int i = 0; i < 4; i++) {
@@ -318,6 +322,10 @@ inline void multiply_bfloat16(float (&c)[4], const unsigned int (&a)[4], unsigne
 }
 inline void multiply_half(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
     emulator::multiply(c, a, b0, b1, false);
+}
+inline void load_again(float (&x)[4], const float *where) {
+    emulator::check_shared(where);
+    std::memcpy(x, where, sizeof(x));
 }
 inline void load_matrices(unsigned int (&x)[4], const void *row) { emulator::load(x, row, false); }
 inline void load_transposed_matrices(unsigned int (&x)[4], const void *row) { emulator::load(x, row, true); }

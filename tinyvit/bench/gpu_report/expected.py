@@ -33,7 +33,7 @@ START = 1.5e-6  # seconds from the end of one kernel to the first work of the ne
 
 # Of the kernels of attention, by a part of their names: products of (Nq, Nk, d), and instructions per score that are no
 # product (scale, maximum, exponential, sum, rounding), by hand from the source. The first part that fits counts.
-ATTENTION = {"forward": (2, 10), "dq": (4, 10), "dk_dv": (4, 10), "backward": (5, 16)}
+ATTENTION = {"forward": (2, 10), "attention_dq": (3, 10), "dq": (4, 10), "dk_dv": (4, 10), "backward": (5, 16)}
 
 # An SM of compute capability 9.0.
 REGISTERS, SHARED, THREADS, BLOCKS = 65536, 228 * 1024, 2048, 32

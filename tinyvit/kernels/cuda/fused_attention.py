@@ -3,8 +3,8 @@
 The cost is how often the N×N scores go through memory: with products by cuBLAS they are written, normalised in
 place, and read again, 28 bytes a score forward and 44 back in float32. At 4 TB/s that is 7 and 11 ps a score, however
 narrow the head. Here nothing but q, k, v, a bias and the heads is moved; the products run on the ordinary cores, 4d
-operations a score forward and 16d back (the scores are computed twice more), at perhaps 25 Tflop/s 0.16d and 0.64d ps.
-The two cross somewhere between a width of 16 and 40. Both rates are estimates: they were not measured on a GPU. With a
+operations a score forward and 14d back (the scores are computed twice more), at perhaps 25 Tflop/s 0.16d and 0.56d ps.
+The two cross somewhere between a width of 20 and 44. Both rates are estimates: they were not measured on a GPU. With a
 bias the backward writes the gradient of the scores once, and reads it once to sum it.
 
 Dao et al. 2022, "FlashAttention", with rows of scores for each thread in place of a tile for each warp.
@@ -25,8 +25,8 @@ SOURCE = Source(
     "fused_attention.cu",
     [{"T": T, "HEAD": width, "BIAS": bias} for T in TYPES.values() for width in NARROW for bias in (0, 1)],
 )
-CAPACITY = 4096    # as in the .cu file
-THREADS = 128      # of a block, at most: two blocks or more fit on an SM, so that one loads while another computes
+THREADS = 128      # of a block, at most: three blocks or more fit on an SM, so that one loads while others compute
+CAPACITY, EACH, COLUMNS = 4096, 2, 16  # as in the .cu file
 
 
 class FusedAttentionCache(NamedTuple):
@@ -37,6 +37,7 @@ class FusedAttentionCache(NamedTuple):
     inverse: Array  # (B, H, Nq)  1 / Σ exp(scores − largest), float32
     scale: float
     bias: Array | None
+    y: Array | None = None  # (B, H, Nq, d)  the heads, float32; None in a TensorAttentionCache
 
     @property
     def probs(self):
@@ -62,13 +63,14 @@ def forward(q, k, v, bias, scale):
     xp = array_module(q)
     y = xp.empty((B, N, H, d), q.dtype).transpose(0, 2, 1, 3)  # heads side by side, for the next layer
     largest, inverse = (xp.empty((B, H, N), "float32") for _ in range(2))
-    arrays = *strided(q), *strided(k), *strided(v), *strided_bias(bias), *strided(y), largest, inverse
+    exact = None if q.dtype == "float32" else xp.empty((B, N, H, d), "float32").transpose(0, 2, 1, 3)
+    arrays = *strided(q), *strided(k), *strided(v), *strided_bias(bias), *strided(y), exact, largest, inverse
     launch("attention_forward", N, q, k, bias, arrays, scale)
-    return y, FusedAttentionCache(q, k, v, largest, inverse, scale, bias)
+    return y, FusedAttentionCache(q, k, v, largest, inverse, scale, bias, y if exact is None else exact)
 
 
 def backward(dy, cache):
-    q, k, v, largest, inverse, scale, bias = cache
+    q, k, v, largest, inverse, scale, bias, y = cache
     (B, H, N, _), Nk = q.shape, k.shape[2]
     xp = array_module(q)
     if dy.dtype != q.dtype or not packed(dy):
@@ -77,7 +79,7 @@ def backward(dy, cache):
     dots = xp.empty((B, H, N), "float32")
     dscores = None if bias is None else xp.empty((B, H, N, Nk), "float32")
     inputs = *strided(q), *strided(k), *strided(v), *strided(dy), *strided_bias(bias)
-    launch("attention_dq", N, q, k, bias, (*inputs, *strided(dq), largest, inverse, dots), scale)
+    launch("attention_dq", N, q, k, bias, (*inputs, *strided(dq), *strided(y), largest, inverse, dots), scale)
     arrays = *inputs, *strided(dk), *strided(dv), largest, inverse, dots, dscores
     launch("attention_dk_dv", Nk, q, k, bias, arrays, scale)
     return gradients if bias is None else gradients.with_bias(bias_gradient(dscores, bias.shape))
@@ -91,14 +93,14 @@ def strided(x):
 
 
 def launch(name, rows, q, k, bias, arrays, scale):
-    """Start a kernel in which each thread has one or two of the `rows` of a head."""
+    """Start a kernel in which each thread has columns of two of the `rows` of a head."""
     B, H, N, d = q.shape
-    each = 2 if name == "attention_forward" or d == 16 else 1
-    tile = min(blocks(rows, each), THREADS)
-    together = min(H, THREADS // tile, CAPACITY // d)
+    lanes = d // COLUMNS
+    tile = min(blocks(rows, EACH), THREADS // lanes)
+    together = min(H, THREADS // (tile * lanes), CAPACITY // d)
     together = blocks(H, blocks(H, together))  # as many in each block
-    grid = B * blocks(H, together) * blocks(rows, tile * each)
-    block = 32 * blocks(together * tile, 32)
+    grid = B, blocks(H, together), blocks(rows, tile * EACH)
+    block = 32 * blocks(together * tile * lanes, 32)
     sizes = H, N, k.shape[2], together, tile, CAPACITY // (together * d)
     fraction, exponent = frexp(scale)
     power, rest = ldexp(0.5, exponent), 2 * fraction

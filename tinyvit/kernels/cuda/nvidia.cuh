@@ -32,6 +32,17 @@ __device__ inline unsigned int half_bits_of_floats(float first, float second) {
     return bits;
 }
 
+// Four numbers of shared memory that start on 16 bytes, read now even if they were read before: until then they take no
+// registers.
+__device__ inline void load_again(float (&x)[4], const float *where) {
+    asm volatile(
+        "ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+        : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+        : "r"((unsigned int)__cvta_generic_to_shared(where))
+        : "memory"
+    );
+}
+
 // -- tensor cores, from Ampere on: a whole warp computes one product, of which each thread (lane) holds a part -----------
 //
 // c += a b for matrices a (16, 16), b (16, 8) and c (16, 8). Two numbers of 16 bits that lie side by side in a row of a,

@@ -54,7 +54,7 @@ def forward(q, k, v, bias, scale):
 
 
 def backward(dy, cache):
-    q, k, v, largest, inverse, scale, bias = cache
+    q, k, v, largest, inverse, scale, bias, _ = cache
     xp, (B, H, N, _), Nk = array_module(q), q.shape, k.shape[2]
     if dy.dtype != q.dtype or not packed(dy):
         dy = xp.ascontiguousarray(dy.astype(q.dtype, copy=False))
