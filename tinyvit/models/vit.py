@@ -104,8 +104,7 @@ class Encode(Module):
         return tokens, EncodeCache(c_blocks, c_norm)
 
     def backward(self, dtokens, cache):
-        dtokens = self.norm.backward(dtokens, cache.norm)
-        return in_turn_backward(dtokens, self.blocks, cache.blocks)
+        return in_turn_backward(self.norm.backward(dtokens, cache.norm), self.blocks, cache.blocks)
 
 
 def make_positions(config, prefix):
