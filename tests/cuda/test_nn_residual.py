@@ -148,13 +148,32 @@ def test_a_block_leaves_its_sum_only_to_a_block_that_begins_with_a_layer_norm(cu
     model = redrawn("cuda", replace(CONFIG, depth=4))
     model.blocks[2].norm1 = nn.Identity()
     x = to_device(np.ones((2, 5, 24), "float32"), "cuda")
-    _, (first, second, third, fourth) = nn.in_turn(model.blocks, x)
+    y, (first, second, third, fourth) = nn.in_turn(model.blocks, x)
     assert isinstance(second.norm1, FinishedCache) and isinstance(fourth.norm1, FinishedCache)
     assert first.sum is None and third.sum is None
-    assert isinstance(second.sum, FinishedCache) and isinstance(fourth.sum, FinishedCache)
+    assert isinstance(second.sum, FinishedCache) and isinstance(fourth.sum, FinishedCache) and y.shape == x.shape
+    y, (*_, last) = nn.in_turn(model.blocks, x, then=model.encode.norm)
+    assert isinstance(y, Unfinished) and last.sum is None
+    assert not isinstance(nn.in_turn(model.blocks, x, then=model.pool)[0], Unfinished)
     assert_same_bits(bits(model, stacked, CTX), bits(model, one_by_one, CTX))
     assert isinstance(model.blocks[0](x, sum_later=True)[0], Unfinished)
     assert not isinstance(model.blocks[0](x)[0], Unfinished)
+
+
+def test_the_parts_above_frozen_ones_and_features_have_the_bits_of_the_whole_model(cupy):
+    model, images = redrawn("cuda"), to_device(IMAGES, "cuda")
+    wanted, cache = model(images, CTX)
+    logits, above = model.forward_above(images, 2, CTX)
+    np.testing.assert_array_equal(logits.get(), wanted.get())
+    gradients = []
+    for backward, c in ((model.backward, cache), (model.backward_above, above)):
+        model.zero_grad()
+        backward(to_device(np.cos(np.arange(18)).reshape(6, 3).astype("float32"), "cuda"), c)
+        gradients.append(to_numpy(model.blocks[1].mlp.fc2.bias.grad).copy())
+    np.testing.assert_array_equal(*gradients)
+    assert gradients[0].all()
+    tokens = model.features(images, 1)
+    np.testing.assert_array_equal(model.features(images, 2).get(), model.blocks[1](tokens)[0].get())
 
 
 def test_an_observer_of_a_stack_gets_what_blocks_one_by_one_tell_it(cupy):
@@ -162,12 +181,13 @@ def test_an_observer_of_a_stack_gets_what_blocks_one_by_one_tell_it(cupy):
     for run in (stacked, one_by_one):
         found = {}
         observer = SimpleNamespace(
-            value=lambda path, y, found=found: found.update({path: (y.get(),)}),
-            gradient=lambda path, dy, dx, found=found: found.update({path: (*found[path], dy.get(), dx.get())}),
+            value=lambda path, y, found=found: found.setdefault(path, []).append(y.get()),
+            gradient=lambda path, dy, dx, found=found: found[path].extend((dy.get(), dx.get())),
         )
         bits(nn.watch(model, observer), run, replace(CTX, observer=observer))
         found.pop("(encode)", None)
         heard.append(found)
-    assert heard[0].keys() == heard[1].keys() and len(heard[0]) > 20
+    assert heard[0].keys() == heard[1].keys() == {path for path, _ in model.encode.named_modules()} - {""}
+    assert {len(arrays) for arrays in heard[0].values()} == {3}
     for path, arrays in heard[0].items():
         assert_same_bits(arrays, heard[1][path])

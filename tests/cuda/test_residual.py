@@ -81,6 +81,9 @@ def test_a_sum_and_its_norm_have_the_same_bits_in_one_pass_and_in_two(cupy, dtyp
         y, c_norm = F.layernorm(total, *ours[3:])
         dx, _, *of_norm = F.add_layernorm_backward((dtotal, dy), c_norm)
         apart = total, y, *F.add_branch_backward(dx, c_sum), *of_norm
+        nothing = to(cupy, np.zeros(dy.shape), dtype)
+        together += F.add_branch_layernorm_backward((None, dy), cache)
+        apart += F.add_branch_layernorm_backward((nothing, dy), cache)
     for got, want in zip(together, apart, strict=True):
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got.get(), want.get())

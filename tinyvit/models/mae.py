@@ -53,7 +53,7 @@ class Decoder(Module):
         x, c_embed = self.embed(tokens, ctx)
         x, c_place = F.place_tokens(x, self.mask_token.value, index, order.shape[1] + 1)     # (B, 1+N, D')
         x, c_positions = self.positions(x, ctx, grid=grid)
-        x, c_blocks = in_turn(self.blocks, x, ctx)
+        x, c_blocks = in_turn(self.blocks, x, ctx, then=self.norm)
         x, c_norm = self.norm(x, ctx)
         x, c_take = F.take_tokens(x, hidden)                                                # (B, N−n, D')
         x, c_pred = self.pred(x, ctx)

@@ -99,7 +99,7 @@ class Encode(Module):
         self.norm = LayerNorm(config.embed_dim, config.norm_eps)
 
     def forward(self, tokens, ctx=None):
-        tokens, c_blocks = in_turn(self.blocks, tokens, ctx)
+        tokens, c_blocks = in_turn(self.blocks, tokens, ctx, then=self.norm)
         tokens, c_norm = self.norm(tokens, ctx)
         return tokens, EncodeCache(c_blocks, c_norm)
 

@@ -131,15 +131,15 @@ class Block(Module):
         return self.norm1.beside_backward(dx, da, cache.norm1)     # dx + norm1.backward(da)
 
 
-def in_turn(modules, x, ctx=None):
+def in_turn(modules, x, ctx=None, then=None):
     """x through modules, one after the other, and a tuple of their caches, by recomputation if the context asks for it.
 
-    On a GPU a block leaves its last sum to the norm that the next block begins with, which computes it in its own pass:
-    the same bits as those of the blocks one by one, for two passes through memory less. Recomputation keeps finished
-    sums, one array for each block.
+    On a GPU a block leaves its last sum to the norm that the next block begins with, or that is called `then` with what
+    comes out here. It computes the sum in its own pass: the same bits as those of the blocks one by one, for two passes
+    through memory less. Recomputation keeps finished sums, one array for each block.
     """
     caches = []
-    for module, following in zip(modules, [*modules[1:], None]):
+    for module, following in zip(modules, [*modules[1:], then]):
         if leaves_sum(module, following) and not keeps_inputs_only(ctx):
             x, cache = module(x, ctx, sum_later=True)
         else:
@@ -156,5 +156,6 @@ def in_turn_backward(dy, modules, caches):
 
 
 def leaves_sum(module, following):
-    """Whether a module may leave its last sum to the one after it: between plain blocks."""
-    return type(module) is Block and type(following) is Block and isinstance(following.norm1, LayerNorm)
+    """Whether a module may leave its last sum to the one after it: a plain block to a norm, or to another's first."""
+    norm = following.norm1 if type(following) is Block else following
+    return type(module) is Block and type(norm) is LayerNorm

@@ -89,9 +89,15 @@ class LayerNorm(Module):
         self.eps = eps
 
     def forward(self, x, ctx=None):
+        """x may be an `Unfinished` sum; then `backward` gives its `SumGradient`."""
+        if isinstance(x, Unfinished):
+            _, y, cache = self.of_sum(x.x, x)
+            return y, cache
         return F.layernorm(x, self.weight.value, self.bias.value, self.eps)
 
     def backward(self, dy, cache):
+        if isinstance(cache, FinishedCache):
+            return LayerNorm.of_sum_backward(self, None, dy, cache)  # not its watched twin: this one is watched itself
         with self.gradients() as into:
             dx, *_ = F.layernorm_backward(dy, cache, into=into)
         return dx
@@ -108,7 +114,7 @@ class LayerNorm(Module):
         return total, y, self.reported(y, cache, ctx)
 
     def of_sum_backward(self, dtotal, dy, cache):
-        """(dx, dbranch), from the gradients of x + branch and of this layer's output."""
+        """(dx, dbranch), from the gradients of x + branch, None if it goes nowhere, and of this layer's output."""
         with self.gradients() as into:
             if not isinstance(cache, FinishedCache):
                 dx, dbranch, *_ = F.add_layernorm_backward((dtotal, dy), cache, into=into)

@@ -94,7 +94,7 @@ def add_branch_layernorm_cuda(x, branch, offset, weight, bias, eps=1e-6, rate=0.
 def add_branch_layernorm_backward_cuda(dy, cache, into):
     dtotal, dy = dy
     norm, drop = cache
-    if not dy.dtype == dtotal.dtype == norm.x.dtype:
+    if not all(each is None or each.dtype == norm.x.dtype for each in (dtotal, dy)):
         return run_reference(add_branch_layernorm_backward, (dtotal, dy), cache)
     shape = dy.shape
     if shape[-1] <= LONGEST:
