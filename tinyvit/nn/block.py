@@ -134,9 +134,9 @@ class Block(Module):
 def in_turn(modules, x, ctx=None, then=None):
     """x through modules, one after the other, and a tuple of their caches, by recomputation if the context asks for it.
 
-    On a GPU a block leaves its last sum to the norm that the next block begins with, or that is called `then` with what
-    comes out here. It computes the sum in its own pass: the same bits as those of the blocks one by one, for two passes
-    through memory less. Recomputation keeps finished sums, one array for each block.
+    On a GPU a block leaves its last sum to the norm that follows, which computes it in its own pass: the first norm of
+    the next block or, with `then`, that one, which the caller runs next. The bits are those of the blocks one by one.
+    Recomputation keeps finished sums, one array for each block.
     """
     caches = []
     for module, following in zip(modules, [*modules[1:], then]):
