@@ -537,8 +537,9 @@ print(inspect.getsource(Block.backward))
 # %% [markdown]
 # Each branch ends in a bias, in stochastic depth (notebook 06) and in the residual sum. A GPU does all of that in one
 # pass through memory, so both branches may keep their last bias for later (`bias_later`), and `add` and `of_sum`
-# then make up for it. On a CPU nothing is kept, and `add` is a plain sum; `beside_backward` is
-# $dx' + J_{\text{norm}_1}^\top da$, the last line above.
+# then make up for it. Where another block follows, the last sum may wait as well (`sum_later`), for that block's first
+# norm. On a CPU nothing is kept, and `add` is a plain sum; `beside` gives $x$ and $\operatorname{norm}_1(x)$, and
+# `beside_backward` is $dx' + J_{\text{norm}_1}^\top da$, the last line above.
 #
 # `of_sum` is the sum and its norm in one go, since the one is not needed without the other:
 #

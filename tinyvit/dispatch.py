@@ -187,7 +187,8 @@ def backward_of(forward, result=None, parameters=None):
     `op_backward.register_cache(type, kernel)` one that goes with a kernel's own cache type. A kernel takes (dy, cache),
     and where there are parameters (dy, cache, into) with an entry for each of them, checked. It may add to the arrays
     in `into` and return them; what else it returns is added to them here. `op_backward.which(dy, cache)` says what
-    would run. Raises ValueError for a `dy` or an `into` that doesn't fit.
+    would run. `op_backward.first_may_lack` says that the first of several gradients may be None, for a result that goes
+    nowhere. Raises ValueError for a `dy` or an `into` that doesn't fit.
     """
 
     def decorate(reference):
@@ -196,6 +197,8 @@ def backward_of(forward, result=None, parameters=None):
         @functools.wraps(reference)
         def backward(dy, cache, into=None):
             expected, implementation = shape_of_result(cache), None
+            if backward.first_may_lack and isinstance(dy, tuple) and dy and dy[0] is None:
+                expected = [False, *expected[1:]]
             if getattr(dy, "shape", False) == expected or fits(dy, expected):
                 implementation = kernels.known.get((levels.level(), type(cache), *kinds(dy)))
             if implementation is None:
@@ -243,6 +246,7 @@ def backward_of(forward, result=None, parameters=None):
             """The implementation that would run for these arguments, and the file and line where it is written."""
             return location(own_caches.get(type(cache)) or kernels.find(dy) or reference)
 
+        backward.first_may_lack = False
         backward.reference = reference
         backward.register = kernels.register
         backward.register_cache = register_cache
@@ -269,7 +273,12 @@ def kinds(dy):
 
 
 def as_gradient(name, dy, expected, moves_numbers_only):
-    """`dy` as floating-point numbers; raises ValueError unless it has the shape (or shapes) of the result."""
+    """`dy` as floating-point numbers; raises ValueError unless it has the shape (or shapes) of the result.
+
+    expected   the shape, a list of shapes, or False for a gradient that is None
+    """
+    if expected is False:
+        return None
     if isinstance(expected, list):
         dy = tuple(dy) if getattr(dy, "shape", ())[:1] == (len(expected),) else dy
         if not isinstance(dy, tuple) or len(dy) < len(expected):

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tinyvit import Context, Key, ViT, ViTConfig
+from tinyvit import Context, Key, ViT, ViTConfig, nn
 from tinyvit import functional as F
 from tinyvit.backend import to_device, to_numpy
-from tinyvit.nn.layers import FinishedCache
+from tinyvit.nn.layers import FinishedCache, Unfinished
 from tinyvit.optim import SGD
 from tinyvit.training import train_step
 
@@ -82,3 +82,112 @@ def test_an_observer_gets_finished_values_and_changes_no_bit(cupy):
     np.testing.assert_array_equal(c_fused.norm2.xhat.get(), cache.norm2.xhat.get())
     attended = values["blocks.1.attn.proj"]
     np.testing.assert_allclose(attended, to_numpy(block.attn(block.norm1(x)[0])[0]), rtol=1e-4, atol=1e-5)
+
+
+def stacked(model, x, dy, ctx):
+    """What the encoder gives, and the gradient of its input; blocks leave sums to each other."""
+    y, cache = model.encode(x, ctx)
+    return y, model.encode.backward(dy, cache)
+
+
+def one_by_one(model, x, dy, ctx):
+    caches, norm = [], model.encode.norm
+    for block in model.blocks:
+        x, cache = block(x, ctx)
+        caches.append(cache)
+    y, c_norm = norm(x, ctx)
+    dx = norm.backward(dy, c_norm)
+    for block, cache in zip(reversed(model.blocks), reversed(caches)):
+        dx = block.backward(dx, cache)
+    return y, dx
+
+
+def bits(model, run, ctx, seed=0):
+    """As numbers: output, gradient of the input, and all gradients of parameters, which go to a buffer of their own."""
+    x, dy = np.random.default_rng(seed).normal(size=(2, 4, 5, 24)).astype("float32")
+    x, dy = (F.cast(to_device(array, "cuda"), model.storage.compute_dtype) for array in (x, dy))
+    gradients = model.new_gradients()
+    with model.gradients_into(gradients):
+        y, dx = run(model, x, dy, ctx)
+    return [to_numpy(array).astype("float32") for array in (y, dx, gradients)]
+
+
+def assert_same_bits(got, wanted):
+    for array, want in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(array, want)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "config, ctx",
+    [(CONFIG, CTX), (CONFIG, None), (replace(CONFIG, drop_rate=0.2), CTX), (replace(CONFIG, positions="rope"), CTX)],
+    ids=["drop path", "inference", "dropout", "rope"],
+)
+def test_blocks_in_turn_have_the_bits_of_blocks_one_by_one(cupy, config, ctx, precision):
+    model = redrawn("cuda", replace(config, depth=3), precision)
+    wanted = bits(model, one_by_one, ctx)
+    assert_same_bits(bits(model, stacked, ctx), wanted)
+    assert_same_bits(bits(model, stacked, replace(ctx or Context(), recompute=True)), wanted)
+    model.freeze("blocks.1.mlp.fc2.bias")
+    assert_same_bits(bits(model, stacked, ctx), bits(model, one_by_one, ctx))
+
+
+def test_nothing_of_a_call_stays_in_a_stack(cupy):
+    """Two forwards and then their backwards, as threads may order them."""
+    model, other = redrawn("cuda"), replace(CTX, key=Key(2, 7))
+
+    def during_another(model, x, dy, ctx):
+        y, cache = model.encode(x, ctx)
+        bits(model, stacked, other, seed=1)
+        return y, model.encode.backward(dy, cache)
+
+    assert_same_bits(bits(model, during_another, CTX), bits(model, one_by_one, CTX))
+
+
+def test_a_block_leaves_its_sum_only_to_a_block_that_begins_with_a_layer_norm(cupy):
+    model = redrawn("cuda", replace(CONFIG, depth=4))
+    model.blocks[2].norm1 = nn.Identity()
+    x = to_device(np.ones((2, 5, 24), "float32"), "cuda")
+    y, (first, second, third, fourth) = nn.in_turn(model.blocks, x)
+    assert isinstance(second.norm1, FinishedCache) and isinstance(fourth.norm1, FinishedCache)
+    assert first.sum is None and third.sum is None
+    assert isinstance(second.sum, FinishedCache) and isinstance(fourth.sum, FinishedCache) and y.shape == x.shape
+    y, (*_, last) = nn.in_turn(model.blocks, x, then=model.encode.norm)
+    assert isinstance(y, Unfinished) and last.sum is None
+    assert not isinstance(nn.in_turn(model.blocks, x, then=model.pool)[0], Unfinished)
+    assert_same_bits(bits(model, stacked, CTX), bits(model, one_by_one, CTX))
+    assert isinstance(model.blocks[0](x, sum_later=True)[0], Unfinished)
+    assert not isinstance(model.blocks[0](x)[0], Unfinished)
+
+
+def test_the_parts_above_frozen_ones_and_features_have_the_bits_of_the_whole_model(cupy):
+    model, images = redrawn("cuda"), to_device(IMAGES, "cuda")
+    wanted, cache = model(images, CTX)
+    logits, above = model.forward_above(images, 2, CTX)
+    np.testing.assert_array_equal(logits.get(), wanted.get())
+    gradients = []
+    for backward, c in ((model.backward, cache), (model.backward_above, above)):
+        model.zero_grad()
+        backward(to_device(np.cos(np.arange(18)).reshape(6, 3).astype("float32"), "cuda"), c)
+        gradients.append(to_numpy(model.blocks[1].mlp.fc2.bias.grad).copy())
+    np.testing.assert_array_equal(*gradients)
+    assert gradients[0].all()
+    tokens = model.features(images, 1)
+    np.testing.assert_array_equal(model.features(images, 2).get(), model.blocks[1](tokens)[0].get())
+
+
+def test_an_observer_of_a_stack_gets_what_blocks_one_by_one_tell_it(cupy):
+    heard, model = [], redrawn("cuda")
+    for run in (stacked, one_by_one):
+        found = {}
+        observer = SimpleNamespace(
+            value=lambda path, y, found=found: found.setdefault(path, []).append(y.get()),
+            gradient=lambda path, dy, dx, found=found: found[path].extend((dy.get(), dx.get())),
+        )
+        bits(nn.watch(model, observer), run, replace(CTX, observer=observer))
+        found.pop("(encode)", None)
+        heard.append(found)
+    assert heard[0].keys() == heard[1].keys() == {path for path, _ in model.encode.named_modules()} - {""}
+    assert {len(arrays) for arrays in heard[0].values()} == {3}
+    for path, arrays in heard[0].items():
+        assert_same_bits(arrays, heard[1][path])

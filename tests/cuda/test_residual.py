@@ -65,11 +65,28 @@ def test_add_branch_layernorm_is_the_sum_with_its_norm_and_their_backward(cupy, 
     _, c_drop = F.drop_path.reference(arrays[1], rate, Key(seed))
     exact = F.drop_path_backward.reference(dx.get().astype("float64"), c_drop)
     close(dbranch, exact, dtype)
-    # Summed up before dbranch is rounded, but for rows that no warp can hold.
-    rounding = EPSILON[dtype] * abs(exact).reshape(-1, D).sum(0)
-    error = abs(doffset.get() - exact.reshape(-1, D).sum(0))
-    assert (error <= rounding + 1e-5 * (1 + abs(exact).reshape(-1, D).sum(0))).all()
+    exact = exact.reshape(-1, D)  # and summed up before it is rounded
+    assert (abs(doffset.get() - exact.sum(0)) <= 1e-5 * (1 + abs(exact).sum(0))).all()
     assert (dbranch is dx) == (rate == 0)
+
+
+@pytest.mark.parametrize("dtype", EPSILON)
+@given(rows=ROWS, D=WIDTHS, rate=st.sampled_from([0.0, 0.4]), seed=st.integers(0, 99))
+def test_a_sum_and_its_norm_have_the_same_bits_in_one_pass_and_in_two(cupy, dtype, rows, D, rate, seed):
+    _, ours, _, (dtotal, dy) = operands(cupy, rows, D, dtype, seed)
+    with mock.patch.object(layernorm, "MOST_BACKWARD", 2):
+        (total, y), cache = F.add_branch_layernorm(*ours, 1e-6, rate, Key(seed))
+        together = total, y, *F.add_branch_layernorm_backward((dtotal, dy), cache)
+        total, c_sum = F.add_branch(*ours[:3], rate, Key(seed))
+        y, c_norm = F.layernorm(total, *ours[3:])
+        dx, _, *of_norm = F.add_layernorm_backward((dtotal, dy), c_norm)
+        apart = total, y, *F.add_branch_backward(dx, c_sum), *of_norm
+        nothing = to(cupy, np.zeros(dy.shape), dtype)
+        together += F.add_branch_layernorm_backward((None, dy), cache)
+        apart += F.add_branch_layernorm_backward((nothing, dy), cache)
+    for got, want in zip(together, apart, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got.get(), want.get())
 
 
 @given(wanted=st.tuples(*[st.booleans()] * 3), D=st.sampled_from([24, 1032]))

@@ -41,6 +41,20 @@ def test_add_branch_layernorm_is_the_sum_and_its_norm(seed, rate):
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
 
 
+@given(seed=st.integers(0, 99), rate=RATES)
+def test_a_sum_that_goes_nowhere_else_gets_the_gradient_of_its_norm_alone(seed, rate):
+    x, branch, zeros, dy, offset, weight, bias = arrays(seed)
+    _, cache = F.add_branch_layernorm(x, branch, offset, weight, bias, 1e-3, rate, Key(seed))
+    zeros *= 0
+    pairs = zip(*(F.add_branch_layernorm_backward((dtotal, dy), cache) for dtotal in (None, zeros)), strict=True)
+    for got, want in pairs:
+        np.testing.assert_array_equal(got, want)
+    with pytest.raises(ValueError, match="expected dy as an array, got NoneType"):
+        F.add_branch_layernorm_backward((dy, None), cache)
+    with pytest.raises(ValueError, match="expected dy as a tuple of 2 arrays, got 1 entries"):
+        F.add_branch_layernorm_backward((None,), cache)
+
+
 @pytest.mark.parametrize("shapes", [((2, 3), (3,), (3,)), ((2, 3), (2, 3), (2,)), ((3,), (3,), (3,))])
 def test_shapes_that_do_not_fit_are_refused(shapes):
     operands = list(map(np.ones, shapes))

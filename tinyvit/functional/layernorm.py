@@ -73,11 +73,14 @@ def add_layernorm(x, branch, weight, bias, eps=1e-6):
     parameters=lambda cache: (cache.weight.shape,) * 2,
 )
 def add_layernorm_backward(dy, cache):
-    """`dy` is a pair: the gradient of the sum from where else it goes, and that of its norm.
+    """`dy` is a pair: the gradient of the sum from where else it goes, None if it goes nowhere, and that of its norm.
 
     Returns (dx, dbranch, dweight, dbias); the first two are the same array, since x and branch enter the sum alike.
     """
     dtotal, dy = dy
     dx, dweight, dbias = layernorm_backward(dy, cache)
-    dx = dtotal + dx
+    dx = dx if dtotal is None else dtotal + dx
     return dx, dx, dweight, dbias
+
+
+add_layernorm_backward.first_may_lack = True

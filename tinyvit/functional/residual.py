@@ -56,13 +56,16 @@ def add_branch_layernorm(x, branch, offset, weight, bias, eps=1e-6, rate=0.0, ke
     parameters=lambda cache: (cache.norm.weight.shape,) * 3,
 )
 def add_branch_layernorm_backward(dy, cache):
-    """`dy` is a pair: the gradient of the sum from where else it goes, and that of its norm.
+    """`dy` is a pair: the gradient of the sum from where else it goes, None if it goes nowhere, and that of its norm.
 
     Returns (dx, dbranch, doffset, dweight, dbias).
     """
     dx, dbranch, dweight, dbias = add_layernorm_backward(dy, cache.norm)
     dbranch = drop_path_backward(dbranch, cache.drop)
     return dx, dbranch, sum_rows(dbranch), dweight, dbias
+
+
+add_branch_layernorm_backward.first_may_lack = True
 
 
 def check_shapes(name, x, branch, offset):

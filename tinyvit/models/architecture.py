@@ -8,9 +8,9 @@ import numpy as np
 from tinyvit import functional as F
 from tinyvit.backend import to_device
 from tinyvit.functional.patches import as_pair
+from tinyvit.nn.block import in_turn, in_turn_backward
 from tinyvit.nn.context import Context
 from tinyvit.nn.module import Module
-from tinyvit.nn.recompute import recomputed, with_recompute
 
 HEADLESS = "the model has no head (num_classes is 0): it gives features"
 
@@ -86,17 +86,11 @@ class Architecture(Module):
 
     def forward_parts(self, x, parts, ctx=None):
         """The output of the last of these parts, and a tuple of their caches."""
-        caches = []
-        for _, part in parts:
-            x, cache = with_recompute(part, x, ctx=ctx)
-            caches.append(cache)
-        return x, tuple(caches)
+        return in_turn([part for _, part in parts], x, ctx)
 
     def backward_parts(self, dy, parts, caches):
         """The gradient with respect to the input of the first of these parts."""
-        for (_, part), cache in zip(reversed(parts), reversed(caches)):
-            dy = part.backward(dy, recomputed(cache))
-        return dy
+        return in_turn_backward(dy, [part for _, part in parts], caches)
 
     def forward_above(self, images, frozen, ctx=None):
         """The output, and the caches of all parts but the first `frozen`, which a backward won't reach.

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from tinyvit.models.architecture import Architecture
+from tinyvit.nn.block import in_turn, in_turn_backward
 from tinyvit.nn.module import Module
-from tinyvit.nn.recompute import recomputed, with_recompute
 from tinyvit.nn.relative_attention import RelativeAttention, resized_table
 
 
@@ -19,16 +19,10 @@ class Trunk(Module):
         raise TypeError(f"{type(self).__name__} has no parts")
 
     def forward(self, images, ctx=None):
-        x, caches = images, []
-        for _, part in self.parts():
-            x, cache = with_recompute(part, x, ctx=ctx)
-            caches.append(cache)
-        return x, tuple(caches)
+        return in_turn([part for _, part in self.parts()], images, ctx)
 
     def backward(self, dx, caches):
-        for (_, part), cache in zip(reversed(self.parts()), reversed(caches)):
-            dx = part.backward(dx, recomputed(cache))
-        return dx
+        return in_turn_backward(dx, [part for _, part in self.parts()], caches)
 
 
 class ConvNet(Architecture):

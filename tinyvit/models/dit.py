@@ -14,12 +14,12 @@ from tinyvit.models.architecture import Architecture, as_input
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit_config import DEEPEST
 from tinyvit.nn import init
+from tinyvit.nn.block import in_turn, in_turn_backward
 from tinyvit.nn.dit_block import DiTBlock, PlainNorm, Silu, chain, chain_backward, columns, join, split
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.positions import FixedPositions
-from tinyvit.nn.recompute import recomputed, with_recompute
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 from tinyvit.validation import NotNegative, Positive, PositiveInt, Rate, Within, validate
@@ -270,17 +270,13 @@ class DiT(Architecture):
 
     def forward(self, images, ctx=None, t=None, labels=None):
         x, c_embed = self.embed(images, ctx, t=t, labels=labels)               # (B, 1+N, D)
-        c_blocks = []
-        for block in self.blocks:
-            x, c_block = with_recompute(block, x, ctx=ctx)
-            c_blocks.append(c_block)
+        x, c_blocks = in_turn(self.blocks, x, ctx)
         noise, c_final = self.final_layer(x, ctx)
-        return noise, DiTCache(c_embed, tuple(c_blocks), c_final)
+        return noise, DiTCache(c_embed, c_blocks, c_final)
 
     def backward(self, dnoise, cache):
         dx = self.final_layer.backward(dnoise, cache.final_layer)
-        for block, c_block in zip(reversed(self.blocks), reversed(cache.blocks)):
-            dx = block.backward(dx, recomputed(c_block))
+        dx = in_turn_backward(dx, self.blocks, cache.blocks)
         return self.embed.backward(dx, cache.embed)
 
     def predict(self, images, preprocess=None):

@@ -9,10 +9,9 @@ from tinyvit import functional as F
 from tinyvit.backend import constant, device_of
 from tinyvit.nn import init
 from tinyvit.nn.attention import Attention
-from tinyvit.nn.block import Block
+from tinyvit.nn.block import Block, in_turn, in_turn_backward
 from tinyvit.nn.layers import LayerNorm, Linear
 from tinyvit.nn.module import Module
-from tinyvit.nn.recompute import recomputed, with_recompute
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 
@@ -77,21 +76,17 @@ class TextTower(Module):
         x, c_embed = self.token_embed(tokens, ctx)                             # (K, T, D)
         x, c_positions = F.add_positions(x, self.pos_embed.value[:, :T])
         x = F.cast(x, self.storage.compute_dtype)
-        c_blocks = []
-        for block in self.blocks:
-            x, c_block = with_recompute(block, x, ctx=ctx)
-            c_blocks.append(c_block)
+        x, c_blocks = in_turn(self.blocks, x, ctx)
         x, c_take = F.take_tokens(x, tokens.argmax(-1)[:, None])               # (K, 1, D)
         x, c_norm = self.norm(x, ctx)
         y, c_proj = self.proj(x, ctx)                                          # (K, 1, P)
-        return y[:, 0], TextCache(c_embed, c_positions, tuple(c_blocks), c_take, c_norm, c_proj)
+        return y[:, 0], TextCache(c_embed, c_positions, c_blocks, c_take, c_norm, c_proj)
 
     def backward(self, dy, cache):
         dx = self.proj.backward(dy[:, None], cache.proj)
         dx = self.norm.backward(dx, cache.norm)
         dx = F.take_tokens_backward(dx, cache.take)
-        for block, c_block in zip(reversed(self.blocks), reversed(cache.blocks)):
-            dx = block.backward(dx, recomputed(c_block))
+        dx = in_turn_backward(dx, self.blocks, cache.blocks)
         dx = F.cast(dx, self.pos_embed.data.dtype)
         with self.gradients() as (dpositions,):
             into = dpositions if dpositions is False else dpositions[:, : dx.shape[1]]

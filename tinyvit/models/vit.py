@@ -17,13 +17,13 @@ from tinyvit.models.architecture import Architecture, as_input
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
-from tinyvit.nn.block import Block, BlockCache
+from tinyvit.nn.block import Block, BlockCache, in_turn, in_turn_backward
 from tinyvit.nn.head import MeanPool, MlpHead, TokenPool, linear_head
 from tinyvit.nn.layers import Dropout, Identity, LayerNorm
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions
-from tinyvit.nn.recompute import RecomputedCache, recomputed, with_recompute
+from tinyvit.nn.recompute import RecomputedCache
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 
@@ -99,18 +99,12 @@ class Encode(Module):
         self.norm = LayerNorm(config.embed_dim, config.norm_eps)
 
     def forward(self, tokens, ctx=None):
-        c_blocks = []
-        for block in self.blocks:
-            tokens, c_block = with_recompute(block, tokens, ctx=ctx)
-            c_blocks.append(c_block)
+        tokens, c_blocks = in_turn(self.blocks, tokens, ctx, then=self.norm)
         tokens, c_norm = self.norm(tokens, ctx)
-        return tokens, EncodeCache(tuple(c_blocks), c_norm)
+        return tokens, EncodeCache(c_blocks, c_norm)
 
     def backward(self, dtokens, cache):
-        dtokens = self.norm.backward(dtokens, cache.norm)
-        for block, c_block in zip(reversed(self.blocks), reversed(cache.blocks)):
-            dtokens = block.backward(dtokens, recomputed(c_block))
-        return dtokens
+        return in_turn_backward(self.norm.backward(dtokens, cache.norm), self.blocks, cache.blocks)
 
 
 def make_positions(config, prefix):

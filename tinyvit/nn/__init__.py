@@ -2,7 +2,7 @@
 
 from tinyvit.nn import init
 from tinyvit.nn.attention import Attention
-from tinyvit.nn.block import Block, Mlp
+from tinyvit.nn.block import Block, Mlp, in_turn, in_turn_backward
 from tinyvit.nn.buffers import BufferUpdate, buffer_updates
 from tinyvit.nn.context import Context
 from tinyvit.nn.conv import Conv2d, StandardizedConv2d

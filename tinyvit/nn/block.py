@@ -20,6 +20,7 @@ from tinyvit.nn.layers import (
     passes_on,
 )
 from tinyvit.nn.module import Module
+from tinyvit.nn.recompute import keeps_inputs_only, recomputed, with_recompute
 from tinyvit.nn.tree import tree
 
 ACTIVATIONS = {
@@ -109,14 +110,15 @@ class Block(Module):
         self.mlp = Mlp(dim, mlp_hidden, activation, drop)
         self.drop_path2 = DropPath(drop_path)
 
-    def forward(self, x, ctx=None):
-        a, c_norm1 = self.norm1(x, ctx)
+    def forward(self, x, ctx=None, sum_later=False):
+        """With `sum_later`, y may come as an `Unfinished`, as x may: see `in_turn`."""
+        x, a, c_norm1 = self.norm1.beside(x, ctx)          # x, and its norm
         a, c_attn = self.attn(a, ctx, bias_later=passes_on(self.drop_path1))  # on a GPU: the sum adds it
         a, c_drop1 = self.drop_path1(a, ctx)
         x, m, c_norm2 = self.norm2.of_sum(x, a, ctx)       # x + a, and its norm
         m, c_mlp = self.mlp(m, ctx, bias_later=passes_on(self.drop_path2))
         m, c_drop2 = self.drop_path2(m, ctx)
-        y, c_sum = add(x, m)
+        y, c_sum = add(x, m, sum_later)
         return y, BlockCache(c_norm1, c_attn, c_drop1, c_norm2, c_mlp, c_drop2, c_sum)
 
     def backward(self, dy, cache):                         # the forward, read from the bottom up
@@ -127,3 +129,33 @@ class Block(Module):
         da = self.drop_path1.backward(da, cache.drop_path1)
         da = self.attn.backward(da, cache.attn)
         return self.norm1.beside_backward(dx, da, cache.norm1)     # dx + norm1.backward(da)
+
+
+def in_turn(modules, x, ctx=None, then=None):
+    """x through modules, one after the other, and a tuple of their caches, by recomputation if the context asks for it.
+
+    On a GPU a block leaves its last sum to the norm that follows, which computes it in its own pass: the first norm of
+    the next block or, with `then`, that one, which the caller runs next. The bits are those of the blocks one by one.
+    Recomputation keeps finished sums, one array for each block.
+    """
+    caches = []
+    for module, following in zip(modules, [*modules[1:], then]):
+        if leaves_sum(module, following) and not keeps_inputs_only(ctx):
+            x, cache = module(x, ctx, sum_later=True)
+        else:
+            x, cache = with_recompute(module, x, ctx=ctx)
+        caches.append(cache)
+    return x, tuple(caches)
+
+
+def in_turn_backward(dy, modules, caches):
+    """The gradient with respect to the input of the first module."""
+    for module, cache in zip(reversed(modules), reversed(caches)):
+        dy = module.backward(dy, recomputed(cache))
+    return dy
+
+
+def leaves_sum(module, following):
+    """Whether a module may leave its last sum to the one after it: a plain block to a norm, or to another's first."""
+    norm = following.norm1 if type(following) is Block else following
+    return type(module) is Block and type(norm) is LayerNorm

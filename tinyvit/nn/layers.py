@@ -10,7 +10,8 @@ from tinyvit.nn.variables import Parameter
 
 
 class Unfinished(NamedTuple):
-    """A linear layer's output that lacks its bias, and maybe stochastic depth: what follows adds them in its own pass.
+    """What a later layer does in its own pass: a linear layer's output that lacks its bias, and maybe stochastic depth
+    and the residual sum, x + drop_path(product + bias).
 
     Only on a GPU, where a pass through memory takes as long as a product.
     """
@@ -19,11 +20,19 @@ class Unfinished(NamedTuple):
     linear: Module  # whose bias is missing
     rate: float = 0.0
     key: Key | None = None
+    x: Array | None = None  # (..., D)  what the residual connection adds the branch to
 
     def finished(self):
         """The output as an array, for an observer."""
-        nothing = array_module(self.product).zeros_like(self.product)
-        return F.add_branch(nothing, self.product, self.linear.bias.value, self.rate, self.key)[0]
+        x = array_module(self.product).zeros_like(self.product) if self.x is None else self.x
+        return F.add_branch(x, self.product, self.linear.bias.value, self.rate, self.key)[0]
+
+
+class SumGradient(NamedTuple):
+    """The gradient of a residual sum x + branch, for those who left it to a later layer."""
+
+    x: Array  # (..., D)  also that of the sum itself
+    branch: Array  # (..., D)
 
 
 def passes_on(layer):
@@ -80,9 +89,15 @@ class LayerNorm(Module):
         self.eps = eps
 
     def forward(self, x, ctx=None):
+        """x may be an `Unfinished` sum; then `backward` gives its `SumGradient`."""
+        if isinstance(x, Unfinished):
+            _, y, cache = self.of_sum(x.x, x)
+            return y, cache
         return F.layernorm(x, self.weight.value, self.bias.value, self.eps)
 
     def backward(self, dy, cache):
+        if isinstance(cache, FinishedCache):
+            return LayerNorm.of_sum_backward(self, None, dy, cache)  # not its watched twin: this one is watched itself
         with self.gradients() as into:
             dx, *_ = F.layernorm_backward(dy, cache, into=into)
         return dx
@@ -91,39 +106,50 @@ class LayerNorm(Module):
         """(x + branch, this layer of that sum, cache): the residual connection and the norm in one pass."""
         own = self.weight.value, self.bias.value, self.eps
         if isinstance(branch, Unfinished):
-            product, linear, *drop = branch
-            (total, y), cache = F.add_branch_layernorm(x, product, linear.bias.value, *own, *drop)
+            product, linear, rate, key, _ = branch
+            (total, y), cache = F.add_branch_layernorm(x, product, linear.bias.value, *own, rate, key)
             cache = FinishedCache(cache, linear)
         else:
             (total, y), cache = F.add_layernorm(x, branch, *own)
         return total, y, self.reported(y, cache, ctx)
 
     def of_sum_backward(self, dtotal, dy, cache):
-        """(dx, dbranch), from the gradients of x + branch and of this layer's output."""
+        """(dx, dbranch), from the gradients of x + branch, None if it goes nowhere, and of this layer's output."""
         with self.gradients() as into:
             if not isinstance(cache, FinishedCache):
-                return F.add_layernorm_backward((dtotal, dy), cache, into=into)[:2]
-            with cache.linear.bias_gradient() as of_linear:
-                return F.add_branch_layernorm_backward((dtotal, dy), cache.own, into=of_linear + into)[:2]
+                dx, dbranch, *_ = F.add_layernorm_backward((dtotal, dy), cache, into=into)
+            else:
+                with cache.linear.bias_gradient() as of_linear:
+                    dx, dbranch, *_ = F.add_branch_layernorm_backward((dtotal, dy), cache.own, into=of_linear + into)
+        return SumGradient(dx, dbranch)
+
+    def beside(self, x, ctx=None):
+        """The same as any module's, in one pass; x may be an `Unfinished` sum, which is finished."""
+        return self.of_sum(x.x, x, ctx) if isinstance(x, Unfinished) else super().beside(x, ctx)
 
     def beside_backward(self, dpast, dy, cache):
-        """The same as any module's, in one pass."""
-        with self.gradients() as into:
-            dx, *_ = F.add_layernorm_backward((dpast, dy), cache, into=into)
-        return dx
+        """The same as any module's, in one pass; of an `Unfinished` sum its `SumGradient`."""
+        dsum = self.of_sum_backward(dpast, dy, cache)
+        return dsum if isinstance(cache, FinishedCache) else dsum.x
 
 
-def add(x, branch):
-    """(x + branch, cache): the residual connection, which finishes the branch if need be."""
+def add(x, branch, later=False):
+    """(x + branch, cache): the residual connection, which finishes the branch if need be.
+
+    With `later`, an `Unfinished` branch becomes an `Unfinished` sum.
+    """
     if not isinstance(branch, Unfinished):
         return x + branch, None
-    product, linear, *drop = branch
-    y, cache = F.add_branch(x, product, linear.bias.value, *drop)
-    return y, FinishedCache(cache, linear)
+    if later:
+        return branch._replace(x=x), None
+    y, cache = F.add_branch(x, branch.product, branch.linear.bias.value, branch.rate, branch.key)
+    return y, FinishedCache(cache, branch.linear)
 
 
 def add_backward(dy, cache):
     """(dx, dbranch)."""
+    if isinstance(dy, SumGradient):  # of a sum that a later layer has finished
+        return dy
     if cache is None:
         return dy, dy
     with cache.linear.bias_gradient() as into:

@@ -227,6 +227,10 @@ class Module:
                     modules += [item for item in value if isinstance(item, Module)]
             yield module, own
 
+    def beside(self, x, ctx=None):
+        """(x, y, cache), for what goes through this module and past it."""
+        return x, *self(x, ctx)
+
     def beside_backward(self, dpast, dy, cache):
         """dpast + self.backward(dy, cache): the gradient of what goes through this module and past it."""
         return dpast + self.backward(dy, cache)

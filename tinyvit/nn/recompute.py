@@ -47,10 +47,15 @@ def with_recompute(module, *inputs, ctx):
     The backward that follows gets the same bits as without, dropout included: random numbers are a function of the
     context's key, which is kept.
     """
-    if ctx is None or not (ctx.recompute and ctx.keep_caches):
+    if not keeps_inputs_only(ctx):
         return module(*inputs, ctx)
     outputs, updates = module(*inputs, replace(ctx, recompute=False, keep_caches=False))
     return outputs, RecomputedCache(module, inputs, ctx, levels.level(), updates or ())
+
+
+def keeps_inputs_only(ctx):
+    """Whether the context asks for recomputation."""
+    return ctx is not None and ctx.recompute and ctx.keep_caches
 
 
 def recomputed(cache):

@@ -16,7 +16,7 @@ def add_layernorm_cuda(x, branch, weight, bias, eps=1e-6):
 
 def add_layernorm_backward_cuda(dy, cache, into):
     dtotal, dy = dy
-    if dy.dtype == dtotal.dtype == cache.x.dtype:
+    if all(each is None or each.dtype == cache.x.dtype for each in (dtotal, dy)):
         dx, dweight, dbias = gradients(dy, dtotal, cache, into)
         return dx, dx, dweight, dbias
     return run_reference(add_layernorm_backward, (dtotal, dy), LayerNormCache(cache.xhat, cache.rstd, cache.weight))

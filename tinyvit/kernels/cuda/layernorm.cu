@@ -33,7 +33,8 @@ __device__ inline float rounded(float x) {
 }
 
 // y = (x − μ) / √(σ² + ε) · weight + bias, with x + branch in place of x, kept as `sum`, if there is a branch. That may
-// lack a bias, `offset`, and samples of `each` rows may still have to be dropped from it: see common.cuh.
+// lack a bias, `offset`, and samples of `each` rows may still have to be dropped from it: see common.cuh. This, and what
+// the backward makes of it, has the bits of residual.cu: a product is rounded before it is added, in either.
 // statistics (3, rows): the mean, what its rounding has left of it, 1 / standard deviation.
 extern "C" __global__ void __launch_bounds__(256) layernorm_forward(
     const T *x, const T *branch, const float *offset, unsigned long long key, float keep, float scale, long long each,
@@ -52,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(256) layernorm_forward(
                 float more[LANE], factor = factor_of_row(key, keep, scale, row, each);
                 load_row(more, offset, D);
                 #pragma unroll
-                for (int i = 0; i < LANE; i++) added[i] = (added[i] + more[i]) * factor;
+                for (int i = 0; i < LANE; i++) added[i] = __fmul_rn(added[i] + more[i], factor);
             }
             #pragma unroll
             for (int i = 0; i < LANE; i++) numbers[i] = rounded(numbers[i] + added[i]);  // as the backward reads it
@@ -138,7 +139,7 @@ template <bool OFFSET> __device__ inline void backward(
             float factor = factor_of_row(key, keep, scale, row, each);
             #pragma unroll
             for (int i = 0; i < LANE; i++) {
-                g[i] *= factor;
+                g[i] = __fmul_rn(rounded(g[i]), factor);  // of dx as it was stored
                 doffset[i] += g[i];
             }
             if (dbranch) store_row(dbranch + row * D, g, D);

@@ -108,7 +108,7 @@ def gradients(dy, dsum, cache, into, dbranch=None, drop=None):
     partial = None
     if D <= LONGEST:
         if wanted:
-            partial = empty((len(into), min(blocks(rows, WARPS), MOST_BACKWARD), D), "float32")
+            partial = empty((len(into), blocks_of_backward(rows), D), "float32")
         if drop is None:
             start(rows, MOST_BACKWARD, pack, "backward", *arguments, partial, rows, D)
         else:
@@ -123,6 +123,11 @@ def gradients(dy, dsum, cache, into, dbranch=None, drop=None):
                 "layernorm_long_columns", grid, BLOCK, dy, x, statistics, partial, rows, D, share, **constants
             )
     return dx, *(add_sums_of_blocks(partial, into) if wanted else (None,) * len(into))
+
+
+def blocks_of_backward(rows):
+    """How many blocks share the rows of a backward."""
+    return min(blocks(rows, WARPS), MOST_BACKWARD)
 
 
 def start(rows, most, pack, name, *arguments):

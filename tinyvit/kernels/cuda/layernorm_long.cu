@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) layernorm_long_forward(
         if (offset) {
             float bias_of_branch[PACK];
             load_pack<PACK>(bias_of_branch, offset + i);
-            for (int j = 0; j < PACK; j++) more[j] = (more[j] + bias_of_branch[j]) * factor;
+            for (int j = 0; j < PACK; j++) more[j] = __fmul_rn(more[j] + bias_of_branch[j], factor);
         }
         for (int j = 0; j < PACK; j++) numbers[j] += more[j];
         store_pack<PACK>(sum + row * D + i, numbers);

@@ -1,7 +1,8 @@
-// The end of a residual branch that lacks its bias: y = x + (branch + offset) · factor, the factor that of drop path.
+// The end of a residual branch that lacks its bias: y = x + (branch + offset) · factor, the factor that of drop path. Every
+// number has the bits that layernorm.cu computes where a norm follows.
 
 // Every thread stays in its columns, from pack to pack as in linear.cu: `stride` is a multiple of a row's packs. A sample
-// has `each` rows. The numbers are rounded but once.
+// has `each` rows.
 extern "C" __global__ void add_branch(
     const T *x, const T *branch, const float *offset, T *y, unsigned long long key, float keep, float scale,
     long long each, long long packs, long long packs_of_row, long long stride
@@ -15,27 +16,26 @@ extern "C" __global__ void add_branch(
         load_pack<PACK>(numbers, x + i * PACK);
         load_pack<PACK>(added, branch + i * PACK);
         float factor = factor_of_row(key, keep, scale, row, each);
-        for (int j = 0; j < PACK; j++) numbers[j] += (added[j] + bias[j]) * factor;
+        for (int j = 0; j < PACK; j++) numbers[j] += __fmul_rn(added[j] + bias[j], factor);
         store_pack<PACK>(y + i * PACK, numbers);
     }
 }
 
-// dbranch = dy · factor, unless that is null, and its sums over `share` rows for each block, row y of `partial`, unless
-// that is null. A thread has PACK columns, and warp w takes every eighth row.
+// dbranch = dy · factor, unless that is null, and its sums over some rows for each block, row y of `partial`, unless that
+// is null. A thread has PACK columns, and a warp the rows that it has in layernorm_backward.
 extern "C" __global__ void __launch_bounds__(256) add_branch_backward(
     const T *dy, T *dbranch, float *partial, unsigned long long key, float keep, float scale, long long each,
-    long long rows, long long columns, long long share
+    long long rows, long long columns
 ) {
     long long column = ((long long)blockIdx.x * 32 + threadIdx.x % 32) * PACK;
-    long long begin = blockIdx.y * share, end = min(begin + share, rows);
     float sums[PACK] = {}, numbers[PACK];
     if (column < columns) {
         #pragma unroll 4
-        for (long long row = begin + threadIdx.x / 32; row < end; row += 8) {
+        for (long long row = (long long)blockIdx.y * 8 + threadIdx.x / 32; row < rows; row += gridDim.y * 8) {
             load_pack<PACK>(numbers, dy + row * columns + column);
             float factor = factor_of_row(key, keep, scale, row, each);
             for (int j = 0; j < PACK; j++) {
-                numbers[j] *= factor;
+                numbers[j] = __fmul_rn(numbers[j], factor);
                 sums[j] += numbers[j];
             }
             if (dbranch) store_pack<PACK>(dbranch + row * columns + column, numbers);

@@ -6,7 +6,7 @@ The backward sums up the gradient of the bias on its way.
 from typing import NamedTuple
 
 from tinyvit.backend import array_module
-from tinyvit.functional.dropout import drop_path, drop_path_backward
+from tinyvit.functional.dropout import drop_path
 from tinyvit.functional.layernorm import fits as norm_fits
 from tinyvit.functional.residual import (
     add_branch,
@@ -15,9 +15,9 @@ from tinyvit.functional.residual import (
     add_branch_layernorm_backward,
     fits,
 )
-from tinyvit.kernels.cuda.column_sums import add_column_sums, add_sums_of_blocks, share_of
+from tinyvit.kernels.cuda.column_sums import add_sums_of_blocks
 from tinyvit.kernels.cuda.dropout import CudaDropoutCache, cache_of, of_rows
-from tinyvit.kernels.cuda.layernorm import LONGEST, CudaLayerNormCache, gradients, normalised
+from tinyvit.kernels.cuda.layernorm import LONGEST, CudaLayerNormCache, blocks_of_backward, gradients, normalised
 from tinyvit.kernels.cuda.source import (
     KINDS,
     PACKED,
@@ -72,11 +72,11 @@ def add_branch_backward_cuda(dy, cache, into):
         return dy, dbranch, None
     D = dy.shape[-1]
     rows, pack = dy.size // D, pack_of(D, dy, dbranch)
-    share = share_of(rows)
-    partial = array_module(dy).empty((1, blocks(rows, share), D), "float32") if wanted else None
+    parts = blocks_of_backward(rows)
+    partial = array_module(dy).empty((1, parts, D), "float32") if wanted else None
     SOURCE.launch(
-        "add_branch_backward", (blocks(D, 32 * pack), blocks(rows, share)), BLOCK, dy, dbranch if dropped else None,
-        partial, *of_rows(cache.drop, dy.shape), rows, D, share, T=type_of(dy), PACK=pack,
+        "add_branch_backward", (blocks(D, 32 * pack), parts), BLOCK, dy, dbranch if dropped else None,
+        partial, *of_rows(cache.drop, dy.shape), rows, D, T=type_of(dy), PACK=pack,
     )  # fmt: skip
     return dy, dbranch, *(add_sums_of_blocks(partial, into) if wanted else (None,))
 
@@ -94,7 +94,7 @@ def add_branch_layernorm_cuda(x, branch, offset, weight, bias, eps=1e-6, rate=0.
 def add_branch_layernorm_backward_cuda(dy, cache, into):
     dtotal, dy = dy
     norm, drop = cache
-    if not dy.dtype == dtotal.dtype == norm.x.dtype:
+    if not all(each is None or each.dtype == norm.x.dtype for each in (dtotal, dy)):
         return run_reference(add_branch_layernorm_backward, (dtotal, dy), cache)
     shape = dy.shape
     if shape[-1] <= LONGEST:
@@ -103,9 +103,7 @@ def add_branch_layernorm_backward_cuda(dy, cache, into):
         dx, dweight, dbias, doffset = gradients(dy, dtotal, norm, goals, dbranch, of_rows(drop, shape))
         return dx, dx if dbranch is None else dbranch, doffset, dweight, dbias
     dx, dweight, dbias = gradients(dy, dtotal, norm, into[1:])
-    dbranch = drop_path_backward(dx, drop)
-    doffset = add_column_sums(dbranch.reshape(-1, shape[-1]), into[0])
-    return dx, dbranch, doffset, dweight, dbias
+    return *add_branch_backward_cuda(dx, CudaAddBranchCache(drop), into[:1]), dweight, dbias
 
 
 for kind in KINDS:
