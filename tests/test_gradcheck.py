@@ -1,5 +1,7 @@
 """gradcheck finds wrong gradients and says where they are."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -112,12 +114,14 @@ def test_a_wrong_gradient_anywhere_in_a_model_is_found(method, monkeypatch):
     assert gradcheck.check_model(model, images, method=method).max_error < gradcheck.MODEL_BOUNDS[method]
     original = F.layernorm_backward
 
-    def forgetful(dy, cache, into):
+    def forgetful(dy, cache, into=None):
         """A common mistake: the mean of g is not subtracted."""
         dx, *others = original(dy, cache, into)
         return dx + cache.rstd * (dy * cache.weight).mean(-1, keepdims=True), *others
 
-    monkeypatch.setattr(F, "layernorm_backward", forgetful)
+    # On a GPU every norm is one with the sum before it, which is written in the same file.
+    for module in (F, sys.modules["tinyvit.functional.layernorm"]):
+        monkeypatch.setattr(module, "layernorm_backward", forgetful)
     assert gradcheck.check_model(model, images, method=method).max_error > 1e-3
 
 
