@@ -85,7 +85,7 @@ def test_an_observer_gets_finished_values_and_changes_no_bit(cupy):
 
 
 def stacked(model, x, dy, ctx):
-    """What the encoder gives, and the gradient of its input; blocks leave sums to each other."""
+    """The encoder's output and the gradient of its input, each block leaving its sum to the next."""
     y, cache = model.encode(x, ctx)
     return y, model.encode.backward(dy, cache)
 

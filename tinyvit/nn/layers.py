@@ -10,8 +10,8 @@ from tinyvit.nn.variables import Parameter
 
 
 class Unfinished(NamedTuple):
-    """What a later layer does in its own pass: a linear layer's output that lacks its bias, and maybe stochastic depth
-    and the residual sum, x + drop_path(product + bias).
+    """The output of a linear layer without its bias. A later layer adds that in its own pass, with stochastic depth and
+    the residual sum if they come between: x + drop_path(product + bias).
 
     Only on a GPU, where a pass through memory takes as long as a product.
     """
@@ -29,7 +29,7 @@ class Unfinished(NamedTuple):
 
 
 class SumGradient(NamedTuple):
-    """The gradient of a residual sum x + branch, for those who left it to a later layer."""
+    """The gradients of x and branch, for a block that left its residual sum x + branch to a later layer."""
 
     x: Array  # (..., D)  also that of the sum itself
     branch: Array  # (..., D)
