@@ -2,17 +2,24 @@
 
 Addresses, leading dimensions and strides are used as given, as on a GPU; unlike a GPU, these functions report errors:
 matrices that leave their array, a result that overlaps an operand or itself, incompatible types.
+
+CuPy calls them by its own names, and tinyvit some of them in a shared library, `library()`, as in the real one.
 """
 
 import ctypes
+import itertools
 import weakref
+from ctypes import CFUNCTYPE, c_int, c_longlong, c_size_t, c_void_p
+from functools import cache
+from pathlib import Path
 
 import numpy as np
+from emulated_cuda import emulator
 
 R_32F, R_16F, R_16BF = 0, 2, 14
 COMPUTE_32F, COMPUTE_TF32, DEFAULT = 68, 77, -1
 NO_REDUCED_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
-HANDLE = 0x5EED
+HANDLE = 0x5EED  # CuPy's; others follow
 MODE = {}
 ALLOCATED = weakref.WeakValueDictionary()  # the memory of every array of the device, by its address
 
@@ -67,8 +74,18 @@ def get_handle():
     return HANDLE
 
 
+def create(numbers=itertools.count(HANDLE + 1)):
+    handle = next(numbers)
+    MODE[handle] = 0
+    return handle
+
+
+def destroy(handle):
+    del MODE[handle]
+
+
 def setMathMode(handle, mode):
-    assert handle == HANDLE and mode in (0, NO_REDUCED_SUMS), f"cuBLAS: math mode {mode}"
+    assert handle in MODE and mode in (0, NO_REDUCED_SUMS), f"cuBLAS: math mode {mode}"
     MODE[handle] = mode
 
 
@@ -77,7 +94,7 @@ def gemmStridedBatchedEx(
     c_stride, count, compute, algo,
 ):  # fmt: skip
     """Cᵢ ← alpha op(Aᵢ) op(Bᵢ) + beta Cᵢ, accumulated in float32."""
-    assert handle == HANDLE and algo == DEFAULT
+    assert handle in MODE and algo == DEFAULT
     assert transa in (0, 1) and transb in (0, 1), f"cuBLAS: operations {transa} and {transb}"
     assert count <= 65535, f"{count} batches are more than every version of cuBLAS takes"
     assert compute in (COMPUTE_32F, COMPUTE_TF32), f"cuBLAS: compute type {compute}"
@@ -90,15 +107,24 @@ def gemmStridedBatchedEx(
     c = matrices("C", c, c_type, m, n, ldc, c_stride, count)
     assert is_written_once(c), "cuBLAS: C overlaps itself"
     assert not np.shares_memory(c, a) and not np.shares_memory(c, b), "cuBLAS: C overlaps A or B"
-    a, b = a.astype("float32"), b.astype("float32")
-    if compute == COMPUTE_TF32:
-        a, b = tf32(a), tf32(b)
-    # OpenBLAS also computes with the memory after a small matrix, and discards it: that may be NaN.
-    with np.errstate(invalid="ignore"):
-        result = np.float32(scalar(alpha)) * ((a.mT if transa else a) @ (b.mT if transb else b))
-    if scalar(beta):
-        result += np.float32(scalar(beta)) * c.astype("float32")
-    c[...] = result.astype(c.dtype)
+    alpha, beta = np.float32(scalar(alpha)), np.float32(scalar(beta))
+
+    def work():
+        rounded = (tf32 if compute == COMPUTE_TF32 else np.asarray)
+        left, right = rounded(a.astype("float32")), rounded(b.astype("float32"))
+        # OpenBLAS also computes with the memory after a small matrix, and discards it: that may be NaN.
+        with np.errstate(invalid="ignore"):
+            result = alpha * ((left.mT if transa else left) @ (right.mT if transb else right))
+        if beta:
+            result += beta * c.astype("float32")
+        c[...] = result.astype(c.dtype)
+
+    launched(work)
+
+
+def launched(work):
+    """The stand-in for CuPy notes here what is captured."""
+    work()
 
 
 def gemmEx(handle, transa, transb, m, n, k, alpha, a, a_type, lda, b, b_type, ldb, beta, c, c_type, ldc, compute, algo):
@@ -106,3 +132,42 @@ def gemmEx(handle, transa, transb, m, n, k, alpha, a, a_type, lda, b, b_type, ld
         handle, transa, transb, m, n, k, alpha, a, a_type, lda, 0, b, b_type, ldb, 0, beta, c, c_type, ldc, 0, 1,
         compute, algo,
     )  # fmt: skip
+
+
+# -- the shared library -----------------------------------------------------------------------------------------------
+
+GEMM = CFUNCTYPE(
+    c_int, c_void_p, *[c_int] * 5, c_void_p, *[c_void_p, c_int, c_int, c_longlong] * 2, c_void_p, c_void_p, c_int,
+    c_int, c_longlong, *[c_int] * 3,
+)  # fmt: skip
+SET_STREAM, SET_WORKSPACE = CFUNCTYPE(c_int, c_void_p, c_void_p), CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
+STREAMS, WORKSPACES = {}, {}  # of handles
+
+
+@GEMM
+def gemm(handle, *arguments):
+    assert handle in WORKSPACES, "cuBLAS would allocate memory in what is captured"
+    gemmStridedBatchedEx(handle, *arguments)
+    return 0
+
+
+@SET_STREAM
+def set_stream(handle, stream):
+    STREAMS[handle] = stream or 0
+    WORKSPACES.pop(handle, None)
+    return 0
+
+
+@SET_WORKSPACE
+def set_workspace(handle, address, size):
+    assert address % 256 == 0 and within_an_array(address, size), "cuBLAS: a workspace that isn't there"
+    WORKSPACES[handle] = address, size
+    return 0
+
+
+@cache
+def library():
+    """The path of a library with cuBLAS's functions, which call those above."""
+    built = emulator.load((Path(__file__).parent / "emulated_cuda/cublas.h").read_text())
+    built.answer_by(gemm, set_stream, set_workspace)
+    return built._name

@@ -6,12 +6,17 @@ number that is read back by accident, a boolean mask as an index (CuPy would wai
 NumPy functions on a device array. Tests may do all of that. Arrays lie between guards that no kernel may touch,
 and CUDA kernels run in `emulated_cuda`.
 
+What is launched is done at once. While a stream is captured it is noted instead, and done whenever the graph is
+launched; until then what it computes is not there.
+
 The stand-in can't tell whether a GPU computes the same, only that the code uses nothing that CuPy lacks.
 """
 
+import itertools
 import operator
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial, wraps
 from math import prod
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
@@ -157,7 +162,7 @@ class ndarray:
             args = tuple(map(on_host, args))
             if method != "__call__" or kwargs:
                 raise TypeError(f"numpy.{ufunc.__name__}.{method} of an array of the device")
-            return on_device(ufunc(*args))
+            return computed(lambda: ufunc(*args))
         return getattr(ufunc, method)(*map(as_numpy, args), **{key: as_numpy(value) for key, value in kwargs.items()})
 
     def __getattr__(self, name):
@@ -171,11 +176,13 @@ class ndarray:
 
     def set(self, x):
         assert type(x) is np.ndarray and (x.shape, x.dtype) == (self.shape, self.dtype) and self.flags.c_contiguous
+        uploads()
         self.host[...] = x
 
     def wait(self):
         """Wait for the device, which the package may do for complex numbers only (in gradient checks)."""
         assert not Waiting.forbidden or self.dtype.kind == "c", "this waits for the GPU"
+        assert Stream.current.captured is None, "what is captured isn't computed yet"
 
     def item(self):
         assert not package_asks(), "this waits for the GPU"
@@ -216,16 +223,19 @@ class ndarray:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key):
-        return self.result(self.host[index(key)])
+        key = index(key)
+        return self.result(lambda: self.host[key])
 
     def __setitem__(self, key, value):
-        self.host[index(key)] = on_host(value)
+        key, value = index(key), on_host(value)
+        launched(lambda: operator.setitem(self.host, key, value))
 
-    def result(self, host):
-        """Put NumPy's result on the device: a view of this array, or a new array."""
+    def result(self, work):
+        """Put NumPy's result of `work()` on the device: a view of this array, or a new array."""
+        host = without_warnings(work)
         if isinstance(host, np.ndarray) and host.base is not None and np.may_share_memory(host, self.host):
             return ndarray(host, self.whole, self if self.base is None else self.base)
-        return on_device(host)
+        return computed(work, host)
 
     def __repr__(self):
         return f"pretended {self.host!r}"
@@ -235,8 +245,9 @@ def method(name, named):
     def call(self, *args, **kwargs):
         unknown = set(kwargs) - set(named)
         assert not (unknown and package_asks()), f"ndarray.{name}: {unknown} is not among the arguments known of CuPy"
-        here = self.host if name in ANYWHERE else on_host(self)
-        return self.result(getattr(here, name)(*map(on_host, args), **{k: on_host(v) for k, v in kwargs.items()}))
+        here, args = self.host if name in ANYWHERE else on_host(self), tuple(map(on_host, args))
+        kwargs = {k: on_host(v) for k, v in kwargs.items()}
+        return self.result(lambda: getattr(here, name)(*args, **kwargs))
 
     return call
 
@@ -244,15 +255,17 @@ def method(name, named):
 for name, named in METHODS.items():
     setattr(ndarray, name, method(name, named))
 for name in PROPERTIES:
-    setattr(ndarray, name, property(lambda self, name=name: self.result(getattr(self.host, name))))
+    setattr(ndarray, name, property(lambda self, name=name: self.result(lambda: getattr(self.host, name))))
 
 
 def operation(function, swap=False):
     def call(self, other=None):
         if not is_operand(other):
             return NotImplemented
+        if function is operator.matmul:
+            refuse_cublas()
         pair = (on_host(self),) if other is None else (on_host(self), on_host(other))
-        return on_device(function(*(reversed(pair) if swap else pair)))
+        return computed(lambda: function(*(reversed(pair) if swap else pair)))
 
     return call
 
@@ -261,7 +274,8 @@ def in_place(function):
     def call(self, other):
         if not is_operand(other):
             return NotImplemented
-        function(on_host(self), on_host(other))
+        pair = on_host(self), on_host(other)
+        launched(lambda: function(*pair))
         return self
 
     return call
@@ -282,6 +296,41 @@ for name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "invert", "abs"):
     setattr(ndarray, f"__{name}__", operation(getattr(operator, f"__{name}__")))
 ndarray.__hash__ = None
 ndarray.__module__ = "cupy"
+
+
+def launched(work):
+    """Do what goes to the device: now, or whenever the graph is launched that the current stream is captured into."""
+    if Stream.current.captured is None:
+        work()
+    else:
+        Stream.current.captured.append(work)
+
+
+def computed(work, result=None):
+    """NumPy's result of `work()` on the device; `result`, if it is there already, unless the stream is captured."""
+    result = without_warnings(work) if result is None else result
+    if Stream.current.captured is None or not isinstance(result, (np.ndarray, np.generic)):
+        return on_device(result)
+    new = room_for(result)
+    launched(lambda: operator.setitem(new.host, ..., work()))
+    return new
+
+
+def without_warnings(work):
+    """`work()`; while a stream is captured only its shape counts, as nothing that it computes with is there."""
+    with np.errstate(all="ignore") if Stream.current.captured is not None else nullcontext():
+        return work()
+
+
+def uploads():
+    """What a captured stream uploads comes from memory of the host that is something else by the next launch."""
+    assert Stream.current.captured is None, "an upload in what is captured"
+
+
+def refuse_cublas():
+    """CuPy calls no function of cuBLAS on a stream that is captured."""
+    if Stream.current.captured is not None:
+        raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
 
 
 class Waiting:
@@ -324,9 +373,14 @@ def on_device(x):
         return tuple(map(on_device, x))
     if not isinstance(x, (np.ndarray, np.generic)):
         return x
-    new = guarded(np.shape(x), x.dtype, "F" if isinstance(x, np.ndarray) and x.flags.f_contiguous else "C")
+    new = room_for(x)
     new.host[...] = x
     return new
+
+
+def room_for(x):
+    """A new array like NumPy's x."""
+    return guarded(np.shape(x), x.dtype, "F" if isinstance(x, np.ndarray) and x.flags.f_contiguous else "C")
 
 
 def on_host(x):
@@ -349,8 +403,11 @@ def index(key):
 
 
 def from_host(x, dtype=None):
-    """A device array with the content of a host array."""
-    return on_device(np.array(x.host if isinstance(x, ndarray) else x, dtype))
+    """A device array with the content of a host array, or of another one of the device."""
+    if isinstance(x, ndarray):
+        return computed(lambda: np.array(x.host, dtype))
+    uploads()
+    return on_device(np.array(x, dtype))
 
 
 # -- the module -------------------------------------------------------------------------------------------------------
@@ -365,8 +422,13 @@ def function(name, named):
         args = tuple(map(on_host, args))
         if name in REAL_ONLY and any(np.iscomplexobj(arg) for arg in args):
             raise TypeError(f"cupy.{name} has no loop for complex numbers")
-        result = numpys(*args, **{key: on_host(value) for key, value in kwargs.items()})
-        return kwargs["out"] if "out" in kwargs else on_device(result)
+        if name == "vdot":
+            refuse_cublas()
+        options = {key: on_host(value) for key, value in kwargs.items()}
+        if "out" in kwargs or name == "copyto":
+            launched(lambda: numpys(*args, **options))
+            return kwargs.get("out")
+        return computed(lambda: numpys(*args, **options))
 
     call.__name__ = name
     return call
@@ -388,7 +450,7 @@ def empty_like(x):
 
 def zeros(shape, dtype=float):
     new = empty(shape, dtype)
-    new.host[...] = 0
+    launched(lambda: operator.setitem(new.host, ..., 0))
     return new
 
 
@@ -397,7 +459,7 @@ def zeros_like(x):
 
 
 def broadcast_to(x, shape):
-    return x.result(np.broadcast_to(x.host, shape))
+    return x.result(lambda: np.broadcast_to(x.host, shape))
 
 
 class RawModule:
@@ -414,10 +476,14 @@ class RawModule:
                 assert 1 <= side <= most, f"{name}: a grid of {grid} can't be launched"
             for argument in arguments:
                 on_host(argument)  # of the current device
-            kernel(grid, block, arguments)
-            for argument in arguments:
-                if isinstance(argument, ndarray):
-                    argument.whole.check()
+
+            def work():
+                kernel(grid, block, arguments)
+                for argument in arguments:
+                    if isinstance(argument, ndarray):
+                        argument.whole.check()
+
+            launched(work)
 
         return launch
 
@@ -463,10 +529,18 @@ class Event:
 class Stream:
     """cupy.cuda.Stream: what is launched has ended before anything else goes on, so there is nothing to wait for."""
 
-    ptr = 0
+    numbers = itertools.count()
 
     def __init__(self, non_blocking=False):
-        pass
+        self.ptr, self.captured, self.before = next(Stream.numbers), None, []
+
+    def __enter__(self):
+        self.before.append(Stream.current)
+        Stream.current = self
+        return self
+
+    def __exit__(self, *error):
+        Stream.current = self.before.pop()
 
     def record(self):
         return Event()
@@ -475,7 +549,45 @@ class Stream:
         assert isinstance(event, Event)
 
     def synchronize(self):
-        assert not Waiting.forbidden, "this waits for the GPU"
+        assert not Waiting.forbidden or self is not Stream.null, "this waits for the GPU"
+
+    def begin_capture(self):
+        assert self is Stream.current is not Stream.null and self.captured is None
+        self.captured = []
+
+    def is_capturing(self):
+        return self.captured is not None
+
+    def end_capture(self):
+        graph, self.captured = Graph(self.captured), None
+        return graph
+
+
+Stream.null = Stream.current = Stream()
+
+
+class Graph:
+    """cupy.cuda.Graph: the launches that were captured."""
+
+    def __init__(self, launches):
+        self.launches = launches
+
+    def launch(self):
+        for work in self.launches:
+            launched(work)
+
+
+class MemoryPool:
+    """cupy.cuda.MemoryPool, all of whose memory is the `Pool`'s."""
+
+    def malloc(self, size):
+        raise AssertionError("arrays are made by the module")
+
+
+@contextmanager
+def using_allocator(allocator):
+    assert callable(allocator)
+    yield
 
 
 def erf(x):
@@ -484,15 +596,36 @@ def erf(x):
 
     if x.dtype.kind == "c":
         raise TypeError("cupyx.scipy.special.erf has no loop for complex numbers")
-    return on_device(special.erf(x.host))
+    return computed(lambda: special.erf(x.host))
 
 
+def through_cupy(product):
+    """A product of cuBLAS as CuPy calls it."""
+
+    @wraps(product)
+    def call(handle, *arguments):
+        assert handle == pretend_cublas.HANDLE
+        refuse_cublas()
+        product(handle, *arguments)
+
+    return call
+
+
+class Cublas(SimpleNamespace):
+    """cupy.cuda.cublas, a library that finds the functions of cuBLAS itself, too."""
+
+    @property
+    def __file__(self):
+        return pretend_cublas.library()
+
+
+pretend_cublas.launched = launched
 cupy = ModuleType("cupy")
 for name, named in FUNCTIONS.items():
     setattr(cupy, name, function(name, named))
 for name in UFUNCS:
     setattr(cupy, name, function(name, UFUNC_ARGUMENTS))
-cupy.add.at = lambda x, where, by: np.add.at(x.host, on_host(where), by)
+cupy.add.at = lambda x, where, by: launched(partial(np.add.at, x.host, on_host(where), on_host(by)))
 for name in TYPES:
     setattr(cupy, name, getattr(np, name))
 for own in (ndarray, asarray, broadcast_to, empty, empty_like, zeros, zeros_like, RawModule):
@@ -500,10 +633,12 @@ for own in (ndarray, asarray, broadcast_to, empty, empty_like, zeros, zeros_like
 cupy.get_default_memory_pool = Pool
 cupy.__version__ = "14.2.0"
 cupy.cuda = SimpleNamespace(
-    Device=Device, Event=Event, Stream=Stream, get_current_stream=lambda device_id=-1: Stream(),
+    Device=Device, Event=Event, Stream=Stream, get_current_stream=lambda device_id=-1: Stream.current,
+    MemoryPool=MemoryPool, using_allocator=using_allocator,
     get_elapsed_time=lambda begun, ended: 1e3 * (ended.at - begun.at),
-    cublas=SimpleNamespace(
-        gemmEx=pretend_cublas.gemmEx, gemmStridedBatchedEx=pretend_cublas.gemmStridedBatchedEx,
+    cublas=Cublas(
+        gemmEx=through_cupy(pretend_cublas.gemmEx), create=pretend_cublas.create, destroy=pretend_cublas.destroy,
+        gemmStridedBatchedEx=through_cupy(pretend_cublas.gemmStridedBatchedEx),
         CUBLAS_COMPUTE_32F=pretend_cublas.COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32=pretend_cublas.COMPUTE_TF32,
         CUBLAS_GEMM_DEFAULT=pretend_cublas.DEFAULT, setMathMode=pretend_cublas.setMathMode,
     ),

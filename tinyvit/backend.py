@@ -11,7 +11,7 @@ import sys
 import warnings
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import pi, prod
 from pathlib import Path
@@ -361,12 +361,14 @@ class Key:
     step    of the optimizer; None: `train_step` says which, and elsewhere it is 0
     path    of the layer that draws, as in `blocks.3.mlp.drop1`
     sample  global index of the first sample of the batch
+    kept    where the numbers of a step lie on a GPU, if the step is replayed: a `training.cuda_graph.Keys`
     """
 
     seed: int
     step: int | None = None
     path: str = ""
     sample: int = 0
+    kept: Any = field(default=None, compare=False, repr=False)
 
     def at(self, path):
         """The stream of another layer."""
@@ -385,6 +387,10 @@ class Key:
         """64 bits from which the streams of the first sample and of those after it start."""
         return self.bits() + self.sample * GOLDEN_GAMMA & MASK64
 
+    def start(self):
+        """`first` as np.uint64; of a step that is replayed an array () on the GPU, which holds that of the last one."""
+        return np.uint64(self.first()) if self.kept is None else self.kept.start(self)
+
     def generator(self):
         """A NumPy Generator for draws on the CPU: initial weights, the order of an epoch."""
         return np.random.Generator(np.random.Philox(key=self.bits()))
@@ -397,7 +403,7 @@ class Key:
         streams start at mix(key + sample·γ). Exact integer arithmetic, so NumPy and CuPy give the same bits.
         """
         rows, entries = shape[0], prod(shape[1:])
-        starts = _mix64(xp.uint64(self.first()) + xp.arange(rows, dtype="uint64") * xp.uint64(GOLDEN_GAMMA))
+        starts = _mix64(self.start() + xp.arange(rows, dtype="uint64") * xp.uint64(GOLDEN_GAMMA))
         counters = xp.arange(1, entries // 2 + 2, dtype="uint64") * xp.uint64(GOLDEN_GAMMA)
         halves = _mix64(starts[:, None] + counters).view("uint32")[:, :entries]  # two numbers from each 64 bits
         # The upper 24 bits fill a float32's mantissa exactly.

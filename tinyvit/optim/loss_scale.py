@@ -35,6 +35,6 @@ class LossScale:
         up = xp.minimum(xp.where(grown, self.scale * 2, self.scale), MOST)
         down = xp.maximum(self.scale * 0.5, 1.0)
         overflowed = ~applied & (self.scale > 1)
-        self.scale = xp.where(applied, up, down)
-        self.good = xp.where(applied & ~grown, self.good + 1, 0)
+        self.scale[...] = xp.where(applied, up, down)  # in place: a CUDA graph reads it there
+        self.good[...] = xp.where(applied & ~grown, self.good + 1, 0)
         return overflowed

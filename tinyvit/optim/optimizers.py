@@ -116,7 +116,7 @@ class Optimizer:
                 array[:] = to_device(state[name], self.storage.device)
             if self.loss_scale is not None:
                 for name, value in scale.items():
-                    setattr(self.loss_scale, name, to_device(value.copy(), self.storage.device))
+                    getattr(self.loss_scale, name)[...] = to_device(value, self.storage.device)
 
 
 SCALE = ("scale", "good")  # a `LossScale` in a state

@@ -141,6 +141,9 @@ class RunOptions:
     by MPI elsewhere; mpi and nccl say so outright; none trains in each process by itself."""
     recompute: bool = False
     """Whether to keep only each block's input for the backward and recompute the rest: less memory, more time."""
+    cuda_graph: bool = False
+    """Whether to capture a step's launches on a GPU once and to start them together from then on, as a CUDA graph: the
+    same bits, and the host has little to do; memory of a step and of an evaluation are held at the same time."""
     kernels: Literal["reference", "numpy", "fast"] | None = None
     """How operations are computed: by their reference implementation, by NumPy's kernels, or by those of the extra
     `fast`; by default TINYVIT_KERNELS, or the best that is installed."""
@@ -157,6 +160,14 @@ class RunOptions:
     """The optimizer."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """The augmentation."""
+
+
+def check_graph(cuda_graph, device, ranks=1):
+    """Raise ValueError where a step can't be captured as a CUDA graph: on a CPU, or shared by several processes."""
+    if cuda_graph and device == "cpu":
+        raise ValueError("--cuda-graph needs a GPU, and this training is on the CPU")
+    if cuda_graph and ranks > 1:
+        raise ValueError(f"--cuda-graph is for one process, and this training has {ranks}, which exchange gradients")
 
 
 def check_exchange(distributed, device):
@@ -201,6 +212,7 @@ class TrainConfig(RunOptions):
         check_device(self.device)
         check_precision(self.precision, self.device)
         check_exchange(self.distributed, self.device)
+        check_graph(self.cuda_graph, self.device)
         self.check_model(task)
         self.check_images()
 
@@ -221,6 +233,11 @@ class TrainConfig(RunOptions):
         require(
             not task.mixes_samples or self.optim.accumulate == 1,
             f"optim.accumulate must be 1 for the task {self.task!r}, which mixes samples", self.optim.accumulate,
+        )  # fmt: skip
+        require(
+            not self.cuda_graph or task.static,
+            f"cuda-graph must be off for the task {self.task!r}, which computes on the host with what changes from step to step",
+            self.cuda_graph,
         )  # fmt: skip
         task.check(self)
         if self.freeze is not None:

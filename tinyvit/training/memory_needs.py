@@ -60,6 +60,7 @@ class Step:
     measured   as `measurement` returns it; None if only what is `held` counts
     threads    parts of the batch; as many as there are cores run at once
     together   whether all parts are computed at the same time, as batch norm asks for: accumulation saves nothing
+    captured   whether the step is a CUDA graph, which keeps its memory between two steps, and a batch
     """
 
     fixed: int
@@ -73,6 +74,7 @@ class Step:
     recompute: bool = False
     device: str = "cpu"
     together: bool = False
+    captured: bool = False
 
     @property
     def held(self):
@@ -92,7 +94,10 @@ class Step:
     @property
     def total(self):
         """About what the process grows by."""
-        return self.held + self.sample * self.batch_size + max(self.activations, self.between)
+        batch = self.sample * self.batch_size
+        if self.captured:
+            return self.held + 2 * batch + self.activations + self.between
+        return self.held + batch + max(self.activations, self.between)
 
     @property
     def least(self):
@@ -149,7 +154,8 @@ def require_weights(config, threads, free):
 
 
 def step_of(
-    model, optimizer, loss_of, batch, ctx, batch_size, threads=1, accumulate=1, average=False, split=None, state=0
+    model, optimizer, loss_of, batch, ctx, batch_size, threads=1, accumulate=1, average=False, split=None, state=0,
+    captured=False,
 ):
     """The `Step` of a model and an optimizer.
 
@@ -158,6 +164,7 @@ def step_of(
     average   whether a moving average is kept
     split     the data of a training, which saves checkpoints, too
     state     bytes that the task keeps: of a teacher, say
+    captured  whether the step is replayed as a CUDA graph
     """
     storage, on_gpu = model.storage, model.device != "cpu"
     size, sample = storage.data.nbytes, sum(array[:1].nbytes for array in batch.values())
@@ -176,7 +183,7 @@ def step_of(
     threads, recompute = 1 if on_gpu else threads, ctx is not None and ctx.recompute
     return Step(
         fixed, size, batch_size, sample, between, measured, threads, accumulate, recompute, model.device,
-        mixes_samples(model, ctx),
+        mixes_samples(model, ctx), captured,
     )  # fmt: skip
 
 

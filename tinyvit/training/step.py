@@ -27,6 +27,21 @@ class StepResult(NamedTuple):
     overflowed: Any = False  # skipped in float16; the loss is then scaled less, and the next step may pass
 
 
+class Gradients(NamedTuple):
+    """What a step knows of its batch once all gradients are there."""
+
+    loss: Any
+    norm: Any
+    metrics: dict
+    finite: Any    # whether loss and norm are
+    updates: list  # of buffers
+
+    def copied(self):
+        """The same figures in arrays of their own."""
+        metrics = {name: value.copy() for name, value in self.metrics.items()}
+        return Gradients(self.loss.copy(), self.norm.copy(), metrics, self.finite.copy(), self.updates)
+
+
 class PartResult(NamedTuple):
     """The result of an objective for a part of the batch."""
 
@@ -38,7 +53,7 @@ class PartResult(NamedTuple):
 
 def train_step(
     model, optimizer, images, targets, ctx=None, *, objective=None, clip_norm=None, clip_each=None, accumulate=1,
-    threads=None, part=None,
+    threads=None, part=None, replay=None,
 ):
     """Gradients of the mean loss over the batch, each parameter's clipped to `clip_each` and then all together to
     `clip_norm`, and one step of the optimizer.
@@ -64,14 +79,20 @@ def train_step(
     part         which part of the batch this is, a `distributed.Part`, where other ranks have the rest: gradients, loss
                  and metrics are those of all of it. An objective that mixes samples then must gather what it needs of
                  them, by `F.gather_batch(x, ctx.join)`, and say so by an attribute `gathers`
+    replay       on a GPU, (function, batch, ctx) -> result in place of function(batch, ctx), such as `run` of
+                 `cuda_graph.StepGraphs`, for all but the optimizer's part of the step. Between two steps only the
+                 numbers in the model may then change, and not what is frozen
 
-    Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, and accumulate > 1
-    for an objective that mixes samples; OutOfMemory, a MemoryError that says what would fit, if memory runs out.
+    Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, accumulate > 1 for an
+    objective that mixes samples, and `replay` where there are other ranks; OutOfMemory, a MemoryError that says what
+    would fit, if memory runs out.
     """
     if accumulate < 1:
         raise ValueError(f"expected to accumulate over at least 1 part, got {accumulate}")
     if optimizer.model is not model:
         raise ValueError("the optimizer was made for another model")
+    if replay is not None and part is not None:
+        raise ValueError("a step that is shared by several ranks can't be replayed: they exchange gradients meanwhile")
     batch = named_arrays(images, targets, objective)
     own = batch_size(batch)
     samples, ranks = (own, None) if part is None else (part.samples, part.ranks)
@@ -97,42 +118,51 @@ def train_step(
         def loss_of(arrays, ctx):
             return checked(objective(model, *([arrays] if isinstance(images, Mapping) else arrays.values()), ctx))
 
-        def run(part):
-            number, buffer, where = part
-            buffer[:] = 0
-            results, its = [], ctx if met is None else replace(ctx or Context(), join=met.join(number))
-            with storage.grads.into(buffer), sums_together(buffer):
-                for piece in slices(where.stop - where.start, accumulate):
-                    piece = slice(where.start + piece.start, where.start + piece.stop)
-                    share = (piece.stop - piece.start) / samples
-                    arrays = {name: array[piece] for name, array in batch.items()}
-                    loss, backward, *more = loss_of(arrays, from_sample(its, piece.start))
-                    backward(share if scale is None else share * scale.scale)
-                    del backward  # and the caches in it, before the next piece's forward
-                    results.append(PartResult(share, loss, *more))
-            return results
+        def gradients(batch, ctx):
+            """The gradients of all parts, added up and clipped."""
+
+            def run(part):
+                number, buffer, where = part
+                buffer[:] = 0
+                results, its = [], ctx if met is None else replace(ctx or Context(), join=met.join(number))
+                with storage.grads.into(buffer), sums_together(buffer):
+                    for piece in slices(where.stop - where.start, accumulate):
+                        piece = slice(where.start + piece.start, where.start + piece.stop)
+                        share = (piece.stop - piece.start) / samples
+                        arrays = {name: array[piece] for name, array in batch.items()}
+                        loss, backward, *more = loss_of(arrays, from_sample(its, piece.start))
+                        backward(share if scale is None else share * scale.scale)
+                        del backward  # and the caches in it, before the next piece's forward
+                        results.append(PartResult(share, loss, *more))
+                return results
+
+            pieces = zip(range(len(parts)), buffers, parts)
+            results = list(chain.from_iterable(map_threads(run, pieces, threads, storage.device, met)))
+            if ranks is None:
+                add_up(buffers, threads)
+            else:
+                results = reduction.finish(results)
+            if scale is not None:
+                scale.unscale(storage.gradients())
+            norm = clip(model, clip_each, clip_norm)
+            loss = mean_of([(part.share, part.loss) for part in results])
+            metrics = {
+                name: mean_of([(part.share, part.metrics[name]) for part in results]) for name in results[0].metrics
+            }
+            xp = array_module(norm)
+            updates = mean_updates((part.share, part.updates) for part in results)
+            return Gradients(loss, norm, metrics, xp.isfinite(loss) & xp.isfinite(norm), updates)
 
         def plan():
             return step_of(model, optimizer, loss_of, batch, ctx, samples, threads, accumulate)
 
         with lack_explained(plan, ARGUMENTS):
-            pieces = zip(range(len(parts)), buffers, parts)
-            results = list(chain.from_iterable(map_threads(run, pieces, threads, storage.device, met)))
-        if ranks is None:
-            add_up(buffers, threads)
-        else:
-            results = reduction.finish(results)
-        if scale is not None:
-            scale.unscale(storage.gradients())
-        norm = clip(model, clip_each, clip_norm)
-        loss = mean_of([(part.share, part.loss) for part in results])
-        metrics = {name: mean_of([(part.share, part.metrics[name]) for part in results]) for name in results[0].metrics}
-        xp = array_module(norm)
-        applied = xp.isfinite(loss) & xp.isfinite(norm)
-        if optimizer.next_step == 0 and ctx is not None and ctx.training and not any(part.updates for part in results):
+            found = gradients(batch, ctx) if replay is None else replay(gradients, batch, ctx).copied()
+        loss, norm, metrics, applied, updates = found
+        if optimizer.next_step == 0 and ctx is not None and ctx.training and not updates:
             check_returned(model)
         optimizer.step(where=applied)
-        commit(mean_updates((part.share, part.updates) for part in results), applied)
+        commit(updates, applied)
         return StepResult(loss, norm, metrics, applied, False if scale is None else scale.update(applied))
 
 

@@ -18,7 +18,8 @@ from tinyvit.levels import level
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
 from tinyvit.training.checkpoints import check_same, kind_of
-from tinyvit.training.config import check_exchange
+from tinyvit.training.config import check_exchange, check_graph
+from tinyvit.training.cuda_graph import StepGraphs
 from tinyvit.training.data_wait import DataWait
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.distributed import ALONE
@@ -51,6 +52,7 @@ class Trainer:
     plan                 a `memory_needs.Step`, which determines the memory of a step
     wait                 for data: a `DataWait`
     kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
+    graphs               a `cuda_graph.StepGraphs`, if steps are replayed
     sums                 over the current epoch of the loss, the task's metrics, and the steps, on the device
 
     fresh   whether to load the weights that config.init names; False if `restore` follows
@@ -70,6 +72,7 @@ class Trainer:
         check_fit(config, self.split.train)
         self.device, self.why_not_gpu = ranks.device(config.device)
         check_exchange(config.distributed, self.device)
+        check_graph(config.cuda_graph, self.device, ranks.size)
         check_precision(config.precision, self.device, self.why_not_gpu)
         self.threads = thread_count(config.threads)
         free = ranks.share(available_memory(self.device), self.device)
@@ -110,6 +113,8 @@ class Trainer:
         self.history, self.seconds = [], 0.0
         self.faults, self.wait = Faults(), DataWait()
         self.reset_sums()
+        with self.model.storage.on_device():
+            self.graphs = StepGraphs(self.device) if config.cuda_graph else None
 
     def memory_plan(self):
         """The `Step` of the last step, which has the largest images and the most patches."""
@@ -128,7 +133,7 @@ class Trainer:
             self.model, self.optimizer, loss_of, self.named_arrays(*arrays, key),
             Context(True, key, recompute=config.recompute), largest, 1 if self.task.mixes_samples else self.threads,
             config.optim.accumulate, self.ema is not None, self.split,
-            sum(array.nbytes for array in self.task.state().values()),
+            sum(array.nbytes for array in self.task.state().values()), config.cuda_graph,
         )  # fmt: skip
 
     def reset_sums(self):
@@ -180,6 +185,7 @@ class Trainer:
             "accumulate": o.accumulate,
             "threads": self.config.threads,
             "part": part,
+            "replay": self.graphs and partial(self.graphs.run, self.task.graph_of(self.step)),
         }
 
     def finish_step(self, step, result):

@@ -5,6 +5,7 @@ step, this second stage is left, and one kernel does it for all the sums of a st
 """
 
 from bisect import bisect_left
+from contextlib import nullcontext
 from operator import itemgetter
 
 import numpy as np
@@ -93,15 +94,21 @@ def leave(rows, total):
 WIDE = 32    # columns of a block
 TABLES = {}  # the parts, as numbers -> as the kernel reads them: where addresses recur nothing is uploaded
 MOST_TABLES = 16
+CAPTURED = {}  # likewise, but for ever: a CUDA graph reads them whenever it is launched
 
 
 def add_sums_cuda(x, parts):
     xp, numbers = array_module(x), tuple((rows.data.ptr, where, *rows.shape) for rows, where in parts)
-    table = TABLES.get((xp, x.data.ptr, numbers))
-    if table is None:
-        if len(TABLES) >= MOST_TABLES:
-            TABLES.clear()
-        table = TABLES[xp, x.data.ptr, numbers] = xp.asarray(np.array(numbers, "int64"))
+    captured = xp.cuda.get_current_stream().is_capturing()
+    tables, key = CAPTURED if captured else TABLES, (xp, x.data.ptr, numbers)
+    if key not in tables:
+        if not captured and len(tables) >= MOST_TABLES:
+            tables.clear()
+        with xp.cuda.Stream(non_blocking=True) if captured else nullcontext() as aside:  # the upload is no part of it
+            tables[key] = xp.asarray(np.array(numbers, "int64"))
+            if captured:
+                aside.synchronize()
+    table = tables[key]
     widest = max(rows.shape[1] for rows, _ in parts)
     TOGETHER.launch("sums_together", (blocks(widest, WIDE), len(parts)), BLOCK, x, table)
 

@@ -1,5 +1,5 @@
 // Dropout of single entries or of whole samples. Whether an entry is kept is recomputed wherever it is needed,
-// from the 64 bits `first` that the key gives the first sample: nothing is read for it.
+// from the 64 bits that the key gives the first sample: no mask is read.
 
 __device__ inline bool is_kept(unsigned long long first, float keep, long long i, long long entries, long long whole) {
     return uniform(first, i / entries, whole ? 0 : i % entries) < keep;
@@ -7,9 +7,10 @@ __device__ inline bool is_kept(unsigned long long first, float keep, long long i
 
 // y = x · mask / keep, forwards and backwards. A sample has `entries` entries; `whole` if they are kept or dropped together.
 extern "C" __global__ void dropout(
-    const T *x, T *y, unsigned long long first, float keep, float scale, long long entries, long long whole,
-    long long size
+    const T *x, T *y, unsigned long long key, const unsigned long long *key_at, float keep, float scale,
+    long long entries, long long whole, long long size
 ) {
+    unsigned long long first = key_at ? *key_at : key;
     long long i = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
     if (i >= size) return;
     float numbers[PACK];

@@ -1,7 +1,7 @@
 """Dropout and stochastic depth in one pass, with the bits of `backend.Key.uniform` and no mask in memory."""
 
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,11 +29,11 @@ from tinyvit.kernels.cuda.source import (
 SOURCE = Source("dropout.cu", PACKED)
 MASK = Source("dropout_mask.cu", [{}])
 BLOCK = 256
-NO_KEY = np.uint64(0)  # where nothing is dropped; kernels take a key as an unsigned int
+NO_KEY = np.uint64(0), None  # where nothing is dropped; kernels take a key as a number, or where to read it
 
 
 class CudaDropoutCache(NamedTuple):
-    first: np.uint64 | None  # what the key gives the first sample; None where nothing was dropped
+    first: Any               # what the key gives the first sample, as `Key.start`; None where nothing was dropped
     keep: float              # the probability of being kept
     shape: tuple             # of x
     whole: bool              # whether samples were dropped whole
@@ -48,8 +48,13 @@ class CudaDropoutCache(NamedTuple):
         shape = (self.shape[0],) + (1,) * (len(self.shape) - 1) if self.whole else self.shape
         mask, entries = cupy.empty(shape, "bool"), prod(shape[1:])
         grid = blocks(mask.size, BLOCK)
-        MASK.launch("dropout_mask", grid, BLOCK, mask, self.first, self.keep, entries, mask.size)
+        MASK.launch("dropout_mask", grid, BLOCK, mask, *as_arguments(self.first), self.keep, entries, mask.size)
         return mask
+
+
+def as_arguments(first):
+    """The two arguments of a kernel for what a key gives the first sample: a number, and an address or None."""
+    return (first, None) if isinstance(first, np.uint64) else (NO_KEY[0], first)
 
 
 def of_rows(cache, shape):
@@ -57,8 +62,8 @@ def of_rows(cache, shape):
 
     What the key gives the first sample, the probability of being kept, the factor then, and the rows of a sample.
     """
-    first, keep = (NO_KEY, 1.0) if cache.first is None else (cache.first, cache.keep)
-    return first, keep, 1 / keep, prod(shape[1:-1])
+    key, keep = (NO_KEY, 1.0) if cache.first is None else (as_arguments(cache.first), cache.keep)
+    return *key, keep, 1 / keep, prod(shape[1:-1])
 
 
 def dropout_cuda(x, rate, key=None):
@@ -81,7 +86,7 @@ def cache_of(operation, x, rate, key, whole):
     if key is None or rate == 0:
         return CudaDropoutCache(None, 1.0, x.shape, whole)
     key = Key(key) if isinstance(key, int) else key
-    return CudaDropoutCache(np.uint64(key.first()), 1.0 - rate, x.shape, whole)
+    return CudaDropoutCache(key.start(), 1.0 - rate, x.shape, whole)
 
 
 def dropout_backward_cuda(dy, cache):
@@ -105,7 +110,7 @@ def thinned(x, cache):
     x, entries = contiguous(x), prod(x.shape[1:])
     y = empty_like(x)
     pack = pack_of(entries, x, y)
-    arguments = x, y, cache.first, cache.keep, 1 / cache.keep, entries, int(cache.whole), x.size
+    arguments = x, y, *as_arguments(cache.first), cache.keep, 1 / cache.keep, entries, int(cache.whole), x.size
     SOURCE.launch("dropout", blocks(x.size, pack * BLOCK), BLOCK, *arguments, T=type_of(x), PACK=pack)
     return y
 

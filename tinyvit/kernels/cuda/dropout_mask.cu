@@ -1,7 +1,7 @@
 // The mask of samples of `entries` entries, for a cache's `mask`.
 extern "C" __global__ void dropout_mask(
-    bool *mask, unsigned long long first, float keep, long long entries, long long size
+    bool *mask, unsigned long long key, const unsigned long long *key_at, float keep, long long entries, long long size
 ) {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < size) mask[i] = uniform(first, i / entries, i % entries) < keep;
+    if (i < size) mask[i] = uniform(key_at ? *key_at : key, i / entries, i % entries) < keep;
 }

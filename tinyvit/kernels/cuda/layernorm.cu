@@ -37,9 +37,11 @@ __device__ inline float rounded(float x) {
 // the backward makes of it, has the bits of residual.cu: a product is rounded before it is added, in either.
 // statistics (3, rows): the mean, what its rounding has left of it, 1 / standard deviation.
 extern "C" __global__ void __launch_bounds__(256) layernorm_forward(
-    const T *x, const T *branch, const float *offset, unsigned long long key, float keep, float scale, long long each,
-    const float *weight, const float *bias, float eps, T *sum, T *y, float *statistics, long long rows, long long D
+    const T *x, const T *branch, const float *offset, unsigned long long key, const unsigned long long *key_at,
+    float keep, float scale, long long each, const float *weight, const float *bias, float eps, T *sum, T *y,
+    float *statistics, long long rows, long long D
 ) {
+    if (key_at) key = *key_at;
     float w[LANE], b[LANE];
     load_row(w, weight, D);
     load_row(b, bias, D);
@@ -160,7 +162,9 @@ extern "C" __global__ void __launch_bounds__(256) layernorm_backward(
 
 extern "C" __global__ void __launch_bounds__(256) layernorm_branch_backward(
     const T *dy, const T *x, const float *statistics, const float *weight, const T *dsum, T *dx, float *partial,
-    T *dbranch, unsigned long long key, float keep, float scale, long long each, long long rows, long long D
+    T *dbranch, unsigned long long key, const unsigned long long *key_at, float keep, float scale, long long each,
+    long long rows, long long D
 ) {
+    if (key_at) key = *key_at;
     backward<true>(dy, x, statistics, weight, dsum, dx, partial, dbranch, key, keep, scale, each, rows, D);
 }

@@ -75,7 +75,7 @@ def layernorm_backward_cuda(dy, cache, into):
     return run_reference(layernorm_backward, dy, LayerNormCache(cache.xhat, cache.rstd, cache.weight))
 
 
-def normalised(x, branch, weight, bias, eps, offset=None, drop=(NO_KEY, 1.0, 1.0, 1)):
+def normalised(x, branch, weight, bias, eps, offset=None, drop=(*NO_KEY, 1.0, 1.0, 1)):
     """(x + branch, its layer norm, cache); without a branch, (None, layer norm of x, cache).
 
     offset, drop   of a branch that lacks its bias (D,), and how samples are dropped: as `dropout.of_rows` says

@@ -6,9 +6,11 @@ __device__ inline float centred(float x, float mean, float rest) { return x - me
 
 // As layernorm_forward in layernorm.cu.
 extern "C" __global__ void __launch_bounds__(256, 4) layernorm_long_forward(
-    const T *x, const T *branch, const float *offset, unsigned long long key, float keep, float scale, long long each,
-    const float *weight, const float *bias, float eps, T *sum, T *y, float *statistics, long long rows, long long D
+    const T *x, const T *branch, const float *offset, unsigned long long key, const unsigned long long *key_at,
+    float keep, float scale, long long each, const float *weight, const float *bias, float eps, T *sum, T *y,
+    float *statistics, long long rows, long long D
 ) {
+    if (key_at) key = *key_at;
     long long row = blockIdx.x;
     float factor = offset ? factor_of_row(key, keep, scale, row, each) : 1.0f;
     float numbers[PACK], more[PACK], total = 0.0f, rest = 0.0f, squares = 0.0f;

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import array_module, products
+from tinyvit.kernels.cuda.cublas import products_of_stream
 from tinyvit.kernels.cuda.source import run
 
 AS_IT_IS, TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
@@ -89,7 +90,7 @@ def product(a, b, out, alpha, beta):
     if plan is None:
         return scaled(out, beta)
     swapped, shape, (type1, *from1), (type2, *from2), to, float32, calls = plan
-    cublas, handle = cupy.cuda.cublas, cupy.cuda.get_cublas_handle()
+    cublas, (handle, gemm) = cupy.cuda.cublas, products_of_stream(cupy)
     if not float32:  # each time: a handle is a thread's and a device's, and CuPy's own products set it back
         cublas.setMathMode(handle, WHOLE_SUMS)
     tf32 = float32 and products() == "tf32"
@@ -98,11 +99,10 @@ def product(a, b, out, alpha, beta):
     at_alpha, at_beta = addressof(alpha), addressof(beta)
     at1, at2, at_out = (b if swapped else a).data.ptr, (a if swapped else b).data.ptr, out.data.ptr
     if out.ndim == 2:
-        cublas.gemmEx(handle, *shape, at_alpha, at1, type1, *from1, at2, type2, *from2, at_beta, at_out, *to, *how)
+        gemm.gemmEx(handle, *shape, at_alpha, at1, type1, *from1, at2, type2, *from2, at_beta, at_out, *to, *how)
         return out
-    gemm = cublas.gemmStridedBatchedEx
     for by1, by2, by_out, count in calls:
-        gemm(
+        gemm.gemmStridedBatchedEx(
             handle, *shape, at_alpha, at1 + by1, type1, *from1, at2 + by2, type2, *from2, at_beta,
             at_out + by_out, *to, count, *how,
         )  # fmt: skip

@@ -4,9 +4,10 @@
 // Every thread stays in its columns, from pack to pack as in linear.cu: `stride` is a multiple of a row's packs. A sample
 // has `each` rows.
 extern "C" __global__ void add_branch(
-    const T *x, const T *branch, const float *offset, T *y, unsigned long long key, float keep, float scale,
-    long long each, long long packs, long long packs_of_row, long long stride
+    const T *x, const T *branch, const float *offset, T *y, unsigned long long key, const unsigned long long *key_at,
+    float keep, float scale, long long each, long long packs, long long packs_of_row, long long stride
 ) {
+    if (key_at) key = *key_at;
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= stride) return;
     long long row = i / packs_of_row;
@@ -24,9 +25,10 @@ extern "C" __global__ void add_branch(
 // dbranch = dy · factor, unless that is null, and its sums over some rows for each block, row y of `partial`, unless that
 // is null. A thread has PACK columns, and a warp the rows that it has in layernorm_backward.
 extern "C" __global__ void __launch_bounds__(256) add_branch_backward(
-    const T *dy, T *dbranch, float *partial, unsigned long long key, float keep, float scale, long long each,
-    long long rows, long long columns
+    const T *dy, T *dbranch, float *partial, unsigned long long key, const unsigned long long *key_at, float keep,
+    float scale, long long each, long long rows, long long columns
 ) {
+    if (key_at) key = *key_at;
     long long column = ((long long)blockIdx.x * 32 + threadIdx.x % 32) * PACK;
     float sums[PACK] = {}, numbers[PACK];
     if (column < columns) {

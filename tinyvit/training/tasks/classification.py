@@ -22,7 +22,7 @@ class Classification(Task):
     metrics = ("accuracy",)
     headings, shares = {"accuracy": "acc."}, frozenset({"accuracy"})
     higher_is_better = True
-    needs_classes = classifies = True
+    needs_classes = classifies = static = True
 
     @classmethod
     def check(cls, config):
@@ -41,10 +41,16 @@ class Classification(Task):
     def batch(self, images, targets, key):
         return {"images": images, "targets": targets}
 
+    def graph_of(self, step):
+        return self.kept(step)
+
+    def kept(self, step):
+        """The share of an image's patches that a step of training sees."""
+        o = self.config.optim
+        return o.keep_patches if step < o.keep_until * self.total_steps else 1.0
+
     def loss(self, model, batch, ctx):
-        o, keep = self.config.optim, 1.0
-        if ctx is not None and ctx.training and ctx.key.step < o.keep_until * self.total_steps:
-            keep = o.keep_patches
+        o, keep = self.config.optim, 1.0 if ctx is None or not ctx.training else self.kept(ctx.key.step)
         return loss_of_classes(o.label_smoothing, keep, self.frozen, model, batch["images"], batch["targets"], ctx)
 
     @property

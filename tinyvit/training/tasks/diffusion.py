@@ -41,7 +41,7 @@ class Diffusion(Task):
     """
 
     options = DiffusionOptions
-    needs_classes = True
+    needs_classes = static = True
     command = "sample"
 
     def __init__(self, config, part=None):

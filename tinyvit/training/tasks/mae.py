@@ -50,6 +50,7 @@ class MaskedAutoencoding(Task):
     """
 
     options = MaskedAutoencoderOptions
+    static = True
 
     @classmethod
     def check(cls, config):

@@ -43,6 +43,7 @@ class MaskedPatchPrediction(Task):
     """
 
     options = MaskedPatchesOptions
+    static = True
 
     @classmethod
     def check(cls, config):

@@ -71,6 +71,8 @@ class Task:
     gathers            whether its loss then gets what it needs of other ranks' samples by `F.gather_batch`
     needs_classes      whether the model must have as many classes as the data set
     classifies         whether the model's output are the logits of classes
+    static             whether `loss`, for batches of one shape, launches the same on a GPU at every step, or at those
+                       that `graph_of` says: a CUDA graph can then replay it
     command            the command that is made for its models, where there is one
     """
 
@@ -82,6 +84,7 @@ class Task:
     mixes_samples = gathers = False
     needs_classes = False
     classifies = False
+    static = False
     command = None
 
     def __init__(self, config, part=None):
@@ -130,6 +133,9 @@ class Task:
         updates   `nn.buffer_updates(cache)`, if the model updates buffers in training
         """
         raise NotImplementedError(f"the task {self.name!r} has no loss")
+
+    def graph_of(self, step):
+        """Which of several CUDA graphs replays step number `step`, where `static` is true: any hashable value."""
 
     def after_step(self, model, step, applied):
         """Called after step number `step`, from 0; `applied`, on the device, is False if the step was skipped."""
