@@ -20,6 +20,7 @@ R_32F, R_16F, R_16BF = 0, 2, 14
 COMPUTE_32F, COMPUTE_TF32, DEFAULT = 68, 77, -1
 NO_REDUCED_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 HANDLE = 0x5EED  # CuPy's; others follow
+NUMBERS = itertools.count(HANDLE + 1)
 MODE = {}
 ALLOCATED = weakref.WeakValueDictionary()  # the memory of every array of the device, by its address
 
@@ -74,8 +75,8 @@ def get_handle():
     return HANDLE
 
 
-def create(numbers=itertools.count(HANDLE + 1)):
-    handle = next(numbers)
+def create():
+    handle = next(NUMBERS)
     MODE[handle] = 0
     return handle
 

@@ -61,6 +61,8 @@ def guarded(shape, dtype, order="C"):
     memory = np.full(size + 3 * GUARD, 0xFF, "uint8")
     start = GUARD + -memory.ctypes.data % GUARD
     whole = Memory(memory, slice(start, start + size))
+    if Stream.current.captured is not None:
+        Stream.current.captured.append(whole.check)  # which keeps it: on a GPU, a graph's pool does
     return ndarray(memory[start : start + size].view(dtype).reshape(shape, order=order), whole)
 
 
@@ -323,8 +325,9 @@ def without_warnings(work):
 
 
 def uploads():
-    """What a captured stream uploads comes from memory of the host that is something else by the next launch."""
-    assert Stream.current.captured is None, "an upload in what is captured"
+    """CuPy refuses to upload in what is captured, as that memory of the host is something else by the next launch."""
+    if Stream.current.captured is not None:
+        raise RuntimeError("the current stream is capturing, so H2D transfers are disallowed")
 
 
 def refuse_cublas():
@@ -578,10 +581,31 @@ class Graph:
 
 
 class MemoryPool:
-    """cupy.cuda.MemoryPool, all of whose memory is the `Pool`'s."""
+    """cupy.cuda.MemoryPool. All arrays are in the `Pool`, and so are those that a graph computes."""
+
+    def __init__(self, allocator):
+        assert callable(allocator)
 
     def malloc(self, size):
-        raise AssertionError("arrays are made by the module")
+        raise AssertionError("the module makes all arrays")
+
+
+class RawMemory:
+    """cupy.cuda.Memory of which there is none."""
+
+    def __init__(self, size):
+        raise CUDARuntimeError("cudaErrorMemoryAllocation: out of memory")
+
+
+class MemoryPointer:
+    """cupy.cuda.MemoryPointer."""
+
+    def __init__(self, memory, offset):
+        self.mem = memory
+
+
+class CUDARuntimeError(RuntimeError):
+    """cupy.cuda.runtime's."""
 
 
 @contextmanager
@@ -634,7 +658,7 @@ cupy.get_default_memory_pool = Pool
 cupy.__version__ = "14.2.0"
 cupy.cuda = SimpleNamespace(
     Device=Device, Event=Event, Stream=Stream, get_current_stream=lambda device_id=-1: Stream.current,
-    MemoryPool=MemoryPool, using_allocator=using_allocator,
+    MemoryPool=MemoryPool, Memory=RawMemory, MemoryPointer=MemoryPointer, using_allocator=using_allocator,
     get_elapsed_time=lambda begun, ended: 1e3 * (ended.at - begun.at),
     cublas=Cublas(
         gemmEx=through_cupy(pretend_cublas.gemmEx), create=pretend_cublas.create, destroy=pretend_cublas.destroy,
@@ -646,7 +670,7 @@ cupy.cuda = SimpleNamespace(
         CUDA_R_32F=pretend_cublas.R_32F, CUDA_R_16F=pretend_cublas.R_16F, CUDA_R_16BF=pretend_cublas.R_16BF,
         driverGetVersion=lambda: 13000, runtimeGetVersion=lambda: 12090, getDeviceCount=lambda: Device.count,
         getDeviceProperties=lambda number: {"name": b"a pretended GPU", "multiProcessorCount": 132},
-        memGetInfo=lambda: (Pool.limit - Pool.used, Pool.limit),
+        memGetInfo=lambda: (Pool.limit - Pool.used, Pool.limit), CUDARuntimeError=CUDARuntimeError,
     ),
     get_cublas_handle=pretend_cublas.get_handle, memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
 )  # fmt: skip

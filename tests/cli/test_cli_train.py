@@ -129,6 +129,11 @@ def test_seeds_that_cannot_be_trained_are_refused_and_leave_nothing(refused, tmp
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_cuda_graph_is_refused_on_a_cpu(refused, tmp_path):
+    said = refused("train", "digits", "--device", "cpu", "--cuda-graph", "--out", tmp_path / "run")
+    assert "--cuda-graph needs a GPU" in said and not (tmp_path / "run").exists()
+
+
 def test_nccl_is_refused_on_a_cpu(refused, tmp_path):
     said = refused("train", "digits", "--device", "cpu", "--distributed", "nccl", "--out", tmp_path / "run")
     assert "--distributed nccl needs a GPU for each rank" in said and not (tmp_path / "run").exists()

@@ -31,6 +31,7 @@ def test_every_part_of_the_report_runs_on_a_device(cupy, tmp_path, monkeypatch):
     assert {row["precision"] for row in compare["operations"]} >= {"float32", "bfloat16"}
     assert all(row["ok"] for rows in ("operations", "models", "twice") for row in compare[rows])
     for row in steps["steps"]:
+        assert row["seconds"].keys() == {"tinyvit", "graph"} and len(set(row["losses"].values())) == 1
         assert row["bytes"] > 0 and row["of_best_rate"] > 0 and row["of_copy_bandwidth"] > 0
         launches = {kernel["name"]: kernel["launches"] for kernel in row["kernels"]}
         assert any(name.startswith("product 4×64×10, ") for name in launches) and launches["layernorm_forward"] > 0

@@ -1,10 +1,8 @@
 // The functions of cuBLAS that are called without CuPy, in C. They ask those of pretend_cublas.py.
 
-#ifndef CUBLAS_API_H_  // which the real header defines: included before this one, it checks the types
 #include <stddef.h>
 typedef void *cublasHandle_t, *cudaStream_t;
 typedef int cublasStatus_t, cublasOperation_t, cudaDataType, cublasComputeType_t, cublasGemmAlgo_t;
-#endif
 
 typedef int (*gemm_type)(
     void *, int, int, int, int, int, const void *, const void *, int, int, long long, const void *, int, int, long long,

@@ -19,7 +19,8 @@ class LossScale:
     """
 
     def __init__(self, xp):
-        self.scale, self.good = xp.ones((), "float32") * FIRST, xp.zeros((), "int64")
+        self.scale, self.good = xp.ones((), "float32"), xp.zeros((), "int64")
+        self.scale *= FIRST
 
     def unscale(self, gradients):
         """Divide a flat array of gradients in place; exact, except where the result is too small for float32."""

@@ -236,8 +236,7 @@ class TrainConfig(RunOptions):
         )  # fmt: skip
         require(
             not self.cuda_graph or task.static,
-            f"cuda-graph must be off for the task {self.task!r}, which computes on the host with what changes from step to step",
-            self.cuda_graph,
+            f"cuda-graph must be off for the task {self.task!r}, whose steps can't be captured", self.cuda_graph,
         )  # fmt: skip
         task.check(self)
         if self.freeze is not None:

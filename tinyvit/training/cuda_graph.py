@@ -4,7 +4,7 @@ A graph computes on the arrays that it was captured with, so the batch and the n
 are copied there before each launch.
 """
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -59,39 +59,42 @@ class Captured(NamedTuple):
 
 
 class StepGraphs:
-    """Runs functions of a batch on a GPU, and replays them: from the second time on, a function isn't called again.
+    """Runs functions of a batch on a GPU and replays them: the first run of a kind is an ordinary one, the second
+    captures a graph, and from the third on the function isn't called.
 
-    Everything that is computed lies in a memory pool of its own, which nothing else takes memory from.
+    What they compute lies in memory that nothing else uses, one graph after the other in the same.
 
     Raises ValueError for the CPU, which has no CUDA graphs.
     """
 
     def __init__(self, device):
         if device == "cpu":
-            raise ValueError("a CUDA graph needs a GPU, and this is the CPU")
+            raise ValueError("a CUDA graph needs a GPU, got the device 'cpu'")
         self.cupy, self.device, self.steps = library(device), device, {}
-        self.stream, self.pool = self.cupy.cuda.Stream(non_blocking=True), self.cupy.cuda.MemoryPool()
+        self.stream, self.pool = self.cupy.cuda.Stream(non_blocking=True), self.cupy.cuda.MemoryPool(self.allocate)
         self.handle = Handle(self.cupy, self.stream)
 
-    def run(self, kind, function, batch, ctx):
-        """function(batch, ctx), a NamedTuple of arrays whose content the next run overwrites.
+    def allocate(self, size):
+        """Memory for the pool. For CUDA's own error it would free what the graphs compute in, and then try again."""
+        cuda = self.cupy.cuda
+        try:
+            return cuda.MemoryPointer(cuda.Memory(size), 0)
+        except cuda.runtime.CUDARuntimeError as error:
+            raise MemoryError(f"no memory for a CUDA graph: {error}") from error
 
-        kind    whatever else the launches depend on, hashable; shapes and dtypes of the batch are told apart here
+    def run(self, kind, function, batch, ctx):
+        """function(batch, ctx): a tuple of arrays that the next run overwrites.
+
+        kind    what the launches depend on besides the shapes and dtypes of the batch, hashable
         batch   arrays by name. The function does with any of the same kind what it does with this one, and draws
                 random numbers by the key of `ctx` alone
 
         Raises ValueError for a function that can't be captured.
         """
         kind = kind, *((name, array.shape, array.dtype.str) for name, array in batch.items())
-        step, here = self.steps.get(kind), self.cupy.cuda.get_current_stream()
-        if step is None:  # the first time: compiles kernels, fills caches, and finds the streams
-            step = Captured({name: array.copy() for name, array in batch.items()}, keys_of(ctx, self.device))
-            with self.recording():
-                self.stream.wait_event(here.record())
-                result = function(step.batch, context_with(ctx, step.keys))
-            here.wait_event(self.stream.record())
-            if step.keys is not None:
-                step.keys.known = True
+        step = self.steps.get(kind)
+        if step is None:
+            step, result = self.first(function, batch, ctx)
             self.steps[kind] = step
             return result
         for name, array in batch.items():
@@ -99,33 +102,47 @@ class StepGraphs:
         if step.keys is not None:
             step.keys.move_to(ctx.key.step)
         if step.graph is None:
-            step = self.steps[kind] = self.captured(step, function, context_with(ctx, step.keys))
+            step = self.steps[kind] = self.captured(step, function, ctx)
         step.graph.launch()
         return step.result
 
+    def first(self, function, batch, ctx):
+        """(step, result) of an ordinary run: it compiles kernels, fills caches and finds the random streams."""
+        keys = None if ctx is None or ctx.key is None else Keys(self.device, ctx.key.step)
+        step = Captured({name: array.copy() for name, array in batch.items()}, keys)
+        here = self.cupy.cuda.get_current_stream()
+        with self.recording():
+            self.stream.wait_event(here.record())
+            result = function(step.batch, with_keys(ctx, keys))
+        here.wait_event(self.stream.record())
+        if keys is not None:
+            keys.known = True
+        return step, result
+
     def captured(self, step, function, ctx):
-        """The step with its graph."""
+        """The step with its graph, which hasn't run yet."""
         with self.recording():
             self.stream.begin_capture()
             try:
-                result = function(step.batch, ctx)
-            except NotImplementedError as error:  # of CuPy, for what it doesn't launch while a stream is captured
-                raise ValueError(f"this step can't be captured as a CUDA graph: {error}") from error
-            finally:
-                graph = self.stream.end_capture()
-        return step._replace(graph=graph, result=result)
+                result = function(step.batch, with_keys(ctx, step.keys))
+            except BaseException as error:
+                with suppress(Exception):  # CUDA has ended it, if that was the error
+                    self.stream.end_capture()
+                if isinstance(error, RuntimeError) and "captur" in str(error):  # CuPy's, of products and uploads
+                    raise ValueError(
+                        f"this step can't be captured as a CUDA graph ({error}); train without --cuda-graph"
+                    ) from error
+                raise
+            return step._replace(graph=self.stream.end_capture(), result=result)
 
     @contextmanager
     def recording(self):
-        """Inside this, kernels go to the stream that is captured, and arrays are made in the graphs' own memory."""
+        """Inside this, kernels go to the stream that is captured, and arrays lie in the graphs' own memory."""
+        self.cupy.get_default_memory_pool().free_all_blocks()
         with self.cupy.cuda.using_allocator(self.pool.malloc), self.stream:
             yield
 
 
-def keys_of(ctx, device):
-    return None if ctx is None or ctx.key is None else Keys(device, ctx.key.step)
-
-
-def context_with(ctx, keys):
+def with_keys(ctx, keys):
     """The context with random streams that start where `keys` says."""
     return ctx if keys is None else replace(ctx, key=replace(ctx.key, kept=keys))

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from tinyvit.bench.table import duration, size
 
-NAMES = {"tinyvit": "tinyvit", "torch": "PyTorch eager", "compile": "torch.compile"}
+NAMES = {"tinyvit": "tinyvit", "graph": "a CUDA graph", "torch": "PyTorch eager", "compile": "torch.compile"}
 
 
 def text(report):

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -16,6 +17,7 @@ from tinyvit.models import ViT, ViTConfig
 from tinyvit.nn import Context
 from tinyvit.optim import AdamW
 from tinyvit.training import preset, train_step
+from tinyvit.training.cuda_graph import StepGraphs
 
 CONFIG = ViTConfig(img_size=32, patch_size=4, embed_dim=192, depth=9, num_heads=12, mlp_ratio=2.0)
 DRY = replace(preset("digits").model, drop_rate=0.0, drop_path_rate=0.0)
@@ -48,6 +50,8 @@ def step_rows(settings, case, precision, best, time_to_compile):
     """The row of a precision: beside PyTorch eager first, and then, all anew, beside the compiled one, too."""
     contest = Contest(settings, case, precision)
     contest.invite("torch")
+    if settings.device != "cpu":
+        contest.invite("graph")
     contest.play()
     busy = profile.of_a_step(contest.players["tinyvit"], settings)
     yield contest.row(best, busy)
@@ -83,9 +87,12 @@ class Contest:
         self.losses[name], self.players[name] = float(losses[1]), step
 
     def invite(self, name):
-        """Add PyTorch, "torch" or "compile", or note why it can't be."""
+        """Add PyTorch, "torch" or "compile", or our own step as a CUDA "graph", or note why it can't be."""
         try:
-            self.add(name, rival(self.case, self.settings, self.precision, name == "compile"))
+            if name == "graph":
+                self.add(name, ours(self.case, self.settings.device, self.precision, replayed=True))
+            else:
+                self.add(name, rival(self.case, self.settings, self.precision, name == "compile"))
         except Exception as error:  # it is not installed, has no GPU, can't compile here, or has too little memory
             self.left_out[name] = in_a_line(error, LONGEST)
 
@@ -126,15 +133,17 @@ def rounds(settings):
     return 1 if settings.dry_run else 3 if settings.quick else ROUNDS
 
 
-def ours(case, device, precision):
+def ours(case, device, precision, replayed=False):
     """A training step of ours, queued on the device; returns the loss, without waiting for it."""
     model = ViT(case.config, seed=0, device=device, precision=precision)
     optimizer = AdamW(model)
     images, targets = (to_device(array, device) for array in steps.batch(case, "float32"))
+    with model.storage.on_device():
+        replay = partial(StepGraphs(device).run, case.title) if replayed else None
 
     def step():
         ctx = Context(training=True, key=Key(seed=0, step=0))
-        return train_step(model, optimizer, images, targets, ctx).loss
+        return train_step(model, optimizer, images, targets, ctx, replay=replay).loss
 
     return step
 

@@ -37,16 +37,24 @@ def attention_cuda(q, k, v, bias=None, scale=None):
         return tensor_attention.forward(q, k, v, bias, scale)
     if fused_attention.fits(q, k, v):
         return fused_attention.forward(q, k, v, bias, scale)
-    (B, H, Nq, _), (Nk, dv) = q.shape, v.shape[2:]
-    scores = padded_rows((B, H, Nq, Nk), "float32", q)
+    probs = probabilities(q, k, bias, scale)
+    return heads_of(probs, v), AttentionCache(q, k, v, probs, scale, bias)
+
+
+def probabilities(q, k, bias, scale):
+    """softmax(q kᵀ · scale + bias), with rows as `padded_rows` makes them."""
+    scores = padded_rows((*q.shape[:3], k.shape[2]), "float32", q)
     multiply_batches(as_operand(q), as_operand(k).mT, scores, alpha=scale)
     if bias is None and q.dtype == "float32":
-        probs = softmax_rows(scores, scores, padded=are_padded(scores))
-    else:
-        probs = biased_softmax(scores, bias, q)
-    y = array_module(q).empty((B, Nq, H, dv), q.dtype).transpose(0, 2, 1, 3)  # heads side by side
-    multiply_batches(probs, as_operand(v), y)
-    return y, AttentionCache(q, k, v, probs, scale, bias)
+        return softmax_rows(scores, scores, padded=are_padded(scores))
+    return biased_softmax(scores, bias, q)
+
+
+def heads_of(probs, v):
+    """probs v, (B, H, Nq, dv): heads side by side in memory."""
+    B, H, Nq, _ = probs.shape
+    y = array_module(v).empty((B, Nq, H, v.shape[-1]), v.dtype).transpose(0, 2, 1, 3)
+    return multiply_batches(as_operand(probs), as_operand(v), y)
 
 
 def attention_backward_cuda(dy, cache):

@@ -1,8 +1,7 @@
 """Operations that aren't worth a kernel of their own in bfloat16 and float16 run in float32, between two casts.
 
-A rotation's angles need float32's digits in any case. Dropped probabilities are for small data; their mask is as large
-as the scores, and so is all that comes with it. Standardised filters, gates and the logits of a teacher are few numbers
-beside the maps.
+A rotation's angles need float32's digits in any case. Standardised filters, gates and the logits of a teacher are few
+numbers beside the maps.
 """
 
 from inspect import signature
@@ -10,7 +9,6 @@ from inspect import signature
 import numpy as np
 
 from tinyvit.dispatch import LOW_PRECISION
-from tinyvit.functional.attention import attention_dropout
 from tinyvit.functional.conditions import embed_labels
 from tinyvit.functional.contrastive import similarity
 from tinyvit.functional.diffusion import add_noise
@@ -69,7 +67,6 @@ def up(x):
 through_float32(rope)
 through_float32(replace_tokens)
 through_float32(place_tokens)
-through_float32(attention_dropout, inputs=3)
 through_float32(sigmoid)
 through_float32(silu)
 through_float32(swiglu)

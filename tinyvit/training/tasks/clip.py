@@ -48,7 +48,7 @@ class ContrastivePairs(Task):
     headings, shares = {"accuracy": "acc."}, frozenset({"accuracy"})
     higher_is_better = True
     command = "match"
-    mixes_samples = gathers = static = True
+    mixes_samples = gathers = True
 
     def __init__(self, config, part=None):
         super().__init__(config, part)

@@ -47,7 +47,7 @@ class Diffusion(Task):
     def __init__(self, config, part=None):
         super().__init__(config, part)
         o = config.objective
-        self.levels, self.dataset = F.noise_levels(o.schedule, o.timesteps), None
+        self.levels, self.dataset, self.tables = F.noise_levels(o.schedule, o.timesteps), None, {}
         self.metrics = ("error", "bits") if config.model.learn_sigma else ()
 
     @classmethod
@@ -110,8 +110,11 @@ class Diffusion(Task):
         return tuple(x.astype(images.dtype) for x in (-mean / std, (1 - mean) / std, 0.5 / self.dataset.scale / std))
 
     def table(self, values, images):
-        """An array of constants where the images are, float64."""
-        return constant(values.copy(), device_of(images), "float64")
+        """An array of constants where the images are, float64; brought there once."""
+        key = values.tobytes(), values.shape, device_of(images)
+        if key not in self.tables:
+            self.tables[key] = constant(values.copy(), device_of(images), "float64")
+        return self.tables[key]
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 

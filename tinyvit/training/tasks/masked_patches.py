@@ -71,9 +71,9 @@ class MaskedPatchPrediction(Task):
         mask = xp.zeros((B, N), bool)
         mask[rows, rows_first[:, :replaced]] = True
         # Each swapped patch is overwritten by the one behind it in the random order.
-        index = (np.arange(replaced, replaced + swapped) + 1) % N
+        behind = xp.roll(rows_first, -1, 1)[:, replaced : replaced + swapped]
         corrupted = patches.copy()
-        corrupted[rows, rows_first[:, replaced : replaced + swapped]] = patches[rows, rows_first[:, index]]
+        corrupted[rows, rows_first[:, replaced : replaced + swapped]] = patches[rows, behind]
         seen, _ = F.unpatchify(corrupted, self.config.model.patch_size, images.shape[2:])
         where = rows_first[:, :chosen]
         return {"images": seen, "mask": mask, "where": where, "targets": self.targets(patches[rows, where])}

@@ -1,0 +1,281 @@
+"""A step that is replayed as a CUDA graph has the bits of one that is launched kernel by kernel."""
+
+import re
+import subprocess
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pretend_cupy
+import pytest
+from emulated_cuda import emulator
+
+from tinyvit import Context, Key, ViT, ViTConfig, backend, optim
+from tinyvit.kernels.cuda import column_sums, cublas
+from tinyvit.models import build, create_model
+from tinyvit.models.coatnet import CoAtNetConfig
+from tinyvit.models.resnet import ResNetConfig
+from tinyvit.models.swin import SwinConfig
+from tinyvit.training import PRESETS, train_step
+from tinyvit.training.config import check_graph, switched
+from tinyvit.training.cuda_graph import StepGraphs
+from tinyvit.training.distributed import ALONE
+from tinyvit.training.memory_needs import Step
+from tinyvit.training.step import Gradients
+from tinyvit.training.trainer import Trainer
+
+VIT = ViTConfig(img_size=8, patch_size=4, num_classes=4, embed_dim=32, depth=2, num_heads=2, drop_rate=0.1,
+                attn_drop_rate=0.1, drop_path_rate=0.3)  # fmt: skip
+FUSED = replace(VIT, attn_drop_rate=0.0, drop_rate=0.0)
+DIGITS = PRESETS["digits"]
+TINY = replace(DIGITS, model=replace(DIGITS.model, embed_dim=16, depth=1, drop_path_rate=0.2), epochs=1, device="cuda")
+STEPS = 5
+
+
+def redrawn(model, seed=0):
+    draw = np.random.default_rng(seed)
+    for parameter in model.parameters():
+        parameter.data = 0.2 * draw.standard_normal(parameter.shape)
+    return model
+
+
+def trained(model, make_optimizer=optim.AdamW, replay=False, sizes=(6,) * STEPS, **options):
+    """(results of each step, weights, optimizer's state) after steps with batches of these sizes."""
+    draw, optimizer, results = np.random.default_rng(1), make_optimizer(model, 1e-3), []
+    config = model.config
+    with model.storage.on_device():
+        run = partial(StepGraphs(model.device).run, "step") if replay else None
+        for number, size in enumerate(sizes):
+            images = draw.standard_normal((size, config.in_chans, config.img_size, config.img_size), "float32")
+            arrays = (backend.to_device(x, "cuda") for x in (images, draw.integers(0, config.num_classes, size)))
+            optimizer.lr = 1e-3 * (number + 1)
+            ctx = Context(training=True, key=Key(0), recompute=options.get("recompute", False))
+            more = {name: value for name, value in options.items() if name != "recompute"}
+            results.append(train_step(model, optimizer, *arrays, ctx, replay=run, **more))
+    figures = [[float(x) for x in (r.loss, r.grad_norm, r.applied, *r.metrics.values())] for r in results]
+    state = {name: array.tobytes() for name, array in optimizer.state_dict().items()}
+    weights = {name: backend.to_numpy(array).tobytes() for name, array in model.state_dict().items()}
+    return figures, weights, state
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16", "float16"])
+@pytest.mark.parametrize("config", [VIT, FUSED], ids=["dropout", "fused"])
+def test_replayed_steps_have_the_bits_of_launched_ones(cupy, precision, config):
+    expected, got = (
+        trained(redrawn(ViT(config, device="cuda", precision=precision)), replay=replay, clip_norm=0.5)
+        for replay in (False, True)
+    )
+    assert got == expected
+    assert len({tuple(figures) for figures in got[0]}) == STEPS, "every step has its own batch and masks"
+
+
+@pytest.mark.parametrize("options", [
+    dict(accumulate=2), dict(recompute=True), dict(clip_each=0.1), dict(sizes=(6, 4, 6, 6, 4, 4, 6)),
+    dict(make_optimizer=partial(optim.SGD, momentum=0.9)), dict(make_optimizer=optim.Muon),
+], ids=["accumulate", "recompute", "clip each", "two sizes", "SGD", "Muon"])  # fmt: skip
+def test_so_they_have_however_a_step_is_made(cupy, options):
+    expected, got = (trained(redrawn(ViT(VIT, device="cuda")), replay=replay, **options) for replay in (False, True))
+    assert got == expected
+
+
+def test_running_statistics_are_the_same(cupy):
+    config = ResNetConfig(img_size=8, num_classes=4, depths=(1, 1), width=8)
+    expected, got = (trained(redrawn(build(config, device="cuda")), replay=replay) for replay in (False, True))
+    assert got == expected
+
+
+def test_from_the_third_time_on_the_function_is_not_called(cupy):
+    calls, graphs = [], StepGraphs("cuda:0")
+
+    def double(batch, ctx):
+        calls.append(len(batch["x"]))
+        return (2 * batch["x"],)
+
+    for size in (3, 4, 3, 3, 4, 3, 4):
+        x = backend.to_device(np.full(size, float(len(calls)), "float32"), "cuda")
+        (y,) = graphs.run("kind", double, {"x": x}, None)
+        np.testing.assert_array_equal(y.get(), 2 * x.get())
+    assert calls == [3, 4, 3, 4]
+
+
+def test_results_of_a_step_stay_when_others_follow(cupy):
+    model = redrawn(ViT(FUSED, device="cuda"))
+    figures, *_ = trained(model, replay=True)
+    assert len({loss for loss, *_ in figures}) == STEPS
+
+
+def test_a_step_that_is_left_out_changes_nothing_and_the_next_one_trains(cupy):
+    model = redrawn(ViT(FUSED, device="cuda"))
+    optimizer, run = optim.AdamW(model, 1e-3), partial(StepGraphs("cuda:0").run, "step")
+    draw, applied, weights = np.random.default_rng(0), [], []
+    for number in range(5):
+        images = draw.standard_normal((4, 3, 8, 8), "float32")
+        if number in (2, 3):
+            images[1, 0, 0, 0] = np.nan
+        arrays = (backend.to_device(x, "cuda") for x in (images, np.arange(4)))
+        result = train_step(model, optimizer, *arrays, Context(training=True, key=Key(0)), replay=run)
+        applied.append(bool(result.applied))
+        weights.append(model.storage.data.get().tobytes())
+    assert applied == [True, True, False, False, True]
+    assert weights[1] == weights[2] == weights[3] != weights[4]
+
+
+def test_random_streams_of_a_replay_are_those_of_its_step(cupy):
+    graphs = StepGraphs("cuda:0")
+
+    def draw(batch, ctx):
+        return tuple(ctx.key.at(path).skip(3).uniform((2, 5), cupy) for path in ("a", "b"))
+
+    for step in range(4):
+        key = Key(7, step, "", sample=4)
+        got = graphs.run("draw", draw, {}, Context(training=True, key=key))
+        for path, numbers in zip(("a", "b"), got):
+            np.testing.assert_array_equal(numbers.get(), key.at(path).skip(3).uniform((2, 5)))
+
+
+def test_a_stream_that_was_not_drawn_from_before_is_refused(cupy):
+    graphs, seen = StepGraphs("cuda:0"), []
+
+    def draw(batch, ctx):
+        seen.append(0)
+        return (ctx.key.at(f"layer {len(seen)}").uniform((1, 1), cupy),)
+
+    graphs.run(0, draw, {}, Context(training=True, key=Key(0, 0)))
+    with pytest.raises(ValueError, match="the same streams each time, .*layer 2.* is new"):
+        graphs.run(0, draw, {}, Context(training=True, key=Key(0, 1)))
+    with pytest.raises(ValueError, match="streams of its own step 0, got .*step=5"):
+        graphs.run(1, lambda batch, ctx: (replace(ctx.key, step=5).uniform((1, 1), cupy),), {},
+                   Context(training=True, key=Key(0, 0)))  # fmt: skip
+
+
+def test_what_cannot_be_captured_is_refused_and_the_stream_is_free_again(cupy):
+    graphs, x = StepGraphs("cuda:0"), backend.to_device(np.ones((2, 2), "float32"), "cuda")
+    graphs.run(0, lambda batch, ctx: (batch["x"] @ batch["x"],), {"x": x}, None)
+    with pytest.raises(ValueError, match="can't be captured as a CUDA graph .*cuBLAS"):  # CuPy's product, not ours
+        graphs.run(0, lambda batch, ctx: (batch["x"] @ batch["x"],), {"x": x}, None)
+    graphs.run(2, lambda batch, ctx: (backend.to_device(np.ones(2), "cuda"),), {}, None)
+    with pytest.raises(ValueError, match="captured as a CUDA graph .*H2D"):  # an upload
+        graphs.run(2, lambda batch, ctx: (backend.to_device(np.ones(2), "cuda"),), {}, None)
+    for _ in range(3):
+        (y,) = graphs.run(1, lambda batch, ctx: (batch["x"] + 1,), {"x": x}, None)
+    assert (y.get() == 2).all()
+
+
+def test_where_memory_is_short_the_pool_frees_nothing(cupy, monkeypatch):
+    def full(size):
+        raise cupy.cuda.runtime.CUDARuntimeError(2)
+
+    graphs = StepGraphs("cuda:0")
+    monkeypatch.setattr(cupy.cuda, "Memory", full)
+    with pytest.raises(MemoryError, match="no memory for a CUDA graph"):
+        graphs.allocate(512)
+
+
+def test_products_of_the_captured_stream_go_to_a_handle_of_its_own(cupy):
+    before = dict(cublas.HANDLES)
+    graphs = StepGraphs("cuda:0")
+    here = cupy.cuda.get_cublas_handle()
+    assert cublas.products_of_stream(cupy) == (here, cupy.cuda.cublas)
+    with graphs.recording():
+        handle, module = cublas.products_of_stream(cupy)
+    assert handle == graphs.handle.handle != here and module is graphs.handle
+    del graphs, module
+    assert dict(cublas.HANDLES) == before
+
+
+@pytest.mark.cuda
+def test_tables_that_a_graph_reads_are_kept(monkeypatch):
+    for name, module in pretend_cupy.MODULES.items():
+        monkeypatch.setitem(pretend_cupy.sys.modules, name, module)
+    monkeypatch.setattr(column_sums, "MOST_TABLES", 1)
+    kept = len(column_sums.CAPTURED)
+    trained(redrawn(ViT(FUSED, device="cuda")), replay=True, sizes=(6, 4, 6, 4))
+    assert len(column_sums.CAPTURED) == kept + 2 and len(column_sums.TABLES) <= 1
+
+
+@pytest.mark.cuda
+def test_the_functions_of_cublas_have_the_types_that_they_are_called_with(tmp_path):
+    """The library of the stand-in, which is called like the real one, agrees with the declarations of the real one."""
+    import nvidia.cublas
+
+    (header,) = (file for path in nvidia.cublas.__path__ for file in Path(path).glob("include/cublas_api.h"))
+    source = Path(emulator.HERE, "cublas.h").read_text()
+    names = re.findall(r"cublasStatus_t (cublas\w+)\(", source)
+    declared = [re.search(rf"cublasStatus_t CUBLASWINAPI {name}\([^;]*;", header.read_text())[0] for name in names]
+    types, functions = source.split("\n\n", 2)[1:]
+
+    def errors(functions):
+        text = "\n".join([types, "#define CUBLASWINAPI", 'extern "C" {', *declared, "}", functions])
+        command = [emulator.compiler(), "-x", "c++", "-fsyntax-only", "-"]
+        return subprocess.run(command, input=text, text=True, capture_output=True).stderr
+
+    assert len(names) == 4 and not errors(functions)
+    assert "int ldc, cublasComputeType_t" in functions
+    assert errors(functions.replace("int ldc, cublasComputeType_t", "long ldc, cublasComputeType_t"))
+
+
+def few_steps(config):
+    """(losses, weights, average) after the steps of one short epoch."""
+    trainer, losses = Trainer(replace(config, images=100)), []
+    with trainer.model.storage.on_device():
+        for batch in trainer.batches():
+            step = trainer.next_step(*batch)
+            result = train_step(**step)
+            trainer.finish_step(step, result)
+            losses.append(float(result.loss))
+    assert len(losses) >= 4 and (trainer.graphs is None or len(trainer.graphs.steps) >= 1)
+    average = None if trainer.ema is None else trainer.ema.average.get().tobytes()
+    return losses, trainer.model.storage.data.get().tobytes(), average
+
+
+DIT = PRESETS["dit-digits"]
+TRAININGS = {
+    "classification": replace(TINY, optim=replace(DIGITS.optim, ema=0.9)),
+    "some patches": replace(TINY, optim=replace(DIGITS.optim, keep_patches=0.5, keep_until=0.5)),
+    "mae": switched(TINY, task="mae"),
+    "masked patches": switched(TINY, task="masked-patches"),
+    "diffusion": replace(DIT, model=replace(DIT.model, embed_dim=16, depth=1), epochs=1, device="cuda"),
+    "swin": replace(TINY, architecture="swin", model=SwinConfig(
+        img_size=8, patch_size=2, in_chans=1, embed_dim=16, depths=(2,), num_heads=(2,), window_size=2,
+    )),
+    "coatnet": replace(TINY, architecture="coatnet", model=CoAtNetConfig(
+        img_size=8, in_chans=1, stem_width=8, stem_stride=1, stages="CT", depths=(1, 1), widths=(8, 16), strides=(2, 1),
+        head_dim=16, drop_path_rate=0.2,
+    )),
+    "hybrid": replace(TINY, architecture="hybrid", model=create_model("hybrid_digits", device="meta").config),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_training_has_the_same_bits(cupy, name):
+    config = replace(TRAININGS[name], batch_size=16)
+    expected, got = (few_steps(replace(config, cuda_graph=captured)) for captured in (False, True))
+    assert got == expected
+
+
+def test_gradients_are_copied_with_all_their_figures(cupy):
+    one = backend.to_device(np.ones((), "float32"), "cuda")
+    found = Gradients(one, one, {"accuracy": one}, one, [])
+    copies = found.copied()
+    assert all(copy is not one for copy in (copies.loss, copies.norm, copies.metrics["accuracy"], copies.finite))
+
+
+def test_where_steps_cannot_be_captured_the_training_is_refused(cupy):
+    with pytest.raises(ValueError, match="--cuda-graph is for one process, and this training has 2"):
+        check_graph(True, "cuda:0", 2)
+    check_graph(False, "cpu", 2)
+    with pytest.raises(ValueError, match="a CUDA graph needs a GPU, got the device 'cpu'"):
+        StepGraphs("cpu")
+    with pytest.raises(ValueError, match="cuda-graph must be off for the task 'dino', whose steps can't be captured"):
+        replace(PRESETS["cifar10-dino"], device="cuda", cuda_graph=True)
+    model = ViT(FUSED, device="cuda")
+    images, labels = (backend.to_device(x, "cuda") for x in (np.zeros((2, 3, 8, 8), "float32"), np.arange(2)))
+    with pytest.raises(ValueError, match="shared by several ranks can't be replayed"):
+        train_step(model, optim.AdamW(model), images, labels, part=ALONE, replay=partial(StepGraphs("cuda:0").run, 0))
+
+
+def test_the_memory_of_a_captured_step_is_held_beside_that_of_an_evaluation():
+    step = Step(fixed=100, gradients=10, batch_size=8, sample=3, between=50, measured=lambda recompute: (20, 2))
+    assert step.total == 110 + 24 + max(36, 50)
+    assert replace(step, captured=True).total == 110 + 2 * 24 + 36 + 50
