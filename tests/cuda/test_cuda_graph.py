@@ -262,12 +262,20 @@ def test_gradients_are_copied_with_all_their_figures(cupy):
 
 
 def test_where_steps_cannot_be_captured_the_training_is_refused(cupy):
+    check_graph(TINY, "cpu", 2)
     with pytest.raises(ValueError, match="--cuda-graph is for one process, and this training has 2"):
-        check_graph(True, "cuda:0", 2)
-    check_graph(False, "cpu", 2)
+        check_graph(replace(TINY, cuda_graph=True), "cuda:0", 2)
     with pytest.raises(ValueError, match="a CUDA graph needs a GPU, got the device 'cpu'"):
         StepGraphs("cpu")
-    with pytest.raises(ValueError, match="cuda-graph must be off for the task 'dino', whose steps can't be captured"):
+    small = dict(optim=replace(TINY.optim, small_sizes=(4,), small_until=(0.5,)),
+                 model=replace(TINY.model, dynamic_img_size=True))  # fmt: skip
+    for changes, reason in (
+        (dict(device="cpu"), "needs a GPU"), (dict(precision="float64"), "is not for float64"),
+        (small, "is not for optim.small-sizes"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"--cuda-graph {reason}"):
+            replace(TINY, **changes, cuda_graph=True)
+    with pytest.raises(ValueError, match="--cuda-graph is not for the task 'dino', whose steps can't be captured"):
         replace(PRESETS["cifar10-dino"], device="cuda", cuda_graph=True)
     model = ViT(FUSED, device="cuda")
     images, labels = (backend.to_device(x, "cuda") for x in (np.zeros((2, 3, 8, 8), "float32"), np.arange(2)))

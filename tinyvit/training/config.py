@@ -162,12 +162,18 @@ class RunOptions:
     """The augmentation."""
 
 
-def check_graph(cuda_graph, device, ranks=1):
-    """Raise ValueError where a step can't be captured as a CUDA graph: on a CPU, or shared by several processes."""
-    if cuda_graph and device == "cpu":
-        raise ValueError("--cuda-graph needs a GPU, and this training is on the CPU")
-    if cuda_graph and ranks > 1:
-        raise ValueError(f"--cuda-graph is for one process, and this training has {ranks}, which exchange gradients")
+def check_graph(config, device, ranks=1):
+    """Raise ValueError for a `TrainConfig` that asks for CUDA graphs of steps which can't be captured."""
+    refused = {
+        "needs a GPU, and this training is on the CPU": device == "cpu",
+        f"is for one process, and this training has {ranks}, which exchange gradients in each step": ranks > 1,
+        f"is not for the task {config.task!r}, whose steps can't be captured": not task_class(config.task).static,
+        "is not for float64, as CuPy's own products can't be captured": config.precision == "float64",
+        "is not for optim.small-sizes, as resizing positions can't be captured": config.optim.small_sizes,
+    }
+    for reason, holds in refused.items():
+        if config.cuda_graph and holds:
+            raise ValueError(f"--cuda-graph {reason}")
 
 
 def check_exchange(distributed, device):
@@ -212,7 +218,7 @@ class TrainConfig(RunOptions):
         check_device(self.device)
         check_precision(self.precision, self.device)
         check_exchange(self.distributed, self.device)
-        check_graph(self.cuda_graph, self.device)
+        check_graph(self, self.device)
         self.check_model(task)
         self.check_images()
 
@@ -233,10 +239,6 @@ class TrainConfig(RunOptions):
         require(
             not task.mixes_samples or self.optim.accumulate == 1,
             f"optim.accumulate must be 1 for the task {self.task!r}, which mixes samples", self.optim.accumulate,
-        )  # fmt: skip
-        require(
-            not self.cuda_graph or task.static,
-            f"cuda-graph must be off for the task {self.task!r}, whose steps can't be captured", self.cuda_graph,
         )  # fmt: skip
         task.check(self)
         if self.freeze is not None:
