@@ -13,7 +13,7 @@
 // They stay in these registers: four lanes share a row, so its maximum and sum take two shuffles. Rounded to T, the same
 // registers are the left operand of the next product (nvidia.cuh), probs with the values or dscores with the keys.
 //
-// HEAD   width of a head
+// HEAD   width of a head, a multiple of 8; products are over 16 numbers, so a tile of heads 24 wide has 8 zeros in each row
 // BIAS   1 if a bias is added to the scores, else 0
 // Of each array (B, H, N, HEAD) the last axis is contiguous; the strides of the others are given in numbers, as are all
 // four of a bias, 0 along what it is broadcast over.
@@ -21,10 +21,10 @@
 // The scale comes in two factors: `power`, by which the rows of a strip are multiplied exactly before they are multiplied
 // with others, and `rest`, which isn't negative.
 
-constexpr int ROWS = 80;             // of a tile, all heads of the block together; also in tensor_attention.py
+constexpr int ROWS = 80;                 // of a tile, all heads of the block together; also in tensor_attention.py
 constexpr int GROUPS = ROWS / 16;
-constexpr int STEPS = HEAD / 16;     // products along the width of a head
-constexpr int PITCH = HEAD + 8;      // numbers from row to row of a tile: the 8 rows that are read at once share no bank
+constexpr int STEPS = (HEAD + 15) / 16;  // products along the width of a head
+constexpr int PITCH = 16 * STEPS + 8;    // numbers from row to row of a tile: the 8 rows that are read at once share no bank
 constexpr float LOWEST = -3.402823466e38f;  // and not -inf, as -inf - (-inf) is NaN
 constexpr float LOG2_E = 1.442695041f;
 
@@ -80,7 +80,8 @@ __device__ inline void load_strip(unsigned int (&a)[STEPS][4], const T *from, lo
         #pragma unroll
         for (int i = 0; i < 4; i++) {
             int r = first + row_of(i % 2 * 2), column = step * 16 + i / 2 * 8 + column_of(0);
-            a[step][i] = r < rows ? *reinterpret_cast<const unsigned int *>(from + r * row + column) : 0;
+            bool there = r < rows && step * 16 + i / 2 * 8 < HEAD;
+            a[step][i] = there ? *reinterpret_cast<const unsigned int *>(from + r * row + column) : 0;
         }
     }
 }
@@ -124,7 +125,7 @@ __device__ inline void add_weighted(float (&sum)[2 * STEPS][4], const float (&we
     for (int step = 0; step < STEPS; step++) {
         load_transposed_matrices(b, rows + lane % 16 * PITCH + step * 16 + lane / 16 * 8);
         multiply(T(), sum[2 * step], a, b[0], b[1]);
-        multiply(T(), sum[2 * step + 1], a, b[2], b[3]);
+        if (step * 16 + 8 < HEAD) multiply(T(), sum[2 * step + 1], a, b[2], b[3]);
     }
 }
 
@@ -138,7 +139,7 @@ __device__ inline void store_strip(
         if (r >= rows) continue;
         float f = half ? factor_below : factor;
         #pragma unroll
-        for (int step = 0; step < 2 * STEPS; step++) {
+        for (int step = 0; step < HEAD / 8; step++) {
             *reinterpret_cast<unsigned int *>(where + r * row + step * 8 + column_of(0)) =
                 pair_of(T(), sum[step][2 * half] * f, sum[step][2 * half + 1] * f);
         }
@@ -165,13 +166,15 @@ __device__ inline void load_tile(
     T *tile, const T *from, long long of_head, long long of_row, const Strip &p, long long heads, int together, int length,
     int first, int count
 ) {
-    constexpr int PARTS = HEAD / 8;
+    constexpr int PARTS = 2 * STEPS;
     int padded = (count + 15) / 16 * 16;
     for (int group = 0; group < together && p.first_head + group < heads; group++) {
         for (int i = threadIdx.x; i < padded * PARTS; i += blockDim.x) {
             int row = i / PARTS, part = i % PARTS * 8;
             Eight numbers = {};
-            if (row < count) numbers = *reinterpret_cast<const Eight *>(from + group * of_head + (first + row) * of_row + part);
+            if (row < count && part < HEAD) {
+                numbers = *reinterpret_cast<const Eight *>(from + group * of_head + (first + row) * of_row + part);
+            }
             *reinterpret_cast<Eight *>(tile + (group * length + row) * PITCH + part) = numbers;
         }
     }
@@ -193,7 +196,7 @@ __device__ inline float score_of(float product, float rest, const Bias &bias, in
 // -- kernels ----------------------------------------------------------------------------------------------------------
 
 // heads = softmax(q kᵀ · scale + bias) v, and of each query `largest` and 1 / Σ weights, (B, H, Nq).
-extern "C" __global__ void __launch_bounds__(160, HEAD == 64 ? 2 : 3) tensor_forward(
+extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_forward(
     ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), BIAS_PARAMETERS, ARRAY(T, y), float *all_largest,
     float *all_inverse, long long heads, long long num_queries, long long num_keys, long long heads_per_block,
     long long strips, long long rows_per_head, float power, float rest
@@ -423,7 +426,7 @@ extern "C" __global__ void __launch_bounds__(160, HEAD + 16 * BIAS > 32 ? 2 : 3)
 
 // dq, and of each query its dot (B, H, Nq), where a head's rows take several tiles. The keys are read twice, as dot is known
 // only after the last of them.
-extern "C" __global__ void __launch_bounds__(160, HEAD == 64 ? 2 : 3) tensor_dq(
+extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_dq(
     ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(const T, dy), BIAS_PARAMETERS, ARRAY(T, dq),
     const float *all_largest, const float *all_inverse, float *dots, float *dscores, long long heads,
     long long num_queries, long long num_keys, long long heads_per_block, long long strips, long long rows_per_head,
@@ -480,7 +483,7 @@ extern "C" __global__ void __launch_bounds__(160, HEAD == 64 ? 2 : 3) tensor_dq(
 }
 
 // dk = Σ dscores q · scale and dv = Σ probs dy over the queries, tile by tile.
-extern "C" __global__ void __launch_bounds__(160, HEAD == 64 ? 2 : 3) tensor_dk_dv(
+extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_dk_dv(
     ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(const T, dy), BIAS_PARAMETERS, ARRAY(T, dk), ARRAY(T, dv),
     const float *all_largest, const float *all_inverse, const float *dots, long long heads, long long num_queries,
     long long num_keys, long long heads_per_block, long long strips, long long rows_per_head, float power, float rest

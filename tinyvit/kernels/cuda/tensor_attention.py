@@ -1,4 +1,4 @@
-"""Attention on tensor cores whose scores are never written to memory: heads 16, 32 or 64 wide, bfloat16 and float16.
+"""Attention on tensor cores whose scores are never written to memory: bfloat16 and float16.
 
 Nothing but q, k, v, a bias and the heads is moved, and two numbers for each query that the backward needs. The products
 take bfloat16 or float16 and add up in float32; scores and everything made of them are float32 until they are an operand
@@ -19,7 +19,7 @@ from tinyvit.kernels.cuda.attention_bias import bias_gradient, strided_bias
 from tinyvit.kernels.cuda.fused_attention import FusedAttentionCache, packed, strided
 from tinyvit.kernels.cuda.source import TYPES, Source, blocks, has_tensor_cores, type_of
 
-WIDTHS = (16, 32, 64)  # of heads
+WIDTHS = (16, 24, 32, 48, 64)  # of heads
 SOURCE = Source(
     "tensor_attention.cu",
     [{"T": TYPES[T], "HEAD": width, "BIAS": bias} for T in LOW_PRECISION for width in WIDTHS for bias in (0, 1)],
