@@ -19,6 +19,7 @@ from emulated_cuda import emulator
 R_32F, R_16F, R_16BF = 0, 2, 14
 COMPUTE_32F, COMPUTE_TF32, DEFAULT = 68, 77, -1
 NO_REDUCED_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
+TF32_MODE = 3  # CUBLAS_TF32_TENSOR_OP_MATH
 HANDLE = 0x5EED  # CuPy's; others follow
 NUMBERS = itertools.count(HANDLE + 1)
 MODE = {}
@@ -71,7 +72,8 @@ def tf32(x):
 
 
 def get_handle():
-    MODE[HANDLE] = 0  # CuPy's own products set it back to what it is at first, at any time before
+    if MODE.get(HANDLE) != TF32_MODE:  # CuPy's own products set it back to what it is at first, at any time before
+        MODE[HANDLE] = 0
     return HANDLE
 
 
@@ -86,7 +88,7 @@ def destroy(handle):
 
 
 def setMathMode(handle, mode):
-    assert handle in MODE and mode in (0, NO_REDUCED_SUMS), f"cuBLAS: math mode {mode}"
+    assert handle in MODE and mode in (0, NO_REDUCED_SUMS, TF32_MODE), f"cuBLAS: math mode {mode}"
     MODE[handle] = mode
 
 
@@ -101,6 +103,7 @@ def gemmStridedBatchedEx(
     assert compute in (COMPUTE_32F, COMPUTE_TF32), f"cuBLAS: compute type {compute}"
     assert a_type == b_type and (a_type, c_type) in TYPES, f"cuBLAS: types {a_type}, {b_type} and {c_type}"
     assert compute == COMPUTE_32F or a_type == c_type == R_32F, "TF32 is for float32"
+    assert compute == COMPUTE_TF32 or MODE[handle] != TF32_MODE, "cuBLAS would round to TF32"
     assert a_type == R_32F or MODE[handle] == NO_REDUCED_SUMS, "cuBLAS may add up parts of a sum in the type of C"
     assert min(m, n, k, count) > 0, "cuBLAS may leave a product over nothing undone"
     a = matrices("A", a, a_type, *((k, m) if transa else (m, k)), lda, a_stride, count)
@@ -111,16 +114,49 @@ def gemmStridedBatchedEx(
     alpha, beta = np.float32(scalar(alpha)), np.float32(scalar(beta))
 
     def work():
-        rounded = (tf32 if compute == COMPUTE_TF32 else np.asarray)
-        left, right = rounded(a.astype("float32")), rounded(b.astype("float32"))
-        # OpenBLAS also computes with the memory after a small matrix, and discards it: that may be NaN.
-        with np.errstate(invalid="ignore"):
-            result = alpha * ((left.mT if transa else left) @ (right.mT if transb else right))
-        if beta:
-            result += beta * c.astype("float32")
-        c[...] = result.astype(c.dtype)
+        c[...] = result_of(transa, transb, alpha, a, b, beta, c, compute == COMPUTE_TF32)
 
     launched(work)
+
+
+def sgemmBatched(
+    handle, transa, transb, m, n, k, alpha, a_list, lda, b_list, ldb, beta, c_list, ldc, count
+):  # fmt: skip
+    """The same in float32 for matrices whose addresses lie in three arrays on the device."""
+    assert handle in MODE and transa in (0, 1) and transb in (0, 1)
+    assert min(m, n, k) > 0 and 0 < count <= 65535
+    alpha, beta, rounded = np.float32(scalar(alpha)), np.float32(scalar(beta)), MODE[handle] == TF32_MODE
+
+    def work():
+        a, in_a = listed("A", a_list, *((k, m) if transa else (m, k)), lda, count)
+        b, in_b = listed("B", b_list, *((n, k) if transb else (k, n)), ldb, count)
+        c, in_c = listed("C", c_list, m, n, ldc, count)
+        assert np.unique(in_c).size == in_c.size, "cuBLAS: C overlaps itself"
+        assert not np.shares_memory(c, a) and not np.shares_memory(c, b), "cuBLAS: C overlaps A or B"
+        c[in_c] = result_of(transa, transb, alpha, a[in_a], b[in_b], beta, c[in_c], rounded)
+
+    launched(work)
+
+
+def listed(name, array, rows, columns, ld, count):
+    """The memory of all matrices in a list of addresses, and where in it each number (count, rows, columns) is."""
+    assert within_an_array(array, 8 * count), f"cuBLAS: the addresses of {name} reach beyond their array"
+    at = np.array((ctypes.c_int64 * count).from_address(array))
+    assert not (at % 16).any(), f"cuBLAS: TF32 needs each {name} to start on 16 bytes"
+    assert ld >= rows, f"cuBLAS: {name} has {rows} rows, leading dimension {ld}"
+    first, length = int(at.min()), int(at.max() - at.min()) // 4 + ld * (columns - 1) + rows
+    numbers = np.arange(rows)[:, None] + np.arange(columns) * ld
+    return matrices(name, first, R_32F, length, 1, length)[0, :, 0], (at - first)[:, None, None] // 4 + numbers
+
+
+def result_of(transa, transb, alpha, a, b, beta, c, rounded):
+    a, b = (tf32(x) if rounded else x.astype("float32") for x in (a, b))
+    # OpenBLAS also computes with the memory after a small matrix, and discards it: that may be NaN.
+    with np.errstate(invalid="ignore"):
+        result = alpha * ((a.mT if transa else a) @ (b.mT if transb else b))
+    if beta:
+        result += beta * c.astype("float32")
+    return result.astype(c.dtype)
 
 
 def launched(work):
@@ -141,6 +177,7 @@ GEMM = CFUNCTYPE(
     c_int, c_void_p, *[c_int] * 5, c_void_p, *[c_void_p, c_int, c_int, c_longlong] * 2, c_void_p, c_void_p, c_int,
     c_int, c_longlong, *[c_int] * 3,
 )  # fmt: skip
+LISTED = CFUNCTYPE(c_int, c_void_p, *[c_int] * 5, c_void_p, *[c_void_p, c_int] * 2, *[c_void_p] * 2, c_int, c_int)
 SET_STREAM, SET_WORKSPACE = CFUNCTYPE(c_int, c_void_p, c_void_p), CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 STREAMS, WORKSPACES = {}, {}  # of handles
 
@@ -149,6 +186,13 @@ STREAMS, WORKSPACES = {}, {}  # of handles
 def gemm(handle, *arguments):
     assert handle in WORKSPACES, "cuBLAS would allocate memory in what is captured"
     gemmStridedBatchedEx(handle, *arguments)
+    return 0
+
+
+@LISTED
+def gemm_listed(handle, *arguments):
+    assert handle in WORKSPACES, "cuBLAS would allocate memory in what is captured"
+    sgemmBatched(handle, *arguments)
     return 0
 
 
@@ -170,5 +214,5 @@ def set_workspace(handle, address, size):
 def library():
     """The path of a library with cuBLAS's functions, which call those above."""
     built = emulator.load((Path(__file__).parent / "emulated_cuda/cublas.h").read_text())
-    built.answer_by(gemm, set_stream, set_workspace)
+    built.answer_by(gemm, gemm_listed, set_stream, set_workspace)
     return built._name

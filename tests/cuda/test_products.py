@@ -6,6 +6,7 @@ from numbers_of import DTYPE, EPSILON, numbers, to
 
 from tinyvit import backend
 from tinyvit.kernels.cuda import products
+from tinyvit.kernels.cuda.cublas import Handle
 from tinyvit.kernels.cuda.products import multiply, multiply_batches
 
 # Layouts of a matrix: row-major or column-major, with gaps, and inside a larger array.
@@ -36,12 +37,12 @@ def cases(draw, lead):
     return batch, (m, n, k), layouts, orders, alpha, beta, draw(st.integers(0, 99))
 
 
-def check(cupy, case, dtype, out_dtype, function):
+def check(cupy, case, dtype, out_dtype, function, gap=3):
     batch, (m, n, k), layouts, orders, alpha, beta, seed = case
     a, b = numbers(*batch, m, k, dtype=dtype, seed=seed), numbers(*batch, k, n, dtype=dtype, seed=seed + 1)
     before = numbers(*batch, m, n, dtype=out_dtype, seed=seed + 2)
     arrays = [
-        laid_out(cupy, x, kind, layout, order)
+        laid_out(cupy, x, kind, layout, order, gap)
         for x, kind, layout, order in zip((a, b, before), (dtype, dtype, out_dtype), layouts, orders)
     ]
     expected = alpha * (a @ b) + beta * before
@@ -51,7 +52,7 @@ def check(cupy, case, dtype, out_dtype, function):
     assert (abs(arrays[2].get().astype("float64") - expected) <= bound).all()
     around = arrays[2].base
     if "padded" in layouts[2] and around is not None:
-        assert (around.get()[..., -3:] == 7).all(), "something was written into the gap"
+        assert (around.get()[..., -gap:] == 7).all(), "something was written into the gap"
 
 
 KINDS = [("float32", "float32"), *((low, out) for low in ("bfloat16", "float16") for out in (low, "float32"))]
@@ -69,21 +70,61 @@ def test_products_of_batches_are_numpys_in_every_memory_layout(cupy, dtype, out_
     check(cupy, case, dtype, out_dtype, multiply_batches)
 
 
-def calls_of(cupy, monkeypatch):
-    """The number of batches of each call of cuBLAS from here on."""
-    counts, original = [], cupy.cuda.cublas.gemmStridedBatchedEx
-    monkeypatch.setattr(
-        cupy.cuda.cublas, "gemmStridedBatchedEx", lambda *args: (counts.append(args[-3]), original(*args))[1]
-    )
+def calls_of(cupy, monkeypatch, name="gemmStridedBatchedEx", count_at=-3):
+    """The number of batches of each call of a function of cuBLAS from here on."""
+    counts, original = [], getattr(cupy.cuda.cublas, name)
+    monkeypatch.setattr(cupy.cuda.cublas, name, lambda *args: (counts.append(args[count_at]), original(*args))[1])
     return counts
+
+
+def queries_and_keys(cupy, B, H, d, dtype="float32"):
+    """q and kᵀ as attention multiplies them, views of the output of one layer, and room for their product."""
+    q, k, _ = to(cupy, numbers(B, 7, 3, H, d, dtype=dtype), dtype).transpose(2, 0, 3, 1, 4)
+    return q, k.mT, cupy.empty((B, H, 7, 8), "float32")[..., :7]
 
 
 def test_the_heads_of_attention_go_in_one_call_for_each_head_or_for_each_sample(cupy, monkeypatch):
     counts = calls_of(cupy, monkeypatch)
-    for B, H in ((5, 2), (2, 5)):
-        q, k, _ = cupy.zeros((B, 7, 3, H, 4), "float32").transpose(2, 0, 3, 1, 4)
-        multiply_batches(q, k.mT, cupy.empty((B, H, 7, 8), "float32")[..., :7])
-    assert counts == [5, 5, 5, 5]
+    for B, H in ((5, 4), (4, 5)):
+        multiply_batches(*queries_and_keys(cupy, B, H, 12, "bfloat16"))
+    assert counts == [5] * 8
+
+
+def test_in_float32_more_than_three_of_these_calls_are_one(cupy, monkeypatch):
+    counts, listed = calls_of(cupy, monkeypatch), calls_of(cupy, monkeypatch, "sgemmBatched", -1)
+    for B, H in ((5, 3), (4, 5)):
+        multiply_batches(*queries_and_keys(cupy, B, H, 12))
+    assert counts == [5] * 3 and listed == [20]
+    multiply_batches(*queries_and_keys(cupy, 4, 4, 6))  # some heads don't start on 16 bytes
+    q, k, scores = queries_and_keys(cupy, 4, 4, 12)
+    multiply_batches(q[..., 1:], k[..., 1:, :], scores)  # none does
+    assert counts == [5] * 3 + [4] * 8 and listed == [20]
+
+
+def test_listed_matrices_are_multiplied_on_a_stream_that_is_captured(cupy):
+    stream = cupy.cuda.Stream(non_blocking=True)
+    handle = Handle(cupy, stream)
+    q, k, scores = queries_and_keys(cupy, 4, 5, 12)
+    with stream:
+        stream.begin_capture()
+        multiply_batches(q, k, scores)
+        graph = stream.end_capture()
+        q[...] = to(cupy, numbers(*q.shape, seed=1))
+        graph.launch()
+    stream.synchronize()
+    np.testing.assert_allclose(scores.get(), q.get() @ k.get(), rtol=0, atol=1e-5)
+    assert handle.handle
+
+
+@pytest.mark.parametrize("most", [65535, 7])
+@given(case=cases(lead=2))
+def test_products_of_listed_matrices_are_numpys_in_every_memory_layout(cupy, most, case):
+    batch, (m, n, k), *rest = case
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "PLANS", {})
+        patch.setattr(products, "FEW", 0)
+        patch.setattr(products, "MOST_AT_ONCE", most)
+        check(cupy, (batch, (4 * m, 4 * n, 4 * k), *rest), "float32", "float32", multiply_batches, gap=4)
 
 
 def test_batches_with_one_common_stride_go_in_one_call(cupy, monkeypatch):
@@ -128,11 +169,15 @@ def test_tf32_rounds_float32_products_only_where_it_is_asked_for(cupy):
         wanted = to(cupy, a, dtype).get().astype("float64") @ to(cupy, b, dtype).get().astype("float64")
         return abs(out.get() - wanted).max()
 
-    assert error() < 1e-5
+    def error_of_heads():
+        q, k, scores = queries_and_keys(cupy, 4, 4, 64)
+        return abs(multiply_batches(q, k, scores).get() - q.get().astype("float64") @ k.get()).max()
+
+    assert error() < 1e-5 and error_of_heads() < 1e-5
     with backend.products_in("tf32"):
-        assert 1e-4 < error() < 3e-2
+        assert 1e-4 < error() < 3e-2 and 1e-4 < error_of_heads() < 3e-2
         assert error("bfloat16") < 1e-4
-    assert error() < 1e-5
+    assert error() < 1e-5 and error_of_heads() < 1e-5
 
 
 @pytest.mark.parametrize("function, batch", [(multiply, ()), (multiply_batches, (3,))])

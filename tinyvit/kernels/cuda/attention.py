@@ -1,4 +1,4 @@
-"""Attention by strided batched products on views, without copying anything N×N.
+"""Attention by batched products on views, without copying anything N×N.
 
 Queries, keys and values are read where they lie, side by side in the output of one linear layer; heads and gradients
 are written in the layout that the next layer reads. Rows of the scores start on boundaries of 16 bytes, so that the

@@ -17,7 +17,7 @@ HOW = [c_int, c_int]                        # the type that is computed in, the 
 
 
 class Handle:
-    """A handle of cuBLAS for one stream, with `gemmEx` and `gemmStridedBatchedEx` as in `cupy.cuda.cublas`.
+    """A handle of cuBLAS for one stream, with the products that `cupy.cuda.cublas` has under the same names.
 
     Its workspace is as large as the one that cuBLAS has on this GPU by itself, so that it chooses the same algorithms.
     """
@@ -32,6 +32,9 @@ class Handle:
             library, "cublasGemmStridedBatchedEx", *SHAPE, *[c_void_p, c_int, c_int, c_longlong] * 2, c_void_p,
             c_void_p, c_int, c_int, c_longlong, c_int, *HOW,
         )  # fmt: skip
+        self.sgemmBatched = function(
+            library, "cublasSgemmBatched", *SHAPE, *[c_void_p, c_int] * 2, c_void_p, c_void_p, c_int, c_int
+        )
         self.stream, self.handle = stream, cublas.create()
         weakref.finalize(self, cublas.destroy, self.handle).atexit = False
         size = (32 if int(cupy.cuda.Device().compute_capability) >= HOPPER else 4) * MIB

@@ -1,11 +1,11 @@
 """Matrix products by cuBLAS, on arrays as they lie in memory: no operand is copied, and none is written but the result.
 
 `cupy.matmul` copies transposed operands of three and more dimensions, leaves TF32 alone and has no bfloat16 there.
-cuBLAS itself takes any matrix whose rows or columns lie contiguously, at any distance from each other, and many of
-them at once where they lie at equal distances. It adds to what is there already (`beta`), so that a gradient goes
-straight into its buffer, and it accumulates in float32 whatever the arrays hold: also where it cuts a long sum into
-parts, which it would add up in the result's type unless told otherwise (partial sums in float16 overflow where the
-whole doesn't).
+cuBLAS itself takes any matrix whose rows or columns lie contiguously, at any distance from each other, and many of them
+at once where they lie at equal distances or, in float32, from a list of their addresses. It adds to what is there
+already (`beta`), so that a gradient goes straight into its buffer, and it accumulates in float32 whatever the arrays
+hold: also where it cuts a long sum into parts, which it would add up in the result's type unless told otherwise
+(partial sums in float16 overflow where the whole doesn't).
 
 cuBLAS writes a matrix column by column. One that lies row by row is to cuBLAS its own transpose, so instead of C = A B
 it computes Cᵀ = Bᵀ Aᵀ.
@@ -20,11 +20,15 @@ import numpy as np
 
 from tinyvit.backend import array_module, products
 from tinyvit.kernels.cuda.cublas import products_of_stream
-from tinyvit.kernels.cuda.source import run
+from tinyvit.kernels.cuda.source import PACK_BYTES, Source, blocks, run
 
+SOURCE = Source("addresses.cu", [{}])
+BLOCK = 256
 AS_IT_IS, TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 WHOLE_SUMS = 16              # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
+FLOAT32, TF32 = 0, 3         # CUBLAS_DEFAULT_MATH, CUBLAS_TF32_TENSOR_OP_MATH
 LARGEST_INT = 2**31 - 1      # sizes and leading dimensions are C's ints
+FEW = 3                      # calls, which a kernel and one call would hardly be faster than
 MOST_AT_ONCE = 65535         # batches: as many as a grid of blocks has in its third direction, on any version of cuBLAS
 
 
@@ -38,18 +42,19 @@ def multiply(a, b, out, alpha=1.0, beta=0.0):
     """
     if not a.ndim == b.ndim == out.ndim == 2:
         refuse("expected matrices with two axes", *map(layout, (a, b, out)))
-    return run("product", (a, b, out), product, a, b, out, alpha, beta)
+    return product("product", a, b, out, alpha, beta)
 
 
 def multiply_batches(a, b, out, alpha=1.0, beta=0.0):
     """`multiply` for every entry of one or two leading axes: a (B, H, m, k), b (B, H, k, n), out (B, H, m, n).
 
     The leading axes may have any strides; those of `a` and `b` may be 0, as `broadcast_to` makes them. Where the two
-    don't lie in memory like a single one, there is one call of cuBLAS for each entry of the shorter.
+    don't lie in memory like a single one, there is one call of cuBLAS for each entry of the shorter. In place of more
+    than `FEW` calls in float32, a kernel lists the addresses of all matrices for one call, if they start on 16 bytes.
     """
     if not a.ndim == b.ndim == out.ndim or not 3 <= out.ndim <= 4 or not a.shape[:-2] == b.shape[:-2] == out.shape[:-2]:
         refuse("expected the same one or two axes before each matrix", *map(layout, (a, b, out)))
-    return run("products", (a, b, out), product, a, b, out, alpha, beta)
+    return product("products", a, b, out, alpha, beta)
 
 
 class Layout(NamedTuple):
@@ -78,9 +83,10 @@ class Plan(NamedTuple):
     out: tuple     # likewise
     float32: bool  # whether the operands are; bfloat16 or float16 otherwise
     calls: list    # for each call: the offsets of first, second and out in their arrays, and the batches
+    listed: int    # how many matrices are called by their addresses, or 0
 
 
-def product(a, b, out, alpha, beta):
+def product(name, a, b, out, alpha, beta):
     key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, out.shape, out.strides, out.dtype
     cupy, plan = array_module(out), PLANS.get(key, MISSING)
     if plan is MISSING:
@@ -89,7 +95,21 @@ def product(a, b, out, alpha, beta):
         plan = PLANS[key] = plan_of(cupy, layout(a), layout(b), layout(out))
     if plan is None:
         return scaled(out, beta)
-    swapped, shape, (type1, *from1), (type2, *from2), to, float32, calls = plan
+    arrays = (b, a, out) if plan.swapped else (a, b, out)
+    if plan.listed and not any(x.data.ptr % PACK_BYTES for x in arrays):
+        addresses = cupy.empty((3, plan.listed), "uint64")
+        lie = [part for x in arrays for part in (x, *x.strides[:2])]
+        grid = blocks(plan.listed, BLOCK)
+        SOURCE.launch("addresses_of_matrices", grid, BLOCK, *lie, addresses, out.shape[1], plan.listed)
+        run(name, (a, b, out), multiply_listed, cupy, plan, addresses, alpha, beta)
+    else:
+        run(name, (a, b, out), multiply_strided, cupy, plan, arrays, alpha, beta)
+    return out
+
+
+def multiply_strided(cupy, plan, arrays, alpha, beta):
+    """Start a product, or batches of them at equal distances."""
+    _, shape, (type1, *from1), (type2, *from2), to, float32, calls, _ = plan
     cublas, (handle, gemm) = cupy.cuda.cublas, products_of_stream(cupy)
     if not float32:  # each time: a handle is a thread's and a device's, and CuPy's own products set it back
         cublas.setMathMode(handle, WHOLE_SUMS)
@@ -97,16 +117,32 @@ def product(a, b, out, alpha, beta):
     how = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if tf32 else cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_GEMM_DEFAULT
     alpha, beta = scalar(alpha), scalar(beta)  # held until cuBLAS has read them
     at_alpha, at_beta = addressof(alpha), addressof(beta)
-    at1, at2, at_out = (b if swapped else a).data.ptr, (a if swapped else b).data.ptr, out.data.ptr
-    if out.ndim == 2:
+    at1, at2, at_out = (x.data.ptr for x in arrays)
+    if arrays[0].ndim == 2:
         gemm.gemmEx(handle, *shape, at_alpha, at1, type1, *from1, at2, type2, *from2, at_beta, at_out, *to, *how)
-        return out
+        return
     for by1, by2, by_out, count in calls:
         gemm.gemmStridedBatchedEx(
             handle, *shape, at_alpha, at1 + by1, type1, *from1, at2 + by2, type2, *from2, at_beta,
             at_out + by_out, *to, count, *how,
         )  # fmt: skip
-    return out
+
+
+def multiply_listed(cupy, plan, addresses, alpha, beta):
+    """Start products in float32 of matrices whose addresses (3, count) are listed."""
+    _, shape, (_, ld1, _), (_, ld2, _), (_, ld_out, _), *_ = plan
+    cublas, (handle, gemm) = cupy.cuda.cublas, products_of_stream(cupy)
+    alpha, beta, tf32 = scalar(alpha), scalar(beta), products() == "tf32"
+    if tf32:
+        cublas.setMathMode(handle, TF32)  # this function takes no other word for it
+    for start in range(0, plan.listed, MOST_AT_ONCE):
+        at1, at2, at_out = (addresses.data.ptr + 8 * (i * plan.listed + start) for i in range(3))
+        gemm.sgemmBatched(
+            handle, *shape, addressof(alpha), at1, ld1, at2, ld2, addressof(beta), at_out, ld_out,
+            min(MOST_AT_ONCE, plan.listed - start),
+        )  # fmt: skip
+    if tf32:
+        cublas.setMathMode(handle, FLOAT32)
 
 
 PLANS, MISSING = {}, object()
@@ -144,7 +180,10 @@ def plan_of(cupy, a, b, out):
         (code, ld, stride // x.dtype.itemsize)[: 2 if len(x.shape) == 2 else 3]
         for code, ld, stride, x in zip((type_in, type_in, type_out), leading, of_batch, arrays)
     ]
-    return Plan(swapped, shape, *parts, str(a.dtype) == "float32", calls)
+    float32 = str(a.dtype) == "float32"
+    aligned = not any(stride % PACK_BYTES for x in arrays for stride in x.strides[:-2])
+    listed = loops * count if float32 and aligned and loops > FEW else 0
+    return Plan(swapped, shape, *parts, float32, calls, listed)
 
 
 def types_of(cupy, a, b, out):
