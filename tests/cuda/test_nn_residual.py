@@ -6,22 +6,32 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tinyvit import Context, Key, ViT, ViTConfig, nn
+from tinyvit import Context, Key, ViTConfig, nn
 from tinyvit import functional as F
 from tinyvit.backend import to_device, to_numpy
+from tinyvit.models import CoAtNetConfig, SwinConfig, build
 from tinyvit.nn.layers import FinishedCache, Unfinished
 from tinyvit.optim import SGD
 from tinyvit.training import train_step
 
 CONFIG = ViTConfig(img_size=8, patch_size=4, num_classes=3, embed_dim=24, depth=2, num_heads=3, drop_path_rate=0.5)
+SWIN = SwinConfig(
+    img_size=8, num_classes=3, embed_dim=24, depths=(2, 1), num_heads=(3, 6), window_size=2, mlp_ratio=2.0,
+    drop_path_rate=0.5,
+)  # fmt: skip
+COATNET = CoAtNetConfig(
+    img_size=8, num_classes=3, stem_width=8, stem_stride=1, stages="CT", depths=(1, 2), widths=(8, 16), strides=(2, 2),
+    head_dim=8, expansion=2.0, drop_path_rate=0.5,
+)  # fmt: skip
 IMAGES = np.random.default_rng(0).normal(size=(6, 3, 8, 8)).astype("float32")
 LABELS = np.arange(6) % 3
 CTX = Context(training=True, key=Key(1, 0))
 
 
 def redrawn(device, config=CONFIG, precision=None):
-    model, draws = ViT(config, device=device, precision=precision), np.random.default_rng(0)
-    model.load_state_dict({name: 0.2 * draws.normal(size=p.shape) for name, p in model.named_parameters()})
+    model, draws = build(config, device=device, precision=precision), np.random.default_rng(0)
+    parameters = {name: 0.2 * draws.normal(size=p.shape) for name, p in model.named_parameters()}
+    model.load_state_dict(model.state_dict() | parameters)
     return model
 
 
@@ -48,11 +58,29 @@ def assert_close(got, wanted, bound):
         {"frozen": "*.bias"},
         {"config": replace(CONFIG, drop_rate=0.2)},
         {"config": replace(CONFIG, activation="gelu_tanh", qkv_bias=False)},
+        {"config": SWIN},
+        {"config": SWIN, "frozen": "*.bias"},
+        {"config": COATNET},
     ],
-    ids=["plain", "accumulated", "frozen", "no bias", "dropout", "gelu_tanh"],
+    ids=["plain", "accumulated", "frozen", "no bias", "dropout", "gelu_tanh", "swin", "swin, no bias", "coatnet"],
 )
 def test_a_step_has_the_gradients_that_it_has_on_the_cpu(cupy, options):
     assert_close(gradients_of_a_step("cuda", **options), gradients_of_a_step("cpu", **options), 1e-4)
+
+
+@pytest.mark.parametrize("config, name", [(SWIN, "layers.0.blocks.1"), (COATNET, "stages.1.blocks.1")])
+def test_blocks_of_swin_and_coatnet_leave_both_biases_to_sums_and_an_observer_gets_finished_values(cupy, config, name):
+    heard = []
+    for device in ("cpu", "cuda"):
+        model, values = redrawn(device, config), {}
+        observer = SimpleNamespace(value=lambda path, y, values=values: values.update({path: to_numpy(y)}))
+        parts = [part for part, _ in model.trunk.parts()]
+        _, caches = model.trunk(to_device(IMAGES, device), replace(CTX, observer=observer))
+        fused = [isinstance(c, FinishedCache) for c in (caches[parts.index(name)].norm2, caches[parts.index(name)].sum)]
+        assert fused == [device == "cuda"] * 2
+        heard.append(values)
+    assert heard[0].keys() == heard[1].keys() > {f"{name}.attn.proj", f"{name}.mlp.fc2", f"{name}.drop_path2"}
+    assert_close(heard[1], heard[0], 1e-4)
 
 
 def test_two_steps_have_the_same_bits_and_with_recomputation_too(cupy):

@@ -18,7 +18,7 @@ from tinyvit.models.swin import MapNorm, as_maps, as_tokens
 from tinyvit.nn.block import Mlp
 from tinyvit.nn.conv import Conv2d
 from tinyvit.nn.head import MapPool
-from tinyvit.nn.layers import DropPath, LayerNorm
+from tinyvit.nn.layers import DropPath, LayerNorm, add, add_backward, passes_on
 from tinyvit.nn.mbconv import MBConv, Shortcut, halved, halved_backward
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
@@ -151,6 +151,7 @@ class RelativeBlockCache(NamedTuple):
     norm2: LayerNormCache
     mlp: Any
     drop_path2: Any
+    sum: Any
 
     __repr__ = tree
 
@@ -179,21 +180,23 @@ class RelativeBlock(Module):
         grid = a.shape[2:]
         a = as_tokens(a).reshape(len(a), -1, a.shape[1])                       # (B, n, D)
         shape = a.shape
-        a, c_attn = self.attn(a, ctx, grid=grid)                               # (B, n, D')
+        later = passes_on(self.drop_path1)                                     # on a GPU: the sum adds the bias
+        a, c_attn = self.attn(a, ctx, grid=grid, bias_later=later)             # (B, n, D')
         a, c_drop1 = self.drop_path1(a, ctx)
-        a = a.reshape(len(a), *grid, -1)
+        a = a.reshape(shape[0], *grid, -1)
         x, m, c_norm2 = self.norm2.of_sum(as_tokens(shortcut), a, ctx)         # shortcut + a, and its norm
-        m, c_mlp = self.mlp(m, ctx)
+        m, c_mlp = self.mlp(m, ctx, bias_later=passes_on(self.drop_path2))
         m, c_drop2 = self.drop_path2(m, ctx)
-        return as_maps(x + m), RelativeBlockCache(
-            c_shortcut, c_norm1, c_pool, shape, c_attn, c_drop1, c_norm2, c_mlp, c_drop2
+        y, c_sum = add(x, m)
+        return as_maps(y), RelativeBlockCache(
+            c_shortcut, c_norm1, c_pool, shape, c_attn, c_drop1, c_norm2, c_mlp, c_drop2, c_sum
         )
 
     def backward(self, dmaps, cache):
-        dy = as_tokens(dmaps)
-        dm = self.drop_path2.backward(dy, cache.drop_path2)
+        dx, dm = add_backward(as_tokens(dmaps), cache.sum)
+        dm = self.drop_path2.backward(dm, cache.drop_path2)
         dm = self.mlp.backward(dm, cache.mlp)
-        dx, da = self.norm2.of_sum_backward(dy, dm, cache.norm2)               # (B, H, W, D')
+        dx, da = self.norm2.of_sum_backward(dx, dm, cache.norm2)               # (B, H, W, D')
         B, rows, columns, width = dx.shape
         da = self.drop_path1.backward(da.reshape(B, rows * columns, width), cache.drop_path1)
         da = self.attn.backward(da, cache.attn)

@@ -27,6 +27,10 @@ class Unfinished(NamedTuple):
         x = array_module(self.product).zeros_like(self.product) if self.x is None else self.x
         return F.add_branch(x, self.product, self.linear.bias.value, self.rate, self.key)[0]
 
+    def reshape(self, *shape):
+        """The same tokens in another grid (..., D), of a branch without its sum."""
+        return self._replace(product=self.product.reshape(shape))
+
 
 class SumGradient(NamedTuple):
     """The gradients of x and branch, for a block that left its residual sum x + branch to a later layer."""
@@ -38,6 +42,14 @@ class SumGradient(NamedTuple):
 def passes_on(layer):
     """Whether a layer passes an `Unfinished` on: stochastic depth, and a dropout that drops nothing."""
     return type(layer) is DropPath or (type(layer) is Dropout and not layer.rate)
+
+
+def moved(operation, x, *arguments):
+    """operation(x, *arguments), which only moves tokens, so that an `Unfinished` without its sum stays one."""
+    if not isinstance(x, Unfinished):
+        return operation(x, *arguments)
+    product, cache = operation(x.product, *arguments)
+    return x._replace(product=product), cache
 
 
 class FinishedCache(NamedTuple):
