@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from strategies import redrawn, seeds
 
 from tinyvit import Context, Key, create_model, gradcheck
+from tinyvit import functional as F
 from tinyvit.models import SwinConfig, build
 from tinyvit.models.swin import SwinBlock
+from tinyvit.nn.relative_attention import windows_apart, windows_side_by_side
 
 SMALL = dict(in_chans=2, num_classes=3, embed_dim=4, num_heads=(1, 2), depths=(2, 2), mlp_ratio=2.0)
 
@@ -27,6 +29,15 @@ def test_gradients_of_any_swin_match_the_complex_step(model, size, seed):
     images = np.random.default_rng(seed).standard_normal((size, *model.image_shape))
     report = gradcheck.check_model(model, images, redraw=False, directions=3)
     assert report.max_error < 1e-9, report
+
+
+def test_heads_of_windows_side_by_side_are_those_of_each_window():
+    x = np.random.default_rng(0).standard_normal((2 * 3, 5, 3 * 4 * 7))        # 2 samples of 3 windows, 4 heads
+    together = windows_side_by_side(x, 3, 3)
+    for part, apart in zip(F.split_heads(together, 3 * 4)[0], F.split_heads(x, 4)[0], strict=True):
+        np.testing.assert_array_equal(part, apart.reshape(2, 3 * 4, 5, 7))
+        assert np.shares_memory(part, together)
+    np.testing.assert_array_equal(windows_apart(together, 3, 3), x)
 
 
 def block(window=4, shifted=True, dim=4):

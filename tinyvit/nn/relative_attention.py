@@ -61,32 +61,33 @@ class RelativeAttention(Module):
         With `bias_later`, y may come as an `Unfinished`.
         """
         qkv, c_qkv = self.qkv(x, ctx)                                                 # (B, n, 3·out_dim)
-        heads, c_split = F.split_heads(qkv, self.num_heads)                           # each (B, H, n, d)
         bias, c_bias = F.relative_bias(self.relative_position_bias_table.value, self.sides, grid)
-        windows = None
+        num_heads, windows = self.num_heads, None
         if masks is not None:
             windows, n = masks.shape[:2]
-            heads = (windows_as_heads(part, windows) for part in heads)               # each (B/W, W·H, n, d)
+            num_heads = windows * num_heads
+            qkv = windows_side_by_side(qkv, windows, 3)                               # (B/W, n, 3·W·out_dim)
             bias = (bias + masks[:, None]).reshape(-1, n, n)                          # (W·H, n, n)
+        heads, c_split = F.split_heads(qkv, num_heads)                                # each (B, H, n, d)
         y, c_heads = F.attention(*heads, bias)
-        y = y if windows is None else heads_as_windows(y, windows)
         y, c_merge = F.merge_heads(y)                                                 # (B, n, out_dim)
+        y = y if windows is None else windows_apart(y, windows)
         y, c_proj = self.proj(y, ctx, bias_later=bias_later)
         return y, RelativeAttentionCache(c_qkv, c_split, c_bias, windows, c_heads, c_merge, c_proj)
 
     def backward(self, dy, cache):
+        windows = cache.windows
         dy = self.proj.backward(dy, cache.proj)
+        dy = dy if windows is None else windows_side_by_side(dy, windows)
         dy = F.merge_heads_backward(dy, cache.merge)                                  # (B, H, n, d)
-        if cache.windows is not None:
-            dy = windows_as_heads(dy, cache.windows)
-        dqkv = F.attention_backward(dy, cache.heads)
-        dbias = dqkv[3]
-        if cache.windows is not None:
-            dqkv = tuple(heads_as_windows(part, cache.windows) for part in dqkv[:3])
-            dbias = sum_first(dbias.reshape(cache.windows, -1, *dbias.shape[1:]))
+        gradients = F.attention_backward(dy, cache.heads)
+        dbias, dqkv = gradients[3], F.split_heads_backward(gradients, cache.split)
+        if windows is not None:
+            dqkv = windows_apart(dqkv, windows, 3)
+            dbias = sum_first(dbias.reshape(windows, -1, *dbias.shape[1:]))
         with self.gradients() as into:
             F.relative_bias_backward(dbias, cache.bias, into=into)
-        return self.qkv.backward(F.split_heads_backward(dqkv, cache.split), cache.qkv)
+        return self.qkv.backward(dqkv, cache.qkv)
 
 
 def resized_table(table, sides, new_sides):
@@ -108,13 +109,18 @@ def resized_table(table, sides, new_sides):
     return table.reshape(-1, table.shape[2])
 
 
-def windows_as_heads(x, windows):
-    """Heads (B·W, H, n, d) of windows as those of samples, (B, W·H, n, d): each window has a mask of its own."""
-    B, H, n, d = x.shape
-    return x.reshape(B // windows, windows * H, n, d)
+def windows_side_by_side(x, windows, parts=1):
+    """Tokens (B·W, n, parts·D) of windows as those of samples, (B, n, parts·W·D), each part with those of all windows.
+
+    So heads of windows become heads of samples, and each window has a mask of its own.
+    """
+    tokens, D = x.shape[1], x.shape[2] // parts
+    x = x.reshape(-1, windows, tokens, parts, D).transpose(0, 2, 3, 1, 4)
+    return x.reshape(len(x), tokens, parts * windows * D)
 
 
-def heads_as_windows(x, windows):
-    """The inverse of `windows_as_heads`."""
-    B, H, n, d = x.shape
-    return x.reshape(B * windows, H // windows, n, d)
+def windows_apart(x, windows, parts=1):
+    """The inverse of `windows_side_by_side`."""
+    B, tokens, width = x.shape
+    x = x.reshape(B, tokens, parts, windows, -1).transpose(0, 3, 1, 2, 4)
+    return x.reshape(B * windows, tokens, width // windows)
