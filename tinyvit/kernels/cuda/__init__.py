@@ -24,6 +24,7 @@ from tinyvit.kernels.cuda import (
     layernorm,
     linear,
     losses,
+    muon,
     pooling,
     positions,
     residual,
