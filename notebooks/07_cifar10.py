@@ -24,8 +24,8 @@ from tinyvit.data import Augmentation, Dataset, Loader, Split, cache, mixing
 from tinyvit.data.augment import augment
 from tinyvit.data.cifar import CIFAR10, as_split
 from tinyvit.data.resize import shrink
+from tinyvit.functional.muon import orthogonalise
 from tinyvit.models.summary import summarize
-from tinyvit.optim.muon import orthogonalise
 from tinyvit.training import evaluate, preset, train, train_step
 from tinyvit.training.tasks import classification
 from tinyvit.training.trained import load_trained

@@ -17,6 +17,7 @@ from tinyvit import functional as F
 from tinyvit import gradcheck, kernels, levels
 from tinyvit.functional.adam import adam_step
 from tinyvit.functional.flat import move_average, squared_norm
+from tinyvit.functional.muon import Matrix, muon_step
 
 PLACES = ("operand", "dy", "into", "cache")
 SECONDS = 300  # for an example; kernels that were never compiled before take a minute
@@ -34,6 +35,7 @@ def flat_cases():
     return [
         ("adam_step", in_place(adam_step, 3, 0.1, (0.9, 0.99), 1e-8, 0.1), None, flat),
         ("move_average", in_place(move_average, 0.25), None, flat[:2]),
+        ("muon_step", in_place(muon_step, (Matrix(2, 2, 3), Matrix(8, 4, 1)), 0.1, 0.9, True, 5, 0.1), None, flat[:3]),
         ("squared_norm", lambda x: (squared_norm(x), None), None, flat[:1]),
         ("cast", lambda x: (F.cast(x, "float64"), None), None, flat[:1]),
         ("cast, out", lambda x, out: (F.cast(x, "float64", out), None), None, flat[:2]),

@@ -26,7 +26,7 @@ OPERATIONS = {
     "Dropout": "dropout",
     "Diffusion": "diffusion",
     "Losses": "cross_entropy distillation dino contrastive variational_bound",
-    "Optimizer steps and sums": "adam flat sums chunks cast gathering",
+    "Optimizer steps and sums": "adam muon flat sums chunks cast gathering",
 }
 OTHERS = "More operations"
 FOLDERS = {"nn": "Layers", "models": "Architectures", "optim": "Optimizers"}

@@ -6,7 +6,7 @@ from numbers_of import numbers, to
 
 from tinyvit import ViT, ViTConfig
 from tinyvit.functional.adam import adam_step
-from tinyvit.optim import AdamW, Muon
+from tinyvit.optim import AdamW
 
 SIZES = st.integers(0, 40) | st.sampled_from([1023, 1024, 1029, 4096])
 
@@ -79,14 +79,3 @@ def test_an_optimizer_lets_the_kernel_decide_and_copies_nothing(cupy, monkeypatc
     monkeypatch.setattr(cupy, "copyto", None)
     optimizer.step(where=cupy.asarray(np.array(applied)))
     assert (model.storage.data.get() != before).any() == applied and optimizer.t.get() == applied
-
-
-def test_muon_skips_a_step_entirely(cupy):
-    model = ViT(ViTConfig(img_size=8, patch_size=4, embed_dim=8, depth=1, num_heads=2), device="cuda")
-    optimizer = Muon(model)
-    with model.storage.on_device():
-        model.storage.gradients()[:] = 1.0
-    before = [array.get().copy() for array in (model.storage.data, *optimizer.state)]
-    optimizer.step(where=cupy.asarray(np.array(False)))
-    for array, old in zip((model.storage.data, *optimizer.state), before, strict=True):
-        np.testing.assert_array_equal(array.get(), old)

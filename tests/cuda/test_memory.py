@@ -82,6 +82,14 @@ def test_a_step_needs_about_what_is_predicted(shape, images, options, precision)
     assert needs[0].least < measured
 
 
+def test_muon_makes_hardly_more_arrays_than_it_says():
+    model = ViT(SHAPE, device="cuda")
+    optimizer = optim.Muon(model)
+    optimizer.step()
+    arrays = peak_of(optimizer.step) / model.storage.data.nbytes
+    assert optimizer.scratch - 0.5 < arrays < optimizer.scratch
+
+
 @pytest.mark.parametrize(("image", "filters", "options"), [
     ((3, 4, 40, 50), (6, 4, 3, 3), dict(padding=1)),
     ((6, 6, 30, 31), (8, 6, 3, 3), dict(padding=1, stride=2)),

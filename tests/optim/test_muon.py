@@ -4,35 +4,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import redrawn, seeds, vits
+from strategies import redrawn, vits
 
 from tinyvit import ViT, ViTConfig, nn, optim
+from tinyvit.functional.muon import orthogonalise
 from tinyvit.models import HybridConfig, build
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.optim import muon
-from tinyvit.optim.muon import hidden_matrices, orthogonalise
+from tinyvit.optim.muon import hidden_matrices
 
-sides = st.integers(1, 9)
 CONFIG = ViTConfig(img_size=4, patch_size=2, in_chans=1, num_classes=3, embed_dim=8, depth=2, num_heads=2)
 HIDDEN = [f"blocks.{i}.{part}.weight" for i in (0, 1) for part in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")]
 
 
 def normal(seed, *shape):
     return np.random.default_rng(seed).standard_normal(shape)
-
-
-def with_singular_values(values, rows, columns, seed=0):
-    """U diag(values) Vᵀ with random orthogonal U and V."""
-    u, v = np.linalg.qr(normal(seed, rows, rows))[0], np.linalg.qr(normal(seed + 1, columns, columns))[0]
-    return u[:, : len(values)] * values @ v[:, : len(values)].T
-
-
-def polynomial(sigma, iterations=5):
-    """What the iterations make of a singular value."""
-    a, b, c = 3.4445, -4.7750, 2.0315
-    for _ in range(iterations):
-        sigma = a * sigma + b * sigma**3 + c * sigma**5
-    return sigma
 
 
 def small_model(seed=0, **options):
@@ -44,56 +30,6 @@ def take_steps(model, optimizer, steps, scale=1.0, first=0):
         for i, parameter in enumerate(model.parameters()):
             parameter.grad = scale * normal((step, i), *parameter.shape)
         optimizer.step()
-
-
-# -- orthogonalise ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", [(64, 128), (128, 64), (100, 200), (16, 16)])
-def test_the_singular_values_of_a_random_matrix_end_near_1(shape, dtype):
-    got = orthogonalise(normal(0, *shape).astype(dtype))
-    values = np.linalg.svd(got, compute_uv=False)
-    assert got.dtype == dtype and values.min() > 0.6 and values.max() < 1.3
-
-
-@given(values=st.lists(st.floats(0.05, 20), min_size=1, max_size=5), rows=st.integers(5, 9), columns=st.integers(5, 9))
-def test_singular_values_change_by_the_polynomial_and_singular_vectors_stay(values, rows, columns):
-    values = np.array(values)
-    expected = with_singular_values(polynomial(values / np.linalg.norm(values)), rows, columns)
-    np.testing.assert_allclose(orthogonalise(with_singular_values(values, rows, columns)), expected, atol=1e-5)
-
-
-def test_five_iterations_bring_every_singular_value_above_a_666th_into_the_range():
-    ends = polynomial(np.geomspace(0.0015, 1, 100_001))
-    assert 0.67 < ends.min() < 0.69 and 1.2 < ends.max() < 1.21
-
-
-@given(rows=sides, columns=sides, seed=seeds())
-def test_transposing_and_rotating_commute_with_it(rows, columns, seed):
-    g, q = normal(seed, rows, columns), np.linalg.qr(normal(seed, rows, rows))[0]
-    expected = orthogonalise(g)
-    np.testing.assert_allclose(orthogonalise(g.T), expected.T, atol=1e-12)
-    np.testing.assert_allclose(orthogonalise(q @ g), q @ expected, atol=1e-12)
-
-
-@given(rows=sides, columns=sides, seed=seeds(), scale=st.floats(1e-2, 1e6))
-def test_the_norm_of_a_matrix_does_not_matter(rows, columns, seed, scale):
-    g = normal(seed, rows, columns)
-    g /= np.linalg.norm(g)
-    # ε shortens x by 1e-7/‖g‖, and the iterations make of that at most the largest slope of the polynomial, 485.
-    np.testing.assert_allclose(orthogonalise(scale * g), orthogonalise(g), atol=485 * 1e-7 / min(1, scale))
-
-
-@given(count=st.integers(1, 4), rows=sides, columns=sides, seed=seeds())
-def test_matrices_in_a_stack_are_orthogonalised_independently(count, rows, columns, seed):
-    stack = normal(seed, count, rows, columns)
-    stack.flags.writeable = False
-    np.testing.assert_allclose(orthogonalise(stack), [orthogonalise(g) for g in stack], atol=1e-12)
-
-
-def test_zero_stays_zero():
-    assert not orthogonalise(np.zeros((2, 3, 4), "float32")).any()
 
 
 # -- which parameters -----------------------------------------------------------------------------------------------

@@ -6,38 +6,10 @@ from math import prod
 import numpy as np
 
 from tinyvit.backend import array_module
+from tinyvit.functional.muon import Matrix, muon_step
 from tinyvit.optim.optimizers import AdamW, require_at_least_0
 
-# a σ + b σ³ + c σ⁵ is so steep at 0 that five iterations bring every σ from 0.0015 to 1 into [0.68, 1.21]. A less steep
-# polynomial would converge to 1, which takes longer and trains no better.
-NEWTON_SCHULZ = 3.4445, -4.7750, 2.0315
-EPS = 1e-7  # added to the norm of what is orthogonalised, so that zero stays zero
 PIECE = 1 << 17  # entries that a CPU orthogonalises at once: they stay in its cache
-
-
-def orthogonalise(g, iterations=5):
-    """Approximately U Vᵀ for matrices g = U S Vᵀ (..., rows, columns): g with all singular values near 1.
-
-    X = g / ‖g‖, then repeatedly X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X: Newton–Schulz iterations, which need only matrix
-    products and change only the singular values, each by the same polynomial. After five, those that were above
-    0.0015 ‖g‖ are between 0.68 and 1.21, and smaller ones 485 times as large as they were in X.
-
-    Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks".
-    """
-    a, b, c = NEWTON_SCHULZ
-    tall = g.shape[-2] > g.shape[-1]
-    x = array_module(g).ascontiguousarray(g.mT if tall else g)       # X Xᵀ is then the smaller product
-    x = x / ((x * x).sum((-2, -1), keepdims=True) ** 0.5 + EPS)
-    for _ in range(iterations):
-        gram = x @ x.mT
-        polynomial = gram @ gram
-        polynomial *= c
-        gram *= b
-        polynomial += gram
-        change = polynomial @ x
-        x *= a
-        x += change
-    return x.mT if tall else x
 
 
 def hidden_matrices(model):
@@ -66,10 +38,10 @@ class Muon(AdamW):
 
         B ← μ B + (1 − μ) G     U = (1 − μ) G + μ B     W ← (1 − lr · weight_decay) W − lr √max(1, rows/columns) O(U)
 
-    O is `orthogonalise`; without `nesterov`, U is B. Filters (O, C, P, Q) are a matrix (O, C·P·Q). Of a parameter that
-    stacks several matrices, as `parts` says (queries, keys and values), each is orthogonalised on its own. AdamW
-    updates everything else, embedding and head included, with `betas`, `eps`, the same weight decay and the learning
-    rate `adam_lr`, which follows `lr` in proportion when a schedule changes it.
+    O is `functional.muon.orthogonalise`; without `nesterov`, U is B. Filters (O, C, P, Q) are a matrix (O, C·P·Q). Of a
+    parameter that stacks several matrices, as `parts` says (queries, keys and values), each is orthogonalised on its
+    own. AdamW updates everything else, embedding and head included, with `betas`, `eps`, the same weight decay and the
+    learning rate `adam_lr`, which follows `lr` in proportion when a schedule changes it.
 
     Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks", with the weight decay of Liu et al.
     2025, "Muon is scalable for LLM training". In the state, `m` is B for those matrices, and `v` stays zero.
@@ -79,7 +51,7 @@ class Muon(AdamW):
     map_pieces   (function, pieces) -> results, like `map`; one with threads spreads the matrices over the cores
     """
 
-    decides = False  # `update_matrices` doesn't read `where`
+    scratch = 3
 
     def __init__(self, model, lr=0.02, momentum=0.95, nesterov=True, weight_decay=0.01, adam_lr=3e-4,
                  betas=(0.9, 0.95), eps=1e-8, iterations=5, filter_lr=None, map_pieces=map):  # fmt: skip
@@ -117,34 +89,28 @@ class Muon(AdamW):
         super().update(theta, g, m, v, lr / self.first_lr * self.adam_lr, weight_decay)
 
     def pieces(self):
-        """The trainable matrices in lists of one shape: short ones on a CPU, all at once on a GPU."""
-        alike = {}
+        """The trainable matrices in lists with one learning rate: short ones of one shape on a CPU."""
+        on_cpu, alike = array_module(self.storage.data) is np, {}
         for parameter in self.matrices:
             if parameter.trainable:
-                alike.setdefault((parameter.shape, parameter.parts), []).append(parameter)
+                key = (parameter.shape, parameter.parts) if on_cpu else parameter.ndim
+                alike.setdefault(key, []).append(parameter)
         for parameters in alike.values():
-            on_cpu = array_module(self.storage.data) is np
             count = max(1, PIECE // parameters[0].size) if on_cpu else len(parameters)
             for start in range(0, len(parameters), count):
                 yield parameters[start : start + count]
 
     def update_matrices(self, parameters):
-        """One step of parameters that have one shape."""
-        shape, parts = parameters[0].shape, parameters[0].parts
-        rows, columns = shape[0], prod(shape[1:])
-        directions = [self.direction(parameter) for parameter in parameters]
-        stack = array_module(directions[0]).stack(directions).reshape(-1, rows // parts, columns)
-        stack = orthogonalise(stack, self.iterations).reshape(-1, *shape)
-        scale = max(1.0, rows / parts / columns) ** 0.5
-        rate = self.lr / self.first_lr * self.filter_lr if len(shape) == 4 else self.lr
-        for parameter, direction in zip(parameters, stack):
-            lr, theta = rate * parameter.lr_scale, parameter.data
-            theta *= 1 - lr * (self.weight_decay if parameter.decay else 0.0)
-            theta -= lr * scale * direction
+        """One step of some parameters: matrices, or filters."""
+        lr = self.lr / self.first_lr * self.filter_lr if parameters[0].ndim == 4 else self.lr
+        matrices = tuple(matrix for parameter in parameters for matrix in matrices_of(parameter))
+        arrays = self.storage.data, self.storage.gradients(), self.state[0]
+        muon_step(*arrays, matrices, lr, self.momentum, self.nesterov, self.iterations, self.weight_decay, self.where)
 
-    def direction(self, parameter):
-        """Update a parameter's momentum B; returns U."""
-        g, b = parameter.grad, parameter.view(self.state[0])
-        b *= self.momentum
-        b += (1 - self.momentum) * g
-        return (1 - self.momentum) * g + self.momentum * b if self.nesterov else b
+
+def matrices_of(parameter):
+    """Each `Matrix` that is stacked in a parameter."""
+    rows, columns = parameter.shape[0] // parameter.parts, prod(parameter.shape[1:])
+    for i in range(parameter.parts):
+        start = parameter.offset + i * rows * columns
+        yield Matrix(start, rows, columns, parameter.lr_scale, parameter.decay)

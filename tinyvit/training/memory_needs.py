@@ -172,8 +172,8 @@ def step_of(
     fixed, between = changed + size * average + state, 0
     if storage.precision.is_low:
         fixed += storage.compute_dtype.itemsize * storage.size
-    if on_gpu and not optimizer.decides:
-        between = changed  # copies of what the optimizer changes, for the case that the step is left out
+    if on_gpu:  # where the step may be left out, there are copies of what the optimizer changes, unless it decides
+        between = size * optimizer.scratch + (0 if optimizer.decides else changed)
     if split is not None and on_gpu:
         train, test = (part.images.nbytes + part.labels.nbytes for part in split)
         fixed, between = fixed + train, max(between, size, test)

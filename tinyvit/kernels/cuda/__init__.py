@@ -26,6 +26,7 @@ from tinyvit.kernels.cuda import (
     layernorm,
     linear,
     losses,
+    muon,
     pooling,
     positions,
     residual,
