@@ -62,6 +62,17 @@ def tf32(x):
     return ((bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view("float32")
 
 
+product = np.matmul
+
+
+def product_term_by_term(a, b):
+    """`product` with one order of the sums whatever the number of rows and columns, which OpenBLAS's depends on."""
+    total = np.zeros((*a.shape[:-1], b.shape[-1]), "float32")
+    for i in range(a.shape[-1]):
+        total += a[..., i, None] * b[..., i, None, :]
+    return total
+
+
 def get_handle():
     MODE[HANDLE] = 0  # CuPy's own products set it back to what it is at first, at any time before
     return HANDLE
@@ -95,7 +106,7 @@ def gemmStridedBatchedEx(
         a, b = tf32(a), tf32(b)
     # OpenBLAS also computes with the memory after a small matrix, and discards it: that may be NaN.
     with np.errstate(invalid="ignore"):
-        result = np.float32(scalar(alpha)) * ((a.mT if transa else a) @ (b.mT if transb else b))
+        result = np.float32(scalar(alpha)) * product(a.mT if transa else a, b.mT if transb else b)
     if scalar(beta):
         result += np.float32(scalar(beta)) * c.astype("float32")
     c[...] = result.astype(c.dtype)
