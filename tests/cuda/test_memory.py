@@ -155,13 +155,19 @@ def test_arrays_that_nobody_can_reach_any_more_do_not_hide_what_a_step_takes():
     assert backend.peak_of_pool(take, "cuda:0") >= 4_000_000
 
 
-def test_images_to_evaluate_on_are_counted_where_they_need_more_than_a_step(monkeypatch):
-    config = replace(CONFIG, model=replace(CONFIG.model, img_size=64, patch_size=32), batch_size=8)
-    images, labels = np.zeros((1000, 1, 64, 64), "uint8"), np.arange(1000) % 10
+@pytest.mark.parametrize(("shape", "large"), [
+    (dict(img_size=64, patch_size=32), 1),                              # of the test images, which are on the GPU
+    (dict(img_size=16, patch_size=4, embed_dim=32), inference.LARGE),  # and of a forward on all of them
+])  # fmt: skip
+def test_images_to_evaluate_on_are_counted_where_they_need_more_than_a_step(monkeypatch, shape, large):
+    config = replace(CONFIG, model=replace(CONFIG.model, **shape), batch_size=8)
+    side = shape["img_size"]
+    images, labels = np.zeros((1000, 1, side, side), "uint8"), np.arange(1000) % 10
     train = load_split(CONFIG).train
     split = Split(*(replace(train, images=images[:n], labels=labels[:n]) for n in (20, 1000)))
     monkeypatch.setattr(trainer, "load_split", lambda config: split)
     monkeypatch.setattr(inference, "INFERENCE", 1 << 19)  # bytes: a few images at a time
+    monkeypatch.setattr(inference, "LARGE", large)
 
     def train_and_evaluate():
         trainer = Trainer(config)
@@ -209,6 +215,14 @@ def test_an_evaluation_that_does_not_fit_says_so(monkeypatch):
     message = "to evaluate 256 images at a time takes about .* 1 MB are free on cuda:0; .* take --device cpu"
     with pytest.raises(OutOfMemory, match=message), memory_to_evaluate(model):
         raise AssertionError
+
+
+def test_the_message_says_how_many_images_a_forward_takes(monkeypatch):
+    model = ViT(SHAPE, device="cuda")
+    for room, images in ((1 << 30, 2048), (60_000_000, 512)):
+        with_room(monkeypatch, room)
+        with pytest.raises(OutOfMemory, match=f"to evaluate {images} images"), memory_to_evaluate(model):
+            raise pretend_cupy.OutOfMemoryError
 
 
 @pytest.mark.parametrize("text", [

@@ -8,7 +8,7 @@ from tinyvit import ViT, ViTConfig
 from tinyvit import functional as F
 from tinyvit.data import Dataset
 from tinyvit.functional.softmax import log_softmax
-from tinyvit.training import evaluate
+from tinyvit.training import evaluate, inference
 from tinyvit.training.tasks.classification import logits_of
 
 
@@ -34,6 +34,16 @@ def test_every_image_counts_once_whatever_the_threads(size, threads, seed):
     scores = evaluate(model, dataset, threads)
     assert scores["accuracy"] == (logits.argmax(1) == dataset.labels).mean()
     np.testing.assert_allclose(scores["loss"], F.cross_entropy(logits, dataset.labels)[0], rtol=1e-12)
+
+
+def test_on_a_cpu_a_forward_is_one_batch_whatever_memory_there_is(monkeypatch):
+    monkeypatch.delattr(inference, "available_memory")  # which isn't even asked
+    model, dataset = random_vit(), noise(600)
+    assert inference.forward_batch(model) == inference.evaluation_batch(model) == 256
+    for forward, batch in zip(inference.forwards(model, dataset), inference.batches(model, dataset), strict=True):
+        assert forward.batches == [slice(0, len(batch.images))]
+        np.testing.assert_array_equal(forward.images, batch.images)
+        np.testing.assert_array_equal(forward.targets, batch.targets)
 
 
 def test_scores_are_python_numbers():

@@ -1,8 +1,9 @@
 """Forward passes over a data set, a batch at a time and each batch in parts by several threads."""
 
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from tinyvit.backend import array_module
+from tinyvit.backend import Array, array_module
 from tinyvit.data import Loader
 from tinyvit.models.architecture import Architecture
 from tinyvit.models.summary import widest_output
@@ -13,11 +14,38 @@ from tinyvit.training.threads import map_threads, slices, threads_for
 
 INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
 FORWARD = 3.5  # arrays as large as the largest output that it holds at once
+LARGE = 2048  # images in a forward on a GPU, at most, ...
+LARGE_BYTES = 1 << 31  # ... and bytes: a larger one has more than enough work for each launch
+SHARE = 0.5  # of the free memory that such a forward may take
+
+
+class Forward(NamedTuple):
+    """Images for one forward, their targets, and which of them are an evaluation batch: a list of slices."""
+
+    images: Array
+    targets: Array
+    batches: list
 
 
 def batches(model, dataset):
     """The batches of a `Dataset`, in order, as large as the evaluation of the model takes them."""
-    return Loader(dataset, evaluation_batch(model), dtype=model.dtype.name, device=model.device).epoch()
+    return loaded(model, dataset, evaluation_batch(model))
+
+
+def forwards(model, dataset):
+    """The same images in as few forwards as there is memory for, each a `Forward`: on a CPU a batch each.
+
+    What is summed over each of the batches has the same digits whatever the size of a forward: the outputs for an image
+    don't depend on those beside it, except that cuBLAS may choose another algorithm for a product with more rows.
+    """
+    count = evaluation_batch(model)
+    for images, targets in loaded(model, dataset, forward_batch(model)):
+        edges = range(0, len(targets), count)
+        yield Forward(images, targets, [slice(first, min(first + count, len(targets))) for first in edges])
+
+
+def loaded(model, dataset, count):
+    return Loader(dataset, count, dtype=model.dtype.name, device=model.device).epoch()
 
 
 def in_parts(function, model, images, threads=None):
@@ -66,14 +94,44 @@ def evaluation_batch(model, most=256):
     return 1 << largest(lambda power: image << power <= INFERENCE, most.bit_length() - 1)
 
 
+def forward_batch(model, free=None):
+    """Images in one forward of an evaluation: of a small model on a GPU several evaluation batches, so that a launch
+    has more work, as far as its memory allows; else one. All ranks that share the forward get the same number.
+
+    free   bytes of that memory; by default those that are free now
+    """
+    count = evaluation_batch(model)
+    if model.device == "cpu" or not isinstance(model, Architecture):
+        return count
+    free, ranks = available_memory(model.device) if free is None else free, sharing()
+    images = min(LARGE, int(min(LARGE_BYTES, SHARE * (free or 0))) // computed_bytes(model))
+    if ranks is not None:
+        images = min(ranks.gather(images))
+    return max(1, images // count) * count
+
+
+def computed_bytes(model):
+    """Bytes that the forward of an image takes in the dtype that the model computes in."""
+    return forward_bytes(model, model.storage.compute_dtype.itemsize)
+
+
+def memory_of_forward(model, most, free=None):
+    """Bytes that a forward of an evaluation of `most` images takes; 0 where that is unknown. `free` as for
+    `forward_batch`."""
+    return min(most, forward_batch(model, free)) * computed_bytes(model) if isinstance(model, Architecture) else 0
+
+
 @contextmanager
-def memory_to_evaluate(model, most=256):
-    """Raise OutOfMemory if a model surely can't be evaluated with the memory that there is, or where that turns out."""
+def memory_to_evaluate(model, most=None):
+    """Raise OutOfMemory if a model surely can't be evaluated with the memory that there is, or where that turns out.
+
+    most   images at a time; by default as many as `forwards` takes
+    """
     if not isinstance(model, Architecture):
         yield
         return
-    images, device = evaluation_batch(model, most), model.device
-    needed = images * forward_bytes(model, model.storage.compute_dtype.itemsize)
+    images, device = forward_batch(model) if most is None else evaluation_batch(model, most), model.device
+    needed = images * computed_bytes(model)
     free = available_memory(device)
     message = (
         f"too little memory: to evaluate {images} images at a time takes about {readable(needed)}, and "

@@ -155,16 +155,17 @@ def require_weights(config, threads, free):
 
 def step_of(
     model, optimizer, loss_of, batch, ctx, batch_size, threads=1, accumulate=1, average=False, split=None, state=0,
-    captured=False,
-):
+    captured=False, evaluation=lambda held: 0,
+):  # fmt: skip
     """The `Step` of a model and an optimizer.
 
-    loss_of   (named arrays, ctx) -> (loss, backward, …)
-    batch     named arrays, with at least as many samples as are measured
-    average   whether a moving average is kept
-    split     the data of a training, which saves checkpoints, too
-    state     bytes that the task keeps: of a teacher, say
-    captured  whether the step is replayed as a CUDA graph
+    loss_of     (named arrays, ctx) -> (loss, backward, …)
+    batch       named arrays, with at least as many samples as are measured
+    average     whether a moving average is kept
+    split       the data of a training, which saves checkpoints, too
+    state       bytes that the task keeps: of a teacher, say
+    captured    whether the step is replayed as a CUDA graph
+    evaluation  on a GPU: the function from the bytes that are held to those that a forward of an evaluation takes
     """
     storage, on_gpu = model.storage, model.device != "cpu"
     size, sample = storage.data.nbytes, sum(array[:1].nbytes for array in batch.values())
@@ -176,7 +177,8 @@ def step_of(
         between = size * optimizer.scratch + (0 if optimizer.decides else changed)
     if split is not None and on_gpu:
         train, test = (part.images.nbytes + part.labels.nbytes for part in split)
-        fixed, between = fixed + train, max(between, size, test)
+        fixed += train
+        between = max(between, size, test + evaluation(fixed + size + test))
     elif split is not None:
         sample, between = (1 + AHEAD) * sample, SAVING * fixed
     measured = measurement(model, loss_of, batch, ctx)

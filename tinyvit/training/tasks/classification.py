@@ -11,7 +11,7 @@ from tinyvit.functional.softmax import log_softmax
 from tinyvit.models.architecture import Architecture, require_classes
 from tinyvit.models.registry import ARCHITECTURES
 from tinyvit.nn import Context, buffer_updates
-from tinyvit.training.inference import batches, in_parts
+from tinyvit.training.inference import forwards, in_parts
 from tinyvit.training.tasks.task import Task, register
 
 
@@ -114,19 +114,21 @@ def evaluate(model, dataset, threads=None, tta=False, stop=None):
     None if `stop` became true meanwhile.
     """
     loss = correct = 0
-    for images, targets in batches(model, dataset):
+    for images, targets, batches in forwards(model, dataset):
         if stop:
             return None
         logits = classify(model, images, threads, tta)
         with model.storage.on_device():
-            loss = loss + F.cross_entropy(logits, targets)[0] * len(targets)
+            for where in batches:  # in turn, so that the sum has the same digits whatever the size of the forward
+                loss = loss + F.cross_entropy(logits[where], targets[where])[0] * (where.stop - where.start)
             correct = correct + (logits.argmax(1) == targets).sum()
     return {"accuracy": float(correct) / len(dataset), "loss": float(loss) / len(dataset)}
 
 
 def logits_of(model, dataset, threads=None, tta=False):
     """The logits (n, K) of all images of a `Dataset`, as a NumPy array; with `tta`, as `classify` says."""
-    return np.concatenate([to_numpy(classify(model, images, threads, tta)) for images, _ in batches(model, dataset)])
+    found = [to_numpy(classify(model, images, threads, tta)) for images, *_ in forwards(model, dataset)]
+    return np.concatenate(found)
 
 
 def classify(model, images, threads=None, tta=False):

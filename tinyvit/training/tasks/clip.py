@@ -11,7 +11,7 @@ from tinyvit import functional as F
 from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.data.tokenizers import WordTokenizer, vocabulary_of
 from tinyvit.functional.contrastive import LARGEST_LOGIT_SCALE
-from tinyvit.training.inference import batches
+from tinyvit.training.inference import forwards
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.training.zero_shot import check_template, image_logits, prompts, text_vectors
 from tinyvit.validation import require, validate
@@ -123,7 +123,7 @@ class ContrastivePairs(Task):
     def evaluate(self, model, dataset, threads=None, stop=None):
         vectors = text_vectors(model, self.tokenizer, dataset.classes, self.config.objective.templates)
         right = []
-        for images, labels in batches(model, dataset):
+        for images, labels, _ in forwards(model, dataset):
             if stop:
                 return None
             found = image_logits(model, vectors, images, threads).argmax(1)

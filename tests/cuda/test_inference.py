@@ -1,0 +1,100 @@
+"""Evaluation in forwards of many batches, as a GPU has them."""
+
+from unittest import mock
+
+import numpy as np
+import pretend_cublas
+import pretend_cupy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import seeds
+
+from tinyvit import ViT, ViTConfig, backend
+from tinyvit.data import Dataset
+from tinyvit.models import ResNetConfig, build
+from tinyvit.training import evaluate, features, inference
+from tinyvit.training.inference import computed_bytes, evaluation_batch, forward_batch, forwards
+from tinyvit.training.tasks.classification import logits_of
+
+pytestmark = pytest.mark.cuda
+SHAPE = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=16, depth=1, num_heads=2)
+CONVNET = ResNetConfig(img_size=8, in_chans=1, num_classes=3, depths=(1,), width=8)
+
+
+@pytest.fixture(autouse=True)
+def pretended(monkeypatch):
+    for name, module in pretend_cupy.MODULES.items():
+        monkeypatch.setitem(pretend_cupy.sys.modules, name, module)
+    backend.as_device("cuda")
+
+
+def noise(size, seed=0):
+    generator = np.random.default_rng(seed)
+    images = generator.integers(0, 256, (size, 1, 8, 8)).astype("uint8")
+    return Dataset(images, generator.integers(0, 3, size), ("cat", "dog", "cow"), (0.5,), (0.25,))
+
+
+def random_model(config, precision, seed):
+    model, generator = build(config, device="cuda", precision=precision), np.random.default_rng(seed)
+    for parameter in model.parameters():
+        parameter.data = generator.standard_normal(parameter.shape)
+    return model
+
+
+def figures(model, dataset, tta, large):
+    with mock.patch.multiple(inference, LARGE=large, INFERENCE=8 * inference.forward_bytes(model)):
+        assert evaluation_batch(model) == 8
+        sizes = [len(forward.images) for forward in forwards(model, dataset)]
+        found = evaluate(model, dataset, tta=tta), logits_of(model, dataset, tta=tta), features(model, dataset)
+    return sizes, found
+
+
+@mock.patch.object(pretend_cublas, "product", pretend_cublas.product_term_by_term)
+@given(config=st.sampled_from([SHAPE, CONVNET]), precision=st.sampled_from(["float32", "bfloat16"]),
+       size=st.integers(1, 50), large=st.integers(1, 80), tta=st.booleans(), seed=seeds())  # fmt: skip
+def test_the_figures_have_the_same_bits_for_every_size_of_a_forward(config, precision, size, large, tta, seed):
+    model, dataset = random_model(config, precision, seed), noise(size, seed)
+    sizes, (scores, *rows) = figures(model, dataset, tta, large)
+    _, (expected_scores, *expected_rows) = figures(model, dataset, tta, 1)
+    assert sizes[:-1] == [max(8, large // 8 * 8)] * (len(sizes) - 1) and sum(sizes) == size
+    assert scores == expected_scores
+    for got, expected in zip(rows, expected_rows):
+        np.testing.assert_array_equal(got, expected)
+
+
+@given(size=st.integers(1, 50), large=st.integers(1, 80))
+def test_the_batches_of_all_forwards_are_those_of_the_evaluation(size, large):
+    model, dataset = ViT(SHAPE, device="cuda"), noise(size)
+    with mock.patch.multiple(inference, LARGE=large, INFERENCE=8 * inference.forward_bytes(model)):
+        cut = [(images[part], targets[part]) for images, targets, parts in forwards(model, dataset) for part in parts]
+        for got, expected in zip(cut, inference.batches(model, dataset), strict=True):
+            for one, other in zip(got, expected):
+                np.testing.assert_array_equal(one.get(), other.get())
+
+
+@given(free=st.integers(0, 1 << 32), more=st.integers(0, 1 << 32), precision=st.sampled_from(["float32", "bfloat16"]))
+def test_a_forward_takes_whole_batches_and_at_most_half_of_the_free_memory(free, more, precision):
+    model = ViT(SHAPE, device="cuda", precision=precision)
+    count, images = evaluation_batch(model), forward_batch(model, free)
+    assert images % count == 0 and count <= images <= 2048
+    assert images == count or images * computed_bytes(model) <= free / 2
+    assert images == 2048 or (images + count) * computed_bytes(model) > free / 2
+    assert images <= forward_batch(model, free + more)
+
+
+def test_a_large_model_takes_no_more_than_two_gigabytes():
+    model = ViT(ViTConfig(img_size=224, patch_size=16, in_chans=3, embed_dim=192, depth=1, num_heads=3), device="cuda")
+    count, images = evaluation_batch(model), forward_batch(model, 1 << 40)
+    assert count < images < 2048 and images * computed_bytes(model) <= 1 << 31
+
+
+def test_ranks_that_share_a_forward_take_what_the_one_with_the_least_memory_can(monkeypatch):
+    class Ranks:
+        def gather(self, images):
+            return [images, 700]
+
+    model = ViT(SHAPE, device="cuda")
+    assert forward_batch(model) == 2048
+    monkeypatch.setattr(inference, "sharing", Ranks)
+    assert forward_batch(model) == 512
