@@ -1,9 +1,14 @@
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
 from strategies import vits
 
 from tinyvit import Context, ViT, ViTConfig, nn, optim
+from tinyvit.training import train_step
+from tinyvit.training.meeting import mixes_samples
 
 
 @given(model=vits())
@@ -156,3 +161,77 @@ def test_a_part_without_memory_says_what_to_call_and_the_call_helps():
             call()
     model.blocks[-1].materialize()
     optim.AdamW(model.to()).step()
+
+
+# -- walks ----------------------------------------------------------------------------------------------------------
+
+
+def assert_complete(walk, model):
+    assert walk.root is model
+    assert list(walk.parameters) == [parameter for _, parameter in model.named_parameters()]
+    assert list(walk.modules) == [module for _, module in model.named_modules()]
+
+
+@given(model=vits())
+def test_a_walk_finds_what_has_a_name(model):
+    assert_complete(model.walk(), model)
+
+
+def test_steps_share_a_walk_while_nothing_in_the_tree_is_replaced():
+    model = small_vit()
+    optimizer, average, walk = optim.AdamW(model), optim.EMA(model), model.walk()
+    for trainable in (True, False):
+        model.blocks[0].norm1.weight.trainable = trainable
+        train_step(model, optimizer, np.zeros((2, 1, 4, 4), "float32"), np.array([0, 1]), Context(True))
+        average.update()
+    assert model.walk() is walk
+
+
+def small_vit():
+    return ViT(ViTConfig(img_size=4, patch_size=2, in_chans=1, embed_dim=8, depth=3, num_heads=2))
+
+
+REPLACED = {
+    "a module": lambda model: setattr(model.blocks[1], "mlp", nn.Mlp(8, 5)),
+    "a parameter": lambda model: setattr(model.blocks[1].norm1, "weight", nn.Parameter((8,), nn.init.ones)),
+    "a parameter by none": lambda model: setattr(model.blocks[1].attn.qkv, "bias", None),
+    "an item of a list": lambda model: model.blocks.__setitem__(1, nn.Mlp(8, 5)),
+    "more items of a list": lambda model: model.blocks.append(nn.Mlp(8, 5)),
+    "fewer items of a list": lambda model: model.blocks.pop(),
+    "another order": lambda model: model.blocks.reverse(),
+    "another list": lambda model: setattr(model.encode, "blocks", model.blocks[:2]),
+    "a module more": lambda model: setattr(model.blocks[0].mlp, "gate", nn.Linear(8, 8)),
+    "a module less": lambda model: delattr(model.blocks[0].mlp, "drop1"),
+    "behind the module's back": lambda model: vars(model.blocks[0]).update(mlp=nn.Mlp(8, 5)),
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_what_is_replaced_in_a_tree_is_in_the_next_walk(name):
+    model = small_vit()
+    walk = model.walk()
+    REPLACED[name](model)
+    assert not walk.is_current()
+    assert_complete(model.walk(), model)
+    assert model.walk() is model.walk()
+
+
+def test_a_module_that_is_switched_is_seen_without_another_walk():
+    model = small_vit()
+    ctx, walk = Context(True), model.walk()
+    assert not mixes_samples(model, ctx)
+    type(model.blocks[0].mlp).mixes_samples, before = True, type(model.blocks[0].mlp).mixes_samples
+    try:
+        assert mixes_samples(model, ctx) and model.walk() is walk
+    finally:
+        type(model.blocks[0].mlp).mixes_samples = before
+
+
+def test_parts_and_copies_have_walks_of_their_own():
+    model = small_vit()
+    walk = model.walk()
+    assert_complete(model.blocks[1].walk(), model.blocks[1])
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert_complete(other.walk(), other)
+        assert other.walk() is not walk and other.is_in(other.storage) and not other.is_in(model.storage)
+    assert_complete(model.walk(), model)

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from tinyvit.nn.buffers import buffer_updates
 from tinyvit.nn.context import Context
 from tinyvit.nn.precision import as_precision
 from tinyvit.nn.storage import Storage
-from tinyvit.nn.tree import check_found, check_replacement, own, tree
+from tinyvit.nn.tree import Walk, check_found, check_replacement, own, tree
 from tinyvit.nn.variables import Buffer, Parameter, Variable
 from tinyvit.text import some
 
@@ -207,25 +207,15 @@ class Module:
 
     def is_in(self, storage):
         """Whether all parameters lie in this storage. Every step asks, so this takes microseconds."""
-        return all(parameter.storage is storage for _, own in self.walk() for parameter in own)
+        return all([parameter.storage is storage for parameter in self.walk().parameters])
 
     def walk(self):
-        """(module, its own parameters) of every module in the tree, each once, in no particular order."""
-        modules, seen = [self], set()
-        for module in modules:
-            if module in seen:
-                continue
-            seen.add(module)
-            own = []
-            for value in vars(module).values():
-                kind = kind_of(type(value))
-                if kind is Parameter:
-                    own.append(value)
-                elif kind is Module:
-                    modules.append(value)
-                elif kind is list:
-                    modules += [item for item in value if isinstance(item, Module)]
-            yield module, own
+        """The `Walk` through this tree as it is now; kept in the storage for the next time."""
+        storage = self.storage
+        walk = storage.walk
+        if walk is None or walk.root is not self or not walk.is_current():
+            walk = storage.walk = Walk(self)
+        return walk
 
     def beside(self, x, ctx=None):
         """(x, y, cache), for what goes through this module and past it."""
@@ -314,14 +304,6 @@ class Module:
         for name, array in arrays.items():
             own[name].data = array
         return missing, unexpected
-
-
-@cache
-def kind_of(value_type):
-    """What an attribute of this type is to the tree: a Parameter, a Module, a list (or tuple), or None."""
-    if issubclass(value_type, (list, tuple)):
-        return list
-    return next((kind for kind in (Parameter, Module) if issubclass(value_type, kind)), None)
 
 
 def backward_in_scope(module, dy, cache):

@@ -39,6 +39,7 @@ class Storage:
     precision   what is computed in, a `Precision`; by default in the dtype
     grads       the flat gradients, a `GradientBuffers`
     compute     the device and precision to compute in, a `Compute`
+    walk        the last `Walk` through the model, or None
     """
 
     def __init__(self, parameters, dtype="float32", device="cpu", precision=None):
@@ -54,7 +55,7 @@ class Storage:
         self.size = size
         self.data = self.zeros()
         self.grads, self.compute = GradientBuffers(self), Compute(self)
-        self.made, self.segmented = {}, (None, None)
+        self.made, self.segmented, self.walk = {}, (None, None), None
 
     def zeros(self):
         """A zeroed flat array laid out as this storage."""
@@ -144,7 +145,7 @@ class Storage:
         return found
 
     def __getstate__(self):
-        return vars(self) | {"made": {}}  # a copied view would be an array of its own
+        return vars(self) | {"made": {}, "walk": None}  # a copied view would be an array of its own
 
     def __setstate__(self, state):
         vars(self).update(state)

@@ -1,6 +1,7 @@
 """The tree of a module: how it prints, and what may stand in it. Caches, which mirror it, print in the same way."""
 
-from itertools import groupby
+from itertools import chain, groupby
+from operator import is_
 
 from tinyvit.nn.variables import Variable
 
@@ -77,6 +78,25 @@ def size(module):
 
 def is_module(value):
     return hasattr(type(value), "named_modules")
+
+
+class Walk:
+    """All modules and parameters in the tree of `root`, each once: the lists `modules` and `parameters`.
+
+    A step asks for them several times. Whether the tree is still the same takes much less time to find out.
+    """
+
+    def __init__(self, root):
+        self.root, self.parameters = root, [*root.parameters()]
+        self.modules = [module for _, module in root.named_modules()]
+        attributes = [vars(module).values() for module in self.modules]  # each shows what there is now
+        self.places = attributes + [value for value in chain(*attributes) if isinstance(value, list)]
+        self.found = [*chain(*self.places)]
+
+    def is_current(self):
+        """Whether no attribute of a module and no item of a list has been replaced, added or removed since."""
+        now = [*chain(*self.places)]
+        return len(now) == len(self.found) and all(map(is_, now, self.found))
 
 
 # -- what may stand in it -----------------------------------------------------------------------------------------

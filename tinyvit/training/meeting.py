@@ -81,4 +81,4 @@ def mixes_samples(model, ctx):
     """Whether what the model gives for a sample depends on the others of its batch, as in training with batch norm."""
     if ctx is None or not ctx.training:
         return False
-    return any(module.mixes_samples for module, _ in model.walk())
+    return any([module.mixes_samples for module in model.walk().modules])
