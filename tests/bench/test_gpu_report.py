@@ -10,7 +10,7 @@ import pytest
 
 from tinyvit.bench.gpu_report import __main__ as command
 from tinyvit.bench.gpu_report import comparison, expected, page, profile, recipe, report, suite, times
-from tinyvit.kernels.cuda import fused_attention
+from tinyvit.kernels.cuda import fused_attention, linear
 
 
 def dry(tmp_path, *options):
@@ -258,6 +258,11 @@ def test_attention_counts_its_scores():
     cost = expected.cost(launch, 0)
     assert cost["exponentials"] == 2 * 3 * 64 * 64 and cost["operations"] == 4 * 16 * cost["exponentials"]
     assert cost["bytes"] == 4 * 2 * 2 * 3 * 64 * 16
+
+
+def test_what_is_written_in_place_counts_twice():
+    launch = expected.Launch("linear_add_bias", shapes((64, 16), (16,)), linear.SOURCE, {}, 128, 1)
+    assert expected.cost(launch, 0, compile=False)["bytes"] == 2 * 2 * 64 * 16 + 2 * 16
 
 
 def test_few_warps_make_instructions_slower():

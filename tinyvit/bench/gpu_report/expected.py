@@ -35,6 +35,9 @@ START = 1.5e-6  # seconds from the end of one kernel to the first work of the ne
 # product (scale, maximum, exponential, sum, rounding), by hand from the source. The first part that fits counts.
 ATTENTION = {"forward": (2, 10), "attention_dq": (3, 10), "dq": (4, 10), "dk_dv": (4, 10), "backward": (5, 16)}
 
+# Kernels that write some of the arrays that they read, and the places of these among their arrays.
+IN_PLACE = {"linear_add_bias": (0,), "adam_step": (0, 2, 3), "move_average": (0,)}
+
 # An SM of compute capability 9.0.
 REGISTERS, SHARED, THREADS, BLOCKS = 65536, 228 * 1024, 2048, 32
 TENSOR_CORES = re.compile(r"\bmultiply\w*\(|\bmma\b")  # in a source: a product of fragments, as nvidia.cuh calls it
@@ -129,7 +132,8 @@ def table(launches, compile=True):
 
 def cost(launch, operations, compile=True):
     """Bytes, operations and instructions of a launch; `operations` are a product's, `compile` is as in `table`."""
-    size = sum(array.nbytes for array in launch.arrays)
+    written = [launch.arrays[i] for i in IN_PLACE.get(launch.name, ())]  # besides being read
+    size = sum(array.nbytes for array in [*launch.arrays, *written])
     nothing = {"bytes": size, "operations": operations, "on_tensor_cores": 0, "exponentials": 0, "instructions": 0}
     if launch.source is None:
         low = launch.arrays[0].dtype in ("bfloat16", "float16")
