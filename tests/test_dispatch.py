@@ -76,16 +76,16 @@ def test_another_thread_is_not_affected_by_reference(doubling):
     assert seen[0] == 7
 
 
-def layernorm_backward(into):
+def layernorm_backward(into, **options):
     x = np.random.default_rng(0).standard_normal((2, 5, 12))
     _, cache = F.layernorm(x, np.ones(12), np.zeros(12))
-    return F.layernorm_backward(np.cos(x), cache, into=into)
+    return F.layernorm_backward(np.cos(x), cache, into=into, **options)
 
 
-def linear_backward(into):
+def linear_backward(into, **options):
     x = np.random.default_rng(0).standard_normal((2, 5, 12))
     _, cache = F.linear(x, np.ones((7, 12)), np.zeros(7))
-    return F.linear_backward(np.cos(x[..., :7]), cache, into=into)
+    return F.linear_backward(np.cos(x[..., :7]), cache, into=into, **options)
 
 
 @pytest.mark.parametrize("backward", [layernorm_backward, linear_backward])
@@ -97,6 +97,18 @@ def test_into_adds_to_an_array_or_leaves_a_gradient_out(backward):
     assert results[1] is destination and results[2] is None
     np.testing.assert_array_equal(destination, 3 + dweight)
     np.testing.assert_array_equal(backward((None, None))[2], dbias)
+
+
+@pytest.mark.parametrize("reference", [True, False])
+@pytest.mark.parametrize("backward", [layernorm_backward, linear_backward])
+def test_without_inputs_their_gradient_is_none_and_those_of_parameters_are_the_same(backward, reference):
+    with tinyvit.reference() if reference else nullcontext():
+        _, dweight, dbias = backward(None)
+        nothing, *same = backward(None, inputs=False)
+        assert nothing is None
+        np.testing.assert_array_equal(same[0], dweight)
+        np.testing.assert_array_equal(same[1], dbias)
+        assert backward((False, False), inputs=False) == (None, None, None)
 
 
 @pytest.mark.parametrize("reference", [True, False])

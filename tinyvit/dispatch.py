@@ -182,11 +182,14 @@ def backward_of(forward, result=None, parameters=None):
     into        of the backward: one entry for each parameter. An array: the gradient is added to it, and it is returned
                 in the gradient's place. False: the gradient is not wanted, and None is returned in its place. None: a
                 new array, as without `into`
+    inputs      of the backward of an operation with parameters: whether the gradients of its inputs are wanted; if not,
+                None is returned in their places
 
     `op_backward.register(kind, kernel, level)` adds a kernel that understands the reference's cache;
     `op_backward.register_cache(type, kernel)` one that goes with a kernel's own cache type. A kernel takes (dy, cache),
     and where there are parameters (dy, cache, into) with an entry for each of them, checked. It may add to the arrays
-    in `into` and return them; what else it returns is added to them here. `op_backward.which(dy, cache)` says what
+    in `into` and return them; what else it returns is added to them here. Where `op_backward.inputs_may_lack` was set,
+    it takes `inputs` as well, and needn't compute what isn't wanted. `op_backward.which(dy, cache)` says what
     would run. `op_backward.first_may_lack` says that the first of several gradients may be None, for a result that goes
     nowhere. Raises ValueError for a `dy` or an `into` that doesn't fit.
     """
@@ -195,7 +198,7 @@ def backward_of(forward, result=None, parameters=None):
         kernels, own_caches, name = Kernels(), {}, reference.__name__
 
         @functools.wraps(reference)
-        def backward(dy, cache, into=None):
+        def backward(dy, cache, into=None, inputs=True):
             expected, implementation = shape_of_result(cache), None
             if backward.first_may_lack and isinstance(dy, tuple) and dy and dy[0] is None:
                 expected = [False, *expected[1:]]
@@ -212,8 +215,15 @@ def backward_of(forward, result=None, parameters=None):
                 into = (None,) * len(shapes)
             else:
                 check_into(name, into, shapes)
-            gradients = reference(dy, cache) if implementation is reference else implementation(dy, cache, into)
+            if implementation is reference:
+                gradients = reference(dy, cache)
+            elif inputs or not backward.inputs_may_lack:
+                gradients = implementation(dy, cache, into)
+            else:
+                gradients = implementation(dy, cache, into, inputs=False)
             gradients = list(gradients) if isinstance(gradients, tuple) else [gradients]
+            if not inputs:
+                gradients[: len(gradients) - len(into)] = [None] * (len(gradients) - len(into))
             for i, goal in enumerate(into, len(gradients) - len(into)):
                 if goal is not None and goal is not gradients[i]:
                     gradients[i] = add_to(goal, gradients[i])
@@ -246,7 +256,7 @@ def backward_of(forward, result=None, parameters=None):
             """The implementation that would run for these arguments, and the file and line where it is written."""
             return location(own_caches.get(type(cache)) or kernels.find(dy) or reference)
 
-        backward.first_may_lack = False
+        backward.first_may_lack = backward.inputs_may_lack = False
         backward.reference = reference
         backward.register = kernels.register
         backward.register_cache = register_cache

@@ -110,6 +110,10 @@ def test_gradients_of_filters_are_added_into_the_given_arrays_or_left_out(cupy, 
     frozen, *nothing = F.conv2d_backward(to(cupy, dy, dtype), cache, into=[False] * len(alone))
     np.testing.assert_array_equal(frozen.get(), dx.get())
     assert nothing == [None] * len(alone)
+    unwanted, *same = F.conv2d_backward(to(cupy, dy, dtype), cache, inputs=False)
+    assert unwanted is None
+    for got, gradient in zip(same, alone, strict=True):
+        np.testing.assert_array_equal(got.get(), gradient.get())
 
 
 @pytest.mark.parametrize("case", ["3×3, stride 2", "1×1", "4 groups", "depthwise"])

@@ -56,6 +56,11 @@ def test_gradients_of_parameters_are_added_into_the_given_arrays_or_left_out(cup
     close(into[1], 1 + dbias, "float32")
     assert F.linear_backward(to(cupy, dy, dtype), cache, into=(False, False))[1:] == (None, None)
     assert F.linear_backward(to(cupy, dy, dtype), cache, into=(None, False))[2] is None
+    _, *alone = F.linear_backward(to(cupy, dy, dtype), cache)
+    unwanted, *same = F.linear_backward(to(cupy, dy, dtype), cache, inputs=False)
+    assert unwanted is None
+    for got, gradient in zip(same, alone, strict=True):
+        np.testing.assert_array_equal(got.get(), gradient.get())
     assert dx.dtype == DTYPE[dtype]
 
 

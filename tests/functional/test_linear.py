@@ -37,7 +37,7 @@ def test_linear_names_the_shapes_that_do_not_fit(weight, bias):
         F.linear(np.ones((2, 5)), np.ones(weight), np.ones(bias))
 
 
-def test_a_kernel_makes_no_product_for_a_frozen_weight():
+def test_a_kernel_makes_no_product_for_a_gradient_that_is_not_wanted():
     class Counting(np.ndarray):
         products = 0
 
@@ -48,8 +48,11 @@ def test_a_kernel_makes_no_product_for_a_frozen_weight():
 
     _, cache = F.linear(np.ones((2, 5)), np.ones((4, 5)), np.ones(4))
     dy = np.ones((2, 4)).view(Counting)
-    for into, products in [(None, 2), ((False, None), 1), ((False, False), 1)]:
+    for into, inputs, products in [
+        (None, True, 2), ((False, None), True, 1), ((False, False), True, 1), (None, False, 1),
+        ((False, None), False, 0),
+    ]:  # fmt: skip
         Counting.products = 0
         with kernels.using("numpy"):
-            F.linear_backward(dy, cache, into=into)
+            F.linear_backward(dy, cache, into=into, inputs=inputs)
         assert Counting.products == products

@@ -35,6 +35,10 @@ def test_pieces_of_any_size_give_what_the_reference_does(drawn, columns, seed):
         y, cache = F.conv2d(*arrays, **options)
         got = F.conv2d_backward(dy, cache)
         only_dx = F.conv2d_backward(dy, cache, into=(False,) * (len(arrays) - 1))[0]
+        nothing, *without_dx = F.conv2d_backward(dy, cache, inputs=False)
+    assert nothing is None
+    for a, b in zip(without_dx, got[1:], strict=True):
+        np.testing.assert_array_equal(a, b)
     for a, b in zip((y, *got, only_dx), (expected, *gradients, gradients[0]), strict=True):
         assert a.dtype == "float32"
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
@@ -50,6 +54,24 @@ def test_a_large_image_is_cut_into_rows_and_a_batch_into_a_few_images():
         np.testing.assert_allclose(y, exact, rtol=1.3e-6, atol=1e-5)
         for a, b in zip(gradients, F.conv2d_backward.reference(np.ones_like(exact), cache)):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * abs(b).max())
+
+
+@pytest.mark.parametrize("level", ["numpy", "fast"])
+@pytest.mark.parametrize("options", [
+    {"padding": 1}, {"padding": 1, "stride": 2}, {"padding": 2}, {"padding": 1, "groups": 2},
+])  # fmt: skip
+def test_the_gradient_of_images_is_never_in_memory_where_it_is_not_wanted(level, options):
+    images = np.ones((8, 4, 64, 64), "float32")
+    with tinyvit.kernels.using(level):
+        y, cache = F.conv2d(images, np.ones((8, 4 // options.get("groups", 1), 3, 3), "float32"), **options)
+        took = []
+        for inputs in (True, False):
+            F.conv2d_backward(y[:1], cache._replace(x=images[:1]))  # what is compiled is compiled here
+            tracemalloc.start()
+            F.conv2d_backward(y, cache, inputs=inputs)
+            took.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert took[0] - took[1] > 0.9 * images.nbytes
 
 
 @pytest.mark.parametrize("stride", [1, 2])

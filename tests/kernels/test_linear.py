@@ -37,6 +37,8 @@ def test_gradients_are_those_of_the_reference_and_are_added_into_the_given_array
     np.testing.assert_allclose(totals[0], 1 + dweight, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(totals[1], 1 + dbias, rtol=1e-6, atol=1e-6)
     assert F.linear_backward(dy, cache, into=(False, False))[1:] == (None, None)
+    for got, want in zip(F.linear_backward(dy, cache, inputs=False)[1:], (dweight, dbias), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_the_bias_of_very_many_rows_keeps_its_digits():

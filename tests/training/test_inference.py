@@ -12,9 +12,9 @@ from tinyvit.training import evaluate, inference
 from tinyvit.training.tasks.classification import logits_of
 
 
-def random_vit(seed=0):
+def random_vit(seed=0, **options):
     model = ViT(ViTConfig(img_size=2, patch_size=1, in_chans=1, num_classes=3, embed_dim=4, depth=1, num_heads=2),
-                dtype="float64")  # fmt: skip
+                dtype="float64", **options)  # fmt: skip
     generator = np.random.default_rng(seed)
     for parameter in model.parameters():
         parameter.data = generator.standard_normal(parameter.shape)
@@ -38,7 +38,7 @@ def test_every_image_counts_once_whatever_the_threads(size, threads, seed):
 
 def test_on_a_cpu_a_forward_is_one_batch_whatever_memory_there_is(monkeypatch):
     monkeypatch.delattr(inference, "available_memory")  # which isn't even asked
-    model, dataset = random_vit(), noise(600)
+    model, dataset = random_vit(device="cpu"), noise(600)
     assert inference.forward_batch(model) == inference.evaluation_batch(model) == 256
     for forward, batch in zip(inference.forwards(model, dataset), inference.batches(model, dataset), strict=True):
         assert forward.batches == [slice(0, len(batch.images))]

@@ -69,6 +69,9 @@ def conv2d_backward(dy, cache):
     return (dx, dweight, sum_per_channel(dy)) if has_bias else (dx, dweight)
 
 
+conv2d_backward.inputs_may_lack = True
+
+
 def in_groups(weight, groups):
     """Filters (O, C/G, P, Q) as (G, O/G, C/G, P, Q)."""
     return weight.reshape(groups, len(weight) // groups, *weight.shape[1:])

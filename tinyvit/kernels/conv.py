@@ -58,8 +58,9 @@ def conv2d_in_pieces(x, weight, bias=None, stride=1, padding=0, groups=1, column
     return y, ConvCache(x, weight, bias is not None, groups, windows)
 
 
-def conv2d_backward_in_pieces(dy, cache, into, columns=Columns):
-    """As `functional.conv2d_backward`, but a frozen weight (False in `into`) costs no matrix product.
+def conv2d_backward_in_pieces(dy, cache, into, inputs=True, columns=Columns):
+    """As `functional.conv2d_backward`, but a frozen weight (False in `into`) costs no matrix product, and neither does
+    the gradient of x without `inputs`.
 
     Columns of dy, which dx takes as a convolution, are longer than those of x where it has fewer channels, as images.
     """
@@ -67,15 +68,18 @@ def conv2d_backward_in_pieces(dy, cache, into, columns=Columns):
     x, weight, has_bias, groups, windows = cache
     if not (x.size and x.dtype == weight.dtype == dy.dtype):
         return conv2d_backward.reference(dy, cache)
-    wanted, flipped = into[0] is not False, windows_of_dx(windows) if 4 * x.shape[1] >= len(weight) else None
-    dx = convolved(dy, flip(weight, groups), flipped, groups, columns) if flipped else np.zeros(x.shape, x.dtype)
+    wanted, flipped, dx = into[0] is not False, None, None
+    if inputs:
+        flipped = windows_of_dx(windows) if 4 * x.shape[1] >= len(weight) else None
+        dx = convolved(dy, flip(weight, groups), flipped, groups, columns) if flipped else np.zeros(x.shape, x.dtype)
+    by_columns = inputs and not flipped
     filters = as_rows(weight, groups)
     dfilters = np.zeros(filters.shape, x.dtype)
-    for images, rows, scratch in pieces(x, windows, groups, columns) if wanted or not flipped else ():
+    for images, rows, scratch in pieces(x, windows, groups, columns) if wanted or by_columns else ():
         dcolumns = dy[images, :, rows].transpose(1, 0, 2, 3).reshape(groups, filters.shape[1], -1)
         if wanted:
             dfilters += dcolumns @ scratch.fill(x[images]).mT
-        if not flipped:
+        if by_columns:
             scratch.add(filters.mT @ dcolumns, dx[images])
     dweight = dfilters.reshape(weight.shape) if wanted else None
     if not has_bias:

@@ -12,11 +12,12 @@ def linear_in_place(x, weight, bias=None):
     return y.reshape(*x.shape[:-1], len(weight)), LinearCache(x, weight, True)
 
 
-def linear_backward_wanted(dy, cache, into):
-    """As `functional.linear_backward`, but a frozen weight (False in `into`) costs no matrix product."""
+def linear_backward_wanted(dy, cache, into, inputs=True):
+    """As `functional.linear_backward`, but a frozen weight (False in `into`) costs no matrix product, and neither does
+    the gradient of x without `inputs`."""
     x, weight, has_bias = cache
     dy_rows = as_rows(dy)
-    dx = (dy_rows @ weight).reshape(x.shape)
+    dx = (dy_rows @ weight).reshape(x.shape) if inputs else None
     dweight = None if into[0] is False else dy_rows.mT @ as_rows(x)
     if not has_bias:
         return dx, dweight

@@ -70,6 +70,12 @@ class Architecture(Module):
         filters = (p for p in first.parameters() if p.ndim == 4 and p.shape[1] == self.image_shape[0])
         return next(filters, None)
 
+    @property
+    def image_layer(self):
+        """The layer that reads the images, if the first part has one."""
+        _, first = self.parts()[0]
+        return first.image_layer
+
     def grid_of(self, images):
         """(rows, columns) of the tokens of these images, or None."""
         return self.grid

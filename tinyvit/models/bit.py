@@ -101,6 +101,10 @@ class BiTStem(Module):
         self.conv = conv(config, config.in_chans, config.width, kernel, stride)
         self.norm = None if config.preactivation else GroupNorm(config.num_groups, config.width, config.norm_eps)
 
+    @property
+    def image_layer(self):
+        return self.conv
+
     def forward(self, images, ctx=None):
         x = as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True)
         x, c_conv = self.conv(x, ctx)

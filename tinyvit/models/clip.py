@@ -120,6 +120,10 @@ class ClipEmbed(Module):
         self.patch_embed = PatchEmbed(config.patch_size, config.in_chans, dim, bias=False)
         self.norm_pre = LayerNorm(dim, config.norm_eps)
 
+    @property
+    def image_layer(self):
+        return self.patch_embed.image_layer
+
     def forward(self, images, ctx=None):
         images = as_input(images, self.image_shape, self.storage.compute_dtype)
         x, c_patch = self.patch_embed(images, ctx)                             # (B, N, D)

@@ -118,6 +118,10 @@ class CoAtNetStem(Module):
         self.norm1 = BatchNorm2d(config.stem_width)
         self.conv2 = Conv2d(config.stem_width, config.stem_width, 3, bias=True)
 
+    @property
+    def image_layer(self):
+        return self.conv1
+
     def forward(self, images, ctx=None):
         x = as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True)
         require_no_larger(x.shape[2:], self.image_shape[1:])

@@ -153,6 +153,10 @@ class Dino(Module):
         for parameter in self.teacher.parameters():
             parameter.trainable = False
 
+    @property
+    def image_layer(self):
+        return self.student.backbone.image_layer
+
     def pairs(self):
         """(the teacher's parameter, the student's) for every one that they have."""
         return zip(self.teacher.parameters(), self.student.parameters())

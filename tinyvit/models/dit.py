@@ -158,6 +158,10 @@ class DiTEmbed(Module):
         self.y_embedder = LabelEmbedder(config.num_classes, dim, config.label_dropout)
         self.positions = FixedPositions(config.grid, F.sincos_2d(config.grid, dim, prefix=0), prefix=0)
 
+    @property
+    def image_layer(self):
+        return self.x_embedder.image_layer
+
     def forward(self, images, ctx=None, t=None, labels=None):
         xp = array_module(images)
         images = as_input(images, self.image_shape, self.storage.compute_dtype)

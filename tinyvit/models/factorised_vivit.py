@@ -63,6 +63,10 @@ class FrameEmbed(Module):
         self.patch_embed = TubeletEmbed(config)
         self.pos_drop = Dropout(config.drop_rate)
 
+    @property
+    def image_layer(self):
+        return self.patch_embed.image_layer
+
     def forward(self, videos, ctx=None):
         videos = as_input(videos, self.image_shape, self.storage.compute_dtype)
         x, c_patch = self.patch_embed(videos, ctx)                             # (B, t·h·w, D)

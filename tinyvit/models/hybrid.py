@@ -79,6 +79,10 @@ class HybridPatches(Module):
         self.patch_embed = PatchEmbed((height // stem.stride, width // stem.stride), stem.out_chans, config.embed_dim)
         self.patch_embed.transparent = True
 
+    @property
+    def image_layer(self):
+        return self.backbone.stem.image_layer
+
     def forward(self, images, ctx=None):
         maps, c_backbone = self.backbone(images, ctx)                          # (B, C', H', W')
         tokens, c_patch = self.patch_embed(maps, ctx)                          # (B, N, D)

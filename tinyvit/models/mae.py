@@ -93,6 +93,10 @@ class MaskedAutoencoder(Module):
         self.decoder = Decoder(config, decoder_dim, decoder_depth, decoder_heads, config.in_chans * height * width)
         self.materialize(seed, dtype, device, precision)
 
+    @property
+    def image_layer(self):
+        return self.encoder.image_layer
+
     def forward(self, images, order, visible, ctx=None):
         tokens, c_embed = self.encoder.embed(images, ctx)                                   # (B, 1+N, D)
         tokens, c_take = F.take_tokens(tokens, with_class_token(order, visible)[0])         # (B, 1+n, D)

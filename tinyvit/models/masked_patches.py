@@ -41,6 +41,10 @@ class MaskedPatches(Module):
         self.head = Linear(config.embed_dim, outputs)
         self.materialize(seed, dtype, device, precision)
 
+    @property
+    def image_layer(self):
+        return self.encoder.image_layer
+
     def forward(self, images, mask, where, ctx=None):
         embed = self.encoder.embed
         images = as_input(images, embed.image_shape, self.storage.compute_dtype, embed.any_size)

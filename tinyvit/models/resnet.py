@@ -97,6 +97,10 @@ class ResNetStem(Module):
         self.conv1 = Conv2d(config.in_chans, config.width, kernel, conv_stride)
         self.bn1 = BatchNorm2d(config.width)
 
+    @property
+    def image_layer(self):
+        return self.conv1
+
     def forward(self, images, ctx=None):
         x = as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True)
         x, c_conv = self.conv1(x, ctx)

@@ -53,6 +53,10 @@ class Embed(Module):
         self.patch_embed = PatchEmbed(config.patch_size, config.in_chans, config.embed_dim)
         self.pos_drop = Dropout(config.drop_rate)
 
+    @property
+    def image_layer(self):
+        return self.patch_embed.image_layer
+
     def forward(self, images, ctx=None):
         images = as_input(images, self.image_shape, self.storage.compute_dtype, self.any_size)  # patches check sides
         tokens, c_patch = self.patch_embed(images, ctx)                        # (B, N, D)

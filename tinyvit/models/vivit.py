@@ -67,6 +67,10 @@ class TubeletEmbed(Module):
         self.tubelet = config.tubelet
         self.proj = PatchProjection((config.embed_dim, config.in_chans, *self.tubelet))
 
+    @property
+    def image_layer(self):
+        return self.proj
+
     def forward(self, videos, ctx=None):
         tubelets, c_tubelets = F.tubelets(videos, self.tubelet)           # (B, t·h·w, C·S·P·Q)
         tokens, c_proj = self.proj(tubelets, ctx)                         # (B, t·h·w, D)
@@ -74,7 +78,7 @@ class TubeletEmbed(Module):
 
     def backward(self, dtokens, cache):
         dtubelets = self.proj.backward(dtokens, cache.proj)
-        return F.tubelets_backward(dtubelets, cache.patches)
+        return dtubelets if dtubelets is None else F.tubelets_backward(dtubelets, cache.patches)
 
 
 class VideoEmbed(Embed):

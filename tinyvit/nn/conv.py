@@ -33,7 +33,7 @@ class Conv2d(Module):
 
     def backward(self, dy, cache):
         with self.gradients() as into:
-            dx, *_ = F.conv2d_backward(dy, cache, into=into)
+            dx, *_ = F.conv2d_backward(dy, cache, into=into, inputs=self.weight.storage.grads.wants_input_of(self))
         return dx
 
 
@@ -77,10 +77,11 @@ class StandardizedConv2d(Conv2d):
 
     def backward(self, dy, cache):
         with self.gradients() as (dweight,):
-            dx, dstandardized = F.conv2d_backward(dy, cache.conv, into=(False,) if dweight is False else None)
+            inputs, into = self.weight.storage.grads.wants_input_of(self), (False,) if dweight is False else None
+            dx, dstandardized = F.conv2d_backward(dy, cache.conv, into=into, inputs=inputs)
             if dweight is not False:
                 self.standardize_backward(dstandardized, cache.standardize, into=(dweight,))
-        return F.zero_pad2d_backward(dx, cache.pad) if self.same else dx
+        return F.zero_pad2d_backward(dx, cache.pad) if self.same and inputs else dx
 
 
 def pad_same(x, kernel_size, stride):

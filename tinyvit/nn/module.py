@@ -32,6 +32,7 @@ class Module:
     transparent = False
     mixes_samples = False  # whether, in training, what it gives for a sample depends on the others of the batch
     frozen = False  # whether a training step leaves its buffers as they are
+    image_layer = None  # the layer that reads the images: in a training step its input has no gradient
     path = ""
     _scope = nullcontext  # of a module on a GPU: the scope of its storage's `Compute`
 

@@ -27,6 +27,10 @@ class PatchEmbed(Module):
         self.patch_size = as_pair(patch_size)
         self.proj = PatchProjection((embed_dim, in_chans, *self.patch_size), bias)
 
+    @property
+    def image_layer(self):
+        return self.proj
+
     def forward(self, images, ctx=None):
         patches, c_patches = F.patchify(images, self.patch_size)          # (B, N, C·P·Q)
         tokens, c_proj = self.proj(patches, ctx)                          # (B, N, D)
@@ -34,7 +38,7 @@ class PatchEmbed(Module):
 
     def backward(self, dtokens, cache):
         dpatches = self.proj.backward(dtokens, cache.proj)
-        return F.patchify_backward(dpatches, cache.patches)
+        return dpatches if dpatches is None else F.patchify_backward(dpatches, cache.patches)
 
 
 class PatchProjection(Module):
@@ -53,5 +57,6 @@ class PatchProjection(Module):
     def backward(self, dy, cache):
         with self.gradients() as (dweight, *dbias):
             flat = dweight if dweight is False else dweight.reshape(len(dweight), -1)
-            dpatches, *_ = F.linear_backward(dy, cache, into=(flat, *dbias))
+            inputs = self.weight.storage.grads.wants_input_of(self)
+            dpatches, *_ = F.linear_backward(dy, cache, into=(flat, *dbias), inputs=inputs)
         return dpatches

@@ -18,7 +18,7 @@ ALIGNMENT = 256  # bytes; what a GPU reads at once, and a multiple of every cach
 
 NOTHING = nullcontext()
 
-_destination = ContextVar("tinyvit.gradients", default=None)  # (GradientBuffers, array) that `into` has named
+_destination = ContextVar("tinyvit.gradients", default=None)  # (GradientBuffers, array, layer) that `into` has named
 
 
 class Segment(NamedTuple):
@@ -179,7 +179,7 @@ class GradientBuffers:
 
     def current(self):
         """The array that this thread's gradients are added to: the one that `into` names, else the model's own."""
-        owner, array = _destination.get() or (None, None)
+        owner, array, _ = _destination.get() or (None, None, None)
         return array if owner is self else self._own()
 
     def _own(self):
@@ -190,19 +190,27 @@ class GradientBuffers:
 
     def adding(self):
         """Hold this while adding: two threads that share the model's own array take turns."""
-        owner, _ = _destination.get() or (None, None)
+        owner, *_ = _destination.get() or (None,)
         return NOTHING if owner is self else self.lock
 
+    def wants_input_of(self, layer):
+        """Whether this thread's backward of a layer is to give the gradient of its input."""
+        destination = _destination.get()
+        return destination is None or destination[2] is not layer
+
     @contextmanager
-    def into(self, array):
-        """Inside this, the gradients that this thread computes are added to `array`, not to the model's own."""
+    def into(self, array, first=None):
+        """Inside this, the gradients that this thread computes are added to `array`, not to the model's own.
+
+        first   a layer with whose parameters the backward may end: the gradient of its input is None
+        """
         shape, dtype = (self.storage.size,), self.storage.dtype
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(
                 f"expected a gradient buffer {dtype} {shape}, as new_gradients() makes it, "
                 f"got {array.dtype} {array.shape}"
             )
-        token = _destination.set((self, array))
+        token = _destination.set((self, array, first))
         try:
             yield array
         finally:

@@ -202,7 +202,7 @@ def measurement(model, loss_of, batch, ctx=None):
 
     def run(samples, recompute):
         arrays = {name: array[:samples] for name, array in batch.items()}
-        with storage.compute_scope(), storage.grads.into(buffer), np.errstate(all="ignore"):
+        with storage.compute_scope(), storage.grads.into(buffer, model.image_layer), np.errstate(all="ignore"):
             loss_of(arrays, as_one_of_two(replace(ctx or Context(), recompute=recompute)))[1](1.0)
 
     def peak(samples, recompute):

@@ -68,7 +68,9 @@ def train_step(
                  (loss, backward, metrics) or (loss, backward, metrics, updates). `loss` is a mean over the samples it
                  gets, `backward(dloss)` adds dloss times its gradient to the model's gradients, `updates` is
                  `nn.buffer_updates(cache)`: committed once, if the step is taken. By default `classification()`. An
-                 objective whose attribute `mixes_samples` is true (a contrastive one) gets the whole batch
+                 objective whose attribute `mixes_samples` is true (a contrastive one) gets the whole batch.
+                 `model.backward` returns None here, as nothing needs the gradient of the images; in an objective that
+                 does, call it inside `model.gradients_into(model.new_gradients())`
     accumulate   parts that the batch goes through in, one after the other, to save memory. A model with batch norm
                  needs the whole batch for its statistics: it takes one part, and nothing is saved
     threads      parts that it goes through in at the same time; by default as many as there are cores, if the batch is
@@ -106,7 +108,7 @@ def train_step(
     if meets:
         accumulate, in_one_piece = 1, in_one_piece or busy()
     meets = meets or (in_one_piece and ranks is not None)
-    storage, scale = model.storage, optimizer.loss_scale
+    storage, scale, first = model.storage, optimizer.loss_scale, model.image_layer
     with freed_memory_kept(), storage.compute_scope():
         threads = threads_for(max(batch.values(), key=lambda array: array.size), threads)
         parts = slices(own, 1 if in_one_piece else threads)  # one piece, too, gets all threads for its products
@@ -125,7 +127,7 @@ def train_step(
                 number, buffer, where = part
                 buffer[:] = 0
                 results, its = [], ctx if met is None else replace(ctx or Context(), join=met.join(number))
-                with storage.grads.into(buffer), sums_together(buffer):
+                with storage.grads.into(buffer, first), sums_together(buffer):
                     for piece in slices(where.stop - where.start, accumulate):
                         piece = slice(where.start + piece.start, where.start + piece.stop)
                         share = (piece.stop - piece.start) / samples

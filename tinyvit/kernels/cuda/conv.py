@@ -45,45 +45,49 @@ def conv2d_cuda(x, weight, bias=None, stride=1, padding=0, groups=1):
     return y, ConvCache(x, weight, bias is not None, groups, windows)
 
 
-def conv2d_backward_cuda(dy, cache, into):
-    """As `functional.conv2d_backward`, but a frozen weight (False in `into`) costs no product."""
+def conv2d_backward_cuda(dy, cache, into, inputs=True):
+    """As `functional.conv2d_backward`, but a frozen weight (False in `into`) costs no product, and neither does the
+    gradient of x without `inputs`."""
     check_cache(cache)
     x, weight, has_bias, groups, windows = cache
     if not dy.dtype == x.dtype == weight.dtype:
         return run_reference(conv2d_backward, dy, cache)
     dy, x, weight = contiguous(dy), contiguous(x), contiguous(weight)
+    dx = dweight = None
     if is_depthwise(weight, groups):
-        dx, dweight = depthwise.gradient_of_images(dy, x, weight, windows), None
+        if inputs:
+            dx = depthwise.gradient_of_images(dy, x, weight, windows)
         if into[0] is not False:
             dweight = depthwise.gradient_of_filters(dy, x, weight, windows, into[0])
     elif not is_pointwise(windows) and implicit_conv.supports(x, weight, windows, groups):
-        dx, dweight = implicit_conv.gradient_of_images(dy, x, weight, windows, groups), None
+        if inputs:
+            dx = implicit_conv.gradient_of_images(dy, x, weight, windows, groups)
         if into[0] is not False:
             dweight = implicit_conv.gradient_of_filters(dy, x, weight, windows, groups, into[0])
     else:
-        dx, dweight = gradients(dy, x, weight, windows, groups, into[0])
+        dx, dweight = gradients(dy, x, weight, windows, groups, into[0], inputs)
     return (dx, dweight, sum_per_channel(dy, into[1])) if has_bias else (dx, dweight)
 
 
-def gradients(dy, x, weight, windows, groups, into):
+def gradients(dy, x, weight, windows, groups, into, inputs):
     xp, filters, wanted = array_module(x), in_groups(weight, groups), into is not False
     dweight, alone = goal_for(weight, into), is_pointwise(windows)
-    dx = None
-    if alone:
+    dx, by_columns = None, inputs and not alone
+    if inputs and alone:
         dx = xp.empty(x.shape, x.dtype)
         multiply_images(filters.mT, dy, dx)
-    for images, rows, columns, results in pieces(x, weight, windows, groups) if wanted or not alone else ():
+    for images, rows, columns, results in pieces(x, weight, windows, groups) if wanted or by_columns else ():
         piece, whole = dy[images, :, rows], rows == slice(0, windows.grid[0])
         move(piece, as_images(results, piece))
         if wanted:
             fill(x[images], columns, windows, rows)
             product(results, columns.mT, in_groups(dweight, groups), beta=1.0)
-        if not alone:
+        if by_columns:
             if dx is None:
                 dx = (xp.empty if whole else xp.zeros)(x.shape, x.dtype)
             product(filters.mT, results, columns)
             gather(columns, dx[images], windows, rows, add=not whole)
-    return xp.empty(x.shape, x.dtype) if dx is None else dx, dweight
+    return xp.empty(x.shape, x.dtype) if inputs and dx is None else dx, dweight
 
 
 def goal_for(weight, into):

@@ -35,17 +35,18 @@ def linear_cuda(x, weight, bias=None):
     return y.reshape(*x.shape[:-1], len(weight)), LinearCache(x, weight, bias is not None)
 
 
-def linear_backward_cuda(dy, cache, into):
-    """As `functional.linear_backward`; a gradient that isn't wanted (False in `into`) costs nothing."""
+def linear_backward_cuda(dy, cache, into, inputs=True):
+    """As `functional.linear_backward`; a gradient that isn't wanted (False in `into`, or without `inputs` that of x)
+    costs nothing."""
     x, weight, has_bias = cache
     if not dy.dtype == x.dtype == weight.dtype:
         if dy.dtype == "float32":
-            return linear_backward_wanted(dy, cache, into)
+            return linear_backward_wanted(dy, cache, into, inputs)
         raise ValueError(f"linear_backward: expected dy in {x.dtype}, like x, got {dy.dtype}")
-    dy_rows = as_operand(dy)
-    dx = array_module(dy).empty((len(dy_rows), x.shape[-1]), x.dtype)
-    multiply(dy_rows, as_operand(weight), dx)
-    dx = dx.reshape(x.shape)
+    dy_rows, dx = as_operand(dy), None
+    if inputs:
+        dx = array_module(dy).empty((len(dy_rows), x.shape[-1]), x.dtype)
+        dx = multiply(dy_rows, as_operand(weight), dx).reshape(x.shape)
     dweight = add_product(dy_rows.T, as_operand(x), into[0])
     if not has_bias:
         return dx, dweight

@@ -183,12 +183,12 @@ def conv2d_fast(x, weight, bias=None, stride=1, padding=0, groups=1):
     return y, ConvCache(x, weight, bias is not None, groups, windows)
 
 
-def conv2d_backward_fast(dy, cache, into):
+def conv2d_backward_fast(dy, cache, into, inputs=True):
     check_cache(cache)
     x, weight, has_bias, groups, windows = cache
     alike = x.size and x.dtype == weight.dtype == dy.dtype
     if alike and winograd.fits(x, weight, windows, groups) and (back := windows_of_dx(windows)):
-        dx = winograd.convolved(dy, flip(weight, groups), back)
+        dx = winograd.convolved(dy, flip(weight, groups), back) if inputs else None
         dweight = None if into[0] is False else winograd.gradient_of_filters(dy, x, windows)
     elif alike and weight.shape[1] == 1:
         filters, dx = filters_of(weight, groups), np.empty(x.shape, "float32")
@@ -198,7 +198,7 @@ def conv2d_backward_fast(dy, cache, into):
         )
         dweight = None if into[0] is False else dweight.astype("float32").reshape(weight.shape)
     else:
-        return conv2d_backward_in_pieces(dy, cache, into, FastColumns)
+        return conv2d_backward_in_pieces(dy, cache, into, inputs, FastColumns)
     if not has_bias:
         return dx, dweight
     return dx, dweight, None if into[1] is False else sum_per_channel(dy)

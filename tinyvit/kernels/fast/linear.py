@@ -40,11 +40,11 @@ def linear_fast(x, weight, bias=None):
     return y.reshape(*x.shape[:-1], len(weight)), LinearCache(x, weight, True)
 
 
-def linear_backward_fast(dy, cache, into):
+def linear_backward_fast(dy, cache, into, inputs=True):
     x, weight, has_bias = cache
     if not has_bias or not x.dtype == weight.dtype == dy.dtype:
-        return linear_backward_wanted(dy, cache, into)
-    dx, dweight, _ = linear_backward_wanted(dy, cache, (into[0], False))
+        return linear_backward_wanted(dy, cache, into, inputs)
+    dx, dweight, _ = linear_backward_wanted(dy, cache, (into[0], False), inputs)
     if into[1] is False:
         return dx, dweight, None
     total = np.zeros(len(weight))
