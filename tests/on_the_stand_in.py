@@ -83,6 +83,7 @@ LEFT_OUT = {
     "with_its_square": "measures NumPy's memory",
     "functional/test_tiled_attention.py::test_no_more_than_a_tile_of_scores_is_in_memory_at_any_time":
         "measures NumPy's memory",
+    "models/test_swin.py::test_heads_of_windows_side_by_side_are_those_of_each_window": "asks which memory is shared",
     "models/test_summary.py": "counts the NumPy arrays that each level of the CPU's kernels keeps",
     "training/test_freezing.py::test_nothing_is_cached_for_frozen_parts": "measures NumPy's memory",
     "training/test_freezing.py::test_with_recomputation_only_the_input_of_a_trained_block_is_kept":
