@@ -287,3 +287,4 @@ def test_the_memory_of_a_captured_step_is_held_beside_that_of_an_evaluation():
     step = Step(fixed=100, gradients=10, batch_size=8, sample=3, between=50, measured=lambda recompute: (20, 2))
     assert step.total == 110 + 24 + max(36, 50)
     assert replace(step, captured=True).total == 110 + 2 * 24 + 36 + 50
+    assert replace(step, captured=True, evaluating=70).total == 110 + 2 * 24 + 36 + 70

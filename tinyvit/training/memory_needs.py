@@ -61,6 +61,7 @@ class Step:
     threads    parts of the batch; as many as there are cores run at once
     together   whether all parts are computed at the same time, as batch norm asks for: accumulation saves nothing
     captured   whether the step is a CUDA graph, which keeps its memory between two steps, and a batch
+    evaluating what the test images and a forward on many of them take on a GPU, as there is memory now
     """
 
     fixed: int
@@ -75,6 +76,7 @@ class Step:
     device: str = "cpu"
     together: bool = False
     captured: bool = False
+    evaluating: int = 0
 
     @property
     def held(self):
@@ -95,9 +97,10 @@ class Step:
     def total(self):
         """About what the process grows by."""
         batch = self.sample * self.batch_size
+        between = max(self.between, self.evaluating)
         if self.captured:
-            return self.held + 2 * batch + self.activations + self.between
-        return self.held + batch + max(self.activations, self.between)
+            return self.held + 2 * batch + self.activations + between
+        return self.held + batch + max(self.activations, between)
 
     @property
     def least(self):
@@ -111,7 +114,7 @@ class Step:
             return []
 
         def fits(**changes):
-            return replace(self, **changes).total <= free
+            return replace(self, evaluating=0, **changes).total <= free  # an evaluation takes less where there is less
 
         found = []
         fewer = largest(lambda count: fits(batch_size=count), self.batch_size - 1)
@@ -170,22 +173,22 @@ def step_of(
     storage, on_gpu = model.storage, model.device != "cpu"
     size, sample = storage.data.nbytes, sum(array[:1].nbytes for array in batch.values())
     changed = size * (1 + len(optimizer.slots))
-    fixed, between = changed + size * average + state, 0
+    fixed, between, evaluating = changed + size * average + state, 0, 0
     if storage.precision.is_low:
         fixed += storage.compute_dtype.itemsize * storage.size
     if on_gpu:  # where the step may be left out, there are copies of what the optimizer changes, unless it decides
         between = size * optimizer.scratch + (0 if optimizer.decides else changed)
     if split is not None and on_gpu:
         train, test = (part.images.nbytes + part.labels.nbytes for part in split)
-        fixed += train
-        between = max(between, size, test + evaluation(fixed + size + test))
+        fixed, between = fixed + train, max(between, size, test)
+        evaluating = test + evaluation(fixed + size + test)
     elif split is not None:
         sample, between = (1 + AHEAD) * sample, SAVING * fixed
     measured = measurement(model, loss_of, batch, ctx)
     threads, recompute = 1 if on_gpu else threads, ctx is not None and ctx.recompute
     return Step(
         fixed, size, batch_size, sample, between, measured, threads, accumulate, recompute, model.device,
-        mixes_samples(model, ctx), captured,
+        mixes_samples(model, ctx), captured, evaluating,
     )  # fmt: skip
 
 
