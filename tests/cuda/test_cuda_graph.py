@@ -19,7 +19,7 @@ from tinyvit.models.resnet import ResNetConfig
 from tinyvit.models.swin import SwinConfig
 from tinyvit.training import PRESETS, train_step
 from tinyvit.training.config import check_graph, switched
-from tinyvit.training.cuda_graph import StepGraphs
+from tinyvit.training.cuda_graph import StepGraphs, allocate
 from tinyvit.training.distributed import ALONE
 from tinyvit.training.memory_needs import Step
 from tinyvit.training.step import Gradients
@@ -166,10 +166,9 @@ def test_where_memory_is_short_the_pool_frees_nothing(cupy, monkeypatch):
     def full(size):
         raise cupy.cuda.runtime.CUDARuntimeError(2)
 
-    graphs = StepGraphs("cuda:0")
     monkeypatch.setattr(cupy.cuda, "Memory", full)
     with pytest.raises(MemoryError, match="no memory for a CUDA graph"):
-        graphs.allocate(512)
+        allocate(cupy.cuda, 512)
 
 
 def test_products_of_the_captured_stream_go_to_a_handle_of_its_own(cupy):
@@ -262,7 +261,9 @@ def test_gradients_are_copied_with_all_their_figures(cupy):
 
 
 def test_where_steps_cannot_be_captured_the_training_is_refused(cupy):
-    check_graph(TINY, "cpu", 2)
+    check_graph(TINY, "cpu", 2, "reference")
+    with pytest.raises(ValueError, match="--cuda-graph is not for --kernels reference"):
+        check_graph(replace(TINY, cuda_graph=True), "cuda:0", 1, "reference")
     with pytest.raises(ValueError, match="--cuda-graph is for one process, and this training has 2"):
         check_graph(replace(TINY, cuda_graph=True), "cuda:0", 2)
     with pytest.raises(ValueError, match="a CUDA graph needs a GPU, got the device 'cpu'"):

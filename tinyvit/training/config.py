@@ -162,12 +162,13 @@ class RunOptions:
     """The augmentation."""
 
 
-def check_graph(config, device, ranks=1):
+def check_graph(config, device, ranks=1, kernels=None):
     """Raise ValueError for a `TrainConfig` that asks for CUDA graphs of steps which can't be captured."""
     refused = {
         "needs a GPU, and this training is on the CPU": device == "cpu",
         f"is for one process, and this training has {ranks}, which exchange gradients in each step": ranks > 1,
         f"is not for the task {config.task!r}, whose steps can't be captured": not task_class(config.task).static,
+        "is not for --kernels reference, as CuPy's own products can't be captured": kernels == "reference",
         "is not for float64, as CuPy's own products can't be captured": config.precision == "float64",
         "is not for optim.small-sizes, as resizing positions can't be captured": config.optim.small_sizes,
     }

@@ -4,8 +4,11 @@ A graph computes on the arrays that it was captured with, so the batch and the n
 are copied there before each launch.
 """
 
+import gc
+import weakref
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +33,7 @@ class Keys:
         """What `Key.start` returns: an array () that holds the number of the step that `move_to` named last."""
         if key.step != self.step:
             raise ValueError(f"a step that is captured draws from streams of its own step {self.step}, got {key}")
-        stream = replace(key, step=None)
+        stream = replace(key, step=None, kept=None)
         if stream not in self.places:
             if self.known or len(self.places) == MOST:
                 raise ValueError(
@@ -62,7 +65,7 @@ class StepGraphs:
     """Runs functions of a batch on a GPU and replays them: the first run of a kind is an ordinary one, the second
     captures a graph, and from the third on the function isn't called.
 
-    What they compute lies in memory that nothing else uses, one graph after the other in the same.
+    All graphs compute in one memory pool, which nothing else uses, so only one may run at a time.
 
     Raises ValueError for the CPU, which has no CUDA graphs.
     """
@@ -71,16 +74,11 @@ class StepGraphs:
         if device == "cpu":
             raise ValueError("a CUDA graph needs a GPU, got the device 'cpu'")
         self.cupy, self.device, self.steps = library(device), device, {}
-        self.stream, self.pool = self.cupy.cuda.Stream(non_blocking=True), self.cupy.cuda.MemoryPool(self.allocate)
+        self.stream = self.cupy.cuda.Stream(non_blocking=True)
+        self.pool = self.cupy.cuda.MemoryPool(partial(allocate, self.cupy.cuda))
+        self.pool.set_limit(size=0)  # at CUPY_GPU_MEMORY_LIMIT a pool would free blocks that graphs still use
+        weakref.finalize(self, self.pool.free_all_blocks).atexit = False  # which CuPy's pools don't do by themselves
         self.handle = Handle(self.cupy, self.stream)
-
-    def allocate(self, size):
-        """Memory for the pool. For CUDA's own error it would free what the graphs compute in, and then try again."""
-        cuda = self.cupy.cuda
-        try:
-            return cuda.MemoryPointer(cuda.Memory(size), 0)
-        except cuda.runtime.CUDARuntimeError as error:
-            raise MemoryError(f"no memory for a CUDA graph: {error}") from error
 
     def run(self, kind, function, batch, ctx):
         """function(batch, ctx): a tuple of arrays that the next run overwrites.
@@ -111,7 +109,7 @@ class StepGraphs:
         keys = None if ctx is None or ctx.key is None else Keys(self.device, ctx.key.step)
         step = Captured({name: array.copy() for name, array in batch.items()}, keys)
         here = self.cupy.cuda.get_current_stream()
-        with self.recording():
+        with self.stream:  # in memory from the usual pool: what is cached must outlive the graphs
             self.stream.wait_event(here.record())
             result = function(step.batch, with_keys(ctx, keys))
         here.wait_event(self.stream.record())
@@ -137,10 +135,29 @@ class StepGraphs:
 
     @contextmanager
     def recording(self):
-        """Inside this, kernels go to the stream that is captured, and arrays lie in the graphs' own memory."""
+        """Inside this, kernels go to the stream that is captured, and arrays lie in the graphs' own memory.
+
+        Garbage is collected before and not meanwhile: what it would free could end the capture.
+        """
+        gc.collect()
         self.cupy.get_default_memory_pool().free_all_blocks()
-        with self.cupy.cuda.using_allocator(self.pool.malloc), self.stream:
-            yield
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            with self.cupy.cuda.using_allocator(self.pool.malloc), self.stream:
+                yield
+        finally:
+            if collecting:
+                gc.enable()
+
+
+def allocate(cuda, size):
+    """Memory for a pool. Raises MemoryError instead of CUDA's error, which CuPy's pool would answer by freeing blocks
+    that graphs still use."""
+    try:
+        return cuda.MemoryPointer(cuda.Memory(size), 0)
+    except cuda.runtime.CUDARuntimeError as error:
+        raise MemoryError(f"no memory for a CUDA graph: {error}") from error
 
 
 def with_keys(ctx, keys):

@@ -73,7 +73,7 @@ class Trainer:
         check_fit(config, self.split.train)
         self.device, self.why_not_gpu = ranks.device(config.device)
         check_exchange(config.distributed, self.device)
-        check_graph(config, self.device, ranks.size)
+        check_graph(config, self.device, ranks.size, self.kernels)
         check_precision(config.precision, self.device, self.why_not_gpu)
         self.threads = thread_count(config.threads)
         free = ranks.share(available_memory(self.device), self.device)
