@@ -20,7 +20,7 @@ def with_singular_values(values, rows, columns, seed=0):
 
 
 def polynomial(sigma, iterations=5):
-    """What the iterations make of a singular value."""
+    """The polynomial of the iterations, applied to a singular value."""
     a, b, c = 3.4445, -4.7750, 2.0315
     for _ in range(iterations):
         sigma = a * sigma + b * sigma**3 + c * sigma**5

@@ -63,7 +63,7 @@ def batch(model, count=4):
 
 
 def step(config, threads=1):
-    """What the backward returned in a step of a model, the gradients, and the weights after it."""
+    """The result of the backward in a training step, the gradients, and the weights after the step."""
     model, objective = redrawn(build(config)), Squared()
     ctx = Context(training=True, key=Key(0, step=0))
     train_step(model, optim.SGD(model, 0.1), *batch(model), ctx, objective=objective, threads=threads)

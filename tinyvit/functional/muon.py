@@ -27,7 +27,7 @@ class Matrix(NamedTuple):
 
     @property
     def stretch(self):
-        """What an orthogonal step is multiplied with: √max(1, rows/columns)."""
+        """The factor of an orthogonal step, √max(1, rows/columns)."""
         return max(1.0, self.rows / self.columns) ** 0.5
 
     def of(self, flat):

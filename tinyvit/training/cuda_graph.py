@@ -30,7 +30,7 @@ class Keys:
         self.numbers, self.places = library(device).zeros(MOST, "uint64"), {}  # key without a step -> place
 
     def start(self, key):
-        """What `Key.start` returns: an array () that holds the number of the step that `move_to` named last."""
+        """The start value of a stream, an array () on the GPU; `move_to` sets it for another step."""
         if key.step != self.step:
             raise ValueError(f"a step that is captured draws from streams of its own step {self.step}, got {key}")
         stream = replace(key, step=None, kept=None)

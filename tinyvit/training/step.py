@@ -28,7 +28,7 @@ class StepResult(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What a step knows of its batch once all gradients are there."""
+    """The figures of a step after its backward, before the optimizer."""
 
     loss: Any
     norm: Any

@@ -40,7 +40,7 @@ class Handle:
         size = (32 if int(cupy.cuda.Device().compute_capability) >= HOPPER else 4) * MIB
         self.workspace = cupy.empty(size, "uint8")
         function(library, "cublasSetStream_v2", c_void_p, c_void_p)(self.handle, stream.ptr)
-        # After the stream, as setting that takes the workspace back.
+        # After the stream: setting that resets the workspace.
         function(library, "cublasSetWorkspace_v2", c_void_p, c_void_p, ctypes.c_size_t)(
             self.handle, self.workspace.data.ptr, size
         )
