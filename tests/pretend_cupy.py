@@ -15,6 +15,7 @@ The stand-in can't tell whether a GPU computes the same, only that the code uses
 import itertools
 import operator
 import sys
+import weakref
 from contextlib import contextmanager, nullcontext
 from functools import partial, wraps
 from math import prod
@@ -50,6 +51,7 @@ METHODS = {
 PROPERTIES = ("T", "mT", "real", "imag")
 ANYWHERE = {"copy", "reshape", "transpose", "view"}  # methods of arrays of any device: views, and what brings them here
 
+GRAPHS_MEMORY = weakref.WeakSet()
 GUARD = 256  # bytes before and after an array's memory, all of them 0xff, which is NaN as a number
 
 
@@ -63,6 +65,7 @@ def guarded(shape, dtype, order="C"):
     whole = Memory(memory, slice(start, start + size))
     if Stream.current.captured is not None:
         Stream.current.captured.append(whole.check)  # which keeps it: on a GPU, a graph's pool does
+        GRAPHS_MEMORY.add(whole)
     return ndarray(memory[start : start + size].view(dtype).reshape(shape, order=order), whole)
 
 
@@ -107,6 +110,9 @@ class Pool:
     @classmethod
     def give_back(cls, size):
         cls.used -= -(-size // 512) * 512
+
+    def malloc(self, size):
+        raise AssertionError("the module makes all arrays")
 
     def free_bytes(self):
         return 0
@@ -570,12 +576,18 @@ Stream.null = Stream.current = Stream()
 
 
 class Graph:
-    """cupy.cuda.Graph: the launches that were captured."""
+    """cupy.cuda.Graph: the launches that were captured.
+
+    On a GPU all graphs compute in the same memory. Here each has its own, and a launch clears that of all of them: what
+    an earlier one left there is lost.
+    """
 
     def __init__(self, launches):
         self.launches = launches
 
     def launch(self):
+        for memory in GRAPHS_MEMORY:
+            memory.bytes[memory.inside] = 0xFF
         for work in self.launches:
             launched(work)
 

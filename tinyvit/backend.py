@@ -124,6 +124,12 @@ def free_memory(device):
         return free + cupy.get_default_memory_pool().free_bytes()
 
 
+def total_memory(device):
+    """Bytes of a GPU's memory, whatever is in it."""
+    with current(device):
+        return sys.modules["cupy"].cuda.runtime.memGetInfo()[1]
+
+
 def peak_of_pool(function, device):
     """Bytes that CuPy's memory pool grows by while a function runs."""
     with current(device):
@@ -361,14 +367,14 @@ class Key:
     step    of the optimizer; None: `train_step` says which, and elsewhere it is 0
     path    of the layer that draws, as in `blocks.3.mlp.drop1`
     sample  global index of the first sample of the batch
-    kept    where the numbers of a step lie on a GPU, if the step is replayed: a `training.cuda_graph.Keys`
+    on_gpu  where the numbers of a step lie on a GPU, if the step is replayed: a `cuda_graph.StreamStarts`
     """
 
     seed: int
     step: int | None = None
     path: str = ""
     sample: int = 0
-    kept: Any = field(default=None, compare=False, repr=False)
+    on_gpu: Any = field(default=None, compare=False, repr=False)
 
     def at(self, path):
         """The stream of another layer."""
@@ -389,7 +395,7 @@ class Key:
 
     def start(self):
         """`first` as np.uint64; of a step that is replayed an array () on the GPU, which holds that of the last one."""
-        return np.uint64(self.first()) if self.kept is None else self.kept.start(self)
+        return np.uint64(self.first()) if self.on_gpu is None else self.on_gpu.start(self)
 
     def generator(self):
         """A NumPy Generator for draws on the CPU: initial weights, the order of an epoch."""

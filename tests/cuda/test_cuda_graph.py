@@ -5,6 +5,7 @@ import subprocess
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pretend_cupy
@@ -17,7 +18,7 @@ from tinyvit.models import build, create_model
 from tinyvit.models.coatnet import CoAtNetConfig
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.models.swin import SwinConfig
-from tinyvit.training import PRESETS, train_step
+from tinyvit.training import PRESETS, train, train_step
 from tinyvit.training.config import check_graph, switched
 from tinyvit.training.cuda_graph import StepGraphs, allocate
 from tinyvit.training.distributed import ALONE
@@ -97,6 +98,22 @@ def test_from_the_third_time_on_the_function_is_not_called(cupy):
         (y,) = graphs.run("kind", double, {"x": x}, None)
         np.testing.assert_array_equal(y.get(), 2 * x.get())
     assert calls == [3, 4, 3, 4]
+
+
+def test_with_another_kind_the_graphs_and_their_memory_are_freed(cupy):
+    calls, graphs = [], StepGraphs("cuda:0")
+    freed, pool = [], graphs.pool
+    graphs.pool = SimpleNamespace(malloc=pool.malloc, free_all_blocks=lambda: freed.append(len(graphs.steps)))
+    x = backend.to_device(np.ones(3, "float32"), "cuda")
+
+    def double(batch, ctx):
+        calls.append(kind)
+        return (2 * batch["x"],)
+
+    for kind in ("half", "half", "half", "all", "all", "all", "half"):
+        (y,) = graphs.run(kind, double, {"x": x}, None)
+        assert (y.get() == 2).all()
+    assert calls == ["half", "half", "all", "all", "half"] and freed == [0] * 3
 
 
 def test_results_of_a_step_stay_when_others_follow(cupy):
@@ -232,6 +249,7 @@ DIT = PRESETS["dit-digits"]
 TRAININGS = {
     "classification": replace(TINY, optim=replace(DIGITS.optim, ema=0.9)),
     "some patches": replace(TINY, optim=replace(DIGITS.optim, keep_patches=0.5, keep_until=0.5)),
+    "distillation": switched(TINY, task="distillation"),
     "mae": switched(TINY, task="mae"),
     "masked patches": switched(TINY, task="masked-patches"),
     "diffusion": replace(DIT, model=replace(DIT.model, embed_dim=16, depth=1), epochs=1, device="cuda"),
@@ -247,8 +265,11 @@ TRAININGS = {
 
 
 @pytest.mark.parametrize("name", TRAININGS)
-def test_a_training_has_the_same_bits(cupy, name):
+def test_a_training_has_the_same_bits(cupy, name, tmp_path):
     config = replace(TRAININGS[name], batch_size=16)
+    if name == "distillation":
+        train(replace(TINY, images=100), tmp_path)
+        config = replace(config, objective=replace(config.objective, teacher=str(tmp_path)))
     expected, got = (few_steps(replace(config, cuda_graph=captured)) for captured in (False, True))
     assert got == expected
 

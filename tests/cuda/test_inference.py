@@ -43,7 +43,7 @@ def random_model(config, precision, seed):
 
 
 def figures(model, dataset, tta, large):
-    with mock.patch.multiple(inference, LARGE=large, INFERENCE=8 * inference.forward_bytes(model)):
+    with mock.patch.multiple(inference, MAX_IMAGES=large, INFERENCE=8 * inference.forward_bytes(model)):
         assert evaluation_batch(model) == 8
         sizes = [len(forward.images) for forward in forwards(model, dataset)]
         found = evaluate(model, dataset, tta=tta), logits_of(model, dataset, tta=tta), features(model, dataset)
@@ -66,27 +66,43 @@ def test_the_figures_have_the_same_bits_for_every_size_of_a_forward(config, prec
 @given(size=st.integers(1, 50), large=st.integers(1, 80))
 def test_the_batches_of_all_forwards_are_those_of_the_evaluation(size, large):
     model, dataset = ViT(SHAPE, device="cuda"), noise(size)
-    with mock.patch.multiple(inference, LARGE=large, INFERENCE=8 * inference.forward_bytes(model)):
+    with mock.patch.multiple(inference, MAX_IMAGES=large, INFERENCE=8 * inference.forward_bytes(model)):
         cut = [(images[part], targets[part]) for images, targets, parts in forwards(model, dataset) for part in parts]
         for got, expected in zip(cut, inference.batches(model, dataset), strict=True):
             for one, other in zip(got, expected):
                 np.testing.assert_array_equal(one.get(), other.get())
 
 
-@given(free=st.integers(0, 1 << 32), more=st.integers(0, 1 << 32), precision=st.sampled_from(["float32", "bfloat16"]))
-def test_a_forward_takes_whole_batches_and_at_most_half_of_the_free_memory(free, more, precision):
+def with_memory(size):
+    """A patch: the GPU has this many bytes."""
+    return mock.patch.object(inference, "total_memory", lambda device: size)
+
+
+@given(size=st.integers(0, 1 << 40), more=st.integers(0, 1 << 40), precision=st.sampled_from(["float32", "bfloat16"]))
+def test_a_forward_takes_whole_batches_and_little_of_the_memory(size, more, precision):
     model = ViT(SHAPE, device="cuda", precision=precision)
-    count, images = evaluation_batch(model), forward_batch(model, free)
+    count = evaluation_batch(model)
+    with with_memory(size):
+        images = forward_batch(model)
     assert images % count == 0 and count <= images <= 2048
-    assert images == count or images * computed_bytes(model) <= free / 2
-    assert images == 2048 or (images + count) * computed_bytes(model) > free / 2
-    assert images <= forward_batch(model, free + more)
+    assert images == count or images * computed_bytes(model) <= size / 32
+    assert images == 2048 or (images + count) * computed_bytes(model) > size / 32
+    with with_memory(size + more):
+        assert images <= forward_batch(model)
 
 
 def test_a_large_model_takes_no_more_than_two_gigabytes():
     model = ViT(ViTConfig(img_size=224, patch_size=16, in_chans=3, embed_dim=192, depth=1, num_heads=3), device="cuda")
-    count, images = evaluation_batch(model), forward_batch(model, 1 << 40)
+    with with_memory(1 << 40):
+        count, images = evaluation_batch(model), forward_batch(model)
     assert count < images < 2048 and images * computed_bytes(model) <= 1 << 31
+
+
+def test_what_else_is_in_the_memory_makes_no_difference():
+    model = ViT(SHAPE, device="cuda")
+    before = forward_batch(model)
+    with mock.patch.object(pretend_cupy.Pool, "used", pretend_cupy.Pool.limit - 1):
+        assert backend.free_memory("cuda:0") == 1 and forward_batch(model) == before
 
 
 def test_ranks_that_share_a_forward_take_what_the_one_with_the_least_memory_can(monkeypatch):

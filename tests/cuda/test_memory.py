@@ -157,7 +157,7 @@ def test_arrays_that_nobody_can_reach_any_more_do_not_hide_what_a_step_takes():
 
 @pytest.mark.parametrize(("shape", "large"), [
     (dict(img_size=64, patch_size=32), 1),                              # of the test images, which are on the GPU
-    (dict(img_size=16, patch_size=4, embed_dim=32), inference.LARGE),  # and of a forward on all of them
+    (dict(img_size=16, patch_size=4, embed_dim=32), inference.MAX_IMAGES),  # and of a forward on all of them
 ])  # fmt: skip
 def test_images_to_evaluate_on_are_counted_where_they_need_more_than_a_step(monkeypatch, shape, large):
     config = replace(CONFIG, model=replace(CONFIG.model, **shape), batch_size=8)
@@ -167,7 +167,7 @@ def test_images_to_evaluate_on_are_counted_where_they_need_more_than_a_step(monk
     split = Split(*(replace(train, images=images[:n], labels=labels[:n]) for n in (20, 1000)))
     monkeypatch.setattr(trainer, "load_split", lambda config: split)
     monkeypatch.setattr(inference, "INFERENCE", 1 << 19)  # bytes: a few images at a time
-    monkeypatch.setattr(inference, "LARGE", large)
+    monkeypatch.setattr(inference, "MAX_IMAGES", large)
 
     def train_and_evaluate():
         trainer = Trainer(config)
@@ -197,7 +197,7 @@ def test_a_training_that_runs_out_of_memory_keeps_its_checkpoints_and_is_resumed
         def until_it_is_full(*arguments, **options):
             calls.append(1)
             if len(calls) == 4:  # in the second epoch
-                with_room(patch, 1_000_000)
+                with_room(patch, 3_500_000)
             return train_step(*arguments, **options)
 
         patch.setattr(loop, "train_step", until_it_is_full)
@@ -219,7 +219,7 @@ def test_an_evaluation_that_does_not_fit_says_so(monkeypatch):
 
 def test_the_message_says_how_many_images_a_forward_takes(monkeypatch):
     model = ViT(SHAPE, device="cuda")
-    for room, images in ((1 << 30, 2048), (60_000_000, 512)):
+    for room, images in ((1 << 32, 2048), (1 << 30, 512)):
         with_room(monkeypatch, room)
         with pytest.raises(OutOfMemory, match=f"to evaluate {images} images"), memory_to_evaluate(model):
             raise pretend_cupy.OutOfMemoryError

@@ -11,9 +11,10 @@ from tinyvit.nn.module import Module, backward_in_scope
 def watch(model, observer):
     """A copy of a module tree whose backward computes the same bits and reports every gradient to an observer.
 
-    After each module's backward it calls `observer.gradient(path, dy, dx)`. The copy shares parameters, buffers and
-    caches with the model, which doesn't change: `watch(model, observer).backward(dy, cache)` takes the cache of a
-    forward of either. `Context(observer=…)` reports the values of the forward.
+    After each module's backward it calls `observer.gradient(path, dy, dx)`; dx is None where it isn't computed, as that
+    of the images in a `train_step`. The copy shares parameters, buffers and caches with the model, which doesn't
+    change: `watch(model, observer).backward(dy, cache)` takes the cache of a forward of either. `Context(observer=…)`
+    reports the values of the forward.
     """
     copies = {}
 

@@ -16,47 +16,47 @@ import numpy as np
 from tinyvit.backend import library, to_device
 from tinyvit.kernels.cuda.cublas import Handle
 
-MOST = 1 << 14  # random streams of a step
+MAX_STREAMS = 1 << 14  # random streams of a step
 
 
-class Keys:
+class StreamStarts:
     """The random streams that a step draws from; the numbers that they start from lie in one array on the GPU.
 
-    known   whether the step has run once, so that all of its streams are known
+    complete   whether the step has run once, so that all of its streams are known
     """
 
     def __init__(self, device, step):
-        self.device, self.step, self.known = device, step, False
-        self.numbers, self.places = library(device).zeros(MOST, "uint64"), {}  # key without a step -> place
+        self.device, self.step, self.complete = device, step, False
+        self.values, self.index = library(device).zeros(MAX_STREAMS, "uint64"), {}  # key without a step -> index
 
     def start(self, key):
         """The start value of a stream, an array () on the GPU; `move_to` sets it for another step."""
         if key.step != self.step:
             raise ValueError(f"a step that is captured draws from streams of its own step {self.step}, got {key}")
-        stream = replace(key, step=None, kept=None)
-        if stream not in self.places:
-            if self.known or len(self.places) == MOST:
+        stream = replace(key, step=None, on_gpu=None)
+        if stream not in self.index:
+            if self.complete or len(self.index) == MAX_STREAMS:
                 raise ValueError(
-                    f"a step that is captured draws from the same streams each time, and from at most {MOST:,}; "
+                    f"a step that is captured draws from the same streams each time, and from at most {MAX_STREAMS:,}; "
                     f"{key} is new"
                 )
-            place = self.places[stream] = len(self.places)
-            self.numbers[place] = np.uint64(key.first())
-        return self.numbers[self.places[stream]]
+            number = self.index[stream] = len(self.index)
+            self.values[number] = np.uint64(key.first())
+        return self.values[self.index[stream]]
 
     def move_to(self, step):
         """Upload the numbers of another step."""
         self.step = step
-        if self.places:
-            first = np.array([replace(stream, step=step).first() for stream in self.places], "uint64")
-            self.numbers[: len(first)] = to_device(first, self.device)
+        if self.index:
+            first = np.array([replace(stream, step=step).first() for stream in self.index], "uint64")
+            self.values[: len(first)] = to_device(first, self.device)
 
 
 class Captured(NamedTuple):
     """A step: the arrays that it reads, and once it is captured its graph and what that computes."""
 
     batch: dict
-    keys: Keys | None
+    keys: StreamStarts | None
     graph: Any = None
     result: Any = None
 
@@ -65,7 +65,8 @@ class StepGraphs:
     """Runs functions of a batch on a GPU and replays them: the first run of a kind is an ordinary one, the second
     captures a graph, and from the third on the function isn't called.
 
-    All graphs compute in one memory pool, which nothing else uses, so only one may run at a time.
+    All graphs compute in one memory pool, which nothing else uses, so only one may run at a time. Graphs of one kind
+    are kept, one for each shape of the batch; with a run of another kind they and their memory are freed.
 
     Raises ValueError for the CPU, which has no CUDA graphs.
     """
@@ -73,7 +74,7 @@ class StepGraphs:
     def __init__(self, device):
         if device == "cpu":
             raise ValueError("a CUDA graph needs a GPU, got the device 'cpu'")
-        self.cupy, self.device, self.steps = library(device), device, {}
+        self.cupy, self.device, self.kind, self.steps = library(device), device, None, {}
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self.pool = self.cupy.cuda.MemoryPool(partial(allocate, self.cupy.cuda))
         self.pool.set_limit(size=0)  # at CUPY_GPU_MEMORY_LIMIT a pool would free blocks that graphs still use
@@ -89,24 +90,28 @@ class StepGraphs:
 
         Raises ValueError for a function that can't be captured.
         """
-        kind = kind, *((name, array.shape, array.dtype.str) for name, array in batch.items())
-        step = self.steps.get(kind)
+        if kind != self.kind:
+            self.steps.clear()
+            self.pool.free_all_blocks()
+            self.kind = kind
+        layout = tuple((name, array.shape, array.dtype.str) for name, array in batch.items())
+        step = self.steps.get(layout)
         if step is None:
-            step, result = self.first(function, batch, ctx)
-            self.steps[kind] = step
+            step, result = self.warm_up(function, batch, ctx)
+            self.steps[layout] = step
             return result
         for name, array in batch.items():
             step.batch[name][...] = array
         if step.keys is not None:
             step.keys.move_to(ctx.key.step)
         if step.graph is None:
-            step = self.steps[kind] = self.captured(step, function, ctx)
+            step = self.steps[layout] = self.capture(step, function, ctx)
         step.graph.launch()
         return step.result
 
-    def first(self, function, batch, ctx):
+    def warm_up(self, function, batch, ctx):
         """(step, result) of an ordinary run: it compiles kernels, fills caches and finds the random streams."""
-        keys = None if ctx is None or ctx.key is None else Keys(self.device, ctx.key.step)
+        keys = None if ctx is None or ctx.key is None else StreamStarts(self.device, ctx.key.step)
         step = Captured({name: array.copy() for name, array in batch.items()}, keys)
         here = self.cupy.cuda.get_current_stream()
         with self.stream:  # in memory from the usual pool: what is cached must outlive the graphs
@@ -114,10 +119,10 @@ class StepGraphs:
             result = function(step.batch, with_keys(ctx, keys))
         here.wait_event(self.stream.record())
         if keys is not None:
-            keys.known = True
+            keys.complete = True
         return step, result
 
-    def captured(self, step, function, ctx):
+    def capture(self, step, function, ctx):
         """The step with its graph, which hasn't run yet."""
         with self.recording():
             self.stream.begin_capture()
@@ -162,4 +167,4 @@ def allocate(cuda, size):
 
 def with_keys(ctx, keys):
     """The context with random streams that start where `keys` says."""
-    return ctx if keys is None else replace(ctx, key=replace(ctx.key, kept=keys))
+    return ctx if keys is None else replace(ctx, key=replace(ctx.key, on_gpu=keys))

@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from tinyvit.backend import Array, array_module
+from tinyvit.backend import Array, array_module, total_memory
 from tinyvit.data import Loader
 from tinyvit.models.architecture import Architecture
 from tinyvit.models.summary import widest_output
@@ -14,9 +14,9 @@ from tinyvit.training.threads import map_threads, slices, threads_for
 
 INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
 FORWARD = 3.5  # arrays as large as the largest output that it holds at once
-LARGE = 2048  # images in a forward on a GPU, at most, ...
-LARGE_BYTES = 1 << 31  # ... and bytes: a larger one has more than enough work for each launch
-SHARE = 0.5  # of the free memory that such a forward may take
+MAX_IMAGES = 2048  # in a forward on a GPU, ...
+MAX_BYTES = 1 << 31  # ... which has more than enough work for each launch then, ...
+MEMORY_SHARE = 1 / 32  # ... and of all the GPU's memory
 
 
 class Forward(NamedTuple):
@@ -94,17 +94,16 @@ def evaluation_batch(model, most=256):
     return 1 << largest(lambda power: image << power <= INFERENCE, most.bit_length() - 1)
 
 
-def forward_batch(model, free=None):
+def forward_batch(model):
     """Images in one forward of an evaluation: of a small model on a GPU several evaluation batches, so that a launch
-    has more work, as far as its memory allows; else one. All ranks that share the forward get the same number.
-
-    free   bytes of that memory; by default those that are free now
+    has more work; else one. It depends on the model and on what memory the GPU has, free or not, so that cuBLAS takes
+    the same algorithms in every run. All ranks that share the forward get the same number.
     """
     count = evaluation_batch(model)
     if model.device == "cpu" or not isinstance(model, Architecture):
         return count
-    free, ranks = available_memory(model.device) if free is None else free, sharing()
-    images = min(LARGE, int(min(LARGE_BYTES, SHARE * (free or 0))) // computed_bytes(model))
+    ranks, memory = sharing(), min(MAX_BYTES, int(MEMORY_SHARE * total_memory(model.device)))
+    images = min(MAX_IMAGES, memory // computed_bytes(model))
     if ranks is not None:
         images = min(ranks.gather(images))
     return max(1, images // count) * count
@@ -115,10 +114,9 @@ def computed_bytes(model):
     return forward_bytes(model, model.storage.compute_dtype.itemsize)
 
 
-def memory_of_forward(model, most, free=None):
-    """Bytes that a forward of an evaluation of `most` images takes; 0 where that is unknown. `free` as for
-    `forward_batch`."""
-    return min(most, forward_batch(model, free)) * computed_bytes(model) if isinstance(model, Architecture) else 0
+def memory_of_forward(model, most):
+    """Bytes that a forward of an evaluation of `most` images takes; 0 where that is unknown."""
+    return min(most, forward_batch(model)) * computed_bytes(model) if isinstance(model, Architecture) else 0
 
 
 @contextmanager

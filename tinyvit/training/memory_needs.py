@@ -61,7 +61,7 @@ class Step:
     threads    parts of the batch; as many as there are cores run at once
     together   whether all parts are computed at the same time, as batch norm asks for: accumulation saves nothing
     captured   whether the step is a CUDA graph, which keeps its memory between two steps, and a batch
-    evaluating what the test images and a forward on many of them take on a GPU, as there is memory now
+    evaluating what the test images and a forward on many of them take on a GPU
     """
 
     fixed: int
@@ -114,7 +114,7 @@ class Step:
             return []
 
         def fits(**changes):
-            return replace(self, evaluating=0, **changes).total <= free  # an evaluation takes less where there is less
+            return replace(self, **changes).total <= free
 
         found = []
         fewer = largest(lambda count: fits(batch_size=count), self.batch_size - 1)
@@ -158,7 +158,7 @@ def require_weights(config, threads, free):
 
 def step_of(
     model, optimizer, loss_of, batch, ctx, batch_size, threads=1, accumulate=1, average=False, split=None, state=0,
-    captured=False, evaluation=lambda held: 0,
+    captured=False, evaluation=0,
 ):  # fmt: skip
     """The `Step` of a model and an optimizer.
 
@@ -168,7 +168,7 @@ def step_of(
     split       the data of a training, which saves checkpoints, too
     state       bytes that the task keeps: of a teacher, say
     captured    whether the step is replayed as a CUDA graph
-    evaluation  on a GPU: the function from the bytes that are held to those that a forward of an evaluation takes
+    evaluation  bytes that a forward of an evaluation takes on a GPU
     """
     storage, on_gpu = model.storage, model.device != "cpu"
     size, sample = storage.data.nbytes, sum(array[:1].nbytes for array in batch.values())
@@ -181,7 +181,7 @@ def step_of(
     if split is not None and on_gpu:
         train, test = (part.images.nbytes + part.labels.nbytes for part in split)
         fixed, between = fixed + train, max(between, size, test)
-        evaluating = test + evaluation(fixed + size + test)
+        evaluating = test + evaluation
     elif split is not None:
         sample, between = (1 + AHEAD) * sample, SAVING * fixed
     measured = measurement(model, loss_of, batch, ctx)

@@ -107,7 +107,7 @@ class Trainer:
             )
         self.total_steps = config.epochs * len(self.loader)
         self.task.begin(self.model, self.total_steps, self.split.train)
-        self.plan = self.memory_plan(free)
+        self.plan = self.memory_plan()
         if not clearly_fits(self.plan, self.model, free):
             require_memory(self.plan, free)
         self.step = self.epoch = self.batch = 0
@@ -117,9 +117,8 @@ class Trainer:
         with self.model.storage.on_device():
             self.graphs = StepGraphs(self.device) if config.cuda_graph else None
 
-    def memory_plan(self, free):
-        """The `Step` of the last step, which has the largest images and the most patches; `free` bytes are there for
-        the training (None: unknown)."""
+    def memory_plan(self):
+        """The `Step` of the last step, which has the largest images and the most patches."""
         largest = -(-max(end - begin for begin, end in pairwise(self.loader.edges)) // self.ranks.size)
         config, last = self.config, self.total_steps - 1
         key, dtype, train = Key(config.seed, last), self.model.dtype, self.split.train
@@ -131,15 +130,12 @@ class Trainer:
         def loss_of(batch, ctx):
             return checked(self.task.loss(self.model, batch, ctx))
 
-        def of_evaluation(held):
-            backbone, left = self.task.backbone(self.model), None if free is None else free - held
-            return memory_of_forward(backbone, len(self.split.test), left)
-
         return step_of(
             self.model, self.optimizer, loss_of, self.named_arrays(*arrays, key),
             Context(True, key, recompute=config.recompute), largest, 1 if self.task.mixes_samples else self.threads,
             config.optim.accumulate, self.ema is not None, self.split,
-            sum(array.nbytes for array in self.task.state().values()), config.cuda_graph, of_evaluation,
+            sum(array.nbytes for array in self.task.state().values()), config.cuda_graph,
+            memory_of_forward(self.task.backbone(self.model), len(self.split.test)),
         )  # fmt: skip
 
     def reset_sums(self):

@@ -5,7 +5,6 @@ step, this second stage is left, and one kernel does it for all the sums of a st
 """
 
 from bisect import bisect_left
-from contextlib import nullcontext
 from operator import itemgetter
 
 import numpy as np
@@ -104,13 +103,19 @@ def add_sums_cuda(x, parts):
     if key not in tables:
         if not captured and len(tables) >= MOST_TABLES:
             tables.clear()
-        with xp.cuda.Stream(non_blocking=True) if captured else nullcontext() as aside:  # the upload is no part of it
-            tables[key] = xp.asarray(np.array(numbers, "int64"))
-            if captured:
-                aside.synchronize()
-    table = tables[key]
+        tables[key] = uploaded_aside(xp, numbers) if captured else xp.asarray(np.array(numbers, "int64"))
     widest = max(rows.shape[1] for rows, _ in parts)
-    TOGETHER.launch("sums_together", (blocks(widest, WIDE), len(parts)), BLOCK, x, table)
+    TOGETHER.launch("sums_together", (blocks(widest, WIDE), len(parts)), BLOCK, x, tables[key])
+
+
+def uploaded_aside(xp, numbers):
+    """A table that a graph reads, uploaded by another stream than the one that is captured, into the usual memory: it
+    outlives the graph, whose own memory is freed at once."""
+    usual = xp.get_default_memory_pool().malloc
+    with xp.cuda.using_allocator(usual), xp.cuda.Stream(non_blocking=True) as aside:
+        table = xp.asarray(np.array(numbers, "int64"))
+        aside.synchronize()
+    return table
 
 
 add_sums.register(("cupy", "float32"), add_sums_cuda)
