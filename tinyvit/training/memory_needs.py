@@ -8,7 +8,6 @@ import traceback
 import tracemalloc
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
@@ -226,7 +225,7 @@ def measurement(model, loss_of, batch, ctx=None):
         except Exception as error:
             if not is_lack_of_memory(error):
                 raise
-            traceback.clear_frames(error.__traceback__)
+            release(error)
         finally:
             buffer[:] = 0
         return found  # of the larger measurement, if there was memory for it
@@ -278,19 +277,24 @@ def require_memory(step, free):
     warnings.warn(f"there may be {message}", stacklevel=2)
 
 
-@contextmanager
-def lack_explained(plan, words):
-    """Where memory runs out inside this, raise the OutOfMemory of the `Step` that `plan()` returns."""
-    try:
-        yield
-    except Exception as error:
-        if not is_lack_of_memory(error):
-            raise
+def explain_lack(error, plan, words):
+    """Raise the OutOfMemory of the `Step` that `plan()` returns, if an error says that memory ran out."""
+    if not is_lack_of_memory(error):
+        return
+    release(error)
+    step = plan()
+    free = available_memory(step.device)
+    # Both the needed and the free memory include what the model already holds.
+    raise OutOfMemory(step.message(None if free is None else free + step.held, words)) from error
+
+
+def release(error):
+    """Free what the tracebacks of an error and of its causes hold. It isn't enough to clear their frames: each keeps
+    its function, such as a backward, whose closure keeps the caches."""
+    while error is not None:
         traceback.clear_frames(error.__traceback__)
-        step = plan()
-        free = available_memory(step.device)
-        # Both the needed and the free memory include what the model already holds.
-        raise OutOfMemory(step.message(None if free is None else free + step.held, words)) from error
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def is_lack_of_memory(error):

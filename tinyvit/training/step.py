@@ -1,7 +1,8 @@
 """One step of training, from zeroed gradients to moved parameters."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from tinyvit.nn.buffers import BufferUpdate, check_returned, commit, mean_update
 from tinyvit.optim import clip_by_each_norm, clip_by_global_norm, global_norm
 from tinyvit.training import meeting
 from tinyvit.training.memory import freed_memory_kept
-from tinyvit.training.memory_needs import ARGUMENTS, lack_explained, step_of
+from tinyvit.training.memory_needs import ARGUMENTS, explain_lack, step_of
 from tinyvit.training.tasks import classification
 from tinyvit.training.threads import busy, map_threads, slices, threads_for
 
@@ -108,7 +109,7 @@ def train_step(
     if meets:
         accumulate, in_one_piece = 1, in_one_piece or busy()
     meets = meets or (in_one_piece and ranks is not None)
-    storage, scale, first = model.storage, optimizer.loss_scale, model.image_layer
+    storage, scale = model.storage, optimizer.loss_scale
     with freed_memory_kept(), storage.compute_scope():
         threads = threads_for(max(batch.values(), key=lambda array: array.size), threads)
         parts = slices(own, 1 if in_one_piece else threads)  # one piece, too, gets all threads for its products
@@ -120,52 +121,86 @@ def train_step(
         def loss_of(arrays, ctx):
             return checked(objective(model, *([arrays] if isinstance(images, Mapping) else arrays.values()), ctx))
 
-        def gradients(batch, ctx):
-            """The gradients of all parts, added up and clipped."""
-
-            def run(part):
-                number, buffer, where = part
-                buffer[:] = 0
-                results, its = [], ctx if met is None else replace(ctx or Context(), join=met.join(number))
-                with storage.grads.into(buffer, first), sums_together(buffer):
-                    for piece in slices(where.stop - where.start, accumulate):
-                        piece = slice(where.start + piece.start, where.start + piece.stop)
-                        share = (piece.stop - piece.start) / samples
-                        arrays = {name: array[piece] for name, array in batch.items()}
-                        loss, backward, *more = loss_of(arrays, from_sample(its, piece.start))
-                        backward(share if scale is None else share * scale.scale)
-                        del backward  # and the caches in it, before the next piece's forward
-                        results.append(PartResult(share, loss, *more))
-                return results
-
-            pieces = zip(range(len(parts)), buffers, parts)
-            results = list(chain.from_iterable(map_threads(run, pieces, threads, storage.device, met)))
-            if ranks is None:
-                add_up(buffers, threads)
-            else:
-                results = reduction.finish(results)
-            if scale is not None:
-                scale.unscale(storage.gradients())
-            norm = clip(model, clip_each, clip_norm)
-            loss = mean_of([(part.share, part.loss) for part in results])
-            metrics = {
-                name: mean_of([(part.share, part.metrics[name]) for part in results]) for name in results[0].metrics
-            }
-            xp = array_module(norm)
-            updates = mean_updates((part.share, part.updates) for part in results)
-            return Gradients(loss, norm, metrics, xp.isfinite(loss) & xp.isfinite(norm), updates)
-
-        def plan():
-            return step_of(model, optimizer, loss_of, batch, ctx, samples, threads, accumulate)
-
-        with lack_explained(plan, ARGUMENTS):
+        gradients = BatchGradients(
+            model, loss_of, samples, parts, buffers, accumulate, threads, met, reduction, scale, clip_each, clip_norm
+        )
+        try:
             found = gradients(batch, ctx) if replay is None else replay(gradients, batch, ctx).copied()
+        except Exception as error:
+            explain_lack(error, lambda: step_of(
+                model, optimizer, loss_of, batch, ctx, samples, threads, accumulate
+            ), ARGUMENTS)  # fmt: skip
+            raise
         loss, norm, metrics, applied, updates = found
         if optimizer.next_step == 0 and ctx is not None and ctx.training and not updates:
             check_returned(model)
         optimizer.step(where=applied)
         commit(updates, applied)
         return StepResult(loss, norm, metrics, applied, False if scale is None else scale.update(applied))
+
+
+@dataclass
+class BatchGradients:
+    """Computes the gradients of the mean loss over a batch, part by part, adds them up and clips them.
+
+    samples     of the whole batch, with those of other ranks
+    parts       slices of the batch, computed at the same time, each with one of `buffers` for its gradients
+    accumulate  pieces of a part, one after the other
+    meeting     where the parts exchange values, or None
+    reduction   adds up the gradients of other ranks, or None
+    """
+
+    model: Any
+    loss_of: Any  # (named arrays, ctx) -> (loss, backward, …)
+    samples: int
+    parts: list
+    buffers: list
+    accumulate: int
+    threads: int
+    meeting: Any
+    reduction: Any
+    loss_scale: Any
+    clip_each: float | None
+    clip_norm: float | None
+
+    def __call__(self, batch, ctx):
+        """The `Gradients` of named arrays."""
+        storage = self.model.storage
+        pieces = range(len(self.parts))
+        found = map_threads(partial(self.of_part, batch, ctx), pieces, self.threads, storage.device, self.meeting)
+        results = list(chain.from_iterable(found))
+        if self.reduction is None:
+            add_up(self.buffers, self.threads)
+        else:
+            results = self.reduction.finish(results)
+        if self.loss_scale is not None:
+            self.loss_scale.unscale(storage.gradients())
+        norm = clip(self.model, self.clip_each, self.clip_norm)
+        loss = mean_of([(part.share, part.loss) for part in results])
+        metrics = {
+            name: mean_of([(part.share, part.metrics[name]) for part in results]) for name in results[0].metrics
+        }
+        xp = array_module(norm)
+        updates = mean_updates((part.share, part.updates) for part in results)
+        return Gradients(loss, norm, metrics, xp.isfinite(loss) & xp.isfinite(norm), updates)
+
+    def of_part(self, batch, ctx, number):
+        """The `PartResult` of each piece of a part; its gradients are in the part's buffer then."""
+        where, buffer, results = self.parts[number], self.buffers[number], []
+        if self.meeting is not None:
+            ctx = replace(ctx or Context(), join=self.meeting.join(number))
+        factor = 1 if self.loss_scale is None else self.loss_scale.scale
+        buffer[:] = 0
+        with self.model.storage.grads.into(buffer, self.model.image_layer), sums_together(buffer):
+            for piece in slices(where.stop - where.start, self.accumulate):
+                share = (piece.stop - piece.start) / self.samples
+                piece = slice(where.start + piece.start, where.start + piece.stop)
+                arrays = {name: array[piece] for name, array in batch.items()}
+                loss, backward, *more = self.loss_of(arrays, from_sample(ctx, piece.start))
+                backward(share * factor)
+                del backward  # and the caches in it, before the next piece's forward
+                results.append(PartResult(share, loss, *more))
+        return results
 
 
 def checked(result):
