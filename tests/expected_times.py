@@ -26,7 +26,7 @@ def do_nothing():
     """Make kernels and products of the stand-in do nothing, and its memory unfilled."""
     pretend_cupy.RawModule.get_function = lambda module, name: lambda *launch, **options: None
     emulator.Module.__init__ = lambda module, text: None
-    for name in ("gemmEx", "gemmStridedBatchedEx", "sgemmBatched"):
+    for name in ("gemmEx", "gemmStridedBatchedEx"):
         setattr(pretend_cupy.cupy.cuda.cublas, name, lambda *arguments: None)
 
     def unfilled(shape, dtype, order="C"):

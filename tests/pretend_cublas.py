@@ -19,7 +19,6 @@ from emulated_cuda import emulator
 R_32F, R_16F, R_16BF = 0, 2, 14
 COMPUTE_32F, COMPUTE_TF32, DEFAULT = 68, 77, -1
 NO_REDUCED_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
-TF32_MODE = 3  # CUBLAS_TF32_TENSOR_OP_MATH
 HANDLE = 0x5EED  # CuPy's; others follow
 NUMBERS = itertools.count(HANDLE + 1)
 MODE = {}
@@ -83,8 +82,7 @@ def product_term_by_term(a, b):
 
 
 def get_handle():
-    if MODE.get(HANDLE) != TF32_MODE:  # CuPy's own products set it back to what it is at first, at any time before
-        MODE[HANDLE] = 0
+    MODE[HANDLE] = 0  # CuPy's own products set it back to what it is at first, at any time before
     return HANDLE
 
 
@@ -99,7 +97,7 @@ def destroy(handle):
 
 
 def setMathMode(handle, mode):
-    assert handle in MODE and mode in (0, NO_REDUCED_SUMS, TF32_MODE), f"cuBLAS: math mode {mode}"
+    assert handle in MODE and mode in (0, NO_REDUCED_SUMS), f"cuBLAS: math mode {mode}"
     MODE[handle] = mode
 
 
@@ -108,15 +106,7 @@ def gemmStridedBatchedEx(
     c_stride, count, compute, algo,
 ):  # fmt: skip
     """Cᵢ ← alpha op(Aᵢ) op(Bᵢ) + beta Cᵢ, accumulated in float32."""
-    assert handle in MODE and algo == DEFAULT
-    assert transa in (0, 1) and transb in (0, 1), f"cuBLAS: operations {transa} and {transb}"
-    assert count <= 65535, f"{count} batches are more than every version of cuBLAS takes"
-    assert compute in (COMPUTE_32F, COMPUTE_TF32), f"cuBLAS: compute type {compute}"
-    assert a_type == b_type and (a_type, c_type) in TYPES, f"cuBLAS: types {a_type}, {b_type} and {c_type}"
-    assert compute == COMPUTE_32F or a_type == c_type == R_32F, "TF32 is for float32"
-    assert compute == COMPUTE_TF32 or MODE[handle] != TF32_MODE, "cuBLAS would round to TF32"
-    assert a_type == R_32F or MODE[handle] == NO_REDUCED_SUMS, "cuBLAS may add up parts of a sum in the type of C"
-    assert min(m, n, k, count) > 0, "cuBLAS may leave a product over nothing undone"
+    check(handle, transa, transb, m, n, k, a_type, b_type, c_type, count, compute, algo)
     a = matrices("A", a, a_type, *((k, m) if transa else (m, k)), lda, a_stride, count)
     b = matrices("B", b, b_type, *((n, k) if transb else (k, n)), ldb, b_stride, count)
     c = matrices("C", c, c_type, m, n, ldc, c_stride, count)
@@ -130,34 +120,46 @@ def gemmStridedBatchedEx(
     launched(work)
 
 
-def sgemmBatched(
-    handle, transa, transb, m, n, k, alpha, a_list, lda, b_list, ldb, beta, c_list, ldc, count
+def check(handle, transa, transb, m, n, k, a_type, b_type, c_type, count, compute, algo):
+    assert handle in MODE and algo == DEFAULT
+    assert transa in (0, 1) and transb in (0, 1), f"cuBLAS: operations {transa} and {transb}"
+    assert count <= 65535, f"{count} batches are more than every version of cuBLAS takes"
+    assert compute in (COMPUTE_32F, COMPUTE_TF32), f"cuBLAS: compute type {compute}"
+    assert a_type == b_type and (a_type, c_type) in TYPES, f"cuBLAS: types {a_type}, {b_type} and {c_type}"
+    assert compute == COMPUTE_32F or a_type == c_type == R_32F, "TF32 is for float32"
+    assert a_type == R_32F or MODE[handle] == NO_REDUCED_SUMS, "cuBLAS may add up parts of a sum in the type of C"
+    assert min(m, n, k, count) > 0, "cuBLAS may leave a product over nothing undone"
+
+
+def gemmBatchedEx(
+    handle, transa, transb, m, n, k, alpha, a_list, a_type, lda, b_list, b_type, ldb, beta, c_list, c_type, ldc, count,
+    compute, algo,
 ):  # fmt: skip
-    """The same in float32 for matrices whose addresses lie in three arrays on the device."""
-    assert handle in MODE and transa in (0, 1) and transb in (0, 1)
-    assert min(m, n, k) > 0 and 0 < count <= 65535
-    alpha, beta, rounded = np.float32(scalar(alpha)), np.float32(scalar(beta)), MODE[handle] == TF32_MODE
+    """The same for matrices whose addresses lie in three arrays on the device."""
+    check(handle, transa, transb, m, n, k, a_type, b_type, c_type, count, compute, algo)
+    alpha, beta = np.float32(scalar(alpha)), np.float32(scalar(beta))
+    alignment = 16 if compute == COMPUTE_TF32 or k % 8 == 0 else 4 if k % 2 == 0 else 1
 
     def work():
-        a, in_a = listed("A", a_list, *((k, m) if transa else (m, k)), lda, count)
-        b, in_b = listed("B", b_list, *((n, k) if transb else (k, n)), ldb, count)
-        c, in_c = listed("C", c_list, m, n, ldc, count)
+        a, in_a = listed("A", a_list, a_type, *((k, m) if transa else (m, k)), lda, count, alignment)
+        b, in_b = listed("B", b_list, b_type, *((n, k) if transb else (k, n)), ldb, count, alignment)
+        c, in_c = listed("C", c_list, c_type, m, n, ldc, count, alignment)
         assert np.unique(in_c).size == in_c.size, "cuBLAS: C overlaps itself"
         assert not np.shares_memory(c, a) and not np.shares_memory(c, b), "cuBLAS: C overlaps A or B"
-        c[in_c] = result_of(transa, transb, alpha, a[in_a], b[in_b], beta, c[in_c], rounded)
+        c[in_c] = result_of(transa, transb, alpha, a[in_a], b[in_b], beta, c[in_c], compute == COMPUTE_TF32)
 
     launched(work)
 
 
-def listed(name, array, rows, columns, ld, count):
+def listed(name, array, code, rows, columns, ld, count, alignment):
     """The memory of all matrices in a list of addresses, and where in it each number (count, rows, columns) is."""
     assert within_an_array(array, 8 * count), f"cuBLAS: the addresses of {name} reach beyond their array"
-    at = np.array((ctypes.c_int64 * count).from_address(array))
-    assert not (at % 16).any(), f"cuBLAS: TF32 needs each {name} to start on 16 bytes"
+    at, size = np.array((ctypes.c_int64 * count).from_address(array)), number_type(code).itemsize
+    assert not (at % alignment).any(), f"cuBLAS: each {name} must start on {alignment} bytes"
     assert ld >= rows, f"cuBLAS: {name} has {rows} rows, leading dimension {ld}"
-    first, length = int(at.min()), int(at.max() - at.min()) // 4 + ld * (columns - 1) + rows
+    first, length = int(at.min()), int(at.max() - at.min()) // size + ld * (columns - 1) + rows
     numbers = np.arange(rows)[:, None] + np.arange(columns) * ld
-    return matrices(name, first, R_32F, length, 1, length)[0, :, 0], (at - first)[:, None, None] // 4 + numbers
+    return matrices(name, first, code, length, 1, length)[0, :, 0], (at - first)[:, None, None] // size + numbers
 
 
 def result_of(transa, transb, alpha, a, b, beta, c, rounded):
@@ -184,11 +186,11 @@ def gemmEx(handle, transa, transb, m, n, k, alpha, a, a_type, lda, b, b_type, ld
 
 # -- the shared library -----------------------------------------------------------------------------------------------
 
+MATRIX = c_void_p, c_int, c_int
 GEMM = CFUNCTYPE(
-    c_int, c_void_p, *[c_int] * 5, c_void_p, *[c_void_p, c_int, c_int, c_longlong] * 2, c_void_p, c_void_p, c_int,
-    c_int, c_longlong, *[c_int] * 3,
+    c_int, c_void_p, *[c_int] * 5, c_void_p, *[*MATRIX, c_longlong] * 2, c_void_p, *MATRIX, c_longlong, *[c_int] * 3
 )  # fmt: skip
-LISTED = CFUNCTYPE(c_int, c_void_p, *[c_int] * 5, c_void_p, *[c_void_p, c_int] * 2, *[c_void_p] * 2, c_int, c_int)
+LISTED = CFUNCTYPE(c_int, c_void_p, *[c_int] * 5, c_void_p, *MATRIX * 2, c_void_p, *MATRIX, *[c_int] * 3)
 SET_STREAM, SET_WORKSPACE = CFUNCTYPE(c_int, c_void_p, c_void_p), CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 STREAMS, WORKSPACES = {}, {}  # of handles
 
@@ -202,13 +204,20 @@ def gemm(handle, *arguments):
 
 @LISTED
 def gemm_listed(handle, *arguments):
-    assert handle in WORKSPACES, "cuBLAS would allocate memory in what is captured"
-    sgemmBatched(handle, *arguments)
+    assert handle in WORKSPACES or not captured(), "cuBLAS would allocate memory in what is captured"
+    assert handle in STREAMS, "cuBLAS would take another stream"
+    gemmBatchedEx(handle, *arguments)
     return 0
+
+
+def captured():
+    """The stand-in for CuPy says here whether the current stream is captured."""
+    return False
 
 
 @SET_STREAM
 def set_stream(handle, stream):
+    assert not captured(), "cuBLAS has no stream to be set in what is captured"
     STREAMS[handle] = stream or 0
     WORKSPACES.pop(handle, None)
     return 0

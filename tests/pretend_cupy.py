@@ -662,7 +662,7 @@ class Cublas(SimpleNamespace):
         return pretend_cublas.library()
 
 
-pretend_cublas.launched = launched
+pretend_cublas.launched, pretend_cublas.captured = launched, lambda: Stream.current.captured is not None
 cupy = ModuleType("cupy")
 for name, named in FUNCTIONS.items():
     setattr(cupy, name, function(name, named))
@@ -682,7 +682,6 @@ cupy.cuda = SimpleNamespace(
     cublas=Cublas(
         gemmEx=through_cupy(pretend_cublas.gemmEx), create=pretend_cublas.create, destroy=pretend_cublas.destroy,
         gemmStridedBatchedEx=through_cupy(pretend_cublas.gemmStridedBatchedEx),
-        sgemmBatched=through_cupy(pretend_cublas.sgemmBatched),
         CUBLAS_COMPUTE_32F=pretend_cublas.COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32=pretend_cublas.COMPUTE_TF32,
         CUBLAS_GEMM_DEFAULT=pretend_cublas.DEFAULT, setMathMode=pretend_cublas.setMathMode,
     ),

@@ -6,7 +6,7 @@ from numbers_of import DTYPE, EPSILON, numbers, to
 
 from tinyvit import backend
 from tinyvit.kernels.cuda import products
-from tinyvit.kernels.cuda.cublas import Handle
+from tinyvit.kernels.cuda.cublas import Handle, functions
 from tinyvit.kernels.cuda.products import multiply, multiply_batches
 
 # Layouts of a matrix: row-major or column-major, with gaps, and inside a larger array.
@@ -70,10 +70,12 @@ def test_products_of_batches_are_numpys_in_every_memory_layout(cupy, dtype, out_
     check(cupy, case, dtype, out_dtype, multiply_batches)
 
 
-def calls_of(cupy, monkeypatch, name="gemmStridedBatchedEx", count_at=-3):
+def calls_of(cupy, monkeypatch, name="gemmStridedBatchedEx"):
     """The number of batches of each call of a function of cuBLAS from here on."""
-    counts, original = [], getattr(cupy.cuda.cublas, name)
-    monkeypatch.setattr(cupy.cuda.cublas, name, lambda *args: (counts.append(args[count_at]), original(*args))[1])
+    counts, listed = [], name == "gemmBatchedEx"
+    owner = functions(cupy.cuda.cublas.__file__) if listed else cupy.cuda.cublas
+    original = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *args: (counts.append(args[-3]), original(*args))[1])
     return counts
 
 
@@ -83,48 +85,62 @@ def queries_and_keys(cupy, B, H, d, dtype="float32"):
     return q, k.mT, cupy.empty((B, H, 7, 8), "float32")[..., :7]
 
 
-def test_the_heads_of_attention_go_in_one_call_for_each_head_or_for_each_sample(cupy, monkeypatch):
-    counts = calls_of(cupy, monkeypatch)
-    for B, H in ((5, 4), (4, 5)):
-        multiply_batches(*queries_and_keys(cupy, B, H, 12, "bfloat16"))
-    assert counts == [5] * 8
-
-
-def test_in_float32_more_than_three_of_these_calls_are_one(cupy, monkeypatch):
-    counts, listed = calls_of(cupy, monkeypatch), calls_of(cupy, monkeypatch, "sgemmBatched", -1)
-    for B, H in ((5, 3), (4, 5)):
-        multiply_batches(*queries_and_keys(cupy, B, H, 12))
+@pytest.mark.parametrize(("dtype", "width", "offset"), [
+    ("float32", 12, 1),   # each head starts on 16 bytes, unless the first number is left out
+    ("bfloat16", 80, 4),  # as it must where cuBLAS may read 8 numbers at once ...
+    ("bfloat16", 20, 1),  # ... or on 4 bytes for two of them
+    ("float16", 128, 2),
+])  # fmt: skip
+def test_heads_go_in_one_call_if_there_are_more_than_three_and_their_numbers_lie_right(
+    cupy, monkeypatch, dtype, width, offset
+):
+    counts, listed = calls_of(cupy, monkeypatch), calls_of(cupy, monkeypatch, "gemmBatchedEx")
+    multiply_batches(*queries_and_keys(cupy, 5, 3, width, dtype))
+    multiply_batches(*queries_and_keys(cupy, 4, 5, width, dtype))
     assert counts == [5] * 3 and listed == [20]
-    multiply_batches(*queries_and_keys(cupy, 4, 4, 6))  # some heads don't start on 16 bytes
-    q, k, scores = queries_and_keys(cupy, 4, 4, 12)
-    multiply_batches(q[..., 1:], k[..., 1:, :], scores)  # none does
-    assert counts == [5] * 3 + [4] * 8 and listed == [20]
+    q, k, scores = queries_and_keys(cupy, 4, 4, width + offset, dtype)
+    multiply_batches(q[..., offset:], k[..., offset:, :], scores)
+    assert counts == [5] * 3 + [4] * 4 and listed == [20]
 
 
-def test_listed_matrices_are_multiplied_on_a_stream_that_is_captured(cupy):
+def test_an_odd_number_of_numbers_may_lie_anywhere(cupy, monkeypatch):
+    counts, listed = calls_of(cupy, monkeypatch), calls_of(cupy, monkeypatch, "gemmBatchedEx")
+    q, k, scores = queries_and_keys(cupy, 4, 5, 15, "bfloat16")
+    multiply_batches(q, k, scores)
+    expected = q.astype("float32").get() @ k.astype("float32").get()
+    np.testing.assert_allclose(scores.get(), expected, rtol=0, atol=1e-5)
+    assert not counts and listed == [20]
+    multiply_batches(*queries_and_keys(cupy, 4, 4, 6))  # float32: some heads don't start on 16 bytes
+    assert counts == [4] * 4 and listed == [20]
+
+
+@pytest.mark.parametrize(("dtype", "width"), [("float32", 12), ("bfloat16", 15)])
+def test_listed_matrices_are_multiplied_on_a_stream_that_is_captured(cupy, dtype, width):
     stream = cupy.cuda.Stream(non_blocking=True)
     handle = Handle(cupy, stream)
-    q, k, scores = queries_and_keys(cupy, 4, 5, 12)
+    q, k, scores = queries_and_keys(cupy, 4, 5, width, dtype)
     with stream:
         stream.begin_capture()
         multiply_batches(q, k, scores)
         graph = stream.end_capture()
-        q[...] = to(cupy, numbers(*q.shape, seed=1))
+        q[...] = to(cupy, numbers(*q.shape, seed=1, dtype=dtype), dtype)
         graph.launch()
     stream.synchronize()
-    np.testing.assert_allclose(scores.get(), q.get() @ k.get(), rtol=0, atol=1e-5)
+    expected = q.astype("float32").get() @ k.astype("float32").get()
+    np.testing.assert_allclose(scores.get(), expected, rtol=0, atol=1e-5)
     assert handle.handle
 
 
+@pytest.mark.parametrize(("dtype", "out_dtype"), KINDS)
 @pytest.mark.parametrize("most", [65535, 7])
-@given(case=cases(lead=2))
-def test_products_of_listed_matrices_are_numpys_in_every_memory_layout(cupy, most, case):
+@given(case=cases(lead=2), side=st.sampled_from([1, 2, 8]))
+def test_products_of_listed_matrices_are_numpys_in_every_memory_layout(cupy, most, dtype, out_dtype, case, side):
     batch, (m, n, k), *rest = case
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(products, "PLANS", {})
         patch.setattr(products, "FEW", 0)
         patch.setattr(products, "MOST_AT_ONCE", most)
-        check(cupy, (batch, (4 * m, 4 * n, 4 * k), *rest), "float32", "float32", multiply_batches, gap=4)
+        check(cupy, (batch, (side * m, side * n, side * k), *rest), dtype, out_dtype, multiply_batches, gap=side)
 
 
 def test_batches_with_one_common_stride_go_in_one_call(cupy, monkeypatch):

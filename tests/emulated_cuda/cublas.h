@@ -9,8 +9,8 @@ typedef int (*gemm_type)(
     const void *, void *, int, int, long long, int, int, int
 );
 typedef int (*listed_type)(
-    void *, int, int, int, int, int, const void *, const void *, int, const void *, int, const void *, const void *, int,
-    int
+    void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int, const void *,
+    const void *, int, int, int, int, int
 );
 static gemm_type gemm;
 static listed_type listed;
@@ -57,10 +57,14 @@ extern "C" cublasStatus_t cublasGemmEx(
     );
 }
 
-extern "C" cublasStatus_t cublasSgemmBatched(
-    cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const float *alpha,
-    const float *const A[], int lda, const float *const B[], int ldb, const float *beta, float *const C[], int ldc,
-    int count
+extern "C" cublasStatus_t cublasGemmBatchedEx(
+    cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const void *alpha,
+    const void *const A[], cudaDataType Atype, int lda, const void *const B[], cudaDataType Btype, int ldb,
+    const void *beta, void *const C[], cudaDataType Ctype, int ldc, int count, cublasComputeType_t compute,
+    cublasGemmAlgo_t algorithm
 ) {
-    return (cublasStatus_t)listed(handle, transa, transb, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc, count);
+    return (cublasStatus_t)listed(
+        handle, transa, transb, m, n, k, alpha, A, Atype, lda, B, Btype, ldb, beta, C, Ctype, ldc, count, compute,
+        algorithm
+    );
 }

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyvit.backend import library, to_device
-from tinyvit.kernels.cuda.cublas import Handle
+from tinyvit.kernels.cuda.cublas import CublasError, Handle
 
 MAX_STREAMS = 1 << 14  # random streams of a step
 
@@ -131,7 +131,8 @@ class StepGraphs:
             except BaseException as error:
                 with suppress(Exception):  # CUDA has ended it, if that was the error
                     self.stream.end_capture()
-                if isinstance(error, RuntimeError) and "captur" in str(error):  # CuPy's, of products and uploads
+                # CuPy's, of its own products and of uploads, and cuBLAS's
+                if isinstance(error, CublasError) or (isinstance(error, RuntimeError) and "captur" in str(error)):
                     raise ValueError(
                         f"this step can't be captured as a CUDA graph ({error}); train without --cuda-graph"
                     ) from error

@@ -1,66 +1,93 @@
-"""cuBLAS on a stream that is captured into a CUDA graph.
+"""cuBLAS without CuPy: products of matrices whose addresses are listed, and those of a captured stream.
 
-CuPy tells cuBLAS before each product which stream is current, and refuses to do so while that is captured. A stream
-that has a `Handle` here is told once; its products are then called without CuPy.
+CuPy has no `cublasGemmBatchedEx`. And it tells cuBLAS before each product which stream is current, and refuses to do so
+while that is captured into a CUDA graph: a stream that has a `Handle` here is told once.
 """
 
 import ctypes
 import weakref
 from ctypes import c_int, c_longlong, c_void_p
+from functools import cache
 
 HANDLES = weakref.WeakValueDictionary()  # stream.ptr -> Handle
 HOPPER = 90  # compute capability
 MIB = 1 << 20
 
-SHAPE = [c_void_p, *[c_int] * 5, c_void_p]  # handle, operations, m, n, k, alpha
-HOW = [c_int, c_int]                        # the type that is computed in, the algorithm
+SHAPE_ARGS = [c_void_p, *[c_int] * 5, c_void_p]  # handle, operations, m, n, k, alpha
+COMPUTE_ARGS = [c_int, c_int]                    # the type that is computed in, the algorithm
+MATRIX, MATRICES = [c_void_p, c_int, c_int], [c_void_p, c_int, c_int, c_longlong]
+
+
+class CublasError(RuntimeError):
+    """A function of cuBLAS failed; the message has its name and status."""
+
+
+class Functions:
+    """Functions of cuBLAS, the products under the names that `cupy.cuda.cublas` has, or would have."""
+
+    def __init__(self, path):
+        self.library = ctypes.CDLL(path)  # it looks functions up in the cuBLAS that it is linked with, too
+        self.gemmEx = self.function(
+            "cublasGemmEx", *SHAPE_ARGS, *MATRIX, *MATRIX, c_void_p, *MATRIX, *COMPUTE_ARGS
+        )  # fmt: skip
+        self.gemmStridedBatchedEx = self.function(
+            "cublasGemmStridedBatchedEx", *SHAPE_ARGS, *MATRICES, *MATRICES, c_void_p, *MATRICES, c_int, *COMPUTE_ARGS
+        )  # fmt: skip
+        self.gemmBatchedEx = self.function(
+            "cublasGemmBatchedEx", *SHAPE_ARGS, *MATRIX, *MATRIX, c_void_p, *MATRIX, c_int, *COMPUTE_ARGS
+        )  # fmt: skip
+        self.set_stream = self.function("cublasSetStream_v2", c_void_p, c_void_p)
+        self.set_workspace = self.function("cublasSetWorkspace_v2", c_void_p, c_void_p, ctypes.c_size_t)
+
+    def function(self, name, *types):
+        """A function with parameters of these types; it raises CublasError for a status that isn't success."""
+        call = self.library[name]
+        call.argtypes, call.restype = types, c_int
+
+        def checked(*arguments):
+            status = call(*arguments)
+            if status:
+                raise CublasError(f"{name} failed with the status {status} of cuBLAS")
+
+        return checked
+
+
+@cache
+def functions(path):
+    return Functions(path)
 
 
 class Handle:
-    """A handle of cuBLAS for one stream, with the products that `cupy.cuda.cublas` has under the same names.
+    """A handle of cuBLAS for one stream.
 
     Its workspace is as large as the one that cuBLAS has on this GPU by itself, so that it chooses the same algorithms.
     """
 
     def __init__(self, cupy, stream):
         cublas = cupy.cuda.cublas
-        library = ctypes.CDLL(cublas.__file__)  # looks functions up in the cuBLAS that CuPy is linked with, too
-        self.gemmEx = function(
-            library, "cublasGemmEx", *SHAPE, *[c_void_p, c_int, c_int] * 2, c_void_p, c_void_p, c_int, c_int, *HOW
-        )
-        self.gemmStridedBatchedEx = function(
-            library, "cublasGemmStridedBatchedEx", *SHAPE, *[c_void_p, c_int, c_int, c_longlong] * 2, c_void_p,
-            c_void_p, c_int, c_int, c_longlong, c_int, *HOW,
-        )  # fmt: skip
-        self.sgemmBatched = function(
-            library, "cublasSgemmBatched", *SHAPE, *[c_void_p, c_int] * 2, c_void_p, c_void_p, c_int, c_int
-        )
+        own = functions(cublas.__file__)
         self.stream, self.handle = stream, cublas.create()
         weakref.finalize(self, cublas.destroy, self.handle).atexit = False
         size = (32 if int(cupy.cuda.Device().compute_capability) >= HOPPER else 4) * MIB
         self.workspace = cupy.empty(size, "uint8")
-        function(library, "cublasSetStream_v2", c_void_p, c_void_p)(self.handle, stream.ptr)
-        # After the stream: setting that resets the workspace.
-        function(library, "cublasSetWorkspace_v2", c_void_p, c_void_p, ctypes.c_size_t)(
-            self.handle, self.workspace.data.ptr, size
-        )
+        own.set_stream(self.handle, stream.ptr)
+        own.set_workspace(self.handle, self.workspace.data.ptr, size)  # after the stream, which resets it
         HANDLES[stream.ptr] = self
 
 
-def function(library, name, *types):
-    """A function of cuBLAS with parameters of these types; it raises RuntimeError for a status that isn't success."""
-    call = library[name]
-    call.argtypes, call.restype = types, c_int
-
-    def checked(*arguments):
-        status = call(*arguments)
-        if status:
-            raise RuntimeError(f"{name} failed with the status {status} of cuBLAS")
-
-    return checked
-
-
 def products_of_stream(cupy):
-    """(handle, module) for products on the current stream: `module.gemmEx(handle, …)`."""
+    """(handle, functions) for products on the current stream: `functions.gemmEx(handle, …)`."""
     own = HANDLES.get(cupy.cuda.get_current_stream().ptr) if HANDLES else None
-    return (cupy.cuda.get_cublas_handle(), cupy.cuda.cublas) if own is None else (own.handle, own)
+    if own is None:
+        return cupy.cuda.get_cublas_handle(), cupy.cuda.cublas
+    return own.handle, functions(cupy.cuda.cublas.__file__)
+
+
+def listed_products_of_stream(cupy):
+    """The same with `gemmBatchedEx`, which CuPy doesn't have."""
+    stream, own = cupy.cuda.get_current_stream(), functions(cupy.cuda.cublas.__file__)
+    if stream.ptr in HANDLES:
+        return HANDLES[stream.ptr].handle, own
+    handle = cupy.cuda.get_cublas_handle()
+    own.set_stream(handle, stream.ptr)  # as CuPy does before each of its products
+    return handle, own
