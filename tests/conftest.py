@@ -1,7 +1,8 @@
 """Hypothesis profiles, and the devices that the tests run on.
 
 By default, each property gets 30 random examples, new ones in every run. In CI the examples are the same in every run,
-so that a result changes only if the code does: 200, or 30 ("few") where the suite runs again on another device.
+so that a result changes only if the code does: 50, or 20 ("few") where the suite runs again with other kernels or on
+another device. "many" are 200.
 """
 
 import gc
@@ -16,8 +17,9 @@ from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 settings.register_profile("default", max_examples=30, deadline=None)
-settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("few", max_examples=30, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("many", max_examples=200, deadline=None)
+settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("few", max_examples=20, deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # A shell starts a command in the background with Ctrl-C ignored, `nohup` one with the end of the terminal ignored;
