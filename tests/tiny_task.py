@@ -15,7 +15,7 @@ from tinyvit import functional as F
 from tinyvit import nn
 from tinyvit.backend import array_module
 from tinyvit.models import build
-from tinyvit.training.inference import batches
+from tinyvit.training.inference import forwards
 from tinyvit.training.tasks import Task, register
 from tinyvit.validation import Rate, validate
 
@@ -97,7 +97,7 @@ class Brightness(Task):
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         outputs = []
-        for images, _ in batches(model, dataset):
+        for images, *_ in forwards(model, dataset):
             if stop:
                 return None
             outputs.append(model(images)[0])

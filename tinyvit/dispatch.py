@@ -188,7 +188,7 @@ def backward_of(forward, result=None, parameters=None):
     `op_backward.register(kind, kernel, level)` adds a kernel that understands the reference's cache;
     `op_backward.register_cache(type, kernel)` one that goes with a kernel's own cache type. A kernel takes (dy, cache),
     and where there are parameters (dy, cache, into) with an entry for each of them, checked. It may add to the arrays
-    in `into` and return them; what else it returns is added to them here. Where `op_backward.inputs_may_lack` was set,
+    in `into` and return them; what else it returns is added to them here. Where `op_backward.can_skip_inputs` was set,
     it takes `inputs` as well, and needn't compute what isn't wanted. `op_backward.which(dy, cache)` says what
     would run. `op_backward.first_may_lack` says that the first of several gradients may be None, for a result that goes
     nowhere. Raises ValueError for a `dy` or an `into` that doesn't fit.
@@ -217,7 +217,7 @@ def backward_of(forward, result=None, parameters=None):
                 check_into(name, into, shapes)
             if implementation is reference:
                 gradients = reference(dy, cache)
-            elif inputs or not backward.inputs_may_lack:
+            elif inputs or not backward.can_skip_inputs:
                 gradients = implementation(dy, cache, into)
             else:
                 gradients = implementation(dy, cache, into, inputs=False)
@@ -256,7 +256,7 @@ def backward_of(forward, result=None, parameters=None):
             """The implementation that would run for these arguments, and the file and line where it is written."""
             return location(own_caches.get(type(cache)) or kernels.find(dy) or reference)
 
-        backward.first_may_lack = backward.inputs_may_lack = False
+        backward.first_may_lack = backward.can_skip_inputs = False
         backward.reference = reference
         backward.register = kernels.register
         backward.register_cache = register_cache

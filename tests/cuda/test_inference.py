@@ -1,5 +1,6 @@
 """Evaluation in forwards of many batches, as a GPU has them."""
 
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -8,18 +9,33 @@ import pretend_cupy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import seeds
+from strategies import redrawn, seeds
 
 from tinyvit import ViT, ViTConfig, backend
 from tinyvit.data import Dataset
 from tinyvit.models import ResNetConfig, build
-from tinyvit.training import evaluate, features, inference
-from tinyvit.training.inference import computed_bytes, evaluation_batch, forward_batch, forwards
+from tinyvit.training import PRESETS, TrainConfig, evaluate, features, inference
+from tinyvit.training.inference import computed_bytes, evaluation_batch, forward_batch, forwards, task_batch
+from tinyvit.training.tasks import diffusion, task_class
 from tinyvit.training.tasks.classification import logits_of
+from tinyvit.training.tasks.mae import MaskedAutoencoderOptions
+from tinyvit.training.tasks.masked_patches import MaskedPatchesOptions
 
 pytestmark = pytest.mark.cuda
 SHAPE = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=16, depth=1, num_heads=2)
 CONVNET = ResNetConfig(img_size=8, in_chans=1, num_classes=3, depths=(1,), width=8)
+PATCHES = replace(SHAPE, patch_size=2, num_classes=10, positions="sincos_2d")
+DIT = PRESETS["dit-digits"]
+TASKS = {
+    "diffusion": replace(DIT, model=replace(DIT.model, embed_dim=16, depth=1, num_heads=2), device="cuda"),
+    **{name: TrainConfig("digits", task=name.partition(",")[0], model=PATCHES, objective=options, device="cuda")
+       for name, options in {
+           "mae": MaskedAutoencoderOptions(decoder_dim=8, decoder_depth=1, decoder_heads=2),
+           "mae, wide decoder": MaskedAutoencoderOptions(decoder_dim=32, decoder_depth=1, normalise=False),
+           "masked-patches": MaskedPatchesOptions(),
+           "masked-patches, colours": MaskedPatchesOptions(target="colour"),
+       }.items()},
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -63,12 +79,56 @@ def test_the_figures_have_the_same_bits_for_every_size_of_a_forward(config, prec
         np.testing.assert_array_equal(got, expected)
 
 
+def scores_and_sizes(task, model, dataset, large):
+    """The scores of a task, and how many images each of its forwards has."""
+    batch, sizes = task.batch, []
+
+    def counted(images, *arguments):
+        sizes.append(len(images))
+        return batch(images, *arguments)
+
+    backbone = task.backbone(model)
+    with mock.patch.multiple(inference, MAX_IMAGES=large, INFERENCE=8 * inference.forward_bytes(backbone)):
+        assert evaluation_batch(backbone) == 8
+        count = task_batch(backbone, task.evaluation_bytes(model))
+        with mock.patch.object(task, "batch", counted):
+            return task.evaluate(model, dataset), sizes, count
+
+
+@mock.patch.object(pretend_cublas, "product", pretend_cublas.product_term_by_term)
+@given(name=st.sampled_from([*TASKS]), precision=st.sampled_from(["float32", "bfloat16"]), size=st.integers(1, 40),
+       large=st.integers(1, 100), seed=seeds())  # fmt: skip
+def test_so_do_the_scores_of_tasks_with_a_module_of_their_own(name, precision, size, large, seed):
+    config, dataset = TASKS[name], noise(size, seed)
+    task = task_class(config.task)(config)
+    model = redrawn(task.build(device="cuda", precision=precision), seed)
+    scores, sizes, count = scores_and_sizes(task, model, dataset, large)
+    expected, *_ = scores_and_sizes(task, model, dataset, 1)
+    rounds = diffusion.ROUNDS if name == "diffusion" else 1
+    assert sizes == [min(count, size - first) for first in range(0, size, count) for _ in range(rounds)]
+    assert scores == expected
+
+
+@given(needed=st.integers(0, 1 << 20), precision=st.sampled_from(["float32", "bfloat16"]), large=st.integers(1, 4096))
+def test_a_tasks_forward_takes_whole_batches_and_no_more_memory_than_the_models(needed, precision, large):
+    model = ViT(SHAPE, device="cuda", precision=precision)
+    with mock.patch.multiple(inference, MAX_IMAGES=large):
+        count, images, most = evaluation_batch(model), task_batch(model, needed), forward_batch(model)
+        memory = most * computed_bytes(model)
+        assert images % count == 0 and count <= images <= most
+        assert images == count or images * needed <= memory
+        assert images == most or (images + count) * needed > memory
+        for size in (1, images, 10 * images):
+            planned = min(size, images) * max(needed, computed_bytes(model))
+            assert inference.memory_of_forward(model, size, needed) == planned
+
+
 @given(size=st.integers(1, 50), large=st.integers(1, 80))
 def test_the_batches_of_all_forwards_are_those_of_the_evaluation(size, large):
     model, dataset = ViT(SHAPE, device="cuda"), noise(size)
     with mock.patch.multiple(inference, MAX_IMAGES=large, INFERENCE=8 * inference.forward_bytes(model)):
         cut = [(images[part], targets[part]) for images, targets, parts in forwards(model, dataset) for part in parts]
-        for got, expected in zip(cut, inference.batches(model, dataset), strict=True):
+        for got, expected in zip(cut, inference.loaded(model, dataset, 8), strict=True):
             for one, other in zip(got, expected):
                 np.testing.assert_array_equal(one.get(), other.get())
 

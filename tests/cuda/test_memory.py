@@ -9,15 +9,17 @@ import pretend_cupy
 import pytest
 from pretend_cupy import Pool
 from steps import advance
+from strategies import redrawn
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
 from tinyvit import functional as F
 from tinyvit.data import Split
 from tinyvit.kernels.cuda import conv
 from tinyvit.training import PRESETS, inference, loop, resume, train, train_step, trainer
+from tinyvit.training.config import switched
 from tinyvit.training.inference import memory_to_evaluate
 from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, step_of
-from tinyvit.training.tasks import classification
+from tinyvit.training.tasks import classification, task_class
 from tinyvit.training.trainer import Trainer, load_split
 
 pytestmark = pytest.mark.cuda
@@ -178,6 +180,35 @@ def test_images_to_evaluate_on_are_counted_where_they_need_more_than_a_step(monk
     measured = peak_of(train_and_evaluate)
     assert replace(plan, between=0, evaluating=0).total < 0.5 * measured
     assert 0.8 < plan.total / measured < 1.25
+
+
+DIT = PRESETS["dit-digits"]
+SMALL, LARGE = dict(patch_size=2, embed_dim=32), dict(img_size=16, patch_size=8, embed_dim=32)
+
+
+def of_task(task, shape, **objective):
+    config = switched(replace(CONFIG, model=replace(CONFIG.model, **shape)), task=task)
+    return replace(config, objective=replace(config.objective, **objective))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("config", [
+    of_task("mae", SMALL, decoder_dim=8), of_task("mae", SMALL), of_task("mae", LARGE, decoder_dim=8),
+    of_task("masked-patches", SMALL), of_task("masked-patches", LARGE),
+    *(replace(DIT, model=replace(DIT.model, depth=2, **shape), device="cuda") for shape in (SMALL, LARGE)),
+])  # fmt: skip
+def test_a_tasks_forwards_take_no_more_than_planned(monkeypatch, config, precision):
+    task, side = task_class(config.task)(config), config.model.img_size
+    test = replace(load_split(CONFIG).test, images=np.zeros((96, 1, side, side), "uint8"), labels=np.arange(96) % 10)
+    model = redrawn(task.build(device="cuda", precision=precision))
+    task.begin(model, 10, test)
+    backbone, needed = task.backbone(model), task.evaluation_bytes(model)
+    monkeypatch.setattr(inference, "INFERENCE", 8 * inference.forward_bytes(backbone))
+    monkeypatch.setattr(inference, "MAX_IMAGES", 96)
+    task.evaluate(model, test)  # what is kept for every evaluation doesn't count
+    measured = peak_of(lambda: task.evaluate(model, replace(test))) - test.images.nbytes - test.labels.nbytes
+    planned = inference.memory_of_forward(backbone, 96, needed)
+    assert 0.25 * planned < measured < planned, measured / planned
 
 
 def test_a_training_that_does_not_fit_is_refused_by_one_line_before_anything_is_written(monkeypatch, tmp_path, capsys):

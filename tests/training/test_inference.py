@@ -1,3 +1,5 @@
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from tinyvit import functional as F
 from tinyvit.data import Dataset
 from tinyvit.functional.softmax import log_softmax
 from tinyvit.training import evaluate, inference
+from tinyvit.training.distributed.ranks import Part
 from tinyvit.training.tasks.classification import logits_of
 
 
@@ -40,10 +43,34 @@ def test_on_a_cpu_a_forward_is_one_batch_whatever_memory_there_is(monkeypatch):
     monkeypatch.delattr(inference, "available_memory")  # which isn't even asked
     model, dataset = random_vit(device="cpu"), noise(600)
     assert inference.forward_batch(model) == inference.evaluation_batch(model) == 256
-    for forward, batch in zip(inference.forwards(model, dataset), inference.batches(model, dataset), strict=True):
+    for forward, batch in zip(inference.forwards(model, dataset), inference.loaded(model, dataset, 256), strict=True):
         assert forward.batches == [slice(0, len(batch.images))]
         np.testing.assert_array_equal(forward.images, batch.images)
         np.testing.assert_array_equal(forward.targets, batch.targets)
+
+
+@given(size=st.integers(1, 40), count=st.integers(1, 12), ranks=st.integers(1, 5), seed=seeds())
+def test_sums_over_batches_are_those_of_all_ranks_together(size, count, ranks, seed):
+    numbers = np.random.default_rng(seed).integers(0, 1000, size)
+    batches = [slice(first, min(first + count, size)) for first in range(0, size, count)]
+
+    def sums(where, batches):
+        return [numbers[where][batch].sum() for batch in batches]
+
+    def of_rank(rank):
+        class Rank:
+            def part(self, samples):
+                return Part(self, slice(samples * rank // ranks, samples * (rank + 1) // ranks), samples)
+
+            def results(self, value):
+                return [value]
+
+        with mock.patch.object(inference, "sharing", Rank):
+            return inference.sums_over(numbers, batches, sums)
+
+    expected = [numbers[batch].sum() for batch in batches]
+    assert inference.sums_over(numbers, batches, sums) == expected
+    assert np.sum([of_rank(rank) for rank in range(ranks)], 0).tolist() == expected
 
 
 def test_scores_are_python_numbers():

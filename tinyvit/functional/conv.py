@@ -69,7 +69,7 @@ def conv2d_backward(dy, cache):
     return (dx, dweight, sum_per_channel(dy)) if has_bias else (dx, dweight)
 
 
-conv2d_backward.inputs_may_lack = True
+conv2d_backward.can_skip_inputs = True
 
 
 def in_groups(weight, groups):

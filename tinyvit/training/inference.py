@@ -1,19 +1,20 @@
 """Forward passes over a data set, a batch at a time and each batch in parts by several threads."""
 
 from contextlib import contextmanager
+from math import prod
 from typing import NamedTuple
 
 from tinyvit.backend import Array, array_module, total_memory
 from tinyvit.data import Loader
 from tinyvit.models.architecture import Architecture
-from tinyvit.models.summary import widest_output
+from tinyvit.models.summary import measured_parts, widest_output
 from tinyvit.training.distributed import sharing
 from tinyvit.training.memory import available_memory, freed_memory_kept
 from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, largest, readable, what_there_is
 from tinyvit.training.threads import map_threads, slices, threads_for
 
 INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
-FORWARD = 3.5  # arrays as large as the largest output that it holds at once
+FORWARD, OF_TASK = 3.5, 4.2  # arrays as large as its largest that it holds at once: of a model, of a task's own module
 MAX_IMAGES = 2048  # in a forward on a GPU, ...
 MAX_BYTES = 1 << 31  # ... which has more than enough work for each launch then, ...
 MEMORY_SHARE = 1 / 32  # ... and of all the GPU's memory
@@ -27,19 +28,16 @@ class Forward(NamedTuple):
     batches: list
 
 
-def batches(model, dataset):
-    """The batches of a `Dataset`, in order, as large as the evaluation of the model takes them."""
-    return loaded(model, dataset, evaluation_batch(model))
+def forwards(model, dataset, needed=0):
+    """The images of a `Dataset`, in order and in few forwards, each a `Forward`: on a CPU an evaluation batch each.
 
-
-def forwards(model, dataset):
-    """The same images in as few forwards as there is memory for, each a `Forward`: on a CPU a batch each.
+    needed   as for `task_batch`
 
     What is summed over each of the batches has the same digits whatever the size of a forward: the outputs for an image
     don't depend on those beside it, except that cuBLAS may choose another algorithm for a product with more rows.
     """
     count = evaluation_batch(model)
-    for images, targets in loaded(model, dataset, forward_batch(model)):
+    for images, targets in loaded(model, dataset, task_batch(model, needed)):
         edges = range(0, len(targets), count)
         yield Forward(images, targets, [slice(first, min(first + count, len(targets))) for first in edges])
 
@@ -80,6 +78,21 @@ def sum_over(images, function):
     return sum(ranks.results(function(images, where) if where.stop > where.start else 0))
 
 
+def sums_over(images, batches, function):
+    """For each of the `batches`, slices of the images of a forward, the sum over its images: a list.
+
+    function(where, batches) returns a list of them for the images at the slice `where`, from whose first on `batches`
+    count. Inside `Ranks.sharing` it gets a batch at a time: each rank computes its part, and all get the sum.
+    """
+    if sharing() is None:
+        return function(slice(0, len(images)), batches)
+
+    def of_part(batch, part):
+        return function(slice(batch.start + part.start, batch.start + part.stop), [slice(0, part.stop - part.start)])[0]
+
+    return [sum_over(images[batch], lambda _, part, batch=batch: of_part(batch, part)) for batch in batches]
+
+
 def forward_bytes(model, bytes_per_number=4):
     """Bytes that the forward of an image takes, about, where nothing is kept for a backward."""
     return round(FORWARD * bytes_per_number * widest_output(model))
@@ -109,14 +122,39 @@ def forward_batch(model):
     return max(1, images // count) * count
 
 
+def task_batch(model, needed=0):
+    """Images in one forward of a task's own module around the model: fewer than of the model if it takes more memory.
+
+    needed   bytes that it takes for an image; 0 where that is the model alone
+    """
+    count, images = evaluation_batch(model), forward_batch(model)
+    if needed and images > count:
+        images = int(images * min(1, computed_bytes(model) / needed)) // count * count
+    return max(count, images)
+
+
+def bytes_of_task(model, widest, images):
+    """Bytes for `task_batch` of a module around the model.
+
+    widest   numbers for an image of the largest array that it makes outside of the model
+    images   arrays as large as the image, in float32, that it holds beside
+    """
+    image = 4 * prod(measured_parts(model)[0].input_shape)
+    itemsize = model.storage.compute_dtype.itemsize
+    number = max(itemsize, (4 + itemsize) / 2)  # bytes: in low precision, too, some of the arrays are float32
+    return round(OF_TASK * number * max(widest, widest_output(model))) + images * image
+
+
 def computed_bytes(model):
     """Bytes that the forward of an image takes in the dtype that the model computes in."""
     return forward_bytes(model, model.storage.compute_dtype.itemsize)
 
 
-def memory_of_forward(model, most):
-    """Bytes that a forward of an evaluation of `most` images takes; 0 where that is unknown."""
-    return min(most, forward_batch(model)) * computed_bytes(model) if isinstance(model, Architecture) else 0
+def memory_of_forward(model, most, needed=0):
+    """Bytes that a forward of an evaluation of `most` images takes; 0 if unknown. `needed` as for `task_batch`."""
+    if not isinstance(model, Architecture):
+        return 0
+    return min(most, task_batch(model, needed)) * max(needed, computed_bytes(model))
 
 
 @contextmanager

@@ -135,7 +135,9 @@ class Trainer:
             Context(True, key, recompute=config.recompute), largest, 1 if self.task.mixes_samples else self.threads,
             config.optim.accumulate, self.ema is not None, self.split,
             sum(array.nbytes for array in self.task.state().values()), config.cuda_graph,
-            memory_of_forward(self.task.backbone(self.model), len(self.split.test)),
+            memory_of_forward(
+                self.task.backbone(self.model), len(self.split.test), self.task.evaluation_bytes(self.model)
+            ),
         )  # fmt: skip
 
     def reset_sums(self):

@@ -19,11 +19,11 @@ __device__ inline bool nothing_to_do(long long size, const bool *where) {
     return blockIdx.x * CHUNK >= size || (where && !*where);
 }
 
-// Updates the momenta m, which make the directions u = along_g g + along_m m. Row i of sums (matrices, chunks of the
+// Updates the momenta m, which make the directions u = weight_g g + weight_m m. Row i of sums (matrices, chunks of the
 // largest) gets the sum of the squares in each chunk of u.
 extern "C" __global__ void __launch_bounds__(256) muon_momentum(
     const float *g, float *m, float *sums, const Matrix *matrices, const bool *where,
-    float momentum, float one_minus_momentum, float along_g, float along_m
+    float momentum, float one_minus_momentum, float weight_g, float weight_m
 ) {
     Matrix matrix = matrices[blockIdx.y];
     if (nothing_to_do(matrix.size, where)) return;
@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(256) muon_momentum(
         load_pack<PACK>(mean, m + i);
         for (int j = 0; j < PACK; j++) {
             mean[j] = momentum * mean[j] + one_minus_momentum * dx[j];
-            float u = along_g * dx[j] + along_m * mean[j];
+            float u = weight_g * dx[j] + weight_m * mean[j];
             sum += u * u;
         }
         store_pack<PACK>(m + i, mean);
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256) muon_momentum(
 // x <- u / (|u| + eps), with the squares of the chunks added up by every block in the same order.
 extern "C" __global__ void __launch_bounds__(256) muon_direction(
     const float *g, const float *m, const float *sums, float *x, const Matrix *matrices, const bool *where,
-    float along_g, float along_m, float eps
+    float weight_g, float weight_m, float eps
 ) {
     Matrix matrix = matrices[blockIdx.y];
     if (nothing_to_do(matrix.size, where)) return;
@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(256) muon_direction(
         float dx[PACK], u[PACK];
         load_pack<PACK>(dx, g + i);
         load_pack<PACK>(u, m + i);
-        for (int j = 0; j < PACK; j++) u[j] = (along_g * dx[j] + along_m * u[j]) / norm;
+        for (int j = 0; j < PACK; j++) u[j] = (weight_g * dx[j] + weight_m * u[j]) / norm;
         store_pack<PACK>(x + i, u);
     });
 }

@@ -42,23 +42,24 @@ def muon_step_cuda(theta, g, m, matrices, lr, momentum, nesterov, iterations, we
     x, y, square = (xp.empty(plan.size, "float32") for _ in range(3))
     sums = xp.empty(plan.grid[::-1], "float32")
     pack = pack_of(plan.width, *arrays)
-    beta, rest = float(momentum), float(1 - momentum)
-    along = (rest, beta) if nesterov else (0.0, 1.0)
+    beta, one_minus_beta = float(momentum), float(1 - momentum)
+    weights_of_direction = (one_minus_beta, beta) if nesterov else (0.0, 1.0)  # of the gradient and its mean
 
     def launch(name, *arguments):
         SOURCE.launch(name, plan.grid, BLOCK, *arguments, PACK=pack)
 
-    launch("muon_momentum", g, m, sums, plan.table, where, beta, rest, *along)
-    launch("muon_direction", g, m, sums, x, plan.table, where, *along, EPS)
-    squares, now, then = (views(array, plan.shapes) for array in (square, x, y))
+    launch("muon_momentum", g, m, sums, plan.table, where, beta, one_minus_beta, *weights_of_direction)
+    launch("muon_direction", g, m, sums, x, plan.table, where, *weights_of_direction, EPS)
+    squares, current, following = (views(array, plan.shapes) for array in (square, x, y))
     for _ in range(iterations):
-        for (stack, _), (_, gram), (_, squared) in zip(now, then, squares):  # where `then` is to be, there is room now
+        # The memory of `following` is free until the last product of the iteration.
+        for (stack, _), (_, gram), (_, squared) in zip(current, following, squares):
             multiply_batches(stack, stack.mT, out=gram)
             multiply_batches(gram, gram, out=squared)
         launch("muon_polynomial", y, square, plan.table, where, *NEWTON_SCHULZ)
-        for (stack, _), (result, _), (_, polynomial) in zip(now, then, squares):
+        for (stack, _), (result, _), (_, polynomial) in zip(current, following, squares):
             multiply_batches(polynomial, stack, out=result)
-        x, y, now, then = y, x, then, now
+        x, y, current, following = y, x, following, current
     launch("muon_update", theta, x, plan.table, where, float(lr), float(lr * weight_decay))
 
 

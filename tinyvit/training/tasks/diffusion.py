@@ -6,16 +6,19 @@ transformers".
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.backend import Key, array_module, constant, device_of
 from tinyvit.functional.diffusion import Schedule
-from tinyvit.training.inference import batches, sum_over
+from tinyvit.nn import Context
+from tinyvit.training.inference import bytes_of_task, forwards, sums_over
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import PositiveInt, require, validate
 
+HELD = 9    # arrays as large as the images while noise is drawn, some of them in float64
 ROUNDS = 4  # times that an image is evaluated, each with other noise
 
 
@@ -118,26 +121,32 @@ class Diffusion(Task):
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
+    def evaluation_bytes(self, model):
+        return bytes_of_task(model, 0, HELD)
+
     def evaluate(self, model, dataset, threads=None, stop=None):
         """The mean squared error of the noise; an image has the same noise each time."""
         total = seen = 0
-        for images, labels in batches(self.backbone(model), dataset):
+        for images, labels, batches in forwards(model, dataset, self.evaluation_bytes(model)):
+            rounds = []
             for number in range(ROUNDS):
                 if stop:
                     return None
                 key = Key(0, number).skip(seen)
-                total = total + sum_over(images, partial(self.errors, model, labels, key)) / ROUNDS
+                rounds.append(sums_over(images, batches, partial(self.errors, model, images, labels, key)))
+            for error in chain.from_iterable(zip(*rounds)):  # a batch at a time, so that the sum has the same digits
+                total = total + error / ROUNDS
             seen += len(images)
         return {self.headline: float(total) / seen}
 
-    def errors(self, model, labels, key, images, where):
-        """The sum of the errors of the images of a batch at `where`, a slice."""
+    def errors(self, model, images, labels, key, where, batches):
+        """The sums of the errors of images[where] over each of the `batches`, as `sums_over` wants them."""
         with model.storage.on_device():
             batch = self.batch(images[where], labels[where], key.skip(where.start))
             noisy, _ = F.add_noise(batch["images"], batch["noise"], self.table(self.levels, images)[batch["t"]])
-            output, _ = model(noisy, None, t=batch["t"], labels=batch["labels"])
-            error, _ = F.mean_squared_error(output[:, : images.shape[1]], batch["noise"])
-            return error * (where.stop - where.start)
+            output, _ = model(noisy, Context(keep_caches=False), t=batch["t"], labels=batch["labels"])
+            guesses, noise = output[:, : images.shape[1]], batch["noise"]
+            return [F.mean_squared_error(guesses[part], noise[part])[0] * (part.stop - part.start) for part in batches]
 
 
 def detached(x, dtype):

@@ -5,17 +5,20 @@ He et al. 2022, "Masked autoencoders are scalable vision learners".
 
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 
 from tinyvit import functional as F
 from tinyvit.backend import Key, array_module
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.mae import MaskedAutoencoder
-from tinyvit.training.inference import batches, sum_over
+from tinyvit.nn import Context
+from tinyvit.training.inference import bytes_of_task, forwards, sums_over
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import PositiveInt, Share, require, validate
 
 EPS = 1e-6  # of the variance of a patch's pixels
+HELD = 2    # arrays as large as the images in a forward of an evaluation, besides the model's
 
 
 @dataclass(frozen=True)
@@ -69,21 +72,33 @@ class MaskedAutoencoding(Task):
         return {"images": images, "order": random_order(images, self.config.model.patch_size, key)}
 
     def loss(self, model, batch, ctx):
-        images, order = batch["images"], batch["order"]
-        visible = visible_patches(self.config.objective.share, order.shape[1])
-        pixels, cache = model(images, order, visible, ctx)
-        loss, c_loss = F.mean_squared_error(pixels, self.targets(images, order[:, visible:]))
+        pixels, targets, cache = self.guess(model, batch, ctx)
+        loss, c_loss = self.error(pixels, targets)
 
         def backward(dloss=1.0):
             return model.backward(F.mean_squared_error_backward(dloss, c_loss), cache)
 
         return loss, backward, {}
 
+    def guess(self, model, batch, ctx):
+        """The guessed pixels of the hidden patches, those that are right, and the model's cache."""
+        images, order = batch["images"], batch["order"]
+        visible = visible_patches(self.config.objective.share, order.shape[1])
+        pixels, cache = model(images, order, visible, ctx)
+        return pixels, self.targets(images, order[:, visible:]), cache
+
+    def error(self, guesses, targets):
+        return F.mean_squared_error(guesses, targets)
+
     def targets(self, images, hidden):
         """The pixels (B, n, C·P·Q) of the hidden patches (B, n)."""
         patches, _ = F.patchify(images, self.config.model.patch_size)
         patches, _ = F.take_tokens(patches, hidden)
         return normalised(patches) if self.config.objective.normalise else patches
+
+    def evaluation_bytes(self, model):
+        grid = model.encoder.grid
+        return bytes_of_task(model.encoder, (1 + prod(grid)) * 4 * self.config.objective.decoder_dim, HELD)
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         return mean_loss(self, model, dataset, stop)
@@ -116,19 +131,21 @@ def mean_loss(task, model, dataset, stop=None):
     The same patches of an image are hidden each time.
     """
     total, seen = 0, 0
-    for images, _ in batches(task.backbone(model), dataset):
+    for images, _, batches in forwards(task.backbone(model), dataset, task.evaluation_bytes(model)):
         if stop:
             return None
-        total = total + sum_over(images, partial(loss_of, task, model, Key(0).skip(seen)))
+        for error in sums_over(images, batches, partial(errors_of, task, model, Key(0).skip(seen), images)):
+            total = total + error
         seen += len(images)
     return {task.headline: float(total) / seen}
 
 
-def loss_of(task, model, key, images, where):
-    """The sum of the losses of the images of a batch that are at `where`, a slice."""
+def errors_of(task, model, key, images, where, batches):
+    """The sums of the losses of images[where] over each of the `batches`, as `sums_over` wants them."""
     with model.storage.on_device():
-        loss, *_ = task.loss(model, task.batch(images[where], None, key.skip(where.start)), None)
-        return loss * (where.stop - where.start)
+        batch = task.batch(images[where], None, key.skip(where.start))
+        guesses, targets, _ = task.guess(model, batch, Context(keep_caches=False))
+        return [task.error(guesses[part], targets[part])[0] * (part.stop - part.start) for part in batches]
 
 
 def normalised(patches):

@@ -4,6 +4,7 @@ Dosovitskiy et al. 2021, appendix B.1.2, "Self-supervision".
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 import numpy as np
@@ -12,11 +13,13 @@ from tinyvit import functional as F
 from tinyvit.backend import array_module, constant, device_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.masked_patches import MaskedPatches
+from tinyvit.training.inference import bytes_of_task
 from tinyvit.training.tasks.mae import check_share, mean_loss, random_order, require_vit, without_classes
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import Share, validate
 
 LEVELS = 8            # of each colour channel, where it is a class
+HELD = 3              # arrays as large as the images in a forward of an evaluation, besides the model's
 REPLACED, SWAPPED = 0.8, 0.1  # shares of the chosen patches that the mask token and another patch take the place of
 
 
@@ -90,18 +93,29 @@ class MaskedPatchPrediction(Task):
         return (levels * constant(LEVELS ** np.arange(channels)[::-1], device, "int64")).sum(-1)
 
     def loss(self, model, batch, ctx):
-        guesses, cache = model(batch["images"], batch["mask"], batch["where"], ctx)          # (B, n, K) or (B, n, C)
-        if self.config.objective.target == "colour":
-            loss, c_loss = F.mean_squared_error(guesses, batch["targets"])
-            of_loss = F.mean_squared_error_backward
-        else:
-            loss, c_loss = F.cross_entropy(guesses.reshape(-1, guesses.shape[-1]), batch["targets"].reshape(-1))
-            of_loss = F.cross_entropy_backward
+        guesses, targets, cache = self.guess(model, batch, ctx)
+        loss, c_loss = self.error(guesses, targets)
+        numbers = self.config.objective.target == "colour"
+        of_error = F.mean_squared_error_backward if numbers else F.cross_entropy_backward
 
         def backward(dloss=1.0):
-            return model.backward(of_loss(dloss, c_loss).reshape(guesses.shape), cache)
+            return model.backward(of_error(dloss, c_loss).reshape(guesses.shape), cache)
 
         return loss, backward, {}
+
+    def guess(self, model, batch, ctx):
+        """What is guessed of the chosen patches, (B, n, K) or (B, n, C), what is right, and the model's cache."""
+        guesses, cache = model(batch["images"], batch["mask"], batch["where"], ctx)
+        return guesses, batch["targets"], cache
+
+    def error(self, guesses, targets):
+        if self.config.objective.target == "colour":
+            return F.mean_squared_error(guesses, targets)
+        return F.cross_entropy(guesses.reshape(-1, guesses.shape[-1]), targets.reshape(-1))
+
+    def evaluation_bytes(self, model):
+        chosen = round(self.config.objective.share * prod(model.encoder.grid))
+        return bytes_of_task(model.encoder, chosen * model.head.weight.shape[0], HELD)
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         self.dataset = dataset

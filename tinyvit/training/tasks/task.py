@@ -165,6 +165,13 @@ class Task:
         shown = ["train_loss", *(f"train_{name}" for name in self.metrics), *reversed(self.scores)]
         return list(dict.fromkeys(shown))
 
+    def evaluation_bytes(self, model):
+        """Bytes that a forward of `evaluate` takes for an image; 0, by default, where they are those of the backbone.
+
+        `training.inference.bytes_of_task` counts them.
+        """
+        return 0
+
     def evaluate(self, model, dataset, threads=None, stop=None):
         """The `scores` of a model on a `Dataset`, by name; None if `stop` became true meanwhile."""
         raise NotImplementedError(f"the task {self.name!r} has no evaluate")
