@@ -5,8 +5,10 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pretend_cublas
 import pretend_cupy
 import pytest
+from emulated_cuda import emulator
 from pretend_cupy import Pool
 from steps import advance
 from strategies import redrawn
@@ -53,6 +55,15 @@ def peak_of(function):
     return Pool.peak - before
 
 
+@pytest.fixture
+def uncomputed(monkeypatch):
+    """Kernels and products allocate what they do and compute nothing, as only the memory counts."""
+    monkeypatch.setattr(emulator, "launch", lambda *launch: None)
+    monkeypatch.setattr(emulator.Module, "ran", set())
+    monkeypatch.setattr(pretend_cublas, "launched", lambda work: None)
+
+
+@pytest.mark.usefixtures("uncomputed")
 @pytest.mark.parametrize(("shape", "images", "options"), [
     ({}, 32, {}),
     (dict(depth=6), 16, dict(recompute=True)),
@@ -84,6 +95,7 @@ def test_a_step_needs_about_what_is_predicted(shape, images, options, precision)
     assert needs[0].least < measured
 
 
+@pytest.mark.usefixtures("uncomputed")
 def test_muon_makes_hardly_more_arrays_than_it_says():
     model = ViT(SHAPE, device="cuda")
     optimizer = optim.Muon(model)
@@ -92,6 +104,7 @@ def test_muon_makes_hardly_more_arrays_than_it_says():
     assert optimizer.scratch - 0.5 < arrays < optimizer.scratch
 
 
+@pytest.mark.usefixtures("uncomputed")
 @pytest.mark.parametrize(("image", "filters", "options"), [
     ((3, 4, 40, 50), (6, 4, 3, 3), dict(padding=1)),
     ((6, 6, 30, 31), (8, 6, 3, 3), dict(padding=1, stride=2)),
@@ -116,6 +129,7 @@ def with_room(monkeypatch, room):
     monkeypatch.setattr(Pool, "limit", Pool.used + room)
 
 
+@pytest.mark.usefixtures("uncomputed")
 def test_a_step_that_does_not_fit_says_what_was_needed_what_was_free_and_what_fits_and_changes_nothing(monkeypatch):
     model = ViT(SHAPE, device="cuda")
     optimizer, arrays = optim.AdamW(model), batch(256)
@@ -133,6 +147,7 @@ def test_a_step_that_does_not_fit_says_what_was_needed_what_was_free_and_what_fi
     train_step(model, optimizer, *(x[:fits] for x in arrays))
 
 
+@pytest.mark.usefixtures("uncomputed")
 def test_the_advised_settings_fit_and_the_ones_that_did_not_are_refused_beforehand(monkeypatch):
     split = load_split(CONFIG)
     plan = Trainer(CONFIG).plan
