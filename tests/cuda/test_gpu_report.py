@@ -4,13 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pretend_cupy
 import pytest
 
 from tinyvit import functional as F
-from tinyvit.bench.gpu_report import expected, profile, recipe, report
+from tinyvit.bench.gpu_report import comparison, expected, profile, recipe, report
+from tinyvit.training import preset
 
 PRECISIONS = ("tf32", "bfloat16", "float32")
 
@@ -19,6 +21,9 @@ def test_every_part_of_the_report_runs_on_a_device(cupy, tmp_path, monkeypatch):
     monkeypatch.setattr(recipe, "DIGITS", 1)
     monkeypatch.setattr(recipe, "TRIAL", 2)
     monkeypatch.setattr(recipe, "WARM", 1)
+    monkeypatch.setattr(recipe, "preset", lambda name: replace(preset(name), images=200))
+    monkeypatch.setattr(comparison, "STEPS", 2)
+    monkeypatch.setattr(comparison, "TOGETHER", 8)
     settings = report.Settings(
         device="cuda:0", dry_run=True, parts=("compare", "steps", "train"), precisions=PRECISIONS, batch_size=4,
         minutes=60, train_precision="bfloat16",
@@ -141,7 +146,7 @@ def alone(folder, minutes):
 
 @pytest.mark.cuda
 def test_the_recipe_is_trained_in_the_time_there_is_with_nothing_but_numpy_and_cupy(tmp_path):
-    ended = alone(tmp_path, 1)
+    ended = alone(tmp_path, 0.4)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     train = json.loads((tmp_path / "gpu-report.json").read_text())["parts"]["train"]
     assert 0 < train["epochs"] < train["epochs_of_the_recipe"] == 300
