@@ -10,11 +10,14 @@ import os
 import shutil
 import signal
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes that share the cores: `pytest -n`
+    # Set before NumPy, SciPy and PyTorch load a library each, and for the processes that tests start.
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
 import gpu_or_not
 import on_the_stand_in
 import pytest
 from hypothesis import settings
-from threadpoolctl import threadpool_limits
 
 settings.register_profile("default", max_examples=30, deadline=None)
 settings.register_profile("many", max_examples=200, deadline=None)
@@ -32,8 +35,6 @@ if on_the_stand_in.ASKED:
 
 
 def pytest_configure(config):
-    if hasattr(config, "workerinput"):  # one of several processes, which share the cores: `pytest -n`
-        threadpool_limits(1)
     if not on_the_stand_in.ASKED:
         gpu_or_not.choose(config)
 
