@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.browser
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
-WAIT = 60  # seconds for JupyterLab to start
+WAIT = 240  # seconds, for JupyterLab to start and for its first page, which loads all its parts, beside other work
 SETTINGS = {
     "@jupyterlab/notebook-extension/tracker": '{"windowingMode": "none"}',          # render all cells, seen or not
     "@jupyterlab/apputils-extension/notification": '{"fetchNews": "false"}',        # no network
@@ -86,12 +86,18 @@ def answers(address):
         return False
 
 
+def open_formulas(chromium, lab, written, width=1280):
+    """The notebook in JupyterLab, with all formulas rendered."""
+    page = chromium.new_page(viewport={"width": width, "height": 900})
+    page.set_default_timeout(1000 * WAIT)
+    page.goto(lab)
+    page.wait_for_function(f"document.querySelectorAll('mjx-container[display=\"true\"]').length == {len(written)}")
+    return page
+
+
 @pytest.mark.parametrize("width, with_file_browser", [(1280, True), (768, False)])
 def test_every_formula_fits(chromium, lab, written, width, with_file_browser):
-    page = chromium.new_page(viewport={"width": width, "height": 900})
-    page.goto(lab)
-    count = f"document.querySelectorAll('mjx-container[display=\"true\"]').length == {len(written)}"
-    page.wait_for_function(count, timeout=120_000)
+    page = open_formulas(chromium, lab, written, width)
     if not with_file_browser:
         page.keyboard.press("Control+b")
         page.locator("#filebrowser").wait_for(state="hidden")
@@ -102,10 +108,8 @@ def test_every_formula_fits(chromium, lab, written, width, with_file_browser):
     assert not too_wide, "\n".join(f"{by} px too wide in {name}:\n{formula}" for by, name, formula in too_wide)
 
 
-def test_a_formula_that_is_too_wide_is_found(chromium, lab):
-    page = chromium.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(lab)
-    page.wait_for_selector('mjx-container[display="true"]')
+def test_a_formula_that_is_too_wide_is_found(chromium, lab, written):
+    page = open_formulas(chromium, lab, written)
     page.evaluate("document.querySelector('mjx-container[display=\"true\"] > *').style.paddingLeft = '2000px'")
     assert page.evaluate(OVERHANGS)[0] > 0
     page.close()
