@@ -40,7 +40,7 @@ def test_every_image_counts_once_whatever_the_threads(size, threads, seed):
 
 
 def test_on_a_cpu_a_forward_is_one_batch_whatever_memory_there_is(monkeypatch):
-    monkeypatch.delattr(inference, "available_memory")  # which isn't even asked
+    monkeypatch.delattr(inference, "total_memory")  # which isn't even asked
     model, dataset = random_vit(device="cpu"), noise(600)
     assert inference.forward_batch(model) == inference.evaluation_batch(model) == 256
     for forward, batch in zip(inference.forwards(model, dataset), inference.loaded(model, dataset, 256), strict=True):
