@@ -54,6 +54,7 @@ class Functions:
 
 @cache
 def functions(path):
+    """The `Functions` of a shared library, looked up once."""
     return Functions(path)
 
 
@@ -85,9 +86,8 @@ def products_of_stream(cupy):
 
 def listed_products_of_stream(cupy):
     """The same with `gemmBatchedEx`, which CuPy doesn't have."""
-    stream, own = cupy.cuda.get_current_stream(), functions(cupy.cuda.cublas.__file__)
-    if stream.ptr in HANDLES:
-        return HANDLES[stream.ptr].handle, own
-    handle = cupy.cuda.get_cublas_handle()
-    own.set_stream(handle, stream.ptr)  # as CuPy does before each of its products
-    return handle, own
+    handle, found = products_of_stream(cupy)
+    if found is cupy.cuda.cublas:
+        found = functions(found.__file__)
+        found.set_stream(handle, cupy.cuda.get_current_stream().ptr)  # as CuPy does before each of its products
+    return handle, found
