@@ -64,7 +64,7 @@ def is_written_once(x):
 
 
 def are_different(numbers, length):
-    """Whether no number from 0 to `length` − 1 occurs twice."""
+    """Whether all numbers differ; each is at least 0 and less than `length`."""
     there = np.zeros(length, bool)
     there[numbers] = True
     return there.sum() == numbers.size

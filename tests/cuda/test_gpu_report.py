@@ -23,7 +23,7 @@ def test_every_part_of_the_report_runs_on_a_device(cupy, tmp_path, monkeypatch):
     monkeypatch.setattr(recipe, "WARM", 1)
     monkeypatch.setattr(recipe, "preset", lambda name: replace(preset(name), images=200))
     monkeypatch.setattr(comparison, "STEPS", 2)
-    monkeypatch.setattr(comparison, "TOGETHER", 8)
+    monkeypatch.setattr(comparison, "STEP_IMAGES", 8)
     settings = report.Settings(
         device="cuda:0", dry_run=True, parts=("compare", "steps", "train"), precisions=PRECISIONS, batch_size=4,
         minutes=60, train_precision="bfloat16",

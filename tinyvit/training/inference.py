@@ -14,7 +14,8 @@ from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, larges
 from tinyvit.training.threads import map_threads, slices, threads_for
 
 INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
-FORWARD, OF_TASK = 3.5, 4.2  # arrays as large as its largest that it holds at once: of a model, of a task's own module
+FORWARD = 3.5  # arrays as large as the largest output that it holds at once ...
+OF_TASK = 4.2  # ... and that a task's own module around the model does
 MAX_IMAGES = 2048  # in a forward on a GPU, ...
 MAX_BYTES = 1 << 31  # ... which has more than enough work for each launch then, ...
 MEMORY_SHARE = 1 / 32  # ... and of all the GPU's memory

@@ -20,7 +20,7 @@ BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2}  # of the largest number; no boun
 # Which inputs are multiplied with, and so have the precision of the activations.
 MATRICES = {"linear": (1,), "conv2d": (1,)}
 STEPS = 5  # of the training that is run twice
-TOGETHER = 64  # images of each
+STEP_IMAGES = 64  # in each of these steps
 IMAGES = 32
 
 
@@ -159,7 +159,7 @@ def trained(config, device, precision):
     """The bytes of a model's weights after a few steps."""
     model = ViT(config, device=device, precision=precision)
     optimizer = AdamW(model)
-    images, labels = (to_device(array, device) for array in batch(config, TOGETHER))
+    images, labels = (to_device(array, device) for array in batch(config, STEP_IMAGES))
     for step in range(STEPS):
         train_step(model, optimizer, images, labels, Context(training=True, key=Key(0, step)), clip_norm=1.0)
     return to_numpy(model.storage.data).tobytes()

@@ -81,7 +81,7 @@ class MaskedAutoencoding(Task):
         return loss, backward, {}
 
     def guess(self, model, batch, ctx):
-        """The guessed pixels of the hidden patches, those that are right, and the model's cache."""
+        """The predicted pixels of the hidden patches, their targets, and the model's cache."""
         images, order = batch["images"], batch["order"]
         visible = visible_patches(self.config.objective.share, order.shape[1])
         pixels, cache = model(images, order, visible, ctx)

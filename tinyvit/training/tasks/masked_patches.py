@@ -104,7 +104,7 @@ class MaskedPatchPrediction(Task):
         return loss, backward, {}
 
     def guess(self, model, batch, ctx):
-        """What is guessed of the chosen patches, (B, n, K) or (B, n, C), what is right, and the model's cache."""
+        """The predictions for the chosen patches, (B, n, K) or (B, n, C), their targets, and the model's cache."""
         guesses, cache = model(batch["images"], batch["mask"], batch["where"], ctx)
         return guesses, batch["targets"], cache
 
