@@ -82,7 +82,7 @@ def test_an_error_inside_leaves_nothing_for_later(cupy):
 
 
 def test_sums_together_have_the_same_bits_in_any_order_of_the_threads(cupy, any_order):
-    parts = tuple((to(cupy, numbers(70, D)), where) for D, where in ((40, 0), (5, 64)))
+    parts = tuple((to(cupy, numbers(2, 70, D)), i, where) for D, i, where in ((40, 0, 0), (5, 1, 64)))
     add_sums(cupy.zeros(100, "float32"), parts)
 
 

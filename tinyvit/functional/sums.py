@@ -5,6 +5,7 @@ stages of 16 it grows with the number of stages, as in PyTorch.
 """
 
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +52,7 @@ class Left(NamedTuple):
     """Sums that are still to be added to a flat array."""
 
     x: Array     # the flat array
-    parts: list  # of (rows (R, D), where) in the order of where: Σ rows is to be added to x[where : where + D]
+    parts: list  # of (rows (count, R, D), i, where): Σ rows[i] is to be added to x[where : where + D]
 
 
 @contextmanager
@@ -71,16 +72,31 @@ def sums_together(x):
 def finish_sums():
     """Add what was left inside the innermost `sums_together`, if there is one."""
     left = sums_left()
-    if left is not None and left.parts:
-        add_sums(left.x, tuple(left.parts))
-        left.parts.clear()
+    if left is None:
+        return
+    parts = sorted(left.parts, key=itemgetter(2))
+    left.parts.clear()
+    while parts:
+        now, later, stop = [], [], 0
+        for part in parts:  # what overlaps the one before, as if a parameter was used twice, waits for the next round
+            rows, _, where = part
+            if where < stop:
+                later.append(part)
+            else:
+                now.append(part)
+                stop = where + rows.shape[-1]
+        add_sums(left.x, tuple(now))
+        parts = later
 
 
 @operation
 def add_sums(x, parts):
-    """x[where : where + D] += Σ rows for each (rows (R, D), where) of the parts, in place; no two of them overlap."""
-    for rows, where in parts:
-        x[where : where + rows.shape[1]] += sum_first(rows)
+    """x[where : where + D] += Σ rows[i] for each (rows (count, R, D), i, where) of the parts, in place.
+
+    No two of them overlap.
+    """
+    for rows, i, where in parts:
+        x[where : where + rows.shape[-1]] += sum_first(rows[i])
 
 
 add_sums.in_place = ("x",)

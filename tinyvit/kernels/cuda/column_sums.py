@@ -4,13 +4,10 @@ Blocks sum up some rows each; then their sums are added up. Inside `functional.s
 step, this second stage is left, and one kernel does it for all the sums of a step.
 """
 
-from bisect import bisect_left
-from operator import itemgetter
-
 import numpy as np
 
 from tinyvit.backend import array_module, sums_left
-from tinyvit.functional.sums import add_sums, finish_sums
+from tinyvit.functional.sums import add_sums
 from tinyvit.kernels.cuda.source import PACKED, Source, blocks, pack_of, type_of
 
 SOURCE = Source("column_sums.cu", PACKED)
@@ -60,7 +57,7 @@ def add_sums_of_blocks(partial, into):
     """
     xp, D = array_module(partial), partial.shape[-1]
     totals = [destination(goal, D, xp) for goal in into]
-    now = [None if t is None or leave(part, t) else t for part, t in zip(partial, totals)]
+    now = [None if t is None or leave(partial, i, t) else t for i, t in enumerate(totals)]
     for first in range(0, len(now), 2):
         if any(total is not None for total in now[first : first + 2]):
             launch(partial[first : first + 2], now[first : first + 2], AT_ONCE, add=True)
@@ -72,21 +69,15 @@ def share_of(rows):
     return max(LEAST, blocks(rows, MOST))
 
 
-def leave(rows, total):
-    """Whether the sum of these rows (R, D) was left, to be added to `total` (D,) with others: a part of their array."""
+def leave(rows, i, total):
+    """Whether the sum of rows[i] (R, D) was left, to be added to `total` (D,) with others: a part of their array."""
     left = sums_left()
     if left is None:
         return False
     where, size = total.data.ptr - left.x.data.ptr, left.x.nbytes
     if not 0 <= where <= size - total.nbytes:
         return False
-    where //= total.itemsize
-    place = bisect_left(left.parts, where, key=itemgetter(1))
-    beside = left.parts[max(0, place - 1) : place + 1]
-    if any(where < other + part.shape[1] and other < where + total.size for part, other in beside):
-        finish_sums()
-        place = 0
-    left.parts.insert(place, (rows, where))
+    left.parts.append((rows, i, where // total.itemsize))
     return True
 
 
@@ -97,14 +88,15 @@ CAPTURED = {}  # likewise, but for ever: a CUDA graph reads them whenever it is 
 
 
 def add_sums_cuda(x, parts):
-    xp, numbers = array_module(x), tuple((rows.data.ptr, where, *rows.shape) for rows, where in parts)
+    xp = array_module(x)
+    numbers = tuple((rows.data.ptr + i * rows.strides[0], where, *rows.shape[1:]) for rows, i, where in parts)
     captured = xp.cuda.get_current_stream().is_capturing()
     tables, key = CAPTURED if captured else TABLES, (xp, x.data.ptr, numbers)
     if key not in tables:
         if not captured and len(tables) >= MOST_TABLES:
             tables.clear()
         tables[key] = uploaded_aside(xp, numbers) if captured else xp.asarray(np.array(numbers, "int64"))
-    widest = max(rows.shape[1] for rows, _ in parts)
+    widest = max(rows.shape[-1] for rows, *_ in parts)
     TOGETHER.launch("sums_together", (blocks(widest, WIDE), len(parts)), BLOCK, x, tables[key])
 
 
