@@ -1,6 +1,6 @@
 """The base class of all layers and models."""
 
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
 
@@ -10,7 +10,7 @@ from tinyvit.backend import Key, as_device, to_numpy
 from tinyvit.nn.buffers import buffer_updates
 from tinyvit.nn.context import Context
 from tinyvit.nn.precision import as_precision
-from tinyvit.nn.storage import Storage
+from tinyvit.nn.storage import Adding, Storage
 from tinyvit.nn.tree import Walk, check_found, check_replacement, own, tree
 from tinyvit.nn.variables import Buffer, Parameter, Variable
 from tinyvit.text import some
@@ -228,18 +228,14 @@ class Module:
 
     # -- gradients ---------------------------------------------------------------------------------------------
 
-    @contextmanager
     def gradients(self, *parameters):
-        """Where to add the gradients of this module's own parameters, or of some, in the order of definition: `into=`.
+        """`with self.gradients() as into:` names where to add the gradients of this module's own parameters.
 
-        A frozen parameter's entry is False: its gradient is not computed.
+        `into` has an entry for each of them in the order of definition, or for each of the given parameters. A frozen
+        parameter's entry is False: its gradient is not computed.
         """
         own = parameters or [value for value in vars(self).values() if isinstance(value, Parameter)]
-        grads = own[0].storage.grads
-        with grads.adding():
-            yield tuple(p.grad if p.trainable else False for p in own)
-        if grads.listener is not None:
-            grads.listener(own)
+        return Adding(own)
 
     def zero_grad(self):
         """Set all gradients to zero."""

@@ -223,6 +223,24 @@ class GradientBuffers:
         vars(self).update(state, kept=[], lock=threading.RLock())
 
 
+class Adding:
+    """The context manager of `Module.gradients`: a step enters some hundred, which generators would make slower."""
+
+    def __init__(self, parameters):
+        self.parameters, self.grads = parameters, parameters[0].storage.grads
+
+    def __enter__(self):
+        self.turn = self.grads.adding()
+        self.turn.__enter__()
+        flat = self.grads.current()
+        return tuple([p.view(flat) if p.trainable else False for p in self.parameters])
+
+    def __exit__(self, kind, *error):
+        self.turn.__exit__(kind, *error)
+        if kind is None and self.grads.listener is not None:
+            self.grads.listener(self.parameters)
+
+
 class Compute:
     """The compute side of a storage: its device and precision, and its matrices in that precision.
 

@@ -96,7 +96,7 @@ def factors(q, scale):
     """
     if scale == 0:
         return 0.0, 1.0
-    if str(q.dtype) == "float16":
+    if q.dtype == "float16":
         return copysign(1.0, scale), abs(float(scale))
     fraction, exponent = frexp(abs(scale))
     return copysign(ldexp(0.5, exponent), scale), 2 * fraction
