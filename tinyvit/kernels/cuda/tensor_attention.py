@@ -12,7 +12,7 @@ Dao et al. 2022, "FlashAttention", and Dao 2023, "FlashAttention-2", for the div
 from math import copysign, frexp, ldexp
 
 from tinyvit.backend import array_module
-from tinyvit.dispatch import LOW_PRECISION
+from tinyvit.dispatch import LOW_PRECISION, kind
 from tinyvit.functional.attention import attention_backward
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.kernels.cuda.attention_bias import bias_gradient, strided_bias
@@ -38,7 +38,7 @@ def fits(q, k, v):
     return (
         q.shape[-1] in WIDTHS
         and q.shape[-1] == v.shape[-1]
-        and str(q.dtype) in LOW_PRECISION
+        and kind(q)[1] in LOW_PRECISION
         and all(map(packed, (q, k, v)))
         and has_tensor_cores(q)
     )
