@@ -34,6 +34,15 @@ def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads(method, lear
     assert (sample(model, LEVELS, LABELS, **options | {"seed": 4}).images != first).any()
 
 
+def test_a_few_images_of_a_large_model_have_the_same_bits_on_any_number_of_threads():
+    model = drawn(img_size=8, embed_dim=96, num_heads=3)  # products large enough for two threads of a BLAS
+    options = dict(steps=3, guidance=2.0, limits=(-1, 1))
+    many = sample(model, LEVELS, LABELS, threads=2, **options).images
+    for count, threads in ((7, 1), (7, 2), (20, 1)):
+        found = sample(model, LEVELS, LABELS[:count], threads=threads, **options).images
+        np.testing.assert_array_equal(found, many[:count])
+
+
 @pytest.mark.parametrize("method", ["ddim", "ddpm"])
 def test_an_image_does_not_depend_on_the_others_that_are_made_with_it(method):
     model = drawn()

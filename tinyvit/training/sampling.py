@@ -65,8 +65,10 @@ def sample(model, levels, labels, *, steps=50, guidance=1.0, method="ddim", seed
         return way_back(model, levels, own, order, guidance, method, Key(seed).skip(first), limits, kept,
                         lambda: progress and progress(max(0, min(part, len(labels) - first))))  # fmt: skip
 
+    parts = range(0, rows, part)
+    threads = min(thread_count(threads), len(parts))  # or a BLAS would take more for a single part
     with freed_memory_kept(), np.errstate(all="ignore"):
-        found = map_threads(of_part, range(0, rows, part), thread_count(threads), model.storage.device)
+        found = map_threads(of_part, parts, threads, model.storage.device)
     images, states = (np.concatenate(arrays, axis)[place] for arrays, axis, place in zip(
         zip(*found), (0, 1), (slice(len(labels)), (slice(None), slice(len(labels))))))  # fmt: skip
     if not np.isfinite(images).all():
