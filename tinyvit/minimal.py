@@ -225,7 +225,7 @@ def digits():
     return (images[~is_test], source.target[~is_test]), (images[is_test], source.target[is_test])
 
 
-def train(steps=2200, batch_size=64, lr=3e-3, seed=0):
+def train(steps=2200, batch_size=64, lr=2e-3, seed=0):
     """Train on the digits with a warm-up and a cosine schedule, and print the accuracy on the test images."""
     config, rng = Config(), np.random.default_rng(seed)
     w = init(config, rng)
