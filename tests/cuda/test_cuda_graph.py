@@ -1,5 +1,6 @@
 """A step that is replayed as a CUDA graph has the bits of one that is launched kernel by kernel."""
 
+import gc
 import re
 import subprocess
 from dataclasses import replace
@@ -114,6 +115,26 @@ def test_with_another_kind_the_graphs_and_their_memory_are_freed(cupy):
         (y,) = graphs.run(kind, double, {"x": x}, None)
         assert (y.get() == 2).all()
     assert calls == ["half", "half", "all", "all", "half"] and freed == [0] * 3
+
+
+def memory_left_by_graphs(monkeypatch):
+    """A list of how many arrays are left in the memory of graphs whenever it is freed, from here on."""
+    left = []
+    monkeypatch.setattr(
+        pretend_cupy.MemoryPool, "free_all_blocks", lambda pool: left.append(len(pretend_cupy.GRAPHS_MEMORY))
+    )
+    return left
+
+
+def test_graphs_that_are_dropped_free_their_memory(cupy, monkeypatch):
+    left, graphs = memory_left_by_graphs(monkeypatch), StepGraphs("cuda:0")
+    x = backend.to_device(np.ones(3, "float32"), "cuda")
+    for _ in range(3):
+        graphs.run("kind", lambda batch, ctx: (2 * batch["x"],), {"x": x}, None)
+    before, pretended = len(left), len(pretend_cupy.GRAPHS_MEMORY)
+    del graphs
+    gc.collect()
+    assert pretended and left[before:] == [0]
 
 
 def test_results_of_a_step_stay_when_others_follow(cupy):
@@ -265,13 +286,15 @@ TRAININGS = {
 
 
 @pytest.mark.parametrize("name", TRAININGS)
-def test_a_training_has_the_same_bits(cupy, name, tmp_path):
+def test_a_training_has_the_same_bits_and_frees_all_memory_of_graphs(cupy, name, tmp_path, monkeypatch):
+    left = memory_left_by_graphs(monkeypatch)
     config = replace(TRAININGS[name], batch_size=16)
     if name == "distillation":
         train(replace(TINY, images=100), tmp_path)
         config = replace(config, objective=replace(config.objective, teacher=str(tmp_path)))
     expected, got = (few_steps(replace(config, cuda_graph=captured)) for captured in (False, True))
-    assert got == expected
+    gc.collect()
+    assert got == expected and left and not any(left)
 
 
 def test_gradients_are_copied_with_all_their_figures(cupy):

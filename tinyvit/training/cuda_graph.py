@@ -15,6 +15,7 @@ import numpy as np
 
 from tinyvit.backend import library, to_device
 from tinyvit.kernels.cuda.cublas import CublasError, Handle
+from tinyvit.training.memory_needs import is_lack_of_memory
 
 MAX_STREAMS = 1 << 14  # random streams of a step
 
@@ -61,6 +62,12 @@ class Captured(NamedTuple):
     result: Any = None
 
 
+def free(steps, pool):
+    """Free graphs, and then the memory of their pool, which CuPy's pools don't do by themselves."""
+    steps.clear()
+    pool.free_all_blocks()
+
+
 class StepGraphs:
     """Runs functions of a batch on a GPU and replays them: the first run of a kind is an ordinary one, the second
     captures a graph, and from the third on the function isn't called.
@@ -78,7 +85,7 @@ class StepGraphs:
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self.pool = self.cupy.cuda.MemoryPool(partial(allocate, self.cupy.cuda))
         self.pool.set_limit(size=0)  # at CUPY_GPU_MEMORY_LIMIT a pool would free blocks that graphs still use
-        weakref.finalize(self, self.pool.free_all_blocks).atexit = False  # which CuPy's pools don't do by themselves
+        weakref.finalize(self, free, self.steps, self.pool).atexit = False
         self.handle = Handle(self.cupy, self.stream)
 
     def run(self, kind, function, batch, ctx):
@@ -91,8 +98,7 @@ class StepGraphs:
         Raises ValueError for a function that can't be captured.
         """
         if kind != self.kind:
-            self.steps.clear()
-            self.pool.free_all_blocks()
+            free(self.steps, self.pool)
             self.kind = kind
         layout = tuple((name, array.shape, array.dtype.str) for name, array in batch.items())
         step = self.steps.get(layout)
@@ -131,8 +137,9 @@ class StepGraphs:
             except BaseException as error:
                 with suppress(Exception):  # CUDA has ended it, if that was the error
                     self.stream.end_capture()
-                # CuPy's, of its own products and of uploads, and cuBLAS's
-                if isinstance(error, CublasError) or (isinstance(error, RuntimeError) and "captur" in str(error)):
+                # cuBLAS's, and CuPy's of its own products and of uploads
+                refused = isinstance(error, CublasError) or (isinstance(error, RuntimeError) and "captur" in str(error))
+                if refused and not is_lack_of_memory(error):
                     raise ValueError(
                         f"this step can't be captured as a CUDA graph ({error}); train without --cuda-graph"
                     ) from error

@@ -10,6 +10,13 @@ from ctypes import c_int, c_longlong, c_void_p
 from functools import cache
 
 HANDLES = weakref.WeakValueDictionary()  # stream.ptr -> Handle
+STATUSES = {
+    number: f"CUBLAS_STATUS_{name}"
+    for number, name in {
+        1: "NOT_INITIALIZED", 3: "ALLOC_FAILED", 7: "INVALID_VALUE", 8: "ARCH_MISMATCH", 11: "MAPPING_ERROR",
+        13: "EXECUTION_FAILED", 14: "INTERNAL_ERROR", 15: "NOT_SUPPORTED", 16: "LICENSE_ERROR",
+    }.items()
+}  # fmt: skip
 HOPPER = 90  # compute capability
 MIB = 1 << 20
 
@@ -19,11 +26,11 @@ MATRIX, MATRICES = [c_void_p, c_int, c_int], [c_void_p, c_int, c_int, c_longlong
 
 
 class CublasError(RuntimeError):
-    """A function of cuBLAS failed; the message has its name and status."""
+    """A function of cuBLAS failed; the message names it and its status."""
 
 
 class Functions:
-    """Functions of cuBLAS, the products under the names that `cupy.cuda.cublas` has, or would have."""
+    """Functions of cuBLAS, called by ctypes; products have the names that CuPy gives them, or would."""
 
     def __init__(self, path):
         self.library = ctypes.CDLL(path)  # it looks functions up in the cuBLAS that it is linked with, too
@@ -47,7 +54,7 @@ class Functions:
         def checked(*arguments):
             status = call(*arguments)
             if status:
-                raise CublasError(f"{name} failed with the status {status} of cuBLAS")
+                raise CublasError(f"{name} failed: {STATUSES.get(status, 'an unknown status')} ({status})")
 
         return checked
 
