@@ -8,9 +8,10 @@ CuPy calls them by its own names, and tinyvit some of them in a shared library, 
 
 import ctypes
 import itertools
+import traceback
 import weakref
 from ctypes import CFUNCTYPE, c_int, c_longlong, c_size_t, c_void_p
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 
 import numpy as np
@@ -205,39 +206,54 @@ SET_STREAM, SET_WORKSPACE = CFUNCTYPE(c_int, c_void_p, c_void_p), CFUNCTYPE(c_in
 STREAMS, WORKSPACES = {}, {}  # of handles
 
 
+def with_status(function):
+    """The function as C calls it: it returns 0, or after an error, which is printed, CUBLAS_STATUS_INVALID_VALUE."""
+
+    @wraps(function)
+    def call(*arguments):
+        try:
+            function(*arguments)
+        except Exception:
+            traceback.print_exc()
+            return 7
+        return 0
+
+    return call
+
+
 @GEMM
+@with_status
 def gemm(handle, *arguments):
     assert handle in WORKSPACES, "cuBLAS would allocate memory in what is captured"
+    assert STREAMS[handle] == current_stream().ptr, "cuBLAS would take another stream"
     gemmStridedBatchedEx(handle, *arguments)
-    return 0
 
 
 @LISTED
+@with_status
 def gemm_listed(handle, *arguments):
-    assert handle in WORKSPACES or not captured(), "cuBLAS would allocate memory in what is captured"
-    assert handle in STREAMS, "cuBLAS would take another stream"
+    assert handle in WORKSPACES or current_stream().captured is None, "cuBLAS would allocate memory in what is captured"
+    assert STREAMS[handle] == current_stream().ptr, "cuBLAS would take another stream"
     gemmBatchedEx(handle, *arguments)
-    return 0
 
 
-def captured():
-    """The stand-in for CuPy says here whether the current stream is captured."""
-    return False
+def current_stream():
+    """The stand-in for CuPy says here which stream is current."""
 
 
 @SET_STREAM
+@with_status
 def set_stream(handle, stream):
-    assert not captured(), "cuBLAS has no stream to be set in what is captured"
+    assert current_stream().captured is None, "cuBLAS has no stream to be set in what is captured"
     STREAMS[handle] = stream or 0
     WORKSPACES.pop(handle, None)
-    return 0
 
 
 @SET_WORKSPACE
+@with_status
 def set_workspace(handle, address, size):
     assert address % 256 == 0 and within_an_array(address, size), "cuBLAS: a workspace that isn't there"
     WORKSPACES[handle] = address, size
-    return 0
 
 
 @cache

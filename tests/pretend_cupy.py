@@ -662,7 +662,7 @@ class Cublas(SimpleNamespace):
         return pretend_cublas.library()
 
 
-pretend_cublas.launched, pretend_cublas.captured = launched, lambda: Stream.current.captured is not None
+pretend_cublas.launched, pretend_cublas.current_stream = launched, lambda: Stream.current
 cupy = ModuleType("cupy")
 for name, named in FUNCTIONS.items():
     setattr(cupy, name, function(name, named))

@@ -6,7 +6,7 @@ from numbers_of import DTYPE, EPSILON, numbers, to
 
 from tinyvit import backend
 from tinyvit.kernels.cuda import products
-from tinyvit.kernels.cuda.cublas import Handle, functions
+from tinyvit.kernels.cuda.cublas import CublasError, Handle, functions
 from tinyvit.kernels.cuda.products import multiply, multiply_batches
 
 # Layouts of a matrix: row-major or column-major, with gaps, and inside a larger array.
@@ -48,7 +48,8 @@ def check(cupy, case, dtype, out_dtype, function, gap=3):
     expected = alpha * (a @ b) + beta * before
     assert function(*arrays, alpha=alpha, beta=beta) is arrays[2]
     most = abs(alpha) * (abs(a) @ abs(b)) + abs(beta * before)
-    bound = EPSILON[out_dtype] * abs(expected) + (k + 2) * EPSILON["float32"] * most
+    normal = 2.0**-14 if out_dtype == "float16" else 0  # smaller numbers have fewer digits
+    bound = EPSILON[out_dtype] * np.maximum(abs(expected), normal) + (k + 2) * EPSILON["float32"] * most
     assert (abs(arrays[2].get().astype("float64") - expected) <= bound).all()
     around = arrays[2].base
     if "padded" in layouts[2] and around is not None:
@@ -99,19 +100,40 @@ def test_heads_go_in_one_call_if_there_are_more_than_three_and_their_numbers_lie
     multiply_batches(*queries_and_keys(cupy, 4, 5, width, dtype))
     assert counts == [5] * 3 and listed == [20]
     q, k, scores = queries_and_keys(cupy, 4, 4, width + offset, dtype)
-    multiply_batches(q[..., offset:], k[..., offset:, :], scores)
+    with backend.products_in("tf32"):
+        multiply_batches(q[..., offset:], k[..., offset:, :], scores)
     assert counts == [5] * 3 + [4] * 4 and listed == [20]
 
 
-def test_an_odd_number_of_numbers_may_lie_anywhere(cupy, monkeypatch):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_an_odd_number_of_numbers_may_lie_anywhere_but_in_tf32(cupy, monkeypatch, dtype):
     counts, listed = calls_of(cupy, monkeypatch), calls_of(cupy, monkeypatch, "gemmBatchedEx")
-    q, k, scores = queries_and_keys(cupy, 4, 5, 15, "bfloat16")
+    q, k, scores = queries_and_keys(cupy, 4, 5, 15, dtype)
     multiply_batches(q, k, scores)
     expected = q.astype("float32").get() @ k.astype("float32").get()
     np.testing.assert_allclose(scores.get(), expected, rtol=0, atol=1e-5)
     assert not counts and listed == [20]
-    multiply_batches(*queries_and_keys(cupy, 4, 4, 6))  # float32: some heads don't start on 16 bytes
-    assert counts == [4] * 4 and listed == [20]
+    with backend.products_in("tf32"):  # the same layout again
+        multiply_batches(q, k, scores)
+    assert (counts, listed) == (([5] * 4, [20]) if dtype == "float32" else ([], [20, 20]))
+
+
+def test_listed_matrices_are_multiplied_on_the_current_stream(cupy):
+    q, k, scores = queries_and_keys(cupy, 4, 5, 15, "bfloat16")
+    for stream in (cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)):
+        scores[...] = 0
+        with stream:
+            multiply_batches(q, k, scores)
+        stream.synchronize()
+        expected = q.astype("float32").get() @ k.astype("float32").get()
+        np.testing.assert_allclose(scores.get(), expected, rtol=0, atol=1e-5)
+    multiply_batches(q, k, scores)
+
+
+def test_an_error_of_cublas_is_named(cupy):
+    gemm = functions(cupy.cuda.cublas.__file__).gemmBatchedEx
+    with pytest.raises(CublasError, match=r"^cublasGemmBatchedEx failed: CUBLAS_STATUS_INVALID_VALUE \(7\)$"):
+        gemm(0, 0, 0, -1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 1, 68, -1)
 
 
 @pytest.mark.parametrize(("dtype", "width"), [("float32", 12), ("bfloat16", 15)])
@@ -131,16 +153,22 @@ def test_listed_matrices_are_multiplied_on_a_stream_that_is_captured(cupy, dtype
     assert handle.handle
 
 
+SIDES = st.sampled_from([1, 2, 8])
+
+
 @pytest.mark.parametrize(("dtype", "out_dtype"), KINDS)
 @pytest.mark.parametrize("most", [65535, 7])
-@given(case=cases(lead=2), side=st.sampled_from([1, 2, 8]))
-def test_products_of_listed_matrices_are_numpys_in_every_memory_layout(cupy, most, dtype, out_dtype, case, side):
-    batch, (m, n, k), *rest = case
+@given(case=cases(lead=2), gap=SIDES, sides=st.tuples(SIDES, SIDES, SIDES))
+def test_products_of_listed_matrices_are_numpys_in_every_memory_layout(
+    cupy, most, dtype, out_dtype, case, gap, sides
+):
+    batch, shape, *rest = case
+    shape = tuple(side * length for side, length in zip(sides, shape))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(products, "PLANS", {})
         patch.setattr(products, "FEW", 0)
         patch.setattr(products, "MOST_AT_ONCE", most)
-        check(cupy, (batch, (side * m, side * n, side * k), *rest), dtype, out_dtype, multiply_batches, gap=side)
+        check(cupy, (batch, shape, *rest), dtype, out_dtype, multiply_batches, gap=gap)
 
 
 def test_batches_with_one_common_stride_go_in_one_call(cupy, monkeypatch):

@@ -83,11 +83,11 @@ class Plan(NamedTuple):
     float32: bool  # whether the operands are; bfloat16 or float16 otherwise
     calls: list    # for each call: the offsets of first, second and out in their arrays, and the batches
     listed: int    # how many matrices are called by their addresses, or 0
-    alignment: int  # bytes; the addresses must be multiples of it then
+    alignment: int  # bytes, of which each address must be a multiple then
 
 
 def product(name, a, b, out, alpha, beta):
-    key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, out.shape, out.strides, out.dtype
+    key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, out.shape, out.strides, out.dtype, products()
     cupy, plan = array_module(out), PLANS.get(key, MISSING)
     if plan is MISSING:
         if len(PLANS) >= MOST_PLANS:
@@ -111,7 +111,7 @@ def multiply_strided(cupy, plan, arrays, alpha, beta):
     """Start a product, or batches of them at equal distances."""
     _, shape, (type1, *from1), (type2, *from2), to, float32, calls, *_ = plan
     handle, gemm = products_of_stream(cupy)
-    how = computed_how(cupy, handle, float32)
+    how = type_and_algorithm(cupy, handle, float32)
     alpha, beta = scalar(alpha), scalar(beta)  # held until cuBLAS has read them
     at_alpha, at_beta = addressof(alpha), addressof(beta)
     at1, at2, at_out = (x.data.ptr for x in arrays)
@@ -129,7 +129,7 @@ def multiply_listed(cupy, plan, addresses, alpha, beta):
     """Start products of matrices whose addresses (3, count) are listed."""
     _, shape, (type1, ld1, _), (type2, ld2, _), (type_out, ld_out, _), float32, *_ = plan
     handle, gemm = listed_products_of_stream(cupy)
-    how = computed_how(cupy, handle, float32)
+    how = type_and_algorithm(cupy, handle, float32)
     alpha, beta = scalar(alpha), scalar(beta)
     for start in range(0, plan.listed, MOST_AT_ONCE):
         at1, at2, at_out = (addresses.data.ptr + 8 * (i * plan.listed + start) for i in range(3))
@@ -139,8 +139,9 @@ def multiply_listed(cupy, plan, addresses, alpha, beta):
         )  # fmt: skip
 
 
-def computed_how(cupy, handle, float32):
-    """cuBLAS's type that a product is computed in, and the algorithm; the handle is told to keep sums whole."""
+def type_and_algorithm(cupy, handle, float32):
+    """The compute type and the algorithm that cuBLAS is called with; in low precision the handle is set to keep sums
+    whole."""
     cublas = cupy.cuda.cublas
     if not float32:  # each time: a handle is a thread's and a device's, and CuPy's own products set it back
         cublas.setMathMode(handle, WHOLE_SUMS)
@@ -183,19 +184,19 @@ def plan_of(cupy, a, b, out):
         (code, ld, stride // x.dtype.itemsize)[: 2 if len(x.shape) == 2 else 3]
         for code, ld, stride, x in zip((type_in, type_in, type_out), leading, of_batch, arrays)
     ]
-    alignment = alignment_of(a.dtype, k)
+    alignment = alignment_of(a.dtype, k, tf32=str(a.dtype) == "float32" and products() == "tf32")
     aligned = not any(stride % alignment for x in arrays for stride in x.strides[:-2])
     listed = loops * count if aligned and loops > FEW else 0
     return Plan(swapped, shape, *parts, str(a.dtype) == "float32", calls, listed, alignment)
 
 
-def alignment_of(dtype, k):
+def alignment_of(dtype, k, tf32=False):
     """Bytes whose multiples the addresses of listed matrices must be, for sums of k products.
 
-    On tensor cores cuBLAS reads 16-bit numbers in packs that it chooses by k alone; see `cublasGemmBatchedEx` in its
-    documentation. In float32, which TF32 may be, all packs are full.
+    On tensor cores cuBLAS reads 16-bit numbers in packs that it chooses by k alone, and TF32 in full packs; see
+    `cublasGemmBatchedEx` in its documentation.
     """
-    if str(dtype) == "float32" or k % 8 == 0:
+    if tf32 or k % 8 == 0:
         return PACK_BYTES
     return 4 if k % 2 == 0 else dtype.itemsize
 
