@@ -21,7 +21,7 @@ from tinyvit.kernels.cuda.cublas import STATUSES
 from tinyvit.training import PRESETS, inference, loop, resume, train, train_step, trainer
 from tinyvit.training.config import switched
 from tinyvit.training.inference import memory_to_evaluate
-from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, step_of
+from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, readable, step_of
 from tinyvit.training.tasks import classification, task_class
 from tinyvit.training.trainer import Trainer, load_split
 
@@ -270,6 +270,15 @@ def test_the_message_says_how_many_images_a_forward_takes(monkeypatch):
         with_room(monkeypatch, room)
         with pytest.raises(OutOfMemory, match=f"to evaluate {images} images"), memory_to_evaluate(model):
             raise pretend_cupy.OutOfMemoryError
+
+
+def test_the_message_counts_what_a_task_takes_beside_the_model(monkeypatch):
+    model = ViT(SHAPE, device="cuda")
+    with_room(monkeypatch, 1 << 30)
+    images, taken = 256, 2 * inference.computed_bytes(model)
+    message = f"evaluate {images} images at a time takes about {readable(images * taken)}"
+    with pytest.raises(OutOfMemory, match=message), memory_to_evaluate(model, needed=taken):
+        raise pretend_cupy.OutOfMemoryError
 
 
 @pytest.mark.parametrize("text", [

@@ -36,20 +36,20 @@ class FileOptions(ModelOptions):
 
 
 @contextmanager
-def computing(trained, options, *most):
+def computing(trained, options, most=None, needed=0):
     """The kernels, the memory check and the NumPy settings for a computation with a trained model, of which NaN and
-    infinite results are reported, not warned of. `most` images are evaluated at a time, if not the usual number."""
+    infinite results are reported, not warned of. `most` and `needed` as for `memory_to_evaluate`."""
     import numpy as np
 
     from tinyvit.levels import using
     from tinyvit.training.inference import memory_to_evaluate
 
-    with using(options.kernels), memory_to_evaluate(trained.model, *most), np.errstate(all="ignore"):
+    with using(options.kernels), memory_to_evaluate(trained.model, most, needed), np.errstate(all="ignore"):
         yield
 
 
 @contextmanager
-def computing_together(trained, options, *most):
+def computing_together(trained, options, most=None, needed=0):
     """`computing`, shared by the processes that mpiexec or srun has started, if it has; gives their `Ranks`. The model
     goes to the card of its rank."""
     from tinyvit.training.distributed import launched
@@ -61,7 +61,7 @@ def computing_together(trained, options, *most):
             if device != trained.learner.device:
                 trained.learner.to(device=device)
             check_same_weights(ranks, trained.model)
-        with computing(trained, options, *most), ranks.sharing():
+        with computing(trained, options, most, needed), ranks.sharing():
             yield ranks
 
 

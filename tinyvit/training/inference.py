@@ -14,11 +14,11 @@ from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, larges
 from tinyvit.training.threads import map_threads, slices, threads_for
 
 INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
-FORWARD = 3.5  # arrays as large as the largest output that it holds at once ...
-OF_TASK = 4.2  # ... and that a task's own module around the model does
-MAX_IMAGES = 2048  # in a forward on a GPU, ...
-MAX_BYTES = 1 << 31  # ... which has more than enough work for each launch then, ...
-MEMORY_SHARE = 1 / 32  # ... and of all the GPU's memory
+FORWARD = 3.5  # memory of a forward, in arrays as large as its largest output
+OF_TASK = 4.2  # the same for a task's own module around the model
+MAX_IMAGES = 2048  # in a forward on a GPU, which has more than enough work for each launch then
+MAX_BYTES = 1 << 31  # of memory of a forward on a GPU
+MEMORY_SHARE = 1 / 32  # of a GPU's memory that a forward may take
 
 
 class Forward(NamedTuple):
@@ -82,8 +82,9 @@ def sum_over(images, function):
 def sums_over(images, batches, function):
     """For each of the `batches`, slices of the images of a forward, the sum over its images: a list.
 
-    function(where, batches) returns a list of them for the images at the slice `where`, from whose first on `batches`
-    count. Inside `Ranks.sharing` it gets a batch at a time: each rank computes its part, and all get the sum.
+    function(where, batches) returns a list of them for the images at the slice `where`; its `batches` are slices of
+    these images alone. Inside `Ranks.sharing` it gets a batch at a time: each rank computes its part, and all get the
+    sum.
     """
     if sharing() is None:
         return function(slice(0, len(images)), batches)
@@ -138,7 +139,7 @@ def bytes_of_task(model, widest, images):
     """Bytes for `task_batch` of a module around the model.
 
     widest   numbers for an image of the largest array that it makes outside of the model
-    images   arrays as large as the image, in float32, that it holds beside
+    images   arrays as large as the image, in float32, that it also holds
     """
     image = 4 * prod(measured_parts(model)[0].input_shape)
     itemsize = model.storage.compute_dtype.itemsize
@@ -159,23 +160,24 @@ def memory_of_forward(model, most, needed=0):
 
 
 @contextmanager
-def memory_to_evaluate(model, most=None):
+def memory_to_evaluate(model, most=None, needed=0):
     """Raise OutOfMemory if a model surely can't be evaluated with the memory that there is, or where that turns out.
 
-    most   images at a time; by default as many as `forwards` takes
+    most     images at a time; by default as many as `forwards` takes
+    needed   as for `task_batch`
     """
     if not isinstance(model, Architecture):
         yield
         return
-    images, device = forward_batch(model) if most is None else evaluation_batch(model, most), model.device
-    needed = images * computed_bytes(model)
+    images, device = task_batch(model, needed) if most is None else evaluation_batch(model, most), model.device
+    total = images * max(needed, computed_bytes(model))
     free = available_memory(device)
     message = (
-        f"too little memory: to evaluate {images} images at a time takes about {readable(needed)}, and "
+        f"too little memory: to evaluate {images} images at a time takes about {readable(total)}, and "
         f"{what_there_is(free, device)}; "
         f"end other programs, or {'raise the limit' if device == 'cpu' else 'take --device cpu'}"
     )
-    if free is not None and needed / 2 > free:
+    if free is not None and total / 2 > free:
         raise OutOfMemory(message)
     try:
         yield

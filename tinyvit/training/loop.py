@@ -17,7 +17,7 @@ from tinyvit.training.display import Display
 from tinyvit.training.distributed import launched
 from tinyvit.training.divergence import Diverged
 from tinyvit.training.memory import freed_memory_kept, give_back_freed_memory
-from tinyvit.training.memory_needs import OPTIONS, explain_lack
+from tinyvit.training.memory_needs import OPTIONS, raise_if_out_of_memory
 from tinyvit.training.run_folder import RunFolder, next_free
 from tinyvit.training.signals import stop_on_signals
 from tinyvit.training.step import train_step
@@ -169,7 +169,7 @@ def advice(trainer, folder):
         saved = [f"the last good checkpoint is {manifest}" for manifest in folder.checkpoints.manifests()[:1]]
         raise Diverged(f"the training diverged: {error}; {''.join(saved) or 'nothing was saved yet'}") from error
     except Exception as error:
-        explain_lack(error, lambda: trainer.plan, OPTIONS)
+        raise_if_out_of_memory(error, lambda: trainer.plan, OPTIONS)
         raise
 
 

@@ -225,7 +225,7 @@ def measurement(model, loss_of, batch, ctx=None):
         except Exception as error:
             if not is_lack_of_memory(error):
                 raise
-            release(error)
+            drop_tracebacks(error)
         finally:
             buffer[:] = 0
         return found  # of the larger measurement, if there was memory for it
@@ -277,18 +277,18 @@ def require_memory(step, free):
     warnings.warn(f"there may be {message}", stacklevel=2)
 
 
-def explain_lack(error, plan, words):
+def raise_if_out_of_memory(error, plan, words):
     """Raise the OutOfMemory of the `Step` that `plan()` returns, if an error says that memory ran out."""
     if not is_lack_of_memory(error):
         return
-    release(error)
+    drop_tracebacks(error)
     step = plan()
     free = available_memory(step.device)
     # Both the needed and the free memory include what the model already holds.
     raise OutOfMemory(step.message(None if free is None else free + step.held, words)) from error
 
 
-def release(error):
+def drop_tracebacks(error):
     """Free what the tracebacks of an error and of its causes hold. It isn't enough to clear their frames: each keeps
     its function, such as a backward, whose closure keeps the caches."""
     while error is not None:

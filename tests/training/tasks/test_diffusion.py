@@ -134,6 +134,18 @@ def test_a_training_learns_and_reports(uninterrupted):
     assert json.loads((path / "summary.json").read_text())["test_loss"] == summary["test_loss"]
 
 
+def test_the_score_is_the_mean_of_the_losses_of_each_image_alone_with_four_noises():
+    config, digits = configured(), load("digits").test  # a batch of 256 and one of 104
+    task, model, _ = begun(config)
+    model.to("float32")
+    images, losses = digits.normalise(digits.images, "float32"), []
+    for i in range(len(images)):
+        own = images[i : i + 1], digits.labels[i : i + 1]
+        losses += [float(task.loss(model, task.batch(*own, Key(0, number).skip(i)), None)[0]) for number in range(4)]
+    (score,) = task.evaluate(model, digits).values()
+    np.testing.assert_allclose(score, np.mean(losses), rtol=1e-5)
+
+
 def test_an_evaluation_has_the_same_digits_each_time():
     config = configured()
     task = task_class("diffusion")(config)

@@ -47,6 +47,20 @@ def begun(name, **changes):
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_score_is_the_mean_of_the_losses_of_each_image_alone(name):
+    task, model, _ = begun(name)
+    digits = load("digits").test  # a batch of 256 and one of 104
+    images, losses = digits.normalise(digits.images, "float32"), []
+    model.to("float32")
+    for i in range(len(images)):
+        loss, *_ = task.loss(model, task.batch(images[i : i + 1], None, Key(0).skip(i)), None)
+        losses.append(float(loss))
+    scores = task.evaluate(model, digits)
+    assert list(scores) == [task.headline]
+    np.testing.assert_allclose(scores[task.headline], np.mean(losses), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_gradient_of_the_loss_is_that_of_the_complex_step(name):
     task, model, batch = begun(name)
     _, backward, _ = task.loss(model, batch, None)

@@ -18,7 +18,7 @@ from tinyvit.training.inference import bytes_of_task, forwards, sums_over
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import PositiveInt, require, validate
 
-HELD = 9    # arrays as large as the images while noise is drawn, some of them in float64
+EXTRA_IMAGE_ARRAYS = 9  # as large as the images while noise is drawn, some of them in float64
 ROUNDS = 4  # times that an image is evaluated, each with other noise
 
 
@@ -122,7 +122,7 @@ class Diffusion(Task):
     # -- evaluation ------------------------------------------------------------------------------------------------
 
     def evaluation_bytes(self, model):
-        return bytes_of_task(model, 0, HELD)
+        return bytes_of_task(model, 0, EXTRA_IMAGE_ARRAYS)
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         """The mean squared error of the noise; an image has the same noise each time."""

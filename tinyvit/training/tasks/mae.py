@@ -18,7 +18,7 @@ from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import PositiveInt, Share, require, validate
 
 EPS = 1e-6  # of the variance of a patch's pixels
-HELD = 2    # arrays as large as the images in a forward of an evaluation, besides the model's
+EXTRA_IMAGE_ARRAYS = 2  # as large as the images, in a forward of an evaluation besides the model's
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class MaskedAutoencoding(Task):
         return {"images": images, "order": random_order(images, self.config.model.patch_size, key)}
 
     def loss(self, model, batch, ctx):
-        pixels, targets, cache = self.guess(model, batch, ctx)
+        pixels, targets, cache = self.predictions(model, batch, ctx)
         loss, c_loss = self.error(pixels, targets)
 
         def backward(dloss=1.0):
@@ -80,15 +80,16 @@ class MaskedAutoencoding(Task):
 
         return loss, backward, {}
 
-    def guess(self, model, batch, ctx):
+    def predictions(self, model, batch, ctx):
         """The predicted pixels of the hidden patches, their targets, and the model's cache."""
         images, order = batch["images"], batch["order"]
         visible = visible_patches(self.config.objective.share, order.shape[1])
         pixels, cache = model(images, order, visible, ctx)
         return pixels, self.targets(images, order[:, visible:]), cache
 
-    def error(self, guesses, targets):
-        return F.mean_squared_error(guesses, targets)
+    def error(self, predicted, targets):
+        """(the mean loss of predictions, its cache)."""
+        return F.mean_squared_error(predicted, targets)
 
     def targets(self, images, hidden):
         """The pixels (B, n, C·P·Q) of the hidden patches (B, n)."""
@@ -97,8 +98,8 @@ class MaskedAutoencoding(Task):
         return normalised(patches) if self.config.objective.normalise else patches
 
     def evaluation_bytes(self, model):
-        grid = model.encoder.grid
-        return bytes_of_task(model.encoder, (1 + prod(grid)) * 4 * self.config.objective.decoder_dim, HELD)
+        widest = (1 + prod(model.encoder.grid)) * 4 * self.config.objective.decoder_dim
+        return bytes_of_task(model.encoder, widest, EXTRA_IMAGE_ARRAYS)
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         return mean_loss(self, model, dataset, stop)
@@ -144,8 +145,8 @@ def errors_of(task, model, key, images, where, batches):
     """The sums of the losses of images[where] over each of the `batches`, as `sums_over` wants them."""
     with model.storage.on_device():
         batch = task.batch(images[where], None, key.skip(where.start))
-        guesses, targets, _ = task.guess(model, batch, Context(keep_caches=False))
-        return [task.error(guesses[part], targets[part])[0] * (part.stop - part.start) for part in batches]
+        predicted, targets, _ = task.predictions(model, batch, Context(keep_caches=False))
+        return [task.error(predicted[part], targets[part])[0] * (part.stop - part.start) for part in batches]
 
 
 def normalised(patches):

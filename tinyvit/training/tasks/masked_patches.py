@@ -18,8 +18,8 @@ from tinyvit.training.tasks.mae import check_share, mean_loss, random_order, req
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import Share, validate
 
-LEVELS = 8            # of each colour channel, where it is a class
-HELD = 3              # arrays as large as the images in a forward of an evaluation, besides the model's
+LEVELS = 8  # of each colour channel, where it is a class
+EXTRA_IMAGE_ARRAYS = 3  # as large as the images, in a forward of an evaluation besides the model's
 REPLACED, SWAPPED = 0.8, 0.1  # shares of the chosen patches that the mask token and another patch take the place of
 
 
@@ -93,29 +93,30 @@ class MaskedPatchPrediction(Task):
         return (levels * constant(LEVELS ** np.arange(channels)[::-1], device, "int64")).sum(-1)
 
     def loss(self, model, batch, ctx):
-        guesses, targets, cache = self.guess(model, batch, ctx)
-        loss, c_loss = self.error(guesses, targets)
-        numbers = self.config.objective.target == "colour"
-        of_error = F.mean_squared_error_backward if numbers else F.cross_entropy_backward
+        predicted, targets, cache = self.predictions(model, batch, ctx)
+        loss, c_loss = self.error(predicted, targets)
+        is_regression = self.config.objective.target == "colour"
+        of_error = F.mean_squared_error_backward if is_regression else F.cross_entropy_backward
 
         def backward(dloss=1.0):
-            return model.backward(of_error(dloss, c_loss).reshape(guesses.shape), cache)
+            return model.backward(of_error(dloss, c_loss).reshape(predicted.shape), cache)
 
         return loss, backward, {}
 
-    def guess(self, model, batch, ctx):
+    def predictions(self, model, batch, ctx):
         """The predictions for the chosen patches, (B, n, K) or (B, n, C), their targets, and the model's cache."""
-        guesses, cache = model(batch["images"], batch["mask"], batch["where"], ctx)
-        return guesses, batch["targets"], cache
+        predicted, cache = model(batch["images"], batch["mask"], batch["where"], ctx)
+        return predicted, batch["targets"], cache
 
-    def error(self, guesses, targets):
+    def error(self, predicted, targets):
+        """(the mean loss of predictions, its cache)."""
         if self.config.objective.target == "colour":
-            return F.mean_squared_error(guesses, targets)
-        return F.cross_entropy(guesses.reshape(-1, guesses.shape[-1]), targets.reshape(-1))
+            return F.mean_squared_error(predicted, targets)
+        return F.cross_entropy(predicted.reshape(-1, predicted.shape[-1]), targets.reshape(-1))
 
     def evaluation_bytes(self, model):
         chosen = round(self.config.objective.share * prod(model.encoder.grid))
-        return bytes_of_task(model.encoder, chosen * model.head.weight.shape[0], HELD)
+        return bytes_of_task(model.encoder, chosen * model.head.weight.shape[0], EXTRA_IMAGE_ARRAYS)
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         self.dataset = dataset
