@@ -84,7 +84,7 @@ def leave(rows, i, total):
 WIDE = 32    # columns of a block
 TABLES = {}  # the parts, as numbers -> as the kernel reads them: where addresses recur nothing is uploaded
 MOST_TABLES = 16
-CAPTURED = {}  # likewise, but for ever: a CUDA graph reads them whenever it is launched
+CAPTURED = {}  # the same of captured steps, never cleared: a CUDA graph reads them whenever it is launched
 
 
 def add_sums_cuda(x, parts):
@@ -102,7 +102,7 @@ def add_sums_cuda(x, parts):
 
 def uploaded_aside(xp, numbers):
     """A table that a graph reads, uploaded by another stream than the one that is captured, into the usual memory: it
-    outlives the graph, whose own memory is freed at once."""
+    outlives the graph, whose own pool is freed with it."""
     usual = xp.get_default_memory_pool().malloc
     with xp.cuda.using_allocator(usual), xp.cuda.Stream(non_blocking=True) as aside:
         table = xp.asarray(np.array(numbers, "int64"))

@@ -73,22 +73,22 @@ class Handle:
 
     def __init__(self, cupy, stream):
         cublas = cupy.cuda.cublas
-        own = functions(cublas.__file__)
+        library = functions(cublas.__file__)
         self.stream, self.handle = stream, cublas.create()
         weakref.finalize(self, cublas.destroy, self.handle).atexit = False
         size = (32 if int(cupy.cuda.Device().compute_capability) >= HOPPER else 4) * MIB
         self.workspace = cupy.empty(size, "uint8")
-        own.set_stream(self.handle, stream.ptr)
-        own.set_workspace(self.handle, self.workspace.data.ptr, size)  # after the stream, which resets it
+        library.set_stream(self.handle, stream.ptr)
+        library.set_workspace(self.handle, self.workspace.data.ptr, size)  # after the stream, which resets it
         HANDLES[stream.ptr] = self
 
 
 def products_of_stream(cupy):
     """(handle, functions) for products on the current stream: `functions.gemmEx(handle, …)`."""
-    own = HANDLES.get(cupy.cuda.get_current_stream().ptr) if HANDLES else None
-    if own is None:
+    told = HANDLES.get(cupy.cuda.get_current_stream().ptr) if HANDLES else None
+    if told is None:
         return cupy.cuda.get_cublas_handle(), cupy.cuda.cublas
-    return own.handle, functions(cupy.cuda.cublas.__file__)
+    return told.handle, functions(cupy.cuda.cublas.__file__)
 
 
 def listed_products_of_stream(cupy):
