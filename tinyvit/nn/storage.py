@@ -230,10 +230,11 @@ class Adding:
         self.parameters, self.grads = parameters, parameters[0].storage.grads
 
     def __enter__(self):
-        self.turn = self.grads.adding()
-        self.turn.__enter__()
         flat = self.grads.current()
-        return tuple([p.view(flat) if p.trainable else False for p in self.parameters])
+        into = tuple([p.view(flat) if p.trainable else False for p in self.parameters])
+        self.turn = self.grads.adding()
+        self.turn.__enter__()  # last: what fails in here has no exit
+        return into
 
     def __exit__(self, kind, *error):
         self.turn.__exit__(kind, *error)
