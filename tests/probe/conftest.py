@@ -20,7 +20,7 @@ class Made(NamedTuple):
 
 @pytest.fixture
 def browse(chromium, tmp_path):
-    """Opens each page in its own context: browse(html, **context) returns Playwright's page; `link` begins with #.
+    """Opens each page in its own context: browse(html, **context) returns Playwright's, drawn; `link` begins with #.
 
     By the end of the test, nothing may have been logged, raised, or requested except the file itself.
     """
@@ -39,6 +39,8 @@ def browse(chromium, tmp_path):
             page.on("websocket", lambda socket: events.append(f"socket {socket.url}"))
             page.set_default_timeout(10_000)
             page.goto(file.as_uri() + link)
+            if context.get("java_script_enabled", True):  # it is loaded before its numbers are unpacked and drawn
+                page.locator("nav [aria-current=step]").wait_for(state="attached")
             return page
 
         yield open_page
