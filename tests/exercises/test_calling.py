@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 
 import nbformat
 import pytest
@@ -10,7 +11,7 @@ from nbclient import NotebookClient
 
 import tinyvit
 from tinyvit import exercises, kernels
-from tinyvit.exercises.calling import PRINTED, call
+from tinyvit.exercises.calling import PRINTED, TimeIsUp, call, end
 
 
 def endless(x):
@@ -44,6 +45,28 @@ def test_an_endless_loop_is_ended_in_a_thread_other_than_the_main_one():
     caller.start()
     caller.join(5)
     assert len(reports) == 1 and "It did not return" in str(reports[0]) and not running()
+
+
+def test_nothing_is_raised_in_a_thread_that_has_left_the_function_and_takes_its_time_to_end():
+    raised = []
+
+    def run():
+        try:
+            endless(1)
+        except TimeIsUp:
+            raised.append("in the function")
+        try:
+            deadline = time.monotonic() + 0.3
+            while time.monotonic() < deadline:
+                pass
+        except TimeIsUp:
+            raised.append("after it")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    end(thread, endless)
+    thread.join(5)
+    assert raised == ["in the function"]
 
 
 def test_a_blocking_call_is_abandoned_after_the_limit():

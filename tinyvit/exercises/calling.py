@@ -75,7 +75,7 @@ def call(function, arguments, time_limit):
             thread.join(time_limit)
             frame = sys._current_frames().get(thread.ident) if thread.is_alive() else None
     finally:  # after Ctrl-C as well
-        end(thread)
+        end(thread, quietly)
     if frame is not None:
         return Call(out_of_time=True, line=line_of(traceback.extract_stack(frame)), printed=printed.text)
     if ended.exception is not None:
@@ -84,12 +84,23 @@ def call(function, arguments, time_limit):
     return ended
 
 
-def end(thread):
-    """Raise `TimeIsUp` in a thread until it ends: a bare `except:` in a loop catches the first exceptions."""
+def end(thread, function):
+    """Raise `TimeIsUp` in a thread until it leaves `function`: a bare `except:` in a loop catches the first ones.
+
+    Not after that: raised while the thread itself ends, nothing would catch it.
+    """
     deadline = time.monotonic() + PATIENCE
     while thread.is_alive() and time.monotonic() < deadline:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeIsUp))
+        if is_in(function, sys._current_frames().get(thread.ident)):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeIsUp))
         thread.join(0.02)
+
+
+def is_in(function, frame):
+    """Whether a frame, or a caller of it, is a call of a Python function."""
+    while frame is not None and frame.f_code is not function.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 class Printed(io.TextIOBase):
