@@ -127,6 +127,7 @@ def test_recomputation_needs_a_fraction_of_the_activations_in_any_precision():
     assert activation_bytes(model, 8, bytes_per_number=8) == 2 * plain
 
 
+@pytest.mark.parametrize("level", ["fast"], indirect=True)
 @pytest.mark.parametrize("name", model_names())
 def test_a_summary_counts_every_parameter_once_and_allocates_a_part_of_them(name):
     tracemalloc.start()
