@@ -1,7 +1,7 @@
 """Hypothesis profiles, and the devices that the tests run on.
 
 By default, each property gets 30 random examples, new ones in every run. In CI the examples are the same in every run,
-so that a result changes only if the code does: 50, or 20 ("few") where the suite runs again with other kernels or on
+so that a result changes only if the code does: 30, or 20 ("few") where the suite runs again with other kernels or on
 another device. "many" are 200.
 """
 
@@ -21,7 +21,7 @@ from hypothesis import settings
 
 settings.register_profile("default", max_examples=30, deadline=None)
 settings.register_profile("many", max_examples=200, deadline=None)
-settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("ci", max_examples=30, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("few", max_examples=20, deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
