@@ -87,7 +87,7 @@ def call(function, arguments, time_limit):
 def end(thread, function):
     """Raise `TimeIsUp` in a thread until it leaves `function`: a bare `except:` in a loop catches the first ones.
 
-    Not after that: raised while the thread itself ends, nothing would catch it.
+    Not later: while the thread itself ends, nothing would catch it.
     """
     deadline = time.monotonic() + PATIENCE
     while thread.is_alive() and time.monotonic() < deadline:
