@@ -225,9 +225,11 @@ def stacked(operation):
     return forward
 
 
-def operation_cases(seed=0):
-    """(name, forward, backward, inputs) for every operation of `tinyvit.functional`, in float64."""
-    generator = Key(seed, path="cases").generator()
+def operation_cases(seed=0, only=None):
+    """(name, forward, backward, inputs) for every operation of `tinyvit.functional`, in float64.
+
+    `only`: the name of one case, whose inputs alone are drawn. They are the same with and without the others.
+    """
 
     def normal(*shape):
         return generator.standard_normal(shape)
@@ -236,98 +238,109 @@ def operation_cases(seed=0):
         """Numbers that differ from each other and from zero, by more than a central difference changes them."""
         return generator.permutation(np.linspace(-2, 2, 2 * prod(shape))[::2]).reshape(shape)
 
+    def heads():
+        return normal(3, B, H, N, D // H)
+
+    def case(op, *inputs, **options):
+        return partial(op, **options), op.backward, inputs
+
     key = Key(seed, path="mask")
-    heads = [normal(B, H, N, D // H) for _ in range(3)]
-    labels = generator.integers(0, K, B)
-    probabilities = generator.dirichlet(np.ones(K), B)
-    grid = (2, 2)
-
-    def case(op, *inputs, name=None, **options):
-        return name or op.__name__, partial(op, **options), op.backward, inputs
-
-    return [
-        case(F.patchify, normal(B, 3, 4, 6), patch=(2, 3)),
-        case(F.unpatchify, normal(B, 4, D), patch=(2, 3), img_size=(4, 6)),
-        case(F.tubelets, normal(B, 3, 4, 4, 6), tubelet=(2, 2, 3)),
-        case(F.from_tubelets, normal(B, 6, 2 * D), tubelet=(2, 2, 3), size=(6, 4, 3)),
-        case(F.split_frames, normal(B, 6, D), frames=3),
-        case(F.join_frames, normal(6, N, D), frames=3),
-        case(F.linear, normal(B, N, D), normal(K, D), normal(K)),
-        case(F.linear, normal(B, N, D), normal(K, D), name="linear, no bias"),
-        case(F.layernorm, normal(B, N, D), normal(D), normal(D)),
-        case(F.softmax, normal(B, N, D)),
-        case(stacked(F.split_heads), normal(B, N, 3 * D), num_heads=H),
-        case(F.merge_heads, normal(B, H, N, D // H)),
-        case(F.attention, *heads),
-        case(F.attention, *heads, normal(H, N, N), name="attention, bias"),
-        case(F.attention_dropout, *heads, rate=0.3, key=key),
-        case(F.tiled_attention, *heads, tile=2),
-        case(F.tiled_attention, *heads, normal(H, N, N), tile=2, name="tiled_attention, bias"),
-        case(F.gelu, normal(B, N, D)),
-        case(F.bias_gelu, normal(B, N, D), normal(D)),
-        case(F.gelu_tanh, normal(B, N, D)),
-        case(F.quick_gelu, normal(B, N, D)),
-        case(F.tanh, normal(B, N, D)),
-        case(F.dropout, normal(B, N, D), rate=0.3, key=key),
-        case(F.drop_path, normal(8, N, D), rate=0.3, key=key),
-        case(F.embedding, normal(K, D), index=generator.integers(0, K, (B, N))),
-        case(F.prepend_token, normal(B, N, D), normal(1, 1, D)),
-        case(F.insert_tokens, normal(B, N, D), normal(1, 3, D), at=2),
-        case(F.add_positions, normal(B, N, D), normal(1, N, D)),
-        case(F.grid_positions, normal(1, 3, D // 2), normal(1, 2, D // 2)),
-        *(
-            case(F.resize_positions, normal(1, 7, D), grid=(2, 3), new_grid=(3, 5), method=method, name=name)
-            for method, name in (("bilinear", None), ("bicubic", "resize_positions, bicubic"),
-                                 ("zoom", "resize_positions, zoom"))
-        ),
-        case(F.rope, normal(B, H, N, D // H), grid=grid),
-        case(F.pool_token, normal(B, N, D)),
-        case(F.first_tokens, normal(B, N, D)),
-        case(F.pool_mean, normal(B, N, D)),
-        case(F.take_tokens, normal(B, N, D), index=np.array([[0, 3, 1], [4, 2, 0]])),
-        case(F.replace_tokens, normal(B, N, D), normal(1, 1, D), mask=generator.random((B, N)) < 0.5),
-        case(F.place_tokens, normal(B, 3, D), normal(1, 1, D), index=np.array([[0, 3, 1], [4, 2, 0]]), count=N),
-        case(F.mean_squared_error, normal(B, N, D), targets=normal(B, N, D)),
-        case(F.modulate, normal(B, N, D), normal(B, D), normal(B, D)),
-        case(F.add_gated, normal(B, N, D), normal(B, N, D), normal(B, D)),
-        case(F.embed_labels, normal(K, D), labels=np.array([2, 0, 2])),
-        case(F.add_noise, normal(B, 3, 4, 5), noise=normal(B, 3, 4, 5), level=generator.random(B)),
-        case(F.variational_bound, normal(4, 3, D), gap=0.3 * normal(4, 3, D), least=np.full(4, -2.0),
-             most=np.full(4, 0.5), first=np.arange(4) > 1, half=0.2,
-             ends=generator.random((2, 4, 3, D)) < [[[[0.3]]], [[[0.0]]]]),
-        case(F.l2_normalise, normal(B, N, D)),
-        case(F.layer_scale, normal(B, N, D), normal(D)),
-        case(F.swiglu, normal(B, N, 2 * D)),
-        case(F.dino_loss, normal(B, 4, K), teacher=np.stack([probabilities, probabilities[::-1]], 1), temperature=0.5),
-        case(F.similarity, normal(B, D), normal(K, D), normal(1)),
-        case(F.contrastive_loss, normal(N, N)),
-        case(F.cross_entropy, normal(B, K), targets=labels, name="cross_entropy, labels"),
-        case(F.cross_entropy, normal(B, K), targets=probabilities, label_smoothing=0.1, name="cross_entropy, smoothed"),
-        case(F.distillation, normal(B, K), teacher=normal(B, K), temperature=2.0),
-        case(stacked(F.add_layernorm), normal(B, N, D), normal(B, N, D), normal(D), normal(D)),
-        case(F.add_branch, normal(8, N, D), normal(8, N, D), normal(D), rate=0.3, key=key),
-        case(stacked(F.add_branch_layernorm), normal(8, N, D), normal(8, N, D), normal(D), normal(D), normal(D),
-             rate=0.3, key=key),
-        case(F.gather_batch, normal(B, N, D)),
-        case(F.batch_norm, normal(B, K, 3, 5), normal(K), normal(K)),
-        case(F.batch_norm_running, normal(B, K, 3, 5), normal(K), normal(K), mean=normal(K), variance=normal(K) ** 2),
-        case(F.group_norm, normal(B, D, 3, 5), normal(D), normal(D), num_groups=H),
-        case(F.zero_pad2d, normal(B, K, 3, 5), padding=(0, 1, 2, 3)),
-        case(F.standardize_weight, normal(K, 3, 3, 2)),
-        case(F.standardize_weight_original, normal(K, 3, 3, 2)),
-        case(F.conv2d, normal(B, 3, 6, 5), normal(K, 3, 3, 2), normal(K), stride=(2, 1), padding=1),
-        case(F.conv2d, normal(B, K, 5, 4), normal(6, 2, 3, 3), padding=(0, 1), groups=2, name="conv2d, groups"),
-        case(F.conv2d, normal(B, K, 5, 4), normal(K, 1, 3, 3), padding=1, groups=K, name="conv2d, depthwise"),
-        case(F.max_pool2d, apart(B, 3, 7, 5), kernel_size=3, stride=2, padding=1),
-        case(F.avg_pool2d, normal(B, 3, 7, 5), kernel_size=(3, 2), stride=2, padding=1),
-        case(F.global_avg_pool2d, normal(B, K, 3, 5)),
-        case(F.relu, apart(B, N, D)),
-        case(F.sigmoid, normal(B, N, D)),
-        case(F.silu, normal(B, N, D)),
-        case(F.scale_channels, normal(B, K, 3, 5), normal(B, K)),
-        case(F.to_windows, normal(B, 5, 7, K), window=3, shift=1),
-        case(F.from_windows, normal(9 * B, 6, K), sides=(5, 7), window=(2, 3), shift=1),
-        case(F.merge_patches, normal(B, 5, 4, K)),
-        case(F.relative_bias, normal(35, H), sides=(3, 4)),
-        case(F.relative_bias, normal(35, H), sides=(3, 4), grid=(2, 3), name="relative_bias, smaller grid"),
-    ]  # fmt: skip
+    cases = {
+        "patchify": lambda: case(F.patchify, normal(B, 3, 4, 6), patch=(2, 3)),
+        "unpatchify": lambda: case(F.unpatchify, normal(B, 4, D), patch=(2, 3), img_size=(4, 6)),
+        "tubelets": lambda: case(F.tubelets, normal(B, 3, 4, 4, 6), tubelet=(2, 2, 3)),
+        "from_tubelets": lambda: case(F.from_tubelets, normal(B, 6, 2 * D), tubelet=(2, 2, 3), size=(6, 4, 3)),
+        "split_frames": lambda: case(F.split_frames, normal(B, 6, D), frames=3),
+        "join_frames": lambda: case(F.join_frames, normal(6, N, D), frames=3),
+        "linear": lambda: case(F.linear, normal(B, N, D), normal(K, D), normal(K)),
+        "linear, no bias": lambda: case(F.linear, normal(B, N, D), normal(K, D)),
+        "layernorm": lambda: case(F.layernorm, normal(B, N, D), normal(D), normal(D)),
+        "softmax": lambda: case(F.softmax, normal(B, N, D)),
+        "split_heads": lambda: case(stacked(F.split_heads), normal(B, N, 3 * D), num_heads=H),
+        "merge_heads": lambda: case(F.merge_heads, normal(B, H, N, D // H)),
+        "attention": lambda: case(F.attention, *heads()),
+        "attention, bias": lambda: case(F.attention, *heads(), normal(H, N, N)),
+        "attention_dropout": lambda: case(F.attention_dropout, *heads(), rate=0.3, key=key),
+        "tiled_attention": lambda: case(F.tiled_attention, *heads(), tile=2),
+        "tiled_attention, bias": lambda: case(F.tiled_attention, *heads(), normal(H, N, N), tile=2),
+        "gelu": lambda: case(F.gelu, normal(B, N, D)),
+        "bias_gelu": lambda: case(F.bias_gelu, normal(B, N, D), normal(D)),
+        "gelu_tanh": lambda: case(F.gelu_tanh, normal(B, N, D)),
+        "quick_gelu": lambda: case(F.quick_gelu, normal(B, N, D)),
+        "tanh": lambda: case(F.tanh, normal(B, N, D)),
+        "dropout": lambda: case(F.dropout, normal(B, N, D), rate=0.3, key=key),
+        "drop_path": lambda: case(F.drop_path, normal(8, N, D), rate=0.3, key=key),
+        "embedding": lambda: case(F.embedding, normal(K, D), index=generator.integers(0, K, (B, N))),
+        "prepend_token": lambda: case(F.prepend_token, normal(B, N, D), normal(1, 1, D)),
+        "insert_tokens": lambda: case(F.insert_tokens, normal(B, N, D), normal(1, 3, D), at=2),
+        "add_positions": lambda: case(F.add_positions, normal(B, N, D), normal(1, N, D)),
+        "grid_positions": lambda: case(F.grid_positions, normal(1, 3, D // 2), normal(1, 2, D // 2)),
+        "resize_positions": lambda: case(
+            F.resize_positions, normal(1, 7, D), grid=(2, 3), new_grid=(3, 5), method="bilinear"),
+        "resize_positions, bicubic": lambda: case(
+            F.resize_positions, normal(1, 7, D), grid=(2, 3), new_grid=(3, 5), method="bicubic"),
+        "resize_positions, zoom": lambda: case(
+            F.resize_positions, normal(1, 7, D), grid=(2, 3), new_grid=(3, 5), method="zoom"),
+        "rope": lambda: case(F.rope, normal(B, H, N, D // H), grid=(2, 2)),
+        "pool_token": lambda: case(F.pool_token, normal(B, N, D)),
+        "first_tokens": lambda: case(F.first_tokens, normal(B, N, D)),
+        "pool_mean": lambda: case(F.pool_mean, normal(B, N, D)),
+        "take_tokens": lambda: case(F.take_tokens, normal(B, N, D), index=np.array([[0, 3, 1], [4, 2, 0]])),
+        "replace_tokens": lambda: case(
+            F.replace_tokens, normal(B, N, D), normal(1, 1, D), mask=generator.random((B, N)) < 0.5),
+        "place_tokens": lambda: case(
+            F.place_tokens, normal(B, 3, D), normal(1, 1, D), index=np.array([[0, 3, 1], [4, 2, 0]]), count=N),
+        "mean_squared_error": lambda: case(F.mean_squared_error, normal(B, N, D), targets=normal(B, N, D)),
+        "modulate": lambda: case(F.modulate, normal(B, N, D), normal(B, D), normal(B, D)),
+        "add_gated": lambda: case(F.add_gated, normal(B, N, D), normal(B, N, D), normal(B, D)),
+        "embed_labels": lambda: case(F.embed_labels, normal(K, D), labels=np.array([2, 0, 2])),
+        "add_noise": lambda: case(F.add_noise, normal(B, 3, 4, 5), noise=normal(B, 3, 4, 5), level=generator.random(B)),
+        "variational_bound": lambda: case(
+            F.variational_bound, normal(4, 3, D), gap=0.3 * normal(4, 3, D), least=np.full(4, -2.0),
+            most=np.full(4, 0.5), first=np.arange(4) > 1, half=0.2,
+            ends=generator.random((2, 4, 3, D)) < [[[[0.3]]], [[[0.0]]]]),
+        "l2_normalise": lambda: case(F.l2_normalise, normal(B, N, D)),
+        "layer_scale": lambda: case(F.layer_scale, normal(B, N, D), normal(D)),
+        "swiglu": lambda: case(F.swiglu, normal(B, N, 2 * D)),
+        "dino_loss": lambda: case(
+            F.dino_loss, normal(B, 4, K), teacher=generator.dirichlet(np.ones(K), (B, 2)), temperature=0.5),
+        "similarity": lambda: case(F.similarity, normal(B, D), normal(K, D), normal(1)),
+        "contrastive_loss": lambda: case(F.contrastive_loss, normal(N, N)),
+        "cross_entropy, labels": lambda: case(F.cross_entropy, normal(B, K), targets=generator.integers(0, K, B)),
+        "cross_entropy, smoothed": lambda: case(
+            F.cross_entropy, normal(B, K), targets=generator.dirichlet(np.ones(K), B), label_smoothing=0.1),
+        "distillation": lambda: case(F.distillation, normal(B, K), teacher=normal(B, K), temperature=2.0),
+        "add_layernorm": lambda: case(stacked(F.add_layernorm), normal(B, N, D), normal(B, N, D), normal(D), normal(D)),
+        "add_branch": lambda: case(F.add_branch, normal(8, N, D), normal(8, N, D), normal(D), rate=0.3, key=key),
+        "add_branch_layernorm": lambda: case(
+            stacked(F.add_branch_layernorm), normal(8, N, D), normal(8, N, D), normal(D), normal(D), normal(D),
+            rate=0.3, key=key),
+        "gather_batch": lambda: case(F.gather_batch, normal(B, N, D)),
+        "batch_norm": lambda: case(F.batch_norm, normal(B, K, 3, 5), normal(K), normal(K)),
+        "batch_norm_running": lambda: case(
+            F.batch_norm_running, normal(B, K, 3, 5), normal(K), normal(K), mean=normal(K), variance=normal(K) ** 2),
+        "group_norm": lambda: case(F.group_norm, normal(B, D, 3, 5), normal(D), normal(D), num_groups=H),
+        "zero_pad2d": lambda: case(F.zero_pad2d, normal(B, K, 3, 5), padding=(0, 1, 2, 3)),
+        "standardize_weight": lambda: case(F.standardize_weight, normal(K, 3, 3, 2)),
+        "standardize_weight_original": lambda: case(F.standardize_weight_original, normal(K, 3, 3, 2)),
+        "conv2d": lambda: case(F.conv2d, normal(B, 3, 6, 5), normal(K, 3, 3, 2), normal(K), stride=(2, 1), padding=1),
+        "conv2d, groups": lambda: case(F.conv2d, normal(B, K, 5, 4), normal(6, 2, 3, 3), padding=(0, 1), groups=2),
+        "conv2d, depthwise": lambda: case(F.conv2d, normal(B, K, 5, 4), normal(K, 1, 3, 3), padding=1, groups=K),
+        "max_pool2d": lambda: case(F.max_pool2d, apart(B, 3, 7, 5), kernel_size=3, stride=2, padding=1),
+        "avg_pool2d": lambda: case(F.avg_pool2d, normal(B, 3, 7, 5), kernel_size=(3, 2), stride=2, padding=1),
+        "global_avg_pool2d": lambda: case(F.global_avg_pool2d, normal(B, K, 3, 5)),
+        "relu": lambda: case(F.relu, apart(B, N, D)),
+        "sigmoid": lambda: case(F.sigmoid, normal(B, N, D)),
+        "silu": lambda: case(F.silu, normal(B, N, D)),
+        "scale_channels": lambda: case(F.scale_channels, normal(B, K, 3, 5), normal(B, K)),
+        "to_windows": lambda: case(F.to_windows, normal(B, 5, 7, K), window=3, shift=1),
+        "from_windows": lambda: case(F.from_windows, normal(9 * B, 6, K), sides=(5, 7), window=(2, 3), shift=1),
+        "merge_patches": lambda: case(F.merge_patches, normal(B, 5, 4, K)),
+        "relative_bias": lambda: case(F.relative_bias, normal(35, H), sides=(3, 4)),
+        "relative_bias, smaller grid": lambda: case(F.relative_bias, normal(35, H), sides=(3, 4), grid=(2, 3)),
+    }  # fmt: skip
+    drawn = []
+    for name in cases if only is None else [only]:
+        generator = Key(seed, path=f"case {name}").generator()
+        drawn.append((name, *cases[name]()))
+    return drawn
