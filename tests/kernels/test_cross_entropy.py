@@ -21,6 +21,12 @@ def test_the_kernel_is_the_reference_to_a_float32s_last_digits(case, smoothing, 
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
 
 
+def test_a_complex_gradient_is_taken_as_by_the_reference():
+    _, cache = F.cross_entropy(np.float32([[1, 2], [3, -1]]), np.array([0, 1]))
+    expected = F.cross_entropy_backward(1.0, cache)
+    np.testing.assert_array_equal(F.cross_entropy_backward(1j, cache), 1j * expected)
+
+
 def test_a_small_loss_far_from_zero_keeps_its_digits():
     loss, _ = F.cross_entropy(np.float32([[1e4 + 10, 1e4]]), np.array([0]))
     np.testing.assert_allclose(loss, np.log1p(np.exp(-10)), rtol=1e-3)
