@@ -4,12 +4,11 @@ import contextlib
 import json
 import sys
 
-from tqdm import tqdm
-
 from tinyvit.bench import picture, scaling
 from tinyvit.bench.run import run
 from tinyvit.bench.table import case_table, heading, scaling_table
 from tinyvit.files import write
+from tinyvit.progress import tqdm
 
 ROUNDS_OF_SCALING = 3
 

@@ -174,8 +174,8 @@ def replace_closed_streams():
             os.dup2(opened, number)  # for the processes that are started from here, too
             if opened != number:
                 os.close(opened)
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+        if getattr(sys, name) is None:  # its number may be a library's by now: libffi opens a file when it is loaded
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def refuse(message):

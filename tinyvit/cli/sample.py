@@ -53,9 +53,9 @@ def sample(rest):
     ending = check(options)
 
     import numpy as np
-    from tqdm import tqdm
 
     from tinyvit.files import write
+    from tinyvit.progress import tqdm
     from tinyvit.training.sampling import sample as draw
     from tinyvit.training.trained import load_trained
 

@@ -127,7 +127,7 @@ class Progress:
     total = None  # set by pooch
 
     def __init__(self, name, slowest):
-        from tqdm import tqdm
+        from tinyvit.progress import tqdm
 
         self.bar = tqdm(
             desc=name, unit="B", unit_scale=True, leave=False, dynamic_ncols=True, disable=not sys.stderr.isatty()

@@ -20,7 +20,7 @@ class Display:
     bar = None
 
     def start(self, trainer, path):
-        from tqdm import tqdm
+        from tinyvit.progress import tqdm
 
         self.task, config, split, steps = trainer.task, trainer.config, trainer.split, len(trainer.loader)
         device, reason, threads = trainer.device, trainer.why_not_gpu, at_once(trainer.threads)
