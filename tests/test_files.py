@@ -352,7 +352,7 @@ def test_entries_of_another_kind_are_refused_even_with_a_valid_checksum(tmp_path
 @pytest.mark.parametrize("content", ["[]", "{}", "null", '{"sha256": 1, "format": 1}', '{"format": 9, "sha256": ""}',
                                      "[" * 100_000, '{"format": 1, "sha256": "", "files": 3}'])  # fmt: skip
 def test_json_of_another_kind_is_not_a_manifest(tmp_path, content):
-    with pytest.raises(ValueError, match=r"m\.json is damaged or no manifest: (expected|maximum recursion|its SHA256)"):
+    with pytest.raises(ValueError, match=r"m\.json is damaged or no manifest: \w"):
         read_from(tmp_path / "m.json", content.encode())
 
 

@@ -104,7 +104,9 @@ SLY = {
     "a pickle": (inside("np.lib._npyio_impl.pickle._loads(b'cos\\nsystem\\n.')"), "unpickles"),
     "an exit": (inside("raise SystemExit(0)"), "raised SystemExit"),
     "an early end": (inside("np.lib._npyio_impl.os.abort()"), "ended its process by signal 6"),
-    "a fake answer": (inside("np.lib._npyio_impl.os.write(4, b'0' * 80)"), "can't be read"),
+    "a fake answer": (inside(
+        "for fd in range(3, 9):", "    try: np.lib._npyio_impl.os.write(fd, b'0' * 80)", "    except OSError: pass",
+    ), "can't be read"),
 }  # fmt: skip
 
 

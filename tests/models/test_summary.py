@@ -1,3 +1,4 @@
+import sys
 import tracemalloc
 from dataclasses import replace
 
@@ -103,7 +104,7 @@ def test_the_activations_of_dropped_probabilities_are_those_of_a_training():
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_a_step_needs_its_activations_and_only_a_part_of_a_block_more(recompute):
+def test_a_step_needs_its_activations_and_only_a_part_of_a_block_more(level, recompute):
     model = ViT(ViTConfig(32, 4, 3, 10, 48, 12, 3))
     model.zero_grad()
     x = np.random.default_rng(0).standard_normal((16, 3, 32, 32)).astype("float32")
@@ -117,7 +118,9 @@ def test_a_step_needs_its_activations_and_only_a_part_of_a_block_more(recompute)
     tracemalloc.stop()
     predicted = activation_bytes(model, 16, recompute)
     one_block = 4 * summarize(model, 16, recompute=True)[-1].activations
-    assert predicted < peak < predicted + one_block
+    # From Python 3.14 on, NumPy can't see that an operand is a temporary, and makes another array for the result.
+    blocks = 2 if level == "reference" and sys.version_info >= (3, 14) else 1
+    assert predicted < peak < predicted + blocks * one_block
 
 
 def test_recomputation_needs_a_fraction_of_the_activations_in_any_precision():

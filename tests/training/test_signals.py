@@ -1,3 +1,4 @@
+import contextlib
 import fcntl
 import json
 import os
@@ -6,7 +7,6 @@ import subprocess
 import sys
 import termios
 import threading
-import time
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -119,9 +119,11 @@ def test_a_signal_during_an_evaluation_does_not_wait_for_its_end(tmp_path, monke
 def test_a_second_signal_ends_the_training_at_once(start_training, tmp_path):
     steps_of_seconds = "--threads 1 --model.patch-size 2 --model.embed-dim 16 --model.depth 300 --batch-size 256"
     process = start_training(HEADER, *steps_of_seconds.split())
-    for _ in range(2):
-        time.sleep(0.3)
+    for _ in range(30):  # two that come before Python handles the first are one to it
         process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=2)
+            break
     assert finish(process)[::2] == (130, "tinyvit: interrupted\n")
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
