@@ -47,6 +47,7 @@ def test_a_held_lock_is_refused_and_free_once_its_file_is_closed(tmp_path):
         assert try_lock(second)
 
 
+@pytest.mark.end_to_end
 def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path):
     command = [sys.executable, "-c", HOLD, str(tmp_path / "lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -232,6 +233,7 @@ def writer(tmp_path):
         process.kill()
 
 
+@pytest.mark.end_to_end
 def test_tidying_leaves_the_files_of_a_living_writer(tmp_path, writer):
     before = sorted(tmp_path.rglob("*"))
     tidy(tmp_path)
@@ -241,6 +243,7 @@ def test_tidying_leaves_the_files_of_a_living_writer(tmp_path, writer):
     assert contents(tmp_path) == {"x": b"half", "y": b""}
 
 
+@pytest.mark.end_to_end
 def test_tidying_removes_what_a_killed_writer_left(tmp_path, writer):
     writer.kill()
     writer.wait()

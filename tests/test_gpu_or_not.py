@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import gpu_or_not
 import pytest
 
-USUAL = "not slow and not gpu"
+USUAL = "not full and not gpu"
 
 
 @pytest.fixture
@@ -20,17 +20,17 @@ def chosen(monkeypatch):
 
 
 def test_a_plain_run_includes_the_gpu_tests_where_there_is_a_gpu(chosen):
-    assert chosen(USUAL, None) == "not slow"
+    assert chosen(USUAL, None) == "not full"
     assert chosen(USUAL, "no driver") == USUAL
 
 
-@pytest.mark.parametrize("asked", ["slow", "cuda and not gpu", ""])
+@pytest.mark.parametrize("asked", ["full", "cuda and not gpu", ""])
 def test_a_run_that_selects_other_marks_is_left_unchanged(chosen, asked):
     for reason in (None, "no driver"):
         assert chosen(asked, reason) == asked
 
 
-@pytest.mark.parametrize("asked", ["gpu", "cuda or gpu", "gpu and not slow"])
+@pytest.mark.parametrize("asked", ["gpu", "cuda or gpu", "gpu and not full"])
 def test_selecting_the_gpu_tests_without_a_gpu_ends_with_the_reason(chosen, asked):
     assert chosen(asked, None) == asked
     with pytest.raises(pytest.UsageError, match="^tests with the mark gpu need a GPU that works: no driver$"):

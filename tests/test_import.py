@@ -23,6 +23,7 @@ def loaded_by(code):
     return set(new_process(f"{code}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})").split())
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     "code",
     ["import tinyvit", "from tinyvit import ViT, ViTConfig, create_model, functional, gradcheck", "import tinyvit.cli"],
@@ -31,22 +32,27 @@ def test_importing_loads_nothing_heavy(code):
     assert not HEAVY & loaded_by(code)
 
 
+@pytest.mark.end_to_end
 def test_importing_the_benchmark_loads_neither_torch_nor_plots():
     assert not HEAVY & loaded_by("import tinyvit.bench, tinyvit.bench.report, tinyvit.bench.worker, tinyvit.cli.bench")
 
 
+@pytest.mark.end_to_end
 def test_optimizers_data_probe_and_the_training_step_load_nothing_heavy():
     assert not HEAVY & loaded_by("import tinyvit as t; t.optim.AdamW, t.data.Loader, t.probe, t.training.train_step")
 
 
+@pytest.mark.end_to_end
 def test_interop_loads_nothing_heavy():
     assert not HEAVY & loaded_by("import tinyvit.interop")
 
 
+@pytest.mark.end_to_end
 def test_exercises_load_nothing_heavy():
     assert not HEAVY & loaded_by("import tinyvit; tinyvit.exercises.check('softmax', print)")
 
 
+@pytest.mark.end_to_end
 def test_scipy_is_loaded_where_a_gelu_needs_it():
     assert "scipy" in loaded_by("import numpy, tinyvit; tinyvit.functional.gelu(numpy.ones(3))")
 

@@ -71,10 +71,12 @@ def level_of_new_process(code="", **environment):
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.end_to_end
 def test_a_process_uses_the_best_installed_level():
     assert level_of_new_process(TINYVIT_KERNELS="") == "fast True"
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("level", kernels.LEVELS)
 def test_the_environment_chooses_for_a_process(level):
     assert level_of_new_process(TINYVIT_KERNELS=level) == f"{level} {level == 'fast'}"
@@ -109,12 +111,14 @@ def test_broken_numba_is_reported():
 NO_COMPILER = {"NUMBA_DISABLE_JIT": "1", "TINYVIT_KERNELS": ""}
 
 
+@pytest.mark.end_to_end
 def test_without_numbas_compiler_the_kernels_are_numpys_after_a_warning():
     said = "numba is installed but can't be used, so kernels are 'numpy': NUMBA_DISABLE_JIT is set"
     assert level_of_new_process(**NO_COMPILER).endswith(f"UserWarning: {said}")
     assert level_of_new_process("import warnings; warnings.simplefilter('ignore')", **NO_COMPILER) == "numpy True"
 
 
+@pytest.mark.end_to_end
 def test_without_numbas_compiler_a_command_refuses_the_fast_kernels_in_one_line(tmp_path):
     command = [sys.executable, "-m", "tinyvit", "train", "digits", "--kernels", "fast", "--out", "run"]
     done = subprocess.run(command, env={**os.environ, **NO_COMPILER}, capture_output=True, text=True, cwd=tmp_path)

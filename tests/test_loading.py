@@ -55,6 +55,7 @@ def same_logits(model, other):
 # -- loading ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("best", [False, True])
 def test_a_run_is_loaded_with_its_classes_and_the_weights_asked_for(run, best):
     model = tinyvit.load(run, best=best)

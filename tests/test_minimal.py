@@ -97,7 +97,7 @@ def test_it_is_one_page_that_imports_numpy_alone_and_the_digits():
     assert names == {"typing", "numpy", "sklearn.datasets"}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_trains_from_the_command_line():
     done = subprocess.run(
         [sys.executable, "-m", "tinyvit.minimal"], capture_output=True, text=True, timeout=600, check=True

@@ -14,6 +14,8 @@ import pytest
 
 from tinyvit import exercises
 
+pytestmark = pytest.mark.end_to_end
+
 FOLDER = Path(__file__).parents[1] / "notebooks"
 SOURCES = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
 LEFT_OPEN = ("None", "7", "-0.5", "'a word'", "(1, 2)", "(1, None, 3)", "{}", "float('nan')", "len")

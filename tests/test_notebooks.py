@@ -88,7 +88,7 @@ def run_as_script(path, seconds=SECONDS, busy=BUSY):
     """Run a notebook's source in its folder; AssertionError if it fails, warns, or takes too long: `seconds` of
     processor time, or `busy` times as much wall-clock time.
 
-    It finds no data set, even if this machine has some: `tests/slow` runs what needs a data set and minutes.
+    It finds no data set, even if this machine has some: `tests/full` runs what needs a data set and minutes.
     """
     before = seconds_of_children()
     command = [sys.executable, "-B", "-W", "error", path.name]
@@ -176,8 +176,9 @@ def test_there_are_notebooks():
     assert SOURCES
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("source", [
-    pytest.param(path, marks=pytest.mark.slow if path.stem in LONG else ()) for path in SOURCES
+    pytest.param(path, marks=pytest.mark.full if path.stem in LONG else ()) for path in SOURCES
 ], ids=[path.stem for path in SOURCES])  # fmt: skip
 def test_it_runs_as_a_script_within_a_minute(source):
     run_as_script(source)
@@ -354,6 +355,7 @@ def test_every_docstring_that_names_a_notebook_names_one_that_exists():
 # -- the checks above find errors -------------------------------------------------------------------------------------
 
 
+@pytest.mark.end_to_end
 def test_a_notebook_that_computes_for_too_long_is_reported(tmp_path):
     path = tmp_path / "99_slow.py"
     path.write_text("import time\nwhile time.process_time() < 1: pass\n")
@@ -361,6 +363,7 @@ def test_a_notebook_that_computes_for_too_long_is_reported(tmp_path):
         run_as_script(path, seconds=0.5, busy=200)
 
 
+@pytest.mark.end_to_end
 def test_a_notebook_that_waits_for_too_long_is_reported(tmp_path):
     path = tmp_path / "99_waits.py"
     path.write_text("import time\ntime.sleep(60)\n")

@@ -25,6 +25,7 @@ def test_each_bias_has_its_ratios(threads):
     assert all(ratio > 0 for *_, ratio in found)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("arguments", ["--rounds 0", "--tokens many", "--width -1", "--colour"])
 def test_bad_input_ends_with_one_line_that_names_it(arguments):
     command = [sys.executable, "-m", "tinyvit.bench.attention_bias", *arguments.split()]

@@ -53,12 +53,14 @@ def test_the_table_has_one_row_per_size_with_its_growth():
     assert all(len(line) <= 120 for line in lines)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_step_is_measured_in_a_new_process():
     found, activations = long_sequences.in_a_new_process(32, "in tiles, recomputed", 1)
     assert 0 < activations < 1e7 and activations < found < 1e8
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

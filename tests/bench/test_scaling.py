@@ -41,6 +41,7 @@ def lines():
     return scaling.measure(scaling.settings_for(small_settings(), 1, chosen), chosen=chosen)
 
 
+@pytest.mark.end_to_end
 def test_every_point_is_measured(lines):
     assert [(line["axis"], line["size"]) for line in lines] == [
         ("tokens", 2), ("tokens", 5), ("width", 8), ("depth", 1), ("depth", 2), ("batch", 2)

@@ -91,6 +91,7 @@ def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_asked_fo
 # -- downloads --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("answers", [
     [whole(ARCHIVE)],
     [slow(ARCHIVE)],
@@ -206,6 +207,7 @@ def process(address, root):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
+@pytest.mark.end_to_end
 def test_of_two_processes_one_downloads_and_the_other_waits_for_it(tmp_path, server):
     address = server.serve("/a", stalled(ARCHIVE))
     with process(address, tmp_path) as first:
@@ -218,6 +220,7 @@ def test_of_two_processes_one_downloads_and_the_other_waits_for_it(tmp_path, ser
     assert server.asked == ["/a"]
 
 
+@pytest.mark.end_to_end
 def test_a_download_that_was_killed_leaves_no_broken_cache_and_no_lock(tmp_path, server):
     address = server.serve("/a", in_turn(stalled(ARCHIVE), whole(ARCHIVE)))
     with process(address, tmp_path) as killed:

@@ -324,6 +324,7 @@ print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])  
 """
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("column", ["img", "path", "label"])
 @pytest.mark.parametrize("megabytes", [8, 80])
 def test_a_text_that_all_rows_of_a_parquet_file_repeat_takes_memory_once_or_is_refused(tmp_path, column, megabytes):
@@ -375,6 +376,7 @@ for _ in range(1000):
 """
 
 
+@pytest.mark.end_to_end
 def test_damaged_metadata_of_a_parquet_file_are_refused_in_one_line_and_never_end_the_process(tmp_path):
     command = [sys.executable, "-c", DAMAGED, str(tmp_path)]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=100)

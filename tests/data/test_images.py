@@ -313,6 +313,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.end_to_end
 @pytest.mark.skipif(os.name != "posix", reason="the Ghostscript here is a shell script")
 def test_postscript_under_another_name_does_not_start_ghostscript(tmp_path):
     (tmp_path / "x.png").write_bytes(EPS)
@@ -479,6 +480,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.end_to_end
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from Linux's /proc")
 def test_four_large_images_in_four_threads_take_no_more_than_their_budget(saved):
     """One takes 12 bytes per pixel; four decoded at once take 16, and 8 more while one is blended with white."""

@@ -117,6 +117,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.end_to_end
 def test_an_endless_loop_in_a_notebook_is_ended_and_the_next_cell_runs():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     NotebookClient(notebook, timeout=60, kernel_name="python3").execute()

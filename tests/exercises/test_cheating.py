@@ -172,12 +172,14 @@ WRONG = {
 }
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("attempt", WRONG)
 def test_what_is_no_softmax_is_wrong(tmp_path, attempt):
     grade = graded(tmp_path, WRONG[attempt])
     assert (grade.score, grade.status) == (0, "wrong") and grade.message
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("code", "status", "said"),
     [
@@ -242,6 +244,7 @@ NUMERICAL = {
 }
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("attempt", NUMERICAL)
 def test_a_gradient_by_numbers_is_refused(tmp_path, attempt):
     grade = graded(tmp_path, NUMERICAL[attempt])

@@ -34,13 +34,14 @@ def graded(tmp_path, text, name="submission.py", **options):
     return grading.grade(file, **options)
 
 
+@pytest.mark.end_to_end
 def test_the_solutions_of_all_exercises_get_full_credit():
     files = [grading.grade(module.__file__) for module in MODULES]
     assert sorted(one.name for grades in files for one in grades.exercises) == sorted(EXERCISES)
     assert all(grades.score == 1 for grades in files), "\n".join(grades.table() for grades in files)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_right_solutions_in_any_style_get_full_credit(tmp_path):
     text = SOLUTIONS.read_text()
     (listed,) = [one.value for one in ast.parse(text).body if ast.unparse(one).startswith("DIFFERENTLY =")]
@@ -51,6 +52,7 @@ def test_right_solutions_in_any_style_get_full_credit(tmp_path):
     assert grades.score == 1, grades.table()
 
 
+@pytest.mark.end_to_end
 def test_the_inputs_are_new_each_time_and_those_of_a_seed_come_again(tmp_path):
     text = "def softmax(x):\n    raise ValueError(f'{x.shape} {x.sum()}')\n"
     drawn = [graded(tmp_path, text) for _ in range(3)]

@@ -324,7 +324,7 @@ def test_right_solutions_in_all_styles_are_accepted(name):
             assert checked(name, source), source
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nearly_all_wrong_solutions_are_named_or_located():
     tried = [(name, source) for name, right, source in solutions() if not right]
     reports = [checked(name, source) for name, source in tried]

@@ -54,7 +54,7 @@ def is_answered(report):
     return bool(report.mistakes or report.located) or " in line " in report.answer or "has the shape" in report.answer
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_right_solutions_are_accepted_and_nearly_all_wrong_ones_are_named_or_located():
     reports = [(name, right, source, checked(name, source)) for name, right, source in SOLUTIONS]
     assert not [(name, source) for name, right, source, report in reports if bool(report) != right]

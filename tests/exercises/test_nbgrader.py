@@ -50,6 +50,7 @@ def test_the_notebooks_of_some_exercises_hold_no_others():
         nbgrader.assignments(["softmaks"])
 
 
+@pytest.mark.end_to_end
 def test_the_solutions_in_the_notebooks_are_right(tmp_path):
     sources = [source for notebook in MADE.values() for about, _, source in cells(notebook) if about["solution"]]
     file = tmp_path / "solutions.py"
@@ -94,7 +95,7 @@ def hand_in(course, student, edit):
     file.write_text(json.dumps(notebook))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nbgrader_makes_the_students_version_and_scores_right_wrong_and_cheating_submissions(course):
     from nbgrader.api import Gradebook
     from nbgrader.nbgraderformat import MetadataValidator

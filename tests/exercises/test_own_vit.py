@@ -13,6 +13,7 @@ from tinyvit.exercises.topics import vit, vit_backward
 WRITTEN = SimpleNamespace(vit=vit.written, vit_backward=vit_backward.written)
 
 
+@pytest.mark.end_to_end
 def test_one_epoch_with_right_functions_gives_what_the_packages_model_gives(capsys):
     result = exercises.train(WRITTEN, epochs=1, seed=1)
     assert result and result.seconds > 0 and result.package_seconds > 0
@@ -22,6 +23,7 @@ def test_one_epoch_with_right_functions_gives_what_the_packages_model_gives(caps
     assert f"{result.accuracy:.2%}" in str(result)
 
 
+@pytest.mark.end_to_end
 def test_the_learners_functions_are_what_is_trained():
     calls = []
 

@@ -188,7 +188,7 @@ MANY_PARTS = ("attention_backward", "multi_head_attention_backward", "block_back
 
 
 @pytest.mark.parametrize("exercise", [
-    pytest.param(exercise, id=exercise.name, marks=pytest.mark.slow if exercise.name in MANY_PARTS else ())
+    pytest.param(exercise, id=exercise.name, marks=pytest.mark.full if exercise.name in MANY_PARTS else ())
     for exercise in SWITCHED
 ])  # fmt: skip
 def test_any_two_mistakes_of_different_steps_are_both_named(exercise):

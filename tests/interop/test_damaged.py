@@ -141,6 +141,7 @@ def printed(code, *arguments):
                           text=True).stdout  # fmt: skip
 
 
+@pytest.mark.end_to_end
 @pytest.mark.skipif(sys.platform != "linux", reason="files have to be sparse, and memory limited")
 @pytest.mark.parametrize(
     ("shapes", "reason"),
@@ -156,6 +157,7 @@ def test_weights_of_20_GB_are_recognised_and_refused_in_1_GB(tmp_path, shapes, r
     assert message.startswith(str(path)) and reason in message
 
 
+@pytest.mark.end_to_end
 @pytest.mark.skipif(sys.platform != "linux", reason="files have to be sparse, and /proc be there")
 def test_opening_a_file_of_20_GB_takes_no_memory(tmp_path):
     path = sparse(tmp_path / "model.safetensors", {"patch_embed.proj.weight": [10**6, 5000, 1, 1]})

@@ -11,6 +11,8 @@ from small_weights import PLACES, WEIGHTS
 
 from tinyvit import interop
 
+pytestmark = pytest.mark.end_to_end
+
 ABSURD = (10**9, -1, 1e300, [10**9] * 20_000)
 HUGGINGFACE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "image_size",
                "patch_size", "num_channels", "hidden_dropout_prob", "layer_norm_eps")  # fmt: skip

@@ -71,6 +71,7 @@ def test_nan_is_left_out(tmp_path):
     assert scalars(tmp_path) == [("lr", 1, 0.5)]
 
 
+@pytest.mark.end_to_end
 def test_a_row_is_on_the_disk_while_training_goes_on(tmp_path):
     with TensorBoard(tmp_path) as board:
         board.add({"step": 1, "lr": 0.5})

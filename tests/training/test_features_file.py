@@ -135,6 +135,7 @@ for count in (1_000, 10_000):
 """
 
 
+@pytest.mark.end_to_end
 def test_ten_thousand_files_take_no_more_memory_than_a_thousand(tmp_path):
     """The features of ten thousand images are 41 MB; the process has about 200 MB."""
     command = [sys.executable, "-c", MEASURE, str(tmp_path)]

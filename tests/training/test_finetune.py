@@ -207,6 +207,7 @@ class KilledAfter(Silent):
             raise Killed
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("steps", [0, 1, 4])
 def test_killed_and_resumed_without_the_source_it_ends_in_the_same_bits(source, tmp_path, steps):
     config = config_for(source, img_size=12, freeze="embed", save_minutes=0.0, optim=OptimConfig(ema=0.9))

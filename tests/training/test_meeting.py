@@ -32,6 +32,7 @@ def assert_same(got, expected, **tolerance):
         np.testing.assert_allclose(got[name], array, err_msg=name, **tolerance)
 
 
+@pytest.mark.end_to_end
 @given(size=st.integers(1, 9), seed=seeds(), threads=st.integers(2, 5), accumulate=st.integers(1, 3))
 def test_any_number_of_threads_and_parts_trains_the_same_model(size, seed, threads, accumulate):
     images, labels = batch(size, seed)

@@ -74,6 +74,7 @@ print(measured, needs.total, needs.least)
 """
 
 
+@pytest.mark.end_to_end
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 @pytest.mark.parametrize(("shape", "images", "options"), [
     (dict(embed_dim=192, depth=3, num_heads=3, mlp_ratio=4.0), 48, dict(threads=2)),
@@ -270,6 +271,7 @@ def test_a_training_that_cannot_fit_is_refused_before_anything_is_written(tmp_pa
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.end_to_end
 def test_a_run_that_cannot_fit_is_not_resumed_and_stays(tmp_path, monkeypatch):
     train(replace(CONFIG, epochs=1), tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
@@ -280,6 +282,7 @@ def test_a_run_that_cannot_fit_is_not_resumed_and_stays(tmp_path, monkeypatch):
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.end_to_end
 def test_an_unknown_amount_of_memory_refuses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "available_memory", lambda device: None)
     assert train(CONFIG, tmp_path / "run")["epochs"] == 1
@@ -303,6 +306,7 @@ def test_a_step_that_runs_out_of_memory_says_what_would_fit_and_changes_no_weigh
     assert optimizer.t == 0
 
 
+@pytest.mark.end_to_end
 def test_a_training_that_runs_out_of_memory_keeps_its_checkpoints_and_can_be_resumed(tmp_path, monkeypatch):
     config = replace(CONFIG, epochs=2, batch_size=256)
     whole = train(config, tmp_path / "whole")
@@ -336,8 +340,9 @@ cli.main(sys.argv[2:])
 """
 
 
+@pytest.mark.end_to_end
 @pytest.mark.skipif(sys.platform != "linux", reason="it limits the address space")
-@pytest.mark.parametrize("how", ["foreseen", pytest.param("unforeseen", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["foreseen", pytest.param("unforeseen", marks=pytest.mark.full)])
 def test_within_a_limit_of_the_system_a_training_ends_with_one_line_and_what_it_advises_runs(tmp_path, how):
     def run(out, *more):
         command = f"train digits --epochs 1 --model.patch-size 1 --batch-size 512 --device cpu --threads 1 --out {out}"

@@ -34,6 +34,7 @@ def random_images(monkeypatch):
     monkeypatch.setattr("tinyvit.training.trainer.load_split", load)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_first_steps_of_every_recipe_run_on_a_cpu(random_images, name):
     config = replace(preset(name), batch_size=BATCH, epochs=3, device="cpu")

@@ -96,6 +96,7 @@ def uninterrupted(trained):
     return config, expected
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("steps", [1, 4, 5, 6, 9, 14, 15])
 def test_a_run_killed_after_any_step_ends_as_if_it_had_not_been(uninterrupted, tmp_path, steps):
     config, expected = uninterrupted
@@ -105,6 +106,7 @@ def test_a_run_killed_after_any_step_ends_as_if_it_had_not_been(uninterrupted, t
     assert outcome(tmp_path / "run") == expected
 
 
+@pytest.mark.end_to_end
 def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(uninterrupted, tmp_path):
     config, expected = uninterrupted
     with pytest.raises(Killed):
@@ -124,6 +126,7 @@ def test_a_kill_loses_only_the_minutes_since_the_last_checkpoint(tmp_path):
     assert (newest.stem, before.stem) == ("step-00000010-epoch-2", "step-00000005-epoch-1")
 
 
+@pytest.mark.end_to_end
 def test_a_run_without_a_checkpoint_starts_afresh(uninterrupted, tmp_path):
     config, expected = uninterrupted
     with pytest.raises(Killed):
@@ -141,6 +144,7 @@ def stopped(tmp_path):
     return tmp_path / "stopped"
 
 
+@pytest.mark.end_to_end
 def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(stopped, tmp_path, capsys):
     train(CONFIG, tmp_path / "whole")
     newest = max((stopped / "checkpoints").glob("step-*.safetensors"))
@@ -161,6 +165,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_stays(stopped):
     assert {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("change", [
     {"epochs": 1}, {"batch_size": 100}, {"optim": replace(CONFIG.optim, ema=None)},
     {"optim": replace(CONFIG.optim, name="sgd")}, {"model": replace(CONFIG.model, depth=2)},
@@ -209,6 +214,7 @@ def test_a_run_killed_at_its_very_end_is_finished(trained, tmp_path, missing):
     assert (tmp_path / "run" / missing).exists()
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("content", ["[]", "{}", "5", "null", '"x"', "{", '{"skipped_steps": 0}', "[" * 100_000])
 def test_a_damaged_summary_is_written_again(tmp_path, content):
     train(replace(CONFIG, epochs=1), tmp_path / "run")

@@ -4,8 +4,11 @@ import resource
 import subprocess
 import sys
 
+import pytest
 from kills import kill_and_resume
 from mutations import mutate
+
+pytestmark = pytest.mark.end_to_end
 
 
 def test_a_training_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path):

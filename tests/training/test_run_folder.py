@@ -94,6 +94,7 @@ def other_process(folder):
         process.kill()
 
 
+@pytest.mark.end_to_end
 def test_a_folder_in_use_by_another_process_is_refused_until_that_process_is_gone(folder, other_process):
     with pytest.raises(ValueError, match="run is in use by another training"), folder.started(CONFIG):
         pass

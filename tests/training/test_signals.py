@@ -21,6 +21,8 @@ from tinyvit.training.config import from_json
 from tinyvit.training.display import Display
 from tinyvit.training.signals import EXIT_STATUS, stop_on_signals
 
+pytestmark = pytest.mark.end_to_end
+
 CONFIG = replace(
     PRESETS["digits"], model=replace(PRESETS["digits"].model, embed_dim=16, depth=1),
     epochs=3, batch_size=220, device="cpu",

@@ -178,6 +178,7 @@ except ValueError as error:
 """
 
 
+@pytest.mark.end_to_end
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 @pytest.mark.parametrize(("level", "megabytes", "said"), [
     ("fast", 50, "matrix products on 1 thread need 72 MB of address space, which the limit of this process doesn't"),
@@ -247,6 +248,7 @@ print(len(found), len(set(found[:4])), len(set(found[4:])))
 """
 
 
+@pytest.mark.end_to_end
 def test_a_step_has_the_same_bits_in_any_thread_and_beside_others():
     done = subprocess.run([sys.executable, "-c", IN_A_THREAD], capture_output=True, text=True, timeout=100)
     assert done.stdout.split() == ["8", "1", "1"], done.stderr
@@ -265,6 +267,7 @@ child.kill()
 """
 
 
+@pytest.mark.end_to_end
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_forked_process_starts_threads_of_its_own():
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
@@ -301,6 +304,7 @@ print(map_threads(lambda _: os.fork() or os._exit(0), range(1), 2)[0] > 0)  # in
 """
 
 
+@pytest.mark.end_to_end
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_process_that_is_forked_while_another_thread_trains_can_compute():
     done = subprocess.run(

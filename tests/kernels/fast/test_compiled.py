@@ -27,7 +27,7 @@ def new_process(code, **environment):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_second_process_compiles_nothing(tmp_path):
     outputs = [new_process(COMPILE, NUMBA_CACHE_DIR=str(tmp_path)).stdout.split() for _ in range(2)]
     assert outputs == [["5.0", "5.0", "5.0", "0"], ["5.0", "5.0", "5.0", "1"]]
@@ -50,7 +50,7 @@ def test_a_change_of_any_source_leads_to_another_folder(tmp_path, monkeypatch):
     assert compiled.cache_folder.__wrapped__() != before
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_unwritable_cache_folder_is_reported_and_costs_only_time(tmp_path):
     (tmp_path / "file").write_text("")
     done = new_process(COMPILE.replace('"error"', '"always"'), NUMBA_CACHE_DIR=str(tmp_path / "file"))

@@ -125,6 +125,7 @@ class StopsAfter(Display):
             raise KeyboardInterrupt
 
 
+@pytest.mark.end_to_end
 def test_a_stopped_training_is_resumed_bit_for_bit_and_says_what_it_has_learned(tmp_path):
     config = configured(save_minutes=0.0, epochs=2)
     summary = train(config, tmp_path / "whole")
@@ -137,6 +138,7 @@ def test_a_stopped_training_is_resumed_bit_for_bit_and_says_what_it_has_learned(
     assert load_trained(tmp_path / "run", "cpu").config.model.vocabulary == SMALL.vocabulary
 
 
+@pytest.mark.end_to_end
 def test_it_learns(tmp_path):
     summary = train(configured(epochs=3, batch_size=256, optim=OptimConfig(name="muon", lr=0.012, adam_lr=0.01)),
                     tmp_path / "run")  # fmt: skip

@@ -117,6 +117,7 @@ def uninterrupted(request, tmp_path_factory):
     return config, path, train(config, path), outcome(path)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("steps", [1, 6, 10])
 def test_a_run_that_was_killed_ends_with_the_same_bits_moving_average_included(uninterrupted, tmp_path, steps):
     config, _, _, expected = uninterrupted

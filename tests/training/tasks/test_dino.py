@@ -157,6 +157,7 @@ class StopsAfter(Display):
             raise KeyboardInterrupt
 
 
+@pytest.mark.end_to_end
 def test_a_stopped_training_is_resumed_bit_for_bit(tmp_path):
     config = configured(save_minutes=0.0, optim=OptimConfig(lr=3e-3, warmup=0.8))
     config = replace(config, objective=replace(OPTIONS, teacher_temperatures=(0.02, 0.07), frozen_last=0.7))
@@ -172,12 +173,14 @@ def logged(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.end_to_end
 def test_a_student_learns_what_a_teacher_says_that_stays_as_it_is(tmp_path):
     train(configured(objective=replace(OPTIONS, momentum=1.0, centring=False), epochs=6), tmp_path / "run")
     losses = [row["train_loss"] for row in logged(tmp_path / "run")]
     assert losses[-1] < 0.9 * losses[0]
 
 
+@pytest.mark.end_to_end
 def test_a_training_says_no_collapse_and_the_next_commands_use_the_teachers_features(tmp_path, capsys):
     options = DinoOptions(small_crops=2, scales=(0.5, 0.7, 1.0), colour=0.0, prototypes=64, hidden=64, bottleneck=32,
                           teacher_temperatures=(0.02, 0.02))  # fmt: skip
@@ -212,6 +215,7 @@ def test_weights_of_another_run_are_where_student_and_teacher_begin(tmp_path, ca
         assert all((state[name] == first[name]).all() for name in state)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("change, said", [
     # Without centring one prototype wins; without sharpening nothing does.
     (dict(centring=False, teacher_temperatures=(0.005, 0.005), momentum=0.5), "one prototype"),

@@ -145,6 +145,7 @@ def test_a_class_has_three_bits_of_each_channel():
     assert task.build(device="cpu").head.weight.value.shape == (512, 16)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_training_gets_better_and_the_same_weights_have_the_same_score(name, tmp_path):
     config = configured(name, epochs=6)
@@ -166,6 +167,7 @@ class StopsAfter(Display):
             raise KeyboardInterrupt
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_stopped_training_is_resumed_bit_for_bit(name, tmp_path):
     config = configured(name, save_minutes=0.0)
@@ -177,6 +179,7 @@ def test_a_stopped_training_is_resumed_bit_for_bit(name, tmp_path):
     assert weights[0] == weights[1]
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("name", ["mae", "masked-patches"])
 def test_the_next_commands_use_what_was_learned(name, tmp_path, capsys):
     train(configured(name), tmp_path / "run")
@@ -242,6 +245,7 @@ def test_a_decoder_that_guesses_right_reconstructs_the_image(monkeypatch):
     np.testing.assert_allclose(guessed, batch["images"], atol=1e-12)
 
 
+@pytest.mark.end_to_end
 def test_inspect_draws_reconstructions_of_an_autoencoder_and_refuses_them_of_others(tmp_path, capsys):
     for name in ("mae", "masked-patches"):
         train(configured(name, epochs=1), tmp_path / name)

@@ -10,7 +10,7 @@ from statistics import mean
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 SECONDS = 3600  # minutes on two idle cores
 # A third of the trainings, so that it takes ten minutes and not half an hour.

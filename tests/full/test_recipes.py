@@ -8,7 +8,7 @@ import pytest
 
 from tinyvit import cli
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 def summary_of(tmp_path, *arguments):

@@ -7,7 +7,7 @@ import pytest
 
 from tinyvit import kernels
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")]
+pytestmark = [pytest.mark.full, pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")]
 
 TRAIN = """
 import gc, os, sys

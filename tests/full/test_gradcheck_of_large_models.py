@@ -4,7 +4,7 @@ import pytest
 
 from tinyvit import cli
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 def test_every_gradient_of_ti16_is_found_right(capsys):
