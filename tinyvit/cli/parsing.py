@@ -5,6 +5,7 @@ import io
 import os
 import re
 import shutil
+import sys
 from dataclasses import fields
 
 from tinyvit.text import say
@@ -33,6 +34,7 @@ def parse(config, rest, prog, default=None):
             options = tyro.cli(config, default=default, args=rest, prog=prog)
     except SystemExit as error:
         if error.code in (0, None):
+            sys.stdout.flush()  # help that can't be written is an error
             raise
         raise BadInput(one_line(messages.getvalue(), prog)) from None
     if "--classes" in rest and not options.classes:
