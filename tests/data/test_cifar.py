@@ -76,6 +76,7 @@ def source(request, folder, archive):
     }[request.param]
 
 
+@pytest.mark.end_to_end
 def test_folder_and_archive_hold_what_was_written(source, contents):
     split = data.cifar10(source)
     assert split.train.images.shape == (50_000, 3, 32, 32) and split.test.images.shape == (10_000, 3, 32, 32)

@@ -9,8 +9,9 @@ from tinyvit import exercises
 from tinyvit import functional as F
 from tinyvit.exercises.catalogue import EXERCISES
 
+LARGE = ("vit", "vit_backward", "block", "block_backward")
 SCALARS = [
-    (name, argument)
+    pytest.param(name, argument, marks=pytest.mark.full if name in LARGE else ())
     for name, exercise in EXERCISES.items()
     for position, argument in enumerate(exercise.arguments)
     if not isinstance(exercise.draw(exercise.cases()[0])[position], (np.ndarray, dict))

@@ -203,6 +203,7 @@ def test_several_exercises_have_mistakes_that_combine_in_pairs():
     assert len(SWITCHED) >= 4
 
 
+@pytest.mark.full
 def test_an_unknown_error_is_not_taken_for_two_mistakes():
     for exercise in EXERCISES.values():
         if exercise.calls is None and exercise.name not in ("kahan_sum", "derivative"):
