@@ -69,14 +69,14 @@ def test_the_public_names_are_complete_and_there_are_no_others():
 PACKAGE = Path(tinyvit.__file__).parent
 DISPATCH = {"dispatch", "levels"}
 BELOW = {"backend", "functional", "kernels", "nn", "models", *DISPATCH}
-FILES = {"files", "tensors", "text"}
+FILES = {"files", "progress", "tensors", "text"}
 MAY_IMPORT = {
     "minimal": set(),
     "text": set(),
     "files": set(),
     "backend": set(),
     "tensors": {"backend"},
-    "levels": set(),
+    "levels": set(), "progress": set(),
     "launcher": set(),
     "dispatch": {"backend", "levels"},
     "functional": {"backend", *DISPATCH},
@@ -87,7 +87,7 @@ MAY_IMPORT = {
     "validation": set(),
     "models": {"levels", "backend", "functional", "nn", "validation"},
     "optim": {"backend", "functional", "nn"},
-    "data": {"backend", "dispatch", "files", "text", "validation"},
+    "data": {"backend", "dispatch", "files", "progress", "text", "validation"},
     "probe": BELOW,
     "interop": BELOW | FILES | {"data", "validation"},  # the preprocessing is stored with the weights
     "training": BELOW | FILES | {"data", "launcher", "optim", "validation", "__init__"},

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,12 @@ TINY = ["--epochs", "1", "--batch-size", "256", "--model.depth", "1", "--model.e
 
 
 NO_GPU = re.compile(r"^tinyvit: on the CPU, no GPU: .*\n", re.MULTILINE)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.end_to_end)
 
 
 @pytest.fixture

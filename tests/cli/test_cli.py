@@ -152,7 +152,6 @@ def test_weights_of_another_model_are_refused_with_the_names_that_do_not_fit(ref
     assert "missing: cls_token" in line and "unexpected: encoder.weight" in line
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("arguments", ["trian", "train mnist", "train digits --epochs few", "evaluate nowhere"])
 def test_a_process_ends_with_status_2_and_one_line_too(tmp_path, arguments):
     ended = process(*arguments.split(), cwd=tmp_path)
@@ -163,13 +162,11 @@ def test_a_process_ends_with_status_2_and_one_line_too(tmp_path, arguments):
 ASCII = os.environ | {"PYTHONIOENCODING": "ascii"}
 
 
-@pytest.mark.end_to_end
 def test_the_error_line_is_the_same_in_a_terminal_limited_to_ascii(tmp_path):
     arguments = ["train", "digits", "--epochs", "few"]
     assert process(*arguments, cwd=tmp_path, env=ASCII).stderr == process(*arguments, cwd=tmp_path).stderr
 
 
-@pytest.mark.end_to_end
 def test_a_terminal_limited_to_ascii_is_not_an_error():
     ended = process("summary", "vit_tiny_patch16_224", env=ASCII)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -274,7 +271,6 @@ def rows(table):
     return re.findall(r"^(\S.*?) {2,}\S+ {2,}\S+ .* s  (right|WRONG)$", table, re.MULTILINE)
 
 
-@pytest.mark.end_to_end
 def test_gradcheck_finds_every_operation_and_the_whole_model_right(tinyvit):
     status, out, err = tinyvit("gradcheck")
     assert (status, err) == (0, "")
@@ -283,7 +279,6 @@ def test_gradcheck_finds_every_operation_and_the_whole_model_right(tinyvit):
     assert set(verdicts) == {"right"}
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("operation", ["softmax", "gelu", "cross_entropy"])
 def test_gradcheck_names_an_operation_whose_gradient_is_wrong(tinyvit, monkeypatch, operation):
     right = getattr(F, operation).backward
@@ -295,7 +290,6 @@ def test_gradcheck_names_an_operation_whose_gradient_is_wrong(tinyvit, monkeypat
     assert re.search(r"at entry .*backward gave .*expected", out)
 
 
-@pytest.mark.end_to_end
 def test_gradcheck_finds_a_wrong_gradient_inside_the_model(tinyvit, monkeypatch):
     right = F.layernorm_backward
 
@@ -309,7 +303,6 @@ def test_gradcheck_finds_a_wrong_gradient_inside_the_model(tinyvit, monkeypatch)
     assert [name.split()[0] for name, verdict in rows(out) if verdict == "WRONG"] == ["ViT"]
 
 
-@pytest.mark.end_to_end
 def test_a_closed_pipe_is_not_an_error(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)

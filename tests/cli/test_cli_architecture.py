@@ -36,7 +36,6 @@ def test_the_run_says_its_architecture_and_holds_its_buffer_after_the_last_step(
     assert np.abs(load(tiny_run).stem.running_mean.data).max() > 0
 
 
-@pytest.mark.end_to_end
 def test_inspect_draws_what_the_architecture_has_and_says_why_the_rest_is_left_out(tinyvit, tiny_run):
     status, out, err = tinyvit("inspect", tiny_run, "--images", "2", "--json", "--out", "pictures")
     assert (status, err) == (0, "")
@@ -89,7 +88,6 @@ def test_its_layers_are_frozen_by_the_same_option_values(tinyvit, tmp_path):
     assert same == {name for name in model.state_dict() if name.startswith(("stem.", "floors.0."))}
 
 
-@pytest.mark.end_to_end
 def test_its_gradients_are_checked(tinyvit):
     status, out, err = tinyvit("gradcheck", "tiny_8", "--directions", "2")
     assert (status, err) == (0, "") and "tiny_8 (" in out and "WRONG" not in out

@@ -14,8 +14,6 @@ from small_bench import TRAIN
 from tinyvit.bench.cases import CASES
 from tinyvit.cli.bench import BenchOptions
 
-pytestmark = pytest.mark.end_to_end
-
 QUICK = ["--cases", "small", "--kernels", "numpy", "--rounds", "1", "--threads", "1", "--no-torch"]
 
 

@@ -36,7 +36,6 @@ def test_it_is_evaluated_on_all_test_images_of_its_classes(tinyvit, chosen):
     assert found["images"] == len(data.choose(data.digits(), ("7", "1", "4")).test)
 
 
-@pytest.mark.end_to_end
 def test_it_is_resumed_to_the_same_bits(tinyvit, chosen, tmp_path):
     before, again = (chosen / "model.safetensors").read_bytes(), tmp_path / "again"
     shutil.copytree(chosen, again)
@@ -46,7 +45,6 @@ def test_it_is_resumed_to_the_same_bits(tinyvit, chosen, tmp_path):
     assert (again / "model.safetensors").read_bytes() == before
 
 
-@pytest.mark.end_to_end
 def test_it_can_be_inspected(tinyvit, chosen, tmp_path):
     assert tinyvit("inspect", chosen, "--image", "0", "--out", tmp_path / "seen", "--device", "cpu")[0] == 0
 

@@ -47,7 +47,6 @@ def test_averaging_over_mirror_images_changes_the_loss(tinyvit, run):
     assert averaged["images"] == plain["images"]
 
 
-@pytest.mark.end_to_end
 def test_the_confusion_matrix_is_drawn_where_asked_and_nothing_else_is_written(tinyvit, run, tmp_path):
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     assert tinyvit("evaluate", run, "--confusion", "who is what.png")[0] == 0

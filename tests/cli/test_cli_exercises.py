@@ -23,7 +23,6 @@ def test_a_table_says_what_is_right_and_what_is_not(tinyvit, submission):
     assert "1 of 2 right" in lines[3]
 
 
-@pytest.mark.end_to_end
 def test_json_is_one_object_with_a_score_and_an_entry_per_exercise(tinyvit, submission):
     status, out, err = tinyvit("exercises", "grade", submission, "--json", "--seed", 5)
     grades = json.loads(out)

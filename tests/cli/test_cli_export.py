@@ -51,7 +51,6 @@ def test_a_trained_run_is_exported_and_comes_back_bit_for_bit(tinyvit, run):
     np.testing.assert_allclose(here.preprocessing(white), there.preprocessing(white), rtol=1e-6)
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("task", ["mae", "masked-patches", "dino"])
 def test_of_a_task_without_labels_the_vit_is_exported_and_comes_back_bit_for_bit(tinyvit, tmp_path, task):
     options = {"mae": ["--objective.decoder-dim", "8", "--objective.share", "0.5"], "masked-patches": [], "dino": [

@@ -40,7 +40,6 @@ def image(tmp_path):
     return tmp_path / "a.png"
 
 
-@pytest.mark.end_to_end
 def test_inspect_draws_what_the_architecture_has(tinyvit, run):
     status, out, err = tinyvit("inspect", run, "--images", "2", "--json", "--out", run / "pictures")
     assert (status, err) == (0, "")
@@ -68,7 +67,6 @@ def test_a_summary_counts_all_of_its_parameters(tinyvit, run):
     assert f"{json.loads((run / 'summary.json').read_text())['parameters']:,}" in out
 
 
-@pytest.mark.end_to_end
 def test_it_is_fine_tuned_with_a_new_head_and_other_classes(tinyvit, run, tmp_path):
     status, _, err = tinyvit("finetune", run, "--data", "digits", "--classes", "3", "8", "--epochs", "1", "--images",
                              "60", "--device", "cpu", "--out", tmp_path / "tuned")  # fmt: skip
@@ -77,7 +75,6 @@ def test_it_is_fine_tuned_with_a_new_head_and_other_classes(tinyvit, run, tmp_pa
     assert config["architecture"] == run.name and config["model"]["num_classes"] == 2
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("size", ["12", "6"])
 def test_it_is_fine_tuned_on_images_of_another_size(tinyvit, run, size, tmp_path):
     patch = {"deit": "4"}.get(run.name, "1")

@@ -26,7 +26,6 @@ def tuned(tinyvit, run, tmp_path):
     return path
 
 
-@pytest.mark.end_to_end
 def test_its_run_is_like_any_other(tinyvit, tuned, tmp_path):
     status, out, err = tinyvit("evaluate", tuned, "--json", "--device", "cpu")
     assert (status, err) == (0, "")
@@ -54,7 +53,6 @@ def test_a_fine_tuned_model_can_be_fine_tuned(tinyvit, tuned, tmp_path):
     assert config["init"]["run"] == str(tuned) and config["freeze"] == "trunk"
 
 
-@pytest.mark.end_to_end
 def test_an_epoch_uses_all_of_a_few_images_and_one_step_is_in_the_singular(tinyvit, run):
     for images, steps in (("100", "2 steps,"), ("60", "1 step,")):
         options = ["--data", "digits", "--images", images, "--epochs", "3", "--batch-size", "64", "--device", "cpu"]
@@ -92,7 +90,6 @@ def test_a_run_is_not_written_among_the_images(refused, run, photos, monkeypatch
     assert sorted(photos.rglob("*")) == before
 
 
-@pytest.mark.end_to_end
 def test_a_tilde_is_expanded_in_every_path(tinyvit, run, tmp_path, monkeypatch):
     home = tmp_path / "home"
     home.mkdir()

@@ -122,7 +122,6 @@ def test_unusable_channel_statistics_of_the_source_are_replaced_by_the_options(
     assert load_trained(sources / "run", "cpu").preprocessing.std == ((0.1, 0.2, 0.3) if expected else (0.5,) * 3)
 
 
-@pytest.mark.end_to_end
 def test_control_characters_in_a_class_name_are_printed_escaped(tinyvit, sources, photos):
     path = sources / "timm" / "config.json"
     about = json.loads(path.read_text())
@@ -212,7 +211,6 @@ def test_evaluate_refuses_a_folder_of_other_classes(refused, imported, photos):
     assert "needs --data-dir" in refused("evaluate", "run")
 
 
-@pytest.mark.end_to_end
 def test_inspect_draws_an_image_as_predict_sees_it(tinyvit, imported, photos):
     image = photos / "cat" / "0.png"
     status, out, err = tinyvit("inspect", "run", "--image", image, "--json", "--device", "cpu")
@@ -223,7 +221,6 @@ def test_inspect_draws_an_image_as_predict_sees_it(tinyvit, imported, photos):
     assert seen["predicted"] == PREPARED.classes[expected.argmax()]
 
 
-@pytest.mark.end_to_end
 def test_a_model_without_a_head_is_imported_and_names_no_classes(tinyvit, refused, sources, photos):
     interop.save(weights_of(replace(CONFIG, num_classes=0)), sources / "headless", "huggingface")
     status, out, _ = tinyvit("import", "headless", "--out", "run")
@@ -323,7 +320,6 @@ def test_an_invalid_command_line_is_refused(refused, imported):
         assert not (imported.parent / "x").exists()
 
 
-@pytest.mark.end_to_end
 @pytest.mark.skipif(sys.platform != "linux", reason="memory has to be limited")
 def test_weights_are_imported_in_less_memory_than_they_take(tmp_path):
     """A ViT-B of 346 MB in a process limited to 200 MB: arrays are written from the mapped file."""

@@ -10,8 +10,6 @@ from tinyvit.cli.inspection import counted
 from tinyvit.training.tasks.classification import logits_of
 from tinyvit.training.trained import load_trained
 
-pytestmark = pytest.mark.end_to_end
-
 ALWAYS = ["rollout.png", "class.png", "positions.png", "filters.png"]
 OF_TEST_IMAGES = ["distance.png", "spectrum.png", "norms.png", "receptive.png", "most-wrong.png"]
 MEANS = ("--images", "3")

@@ -10,8 +10,6 @@ from small_weights import WEIGHTS
 
 from tinyvit import interop
 
-pytestmark = pytest.mark.end_to_end
-
 
 @pytest.fixture
 def folder(tinyvit, tmp_path):

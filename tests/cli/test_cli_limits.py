@@ -3,8 +3,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.end_to_end
-
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 @pytest.mark.parametrize("limit", [250_000, 300_000, 400_000, 600_000])

@@ -32,14 +32,12 @@ def image(tmp_path):
     return path
 
 
-@pytest.mark.end_to_end
 def test_the_summary_has_seen_unseen_and_chance(clip):
     summary = json.loads((clip / "summary.json").read_text())
     assert summary["chance_accuracy"] == 1 / 180
     assert all(0 <= summary[name] <= 1 for name in ("seen_accuracy", "unseen_accuracy"))
 
 
-@pytest.mark.end_to_end
 def test_probabilities_of_several_texts_for_each_image(tinyvit, clip, image):
     status, out, err = tinyvit("match", clip, image, image, *TEXTS, "--json", "--device", "cpu")
     assert (status, err) == (0, "")
@@ -81,7 +79,6 @@ def test_a_run_that_reads_no_texts_is_refused(refused, run, image):
     assert "is of a vit, which reads no texts" in refused("match", run, image, "--text", "red")
 
 
-@pytest.mark.end_to_end
 def test_predict_is_refused_and_evaluate_features_inspect_and_summary_work(tinyvit, refused, clip, image):
     assert "the task 'clip' isn't classification; tinyvit match, evaluate" in refused("predict", clip, image)
     assert "has no head for classes" in refused("finetune", clip, "--data", "digits")
@@ -92,7 +89,6 @@ def test_predict_is_refused_and_evaluate_features_inspect_and_summary_work(tinyv
     assert tinyvit("inspect", clip, "--images", "4", "--device", "cpu")[0] == 0
 
 
-@pytest.mark.end_to_end
 def test_weights_go_out_to_hugging_face_and_come_back_with_their_vocabulary(tinyvit, clip, image):
     status, out, err = tinyvit("export", clip, "--format", "huggingface", "--out", "theirs")
     assert (status, err) == (0, "") and "transformers.CLIPModel.from_pretrained" in out
@@ -112,7 +108,6 @@ def test_other_formats_have_no_place_for_it(refused, clip, format):
     assert "can't be written in the format" in refused("export", clip, "--format", format, "--out", out)
 
 
-@pytest.mark.end_to_end
 def test_without_the_tokenizer_of_byte_pairs_a_match_says_what_is_missing(tinyvit, refused, clip, image, tmp_path):
     tinyvit("export", clip, "--format", "huggingface", "--out", "theirs")
     about = json.loads((tmp_path / "theirs" / "config.json").read_text())

@@ -40,7 +40,6 @@ def test_without_a_folder_the_default_one_is_used(tinyvit, tmp_path):
     assert status == 0 and (tmp_path / "tinyvit-notebooks" / command.FIRST).is_file()
 
 
-@pytest.mark.end_to_end
 def test_copying_again_changes_nothing_and_brings_back_what_was_removed(tinyvit, tmp_path):
     tinyvit("notebooks", "lessons")
     before = contents(tmp_path / "lessons")
@@ -49,7 +48,6 @@ def test_copying_again_changes_nothing_and_brings_back_what_was_removed(tinyvit,
     assert status == 0 and contents(tmp_path / "lessons") == before
 
 
-@pytest.mark.end_to_end
 def test_files_that_a_learner_changed_are_kept_and_named_unless_forced(tinyvit, refused, tmp_path):
     tinyvit("notebooks", "lessons")
     mine = tmp_path / "lessons" / "02_layer_norm.ipynb"

@@ -165,7 +165,6 @@ def own(tmp_path_factory):
     return root
 
 
-@pytest.mark.end_to_end
 def test_a_model_of_a_folder_is_trained_and_evaluated_and_predicts_without_the_folder(tinyvit, own, tmp_path):
     status, out, err = tinyvit("evaluate", own / "run", "--json")
     assert (status, err) == (0, "")
@@ -192,7 +191,6 @@ def test_two_classes_have_no_top_5_in_the_table(tinyvit, own):
     assert "top 5" not in out and "most often taken for" in out
 
 
-@pytest.mark.end_to_end
 def test_a_closed_pipe_is_not_an_error(run, photos):
     command = [sys.executable, "-m", "tinyvit", "predict", str(run), *20 * [str(photos)], "--device", "cpu"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -47,7 +47,6 @@ def headless(run, tmp_path):
     return path
 
 
-@pytest.mark.end_to_end
 @BOTH
 def test_the_accuracy_is_that_of_the_library(tinyvit, run, command):
     found = as_json(tinyvit, command, run)
@@ -64,7 +63,6 @@ def test_the_accuracy_is_that_of_the_library(tinyvit, run, command):
         assert [(trial["C"], trial["accuracy"]) for trial in found["tried"]] == list(expected.tried)
 
 
-@pytest.mark.end_to_end
 @BOTH
 def test_the_table_says_the_same_as_json(tinyvit, run, command):
     found = as_json(tinyvit, command, run)
@@ -81,7 +79,6 @@ def test_the_table_says_the_same_as_json(tinyvit, run, command):
         assert rows["C"] == f"{found['C']:g}" and rows["held out for C"] == f"{100 * held[found['C']]:.2f} %"
 
 
-@pytest.mark.end_to_end
 @BOTH
 def test_all_layers_together_give_the_result_of_each_alone(tinyvit, run, command):
     together = as_json(tinyvit, command, run, "--layer", "all", "--pool", "token")
@@ -106,7 +103,6 @@ def test_layers_are_counted_from_either_end(tinyvit, run, command, text, layer):
     assert found["layer"] == layer
 
 
-@pytest.mark.end_to_end
 @BOTH
 def test_two_runs_give_the_same_result(tinyvit, run, command):
     options = [command, run, "--images", "200", "--seed", "3"]
@@ -124,14 +120,12 @@ def test_selected_classes_and_images_are_those_that_a_training_would_use(tinyvit
     assert found["test_images"] == len(split.test)
 
 
-@pytest.mark.end_to_end
 @BOTH
 def test_a_model_without_a_head_is_probed_as_the_same_one_with_it(tinyvit, run, headless, command):
     options = ["--layer", "all", "--images", "200"]
     assert as_json(tinyvit, command, headless, *options) == as_json(tinyvit, command, run, *options)
 
 
-@pytest.mark.end_to_end
 def test_votes_and_strength_follow_the_options(tinyvit, run):
     train, test = examples(run, data.digits())
     found = as_json(tinyvit, "knn", run, "--k", "3", "--temperature", "0.5")
@@ -187,7 +181,6 @@ def test_images_are_prepared_by_the_runs_own_mean_and_std(tinyvit, run, tmp_path
     assert found["test_accuracy"] == expected.accuracy
 
 
-@pytest.mark.end_to_end
 @BOTH
 def test_an_invalid_command_line_is_refused(refused, run, tmp_path, command):
     for arguments, message in (

@@ -22,7 +22,6 @@ def run(tmp_path_factory):
     return path
 
 
-@pytest.mark.end_to_end
 def test_numbers_are_float32_from_0_to_1_and_the_same_for_the_same_seed(tinyvit, run, tmp_path):
     asked = ("--class", "7", "--count", "5", "--guidance", "2", "--seed", "0", "--steps", "4")
     for name, options in (("a.npy", ()), ("b.npy", ("--threads", "1")), ("c.npy", ("--seed", "1"))):
@@ -112,7 +111,6 @@ def test_another_run_makes_no_images(tinyvit, refused):
     assert "nowhere" in refused("sample", "nowhere")
 
 
-@pytest.mark.end_to_end
 def test_the_other_commands_work_on_such_a_run_or_say_why_not(tinyvit, refused, run, tmp_path):
     status, out, _ = tinyvit("evaluate", run, "--json")
     assert status == 0 and 0 < json.loads(out)["test_loss"] < 2
@@ -125,7 +123,6 @@ def test_the_other_commands_work_on_such_a_run_or_say_why_not(tinyvit, refused, 
     assert tinyvit("inspect", run, "--images", "2", "--out", "pictures")[0] == 0
 
 
-@pytest.mark.end_to_end
 def test_the_command_runs_as_a_process_and_its_bar_goes_to_stderr(run, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tinyvit", "sample", str(run), "--class", "1", "--count", "1", "--steps", "2", "--out",

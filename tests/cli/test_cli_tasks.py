@@ -46,7 +46,6 @@ def without_classes(tinyvit, run, *arguments):
     return out
 
 
-@pytest.mark.end_to_end
 def test_of_a_vit_all_is_drawn_that_needs_no_classes(tinyvit, runs):
     seen = json.loads(without_classes(tinyvit, runs / "vit", "--json", "--layer", "1", "--head", "0"))
     assert set(seen["pictures"]) == {
@@ -63,7 +62,6 @@ def test_of_a_vit_all_is_drawn_that_needs_no_classes(tinyvit, runs):
     assert f"  no most-wrong: {NO_CLASSES}" in out
 
 
-@pytest.mark.end_to_end
 def test_of_an_architecture_without_attention_the_rest_is_drawn(tinyvit, runs, image):
     for which in (["--image", "3"], ["--image", image]):
         seen = json.loads(without_classes(tinyvit, runs / "tiny", "--json", *which))
@@ -106,7 +104,6 @@ def test_a_summary_is_of_the_runs_model_and_says_what_the_task_trains_besides(ti
     assert f"{model.num_parameters():,}" in out
 
 
-@pytest.mark.end_to_end
 def test_the_gradients_of_a_runs_shape_are_checked(tinyvit, runs):
     status, out, _ = tinyvit("gradcheck", runs / "tiny", "--directions", "2")
     assert status == 0 and "WRONG" not in out and "tiny (" in out

@@ -20,7 +20,6 @@ def unfinished(tinyvit, tmp_path):
     return path
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("form", ["--resume {}", "--resume={}", "--resume {} --threads 1", "--resume {} --device cpu"])
 def test_a_run_is_resumed_without_a_preset(tinyvit, unfinished, form):
     status, out, err = tinyvit("train", *form.format(unfinished).split())
@@ -36,7 +35,6 @@ def test_a_finished_run_is_shown_and_not_trained_again(tinyvit, run):
     assert (run / "model.safetensors").stat().st_mtime_ns == before
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -84,7 +82,6 @@ def test_a_run_killed_before_its_configuration_was_written_starts_afresh(tinyvit
     assert tinyvit("train", "digits", "--epochs", "1", "--out", tmp_path / "run", *TINY)[0] == 0
 
 
-@pytest.mark.end_to_end
 def test_a_run_that_was_moved_can_be_resumed(tinyvit, unfinished, tmp_path):
     shutil.move(unfinished, tmp_path / "elsewhere")
     assert tinyvit("train", "--resume", tmp_path / "elsewhere")[0] == 0
@@ -96,7 +93,6 @@ def test_a_training_that_diverges_says_which_layer_what_to_do_and_where_the_last
     assert "nothing was saved yet" in line
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     "options",
     [

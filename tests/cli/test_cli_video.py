@@ -37,7 +37,6 @@ def clip():
     return (data.load("moving-digits", frames=4).test.images[0, 0] * (255 / 16)).astype("uint8")
 
 
-@pytest.mark.end_to_end
 def test_a_run_says_what_it_reached(moving):
     summary = json.loads((moving / "run" / "summary.json").read_text())
     assert 0 <= summary["test_accuracy"] <= 1 and summary["parameters"] > 0
@@ -54,7 +53,6 @@ def test_a_gif_and_a_folder_of_its_frames_are_predicted_alike(tinyvit, moving):
         assert one["probability"] == pytest.approx(other["probability"], abs=1e-5)
 
 
-@pytest.mark.end_to_end
 def test_in_python_a_list_of_frames_is_predicted_as_the_files_are(tinyvit, moving):
     _, out, _ = tinyvit("predict", moving / "run", moving / "frames", "--json", "--top", "8")
     top = {one["class"]: one["probability"] for one in json.loads(out)["top"]}
@@ -105,7 +103,6 @@ def test_inspect_refuses_videos(refused, moving, command):
     assert "inspect looks at single images" in refused(command, moving / "run", *options)
 
 
-@pytest.mark.end_to_end
 def test_other_commands_work(tinyvit, moving):
     status, out, err = tinyvit("evaluate", moving / "run", "--json")
     assert (status, err) == (0, "")
@@ -118,7 +115,6 @@ def test_other_commands_work(tinyvit, moving):
     assert "frames     8" in tinyvit("data", "moving-digits")[1]
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("architecture", ["vivit", "factorised_vivit"])
 def test_a_model_of_videos_starts_from_a_run_on_images(tinyvit, refused, tmp_path, architecture):
     shape = ["--model.embed-dim", "24", "--model.depth", "1", "--model.num-heads", "2", "--epochs", "1"]

@@ -45,7 +45,6 @@ def test_a_requested_gpu_that_is_missing_is_refused_in_one_line(
     assert message in refused(*arguments(command, unfinished, image), "--device", device)
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("command", COMMANDS)
 def test_auto_says_once_why_it_uses_the_cpu(says_all, without_cupy, unfinished, image, command):
     short = ["--epochs", "1", "--batch-size", "512", "--model.depth", "1"] if command == "train digits" else []

@@ -34,7 +34,6 @@ def levels_seen(monkeypatch):
     return seen
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("level", levels.LEVELS)
 def test_a_training_runs_at_the_requested_level_and_says_so(tinyvit, tmp_path, levels_seen, level):
     status, out, err = tinyvit("train", "digits", *TINY, "--kernels", level, "--out", tmp_path / "run")
@@ -92,7 +91,6 @@ WARNING = (
 )
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("asked", ["option", "environment"])
 def test_more_threads_than_cores_give_a_warning_of_one_line(tinyvit, tmp_path, monkeypatch, asked):
     monkeypatch.setattr(threads, "cores", lambda: 2)

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytestmark = pytest.mark.end_to_end
-
 CLOSED = ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"]
 STRANGE = "a\x1b[31m\nb\u202egnp.png"  # red, a line end, and from right to left
 ESCAPED = r"a\x1b[31m\nb\u202egnp.png"
