@@ -6,6 +6,7 @@ another device. "many" are 200.
 """
 
 import gc
+import importlib.util
 import os
 import shutil
 import signal
@@ -48,6 +49,15 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collection_finish():
     gc.freeze()  # what stays until the end isn't searched by every gc.collect()
+
+
+@pytest.fixture(scope="module")
+def script(request):
+    """The script in notebooks/results that a test file names."""
+    spec = importlib.util.spec_from_file_location("script", request.module.SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

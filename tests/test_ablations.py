@@ -1,6 +1,5 @@
 """The script behind the tables of ablations in the notebooks, and what it has stored."""
 
-import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +15,8 @@ SCRIPT = Path(__file__).parents[1] / "notebooks" / "results" / "ablations.py"
 
 
 @pytest.fixture(scope="module")
-def ablations():
-    spec = importlib.util.spec_from_file_location("ablations", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
+def ablations(script):
+    yield script
     del registry.ARCHITECTURES["vit_post_norm"]  # other tests go through all architectures
 
 

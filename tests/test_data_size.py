@@ -1,6 +1,5 @@
 """The script behind the curves of accuracy by training images in notebook 11, and what it has stored."""
 
-import importlib.util
 import json
 import re
 from dataclasses import replace
@@ -11,14 +10,6 @@ import pytest
 
 SCRIPT = Path(__file__).parents[1] / "notebooks" / "results" / "data_size.py"
 KEY = "data", "model", "images", "steps", "seed"
-
-
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("data_size", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_stored_runs_are_ones_that_the_script_makes_each_once(script):

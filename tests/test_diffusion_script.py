@@ -1,6 +1,5 @@
 """The script behind the figures of notebook 18, and what it has stored."""
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +9,6 @@ import pytest
 from tinyvit.data import load
 
 SCRIPT = Path(__file__).parents[1] / "notebooks" / "results" / "diffusion.py"
-
-
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("diffusion", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_stored_rows_are_ones_that_the_script_makes_each_once(script):

@@ -1,6 +1,5 @@
 """The script behind notebook 12, and what it has stored."""
 
-import importlib.util
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +10,6 @@ import pytest
 from tinyvit.models import build
 
 SCRIPT = Path(__file__).parents[1] / "notebooks" / "results" / "distillation.py"
-
-
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("distillation", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_stored_runs_are_ones_that_the_script_makes_each_once(script):

@@ -1,6 +1,5 @@
 """The script behind the figures of notebook 15, and what it has stored."""
 
-import importlib.util
 import re
 from pathlib import Path
 from statistics import mean, stdev
@@ -8,14 +7,6 @@ from statistics import mean, stdev
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "notebooks" / "results" / "masking.py"
-
-
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("masking", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_stored_runs_are_ones_that_the_script_makes_each_once(script):

@@ -1,21 +1,11 @@
 """The script behind the segments in notebook 16, and what it has stored."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 SCRIPT = Path(__file__).parents[1] / "notebooks" / "results" / "segments.py"
-
-
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("segments", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_a_digit_changes_its_mask_and_little_else(script):

@@ -1,23 +1,12 @@
 """The script behind the times of windows in notebook 13, and what it has stored."""
 
-import importlib.util
 import json
 from pathlib import Path
-
-import pytest
 
 from tinyvit.models import build
 from tinyvit.models.summary import summarize
 
 SCRIPT = Path(__file__).parents[1] / "notebooks" / "results" / "window_cost.py"
-
-
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("window_cost", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_stored_rows_are_those_of_the_script_with_their_multiply_adds(script):

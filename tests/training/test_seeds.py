@@ -8,9 +8,9 @@ import time
 from dataclasses import replace
 
 import pytest
+from steps import StopsAfter
 
 from tinyvit.training import preset, train
-from tinyvit.training.display import Display
 from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.seeds import resume_seeds, train_seeds
 
@@ -97,16 +97,6 @@ def test_ctrl_c_ends_the_whole_and_says_how_to_go_on(tmp_path):
     assert process.returncode == 130
     assert out.endswith(f"go on with all seeds: tinyvit train --resume {tmp_path / 'runs'}\n")
     assert not (tmp_path / "runs" / "seed-2").exists()
-
-
-class StopsAfter(Display):
-    def __init__(self, steps):
-        self.steps = steps
-
-    def step(self, *arguments):
-        self.steps -= 1
-        if self.steps == 0:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.end_to_end

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from steps import advance
+from steps import StopsAfter, advance
 from strategies import redrawn
 
 from tinyvit import Key
@@ -13,7 +13,6 @@ from tinyvit.data import Augmentation, load
 from tinyvit.data.tokenizers import WordTokenizer
 from tinyvit.models import ViTConfig
 from tinyvit.training import OptimConfig, TrainConfig, preset, resume, train
-from tinyvit.training.display import Display
 from tinyvit.training.tasks import task_class
 from tinyvit.training.tasks.clip import ClipOptions
 from tinyvit.training.trained import load_trained
@@ -113,16 +112,6 @@ def test_seen_and_unseen_pairs_are_counted_apart():
     assert task.evaluate(model, test) == pytest.approx(expected)
     assert task_class("clip")(configured()).evaluate(model, test) == pytest.approx(expected), "as a later command asks"
     assert task.evaluate(model, test, stop=[True]) is None
-
-
-class StopsAfter(Display):
-    def __init__(self, steps):
-        self.steps = steps
-
-    def step(self, *arguments):
-        self.steps -= 1
-        if self.steps == 0:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.end_to_end

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from steps import advance
+from steps import StopsAfter, advance
 from strategies import redrawn
 
 from tinyvit import Key
@@ -145,16 +145,6 @@ def test_views_of_one_sample_are_dropped_from_differently():
     same = {name: np.zeros_like(views[:, :2, :, :4, :4]) for name, views in batch.items()}
     logits, _ = model.student(list(same.values()), Context(training=True, key=Key(0, 0)))
     assert len({row.tobytes() for row in logits.reshape(-1, 24)}) == 4 * 4
-
-
-class StopsAfter(Display):
-    def __init__(self, steps):
-        self.steps = steps
-
-    def step(self, *arguments):
-        self.steps -= 1
-        if self.steps == 0:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.end_to_end

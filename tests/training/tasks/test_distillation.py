@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from steps import StopsAfter
 from strategies import redrawn
 
 from tinyvit import Context, Key
@@ -12,7 +13,6 @@ from tinyvit.cli import main
 from tinyvit.data import load
 from tinyvit.models import DeiTConfig, ResNetConfig, ViTConfig, build
 from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig, resume, train
-from tinyvit.training.display import Display
 from tinyvit.training.tasks import task_class
 from tinyvit.training.tasks.distillation import DistillationOptions
 
@@ -100,16 +100,6 @@ def test_the_teacher_is_neither_trained_nor_saved(config, teacher, tmp_path):
     assert (teacher / "model.safetensors").read_bytes() == before
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["parameters"] == build(DeiTConfig(**SHAPE)).num_parameters()
-
-
-class StopsAfter(Display):
-    def __init__(self, steps):
-        self.steps = steps
-
-    def step(self, *arguments):
-        self.steps -= 1
-        if self.steps == 0:
-            raise KeyboardInterrupt
 
 
 def stopped(config, path):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
+from steps import StopsAfter
 from strategies import redrawn
 
 from tinyvit import Key
@@ -16,7 +17,6 @@ from tinyvit.models import ViTConfig
 from tinyvit.models.mae import MaskedAutoencoder
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.training import OptimConfig, TrainConfig, resume, train
-from tinyvit.training.display import Display
 from tinyvit.training.finetune import finetune_config
 from tinyvit.training.tasks import task_class
 from tinyvit.training.tasks.mae import MaskedAutoencoderOptions
@@ -155,16 +155,6 @@ def test_a_training_gets_better_and_the_same_weights_have_the_same_score(name, t
     with pytest.raises(SystemExit) as ended:
         main(["evaluate", str(tmp_path / "run"), "--device", "cpu"])
     assert ended.value.code == 0
-
-
-class StopsAfter(Display):
-    def __init__(self, steps):
-        self.steps = steps
-
-    def step(self, *arguments):
-        self.steps -= 1
-        if self.steps == 0:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.end_to_end

@@ -15,6 +15,7 @@ import tiny_architecture
 import tiny_task
 from PIL import Image
 from safetensors.numpy import load_file
+from steps import StopsAfter
 
 from tinyvit.cli import main
 from tinyvit.files import write_with_manifest
@@ -22,7 +23,6 @@ from tinyvit.models import registry
 from tinyvit.tensors import tensor_bytes
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, TrainConfig, features, resume, train
 from tinyvit.training.config import from_json, switched, to_json
-from tinyvit.training.display import Display
 from tinyvit.training.tasks import task
 from tinyvit.training.trained import load_trained
 
@@ -139,16 +139,6 @@ def test_the_best_weights_are_chosen_by_its_own_headline(tmp_path, monkeypatch, 
     train(replace(CONFIG, epochs=3), tmp_path / "run")
     (manifest,) = (tmp_path / "run" / "checkpoints").glob("best-*.json")
     assert json.loads(manifest.read_text())["metrics"]["epoch"] == best
-
-
-class StopsAfter(Display):
-    def __init__(self, steps):
-        self.steps = steps
-
-    def step(self, *arguments):
-        self.steps -= 1
-        if self.steps == 0:
-            raise KeyboardInterrupt
 
 
 def test_a_checkpoint_of_another_task_or_without_the_tasks_state_is_refused(tmp_path):
