@@ -1,4 +1,4 @@
-"""Run the suite on an array module that has only what CuPy has: `TINYVIT_TEST_DEVICE=pretended python -m pytest`.
+"""Run tests on an array module that has only what CuPy has: `TINYVIT_TEST_DEVICE=pretended python -m pytest tests/nn`.
 
 `pretend_cupy` replaces CuPy. NumPy arrays that tests pass to the package are moved to the pretended device in their own
 memory order, and what the package wrote into them is copied back; models, data loaders and trainings are on the GPU
@@ -21,37 +21,8 @@ import pretend_cupy
 TESTS = Path(__file__).parent
 ASKED = os.environ.get("TINYVIT_TEST_DEVICE") == "pretended"
 
-# Folders, files and tests (with all their parameters) that are left out, and why.
+# Files and tests (with all their parameters) that are left out of the folders that `.ci/full pretended` names, and why.
 LEFT_OUT = {
-    "bench": "measures NumPy and compiled kernels, in processes of their own",
-    "distributed": "starts processes, which have no stand-in; NCCL's calls have their tests in cuda",
-    "exercises": "about functions of learners, who are given NumPy arrays",
-    "cli": "starts processes, which have no stand-in, or is about what is printed",
-    "kernels": "about kernels for NumPy arrays; those for a GPU have their tests in cuda",
-    "test_import.py": "about what a fresh process imports",
-    "test_notebook_exercises.py": "notebooks use NumPy arrays throughout",
-    "test_notebooks.py": "starts processes",
-    "test_ablations.py": "trains on the CPU, with code beside the notebooks",
-    "test_readme.py": "starts processes",
-    "test_book.py": "about files",
-    # -- data: files and images on the host, before anything goes to a device
-    "data/test_cache.py": "about files",
-    "data/test_choice.py": "about data on the host",
-    "data/test_cifar.py": "about files",
-    "data/test_cifar_files.py": "about files",
-    "data/test_coloured_digits.py": "about data on the host",
-    "data/test_dataset.py": "about data on the host",
-    "data/test_digits.py": "about data on the host",
-    "data/test_download.py": "about files",
-    "data/test_folder.py": "about files",
-    "data/test_gallery.py": "about a picture",
-    "data/test_pictures.py": "about a picture",
-    "data/test_images.py": "about files",
-    "data/test_moving_digits.py": "about data on the host",
-    "data/test_resample.py": "about images on the host",
-    "data/test_resize.py": "about images on the host",
-    "data/test_tokenizers.py": "about texts on the host",
-    "data/test_videos.py": "about files",
     "data/test_loader.py::test_the_thread_is_two_batches_ahead_and_no_more": "about a thread of the CPU only",
     "data/test_loader.py::test_no_thread_outlives_its_iterator": "about a thread of the CPU only",
     "data/test_loader.py::test_a_thread_that_cannot_start_is_reported_as_a_lack_of_memory":
@@ -323,8 +294,7 @@ def laid_out_alike(x):
 
 
 def left_out(item):
-    """The entry of LEFT_OUT that matches a test, or None."""
+    """Whether LEFT_OUT names a test or its file."""
     path = item.path.relative_to(TESTS).as_posix()
     name = f"{path}::{item.originalname}" if hasattr(item, "originalname") else path
-    entries = (name, path, *(parent.as_posix() for parent in Path(path).parents))
-    return next((entry for entry in entries if entry in LEFT_OUT), None)
+    return name in LEFT_OUT or path in LEFT_OUT

@@ -1,4 +1,4 @@
-"""A small ViT's weights that every format can write and read."""
+"""A small ViT's weights that every format can write and read, and the weights of any model."""
 
 from dataclasses import replace
 
@@ -7,7 +7,9 @@ from strategies import redrawn
 from tinyvit import ViT, ViTConfig, interop
 from tinyvit.backend import to_numpy
 from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.functional.patches import as_pair
 from tinyvit.interop import Weights
+from tinyvit.models import build
 
 # What every format can store: the original's activation, and images stretched to the model's size.
 CONFIG = ViTConfig(
@@ -31,6 +33,22 @@ def weights_of(config=CONFIG, dtype="float32", **changes):
     prepared = replace(PREPARED, classes=classes, **changes)
     state = redrawn(ViT(config, dtype=dtype)).state_dict()
     return Weights(config, {name: to_numpy(array) for name, array in state.items()}, prepared)
+
+
+def weights_of_model(model):
+    """The weights of any model, for images of its size; its classes are "kind 0" and so on."""
+    config = model.config
+    classes = tuple(f"kind {i}" for i in range(getattr(config, "num_classes", 0)))
+    half = (0.5,) * config.in_chans
+    prepared = Preprocessing(classes, config.in_chans, as_pair(config.img_size), half, half, crop=None)
+    return Weights(config, model.state_dict(), prepared)
+
+
+def model_of(weights):
+    """A model with these weights, in their dtype."""
+    model = build(weights.config, dtype=next(iter(weights.state.values())).dtype.name)
+    model.load_state_dict(weights.state)
+    return model
 
 
 WEIGHTS = weights_of()

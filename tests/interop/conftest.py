@@ -1,8 +1,32 @@
+import json
+
 import pytest
 from small_weights import write_all
+
+from tinyvit import interop
+from tinyvit.tensors import load_tensors, write_tensors
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """Folders and a file with the same weights, by format."""
     return write_all(tmp_path_factory.mktemp("saved"))
+
+
+@pytest.fixture
+def folder(tmp_path, request):
+    """A function that writes weights of the test file, with changes to config.json or to the arrays."""
+
+    def write(config=None, edit=None, **about):
+        path = tmp_path / "theirs"
+        interop.save(request.module.weights_of(config or request.module.CONFIGS["basic"]), path, "huggingface")
+        said = json.loads((path / "config.json").read_text()) | about
+        (path / "config.json").write_text(json.dumps(said))
+        if edit:
+            tensors = dict(load_tensors(path / "model.safetensors"))
+            edit(tensors)
+            (path / "model.safetensors").unlink()
+            write_tensors(path / "model.safetensors", tensors)
+        return path
+
+    return write

@@ -3,15 +3,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_weights import weights_of_model
 from strategies import redrawn
 
 import tinyvit
 from tinyvit import interop
-from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop import Weights
 from tinyvit.models import BiTConfig, ResNetConfig, build
-from tinyvit.tensors import load_tensors, write_tensors
+from tinyvit.tensors import load_tensors
 
 SMALL = dict(img_size=16, num_classes=3, depths=(2, 1), stem="conv7")
 RESNET = ResNetConfig(**SMALL, width=4)
@@ -29,29 +28,8 @@ def weights_of(config, **changes):
     model = redrawn(build(config))
     for name, buffer in model.named_buffers():
         buffer.data = np.arange(1.0, 1 + buffer.size) * (0.1 if name.endswith("mean") else 1)
-    classes = tuple(f"kind {i}" for i in range(config.num_classes))
-    half = (0.5,) * config.in_chans
-    prepared = Preprocessing(classes, config.in_chans, as_pair(config.img_size), half, half, crop=None)
-    return Weights(config, model.state_dict(), replace(prepared, **changes))
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A function that writes weights, with changes to config.json or to what else `edit` is given."""
-
-    def write(config=RESNET, edit=None, **about):
-        path = tmp_path / "theirs"
-        interop.save(weights_of(config), path, "huggingface")
-        said = json.loads((path / "config.json").read_text()) | about
-        (path / "config.json").write_text(json.dumps(said))
-        if edit:
-            tensors = dict(load_tensors(path / "model.safetensors"))
-            edit(tensors)
-            (path / "model.safetensors").unlink()
-            write_tensors(path / "model.safetensors", tensors)
-        return path
-
-    return write
+    weights = weights_of_model(model)
+    return weights._replace(preprocessing=replace(weights.preprocessing, **changes))
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -1,19 +1,16 @@
 """Folders of Hugging Face for DeiT, DINOv2 and Swin: read back bit for bit, or refused in one line."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_weights import weights_of_model
 from strategies import redrawn
 
 import tinyvit
 from tinyvit import interop
-from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop import Weights
 from tinyvit.models import DeiTConfig, Dinov2Config, SwinConfig, build
-from tinyvit.tensors import load_tensors, write_tensors
 
 DEIT = DeiTConfig(img_size=8, patch_size=4, num_classes=3, embed_dim=8, depth=2, num_heads=2, norm_eps=1e-12)
 SWIN = SwinConfig(img_size=16, num_classes=3, embed_dim=4, depths=(2, 1), num_heads=(1, 2), mlp_ratio=2.0)
@@ -29,29 +26,7 @@ CONFIGS = {
 
 
 def weights_of(config):
-    classes = tuple(f"kind {i}" for i in range(config.num_classes))
-    half = (0.5,) * config.in_chans
-    prepared = Preprocessing(classes, config.in_chans, as_pair(config.img_size), half, half, crop=None)
-    return Weights(config, redrawn(build(config)).state_dict(), prepared)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A function that writes weights, with changes to config.json or to the arrays."""
-
-    def write(config, edit=None, **about):
-        path = tmp_path / "theirs"
-        interop.save(weights_of(config), path, "huggingface")
-        said = json.loads((path / "config.json").read_text()) | about
-        (path / "config.json").write_text(json.dumps(said))
-        if edit:
-            tensors = dict(load_tensors(path / "model.safetensors"))
-            edit(tensors)
-            (path / "model.safetensors").unlink()
-            write_tensors(path / "model.safetensors", tensors)
-        return path
-
-    return write
+    return weights_of_model(redrawn(build(config)))
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small_weights import weights_of_model
 from strategies import redrawn
 from torch_autograd import assert_all_close, normal
 from transformers import CLIPConfig as TheirConfig
@@ -13,9 +14,7 @@ from transformers.utils import logging
 
 from tinyvit import functional as F
 from tinyvit import interop
-from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.functional.patches import as_pair
-from tinyvit.interop import Weights, huggingface_clip
+from tinyvit.interop import huggingface_clip
 from tinyvit.models import ClipConfig, build
 
 pytestmark = pytest.mark.parity
@@ -32,9 +31,7 @@ TEXTS = np.array([[10, 0, 1, 11, 11, 11, 11, 11], [10, 2, 11, 3, 3, 3, 3, 3], [1
 
 
 def weights_of(config, dtype="float64"):
-    half = (0.5,) * config.in_chans
-    prepared = Preprocessing((), config.in_chans, as_pair(config.img_size), half, half, crop=None)
-    return Weights(config, redrawn(build(config, dtype=dtype)).state_dict(), prepared)
+    return weights_of_model(redrawn(build(config, dtype=dtype)))
 
 
 def under_our_names(arrays, model):

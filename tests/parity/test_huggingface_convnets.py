@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small_weights import model_of, weights_of_model
 from torch_autograd import assert_all_close, normal
 from transformers import BitForImageClassification, DPTConfig, DPTModel, ResNetForImageClassification
 from transformers.utils import logging
 
 from tinyvit import Context, interop
-from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.functional.patches import as_pair
-from tinyvit.interop import Weights, huggingface, huggingface_convnets
+from tinyvit.interop import huggingface, huggingface_convnets
 from tinyvit.models import BiTConfig, HybridConfig, ResNetConfig, build, create_model
 from tinyvit.nn import buffer_updates
 
@@ -51,16 +50,7 @@ def redrawn(model, seed=0):
 
 
 def weights_of(config, dtype="float64"):
-    classes = tuple(f"kind {i}" for i in range(config.num_classes))
-    half = (0.5,) * config.in_chans
-    prepared = Preprocessing(classes, config.in_chans, as_pair(config.img_size), half, half, crop=None)
-    return Weights(config, redrawn(build(config, dtype=dtype)).state_dict(), prepared)
-
-
-def model_of(weights):
-    model = build(weights.config, dtype=next(iter(weights.state.values())).dtype.name)
-    model.load_state_dict(weights.state)
-    return model
+    return weights_of_model(redrawn(build(config, dtype=dtype)))
 
 
 def by_transformers(folder, config):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small_weights import weights_of_model
 from strategies import redrawn
 from torch_autograd import assert_all_close, normal
 from transformers import (
@@ -22,9 +23,7 @@ from transformers import (
 from transformers.utils import logging
 
 from tinyvit import interop
-from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.functional.patches import as_pair
-from tinyvit.interop import Weights, huggingface_dinov2
+from tinyvit.interop import huggingface_dinov2
 from tinyvit.models import Dinov2Config, build, create_model
 
 pytestmark = pytest.mark.parity
@@ -40,9 +39,7 @@ CONFIGS = {
 
 
 def weights_of(config, dtype="float64"):
-    half = (0.5,) * config.in_chans
-    prepared = Preprocessing((), config.in_chans, as_pair(config.img_size), half, half, crop=None)
-    return Weights(config, redrawn(build(config, dtype=dtype)).state_dict(), prepared)
+    return weights_of_model(redrawn(build(config, dtype=dtype)))
 
 
 def under_our_names(arrays, config):
