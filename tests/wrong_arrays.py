@@ -48,8 +48,8 @@ def array_cases():
     for name, forward, backward, arrays in [*gradcheck.operation_cases(), *flat_cases()]:
         options = dict(getattr(forward, "keywords", {}))
         forward = getattr(forward, "func", forward)
-        if name in ("split_heads", "add_layernorm", "add_branch_layernorm"):
-            forward = getattr(F, name)  # whose results the case for checks of gradients stacks
+        if name in gradcheck.STACKED:
+            forward = getattr(F, name)
         extra = [key for key in ("index", "targets") if key in options]
         arrays = [np.asarray(x, "float32") for x in arrays] + [np.asarray(options.pop(key)) for key in extra]
         cases[name] = partial(forward, **options), backward, arrays
