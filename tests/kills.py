@@ -6,14 +6,14 @@ SIGKILL leaves a process no chance to save anything: only what is on the disk at
 """
 
 import argparse
-import json
 import random
-import re
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from steps import outcome
 
 OPTIONS = """
     --model.embed-dim 16 --model.depth 2 --model.drop-rate 0.1 --batch-size 128 --threads 2 --device cpu
@@ -23,20 +23,6 @@ OPTIONS = """
 
 def command(*arguments):
     return [sys.executable, "-m", "tinyvit", "train", *map(str, arguments)]
-
-
-def position(checkpoint):
-    """(step, epoch): "step-00000110-epoch-9" is written before "step-00000110-epoch-10" if time is up just then."""
-    return tuple(int(number) for number in re.findall(r"\d+", checkpoint.name))
-
-
-def outcome(run):
-    """Weights, last checkpoint, and metrics without their times."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"], row["data_wait"]
-    newest = max((run / "checkpoints").glob("step-*.safetensors"), key=position)
-    return (run / "model.safetensors").read_bytes(), newest.name, newest.read_bytes(), rows
 
 
 def kill_and_resume(folder, kills, epochs, seed=0):
@@ -52,7 +38,7 @@ def kill_and_resume(folder, kills, epochs, seed=0):
     while killed < kills:
         process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
-            _, err = process.communicate(timeout=draw.uniform(0.1, max(2.5, 0.1 * duration)))
+            _, err = process.communicate(timeout=draw.uniform(0.1, max(min(2.5, 0.5 * duration), 0.1 * duration)))
             assert process.returncode == 0, err
             finished = True
             break

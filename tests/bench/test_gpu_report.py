@@ -12,6 +12,8 @@ from tinyvit.bench.gpu_report import __main__ as command
 from tinyvit.bench.gpu_report import comparison, expected, page, profile, recipe, report, suite, times
 from tinyvit.kernels.cuda import fused_attention, linear
 
+pytestmark = pytest.mark.end_to_end
+
 
 def dry(tmp_path, *options):
     """The report of a dry run without the tests, and its exit status."""
@@ -20,7 +22,6 @@ def dry(tmp_path, *options):
     return json.loads((tmp_path / "gpu-report.json").read_text()), ended.value.code
 
 
-@pytest.mark.end_to_end
 def test_a_dry_run_walks_every_part_and_leaves_a_json_and_a_table(tmp_path, capsys):
     found, status = dry(tmp_path)
     assert status == 0 and list(found["parts"]) == ["compare", "steps", "train"]
@@ -55,7 +56,6 @@ def test_a_quick_report_has_little_work_unless_more_is_asked_for():
     assert more.compare and not more.train and (more.precisions, more.minutes) == (["tf32"], 3.0)
 
 
-@pytest.mark.end_to_end
 def test_a_quick_report_trains_one_epoch(tmp_path):
     found, status = dry(tmp_path, "--quick", "--no-steps")
     assert status == 0 and list(found["parts"]) == ["train"]
@@ -63,7 +63,6 @@ def test_a_quick_report_trains_one_epoch(tmp_path):
     assert train["epochs"] == len(train["history"]) == 1 < train["epochs_of_the_recipe"]
 
 
-@pytest.mark.end_to_end
 def test_steps_that_were_timed_are_kept_if_what_comes_after_them_fails(tmp_path, monkeypatch):
     kept, right = [], times.Contest.invite
 
@@ -80,7 +79,6 @@ def test_steps_that_were_timed_are_kept_if_what_comes_after_them_fails(tmp_path,
     assert before["steps"] == after["steps"] and after["steps"][0]["seconds"]["tinyvit"] > 0
 
 
-@pytest.mark.end_to_end
 def test_a_part_that_fails_is_reported_and_the_others_go_on(tmp_path, monkeypatch, capsys):
     def fails(settings):
         raise MemoryError("out of\nmemory")
@@ -135,7 +133,6 @@ def test_nan_and_infinity_do_not_break_the_report(tmp_path, monkeypatch):
     assert "ViT: not a number, worst in x, logits not a number" in (tmp_path / "gpu-report.txt").read_text()
 
 
-@pytest.mark.end_to_end
 def test_what_was_trained_is_kept_after_each_evaluation(tmp_path, monkeypatch):
     right = recipe.epochs
 
@@ -155,7 +152,6 @@ def test_a_nan_is_never_within_a_bound():
     assert not comparison.row("gelu", "tf32", float("nan"))["ok"]
 
 
-@pytest.mark.end_to_end
 def test_too_little_time_for_an_epoch_is_reported(tmp_path):
     found, status = dry(tmp_path, "--no-compare", "--no-steps", "--minutes", "0.0001")
     assert status == 1
@@ -214,7 +210,6 @@ def test_a_part_that_ended_without_results_is_shown():
     assert page.part("train", {"seconds": 1.0, "problem": "no CIFAR-10"}).splitlines()[-1] == "  problem: no CIFAR-10"
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("options", "message"),
     [

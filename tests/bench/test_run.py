@@ -8,6 +8,8 @@ from tinyvit.bench import contestants
 from tinyvit.bench.run import disagreement, result_of, run
 from tinyvit.bench.turns import Player
 
+pytestmark = pytest.mark.end_to_end
+
 
 @pytest.fixture(scope="module")
 def results():
@@ -19,7 +21,6 @@ def results():
     return results
 
 
-@pytest.mark.end_to_end
 def test_every_case_has_a_row_for_every_contestant_with_all_that_was_measured(results):
     assert [result["case"] for result in results] == ["small", "infer", "heads", "filters"]
     for result in results:
@@ -87,7 +88,6 @@ def test_different_dropout_masks_are_not_reported_as_a_disagreement():
     assert "not the same work" in result_of(TRAIN, players)["disagreement"]
 
 
-@pytest.mark.end_to_end
 def test_a_worker_that_dies_is_reported_and_the_others_go_on(monkeypatch):
     begin = Player.begin
 
@@ -104,7 +104,6 @@ def test_a_worker_that_dies_is_reported_and_the_others_go_on(monkeypatch):
     assert json.dumps(result, allow_nan=False)
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, ValueError])
 def test_no_process_is_left_when_a_run_is_aborted(monkeypatch, stop):
     players = []

@@ -8,6 +8,8 @@ from tinyvit.bench.contestants import TINYVIT
 from tinyvit.bench.processes import Worker, WorkerFailed
 from tinyvit.bench.worker import Work, in_a_line
 
+pytestmark = pytest.mark.end_to_end
+
 
 def prepared(case, work="tinyvit"):
     worker = Work()
@@ -81,7 +83,6 @@ def ask_to_prepare(worker, case=TRAIN, **changes):
     return worker.ask("prepare", **dict(work="tinyvit", case=to_dict(case), precision="float64", threads=1) | changes)
 
 
-@pytest.mark.end_to_end
 def test_a_worker_computes_what_this_process_would(worker):
     assert ask_to_prepare(worker)["before"] is None or memory.STATUS.exists()
     answer = worker.ask("warm", seconds=0)
@@ -90,7 +91,6 @@ def test_a_worker_computes_what_this_process_would(worker):
     assert worker.ask("peak").keys() == {"peak"}
 
 
-@pytest.mark.end_to_end
 def test_a_worker_that_cannot_carry_out_a_command_says_why_and_goes_on(worker):
     with pytest.raises(WorkerFailed, match="ValueError: unknown dtype 'float15'") as failed:
         ask_to_prepare(worker, precision="float15")
@@ -98,7 +98,6 @@ def test_a_worker_that_cannot_carry_out_a_command_says_why_and_goes_on(worker):
     assert ask_to_prepare(worker).keys() == {"before"}
 
 
-@pytest.mark.end_to_end
 def test_a_worker_whose_caller_has_gone_ends_even_in_the_middle_of_its_work(worker):
     worker.tell("prepare", work="tinyvit", case=to_dict(TRAIN), precision="float64", threads=1)
     worker.answer()

@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pretend_cupy
 import pytest
-from steps import advance
+from steps import Killed, StopsAfter, advance
 from strategies import redrawn
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, data, optim
 from tinyvit.data import Augmentation, Loader
 from tinyvit.training import PRESETS, evaluate, resume, train, train_step
 from tinyvit.training.config import OptimConfig
-from tinyvit.training.display import Display
 from tinyvit.training.trained import load_trained
 from tinyvit.training.trainer import Trainer
 
@@ -166,21 +165,11 @@ CONFIG = replace(
 )  # fmt: skip
 
 
-class Killed(BaseException):
-    pass
-
-
-class KilledAfterOneStep(Display):
-    def step(self, *arguments):
-        super().step(*arguments)
-        raise Killed
-
-
 @pytest.mark.parametrize(("first", "then"), [("cpu", "cuda"), ("cuda", "cpu")])
 def test_a_checkpoint_of_either_device_can_be_resumed_on_the_other(cupy, tmp_path, first, then, capsys):
     whole = train(replace(CONFIG, device="cpu"), tmp_path / "whole")
     with pytest.raises(Killed):
-        train(replace(CONFIG, device=first), tmp_path / "run", KilledAfterOneStep())
+        train(replace(CONFIG, device=first), tmp_path / "run", StopsAfter(1, Killed))
     summary = resume(tmp_path / "run", device=then)
     assert summary["device"] == ("cpu" if then == "cpu" else "cuda:0")
     assert summary["test_loss"] == pytest.approx(whole["test_loss"], rel=1e-4)

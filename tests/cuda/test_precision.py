@@ -6,13 +6,13 @@ import numpy as np
 import pretend_cupy
 import pytest
 from running_statistics import squares, vit_with_running_norm
+from steps import Killed, StopsAfter
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, nn, optim
 from tinyvit import functional as F
 from tinyvit.nn.precision import GPU_ONLY, PRECISIONS
 from tinyvit.optim import loss_scale
 from tinyvit.training import PRESETS, classification, resume, train, train_step
-from tinyvit.training.display import Display
 from tinyvit.training.divergence import IN_A_ROW, Diverged, Faults
 from tinyvit.training.tasks.classification import Classification, classify
 
@@ -206,27 +206,12 @@ def test_gradients_are_those_of_the_loss_and_not_of_the_scaled_one(cupy):
     np.testing.assert_allclose(grads[1][1], grads[0][1], atol=1e-2 * np.abs(grads[0][1]).max())
 
 
-class Killed(BaseException):
-    pass
-
-
-class KilledAfter(Display):
-    def __init__(self, steps):
-        self.steps = steps
-
-    def step(self, *arguments):
-        super().step(*arguments)
-        self.steps -= 1
-        if not self.steps:
-            raise Killed
-
-
 def test_a_killed_float16_run_ends_in_the_same_bits_and_keeps_its_scale(cupy, tmp_path, monkeypatch):
     monkeypatch.setattr(loss_scale, "PATIENCE", 1)  # so that the scale has changed by then
     config = replace(TINY, precision="float16")
     train(config, tmp_path / "whole")
     with pytest.raises(Killed):
-        train(config, tmp_path / "run", KilledAfter(1))
+        train(config, tmp_path / "run", StopsAfter(1, Killed))
     resume(tmp_path / "run")
     whole, run = (max((tmp_path / name / "checkpoints").glob("step-*.safetensors")) for name in ("whole", "run"))
     assert whole.read_bytes() == run.read_bytes() and b"optimizer.scale" in whole.read_bytes()
@@ -237,7 +222,7 @@ def test_a_killed_float16_run_ends_in_the_same_bits_and_keeps_its_scale(cupy, tm
 @pytest.mark.parametrize(("first", "then"), [("float16", "bfloat16"), ("tf32", "float16"), ("bfloat16", "float32")])
 def test_a_checkpoint_can_be_resumed_in_any_other_precision(cupy, tmp_path, first, then):
     with pytest.raises(Killed):
-        train(replace(TINY, precision=first), tmp_path / "run", KilledAfter(1))
+        train(replace(TINY, precision=first), tmp_path / "run", StopsAfter(1, Killed))
     summary = resume(tmp_path / "run", precision=then)
     assert summary["precision"] == then and summary["steps"] == 3
 

@@ -9,10 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from file_server import cut_off, in_turn, serving, slow, stalled, status, whole
+from file_server import cut_off, in_turn, slow, stalled, status, whole
 from small_cifar import archive, assert_same_images, small, write_folder, write_parquet
 
-from tinyvit.data import cache, cifar, cifar_files, download
+from tinyvit.data import cache, cifar, cifar_files
 from tinyvit.data.cifar import CIFAR10, CIFAR100
 from tinyvit.data.cifar_files import PARQUET
 from tinyvit.data.download import Remote, Source
@@ -22,17 +22,6 @@ TEN, CONTENTS = small(CIFAR10)
 ARCHIVE = archive(TEN, CONTENTS)
 OTHER_CONTENTS = small(CIFAR10, seed=1)[1]
 TESTS = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def server():
-    with serving() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
-    monkeypatch.setattr(download, "PAUSE", 0.0)
 
 
 def source(address, content=ARCHIVE, name=TEN.archive):

@@ -13,17 +13,6 @@ CONTENT = bytes(range(256)) * 2000
 NAME = "data.bin"
 
 
-@pytest.fixture
-def server():
-    with serving() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
-    monkeypatch.setattr(module, "PAUSE", 0.0)
-
-
 def source(address, content=CONTENT, **options):
     """A source of one file; the checksum is that of `content`."""
     return Source((Remote(NAME, address, f"sha256:{hashlib.sha256(content).hexdigest()}"),), **options)

@@ -7,7 +7,7 @@ from math import log
 import numpy as np
 import pytest
 from PIL import Image
-from steps import advance
+from steps import Killed, advance
 
 from tinyvit import ViT, ViTConfig, data
 from tinyvit.tensors import load_tensors
@@ -183,10 +183,6 @@ def test_it_is_evaluated_on_enlarged_images_without_its_source(tuned):
     test = load_test_set(trained)
     assert test.classes == trained.preprocessing.classes == OTHERS
     assert test.images.shape[1:] == (1, 12, 12) and trained.preprocessing.img_size == (12, 12)
-
-
-class Killed(BaseException):
-    """Has the effect of SIGKILL on the files on disk."""
 
 
 class KilledAfter(Silent):

@@ -14,6 +14,8 @@ from tinyvit.tensors import load_tensors
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, evaluate, train, trainer
 from tinyvit.training.config import from_json
 
+pytestmark = pytest.mark.end_to_end
+
 # 1,437 images in batches of 128: 11 steps an epoch.
 CONFIG = replace(
     PRESETS["digits"],
@@ -93,7 +95,6 @@ def test_the_saved_weights_have_the_scores_in_the_summary(run):
     assert scores == {"accuracy": summary["test_accuracy"], "loss": summary["test_loss"]}
 
 
-@pytest.mark.end_to_end
 def test_the_configuration_in_the_folder_repeats_the_run_bit_for_bit(run, tmp_path):
     config = from_json((run[0] / "config.json").read_text(), "config.json")
     assert config == CONFIG
@@ -101,7 +102,6 @@ def test_the_configuration_in_the_folder_repeats_the_run_bit_for_bit(run, tmp_pa
     assert weights(tmp_path / "again") == weights(run[0])
 
 
-@pytest.mark.end_to_end
 def test_recomputation_changes_no_bit_of_a_training(run, tmp_path, monkeypatch):
     contexts = []
     forward = ViT.forward
@@ -112,7 +112,6 @@ def test_recomputation_changes_no_bit_of_a_training(run, tmp_path, monkeypatch):
     assert training and all(ctx.recompute for ctx in training)
 
 
-@pytest.mark.end_to_end
 def test_another_seed_gives_other_weights(run, tmp_path):
     train(replace(CONFIG, seed=1), tmp_path / "other")
     assert weights(tmp_path / "other") != weights(run[0])
@@ -146,7 +145,6 @@ def test_curves_are_a_picture(run):
         assert picture.format == "PNG" and min(picture.size) > 100
 
 
-@pytest.mark.end_to_end
 def test_runs_without_a_given_folder_are_numbered(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
@@ -171,7 +169,6 @@ def test_a_run_that_diverges_ends_with_advice_and_leaves_json(tmp_path):
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
-@pytest.mark.end_to_end
 def test_a_training_continues_when_its_output_pipe_is_closed(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
@@ -216,7 +213,6 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.end_to_end
 def test_a_terminal_shows_loss_accuracy_images_a_second_and_time_left(tmp_path, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)

@@ -7,6 +7,8 @@ import pytest
 from tinyvit.training import memory
 from tinyvit.training.memory import available_memory, limits_of_groups
 
+pytestmark = pytest.mark.end_to_end
+
 MEASURE = """
 import resource, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +31,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.end_to_end
 @pytest.mark.skipif(sys.platform != "linux", reason="it is a setting of glibc")
 def test_memory_of_the_previous_steps_arrays_is_reused():
     faults = {
@@ -62,7 +63,6 @@ for size in 50_000_000, 4_000_000:
 """
 
 
-@pytest.mark.end_to_end
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 def test_memory_of_a_users_large_arrays_is_returned_to_the_system_after_a_step():
     done = subprocess.run([sys.executable, "-c", AFTERWARDS], capture_output=True, text=True, check=False)
@@ -155,7 +155,6 @@ def test_without_proc_available_memory_is_all_memory_or_unknown(tmp_path, monkey
     assert available_memory() is None
 
 
-@pytest.mark.end_to_end
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 @pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_DATA"])
 def test_a_limit_of_the_process_leaves_what_it_has_not_used(limit):

@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from steps import Killed, StopsAfter, outcome
 
 from tinyvit.models import FactorisedViViTConfig, ResNetConfig
 from tinyvit.tensors import load_tensors
@@ -12,6 +13,8 @@ from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, resume, train,
 from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.display import Display
 from tinyvit.training.trainer import load_split
+
+pytestmark = pytest.mark.end_to_end
 
 # 1,437 images in batches of 256: 5 steps an epoch.
 CONFIG = replace(
@@ -57,32 +60,6 @@ VARIANTS = {
 STEPS = 15
 
 
-class Killed(BaseException):
-    """Has the effect of SIGKILL on the files on disk: after it, files are closed and nothing else runs."""
-
-
-class KilledAfter(Display):
-    """Ends a training after this many steps of the process, possibly between two checkpoints."""
-
-    def __init__(self, steps):
-        self.steps = steps
-
-    def step(self, *arguments):
-        super().step(*arguments)
-        self.steps -= 1
-        if self.steps == 0:
-            raise Killed
-
-
-def outcome(path):
-    """All that must be equal in the end: weights, the last checkpoint, and the metrics without their times."""
-    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"], row["data_wait"]
-    states = sorted((path / "checkpoints").glob("step-*.safetensors"))
-    return (path / "model.safetensors").read_bytes(), states[-1].read_bytes(), rows
-
-
 @pytest.fixture(scope="module", params=VARIANTS)
 def trained(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("uninterrupted") / "run"
@@ -96,24 +73,22 @@ def uninterrupted(trained):
     return config, expected
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("steps", [1, 4, 5, 6, 9, 14, 15])
 def test_a_run_killed_after_any_step_ends_as_if_it_had_not_been(uninterrupted, tmp_path, steps):
     config, expected = uninterrupted
     with pytest.raises(Killed):
-        train(config, tmp_path / "run", KilledAfter(steps))
+        train(config, tmp_path / "run", StopsAfter(steps, Killed))
     resume(tmp_path / "run")
     assert outcome(tmp_path / "run") == expected
 
 
-@pytest.mark.end_to_end
 def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(uninterrupted, tmp_path):
     config, expected = uninterrupted
     with pytest.raises(Killed):
-        train(config, tmp_path / "run", KilledAfter(2))
+        train(config, tmp_path / "run", StopsAfter(2, Killed))
     for steps in (3, 1, 2, 4):
         with pytest.raises(Killed):
-            resume(tmp_path / "run", KilledAfter(steps))
+            resume(tmp_path / "run", StopsAfter(steps, Killed))
     resume(tmp_path / "run")
     assert outcome(tmp_path / "run") == expected
 
@@ -121,16 +96,15 @@ def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(uninterrupted, 
 def test_a_kill_loses_only_the_minutes_since_the_last_checkpoint(tmp_path):
     config = replace(CONFIG, save_minutes=1e9)
     with pytest.raises(Killed):
-        train(config, tmp_path / "run", KilledAfter(12))
+        train(config, tmp_path / "run", StopsAfter(12, Killed))
     (newest, before) = sorted((tmp_path / "run" / "checkpoints").glob("step-*.json"), reverse=True)
     assert (newest.stem, before.stem) == ("step-00000010-epoch-2", "step-00000005-epoch-1")
 
 
-@pytest.mark.end_to_end
 def test_a_run_without_a_checkpoint_starts_afresh(uninterrupted, tmp_path):
     config, expected = uninterrupted
     with pytest.raises(Killed):
-        train(replace(config, save_minutes=1e9), tmp_path / "run", KilledAfter(3))
+        train(replace(config, save_minutes=1e9), tmp_path / "run", StopsAfter(3, Killed))
     assert not any((tmp_path / "run" / "checkpoints").iterdir())
     resume(tmp_path / "run", save_minutes=0.0)
     assert outcome(tmp_path / "run") == expected
@@ -140,11 +114,10 @@ def test_a_run_without_a_checkpoint_starts_afresh(uninterrupted, tmp_path):
 def stopped(tmp_path):
     """A run that was killed in its second epoch."""
     with pytest.raises(Killed):
-        train(CONFIG, tmp_path / "stopped", KilledAfter(8))
+        train(CONFIG, tmp_path / "stopped", StopsAfter(8, Killed))
     return tmp_path / "stopped"
 
 
-@pytest.mark.end_to_end
 def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(stopped, tmp_path, capsys):
     train(CONFIG, tmp_path / "whole")
     newest = max((stopped / "checkpoints").glob("step-*.safetensors"))
@@ -165,7 +138,6 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_stays(stopped):
     assert {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()} == before
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("change", [
     {"epochs": 1}, {"batch_size": 100}, {"optim": replace(CONFIG.optim, ema=None)},
     {"optim": replace(CONFIG.optim, name="sgd")}, {"model": replace(CONFIG.model, depth=2)},
@@ -214,7 +186,6 @@ def test_a_run_killed_at_its_very_end_is_finished(trained, tmp_path, missing):
     assert (tmp_path / "run" / missing).exists()
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("content", ["[]", "{}", "5", "null", '"x"', "{", '{"skipped_steps": 0}', "[" * 100_000])
 def test_a_damaged_summary_is_written_again(tmp_path, content):
     train(replace(CONFIG, epochs=1), tmp_path / "run")
@@ -248,7 +219,7 @@ def test_data_other_than_before_are_refused_and_the_run_stays(stopped, monkeypat
 
 
 def test_tensorboard_has_every_row_again_after_a_kill(tmp_path):
-    class KilledAtAnEvaluation(KilledAfter):
+    class KilledAtAnEvaluation(StopsAfter):
         def epoch(self, row):
             super().epoch(row)
             if row["epoch"] == 2:

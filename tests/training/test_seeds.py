@@ -14,6 +14,8 @@ from tinyvit.training import preset, train
 from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.seeds import resume_seeds, train_seeds
 
+pytestmark = pytest.mark.end_to_end
+
 TINY = ["--epochs", "2", "--model.depth", "1", "--model.embed-dim", "16", "--batch-size", "256", "--device", "cpu"]
 
 
@@ -36,7 +38,6 @@ def folder(config, tmp_path_factory):
     return path
 
 
-@pytest.mark.end_to_end
 def test_each_run_is_that_of_its_seed_alone(config, folder, tmp_path):
     train(replace(config, seed=5), tmp_path / "alone")
     assert weights(tmp_path / "alone") == weights(folder / "seed-5") != weights(folder / "seed-3")
@@ -64,7 +65,6 @@ def test_resuming_finished_runs_changes_none(folder):
     assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in before} == before
 
 
-@pytest.mark.end_to_end
 def test_a_killed_training_is_resumed_as_a_whole_bit_for_bit(tmp_path):
     command = [sys.executable, "-m", "tinyvit", "train"]
     options = ["digits", *TINY, "--threads", "1", "--epochs", "8", "--save-minutes", "0.001", "--seeds", "1", "2"]
@@ -84,7 +84,6 @@ def test_a_killed_training_is_resumed_as_a_whole_bit_for_bit(tmp_path):
     assert scores[0] == scores[1]
 
 
-@pytest.mark.end_to_end
 def test_ctrl_c_ends_the_whole_and_says_how_to_go_on(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "tinyvit", "train", "digits", *TINY, "--epochs", "1000", "--seeds", "1", "2",
@@ -99,7 +98,6 @@ def test_ctrl_c_ends_the_whole_and_says_how_to_go_on(tmp_path):
     assert not (tmp_path / "runs" / "seed-2").exists()
 
 
-@pytest.mark.end_to_end
 def test_refused_changes_are_not_noted_and_accepted_ones_are(config, tmp_path):
     path = tmp_path / "both"
     with pytest.raises(KeyboardInterrupt):

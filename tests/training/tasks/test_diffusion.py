@@ -5,41 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from steps import Killed, StopsAfter, outcome
 from strategies import redrawn
 
 from tinyvit import Key
 from tinyvit.data import load
 from tinyvit.models import DiTConfig, ViTConfig
 from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig, resume, train
-from tinyvit.training.display import Display
 from tinyvit.training.tasks import task_class
 from tinyvit.training.tasks.diffusion import DiffusionOptions
 
 SHAPE = DiTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=16, depth=1, num_heads=2)
-
-
-class Killed(BaseException):
-    """Has the effect of SIGKILL on the files on disk."""
-
-
-class KilledAfter(Display):
-    """Ends a training after so many steps."""
-
-    def __init__(self, steps):
-        self.steps = steps
-
-    def step(self, *arguments):
-        self.steps -= 1
-        if self.steps == 0:
-            raise Killed
-
-
-def outcome(path):
-    """The weights, the last checkpoint, moving average included, and the metrics without their times."""
-    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    rows = [{name: row[name] for name in row.keys() - {"seconds", "data_wait"}} for row in rows]
-    states = sorted((path / "checkpoints").glob("step-*.safetensors"))
-    return (path / "model.safetensors").read_bytes(), states[-1].read_bytes(), rows
 
 
 def configured(learn_sigma=False, **changes):
@@ -122,13 +98,13 @@ def uninterrupted(request, tmp_path_factory):
 def test_a_run_that_was_killed_ends_with_the_same_bits_moving_average_included(uninterrupted, tmp_path, steps):
     config, _, _, expected = uninterrupted
     with pytest.raises(Killed):
-        train(config, tmp_path / "run", KilledAfter(steps))
+        train(config, tmp_path / "run", StopsAfter(steps, Killed))
     resume(tmp_path / "run")
     assert outcome(tmp_path / "run") == expected
 
 
 def test_a_training_learns_and_reports(uninterrupted):
-    config, path, summary, (_, _, rows) = uninterrupted
+    config, path, summary, (*_, rows) = uninterrupted
     assert summary["task"] == "diffusion" and summary["architecture"] == "dit"
     assert summary["test_loss"] == rows[-1]["test_loss"] < rows[0]["test_loss"] < 1
     assert ("train_bits" in rows[0]) == config.model.learn_sigma

@@ -16,6 +16,8 @@ from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig, resume, tr
 from tinyvit.training.tasks import task_class
 from tinyvit.training.tasks.distillation import DistillationOptions
 
+pytestmark = pytest.mark.end_to_end
+
 SHAPE = dict(img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=16, depth=1, num_heads=2)
 TEACHER = TrainConfig(
     "digits", ResNetConfig(img_size=8, in_chans=1, depths=(1,), width=4), "resnet", epochs=2, batch_size=64,
@@ -52,7 +54,6 @@ def begun(config):
     return task, model
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 @pytest.mark.parametrize("cls", [DeiTConfig, ViTConfig])
 def test_the_loss_is_that_of_the_paper_and_its_gradient_that_of_the_complex_step(kind, cls, config):
@@ -93,7 +94,6 @@ def test_the_teacher_sees_what_the_student_sees_as_it_normalises_it(config, teac
     np.testing.assert_allclose(task.batch(mixed, None, None)["teacher"], task.teacher(mixed)[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.end_to_end
 def test_the_teacher_is_neither_trained_nor_saved(config, teacher, tmp_path):
     before = (teacher / "model.safetensors").read_bytes()
     train(config(), tmp_path / "run")
@@ -107,7 +107,6 @@ def stopped(config, path):
         train(replace(config, save_minutes=0.0), path, StopsAfter(9))
 
 
-@pytest.mark.end_to_end
 def test_a_stopped_training_is_resumed_bit_for_bit(config, tmp_path):
     made = config(augment=AugmentConfig(crop=1, mixup=0.5), save_minutes=0.0)
     train(made, tmp_path / "whole")
@@ -117,7 +116,6 @@ def test_a_stopped_training_is_resumed_bit_for_bit(config, tmp_path):
     assert weights[0] == weights[1]
 
 
-@pytest.mark.end_to_end
 def test_a_teacher_that_is_missing_or_another_on_resume_is_refused(config, teacher, tmp_path):
     moved = tmp_path / "teacher"
     shutil.copytree(teacher, moved)
@@ -169,7 +167,6 @@ def run(*arguments):
     assert ended.value.code == 0
 
 
-@pytest.mark.end_to_end
 def test_the_command_line_trains_evaluates_and_says_what_is_wrong_in_one_line(teacher, tmp_path, capsys):
     shape = ["--architecture", "deit", "--model.embed-dim", "16", "--model.depth", "1", "--model.num-heads", "2"]
     task = ["--task", "distillation", "--epochs", "1", "--device", "cpu", "--out", str(tmp_path / "run")]

@@ -26,6 +26,8 @@ from tinyvit.training.config import from_json, switched, to_json
 from tinyvit.training.tasks import task
 from tinyvit.training.trained import load_trained
 
+pytestmark = pytest.mark.end_to_end
+
 TESTS = Path(tiny_task.__file__).parent
 CODE = f"""
 import sys
@@ -68,7 +70,6 @@ def outcome(path):
     return (path / "model.safetensors").read_bytes(), state.name, state.read_bytes()
 
 
-@pytest.mark.end_to_end
 def test_the_configuration_names_architecture_and_task_and_their_options(run):
     config = json.loads((run[0] / "config.json").read_text())
     assert (config["architecture"], config["task"]) == ("tiny", "brightness")
@@ -88,7 +89,6 @@ def test_its_figures_are_shown_written_and_drawn_by_its_own_names(run):
     assert b"gap/test" in events and b"gap/train" in events
 
 
-@pytest.mark.end_to_end
 def test_a_killed_training_is_resumed_bit_for_bit(run, tmp_path):
     process = command("train", *OPTIONS, "--out", tmp_path / "run", stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
@@ -100,7 +100,6 @@ def test_a_killed_training_is_resumed_bit_for_bit(run, tmp_path):
     assert outcome(tmp_path / "run") == outcome(run[0])
 
 
-@pytest.mark.end_to_end
 def test_evaluation_repeats_the_scores_of_the_summary(run):
     scores = json.loads(finished("evaluate", run[0], "--json"))
     summary = json.loads((run[0] / "summary.json").read_text())
@@ -114,7 +113,6 @@ def test_features_are_those_of_the_configured_model(run):
     assert features(trained.model, np.zeros((3, 1, 8, 8), "float32")).shape == (3, 8)
 
 
-@pytest.mark.end_to_end
 def test_the_number_of_threads_changes_no_bit_of_a_batch_that_is_mixed(tmp_path):
     for threads in (1, 2):
         train(replace(CONFIG, threads=threads), tmp_path / str(threads))
@@ -131,7 +129,6 @@ class Scripted(tiny_task.Brightness):
         return {self.headline: self.figures[self.count]}
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize(("higher_is_better", "best"), [(False, 2), (True, 1)])
 def test_the_best_weights_are_chosen_by_its_own_headline(tmp_path, monkeypatch, higher_is_better, best):
     monkeypatch.setattr(Scripted, "higher_is_better", higher_is_better)
@@ -270,7 +267,6 @@ def test_scores_may_be_numpys_numbers(tmp_path, monkeypatch):
     assert train(replace(CONFIG, epochs=1, batch_size=512), tmp_path / "run")["test_gap"] == 0.5
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("freeze", [None, "embed"])
 def test_a_frozen_part_keeps_its_buffers(tmp_path, freeze):
     train(replace(CONFIG, epochs=1, freeze=freeze), tmp_path / "run")
