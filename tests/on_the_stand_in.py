@@ -62,22 +62,7 @@ LEFT_OUT = {
     "optim/test_rebind.py::test_checking_the_storage_of_a_model_takes_no_noticeable_time": "measures the host's time",
     "probe/test_explorer.py::test_a_recorded_page_of_9_layers_12_heads_and_65_tokens_stays_below_5_megabytes_and_has_"
     "several_images": "measures a file",
-    "training/test_memory.py": "about memory of the process",
-    "training/test_memory_needs.py": "about memory of the process",
-    "training/test_meeting.py": "about threads that exist only on the CPU",
-    "training/test_threads.py": "about threads that exist only on the CPU",
     # -- processes, files and text
-    "training/test_config.py": "computes nothing",
-    "training/test_data_wait.py": "about a thread of the CPU only",
-    "training/test_feature_classifiers.py": "scikit-learn takes NumPy arrays",
-    "training/test_features_file.py": "about files",
-    "training/test_prepared_data.py": "about data on the host",
-    "training/test_presets.py": "computes nothing",
-    "training/test_resume.py": "about files; trainings on a GPU are resumed in cuda/test_devices.py and _precision.py",
-    "training/test_robustness.py": "starts processes, which have no stand-in",
-    "training/test_run_folder.py": "about files",
-    "training/test_seeds.py": "about folders and processes",
-    "training/test_signals.py": "starts processes, which have no stand-in",
     "training/test_loop.py::test_the_saved_weights_have_the_scores_in_the_summary": "scores them on the CPU, bitwise",
 }
 PACKAGES = ("tinyvit", "tiny_architecture")  # the latter's models compute where the package's do

@@ -197,6 +197,7 @@ OVERHANGS = """() => [
 ].filter(([_, by]) => by > 0)"""
 
 
+@pytest.mark.full
 @pytest.mark.book
 def test_every_page_and_every_formula_fits(reader, pages):
     page, complaints = reader

@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 WAIT = 240  # seconds, for JupyterLab to start and for its first page, which loads all its parts, beside other work

@@ -36,12 +36,7 @@ def compiler():
 
 
 class Module:
-    """A replacement for CuPy's RawModule whose kernels run on the CPU.
-
-    ran   (source, name) of every kernel that was launched in this process
-    """
-
-    ran: ClassVar[set] = set()
+    """A replacement for CuPy's RawModule whose kernels run on the CPU."""
 
     def __init__(self, text):
         assert NVIDIA in text, "the text lacks nvidia.cuh"
@@ -59,13 +54,19 @@ class Module:
         assert name in self.names, f"no kernel {name!r} among {self.names}"
         kinds = ctypes.create_string_buffer(1000)
         self.library[f"describe_{name}"](kinds)
-        run, kinds = self.library[f"run_{name}"], kinds.value.decode().split()
+        run, kinds, mark = self.library[f"run_{name}"], kinds.value.decode().split(), mark_of(self.text, name)
 
         def start(grid, block, arguments):
             launch(run, kinds, name, grid, block, arguments)
-            Module.ran.add((self.text, name))
+            if not mark.exists():
+                mark.touch()
 
         return start
+
+
+def mark_of(text, name):
+    """The file that says that a kernel was launched, by any process."""
+    return folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}-{name}.ran"
 
 
 @cache

@@ -50,6 +50,7 @@ FOCUSED = """() => {
 }"""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", STEPS)
 def test_the_tab_key_stops_at_every_control_in_its_order_and_shows_where_it_is(page, step):
     go_to(page, step)
@@ -139,6 +140,7 @@ def test_every_control_has_a_name_and_every_group_one(page):
 # -- a phone ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [375, 320])
 @pytest.mark.parametrize("name", ["small", "large", "large patches"])
 def test_on_a_phone_no_step_is_wider_than_the_screen_and_no_text_smaller_than_it_can_be_read(
@@ -181,6 +183,7 @@ def test_on_a_phone_the_picture_is_in_view_while_a_head_is_chosen_and_shows_it(b
     assert stage["y"] <= chosen["y"] and chosen["y"] + chosen["height"] <= stage["y"] + stage["height"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", STEPS)
 def test_on_a_phone_the_explanation_begins_on_the_first_screen(browse, made, expect, step):
     page = browse(made.html, **{**PHONE, "viewport": {"width": 390, "height": 844}})
@@ -191,6 +194,7 @@ def test_on_a_phone_the_explanation_begins_on_the_first_screen(browse, made, exp
         expect(page.locator("#heads-grid")).to_be_in_viewport(ratio=1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
 @pytest.mark.parametrize("count", [1, 12])
 def test_the_first_screen_shows_the_image_with_its_heat_map_however_many_there_are(
@@ -279,7 +283,7 @@ CONTRASTS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.full), "dark"])
 def test_all_text_has_a_contrast_of_at_least_4_and_a_half(browse, made, scheme):
     page = browse(made.html, color_scheme=scheme, reduced_motion="reduce")
     for step in STEPS:

@@ -184,6 +184,7 @@ KINDS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", KINDS)
 def test_every_step_of_every_kind_of_model_can_be_looked_at(browse, expect, name):
     config = KINDS[name]
