@@ -15,7 +15,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 38_873,
+    "tests": 38_876,
     "tinyvit": 41_269,
     "tinyvit/*": 1_396,
     "tinyvit/bench": 2_553,

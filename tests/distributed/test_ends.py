@@ -15,7 +15,7 @@ from rank_kills import ranks_of
 
 from tinyvit.training.checkpoints import Checkpoints
 
-pytestmark = pytest.mark.mpi
+pytestmark, FULL = pytest.mark.mpi, pytest.mark.full
 LONG = "train", "digits", *SMALL, "--epochs", "2000", "--save-minutes", "0.001"
 
 
@@ -55,7 +55,7 @@ def test_a_signal_to_a_rank_or_to_mpiexec_saves_and_ends_all(tmp_path, number, w
 
 
 @pytest.mark.parametrize("number, reason", [(signal.SIGKILL, "has died"), (signal.SIGSTOP, "no sign of life for 4 s")])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=FULL), 1])
 def test_a_rank_that_is_killed_or_stopped_is_named_and_the_last_checkpoint_is_whole(tmp_path, number, reason, rank):
     run, began = tmp_path / "run", time.monotonic()
     process, ranks = begun(run, *faulty("none", *LONG))
@@ -72,6 +72,7 @@ def test_a_rank_that_is_killed_or_stopped_is_named_and_the_last_checkpoint_is_wh
         time.sleep(0.1)
 
 
+@FULL
 def test_ranks_that_are_all_stopped_for_a_while_go_on(tmp_path):
     process, ranks = begun(tmp_path / "run", *faulty("none", *LONG))
     for number, seconds in ((signal.SIGSTOP, 6), (signal.SIGCONT, 2), (signal.SIGTERM, 0)):
@@ -83,13 +84,13 @@ def test_ranks_that_are_all_stopped_for_a_while_go_on(tmp_path):
 
 
 @pytest.mark.parametrize("fault, status, expected", [
-    ("hang", 2, r"rank 1 \(process \d+ on .*\) hangs: it has made no progress for \d+ s"),
-    ("crash", None, r"rank 1 \(process \d+ on .*\) has died"),
+    pytest.param("hang", 2, r"rank 1 \(process \d+ on .*\) hangs: it has made no progress for \d+ s", marks=FULL),
+    pytest.param("crash", None, r"rank 1 \(process \d+ on .*\) has died", marks=FULL),
     ("error", 2, r"rank 1 \(process \d+ on .*\): .*No space left on device"),
     ("bug", 2, r"rank 1 \(process \d+ on .*\): KeyError: 'a bug'"),
     ("stray", 2, r"after step \d+ the weights of rank 1 .* differ from those of rank 0 .*: SHA256 [0-9a-f]{64} and "
                  r"[0-9a-f]{64}; the first that differs is model\."),
-    ("diverge", 2, "the training diverged: .*; the last good checkpoint is"),
+    pytest.param("diverge", 2, "the training diverged: .*; the last good checkpoint is", marks=FULL),
 ])  # fmt: skip
 def test_a_fault_in_a_rank_ends_all_with_one_line_that_says_which_and_why(tmp_path, fault, status, expected):
     run = tmp_path / "run"

@@ -31,7 +31,7 @@ def alone(teacher):
 FEW = "plain", "float32", "batch-normed", "teacher", "mirrored", "clip"
 
 
-@pytest.fixture(scope="module", params=[(2, ()), (3, FEW), (4, FEW)], ids=["2", "3", "4"])
+@pytest.fixture(scope="module", params=[(2, ()), *(pytest.param((n, FEW), marks=pytest.mark.full) for n in (3, 4))])
 def together(request, teacher):
     ranks, cases = request.param
     return results(mpiexec(ranks), teacher.parent / f"{ranks}.npz", teacher.parent, *cases)

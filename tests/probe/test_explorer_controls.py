@@ -80,6 +80,7 @@ def test_the_heat_map_is_as_opaque_as_its_slider_says(page):
         assert {pixel[3] for pixel in pixels_of(page.locator("#heat"))} == {255 * strength // 100}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [
     "oblong images and patches, two channels", "the mean of the patches", "large patches of a large image",
 ])  # fmt: skip
