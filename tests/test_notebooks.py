@@ -24,8 +24,7 @@ from tinyvit.nn.module import Module
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 SOURCES = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
-SECONDS = 60   # processor seconds that a notebook may take
-BUSY = 3       # times as much wall-clock time, for machines that are busy with other work
+HANGS = 600  # seconds after which a notebook is taken to hang; make.py says if one takes over 60
 LARGEST = 1100  # kB of an .ipynb, most of which are photographs at 144 dpi
 
 # Sections whose formulas have no tag, and why: they belong to no layer of the package.
@@ -66,10 +65,9 @@ WAYS = ("forward", "backward")
 HOLD_WEIGHTS = {"Linear.forward", "Linear.backward"}  # they pass their weights to the function, which has the formula
 
 LONG = (
-    "05_whole_vit", "06_training", "07_cifar10", "08_what_it_learns", "09_machine", "10_transfer", "11_convolutions",
-    "13_windows", "14_convolution_to_attention", "16_two_views", "17_images_and_texts", "18_images_out_of_noise",
-    "19_tubelets", "20_attention_on_a_gpu",
-)  # over 4 s
+    "07_cifar10", "11_convolutions", "13_windows", "14_convolution_to_attention", "16_two_views",
+    "18_images_out_of_noise", "19_tubelets",
+)  # over 10 s
 every_notebook = pytest.mark.parametrize("source", SOURCES, ids=[path.stem for path in SOURCES])
 
 
@@ -78,32 +76,22 @@ def made(source):
     return nbformat.read(source.with_suffix(".ipynb"), as_version=4)
 
 
-def seconds_of_children():
-    """CPU seconds of this process's ended children."""
-    times = os.times()
-    return times.children_user + times.children_system
-
-
-def run_as_script(path, seconds=SECONDS, busy=BUSY):
-    """Run a notebook's source in its folder; AssertionError if it fails, warns, or takes too long: `seconds` of
-    processor time, or `busy` times as much wall-clock time.
+def run_as_script(path, seconds=HANGS):
+    """Run a notebook's source in its folder; AssertionError if it fails, warns or hangs.
 
     It finds no data set, even if this machine has some: `tests/full` runs what needs a data set and minutes.
     """
-    before = seconds_of_children()
     command = [sys.executable, "-B", "-W", "error", path.name]
     with tempfile.TemporaryDirectory() as empty:
         # One BLAS thread: where other work takes a core, the others spend their time waiting for it in a loop.
         environment = {**os.environ, "MPLBACKEND": "agg", "TINYVIT_DATA": empty, "OPENBLAS_NUM_THREADS": "1"}
         try:
             done = subprocess.run(
-                command, cwd=path.parent, env=environment, timeout=busy * seconds, capture_output=True, text=True
+                command, cwd=path.parent, env=environment, timeout=seconds, capture_output=True, text=True
             )
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{path.name} takes over {busy * seconds} s") from None
+            raise AssertionError(f"{path.name} takes over {seconds} s") from None
     assert done.returncode == 0, f"{path.name} ends with status {done.returncode}:\n{done.stderr}"
-    taken = seconds_of_children() - before
-    assert taken <= seconds, f"{path.name} takes over {seconds} s: {taken:.0f} s of a processor"
 
 
 def differences(source, notebook):
@@ -180,7 +168,7 @@ def test_there_are_notebooks():
 @pytest.mark.parametrize("source", [
     pytest.param(path, marks=pytest.mark.full if path.stem in LONG else ()) for path in SOURCES
 ], ids=[path.stem for path in SOURCES])  # fmt: skip
-def test_it_runs_as_a_script_within_a_minute(source):
+def test_it_runs_as_a_script(source):
     run_as_script(source)
 
 
@@ -359,19 +347,11 @@ def test_every_docstring_that_names_a_notebook_names_one_that_exists():
 
 
 @pytest.mark.end_to_end
-def test_a_notebook_that_computes_for_too_long_is_reported(tmp_path):
-    path = tmp_path / "99_slow.py"
-    path.write_text("import time\nwhile time.process_time() < 1: pass\n")
-    with pytest.raises(AssertionError, match="99_slow.py takes over 0.5 s: 1 s of a processor"):
-        run_as_script(path, seconds=0.5, busy=200)
-
-
-@pytest.mark.end_to_end
-def test_a_notebook_that_waits_for_too_long_is_reported(tmp_path):
+def test_a_notebook_that_hangs_is_reported(tmp_path):
     path = tmp_path / "99_waits.py"
     path.write_text("import time\ntime.sleep(60)\n")
     with pytest.raises(AssertionError, match="99_waits.py takes over 0.75 s"):
-        run_as_script(path, seconds=0.25, busy=3)
+        run_as_script(path, seconds=0.75)
 
 
 @pytest.mark.parametrize(
