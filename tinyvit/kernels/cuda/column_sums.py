@@ -39,7 +39,7 @@ def add_column_sums_of(matrices, into):
     partial = xp.empty((count, blocks(R, share), D), "float32")
     parts = [None if total is None else part for total, part in zip(totals, partial)]
     launch(matrices, parts, share, add=False)
-    return add_sums_of_blocks(partial, totals)
+    return add_sums_of_blocks(partial, [False if total is None else total for total in totals])
 
 
 def add_partial_sums(partial, shape, into=None):
