@@ -14,6 +14,7 @@ from torch_vit import gradients_by_autograd, gradients_by_hand, redrawn_vit
 
 from tinyvit.bench import steps, torch_steps
 from tinyvit.bench.contestants import COMPILED
+from tinyvit.bench.gpu_report.torch_step import torch_step
 from tinyvit.bench.run import run
 from tinyvit.bench.torch_steps import twin
 from tinyvit.bench.torch_vit import TorchViT
@@ -60,6 +61,11 @@ def test_a_training_goes_the_same_way_step_by_step(name, layout):
                          ids=["infer", "attention", "bias", "conv"])  # fmt: skip
 def test_inference_attention_and_convolution_give_the_same_number(case):
     assert steps.prepare(case, "float64")() == pytest.approx(torch_steps.prepare(case, "float64", 1)(), rel=1e-12)
+
+
+def test_the_step_that_a_gpu_is_compared_with_goes_the_same_way():
+    ours, theirs = steps.prepare(TRAIN, "float32"), torch_step(TRAIN, "cpu", "float32")
+    np.testing.assert_allclose([ours() for _ in range(4)], [theirs().item() for _ in range(4)], rtol=1e-5)
 
 
 def test_the_images_lie_in_the_layout_that_torch_is_fast_in():

@@ -4,8 +4,7 @@ import torch
 from torch.nn import functional as T
 
 from tinyvit.bench import steps
-from tinyvit.bench.torch_steps import decaying_as
-from tinyvit.bench.torch_vit import torch_vit
+from tinyvit.bench.torch_steps import decaying_as, twin
 from tinyvit.models import ViT
 
 
@@ -17,7 +16,7 @@ def torch_step(case, device, precision, compiled=False):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     low = getattr(torch, precision) if precision in ("bfloat16", "float16") else None
     ours = ViT(case.config, seed=0)
-    model = torch_vit(ours).to(device).train()
+    model = twin(ours, torch.channels_last).to(device).train()
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(decaying_as(ours, model), lr=1e-3, weight_decay=0.01, fused=True)
     images, targets = (torch.tensor(array).to(device) for array in steps.batch(case, "float32"))
