@@ -605,6 +605,9 @@ class MemoryPool:
     def free_all_blocks(self):
         Pool().free_all_blocks()
 
+    def total_bytes(self):
+        return sum(map(len, GRAPHS_MEMORY))
+
     def malloc(self, size):
         raise AssertionError("the module makes all arrays")
 

@@ -19,7 +19,7 @@ from tinyvit.models import build, create_model
 from tinyvit.models.coatnet import CoAtNetConfig
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.models.swin import SwinConfig
-from tinyvit.training import PRESETS, train, train_step
+from tinyvit.training import PRESETS, cuda_graph, train, train_step
 from tinyvit.training.config import check_graph, switched
 from tinyvit.training.cuda_graph import StepGraphs, allocate
 from tinyvit.training.distributed import ALONE
@@ -118,11 +118,14 @@ def test_with_another_kind_the_graphs_and_their_memory_are_freed(cupy):
 
 
 def memory_left_by_graphs(monkeypatch):
-    """A list of how many arrays are left in the memory of graphs whenever it is freed, from here on."""
-    left = []
-    monkeypatch.setattr(
-        pretend_cupy.MemoryPool, "free_all_blocks", lambda pool: left.append(len(pretend_cupy.GRAPHS_MEMORY))
-    )
+    """A list of how many bytes are left in the memory of graphs whenever it is freed, from here on."""
+    left, free = [], cuda_graph.free
+
+    def free_and_look(steps, pool):
+        free(steps, pool)
+        left.append(pool.total_bytes())
+
+    monkeypatch.setattr(cuda_graph, "free", free_and_look)
     return left
 
 
@@ -131,10 +134,10 @@ def test_graphs_that_are_dropped_free_their_memory(cupy, monkeypatch):
     x = backend.to_device(np.ones(3, "float32"), "cuda")
     for _ in range(3):
         graphs.run("kind", lambda batch, ctx: (2 * batch["x"],), {"x": x}, None)
-    before, pretended = len(left), len(pretend_cupy.GRAPHS_MEMORY)
+    before, held = len(left), graphs.pool.total_bytes()
     del graphs
     gc.collect()
-    assert pretended and left[before:] == [0]
+    assert held and left[before:] == [0]
 
 
 def test_results_of_a_step_stay_when_others_follow(cupy):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numbers_of import EPSILON, numbers, to
+from numbers_of import EPSILON, numbers, sizes_of_sums, to
 from strategies import every_shape_that_broadcasts
 
 from tinyvit import functional as F
@@ -20,9 +20,11 @@ def checked(cupy, q, k, v, dy, dtype, scale, bias=None):
     y, cache = fused_attention.forward(*(to(cupy, x, dtype) for x in (q, k, v)), on_device, scale)
     got = y, *fused_attention.backward(to(cupy, dy, dtype), cache)
     expected, c = F.attention.reference(q, k, v, bias, scale)
-    for i, (a, b) in enumerate(zip(got, (expected, *F.attention_backward.reference(dy, c)), strict=True)):
+    wanted, sizes = (expected, *F.attention_backward.reference(dy, c)), [*sizes_of_sums(q, k, v, dy, c.probs, scale), 1]
+    for i, (a, b, size) in enumerate(zip(got, wanted, sizes[: len(wanted)], strict=True)):
         assert a.dtype == (dtype if i < 4 else "float32")
-        np.testing.assert_allclose(a.get().astype("float64"), b, rtol=0, atol=BOUNDS[dtype] * max(1, abs(b).max()))
+        bound = BOUNDS[dtype] * max(size, abs(b).max(initial=0))
+        np.testing.assert_allclose(a.get().astype("float64"), b, rtol=0, atol=bound)
     # A score of up to 16 has a rounding error of up to 16 ε, which is the relative error of its exponential.
     np.testing.assert_allclose(cache.probs.get(), c.probs, atol=16 * EPSILON["float32"])
     return got

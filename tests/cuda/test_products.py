@@ -133,7 +133,7 @@ def test_listed_matrices_are_multiplied_on_the_current_stream(cupy):
 def test_an_error_of_cublas_is_named(cupy):
     gemm = functions(cupy.cuda.cublas.__file__).gemmBatchedEx
     with pytest.raises(CublasError, match=r"^cublasGemmBatchedEx failed: CUBLAS_STATUS_INVALID_VALUE \(7\)$"):
-        gemm(0, 0, 0, -1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 1, 68, -1)
+        gemm(cupy.cuda.get_cublas_handle(), 0, 0, -1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 1, 68, -1)
 
 
 @pytest.mark.parametrize(("dtype", "width"), [("float32", 12), ("bfloat16", 15)])
@@ -214,8 +214,9 @@ def test_tf32_rounds_float32_products_only_where_it_is_asked_for(cupy):
         return abs(out.get() - wanted).max()
 
     def error_of_heads():
-        q, k, scores = queries_and_keys(cupy, 4, 4, 64)
-        return abs(multiply_batches(q, k, scores).get() - q.get().astype("float64") @ k.get()).max()
+        q, k = (to(cupy, numbers(4, 4, 64, 64, seed=seed, scale=0.5)) for seed in (2, 3))
+        scores = multiply_batches(q, k, cupy.empty_like(q))
+        return abs(scores.get() - q.get().astype("float64") @ k.get()).max()
 
     assert error() < 1e-5 and error_of_heads() < 1e-5
     with backend.products_in("tf32"):
