@@ -9,7 +9,13 @@ ZERO_EVERYWHERE = "It is zero everywhere, like an array that nothing was written
 
 def agree(got, other, tolerance):
     """Whether two arrays are equal up to rounding, with NaN in the same entries."""
-    return got.shape == other.shape and np.allclose(got, other, rtol=tolerance, atol=tolerance, equal_nan=True)
+    if got.shape != other.shape:
+        return False
+    other = other + 0.0  # of bools as well
+    with np.errstate(all="ignore"):
+        bound = tolerance + tolerance * abs(other)
+        near = (abs(got - other) <= bound) & (bound < np.inf)
+    return bool(near.all() or (near | (got == other) | ((got != got) & (other != other))).all())
 
 
 def of_any_exercise(name, exercise, case, arguments, got, right):

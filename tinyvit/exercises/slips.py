@@ -166,7 +166,7 @@ def changed_solutions(name):
                 held = getattr(parent, field)
                 node = held if index is None else held[index]
                 for other in list(changes(function, parent, node, line and own)) if len(made) < MOST else ():
-                    put(parent, field, index, other)
+                    put(parent, field, index, ast.fix_missing_locations(other))
                     step = other if line or not isinstance(parent, ast.expr) else parent
                     made.append((function.name, compiled(function), ast.unparse(step)))
                 put(parent, field, index, node)
@@ -176,7 +176,7 @@ def changed_solutions(name):
 def compiled(function):
     with warnings.catch_warnings():  # of a number in the place of an array
         warnings.simplefilter("ignore", SyntaxWarning)
-        return compile(ast.fix_missing_locations(ast.Module([function], [])), "<solution>", "exec")
+        return compile(ast.Module([function], []), "<solution>", "exec")
 
 
 def put(parent, field, index, node):
