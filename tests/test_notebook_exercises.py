@@ -5,6 +5,7 @@ import contextlib
 import io
 import os
 import symtable
+from functools import cache
 from pathlib import Path
 
 import jupytext
@@ -22,6 +23,7 @@ LEFT_OPEN = ("None", "7", "-0.5", "'a word'", "(1, 2)", "(1, None, 3)", "{}", "f
 UNFINISHED = ("pass", "raise ValueError('not yet')", "return 0", "return (0, 0)", "return ...")
 
 
+@cache
 def cells_of(source):
     """(code of each cell, the numbers of those that are exercises)."""
     code, numbers, behind = [], [], False

@@ -16,7 +16,7 @@ NO_GPU = re.compile(r"^tinyvit: on the CPU, no GPU: .*\n", re.MULTILINE)
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.nodeid.startswith("tests/cli/"):
             item.add_marker(pytest.mark.end_to_end)
 
 
