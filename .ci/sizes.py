@@ -16,9 +16,9 @@ from pathlib import Path
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
     "tests": 38_876,
-    "tinyvit": 41_269,
+    "tinyvit": 41_268,
     "tinyvit/*": 1_396,
-    "tinyvit/bench": 2_553,
+    "tinyvit/bench": 2_552,
     "tinyvit/cli": 1_808,
     "tinyvit/data": 1_930,
     "tinyvit/exercises": 8_533,
