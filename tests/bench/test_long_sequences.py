@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import tracemalloc
+from functools import cache
 
 import pytest
 
@@ -10,12 +11,13 @@ from tinyvit.bench.long_sequences import WAYS, prepared, table
 from tinyvit.nn import attention
 
 
-def peak(tokens, way, monkeypatch):
+@cache
+def peak(tokens, way):
     """Peak memory in bytes of a step of a tiny ViT with this many patches."""
     tiled_from, recompute, level = WAYS[way]
-    monkeypatch.setattr(attention, "TILED_FROM", tiled_from)
     config = ViTConfig((tokens // 32, 32), 1, in_chans=1, embed_dim=8, depth=6, num_heads=2)
-    with kernels.using(level):
+    with kernels.using(level), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "TILED_FROM", tiled_from)
         step = prepared(config, 1, recompute)
         step()  # loads libraries
         tracemalloc.start()
@@ -26,23 +28,23 @@ def peak(tokens, way, monkeypatch):
             tracemalloc.stop()
 
 
-def growth(way, monkeypatch):
+def growth(way):
     """Extra memory of the second doubling of the tokens relative to the first: 2 if linear, 4 if quadratic."""
-    small, middle, large = (peak(tokens, way, monkeypatch) for tokens in (512, 1024, 2048))
+    small, middle, large = (peak(tokens, way) for tokens in (512, 1024, 2048))
     return (large - middle) / (middle - small)
 
 
 @pytest.mark.parametrize("way", ["in tiles", "in tiles, recomputed", "compiled, recomputed"])
-def test_the_memory_of_a_step_grows_linearly_with_the_tokens_where_attention_goes_in_tiles(way, monkeypatch):
-    assert 1.8 < growth(way, monkeypatch) < 2.2
+def test_the_memory_of_a_step_grows_linearly_with_the_tokens_where_attention_goes_in_tiles(way):
+    assert 1.8 < growth(way) < 2.2
 
 
-def test_it_grows_quadratically_where_all_scores_are_in_memory_at_once(monkeypatch):
-    assert growth("all scores at once", monkeypatch) > 3.5
+def test_it_grows_quadratically_where_all_scores_are_in_memory_at_once():
+    assert growth("all scores at once") > 3.5
 
 
-def test_recomputation_saves_memory_on_top(monkeypatch):
-    tiled, recomputed = (peak(2048, way, monkeypatch) for way in ("in tiles", "in tiles, recomputed"))
+def test_recomputation_saves_memory_on_top():
+    tiled, recomputed = (peak(2048, way) for way in ("in tiles", "in tiles, recomputed"))
     assert recomputed < 0.6 * tiled
 
 

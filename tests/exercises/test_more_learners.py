@@ -17,7 +17,7 @@ from tinyvit.exercises import slips
 from tinyvit.exercises.catalogue import EXERCISES
 
 BOUND = 0.95  # of all wrong ones; before `slips` 0.79 of the first ones were answered, and with it 0.88 of the new ones
-FEW = "rmsnorm_backward", "scale_and_shift_backward", "adam"  # in each test run
+FEW = "rmsnorm_backward", "scale_and_shift_backward"  # in each test run
 
 
 def solutions():

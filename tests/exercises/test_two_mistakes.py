@@ -167,12 +167,12 @@ SWITCHED = [exercise for exercise in EXERCISES.values() if exercise.written]
 
 
 def pairs_of(exercise):
-    """Pairs of mistakes with disjoint switches whose combined result differs from that of each; of many every fifth."""
+    """Pairs of mistakes with disjoint switches whose combined result differs from that of each; of many, some."""
     arguments = exercise.draw(exercise.cases()[0])
     alone = [exercise.made_by(mistake.formula, arguments) for mistake in exercise.mistakes]
     switched = [mistake for mistake in exercise.mistakes if mistake.switches]
     pairs = list(combinations(switched, 2))
-    for one, other in pairs[:: 5 if len(pairs) > 10 else 1]:
+    for one, other in pairs[:: max(5, len(pairs) // 8) if len(pairs) > 10 else 1]:
         if one.switches.keys().isdisjoint(other.switches):
             together = exercise.made_by(partial(exercise.written, **one.switches, **other.switches), arguments)
             if together and not any(made_alike(together, outputs) for outputs in alone):

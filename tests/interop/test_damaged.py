@@ -80,18 +80,16 @@ def keys_of(value, path=()):
 
 
 @pytest.mark.parametrize(("form", "name"), [file for file in FILES if file[1].endswith(".json")])
-def test_a_configuration_with_any_value_of_any_other_kind_is_loaded_or_refused_by_name(saved, tmp_path, form, name):
-    path = shutil.copytree(saved / PATHS[form], tmp_path / form)
-    text = (path / name).read_text()
-    for key in keys_of(json.loads(text)):
-        for junk in JUNK:
-            content = json.loads(text)
-            inner = content
-            for step in key[:-1]:
-                inner = inner[step]
-            inner[key[-1]] = junk
-            (path / name).write_text(json.dumps(content))
-            loaded_or_refused(path, form)
+@given(data=st.data())
+def test_a_configuration_with_junk_in_it_is_loaded_or_refused_by_name(saved, tmp_path_factory, form, name, data):
+    path = shutil.copytree(saved / PATHS[form], tmp_path_factory.mktemp("junk") / form)
+    content = inner = json.loads((path / name).read_text())
+    *steps, last = data.draw(st.sampled_from(list(keys_of(content))))
+    for step in steps:
+        inner = inner[step]
+    inner[last] = data.draw(st.sampled_from(JUNK))
+    (path / name).write_text(json.dumps(content))
+    loaded_or_refused(path, form)
 
 
 # -- larger than the memory -------------------------------------------------------------------------------------------

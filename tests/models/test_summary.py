@@ -1,3 +1,4 @@
+import re
 import sys
 import tracemalloc
 from dataclasses import replace

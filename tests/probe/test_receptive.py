@@ -45,9 +45,9 @@ def test_what_a_convolutional_network_sees_ends_where_its_kernels_do(stem, kerne
 
 def test_a_linear_map_of_the_pixels_has_its_weights_as_its_field():
     """The patch in the middle sees its own pixels; with many directions, as much as the Jacobian says."""
-    model = redrawn(build(ViTConfig(12, 4, in_chans=2, embed_dim=8, depth=1, num_heads=2), dtype="float64"))
-    field = probe.effective_receptive_field(model, np.zeros((4000, 2, 12, 12)))["embed"]
-    weight = model.embed.patch_embed.proj.weight.data                          # (8, 2, 4, 4)
+    model = redrawn(build(ViTConfig(12, 4, in_chans=8, embed_dim=8, depth=1, num_heads=2), dtype="float64"))
+    field = probe.effective_receptive_field(model, np.zeros((1000, 8, 12, 12)))["embed"]
+    weight = model.embed.patch_embed.proj.weight.data                          # (8, 8, 4, 4)
     np.testing.assert_allclose(field[4:8, 4:8], (weight**2).sum((0, 1)) ** 0.5, rtol=0.05)
     assert probe.receptive_box(field) == (4, 4)
 
