@@ -51,6 +51,17 @@ def pytest_collection_finish():
     gc.freeze()  # what stays until the end isn't searched by every gc.collect()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def curves_drawn_once():
+    """Trainings in this process have the picture of the first one, since a picture takes as long as a tiny training."""
+    from tinyvit.training import curves
+
+    draw, drawn = curves.draw_curves, []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(curves, "draw_curves", lambda *rows: (drawn or drawn.append(draw(*rows)) or drawn)[0])
+        yield
+
+
 @pytest.fixture(scope="module")
 def script(request):
     """The script in notebooks/results that a test file names."""

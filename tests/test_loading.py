@@ -99,8 +99,7 @@ def test_an_imported_run_is_a_run(sources, tmp_path, monkeypatch):
 
 
 def test_float64_weights_make_a_float64_model(tmp_path):
-    weights = weights_of(dtype="float64")
-    interop.save(weights, tmp_path / "double", "timm")
+    interop.save(weights_of(dtype="float64"), tmp_path / "double", "timm")
     assert tinyvit.load(tmp_path / "double").dtype == "float64"
 
 

@@ -194,8 +194,7 @@ def test_stored_outputs_come_from_one_run_without_errors(source):
 
 @every_notebook
 def test_the_ipynb_is_small_and_holds_no_paths_or_times(source):
-    path = source.with_suffix(".ipynb")
-    assert path.stat().st_size < LARGEST * 1000
+    assert source.with_suffix(".ipynb").stat().st_size < LARGEST * 1000
     notebook = made(source)
     assert [cell.id for cell in notebook.cells] == [f"cell-{n:02}" for n in range(len(notebook.cells))]
     assert not any(cell.metadata for cell in notebook.cells)

@@ -81,8 +81,7 @@ def worker():
 @pytest.mark.parametrize("case", wrong_arrays.CASES)
 @given(data=st.data())
 def test_wrong_arrays_are_refused_in_one_line_or_have_the_result_of_the_reference(worker, case, data):
-    example = data.draw(examples(case))
-    assert worker.ask(*example) is None
+    assert worker.ask(*data.draw(examples(case))) is None
 
 
 @pytest.mark.parametrize("case", wrong_arrays.CASES)

@@ -117,8 +117,7 @@ def test_standardised_weights_and_their_backward_are_those_of_the_reference(cupy
     assert dweight.dtype == "float32"
     np.testing.assert_allclose(dweight.get(), wanted, rtol=1e-4, atol=1e-5 * max(1, c.scale.max()))
     total = to(cupy, np.ones(shape))
-    added = operation.backward(to(cupy, dy), cache, into=(total,))
-    assert added is total
+    assert operation.backward(to(cupy, dy), cache, into=(total,)) is total
     np.testing.assert_allclose(total.get(), 1 + dweight.get(), rtol=1e-6, atol=1e-6)
     assert operation.backward(to(cupy, dy), cache, into=(False,)) is None
 

@@ -51,8 +51,7 @@ def test_each_sub_folder_is_a_class_and_classes_are_sorted_by_name(two_classes):
 
 
 def test_one_in_five_images_of_each_class_is_set_aside(two_classes):
-    test = data.folder(two_classes, 4).test
-    assert np.bincount(test.labels).tolist() == [5, 2]
+    assert np.bincount(data.folder(two_classes, 4).test.labels).tolist() == [5, 2]
 
 
 @given(count=st.integers(2, 60))

@@ -57,8 +57,7 @@ def test_the_inputs_are_new_each_time_and_those_of_a_seed_come_again(tmp_path):
     text = "def softmax(x):\n    raise ValueError(f'{x.shape} {x.sum()}')\n"
     drawn = [graded(tmp_path, text) for _ in range(3)]
     assert len({grades.exercises[0].message for grades in drawn}) == 3
-    again = graded(tmp_path, text, seed=drawn[0].seed)
-    assert again == drawn[0]
+    assert graded(tmp_path, text, seed=drawn[0].seed) == drawn[0]
 
 
 @pytest.mark.parametrize("name", EXERCISES)

@@ -61,8 +61,7 @@ def test_a_model_for_smaller_images_gives_the_same_logits_and_one_for_larger_one
     model = redrawn(build(SMALL, dtype="float64"))
     images = np.random.default_rng(0).standard_normal((2, 2, 9, 7))
     np.testing.assert_allclose(model.at_img_size((9, 7))(images)[0], model(images)[0], rtol=1e-12)
-    larger = model.at_img_size((24, 20))
-    assert larger(np.zeros((1, 2, 24, 20)))[0].shape == (1, 3)
+    assert model.at_img_size((24, 20))(np.zeros((1, 2, 24, 20)))[0].shape == (1, 3)
 
 
 @pytest.mark.filterwarnings("ignore::tinyvit.training.threads.MoreThreadsThanCores")

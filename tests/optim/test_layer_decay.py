@@ -34,8 +34,7 @@ def test_the_scales_of_a_model_of_three_blocks():
 
 @given(model=vits(), factor=factors)
 def test_a_second_decay_replaces_the_first_and_a_factor_of_one_undoes_it(model, factor):
-    once = layerwise_decay(model, factor)
-    assert layerwise_decay(model, factor) == once
+    assert layerwise_decay(model, factor) == layerwise_decay(model, factor)
     assert set(layerwise_decay(model, 1).values()) == {1.0}
 
 

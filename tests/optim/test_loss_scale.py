@@ -12,8 +12,7 @@ def test_it_is_halved_at_each_overflow_and_doubled_after_enough_good_steps(appli
         patch.setattr(loss_scale, "PATIENCE", 3)
         scale, expected, good = LossScale(np), 2.0**16, 0
         for each in applied:
-            overflowed = scale.update(np.bool_(each))
-            assert overflowed == (not each and expected > 1)
+            assert scale.update(np.bool_(each)) == (not each and expected > 1)
             good = good + 1 if each else 0
             expected = max(expected / 2, 1.0) if not each else min(expected * 2, 2.0**24) if good == 3 else expected
             good = good % 3

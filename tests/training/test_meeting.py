@@ -90,8 +90,7 @@ def test_a_part_that_calls_the_model_less_often_is_an_error_and_no_deadlock():
     def objective(model, images, labels, ctx):
         for _ in range(1 if images.mean() > 50 else 2):
             logits, cache = model(images, ctx)
-        updates = nn.buffer_updates(cache)
-        return logits.mean(), lambda dloss: logits, {}, updates
+        return logits.mean(), lambda dloss: logits, {}, nn.buffer_updates(cache)
 
     model = Normed()
     with pytest.raises(LeftAlone, match="must call the model equally often for every part"):

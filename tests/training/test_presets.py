@@ -43,8 +43,7 @@ def test_the_first_steps_of_every_recipe_run_on_a_cpu(random_images, name):
     for _ in range(config.epochs):
         for batch in trainer.batches():
             losses.append(float(advance(trainer, batch).loss))
-        scores = trainer.evaluate()
-        trainer.row(scores, 0.0)
+        trainer.row(trainer.evaluate(), 0.0)
         trainer.end_epoch()
     assert trainer.finished and len(losses) == 12
     assert np.isfinite(losses).all() and trainer.faults.skipped == 0

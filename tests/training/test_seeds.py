@@ -60,8 +60,7 @@ def test_the_summary_has_mean_deviation_and_the_worst(folder):
 
 def test_resuming_finished_runs_changes_none(folder):
     before = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in folder.glob("seed-*/*") if file.is_file()}
-    summary = resume_seeds(folder)
-    assert summary == json.loads((folder / "summary.json").read_text())
+    assert resume_seeds(folder) == json.loads((folder / "summary.json").read_text())
     assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in before} == before
 
 

@@ -107,8 +107,7 @@ def test_a_signal_during_an_evaluation_does_not_wait_for_its_end(tmp_path, monke
     summary = train(CONFIG, tmp_path / "run", display)
     assert (summary["interrupted"], summary["epochs"], summary["steps"]) == (143, 1, 12)
     display.steps = 0
-    resumed = resume(tmp_path / "run")
-    assert resumed["test_loss"] == whole["test_loss"]
+    assert resume(tmp_path / "run")["test_loss"] == whole["test_loss"]
     rows = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("run", "whole")]
     for row, expected in zip(*(map(json.loads, lines) for lines in rows), strict=True):
         timeless = {"seconds": 0, "data_wait": 0}

@@ -1,8 +1,18 @@
 """1,797 real handwritten digits of 8×8 pixels, which come with scikit-learn: nothing is downloaded."""
 
+from functools import cache
+
 import numpy as np
 
 from tinyvit.data.dataset import Dataset, Split
+
+
+@cache
+def source():
+    """What scikit-learn has, read once."""
+    from sklearn.datasets import load_digits
+
+    return load_digits()
 
 
 def digits():
@@ -10,14 +20,10 @@ def digits():
 
     E. Alpaydin & C. Kaynak, "Optical recognition of handwritten digits", UCI repository, 1998.
     """
-    from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
-    source = load_digits()
-    images = source.images.astype("uint8")[:, None]  # (n, 1, 8, 8), 0 to 16
-    rows = np.arange(len(images))
-    train, test = train_test_split(rows, test_size=360, random_state=0, stratify=source.target)
-    classes = tuple(str(digit) for digit in range(10))
+    images, labels = source().images.astype("uint8")[:, None], source().target  # (n, 1, 8, 8), 0 to 16
+    train, test = train_test_split(np.arange(len(images)), test_size=360, random_state=0, stratify=labels)
     pixels = images[train] / 16
-    mean, std = (float(pixels.mean()),), (float(pixels.std()),)
-    return Split(*(Dataset(images[i], source.target[i], classes, mean, std, scale=16.0) for i in (train, test)))
+    about = tuple("0123456789"), (float(pixels.mean()),), (float(pixels.std()),)
+    return Split(*(Dataset(images[i], labels[i], *about, scale=16.0) for i in (train, test)))

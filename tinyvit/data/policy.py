@@ -112,8 +112,7 @@ def recolour(images, choices, scale):
         for spec, start, stop in zip(COLOUR.values(), [0, *stops], stops):
             if start < stop:
                 own = rows[start:stop]
-                levels = spec.function(images[own] * (255 / scale), amounts[start:stop])
-                images[own] = levels * (scale / 255)
+                images[own] = spec.function(images[own] * (255 / scale), amounts[start:stop]) * (scale / 255)
     return images
 
 
