@@ -169,8 +169,7 @@ def one_slip(exercise, case, value, seed):
     """Which step of the solution, changed in one place, gives the learner's numbers; or the output to look at."""
     got, _, problems = differences(exercise, case, value, seed)
     wrong = [name for name, problem in problems.items() if problem]
-    found = slips(exercise, case, lambda: exercise.draw(case, seed), got, wrong)
-    return found or only_wrong(wrong, len(problems))
+    return slips(exercise, case, lambda: exercise.draw(case, seed), got, wrong) or only_wrong(wrong, len(problems))
 
 
 def without_keepdims(exercise, function, case, time_limit, seed, error=None):

@@ -124,5 +124,4 @@ def said(found):
     wheres = list(dict.fromkeys(f"line {number}{text and f' ({text})'}" for _, _, number, text, _, _ in found))
     which, axis, _, _, before, after = found[0]
     hint = in_words(f"{which}({axis}) in {wheres[0]}", axis, before, after)
-    more = f" So do those in {', '.join(wheres[1:])}." if len(wheres) > 1 else ""
-    return NAME, hint + more
+    return NAME, hint + (f" So do those in {', '.join(wheres[1:])}." if len(wheres) > 1 else "")

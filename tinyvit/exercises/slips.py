@@ -26,6 +26,7 @@ REDUCTIONS = "mean", "sum", "max"
 FUNCTIONS = {"exp": ("exp2", "expm1", "square"), "log": ("log2", "log10", "log1p")}
 FACTORS = -1, 2, 0.5
 PARTS = "[:1]", "[-1:]", "[::-1]", "[:, ::-1]"  # of an array: the first, the last, the other way round
+SLICES = {text: ast.parse(f"a{text}", mode="eval").body.slice for text in (*PARTS, "[0]", "[-1]")}
 MISREAD = "{0} = {1}", "{0} = -{0}", "{0} = 0 * {0}", "{0} = abs({0})", "{0} = {0} - {0}.mean(-1, keepdims=True)"
 
 
@@ -82,13 +83,12 @@ def added(node, names):
     yield from (ast.BinOp(ast.Constant(factor), ast.Mult(), node) for factor in FACTORS)
     yield from (sliced(node, text) for text in PARTS)
     for name in names:
-        variable = ast.Name(name, ast.Load())
-        yield from (ast.BinOp(node, op(), variable) for op in (ast.Add, ast.Sub, ast.Mult, ast.Div))
+        yield from (ast.BinOp(node, op(), ast.Name(name, ast.Load())) for op in (ast.Add, ast.Sub, ast.Mult, ast.Div))
 
 
 def sliced(node, text):
     """The expression with these brackets behind it."""
-    return ast.Subscript(node, ast.parse(f"a{text}", mode="eval").body.slice, ast.Load())
+    return ast.Subscript(node, SLICES[text], ast.Load())
 
 
 def misread(function):

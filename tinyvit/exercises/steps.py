@@ -143,8 +143,7 @@ def wrong_in(exercise, step, got, value):
         return []
     likely = differs_by(step, case, got, value) if got.shape == value.shape else None
     likely = likely or rearranged(step, case, got, value)
-    hint = [f"It looks like this mistake: {likely[0]}. {likely[1]}"] if likely else []
-    return [f"  {step}  {wrong}", *hint]
+    return [f"  {step}  {wrong}", *([f"It looks like this mistake: {likely[0]}. {likely[1]}"] if likely else [])]
 
 
 def between(expected, right, step):
