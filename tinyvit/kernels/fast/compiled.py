@@ -5,7 +5,7 @@ instruction everywhere, and, in a loop that adds up, another order of the terms.
 """
 
 import hashlib
-import os
+import tempfile
 import warnings
 from functools import cache, partial, wraps
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 from numba import types
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
 FLOAT, INDEX = types.float32, types.int64
@@ -41,20 +42,12 @@ ANY_ORDER = {"contract", "reassoc", "nsz"}
 
 
 def compiled(*signature, math=IN_ORDER):
-    """Compile a function that returns nothing for arguments of these types, now or, better, from the cache.
+    """Compile a function that returns nothing for arguments of these types at its first call, if no cache has it.
 
     Compiled code checks no index, so every call checks first that the lengths of the arrays agree: the axes of INPUT,
     OUTPUT and TOTAL are names or lengths. Raises ValueError where they don't, TypeError for other dtypes or layouts.
     """
-    kinds = [kind.type if isinstance(kind, Sized) else kind for kind in signature]
-
-    def decorate(function):
-        kernel = compile_for(function, kinds, math)
-        checked = wraps(function)(with_check(signature, kernel, function.__name__))
-        checked.kernel = kernel
-        return checked
-
-    return decorate
+    return lambda function: wraps(function)(with_check(signature, dispatcher(function, math), function.__name__))
 
 
 def with_check(signature, kernel, name):
@@ -90,17 +83,25 @@ def checked({arguments}):
         refuse({", ".join(f"{array}.shape" for array in axes)})
     kernel({arguments})
 """
-    scope = {"kernel": kernel, "refuse": refuse}
+
+    def first(*arguments):
+        with global_compiler_lock:  # of several threads, one compiles
+            if scope["kernel"] is first:
+                kernel.compile(types.void(*(kind.type if isinstance(kind, Sized) else kind for kind in signature)))
+                kernel.disable_compile()
+                scope["kernel"] = kernel
+        kernel(*arguments)
+
+    scope = {"kernel": first, "refuse": refuse}
     exec(source, scope)
     return scope["checked"]
 
 
-def compile_for(function, kinds, math):
+def dispatcher(function, math):
     folder, before = cache_folder(), numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(folder or "")
     try:
-        options = {"nogil": True, "fastmath": math, "error_model": "numpy", "cache": folder is not None}
-        return numba.njit(types.void(*kinds), **options)(function)
+        return numba.njit(nogil=True, fastmath=math, error_model="numpy", cache=folder is not None)(function)
     finally:
         numba.config.CACHE_DIR = before
 
@@ -126,8 +127,7 @@ def cache_folder():
     folder = Path(root, digest.hexdigest()[:16])
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(13, "Permission denied")
+        tempfile.TemporaryFile(dir=folder).close()  # which fails where nothing can be written
     except OSError as error:
         warnings.warn(
             f"compiled kernels can't be kept in {folder} ({error.strerror}) and are compiled anew in every process; "
