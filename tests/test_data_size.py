@@ -55,8 +55,7 @@ def test_all_runs_have_about_as_many_steps_and_are_evaluated_often(script, data)
     d = script.DATA[data]
     for n in d.images:
         config = script.configured(data, "ViT", n, d.steps, 0)
-        per_epoch = n // d.batch_size
-        assert abs(config.epochs * per_epoch / d.steps - 1) < 0.02
+        assert abs(config.epochs * (n // d.batch_size) / d.steps - 1) < 0.02
         assert config.epochs / config.evaluate_every >= d.evaluations or config.evaluate_every == 1
 
 

@@ -11,6 +11,7 @@ from mutations import mutate
 pytestmark = pytest.mark.end_to_end
 
 
+@pytest.mark.full
 def test_a_training_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path):
     assert kill_and_resume(tmp_path, kills=2, epochs=10) >= 1
 
