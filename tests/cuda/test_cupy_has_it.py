@@ -114,8 +114,7 @@ def test_cupys_arrays_have_every_property_and_operator_of_the_stand_in(real):
         "__dict__", "__weakref__", "__getattr__",
         "host", "memory", "wait", "whole", "result",  # what the stand-in and the tests look into it by
     }  # fmt: skip
-    missing = {name for name in own - of_tests if not hasattr(real.ndarray, name)}
-    assert not missing
+    assert not {name for name in own - of_tests if not hasattr(real.ndarray, name)}
     assert {"c_contiguous", "f_contiguous"} <= set(dir(real._core.flags.Flags))
 
 

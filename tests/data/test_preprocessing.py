@@ -39,8 +39,7 @@ def test_the_digits_as_photos_are_prepared_as_the_digits_up_to_the_eight_bits_of
     test = data.digits().test
     images = np.rint(test.images * (255 / 16)).astype("uint8")
     difference = Preprocessing.from_dataset(test)(images, "float64") - test.normalise(test.images, "float64")
-    half_a_level = 0.5 / 255 / test.std[0]
-    assert 0 < abs(difference).max() <= half_a_level * (1 + 1e-12)
+    assert 0 < abs(difference).max() <= (0.5 / 255 / test.std[0]) * (1 + 1e-12)
 
 
 def test_white_is_full_scale_and_black_is_zero_at_any_scale():

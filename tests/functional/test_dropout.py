@@ -55,8 +55,7 @@ def test_seed_step_and_path_each_give_another_mask(op):
 def test_the_dropped_fraction_is_the_rate(op, rate):
     n = 40_000
     y, _ = op(np.ones((n, 1)), rate, Key(3))
-    five_sigma = 5 * (rate * (1 - rate) / n) ** 0.5
-    assert abs((y == 0).mean() - rate) < five_sigma
+    assert abs((y == 0).mean() - rate) < 5 * (rate * (1 - rate) / n) ** 0.5  # five σ
 
 
 @BOTH
