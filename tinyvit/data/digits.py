@@ -9,7 +9,7 @@ from tinyvit.data.dataset import Dataset, Split
 
 @cache
 def source():
-    """What scikit-learn has, read once."""
+    """Images and labels from scikit-learn, read once in a process."""
     from sklearn.datasets import load_digits
 
     return load_digits()
