@@ -39,8 +39,7 @@ def test_attention_with_its_backward_takes_three_times_the_multiply_adds_of_its_
     inside = summarize(ViT(config, device="meta"), 2)
     rows, columns = config.grid
     heads = next(row for row in inside if row.path.endswith("heads"))
-    same = replace(case, tokens=rows * columns + 1)
-    assert same.multiply_adds() == 3 * heads.multiply_adds
+    assert replace(case, tokens=rows * columns + 1).multiply_adds() == 3 * heads.multiply_adds
 
 
 def test_a_convolution_and_its_two_gradients_take_a_multiply_add_for_each_weight_that_a_pixel_sees():

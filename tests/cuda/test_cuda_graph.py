@@ -288,7 +288,10 @@ TRAININGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=() if name in ("classification", "diffusion", "swin") else pytest.mark.full)
+    for name in TRAININGS
+])  # fmt: skip
 def test_a_training_has_the_same_bits_and_frees_all_memory_of_graphs(cupy, name, tmp_path, monkeypatch):
     left = memory_left_by_graphs(monkeypatch)
     config = replace(TRAININGS[name], batch_size=16)

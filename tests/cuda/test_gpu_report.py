@@ -146,6 +146,7 @@ def alone(folder, minutes):
 
 
 @pytest.mark.cuda
+@pytest.mark.full
 def test_the_recipe_is_trained_in_the_time_there_is_with_nothing_but_numpy_and_cupy(tmp_path):
     ended = alone(tmp_path, 0.4)
     assert ended.returncode == 0, ended.stdout + ended.stderr

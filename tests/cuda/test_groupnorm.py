@@ -124,8 +124,7 @@ def test_standardised_weights_and_their_backward_are_those_of_the_reference(cupy
 
 @pytest.mark.parametrize("operation", STANDARDIZE)
 def test_a_filter_whose_numbers_are_equal_gets_a_finite_gradient(cupy, operation):
-    weight = np.full((2, 9), 0.3)
-    what, cache = operation(to(cupy, weight))
+    what, cache = operation(to(cupy, np.full((2, 9), 0.3)))
     dweight = operation.backward(to(cupy, numbers(2, 9)), cache)
     np.testing.assert_array_equal(what.get(), 0)
     assert np.isfinite(dweight.get()).all()

@@ -95,6 +95,7 @@ def scores_and_sizes(task, model, dataset, large):
             return task.evaluate(model, dataset), sizes, count
 
 
+@pytest.mark.full
 @mock.patch.object(pretend_cublas, "product", pretend_cublas.product_term_by_term)
 @given(name=st.sampled_from([*TASKS]), precision=st.sampled_from(["float32", "bfloat16"]), size=st.integers(1, 40),
        large=st.integers(1, 100), seed=seeds())  # fmt: skip

@@ -235,6 +235,7 @@ def test_a_training_that_does_not_fit_is_refused_by_one_line_before_anything_is_
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.full
 def test_a_training_that_runs_out_of_memory_keeps_its_checkpoints_and_is_resumed_bit_for_bit(monkeypatch, tmp_path):
     train(CONFIG, tmp_path / "whole")
     with monkeypatch.context() as patch:

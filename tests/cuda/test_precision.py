@@ -207,6 +207,7 @@ def test_gradients_are_those_of_the_loss_and_not_of_the_scaled_one(cupy):
     np.testing.assert_allclose(grads[1][1], grads[0][1], atol=1e-2 * np.abs(grads[0][1]).max())
 
 
+@pytest.mark.full
 def test_a_killed_float16_run_ends_in_the_same_bits_and_keeps_its_scale(cupy, tmp_path, monkeypatch):
     monkeypatch.setattr(loss_scale, "PATIENCE", 1)  # so that the scale has changed by then
     config = replace(TINY, precision="float16")

@@ -296,8 +296,7 @@ def test_digits_lost_in_the_variance_are_found_and_named():
         mean, square = x.mean(-1, keepdims=True), (x * x).mean(-1, keepdims=True)
         return (x - mean) / np.sqrt(square - mean**2 + eps) * weight + bias
 
-    report = exercises.check("layernorm", layernorm)
-    assert report.mistakes == ("the variance as E[x²] − E[x]²",)
+    assert exercises.check("layernorm", layernorm).mistakes == ("the variance as E[x²] − E[x]²",)
 
 
 def test_the_logarithm_of_a_vanished_probability_is_found_and_named():

@@ -93,8 +93,7 @@ def test_an_activation_other_than_gelu_is_refused(activation):
 def test_missing_fields_have_the_defaults_of_transformers():
     about = {"hidden_size": 192, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 48,
              "image_size": 8, "patch_size": 4}  # fmt: skip
-    config = huggingface.read(TENSORS, about).config
-    assert config == replace(CONFIG, norm_eps=1e-12)
+    assert huggingface.read(TENSORS, about).config == replace(CONFIG, norm_eps=1e-12)
     assert huggingface.read(TENSORS, about).preprocessing.classes == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 

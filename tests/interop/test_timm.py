@@ -81,8 +81,7 @@ def test_a_norm_after_the_mean_is_refused(about):
 
 
 def test_the_hidden_layer_of_early_versions_is_read():
-    config = replace(CONFIG, head_hidden=5)
-    read = timm.read(on_the_host(ViT(config)))
+    read = timm.read(on_the_host(ViT(replace(CONFIG, head_hidden=5))))
     assert (read.config.head_hidden, read.config.num_heads) == (5, 3)
 
 

@@ -277,8 +277,7 @@ def test_a_shape_that_cannot_be_built_is_refused_with_the_reason(fields, message
 
 @given(seed=seeds())
 def test_patches_are_drawn_without_repetition_after_the_class_token(seed):
-    tokens = np.zeros((3, 17, 2))
-    index = some_tokens(tokens, 0.5, 1, Key(seed))
+    index = some_tokens(np.zeros((3, 17, 2)), 0.5, 1, Key(seed))
     assert index.shape == (3, 9) and (index[:, 0] == 0).all()
     assert all(len(set(row)) == 9 and set(row) <= set(range(17)) for row in index.tolist())
 

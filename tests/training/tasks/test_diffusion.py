@@ -124,8 +124,7 @@ def test_the_score_is_the_mean_of_the_losses_of_each_image_alone_with_four_noise
 
 
 def test_an_evaluation_has_the_same_digits_each_time():
-    config = configured()
-    task = task_class("diffusion")(config)
+    task = task_class("diffusion")(configured())
     model, test = redrawn(task.build(device="cpu")), replace(load("digits").test, mean=(0.5,), std=(0.5,))
     assert task.evaluate(model, test) == task.evaluate(model, test)
     assert task.evaluate(model, test, stop=True) is None

@@ -148,8 +148,7 @@ def test_a_class_has_three_bits_of_each_channel():
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_training_gets_better_and_the_same_weights_have_the_same_score(name, tmp_path):
-    config = configured(name, epochs=6)
-    summary = train(config, tmp_path / "run")
+    summary = train(configured(name, epochs=6), tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["test_loss"] < 0.95 * rows[0]["test_loss"] and summary["test_loss"] == rows[-1]["test_loss"]
     with pytest.raises(SystemExit) as ended:
