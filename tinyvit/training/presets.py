@@ -32,7 +32,7 @@ MUON = OptimConfig(
 )
 # The plain ViT that reached 93.58 % in the literature (SPT_LSA_ViT: 300 passes of AdamW 1e-3 at batch 128, crop, flip,
 # colour policy, random erasing, mixup or cutmix, stochastic depth), with a batch that fills a GPU, a learning rate to
-# go with it, and averaged weights. Not measured yet, for lack of a GPU.
+# go with it, and averaged weights. 88.81 % in 160 seconds on an H200, as a CUDA graph in bfloat16.
 LONG = TrainConfig(
     dataset="cifar10",
     model=SMALL,
