@@ -53,12 +53,18 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="session", autouse=True)
 def curves_drawn_once():
-    """Trainings in this process have the picture of the first one, since a picture takes as long as a tiny training."""
+    """Only the first training of each kind draws its curves, which takes as long as a tiny training."""
     from tinyvit.training import curves
 
-    draw, drawn = curves.draw_curves, []
+    draw, drawn = curves.draw_curves, {}
+
+    def once(history, task):
+        if (kind := (*task.metrics, *task.scores)) not in drawn:
+            drawn[kind] = draw(history, task)
+        return drawn[kind]
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(curves, "draw_curves", lambda *rows: (drawn or drawn.append(draw(*rows)) or drawn)[0])
+        patch.setattr(curves, "draw_curves", once)
         yield
 
 

@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[1]
 PLACES = ("functional", "nn", "kernels", "optim", "training/step.py")
 NEAR = ("functional", "test_gradcheck.py", "kernels", "nn", "optim", "models", "training/test_step.py")
 INSTEAD = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "@": "*", "<": "<=", "<=": "<", ">": ">=", ">=": ">",
-           "==": "!=", "!=": "=="}  # fmt: skip
+           "==": "!=", "!=": "==", "+=": "-=", "-=": "+=", "*=": "/=", "/=": "*=", "**": "*", "%": "*", "and": "or",
+           "or": "and", "True": "False", "False": "True", "is": "is not"}  # fmt: skip
 # Faults that change no result that anybody could see, by place and change; others are drawn for them.
 EQUIVALENT = {}
 
@@ -66,7 +67,10 @@ def found_by(folder, tests):
     """The first of the tests that fails, or None."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "auto", "-p", "no:cacheprovider", *tests]
     environment = os.environ | {"CI": "true", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=1800)
+    except subprocess.TimeoutExpired:
+        return "out of time"
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
     return failed[1] if failed else (done.returncode and f"status {done.returncode}") or None
 
@@ -83,17 +87,19 @@ def main():
         folder = Path(folder)
         archive = subprocess.run(["git", "archive", options.revision], cwd=ROOT, stdout=subprocess.PIPE, check=True)
         subprocess.run(["tar", "x", "-C", folder], input=archive.stdout, check=True)
-        faults = drawn(folder / "tinyvit", options.seed)
+        faults, near = drawn(folder / "tinyvit", options.seed), [f"tests/{one}" for one in NEAR]
+        assert found_by(folder, near) is None, "the tests fail without a fault"
         for i in options.only or range(options.count):
             name, line, column, old, new = fault = faults[i]
             file = folder / "tinyvit" / name
             text = file.read_text(encoding="utf-8")
             file.write_text(changed(text, fault), encoding="utf-8")
-            test = found_by(folder, [f"tests/{one}" for one in NEAR]) or found_by(folder, [])
+            test = found_by(folder, near) or found_by(folder, [])
             file.write_text(text, encoding="utf-8")
             missed += test is None
             print(f"{i:3} {name}:{line}:{column} {old} → {new}: {test or 'NOT FOUND'}", flush=True)
     print(f"{missed} not found")
+    sys.exit(missed > 2)
 
 
 if __name__ == "__main__":

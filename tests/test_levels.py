@@ -82,6 +82,7 @@ def test_the_environment_chooses_for_a_process(level):
     assert level_of_new_process(TINYVIT_KERNELS=level) == f"{level} {level == 'fast'}"
 
 
+@pytest.mark.end_to_end
 def test_the_environments_unknown_level_is_refused():
     message = level_of_new_process(TINYVIT_KERNELS="x")
     assert "TINYVIT_KERNELS: expected one of reference, numpy, fast, got 'x'" in message
@@ -95,15 +96,18 @@ PathFinder.find_spec = lambda name, *rest: None if name == "numba" else find(nam
 BREAK_NUMBA = "import sys; sys.modules['numba'] = None; import importlib.util as u; u.find_spec = lambda name: True"
 
 
+@pytest.mark.end_to_end
 def test_without_numba_the_kernels_are_numpys():
     assert level_of_new_process(HIDE_NUMBA, TINYVIT_KERNELS="") == "numpy False"
 
 
+@pytest.mark.end_to_end
 def test_requesting_missing_numba_is_an_error():
     message = level_of_new_process(HIDE_NUMBA, TINYVIT_KERNELS="fast")
     assert "TINYVIT_KERNELS: 'fast' can't be used" in message and "pip install 'tinyvit[fast]'" in message
 
 
+@pytest.mark.end_to_end
 def test_broken_numba_is_reported():
     assert "numba is installed but can't be used" in level_of_new_process(BREAK_NUMBA, TINYVIT_KERNELS="")
 

@@ -353,6 +353,7 @@ def test_a_notebook_that_hangs_is_reported(tmp_path):
         run_as_script(path, seconds=0.75)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     "code, message",
     [

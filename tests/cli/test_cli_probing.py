@@ -173,8 +173,7 @@ def test_images_are_prepared_by_the_runs_own_mean_and_std(tinyvit, run, tmp_path
     split = data.Split(*(
         data.Dataset(part.images, part.labels, part.classes, prepared.mean, prepared.std) for part in split
     ))  # fmt: skip
-    layer = {"layer": 0, "pool": "mean"}
-    expected = COMMANDS[command](*examples(run, split, **layer))
+    expected = COMMANDS[command](*examples(run, split, **{"layer": 0, "pool": "mean"}))
     found = as_json(
         tinyvit, command, run, "--data", "folder", "--data-dir", brightness, "--layer", "0", "--pool", "mean"
     )  # fmt: skip

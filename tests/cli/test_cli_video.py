@@ -18,8 +18,7 @@ def moving(tmp_path_factory):
     root = tmp_path_factory.mktemp("moving")
     with pytest.raises(SystemExit, match="^0$"):
         cli.main(["train", "moving-digits", "--out", str(root / "run"), *SMALL])
-    frames = clip()
-    pictures = [Image.fromarray(frame).resize((48, 48), 0) for frame in frames]
+    pictures = [Image.fromarray(frame).resize((48, 48), 0) for frame in clip()]
     pictures[0].save(root / "clip.gif", save_all=True, append_images=pictures[1:])
     pictures[0].save(root / "still.png")
     pictures[0].save(root / "still.gif")

@@ -50,8 +50,7 @@ def test_auto_says_once_why_it_uses_the_cpu(says_all, without_cupy, unfinished, 
     short = ["--epochs", "1", "--batch-size", "512", "--model.depth", "1"] if command == "train digits" else []
     status, out, err = says_all(*arguments(command, unfinished, image), "--device", "auto", *short)
     assert status == 0
-    reason = NO_GPU.partition("no GPU: ")[2]
-    assert (out + err).count(reason) == 1
+    assert (out + err).count(NO_GPU.partition("no GPU: ")[2]) == 1
     assert err == ("" if command.startswith("train") else f"tinyvit: {NO_GPU}\n")
 
 

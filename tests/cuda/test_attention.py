@@ -169,8 +169,7 @@ def test_incompatible_shapes_are_refused(cupy):
 
 @pytest.mark.parametrize("dtype", EPSILON)
 def test_attention_has_the_same_bits_in_any_order_of_the_threads(cupy, any_order, dtype):
-    qkv = numbers(3, 2, 3, 33, 4, dtype=dtype)
-    y, cache = F.attention(*side_by_side_in(qkv, cupy, dtype))
+    y, cache = F.attention(*side_by_side_in(numbers(3, 2, 3, 33, 4, dtype=dtype), cupy, dtype))
     F.attention_backward(y, cache)
 
 

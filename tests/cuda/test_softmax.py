@@ -49,8 +49,7 @@ def test_strided_rows_are_replaced_and_the_gaps_between_them_stay_unchanged(cupy
 @given(rows=ROWS, N=WIDTHS, seed=st.integers(0, 99))
 def test_the_padding_of_rows_is_ignored_and_filled_with_zeros(cupy, dtype, rows, N, seed):
     pack = 16 // DTYPE[dtype].itemsize
-    width = -(-N // pack) * pack
-    x, dprobs = numbers(2, *rows, width, dtype=dtype, seed=seed)
+    x, dprobs = numbers(2, *rows, -(-N // pack) * pack, dtype=dtype, seed=seed)
     x[..., N:] = dprobs[..., N:] = np.nan
     place, gradient = to(cupy, x, dtype), to(cupy, dprobs, dtype)
     softmax_rows(place[..., :N], place[..., :N], 0.5, padded=True)

@@ -83,8 +83,7 @@ def test_solarize_is_pillows(x, seed):
 
 @given(x=pictures(), operation=st.sampled_from([*ENHANCERS]))
 def test_a_factor_of_1_changes_nothing(x, operation):
-    factor = np.ones(len(x), "float32")
-    np.testing.assert_allclose(operation(levels(x), factor), x, atol=1e-4)
+    np.testing.assert_allclose(operation(levels(x), np.ones(len(x), "float32")), x, atol=1e-4)
 
 
 @given(x=pictures())

@@ -9,6 +9,8 @@ import pytest
 from tinyvit.exercises import grading
 from tinyvit.exercises.grading import exchange
 
+pytestmark = pytest.mark.end_to_end
+
 PACKAGE = str(Path(grading.__file__).parents[3])
 RIGHT = """
 import numpy as np
@@ -172,14 +174,12 @@ WRONG = {
 }
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("attempt", WRONG)
 def test_what_is_no_softmax_is_wrong(tmp_path, attempt):
     grade = graded(tmp_path, WRONG[attempt])
     assert (grade.score, grade.status) == (0, "wrong") and grade.message
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("code", "status", "said"),
     [
@@ -244,7 +244,6 @@ NUMERICAL = {
 }
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("attempt", NUMERICAL)
 def test_a_gradient_by_numbers_is_refused(tmp_path, attempt):
     grade = graded(tmp_path, NUMERICAL[attempt])

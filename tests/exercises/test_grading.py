@@ -72,6 +72,7 @@ def test_hidden_sizes_are_drawn_anew_and_are_not_those_of_the_exercise(name):
         assert sizes not in exercise.sizes and sizes.keys() in [own.keys() for own in exercise.sizes]
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(("code", "status", "said"), [
     ("def softmax(x):\n    return x\n", "wrong", "line 1: probs wrong in"),
     ("def softmax(x):\n    return x[0]\n", "wrong", "probs has the shape"),
@@ -88,6 +89,7 @@ def test_a_message_says_what_is_wrong_and_where(tmp_path, code, status, said):
     assert (grade.score, grade.status) == (0, status) and said in grade.message
 
 
+@pytest.mark.end_to_end
 def test_letters_of_sizes_and_later_annotations_are_no_reason_to_refuse(tmp_path):
     code = """from __future__ import annotations
 import numpy as np
@@ -101,6 +103,7 @@ def my_centre_backward(dy: Unknown) -> Unknown:
     assert grade.status == "right", grade
 
 
+@pytest.mark.end_to_end
 def test_an_exercise_that_is_asked_for_and_missing_gives_no_points(tmp_path):
     grades = graded(tmp_path, SOFTMAX, exercises=("softmax", "gelu"))
     assert [(one.name, one.score, one.status) for one in grades.exercises] == [
@@ -109,6 +112,7 @@ def test_an_exercise_that_is_asked_for_and_missing_gives_no_points(tmp_path):
     assert grades.score == 0.5 and "1 of 2 right" in grades.table()
 
 
+@pytest.mark.end_to_end
 def test_a_notebook_runs_only_what_its_exercises_need(tmp_path):
     outside = tmp_path / "outside"
     cells = [

@@ -37,8 +37,7 @@ def test_the_bias_depends_on_the_difference_of_positions_alone(drawn):
     places = list(np.ndindex(rows, columns))
     for i, query in enumerate(places):
         for j, key in enumerate(places):
-            difference = tuple(np.subtract(query, key))
-            first = found.setdefault(difference, bias[:, i, j])
+            first = found.setdefault(tuple(np.subtract(query, key)), bias[:, i, j])
             np.testing.assert_array_equal(bias[:, i, j], first)
     distinct = {tuple(values.tolist()) for values in found.values()}
     assert len(found) == len(distinct) == (2 * rows - 1) * (2 * columns - 1)

@@ -134,8 +134,7 @@ def test_weights_that_are_nan_or_infinite_are_refused_by_name(tmp_path, form, nu
 def test_unused_arrays_may_hold_any_numbers(saved, tmp_path):
     folder = shutil.copytree(saved / "huggingface", tmp_path / "copy")
     pooler = {"vit.pooler.dense.weight": np.full((12, 12), np.nan), "vit.pooler.dense.bias": np.full(12, np.inf)}
-    tensors = load_file(folder / "model.safetensors")
-    save_file({**tensors, **pooler}, folder / "model.safetensors")
+    save_file({**load_file(folder / "model.safetensors"), **pooler}, folder / "model.safetensors")
     weights = interop.load(folder)
     assert same(weights.state, WEIGHTS.state) and "the pooler isn't used" in weights.notes
 

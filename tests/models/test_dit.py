@@ -113,8 +113,7 @@ def test_in_training_a_share_of_the_classes_is_left_out_by_sample_and_step():
     table = embedder.embedding_table.weight.data
 
     def left_out(step, first=0, count=2000):
-        key = Key(0, step).skip(first)
-        y, _ = embedder(labels[:count], Context(training=True, key=key))
+        y, _ = embedder(labels[:count], Context(training=True, key=Key(0, step).skip(first)))
         found = (y == table[3]).all(1)
         np.testing.assert_array_equal(y[~found], table[labels[:count][~found]])
         return found

@@ -58,8 +58,7 @@ def test_a_training_loss_and_all_gradients_are_those_of_pytorch(learn_sigma):
     dataset = Dataset(pixels, random.integers(0, 5, B), tuple("abcde"), (0.5,) * 3, (0.5,) * 3)
     task = task_class("diffusion")(TrainConfig("cifar10", replace(config, img_size=8), "dit", "diffusion"))
     task.begin(model, 1, dataset)
-    images = dataset.normalise(pixels, "float64")
-    batch = task.batch(images, dataset.labels, Key(0, 3))
+    batch = task.batch(dataset.normalise(pixels, "float64"), dataset.labels, Key(0, 3))
     batch["t"] = np.array([0, 0, 1, 2, 40, 500, 998, 999])
 
     loss, backward, metrics = task.loss(model, batch, None)

@@ -26,8 +26,7 @@ def pages(made):
 
 @pytest.fixture(scope="module")
 def first_screens():
-    model = redrawn(ViT(LARGE_PATCHES))
-    return {count: page_of(model, count)[0].html for count in (1, 12)}
+    return {count: page_of(redrawn(ViT(LARGE_PATCHES)), count)[0].html for count in (1, 12)}
 
 
 # -- keyboard ---------------------------------------------------------------------------------------------------------

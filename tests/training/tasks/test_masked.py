@@ -133,8 +133,7 @@ def test_of_the_patches_to_guess_most_are_replaced_some_swapped_and_some_kept(ta
 
 
 def test_a_class_has_three_bits_of_each_channel():
-    cifar = dict(SHAPE, in_chans=3)
-    config = replace(configured("masked-patches"), model=ViTConfig(**cifar))
+    config = replace(configured("masked-patches"), model=ViTConfig(**dict(SHAPE, in_chans=3)))
     task = task_class(config.task)(config)
     task.dataset = load("digits").train
     task.dataset = replace(task.dataset, images=np.zeros((1, 3, 8, 8)), labels=np.zeros(1, int), mean=(0.0,) * 3,

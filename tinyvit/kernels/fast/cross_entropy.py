@@ -62,7 +62,7 @@ def cross_entropy_fast(logits, targets, label_smoothing=0.0):
 
 def cross_entropy_backward_fast(dy, cache):
     probs, targets = cache
-    if not isinstance(dy, (int, float)) and (np.ndim(dy) or getattr(dy, "dtype", complex) != "float32"):
+    if not isinstance(dy, (int, float)) and (np.ndim(dy) or np.asarray(dy).dtype != "float32"):
         return cross_entropy_backward.reference(dy, cache)
     dlogits = np.empty_like(probs)
     dlogits_rows(probs, targets, F(float(dy) / len(probs)), dlogits)
