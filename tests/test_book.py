@@ -283,7 +283,7 @@ def small(tmp_path):
         shutil.copy(NOTEBOOKS / name, notebooks)
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         (tmp_path / name).write_text(f"# {name}\n")
-    for name in ("guide/page", "augmentation", "results/README", "results/speed"):
+    for name in ("guide/page", "augmentation", "results/README", "results/speed", "results/full"):
         (notebooks / name).with_suffix(".md").parent.mkdir(exist_ok=True)
         (notebooks / name).with_suffix(".md").write_text("# Page\n")
     for name in ("minimal", "gradcheck", "dispatch", "functional/__init__"):
