@@ -58,6 +58,13 @@ def test_an_unwritable_cache_folder_is_reported_and_costs_only_time(tmp_path):
     assert done.stderr.count("compiled kernels can't be kept in") == 1 and "set NUMBA_CACHE_DIR" in done.stderr
 
 
+def test_arrays_of_another_dtype_are_refused():
+    from tinyvit.kernels.fast.linear import add_rows
+
+    with pytest.raises(TypeError, match="No matching definition"):
+        add_rows(np.ones((5, 3)), np.zeros(3))
+
+
 def test_other_threads_go_on_while_a_kernel_runs():
     from tinyvit.kernels.fast.linear import add_rows
 
