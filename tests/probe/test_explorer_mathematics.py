@@ -102,8 +102,7 @@ def same(model, image, label, found):
 
 def page_and_twin(model, **normalisation):
     """A page of one image, and the model in float64 with the weights that are in the page, which are float32."""
-    channels, *size = model.embed.image_shape
-    nothing = np.zeros((1, channels, *size))
+    nothing = np.zeros((1, *model.embed.image_shape))
     classes = [str(k) for k in range(model.config.num_classes)]
     page = explorer(model, nothing, [0], nothing.astype("uint8"), classes, ["nothing"], **normalisation)
     twin = ViT(model.config, dtype="float64")
@@ -129,7 +128,10 @@ def digits_model():
 
 
 def test_probabilities_attention_and_gradients_of_100_images_are_pythons(browse, digits_model):
-    """Sixty test images and forty drawn ones, of the small trained model of the notebooks, in its own float32 too."""
+    """Sixty test images and forty drawn ones, of the small trained model of the notebooks, in its own float32 too.
+
+    There a gradient has float32's rounding, which grows with the largest of its numbers and differs by processor.
+    """
     test = data.digits().test
     images = np.concatenate([
         test.normalise(test.images[:60], "float64"), (drawn(40) - test.mean) / test.std,
@@ -148,7 +150,8 @@ def test_probabilities_attention_and_gradients_of_100_images_are_pythons(browse,
                 "dstream": 100 * np.stack([seen.gradients[path][0][i] for path in seen.layers]),
             }  # fmt: skip                                                 # the trace's loss is the mean of a hundred
             for name, array in expected.items():
-                np.testing.assert_allclose(arrays[name], array, rtol=0, atol=CLOSE, err_msg=f"{name} of image {i}")
+                atol = CLOSE * (1 if model is twin else max(1, np.max(abs(array))))
+                np.testing.assert_allclose(arrays[name], array, rtol=0, atol=atol, err_msg=f"{name} of image {i}")
     for i, own in zip(some, computed(page, html, images[some], labels[some]), strict=True):
         same(twin, images[i], labels[i], own)
 
