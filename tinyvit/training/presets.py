@@ -31,15 +31,15 @@ MUON = OptimConfig(
     small_sizes=(16, 24), small_until=(0.4, 0.7),
 )
 # The plain ViT that reached 93.58 % in the literature (SPT_LSA_ViT: 300 passes of AdamW 1e-3 at batch 128, crop, flip,
-# colour policy, random erasing, mixup or cutmix, stochastic depth), with a batch that fills a GPU, a learning rate to
-# go with it, and averaged weights. 88.81 % in 160 seconds on an H200, as a CUDA graph in bfloat16.
+# colour policy, random erasing, mixup or cutmix, stochastic depth), with Muon and averaged weights. On CIFAR-10 (JPEG
+# copy), seed 0: 93.01 % on an H200, as a CUDA graph in bfloat16; with AdamW 2e-3 at batch 1,024, 88.81 %.
 LONG = TrainConfig(
     dataset="cifar10",
     model=SMALL,
     epochs=300,
-    batch_size=1024,
+    batch_size=256,
     evaluate_every=10,
-    optim=OptimConfig(lr=2e-3, weight_decay=0.05, warmup=0.05, label_smoothing=0.1, ema=0.999),
+    optim=OptimConfig(name="muon", lr=0.01, adam_lr=3e-3, warmup=0.05, label_smoothing=0.1, ema=0.999),
     augment=AugmentConfig(crop=4, flip=True, policy="trivial", erase=0.25, mixup=0.8, cutmix=1.0, mix_prob=0.5),
 )
 
