@@ -143,23 +143,23 @@ def image_size(tensors, about, patch_size, given):
     """The (H, W) of the images: as the config.json says, as given, or so that the positions are those of a square;
     and notes of what was assumed.
 
-    What is given decides where the config.json says two sizes or one that the positions are not for, and contradicts it
-    nowhere else.
+    What is given decides where the config.json says two sizes that fit, or none that the positions are for, and
+    contradicts it nowhere else.
     """
-    said, positions = sizes_of(about), None
-    if "pos_embed" in tensors:
-        positions = shapes_of(tensors, {"pos_embed": 3}, LAYOUT)["pos_embed"][1]
+    said = sizes_of(about)
+    positions = shapes_of(tensors, {"pos_embed": 3}, LAYOUT)["pos_embed"][1] if "pos_embed" in tensors else None
     words = " and ".join(f"{name} {height}×{width}" for name, (height, width) in said.items())
+    right = {pair for pair in said.values() if positions is None or fits(pair, patch_size, positions)}
+    possible = right or set(said.values())
     if given is not None:
         size = as_pair(given)
-        right = [pair for pair in said.values() if positions is None or fits(pair, patch_size, positions)]
         if right and size not in said.values():
             height, width = size
             raise ValueError(f"{SOURCE} says {words}, but {height}×{width} was given; leave out img_size")
-    elif len(set(said.values())) > 1:
+    elif len(possible) > 1:
         raise ValueError(f"{SOURCE} contradicts itself: it says {words}; {GIVE_SIZE}")
-    elif said:
-        size = next(iter(said.values()))
+    elif possible:
+        (size,) = possible
     elif positions is None:
         raise ValueError(f"there are no positions, so that nothing tells the size of the images; {GIVE_SIZE}")
     else:

@@ -52,7 +52,7 @@ class SwinConfig:
     drop_path_rate: Rate = 0.0
     """Stochastic depth of the last block; it grows linearly from 0 at the first."""
     norm_eps: NotNegative = 1e-5
-    """ε of the layer norms."""
+    """ε of the blocks' layer norms and of the last; after the patches and in the mergers 1e-5, as in Transformers."""
 
     def __post_init__(self):
         for name in ("img_size", "patch_size"):
@@ -113,7 +113,7 @@ class SwinEmbed(PatchEmbed):
     def __init__(self, config):
         super().__init__(config.patch_size, config.in_chans, config.embed_dim)
         self.image_shape = (config.in_chans, *as_pair(config.img_size))
-        self.norm = LayerNorm(config.embed_dim, config.norm_eps)
+        self.norm = LayerNorm(config.embed_dim, 1e-5)
 
     def forward(self, images, ctx=None):
         images = as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True)
@@ -206,8 +206,8 @@ class PatchMergingCache(NamedTuple):
 class PatchMerging(Module):
     """Feature maps (B, D, H, W) of four neighbours normalised and projected to one: (B, 2D, ⌈H/2⌉, ⌈W/2⌉)."""
 
-    def __init__(self, dim, norm_eps):
-        self.norm = LayerNorm(4 * dim, norm_eps)
+    def __init__(self, dim):
+        self.norm = LayerNorm(4 * dim, 1e-5)
         self.reduction = Linear(4 * dim, 2 * dim, bias=False)
 
     def forward(self, maps, ctx=None):
@@ -257,7 +257,7 @@ class SwinTrunk(Trunk):
                 )
                 for j in range(depth)
             ]  # fmt: skip
-            self.layers.append(SwinStage(PatchMerging(dim // 2, config.norm_eps) if i else None, blocks))
+            self.layers.append(SwinStage(PatchMerging(dim // 2) if i else None, blocks))
             before += depth
 
     def parts(self):

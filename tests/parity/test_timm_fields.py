@@ -1,0 +1,61 @@
+"""Each argument of timm's ViT that a config.json can hold: import and export compute what timm does."""
+
+import inspect
+
+import numpy as np
+import pytest
+import timm
+import torch
+from small_weights import model_of
+from timm.models import save_for_hf
+from timm.models.vision_transformer import VisionTransformer
+from torch_autograd import normal
+
+from tinyvit import interop
+
+pytestmark = pytest.mark.parity
+
+VIT = {"img_size": 12, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 2.0, "num_classes": 5}
+AVERAGE = {"global_pool": "avg", "fc_norm": False}
+# Values of each argument, not its default; a dict changes others with it.
+VALUES = {
+    "img_size": (24, (8, 16)), "patch_size": (2, 6), "in_chans": (1, 4), "num_classes": (1, 7), "embed_dim": (12, 48),
+    "depth": (1, 3), "num_heads": (1, 6), "mlp_ratio": (1.0, 3.0), "qkv_bias": (False,), "dynamic_img_size": (True,),
+    "global_pool": (AVERAGE, "map", "avgmax"), "fc_norm": (True, False), "pos_embed": ("none",),
+    "class_token": (AVERAGE | {"class_token": False},), "no_embed_class": (True, AVERAGE | {"no_embed_class": True}),
+    "act_layer": ("gelu_tanh", "relu"), "norm_layer": ("layernorm", "rmsnorm"), "pool_include_prefix": (True,),
+    "qk_norm": (True,), "scale_attn_norm": (True,), "scale_mlp_norm": (True,), "proj_bias": (False,),
+    "init_values": (0.1, 1.0), "reg_tokens": (1, 4), "pre_norm": (True,), "final_norm": (False,),
+    "embed_norm_layer": ("layernorm",), "pos_drop_rate": (0.1, 0.5), "proj_drop_rate": (0.1, 0.5),
+    "attn_drop_rate": (0.1, 0.5), "drop_path_rate": (0.1, 0.5), "drop_rate": (0.1, 0.5), "patch_drop_rate": (0.1, 0.5),
+    "weight_init": ("jax",), "fix_init": (True,), "dynamic_img_pad": (True,),
+}  # fmt: skip
+REFUSED = {
+    "global_pool", "fc_norm", "class_token", "act_layer", "norm_layer", "pool_include_prefix", "qk_norm", "proj_bias",
+    "scale_attn_norm", "scale_mlp_norm", "init_values", "reg_tokens", "pre_norm", "final_norm", "embed_norm_layer",
+}  # fmt: skip
+CLASSES = {"self", "embed_layer", "block_fn", "mlp_layer", "attn_layer", "device", "dtype"}  # which JSON can't hold
+
+
+@pytest.mark.parametrize("name", [name for name in inspect.signature(VisionTransformer.__init__).parameters
+                                  if name not in CLASSES])
+@torch.no_grad()
+def test_an_argument_is_read_and_written_as_timm_means_it_or_refused(name, tmp_path):
+    for number, value in enumerate(VALUES[name]):
+        args = VIT | (value if isinstance(value, dict) else {name: value})
+        theirs = timm.create_model("vit_tiny_patch16_224", **args).double().eval()
+        torch.manual_seed(1)
+        for array in theirs.state_dict().values():
+            array.copy_(torch.randn(array.shape) / 4)  # in float32, as timm loads them
+        save_for_hf(theirs, tmp_path / f"theirs{number}", model_args=args, safe_serialization=True)
+        try:
+            weights = interop.load(tmp_path / f"theirs{number}")
+        except ValueError:
+            assert name in REFUSED
+            continue
+        interop.save(weights, tmp_path / f"ours{number}", "timm")
+        again = timm.create_model(f"local-dir:{tmp_path}/ours{number}", pretrained=True).double().eval()
+        ours = model_of(weights)
+        images = normal(0, (2, *ours.image_shape))
+        for one in (theirs, again):
+            np.testing.assert_allclose(ours(images)[0], one(torch.tensor(images)).numpy(), rtol=1e-10, atol=1e-10)
