@@ -35,7 +35,7 @@ def test_an_unknown_layout_is_refused_with_a_few_of_its_names(prefix):
 @pytest.mark.parametrize("field, readable", [
     ("model_type", "vit, vit_mae, clip, resnet, bit, deit, dinov2, dinov2_with_registers, swin, vivit"),
     ("architecture",
-     "vit_*, deit_*, flexivit_*, resnet[1-9]*, resnetv2_*_bit*, vit_*_r*_s*, deit_*_distilled_*, swin_*"),
+     "vit_*, deit_*, deit3_*, flexivit_*, resnet[1-9]*, resnetv2_*_bit*, vit_*_r*_s*, deit_*_distilled_*, swin_*"),
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", ["swine", "", "x" * 10_000, "\x1b[2J", None, 3, ["vit"], {"a": 1}])
 def test_an_unknown_model_type_is_refused_with_those_that_can_be_read(tmp_path, field, readable, kind):

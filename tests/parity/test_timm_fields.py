@@ -50,12 +50,27 @@ def test_an_argument_is_read_and_written_as_timm_means_it_or_refused(name, tmp_p
         save_for_hf(theirs, tmp_path / f"theirs{number}", model_args=args, safe_serialization=True)
         try:
             weights = interop.load(tmp_path / f"theirs{number}")
+            interop.save(weights, tmp_path / f"ours{number}", "timm")
         except ValueError:
             assert name in REFUSED
             continue
-        interop.save(weights, tmp_path / f"ours{number}", "timm")
         again = timm.create_model(f"local-dir:{tmp_path}/ours{number}", pretrained=True).double().eval()
         ours = model_of(weights)
         images = normal(0, (2, *ours.image_shape))
         for one in (theirs, again):
             np.testing.assert_allclose(ours(images)[0], one(torch.tensor(images)).numpy(), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "name", ["vit_small_patch14_dinov2", "vit_small_patch14_reg4_dinov2", "deit3_small_patch16_224"]
+)
+@torch.no_grad()
+def test_vits_with_factors_for_their_branches_are_read(name, tmp_path):
+    theirs = timm.create_model(name, depth=2, img_size=112).double().eval()
+    torch.manual_seed(1)
+    for array in theirs.state_dict().values():
+        array.copy_(torch.randn_like(array) / 8)
+    save_for_hf(theirs, tmp_path, model_args={"depth": 2, "img_size": 112}, safe_serialization=True)
+    ours = model_of(interop.load(tmp_path))
+    images = normal(0, (2, 3, 112, 112))
+    np.testing.assert_allclose(ours(images)[0], theirs(torch.tensor(images)).numpy(), rtol=1e-10, atol=1e-10)

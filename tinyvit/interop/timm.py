@@ -34,7 +34,7 @@ from tinyvit.interop.timm_config import (
     to_about,
 )
 from tinyvit.interop.weights import Weights
-from tinyvit.models import ViTConfig
+from tinyvit.models import Dinov2Config, ViTConfig
 from tinyvit.text import short
 
 LAYOUT = "timm's layout"
@@ -53,7 +53,8 @@ def read(tensors, about=None, *, num_heads=None, img_size=None, mean=None, std=N
     Ours has `norm` before pooling. timm's `fc_norm` comes after it: with the class token that is the same, with the
     mean it isn't, since the norm of a mean is not the mean of norms.
     Positions without one for the class token (no_embed_class) get a zero there, and a head with a hidden layer is
-    the `pre_logits.fc` of timm's early versions.
+    the `pre_logits.fc` of timm's early versions. With factors for the residual branches (init_values), and registers if
+    it has any, a ViT is read as a DINOv2, which has the same network.
 
     Raises ValueError for names that are missing, unexpected or misshapen, for a config.json that contradicts the
     weights, and for Vision Transformers with parts that ours doesn't have.
@@ -72,6 +73,9 @@ def read(tensors, about=None, *, num_heads=None, img_size=None, mean=None, std=N
         table = tensors["pos_embed"]
         tensors["pos_embed"] = np.concatenate([np.zeros_like(table[:, :1]), table], axis=1)
         notes += ("there is no position for the class token (no_embed_class); it is zero",)
+    if "blocks.0.ls1.gamma" in tensors:  # as in DINOv2 and DeiT III
+        registers = tensors["reg_token"].shape[1] if "reg_token" in tensors else 0
+        config = Dinov2Config(**vars(config), num_registers=registers)
     expected = own_shapes(config)
     expect_names(tensors, expected, LAYOUT)
     prepared, more = preprocessing_of(about, config, mean, std)
@@ -170,10 +174,9 @@ def image_size(tensors, about, patch_size, given):
         raise ValueError(f"images are said to be of {height}×{width} pixels; expected at most {LARGEST_SIDE:,} a side")
     rows, columns = grid_of(size, patch_size)
     if positions is not None and not fits(size, patch_size, positions):
-        raise ValueError(
-            f"images of {height}×{width} pixels have {rows * columns} patches, but the weights have positions for "
-            f"{positions - 1}; {GIVE_SIZE}"
-        )
+        token = "one perhaps the class token's" if "cls_token" in tensors else "and no class token (cls_token)"
+        raise ValueError(f"images of {height}×{width} pixels have {rows * columns} patches, but the weights have "
+                         f"{positions} positions, {token}; {GIVE_SIZE}")  # fmt: skip
     return size, ()
 
 
@@ -205,6 +208,7 @@ def write(weights):
 
 
 register(Mapping(
-    "timm", ("vit_*", "deit_*", "flexivit_*"), "vit", r"(patch_embed\.proj\.weight|blocks\.\d+\.attn\.qkv\.weight)$",
-    read, write, files=("config.json",), options=("num_heads", "img_size", "mean", "std"),
+    "timm", ("vit_*", "deit_*", "deit3_*", "flexivit_*"), "vit",
+    r"(patch_embed\.proj\.weight|blocks\.\d+\.attn\.qkv\.weight)$", read, write, files=("config.json",),
+    options=("num_heads", "img_size", "mean", "std"),
 ))  # fmt: skip

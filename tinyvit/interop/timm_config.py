@@ -14,7 +14,6 @@ from tinyvit.text import short
 SOURCE = "timm's config.json"
 ACTIVATIONS = {None: "gelu", "gelu": "gelu", "gelu_tanh": "gelu_tanh"}
 HEADS = {192: 3, 320: 5, 384: 6, 512: 8, 768: 12, 1024: 16, 1152: 16, 1280: 16, 1408: 16, 1664: 16}  # by embed_dim
-HEAD_DIM = 64  # of nearly all ViTs
 # The arguments that are read.
 ARGS = {
     "img_size": Sides, "patch_size": Sides, "in_chans": Size, "num_classes": Classes, "embed_dim": Size, "depth": Size,
@@ -97,9 +96,10 @@ def check_args(args):
 
 
 def heads_of(about, embed_dim, given):
-    """The number of heads, which no shape implies, and a note if it is guessed from the width.
+    """The number of heads, which no shape implies, and a note if it is that of timm's ViTs of this width.
 
-    It comes from the arguments, from the architecture's name, or from the caller; ValueError if these disagree.
+    It comes from the arguments, from the architecture's name, or from the caller; ValueError if these disagree, and for
+    another width if none of them says it.
     """
     said = about.args.get("num_heads")
     known = VARIANTS.get(about.architecture)
@@ -110,14 +110,11 @@ def heads_of(about, embed_dim, given):
         raise ValueError(f"{SOURCE} says num_heads {said}, by {where}, but {given} was given; leave out num_heads")
     if said is not None or given is not None:
         return given if said is None else said, ()
-    heads = HEADS.get(embed_dim, embed_dim // HEAD_DIM)
-    if embed_dim not in HEADS and embed_dim % HEAD_DIM:
-        raise ValueError(
-            f"nothing says how many heads there are, and embed_dim {embed_dim} is not divisible by {HEAD_DIM}; "
-            "give --num-heads, in Python num_heads"
-        )
-    why = f"as timm's ViTs of width {embed_dim} have" if embed_dim in HEADS else f"each {HEAD_DIM} wide, as is usual"
-    return heads, (f"the source doesn't say how many heads there are; {heads} are assumed, {why}",)
+    if embed_dim not in HEADS:
+        raise ValueError(f"nothing says how many heads there are, and timm has no ViT {embed_dim} wide; give "
+                         "--num-heads, in Python num_heads")  # fmt: skip
+    assumed = f"{HEADS[embed_dim]} are assumed, as timm's ViTs of width {embed_dim} have"
+    return HEADS[embed_dim], (f"the source doesn't say how many heads there are; {assumed}",)
 
 
 def sizes_of(about):
