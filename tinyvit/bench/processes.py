@@ -63,7 +63,7 @@ class Worker:
 
     def how_it_ended(self):
         status = self.process.wait()
-        if status == -signal.SIGKILL:
+        if status == -9:  # SIGKILL, which Windows doesn't have
             return "its process was killed, as the system does when memory runs out; take a smaller --batch-size"
         if status < 0:
             return f"its process was ended by {signal.Signals(-status).name}"

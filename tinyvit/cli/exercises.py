@@ -1,10 +1,12 @@
 """tinyvit exercises"""
 
 import json
+import os
+import sys
 from dataclasses import dataclass
 
 from tinyvit.cli.parsing import BadInput, parse, positional
-from tinyvit.files import expanded
+from tinyvit.files import expanded, write
 from tinyvit.text import printable
 
 WHAT = "grade FILE.py|FILE.ipynb, or export --nbgrader DIR"
@@ -51,9 +53,7 @@ class ExportOptions:
 
 def exercises(rest):
     """tinyvit exercises grade FILE, tinyvit exercises export --nbgrader DIR"""
-    if rest in (["-h"], ["--help"]):
-        rest = ["grade", "--help"]
-    what, rest = positional(rest, WHAT)
+    what, rest = positional(["grade", "--help"] if rest in (["-h"], ["--help"]) else rest, WHAT)
     if what not in ("grade", "export"):
         raise BadInput(f"expected {WHAT}, got {what}")
     return grade(rest) if what == "grade" else export(rest)
@@ -64,6 +64,8 @@ def grade(rest):
     options = parse(GradeOptions, rest, "tinyvit exercises grade FILE")
     if not file:
         raise BadInput("expected a script or a notebook, FILE.py or FILE.ipynb, got none")
+    if sys.platform != "linux" or not hasattr(os, "killpg"):
+        raise BadInput("grading needs Linux, which limits a solution's memory, time, files and processes")
 
     from tinyvit.exercises import grading
 
@@ -72,8 +74,7 @@ def grade(rest):
         print(json.dumps(grades.as_json(), ensure_ascii=False))
         return
     unread = [f"not read, as it isn't Python: {why}" for why in grades.unread]
-    for line in [*grades.table().split("\n"), *unread]:
-        print(printable(line))
+    print(*map(printable, [*grades.table().split("\n"), *unread]), sep="\n")
 
 
 def export(rest):
@@ -84,7 +85,6 @@ def export(rest):
         raise BadInput(f"points must be at least 1, got {options.points}")
 
     from tinyvit.exercises import nbgrader
-    from tinyvit.files import write
 
     folder = expanded(options.nbgrader)
     if folder.exists() and not folder.is_dir():
