@@ -94,6 +94,8 @@ def test_fields_replace_those_of_the_named_model():
 def test_an_unknown_model_is_refused_with_a_suggestion():
     with pytest.raises(ValueError, match="unknown model 'vit_base_patch61_224'; did you mean vit_base_patch16_224?"):
         create_model("vit_base_patch61_224")
+    with pytest.raises(ValueError, match="unknown model 'tiny_vit_5m_224'; the TinyViT of Wu et al. 2022 is another"):
+        create_model("tiny_vit_5m_224")
     with pytest.raises(ValueError, match="unknown model 'mixer'; expected one of "):
         create_model("mixer")
 

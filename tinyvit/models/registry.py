@@ -47,8 +47,7 @@ def architecture_name(config_or_model):
 
 def build(config, seed=0, dtype="float32", device="cpu", precision=None):
     """A model from a configuration of any registered architecture; the other arguments are as for `ViT`."""
-    model, _ = ARCHITECTURES[architecture_name(config)]
-    return model(config, seed=seed, dtype=dtype, device=device, precision=precision)
+    return ARCHITECTURES[architecture_name(config)][0](config, seed, dtype, device, precision)
 
 
 def create_model(name, *, seed=0, dtype="float32", device="cpu", precision=None, **fields):
@@ -72,4 +71,5 @@ def looked_up(table, name, kind):
         return table[name]
     close = get_close_matches(str(name), table, n=1)
     hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(table)}"
+    hint = "the TinyViT of Wu et al. 2022 is another network, which isn't here" if "tiny_vit" in str(name) else hint
     raise ValueError(f"unknown {kind} {name!r}; {hint}")
