@@ -258,8 +258,10 @@ def test_an_optimizer_refuses_to_step_a_model_that_was_moved():
         (lambda model: optim.Adam(model, betas=(1.0, 0.9)), r"betas .*got \(1\.0, 0\.9\)"),
         (lambda model: optim.Adam(model, betas=(0.9, -0.1)), r"betas .*got \(0\.9, -0\.1\)"),
         (lambda model: optim.Adam(model, betas=(0.9,)), r"betas .*got \(0\.9,\)"),
-        (lambda model: optim.Adam(model, eps=-1e-8), "eps.*got -1e-08"),
-        (lambda model: optim.Adagrad(model, eps=-1.0), r"eps.*got -1\.0"),
+        (lambda model: optim.Adam(model, eps=-1e-8), "eps above 0, got -1e-08"),
+        (lambda model: optim.AdamW(model, eps=0), "eps above 0, got 0"),
+        (lambda model: optim.Muon(model, eps=0.0), r"eps above 0, got 0\.0"),
+        (lambda model: optim.Adagrad(model, eps=0), "eps above 0, got 0"),
         (lambda model: optim.SGD(model, 0.1, momentum=1.0), r"momentum .*got 1\.0"),
     ],
 )

@@ -5,6 +5,7 @@ import numpy as np
 from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.functional.adam import adam_step
 from tinyvit.optim.loss_scale import LossScale
+from tinyvit.validation import require
 
 CHUNK = 1 << 15  # entries; on a CPU all arrays of a chunk stay in the cache while it is updated
 
@@ -198,7 +199,7 @@ class Adagrad(Optimizer):
 
     def __init__(self, model, lr=0.01, eps=1e-10, weight_decay=0.0):
         super().__init__(model, lr, weight_decay)
-        require_at_least_0("eps", eps)
+        require(eps > 0, "expected an eps above 0", eps)
         self.eps = eps
 
     def update(self, theta, g, s, lr, weight_decay):
@@ -220,9 +221,8 @@ class Adam(Optimizer):
 
     def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
         super().__init__(model, lr)
-        require_at_least_0("eps", eps)
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"expected two betas of at least 0 and below 1, got {betas}")
+        require(eps > 0, "expected an eps above 0", eps)
+        require(len(betas) == 2 and all(0 <= b < 1 for b in betas), "expected two betas from 0 to below 1", betas)
         self.betas, self.eps = betas, eps
 
     def update(self, theta, g, m, v, lr, weight_decay):

@@ -61,7 +61,8 @@ def train_step(
 
     If the loss or the gradient is NaN or infinite, no step is taken: nothing changes but the gradients. On a CPU the
     process keeps the memory of a step for the next one. On a GPU nothing waits for it, and a model that computes in
-    float16 has its loss scaled by the optimizer's `loss_scale`.
+    float16 has its loss scaled by the optimizer's `loss_scale`. An interrupt inside it (Ctrl-C) may leave weights that
+    have stepped and an optimizer that hasn't: then go on from saved weights and a saved optimizer.
 
     images       (B, C, H, W) with `targets` (B, …); or the whole batch, a mapping of named arrays (B, …)
     ctx          a key without a step, `Key(seed)`, is given the optimizer's, so that every step draws other masks
@@ -249,7 +250,7 @@ def says(objective, attribute):
 def named_arrays(images, targets, objective):
     """The batch as a dict of named arrays; raises ValueError if it is one already and doesn't stand alone."""
     if not isinstance(images, Mapping):
-        return {"images": images, "targets": array_module(images).asarray(targets)}  # a list will do
+        return dict(zip(("images", "targets"), map(array_module(images).asarray, (images, targets))))  # lists will do
     if targets is not None:
         raise ValueError("expected targets=None beside a batch of named arrays, which holds all there is")
     if objective is None:
