@@ -173,6 +173,10 @@ def test_a_finished_run_is_left_unchanged(tmp_path, capsys):
     assert resume(tmp_path / "run") == summary
     assert "test accuracy" in capsys.readouterr().out
     assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace('"epochs": 3', '"epochs": 400'))
+    with pytest.raises(ValueError, match="is finished, .* expected 3 epochs there, or a new run, got 400"):
+        resume(tmp_path / "run")
 
 
 @pytest.mark.parametrize("missing", ["summary.json", "model.safetensors", "model.json", "metrics.jsonl", "curves.png"])

@@ -16,7 +16,8 @@ A folder with seeds.json holds such runs, one for each seed; see `training.seeds
 """
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import chain, count
 from math import inf
 from pathlib import Path
 
@@ -198,14 +199,10 @@ def next_free(path):
     """Make the folder `path`, or path-2, path-3, …: the first that doesn't exist yet, even if two ask at once."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    number, free = 1, path
-    while True:
-        try:
+    for free in chain([path], (path.with_name(f"{path.name}-{number}") for number in count(2))):
+        with suppress(FileExistsError):
             free.mkdir()
             return free
-        except FileExistsError:
-            number += 1
-            free = path.with_name(f"{path.name}-{number}")
 
 
 def is_summary(content, scores=()):

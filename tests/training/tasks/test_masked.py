@@ -205,9 +205,16 @@ def test_what_can_not_be_trained_is_refused(task, change, message):
                     task_class(task).options(**options), optim=optim)  # fmt: skip
 
 
+def test_patches_of_one_number_can_not_be_normalised():
+    model = ViTConfig(**SHAPE | {"patch_size": 1})
+    assert TrainConfig("digits", model, "vit", "mae", replace(MAE, normalise=False))
+    with pytest.raises(ValueError, match="objective.normalise makes 0 of a patch that is a single number; .* got 1"):
+        TrainConfig("digits", model, "vit", "mae", MAE)
+
+
 @pytest.mark.parametrize("dim, heads", [(6, 2), (8, 3)])
 def test_a_decoder_that_can_not_be_built_is_refused(dim, heads):
-    with pytest.raises(ValueError, match=f"decoder-dim must be a multiple of 4 .* got {dim} and {heads} heads"):
+    with pytest.raises(ValueError, match=f"decoder-dim must be a multiple of 4 and of the {heads} .* got {dim}"):
         MaskedAutoencoderOptions(decoder_dim=dim, decoder_heads=heads)
 
 

@@ -38,11 +38,8 @@ class MaskedAutoencoderOptions:
 
     def __post_init__(self):
         validate(self, "objective.")
-        if self.decoder_dim % 4 or self.decoder_dim % self.decoder_heads:
-            raise ValueError(
-                "objective.decoder-dim must be a multiple of 4 and of objective.decoder-heads, got "
-                f"{self.decoder_dim} and {self.decoder_heads} heads"
-            )
+        require(self.decoder_dim % 4 == self.decoder_dim % self.decoder_heads == 0, "objective.decoder-dim must be a "
+                f"multiple of 4 and of the {self.decoder_heads} objective.decoder-heads", self.decoder_dim)  # fmt: skip
 
 
 @register("mae")
@@ -59,6 +56,9 @@ class MaskedAutoencoding(Task):
     def check(cls, config):
         require_vit(config, cls.name)
         check_share(config)
+        numbers = config.model.in_chans * prod(as_pair(config.model.patch_size))
+        require(numbers > 1 or not config.objective.normalise, "objective.normalise makes 0 of a patch that is a single"
+                " number; expected more numbers in a patch, or --no-objective.normalise", numbers)  # fmt: skip
 
     def build(self, seed=0, device="cpu", precision=None):
         o = self.config.objective
