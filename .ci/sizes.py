@@ -15,8 +15,8 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 39_083,
-    "tinyvit": 41_268,
+    "tests": 39_089,
+    "tinyvit": 41_196,
     "tinyvit/*": 1_396,
     "tinyvit/bench": 2_552,
     "tinyvit/cli": 1_808,
@@ -24,7 +24,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/exercises": 8_533,
     "tinyvit/functional": 2_296,
     "tinyvit/interop": 2_529,
-    "tinyvit/kernels": 6_988,
+    "tinyvit/kernels": 6_917,
     "tinyvit/models": 2_921,
     "tinyvit/nn": 1_605,
     "tinyvit/optim": 377,

@@ -70,3 +70,11 @@ def test_a_channel_with_weight_0_gets_the_gradient_of_its_group():
 def test_groups_that_do_not_divide_the_channels_are_refused_as_by_the_reference(groups):
     with pytest.raises(ValueError, match="group_norm: expected groups that divide the 4 channels, got"):
         F.group_norm(np.ones((2, 4, 3), "float32"), *np.ones((2, 4), "float32"), groups)
+
+
+@pytest.mark.parametrize("operation", [F.standardize_weight, F.standardize_weight_original, F.group_norm])
+def test_numbers_far_from_zero_keep_their_digits(operation):
+    x = (10_000 + 1e-3 * np.arange(64)).astype("float32").reshape(1, 4, 16)
+    given = (np.ones(4, "float32"), np.zeros(4, "float32"), 1) if operation is F.group_norm else ()
+    expected, _ = operation.reference(x.astype("float64"), *given)
+    np.testing.assert_allclose(operation(x, *given)[0], expected, rtol=0, atol=1e-5)

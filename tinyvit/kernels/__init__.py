@@ -7,7 +7,7 @@ the reference implementation.
 
 from importlib import import_module
 
-from tinyvit.kernels import adam, attention, batchnorm, conv, gelu, layernorm, linear, relu, softmax
+from tinyvit.kernels import adam, attention, batchnorm, conv, gelu, groupnorm, layernorm, linear, relu, softmax
 from tinyvit.levels import LEVELS, available, level, on_first_use, using
 
 on_first_use("fast", ("numpy", "float32"), lambda: import_module("tinyvit.kernels.fast"))

@@ -32,7 +32,6 @@ from tinyvit.kernels.cuda import (
     residual,
     shifted_windows,
     softmax,
-    standardize,
     tensor_attention,
     through_float32,
     tiled_attention,
