@@ -23,8 +23,12 @@ NEAR = ("functional", "test_gradcheck.py", "kernels", "nn", "optim", "models", "
 INSTEAD = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "@": "*", "<": "<=", "<=": "<", ">": ">=", ">=": ">",
            "==": "!=", "!=": "==", "+=": "-=", "-=": "+=", "*=": "/=", "/=": "*=", "**": "*", "%": "*", "and": "or",
            "or": "and", "True": "False", "False": "True", "is": "is not"}  # fmt: skip
-# Faults that change no result that anybody could see, by place and change; others are drawn for them.
-EQUIVALENT = {}
+# Faults that change no result that anybody could see, by line and change; others are drawn for them.
+EQUIVALENT = {
+    ("if windows.stride != (1, 1) or min(margins) < 0:", "<", "<="),  # another way to the same gradient
+    ("return turned.reshape(-1, *turned.shape[2:])", "1", "2"),  # NumPy infers any negative side
+    ("chunk = CHUNK if array_module(data) is np else where.stop - where.start", "-", "+"),  # a chunk too long is cut
+}
 
 
 def faults_of(name, text):
@@ -58,9 +62,11 @@ def drawn(package, seed):
     names = sorted(path.relative_to(package).as_posix() for place in PLACES
                    for path in ([package / place] if place.endswith(".py") else (package / place).rglob("*.py"))
                    if "cuda" not in path.parts)  # fmt: skip
-    found = [fault for name in names for fault in faults_of(name, (package / name).read_text(encoding="utf-8"))]
+    texts = {name: (package / name).read_text(encoding="utf-8") for name in names}
+    found = [fault for name in names for fault in faults_of(name, texts[name])]
     random.Random(seed).shuffle(found)
-    return [fault for fault in found if fault not in EQUIVALENT]
+    return [fault for fault in found
+            if (texts[fault[0]].splitlines()[fault[1] - 1].strip(), *fault[3:]) not in EQUIVALENT]  # fmt: skip
 
 
 def found_by(folder, tests):

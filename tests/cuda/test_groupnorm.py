@@ -8,7 +8,6 @@ from tinyvit import functional as F
 from tinyvit.functional.groupnorm import GroupNormCache
 
 SIDES = st.lists(st.integers(1, 9), max_size=2).map(tuple) | st.sampled_from([(8, 8), (3, 16), (1, 300), (40, 33)])
-STANDARDIZE = [F.standardize_weight, F.standardize_weight_original]
 
 
 def as_right_as_the_reference(cupy, shape, groups, dtype, seed=0, shift=1.0):
@@ -103,7 +102,7 @@ def test_mixed_dtypes_take_the_reference_in_float32_and_are_refused_in_low_preci
         F.group_norm(to(cupy, x, "bfloat16"), cupy.asarray(weight), to(cupy, bias), 2)
 
 
-@pytest.mark.parametrize("operation", STANDARDIZE)
+@pytest.mark.parametrize("operation", [F.standardize_weight, F.standardize_weight_original])
 @given(shape=st.lists(st.integers(1, 7), min_size=2, max_size=4) | st.just([3, 300]), seed=st.integers(0, 99))
 def test_standardised_weights_and_their_backward_are_those_of_the_reference(cupy, operation, shape, seed):
     weight, dy = 0.1 * numbers(*shape, seed=seed) + 0.2, numbers(*shape, seed=seed + 1)
@@ -122,25 +121,7 @@ def test_standardised_weights_and_their_backward_are_those_of_the_reference(cupy
     assert operation.backward(to(cupy, dy), cache, into=(False,)) is None
 
 
-@pytest.mark.parametrize("operation", STANDARDIZE)
-def test_a_filter_whose_numbers_are_equal_gets_a_finite_gradient(cupy, operation):
-    what, cache = operation(to(cupy, np.full((2, 9), 0.3)))
-    dweight = operation.backward(to(cupy, numbers(2, 9)), cache)
-    np.testing.assert_array_equal(what.get(), 0)
-    assert np.isfinite(dweight.get()).all()
-    np.testing.assert_allclose(dweight.get().sum(-1) / abs(dweight.get()).sum(-1), 0, atol=1e-5)
-
-
-@pytest.mark.parametrize("operation", STANDARDIZE)
-def test_filters_without_numbers_are_refused(cupy, operation):
-    with pytest.raises(ValueError, match=f"{operation.__name__}: expected"):
-        operation(to(cupy, np.ones(3)))
-
-
 def test_the_order_of_the_threads_changes_no_bit(cupy, any_order):
     x, ones = to(cupy, numbers(3, 4, 200)), to(cupy, np.ones(4))
     _, cache = F.group_norm(x, ones, ones, 2)
     F.group_norm_backward(x, cache)
-    for operation in STANDARDIZE:
-        _, cache = operation(to(cupy, numbers(2, 300)))
-        operation.backward(to(cupy, numbers(2, 300)), cache)
