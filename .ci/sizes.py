@@ -15,8 +15,8 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 39_081,
-    "tinyvit": 41_196,
+    "tests": 39_084,
+    "tinyvit": 41_194,
     "tinyvit/*": 1_396,
     "tinyvit/bench": 2_552,
     "tinyvit/cli": 1_808,
@@ -26,10 +26,10 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/interop": 2_529,
     "tinyvit/kernels": 6_917,
     "tinyvit/models": 2_921,
-    "tinyvit/nn": 1_605,
+    "tinyvit/nn": 1_604,
     "tinyvit/optim": 377,
     "tinyvit/probe": 3_129,
-    "tinyvit/training": 5_204,
+    "tinyvit/training": 5_203,
 }
 TOKENS = {"tinyvit": 10.8, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % more than when this was begun
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

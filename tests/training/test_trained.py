@@ -113,6 +113,9 @@ def test_weights_of_another_model_are_refused_by_the_name_of_the_file(copy):
     copy.save_model(ViT(replace(MODEL, depth=2)).state_dict())
     with pytest.raises(ValueError, match=r"model\.safetensors: .*unexpected"):
         load_trained(copy.path, "cpu")
+    copy.config.write_text(copy.config.read_text().replace('"embed_dim": 8', '"embed_dim": 1000000000'))
+    with pytest.raises(ValueError, match=r"model\.safetensors: .*\(expected \(1000000000,\), got \(8,\)\)"):
+        load_trained(copy.path, "cpu")
 
 
 def test_the_preprocessing_of_a_run_is_plain_json(finished):

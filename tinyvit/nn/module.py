@@ -271,29 +271,30 @@ class Module:
         with self.storage.on_device():
             return {name: variable.data.copy() for name, variable in self._named_variables()}
 
+    def check_state(self, state, strict=True):
+        """Parameters and buffers by name, missing and unexpected names; raises what `load_state_dict` does."""
+        if not hasattr(state, "items"):
+            raise TypeError(f"expected arrays by name, as state_dict() gives them, got {type(state).__name__}")
+        own = dict(self._named_variables())
+        missing, unexpected = [name for name in own if name not in state], [name for name in state if name not in own]
+        misshapen = [
+            f"{name} (expected {own[name].shape}, got {np.shape(value)})"
+            for name, value in state.items() if name in own and np.shape(value) != own[name].shape
+        ]  # fmt: skip
+        problems = ({"missing": missing, "unexpected": unexpected} if strict else {}) | {"misshapen": misshapen}
+        found = "; ".join(f"{what}: {some(names)}" for what, names in problems.items() if names)
+        if found:
+            raise ValueError(f"the state doesn't fit {type(self).__name__}: {found}")
+        return own, missing, unexpected
+
     def load_state_dict(self, state, strict=True):
         """Copy arrays by name into the parameters and buffers; returns the missing and the unexpected names.
 
         Raises one ValueError that names what is missing, unexpected and misshapen, before anything has changed; with
         strict=False only for what is misshapen.
         """
-        if not hasattr(state, "items"):
-            raise TypeError(f"expected arrays by name, as state_dict() gives them, got {type(state).__name__}")
-        own = dict(self._named_variables())
-        missing = [name for name in own if name not in state]
-        unexpected = [name for name in state if name not in own]
-        known = {name: value for name, value in state.items() if name in own}
-        misshapen = [
-            f"{name} (expected {own[name].shape}, got {np.shape(value)})"
-            for name, value in known.items()
-            if np.shape(value) != own[name].shape
-        ]
-        problems = {"missing": missing, "unexpected": unexpected} if strict else {}
-        problems = {what: names for what, names in (problems | {"misshapen": misshapen}).items() if names}
-        if problems:
-            found = "; ".join(f"{what}: {some(names)}" for what, names in problems.items())
-            raise ValueError(f"the state doesn't fit {type(self).__name__}: {found}")
-        arrays = {name: np.asarray(to_numpy(value)) for name, value in known.items()}
+        own, missing, unexpected = self.check_state(state, strict)
+        arrays = {name: np.asarray(to_numpy(value)) for name, value in state.items() if name in own}
         kinds = "fc" if self.dtype.kind == "c" else "f"
         other = [f"{name} ({array.dtype})" for name, array in arrays.items() if array.dtype.kind not in kinds]
         if other:

@@ -51,16 +51,15 @@ def load_trained(path, device="auto", best=False):
     if task.needs_classes:
         reads, says = (*reads, config.model.num_classes), (*says, len(preprocessing.classes))
     if says != reads:
-        raise ValueError(
-            f"{folder.preprocessing} is of another model: it says {says}, and config.json {reads} "
-            "(channels, image size, classes)"
-        )
+        raise ValueError(f"{folder.preprocessing} is of another model: it says {says}, and config.json {reads} "
+                         "(channels, image size, classes)")  # fmt: skip
     device, why_not_gpu = choose_device(device)
     state = folder.checkpoints.best(config) if best else folder.load_model(config)
     # What was trained in a GPU's own precision has float32 weights, and runs in float32 on a CPU.
     precision = MASTER[config.precision] if device == "cpu" else config.precision
-    learner = task.build(device=device, precision=precision)
     try:
+        task.build(device="meta").check_state(state)  # before memory is taken for what doesn't fit
+        learner = task.build(device=device, precision=precision)
         learner.load_state_dict(state)
     except ValueError as error:
         named = f"architecture {config.architecture!r}, task {config.task!r}"
