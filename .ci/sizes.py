@@ -15,7 +15,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 39_084,
+    "tests": 39_091,
     "tinyvit": 41_194,
     "tinyvit/*": 1_396,
     "tinyvit/bench": 2_552,

@@ -173,6 +173,9 @@ assert report.max_error < 1e-10
 # \end{aligned} \tag{contrastive\_loss\_backward}
 # $$
 #
+# If $n$ texts of the batch are equal (`alike` says which), each is right for each of their images: $t_{ij} = 1/n$ for
+# these takes the place of $I$.
+#
 # Exchanging images and texts turns $z$ and exchanges $p$ and $q$: the loss stays. So it does if all pairs change their
 # order. But every logit depends on two samples: a batch that is split in two has another loss, with half as many wrong
 # answers to choose from. That is why a training here never splits it.

@@ -1,5 +1,6 @@
 """Similarities of images and texts, and the loss that pulls pairs together."""
 
+from functools import partial
 from math import log
 
 import numpy as np
@@ -22,8 +23,10 @@ def logits(draw):
 
 @given(z=logits(), seed=seeds())
 def test_gradients_of_the_loss_match_the_complex_step(z, seed):
-    report = gradcheck.check(F.contrastive_loss, F.contrastive_loss_backward, (z,), seed=seed)
-    assert report.max_error < 1e-10, report
+    texts = np.random.default_rng(seed).integers(0, 3, len(z))
+    for alike in (None, texts[:, None] == texts):
+        report = gradcheck.check(partial(F.contrastive_loss, alike=alike), F.contrastive_loss_backward, (z,), seed=seed)
+        assert report.max_error < 1e-10, report
 
 
 @given(z=logits())

@@ -49,6 +49,10 @@ def test_contrastive_loss_is_the_mean_of_two_cross_entropies_of_torch(B, seed):
         return (T.cross_entropy(logits, pair) + T.cross_entropy(logits.T, pair)) / 2
 
     assert_same_as_torch(F.contrastive_loss, theirs, normal(seed, (B, B)))
+    texts = np.random.default_rng(seed).integers(0, 3, B)
+    alike = texts[:, None] == texts
+    pair = torch.tensor(alike / alike.sum(1))  # probabilities
+    assert_same_as_torch(F.contrastive_loss, theirs, normal(seed, (B, B)), alike=alike)
 
 
 @given(x=tokens())

@@ -56,15 +56,18 @@ def similarity_backward(dy, cache):
 class ContrastiveLossCache(NamedTuple):
     of_texts: Array   # (B, B)  each image's probabilities of the texts, a row
     of_images: Array  # (B, B)  each text's probabilities of the images, a column
+    targets: Array    # (B, B)  what both should be
 
 
 @operation
-def contrastive_loss(logits):
+def contrastive_loss(logits, alike=None):
     """How badly each image finds its own text among all texts of the batch, and each text its image, a scalar:
 
-        L = −1/(2B) Σᵢ (log softmaxⱼ(zᵢⱼ)ᵢ + log softmaxⱼ(zⱼᵢ)ᵢ)   the mean of both cross-entropies
+        L = −1/(2B) Σᵢⱼ tᵢⱼ (log softmaxⱼ(zᵢⱼ) + log softmaxᵢ(zᵢⱼ))   the mean of both cross-entropies
 
     logits   (B, B), image i and text i being a pair
+    alike    (B, B), whether texts i and j are equal: with n equal texts, each is right for each of their images, and
+             tᵢⱼ = 1/n. By default no two are, and t is the identity
 
     Radford et al. 2021, figure 3; Zhang et al. 2020, "Contrastive learning of medical visual representations", eq. 3.
     Derived in notebooks/17.
@@ -72,16 +75,15 @@ def contrastive_loss(logits):
     if logits.ndim != 2 or logits.shape[0] != logits.shape[1] or not logits.size:
         raise ValueError(f"contrastive_loss: expected logits (B, B) of at least one pair, got {logits.shape}")
     xp, B = array_module(logits), len(logits)
-    pair = xp.arange(B)
+    alike = xp.arange(B)[:, None] == xp.arange(B) if alike is None else alike
+    targets = (alike / alike.sum(1, keepdims=True)).astype(logits.real.dtype)
     log_texts, log_images = log_softmax(logits), log_softmax(logits.T).T
-    loss = (log_texts[pair, pair] + log_images[pair, pair]).sum() * (-0.5 / B)
-    return loss, ContrastiveLossCache(xp.exp(log_texts), xp.exp(log_images))
+    loss = (targets * (log_texts + log_images)).sum() * (-0.5 / B)
+    return loss, ContrastiveLossCache(xp.exp(log_texts), xp.exp(log_images), targets)
 
 
 @backward_of(contrastive_loss, result=lambda cache: ())
 def contrastive_loss_backward(dy, cache):
-    """dz = dy/(2B) (p + q − 2 I): belief less target, once along the rows and once along the columns."""
-    of_texts, of_images = cache
-    pair = array_module(of_texts).arange(len(of_texts))
-    targets = (pair[:, None] == pair).astype(of_texts.dtype)
+    """dz = dy/(2B) (p + q − 2 t): belief less target, once along the rows and once along the columns."""
+    of_texts, of_images, targets = cache
     return (of_texts + of_images - 2 * targets) * (dy * (0.5 / len(of_texts)))

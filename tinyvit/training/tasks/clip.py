@@ -24,6 +24,8 @@ class ClipOptions:
     templates: tuple[str, ...] = ("a {}", "the {}", "this {}")
     """Captions, with {} for the name of an image's class. A training step draws one for each image; zero-shot
     classification takes the mean over all of them."""
+    equal_captions: bool = True
+    """Whether all images of a batch that have the same caption are pairs with it; if not, only its own image is."""
 
     def __post_init__(self):
         validate(self, "objective.")
@@ -75,10 +77,8 @@ class ContrastivePairs(Task):
         texts = prompts(dataset.classes, self.config.objective.templates)
         lacking = [word for word in vocabulary_of(texts) if word not in self.tokenizer.numbers]
         if lacking:
-            raise ValueError(
-                f"the captions have words that model.vocabulary lacks: {' '.join(lacking)}; give all of them: "
-                f"--model.vocabulary {' '.join(vocabulary_of(texts))}"
-            )
+            raise ValueError(f"the captions have words that model.vocabulary lacks: {' '.join(lacking)}; give all of "
+                             f"them: --model.vocabulary {' '.join(vocabulary_of(texts))}")  # fmt: skip
         tokens = self.tokenizer(texts).reshape(len(dataset.classes), -1, self.tokenizer.context_length)
         self.captions = to_device(tokens, model.device)                        # (K, templates, T)
 
@@ -88,16 +88,15 @@ class ContrastivePairs(Task):
         return {"images": images, "tokens": self.captions[targets, chosen]}
 
     def loss(self, model, batch, ctx):
-        tokens = batch["tokens"]
-        logits, cache = model.compare(batch["images"], tokens, ctx)
-        loss, c_loss = F.contrastive_loss(logits)
+        logits, cache = model.compare(batch["images"], batch["tokens"], ctx)
+        tokens, _ = F.gather_batch(batch["tokens"], ctx and ctx.join)
+        alike = (tokens[:, None] == tokens).all(-1)                            # (B, B)
+        loss, c_loss = F.contrastive_loss(logits, alike if self.config.objective.equal_captions else None)
 
         def backward(dloss=1.0):
             return model.compare_backward(F.contrastive_loss_backward(dloss, c_loss), cache)
 
-        # Images of a batch may have the same caption; each of them is right.
-        tokens, _ = F.gather_batch(tokens, ctx and ctx.join)
-        right = (tokens[logits.argmax(1)] == tokens).all(1)
+        right = alike[logits.argmax(1), array_module(logits).arange(len(logits))]  # an image's first choice
         return loss, backward, {"accuracy": right.mean(dtype=loss.dtype)}
 
     def after_step(self, model, step, applied):
