@@ -16,7 +16,7 @@ from pathlib import Path
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
     "tests": 39_091,
-    "tinyvit": 41_194,
+    "tinyvit": 41_193,
     "tinyvit/*": 1_396,
     "tinyvit/bench": 2_552,
     "tinyvit/cli": 1_808,
@@ -27,7 +27,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/kernels": 6_917,
     "tinyvit/models": 2_921,
     "tinyvit/nn": 1_604,
-    "tinyvit/optim": 377,
+    "tinyvit/optim": 376,
     "tinyvit/probe": 3_129,
     "tinyvit/training": 5_203,
 }

@@ -27,10 +27,8 @@ def hidden_matrices(model):
 
 def inner_parameters(model):
     """The names of the parameters of an architecture's first part that don't read the images."""
-    if not hasattr(model, "parts"):
-        return set()
-    (_, first), *_ = model.parts()
-    return {parameter.name for parameter in first.parameters() if parameter is not model.image_filters}
+    first = model.parts()[:1] if hasattr(model, "parts") else []
+    return {p.name for _, part in first for p in part.parameters() if p is not model.image_filters}
 
 
 class Muon(AdamW):

@@ -5,7 +5,6 @@ import numpy as np
 from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.functional.adam import adam_step
 from tinyvit.optim.loss_scale import LossScale
-from tinyvit.validation import require
 
 CHUNK = 1 << 15  # entries; on a CPU all arrays of a chunk stay in the cache while it is updated
 
@@ -167,9 +166,10 @@ def require_fit(owner, state, names):
         raise ValueError(f"the state doesn't fit {type(owner).__name__}: expected {expected}, got {got}")
 
 
-def require_at_least_0(what, value, below=float("inf")):
-    if not 0 <= value < below:
-        raise ValueError(f"expected a {what} of at least 0{f' and below {below}' if below == 1 else ''}, got {value}")
+def require_at_least_0(what, value, below=float("inf"), or_0=True):
+    if not 0 <= value < below or not (value or or_0):
+        bounds = ("of at least 0" if or_0 else "above 0") + (f" and below {below}" if below == 1 else "")
+        raise ValueError(f"expected a {what} {bounds}, got {value}")
 
 
 class SGD(Optimizer):
@@ -199,7 +199,7 @@ class Adagrad(Optimizer):
 
     def __init__(self, model, lr=0.01, eps=1e-10, weight_decay=0.0):
         super().__init__(model, lr, weight_decay)
-        require(eps > 0, "expected an eps above 0", eps)
+        require_at_least_0("value of eps", eps, or_0=False)
         self.eps = eps
 
     def update(self, theta, g, s, lr, weight_decay):
@@ -221,8 +221,9 @@ class Adam(Optimizer):
 
     def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
         super().__init__(model, lr)
-        require(eps > 0, "expected an eps above 0", eps)
-        require(len(betas) == 2 and all(0 <= b < 1 for b in betas), "expected two betas from 0 to below 1", betas)
+        require_at_least_0("value of eps", eps, or_0=False)
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"expected two betas of at least 0 and below 1, got {betas}")
         self.betas, self.eps = betas, eps
 
     def update(self, theta, g, m, v, lr, weight_decay):
