@@ -93,7 +93,7 @@ def theirs_of(model, fields):
 
 
 def results(theirs, ours):
-    """What both compute from the same images, and texts."""
+    """The results of both models for the same images and texts."""
     images = normal(0, (2, *ours.image_shape))
     given = {"pixel_values": torch.tensor(images)}
     if theirs.config.model_type == "clip":

@@ -178,7 +178,7 @@ PRESETS = {
     ),
     # Digits in colour, with captions. As a batch isn't split, a second thread would share single small products only,
     # and wait for the other most of the time. Among 180 captions, seeds 0 to 2: 97.3 % of the pairs of colour and digit
-    # that were seen, 89.5 % of those held out, in two minutes.
+    # that were seen, 89.5 % of those held out, in four minutes beside other work.
     "clip-digits": TrainConfig(
         dataset="coloured-digits",
         architecture="clip",
