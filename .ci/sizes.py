@@ -15,7 +15,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 39_092,
+    "tests": 39_111,
     "tinyvit": 41_193,
     "tinyvit/*": 1_396,
     "tinyvit/bench": 2_552,

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tinyvit import exercises
 from tinyvit.exercises import grading, solutions, solutions_of_convnets, solutions_of_the_family
 from tinyvit.exercises.catalogue import EXERCISES
 from tinyvit.exercises.grading import exchange
@@ -101,6 +102,31 @@ def my_centre_backward(dy: Unknown) -> Unknown:
 """
     (grade,) = graded(tmp_path, code + "gelu = 3\nfrom matplotlib import mlp\n").exercises
     assert grade.status == "right", grade
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("code", [
+    "softmax = functools.partial(along, axis=-1)",
+    "rows = partial(along, axis=-1)\nmy_softmax = rows",
+    "class Along:\n    def __call__(self, x):\n        return along(x, -1)\nsoftmax = Along()",
+    "class Other:\n    def gelu(self):\n        pass\ndef softmax(x, *, axis=-1):\n    return along(x, axis)",
+], ids=["partial", "another name", "instance", "method"])  # fmt: skip
+def test_a_function_may_be_made_in_any_way(tmp_path, code):
+    along = SOFTMAX.replace("softmax(x)", "along(x, axis)").replace("-1", "axis").partition("exercises.check")[0]
+    grades = graded(tmp_path, f"import functools\nfrom functools import partial\n{along}{code}\n")
+    assert [(one.name, one.status) for one in grades.exercises] == [("softmax", "right")]
+
+
+@pytest.mark.end_to_end
+def test_arguments_that_are_taken_by_name_alone_get_theirs(tmp_path):
+    code = """def layernorm(x, weight, *, eps=1e-6, bias):
+    centred = x - x.mean(-1, keepdims=True)
+    return weight * centred / ((centred**2).mean(-1, keepdims=True) + eps) ** 0.5 + bias
+"""
+    (grade,) = graded(tmp_path, code).exercises
+    names = {}
+    exec(code, names)
+    assert grade.status == "right" and exercises.check("layernorm", names["layernorm"]), grade
 
 
 @pytest.mark.end_to_end

@@ -58,10 +58,10 @@ The exercises, and the arguments that each passes to your function:
     inflate(weight, frames)
     merge_tiles(m1, Z1, a1, m2, Z2, a2)             to_fragments(A)
 
-One convention holds for all. Plain float64 arrays come in, by position, and plain arrays go out: one bare, several as
-a tuple or a list. A forward returns its result and no cache. A backward gets `dy`, the gradient of that result, and
-then those arguments of the forward that its gradients depend on; what it needs besides, it computes again. It returns
-the gradients of the forward's arrays in their order. Inputs must not be changed.
+One convention holds for all. Plain float64 arrays come in, by position (by name what a function takes only so), and
+plain arrays go out: one bare, several as a tuple or a list. A forward returns its result and no cache. A backward gets
+`dy`, the gradient of that result, and then those arguments of the forward that its gradients depend on; what it needs
+besides, it computes again. It returns the gradients of the forward's arrays in their order. Inputs must not be changed.
 Two differ: `schedule` is called once for every step, and `kahan_sum` gets float32.
 
 `check` calls the function within a time limit (`calling`), compares its result (`outputs`: the number of values,

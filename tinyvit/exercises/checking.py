@@ -8,6 +8,7 @@ import numpy as np
 
 from tinyvit.exercises.calling import call
 from tinyvit.exercises.catalogue import find
+from tinyvit.exercises.grading.worker import by_position
 from tinyvit.exercises.invariants import broken, only_wrong
 from tinyvit.exercises.keepdims import by_shapes, missing_keepdims
 from tinyvit.exercises.keepdims import said as keepdims_said
@@ -76,7 +77,7 @@ def check(name, function, time_limit=5.0, seed=0):
         raise TypeError(f"check: expected a time limit in seconds and an int as seed, got {time_limit!r} and {seed!r}")
     if not 0 < time_limit < float("inf"):
         raise ValueError(f"check: expected a time limit in seconds above 0, got {time_limit}")
-    printed = []
+    function, printed = by_position(function, exercise.arguments), []
     try:
         can_be_called(exercise, function)
         for case in exercise.cases():

@@ -120,12 +120,11 @@ def compared(own, package):
     """A sentence about two summaries."""
     if "interrupted" in package:
         return "The training of the package's model was stopped."
-    ratio, images = own["seconds"] / package["seconds"], own["test_accuracy"] - package["test_accuracy"]
-    taken = f"{ratio:.1f} times as long as"
-    nearly = " The gradients are the same but for rounding." if abs(images) < 0.02 else ""
+    ratio, gain = own["seconds"] / package["seconds"], own["test_accuracy"] - package["test_accuracy"]
+    nearly = " The gradients are the same but for rounding." if abs(gain) < 0.02 else ""
     return (
         f"The package's own model, trained alike: {package['test_accuracy']:.2%} after {package['seconds']:.0f} "
-        f"seconds.{nearly} Yours took {taken} it."
+        f"seconds.{nearly} Yours took {ratio:.1f} times as long as it."
     )
 
 

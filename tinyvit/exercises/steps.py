@@ -50,7 +50,8 @@ def check_steps(name, mine, time_limit=5.0, seed=0):
     result = call(lambda *arguments: collect(mine, arguments, given), draw(exercise, seed), time_limit)
     with np.errstate(all="ignore"):
         right, *paragraphs = compared(exercise, expected, given, trouble(result, given, time_limit))
-    report = Report(name, right, text_of(*paragraphs, *says([result.printed])), exception=learners(result.exception))
+    exception = None if isinstance(result.exception, Stopped) else result.exception
+    report = Report(name, right, text_of(*paragraphs, *says([result.printed])), exception=exception)
     print(report.answer)
     return report
 
@@ -95,10 +96,6 @@ def trouble(result, given, time_limit):
     said, at = message_of(result.exception), f" in {result.line}" if result.line else ""
     last = f" after {[*given][-1]}" if given else ""
     return ended(f"It raised {type(result.exception).__name__}{at}{last}{said and f': {said}'}")
-
-
-def learners(exception):
-    return None if isinstance(exception, Stopped) else exception
 
 
 def compared(exercise, expected, given, problem):

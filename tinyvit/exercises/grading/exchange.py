@@ -5,6 +5,7 @@ Imports nothing of the package: the process that runs a solution loads it, too.
 """
 
 import json
+import math
 import re
 import struct
 
@@ -78,15 +79,12 @@ def unpacked(value, read, depth):
     ((kind, content),) = value.items()
     if kind in ("array", "number"):
         dtype, shape = content if kind == "array" else content["array"]
-        if not DTYPE.fullmatch(str(dtype)):
+        if not DTYPE.fullmatch(str(dtype)) or any(type(side) is not int or side < 0 for side in shape):
             raise Unreadable("what came back can't be read")
-        dtype = np.dtype(dtype)
-        count = 1
-        for side in shape:
-            count *= side if type(side) is int and side >= 0 else -1
-        if len(shape) > 16 or not 0 <= count * dtype.itemsize <= LARGEST:
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if size > LARGEST or len(shape) > 16:
             raise Unreadable("what came back can't be read")
-        array = np.frombuffer(bytearray(read(count * dtype.itemsize)), dtype).reshape(shape)
+        array = np.frombuffer(bytearray(read(size)), dtype).reshape(shape)
         return array if kind == "array" else array[()]
     if kind == "int":
         return int(str(content)[:400])

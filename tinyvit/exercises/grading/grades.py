@@ -114,10 +114,10 @@ def grade_one(submission, exercise, seed, seconds, megabytes):
         found = forbidden(answer, backward, (EXAMPLE,) if example else ())
     if found:
         return no_credit("refused", *found)
-    given = constants() if example else None
-    title = ""
+    given, title = constants() if example else None, ""
+    order = vars(answer) | {"names": [*exercise.arguments], "example": given, "backward": backward}
     try:
-        with Solution(answer.source, answer.expression, given, backward, seconds, megabytes) as solution:
+        with Solution(order, seconds, megabytes) as solution:
             cases = hidden_cases(exercise, seed)
             for title, case in [*cases, ("the first inputs again", cases[0][1])]:
                 why = wrong(exercise, case, solution, seed)

@@ -29,17 +29,18 @@ class Ended(Exception):
 class Solution:
     """A solution that runs elsewhere; calling it calls the learner's function there. Use it in a `with` block.
 
-    source, expression   the code, and the expression in it that gives the function
-    example              arrays by name, handed out as `tinyvit.models.worked_example`; None
-    backward             whether complex numbers and finite differences are refused
+    order                the message that the process gets first, a dict:
+        source, expression   the code, and the expression in it that gives the function
+        names                of the arguments that it is called with
+        example              arrays by name, handed out as `tinyvit.models.worked_example`; None
+        backward             whether complex numbers and finite differences are refused
     seconds, megabytes   limits of all calls together
 
     Raises `Ended` where the code doesn't run, in `with` and in each call.
     """
 
-    def __init__(self, source, expression, example=None, backward=False, seconds=10.0, megabytes=512):
-        self.order = {"source": source, "expression": expression, "example": example, "backward": backward}
-        self.seconds, self.megabytes, self.after = seconds, megabytes, ()
+    def __init__(self, order, seconds, megabytes):
+        self.order, self.seconds, self.megabytes, self.after = order, seconds, megabytes, ()
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="tinyvit-grade-")
@@ -93,10 +94,9 @@ class Solution:
         place, values = answer["asks"], answer.get("arguments")
         if type(place) is not int or not 0 <= place < len(arguments) or not callable(arguments[place]):
             raise Ended("refused", FORGED)
-        if type(values) is not list or len(values) != 1:
-            raise Ended("error", "calls the function it was given with other than one number")
-        if not isinstance(values[0], (int, float, complex, np.ndarray, np.number)):
-            raise Ended("error", "calls the function it was given with something other than a number")
+        numbers = (int, float, complex, np.ndarray, np.number)
+        if type(values) is not list or len(values) != 1 or not isinstance(values[0], numbers):
+            raise Ended("error", "calls the function it was given with something other than one number")
         try:
             with np.errstate(all="ignore"):
                 return arguments[place](values[0])

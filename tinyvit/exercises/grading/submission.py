@@ -71,7 +71,7 @@ class Submission:
                 ast.increment_lineno(node, self.starts[-1])
                 self.statements.append(Statement(node, bound(node), used(node)))
                 calls |= checked(node)
-        functions = {name for one in self.statements if makes_function(one.node) for name in one.bound}
+        functions = functions_of(self.statements)
         self.answers = {}
         for name in exercises:
             own = [candidate for candidate in (name, f"my_{name}") if candidate in functions]
@@ -106,14 +106,9 @@ def pieces(path):
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".py":
             return [Piece("", text.replace("\r\n", "\n"))]
-        cells = json.loads(text)["cells"]
-        found = []
-        for number, cell in enumerate(cells, 1):
-            if cell["cell_type"] == "code":
-                source = cell["source"]
-                source = source if isinstance(source, str) else "".join(source)
-                found.append(Piece(f"cell {number}", without_magics(source)))
-        return found
+        cells = enumerate(json.loads(text)["cells"], 1)
+        code = [(number, "".join(cell["source"])) for number, cell in cells if cell["cell_type"] == "code"]
+        return [Piece(f"cell {number}", without_magics(source)) for number, source in code]
     except UnicodeDecodeError:
         raise ValueError(f"{path} is no text in UTF-8") from None
     except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
@@ -133,14 +128,14 @@ def without_magics(source):
 
 def checked(statement):
     """The exercises that a statement checks: {name: the expression of the function}."""
-    found = {}
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Call) and len(node.args) >= 2 and isinstance(node.args[0], ast.Constant):
-            function = node.func
-            called = getattr(function, "attr", getattr(function, "id", ""))
-            if called == "check":
-                found[node.args[0].value] = node.args[1]
-    return found
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and len(node.args) >= 2]
+    checks = [node.args for node in calls if name_of(node.func) == "check"]
+    return {name.value: function for name, function, *_ in checks if isinstance(name, ast.Constant)}
+
+
+def name_of(node):
+    """`f` of the expressions f and module.f; None of any other."""
+    return getattr(node, "id", getattr(node, "attr", None))
 
 
 def instructions(code):
@@ -161,10 +156,15 @@ def bound(statement):
     names = {name for operation, name in instructions(compiled(statement)) if operation in STORES}
     for node in [] if is_definition(statement) else ast.walk(statement):
         if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-            while isinstance(node, (ast.Subscript, ast.Attribute)):
-                node = node.value
-            names |= {node.id} if isinstance(node, ast.Name) else set()
+            names.add(base_of(node))
     return names
+
+
+def base_of(node):
+    """`a` of the expression a.b[c].d; None if it begins with something other than a name."""
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return getattr(node, "id", None)
 
 
 def used(statement):
@@ -172,9 +172,19 @@ def used(statement):
     return {name for operation, name in instructions(compiled(statement)) if operation in LOADS}
 
 
-def makes_function(node):
-    """Whether a statement is a `def` or gives a name to a lambda; a number may be called `linear`, too."""
-    return is_definition(node) or (isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda))
+def functions_of(statements):
+    """The names of functions: of a `def`, a lambda, another name of a function, `partial`'s and a class's instances.
+
+    What any other call returns isn't known before it runs, and a number may be called `linear`, too.
+    """
+    functions, makers = set(), {"partial"}
+    for one in statements:
+        value = getattr(one.node, "value", None)
+        made = getattr(value, "id", None) in functions or name_of(getattr(value, "func", None)) in makers
+        names = {one.node.name} if is_definition(one.node) else one.bound
+        functions |= names if is_definition(one.node) or isinstance(value, ast.Lambda) or made else set()
+        makers |= names if isinstance(one.node, ast.ClassDef) else set()
+    return functions
 
 
 def is_definition(node):
@@ -244,12 +254,8 @@ def reached(node, modules):
         return f"uses {node.id}"
     if isinstance(node, ast.Attribute) and not rules.may_be_read(node.attr):
         return f"uses .{node.attr}"
-    if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
-        base = node.value
-        while isinstance(base, ast.Attribute):
-            base = base.value
-        if isinstance(base, ast.Name) and base.id in modules:
-            return f"changes the module {base.id}"
+    if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and base_of(node) in modules:
+        return f"changes the module {base_of(node)}"
     return ""
 
 
@@ -258,5 +264,5 @@ def complex_in(node):
     if isinstance(node, ast.Constant):
         found = isinstance(node.value, complex) or (isinstance(node.value, str) and node.value in rules.COMPLEX_TEXTS)
     else:
-        found = getattr(node, "id", getattr(node, "attr", None)) in rules.COMPLEX
+        found = name_of(node) in rules.COMPLEX
     return rules.NO_COMPLEX if found else ""

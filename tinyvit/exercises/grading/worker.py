@@ -134,6 +134,22 @@ def arrays_of(np, value):
     return [value.copy()] if isinstance(value, np.ndarray) and value.dtype.kind == "f" else []
 
 
+def by_position(function, names):
+    """A function of a solution that is called by position: its keyword-only arguments go to it by name.
+
+    names   of the arguments, in their order
+    """
+    code = getattr(function, "__code__", None)
+    only = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount] if code else ()
+
+    def call(*arguments):
+        given = dict(zip(names, arguments))
+        named = {name: given.pop(name) for name in names if name in only}
+        return function(*given.values(), **named)
+
+    return call if only else function
+
+
 def where(error):
     """The line of the solution at which an exception was raised; 0 if it has none."""
     line, step = 0, error.__traceback__
@@ -215,7 +231,7 @@ def main():
 
     def load():
         exec(compile(order["source"], SOLUTION, "exec"), names)
-        return eval(compile(order["expression"], SOLUTION, "eval"), names)
+        return by_position(eval(compile(order["expression"], SOLUTION, "eval"), names), order["names"])
 
     send({"ready": True})
     loaded = attempt(load)
