@@ -15,21 +15,21 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 39_111,
-    "tinyvit": 41_193,
+    "tests": 39_131,
+    "tinyvit": 41_192,
     "tinyvit/*": 1_396,
     "tinyvit/bench": 2_552,
     "tinyvit/cli": 1_808,
     "tinyvit/data": 1_930,
     "tinyvit/exercises": 8_533,
-    "tinyvit/functional": 2_296,
-    "tinyvit/interop": 2_529,
+    "tinyvit/functional": 2_297,
+    "tinyvit/interop": 2_528,
     "tinyvit/kernels": 6_917,
-    "tinyvit/models": 2_921,
+    "tinyvit/models": 2_929,
     "tinyvit/nn": 1_604,
     "tinyvit/optim": 376,
     "tinyvit/probe": 3_129,
-    "tinyvit/training": 5_203,
+    "tinyvit/training": 5_193,
 }
 TOKENS = {"tinyvit": 10.8, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % more than when this was begun
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -24,6 +24,17 @@ def test_rope_gradients_match_the_complex_step(grid, prefix, quarter, seed):
 
 
 @given(grid=GRIDS, prefix=st.integers(0, 2), quarter=st.integers(1, 3), seed=seeds())
+def test_some_patches_turn_by_the_angles_of_their_places(grid, prefix, quarter, seed):
+    x, y, _ = rotated(grid, prefix, 4 * quarter, seed)
+    order = np.random.default_rng(seed).random((2, grid[0] * grid[1])).argsort(1)[:, : 1 + seed % 3]
+    where = np.concatenate([np.tile(np.arange(prefix), (2, 1)), prefix + order], 1)[:, None, :, None]
+    some = np.take_along_axis(x, where, 2)
+    np.testing.assert_array_equal(F.rope(some, grid, index=order)[0], np.take_along_axis(y, where, 2))
+    report = gradcheck.check(F.rope, F.rope_backward, (some, grid, 100.0, order), directions=3)
+    assert report.max_error < 1e-10, report
+
+
+@given(grid=GRIDS, prefix=st.integers(0, 2), quarter=st.integers(1, 3), seed=seeds())
 def test_rope_keeps_lengths_and_leaves_the_class_token_alone(grid, prefix, quarter, seed):
     x, y, _ = rotated(grid, prefix, 4 * quarter, seed)
     np.testing.assert_array_equal(y[:, :, :prefix], x[:, :, :prefix])

@@ -35,7 +35,7 @@ def test_at_img_size_keeps_the_whole_state_except_the_positions(old, new, kind, 
             np.testing.assert_array_equal(state[name], array)
 
 
-@given(old=SIZES, new=SIZES, kind=st.sampled_from([kind for kind in POSITIONS if kind != "rope"]), method=METHODS)
+@given(old=SIZES, new=SIZES, kind=KINDS, method=METHODS)
 def test_the_logits_equal_those_with_positions_resized_in_the_forward(old, new, kind, method):
     model = model_for(old, kind, dynamic_img_size=True, resize_positions=method)
     random = np.random.default_rng(0)
@@ -44,6 +44,8 @@ def test_the_logits_equal_those_with_positions_resized_in_the_forward(old, new, 
     resized = model.at_img_size(new, method)
     np.testing.assert_allclose(resized.embed(images)[0], model.embed(images)[0], atol=1e-12)
     np.testing.assert_allclose(resized(images)[0], model(images)[0], atol=1e-11)
+    np.testing.assert_allclose(resized.features(images), model.features(images), atol=1e-11)
+    np.testing.assert_allclose(resized.forward_above(images, 2)[0], model(images)[0], atol=1e-11)
 
 
 @given(old=SIZES, new=SIZES, method=METHODS)

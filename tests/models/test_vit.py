@@ -299,5 +299,11 @@ def test_a_sample_gets_the_same_patches_however_the_batch_was_split():
     np.testing.assert_array_equal(whole[2:], rest)
 
 
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_all_patches_in_any_order_give_the_logits_of_the_image(positions):
+    model, ctx = vit(positions=positions, global_pool="avg"), Context(training=True, key=Key(0))
+    np.testing.assert_allclose(model.forward_some(images(), 1.0, ctx)[0], model(images())[0], atol=1e-12)
+
+
 def test_a_share_below_one_patch_keeps_one():
     assert some_tokens(np.zeros((2, 5, 2)), 0.01, 1, Key(0)).shape == (2, 2)

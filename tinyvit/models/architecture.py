@@ -98,13 +98,17 @@ class Architecture(Module):
         """The gradient with respect to the input of the first of these parts."""
         return in_turn_backward(dy, [part for _, part in parts], caches)
 
+    def context_of(self, images, ctx):
+        """The context of a forward of these images through the parts."""
+        return ctx or Context()
+
     def forward_above(self, images, frozen, ctx=None):
         """The output, and the caches of all parts but the first `frozen`, which a backward won't reach.
 
         Buffers of the frozen parts stay as they are: their updates go with their caches.
         """
-        parts = self.parts()
-        x, _ = self.forward_parts(images, parts[:frozen], replace(ctx or Context(), keep_caches=False))
+        parts, ctx = self.parts(), self.context_of(images, ctx)
+        x, _ = self.forward_parts(images, parts[:frozen], replace(ctx, keep_caches=False))
         return self.forward_parts(x, parts[frozen:], ctx)
 
     def backward_above(self, dy, caches):
@@ -126,7 +130,7 @@ class Architecture(Module):
         """
         parts = self.parts()
         last = len(parts) - 1 if layer is None else self.layer_number(layer) + 1
-        x, _ = self.forward_parts(images, parts[:last], replace(ctx or Context(), keep_caches=False))
+        x, _ = self.forward_parts(images, parts[:last], replace(self.context_of(images, ctx), keep_caches=False))
         return x
 
     def layer_number(self, layer):

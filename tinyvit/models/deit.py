@@ -164,7 +164,7 @@ class DeiT(ViT):
         """
         require_classes(self)
         tokens, c_embed = self.embed(images, ctx)
-        tokens, c_encode = self.encode(tokens, ctx)
+        tokens, c_encode = self.encode(tokens, self.context_of(images, ctx))
         features, c_pool = self.pool(tokens, ctx)
         logits, c_head = self.head.apart(features, ctx)
         return logits, ViTCache(c_embed, c_encode, c_pool, c_head)

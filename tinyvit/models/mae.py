@@ -100,6 +100,7 @@ class MaskedAutoencoder(Module):
     def forward(self, images, order, visible, ctx=None):
         tokens, c_embed = self.encoder.embed(images, ctx)                                   # (B, 1+N, D)
         tokens, c_take = F.take_tokens(tokens, with_class_token(order, visible)[0])         # (B, 1+n, D)
+        ctx = self.encoder.context_of(images, ctx, order[:, :visible])
         tokens, c_encode = self.encoder.encode(tokens, ctx)
         pixels, c_decoder = self.decoder(tokens, order, self.encoder.grid_of(images), ctx)
         return pixels, MaskedAutoencoderCache(c_embed, c_take, c_encode, c_decoder)

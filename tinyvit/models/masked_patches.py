@@ -53,7 +53,7 @@ class MaskedPatches(Module):
         x, c_cls = F.prepend_token(x, embed.cls_token.value)                                # (B, 1+N, D)
         x, c_positions = embed.positions(x, ctx, grid=self.encoder.grid_of(images))
         x, c_drop = embed.pos_drop(x, ctx)
-        x, c_encode = self.encoder.encode(x, ctx)
+        x, c_encode = self.encoder.encode(x, self.encoder.context_of(images, ctx))
         x, c_take = F.take_tokens(x, 1 + where)                                             # (B, n, D)
         y, c_head = self.head(x, ctx)
         return y, MaskedPatchesCache(c_patch, c_mask, c_cls, c_positions, c_drop, c_encode, c_take, c_head)

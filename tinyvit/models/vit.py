@@ -18,6 +18,7 @@ from tinyvit.models.registry import register, variant
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
 from tinyvit.nn.block import Block, BlockCache, in_turn, in_turn_backward
+from tinyvit.nn.context import Context
 from tinyvit.nn.head import MeanPool, MlpHead, TokenPool, linear_head
 from tinyvit.nn.layers import Dropout, Identity, LayerNorm
 from tinyvit.nn.module import Module
@@ -199,9 +200,19 @@ class ViT(Architecture):
     def caches_of_parts(self, cache):
         return cache.embed, *cache.blocks, cache.encode.norm, cache.pool, cache.head
 
+    def context_of(self, images, ctx, index=None):
+        """The context, with the grid of these images for rotary positions.
+
+        index   (B, n) of the patches that the blocks see; None: all
+        """
+        if self.config.positions != "rope":
+            return ctx or Context()
+        images = as_input(images, self.image_shape, self.storage.compute_dtype, self.config.dynamic_img_size)
+        return replace(ctx or Context(), patches=(self.grid_of(images), index))
+
     def forward(self, images, ctx=None):
         tokens, c_embed = self.embed(images, ctx)
-        tokens, c_encode = self.encode(tokens, ctx)
+        tokens, c_encode = self.encode(tokens, self.context_of(images, ctx))
         features, c_pool = self.pool(tokens, ctx)
         logits, c_head = self.head(features, ctx)
         return logits, ViTCache(c_embed, c_encode, c_pool, c_head)
@@ -221,6 +232,7 @@ class ViT(Architecture):
         tokens, c_embed = self.embed(images, ctx)                              # (B, N+1, D)
         index = some_tokens(tokens, keep, self.num_prefix_tokens, ctx.key_for("keep"))
         tokens, c_take = F.take_tokens(tokens, index)                          # (B, n+1, D)
+        ctx = self.context_of(images, ctx, index[:, self.num_prefix_tokens :] - self.num_prefix_tokens)
         logits, caches = self.forward_parts(tokens, self.parts()[1:], ctx)
         return logits, SomeCache(c_embed, c_take, caches)
 

@@ -78,8 +78,6 @@ class ViTConfig:
                 f"positions 'rope' need heads whose width is divisible by 4, got {self.head_dim} "
                 f"(embed_dim {self.embed_dim} / num_heads {self.num_heads})"
             )
-        if self.positions == "rope" and self.dynamic_img_size:
-            raise ValueError("positions 'rope' are made for one size of the images; set dynamic_img_size to False")
         grid_of(as_pair(self.img_size), as_pair(self.patch_size))
 
     @property

@@ -19,8 +19,8 @@ TILED_FROM = 1024
 class SelfAttentionCache(NamedTuple):
     qkv: LinearCache
     split: SplitHeadsCache
-    rope: tuple[RopeCache, RopeCache] | None  # of the queries and of the keys
-    heads: Any                                # of the attention that ran: heads.probs is (B, H, N, N) in each of them
+    rope: RopeCache | None  # of the queries; the keys' is the same
+    heads: Any              # of the attention that ran: heads.probs is (B, H, N, N) in each of them
     merge: MergeHeadsCache
     proj: LinearCache
     proj_drop: Any
@@ -34,9 +34,9 @@ class Attention(Module):
         q, k, v = x W_qkvᵀ   headₕ = attention(qₕ, kₕ, vₕ, biasₕ)   y = [head₁ … head_H] W_projᵀ
 
     x and y are (B, N, D), a head is d = D/H wide. With `rope_grid` (rows, columns) queries and keys are rotated
-    by their patch's position first. A `bias` broadcasts to the scores (B, H, N, N): relative positions (H, N, N), a
-    causal mask (N, N) of zeros and −∞, a padding mask (B, 1, 1, N). With one, `backward` returns (dx, dbias), and who
-    made the bias passes dbias on; without, dx alone.
+    by their patch's position first; `Context.patches` gives another grid. A `bias` broadcasts to the scores
+    (B, H, N, N): relative positions (H, N, N), a causal mask (N, N) of zeros and −∞, a padding mask (B, 1, 1, N). With
+    one, `backward` returns (dx, dbias), and who made the bias passes dbias on; without, dx alone.
     From TILED_FROM tokens on, memory grows linearly with them, except where probabilities are dropped (`attn_drop`, in
     training): their mask is N×N, and so is the rest then.
     Vaswani et al. 2017, section 3.2.2; Dosovitskiy et al. 2021, eqs. 5–8. Derived in notebooks/04.
@@ -59,9 +59,9 @@ class Attention(Module):
         (q, k, v), c_split = F.split_heads(qkv, self.num_heads)                       # each (B, H, N, d)
         c_rope = None
         if self.rope_grid:
-            q, c_q = F.rope(q, self.rope_grid)
-            k, c_k = F.rope(k, self.rope_grid)
-            c_rope = c_q, c_k
+            grid, index = (ctx and ctx.patches) or (self.rope_grid, None)
+            q, c_rope = F.rope(q, grid, index=index)
+            k, _ = F.rope(k, grid, index=index)                                       # by the same tables
         key = ctx.key_for(self.path) if ctx and self.attn_drop else None
         if key is not None:
             heads, c_heads = F.attention_dropout(q, k, v, bias, rate=self.attn_drop, key=key)
@@ -81,7 +81,6 @@ class Attention(Module):
         dqkv = F.attention_backward(dheads, cache.heads)
         dbias = dqkv[3:]                                                              # nothing if there was no bias
         if cache.rope:
-            c_q, c_k = cache.rope
-            dqkv = F.rope_backward(dqkv[0], c_q), F.rope_backward(dqkv[1], c_k), dqkv[2]
+            dqkv = *(F.rope_backward(dturned, cache.rope) for dturned in dqkv[:2]), dqkv[2]
         dx = self.qkv.backward(F.split_heads_backward(dqkv, cache.split), cache.qkv)
         return (dx, *dbias) if dbias else dx

@@ -19,6 +19,8 @@ class Context:
                   of it: a function of this part's value that returns those of all parts. `train_step` sets it
     recompute     True keeps no more of a block than its input, until its backward computes the rest again: a
                   third more arithmetic for the memory of one block at a time, and the same bits; see `nn.recompute`
+    patches       for rotary positions, ((rows, columns), index): the grid of the images' patches, and which of them the
+                  tokens are, (B, n), or None: all. A ViT sets it
     """
 
     training: bool = False
@@ -27,6 +29,7 @@ class Context:
     keep_caches: bool = True
     recompute: bool = False
     join: Any = None
+    patches: Any = None
 
     def __post_init__(self):
         if not isinstance(self.key, Key | None):

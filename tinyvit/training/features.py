@@ -92,7 +92,7 @@ def read(model, images, layers, pool, threads):
     widths = []
 
     def of_part(x):
-        ctx, found = Context(keep_caches=False), {}
+        ctx, found = model.context_of(x, Context(keep_caches=False)), {}
         for number, (_, part) in enumerate(parts):
             x, _ = part(x, ctx)
             if x.ndim > 2:

@@ -60,9 +60,10 @@ def test_the_score_is_the_mean_of_the_losses_of_each_image_alone(name):
     np.testing.assert_allclose(scores[task.headline], np.mean(losses), rtol=1e-5)
 
 
+@pytest.mark.parametrize("positions", ["sincos_2d", "rope"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_gradient_of_the_loss_is_that_of_the_complex_step(name):
-    task, model, batch = begun(name)
+def test_the_gradient_of_the_loss_is_that_of_the_complex_step(name, positions):
+    task, model, batch = begun(name, model=ViTConfig(**SHAPE | {"positions": positions}))
     _, backward, _ = task.loss(model, batch, None)
     backward()
     state, directions = model.state_dict(), {}
@@ -75,6 +76,15 @@ def test_the_gradient_of_the_loss_is_that_of_the_complex_step(name):
         assert parameter.grad.any(), parameter_name
     found = sum((p.grad * directions[key]).sum() for key, p in model.named_parameters())
     np.testing.assert_allclose(found, moved.imag / 1e-20, rtol=1e-10)
+
+
+@pytest.mark.parametrize("positions", ["sincos_2d", "rope"])
+def test_the_order_in_which_the_autoencoder_sees_patches_does_not_matter(positions):
+    _, model, batch = begun("mae", model=ViTConfig(**SHAPE | {"positions": positions}))
+    order, turned = batch["order"], batch["order"].copy()
+    turned[:, :4] = order[:, 3::-1]
+    pixels, other = (model(batch["images"], places, 4)[0] for places in (order, turned))
+    np.testing.assert_allclose(other, pixels, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["mae", "mae, plain pixels"])
@@ -188,15 +198,13 @@ def test_the_next_commands_use_what_was_learned(name, tmp_path, capsys):
     (dict(share=0.01), r"objective\.share 0\.01 hides 0 of 16 patches"),
     (dict(share=1.2), r"objective\.share must be .* got 1\.2"),
     (dict(share=-0.5), r"objective\.share must be .* got -0\.5"),
-    (dict(positions="rope"), "needs positions that are added to the patches, not 'rope'"),
     (dict(keep_patches=0.5), "optim.keep-patches must be 1"),
     (dict(small_sizes=(2,), small_until=(0.5,)), r"hides . of 1 patches"),
     (dict(architecture="resnet"), "needs the architecture 'vit'"),
 ])  # fmt: skip
 def test_what_can_not_be_trained_is_refused(task, change, message):
     options = {"share": change["share"]} if "share" in change else {}
-    model = ViTConfig(**SHAPE | {key: change[key] for key in ("positions",) if key in change},
-                      dynamic_img_size="positions" not in change)  # fmt: skip
+    model = ViTConfig(**SHAPE, dynamic_img_size=True)
     if "architecture" in change:
         model = ResNetConfig(img_size=8, in_chans=1, depths=(1,), width=4)
     optim = OptimConfig(**{key: change[key] for key in ("keep_patches", "small_sizes", "small_until") if key in change})

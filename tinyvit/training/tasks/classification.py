@@ -13,6 +13,7 @@ from tinyvit.models.registry import ARCHITECTURES
 from tinyvit.nn import Context, buffer_updates
 from tinyvit.training.inference import forwards, in_parts
 from tinyvit.training.tasks.task import Task, register
+from tinyvit.validation import require
 
 
 @register("classification")
@@ -27,16 +28,8 @@ class Classification(Task):
     @classmethod
     def check(cls, config):
         keep, (architecture, _) = config.optim.keep_patches, ARCHITECTURES[config.architecture]
-        if keep < 1 and architecture.forward_some is Architecture.forward_some:
-            raise ValueError(
-                f"optim.keep-patches must be 1 for the architecture {config.architecture!r}, which needs all of its "
-                f"patches, got {keep}"
-            )
-        if keep < 1 and getattr(config.model, "positions", None) == "rope":
-            raise ValueError(
-                "optim.keep-patches must be 1 for positions 'rope', which are known by their place in the row, "
-                f"got {keep}"
-            )
+        require(keep == 1 or architecture.forward_some is not Architecture.forward_some, "optim.keep-patches must be 1 "
+                f"for the architecture {config.architecture!r}, which needs all of its patches", keep)  # fmt: skip
 
     def batch(self, images, targets, key):
         return {"images": images, "targets": targets}

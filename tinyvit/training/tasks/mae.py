@@ -194,8 +194,5 @@ def without_classes(config):
 def require_vit(config, task):
     """Raise ValueError unless the model of a TrainConfig is a ViT that may see some of its patches only."""
     require(config.architecture == "vit", f"the task {task!r} needs the architecture 'vit'", config.architecture)
-    require(config.model.positions != "rope",
-            f"the task {task!r} needs positions that are added to the patches, not 'rope', which go by a patch's place "
-            "in the row", config.model.positions)  # fmt: skip
     require(config.optim.keep_patches == 1, f"optim.keep-patches must be 1 for the task {task!r}",
             config.optim.keep_patches)  # fmt: skip
