@@ -15,8 +15,8 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 39_131,
-    "tinyvit": 41_192,
+    "tests": 39_134,
+    "tinyvit": 41_191,
     "tinyvit/*": 1_396,
     "tinyvit/bench": 2_552,
     "tinyvit/cli": 1_808,
@@ -29,7 +29,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_604,
     "tinyvit/optim": 376,
     "tinyvit/probe": 3_129,
-    "tinyvit/training": 5_193,
+    "tinyvit/training": 5_192,
 }
 TOKENS = {"tinyvit": 10.8, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % more than when this was begun
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -197,9 +197,10 @@ def test_another_models_optimizer_is_refused():
         train_step(random_vit(), optim.SGD(random_vit(), 0.1), *random_batch())
 
 
-def test_targets_may_be_a_list():
+def test_images_and_targets_may_be_lists():
     images, targets = random_batch()
-    assert_agree(step((images, targets.tolist())), step((images, targets)), tolerance=0)
+    for lists in ((images, targets.tolist()), (images.tolist(), targets.tolist())):
+        assert_agree(step(lists), step((images, targets)), tolerance=0)
 
 
 @pytest.mark.parametrize(

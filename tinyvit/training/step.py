@@ -6,7 +6,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
-from tinyvit.backend import array_module
+from tinyvit.backend import array_module, to_device
 from tinyvit.functional.sums import sums_together
 from tinyvit.nn import Context
 from tinyvit.nn.buffers import BufferUpdate, check_returned, commit, mean_updates
@@ -97,11 +97,11 @@ def train_step(
         raise ValueError("the optimizer was made for another model")
     if replay is not None and part is not None:
         raise ValueError("a step that is shared by several ranks can't be replayed: they exchange gradients meanwhile")
-    batch = named_arrays(images, targets, objective)
+    batch = named_arrays(images, targets, objective, model.device)
     own = batch_size(batch)
     samples, ranks = (own, None) if part is None else (part.samples, part.ranks)
     objective = classification() if objective is None else objective
-    in_one_piece = mixes_samples(objective)
+    in_one_piece = says(objective, "mixes_samples")  # its loss of a sample depends on the others
     if in_one_piece and accumulate > 1:
         raise ValueError(f"the objective mixes samples, so accumulate must be 1, got {accumulate}")
     if in_one_piece and ranks is not None and not says(objective, "gathers"):
@@ -237,20 +237,16 @@ def clip(model, each, together):
     return norm
 
 
-def mixes_samples(objective):
-    """Whether the loss of a sample depends on the others, so that a batch must stay in one piece."""
-    return says(objective, "mixes_samples")
-
-
 def says(objective, attribute):
     """Whether an attribute of an objective is true, or of the task whose method it is."""
     return any(getattr(owner, attribute, False) for owner in (objective, getattr(objective, "__self__", None)))
 
 
-def named_arrays(images, targets, objective):
-    """The batch as a dict of named arrays; raises ValueError if it is one already and doesn't stand alone."""
+def named_arrays(images, targets, objective, device):
+    """The batch as a dict of named arrays, those of a list on the device; ValueError unless a dict stands alone."""
     if not isinstance(images, Mapping):
-        return dict(zip(("images", "targets"), map(array_module(images).asarray, (images, targets))))  # lists will do
+        images = images if hasattr(images, "dtype") else to_device(images, device)
+        return {"images": images, "targets": array_module(images).asarray(targets)}
     if targets is not None:
         raise ValueError("expected targets=None beside a batch of named arrays, which holds all there is")
     if objective is None:
