@@ -6,6 +6,7 @@ smaller lowers its ceiling in the same commit; whoever needs more takes it from 
 
 import ast
 import io
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 39_134,
+    "tests": 39_132,
     "tinyvit": 41_191,
     "tinyvit/*": 1_396,
     "tinyvit/bench": 2_552,
@@ -63,6 +64,7 @@ def folder_of(path):
 
 
 def main():
+    os.chdir(Path(__file__).parents[1])
     names = subprocess.run(["git", "ls-files", "-z", *TOKENS], capture_output=True, text=True, check=True).stdout
     lines, tokens, python = Counter(), Counter(), Counter()
     for path in map(Path, filter(None, names.split("\0"))):

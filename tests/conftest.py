@@ -29,7 +29,8 @@ settings.load_profile("ci" if os.environ.get("CI") else os.environ.get("HYPOTHES
 # A shell starts a command in the background with Ctrl-C ignored, `nohup` one with the end of the terminal ignored;
 # processes that the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 if on_the_stand_in.ASKED:
     on_the_stand_in.begin()

@@ -72,6 +72,7 @@ def test_runs_differ_in_what_they_are_named_after(script):
     assert (plain.optim.weight_decay, plain.optim.label_smoothing, plain.augment.crop) == (0, 0, 0)
 
 
+@pytest.mark.end_to_end
 def test_what_is_asked_for_is_added_to_the_file_and_not_run_again(script, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(script, "FILE", tmp_path / "runs.json")
     arguments = ["--models", "ViT", "ResNet", "--images", "50", "--steps", "2", "--seeds", "1"]

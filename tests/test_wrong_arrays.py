@@ -78,12 +78,14 @@ def worker():
     worker.end()
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("case", wrong_arrays.CASES)
 @given(data=st.data())
 def test_wrong_arrays_are_refused_in_one_line_or_have_the_result_of_the_reference(worker, case, data):
     assert worker.ask(*data.draw(examples(case))) is None
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("case", wrong_arrays.CASES)
 def test_numbers_and_rows_in_place_of_arrays_are_refused_or_computed_like_the_reference(worker, case):
     for place in ("operand", "dy"):

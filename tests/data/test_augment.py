@@ -1,4 +1,3 @@
-import shutil
 import sys
 from dataclasses import replace
 
@@ -166,7 +165,7 @@ def test_different_batches_are_mixed_differently(seed):
     assert (first != second).any()
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="CUDA sources are compiled by g++ here")
+@pytest.mark.cuda  # g++ compiles the sources of kernels
 @given(dataset=datasets(), seed=seeds(), policy=st.sampled_from(["trivial", "rand"]))
 def test_nothing_waits_for_a_device_and_the_bits_are_those_of_numpy(dataset, seed, policy):
     augmentation = replace(EVERYTHING, policy=policy)

@@ -1,5 +1,4 @@
 import gc
-import shutil
 import sys
 import threading
 import time
@@ -261,7 +260,7 @@ def test_two_epochs_at_once_do_not_disturb_each_other():
         assert_same_batches([pair[number] for pair in pairs], loader(ahead=0).epoch(number))
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="CUDA sources are compiled by g++ here")
+@pytest.mark.cuda  # g++ compiles the sources of kernels
 def test_on_a_device_the_data_set_is_moved_once_nothing_waits_and_there_is_no_thread(monkeypatch):
     moved = []
 

@@ -1,7 +1,6 @@
 """Models that change after their optimizer was made: refused, or brought together by `to()` and `rebind()`."""
 
 import copy
-import timeit
 
 import numpy as np
 import pytest
@@ -104,14 +103,6 @@ def test_a_step_of_a_model_with_a_part_outside_its_storage_moves_nothing(name):
         one_step(model, optimizer)
     for key, array in model.state_dict().items():
         np.testing.assert_array_equal(array, before[key], err_msg=key)
-
-
-def test_checking_the_storage_of_a_model_takes_no_noticeable_time():
-    model = ViT(ViTConfig(8, 4, 1, 10, 64, 3, 4))
-    optimizer, batch = optim.AdamW(model), (np.ones((64, 1, 8, 8), "float32"), np.zeros(64, int))
-    step = min(timeit.repeat(lambda: train_step(model, optimizer, *batch, threads=1), number=1, repeat=20))
-    look = min(timeit.repeat(lambda: model.is_in(model.storage), number=1, repeat=200))
-    assert look < 0.02 * step, (look, step)
 
 
 def test_the_parameters_in_the_place_of_the_model_are_refused_by_a_line():
