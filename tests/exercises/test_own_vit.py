@@ -7,10 +7,10 @@ import pytest
 
 from tinyvit import ViT, exercises
 from tinyvit import functional as F
-from tinyvit.exercises import own_vit
-from tinyvit.exercises.topics import vit, vit_backward
+from tinyvit.exercises import own_vit, solutions
+from tinyvit.exercises.topics import vit_backward
 
-WRITTEN = SimpleNamespace(vit=vit.written, vit_backward=vit_backward.written)
+WRITTEN = SimpleNamespace(vit=solutions.vit, vit_backward=solutions.vit_backward)
 
 
 @pytest.mark.end_to_end
@@ -29,9 +29,9 @@ def test_the_learners_functions_are_what_is_trained():
 
     def counted(*arguments):
         calls.append(len(arguments[0]))
-        return vit_backward.written(*arguments)
+        return solutions.vit_backward(*arguments)
 
-    assert exercises.train(SimpleNamespace(vit=vit.written, vit_backward=counted), epochs=1, compare=False)
+    assert exercises.train(SimpleNamespace(vit=solutions.vit, vit_backward=counted), epochs=1, compare=False)
     assert calls.count(64) >= 20
 
 
@@ -57,7 +57,7 @@ def test_the_gradients_in_the_training_are_the_packages(dtype, bound):
 @pytest.mark.parametrize("mistake", vit_backward.BACKWARD.mistakes[:3], ids=lambda mistake: mistake.name)
 def test_a_wrong_gradient_is_named_and_not_trained(mistake, monkeypatch, capsys):
     monkeypatch.setattr(own_vit, "trained", lambda *arguments: pytest.fail("it was trained"))
-    wrong = SimpleNamespace(vit=vit.written, vit_backward=mistake.formula)
+    wrong = SimpleNamespace(vit=solutions.vit, vit_backward=mistake.formula)
     result = exercises.train(wrong, epochs=1)
     assert not result and result.accuracy is None and "Nothing was trained" in str(result)
     assert mistake.name in " ".join(capsys.readouterr().out.split())
@@ -67,15 +67,15 @@ def test_a_function_that_fails_in_the_training_is_answered_in_words():
     def only_small_batches(images, *rest):
         if len(images) > 8:
             raise RuntimeError("too many images")
-        return vit.written(images, *rest)
+        return solutions.vit(images, *rest)
 
-    result = exercises.train(SimpleNamespace(vit=only_small_batches, vit_backward=vit_backward.written), epochs=1)
+    result = exercises.train(SimpleNamespace(vit=only_small_batches, vit_backward=solutions.vit_backward), epochs=1)
     assert not result and "RuntimeError in the training" in str(result) and "too many images" in str(result)
 
 
 def test_what_is_missing_or_unknown_is_said():
     with pytest.raises(TypeError, match="has no vit_backward"):
-        exercises.train(SimpleNamespace(vit=vit.written))
+        exercises.train(SimpleNamespace(vit=solutions.vit))
     with pytest.raises(ValueError, match="'digits' or 'cifar10', got 'mnist'"):
         exercises.train(WRITTEN, data="mnist")
 

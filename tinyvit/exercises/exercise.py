@@ -1,8 +1,10 @@
 """The parts of an exercise: the task, the cases it is tried on, and the common mistakes."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from types import FunctionType
 
 import numpy as np
 
@@ -20,17 +22,49 @@ def visible_eps(random):
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong formula that learners often write."""
+    """A wrong formula that learners often write.
+
+    As a rule it is the solution with `edits`, each of them one of
+        (text, other)         another text, wherever this one occurs in the solution
+        (part, text, other)   the same in a function that it calls
+        statement             comes first and changes the arguments, as a learner does who misreads them
+    """
 
     name: str
     hint: str
     formula: Callable  # the exercise's arguments -> all outputs, or a dict of the outputs that it gets wrong
     reading: Callable | None = None  # the arguments -> the arguments as misread, if the rest of the formula is right
     switches: dict | None = None     # switches of the exercise's `written` that make the mistake
+    edits: tuple = ()
 
     @property
     def said(self):
         return self.name, self.hint
+
+
+def edited(name, edits):
+    """The solution of that name with edits, ready to be called; ValueError for a text that isn't in it."""
+    return compiled(name, edits)[name]
+
+
+@cache
+def compiled(name, edits):
+    from tinyvit.exercises import solutions
+
+    functions = {key: one for key, one in vars(solutions).items() if isinstance(one, FunctionType)}
+    space = vars(solutions) | functions[name].__globals__
+    space |= {key: FunctionType(one.__code__, space, key, one.__defaults__) for key, one in functions.items()}
+    texts = {}
+    for edit in edits:
+        *part, old, new = edit if isinstance(edit, tuple) else ("\n", f"\n    {edit}\n")
+        part = part[0] if part else name
+        text = texts.setdefault(part, inspect.getsource(functions[part]))
+        if old not in text:
+            raise ValueError(f"the solution {part} has no {old!r}")
+        texts[part] = text.replace(old, new, 1 if isinstance(edit, str) else -1)
+    for part, text in texts.items():
+        exec(compile(text, f"<{part}>", "exec"), space)
+    return space
 
 
 @dataclass(frozen=True)
@@ -111,6 +145,18 @@ class Exercise:
     def variant(self, name, hint, **switches):
         """Add the mistake that is `written` with these switches set."""
         self.mistakes.append(Mistake(name, hint, partial(self.written, **switches), switches=switches))
+
+    def edit(self, name, hint, *edits, outputs=None):
+        """Add the mistake that the solution makes with these edits.
+
+        outputs   those that it gets wrong, by name, where the edits would change others as well; None: all
+        """
+
+        def formula(*arguments):
+            made = edited(self.name, edits)(*arguments)
+            return made if outputs is None else {key: dict(zip(self.returns, made))[key] for key in outputs}
+
+        self.mistakes.append(Mistake(name, hint, formula, edits=edits))
 
     def answer(self, function, arguments, asked=None):
         """The function's result for a case's arguments; a list of results if it is called many times.

@@ -102,7 +102,8 @@ def layernorm_backward(dy, x, weight, eps):
     centred = x - x.mean(-1, keepdims=True)
     rstd = ((centred * centred).mean(-1, keepdims=True) + eps) ** -0.5
     xhat, g = centred * rstd, dy * weight
-    dx = rstd * (g - g.mean(-1, keepdims=True) - xhat * (g * xhat).mean(-1, keepdims=True))
+    mean_g, mean_gxhat = g.mean(-1, keepdims=True), (g * xhat).mean(-1, keepdims=True)
+    dx = rstd * (g - mean_g - xhat * mean_gxhat)
     rows = tuple(range(x.ndim - 1))
     return dx, (dy * xhat).sum(rows), dy.sum(rows)
 

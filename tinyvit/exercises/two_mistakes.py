@@ -5,11 +5,13 @@ sets different switches of one formula; one replaces the arguments, and the othe
 a different term or factor; or one is a general mistake, applied to the other's result.
 """
 
+import contextlib
 from functools import partial
 from itertools import combinations
 
 import numpy as np
 
+from tinyvit.exercises.exercise import edited
 from tinyvit.exercises.general_mistakes import DY_FORGOTTEN, differs_by, dy_forgotten, rearranged, takes_dy
 
 
@@ -20,10 +22,22 @@ def two_mistakes(exercise, case, arguments, got, expected, wrong, on_purpose):
     on_purpose   (mistake, its outputs) for all mistakes of the exercise
     """
     wrong = [name for name in wrong if np.isfinite(got[name]).all()]
+    yield from both_edited(exercise, arguments, on_purpose)
     yield from switched(exercise, arguments, on_purpose)
     yield from misread(exercise, arguments, on_purpose)
     yield from terms_and_factors(on_purpose, expected, wrong)
     yield from as_in_any(case, got, on_purpose, wrong)
+
+
+def both_edited(exercise, arguments, on_purpose):
+    """The solution with the edits of both, as far as those of one leave the other's text in place."""
+    for (one, first), (other, second) in combinations(on_purpose, 2):
+        if one.edits and other.edits and one.said != other.said:
+            with contextlib.suppress(Exception):  # two edits together may make no sense
+                formula = edited(exercise.name, one.edits + other.edits)
+                outputs = exercise.made_by(formula, arguments())
+                changed = first.keys() | second
+                yield (one.said, other.said), {name: outputs[name] for name in outputs if name in changed}
 
 
 def switched(exercise, arguments, on_purpose):

@@ -59,11 +59,6 @@ BACKWARD = Exercise(
 EXERCISES = FORWARD, BACKWARD
 
 
-def softmax_over(x, axis, shift=0.0):
-    exps = np.exp(x - shift)
-    return exps / exps.sum(axis, keepdims=True)
-
-
 OVERFLOW = (
     "the row's maximum is not subtracted",
     "exp(1000) overflows and exp(−1000) is 0: the result is NaN. Subtracting the row's own maximum from it "
@@ -73,162 +68,48 @@ ONE_MAXIMUM = (
     "one maximum for all rows",
     "A row far below the maximum of all others becomes zeros, and 0/0 is NaN. Each row has its own maximum.",
 )
+NOT_DIVIDED = "not divided by the sum", "The exponentials of a row are not yet probabilities: they don't add up to 1."
+MAXIMUM = " - x.max(-1, keepdims=True)"
 
+FORWARD.edit(*OVERFLOW, (MAXIMUM, ""))
+FORWARD.edit(*ONE_MAXIMUM, ("x.max(-1, keepdims=True)", "x.max()"))
+FORWARD.edit("the exponent's sign is wrong", "The higher a score, the higher its probability: exp(x − max).", "x = -x")
+FORWARD.edit("the maximum of each column", "It cancels only if all of a row get the same one: the maximum over the "
+    "last axis.", ("x.max(-1, keepdims=True)", "x.max(0)"))
+FORWARD.edit("summed over the columns", "A row's probabilities add up to 1: the sum goes over the last axis.",
+    ("-1", "0"))
+FORWARD.edit("summed over the whole array", "Every row has a sum of its own: axis=-1, with keepdims=True.",
+    ("-1, keepdims=True", ""))
+FORWARD.edit(*NOT_DIVIDED, (" / exps.sum(-1, keepdims=True)", ""))
+FORWARD.edit(*NOT_DIVIDED, (" / exps.sum(-1, keepdims=True)", ""), (MAXIMUM, ""))
+FORWARD.edit("the logarithm of the softmax", "These are log probabilities; return the probabilities.",
+    ("exps / exps.sum(-1, keepdims=True)", "np.log(exps / exps.sum(-1, keepdims=True))"))
+FORWARD.edit("scores divided by their sum", "Without exp, negative scores give negative probabilities.",
+    ("np.exp(x - x.max(-1, keepdims=True))", "x"))
 
-@FORWARD.mistake(*OVERFLOW)
-def without_maximum(x):
-    return softmax_over(x, -1)
-
-
-@FORWARD.mistake(*ONE_MAXIMUM)
-def one_maximum(x):
-    return softmax_over(x, -1, x.max())
-
-
-@FORWARD.misreading("the exponent's sign is wrong", "The higher a score, the higher its probability: exp(x − max).")
-def exponent_negated(x):
-    return (-x,)
-
-
-@FORWARD.mistake(
-    "the maximum of each column", "It cancels only if all of a row get the same one: the maximum over the last axis."
-)
-def maximum_of_columns(x):
-    return softmax_over(x - x.max(0), -1)
-
-
-@FORWARD.mistake("summed over the columns", "A row's probabilities add up to 1: the sum goes over the last axis.")
-def over_columns(x):
-    return softmax_over(x, 0)
-
-
-@FORWARD.mistake("summed over the whole array", "Every row has a sum of its own: axis=-1, with keepdims=True.")
-def over_everything(x):
-    return softmax_over(x, None)
-
-
-@FORWARD.mistake(
-    "not divided by the sum", "The exponentials of a row are not yet probabilities: they don't add up to 1."
-)
-def not_normalised(x):
-    return np.exp(x - x.max(-1, keepdims=True))
-
-
-@FORWARD.mistake(
-    "not divided by the sum", "The exponentials of a row are not yet probabilities: they don't add up to 1."
-)
-def exponentials(x):
-    return np.exp(x)
-
-
-@FORWARD.mistake("the logarithm of the softmax", "These are log probabilities; return the probabilities.")
-def log_softmax(x):
-    return np.log(F.softmax(x)[0])
-
-
-@FORWARD.mistake("scores divided by their sum", "Without exp, negative scores give negative probabilities.")
-def without_exp(x):
-    return x / x.sum(-1, keepdims=True)
-
-
-@BACKWARD.mistake(*OVERFLOW)
-def without_maximum_backward(dy, x):
-    return gradient(dy, softmax_over(x, -1))
-
-
-@BACKWARD.mistake(*ONE_MAXIMUM)
-def one_maximum_backward(dy, x):
-    return gradient(dy, softmax_over(x, -1, x.max()))
-
-
-def gradient(dy, probs):
-    return probs * (dy - (dy * probs).sum(-1, keepdims=True))
-
-
-@BACKWARD.mistake(
-    "the Jacobian is taken as diagonal",
-    "p(1 − p) is how a probability moves with its own score. But each score moves all the probabilities of its row, "
-    "through the sum that they are divided by: the Jacobian is a full matrix.",
-)
-def diagonal(dy, x):
-    probs = F.softmax(x)[0]
-    return dy * probs * (1 - probs)
-
-
-@BACKWARD.mistake(
-    "the diagonal of the Jacobian is missing", "Only − p pᵀ is there; a probability also changes with its own score."
-)
-def without_diagonal(dy, x):
-    probs = F.softmax(x)[0]
-    return -probs * (dy * probs).sum(-1, keepdims=True)
-
-
-@BACKWARD.mistake(
-    "only dy times the probabilities",
-    "That is the gradient of the numerator only; the sum in the denominator depends on x as well.",
-)
-def only_times_probs(dy, x):
-    return dy * F.softmax(x)[0]
-
-
-@BACKWARD.mistake(
-    "the sum is not weighted by the probabilities", "You subtract Σ dy; weight each dy by its probability."
-)
-def unweighted(dy, x):
-    return F.softmax(x)[0] * (dy - dy.sum(-1, keepdims=True))
-
-
-@BACKWARD.mistake(
-    "the sum is added", "The sum comes from the denominator: raising a score lowers all others. It is subtracted."
-)
-def sum_added(dy, x):
-    probs = F.softmax(x)[0]
-    return probs * (dy + (dy * probs).sum(-1, keepdims=True))
-
-
-@BACKWARD.mistake(
-    "the sum is not multiplied by the probabilities",
-    "dy·p − Σ dy·p: the brackets are missing. Both terms have the factor p: p · (dy − Σ dy·p).",
-)
-def sum_outside_of_the_brackets(dy, x):
-    probs = F.softmax(x)[0]
-    return dy * probs - (dy * probs).sum(-1, keepdims=True)
-
-
-@BACKWARD.misreading("dy and x are exchanged", "The arguments come in the order dy, x: first the gradient.")
-def arguments_exchanged(dy, x):
-    return x, dy
-
-
-@BACKWARD.mistake(
-    "a mean in place of the sum", "The probabilities are weights that add up to 1: don't divide by their number."
-)
-def mean_for_sum(dy, x):
-    probs = F.softmax(x)[0]
-    return probs * (dy - (dy * probs).mean(-1, keepdims=True))
-
-
-@BACKWARD.mistake(
-    "summed over the columns", "A score changes the probabilities of its own row: sum over the last axis."
-)
-def over_columns_backward(dy, x):
-    probs = F.softmax(x)[0]
-    return probs * (dy - (dy * probs).sum(0, keepdims=True))
-
-
-@BACKWARD.mistake(
-    "summed over the whole array", "A score changes the probabilities of its own row: axis=-1, with keepdims=True."
-)
-def over_everything_backward(dy, x):
-    probs = F.softmax(x)[0]
-    return probs * (dy - (dy * probs).sum())
-
-
-@BACKWARD.mistake("not multiplied by the probabilities", "The brackets are right; multiply them by p.")
-def not_multiplied(dy, x):
-    return dy - (dy * F.softmax(x)[0]).sum(-1, keepdims=True)
-
-
-@BACKWARD.mistake("scores in place of probabilities", "x holds the scores; take their softmax first.")
-def scores_for_probs(dy, x):
-    return gradient(dy, x)
+DY_P = "(dy * probs).sum(-1, keepdims=True)"
+BACKWARD.edit(*OVERFLOW, ("softmax(x)", "np.exp(x) / np.exp(x).sum(-1, keepdims=True)"))
+BACKWARD.edit(*ONE_MAXIMUM, ("softmax(x)", "np.exp(x - x.max()) / np.exp(x - x.max()).sum(-1, keepdims=True)"))
+BACKWARD.edit("the Jacobian is taken as diagonal", "p(1 − p) is how a probability moves with its own score. But each "
+    "score moves all the probabilities of its row, through the sum that they are divided by: the Jacobian is a full "
+    "matrix.", (f"(dy - {DY_P})", "dy * (1 - probs)"))
+BACKWARD.edit("the diagonal of the Jacobian is missing", "Only − p pᵀ is there; a probability also changes with its "
+    "own score.", ("(dy - ", "(0 - "))
+BACKWARD.edit("only dy times the probabilities", "That is the gradient of the numerator only; the sum in the "
+    "denominator depends on x as well.", (f" - {DY_P}", ""))
+BACKWARD.edit("the sum is not weighted by the probabilities", "You subtract Σ dy; weight each dy by its probability.",
+    ("(dy * probs)", "dy"))
+BACKWARD.edit("the sum is added", "The sum comes from the denominator: raising a score lowers all others. It is "
+    "subtracted.", ("(dy - ", "(dy + "))
+BACKWARD.edit("the sum is not multiplied by the probabilities", "dy·p − Σ dy·p: the brackets are missing. Both terms "
+    "have the factor p: p · (dy − Σ dy·p).", (f"(dy - {DY_P})", f"dy - {DY_P}"))
+BACKWARD.edit("dy and x are exchanged", "The arguments come in the order dy, x: first the gradient.", "dy, x = x, dy")
+BACKWARD.edit("a mean in place of the sum", "The probabilities are weights that add up to 1: don't divide by their "
+    "number.", (".sum(-1", ".mean(-1"))
+BACKWARD.edit("summed over the columns", "A score changes the probabilities of its own row: sum over the last axis.",
+    ("-1", "0"))
+BACKWARD.edit("summed over the whole array", "A score changes the probabilities of its own row: axis=-1, with "
+    "keepdims=True.", ("-1, keepdims=True", ""))
+BACKWARD.edit("not multiplied by the probabilities", "The brackets are right; multiply them by p.",
+    ("probs * (dy", "(dy"))
+BACKWARD.edit("scores in place of probabilities", "x holds the scores; take their softmax first.", ("softmax(x)", "x"))
