@@ -66,7 +66,7 @@ Two differ: `schedule` is called once for every step, and `kahan_sum` gets float
 
 `check` calls the function within a time limit (`calling`), compares its result (`outputs`: the number of values,
 types, shapes, which entry is wrong) and recognises usual mistakes by their numbers (`recognise`): those of the
-exercise and of the parts it is made of (`parts`), or sums that lack keepdims (`keepdims`). What has no name is answered
+exercise and of the parts it is made of (`parts`), or of any exercise (`general_mistakes`). What has no name is answered
 by what should hold (`invariants`), or by a step that, changed in one place, gives the same numbers (`slips`). Whatever
 the function does, the answer is text and no traceback. An exercise is a file in `topics`: what is asked, the right
 answer, and the mistakes.

@@ -8,10 +8,9 @@ import numpy as np
 
 from tinyvit.exercises.calling import call
 from tinyvit.exercises.catalogue import find
+from tinyvit.exercises.general_mistakes import missing_keepdims
 from tinyvit.exercises.grading.worker import by_position
 from tinyvit.exercises.invariants import broken, only_wrong
-from tinyvit.exercises.keepdims import by_shapes, missing_keepdims
-from tinyvit.exercises.keepdims import said as keepdims_said
 from tinyvit.exercises.outputs import Unusable, changed, outputs_of, wrong_with
 from tinyvit.exercises.recognise import Likeness, likenesses
 from tinyvit.exercises.slips import slips
@@ -115,9 +114,8 @@ def check_case(exercise, function, case, time_limit, seed, printed):
         at = f"was still at {result.line} after" if result.line else "was not done after"
         raise NotRight(f"It did not return{on}: it {at} {time_limit:g} seconds. Does a loop never end?")
     if result.exception is not None:
-        shown, mistakes = scalar_function(result.exception)
-        if isinstance(result.exception, ValueError):
-            shown, mistakes = without_keepdims(exercise, function, case, time_limit, seed, result.exception)
+        said = scalar_function(result.exception) or missing_keepdims(message_of(result.exception))
+        shown, mistakes = list(looks_like([Likeness((said,), ())], 1)) if said else [], [said[0]] if said else []
         if not shown:
             shown, mistakes = on_equal_sizes(exercise, function, case, result.exception, time_limit, seed)
         came = exercise.draw(case, seed) if exercise.calls is None else asked[-1]  # new ones: it may have changed them
@@ -131,8 +129,6 @@ def check_case(exercise, function, case, time_limit, seed, printed):
     if any(problems.values()):
         head = [f"Right on ordinary numbers; not right{on}."] if on else []
         found, mistakes = looks_like(alike, len(problems)), names_of(alike)
-        if not mistakes:
-            found, mistakes = without_keepdims(exercise, function, case, time_limit, seed)
         located = [] if mistakes else located or one_slip(exercise, case, result.value, seed)
         paragraphs = *head, table(problems), *found, *located, *in_place
         raise NotRight(*paragraphs, mistakes=[*mistakes, *spoilt], located=located)
@@ -173,24 +169,6 @@ def one_slip(exercise, case, value, seed):
     return slips(exercise, case, lambda: exercise.draw(case, seed), got, wrong) or only_wrong(wrong, len(problems))
 
 
-def without_keepdims(exercise, function, case, time_limit, seed, error=None):
-    """(paragraphs, mistakes) if the function is right as soon as its sums keep their axes."""
-    if exercise.calls is not None:
-        return [], []
-
-    def is_right(value):
-        try:
-            return not any(differences(exercise, case, value, seed)[2].values())
-        except Unusable:
-            return False
-
-    found = missing_keepdims(function, lambda: exercise.draw(case, seed), is_right, time_limit)
-    said = keepdims_said(found) if found else by_shapes(error)
-    if said is None:
-        return [], []
-    return list(looks_like([Likeness((said,), ())], 1)), [said[0]]
-
-
 def raised(exercise, case, result, arguments):
     """The paragraphs about an exception."""
     error = result.exception
@@ -225,15 +203,13 @@ def message_of(error):
 
 
 def scalar_function(error):
-    """(paragraphs, mistakes) for a function of `math`, or float(), that got a whole array."""
+    """(mistake, hint) for a function of `math`, or float(), that got a whole array; None for any other exception."""
     if not isinstance(error, TypeError) or "can be converted to Python scalars" not in message_of(error):
-        return [], []
-    hint = (
+        return None
+    return "a function of one number gets an array", (
         "The functions of Python's math, and float(), take one number. NumPy's take arrays: np.exp, np.sqrt, np.tanh. "
         "NumPy has no erf: scipy.special.erf takes arrays, and so does np.vectorize(math.erf)."
     )
-    name = "a function of one number gets an array"
-    return list(looks_like([Likeness(((name, hint),), ())], 1)), [name]
 
 
 def on_equal_sizes(exercise, function, case, error, time_limit, seed):

@@ -1,5 +1,6 @@
 """Mistakes that can be made in any exercise, recognised in one output."""
 
+import re
 from itertools import combinations, permutations
 
 import numpy as np
@@ -122,4 +123,21 @@ def summed_wrongly(got, right, tolerance):
             for axes in combinations(range(more.ndim), count):
                 if agree(more.sum(axes), less, tolerance):
                     return mistake, hint.format(axes)
+    return None
+
+
+def missing_keepdims(message):
+    """(mistake, hint) for an exception's message whose two shapes differ by one axis; None for any other."""
+    shapes = [tuple(map(int, re.findall(r"\d+", shape))) for shape in re.findall(r"\(([\d,]+)\)", message)]
+    if "broadcast" not in message or len(shapes) != 2:
+        return None
+    after, before = sorted(shapes, key=len)
+    for axis in range(len(before)):
+        if before[:axis] + before[axis + 1 :] == after:
+            kept = (*before[:axis], 1, *before[axis + 1 :])
+            return "keepdims=True is missing", (
+                f"A sum, mean or maximum makes {after} of {before}. NumPy lines axes up from the right, so that the "
+                f"{after[-1] if after else 'number'} of {after} meets the last axis of {before}, and not the axis that "
+                f"it belongs to. With keepdims=True it is {kept}, and is broadcast along the axis that was reduced."
+            )
     return None
