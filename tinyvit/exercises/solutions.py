@@ -109,13 +109,15 @@ def layernorm_backward(dy, x, weight, eps):
 
 
 def rmsnorm(x, weight, eps):
-    return x * ((x * x).mean(-1, keepdims=True) + eps) ** -0.5 * weight
+    r = ((x * x).mean(-1, keepdims=True) + eps) ** -0.5
+    return x * r * weight
 
 
 def rmsnorm_backward(dy, x, weight, eps):
     r = ((x * x).mean(-1, keepdims=True) + eps) ** -0.5
     xhat, g = x * r, dy * weight
-    dx = r * (g - xhat * (g * xhat).mean(-1, keepdims=True))
+    mean_gxhat = (g * xhat).mean(-1, keepdims=True)
+    dx = r * (g - xhat * mean_gxhat)
     return dx, (dy * xhat).sum(tuple(range(x.ndim - 1)))
 
 
@@ -169,24 +171,28 @@ def multi_head_attention_backward(dy, x, qkv_weight, qkv_bias, proj_weight, num_
 def gelu(x):
     from scipy.special import erfc
 
-    return 0.5 * x * erfc(-x * 0.5**0.5)
+    cdf = 0.5 * erfc(-x * 0.5**0.5)
+    return x * cdf
 
 
 def gelu_backward(dy, x):
     from scipy.special import erfc
 
+    cdf = 0.5 * erfc(-x * 0.5**0.5)
     pdf = np.exp(-0.5 * x * x) * (2 * np.pi) ** -0.5
-    return dy * (0.5 * erfc(-x * 0.5**0.5) + x * pdf)
+    return dy * (cdf + x * pdf)
 
 
 def mlp(x, weight1, bias1, weight2, bias2):
-    return linear(gelu(linear(x, weight1, bias1)), weight2, bias2)
+    a = gelu(linear(x, weight1, bias1))
+    return linear(a, weight2, bias2)
 
 
 def mlp_backward(dy, x, weight1, bias1, weight2):
     h = linear(x, weight1, bias1)
     da, dweight2, dbias2 = linear_backward(dy, gelu(h), weight2)
-    return *linear_backward(gelu_backward(da, h), x, weight1), dweight2, dbias2
+    dh = gelu_backward(da, h)
+    return *linear_backward(dh, x, weight1), dweight2, dbias2
 
 
 def block(x, parameters, num_heads, eps):
@@ -280,15 +286,18 @@ def worked_example_backward(patches):
 def cross_entropy(logits, labels, label_smoothing):
     shifted = logits - logits.max(-1, keepdims=True)
     log_probs = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    of_label = log_probs[np.arange(len(labels)), labels]
-    return -((1 - label_smoothing) * of_label + label_smoothing * log_probs.mean(-1)).mean()
+    B, K = logits.shape
+    targets = np.full((B, K), label_smoothing / K)
+    targets[np.arange(B), labels] += 1 - label_smoothing
+    return -(targets * log_probs).sum(-1).mean()
 
 
 def cross_entropy_backward(dy, logits, labels, label_smoothing):
     B, K = logits.shape
     targets = np.full((B, K), label_smoothing / K)
     targets[np.arange(B), labels] += 1 - label_smoothing
-    return dy * (softmax(logits) - targets) / B
+    probs = softmax(logits)
+    return dy * (probs - targets) / B
 
 
 def adam(theta, g, m, v, t, lr, beta1, beta2, eps):

@@ -42,7 +42,6 @@ ATTENTIONS = "multi_head_attention_backward(dx1, a"
 NORM1 = 'da, g["norm1.weight"], g["norm1.bias"]'
 NORM2 = 'dm, g["norm2.weight"], g["norm2.bias"]'
 SKIPPED1, SKIPPED2 = (NORM1, NORM1.replace("da", "_")), (NORM2, NORM2.replace("dm", "_"))
-FC1 = "linear_backward(gelu_backward(da, h), x, weight1)"
 TERMS = "layernorm_backward", " - mean_g - xhat * mean_gxhat", ""
 
 BACKWARD.edit("the gradients of both residuals are forgotten", "A sum sends its gradient both ways: into the branch "
@@ -65,7 +64,7 @@ BACKWARD.edit("x in place of norm1(x) in attn.qkv.weight's gradient", "The input
     "not x.", "global entered; entered = x", ("multi_head_attention_backward", "(dqkv, x,", "(dqkv, entered,"))
 BACKWARD.edit("the sum in place of norm2(sum) in mlp.fc1.weight's gradient", "The input of the linear layer fc1 was "
     "norm2 of the sum.", ("m = layer", "global entered; entered = x1; m = layer"),
-    ("mlp_backward", "h), x,", "h), entered,"))
+    ("mlp_backward", "dh, x,", "dh, entered,"))
 BACKWARD.edit("the sum in place of norm2(sum) in the MLP's backward", "The MLP's input was norm2 of the sum: its "
     "backward is taken there.", ("mlp_backward(dy, m", "mlp_backward(dy, x1"))
 BACKWARD.edit("norm1's gradient is taken at its output", "A layer norm's backward needs what went into it: x.",
@@ -88,7 +87,7 @@ BACKWARD.edit(*NO_MAXIMUM, ("softmax", " - x.max(-1, keepdims=True)", ""))
 BACKWARD.edit("the 1/N terms of the layer norms are missing", "Mean and standard deviation depend on the whole row; "
     "see layernorm_backward.", TERMS)
 BACKWARD.edit("wrong transpose of fc1's weight", "The forward multiplies by the transpose of fc1's weight, the "
-    "backward by the weight itself.", ("mlp_backward", f"*{FC1}", f"gelu_backward(da, h) @ weight1.T, *{FC1}[1:]"))
+    "backward by the weight itself.", ("mlp_backward", "dh, x, weight1", "dh, x, weight1.T"))
 BACKWARD.edit("ε is forgotten", "Both layer norms added it to the variance.", "eps = 0")
 BACKWARD.edit("the broadcast biases are not summed", "Each was added to every token of every sample: sum over both "
     "axes.", ("linear_backward", ", dy_rows.sum(0)", ", dy"))

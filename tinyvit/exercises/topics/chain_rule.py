@@ -1,7 +1,5 @@
 """First backwards, for a reader who has written none yet: what is broadcast sums, and what is used twice adds up."""
 
-import numpy as np
-
 from tinyvit import functional as F
 from tinyvit.exercises import solutions
 from tinyvit.exercises.exercise import Exercise
@@ -39,119 +37,43 @@ CENTRE = Exercise(
 )
 EXERCISES = SCALE, CENTRE
 
+DWEIGHT, DBIAS = "(dy * x).sum((0, 1))", "dy.sum((0, 1))"
 EVERY_ROW = "Every row of every sample used it, so its gradient is a sum over all of them: over axes 0 and 1."
+NO_MEAN = "The forward has no 1/N: what was used by many rows gets the sum."
+LOCAL = "The local gradient of x * weight with respect to weight is x."
+TWICE = "x goes into y twice: directly, and through the mean of its row."
+OWN_MEAN = "Each row has a mean of its own: axis=-1, with keepdims=True."
 
+SCALE.edit("dx is not multiplied by weight", "The local gradient of x * weight with respect to x is weight.",
+    ("dy * weight", "dy"))
+SCALE.edit("dx is multiplied by x", "The local gradient of x * weight with respect to x is weight, the other one.",
+    ("dy * weight", "dy * x"))
+SCALE.edit("dx is divided by weight", "Backwards is not the inverse: the upstream gradient is multiplied.",
+    ("dy * weight", "dy / weight"))
+SCALE.edit("the broadcast weight is not summed", EVERY_ROW, (DWEIGHT, "dy * x"))
+SCALE.edit("the broadcast weight is summed over samples only", EVERY_ROW, (DWEIGHT, "(dy * x).sum(0)"))
+SCALE.edit("the broadcast weight is summed over rows only", EVERY_ROW, (DWEIGHT, "(dy * x).sum(1)"))
+SCALE.edit("dweight is not multiplied by x", LOCAL, ("(dy * x)", "dy"))
+SCALE.edit("dweight is multiplied by weight", LOCAL, ("(dy * x)", "(dy * weight)"))
+SCALE.edit("the sums are multiplied, not the products summed", "Multiply dy and x entry by entry, then sum.",
+    (DWEIGHT, f"{DBIAS} * x.sum((0, 1))"))
+SCALE.edit("a mean in place of the sum", NO_MEAN, ("x).sum", "x).mean"))
+SCALE.edit("the broadcast bias is not summed", EVERY_ROW, (DBIAS, "dy"))
+SCALE.edit("the broadcast bias is summed over samples only", EVERY_ROW, (DBIAS, "dy.sum(0)"))
+SCALE.edit("the broadcast bias is summed over rows only", EVERY_ROW, (DBIAS, "dy.sum(1)"))
+SCALE.edit("a mean in place of the sum", NO_MEAN, ("dy.sum", "dy.mean"))
+SCALE.edit("the bias's gradient is 1", "1 is its local gradient; multiply it by dy, and sum.",
+    (DBIAS, "np.ones_like(weight)"))
 
-@SCALE.mistake("dx is not multiplied by weight", "The local gradient of x * weight with respect to x is weight.")
-def dx_without_weight(dy, x, weight):
-    return {"dx": dy}
-
-
-@SCALE.mistake("dx is multiplied by x", "The local gradient of x * weight with respect to x is weight, the other one.")
-def dx_by_itself(dy, x, weight):
-    return {"dx": dy * x}
-
-
-@SCALE.mistake("dx is divided by weight", "Backwards is not the inverse: the upstream gradient is multiplied.")
-def dx_divided(dy, x, weight):
-    return {"dx": dy / weight}
-
-
-@SCALE.mistake("the broadcast weight is not summed", EVERY_ROW)
-def dweight_not_summed(dy, x, weight):
-    return {"dweight": dy * x}
-
-
-@SCALE.mistake("the broadcast weight is summed over samples only", EVERY_ROW)
-def dweight_over_samples(dy, x, weight):
-    return {"dweight": (dy * x).sum(0)}
-
-
-@SCALE.mistake("the broadcast weight is summed over rows only", EVERY_ROW)
-def dweight_over_rows(dy, x, weight):
-    return {"dweight": (dy * x).sum(1)}
-
-
-@SCALE.mistake("dweight is not multiplied by x", "The local gradient of x * weight with respect to weight is x.")
-def dweight_without_x(dy, x, weight):
-    return {"dweight": dy.sum((0, 1))}
-
-
-@SCALE.mistake("dweight is multiplied by weight", "The local gradient of x * weight with respect to weight is x.")
-def dweight_by_itself(dy, x, weight):
-    return {"dweight": (dy * weight).sum((0, 1))}
-
-
-@SCALE.mistake("the sums are multiplied, not the products summed", "Multiply dy and x entry by entry, then sum.")
-def product_of_sums(dy, x, weight):
-    return {"dweight": dy.sum((0, 1)) * x.sum((0, 1))}
-
-
-@SCALE.mistake("a mean in place of the sum", "The forward has no 1/N: what was used by many rows gets the sum.")
-def dweight_mean(dy, x, weight):
-    return {"dweight": (dy * x).mean((0, 1))}
-
-
-@SCALE.mistake("the broadcast bias is not summed", EVERY_ROW)
-def dbias_not_summed(dy, x, weight):
-    return {"dbias": dy}
-
-
-@SCALE.mistake("the broadcast bias is summed over samples only", EVERY_ROW)
-def dbias_over_samples(dy, x, weight):
-    return {"dbias": dy.sum(0)}
-
-
-@SCALE.mistake("the broadcast bias is summed over rows only", EVERY_ROW)
-def dbias_over_rows(dy, x, weight):
-    return {"dbias": dy.sum(1)}
-
-
-@SCALE.mistake("a mean in place of the sum", "The forward has no 1/N: what was used by many rows gets the sum.")
-def dbias_mean(dy, x, weight):
-    return {"dbias": dy.mean((0, 1))}
-
-
-@SCALE.mistake("the bias's gradient is 1", "1 is its local gradient; multiply it by dy, and sum.")
-def dbias_local(dy, x, weight):
-    return {"dbias": np.ones_like(weight)}
-
-
-@CENTRE.mistake("the mean's path is missing", "x goes into y twice: directly, and through the mean of its row.")
-def without_the_mean(dy):
-    return dy
-
-
-@CENTRE.mistake("a sum in place of the mean", "An entry moves the mean of its row by 1/D: the local gradient is 1/D.")
-def sum_for_mean(dy):
-    return dy - dy.sum(-1, keepdims=True)
-
-
-@CENTRE.mistake("the mean's path has the wrong sign", "The mean is subtracted, so its gradient is minus the sum of dy.")
-def wrong_sign(dy):
-    return dy + dy.mean(-1, keepdims=True)
-
-
-@CENTRE.mistake("the mean's path is not summed over the row", "Each entry moves all D results of its row: sum them.")
-def not_summed(dy):
-    return dy - dy / dy.shape[-1]
-
-
-@CENTRE.mistake("the mean of the columns", "Each row has a mean of its own: axis=-1, with keepdims=True.")
-def over_columns(dy):
-    return dy - dy.mean(0, keepdims=True)
-
-
-@CENTRE.mistake("the mean of the whole array", "Each row has a mean of its own: axis=-1, with keepdims=True.")
-def over_everything(dy):
-    return dy - dy.mean()
-
-
-@CENTRE.mistake("keepdims=True is missing", "A sum without keepdims is (N,), and NumPy lines that up with the columns.")
-def without_keepdims(dy):
-    return dy - dy.mean(-1)
-
-
-@CENTRE.mistake("only the mean's path", "x goes into y twice: directly, and through the mean of its row.")
-def only_the_mean(dy):
-    return np.broadcast_to(-dy.mean(-1, keepdims=True), dy.shape)
+CENTRE.edit("the mean's path is missing", TWICE, (" - dy.mean(-1, keepdims=True)", ""))
+CENTRE.edit("a sum in place of the mean", "An entry moves the mean of its row by 1/D: the local gradient is 1/D.",
+    ("mean", "sum"))
+CENTRE.edit("the mean's path has the wrong sign", "The mean is subtracted, so its gradient is minus the sum of dy.",
+    ("dy - ", "dy + "))
+CENTRE.edit("the mean's path is not summed over the row", "Each entry moves all D results of its row: sum them.",
+    ("dy.mean(-1, keepdims=True)", "dy / dy.shape[-1]"))
+CENTRE.edit("the mean of the columns", OWN_MEAN, ("-1", "0"))
+CENTRE.edit("the mean of the whole array", OWN_MEAN, ("-1, keepdims=True", ""))
+CENTRE.edit("keepdims=True is missing", "A sum without keepdims is (N,), and NumPy lines that up with the columns.",
+    (", keepdims=True", ""))
+CENTRE.edit("only the mean's path", TWICE, ("dy - ", "0 * dy - "))

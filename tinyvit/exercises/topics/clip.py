@@ -71,115 +71,42 @@ ZERO_SHOT = Exercise(
 )
 EXERCISES = EMBEDDING, SIMILARITY, LOSS, ZERO_SHOT
 
+EMBEDDING.edit("the last of equal words wins", "A word that stands in several places gets the sum of all of them; "
+    "dweight[index] += dy adds the last one only.", ("np.add.at(rows, index, dy)", "rows[index] = dy"))
+EMBEDDING.edit("a mean over the places of a word", "The gradients of all places of a word add up: a sum, no mean.",
+    ("return rows", "return rows / np.maximum(1, np.bincount(index.ravel(), minlength=count))[:, None]"))
+EMBEDDING.edit("the first text alone", "Words of all texts share the table: sum over the batch, too.",
+    ("index, dy)", "index[0], dy[0])"))
+EMBEDDING.edit("a mean over the texts", "Each place adds its gradient to its word's row; nothing is divided by B.",
+    ("return rows", "return rows / len(dy)"))
 
-@EMBEDDING.mistake("the last of equal words wins", "A word that stands in several places gets the sum of all of them; "
-                   "dweight[index] += dy adds the last one only.")  # fmt: skip
-def overwritten(dy, index, count):
-    dweight = np.zeros((count, dy.shape[-1]))
-    dweight[index] = dy
-    return dweight
+SIMILARITY.edit("the factor exp(s) is missing", "The cosines are multiplied by exp(s), and so are their gradients.",
+    ("np.exp(scale) * dy", "dy"))
+SIMILARITY.edit("multiplied by s", "The cosines are multiplied by exp(s), not by s.",
+    ("np.exp(scale) * dy", "scale * dy"))
+SIMILARITY.edit("dscale without exp(s)", "d exp(s)/ds is exp(s): dscale is the sum of dy times the logits.",
+    ("np.exp(scale) * images", "images"))
+SIMILARITY.edit("dscale is a mean", "One number s was used for all B·K logits: their gradients add up.",
+    ("logits).sum", "logits).mean"))
 
+LOSS.edit("rows alone", "Each text is to find its image, too: add the cross-entropy of the columns.",
+    ("p + q - 2 *", "p -"), ("(2 * len", "(len"))
+LOSS.edit("columns alone", "Each image is to find its text, too: add the cross-entropy of the rows.",
+    ("p + q - 2 *", "q -"), ("(2 * len", "(len"))
+LOSS.edit("a sum of both, not their mean", "The loss is half of the sum of both cross-entropies.", ("(2 * len", "(len"))
+LOSS.edit("a sum over the pairs, not a mean", "Both cross-entropies are means over B pairs.",
+    ("(2 * len(logits))", "2"))
+LOSS.edit("the target is taken off once", "Each of the two cross-entropies has the target 1 on the diagonal.",
+    ("2 * np.eye", "np.eye"))
+LOSS.edit("the columns' softmax is turned", "softmax of the columns has to be turned back: entry (i, j) belongs to "
+    "text j's belief in image i.", ("+ q", "+ q.T"))
+LOSS.edit("a sign", "The loss falls where a pair comes nearer: belief less target.", ("return (", "return -("))
 
-@EMBEDDING.mistake("a mean over the places of a word", "The gradients of all places of a word add up: a sum, no mean.")
-def mean_of_places(dy, index, count):
-    one_hot = np.eye(count)[index]
-    return np.einsum("btv,btd->vd", one_hot, dy) / np.maximum(1, one_hot.sum((0, 1)))[:, None]
-
-
-@EMBEDDING.mistake("the first text alone", "Words of all texts share the table: sum over the batch, too.")
-def first_text(dy, index, count):
-    return np.einsum("tv,td->vd", np.eye(count)[index[0]], dy[0])
-
-
-@EMBEDDING.mistake("a mean over the texts", "Each place adds its gradient to its word's row; nothing is divided by B.")
-def mean_of_texts(dy, index, count):
-    return np.einsum("btv,btd->vd", np.eye(count)[index], dy) / len(dy)
-
-
-@SIMILARITY.mistake("the factor exp(s) is missing", "The cosines are multiplied by exp(s), and so are their gradients.")
-def without_factor(dy, images, texts, scale):
-    return {"dimages": dy @ texts, "dtexts": dy.T @ images}
-
-
-@SIMILARITY.mistake("multiplied by s", "The cosines are multiplied by exp(s), not by s.")
-def times_scale(dy, images, texts, scale):
-    return {"dimages": scale * dy @ texts, "dtexts": scale * dy.T @ images}
-
-
-@SIMILARITY.mistake("dscale without exp(s)", "d exp(s)/ds is exp(s): dscale is the sum of dy times the logits.")
-def of_cosines(dy, images, texts, scale):
-    return {"dscale": (dy * (images @ texts.T)).sum()}
-
-
-@SIMILARITY.mistake("dscale is a mean", "One number s was used for all B·K logits: their gradients add up.")
-def mean_of_logits(dy, images, texts, scale):
-    return {"dscale": (dy * (images @ texts.T)).mean() * np.exp(scale)}
-
-
-def beliefs(logits):
-    return F.softmax(logits)[0], F.softmax(logits.T)[0].T, np.eye(len(logits))
-
-
-@LOSS.mistake("rows alone", "Each text is to find its image, too: add the cross-entropy of the columns.")
-def rows(logits):
-    p, _, one = beliefs(logits)
-    return (p - one) / len(logits)
-
-
-@LOSS.mistake("columns alone", "Each image is to find its text, too: add the cross-entropy of the rows.")
-def columns(logits):
-    _, q, one = beliefs(logits)
-    return (q - one) / len(logits)
-
-
-@LOSS.mistake("a sum of both, not their mean", "The loss is half of the sum of both cross-entropies.")
-def doubled(logits):
-    p, q, one = beliefs(logits)
-    return (p + q - 2 * one) / len(logits)
-
-
-@LOSS.mistake("a sum over the pairs, not a mean", "Both cross-entropies are means over B pairs.")
-def summed(logits):
-    p, q, one = beliefs(logits)
-    return (p + q - 2 * one) / 2
-
-
-@LOSS.mistake("the target is taken off once", "Each of the two cross-entropies has the target 1 on the diagonal.")
-def once(logits):
-    p, q, one = beliefs(logits)
-    return (p + q - one) / (2 * len(logits))
-
-
-@LOSS.mistake("the columns' softmax is turned", "softmax of the columns has to be turned back: entry (i, j) belongs to "
-              "text j's belief in image i.")  # fmt: skip
-def turned(logits):
-    p, q, one = beliefs(logits)
-    return (p + q.T - 2 * one) / (2 * len(logits))
-
-
-@LOSS.mistake("a sign", "The loss falls where a pair comes nearer: belief less target.")
-def sign(logits):
-    p, q, one = beliefs(logits)
-    return -(p + q - 2 * one) / (2 * len(logits))
-
-
-@ZERO_SHOT.mistake("the mean isn't of length 1", "The mean of vectors of length 1 is shorter: divide it by ‖mean‖.")
-def short_mean(images, prompts):
-    return images @ prompts.mean(1).T
-
-
-@ZERO_SHOT.mistake("the best prompt of each class", "A class is the mean of its prompts, not the best of them.")
-def best(images, prompts):
-    return np.einsum("bd,kpd->bkp", images, prompts).max(-1)
-
-
-@ZERO_SHOT.mistake("the first prompt alone", "The mean is over all P prompts of a class.")
-def first_prompt(images, prompts):
-    return images @ prompts[:, 0].T
-
-
-@ZERO_SHOT.mistake("divided by the squared length", "For a vector of length 1 the mean is divided by ‖mean‖, the root "
-                   "of the sum of its squares.")  # fmt: skip
-def squared_length(images, prompts):
-    mean = prompts.mean(1)
-    return images @ (mean / (mean * mean).sum(1, keepdims=True)).T
+ZERO_SHOT.edit("the mean isn't of length 1", "The mean of vectors of length 1 is shorter: divide it by ‖mean‖.",
+    (" / np.sqrt((classes * classes).sum(1, keepdims=True))", ""))
+ZERO_SHOT.edit("the best prompt of each class", "A class is the mean of its prompts, not the best of them.",
+    "return np.einsum('bd,kpd->bkp', images, prompts).max(-1)")
+ZERO_SHOT.edit("the first prompt alone", "The mean is over all P prompts of a class.",
+    ("prompts.mean(1)", "prompts[:, 0]"))
+ZERO_SHOT.edit("divided by the squared length", "For a vector of length 1 the mean is divided by ‖mean‖, the root of "
+    "the sum of its squares.", ("np.sqrt", ""))

@@ -1,7 +1,5 @@
 """Vectors of length 1, and the gradient of the loss between views."""
 
-import numpy as np
-
 from tinyvit import functional as F
 from tinyvit.exercises.exercise import Exercise
 
@@ -40,63 +38,18 @@ LOSS = Exercise(
 )
 EXERCISES = NORMALISE, LOSS
 
+MEAN = "The mean is over B samples and 2V − 2 pairs of views each."
 
-def length(x):
-    return (x * x).sum(-1, keepdims=True) ** 0.5
+NORMALISE.edit("the length is taken as a constant", "‖x‖ depends on every entry of x, and moves, too.",
+    (" - y * (dy * y).sum(-1, keepdims=True)", ""))
+NORMALISE.edit("not divided by the length", "y is x / ‖x‖: a long x moves y less.", (")) / norm", "))"))
+NORMALISE.edit("x in place of y", "What is taken out lies along y = x / ‖x‖, of length 1.", ("y = x / norm", "y = x"))
+NORMALISE.edit("a sign", "What lies along y is taken out of dy, not added.", ("dy - y", "dy + y"))
 
-
-@NORMALISE.mistake("the length is taken as a constant", "‖x‖ depends on every entry of x, and moves, too.")
-def constant_length(dy, x):
-    return dy / length(x)
-
-
-@NORMALISE.mistake("not divided by the length", "y is x / ‖x‖: a long x moves y less.")
-def undivided(dy, x):
-    y = x / length(x)
-    return dy - y * (dy * y).sum(-1, keepdims=True)
-
-
-@NORMALISE.mistake("x in place of y", "What is taken out lies along y = x / ‖x‖, of length 1.")
-def along_x(dy, x):
-    return (dy - x * (dy * x).sum(-1, keepdims=True)) / length(x)
-
-
-def gradient(logits, teacher, temperature, pairs=None, own=True):
-    """The gradient of the sum over pairs, divided by their number, with the pairs t = v or without."""
-    B, V, _ = logits.shape
-    q, _ = F.softmax(logits / temperature)
-    others = np.ones((V, 2)) - own * np.eye(V, 2)
-    targets = others @ teacher
-    pairs = B * others.sum() if pairs is None else pairs
-    return (q * targets.sum(-1, keepdims=True) - targets) / (temperature * pairs)
-
-
-@LOSS.mistake("a view is compared with itself, too", "Only pairs of different views count: t ≠ v.")
-def with_itself(logits, teacher, temperature):
-    return gradient(logits, teacher, temperature, own=False)
-
-
-@LOSS.mistake("a factor 1/τ is missing", "The logits are divided by τ, and so is their gradient.")
-def without_temperature(logits, teacher, temperature):
-    return gradient(logits, teacher, temperature) * temperature
-
-
-@LOSS.mistake("a sum over the pairs, not a mean", "The mean is over B samples and 2V − 2 pairs of views each.")
-def sum_over_pairs(logits, teacher, temperature):
-    return gradient(logits, teacher, temperature, pairs=len(logits))
-
-
-@LOSS.mistake("a sum over the samples, not a mean", "The mean is over B samples and 2V − 2 pairs of views each.")
-def sum_over_samples(logits, teacher, temperature):
-    return gradient(logits, teacher, temperature) * len(logits)
-
-
-@LOSS.mistake("the sign is turned", "The loss falls where the student comes nearer: q − p, not p − q.")
-def turned(logits, teacher, temperature):
-    return -gradient(logits, teacher, temperature)
-
-
-@NORMALISE.mistake("a sign", "What lies along y is taken out of dy, not added.")
-def sign(dy, x):
-    y = x / length(x)
-    return (dy + y * (dy * y).sum(-1, keepdims=True)) / length(x)
+LOSS.edit("a view is compared with itself, too", "Only pairs of different views count: t ≠ v.", ("t != v", "True"),
+    ("2 * V - 2", "2 * V"))
+LOSS.edit("a factor 1/τ is missing", "The logits are divided by τ, and so is their gradient.", ("temperature * B", "B"))
+LOSS.edit("a sum over the pairs, not a mean", MEAN, (" * (2 * V - 2)", ""))
+LOSS.edit("a sum over the samples, not a mean", MEAN, ("* B * ", "* "))
+LOSS.edit("the sign is turned", "The loss falls where the student comes nearer: q − p, not p − q.",
+    ("q[:, v] - teacher[:, t]", "teacher[:, t] - q[:, v]"))

@@ -1,7 +1,5 @@
 """The layer norm."""
 
-import numpy as np
-
 from tinyvit import functional as F
 from tinyvit.exercises.exercise import Case, Exercise, visible_eps
 
@@ -41,84 +39,28 @@ FORWARD = Exercise(
 )
 EXERCISES = (FORWARD,)
 
+VARIANCE = "(centred * centred).mean(-1, keepdims=True)"
 
-def moments(x, axis=-1):
-    return x.mean(axis, keepdims=True), x.var(axis, keepdims=True)
-
-
-@FORWARD.mistake(
-    "the sample variance", "The variance of a layer norm is the mean of (x − mean)²: divided by D, not by D − 1."
-)
-def sample_variance(x, weight, bias, eps):
-    mean, _ = moments(x)
-    return (x - mean) / np.sqrt(x.var(-1, ddof=1, keepdims=True) + eps) * weight + bias
-
-
-@FORWARD.mistake("ε outside of the square root", "ε belongs to the variance, under the root: √(variance + ε).")
-def eps_outside(x, weight, bias, eps):
-    mean, var = moments(x)
-    return (x - mean) / (np.sqrt(var) + eps) * weight + bias
-
-
-@FORWARD.misreading("ε is forgotten", "Without ε a row of equal numbers divides by zero.")
-def without_eps(x, weight, bias, eps):
-    return x, weight, bias, 0.0
-
-
-@FORWARD.mistake("divided by the variance", "Divide by the standard deviation, the variance's square root.")
-def divided_by_variance(x, weight, bias, eps):
-    mean, var = moments(x)
-    return (x - mean) / (var + eps) * weight + bias
-
-
-@FORWARD.mistake(
-    "mean and variance over the batch", "A batch norm averages over samples; a layer norm over each row alone."
-)
-def over_the_batch(x, weight, bias, eps):
-    mean, var = moments(x, 0)
-    return (x - mean) / np.sqrt(var + eps) * weight + bias
-
-
-@FORWARD.mistake("mean and variance over the tokens", "Each token has its own mean over its D numbers, the last axis.")
-def over_the_tokens(x, weight, bias, eps):
-    mean, var = moments(x, 1)
-    return (x - mean) / np.sqrt(var + eps) * weight + bias
-
-
-@FORWARD.mistake(
-    "mean and variance over tokens and numbers", "Each token has its own mean and variance: axis=-1, not (1, 2)."
-)
-def over_tokens_and_numbers(x, weight, bias, eps):
-    mean, var = moments(x, (1, 2))
-    return (x - mean) / np.sqrt(var + eps) * weight + bias
-
-
-@FORWARD.mistake("mean and variance over the whole array", "Each row has its own: axis=-1, with keepdims=True.")
-def over_everything(x, weight, bias, eps):
-    return (x - x.mean()) / np.sqrt(x.var() + eps) * weight + bias
-
-
-@FORWARD.mistake("the mean is not subtracted", "That is nearly an RMS norm: the rows of the result don't have mean 0.")
-def mean_kept(x, weight, bias, eps):
-    return x / np.sqrt(moments(x)[1] + eps) * weight + bias
-
-
-@FORWARD.mistake("an RMS norm", "It divides by √mean(x²); a layer norm subtracts the mean first.")
-def rms_norm(x, weight, bias, eps):
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight + bias
-
-
-@FORWARD.misreading("weight is forgotten", "Scale the normalised rows by weight.")
-def without_weight(x, weight, bias, eps):
-    return x, np.ones_like(weight), bias, eps
-
-
-@FORWARD.misreading("bias is forgotten", "Add the bias after scaling.")
-def without_bias(x, weight, bias, eps):
-    return x, weight, np.zeros_like(bias), eps
-
-
-@FORWARD.mistake("shifted before it is scaled", "First times weight, then plus bias: the bias is not scaled.")
-def shifted_first(x, weight, bias, eps):
-    mean, var = moments(x)
-    return ((x - mean) / np.sqrt(var + eps) + bias) * weight
+FORWARD.edit("the sample variance", "The variance of a layer norm is the mean of (x − mean)²: divided by D, not by D − "
+    "1.", (VARIANCE, "x.var(-1, ddof=1, keepdims=True)"))
+FORWARD.edit("ε outside of the square root", "ε belongs to the variance, under the root: √(variance + ε).",
+    (f"({VARIANCE} + eps) ** -0.5", f"1 / ({VARIANCE} ** 0.5 + eps)"))
+FORWARD.edit("ε is forgotten", "Without ε a row of equal numbers divides by zero.", "eps = 0")
+FORWARD.edit("divided by the variance", "Divide by the standard deviation, the variance's square root.",
+    ("** -0.5", "** -1"))
+FORWARD.edit("mean and variance over the batch", "A batch norm averages over samples; a layer norm over each row "
+    "alone.", ("mean(-1", "mean(0"))
+FORWARD.edit("mean and variance over the tokens", "Each token has its own mean over its D numbers, the last axis.",
+    ("mean(-1", "mean(1"))
+FORWARD.edit("mean and variance over tokens and numbers", "Each token has its own mean and variance: axis=-1, not (1, "
+    "2).", ("mean(-1", "mean((1, 2)"))
+FORWARD.edit("mean and variance over the whole array", "Each row has its own: axis=-1, with keepdims=True.",
+    ("-1, keepdims=True", ""))
+FORWARD.edit("the mean is not subtracted", "That is nearly an RMS norm: the rows of the result don't have mean 0.",
+    ("centred * rstd", "x * rstd"))
+FORWARD.edit("an RMS norm", "It divides by √mean(x²); a layer norm subtracts the mean first.",
+    (" - x.mean(-1, keepdims=True)", ""))
+FORWARD.edit("weight is forgotten", "Scale the normalised rows by weight.", (" * weight", ""))
+FORWARD.edit("bias is forgotten", "Add the bias after scaling.", (" + bias", ""))
+FORWARD.edit("shifted before it is scaled", "First times weight, then plus bias: the bias is not scaled.",
+    ("centred * rstd * weight + bias", "(centred * rstd + bias) * weight"))

@@ -1,7 +1,5 @@
 """The linear layer and its gradients."""
 
-import numpy as np
-
 from tinyvit import functional as F
 from tinyvit.exercises.exercise import Exercise
 
@@ -40,106 +38,30 @@ BACKWARD = Exercise(
 )
 EXERCISES = FORWARD, BACKWARD
 
+DWEIGHT, DBIAS = "dy_rows.T @ x_rows", "dy_rows.sum(0)"
+EVERY_SAMPLE = "every sample used weight, so its gradient is the sum over all samples"
+ALL_ROWS = "The bias was added to each token of each sample: the sum goes over all axes but the last."
 
-@FORWARD.mistake(
-    "weight is not transposed", "weight is (K, D): each output is the product of a row of x with a row of weight, x Wᵀ."
-)
-def not_transposed(x, weight, bias):
-    return x @ weight + bias
+FORWARD.edit("weight is not transposed", "weight is (K, D): each output is the product of a row of x with a row of "
+    "weight, x Wᵀ.", ("weight.T", "weight"))
+FORWARD.edit("bias is forgotten", "Each of the outputs has a bias.", (" + bias", ""))
+FORWARD.edit("bias is added along the wrong axis", "There is one bias for each output: it goes along the last axis.",
+    ("+ bias", "+ bias[:, None]"))
+FORWARD.edit("bias is subtracted", "y = x Wᵀ + b.", ("+ bias", "- bias"))
 
-
-@FORWARD.misreading("bias is forgotten", "Each of the outputs has a bias.")
-def without_bias(x, weight, bias):
-    return x, weight, np.zeros_like(bias)
-
-
-@FORWARD.mistake(
-    "bias is added along the wrong axis", "There is one bias for each output: it goes along the last axis."
-)
-def bias_along_the_tokens(x, weight, bias):
-    return x @ weight.T + bias[:, None]
-
-
-@FORWARD.misreading("bias is subtracted", "y = x Wᵀ + b.")
-def bias_subtracted(x, weight, bias):
-    return x, weight, -bias
-
-
-@BACKWARD.mistake("wrong transpose in dx", "The forward multiplies x by Wᵀ, the backward dy by W. Check the shapes.")
-def dx_transposed(dy, x, weight):
-    return {"dx": dy @ weight.T}
-
-
-@BACKWARD.mistake(
-    "wrong transpose in dweight",
-    "The gradient of weight has weight's shape, (K, D); what you return is its transpose, (D, K).",
-)
-def dweight_transposed(dy, x, weight):
-    return {"dweight": rows(x).T @ rows(dy)}
-
-
-@BACKWARD.mistake(
-    "wrong transpose in dweight: .T reverses all three axes",
-    "With three axes .T moves the batch to the end. Reshape dy and x to rows first: x.reshape(-1, D).",
-)
-def dweight_reversed(dy, x, weight):
-    return {"dweight": dy.T @ x}
-
-
-@BACKWARD.mistake(
-    "dweight is not summed over the batch", "every sample used weight, so its gradient is the sum over all samples."
-)
-def dweight_of_each_sample(dy, x, weight):
-    return {"dweight": dy.mT @ x}
-
-
-@BACKWARD.mistake(
-    "wrong transpose in dweight, and no sum over the batch",
-    "every sample used weight, so its gradient is the sum over all samples; and yours for each is (D, K), where "
-    "weight is (K, D).",
-)
-def dweight_of_each_sample_transposed(dy, x, weight):
-    return {"dweight": x.mT @ dy}
-
-
-@BACKWARD.mistake(
-    "dweight is of the first sample only", "every sample used weight, so its gradient is the sum over all samples."
-)
-def dweight_of_one_sample(dy, x, weight):
-    return {"dweight": dy[0].T @ x[0]}
-
-
-@BACKWARD.mistake(
-    "the broadcast bias is not summed",
-    "The bias was added to every row, so it gets a gradient from every row: the sum of dy over all axes but the last.",
-)
-def dbias_not_summed(dy, x, weight):
-    return {"dbias": dy}
-
-
-@BACKWARD.mistake(
-    "the broadcast bias is summed over samples only",
-    "The bias was added to each token of each sample: the sum goes over all axes but the last.",
-)
-def dbias_of_each_token(dy, x, weight):
-    return {"dbias": dy.sum(0)}
-
-
-@BACKWARD.mistake(
-    "the broadcast bias is summed over tokens only",
-    "The bias was added to each token of each sample: the sum goes over all axes but the last.",
-)
-def dbias_of_each_sample(dy, x, weight):
-    return {"dbias": dy.sum(1)}
-
-
-@BACKWARD.mistake(
-    "the bias's gradient is a mean",
-    "The bias gets the sum of the gradients of all rows. There was no 1/N in the forward.",
-)
-def dbias_mean(dy, x, weight):
-    return {"dbias": dy.mean((0, 1))}
-
-
-def rows(x):
-    return x.reshape(-1, x.shape[-1])
+BACKWARD.edit("wrong transpose in dx", "The forward multiplies x by Wᵀ, the backward dy by W. Check the shapes.",
+    ("dy @ weight", "dy @ weight.T"))
+BACKWARD.edit("wrong transpose in dweight", "The gradient of weight has weight's shape, (K, D); what you return is its "
+    "transpose, (D, K).", (DWEIGHT, "x_rows.T @ dy_rows"))
+BACKWARD.edit("wrong transpose in dweight: .T reverses all three axes", "With three axes .T moves the batch to the "
+    "end. Reshape dy and x to rows first: x.reshape(-1, D).", (DWEIGHT, "dy.T @ x"))
+BACKWARD.edit("dweight is not summed over the batch", f"{EVERY_SAMPLE}.", (DWEIGHT, "dy.mT @ x"))
+BACKWARD.edit("wrong transpose in dweight, and no sum over the batch",
+    f"{EVERY_SAMPLE}; and yours for each is (D, K), where weight is (K, D).", (DWEIGHT, "x.mT @ dy"))
+BACKWARD.edit("dweight is of the first sample only", f"{EVERY_SAMPLE}.", (DWEIGHT, "dy[0].T @ x[0]"))
+BACKWARD.edit("the broadcast bias is not summed", "The bias was added to every row, so it gets a gradient from every "
+    "row: the sum of dy over all axes but the last.", (DBIAS, "dy"))
+BACKWARD.edit("the broadcast bias is summed over samples only", ALL_ROWS, (DBIAS, "dy.sum(0)"))
+BACKWARD.edit("the broadcast bias is summed over tokens only", ALL_ROWS, (DBIAS, "dy.sum(1)"))
+BACKWARD.edit("the bias's gradient is a mean", "The bias gets the sum of the gradients of all rows. There was no 1/N "
+    "in the forward.", (DBIAS, "dy_rows.mean(0)"))

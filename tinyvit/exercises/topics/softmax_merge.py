@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tinyvit.exercises import solutions
 from tinyvit.exercises.exercise import Case, Exercise
 
 
@@ -25,11 +26,6 @@ def overlapping(random):
     return max(m1, m2) + 0.5, l1, min(m1, m2), l2
 
 
-def softmax_merge(m1, l1, m2, l2):
-    m = max(m1, m2)
-    return m, l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)
-
-
 MERGE = Exercise(
     "softmax_merge",
     "The largest score and the sum of exponentials of a row, from those of its two halves (Milakov & Gimelshein 2018, "
@@ -41,8 +37,8 @@ MERGE = Exercise(
         "l2": "Σ exp(s − m2) over its scores s",
     },
     {"m": "a number, the largest score of all", "l": "a number, Σ exp(s − m) over all"},
-    right=softmax_merge,
-    shown=(softmax_merge,),
+    right=solutions.softmax_merge,
+    shown=(solutions.softmax_merge,),
     inputs=halves,
     sizes=({},),
     traps=(
@@ -53,75 +49,23 @@ MERGE = Exercise(
 )
 EXERCISES = (MERGE,)
 
-
-@MERGE.mistake("the second half is left out", "Both halves have a part in the sum.")
-def first_alone(m1, l1, m2, l2):
-    return m1, l1
-
-
-@MERGE.mistake("the first half is left out", "Both halves have a part in the sum.")
-def second_alone(m1, l1, m2, l2):
-    return m2, l2
-
-
+SUM = "l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)"
 RESCALED = "l1 was summed with m1 subtracted, l2 with m2: rescale them to m with exp(m1 − m) and exp(m2 − m)."
+NO_MAXIMUM = "no maximum is subtracted", "exp(1000) overflows. Rescale each sum to the common m, with exp(m1 − m)."
+LARGER = "The largest score of all is the larger one of the two."
 
-
-@MERGE.mistake("a sum is not rescaled", RESCALED)
-def not_rescaled(m1, l1, m2, l2):
-    return {"l": l1 + l2}
-
-
-@MERGE.mistake("rescaled the wrong way", "The exponent is m1 − m, which is never above 0, not m − m1.")
-def the_wrong_way(m1, l1, m2, l2):
-    m = max(m1, m2)
-    return {"l": l1 * np.exp(m - m1) + l2 * np.exp(m - m2)}
-
-
-@MERGE.mistake("rescaled by the other half's maximum", "l1 goes with m1, and l2 with m2.")
-def crosswise(m1, l1, m2, l2):
-    m = max(m1, m2)
-    return {"l": l1 * np.exp(m2 - m) + l2 * np.exp(m1 - m)}
-
-
-@MERGE.mistake("no maximum is subtracted", "exp(1000) overflows. Rescale each sum to the common m, with exp(m1 − m).")
-def overflowing(m1, l1, m2, l2):
-    return {"l": (l1 * np.exp(m1) + l2 * np.exp(m2)) / np.exp(max(m1, m2))}
-
-
-@MERGE.mistake("no maximum is subtracted", "exp(1000) overflows. Rescale each sum to the common m, with exp(m1 − m).")
-def overflowing_then_shifted(m1, l1, m2, l2):
-    return {"l": (l1 * np.exp(m1) + l2 * np.exp(m2)) * np.exp(-max(m1, m2))}
-
-
-@MERGE.mistake("the sum of the unshifted exponentials", "l is Σ exp(s − m): m is subtracted from all scores.")
-def unshifted(m1, l1, m2, l2):
-    return {"l": l1 * np.exp(m1) + l2 * np.exp(m2)}
-
-
-@MERGE.mistake("the sums are multiplied", "The exponentials of both halves are added.")
-def multiplied(m1, l1, m2, l2):
-    m = max(m1, m2)
-    return {"l": l1 * np.exp(m1 - m) * l2 * np.exp(m2 - m)}
-
-
-@MERGE.mistake("the maxima are added", "The largest score of all is the larger one of the two.")
-def maxima_added(m1, l1, m2, l2):
-    return {"m": m1 + m2}
-
-
-@MERGE.mistake("the smaller maximum", "The largest score of all is the larger one of the two.")
-def smaller_maximum(m1, l1, m2, l2):
-    m = min(m1, m2)
-    return m, l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)
-
-
-@MERGE.mistake("the mean of the maxima", "The largest score of all is the larger one of the two.")
-def mean_of_maxima(m1, l1, m2, l2):
-    m = (m1 + m2) / 2
-    return m, l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)
-
-
-@MERGE.mistake("the logarithm of the sum", "l is the sum itself.")
-def logarithm(m1, l1, m2, l2):
-    return {"l": np.log(softmax_merge(m1, l1, m2, l2)[1])}
+MERGE.edit("the second half is left out", "Both halves have a part in the sum.", "return m1, l1")
+MERGE.edit("the first half is left out", "Both halves have a part in the sum.", "return m2, l2")
+MERGE.edit("a sum is not rescaled", RESCALED, (SUM, "l1 + l2"))
+MERGE.edit("rescaled the wrong way", "The exponent is m1 − m, which is never above 0, not m − m1.",
+    ("m1 - m", "m - m1"), ("m2 - m", "m - m2"))
+MERGE.edit("rescaled by the other half's maximum", "l1 goes with m1, and l2 with m2.", "l1, l2 = l2, l1")
+MERGE.edit(*NO_MAXIMUM, (SUM, "(l1 * np.exp(m1) + l2 * np.exp(m2)) / np.exp(m)"))
+MERGE.edit(*NO_MAXIMUM, (SUM, "(l1 * np.exp(m1) + l2 * np.exp(m2)) * np.exp(-m)"))
+MERGE.edit("the sum of the unshifted exponentials", "l is Σ exp(s − m): m is subtracted from all scores.",
+    (" - m)", ")"))
+MERGE.edit("the sums are multiplied", "The exponentials of both halves are added.", (" + ", " * "))
+MERGE.edit("the maxima are added", LARGER, ("return m,", "return m1 + m2,"))
+MERGE.edit("the smaller maximum", LARGER, ("max(", "min("))
+MERGE.edit("the mean of the maxima", LARGER, ("max(m1, m2)", "(m1 + m2) / 2"))
+MERGE.edit("the logarithm of the sum", "l is the sum itself.", (SUM, f"np.log({SUM})"))
