@@ -132,14 +132,17 @@ def softmax_backward(dy, x):
 
 
 def attention(q, k, v):
-    return softmax(q @ k.mT * q.shape[-1] ** -0.5) @ v
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    probs = softmax(scores)
+    return probs @ v
 
 
 def attention_backward(dy, q, k, v):
     scale = q.shape[-1] ** -0.5
     scores = q @ k.mT * scale
     dv = softmax(scores).mT @ dy
-    dscores = softmax_backward(dy @ v.mT, scores) * scale
+    dprobs = dy @ v.mT
+    dscores = softmax_backward(dprobs, scores) * scale
     return dscores @ k, dscores.mT @ q, dv
 
 
@@ -154,18 +157,21 @@ def join_heads(x):
 
 
 def multi_head_attention(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    qkv = np.split(linear(x, qkv_weight, qkv_bias), 3, -1)
-    q, k, v = (split_heads(part, num_heads) for part in qkv)
-    return linear(join_heads(attention(q, k, v)), proj_weight, proj_bias)
+    qkv = linear(x, qkv_weight, qkv_bias)
+    q, k, v = (split_heads(part, num_heads) for part in np.split(qkv, 3, -1))
+    heads = join_heads(attention(q, k, v))
+    return linear(heads, proj_weight, proj_bias)
 
 
 def multi_head_attention_backward(dy, x, qkv_weight, qkv_bias, proj_weight, num_heads):
-    qkv = np.split(linear(x, qkv_weight, qkv_bias), 3, -1)
-    q, k, v = (split_heads(part, num_heads) for part in qkv)
-    djoined, dproj_weight, dproj_bias = linear_backward(dy, join_heads(attention(q, k, v)), proj_weight)
-    parts = attention_backward(split_heads(djoined, num_heads), q, k, v)
-    dqkv = np.concatenate([join_heads(part) for part in parts], -1)
-    return *linear_backward(dqkv, x, qkv_weight), dproj_weight, dproj_bias
+    qkv = linear(x, qkv_weight, qkv_bias)
+    q, k, v = (split_heads(part, num_heads) for part in np.split(qkv, 3, -1))
+    heads = join_heads(attention(q, k, v))
+    dheads, dproj_weight, dproj_bias = linear_backward(dy, heads, proj_weight)
+    dq, dk, dv = attention_backward(split_heads(dheads, num_heads), q, k, v)
+    dqkv = np.concatenate([join_heads(part) for part in (dq, dk, dv)], -1)
+    dx, dqkv_weight, dqkv_bias = linear_backward(dqkv, x, qkv_weight)
+    return dx, dqkv_weight, dqkv_bias, dproj_weight, dproj_bias
 
 
 def gelu(x):
@@ -197,11 +203,14 @@ def mlp_backward(dy, x, weight1, bias1, weight2):
 
 def block(x, parameters, num_heads, eps):
     p = parameters
-    a = layernorm(x, p["norm1.weight"], p["norm1.bias"], eps)
+    norm1 = p["norm1.weight"], p["norm1.bias"], eps
+    norm2 = p["norm2.weight"], p["norm2.bias"], eps
     of_attention = [p[f"attn.{name}"] for name in ("qkv.weight", "qkv.bias", "proj.weight", "proj.bias")]
+    of_mlp = [p[f"mlp.{name}"] for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")]
+    a = layernorm(x, *norm1)
     x1 = x + multi_head_attention(a, *of_attention, num_heads)
-    m = layernorm(x1, p["norm2.weight"], p["norm2.bias"], eps)
-    return x1 + mlp(m, *(p[f"mlp.{name}"] for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")))
+    m = layernorm(x1, *norm2)
+    return x1 + mlp(m, *of_mlp)
 
 
 def block_backward(dy, x, parameters, num_heads, eps):
@@ -279,7 +288,8 @@ def worked_example_backward(patches):
     dnormed = np.zeros_like(z1)
     dnormed[:, 0] = dlogits @ example.HEAD_WEIGHT
     dz1, _, _ = layernorm_backward(dnormed, z1, example.NORM_WEIGHT, 1e-6)
-    dz0 = dz1 + sum(attention_backward(dz1, z0, z0, z0))
+    dq, dk, dv = attention_backward(dz1, z0, z0, z0)
+    dz0 = dz1 + dq + dk + dv
     return dz0[:, 1:], dz0[:, :1].sum(0, keepdims=True)
 
 
@@ -322,10 +332,10 @@ def cutmix(image, target, partner, partner_target, box):
 
 
 def rollout(attention):
-    mean = attention.mean(2)                                                   # (L, B, N, N)
-    result = np.eye(mean.shape[-1])
-    for layer in mean:
-        result = (0.5 * layer + 0.5 * np.eye(mean.shape[-1])) @ result
+    result = identity = np.eye(attention.shape[-1])
+    mixed = 0.5 * attention.mean(2) + 0.5 * identity                           # (L, B, N, N)
+    for layer in mixed:
+        result = layer @ result
     return result
 
 
@@ -356,7 +366,8 @@ def bicubic(old, new):
         t = abs(places - neighbours)
         near = (a + 2) * t**3 - (a + 3) * t**2 + 1
         far = a * t**3 - 5 * a * t**2 + 8 * a * t - 4 * a
-        matrix[rows, np.clip(neighbours, 0, old - 1).astype(int)] += np.where(t <= 1, near, far)
+        columns = np.clip(neighbours, 0, old - 1).astype(int)
+        matrix[rows, columns] += np.where(t <= 1, near, far)
     return matrix
 
 

@@ -2,7 +2,7 @@
 
 from tinyvit import functional as F
 from tinyvit.exercises.exercise import Case, Exercise, visible_eps
-from tinyvit.exercises.topics import mlp, multi_head_attention
+from tinyvit.exercises.topics import multi_head_attention
 from tinyvit.exercises.topics.attention import NO_MAXIMUM
 from tinyvit.nn.block import Block
 
@@ -27,22 +27,8 @@ def large_scores(random):
     return x, parameters | dict(zip(ATTENTION, of_attention)), num_heads, eps
 
 
-# -- the branches -------------------------------------------------------------------------------------------------
-
-
-def attend(x, parameters, num_heads, forward=multi_head_attention.forward):
-    return forward(x, *(parameters[name] for name in ATTENTION), num_heads)
-
-
-def think(x, parameters):
-    return mlp.forward(x, *(parameters[name] for name in MLP))
-
-
 def norm(x, parameters, name, eps):
     return F.layernorm(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"], eps)[0]
-
-
-# -- the block ----------------------------------------------------------------------------------------------------
 
 
 def module(x, parameters, num_heads, eps):
@@ -78,81 +64,25 @@ FORWARD = Exercise(
 )
 EXERCISES = (FORWARD,)
 
+NORM1, NORM2 = "layernorm(x, *norm1)", "layernorm(x1, *norm2)"
+SUM1, SUM2 = "x + multi_head_attention(a, *of_attention, num_heads)", "x1 + mlp(m, *of_mlp)"
+BRANCH1, BRANCH2 = SUM1.removeprefix("x + "), SUM2.removeprefix("x1 + ")
 
-@FORWARD.mistake("post-norm in place of pre-norm", "A ViT normalises the input of a branch, not the sum after it.")
-def post_norm(x, p, num_heads, eps):
-    x = norm(x + attend(x, p, num_heads), p, "norm1", eps)
-    return norm(x + think(x, p), p, "norm2", eps)
-
-
-@FORWARD.mistake("both residuals are forgotten", "Each branch is added to its input before the norm.")
-def without_residuals(x, p, num_heads, eps):
-    x = attend(norm(x, p, "norm1", eps), p, num_heads)
-    return think(norm(x, p, "norm2", eps), p)
-
-
-@FORWARD.mistake("the first residual is forgotten", "The attention's branch is added to x.")
-def without_residual1(x, p, num_heads, eps):
-    x = attend(norm(x, p, "norm1", eps), p, num_heads)
-    return x + think(norm(x, p, "norm2", eps), p)
-
-
-@FORWARD.mistake("the second residual is forgotten", "The MLP's branch is added to the sum before its norm.")
-def without_residual2(x, p, num_heads, eps):
-    x = x + attend(norm(x, p, "norm1", eps), p, num_heads)
-    return think(norm(x, p, "norm2", eps), p)
-
-
-@FORWARD.mistake(
-    "the residual takes the normalised x",
-    "The residual connection bypasses the norm as well: add the branch to x itself.",
-)
-def residual_of_the_norm(x, p, num_heads, eps):
-    x = norm(x, p, "norm1", eps)
-    x = x + attend(x, p, num_heads)
-    x = norm(x, p, "norm2", eps)
-    return x + think(x, p)
-
-
-@FORWARD.mistake(
-    "the MLP reads x before the attention was added", "The two branches come one after the other, not side by side."
-)
-def parallel(x, p, num_heads, eps):
-    return x + attend(norm(x, p, "norm1", eps), p, num_heads) + think(norm(x, p, "norm2", eps), p)
-
-
-@FORWARD.mistake("both norms are forgotten", "Each branch starts with a layer norm.")
-def without_norms(x, p, num_heads, eps):
-    x = x + attend(x, p, num_heads)
-    return x + think(x, p)
-
-
-@FORWARD.mistake("the second norm is forgotten", "The MLP's branch starts with a layer norm, too.")
-def without_norm2(x, p, num_heads, eps):
-    x = x + attend(norm(x, p, "norm1", eps), p, num_heads)
-    return x + think(x, p)
-
-
-@FORWARD.mistake("one norm serves both branches", "norm2 has parameters of its own.")
-def norm1_twice(x, p, num_heads, eps):
-    x = x + attend(norm(x, p, "norm1", eps), p, num_heads)
-    return x + think(norm(x, p, "norm1", eps), p)
-
-
-@FORWARD.mistake(
-    "the MLP comes before the attention", "First the tokens attend to each other, then each goes through the MLP alone."
-)
-def mlp_first(x, p, num_heads, eps):
-    x = x + think(norm(x, p, "norm2", eps), p)
-    return x + attend(norm(x, p, "norm1", eps), p, num_heads)
-
-
-@FORWARD.mistake(*NO_MAXIMUM)
-def without_maximum(x, p, num_heads, eps):
-    x = x + attend(norm(x, p, "norm1", eps), p, num_heads, multi_head_attention.without_maximum)
-    return x + think(norm(x, p, "norm2", eps), p)
-
-
-@FORWARD.misreading("ε is forgotten", "Both layer norms add it to the variance.")
-def without_eps(x, p, num_heads, eps):
-    return x, p, num_heads, 0.0
+FORWARD.edit("post-norm in place of pre-norm", "A ViT normalises the input of a branch, not the sum after it.",
+    (NORM1, "x"), (f"m = {NORM2}", "x1 = m = layernorm(x1, *norm1)"), (SUM2, f"layernorm({SUM2}, *norm2)"))
+FORWARD.edit("both residuals are forgotten", "Each branch is added to its input before the norm.", (SUM1, BRANCH1),
+    (SUM2, BRANCH2))
+FORWARD.edit("the first residual is forgotten", "The attention's branch is added to x.", (SUM1, BRANCH1))
+FORWARD.edit("the second residual is forgotten", "The MLP's branch is added to the sum before its norm.",
+    (SUM2, BRANCH2))
+FORWARD.edit("the residual takes the normalised x", "The residual connection bypasses the norm as well: add the branch "
+    "to x itself.", (SUM1, f"a + {BRANCH1}"), (SUM2, f"m + {BRANCH2}"))
+FORWARD.edit("the MLP reads x before the attention was added", "The two branches come one after the other, not side by "
+    "side.", (NORM2, "layernorm(x, *norm2)"))
+FORWARD.edit("both norms are forgotten", "Each branch starts with a layer norm.", (NORM1, "x"), (NORM2, "x1"))
+FORWARD.edit("the second norm is forgotten", "The MLP's branch starts with a layer norm, too.", (NORM2, "x1"))
+FORWARD.edit("one norm serves both branches", "norm2 has parameters of its own.", (NORM2, "layernorm(x1, *norm1)"))
+FORWARD.edit("the MLP comes before the attention", "First the tokens attend to each other, then each goes through the "
+    "MLP alone.", ("a = layernorm", "x = x + mlp(layernorm(x, *norm2), *of_mlp); a = layernorm"), (SUM2, "x1"))
+FORWARD.edit(*NO_MAXIMUM)
+FORWARD.edit("ε is forgotten", "Both layer norms add it to the variance.", "eps = 0")

@@ -83,7 +83,7 @@ BACKWARD.edit("the softmax's Jacobian is taken as diagonal", "Each score changes
     ("softmax_backward", "(dy - (dy * probs).sum(-1, keepdims=True))", "dy * (1 - probs)"))
 BACKWARD.edit("the scale 1/√d is forgotten on the way back", "The scores were scaled: their gradient is scaled, too.",
     ("attention_backward", "scores) * scale", "scores)"))
-BACKWARD.edit(*NO_MAXIMUM, ("softmax", " - x.max(-1, keepdims=True)", ""))
+BACKWARD.edit(*NO_MAXIMUM)
 BACKWARD.edit("the 1/N terms of the layer norms are missing", "Mean and standard deviation depend on the whole row; "
     "see layernorm_backward.", TERMS)
 BACKWARD.edit("wrong transpose of fc1's weight", "The forward multiplies by the transpose of fc1's weight, the "

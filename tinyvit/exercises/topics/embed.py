@@ -1,7 +1,5 @@
 """From patches to the tokens that the blocks read, and the gradients."""
 
-import numpy as np
-
 from tinyvit import functional as F
 from tinyvit.exercises.exercise import Exercise
 from tinyvit.models.vit import Embed
@@ -70,105 +68,35 @@ BACKWARD = Exercise(
 )
 EXERCISES = FORWARD, BACKWARD
 
+FIRST = "dy[:, :1].sum(0, keepdims=True)"
 
-def with_class_token(tokens, cls_token):
-    return np.concatenate([np.repeat(cls_token, len(tokens), 0), tokens], 1)
+FORWARD.edit("weight is not transposed", "weight is (D, S): each output is the product of a patch with a row of "
+    "weight.", "weight = weight.T")
+FORWARD.edit("the class token stands last", "It is put in front of the patches.",
+    ("[first, tokens]", "[tokens, first]"))
+FORWARD.edit("the class token gets no position", "The first position is its own; add the positions after putting the "
+    "token in front.", ("tokens], 1) + positions", "tokens + positions[:, 1:]], 1)"))
+FORWARD.edit("positions are forgotten", "Without them the blocks could not know where a patch is.",
+    (" + positions", ""))
+FORWARD.edit("bias is forgotten", "The projection has a bias.", "bias = 0 * bias")
+FORWARD.edit("the projection's bias is added to the class token", "The class token isn't projected, and gets no bias.",
+    ("weight, bias)", "weight, 0)"), (" + positions", " + bias + positions"))
 
-
-@FORWARD.mistake(
-    "weight is not transposed", "weight is (D, S): each output is the product of a patch with a row of weight."
-)
-def not_transposed(patches, weight, bias, cls_token, positions):
-    return with_class_token(patches @ weight + bias, cls_token) + positions
-
-
-@FORWARD.mistake("the class token stands last", "It is put in front of the patches.")
-def class_token_last(patches, weight, bias, cls_token, positions):
-    tokens = patches @ weight.T + bias
-    return np.concatenate([tokens, np.repeat(cls_token, len(tokens), 0)], 1) + positions
-
-
-@FORWARD.mistake(
-    "the class token gets no position",
-    "The first position is its own; add the positions after putting the token in front.",
-)
-def class_token_without_position(patches, weight, bias, cls_token, positions):
-    return with_class_token(patches @ weight.T + bias + positions[:, 1:], cls_token)
-
-
-@FORWARD.misreading("positions are forgotten", "Without them the blocks could not know where a patch is.")
-def without_positions(patches, weight, bias, cls_token, positions):
-    return patches, weight, bias, cls_token, 0 * positions
-
-
-@FORWARD.misreading("bias is forgotten", "The projection has a bias.")
-def without_bias(patches, weight, bias, cls_token, positions):
-    return patches, weight, 0 * bias, cls_token, positions
-
-
-@FORWARD.mistake(
-    "the projection's bias is added to the class token", "The class token isn't projected, and gets no bias."
-)
-def bias_on_the_class_token(patches, weight, bias, cls_token, positions):
-    return with_class_token(patches @ weight.T, cls_token) + bias + positions
-
-
-@BACKWARD.mistake(
-    "the broadcast positions are not summed",
-    "Every sample got the same positions: their gradients add up over the batch.",
-)
-def positions_not_summed(dy, patches, weight):
-    return {"dpositions": dy}
-
-
-@BACKWARD.mistake(
-    "the broadcast class token is not summed",
-    "Every sample got the same class token: its gradients add up over the batch.",
-)
-def class_token_not_summed(dy, patches, weight):
-    return {"dcls_token": dy[:, :1]}
-
-
-@BACKWARD.mistake(
-    "the class token's gradient is summed over all tokens", "Only the first token of a sample is the class token."
-)
-def class_token_of_all_tokens(dy, patches, weight):
-    return {"dcls_token": dy.sum((0, 1), keepdims=True)}
-
-
-@BACKWARD.mistake("the class token counts in the bias's gradient", "It wasn't projected: sum over the patches only.")
-def bias_of_all_tokens(dy, patches, weight):
-    return {"dbias": dy.sum((0, 1))}
-
-
-@BACKWARD.mistake(
-    "the broadcast bias is not summed", "The bias was added to every patch, and gets a gradient from every patch."
-)
-def bias_not_summed(dy, patches, weight):
-    return {"dbias": dy[:, 1:]}
-
-
-@BACKWARD.mistake(
-    "means in place of sums over the batch", "A parameter shared by all samples gets the sum of their gradients."
-)
-def means(dy, patches, weight):
-    dcls_token, dpositions = dy[:, :1].mean(0, keepdims=True), dy.mean(0, keepdims=True)
-    return {"dcls_token": dcls_token, "dpositions": dpositions, "dbias": dy[:, 1:].mean((0, 1))}
-
-
-@BACKWARD.mistake("the last token is taken for the class token", "The class token comes first.")
-def class_token_taken_last(dy, patches, weight):
-    dtokens = dy[:, :-1]
-    dcls_token = dy[:, -1:].sum(0, keepdims=True)
-    dweight = np.einsum("bnd,bni->di", dtokens, patches)
-    return {"dpatches": dtokens @ weight, "dweight": dweight, "dbias": dtokens.sum((0, 1)), "dcls_token": dcls_token}
-
-
-@BACKWARD.mistake("wrong transpose in dweight", "The gradient of weight has weight's shape, (D, S).")
-def dweight_transposed(dy, patches, weight):
-    return {"dweight": np.einsum("bnd,bni->id", dy[:, 1:], patches)}
-
-
-@BACKWARD.mistake("wrong transpose in dpatches", "The forward multiplies by weightᵀ, the backward by weight.")
-def dpatches_transposed(dy, patches, weight):
-    return {"dpatches": dy[:, 1:] @ weight.T}
+BACKWARD.edit("the broadcast positions are not summed", "Every sample got the same positions: their gradients add up "
+    "over the batch.", (", dy.sum(0, keepdims=True)", ", dy"))
+BACKWARD.edit("the broadcast class token is not summed", "Every sample got the same class token: its gradients add up "
+    "over the batch.", (FIRST, "dy[:, :1]"))
+BACKWARD.edit("the class token's gradient is summed over all tokens", "Only the first token of a sample is the class "
+    "token.", (FIRST, "dy.sum((0, 1), keepdims=True)"))
+BACKWARD.edit("the class token counts in the bias's gradient", "It wasn't projected: sum over the patches only.",
+    ("return dpatches, dweight, dbias", "return dpatches, dweight, dy.sum((0, 1))"))
+BACKWARD.edit("the broadcast bias is not summed", "The bias was added to every patch, and gets a gradient from every "
+    "patch.", ("linear_backward", "dy_rows.sum(0)", "dy"))
+BACKWARD.edit("means in place of sums over the batch", "A parameter shared by all samples gets the sum of their "
+    "gradients.", ("sum(0", "mean(0"), ("linear_backward", "dy_rows.sum(0)", "dy_rows.mean(0)"))
+BACKWARD.edit("the last token is taken for the class token", "The class token comes first.",
+    ("dy[:, 1:]", "dy[:, :-1]"), ("dy[:, :1]", "dy[:, -1:]"))
+BACKWARD.edit("wrong transpose in dweight", "The gradient of weight has weight's shape, (D, S).",
+    ("linear_backward", "dy_rows.T @ x_rows", "x_rows.T @ dy_rows"))
+BACKWARD.edit("wrong transpose in dpatches", "The forward multiplies by weightᵀ, the backward by weight.",
+    ("linear_backward", "dy @ weight", "dy @ weight.T"))

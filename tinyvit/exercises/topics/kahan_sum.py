@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tinyvit.exercises import solutions
 from tinyvit.exercises.exercise import Case, Exercise
 
 ROUNDINGS = 1.5e-7  # 2.5 u of float32, relative
@@ -22,23 +23,13 @@ def told_apart_by_float64(random):
     return (np.array([1.0, 2.0**-24, random.uniform(0.5, 1) * 2.0**-49], "float32"),)
 
 
-def kahan_sum(numbers):
-    s = c = np.float32(0)
-    for x in numbers:
-        y = x - c                                                            # correct the previous rounding error
-        t = s + y
-        c = (t - s) - y                                                      # the rounding error of t
-        s = t
-    return s
-
-
 SUM = Exercise(
     "kahan_sum",
     "Kahan's sum (1965), in float32: add one by one, keep each rounding error, and subtract it from the next number.",
     {"numbers": "(n,), float32"},
     {"s": "a number"},
-    right=kahan_sum,
-    shown=(kahan_sum,),
+    right=solutions.kahan_sum,
+    shown=(solutions.kahan_sum,),
     inputs=inputs,
     sizes=({"n": 20_000}, {"n": 3_000}),
     traps=(
@@ -67,60 +58,15 @@ def halves_of_halves(numbers):
     return numbers[0]
 
 
-@SUM.mistake(*A_TREE)
-def numpys(numbers):
-    return numbers.sum()
-
-
-@SUM.mistake(
-    "added one after the other",
-    "Each rounding error is lost for good: keep it in c, and subtract it from the next number before you add that.",
-)
-def one_after_the_other(numbers):
-    return np.cumsum(numbers)[-1]
-
-
-@SUM.mistake(*IN_FLOAT64)
-def in_float64(numbers):
-    return numbers.sum(dtype="float64")
-
-
-@SUM.mistake(*IN_FLOAT64)
-def in_float64_rounded(numbers):
-    return np.float32(numbers.sum(dtype="float64"))
-
-
-def with_errors(numbers, given_back, lost):
-    """Kahan's loop with other signs: `given_back` of c, and `lost` (s, t, y) -> c."""
-    s = c = np.float32(0)
-    for x in numbers:
-        y = x + given_back * c
-        t = s + y
-        c = lost(s, t, y)
-        s = t
-    return s
-
-
-PLUS, MINUS = np.float32(1), np.float32(-1)
-
-
-@SUM.mistake(
-    "the wrong sign of c", "c = (t − s) − y is the excess that was added; subtract it from the next number: y = x − c."
-)
-def wrong_sign(numbers):
-    return with_errors(numbers, PLUS, lambda s, t, y: (t - s) - y)
-
-
-@SUM.mistake("s is set to t before c is computed", "c needs the old s: with the new one t − s is 0.")
-def too_early(numbers):
-    return with_errors(numbers, MINUS, lambda s, t, y: -y)
-
-
-@SUM.mistake("the brackets are wrong", "c is (t − s) − y; t − (s − y) is another number, and t − (s + y) is always 0.")
-def other_brackets(numbers):
-    return with_errors(numbers, MINUS, lambda s, t, y: t - (s - y))
-
-
-@SUM.mistake("a mean", "Return the sum; don't divide.")
-def mean(numbers):
-    return kahan_sum(numbers) / np.float32(len(numbers))
+SUM.edit(*A_TREE, ("return total", "return numbers.sum()"))
+SUM.edit("added one after the other", "Each rounding error is lost for good: keep it in c, and subtract it from the "
+    "next number before you add that.", ("number - lost", "number"))
+SUM.edit(*IN_FLOAT64, ("return total", 'return numbers.sum(dtype="float64")'))
+SUM.edit(*IN_FLOAT64, ("return total", 'return np.float32(numbers.sum(dtype="float64"))'))
+SUM.edit("the wrong sign of c", "c = (t − s) − y is the excess that was added; subtract it from the next number: y = x "
+    "− c.", ("number - lost", "number + lost"))
+SUM.edit("s is set to t before c is computed", "c needs the old s: with the new one t − s is 0.",
+    ("lost = (new", "total = new; lost = (new"))
+SUM.edit("the brackets are wrong", "c is (t − s) − y; t − (s − y) is another number, and t − (s + y) is always 0.",
+    ("(new - total) - rest", "new - (total - rest)"))
+SUM.edit("a mean", "Return the sum; don't divide.", ("return total", "return total / np.float32(len(numbers))"))

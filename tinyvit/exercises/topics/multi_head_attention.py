@@ -3,8 +3,10 @@
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.exercises.exercise import Case, Exercise
-from tinyvit.exercises.topics.attention import BY_HEADS, NO_MAXIMUM, careless_softmax
+from tinyvit.exercises.exercise import Case, Exercise, edited
+from tinyvit.exercises.solutions import join_heads as join  # noqa: F401
+from tinyvit.exercises.solutions import split_heads as split  # noqa: F401
+from tinyvit.exercises.topics.attention import BY_HEADS, NO_MAXIMUM, SCALE
 from tinyvit.nn.attention import Attention
 
 
@@ -23,48 +25,20 @@ def large_scores(random):
     return x, qkv_weight, qkv_bias, *rest, H
 
 
-# -- the parts --------------------------------------------------------------------------------------------------
+# -- ways to split and join heads ---------------------------------------------------------------------------------
+
+SPLIT = "N, num_heads, D // num_heads).transpose(0, 2, 1, 3)"
+BY_RESHAPE = "split_heads", SPLIT, "num_heads, N, D // num_heads)"
+INTERLEAVED = "split_heads", SPLIT, "N, D // num_heads, num_heads).transpose(0, 3, 1, 2)"
+JOINED_BY_RESHAPE = "join_heads", ".transpose(0, 2, 1, 3)", ""
+split_by_reshape, split_interleaved = (edited("split_heads", (edit,)) for edit in (BY_RESHAPE, INTERLEAVED))
+join_by_reshape = edited("join_heads", (JOINED_BY_RESHAPE,))
 
 
-def split(x, num_heads):
-    """(B, N, D) -> (B, H, N, d)"""
-    B, N, D = x.shape
-    return x.reshape(B, N, num_heads, D // num_heads).transpose(0, 2, 1, 3)
-
-
-def join(heads):
-    """(B, H, N, d) -> (B, N, D)"""
-    B, H, N, d = heads.shape
-    return heads.transpose(0, 2, 1, 3).reshape(B, N, H * d)
-
-
-def split_by_reshape(x, num_heads):
-    B, N, D = x.shape
-    return x.reshape(B, num_heads, N, D // num_heads)
-
-
-def join_by_reshape(heads):
-    B, H, N, d = heads.shape
-    return heads.reshape(B, N, H * d)
-
-
-def split_interleaved(x, num_heads):
-    B, N, D = x.shape
-    return x.reshape(B, N, D // num_heads, num_heads).transpose(0, 3, 1, 2)
-
-
-def projected(x, qkv_weight, qkv_bias):
-    """q, k and v, each (B, N, D)."""
-    return np.split(x @ qkv_weight.T + qkv_bias, 3, -1)
-
-
-def heads_of(x, qkv_weight, qkv_bias, num_heads, scale=None, split=split):
-    q, k, v = (split(part, num_heads) for part in projected(x, qkv_weight, qkv_bias))
-    return F.attention(q, k, v, scale=scale)
-
-
-def forward(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    return join(heads_of(x, qkv_weight, qkv_bias, num_heads)[0]) @ proj_weight.T + proj_bias
+def right(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
+    qkv, _ = F.split_heads(F.linear(x, qkv_weight, qkv_bias)[0], num_heads)
+    heads, _ = F.merge_heads(F.attention(*qkv)[0])
+    return F.linear(heads, proj_weight, proj_bias)[0]
 
 
 SIZES = {"B": 2, "N": 5, "H": 3, "d": 4}, {"B": 1, "N": 3, "H": 2, "d": 5}
@@ -82,7 +56,7 @@ FORWARD = Exercise(
     "Project x to q, k and v, split them into H heads, attend in each (scale 1/√d), join the heads, project.",
     {**ARGUMENTS, "proj_bias": "(D,)", **HEADS},
     {"y": "(B, N, D)"},
-    right=forward,
+    right=right,
     shown=(Attention.forward,),
     inputs=inputs,
     sizes=SIZES,
@@ -92,128 +66,34 @@ FORWARD = Exercise(
 EXERCISES = (FORWARD,)
 
 BY_D = "the scale is 1/√(H·d) in place of 1/√d", "A score is a sum over one head's d numbers, not over all D = H·d."
+WIDE = "(q.shape[1] * q.shape[-1]) ** -0.5"
+THIRDS = "np.split(qkv, 3, -1)"
+HEADS_FIRST = THIRDS, "np.moveaxis(qkv.reshape(*x.shape[:2], num_heads, 3, -1), 3, 0).reshape(3, *x.shape)"
+TRANSPOSE = "(B, N, D) is (B, N, H, d) in memory: reshape to that, then bring H before N by a transpose"
 
-
-def queries_times(factor, qkv_weight, qkv_bias):
-    """Weight and bias by which the queries, and with them the scores, become `factor` times as large."""
-    D = qkv_weight.shape[1]
-    factors = np.repeat([factor, 1.0], [D, 2 * D])
-    return qkv_weight * factors[:, None], qkv_bias * factors
-
-
-@FORWARD.misreading("the scale 1/√d is forgotten", "The scores of each head are divided by √d.")
-def without_scale(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    d = x.shape[-1] // num_heads
-    return x, *queries_times(d**0.5, qkv_weight, qkv_bias), proj_weight, proj_bias, num_heads
-
-
-@FORWARD.misreading(*BY_D)
-def scaled_by_width(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    return x, *queries_times(num_heads**-0.5, qkv_weight, qkv_bias), proj_weight, proj_bias, num_heads
-
-
-@FORWARD.misreading(*BY_HEADS)
-def scaled_by_heads(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    d = x.shape[-1] // num_heads
-    return x, *queries_times((d / num_heads) ** 0.5, qkv_weight, qkv_bias), proj_weight, proj_bias, num_heads
-
-
-@FORWARD.misreading("scaled by 1/d", "Divide the scores by the square root of d.")
-def scaled_by_d(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    d = x.shape[-1] // num_heads
-    return x, *queries_times(d**-0.5, qkv_weight, qkv_bias), proj_weight, proj_bias, num_heads
-
-
-@FORWARD.mistake(*NO_MAXIMUM)
-def without_maximum(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    _, cache = heads_of(x, qkv_weight, qkv_bias, num_heads)
-    heads = careless_softmax(cache.q @ cache.k.mT * cache.scale) @ cache.v
-    return join(heads) @ proj_weight.T + proj_bias
-
-
-@FORWARD.misreading("one head", "Each head has its own softmax, over the scores of its own d numbers.")
-def one_head(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    return x, qkv_weight, qkv_bias, proj_weight, proj_bias, 1
-
-
-@FORWARD.mistake(
-    "heads are split by a reshape without transpose",
-    "(B, N, D) is (B, N, H, d) in memory: reshape to that, then bring H before N by a transpose.",
-)
-def split_without_transpose(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    heads, _ = heads_of(x, qkv_weight, qkv_bias, num_heads, split=split_by_reshape)
-    return join(heads) @ proj_weight.T + proj_bias
-
-
-@FORWARD.mistake(
-    "heads are split and joined by a reshape without transpose",
-    "(B, N, D) is (B, N, H, d) in memory: reshape to that, then bring H before N by a transpose; and back by another.",
-)
-def both_without_transpose(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    heads, _ = heads_of(x, qkv_weight, qkv_bias, num_heads, split=split_by_reshape)
-    return join_by_reshape(heads) @ proj_weight.T + proj_bias
-
-
-@FORWARD.mistake(
-    "heads are joined by a reshape without transpose", "(B, H, N, d) has to become (B, N, H, d) by a transpose first."
-)
-def joined_without_transpose(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    return join_by_reshape(heads_of(x, qkv_weight, qkv_bias, num_heads)[0]) @ proj_weight.T + proj_bias
-
-
-@FORWARD.mistake(
-    "heads are interleaved", "D is H times d, with a head's numbers side by side; you read it as d times H."
-)
-def interleaved(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    heads, _ = heads_of(x, qkv_weight, qkv_bias, num_heads, split=split_interleaved)
-    return join(heads) @ proj_weight.T + proj_bias
-
-
-def in_order(parts, qkv_weight, qkv_bias):
-    """Weight and bias with the rows of queries, keys and values (0, 1, 2) in another order."""
-    return tuple(np.concatenate([np.split(x, 3)[part] for part in parts]) for x in (qkv_weight, qkv_bias))
-
-
-@FORWARD.misreading("queries and keys exchanged", "The first D rows of qkv_weight make the queries, the next the keys.")
-def queries_and_keys_exchanged(x, qkv_weight, qkv_bias, *others):
-    return x, *in_order((1, 0, 2), qkv_weight, qkv_bias), *others
-
-
-@FORWARD.misreading("queries and values exchanged", "The first D rows of qkv_weight make queries, the last values.")
-def queries_and_values_exchanged(x, qkv_weight, qkv_bias, *others):
-    return x, *in_order((2, 1, 0), qkv_weight, qkv_bias), *others
-
-
-@FORWARD.misreading("qkv is read in the order (H, 3, d)", "It is (3, H, d) in memory: first all heads' queries.")
-def heads_first(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    order = np.arange(len(qkv_weight)).reshape(num_heads, 3, -1).transpose(1, 0, 2).ravel()
-    return x, qkv_weight[order], qkv_bias[order], proj_weight, proj_bias, num_heads
-
-
-@FORWARD.misreading("keys and values exchanged", "The second D rows of qkv_weight make the keys, the last the values.")
-def keys_and_values_exchanged(x, qkv_weight, qkv_bias, *others):
-    return x, *in_order((0, 2, 1), qkv_weight, qkv_bias), *others
-
-
-@FORWARD.mistake(
-    "the projection of the joined heads is forgotten", "The heads, side by side, go through proj_weight and proj_bias."
-)
-def without_projection(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    return join(heads_of(x, qkv_weight, qkv_bias, num_heads)[0])
-
-
-@FORWARD.misreading(
-    "proj_weight is not transposed", "proj_weight is (out, in), as in every linear layer: y = x Wᵀ + b."
-)
-def projection_not_transposed(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    return x, qkv_weight, qkv_bias, proj_weight.T, proj_bias, num_heads
-
-
-@FORWARD.misreading("qkv_bias is forgotten", "Queries, keys and values have a bias.")
-def without_qkv_bias(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    return x, qkv_weight, 0 * qkv_bias, proj_weight, proj_bias, num_heads
-
-
-@FORWARD.misreading("proj_bias is forgotten", "The projection has a bias.")
-def without_proj_bias(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    return x, qkv_weight, qkv_bias, proj_weight, 0 * proj_bias, num_heads
+FORWARD.edit("the scale 1/√d is forgotten", "The scores of each head are divided by √d.", ("attention", SCALE, "1"))
+FORWARD.edit(*BY_D, ("attention", SCALE, WIDE))
+FORWARD.edit(*BY_HEADS, ("attention", SCALE, "q.shape[1] ** -0.5"))
+FORWARD.edit("scaled by 1/d", "Divide the scores by the square root of d.", ("attention", SCALE, "q.shape[-1] ** -1.0"))
+FORWARD.edit(*NO_MAXIMUM)
+FORWARD.edit("one head", "Each head has its own softmax, over the scores of its own d numbers.", "num_heads = 1")
+FORWARD.edit("heads are split by a reshape without transpose", f"{TRANSPOSE}.", BY_RESHAPE)
+FORWARD.edit("heads are split and joined by a reshape without transpose", f"{TRANSPOSE}; and back by another.",
+    BY_RESHAPE, JOINED_BY_RESHAPE)
+FORWARD.edit("heads are joined by a reshape without transpose", "(B, H, N, d) has to become (B, N, H, d) by a "
+    "transpose first.", JOINED_BY_RESHAPE)
+FORWARD.edit("heads are interleaved", "D is H times d, with a head's numbers side by side; you read it as d times H.",
+    INTERLEAVED)
+FORWARD.edit("queries and keys exchanged", "The first D rows of qkv_weight make the queries, the next the keys.",
+    ("q, k, v =", "k, q, v ="))
+FORWARD.edit("queries and values exchanged", "The first D rows of qkv_weight make queries, the last values.",
+    ("q, k, v =", "v, k, q ="))
+FORWARD.edit("qkv is read in the order (H, 3, d)", "It is (3, H, d) in memory: first all heads' queries.", HEADS_FIRST)
+FORWARD.edit("keys and values exchanged", "The second D rows of qkv_weight make the keys, the last the values.",
+    ("q, k, v =", "q, v, k ="))
+FORWARD.edit("the projection of the joined heads is forgotten", "The heads, side by side, go through proj_weight and "
+    "proj_bias.", ("linear(heads, proj_weight, proj_bias)", "heads"))
+FORWARD.edit("proj_weight is not transposed", "proj_weight is (out, in), as in every linear layer: y = x Wᵀ + b.",
+    "proj_weight = proj_weight.T")
+FORWARD.edit("qkv_bias is forgotten", "Queries, keys and values have a bias.", "qkv_bias = 0 * qkv_bias")
+FORWARD.edit("proj_bias is forgotten", "The projection has a bias.", "proj_bias = 0 * proj_bias")

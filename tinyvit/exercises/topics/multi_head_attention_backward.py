@@ -5,8 +5,9 @@ import numpy as np
 from tinyvit import functional as F
 from tinyvit.exercises.exercise import Case, Exercise
 from tinyvit.exercises.topics import multi_head_attention
-from tinyvit.exercises.topics.attention import BY_HEADS, NO_MAXIMUM, careless_softmax
-from tinyvit.exercises.topics.multi_head_attention import BY_D, heads_of, join, join_by_reshape, split, split_by_reshape
+from tinyvit.exercises.topics.attention import BY_HEADS, NO_MAXIMUM, SCALE
+from tinyvit.exercises.topics.attention_backward import DIAGONAL, NOT_SCALED_BACK
+from tinyvit.exercises.topics.multi_head_attention import BY_D, HEADS_FIRST, TRANSPOSE, WIDE
 from tinyvit.nn.attention import Attention
 
 
@@ -22,72 +23,13 @@ def with_dy(random, x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
     return random.standard_normal(x.shape), x, qkv_weight, qkv_bias, proj_weight, num_heads
 
 
-# -- the steps, and other ways to take them -------------------------------------------------------------------------
-
-
-def diagonal_softmax(dy, cache):
-    dscores = dy @ cache.v.mT * cache.probs * (1 - cache.probs)
-    return dscores @ cache.k * cache.scale, dscores.mT @ cache.q * cache.scale, cache.probs.mT @ dy
-
-
-def careless_backward(dy, cache):
-    probs = careless_softmax(cache.q @ cache.k.mT * cache.scale)
-    return F.attention_backward(dy, cache._replace(probs=probs))
-
-
-def projected_back(dy, proj_weight):
-    return dy @ proj_weight
-
-
-def of_tokens(dy, x):
-    """Σ dyᵀ x over all tokens: a weight's gradient."""
-    return dy.reshape(-1, dy.shape[-1]).T @ x.reshape(-1, x.shape[-1])
-
-
-def transposed(dy, x):
-    return of_tokens(dy, x).T
-
-
-def all_parts(dqkv, qkv_weight):
-    return dqkv @ qkv_weight
-
-
-def queries_alone(dqkv, qkv_weight):
-    D = qkv_weight.shape[1]
-    return dqkv[..., :D] @ qkv_weight[:D]
-
-
-def put_together(parts, order, num_heads):
-    """dqkv of the gradients of queries, keys and values, each (B, N, D)."""
-    if order == "heads first":
-        B, N, D = parts[0].shape
-        return np.stack([part.reshape(B, N, num_heads, -1) for part in parts], 3).reshape(B, N, 3 * D)
-    return np.concatenate([parts[part] for part in order], -1)
-
-
-def rows_summed(dy):
-    return dy.sum((0, 1))
-
-
-def backward(
-    dy, x, qkv_weight, qkv_bias, proj_weight, num_heads, attention_backward=F.attention_backward, scale=None,
-    back=1.0, project=projected_back, split=split, dx_of=all_parts, dproj=of_tokens, proj_of="heads", rows=rows_summed,
-    qkv_of=None, join_back=join, order=(0, 1, 2),
-):  # fmt: skip
-    """All five gradients, with a switch for each step.
-
-    scale   of the scores, None being 1/√d; a function of (D, H)
-    qkv_of  what dqkv_weight is made of, None being x
-    back    "unscaled" if their gradient is not scaled
-    """
-    scale = scale if scale is None else scale(x.shape[-1], num_heads)
-    heads, cache = heads_of(x, qkv_weight, qkv_bias, num_heads, scale)
-    dq, dk, dv = attention_backward(split(project(dy, proj_weight), num_heads), cache)
-    if back == "unscaled":
-        dq, dk = dq / cache.scale, dk / cache.scale
-    dqkv = put_together([join_back(part) for part in (dq, dk, dv)], order, num_heads)
-    dproj_weight = dproj(dy, {"heads": join(heads), "x": x}[proj_of])
-    return dx_of(dqkv, qkv_weight), of_tokens(dqkv, x if qkv_of is None else qkv_of), rows(dqkv), dproj_weight, rows(dy)
+def right(dy, x, qkv_weight, qkv_bias, proj_weight, num_heads):
+    module = Attention(x.shape[-1], num_heads).materialize(dtype="float64")
+    parameters = qkv_weight, qkv_bias, proj_weight, np.zeros(x.shape[-1])
+    module.load_state_dict(dict(zip(("qkv.weight", "qkv.bias", "proj.weight", "proj.bias"), parameters)))
+    module.zero_grad()
+    dx = module.backward(dy, module(x)[1])
+    return dx, module.qkv.weight.grad, module.qkv.bias.grad, module.proj.weight.grad, module.proj.bias.grad
 
 
 BACKWARD = Exercise(
@@ -95,127 +37,63 @@ BACKWARD = Exercise(
     "The gradients of `multi_head_attention`.",
     {"dy": "(B, N, D), the gradient of y", **multi_head_attention.ARGUMENTS, **multi_head_attention.HEADS},
     {"dx": "(B, N, D)", "dqkv_weight": "(3D, D)", "dqkv_bias": "(3D,)", "dproj_weight": "(D, D)", "dproj_bias": "(D,)"},
-    right=backward,
+    right=right,
     shown=(Attention.forward, Attention.backward, F.attention_backward),
     inputs=inputs,
     sizes=multi_head_attention.SIZES,
     equal=multi_head_attention.EQUAL,
     # Rounding errors of scores near 1000 are multiplied by up to 2000.
     traps=(Case(multi_head_attention.LARGE, large_scores, tolerance=1e-8),),
-    written=backward,
 )
 EXERCISES = (BACKWARD,)
 
-BACKWARD.variant(
-    "the softmax's Jacobian is taken as diagonal",
-    "Each score changes all probabilities of its query: the Jacobian is a full matrix.",
-    attention_backward=diagonal_softmax,
-)
-BACKWARD.variant(
-    "the scale 1/√d is forgotten on the way back",
-    "The scores were scaled: their gradient is scaled, too.",
-    back="unscaled",
-)
-BACKWARD.variant("the scale 1/√d is forgotten", "The scores of each head are divided by √d.", scale=lambda D, H: 1.0)
-BACKWARD.variant(*BY_D, scale=lambda D, H: D**-0.5)
-BACKWARD.variant(*BY_HEADS, scale=lambda D, H: H**-0.5)
-BACKWARD.variant(*NO_MAXIMUM, attention_backward=careless_backward)
-BACKWARD.variant(
-    "the joined heads' gradient is split by a reshape without transpose",
-    "(B, N, D) is (B, N, H, d) in memory: reshape to that, then bring H before N by a transpose.",
-    split=split_by_reshape,
-)
-BACKWARD.variant(
-    "the projection is forgotten on the way back",
-    "Between y and the heads lies proj_weight.",
-    project=lambda dy, proj_weight: dy,
-)
-BACKWARD.variant(
-    "wrong transpose of proj_weight",
-    "The forward multiplies by proj_weightᵀ, the backward by proj_weight.",
-    project=lambda dy, proj_weight: dy @ proj_weight.T,
-)
-BACKWARD.variant("dproj_weight is made of x", "The projection's input is the joined heads, not x.", proj_of="x")
-BACKWARD.variant(
-    "the joined heads' gradient is joined by a reshape",
-    "dq, dk and dv are (B, H, N, d): bring N before H by a transpose, then reshape to (B, N, D).",
-    join_back=join_by_reshape,
-)
-BACKWARD.variant(
-    "the heads are split and joined by reshapes on the way back",
-    "(B, N, D) is (B, N, H, d) in memory: a transpose stands between that and (B, H, N, d), there and back.",
-    split=split_by_reshape,
-    join_back=join_by_reshape,
-)
-BACKWARD.variant(
-    "dq, dk and dv stand in another order in dqkv: queries and values exchanged",
-    "dqkv has the order of qkv: queries, keys, values.",
-    order=(2, 1, 0),
-)
-BACKWARD.variant(
-    "dq, dk and dv stand in another order in dqkv: queries and keys exchanged",
-    "dqkv has the order of qkv: queries, keys, values.",
-    order=(1, 0, 2),
-)
-BACKWARD.variant(
-    "dq, dk and dv stand in another order in dqkv: keys and values exchanged",
-    "dqkv has the order of qkv: queries, keys, values.",
-    order=(0, 2, 1),
-)
-
-
-def reordered(order, dy, x, qkv_weight, qkv_bias, proj_weight, num_heads):
-    """All gradients, if the rows of qkv_weight and qkv_bias are taken in another order."""
-    dx, dqkv_weight, dqkv_bias, *others = backward(dy, x, qkv_weight[order], qkv_bias[order], proj_weight, num_heads)
-    return dx, dqkv_weight[np.argsort(order)], dqkv_bias[np.argsort(order)], *others
-
-
-def exchanged(first, second):
-    def formula(dy, x, qkv_weight, *others):
-        thirds = np.split(np.arange(len(qkv_weight)), 3)
-        thirds[first], thirds[second] = thirds[second], thirds[first]
-        return reordered(np.concatenate(thirds), dy, x, qkv_weight, *others)
-
-    return formula
-
-
+ORDER, DQKV = "dqkv has the order of qkv: queries, keys, values.", "(dq, dk, dv)"
 ROWS = "The first D rows of qkv_weight make the queries, the next the keys, the last the values."
-BACKWARD.mistake("queries and keys exchanged", ROWS)(exchanged(0, 1))
-BACKWARD.mistake("keys and values exchanged", ROWS)(exchanged(1, 2))
-BACKWARD.mistake("queries and values exchanged", ROWS)(exchanged(0, 2))
+DHEADS, JOIN = "split_heads(dheads, num_heads)", f"np.concatenate([join_heads(part) for part in {DQKV}], -1)"
+RESHAPED, JOINED_BY_RESHAPE = (DHEADS, "dheads.reshape(q.shape)"), ("join_heads(part)", "part.reshape(x.shape)")
+JOINED_HEADS_FIRST = JOIN, f"np.stack({DQKV}, 3).swapaxes(1, 2).reshape(*x.shape[:2], -1)"
 
 
-@BACKWARD.mistake("qkv is read in the order (H, 3, d)", "It is (3, H, d) in memory: first all heads' queries.")
-def heads_first(dy, x, qkv_weight, qkv_bias, proj_weight, num_heads):
-    order = np.arange(len(qkv_weight)).reshape(num_heads, 3, -1).transpose(1, 0, 2).ravel()
-    return reordered(order, dy, x, qkv_weight, qkv_bias, proj_weight, num_heads)
+def scaled_by(factor):
+    """Another factor in the place of 1/√d, in the attention and in its gradient."""
+    return [(part, SCALE, factor) for part in ("attention", "attention_backward")]
 
 
-BACKWARD.variant(
-    "dqkv is put together in the order (H, 3, d)",
-    "qkv was (3, H, d): first all heads' queries, then their keys, then their values.",
-    order="heads first",
-)
-
-
-@BACKWARD.misreading("qkv_bias is forgotten where the forward is computed again", "q, k and v have a bias.")
-def without_qkv_bias(dy, x, qkv_weight, qkv_bias, proj_weight, num_heads):
-    return dy, x, qkv_weight, 0 * qkv_bias, proj_weight, num_heads
-
-
-BACKWARD.variant("wrong transpose in dproj_weight", "Its rows are outputs, its columns inputs.", dproj=transposed)
-BACKWARD.variant(
-    "dx comes from the queries only",
-    "Queries, keys and values all depend on x: add up the three gradients.",
-    dx_of=queries_alone,
-)
-BACKWARD.variant(
-    "the broadcast biases are not summed",
-    "Each was added to every token of every sample: sum over both axes.",
-    rows=lambda dy: dy,
-)
-BACKWARD.variant(
-    "the broadcast biases are summed over samples only",
-    "Each was added to every token of every sample.",
-    rows=lambda dy: dy.sum(0),
-)
+BACKWARD.edit(*DIAGONAL)
+BACKWARD.edit(*NOT_SCALED_BACK)
+BACKWARD.edit("the scale 1/√d is forgotten", "The scores of each head are divided by √d.", *scaled_by("1"))
+BACKWARD.edit(*BY_D, *scaled_by(WIDE))
+BACKWARD.edit(*BY_HEADS, *scaled_by("q.shape[1] ** -0.5"))
+BACKWARD.edit(*NO_MAXIMUM)
+BACKWARD.edit("the joined heads' gradient is split by a reshape without transpose", f"{TRANSPOSE}.", RESHAPED)
+BACKWARD.edit("the projection is forgotten on the way back", "Between y and the heads lies proj_weight.",
+    (DHEADS, "split_heads(dy, num_heads)"))
+BACKWARD.edit("wrong transpose of proj_weight", "The forward multiplies by proj_weightᵀ, the backward by proj_weight.",
+    (DHEADS, "split_heads(dy @ proj_weight.T, num_heads)"))
+BACKWARD.edit("dproj_weight is made of x", "The projection's input is the joined heads, not x.",
+    ("linear_backward(dy, heads", "linear_backward(dy, x"))
+BACKWARD.edit("the joined heads' gradient is joined by a reshape", "dq, dk and dv are (B, H, N, d): bring N before H "
+    "by a transpose, then reshape to (B, N, D).", JOINED_BY_RESHAPE)
+BACKWARD.edit("the heads are split and joined by reshapes on the way back", "(B, N, D) is (B, N, H, d) in memory: a "
+    "transpose stands between that and (B, H, N, d), there and back.", RESHAPED, JOINED_BY_RESHAPE)
+for what, read, put in (
+    ("queries and values", "v, k, q", "(dv, dk, dq)"),
+    ("queries and keys", "k, q, v", "(dk, dq, dv)"),
+    ("keys and values", "q, v, k", "(dq, dv, dk)"),
+):
+    BACKWARD.edit(f"dq, dk and dv stand in another order in dqkv: {what} exchanged", ORDER, (DQKV, put))
+    BACKWARD.edit(f"{what} exchanged", ROWS, (" q, k, v = (", f" {read} = ("), (DQKV, put))
+BACKWARD.edit("qkv is read in the order (H, 3, d)", "It is (3, H, d) in memory: first all heads' queries.", HEADS_FIRST,
+    JOINED_HEADS_FIRST)
+BACKWARD.edit("dqkv is put together in the order (H, 3, d)", "qkv was (3, H, d): first all heads' queries, then their "
+    "keys, then their values.", JOINED_HEADS_FIRST)
+BACKWARD.edit("qkv_bias is forgotten where the forward is computed again", "q, k and v have a bias.",
+    "qkv_bias = 0 * qkv_bias")
+BACKWARD.edit("wrong transpose in dproj_weight", "Its rows are outputs, its columns inputs.",
+    ("dqkv_bias, dproj_weight", "dqkv_bias, dproj_weight.T"))
+BACKWARD.edit("dx comes from the queries only", "Queries, keys and values all depend on x: add up the three gradients.",
+    ("return dx", "return join_heads(dq) @ np.split(qkv_weight, 3)[0]"))
+BACKWARD.edit("the broadcast biases are not summed", "Each was added to every token of every sample: sum over both "
+    "axes.", ("linear_backward", "dy_rows.sum(0)", "dy"))
+BACKWARD.edit("the broadcast biases are summed over samples only", "Each was added to every token of every sample.",
+    ("linear_backward", "dy_rows.sum(0)", "dy.sum(0)"))

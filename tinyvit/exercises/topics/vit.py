@@ -1,9 +1,8 @@
 """The whole Vision Transformer, from images to logits."""
 
-import numpy as np
-
 from tinyvit import functional as F
 from tinyvit.exercises.exercise import Case, Exercise
+from tinyvit.exercises.solutions import parameters_of_block as of_block  # noqa: F401
 from tinyvit.exercises.topics import block
 from tinyvit.models.vit import ViT
 from tinyvit.models.vit_config import ViTConfig
@@ -17,8 +16,8 @@ def inputs(random, B, C, side, P, depth, H, d, M, K):
     shapes |= {"patch_embed.proj.weight": (D, C, P, P), "patch_embed.proj.bias": (D,)}
     parameters = {name: random.standard_normal(shape) * 0.5 for name, shape in shapes.items()}
     for i in range(depth):
-        _, of_block, _, eps = block.inputs(random, 1, 1, H, d, M)
-        parameters |= {f"blocks.{i}.{name}": array for name, array in of_block.items()}
+        _, parts, _, eps = block.inputs(random, 1, 1, H, d, M)
+        parameters |= {f"blocks.{i}.{name}": array for name, array in parts.items()}
     shapes = {"norm.weight": (D,), "norm.bias": (D,), "head.weight": (K, D), "head.bias": (K,)}
     parameters |= {name: random.standard_normal(shape) for name, shape in shapes.items()}
     return random.standard_normal((B, C, side, side)), parameters, depth, H, eps
@@ -49,44 +48,8 @@ def right(images, parameters, depth, num_heads, eps):
     return module(images, parameters, depth, num_heads, eps)(images)[0]
 
 
-# -- the steps, and other ways to take them -------------------------------------------------------------------------
-
-
-def of_block(parameters, i):
-    """The parameters of block i, by the names that they have in the exercise `block`."""
-    start = f"blocks.{i}."
-    return {name.removeprefix(start): array for name, array in parameters.items() if name.startswith(start)}
-
-
-def with_class_token(tokens, p):
-    return np.concatenate([np.repeat(p["cls_token"], len(tokens), 0), tokens], 1) + p["pos_embed"]
-
-
-def class_token_last(tokens, p):
-    return np.concatenate([tokens, np.repeat(p["cls_token"], len(tokens), 0)], 1) + p["pos_embed"]
-
-
-def class_token_without_position(tokens, p):
-    return np.concatenate([np.repeat(p["cls_token"], len(tokens), 0), tokens + p["pos_embed"][:, 1:]], 1)
-
-
 def final_norm(x, p, eps):
     return F.layernorm(x, p["norm.weight"], p["norm.bias"], eps)[0]
-
-
-def first_token(x):
-    return x[:, 0]
-
-
-def written(images, p, depth, num_heads, eps, start=with_class_token, blocks=range, norm=final_norm, pool=first_token):
-    """The logits, with a switch for each step."""
-    kernel = p["patch_embed.proj.weight"]
-    patches, _ = F.patchify(images, kernel.shape[2:])
-    tokens, _ = F.linear(patches, kernel.reshape(len(kernel), -1), p["patch_embed.proj.bias"])
-    x = start(tokens, p)
-    for i in blocks(depth):
-        x = block.forward(x, of_block(p, i), num_heads, eps)
-    return F.linear(pool(norm(x, p, eps)), p["head.weight"], p["head.bias"])[0]
 
 
 SIZES = (
@@ -114,60 +77,26 @@ FORWARD = Exercise(
     sizes=SIZES,
     equal=EQUAL,
     traps=(Case(DIGITS, as_trained),),
-    written=written,
 )
 EXERCISES = (FORWARD,)
 
-FORWARD.variant(
-    "the class token gets no position",
-    "The first position is its own: put the class token in front, then add the positions.",
-    start=class_token_without_position,
-)
-FORWARD.variant("the class token stands last", "It is put in front of the patches.", start=class_token_last)
-FORWARD.variant(
-    "positions are forgotten",
-    "Without them the blocks could not know where a patch is.",
-    start=lambda tokens, p: with_class_token(tokens, p | {"pos_embed": 0 * p["pos_embed"]}),
-)
-FORWARD.variant(
-    "the blocks run in the wrong order", "Block 0 comes first.", blocks=lambda depth: reversed(range(depth))
-)
-FORWARD.variant(
-    "every block has the parameters of block 0",
-    "Those of block i begin with blocks.i.",
-    blocks=lambda depth: [0] * depth,
-)
-FORWARD.variant(
-    "the last block is left out",
-    "There are `depth` blocks, from 0 to depth − 1.",
-    blocks=lambda depth: range(depth - 1),
-)
-FORWARD.variant(
-    "the norm after the blocks is forgotten", "A last layer norm stands before the head.", norm=lambda x, p, eps: x
-)
-FORWARD.variant(
-    "the mean of the patches in place of the class token",
-    "This model reads its answer off the class token, the first one.",
-    pool=lambda x: x[:, 1:].mean(1),
-)
-FORWARD.variant(
-    "the mean of all tokens in place of the class token",
-    "This model reads its answer off the class token, the first one.",
-    pool=lambda x: x.mean(1),
-)
-FORWARD.variant("the last token in place of the class token", "The class token comes first.", pool=lambda x: x[:, -1])
+FIRST = "This model reads its answer off the class token, the first one."
 
-
-@FORWARD.misreading("the patch embedding's bias is forgotten", "The projection of the patches has a bias.")
-def without_patch_bias(images, p, depth, num_heads, eps):
-    return images, p | {"patch_embed.proj.bias": 0 * p["patch_embed.proj.bias"]}, depth, num_heads, eps
-
-
-@FORWARD.misreading("the head's bias is forgotten", "The head has a bias.")
-def without_head_bias(images, p, depth, num_heads, eps):
-    return images, p | {"head.bias": 0 * p["head.bias"]}, depth, num_heads, eps
-
-
-@FORWARD.misreading("ε is forgotten", "All layer norms add it to the variance.")
-def without_eps(images, p, depth, num_heads, eps):
-    return images, p, depth, num_heads, 0.0
+FORWARD.edit("the class token gets no position", "The first position is its own: put the class token in front, then "
+    "add the positions.", ("embed", "tokens], 1) + positions", "tokens + positions[:, 1:]], 1)"))
+FORWARD.edit("the class token stands last", "It is put in front of the patches.",
+    ("embed", "[first, tokens]", "[tokens, first]"))
+FORWARD.edit("positions are forgotten", "Without them the blocks could not know where a patch is.",
+    ("embed", " + positions", ""))
+FORWARD.edit("the blocks run in the wrong order", "Block 0 comes first.", ("range(depth)", "reversed(range(depth))"))
+FORWARD.edit("every block has the parameters of block 0", "Those of block i begin with blocks.i.", ("(p, i)", "(p, 0)"))
+FORWARD.edit("the last block is left out", "There are `depth` blocks, from 0 to depth − 1.", "depth = depth - 1")
+FORWARD.edit("the norm after the blocks is forgotten", "A last layer norm stands before the head.",
+    ('layernorm(x, p["norm.weight"], p["norm.bias"], eps)', "x"))
+FORWARD.edit("the mean of the patches in place of the class token", FIRST, ("x[:, 0]", "x[:, 1:].mean(1)"))
+FORWARD.edit("the mean of all tokens in place of the class token", FIRST, ("x[:, 0]", "x.mean(1)"))
+FORWARD.edit("the last token in place of the class token", "The class token comes first.", ("x[:, 0]", "x[:, -1]"))
+FORWARD.edit("the patch embedding's bias is forgotten", "The projection of the patches has a bias.",
+    ("enter", 'p["patch_embed.proj.bias"]', "0"))
+FORWARD.edit("the head's bias is forgotten", "The head has a bias.", ('p["head.bias"]', "0"))
+FORWARD.edit("ε is forgotten", "All layer norms add it to the variance.", "eps = 0")
