@@ -28,17 +28,22 @@ def conv2d_backward(dy, x, weight, stride, padding):
 
 
 def batch_norm(x, weight, bias, eps):
-    centred = x - x.mean((0, 2, 3), keepdims=True)
-    rstd = ((centred * centred).mean((0, 2, 3), keepdims=True) + eps) ** -0.5
-    return centred * rstd * weight[:, None, None] + bias[:, None, None]
+    axes = 0, 2, 3
+    centred = x - x.mean(axes, keepdims=True)
+    variance = (centred * centred).mean(axes, keepdims=True)
+    xhat = centred * (variance + eps) ** -0.5
+    return xhat * weight[:, None, None] + bias[:, None, None]
 
 
 def batch_norm_backward(dy, x, weight, eps):
-    centred = x - x.mean((0, 2, 3), keepdims=True)
-    rstd = ((centred * centred).mean((0, 2, 3), keepdims=True) + eps) ** -0.5
+    axes = 0, 2, 3
+    centred = x - x.mean(axes, keepdims=True)
+    variance = (centred * centred).mean(axes, keepdims=True)
+    rstd = (variance + eps) ** -0.5
     xhat = centred * rstd
-    g = dy - dy.mean((0, 2, 3), keepdims=True) - xhat * (dy * xhat).mean((0, 2, 3), keepdims=True)
-    return weight[:, None, None] * rstd * g, (dy * xhat).sum((0, 2, 3)), dy.sum((0, 2, 3))
+    mean_dy, mean_dyxhat = dy.mean(axes, keepdims=True), (dy * xhat).mean(axes, keepdims=True)
+    dx = weight[:, None, None] * rstd * (dy - mean_dy - xhat * mean_dyxhat)
+    return dx, (dy * xhat).sum(axes), dy.sum(axes)
 
 
 def running_statistics(x, running_mean, running_variance, momentum):
@@ -68,30 +73,38 @@ def depthwise_conv2d_backward(dy, x, weight, padding):
 def group_norm(x, weight, bias, num_groups, eps):
     groups = x.reshape(len(x), num_groups, -1)                                 # (B, G, C/G · H · W)
     centred = groups - groups.mean(-1, keepdims=True)
-    rstd = ((centred * centred).mean(-1, keepdims=True) + eps) ** -0.5
-    return (centred * rstd).reshape(x.shape) * weight[:, None, None] + bias[:, None, None]
+    variance = (centred * centred).mean(-1, keepdims=True)
+    xhat = centred * (variance + eps) ** -0.5
+    return xhat.reshape(x.shape) * weight[:, None, None] + bias[:, None, None]
 
 
 def group_norm_backward(dy, x, weight, num_groups, eps):
     groups = x.reshape(len(x), num_groups, -1)
     centred = groups - groups.mean(-1, keepdims=True)
-    rstd = ((centred * centred).mean(-1, keepdims=True) + eps) ** -0.5
+    variance = (centred * centred).mean(-1, keepdims=True)
+    rstd = (variance + eps) ** -0.5
     xhat = centred * rstd
     g = (dy * weight[:, None, None]).reshape(groups.shape)
-    dx = rstd * (g - g.mean(-1, keepdims=True) - xhat * (g * xhat).mean(-1, keepdims=True))
+    mean_g, mean_gxhat = g.mean(-1, keepdims=True), (g * xhat).mean(-1, keepdims=True)
+    dx = rstd * (g - mean_g - xhat * mean_gxhat)
     return dx.reshape(x.shape), (dy * xhat.reshape(x.shape)).sum((0, 2, 3)), dy.sum((0, 2, 3))
 
 
 def standardize_weight(weight, eps):
-    centred = weight - weight.mean((1, 2, 3), keepdims=True)
-    return centred * ((centred * centred).mean((1, 2, 3), keepdims=True) + eps) ** -0.5
+    axes = 1, 2, 3
+    centred = weight - weight.mean(axes, keepdims=True)
+    variance = (centred * centred).mean(axes, keepdims=True)
+    return centred * (variance + eps) ** -0.5
 
 
 def standardize_weight_backward(dy, weight, eps):
-    centred = weight - weight.mean((1, 2, 3), keepdims=True)
-    rstd = ((centred * centred).mean((1, 2, 3), keepdims=True) + eps) ** -0.5
+    axes = 1, 2, 3
+    centred = weight - weight.mean(axes, keepdims=True)
+    variance = (centred * centred).mean(axes, keepdims=True)
+    rstd = (variance + eps) ** -0.5
     what = centred * rstd
-    return rstd * (dy - dy.mean((1, 2, 3), keepdims=True) - what * (dy * what).mean((1, 2, 3), keepdims=True))
+    mean_dy, mean_dywhat = dy.mean(axes, keepdims=True), (dy * what).mean(axes, keepdims=True)
+    return rstd * (dy - mean_dy - what * mean_dywhat)
 
 
 def relu_backward(dy, x):
@@ -106,18 +119,19 @@ def max_pool2d(x, kernel, stride):
 
 
 def max_pool2d_backward(dy, x, kernel, stride):
-    scattered = np.zeros(x.shape)
+    dx = np.zeros(x.shape)
     for b, c, i, j in np.ndindex(dy.shape):
-        window = x[b, c, i * stride : i * stride + kernel, j * stride : j * stride + kernel]
-        u, v = np.unravel_index(window.argmax(), window.shape)                 # the first of equal ones
-        scattered[b, c, i * stride + u, j * stride + v] += dy[b, c, i, j]
-    return scattered
+        down, across = slice(i * stride, i * stride + kernel), slice(j * stride, j * stride + kernel)
+        window, dwindow = x[b, c, down, across], dx[b, c, down, across]        # dwindow is a view of dx
+        largest = np.unravel_index(window.argmax(), window.shape)              # the first of equal ones
+        dwindow[largest] += dy[b, c, i, j]
+    return dx
 
 
 def avg_pool2d_backward(dy, kernel, stride, img_size):
-    scattered = np.zeros((*dy.shape[:2], *img_size))
+    dx = np.zeros((*dy.shape[:2], *img_size))
     H, W = dy.shape[2:]
     for u in range(kernel):
         for v in range(kernel):
-            scattered[:, :, u : u + stride * H : stride, v : v + stride * W : stride] += dy / kernel**2
-    return scattered
+            dx[:, :, u : u + stride * H : stride, v : v + stride * W : stride] += dy / kernel**2
+    return dx

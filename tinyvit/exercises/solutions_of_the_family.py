@@ -25,13 +25,15 @@ def window_reverse(windows, sides, window, shift):
 
 def relative_bias(table, side):
     y, x = np.divmod(np.arange(side * side), side)
-    index = (y[:, None] - y + side - 1) * (2 * side - 1) + x[:, None] - x + side - 1
+    down, across = y[:, None] - y + side - 1, x[:, None] - x + side - 1
+    index = down * (2 * side - 1) + across
     return table[index].transpose(2, 0, 1)                                     # (H, n, n)
 
 
 def relative_bias_backward(dy, side):
     y, x = np.divmod(np.arange(side * side), side)
-    index = (y[:, None] - y + side - 1) * (2 * side - 1) + x[:, None] - x + side - 1
+    down, across = y[:, None] - y + side - 1, x[:, None] - x + side - 1
+    index = down * (2 * side - 1) + across
     dtable = np.zeros(((2 * side - 1) ** 2, len(dy)))
     np.add.at(dtable, index, dy.transpose(1, 2, 0))
     return dtable
