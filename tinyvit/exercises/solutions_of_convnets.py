@@ -119,19 +119,19 @@ def max_pool2d(x, kernel, stride):
 
 
 def max_pool2d_backward(dy, x, kernel, stride):
-    dx = np.zeros(x.shape)
+    scattered = np.zeros(x.shape)
     for b, c, i, j in np.ndindex(dy.shape):
-        down, across = slice(i * stride, i * stride + kernel), slice(j * stride, j * stride + kernel)
-        window, dwindow = x[b, c, down, across], dx[b, c, down, across]        # dwindow is a view of dx
+        there = b, c, slice(i * stride, i * stride + kernel), slice(j * stride, j * stride + kernel)
+        window, dwindow = x[there], scattered[there]                           # dwindow is a view
         largest = np.unravel_index(window.argmax(), window.shape)              # the first of equal ones
         dwindow[largest] += dy[b, c, i, j]
-    return dx
+    return scattered
 
 
 def avg_pool2d_backward(dy, kernel, stride, img_size):
-    dx = np.zeros((*dy.shape[:2], *img_size))
+    scattered = np.zeros((*dy.shape[:2], *img_size))
     H, W = dy.shape[2:]
     for u in range(kernel):
         for v in range(kernel):
-            dx[:, :, u : u + stride * H : stride, v : v + stride * W : stride] += dy / kernel**2
-    return dx
+            scattered[:, :, u : u + stride * H : stride, v : v + stride * W : stride] += dy / kernel**2
+    return scattered

@@ -81,109 +81,42 @@ LABELS = Exercise(
 )
 EXERCISES = NOISE, STEP, MODULATE, GATED, LABELS
 
+NOISE.edit("the level without its root", "ᾱ is a share of the variance; what is multiplied is its root.",
+    ("np.sqrt", ""))
+NOISE.edit("the noise as it is", "The variance must stay 1: the noise has what the image lacks, 1 − ᾱ.",
+    ("np.sqrt(1 - level) * ", ""))
+NOISE.edit("image and noise exchanged", "ᾱ is what is left of the image.", "level = 1 - level")
+NOISE.edit("1 − √ᾱ in place of √(1 − ᾱ)", "The variances add up to 1, ᾱ and 1 − ᾱ; the root comes last.",
+    ("np.sqrt(1 - level)", "(1 - np.sqrt(level))"))
 
-def per_image(level):
-    return level[:, None, None, None]
+STEP.edit("the image is returned without noise", "At the level ᾱ′ there is still noise in it: √(1 − ᾱ′) of it.",
+    ("np.sqrt(previous) * image + np.sqrt(1 - previous) * noise", "image"))
+STEP.edit("not divided by √ᾱ", "What is left when the noise is taken out is √ᾱ times the image.",
+    (" / np.sqrt(level)", ""))
+STEP.edit("the levels exchanged", "The noise is taken out at the level ᾱ, and put in again at ᾱ′.",
+    "level, previous = previous, level")
+STEP.edit("the noise of the level ᾱ stays", "At the level ᾱ′ the noise has the factor √(1 − ᾱ′).",
+    ("1 - previous", "1 - level"))
 
+MODULATE.edit("the 1 is missing", "x is multiplied by 1 + gain: with the gain 0 it stays as it is.", ("1 + ", ""))
+MODULATE.edit("doffset is a mean over the tokens", "All tokens have the same offset: their gradients add up.",
+    ("dy.sum", "dy.mean"))
+MODULATE.edit("dgain without x", "The gain multiplies x.", ("(dy * x)", "dy"))
+MODULATE.edit("dgain is a mean over the tokens", "All tokens have the same gain: their gradients add up.",
+    ("x).sum", "x).mean"))
 
-@NOISE.mistake("the level without its root", "ᾱ is a share of the variance; what is multiplied is its root.")
-def without_root(x, noise, level):
-    return per_image(level) * x + per_image(1 - level) * noise
+GATED.edit("the gate on both ways", "x goes past the branch, without a gate.",
+    ("return dy,", "return dy * gate[:, None],"))
+GATED.edit("the branch without its gate", "The branch is multiplied by the gate, and so is its gradient.",
+    (", dy * gate[:, None]", ", dy"))
+GATED.edit("dgate is a mean over the tokens", "All tokens of a sample have the same gate: their gradients add up.",
+    ("sum", "mean"))
+GATED.edit("dgate without the branch", "The gate multiplies the branch.", ("(dy * branch)", "dy"))
 
-
-@NOISE.mistake("the noise as it is", "The variance must stay 1: the noise has what the image lacks, 1 − ᾱ.")
-def whole_noise(x, noise, level):
-    return per_image(level) ** 0.5 * x + noise
-
-
-@NOISE.mistake("image and noise exchanged", "ᾱ is what is left of the image.")
-def exchanged(x, noise, level):
-    return per_image(1 - level) ** 0.5 * x + per_image(level) ** 0.5 * noise
-
-
-@NOISE.mistake("1 − √ᾱ in place of √(1 − ᾱ)", "The variances add up to 1, ᾱ and 1 − ᾱ; the root comes last.")
-def root_first(x, noise, level):
-    return per_image(level) ** 0.5 * x + (1 - per_image(level) ** 0.5) * noise
-
-
-@STEP.mistake("the image is returned without noise", "At the level ᾱ′ there is still noise in it: √(1 − ᾱ′) of it.")
-def no_noise(x, noise, level, previous):
-    return F.cleaned(x, noise, level)
-
-
-@STEP.mistake("not divided by √ᾱ", "What is left when the noise is taken out is √ᾱ times the image.")
-def undivided(x, noise, level, previous):
-    return previous**0.5 * (x - (1 - level) ** 0.5 * noise) + (1 - previous) ** 0.5 * noise
-
-
-@STEP.mistake("the levels exchanged", "The noise is taken out at the level ᾱ, and put in again at ᾱ′.")
-def levels_exchanged(x, noise, level, previous):
-    return F.step_back(x, noise, previous, level)
-
-
-@STEP.mistake("the noise of the level ᾱ stays", "At the level ᾱ′ the noise has the factor √(1 − ᾱ′).")
-def old_noise(x, noise, level, previous):
-    return previous**0.5 * F.cleaned(x, noise, level) + (1 - level) ** 0.5 * noise
-
-
-@MODULATE.mistake("the 1 is missing", "x is multiplied by 1 + gain: with the gain 0 it stays as it is.")
-def no_one(dy, x, gain):
-    return {"dx": dy * gain[:, None]}
-
-
-@MODULATE.mistake("doffset is a mean over the tokens", "All tokens have the same offset: their gradients add up.")
-def mean_offset(dy, x, gain):
-    return {"doffset": dy.mean(1)}
-
-
-@MODULATE.mistake("dgain without x", "The gain multiplies x.")
-def without_x(dy, x, gain):
-    return {"dgain": dy.sum(1)}
-
-
-@MODULATE.mistake("dgain is a mean over the tokens", "All tokens have the same gain: their gradients add up.")
-def mean_gain(dy, x, gain):
-    return {"dgain": (dy * x).mean(1)}
-
-
-@GATED.mistake("the gate on both ways", "x goes past the branch, without a gate.")
-def both_gated(dy, branch, gate):
-    return {"dx": dy * gate[:, None]}
-
-
-@GATED.mistake("the branch without its gate", "The branch is multiplied by the gate, and so is its gradient.")
-def ungated(dy, branch, gate):
-    return {"dbranch": dy}
-
-
-@GATED.mistake("dgate is a mean over the tokens", "All tokens of a sample have the same gate: their gradients add up.")
-def mean_gate(dy, branch, gate):
-    return {"dgate": (dy * branch).mean(1)}
-
-
-@GATED.mistake("dgate without the branch", "The gate multiplies the branch.")
-def without_branch(dy, branch, gate):
-    return {"dgate": dy.sum(1)}
-
-
-@LABELS.mistake("the last sample of a class wins", "Samples of one class took the same row: their gradients add up.")
-def last_wins(dy, labels, count):
-    dweight = np.zeros((count, dy.shape[1]))
-    dweight[labels] = dy
-    return dweight
-
-
-@LABELS.mistake("a mean over the samples of a class", "Samples of one class took the same row: a sum, not a mean.")
-def mean_of_class(dy, labels, count):
-    used = (np.arange(count)[:, None] == labels).astype(float)
-    return used @ dy / np.maximum(1, used.sum(1, keepdims=True))
-
-
-@LABELS.mistake("the first sample of a class wins", "Samples of one class took the same row: their gradients add up.")
-def first_wins(dy, labels, count):
-    return last_wins(dy[::-1], labels[::-1], count)
-
-
-@LABELS.mistake("a mean over the batch", "Each sample adds its gradient to its row; nothing is divided by B.")
-def mean_of_batch(dy, labels, count):
-    return (np.arange(count)[:, None] == labels) @ dy / len(dy)
+SAME_ROW = "Samples of one class took the same row: their gradients add up."
+LABELS.edit("the last sample of a class wins", SAME_ROW, ("+=", "="))
+LABELS.edit("a mean over the samples of a class", "Samples of one class took the same row: a sum, not a mean.",
+    ("+= dy[b]", "+= dy[b] / (labels == label).sum()"))
+LABELS.edit("the first sample of a class wins", SAME_ROW, "dy, labels = dy[::-1], labels[::-1]", ("+=", "="))
+LABELS.edit("a mean over the batch", "Each sample adds its gradient to its row; nothing is divided by B.",
+    ("+= dy[b]", "+= dy[b] / len(dy)"))

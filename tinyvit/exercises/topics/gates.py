@@ -1,6 +1,5 @@
 """SiLU, and the factors of squeeze and excitation."""
 
-import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.exercises.exercise import Exercise
@@ -36,46 +35,18 @@ SCALE = Exercise(
 )
 EXERCISES = SILU, SCALE
 
+SILU.edit("the derivative of σ alone", "y is a product of x and σ(x): both factors move with x.",
+    ("(1 + x * (1 - gate))", "(1 - gate)"))
+SILU.edit("σ(x) is taken as a constant", "y is a product of x and σ(x): the second factor moves with x, too.",
+    (" * (1 + x * (1 - gate))", ""))
+SILU.edit("the factor x is taken as a constant", "y is a product of x and σ(x): the first factor moves, too.",
+    ("(1 + x", "(x"))
+SILU.edit("a sign in the derivative of σ", "The derivative of σ is σ (1 − σ), above 0 everywhere.", ("1 + x", "1 - x"))
 
-def gate(x):
-    return 1 / (1 + np.exp(-x))
-
-
-@SILU.mistake("the derivative of σ alone", "y is a product of x and σ(x): both factors move with x.")
-def of_the_gate(dy, x):
-    return dy * gate(x) * (1 - gate(x))
-
-
-@SILU.mistake("σ(x) is taken as a constant", "y is a product of x and σ(x): the second factor moves with x, too.")
-def constant_gate(dy, x):
-    return dy * gate(x)
-
-
-@SILU.mistake("the factor x is taken as a constant", "y is a product of x and σ(x): the first factor moves, too.")
-def constant_factor(dy, x):
-    return dy * x * gate(x) * (1 - gate(x))
-
-
-@SILU.mistake("a sign in the derivative of σ", "The derivative of σ is σ (1 − σ), above 0 everywhere.")
-def sign(dy, x):
-    return dy * gate(x) * (1 - x * (1 - gate(x)))
-
-
-@SCALE.mistake("dweight is a mean over the map", "All H · W pixels used the factor: their gradients are added up.")
-def mean_of_map(dy, x, weight):
-    return {"dweight": (dy * x).mean((2, 3))}
-
-
-@SCALE.mistake("dweight is summed over the samples, too", "Each sample has factors of its own: (B, C).")
-def over_samples(dy, x, weight):
-    return {"dweight": np.broadcast_to((dy * x).sum((0, 2, 3)), weight.shape)}
-
-
-@SCALE.mistake("dweight without x", "The local derivative of y with respect to the factor is x.")
-def without_x(dy, x, weight):
-    return {"dweight": dy.sum((2, 3))}
-
-
-@SCALE.mistake("dx without the factor", "The local derivative of y with respect to x is the factor of its map.")
-def without_factor(dy, x, weight):
-    return {"dx": dy}
+SCALE.edit("dweight is a mean over the map", "All H · W pixels used the factor: their gradients are added up.",
+    ("sum", "mean"))
+SCALE.edit("dweight is summed over the samples, too", "Each sample has factors of its own: (B, C).",
+    ("sum((2, 3))", "sum((0, 2, 3)) + 0 * weight"))
+SCALE.edit("dweight without x", "The local derivative of y with respect to the factor is x.", ("(dy * x)", "dy"))
+SCALE.edit("dx without the factor", "The local derivative of y with respect to x is the factor of its map.",
+    (" * weight[:, :, None, None]", ""))

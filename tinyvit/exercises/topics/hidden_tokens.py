@@ -1,6 +1,5 @@
 """Tokens put back in their places, with a mask token in the gaps."""
 
-import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.exercises.exercise import Exercise
@@ -46,51 +45,21 @@ BACKWARD = Exercise(
 )
 EXERCISES = FORWARD, BACKWARD
 
+PLACES = "np.arange(len(x))[:, None], index"
 
-@FORWARD.mistake("the first sample's places for all", "Each sample has places of its own: row b of `index`.")
-def one_order(x, token, index, count):
-    y = np.repeat(np.repeat(token, count, 1), len(x), 0)
-    y[:, index[0]] = x
-    return y
+FORWARD.edit("the first sample's places for all", "Each sample has places of its own: row b of `index`.",
+    (PLACES, ":, index[0]"))
+FORWARD.edit("mask tokens behind the others", "The tokens go to the places that `index` says, in any order.",
+    (PLACES, ":, : x.shape[1]"))
+FORWARD.edit("zeros in the gaps", "A place that no token goes to gets the mask token.", "token = 0 * token")
+FORWARD.edit("the mask token is added", "A token that is put in its place takes the mask token's.", ("] = x", "] += x"))
 
-
-@FORWARD.mistake("mask tokens behind the others", "The tokens go to the places that `index` says, in any order.")
-def appended(x, token, index, count):
-    gaps = np.repeat(np.repeat(token, count - x.shape[1], 1), len(x), 0)
-    return np.concatenate([x, gaps], 1)
-
-
-@FORWARD.mistake("zeros in the gaps", "A place that no token goes to gets the mask token.")
-def zeros(x, token, index, count):
-    y = np.zeros((len(x), count, x.shape[2]))
-    y[np.arange(len(x))[:, None], index] = x
-    return y
-
-
-@BACKWARD.mistake("dtoken is summed over all places", "The mask token is only where no other token is.")
-def everywhere(dy, index):
-    return {"dtoken": dy.sum((0, 1), keepdims=True)}
-
-
-@BACKWARD.mistake("dtoken is a mean", "Every place that has the mask token adds its gradient: a sum.")
-def mean(dy, index):
-    others = dy.copy()
-    others[np.arange(len(dy))[:, None], index] = 0
-    return {"dtoken": others.sum((0, 1), keepdims=True) / (dy[..., 0].size - index.size)}
-
-
-@BACKWARD.mistake("dx without the order", "The gradient of token i of a sample is at the place that index[b, i] says.")
-def first_ones(dy, index):
-    return {"dx": dy[:, : index.shape[1]]}
-
-
-@BACKWARD.mistake("dtoken is summed over the wrong places", "The mask token is where no other token is.")
-def of_the_others(dy, index):
-    return {"dtoken": dy[np.arange(len(dy))[:, None], index].sum((0, 1), keepdims=True)}
-
-
-@FORWARD.mistake("the mask token is added", "A token that is put in its place takes the mask token's.")
-def added(x, token, index, count):
-    y = np.repeat(np.repeat(token, count, 1), len(x), 0)
-    y[np.arange(len(x))[:, None], index] += x
-    return y
+SUM = "others.sum((0, 1), keepdims=True)"
+BACKWARD.edit("dtoken is summed over all places", "The mask token is only where no other token is.",
+    ("others.sum", "dy.sum"))
+BACKWARD.edit("dtoken is a mean", "Every place that has the mask token adds its gradient: a sum.",
+    (SUM, f"{SUM} / (dy[..., 0].size - index.size)"))
+BACKWARD.edit("dx without the order", "The gradient of token i of a sample is at the place that index[b, i] says.",
+    ("return dy[rows, index]", "return dy[:, : index.shape[1]]"))
+BACKWARD.edit("dtoken is summed over the wrong places", "The mask token is where no other token is.",
+    ("others.sum", "dy[rows, index].sum"))

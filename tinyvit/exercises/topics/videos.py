@@ -1,6 +1,5 @@
 """Videos cut into tubelets, and the filters of images made into filters of videos."""
 
-import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.exercises.exercise import Exercise
@@ -58,114 +57,32 @@ INFLATE = Exercise(
 )
 EXERCISES = FORWARD, BACK, INFLATE
 
-# -- tubelets ---------------------------------------------------------------------------------------------------------
+AXES, AXES_BACK = "0, 2, 4, 6, 1, 3, 5, 7", "0, 4, 1, 5, 2, 6, 3, 7"
+CHANNEL_FIRST = "A tubelet's numbers begin with the channel: C, S, P, Q."
+BY_COLUMN = "the tubelets are counted column by column", "Those of the same frames follow each other row by row."
 
+FORWARD.edit("reshaped without a transpose", "After the reshape to (B, C, t, S, h, P, w, Q) the axes of the grid, t, h "
+    "and w, must come in front of the others.", (f".transpose({AXES})", ""))
+FORWARD.edit("the channels stand last in a tubelet", CHANNEL_FIRST, (AXES, "0, 2, 4, 6, 3, 5, 7, 1"))
+FORWARD.edit("the frames stand before the channels", CHANNEL_FIRST, (AXES, "0, 2, 4, 6, 3, 1, 5, 7"))
+FORWARD.edit("the tubelets are counted place by place", "All tubelets of the first S frames come before those of the "
+    "next.", (AXES, "0, 4, 6, 2, 1, 3, 5, 7"))
+FORWARD.edit(*BY_COLUMN, (AXES, "0, 2, 6, 4, 1, 3, 5, 7"))
 
-def cut(videos, tubelet):
-    """(B, C, t, S, h, P, w, Q)"""
-    (B, C, T, H, W), (s, p, q) = videos.shape, tubelet
-    return videos.reshape(B, C, T // s, s, H // p, p, W // q, q)
+BACK.edit("reshaped without a transpose", "The axes (t, h, w, C, S, P, Q) must become (C, t, S, h, P, w, Q) before "
+    "they are joined.", (f".transpose({AXES_BACK})", ""))
+BACK.edit("frames and channels are exchanged", CHANNEL_FIRST, ("-1, S, P, Q", "S, -1, P, Q"),
+    (AXES_BACK, "0, 5, 1, 4, 2, 6, 3, 7"))
+BACK.edit("a tubelet's frames lie apart", "The S frames of a tubelet follow one another: (t, S), not (S, t), becomes "
+    "T.", (AXES_BACK, "0, 4, 5, 1, 2, 6, 3, 7"))
+BACK.edit(*BY_COLUMN, ("H // P, W // Q", "W // Q, H // P"), (AXES_BACK, "0, 4, 1, 5, 3, 6, 2, 7"))
 
-
-def joined(x):
-    """(B, …three axes of the grid, …four of a tubelet) as (B, N, numbers)."""
-    B, t, h, w = x.shape[:4]
-    return x.reshape(B, t * h * w, -1)
-
-
-def apart(tubelets, tubelet, size):
-    """(B, t, h, w, C, S, P, Q)"""
-    (B, _, D), (s, p, q), (T, H, W) = tubelets.shape, tubelet, size
-    return tubelets.reshape(B, T // s, H // p, W // q, D // (s * p * q), s, p, q)
-
-
-@FORWARD.mistake(
-    "reshaped without a transpose",
-    "After the reshape to (B, C, t, S, h, P, w, Q) the axes of the grid, t, h and w, must come in front of the others.",
-)
-def without_transpose(videos, tubelet):
-    s, p, q = tubelet
-    return videos.reshape(len(videos), -1, videos.shape[1] * s * p * q)
-
-
-@FORWARD.mistake("the channels stand last in a tubelet", "A tubelet's numbers begin with the channel: C, S, P, Q.")
-def channels_last(videos, tubelet):
-    return joined(cut(videos, tubelet).transpose(0, 2, 4, 6, 3, 5, 7, 1))
-
-
-@FORWARD.mistake("the frames stand before the channels", "A tubelet's numbers begin with the channel: C, S, P, Q.")
-def frames_first(videos, tubelet):
-    return joined(cut(videos, tubelet).transpose(0, 2, 4, 6, 3, 1, 5, 7))
-
-
-@FORWARD.mistake(
-    "the tubelets are counted place by place", "All tubelets of the first S frames come before those of the next."
-)
-def place_by_place(videos, tubelet):
-    return joined(cut(videos, tubelet).transpose(0, 4, 6, 2, 1, 3, 5, 7))
-
-
-@FORWARD.mistake("the tubelets are counted column by column", "Those of the same frames follow each other row by row.")
-def by_column(videos, tubelet):
-    return joined(cut(videos, tubelet).transpose(0, 2, 6, 4, 1, 3, 5, 7))
-
-
-@BACK.mistake(
-    "reshaped without a transpose",
-    "The axes (t, h, w, C, S, P, Q) must become (C, t, S, h, P, w, Q) before they are joined.",
-)
-def back_without_transpose(tubelets, tubelet, size):
-    return tubelets.reshape(len(tubelets), -1, *size)
-
-
-@BACK.mistake("frames and channels are exchanged", "A tubelet's numbers begin with the channel: C, S, P, Q.")
-def exchanged(tubelets, tubelet, size):
-    x = apart(tubelets, tubelet, size)
-    B, t, h, w, C, s, p, q = x.shape
-    x = x.reshape(B, t, h, w, s, C, p, q).transpose(0, 5, 1, 4, 2, 6, 3, 7)
-    return x.reshape(B, C, *size)
-
-
-@BACK.mistake(
-    "a tubelet's frames lie apart", "The S frames of a tubelet follow one another: (t, S), not (S, t), becomes T."
-)
-def interleaved(tubelets, tubelet, size):
-    x = apart(tubelets, tubelet, size).transpose(0, 4, 5, 1, 2, 6, 3, 7)
-    return x.reshape(len(tubelets), -1, *size)
-
-
-@BACK.mistake("the tubelets are counted column by column", "Those of the same frames follow each other row by row.")
-def back_by_column(tubelets, tubelet, size):
-    (B, _, D), (s, p, q), (T, H, W) = tubelets.shape, tubelet, size
-    x = tubelets.reshape(B, T // s, W // q, H // p, D // (s * p * q), s, p, q)
-    return x.transpose(0, 4, 1, 5, 3, 6, 2, 7).reshape(B, -1, T, H, W)
-
-
-# -- inflation --------------------------------------------------------------------------------------------------------
-
-
-@INFLATE.mistake("every frame has the filter", "Of a still clip that gives S times what the image gives.")
-def every_frame(weight, frames):
-    return np.repeat(weight[:, :, None], frames, 2)
-
-
-@INFLATE.mistake(
-    "the mean over the frames", "That is the other way to inflate; here the frame in the middle has the filter."
-)
-def average(weight, frames):
-    return inflate_filters(weight, frames, "average")
-
-
-@INFLATE.mistake("the first frame has the filter", "The frame in the middle is number S // 2.")
-def first_frame(weight, frames):
-    return np.roll(inflate_filters(weight, frames), -(frames // 2), 2)
-
-
-@INFLATE.mistake("the last frame has the filter", "The frame in the middle is number S // 2.")
-def last_frame(weight, frames):
-    return np.roll(inflate_filters(weight, frames), frames - 1 - frames // 2, 2)
-
-
-@INFLATE.mistake("rounded down for an even S", "Counted from 0, S // 2 is the second of the two in the middle.")
-def rounded_down(weight, frames):
-    return np.roll(inflate_filters(weight, frames), (frames - 1) // 2 - frames // 2, 2)
+MIDDLE = "The frame in the middle is number S // 2."
+INFLATE.edit("every frame has the filter", "Of a still clip that gives S times what the image gives.",
+    ("frames // 2] = weight", ":] = weight[:, :, None]"))
+INFLATE.edit("the mean over the frames", "That is the other way to inflate; here the frame in the middle has the "
+    "filter.", ("frames // 2] = weight", ":] = weight[:, :, None] / frames"))
+INFLATE.edit("the first frame has the filter", MIDDLE, ("frames // 2", "0"))
+INFLATE.edit("the last frame has the filter", MIDDLE, ("frames // 2", "-1"))
+INFLATE.edit("rounded down for an even S", "Counted from 0, S // 2 is the second of the two in the middle.",
+    ("frames // 2", "(frames - 1) // 2"))
