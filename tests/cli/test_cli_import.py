@@ -305,7 +305,7 @@ def test_an_invalid_command_line_is_refused(refused, imported):
         (["nowhere", "--out", "x"], "nowhere doesn't exist"),
         (["run", "--out", "x"], "run is a run of tinyvit already; use it as it is"),
         ([*alone, "--img-size", "8", "12", "--num-heads", "0"], "num_heads must be a positive int, got 0"),
-        (alone, "no ViT 12 wide; give --num-heads"),
+        (alone, "how many heads there are; give --num-heads"),
         (["timm", "--out", "x", "--num-heads", "5"], "timm: .*says num_heads 3.* 5 was given"),
         (["timm", "--out", "x", "--img-size", "9", "9"], "timm: .*says img_size 8×12.* 9×9 was given"),
         (["timm", "--out", "x", "--img-size", "0"], "timm: expected a size as a positive int"),

@@ -31,8 +31,9 @@ VALUES = {
     "weight_init": ("jax",), "fix_init": (True,), "dynamic_img_pad": (True,),
 }  # fmt: skip
 REFUSED = {
-    "global_pool", "fc_norm", "class_token", "act_layer", "norm_layer", "pool_include_prefix", "qk_norm", "proj_bias",
-    "scale_attn_norm", "scale_mlp_norm", "init_values", "reg_tokens", "pre_norm", "final_norm", "embed_norm_layer",
+    "global_pool=map", "global_pool=avgmax", "class_token=False", "act_layer=relu", "norm_layer=rmsnorm",
+    "pool_include_prefix=True", "qk_norm=True", "scale_attn_norm=True", "scale_mlp_norm=True", "proj_bias=False",
+    "reg_tokens=1", "reg_tokens=4", "pre_norm=True", "final_norm=False", "embed_norm_layer=layernorm",
 }  # fmt: skip
 CLASSES = {"self", "embed_layer", "block_fn", "mlp_layer", "attn_layer", "device", "dtype"}  # which JSON can't hold
 
@@ -48,16 +49,17 @@ def test_an_argument_is_read_and_written_as_timm_means_it_or_refused(name, tmp_p
         for array in theirs.state_dict().values():
             array.copy_(torch.randn(array.shape) / 4)  # in float32, as timm loads them
         save_for_hf(theirs, tmp_path / f"theirs{number}", model_args=args, safe_serialization=True)
-        try:
-            weights = interop.load(tmp_path / f"theirs{number}")
-            interop.save(weights, tmp_path / f"ours{number}", "timm")
-        except ValueError:
-            assert name in REFUSED
+        if f"{name}={args[name]}" in REFUSED:
+            with pytest.raises(ValueError, match="timm|weights|global_pool"):
+                interop.load(tmp_path / f"theirs{number}")
             continue
-        again = timm.create_model(f"local-dir:{tmp_path}/ours{number}", pretrained=True).double().eval()
-        ours = model_of(weights)
+        weights = interop.load(tmp_path / f"theirs{number}")
+        both, ours = [theirs], model_of(weights)
+        if name != "init_values":  # which makes a DINOv2 of it
+            interop.save(weights, tmp_path / f"ours{number}", "timm")
+            both.append(timm.create_model(f"local-dir:{tmp_path}/ours{number}", pretrained=True).double().eval())
         images = normal(0, (2, *ours.image_shape))
-        for one in (theirs, again):
+        for one in both:
             np.testing.assert_allclose(ours(images)[0], one(torch.tensor(images)).numpy(), rtol=1e-10, atol=1e-10)
 
 
@@ -73,4 +75,28 @@ def test_vits_with_factors_for_their_branches_are_read(name, tmp_path):
     save_for_hf(theirs, tmp_path, model_args={"depth": 2, "img_size": 112}, safe_serialization=True)
     ours = model_of(interop.load(tmp_path))
     images = normal(0, (2, 3, 112, 112))
+    np.testing.assert_allclose(ours(images)[0], theirs(torch.tensor(images)).numpy(), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("name", "args", "read"), [
+    ("resnet18", {"act_layer": "gelu"}, False), ("resnet18", {"global_pool": "max"}, False),
+    ("resnetv2_50x1_bit", {"act_layer": "gelu"}, False), ("resnetv2_50x1_bit", {"global_pool": "max"}, False),
+    ("swin_tiny_patch4_window7_224", {"global_pool": "max"}, False),
+    ("deit_tiny_distilled_patch16_224", {"img_size": 32, "num_heads": 6}, True),
+    ("deit_tiny_distilled_patch16_224", {"img_size": 32, "act_layer": "gelu_tanh"}, True),
+    ("vit_base_r50_s16_224", {"img_size": 32, "num_heads": 6, "act_layer": "gelu_tanh"}, True),
+], ids=str)  # fmt: skip
+@torch.no_grad()
+def test_arguments_of_a_model_that_is_read_by_its_name_count(name, args, read, tmp_path):
+    theirs = timm.create_model(name, **args).double().eval()
+    torch.manual_seed(1)
+    for array in theirs.state_dict().values():
+        array.copy_(torch.rand(array.shape) / 8)  # in float32
+    save_for_hf(theirs, tmp_path, model_args=args, safe_serialization=True)
+    if not read:
+        with pytest.raises(ValueError, match="has model_args that tinyvit's .* doesn't have"):
+            interop.load(tmp_path)
+        return
+    ours = model_of(interop.load(tmp_path))
+    images = normal(0, (1, *ours.image_shape))
     np.testing.assert_allclose(ours(images)[0], theirs(torch.tensor(images)).numpy(), rtol=1e-10, atol=1e-10)

@@ -17,14 +17,13 @@ from tinyvit.models.swin import SwinConfig
 
 DEFAULTS = {  # of Transformers' SwinConfig
     "image_size": 224, "patch_size": 4, "num_channels": 3, "embed_dim": 96, "depths": (2, 2, 6, 2),
-    "num_heads": (3, 6, 12, 24), "window_size": 7, "mlp_ratio": 4.0, "qkv_bias": True, "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0, "hidden_act": "gelu", "use_absolute_embeddings": False,
+    "num_heads": (3, 6, 12, 24), "window_size": 7, "mlp_ratio": 4.0, "qkv_bias": True,
+    "hidden_act": "gelu", "use_absolute_embeddings": False,
     "layer_norm_eps": 1e-5, "drop_path_rate": 0.1,
 }  # fmt: skip
 FIELDS = {
     "image_size": Sides, "patch_size": Sides, "num_channels": Size, "embed_dim": Size, "depths": tuple[Size, ...],
-    "num_heads": tuple[Size, ...], "window_size": Size, "mlp_ratio": Number, "qkv_bias": bool,
-    "hidden_dropout_prob": Number, "attention_probs_dropout_prob": Number, "hidden_act": str,
+    "num_heads": tuple[Size, ...], "window_size": Size, "mlp_ratio": Number, "qkv_bias": bool, "hidden_act": str,
     "use_absolute_embeddings": bool, "layer_norm_eps": Number, "drop_path_rate": Number, "num_labels": Classes,
     "id2label": dict, "architectures": tuple[str, ...],
 }  # fmt: skip
@@ -77,8 +76,7 @@ def read(tensors, about, preprocessor=None, *, mean=None, std=None):
     expect_fields(about, FIELDS, "config.json")
     said = DEFAULTS | {name: about[name] for name in FIELDS if about.get(name) is not None}
     expect_only(said, hidden_act=tuple(name for name, ours in ACTIVATIONS.items() if ours == "gelu"),
-                use_absolute_embeddings=(False,), hidden_dropout_prob=(0,),
-                attention_probs_dropout_prob=(0,))  # fmt: skip
+                use_absolute_embeddings=(False,))  # fmt: skip
     spelled_5 = any(".q_proj." in name for name in tensors)
     tensors, prefix = without_prefix(as_in_transformers_4(tensors), "swin")
     has_head, labels = "classifier.weight" in tensors, label_count(said)

@@ -75,7 +75,8 @@ def read(tensors, about=None, *, num_heads=None, img_size=None, mean=None, std=N
         notes += ("there is no position for the class token (no_embed_class); it is zero",)
     if "blocks.0.ls1.gamma" in tensors:  # as in DINOv2 and DeiT III
         registers = tensors["reg_token"].shape[1] if "reg_token" in tensors else 0
-        config = Dinov2Config(**vars(config), num_registers=registers)
+        scale = about.args.get("init_values", Dinov2Config.layer_scale)
+        config = Dinov2Config(**vars(config), num_registers=registers, layer_scale=scale)
     expected = own_shapes(config)
     expect_names(tensors, expected, LAYOUT)
     prepared, more = preprocessing_of(about, config, mean, std)
@@ -175,6 +176,7 @@ def image_size(tensors, about, patch_size, given):
     rows, columns = grid_of(size, patch_size)
     if positions is not None and not fits(size, patch_size, positions):
         token = "one perhaps the class token's" if "cls_token" in tensors else "and no class token (cls_token)"
+        token = "which aren't read for registers (reg_token)" if "reg_token" in tensors else token
         raise ValueError(f"images of {height}×{width} pixels have {rows * columns} patches, but the weights have "
                          f"{positions} positions, {token}; {GIVE_SIZE}")  # fmt: skip
     return size, ()

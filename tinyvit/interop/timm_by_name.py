@@ -7,8 +7,10 @@ from contextlib import suppress
 from functools import partial
 
 from tinyvit.functional.patches import as_pair
+from tinyvit.interop import timm_config
 from tinyvit.interop.fields import expect_agreement
 from tinyvit.interop.huggingface_convnets import COUNTER
+from tinyvit.interop.lazy_arrays import listed
 from tinyvit.interop.mappings import Mapping, register
 from tinyvit.interop.names import as_side, expect_names, own_shapes
 from tinyvit.interop.timm import LAYOUT
@@ -31,6 +33,8 @@ TELLING = {"resnet": r"conv1\.weight$", "bit": r"stem\.conv\.weight$",
 UNREAD = (COUNTER, "relative_position_index", "attn_mask")  # tables that older versions keep, and counters
 FREE = ("img_size", "in_chans", "num_classes")  # what weights of one name may differ in
 SIZED = ("hybrid", "deit", "swin")  # those that timm makes for one size of the images
+IN_TRAINING = {"global_pool", "drop_rate", "pos_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate",
+               *timm_config.IN_TRAINING_ONLY, *timm_config.OF_OTHER_SIZES}  # fmt: skip
 NOT_WRITTEN = ("drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size", "resize_positions")
 
 
@@ -61,9 +65,8 @@ def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=Non
     _, fields = VARIANTS[about.architecture]
     size = img_size or next(iter(sizes_of(about).values()), fields["img_size"])
     channels = shapes.get(f"{first}.weight", (0, 3))[1]
-    config = config_class(architecture)(
-        **fields | {"img_size": as_side(as_pair(size)), "in_chans": channels, "num_classes": classes}
-    )
+    of_weights = {"img_size": as_side(as_pair(size)), "in_chans": channels, "num_classes": classes}
+    config = config_class(architecture)(**fields | of_arguments(about, architecture) | of_weights)
     if architecture == "bit" and len(shapes.get("head.fc.weight", ())) == 4:   # a convolution of 1×1, (K, C, 1, 1)
         tensors = tensors | {"head.fc.weight": tensors["head.fc.weight"][:, :, 0, 0]}
     if architecture == "swin":
@@ -72,6 +75,19 @@ def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=Non
     expect_names(tensors, own, LAYOUT)
     prepared, notes = preprocessing_of(about, config, mean, std)
     return Weights(config, {name: tensors[name] for name in own}, prepared, notes)
+
+
+def of_arguments(about, architecture):
+    """Fields of the configuration that model_args say; ValueError for what ours doesn't have."""
+    known = config_class(architecture).__dataclass_fields__
+    args = {"activation" if name == "act_layer" else name: value for name, value in about.args.items()
+            if name not in IN_TRAINING}  # fmt: skip
+    unknown = [name for name in args if name not in known]
+    pool = known["global_pool"].default if "global_pool" in known else "avg"
+    if unknown or about.global_pool not in (None, pool):
+        said = listed(unknown or [f"global_pool {about.global_pool}"])
+        raise ValueError(f"{SOURCE} has model_args that tinyvit's {architecture} doesn't have: {said}")
+    return args
 
 
 def write(architecture, weights):

@@ -87,7 +87,7 @@ def check_args(args):
     """Raise ValueError for arguments of timm's VisionTransformer that ours doesn't have."""
     unknown = sorted(args.keys() - ARGS.keys() - TOLD_BY_WEIGHTS - IN_TRAINING_ONLY - OF_OTHER_SIZES)
     if unknown:
-        raise ValueError(f"{SOURCE} has model_args that tinyvit's ViT doesn't have: {listed(unknown)}")
+        raise ValueError(f"{SOURCE} has model_args that tinyvit's models don't have: {listed(unknown)}")
     for name, allowed in (("act_layer", tuple(ACTIVATIONS)), ("norm_layer", (None, "layernorm")),
                           ("pool_include_prefix", (None, False))):  # fmt: skip
         if args.get(name) not in allowed:
@@ -111,8 +111,7 @@ def heads_of(about, embed_dim, given):
     if said is not None or given is not None:
         return given if said is None else said, ()
     if embed_dim not in HEADS:
-        raise ValueError(f"nothing says how many heads there are, and timm has no ViT {embed_dim} wide; give "
-                         "--num-heads, in Python num_heads")  # fmt: skip
+        raise ValueError("nothing says how many heads there are; give --num-heads, in Python num_heads")
     assumed = f"{HEADS[embed_dim]} are assumed, as timm's ViTs of width {embed_dim} have"
     return HEADS[embed_dim], (f"the source doesn't say how many heads there are; {assumed}",)
 
