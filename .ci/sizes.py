@@ -16,21 +16,21 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 39_132,
-    "tinyvit": 41_191,
-    "tinyvit/*": 1_396,
+    "tests": 39_171,
+    "tinyvit": 39_115,
+    "tinyvit/*": 1_397,
     "tinyvit/bench": 2_552,
     "tinyvit/cli": 1_808,
     "tinyvit/data": 1_930,
-    "tinyvit/exercises": 8_533,
-    "tinyvit/functional": 2_297,
-    "tinyvit/interop": 2_528,
+    "tinyvit/exercises": 6_427,
+    "tinyvit/functional": 2_299,
+    "tinyvit/interop": 2_540,
     "tinyvit/kernels": 6_917,
-    "tinyvit/models": 2_929,
+    "tinyvit/models": 2_936,
     "tinyvit/nn": 1_604,
-    "tinyvit/optim": 376,
+    "tinyvit/optim": 379,
     "tinyvit/probe": 3_129,
-    "tinyvit/training": 5_192,
+    "tinyvit/training": 5_197,
 }
 TOKENS = {"tinyvit": 10.8, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % more than when this was begun
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

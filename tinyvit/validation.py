@@ -51,6 +51,7 @@ class Within:
 
 
 PositiveInt = Annotated[int, Within(1)]
+Width = Annotated[int, Within(1, 65_536)]  # of a model's layers: far above any that was trained
 Count = Annotated[int, Within(0)]
 Positive = Annotated[float, Within(0, above=True)]
 NotNegative = Annotated[float, Within(0)]

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -46,6 +47,10 @@ def test_the_logits_equal_those_with_positions_resized_in_the_forward(old, new, 
     np.testing.assert_allclose(resized(images)[0], model(images)[0], atol=1e-11)
     np.testing.assert_allclose(resized.features(images), model.features(images), atol=1e-11)
     np.testing.assert_allclose(resized.forward_above(images, 2)[0], model(images)[0], atol=1e-11)
+    np.testing.assert_allclose(model.forward_parts(images, model.parts())[0], model(images)[0], atol=1e-11)
+    if kind == "rope" and prod(resized.grid) != prod(model.grid):
+        with pytest.raises(ValueError, match="rotary positions of another grid"):
+            model.encode(model.embed(images)[0])
 
 
 @given(old=SIZES, new=SIZES, method=METHODS)

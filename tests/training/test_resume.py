@@ -174,9 +174,11 @@ def test_a_finished_run_is_left_unchanged(tmp_path, capsys):
     assert "test accuracy" in capsys.readouterr().out
     assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
     config = tmp_path / "run" / "config.json"
-    config.write_text(config.read_text().replace('"epochs": 3', '"epochs": 400'))
-    with pytest.raises(ValueError, match="is finished, .* expected 3 epochs there, or a new run, got 400"):
-        resume(tmp_path / "run")
+    written = config.read_text()
+    for old, new in (('"epochs": 3', '"epochs": 400'), ('"lr": ', '"lr": 1')):
+        config.write_text(written.replace(old, new, 1))
+        with pytest.raises(ValueError, match="is finished, and its config.json isn't what was trained"):
+            resume(tmp_path / "run")
 
 
 @pytest.mark.parametrize("missing", ["summary.json", "model.safetensors", "model.json", "metrics.jsonl", "curves.png"])

@@ -75,7 +75,9 @@ def contrastive_loss(logits, alike=None):
     if logits.ndim != 2 or logits.shape[0] != logits.shape[1] or not logits.size:
         raise ValueError(f"contrastive_loss: expected logits (B, B) of at least one pair, got {logits.shape}")
     xp, B = array_module(logits), len(logits)
-    alike = xp.arange(B)[:, None] == xp.arange(B) if alike is None else alike
+    alike = xp.arange(B)[:, None] == xp.arange(B) if alike is None else xp.asarray(alike)
+    if alike.shape != logits.shape:
+        raise ValueError(f"contrastive_loss: expected alike {logits.shape}, got {alike.shape}")
     targets = (alike / alike.sum(1, keepdims=True)).astype(logits.real.dtype)
     log_texts, log_images = log_softmax(logits), log_softmax(logits.T).T
     loss = (targets * (log_texts + log_images)).sum() * (-0.5 / B)

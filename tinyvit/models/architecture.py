@@ -92,6 +92,8 @@ class Architecture(Module):
 
     def forward_parts(self, x, parts, ctx=None):
         """The output of the last of these parts, and a tuple of their caches."""
+        if parts[:1] == self.parts()[:1]:
+            ctx = self.context_of(x, ctx)
         return in_turn([part for _, part in parts], x, ctx)
 
     def backward_parts(self, dy, parts, caches):
@@ -130,7 +132,7 @@ class Architecture(Module):
         """
         parts = self.parts()
         last = len(parts) - 1 if layer is None else self.layer_number(layer) + 1
-        x, _ = self.forward_parts(images, parts[:last], replace(self.context_of(images, ctx), keep_caches=False))
+        x, _ = self.forward_parts(images, parts[:last], replace(ctx or Context(), keep_caches=False))
         return x
 
     def layer_number(self, layer):

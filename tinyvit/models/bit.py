@@ -18,7 +18,7 @@ from tinyvit.nn.head import MapPool, linear_head
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import GroupNorm
 from tinyvit.nn.tree import tree
-from tinyvit.validation import Count, NotNegative, PositiveInt, validate
+from tinyvit.validation import Count, NotNegative, PositiveInt, Width, validate
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class BiTConfig:
     """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
     depths: tuple[Depth, ...] = (2, 2, 2)
     """Blocks of each stage; each stage after the first halves the side and doubles the width."""
-    width: PositiveInt = 32
+    width: Width = 32
     """Channels of the 3×3 convolutions of the first stage; its blocks give four times as many."""
     stem: Literal["conv3", "conv7"] = "conv3"
     """A convolution of 3×3 that keeps the size; or one of 7×7 with stride 2 and a max pooling, which divide it by 4."""

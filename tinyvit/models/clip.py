@@ -24,7 +24,7 @@ from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.positions import LearnedPositions
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
-from tinyvit.validation import NotNegative, Positive, PositiveInt, Within, validate
+from tinyvit.validation import NotNegative, Positive, PositiveInt, Width, Within, validate
 
 FIRST_LOGIT_SCALE = log(1 / 0.07)
 Depth = Annotated[int, Within(1, DEEPEST)]
@@ -40,13 +40,13 @@ class ClipConfig:
     """Side of a patch in pixels, or height and width; it must divide the image's."""
     in_chans: PositiveInt = 3
     """Channels of the images (C)."""
-    embed_dim: PositiveInt = 768
+    embed_dim: Width = 768
     """Width of the image tower (D)."""
     depth: Depth = 12
     """Blocks of the image tower (L)."""
     num_heads: PositiveInt = 12
     """Attention heads of the image tower; they divide embed_dim."""
-    text_dim: PositiveInt = 512
+    text_dim: Width = 512
     """Width of the text tower."""
     text_depth: Depth = 12
     """Blocks of the text tower."""

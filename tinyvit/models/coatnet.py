@@ -24,7 +24,7 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
 from tinyvit.nn.relative_attention import RelativeAttention
 from tinyvit.nn.tree import tree
-from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, PositiveShare, Rate, validate
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, PositiveShare, Rate, Width, validate
 
 Stride = Literal[1, 2]
 
@@ -40,7 +40,7 @@ class CoAtNetConfig:
     """Channels of the images (C)."""
     num_classes: Count = 10
     """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
-    stem_width: PositiveInt = 64
+    stem_width: Width = 64
     """Channels of the two convolutions of 3×3 that read the images."""
     stem_stride: Stride = 2
     """Stride of the first of them."""

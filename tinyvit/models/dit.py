@@ -22,7 +22,7 @@ from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.positions import FixedPositions
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
-from tinyvit.validation import NotNegative, Positive, PositiveInt, Rate, Within, validate
+from tinyvit.validation import NotNegative, Positive, PositiveInt, Rate, Width, Within, validate
 
 FREQUENCIES = 256  # cosines and sines of the time
 STD = 0.02         # initial standard deviation of the class vectors and of the layers on the time
@@ -40,7 +40,7 @@ class DiTConfig:
     """Channels of the images (C)."""
     num_classes: PositiveInt = 10
     """Classes (K) that an image can be asked of."""
-    embed_dim: PositiveInt = 384
+    embed_dim: Width = 384
     """Width of a token (D), a multiple of 4."""
     depth: Annotated[int, Within(1, DEEPEST)] = 12
     """Blocks (L)."""

@@ -15,7 +15,7 @@ from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.tree import tree
-from tinyvit.validation import NotNegative, PositiveInt
+from tinyvit.validation import NotNegative, Width
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class HybridConfig(ViTConfig):
     weights."""
     backbone_depths: tuple[Depth, ...] = (1, 1, 1)
     """Blocks of each stage of the stem; each stage after the first halves the side and doubles the width."""
-    backbone_width: PositiveInt = 32
+    backbone_width: Width = 32
     """Channels of the 3×3 convolutions of the stem's first stage."""
     backbone_stem: Literal["conv3", "conv4", "conv7"] = "conv3"
     """What the stem begins with: a convolution of 3×3 that keeps the size; one of 4×4 with stride 2 (not with blocks

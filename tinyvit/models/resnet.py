@@ -17,7 +17,7 @@ from tinyvit.nn.head import MapPool, linear_head
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
 from tinyvit.nn.tree import tree
-from tinyvit.validation import Count, PositiveInt, Within, validate
+from tinyvit.validation import Count, PositiveInt, Width, Within, validate
 
 Depth = Annotated[int, Within(1, 1000)]
 
@@ -36,7 +36,7 @@ class ResNetConfig:
     """Two convolutions of 3×3 in a block; or one, between two of 1×1 that narrow by 4 and widen again."""
     depths: tuple[Depth, ...] = (2, 2, 2)
     """Blocks of each stage; each stage after the first halves the side and doubles the width."""
-    width: PositiveInt = 32
+    width: Width = 32
     """Channels of the 3×3 convolutions of the first stage."""
     stem: Literal["conv3", "conv4", "conv7"] = "conv3"
     """A convolution of 3×3 that keeps the size; one of 4×4 with stride 2; or one of 7×7 with stride 2 and a max

@@ -22,7 +22,7 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.relative_attention import RelativeAttention
 from tinyvit.nn.tree import tree
-from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, validate
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Width, validate
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SwinConfig:
     """Channels of the images (C)."""
     num_classes: Count = 10
     """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
-    embed_dim: PositiveInt = 96
+    embed_dim: Width = 96
     """Width of a token in the first stage (D)."""
     depths: tuple[Depth, ...] = (2, 2, 2)
     """Blocks of each stage; each stage after the first halves the side of the grid and doubles the width."""

@@ -4,6 +4,7 @@ Dosovitskiy et al. 2021, "An image is worth 16×16 words: transformers for image
 """
 
 from dataclasses import replace
+from math import prod
 from typing import Any, NamedTuple
 
 from tinyvit import functional as F
@@ -91,7 +92,8 @@ class Encode(Module):
 
     transparent = True
 
-    def __init__(self, config):
+    def __init__(self, config, prefix):
+        self.tokens = prefix + prod(config.grid) if config.positions == "rope" else None
         self.blocks = [
             Block(
                 config.embed_dim, config.num_heads, config.mlp_hidden, qkv_bias=config.qkv_bias,
@@ -104,6 +106,9 @@ class Encode(Module):
         self.norm = LayerNorm(config.embed_dim, config.norm_eps)
 
     def forward(self, tokens, ctx=None):
+        if self.tokens not in (None, tokens.shape[1]) and (ctx is None or ctx.patches is None):
+            raise ValueError(f"expected {self.tokens} tokens, got {tokens.shape[1]}; rotary positions of another grid "
+                             "need the context model.context_of(images, None)")  # fmt: skip
         tokens, c_blocks = in_turn(self.blocks, tokens, ctx, then=self.norm)
         tokens, c_norm = self.norm(tokens, ctx)
         return tokens, EncodeCache(c_blocks, c_norm)
@@ -167,7 +172,7 @@ class ViT(Architecture):
     def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
         self.config = config
         self.embed = self.embedding(config)
-        self.encode = Encode(config)
+        self.encode = Encode(config, self.num_prefix_tokens)
         self.pool = TokenPool() if config.global_pool == "token" else MeanPool(self.num_prefix_tokens)
         self.head = linear_head(config.embed_dim, config.num_classes) if config.head_hidden is None else MlpHead(
             config.embed_dim, config.head_hidden, config.num_classes

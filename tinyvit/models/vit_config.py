@@ -5,7 +5,7 @@ from numbers import Integral
 from typing import Annotated, Literal, get_args
 
 from tinyvit.functional.patches import as_pair, grid_of
-from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Within, validate
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Width, Within, validate
 
 Positions = Literal["learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none"]
 Pooling = Literal["token", "avg"]
@@ -26,7 +26,7 @@ class ViTConfig:
     """Channels of the images (C)."""
     num_classes: Count = 10
     """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
-    embed_dim: PositiveInt = 192
+    embed_dim: Width = 192
     """Width of a token (D)."""
     depth: Annotated[int, Within(1, DEEPEST)] = 9
     """Blocks (L)."""

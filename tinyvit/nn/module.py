@@ -272,7 +272,10 @@ class Module:
             return {name: variable.data.copy() for name, variable in self._named_variables()}
 
     def check_state(self, state, strict=True):
-        """Parameters and buffers by name, missing and unexpected names; raises what `load_state_dict` does."""
+        """Compare arrays by name with the parameters and buffers; returns these, missing and unexpected names.
+
+        Raises what `load_state_dict` does.
+        """
         if not hasattr(state, "items"):
             raise TypeError(f"expected arrays by name, as state_dict() gives them, got {type(state).__name__}")
         own = dict(self._named_variables())

@@ -166,10 +166,15 @@ def require_fit(owner, state, names):
         raise ValueError(f"the state doesn't fit {type(owner).__name__}: expected {expected}, got {got}")
 
 
-def require_at_least_0(what, value, below=float("inf"), or_0=True):
-    if not 0 <= value < below or not (value or or_0):
-        bounds = ("of at least 0" if or_0 else "above 0") + (f" and below {below}" if below == 1 else "")
+def require_at_least_0(what, value, below=float("inf")):
+    if not 0 <= value < below:
+        bounds = "of at least 0" + (f" and below {below}" if below == 1 else "")
         raise ValueError(f"expected a {what} {bounds}, got {value}")
+
+
+def require_eps(eps):
+    if not np.float32(eps) > 0:
+        raise ValueError(f"expected an eps above 0 in float32, got {eps}")
 
 
 class SGD(Optimizer):
@@ -199,7 +204,7 @@ class Adagrad(Optimizer):
 
     def __init__(self, model, lr=0.01, eps=1e-10, weight_decay=0.0):
         super().__init__(model, lr, weight_decay)
-        require_at_least_0("value of eps", eps, or_0=False)
+        require_eps(eps)
         self.eps = eps
 
     def update(self, theta, g, s, lr, weight_decay):
@@ -221,7 +226,7 @@ class Adam(Optimizer):
 
     def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
         super().__init__(model, lr)
-        require_at_least_0("value of eps", eps, or_0=False)
+        require_eps(eps)
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"expected two betas of at least 0 and below 1, got {betas}")
         self.betas, self.eps = betas, eps

@@ -23,7 +23,6 @@ from tinyvit.training.signals import stop_on_signals
 from tinyvit.training.step import train_step
 from tinyvit.training.tasks import task_class
 from tinyvit.training.trainer import Trainer
-from tinyvit.validation import require
 
 
 def train(config, out=None, display=None, name=None):
@@ -69,8 +68,8 @@ def resume(path, display=None, accepted=None, **changes):
             task = task_class(config.task)(config)
             summary = ranks.first(folder.finished, task.scores, config)
             if summary is not None:
-                require(config.epochs == summary["epochs"], f"{path} is finished, and its config.json isn't what was "
-                        f"trained: expected {summary['epochs']} epochs there, or a new run", config.epochs)  # fmt: skip
+                if summary.get("config") not in (None, ranks.first(folder.digest)):
+                    raise ValueError(f"{path} is finished, and its config.json isn't what was trained; start a new run")
                 display.finish(summary, folder.path, task)
                 return summary
             checkpoint = ranks.first(folder.checkpoints.newest, display.warn)
@@ -215,6 +214,7 @@ def finish(trainer, folder, seconds, stop):
         "data_wait": trainer.wait.of_training,
         "parameters": trainer.model.num_parameters(),
         **kind_of(config),
+        "config": folder.digest(),
         "dataset": config.dataset,
         "validation": config.validation,
         "device": trainer.device,

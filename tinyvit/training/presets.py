@@ -12,6 +12,7 @@ from tinyvit.models.registry import looked_up
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.models.vivit import ViViTConfig
 from tinyvit.training.config import AugmentConfig, InitConfig, OptimConfig, TrainConfig
+from tinyvit.training.tasks.clip import ClipOptions
 from tinyvit.training.tasks.diffusion import DiffusionOptions
 from tinyvit.training.tasks.dino import DinoOptions
 from tinyvit.training.tasks.mae import MaskedAutoencoderOptions
@@ -191,6 +192,7 @@ PRESETS = {
             ),
         ),
         task="clip",
+        objective=ClipOptions(equal_captions=True),
         epochs=24,
         batch_size=256,
         threads=1,

@@ -15,6 +15,7 @@
 A folder with seeds.json holds such runs, one for each seed; see `training.seeds`.
 """
 
+import hashlib
 import json
 from contextlib import contextmanager, suppress
 from itertools import chain, count
@@ -169,6 +170,10 @@ class RunFolder:
 
     def write_json(self, path, value):
         self.write(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+    def digest(self):
+        """The SHA-256 of config.json."""
+        return hashlib.sha256(self.config.read_bytes()).hexdigest()
 
     def finished(self, scores=(), config=None):
         """The summary of a run that has nothing left to do; None if it is unfinished, or a file is damaged or gone.

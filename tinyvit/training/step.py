@@ -64,7 +64,7 @@ def train_step(
     float16 has its loss scaled by the optimizer's `loss_scale`. An interrupt inside it (Ctrl-C) may leave weights that
     have stepped and an optimizer that hasn't: then go on from saved weights and a saved optimizer.
 
-    images       (B, C, H, W) with `targets` (B, …); or the whole batch, a mapping of named arrays (B, …)
+    images       (B, C, H, W) with `targets` (B, …), or lists; or the whole batch, a mapping of named arrays (B, …)
     ctx          a key without a step, `Key(seed)`, is given the optimizer's, so that every step draws other masks
     objective    (model, images, targets, ctx), or (model, batch, ctx) for named arrays, -> (loss, backward),
                  (loss, backward, metrics) or (loss, backward, metrics, updates). `loss` is a mean over the samples it

@@ -180,10 +180,13 @@ def functions_of(statements):
     functions, makers = set(), {"partial"}
     for one in statements:
         value = getattr(one.node, "value", None)
-        made = getattr(value, "id", None) in functions or name_of(getattr(value, "func", None)) in makers
-        names = {one.node.name} if is_definition(one.node) else one.bound
-        functions |= names if is_definition(one.node) or isinstance(value, ast.Lambda) or made else set()
-        makers |= names if isinstance(one.node, ast.ClassDef) else set()
+        if is_definition(one.node):
+            functions.add(one.node.name)
+            makers |= {one.node.name} if isinstance(one.node, ast.ClassDef) else set()
+        elif isinstance(value, ast.Lambda) or getattr(value, "id", None) in functions or (
+            name_of(getattr(value, "func", None)) in makers
+        ):
+            functions |= one.bound
     return functions
 
 

@@ -6,6 +6,7 @@ for; and the system limits its memory, time, files and processes. The first two 
 against somebody who knows how Python is built; the answers are compared elsewhere in any case.
 """
 
+import inspect
 import os
 import sys
 
@@ -139,8 +140,11 @@ def by_position(function, names):
 
     names   of the arguments, in their order
     """
-    code = getattr(function, "__code__", None)
-    only = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount] if code else ()
+    try:
+        own = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C, or no function
+        return function
+    only = [one.name for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY]
 
     def call(*arguments):
         given = dict(zip(names, arguments))

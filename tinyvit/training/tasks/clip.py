@@ -24,7 +24,7 @@ class ClipOptions:
     templates: tuple[str, ...] = ("a {}", "the {}", "this {}")
     """Captions, with {} for the name of an image's class. A training step draws one for each image; zero-shot
     classification takes the mean over all of them."""
-    equal_captions: bool = True
+    equal_captions: bool = False
     """Whether all images of a batch that have the same caption are pairs with it; if not, only its own image is."""
 
     def __post_init__(self):

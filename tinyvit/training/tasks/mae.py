@@ -58,7 +58,7 @@ class MaskedAutoencoding(Task):
         check_share(config)
         numbers = config.model.in_chans * prod(as_pair(config.model.patch_size))
         require(numbers > 1 or not config.objective.normalise, "objective.normalise makes 0 of a patch that is a single"
-                " number; expected more numbers in a patch, or --no-objective.normalise", numbers)  # fmt: skip
+                " number; expected more numbers in a patch, or --objective.no-normalise", numbers)  # fmt: skip
 
     def build(self, seed=0, device="cpu", precision=None):
         o = self.config.objective
