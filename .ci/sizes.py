@@ -16,13 +16,13 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 39_171,
-    "tinyvit": 39_115,
+    "tests": 39_174,
+    "tinyvit": 39_084,
     "tinyvit/*": 1_397,
     "tinyvit/bench": 2_552,
     "tinyvit/cli": 1_808,
     "tinyvit/data": 1_930,
-    "tinyvit/exercises": 6_427,
+    "tinyvit/exercises": 6_396,
     "tinyvit/functional": 2_299,
     "tinyvit/interop": 2_540,
     "tinyvit/kernels": 6_917,

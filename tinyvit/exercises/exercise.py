@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import lru_cache
 from types import FunctionType
 
 import numpy as np
@@ -33,8 +33,6 @@ class Mistake:
     name: str
     hint: str
     formula: Callable  # the exercise's arguments -> all outputs, or a dict of the outputs that it gets wrong
-    reading: Callable | None = None  # the arguments -> the arguments as misread, if the rest of the formula is right
-    switches: dict | None = None     # switches of the exercise's `written` that make the mistake
     edits: tuple = ()
 
     @property
@@ -47,8 +45,9 @@ def edited(name, edits):
     return compiled(name, edits)[name]
 
 
-@cache
+@lru_cache(256)
 def compiled(name, edits):
+    """The names that a solution with edits sees, its own among them."""
     from tinyvit.exercises import solutions
 
     functions = {key: one for key, one in vars(solutions).items() if isinstance(one, FunctionType)}
@@ -98,7 +97,6 @@ class Exercise:
     calls      the arguments -> those of each call, of a function that is called many times and gives a number each
                time; its answers are looked at as one array
     entry      the word for an array's entry in answers
-    written    the right answer with switches, each a step that can be taken in another way
     """
 
     name: str
@@ -114,7 +112,6 @@ class Exercise:
     tolerance: float = TOLERANCE
     calls: Callable | None = None
     entry: str = "entry"
-    written: Callable | None = None
     mistakes: list[Mistake] = field(default_factory=list)
 
     def mistake(self, name, hint):
@@ -125,26 +122,6 @@ class Exercise:
             return formula
 
         return add
-
-    def misreading(self, name, hint, outputs=None):
-        """Decorates a misreading of the arguments (a bias taken as 0, say) after which the formula is right.
-
-        outputs   those that come out of it, by name; the others are made of the right arguments. None: all
-        """
-
-        def add(reading):
-            def formula(*arguments):
-                made = self.right(*reading(*arguments))
-                return made if outputs is None else {key: dict(zip(self.returns, made))[key] for key in outputs}
-
-            self.mistakes.append(Mistake(name, hint, formula, reading))
-            return reading
-
-        return add
-
-    def variant(self, name, hint, **switches):
-        """Add the mistake that is `written` with these switches set."""
-        self.mistakes.append(Mistake(name, hint, partial(self.written, **switches), switches=switches))
 
     def edit(self, name, hint, *edits, outputs=None):
         """Add the mistake that the solution makes with these edits.

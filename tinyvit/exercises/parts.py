@@ -10,16 +10,21 @@ from types import FunctionType
 
 from tinyvit.exercises import solutions
 from tinyvit.exercises.catalogue import EXERCISES
-from tinyvit.exercises.exercise import Mistake
+from tinyvit.exercises.exercise import Mistake, edited
 from tinyvit.exercises.topics import multi_head_attention as heads
+
+
+def edit_of(name, hint, edit):
+    return Mistake(name, hint, edited(edit[0], (edit,)))
+
 
 ORDER = "(B, N, D) is (B, N, H, d) in memory; a transpose stands between that and (B, H, N, d), there and back."
 HELPERS = {
     "split_heads": [
-        Mistake("heads are split by a reshape without transpose", ORDER, heads.split_by_reshape),
-        Mistake("heads are interleaved", "D is H times d; you read it as d times H.", heads.split_interleaved),
+        edit_of("heads are split by a reshape without transpose", ORDER, heads.BY_RESHAPE),
+        edit_of("heads are interleaved", "D is H times d; you read it as d times H.", heads.INTERLEAVED),
     ],
-    "join_heads": [Mistake("heads are joined by a reshape without transpose", ORDER, heads.join_by_reshape)],
+    "join_heads": [edit_of("heads are joined by a reshape without transpose", ORDER, heads.JOINED_BY_RESHAPE)],
 }
 
 # Where a part is called more than once: the place's name, and which calls are made there, counted from 0.

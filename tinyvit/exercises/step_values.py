@@ -7,10 +7,12 @@ name. In a backward, a step has the name of what it goes back through, and its v
 import numpy as np
 
 from tinyvit import functional as F
+from tinyvit.exercises.solutions import join_heads as join
+from tinyvit.exercises.solutions import parameters_of_block
+from tinyvit.exercises.solutions import split_heads as split
 from tinyvit.exercises.topics import block as of_block
 from tinyvit.exercises.topics import vit as of_vit
 from tinyvit.exercises.topics.embed import embed, embed_backward
-from tinyvit.exercises.topics.multi_head_attention import join, split
 
 
 def layernorm(x, weight, bias, eps):
@@ -148,7 +150,7 @@ def vit(images, parameters, depth, num_heads, eps):
     x = embed(patches, kernel.reshape(len(kernel), -1), p["patch_embed.proj.bias"], p["cls_token"], p["pos_embed"])
     steps = {"patchify": ("the images cut into patches", patches), "embed": ("tokens, (B, N+1, D)", x)}
     for i in range(depth):
-        x = of_block.forward(x, of_vit.of_block(p, i), num_heads, eps)
+        x = of_block.forward(x, parameters_of_block(p, i), num_heads, eps)
         steps[f"blocks.{i}"] = f"what block {i} returns", x
     x = of_vit.final_norm(x, p, eps)
     logits, _ = F.linear(x[:, 0], p["head.weight"], p["head.bias"])
@@ -167,7 +169,7 @@ def vit_backward(dy, images, parameters, depth, num_heads, eps):
         "norm": ("head through the last layer norm", dx),
     }
     for i in reversed(range(depth)):
-        module = of_block.module(xs[i], of_vit.of_block(p, i), num_heads, eps)
+        module = of_block.module(xs[i], parameters_of_block(p, i), num_heads, eps)
         dx = module.backward(dx, module(xs[i])[1])
         steps[f"blocks.{i}"] = f"the gradient of what entered block {i}", dx
     dpatches = embed_backward(dx, patches, kernel.reshape(len(kernel), -1))[0]

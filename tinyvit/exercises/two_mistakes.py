@@ -1,17 +1,15 @@
 """Two mistakes in one output.
 
-In general, the result of two mistakes can't be computed from the results of each. In four common cases it can: each
-sets different switches of one formula; one replaces the arguments, and the other is computed from these; each changes
-a different term or factor; or one is a general mistake, applied to the other's result.
+Two that are edits of the solution are made together. Besides, each may change a different term or factor of the
+result; or one is a general mistake, applied to the other's result.
 """
 
 import contextlib
-from functools import partial
 from itertools import combinations
 
 import numpy as np
 
-from tinyvit.exercises.exercise import edited
+from tinyvit.exercises.exercise import Mistake, edited
 from tinyvit.exercises.general_mistakes import DY_FORGOTTEN, differs_by, dy_forgotten, rearranged, takes_dy
 
 
@@ -22,9 +20,9 @@ def two_mistakes(exercise, case, arguments, got, expected, wrong, on_purpose):
     on_purpose   (mistake, its outputs) for all mistakes of the exercise
     """
     wrong = [name for name in wrong if np.isfinite(got[name]).all()]
-    yield from both_edited(exercise, arguments, on_purpose)
-    yield from switched(exercise, arguments, on_purpose)
-    yield from misread(exercise, arguments, on_purpose)
+    without_dy = Mistake(*DY_FORGOTTEN, None, edits=("dy = np.ones_like(dy)",))
+    dys = [(without_dy, exercise.made_by(exercise.right, dy_forgotten(*arguments())))] if takes_dy(exercise) else []
+    yield from both_edited(exercise, arguments, on_purpose + dys)
     yield from terms_and_factors(on_purpose, expected, wrong)
     yield from as_in_any(case, got, on_purpose, wrong)
 
@@ -38,30 +36,6 @@ def both_edited(exercise, arguments, on_purpose):
                 outputs = exercise.made_by(formula, arguments())
                 changed = first.keys() | second
                 yield (one.said, other.said), {name: outputs[name] for name in outputs if name in changed}
-
-
-def switched(exercise, arguments, on_purpose):
-    """Both set switches of the exercise's `written` formula, and different ones."""
-    settings = [(mistake.said, mistake.switches) for mistake, _ in on_purpose if mistake.switches]
-    for (one, first), (other, second) in combinations(settings, 2):
-        if first.keys().isdisjoint(second):
-            yield (one, other), exercise.made_by(partial(exercise.written, **first, **second), arguments())
-
-
-def misread(exercise, arguments, on_purpose):
-    """One mistake replaces the arguments, and the other is computed from these."""
-    readings = [(mistake.said, mistake.reading, outputs) for mistake, outputs in on_purpose if mistake.reading]
-    if takes_dy(exercise):
-        readings.append((DY_FORGOTTEN, dy_forgotten, exercise.made_by(exercise.right, arguments())))
-    for said, reading, changed in readings:
-        for mistake, _ in on_purpose:
-            if mistake.said != said:
-                outputs = exercise.made_by(after(reading, mistake.formula), arguments())
-                yield (said, mistake.said), {name: outputs[name] for name in outputs if name in changed}
-
-
-def after(reading, formula):
-    return lambda *arguments: formula(*reading(*arguments))
 
 
 def terms_and_factors(on_purpose, expected, wrong):

@@ -3,9 +3,7 @@
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.exercises.exercise import Case, Exercise, edited
-from tinyvit.exercises.solutions import join_heads as join  # noqa: F401
-from tinyvit.exercises.solutions import split_heads as split  # noqa: F401
+from tinyvit.exercises.exercise import Case, Exercise
 from tinyvit.exercises.topics.attention import BY_HEADS, NO_MAXIMUM, SCALE
 from tinyvit.nn.attention import Attention
 
@@ -31,8 +29,6 @@ SPLIT = "N, num_heads, D // num_heads).transpose(0, 2, 1, 3)"
 BY_RESHAPE = "split_heads", SPLIT, "num_heads, N, D // num_heads)"
 INTERLEAVED = "split_heads", SPLIT, "N, D // num_heads, num_heads).transpose(0, 3, 1, 2)"
 JOINED_BY_RESHAPE = "join_heads", ".transpose(0, 2, 1, 3)", ""
-split_by_reshape, split_interleaved = (edited("split_heads", (edit,)) for edit in (BY_RESHAPE, INTERLEAVED))
-join_by_reshape = edited("join_heads", (JOINED_BY_RESHAPE,))
 
 
 def right(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):

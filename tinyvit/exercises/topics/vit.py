@@ -2,7 +2,6 @@
 
 from tinyvit import functional as F
 from tinyvit.exercises.exercise import Case, Exercise
-from tinyvit.exercises.solutions import parameters_of_block as of_block  # noqa: F401
 from tinyvit.exercises.topics import block
 from tinyvit.models.vit import ViT
 from tinyvit.models.vit_config import ViTConfig
