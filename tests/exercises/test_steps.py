@@ -6,7 +6,7 @@ import pytest
 from tinyvit import exercises
 from tinyvit.exercises import solutions
 from tinyvit.exercises.catalogue import EXERCISES
-from tinyvit.exercises.step_values import STEPS
+from tinyvit.exercises.step_values import STEPS, step_values
 from tinyvit.exercises.steps import expected_steps
 
 # The step that is the exercise's result, by the name of the output, where the names differ.
@@ -24,7 +24,7 @@ RESULTS = {
 
 def values(name):
     """The right steps, as a learner's function gives them."""
-    return lambda *arguments: {step: value.copy() for step, (_, value) in STEPS[name](*arguments).items()}
+    return lambda *arguments: {step: value.copy() for step, (_, value) in step_values(name, arguments).items()}
 
 
 def with_wrong(name, wrong, stop=False):

@@ -95,7 +95,8 @@ def linear_backward(dy, x, weight):
 def layernorm(x, weight, bias, eps):
     centred = x - x.mean(-1, keepdims=True)
     rstd = ((centred * centred).mean(-1, keepdims=True) + eps) ** -0.5
-    return centred * rstd * weight + bias
+    xhat = centred * rstd
+    return xhat * weight + bias
 
 
 def layernorm_backward(dy, x, weight, eps):

@@ -9,7 +9,7 @@ from tinyvit.exercises.catalogue import find
 from tinyvit.exercises.checking import Report, ended, message_of, says, text_of
 from tinyvit.exercises.general_mistakes import differs_by, rearranged
 from tinyvit.exercises.outputs import Unusable, checked, kind, wrong_with
-from tinyvit.exercises.step_values import STEPS
+from tinyvit.exercises.step_values import STEPS, step_values
 from tinyvit.functional import reference
 
 WRITE = "return a dict of arrays by the steps' names, or yield each as name, array"
@@ -65,7 +65,7 @@ def expected_steps(name, seed=0):
     if name not in STEPS:
         raise ValueError(f"the exercise {name!r} has no steps; these have: {', '.join(STEPS)}")
     with np.errstate(all="ignore"), reference():
-        return STEPS[name](*draw(exercise, seed))
+        return step_values(name, draw(exercise, seed))
 
 
 def collect(mine, arguments, given):

@@ -1,6 +1,5 @@
 """The pre-norm residual block, from the whole of its parameters."""
 
-from tinyvit import functional as F
 from tinyvit.exercises.exercise import Case, Exercise, visible_eps
 from tinyvit.exercises.topics import multi_head_attention
 from tinyvit.exercises.topics.attention import NO_MAXIMUM
@@ -25,10 +24,6 @@ def large_scores(random):
     x, parameters, num_heads, eps = inputs(random, 2, 3, 2, 4, 5)
     _, *of_attention, _ = multi_head_attention.large_scores(random)
     return x, parameters | dict(zip(ATTENTION, of_attention)), num_heads, eps
-
-
-def norm(x, parameters, name, eps):
-    return F.layernorm(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"], eps)[0]
 
 
 def module(x, parameters, num_heads, eps):

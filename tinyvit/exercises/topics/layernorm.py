@@ -63,4 +63,4 @@ FORWARD.edit("an RMS norm", "It divides by √mean(x²); a layer norm subtracts 
 FORWARD.edit("weight is forgotten", "Scale the normalised rows by weight.", (" * weight", ""))
 FORWARD.edit("bias is forgotten", "Add the bias after scaling.", (" + bias", ""))
 FORWARD.edit("shifted before it is scaled", "First times weight, then plus bias: the bias is not scaled.",
-    ("centred * rstd * weight + bias", "(centred * rstd + bias) * weight"))
+    ("xhat * weight + bias", "(xhat + bias) * weight"))

@@ -1,6 +1,5 @@
 """The whole Vision Transformer, from images to logits."""
 
-from tinyvit import functional as F
 from tinyvit.exercises.exercise import Case, Exercise
 from tinyvit.exercises.topics import block
 from tinyvit.models.vit import ViT
@@ -45,10 +44,6 @@ def module(images, parameters, depth, num_heads, eps):
 
 def right(images, parameters, depth, num_heads, eps):
     return module(images, parameters, depth, num_heads, eps)(images)[0]
-
-
-def final_norm(x, p, eps):
-    return F.layernorm(x, p["norm.weight"], p["norm.bias"], eps)[0]
 
 
 SIZES = (
