@@ -19,11 +19,10 @@ from tinyvit.models import build, create_model
 from tinyvit.models.coatnet import CoAtNetConfig
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.models.swin import SwinConfig
-from tinyvit.training import PRESETS, cuda_graph, train, train_step
+from tinyvit.training import PRESETS, cuda_graph, memory_needs, train, train_step
 from tinyvit.training.config import check_graph, switched
 from tinyvit.training.cuda_graph import StepGraphs, allocate
 from tinyvit.training.distributed import ALONE
-from tinyvit.training.memory_needs import Step
 from tinyvit.training.step import Gradients
 from tinyvit.training.trainer import Trainer
 
@@ -334,8 +333,14 @@ def test_where_steps_cannot_be_captured_the_training_is_refused(cupy):
         train_step(model, optim.AdamW(model), images, labels, part=ALONE, replay=partial(StepGraphs("cuda:0").run, 0))
 
 
-def test_the_memory_of_a_captured_step_is_held_beside_that_of_an_evaluation():
-    step = Step(fixed=100, gradients=10, batch_size=8, sample=3, between=50, measured=lambda recompute: (20, 2))
-    assert step.total == 110 + 24 + max(36, 50)
-    assert replace(step, captured=True).total == 110 + 2 * 24 + 36 + 50
-    assert replace(step, captured=True, evaluating=70).total == 110 + 2 * 24 + 36 + 70
+def test_the_memory_of_a_captured_step_is_held_beside_that_of_an_evaluation(monkeypatch):
+    model = ViT(FUSED, device="cuda")
+    monkeypatch.setattr(memory_needs, "measured", lambda *step: (20, 2))
+    batch, optimizer = {"images": backend.to_device(np.zeros((8, 3, 8, 8), "float32"), "cuda")}, optim.AdamW(model)
+    split = [SimpleNamespace(images=np.zeros(50_000_000, "uint8"), labels=np.zeros(0))] * 2
+    plain, captured = (
+        memory_needs.needs_of_step(model, optimizer, None, batch, None, split=split, evaluation=70, captured=how)
+        for how in (False, True)
+    )
+    assert plain.between == 50_000_070 and plain.total(8) == plain.held + plain.between
+    assert captured.total(8) == plain.held + plain.between + 20 + 8 * (2 + 2 * 768)

@@ -21,7 +21,7 @@ from tinyvit.kernels.cuda.cublas import STATUSES
 from tinyvit.training import PRESETS, inference, loop, resume, train, train_step, trainer
 from tinyvit.training.config import switched
 from tinyvit.training.inference import memory_to_evaluate
-from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, readable, step_of
+from tinyvit.training.memory_needs import SURE, OutOfMemory, is_lack_of_memory, needs_of_step, readable
 from tinyvit.training.tasks import classification, task_class
 from tinyvit.training.trainer import Trainer, load_split
 
@@ -87,12 +87,14 @@ def test_a_step_needs_about_what_is_predicted(shape, images, options, precision)
             return classification()(model, *batch.values(), ctx)
 
         named = dict(zip(("images", "targets"), arrays))
-        return step_of(model, optimizer, loss_of, named, ctx, images, accumulate=accumulate)
+        return lambda: needs_of_step(model, optimizer, loss_of, named, ctx, accumulate=accumulate)
 
-    needs = []
-    measured = peak_of(lambda: needs.append(two_steps()))
-    assert 0.8 < needs[0].total / measured < 1.25, (needs[0].total / measured, needs[0], measured)
-    assert needs[0].least < measured
+    found = []
+    measured = peak_of(lambda: found.append(two_steps()))
+    needs = found[0]()
+    total = needs.total(images)
+    assert 0.8 < total / measured < 1.25, (total / measured, needs, measured)
+    assert needs.held + SURE * (total - needs.held) < measured
 
 
 @pytest.mark.usefixtures("uncomputed")
@@ -150,13 +152,14 @@ def test_a_step_that_does_not_fit_says_what_was_needed_what_was_free_and_what_fi
 @pytest.mark.usefixtures("uncomputed")
 def test_the_advised_settings_fit_and_the_ones_that_did_not_are_refused_beforehand(monkeypatch):
     split = load_split(CONFIG)
-    plan = Trainer(CONFIG).plan
-    assert plan.threads == 1 and plan.fixed > split.train.images.nbytes + split.train.labels.nbytes
-    with_room(monkeypatch, plan.least - 1)
+    trainer = Trainer(CONFIG)
+    needs, total = trainer.needs, trainer.needs.total(trainer.largest)
+    assert needs.held > split.train.images.nbytes + split.train.labels.nbytes
+    with_room(monkeypatch, int(SURE * total) - 1)
     # 1,437 images in three batches of 479.
     with pytest.raises(OutOfMemory, match="a step on 479 images .* are free on cuda:0; --batch-size .* would fit"):
         Trainer(CONFIG)
-    with_room(monkeypatch, plan.total - 1)
+    with_room(monkeypatch, total - 1)
     with pytest.warns(UserWarning, match="there may be too little memory: .* are free on cuda:0"):
         Trainer(CONFIG)
 
@@ -191,10 +194,10 @@ def test_images_to_evaluate_on_are_counted_where_they_need_more_than_a_step(monk
         advance(trainer, next(trainer.batches()))
         trainer.evaluate()
 
-    plan = Trainer(config).plan
+    needs = Trainer(config).needs
     measured = peak_of(train_and_evaluate)
-    assert replace(plan, between=0, evaluating=0).total < 0.5 * measured
-    assert 0.8 < plan.total / measured < 1.25
+    assert needs._replace(between=0).total(8) < 0.5 * measured
+    assert 0.8 < needs.total(8) / measured < 1.25
 
 
 DIT = PRESETS["dit-digits"]
@@ -292,5 +295,5 @@ def test_errors_of_cuda_about_a_lack_of_memory_are_recognised(text):
         raise RuntimeError(text)
 
     model = ViT(SHAPE, device="cuda")
-    with pytest.raises(OutOfMemory, match="too little memory: a step on 4 images"):
+    with pytest.raises(OutOfMemory, match="too little memory: not even one image fits"):
         train_step(model, optim.AdamW(model), *batch(4), objective=failing)

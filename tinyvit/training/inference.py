@@ -10,7 +10,7 @@ from tinyvit.models.architecture import Architecture
 from tinyvit.models.summary import measured_parts, widest_output
 from tinyvit.training.distributed import sharing
 from tinyvit.training.memory import available_memory, freed_memory_kept
-from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, largest, readable, what_there_is
+from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, readable, what_there_is
 from tinyvit.training.threads import map_threads, slices, threads_for
 
 INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
@@ -105,8 +105,8 @@ def evaluation_batch(model, most=256):
     that a loss has the same digits on every machine, and takes no more memory than training on a few images does."""
     if not isinstance(model, Architecture):
         return most
-    image = forward_bytes(model)
-    return 1 << largest(lambda power: image << power <= INFERENCE, most.bit_length() - 1)
+    images = min(most, INFERENCE // forward_bytes(model))
+    return 1 << max(0, images.bit_length() - 1)
 
 
 def forward_batch(model):

@@ -4,6 +4,7 @@ import ctypes
 import sys
 from contextlib import contextmanager
 from functools import cache
+from math import inf
 from pathlib import Path
 
 from tinyvit.backend import free_memory
@@ -58,24 +59,6 @@ def give_back_freed_memory():
         trim(ctypes.c_size_t(0))
 
 
-class Mallinfo2(ctypes.Structure):
-    """glibc's statistics of its heap, from malloc.h."""
-
-    _fields_ = [
-        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")),
-        *((name, ctypes.c_size_t) for name in ("uordblks", "fordblks", "keepcost")),
-    ]
-
-
-def freed_memory():
-    """Bytes that this process has freed and holds for what comes next; 0 if unknown."""
-    mallinfo2 = of_glibc("mallinfo2")
-    if mallinfo2 is None:
-        return 0
-    mallinfo2.restype = Mallinfo2
-    return mallinfo2().fordblks
-
-
 def of_glibc(name):
     """A function of the C library; None where there is no such function: not on Linux, or with musl's library."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
@@ -85,76 +68,64 @@ def of_glibc(name):
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
-LIMITS = {"RLIMIT_AS": "VmSize", "RLIMIT_DATA": "VmData"}  # `ulimit -v` and `-d`, and their counters
-UNLIMITED = 1 << 60  # bytes: version 1 of the control groups states a larger number where there is no limit
+# Version 2 of the control groups, and version 1: the folder, and the files that say the limit and what is used.
+GROUPS = {
+    "": ("", "memory.max", "memory.current"),
+    "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
 
 
 def available_memory(device="cpu"):
     """Bytes that can still be allocated, or None where the system doesn't say. On a GPU, its free memory.
 
     On Linux the least of: free memory (with file caches and swap), what the control groups (a container's) leave, and
-    what `ulimit` leaves. Memory that this process freed and kept is added to each. On macOS it is the machine's memory,
-    used or not; on Windows unknown.
+    what `ulimit -v` leaves. On macOS it is the machine's memory, used or not; on Windows unknown.
     """
     if device != "cpu":
         return free_memory(device)
-    information = numbers(PROC / "meminfo")
-    if "MemAvailable" not in information:
+    give_back_freed_memory()
+    system = numbers(PROC / "meminfo")
+    if "MemAvailable" not in system:
         return physical_memory()
-    swap = information.get("SwapFree", 0)
-    system = [information["MemAvailable"], *limits_of_groups()]
-    return max(0, min([min(system) + swap, *limits_of_process()]) + freed_memory())
+    return max(0, min(system["MemAvailable"] + system.get("SwapFree", 0), *left_by_limits()))
 
 
-def limits_of_groups():
-    """Bytes left below the limit of each control group of this process, of versions 2 and 1."""
-    try:
-        lines = (PROC / "self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
+def left_by_limits():
+    """Bytes left below `ulimit -v`, and below the limit of each control group around this process."""
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    yield limit - numbers(PROC / "self/status").get("VmSize", 0) if limit != resource.RLIM_INFINITY else inf
+    for line in lines_of(PROC / "self/cgroup"):
         _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            names, root = ("memory.max", "memory.current", ""), CGROUPS
-        elif "memory" in controllers.split(","):
-            names, root = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"), CGROUPS / "memory"
-        else:
-            continue
-        group = root / path.lstrip("/")
-        for folder in [group, *group.parents]:  # the group's own limit, and that of every group around it
-            if folder.is_relative_to(root):
-                yield from limit_of_group(folder, *names)
+        if controllers in GROUPS:
+            root, limit, usage = GROUPS[controllers]
+            group = CGROUPS / root / path.lstrip("/")
+            for folder in (group, *group.parents):
+                yield left_by_group(folder, limit, usage)
 
 
-def limit_of_group(folder, limit, usage, prefix):
-    """Bytes left below one group's limit; nothing if it has none. File pages count as free."""
+def left_by_group(folder, limit, usage):
+    """Bytes left below one control group's limit. File caches count as free."""
     try:
-        limit, used = ((folder / name).read_text().strip() for name in (limit, usage))
-    except OSError:
-        return
-    if limit.isdigit() and used.isdigit() and int(limit) < UNLIMITED:
-        pages = numbers(folder / "memory.stat", unit=1)
-        yield int(limit) - int(used) + sum(pages.get(f"{prefix}{kind}_file", 0) for kind in ("inactive", "active"))
-
-
-def limits_of_process():
-    """Bytes left below each limit of this process."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    status = numbers(PROC / "self/status")
-    for name, counted in LIMITS.items():
-        limit = resource.getrlimit(getattr(resource, name))[0]
-        if limit != resource.RLIM_INFINITY and counted in status:
-            yield limit - status[counted]
+        limit, used = (int((folder / name).read_text()) for name in (limit, usage))
+    except (OSError, ValueError):  # there is no such group, or its limit is "max"
+        return inf
+    pages = numbers(folder / "memory.stat", unit=1)
+    return limit - used + sum(
+        pages.get(f"total_{kind}_file", pages.get(f"{kind}_file", 0)) for kind in ("inactive", "active")
+    )
 
 
 def numbers(path, unit=1024):
     """The lines "name: 5 kB" of a file, as bytes by name; none if it can't be read."""
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return {}
-    fields = (line.replace(":", " ").split() for line in lines)
+    fields = (line.replace(":", " ").split() for line in lines_of(path))
     return {name: unit * int(value) for name, value, *_ in (f for f in fields if len(f) > 1) if value.isdigit()}
+
+
+def lines_of(path):
+    """The lines of a file; none if it can't be read."""
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

@@ -13,7 +13,7 @@ from tinyvit.nn.buffers import BufferUpdate, check_returned, commit, mean_update
 from tinyvit.optim import clip_by_each_norm, clip_by_global_norm, global_norm
 from tinyvit.training import meeting
 from tinyvit.training.memory import freed_memory_kept
-from tinyvit.training.memory_needs import ARGUMENTS, raise_if_out_of_memory, step_of
+from tinyvit.training.memory_needs import ARGUMENTS, needs_of_step, raise_if_out_of_memory
 from tinyvit.training.tasks import classification
 from tinyvit.training.threads import busy, map_threads, slices, threads_for
 
@@ -128,8 +128,8 @@ def train_step(
         try:
             found = gradients(batch, ctx) if replay is None else replay(gradients, batch, ctx).copied()
         except Exception as error:
-            raise_if_out_of_memory(error, lambda: step_of(
-                model, optimizer, loss_of, batch, ctx, samples, threads, accumulate
+            raise_if_out_of_memory(error, own, lambda: needs_of_step(
+                model, optimizer, loss_of, batch, ctx, threads, accumulate
             ), ARGUMENTS)  # fmt: skip
             raise
         loss, norm, metrics, applied, updates = found

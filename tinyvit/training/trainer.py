@@ -29,7 +29,7 @@ from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
 from tinyvit.training.inference import memory_of_forward
 from tinyvit.training.memory import available_memory
-from tinyvit.training.memory_needs import clearly_fits, require_memory, require_weights, samples_to_measure, step_of
+from tinyvit.training.memory_needs import MEASURED, needs_of_step, needs_of_weights, require_memory
 from tinyvit.training.step import checked
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
@@ -50,7 +50,7 @@ class Trainer:
     task                 the `Task`, through which alone the trainer knows what is learned
     model                what the task builds
     seconds              of training before this process took over
-    plan                 a `memory_needs.Step`, which determines the memory of a step
+    needs                the `memory_needs.Needs` of a step, and `largest`, the samples of this rank's largest batch
     wait                 for data: a `DataWait`
     kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
     graphs               a `cuda_graph.StepGraphs`, if steps are replayed
@@ -77,7 +77,7 @@ class Trainer:
         check_precision(config.precision, self.device, self.why_not_gpu)
         self.threads = thread_count(config.threads)
         free = ranks.share(available_memory(self.device), self.device)
-        require_weights(config, self.threads, free)
+        require_memory(needs_of_weights(config, self.device), config.batch_size, free)
         self.task = task_class(config.task)(config)
         if ranks.size > 1 and self.task.mixes_samples and not self.task.gathers:
             raise ValueError(
@@ -107,9 +107,9 @@ class Trainer:
             )
         self.total_steps = config.epochs * len(self.loader)
         self.task.begin(self.model, self.total_steps, self.split.train)
-        self.plan = self.memory_plan()
-        if not clearly_fits(self.plan, self.model, free):
-            require_memory(self.plan, free)
+        self.largest = -(-max(end - begin for begin, end in pairwise(self.loader.edges)) // ranks.size)
+        self.needs = self.memory_needs()
+        require_memory(self.needs, self.largest, free)
         self.step = self.epoch = self.batch = 0
         self.history, self.seconds = [], 0.0
         self.faults, self.wait = Faults(), DataWait()
@@ -117,27 +117,28 @@ class Trainer:
         with self.model.storage.on_device():
             self.graphs = StepGraphs(self.device) if config.cuda_graph else None
 
-    def memory_plan(self):
-        """The `Step` of the last step, which has the largest images and the most patches."""
-        largest = -(-max(end - begin for begin, end in pairwise(self.loader.edges)) // self.ranks.size)
+    def memory_needs(self):
+        """The `Needs` of the last step, which has the largest images and the most patches."""
         config, last = self.config, self.total_steps - 1
         key, dtype, train = Key(config.seed, last), self.model.dtype, self.split.train
         shape = train.images.shape[1:-2] + self.image_size(last)
-        samples = samples_to_measure(largest, math.prod(shape) * dtype.itemsize)
+        samples = max(2, min(self.largest, MEASURED // (4 * math.prod(shape) * dtype.itemsize)))
         images = np.zeros((samples, *shape), dtype)
         arrays = (to_device(x, self.device) for x in (images, np.resize(train.labels, samples)))
 
         def loss_of(batch, ctx):
             return checked(self.task.loss(self.model, batch, ctx))
 
-        return step_of(
+        kept = sum(array.nbytes for array in self.task.state().values())
+        if self.ema is not None:
+            kept += self.model.storage.data.nbytes
+        evaluation = memory_of_forward(
+            self.task.backbone(self.model), len(self.split.test), self.task.evaluation_bytes(self.model)
+        )
+        return needs_of_step(
             self.model, self.optimizer, loss_of, self.named_arrays(*arrays, key),
-            Context(True, key, recompute=config.recompute), largest, 1 if self.task.mixes_samples else self.threads,
-            config.optim.accumulate, self.ema is not None, self.split,
-            sum(array.nbytes for array in self.task.state().values()), config.cuda_graph,
-            memory_of_forward(
-                self.task.backbone(self.model), len(self.split.test), self.task.evaluation_bytes(self.model)
-            ),
+            Context(True, key, recompute=config.recompute), 1 if self.task.mixes_samples else self.threads,
+            config.optim.accumulate, kept, self.split, evaluation, config.cuda_graph,
         )  # fmt: skip
 
     def reset_sums(self):
