@@ -62,13 +62,10 @@ class NcclCommunicator:
 class Host:
     """A stand-in for `Mpi` with the attributes that `Nccl` uses."""
 
-    MPI, control, joins = None, 0, 1
-
     def __init__(self, rank, table):
-        self.rank, self.size, self.table, self.watch = rank, RANKS, table, SimpleNamespace(got_further=lambda: None)
-        self.watch.names = ["rank 0", "rank 1"]
+        self.rank, self.size, self.table = rank, RANKS, table
 
-    def gather(self, value, comm=None):
+    def gather(self, value):
         return self.table.exchange(self.rank, value)
 
 
@@ -99,11 +96,10 @@ def in_ranks(cupy, monkeypatch):
 
 def test_sums_and_values_of_uneven_shapes_come_to_all_ranks_in_order(cupy, in_ranks):
     def exchange(link):
-        own = cupy.asarray(np.arange(5.0) + link.rank)
-        total = cupy.zeros(5, "float64")
-        link.begin_sum(own, total).finish()
+        own, total = (cupy.asarray(np.arange(5.0) + link.rank) for _ in range(2))
+        link.add_up(total)
         value = {"rows": cupy.asarray(np.full((2 + link.rank, 3), link.rank, "float32")), "count": (link.rank, own[:3])}
-        return total.get(), [(v["rows"].get(), v["count"][0], v["count"][1].get()) for v in link.join(value)]
+        return total.get(), [(v["rows"].get(), v["count"][0], v["count"][1].get()) for v in link.results(value)]
 
     for total, found in in_ranks(exchange):
         np.testing.assert_array_equal(total, 2 * np.arange(5.0) + 1)
@@ -128,7 +124,7 @@ def test_two_ranks_train_what_one_trains_with_batch_norm_and_nothing_waits(cupy,
         return {name: array.get() for name, array in model.state_dict().items()} | {"losses": np.array(found)}
 
     expected = trained(lambda samples: None)
-    for got in in_ranks(lambda link: trained(Ranks(link, link.watch).part)):
+    for got in in_ranks(lambda link: trained(Ranks(link).part)):
         for name, array in expected.items():
             np.testing.assert_allclose(got[name], array, rtol=1e-10, atol=1e-12, err_msg=name)
 

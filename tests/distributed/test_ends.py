@@ -1,7 +1,6 @@
 """How a training in several ranks ends: by signals, by a rank that dies, hangs or fails, and by bad input."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -54,17 +53,13 @@ def test_a_signal_to_a_rank_or_to_mpiexec_saves_and_ends_all(tmp_path, number, w
     assert about["step"] == summary["steps"] and summary["interrupted"] == 128 + number
 
 
-@pytest.mark.parametrize("number, reason", [(signal.SIGKILL, "has died"), (signal.SIGSTOP, "no sign of life for 4 s")])
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=FULL), 1])
-def test_a_rank_that_is_killed_or_stopped_is_named_and_the_last_checkpoint_is_whole(tmp_path, number, reason, rank):
-    run, began = tmp_path / "run", time.monotonic()
-    process, ranks = begun(run, *faulty("none", *LONG))
-    subprocess.run(["kill", f"-{number.name[3:]}", str(ranks[rank])], check=True)
-    _, err = process.communicate(timeout=60)
-    (line,) = errors(err)
-    assert line.startswith(f"rank {rank} (process {ranks[rank]} on ") and reason in line
-    assert line.endswith(f"tinyvit train --resume {run}")
-    assert process.returncode != 0 and time.monotonic() - began < 120
+def test_a_rank_that_is_killed_ends_all_and_the_last_checkpoint_is_whole(tmp_path, rank):
+    run = tmp_path / "run"
+    process, ranks = begun(run, *tinyvit(*LONG))
+    subprocess.run(["kill", "-KILL", str(ranks[rank])], check=True)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
     assert Checkpoints(run / "checkpoints").newest(unexpected) is not None
     deadline = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in ranks.values()):
@@ -72,24 +67,10 @@ def test_a_rank_that_is_killed_or_stopped_is_named_and_the_last_checkpoint_is_wh
         time.sleep(0.1)
 
 
-@FULL
-def test_ranks_that_are_all_stopped_for_a_while_go_on(tmp_path):
-    process, ranks = begun(tmp_path / "run", *faulty("none", *LONG))
-    for number, seconds in ((signal.SIGSTOP, 6), (signal.SIGCONT, 2), (signal.SIGTERM, 0)):
-        for pid in ranks.values():
-            os.kill(pid, number)
-        time.sleep(seconds)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM and not errors(err), err
-
-
 @pytest.mark.parametrize("fault, status, expected", [
-    pytest.param("hang", 2, r"rank 1 \(process \d+ on .*\) hangs: it has made no progress for \d+ s", marks=FULL),
-    pytest.param("crash", None, r"rank 1 \(process \d+ on .*\) has died", marks=FULL),
     ("error", 2, r"rank 1 \(process \d+ on .*\): .*No space left on device"),
     ("bug", 2, r"rank 1 \(process \d+ on .*\): KeyError: 'a bug'"),
-    ("stray", 2, r"after step \d+ the weights of rank 1 .* differ from those of rank 0 .*: SHA256 [0-9a-f]{64} and "
-                 r"[0-9a-f]{64}; the first that differs is model\."),
+    ("stray", 2, r"after step \d+ rank 1 .* has SHA256 of model\.\S+ [0-9a-f]{64}, and rank 0 .* has [0-9a-f]{64}"),
     pytest.param("diverge", 2, "the training diverged: .*; the last good checkpoint is", marks=FULL),
 ])  # fmt: skip
 def test_a_fault_in_a_rank_ends_all_with_one_line_that_says_which_and_why(tmp_path, fault, status, expected):
@@ -98,7 +79,7 @@ def test_a_fault_in_a_rank_ends_all_with_one_line_that_says_which_and_why(tmp_pa
     ended, _, err = finish(mpiexec(2, *faulty(fault, "train", "digits", *options, "--out", run)))
     (line,) = errors(err)
     assert re.search(expected, line), line
-    assert ended == status or (status is None and ended != 0)
+    assert ended == status
     assert Checkpoints(run / "checkpoints").newest(unexpected)[0]["step"] >= 5
 
 
@@ -133,16 +114,6 @@ def test_a_missing_mpi4py_or_mpi_says_how_to_install_one(tmp_path):
     for fault, reason in (("no-mpi4py", "it isn't installed"), ("no-mpi", "cannot load MPI library")):
         line = refused(2, *faulty(fault, "train", "digits", *SMALL, "--out", tmp_path / "run"))
         assert reason in line and "python -m pip install mpi4py mpich" in line and "--distributed none" in line
-
-
-def test_the_file_by_which_ranks_know_of_an_error_is_removed(tmp_path):
-    program = "from tinyvit import cli; cli.LEAD = 0.5; cli.say_once(0, 'an error')"
-    assert finish([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}) == (0, "", "")
-    assert len(list(tmp_path.iterdir())) == 1
-    deadline = time.monotonic() + 30
-    while any(tmp_path.iterdir()):
-        assert time.monotonic() < deadline, "the file is left behind"
-        time.sleep(0.05)
 
 
 def test_without_mpiexec_mpi4py_is_never_loaded(tmp_path):

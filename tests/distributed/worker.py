@@ -18,9 +18,6 @@ from tinyvit.tensors import load_tensors
 from tinyvit.training import PRESETS, train
 from tinyvit.training.config import switched
 from tinyvit.training.display import Display
-from tinyvit.training.distributed import gradients
-
-gradients.BUCKET = 1 << 12  # so that a small model has several buckets
 
 
 class Losses(Display):

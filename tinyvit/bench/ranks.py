@@ -2,10 +2,9 @@
 
 A step of p ranks, each with b samples, takes
 
-    T = compute(b) + max(0, reduce(p) − hidden) + exchange(p)
+    T = compute(b) + reduce(p) + exchange(p)
     compute(b) = fixed + each · b                        measured in one process with one thread
     reduce(p)  = 2 log₂p · α + 2 (p − 1)/p · bytes / β    a reduce-scatter and an all-gather by halves
-    hidden     = ⅔ compute(b) · (1 − 1/buckets)           the backward, during which sums run beside it
     exchange(p) = log₂p · α + bookkeeping                 losses, metrics and signals
 
 with the latency α and the bandwidth β of the network. Thakur, Rabenseifner & Gropp 2005, "Optimization of collective
@@ -29,12 +28,10 @@ import numpy as np
 
 from tinyvit.training import preset, train_step
 from tinyvit.training.distributed import launched
-from tinyvit.training.distributed.gradients import BUCKET
 from tinyvit.training.threads import cores
 from tinyvit.training.trainer import Trainer
 
 MOST = 1024  # ranks
-BACKWARD = 2 / 3  # of a step's compute
 GIGABIT = 1e9 / 8
 
 
@@ -68,9 +65,8 @@ class Cost:
         compute = self.compute(samples, ranks, on_cores)
         if ranks == 1:
             return compute
-        hidden = BACKWARD * compute * (1 - 1 / max(1, self.bytes / BUCKET))
         exchange = math.log2(ranks) * self.latency + self.bookkeeping
-        return compute + max(0.0, self.reduce(ranks) - hidden) + exchange
+        return compute + self.reduce(ranks) + exchange
 
 
 # -- measured ----------------------------------------------------------------------------------------------------------
@@ -99,11 +95,11 @@ def worker(name, batch_size, seconds):
 
 def seconds_of_sum(ranks, size, times=30):
     """Median seconds in which arrays of `size` bytes are added up."""
-    own, total, found = np.ones(size, "uint8").view("float32"), np.empty(size // 4, "float32"), []
+    array, found = np.ones(size // 4, "float32"), []
     for _ in range(times):
         ranks.gather(None)  # all begin together
         start = time.perf_counter()
-        ranks.begin_sum(own, total).finish()
+        ranks.link.add_up(array)
         found.append(time.perf_counter() - start)
     return statistics.median(found)
 

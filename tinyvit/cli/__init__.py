@@ -1,15 +1,10 @@
 """The command line: one file a command; parsing is left to tyro."""
 
 import contextlib
-import hashlib
 import mmap
 import os
-import subprocess
 import sys
-import tempfile
-import time
 import warnings
-from pathlib import Path
 
 from tinyvit.cli.bench import bench
 from tinyvit.cli.data import data
@@ -32,7 +27,7 @@ from tinyvit.cli.train import train
 from tinyvit.files import FULL
 from tinyvit.launcher import started_in_parallel
 from tinyvit.levels import check_environment
-from tinyvit.text import printable, say
+from tinyvit.text import say
 
 LIBRARIES = 448 << 20  # bytes of address space that what the commands import takes, numba and SciPy above all
 
@@ -77,12 +72,11 @@ def main(argv=None):
     """Run a command; ends the process with status 2 and one line on stderr where the input is wrong."""
     replace_closed_streams()
     argv = sys.argv[1:] if argv is None else list(argv)
-    rank = silence_other_ranks(argv)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without × or ─ shows ? instead
     try:
-        with warnings_as_lines():
+        with warnings_as_lines(), together(argv):
             status = run(argv)
         if status == 0:
             sys.stdout.flush()  # output that can't be written is an error, unless there is a worse one
@@ -95,8 +89,6 @@ def main(argv=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except (MemoryError, OSError, ValueError, OverflowError) as error:
-        if started_in_parallel()[1] > 1 and not getattr(error, "agreed", False):
-            say_once(rank, in_words(error))
         refuse(in_words(error))
 
 
@@ -113,37 +105,18 @@ def in_words(error):
     return str(error)
 
 
-LEAD = 5  # seconds that the first rank has to say what is wrong before the others do
-
-
-def silence_other_ranks(argv):
-    """Have all processes but the first that mpiexec or srun has started print nothing; returns this one's number."""
-    rank, _ = started_in_parallel()
-    if rank and option(argv, "--distributed") != "none":
+def together(argv):
+    """The context of all processes that mpiexec or srun has started, unless each works by itself: they report an error
+    once, and end together. All but the first print nothing."""
+    rank, size = started_in_parallel()
+    distributed = option(argv, "--distributed") or "auto"
+    if size == 1 or distributed == "none":
+        return contextlib.nullcontext()
+    if rank > 0:
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-        return rank
-    return 0
+    from tinyvit.training.distributed import launched
 
-
-def say_once(rank, message):
-    """Print the error of a rank that isn't the first, unless that has the same on this machine.
-
-    Before the ranks have come together they know of each other only by a file, which names the launcher's process. It
-    is removed by a process of its own: the launcher kills all ranks as soon as the first has ended.
-    """
-    said = Path(tempfile.gettempdir()) / f"tinyvit-{os.getppid()}-{hashlib.sha256(message.encode()).hexdigest()[:12]}"
-    if rank == 0:
-        with contextlib.suppress(OSError):
-            said.touch()
-            program = f"import os, time; time.sleep({3 * LEAD}); os.unlink({str(said)!r})"
-            quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-            subprocess.Popen([sys.executable, "-I", "-S", "-c", program], start_new_session=True, **quiet)
-        return
-    time.sleep(LEAD)
-    with contextlib.suppress(OSError):
-        if time.time() - said.stat().st_mtime < 60:  # else it is another job's, long ago
-            return
-    print(f"tinyvit: error: rank {rank}: {printable(message)}", file=sys.__stderr__, flush=True)
+    return launched(distributed)
 
 
 @contextlib.contextmanager

@@ -53,14 +53,14 @@ def computing_together(trained, options, most=None, needed=0):
     """`computing`, shared by the processes that mpiexec or srun has started, if it has; gives their `Ranks`. The model
     goes to the card of its rank."""
     from tinyvit.training.distributed import launched
-    from tinyvit.training.distributed.agreement import check_same_weights
+    from tinyvit.training.distributed.agreement import check_same, digests
 
     with launched() as ranks:
         if ranks.size > 1:
             device, _ = ranks.device(options.device)
             if device != trained.learner.device:
                 trained.learner.to(device=device)
-            check_same_weights(ranks, trained.model)
+            check_same(ranks, digests(trained.model.state_dict()))
         with computing(trained, options, most, needed), ranks.sharing():
             yield ranks
 

@@ -159,10 +159,7 @@ class GradientBuffers:
     """The flat gradients of a storage: the model's own, made when first needed, and others for threads.
 
     own        the model's own, or None
-    listener   told of the parameters whose gradients a layer has just added, or None
     """
-
-    listener = None
 
     def __init__(self, storage):
         self.storage, self.own, self.kept, self.lock = storage, None, [], threading.RLock()
@@ -238,8 +235,6 @@ class Adding:
 
     def __exit__(self, kind, *error):
         self.turn.__exit__(kind, *error)
-        if kind is None and self.grads.listener is not None:
-            self.grads.listener(self.parameters)
 
 
 class Compute:

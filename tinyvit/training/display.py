@@ -24,6 +24,7 @@ class Display:
 
         self.task, config, split, steps = trainer.task, trainer.config, trainer.split, len(trainer.loader)
         device, reason, threads = trainer.device, trainer.why_not_gpu, at_once(trainer.threads)
+        ranks = trainer.ranks
         height, width = as_pair(config.model.img_size)
         frames = getattr(config.model, "frames", None)
         shown = "images" if frames is None else f"videos of {frames} frames"
@@ -39,7 +40,7 @@ class Display:
             f"{config.precision}, on {device}"
             + (f", {gpu(device)['gpu']}" if device != "cpu" else "")
             + (f" with up to {threads} thread{'s' * (threads != 1)}" if device == "cpu" else "")
-            + (f" in each of {trainer.ranks.size} ranks, joined by {trainer.ranks.kind}" if trainer.ranks.kind else "")
+            + (f" in each of {ranks.size} ranks, joined by {ranks.link.name}" if ranks.size > 1 else "")
             + f", kernels {trainer.kernels}"
             + (f" (no GPU: {reason})" if reason else "")
             + f"\nrun folder: {printable(path)}\n"

@@ -41,7 +41,7 @@ def train(config, out=None, display=None, name=None):
     with using(config.kernels), launched(config.distributed) as ranks:
         display = ranks.shown(Display() if display is None else display)
         trainer = Trainer(config, ranks=ranks)
-        ranks.check_same(trainer)
+        trainer.check_ranks()
         place = out or config.out or f"runs/{name or config.dataset}"
         refuse_among_images(place, trainer.config)
         # Made last, after all checks.
@@ -77,7 +77,7 @@ def resume(path, display=None, accepted=None, **changes):
             if checkpoint is not None:
                 about, tensors = checkpoint
                 trainer.restore(tensors, about)
-            ranks.check_same(trainer)
+            trainer.check_ranks()
 
             def note():
                 if changes:  # needed again, to evaluate the run or to resume it once more
@@ -101,7 +101,6 @@ def refuse_among_images(place, config):
 def run(trainer, folder, display):
     """Train to the end, or to a signal; returns the summary."""
     config, before, ranks = trainer.config, trainer.seconds, trainer.ranks
-    ranks.begin(folder)
     started = saved_at = ranks.clock()
 
     def seconds():

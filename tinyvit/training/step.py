@@ -115,15 +115,14 @@ def train_step(
         threads = threads_for(max(batch.values(), key=lambda array: array.size), threads)
         parts = slices(own, 1 if in_one_piece else threads)  # one piece, too, gets all threads for its products
         met = meeting.Meeting(len(parts), ranks) if meets and (len(parts) > 1 or ranks is not None) else None
-        reduction = None if ranks is None else ranks.reduction(model)
-        buffers = storage.grads.take(len(parts)) if ranks is None else reduction.begin(len(parts), accumulate)
+        buffers = storage.grads.take(len(parts))
         ctx = with_step(ctx, optimizer)
 
         def loss_of(arrays, ctx):
             return checked(objective(model, *([arrays] if isinstance(images, Mapping) else arrays.values()), ctx))
 
         gradients = BatchGradients(
-            model, loss_of, samples, parts, buffers, accumulate, threads, met, reduction, scale, clip_each, clip_norm
+            model, loss_of, samples, parts, buffers, accumulate, threads, met, ranks, scale, clip_each, clip_norm
         )
         try:
             found = gradients(batch, ctx) if replay is None else replay(gradients, batch, ctx).copied()
@@ -148,7 +147,7 @@ class BatchGradients:
     parts       slices of the batch, computed at the same time, each with one of `buffers` for its gradients
     accumulate  pieces of a part, one after the other
     meeting     where the parts exchange values, or None
-    reduction   adds up the gradients of other ranks, or None
+    ranks       that compute other parts of the batch, or None
     """
 
     model: Any
@@ -159,7 +158,7 @@ class BatchGradients:
     accumulate: int
     threads: int
     meeting: Any
-    reduction: Any
+    ranks: Any
     loss_scale: Any
     clip_each: float | None
     clip_norm: float | None
@@ -170,10 +169,9 @@ class BatchGradients:
         pieces = range(len(self.parts))
         found = map_threads(partial(self.of_part, batch, ctx), pieces, self.threads, storage.device, self.meeting)
         results = list(chain.from_iterable(found))
-        if self.reduction is None:
-            add_up(self.buffers, self.threads)
-        else:
-            results = self.reduction.finish(results)
+        add_up(self.buffers, self.threads)
+        if self.ranks is not None:
+            results = self.ranks.add_up(self.model, results)
         if self.loss_scale is not None:
             self.loss_scale.unscale(storage.gradients())
         norm = clip(self.model, self.clip_each, self.clip_norm)

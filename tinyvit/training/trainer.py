@@ -23,7 +23,8 @@ from tinyvit.training.cuda_graph import StepGraphs
 from tinyvit.training.data_wait import DataWait
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.distributed import ALONE
-from tinyvit.training.distributed.agreement import check_same_state
+from tinyvit.training.distributed.agreement import check_same as check_ranks
+from tinyvit.training.distributed.agreement import digests, facts_of
 from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
 from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
@@ -197,7 +198,8 @@ class Trainer:
         """Count a step, with the arguments that it had and its result; raises Diverged if too many were skipped."""
         if self.faults.saw(result):
             batch, ctx, lr = step["images"], step["ctx"], self.optimizer.lr
-            raise Diverged(explain(self.model, batch, ctx, self.task.loss, lr, self.config))
+            found = self.ranks.gather(explain(self.model, batch, ctx, self.task.loss, lr, self.config))
+            raise Diverged(min(found, key=lambda text: "everything is finite" in text))  # as it is in a rank's part
         if self.ema is not None:
             self.ema.update(result.applied)
         self.task.after_step(self.model, self.step, result.applied)
@@ -302,8 +304,13 @@ class Trainer:
             "history": self.history,
         }
         if self.ranks.size > 1:
-            check_same_state(self.ranks, self.step, tensors)
+            check_ranks(self.ranks, digests(tensors), f"after step {self.step} ")
         return tensors, about
+
+    def check_ranks(self):
+        """Raise ValueError unless all ranks are about to train the same."""
+        if self.ranks.size > 1:
+            check_ranks(self.ranks, facts_of(self))
 
     @cached_property
     def data_digest(self):
