@@ -125,24 +125,6 @@ def test_threads_inherit_the_settings_of_the_caller():
     assert map_threads(lambda piece: setting.get(), range(3), 3) == ["inside"] * 3
 
 
-def test_queued_pieces_are_finished_even_if_no_further_thread_can_start(cores_are):
-    cores_are(3)
-    pool.cache_clear()
-    for _ in range(3):
-        pool(3).submit(time.sleep, 0.2)
-    submit, finished = pool(3).submit, []
-
-    def only_two(function, *arguments):
-        if arguments[-1] == 2:
-            raise RuntimeError("can't start new thread")
-        return submit(function, *arguments)
-
-    pool(3).submit = only_two
-    with pytest.raises(MemoryError):
-        map_threads(finished.append, range(3), 3)
-    assert sorted(finished) == [0, 1]
-
-
 def test_two_pieces_have_single_threaded_matrix_products_and_one_piece_all_threads(cores_are):
     cores_are(2)
     with threadpool_limits(2, user_api="blas"):
@@ -163,34 +145,6 @@ def test_the_first_error_is_raised_once_no_piece_is_running_any_more(cores_are):
     with pytest.raises(ArithmeticError, match="piece 0"):
         map_threads(run, range(4), 4)
     assert sorted(finished) == [2, 3]
-
-
-CRAMPED = """
-import resource, sys
-import tinyvit.kernels.fast
-from tinyvit.training.threads import map_threads
-used = next(1024 * int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize"))
-resource.setrlimit(resource.RLIMIT_AS, (used + (int(sys.argv[1]) << 20),) * 2)
-try:
-    print(map_threads(abs, [-1], 1))
-except ValueError as error:
-    print(error)
-"""
-
-
-@pytest.mark.end_to_end
-@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-@pytest.mark.parametrize(("level", "megabytes", "said"), [
-    ("fast", 50, "matrix products on 1 thread need 72 MB of address space, which the limit of this process doesn't"),
-    ("numpy", 50, "[1]"),
-    ("fast", 200, "[1]"),
-])  # fmt: skip
-def test_a_limit_without_room_for_matrix_products_is_reported_instead_of_hanging(level, megabytes, said):
-    done = subprocess.run(
-        [sys.executable, "-c", CRAMPED, str(megabytes)], env={**os.environ, "TINYVIT_KERNELS": level},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert done.stdout.startswith(said), done.stderr
 
 
 def test_nested_calls_run_in_the_calling_thread():
@@ -272,42 +226,3 @@ child.kill()
 def test_a_forked_process_starts_threads_of_its_own():
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "0", done.stderr
-
-
-FORKED_WHILE_ANOTHER_TRAINS = """
-import os, sys, threading, warnings
-warnings.simplefilter("ignore")  # of threads in a process that is forked
-import numpy as np
-from tinyvit.training.threads import map_threads
-a = np.ones((300, 300), "float32")
-going = True
-
-def products(_):
-    for _ in range(5):
-        a @ a
-
-def train():
-    while going:
-        map_threads(products, range(1), 2)  # products that take two threads, and OpenBLAS's lock
-
-trainings = [threading.Thread(target=train) for _ in range(2)]
-for thread in trainings:
-    thread.start()
-for _ in range(5):
-    child = os.fork()
-    if child == 0:
-        map_threads(products, range(1), 2)
-        os._exit(0)
-    os.waitpid(child, 0)
-going = False
-print(map_threads(lambda _: os.fork() or os._exit(0), range(1), 2)[0] > 0)  # inside of a piece nothing is waited for
-"""
-
-
-@pytest.mark.end_to_end
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_process_that_is_forked_while_another_thread_trains_can_compute():
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED_WHILE_ANOTHER_TRAINS], capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout.strip() == "True", done.stderr

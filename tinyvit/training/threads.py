@@ -7,10 +7,8 @@ How a batch is cut decides the last digits of its gradients, so that is as many 
 `threads=8` gives the same sums on four cores. More parts than this process has cores take turns.
 """
 
-import mmap
 import os
 import threading
-import traceback
 import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -28,32 +26,25 @@ from tinyvit.training.meeting import LeftAlone
 
 MOST = 4096  # threads that can be asked for
 PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
-BLAS_BUFFER = 32 << 20  # bytes that OpenBLAS takes for a product, from each of its libraries, in each thread
-STACK = 8 << 20         # bytes, of a thread
 
 
 class MoreThreadsThanCores(UserWarning):
     """More threads were asked for than could run at once."""
 
 
+core_limit = None  # how many cores are left to this process by others on the same machine; None: all
+
+
 def cores():
     """How many cores this process may use."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return there if limit.cores is None else min(limit.cores, there)
-
-
-class Limit:
-    """The cores that are left to this process by others that it shares its machine with; None: all."""
-
-    cores = None
-
-
-limit = Limit()
+    return there if core_limit is None else min(core_limit, there)
 
 
 def limit_cores(count):
-    """Have this process use at most `count` cores: the ranks of a training divide those of a machine."""
-    limit.cores = count
+    """Have this process use at most `count` cores, or all: the ranks of a training divide those of a machine."""
+    global core_limit
+    core_limit = count
 
 
 def thread_count(threads=None):
@@ -111,10 +102,10 @@ def map_threads(function, pieces, threads, device="cpu", meeting=None):
         return list(map(function, pieces))
     threads = at_once(threads)
     if meeting is not None and len(pieces) > 1:
-        with blas.limited(1, threads), taking_turns:  # another meeting's pieces would keep these from starting
+        with blas.limited(1), taking_turns:  # another meeting's pieces would keep these from starting
             return in_pool(meeting.attended(function), pieces, len(pieces), meeting)
     alone = threads == 1 or len(pieces) == 1
-    with blas.limited(threads if len(pieces) == 1 else 1, threads):
+    with blas.limited(threads if len(pieces) == 1 else 1):
         if not alone:
             return in_pool(function, pieces, threads)
         here.busy = True
@@ -136,20 +127,15 @@ def in_pool(function, pieces, threads, meeting=None):
         for piece in pieces:
             # A copy of the context carries settings such as tinyvit.reference() into the thread.
             futures.append(pool(threads).submit(copy_context().run, function, piece))
-    except RuntimeError as error:
+    except RuntimeError as error:  # no further thread can start
         if meeting is not None:
             meeting.end()
-        if "new thread" not in str(error):
-            raise
         wait(futures)
         pool(threads).shutdown(cancel_futures=True)  # or the piece that waits for a thread would run at some time
         pool.cache_clear()
-        raise MemoryError(str(error)) from error  # there is no memory for its stack
+        raise MemoryError(str(error)) from error
     finally:
         wait(futures)  # also after an error: no thread may go on adding to gradients
-        for future in futures:
-            if isinstance(future.exception(), MemoryError):  # whose frames keep arrays alive
-                traceback.clear_frames(future.exception().__traceback__)
     errors = [future.exception() for future in futures if future.exception()]
     for error in sorted(errors, key=lambda error: isinstance(error, LeftAlone)):  # which follows from another one
         raise error
@@ -174,29 +160,16 @@ class Blas:
     """BLAS's number of threads for a product: one setting for the whole process."""
 
     def __init__(self):
-        self.changed, self.queue = threading.Condition(), []
-        self.calls, self.forks, self.count, self.before = 0, 0, None, []
-
-    def wait(self, ready):
-        """Wait until `ready()`, first come, first served; `changed` is held before and afterwards."""
-        ticket = object()
-        self.queue.append(ticket)
-        try:
-            self.changed.wait_for(lambda: self.queue[0] is ticket and ready())
-        finally:
-            self.queue.remove(ticket)
-            self.changed.notify_all()
+        self.changed, self.calls, self.count, self.before = threading.Condition(), 0, None, []
 
     @contextmanager
-    def limited(self, count, threads):
+    def limited(self, count):
         """Inside this, BLAS takes `count` threads. Overlapping calls share a setting or wait for it; the last one
         restores the old one."""
-        with self.changed:  # also while modules are imported: a fork waits for that, too
-            fast = level() == "fast"
-            require_address_space(threads, libraries=1 + fast)
-            self.wait(lambda: self.calls == 0 or self.count == count)
+        with self.changed:
+            self.changed.wait_for(lambda: self.calls == 0 or self.count == count)
             if self.calls == 0:
-                libraries = blas_libraries(fast)
+                libraries = blas_libraries(level() == "fast")
                 self.before, self.count = [(library, library.get_num_threads()) for library in libraries], count
                 self.set([(library, count) for library in libraries])
             self.calls += 1
@@ -207,7 +180,7 @@ class Blas:
                 self.calls -= 1
                 if self.calls == 0:
                     self.set(self.before)
-                self.changed.notify_all()
+                    self.changed.notify_all()
 
     def set(self, counts):
         """Set (library, threads) of each. threadpoolctl ignores all threads but the first that ever set OpenBLAS's,
@@ -218,31 +191,10 @@ class Blas:
             library.set_num_threads(count)
             clear(force=True)
 
-    def before_fork(self):
-        """Wait until no other call computes. OpenBLAS keeps its locks through a fork: a child that inherits a locked
-        one would wait for it forever, as would a fork that ends threads in the middle of a product."""
-        self.changed.acquire()
-        self.forks += here.busy  # a piece that forks doesn't wait for its own call
-        self.wait(lambda: self.calls <= self.forks)
-
-    def after_fork(self):
-        self.forks -= here.busy
-        self.changed.release()
-
-    def begin_anew(self):
-        """Reset after a fork: the child has no threads, and nothing would release the locks."""
-        pool.cache_clear()
-        if taking_turns.locked():
-            taking_turns.release()
-        if self.calls:  # a piece has forked
-            self.set(self.before)
-        self.__init__()
-        here.busy = False
-
 
 blas = Blas()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=blas.before_fork, after_in_parent=blas.after_fork, after_in_child=blas.begin_anew)
+    os.register_at_fork(after_in_child=pool.cache_clear)  # a child has no threads
 
 
 @cache
@@ -253,22 +205,6 @@ def blas_libraries(fast):
     if fast:
         import_module("tinyvit.kernels.fast")  # loads it
     return ThreadpoolController().select(user_api="blas").lib_controllers
-
-
-@cache
-def require_address_space(threads, libraries):
-    """Raise ValueError where `ulimit -v` leaves too little for BLAS's buffers.
-
-    OpenBLAS retries a failed allocation forever, so the product would never return.
-    """
-    size = threads * (libraries * BLAS_BUFFER + STACK)
-    try:
-        mmap.mmap(-1, size).close()
-    except OSError as error:
-        raise ValueError(
-            f"matrix products on {threads} thread{'s' * (threads > 1)} need {size >> 20} MB of address space, which "
-            "the limit of this process doesn't leave; raise it (ulimit -v), or take fewer --threads"
-        ) from error
 
 
 def slices(length, parts):
