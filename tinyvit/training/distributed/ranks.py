@@ -17,6 +17,7 @@ from tinyvit.training.display import Silent
 from tinyvit.training.distributed import mpi
 from tinyvit.training.distributed.devices import bus, card_of, check_cards
 from tinyvit.training.distributed.nccl import Nccl
+from tinyvit.training.signals import Stop
 from tinyvit.training.threads import limit_cores
 
 PATIENCE = 3.0  # seconds in which the errors of several ranks count as one
@@ -83,25 +84,6 @@ class Alone:
 ALONE = Alone()
 
 
-class AgreedStop:
-    """A `Stop` that is true in all ranks at the same place, as soon as the signal of one has come to all."""
-
-    def __init__(self, stop, ranks):
-        self.ranks = ranks
-        ranks.own_stop, ranks.stopped_by = stop, None
-
-    def __bool__(self):
-        return self.signal is not None
-
-    @property
-    def signal(self):
-        return self.ranks.stopped_by
-
-    @property
-    def exit_status(self):
-        return 128 + self.signal
-
-
 class Ranks(Alone):
     """Several processes that train one model together, each a part of every batch.
 
@@ -115,24 +97,20 @@ class Ranks(Alone):
     def __init__(self, link, how="auto"):
         self.mpi, self.link, self.how = link, link, how
         self.rank, self.size, self.leads = link.rank, link.size, link.rank == 0
-        self.own_stop, self.stopped_by, self.time = None, None, 0.0
+        self.own_stop, self.agreed_stop, self.time = Stop(), Stop(), 0.0
         self.names = self.gather(f"rank {self.rank} (process {os.getpid()} on {socket.gethostname()})")
 
     def gather(self, value):
-        return self.noted(self.link.gather((*self.notes(), value)))
+        return self.noted(self.link.gather((self.own_stop.signal, time.perf_counter(), value)))
 
     def results(self, value):
         """The values of all ranks, whose arrays stay on their device."""
-        return self.noted(self.link.results((*self.notes(), value)))
-
-    def notes(self):
-        signal = None if self.own_stop is None else self.own_stop.signal
-        return signal and int(signal), time.perf_counter()
+        return self.noted(self.link.results((self.own_stop.signal, time.perf_counter(), value)))
 
     def noted(self, found):
         """The values of `found`, of which the signals and the first clock are noted."""
-        if self.stopped_by is None:
-            self.stopped_by = next((signal for signal, _, _ in found if signal is not None), None)
+        if not self.agreed_stop:
+            self.agreed_stop.signal = next((signal for signal, _, _ in found if signal is not None), None)
         self.time = found[0][1]
         return [value for _, _, value in found]
 
@@ -164,7 +142,8 @@ class Ranks(Alone):
         return Part(self, slice(samples * self.rank // self.size, samples * (self.rank + 1) // self.size), samples)
 
     def stop(self, stop):
-        return AgreedStop(stop, self)
+        self.own_stop, self.agreed_stop = stop, Stop()
+        return self.agreed_stop
 
     def share(self, amount, device):
         return amount if amount is None or device != "cpu" else amount // self.mpi.local
@@ -269,10 +248,9 @@ def joined(how):
 
 
 def cores(mpi):
-    """How many cores this rank may use: each is shared by the ranks that may, all of them or one if it is bound."""
+    """How many cores this rank may use: all ranks on a machine share them, or only itself if the launcher bound it."""
     own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    all_of_them = mpi.here.allgather(own)
-    return max(1, int(sum(1 / sum(core in others for others in all_of_them) for core in own) + 1e-6))
+    return max(1, len(own) // mpi.here.allgather(own).count(own))
 
 
 def leave(ranks, error):
@@ -284,6 +262,7 @@ def leave(ranks, error):
             if not isinstance(error, EXPECTED):
                 traceback.print_exception(error, file=sys.__stderr__)
             print(f"tinyvit: error: {ranks.names[ranks.rank]}: {told(error)}", file=sys.__stderr__, flush=True)
+            time.sleep(0.5)  # the launcher passes the line on, and then MPI's own
             ranks.mpi.MPI.COMM_WORLD.Abort(2)
         time.sleep(0.01)
     texts = ranks.mpi.gather(error and told(error))
