@@ -76,7 +76,8 @@ print(measured, total, needs.held + SURE * (total - needs.held))
 def test_a_step_needs_about_what_is_predicted_and_never_less_than_the_least(shape, images, options):
     """At the level of kernels in force: CI runs it at all of them."""
     command = [sys.executable, "-c", MEASURE, json.dumps([shape, images, options])]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for _ in range(1 + ("depths" in shape)):  # in the first numba compiles what only a ResNet takes
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     measured, total, least = map(float, done.stdout.split())
     assert 0.85 < total / measured < 1.15
     assert least < measured
