@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,41 +27,36 @@ def expanded(path):
 def check_folder(path):
     """Raise ValueError for a path at which there is no folder, and none can be made."""
     if os.path.lexists(path) and not path.is_dir():
-        what = "a file" if path.exists() else "a link to itself, or to nothing"
-        raise ValueError(f"{path} is {what}; choose a folder with --out")
+        raise ValueError(f"{path} is a file, or a link to nothing; choose a folder with --out")
 
 
-# -- locks ------------------------------------------------------------------------------------------------------------
+@contextmanager
+def locked(path, busy=lambda: None):
+    """Hold the lock of the file `path`, which is made if it is missing; yields what identifies that file.
 
+    busy   called if another process has the lock; it is waited for unless this raises an error
 
-def try_lock(file):
-    """Lock an open file until it is closed; False if it is locked already.
-
-    The system releases the lock when the process ends, however it ends. Raises OSError on a file system without locks.
+    It is a lock of the system (flock), which releases it when the process ends, however it ends.
     """
-    if os.name == "nt":
-        import msvcrt
+    from filelock import FileLock, Timeout
 
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except PermissionError:
-            return False
-    else:
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
-
-
-def is_at(file, path):
-    """Whether an open file is still the one at `path`: it may have been removed, moved or replaced since."""
+    lock = FileLock(path, thread_local=False)
     try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except OSError:
-        return False
+        lock.acquire(timeout=0)
+    except Timeout:
+        busy()
+        lock.acquire()
+    try:
+        yield identity(path)
+    finally:
+        lock.release()
+
+
+def identity(path):
+    """What tells a file from one that has replaced it, as long as it is open; None if there is none."""
+    with suppress(OSError):
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -75,25 +69,20 @@ def write(path, content, again="run the command again"):
 
 
 @contextmanager
-def replacing(path, again="run the command again", new=False):
+def replacing(path, again="run the command again"):
     """A file to write to, which is put at `path` when the block ends without an error.
 
     again   what to do once there is room, if the disk is full
-    new     refuse to replace a file that another process has put there in the meantime
 
-    Raises ValueError if the folder was removed, or if `new` and there is something at `path`; OSError for a full disk
-    or a missing permission. A file that was there before is then unchanged.
+    Raises ValueError if the folder was removed, OSError for a full disk or a missing permission. A file that was there
+    before is then unchanged.
     """
     try:
         with hidden_folder(path.parent) as folder:
             with (folder / path.name).open("wb") as file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
-            if new:
-                put_new(folder / path.name, path)
-            else:
-                os.replace(folder / path.name, path)
+            sync(folder / path.name)
+            os.replace(folder / path.name, path)
         sync(path.parent)  # the new name has to reach the disk, too
     except FileNotFoundError as error:
         if path.parent.exists() and HIDDEN not in str(error.filename):
@@ -123,7 +112,14 @@ def making(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with hidden_folder(path.parent) as folder:
             yield folder / path.name
-            put_in_place(folder, path)
+            made = sorted(folder.iterdir(), key=lambda entry: entry.name == path.name)  # the one of this name last
+            for file in folder.rglob("*"):
+                sync(file)
+            for entry in made:
+                free_place(path.with_name(entry.name))
+            for entry in made:
+                entry.rename(path.with_name(entry.name))
+        sync(path.parent)
     except BaseException as error:
         for folder in missing:
             with suppress(OSError):  # somebody else uses it by now
@@ -136,88 +132,39 @@ def making(path):
 
 
 def free_place(path):
-    """`path` as a Path, with ~ expanded; ValueError if there is anything already, even an empty folder, or if nothing
-    can be made there."""
+    """`path` as a Path, with ~ expanded; ValueError if there is anything already, even an empty folder."""
     path = expanded(path)
-    check_free(path)
-    if path.name == "..":
-        raise ValueError(f"{path} names no new file or folder; choose another place")
-    above = next((folder for folder in path.parents if os.path.lexists(folder)), path.parent)
-    if not above.is_dir():
-        raise ValueError(f"nothing can be made at {path}: {above} is not a folder; choose another place")
-    return path
-
-
-def check_free(path):
-    """Raise ValueError if there is anything at `path`."""
     if os.path.lexists(path):
         raise ValueError(f"{path} is there already; choose another place")
+    return path
 
 
 @contextmanager
 def hidden_folder(parent):
     """A new hidden folder in `parent`, removed at the end; so are those that killed processes left there."""
     tidy(parent)
-    ours = False
-    while not ours:
-        lock = parent / f"{HIDDEN}{os.urandom(8).hex()}.lock"
-        with lock.open("xb") as file:
-            try:
-                ours = try_lock(file) and is_at(file, lock)  # or `tidy` was faster than the lock
-            except OSError:  # a file system without locks: nothing is tidied
-                ours = True
-            if ours:
-                folder = lock.with_suffix(".tmp")
-                try:
-                    folder.mkdir()
-                    yield folder
-                finally:
-                    shutil.rmtree(folder, ignore_errors=True)
-                    with suppress(OSError):
-                        lock.unlink()
+    folder = parent / f"{HIDDEN}{os.urandom(8).hex()}.tmp"
+    folder.mkdir()  # first: for a lock, filelock would make a parent that was removed
+    lock = folder.with_suffix(".lock")
+    with locked(lock):
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                lock.unlink()
 
 
 def tidy(parent):
     """Remove the hidden folders in `parent` whose makers are dead: the system has released their locks."""
+
+    def leave():
+        raise BlockingIOError
+
     for lock in parent.glob(f"{HIDDEN}*.lock"):
-        with suppress(OSError), lock.open("rb+") as file:  # of other users, or without locks
-            if try_lock(file):
-                with suppress(FileNotFoundError):
-                    shutil.rmtree(lock.with_suffix(".tmp"))
-                lock.unlink()
-
-
-def put_in_place(folder, path):
-    """Move all that is in `folder` to beside `path`, the one with its name last."""
-    made = sorted(folder.iterdir(), key=lambda entry: entry.name == path.name)
-    for entry in made:
-        for file in [entry, *entry.rglob("*")]:
-            sync(file)
-    for entry in made:
-        check_free(path.with_name(entry.name))
-    moved = []
-    try:
-        for entry in made:
-            target = path.with_name(entry.name)
-            put_new(entry, target)
-            moved.append(target)
-    except BaseException:
-        for target in moved:
-            shutil.rmtree(target) if target.is_dir() else target.unlink()
-        raise
-    sync(path.parent)
-
-
-def put_new(made, path):
-    """Move a file or a folder to `path`; ValueError if something has appeared there."""
-    try:
-        if made.is_dir():
-            made.rename(path)
-        else:
-            os.link(made, path)  # a rename would replace a file
-    except OSError:
-        check_free(path)
-        made.rename(path)  # a file system without hard links
+        with suppress(OSError), locked(lock, busy=leave):
+            shutil.rmtree(lock.with_suffix(".tmp"), ignore_errors=True)
+            lock.unlink()
 
 
 def sync(path):
@@ -232,10 +179,9 @@ def sync(path):
 
 def read_text(path, most=LARGEST_TEXT):
     """The text of a file; ValueError, before it is read, for one of more than `most` bytes, a pipe or a device."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    if not path.is_file():
         raise ValueError(f"{path} is not a file")
-    if (size := found.st_size) > most:
+    if (size := path.stat().st_size) > most:
         raise ValueError(f"{path} has {size:,} bytes, expected at most {most:,}; it is damaged or another file")
     return path.read_text(encoding="utf-8", errors="replace")
 
@@ -274,18 +220,10 @@ def read_manifest(path):
     """The contents of a manifest, a dict; ValueError, naming the file, if it is missing, damaged or of another kind."""
     try:
         content = json.loads(read_text(path, LARGEST_MANIFEST))
-        if not isinstance(content, dict) or not {"format", "files", "sha256"} <= content.keys():
-            raise ValueError("expected an object with format, files and sha256")
-        stated = content.pop("sha256")
-        if content["format"] != 1:
-            raise ValueError(f"format {content['format']!r} is unknown")
-        if stated != digest(canonical(content)):
+        if not isinstance(content, dict) or content.get("format") != 1 or not isinstance(content.get("files"), dict):
+            raise ValueError("expected an object with format 1, files and sha256")
+        if content.pop("sha256", None) != digest(canonical(content)):
             raise ValueError("its SHA256 is not the one that it states")
-        if not isinstance(content["files"], dict):
-            raise ValueError("expected files as an object, with an entry for each file")
-        for name, found in content["files"].items():
-            if not isinstance(found, dict) or [type(found.get(key)) for key in ("bytes", "sha256")] != [int, str]:
-                raise ValueError(f"expected the bytes and the sha256 of {name!r}, got {found!r}"[:200])
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged or no manifest: {error}") from error
     return content
@@ -299,11 +237,8 @@ def verified_manifest(path):
         file = path.with_name(name)
         if not file.is_file():
             raise ValueError(f"{file} is missing")
-        size = file.stat().st_size
-        if size != expected["bytes"]:
-            raise ValueError(f"{file} is damaged: it has {size:,} bytes, its manifest says {expected['bytes']:,}")
-        if entry(file)["sha256"] != expected["sha256"]:
-            raise ValueError(f"{file} is damaged: its SHA256 is not the one in {path.name}")
+        if (found := entry(file)) != expected:
+            raise ValueError(f"{file} is damaged: it has {found['bytes']:,} bytes, and not the SHA256 in {path.name}")
     return content
 
 

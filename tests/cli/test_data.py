@@ -10,9 +10,8 @@ from file_server import serving, status, whole
 from small_cifar import archive, small, write_folder
 
 from tinyvit import data
-from tinyvit.data import download
+from tinyvit.data import cache
 from tinyvit.data.cifar import CIFARS
-from tinyvit.data.download import Remote, Source
 
 
 @pytest.fixture(params=list(CIFARS))
@@ -21,7 +20,7 @@ def cifar(request, monkeypatch, tmp_path):
     spec, contents = small(CIFARS[request.param])
     monkeypatch.setitem(CIFARS, spec.name, spec)
     monkeypatch.setenv("TINYVIT_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(download, "PAUSE", 0.0)
+    monkeypatch.setattr(cache, "RETRIES", 0)
     return spec, contents
 
 
@@ -34,9 +33,8 @@ def test_it_downloads_a_data_set_and_describes_it(tinyvit, cifar, tmp_path, monk
     spec, contents = cifar
     content = archive(spec, contents)
     with serving() as server:
-        address = server.serve("/a", whole(content))
-        remote = Remote(spec.archive, address, f"sha256:{sha256(content).hexdigest()}")
-        monkeypatch.setitem(CIFARS, spec.name, replace(spec, sources=(Source((remote,)),)))
+        address = server.serve(f"/{spec.archive}", whole(content))
+        monkeypatch.setitem(CIFARS, spec.name, replace(spec, sources=({address: sha256(content).hexdigest()},)))
         status, out, err = tinyvit("data", spec.name)
         assert (status, err) == (0, f"downloading {spec.archive} from {address}\n")
         assert tinyvit("data", spec.name) == (0, out, "")
@@ -95,10 +93,7 @@ def test_data_already_in_a_data_dir_are_described_and_left_unchanged(tinyvit, ci
 def test_if_every_source_fails_the_last_line_says_why_and_what_to_do(tinyvit, cifar, monkeypatch):
     spec, _ = cifar
     with serving() as server:
-        sources = tuple(
-            Source((Remote(spec.archive, server.serve(path, status(code)), "sha256:" + "0" * 64),))
-            for path, code in (("/a", 404), ("/b", 403))
-        )
+        sources = tuple({server.serve(f"/{code}", status(code)): "0" * 64} for code in (404, 403))
         monkeypatch.setitem(CIFARS, spec.name, replace(spec, sources=sources))
         ended, out, err = tinyvit("data", spec.name)
     assert (ended, out) == (2, "")

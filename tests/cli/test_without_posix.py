@@ -8,16 +8,11 @@ import pytest
 from PIL import Image
 
 PROGRAM = """
-import asyncio, fcntl, os, pathlib, shutil, signal, subprocess, sys, tempfile, types, webbrowser, zipfile
+import asyncio, os, pathlib, shutil, signal, subprocess, sys, tempfile, types, webbrowser, zipfile
 from importlib import import_module
-for name in ("matplotlib.pyplot", "numba", "numpy", "PIL.Image", "pooch", "scipy.linalg", "sklearn.svm", "tyro"):
+for name in ("filelock", "matplotlib.pyplot", "numba", "numpy", "PIL.Image", "pooch", "scipy.linalg", "sklearn.svm",
+             "tyro"):
     import_module(name)
-
-def locking(file, *_):
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise PermissionError from error
 
 def without(module, gone, **more):
     kept = {name: thing for name, thing in vars(module).items() if name not in gone.split()}
@@ -28,7 +23,6 @@ without(os, "fork forkpty killpg setsid getpgid getpgrp geteuid getuid setuid se
             "uname getloadavg WIFSIGNALED O_DIRECTORY O_NOFOLLOW", name="nt")
 without(signal, "SIGKILL SIGHUP SIGUSR1 SIGUSR2 SIGALRM SIGCHLD SIGPIPE SIGQUIT alarm setitimer pthread_sigmask pause")
 sys.modules.update(dict.fromkeys(("fcntl", "resource", "pwd", "grp", "termios", "tty"), None))
-sys.modules["msvcrt"] = types.SimpleNamespace(locking=locking, LK_NBLCK=2)
 sys.platform = "win32"
 
 from tinyvit import cli

@@ -1,12 +1,12 @@
 import pytest
 from file_server import serving
 
-from tinyvit.data import download
+from tinyvit.data import cache
 
 
 @pytest.fixture
 def server(monkeypatch):
-    """A server of files, which a download that failed asks again at once."""
-    monkeypatch.setattr(download, "PAUSE", 0.0)
+    """A server of files; a download that failed is tried once again, after a second."""
+    monkeypatch.setattr(cache, "RETRIES", 1)
     with serving() as running:
         yield running

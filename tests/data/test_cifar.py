@@ -13,6 +13,7 @@ from small_cifar import assert_same_images, small, write_folder
 
 from tinyvit import data
 from tinyvit.data.cifar import CIFAR10, CIFAR100, CIFARS
+from tinyvit.data.cifar_files import PARQUET
 
 ARCHIVE, CLASSES, FOLDER = CIFAR10.archive, CIFAR10.classes, CIFAR10.folder
 *TRAIN, TEST = CIFAR10.names
@@ -273,12 +274,10 @@ def test_the_table_of_a_data_set_fits_together(spec):
     assert sum(part.images for part in spec.parts[:-1]) == 50_000 and spec.parts[-1].images == 10_000
     assert spec.labels[-1].values == len(spec.classes) == len(set(spec.classes))
     assert len(spec.mean) == len(spec.std) == 3
-    official, parquet = spec.sources
-    assert [remote.name for remote in official.files] == [spec.archive] and official.module is None
-    assert parquet.module == "pyarrow" and len(parquet.files) == 2
-    for remote in (*official.files, *parquet.files):
-        assert remote.address.startswith("https://") and remote.address.endswith(remote.name)
-        assert re.fullmatch("sha256:[0-9a-f]{64}", remote.checksum)
+    parquet, official = spec.sources
+    assert [address.rsplit("/", 1)[-1] for address in (*parquet, *official)] == [*PARQUET, spec.archive]
+    for address, checksum in (parquet | official).items():
+        assert address.startswith("https://") and re.fullmatch("[0-9a-f]{64}", checksum)
 
 
 def test_without_a_path_they_come_from_the_cache(tmp_path, monkeypatch):

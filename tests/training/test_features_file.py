@@ -69,22 +69,6 @@ def test_a_full_disk_is_reported_without_the_advice_for_trainings(tmp_path, monk
     assert not any(tmp_path.iterdir())
 
 
-def test_of_two_writers_of_the_same_file_the_slower_is_refused_and_leaves_nothing(tmp_path):
-    def rows(value, meanwhile=lambda: None):
-        yield FileFeatures(f"{value}.png", np.full(2, value))
-        meanwhile()
-
-    def other():
-        save_features(rows(1), tmp_path / "f.npy", names)
-
-    for names in (tmp_path / "f.txt", tmp_path / "other.txt"):
-        with pytest.raises(ValueError, match=r"is there already"):
-            save_features(rows(2, other), tmp_path / "f.npy", tmp_path / "f.txt")
-        assert (np.load(tmp_path / "f.npy") == 1).all() and names.read_text() == "1.png\n"
-        assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "f.npy", names])
-        (tmp_path / "f.npy").unlink()
-        names.unlink()
-
 
 def test_output_files_must_be_new_and_in_an_existing_folder(tmp_path):
     assert check_new_files(tmp_path / "f.npy") == (tmp_path / "f.npy", tmp_path / "f.txt")

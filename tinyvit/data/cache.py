@@ -1,23 +1,26 @@
 """The cache folder: data sets as .bin files, beside a list of where they came from and of their checksums.
 
 A folder is filled under a hidden name and renamed when complete; its checksums are compared at each read. One process
-fills it at a time.
+fills it at a time. pooch downloads, and keeps nothing with another checksum than the published one.
 """
 
 import os
-import time
-from contextlib import contextmanager
+import shutil
+import sys
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from tinyvit.data import cifar_files
-from tinyvit.data.download import download
-from tinyvit.files import entry, expanded, hidden_folder, read_manifest, sync, try_lock, write, write_manifest
+from tinyvit.files import expanded, hidden_folder, locked, read_manifest, sync, verified_manifest, write_with_manifest
 from tinyvit.text import say
 
 MANIFEST = "manifest.json"  # with "source": an address, or "file: PATH"
+RETRIES = 2                 # at a file whose download breaks off
+TIMEOUT = 30                # seconds without a single byte
 
 
 class Kept(NamedTuple):
@@ -28,12 +31,8 @@ class Kept(NamedTuple):
     source: str | None
 
 
-class DamagedError(ValueError):
-    """Files that tinyvit wrote have changed; `downloaded` says whether they can be downloaded again."""
-
-    def __init__(self, message, downloaded):
-        super().__init__(message)
-        self.downloaded = downloaded
+class DamagedDownloadError(ValueError):
+    """Files that tinyvit downloaded have changed since: they can be downloaded again."""
 
 
 def cache_folder():
@@ -49,17 +48,14 @@ def cache_folder():
 
 def obtain(spec, root):
     """The data set in the folder `root`; downloaded if it is missing, and again if its checksums are wrong."""
-    try:
+    found = None
+    with suppress(DamagedDownloadError):  # without the lock: another process may be writing it
         found = kept(spec, root)
-    except DamagedError:  # without the lock: another process may be writing it
-        found = None
     if found is None:
         with filling(spec, root):
             try:
                 found = kept(spec, root)
-            except DamagedError as error:
-                if not error.downloaded:
-                    raise
+            except DamagedDownloadError as error:
                 say(f"{error}; downloading it again")
             found = found or downloaded(spec, root)
     return found
@@ -69,66 +65,41 @@ def take_over(spec, path, root):
     """Copy the data set from a file or folder that one has into `root`, once all of it has been read and checked."""
     rows = cifar_files.read(spec, path)
     with filling(spec, root):
-        if (root / spec.folder).exists() and not (root / spec.folder / MANIFEST).exists():
-            raise ValueError(
-                f"{root / spec.folder} exists, and tinyvit didn't write it; remove it or choose another folder"
-            )
         return put(spec, root, rows, f"file: {os.path.realpath(path)}")
 
 
 def kept(spec, root):
     """The data set in `root`, in any form; None if there is none.
 
-    Raises DamagedError if tinyvit put it there and it has changed since, ValueError if it can't be read.
+    Raises ValueError if it can't be read, or if tinyvit put it there and it has changed since; a DamagedDownloadError
+    if it was downloaded.
     """
     folder = root / spec.folder
-    if not (folder / MANIFEST).exists():
+    manifest = folder / MANIFEST
+    if not manifest.exists():
         found = cifar_files.locate(spec, root)
         return found and Kept(cifar_files.read(spec, root), found[1], None)
+    source = ""
     try:
-        manifest = read_manifest(folder / MANIFEST)
-        source, entries = str(manifest["source"]), manifest["files"]
-    except (ValueError, KeyError):
-        source, entries = "", {}  # which matches no file
-    contents = {name: cifar_files.read_bounded(folder / name, spec.size(name)) for name in spec.names}
-    changed = [name for name, content in contents.items() if entry(content) != entries.get(name)]
-    if changed:
-        raise DamagedError(
-            f"{folder} is damaged ({', '.join(changed)} not as tinyvit wrote it)"
-            + ("" if is_address(source) else f"; remove it, or repeat tinyvit data {spec.name} --from FILE"),
-            is_address(source),
-        )
-    return Kept(cifar_files.checked(spec, contents), folder, source)
-
-
-def is_address(source):
-    return source.startswith(("https://", "http://"))
-
-
-def downloaded(spec, root):
-    """The data set from the first source that works; the lock is held."""
-    try:
-        with hidden_folder(root) as folder:
-            rows, source = download(spec.sources, folder, lambda folder: cifar_files.read(spec, folder))
+        source = str(read_manifest(manifest).get("source"))
+        verified_manifest(manifest)
+        return Kept(cifar_files.read(spec, folder), folder, source)
     except ValueError as error:
-        raise ValueError(
-            f"{spec.title} could not be downloaded ({error}); if you have a copy, name it with --data-dir, "
-            f"or register it once: tinyvit data {spec.name} --from FILE"
-        ) from error
-    return put(spec, root, rows, source.files[0].address)
+        if source.startswith(("https://", "http://")):
+            raise DamagedDownloadError(str(error)) from error
+        raise ValueError(f"{error}; remove {folder}, or repeat tinyvit data {spec.name} --from FILE") from error
 
 
 def put(spec, root, rows, source):
     """Write the records and their manifest to a folder that appears when it is complete; the lock is held."""
     folder = root / spec.folder
+    if folder.exists() and not (folder / MANIFEST).exists():
+        raise ValueError(f"{folder} exists, and tinyvit didn't write it; remove it or choose another folder")
     with hidden_folder(root) as hidden:
         new = hidden / "new"
         new.mkdir()
-        for name in spec.names:
-            write(new / name, rows[name])
-        write_manifest(new / MANIFEST, {name: entry(rows[name]) for name in spec.names}, {"source": source})
-        if folder.exists():
-            folder.rename(hidden / "old")
+        write_with_manifest(new / MANIFEST, {name: rows[name] for name in spec.names}, {"source": source})
+        shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
     sync(root)
     return Kept(rows, folder, source)
@@ -139,14 +110,67 @@ def filling(spec, root):
     """Hold the lock of a data set in `root`; waits, and says so, while another process has it."""
     try:
         root.mkdir(parents=True, exist_ok=True)
-        file = (root / f".{spec.folder}.lock").open("a")
     except OSError as error:
         raise ValueError(
             f"{root} can't be written to ({error.strerror}); set TINYVIT_DATA or --data-dir to a folder that can"
         ) from error
-    with file:
-        if not try_lock(file):
-            say(f"waiting for another process that puts {spec.title} into {root}")
-            while not try_lock(file):
-                time.sleep(0.1)
+    waiting = f"waiting for another process that puts {spec.title} into {root}"
+    with locked(root / f".{spec.folder}.lock", lambda: say(waiting)):
         yield
+
+
+# -- downloads --------------------------------------------------------------------------------------------------------
+
+
+def downloaded(spec, root):
+    """The data set from the first source that works; the lock is held.
+
+    The parquet copy is only asked for where pyarrow is installed, which the extra `parquet` does. Raises ValueError
+    with the reason of every source if none works.
+    """
+    reasons = []
+    for source in spec.sources:
+        first = next(iter(source))
+        if first.endswith(".parquet") and find_spec("pyarrow") is None:
+            continue
+        with hidden_folder(root) as folder:
+            try:
+                for address, checksum in source.items():
+                    fetch(address, checksum, folder)
+                rows = cifar_files.read(spec, folder)
+            except ValueError as error:
+                reasons.append(f"{first}: {error}")
+                continue
+        return put(spec, root, rows, first)
+    raise ValueError(
+        f"{spec.title} could not be downloaded ({'; '.join(reasons)}); if you have a copy, name it with --data-dir, "
+        f"or register it once: tinyvit data {spec.name} --from FILE"
+    )
+
+
+def fetch(address, checksum, folder):
+    """Download a file; ValueError with the reason if it fails. checksum   its SHA256"""
+    import pooch
+    import requests  # which pooch downloads with
+
+    import tinyvit.progress  # noqa: F401 (it gives tqdm, which pooch draws with, a lock that starts no process)
+
+    pooch.get_logger().setLevel("WARNING")
+    name = address.rsplit("/", 1)[-1]
+    say(f"downloading {name} from {address}")
+    downloader = pooch.HTTPDownloader(
+        progressbar=sys.stderr.isatty(),
+        chunk_size=1 << 16,
+        timeout=TIMEOUT,
+        headers={"Accept-Encoding": "identity"},  # or some servers send a .tar.gz unpacked, as .tar
+    )
+    registry = {name: f"sha256:{checksum}"}
+    files = pooch.create(folder, "", registry=registry, urls={name: address}, retry_if_failed=RETRIES)
+    try:
+        files.fetch(name, downloader=downloader)
+    except requests.HTTPError as error:
+        raise ValueError(f"the server answered {error.response.status_code} {error.response.reason}") from error
+    except requests.RequestException as error:
+        raise ValueError(f"there is no connection, or it broke off ({type(error).__name__})") from error
+    except ValueError as error:  # what pooch raises for a wrong checksum
+        raise ValueError(f"{name} has another checksum than the published one") from error

@@ -12,7 +12,6 @@ import numpy as np
 from tinyvit.data import cache, cifar_files
 from tinyvit.data.cifar_files import PARQUET
 from tinyvit.data.dataset import Dataset, Split
-from tinyvit.data.download import Remote, Source
 from tinyvit.files import expanded
 
 OFFICIAL_HOST, HUGGING_FACE = "https://www.cs.toronto.edu/~kriz", "https://huggingface.co/datasets/uoft-cs"
@@ -46,7 +45,7 @@ class Cifar:
     classes: tuple[str, ...]
     mean: tuple[float, ...]  # of the training images, channel by channel, as a fraction of 255
     std: tuple[float, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[dict[str, str], ...]  # each the addresses of its files, with their SHA256, in the order of trial
 
     @property
     def record(self):
@@ -60,18 +59,6 @@ class Cifar:
     def size(self, name):
         """Bytes of a file."""
         return next(part.images for part in self.parts if part.name == name) * self.record
-
-
-def parquet_copy(name, revision, folder, train, test):
-    """The copy at Hugging Face, at one revision of it: its two files and their SHA256."""
-    return Source(
-        tuple(
-            Remote(file, f"{HUGGING_FACE}/{name}/resolve/{revision}/{folder}/{file}", f"sha256:{checksum}")
-            for file, checksum in zip(PARQUET, (train, test))
-        ),
-        extra="parquet",
-        module="pyarrow",
-    )
 
 
 # What is downloaded is verified by SHA256, the archives' and the parquet files'; several independent projects publish
@@ -97,20 +84,12 @@ CIFAR10 = Cifar(
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
     sources=(
-        Source((
-            Remote(
-                "cifar-10-binary.tar.gz",
-                f"{OFFICIAL_HOST}/cifar-10-binary.tar.gz",
-                "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-            ),
-        )),
-        parquet_copy(
-            "cifar10",
-            "0b2714987fa478483af9968de7c934580d0bb9a2",
-            "plain_text",
-            "8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883",
-            "841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de",
-        ),
+        {f"{HUGGING_FACE}/cifar10/resolve/0b2714987fa478483af9968de7c934580d0bb9a2/plain_text/{PARQUET[0]}":
+             "8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883",
+         f"{HUGGING_FACE}/cifar10/resolve/0b2714987fa478483af9968de7c934580d0bb9a2/plain_text/{PARQUET[1]}":
+             "841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de"},
+        {f"{OFFICIAL_HOST}/cifar-10-binary.tar.gz":
+             "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
     ),
 )  # fmt: skip
 
@@ -140,20 +119,12 @@ CIFAR100 = Cifar(
     mean=(0.5071, 0.4865, 0.4409),
     std=(0.2673, 0.2564, 0.2762),
     sources=(
-        Source((
-            Remote(
-                "cifar-100-binary.tar.gz",
-                f"{OFFICIAL_HOST}/cifar-100-binary.tar.gz",
-                "sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-            ),
-        )),
-        parquet_copy(
-            "cifar100",
-            "aadb3af77e9048adbea6b47c21a81e47dd092ae5",
-            "cifar100",
-            "694865d6b990e234804f01268586c41e88bcbbb75e20858432c05ad4081aca23",
-            "98776c529bb146a9c791229df74a5cf076be9b43d82dbbd334b6a7788d73dc68",
-        ),
+        {f"{HUGGING_FACE}/cifar100/resolve/aadb3af77e9048adbea6b47c21a81e47dd092ae5/cifar100/{PARQUET[0]}":
+             "694865d6b990e234804f01268586c41e88bcbbb75e20858432c05ad4081aca23",
+         f"{HUGGING_FACE}/cifar100/resolve/aadb3af77e9048adbea6b47c21a81e47dd092ae5/cifar100/{PARQUET[1]}":
+             "98776c529bb146a9c791229df74a5cf076be9b43d82dbbd334b6a7788d73dc68"},
+        {f"{OFFICIAL_HOST}/cifar-100-binary.tar.gz":
+             "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"},
     ),
 )  # fmt: skip
 

@@ -1,13 +1,11 @@
 """Image files as the arrays that a model reads, by Pillow. Files may be untrusted: see `open_image`."""
 
 import os
-import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Condition
 
 import numpy as np
 
@@ -19,9 +17,6 @@ FORMATS = (
 ANIMATIONS = ("AVIF", "GIF", "PNG", "WEBP")  # those of which a file may be a video; an MPO's pictures are no frames
 RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # in the order of Pillow's numbers
 MAX_THREADS = 8
-DECODED = 1 << 30  # bytes that all threads together may take for images they decode; a larger image is decoded alone
-PER_PIXEL = 20     # bytes that decoding takes at most, with the decoder's own copy (measured, JPEG 2000)
-BLOCK = 1 << 26    # bytes in which Pillow allocates; glibc returns what is beyond 32 MiB to the system at once
 
 
 def read_image(path, channels, size, *, resample="bicubic", crop=1.0, still=False):
@@ -46,7 +41,7 @@ def read_image(path, channels, size, *, resample="bicubic", crop=1.0, still=Fals
         what = "is not a file" if os.path.exists(path) else "doesn't exist"
         raise ValueError(f"{path} {what}; expected an image")
     try:
-        with path.open("rb") as file, quiet():
+        with path.open("rb") as file:
             image = open_image(file)
             if still and is_animation(image):
                 raise ValueError("it is a video, and the model reads single images; give one of its frames")
@@ -71,8 +66,7 @@ def as_pixels(image, channels, size, resample="bicubic", crop=1.0):
     if not isinstance(image, Image.Image):
         raise ValueError(f"expected a PIL image or a uint8 array, got {type(image).__name__}")
     try:
-        with quiet():
-            return fitted(image, channels, size, resample, crop)
+        return fitted(image, channels, size, resample, crop)
     except Exception as error:  # the file behind it may be damaged
         raise ValueError(f"the image can't be read: {error or type(error).__name__}") from error
 
@@ -135,38 +129,17 @@ def height_width(size):
 # -- decoding ---------------------------------------------------------------------------------------------------------
 
 
-class Budget:
-    """A budget of bytes that threads share: each waits until its share is free, a larger one until all is."""
-
-    def __init__(self, total):
-        self.total = self.left = total
-        self.given_back = Condition()
-
-    @contextmanager
-    def taken(self, count):
-        count = min(count, self.total)
-        with self.given_back:
-            self.given_back.wait_for(lambda: self.left >= count)
-            self.left -= count
-        try:
-            yield
-        finally:
-            with self.given_back:
-                self.left += count
-                self.given_back.notify_all()
-
-
-budget = Budget(DECODED)
-
-
 def open_image(file, formats=FORMATS):
     """An open file as a Pillow image, not yet decoded. Every untrusted image is opened here.
 
-    Raises ValueError for another format than `FORMATS`, and for more pixels than Pillow takes for safe.
+    Pillow's warnings are ignored from here on: they are about size, which is checked here, or about what doesn't touch
+    the pixels, such as damaged EXIF data. Raises ValueError for another format than `FORMATS`, and for more pixels than
+    Pillow takes for safe.
     """
     from PIL import Image
 
     Image.init()
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
         image = Image.open(file, formats=[name for name in formats if name in Image.OPEN])
     except Image.UnidentifiedImageError as error:
@@ -184,13 +157,8 @@ def is_animation(image):
 
 def fitted(image, channels, size, resample, crop):
     """A PIL image as uint8 (C, H, W): upright, on white, resized and cut out."""
-    from PIL.Image import core
-
-    if core.get_block_size() < BLOCK:  # of smaller blocks glibc keeps up to 20 bytes a pixel in all threads together
-        core.set_block_size(BLOCK)
-    with budget.taken(PER_PIXEL * image.width * image.height):
-        image = flat(upright(image), "L" if channels == 1 else "RGB")
-        image = image.resize(size[::-1], RESAMPLE.index(resample), shown(image.size, size, crop))
+    image = flat(upright(image), "L" if channels == 1 else "RGB")
+    image = image.resize(size[::-1], RESAMPLE.index(resample), shown(image.size, size, crop))
     return np.ascontiguousarray(np.asarray(image).reshape(*size, channels).transpose(2, 0, 1))
 
 
@@ -202,27 +170,6 @@ def upright(image):
     with suppress(Exception):
         return ImageOps.exif_transpose(image)
     return image
-
-
-# Pillow's warnings are about size, or about what doesn't touch the pixels, such as damaged EXIF data.
-IGNORED = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
-
-
-@contextmanager
-def quiet():
-    """Inside this, Pillow's warnings are not printed.
-
-    warnings.catch_warnings would put back the filters of the whole process as they were, and where two threads overlap,
-    those that the other has set: here one entry is added, and the same one removed.
-    """
-    filters = warnings.filters
-    filters.insert(0, IGNORED)
-    try:
-        yield
-    finally:
-        for found in {id(found): found for found in (filters, warnings.filters)}.values():
-            with suppress(ValueError):
-                found.remove(IGNORED)
 
 
 def shown(image_size, size, crop):
@@ -265,6 +212,4 @@ def eight_bits(values):
     if not np.isfinite(largest) or not np.isfinite(float(values.min())):
         raise ValueError("it has pixels that are NaN or infinite")
     full = next((scale for scale in scales if largest <= scale), largest)
-    parts = np.array_split(values.ravel(), 64)  # one after the other: a product has up to 8 bytes a pixel
-    parts = [np.rint(part.clip(0, None) * (255 / full)).astype("uint8") for part in parts]
-    return np.concatenate(parts).reshape(values.shape)
+    return np.rint(values.clip(0, None) * (255 / full)).astype("uint8")

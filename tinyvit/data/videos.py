@@ -15,7 +15,6 @@ from tinyvit.data.images import (
     image_files,
     is_animation,
     open_image,
-    quiet,
     read_all,
     read_image,
 )
@@ -42,7 +41,7 @@ def read_video(path, channels, size, frames, *, resample="bicubic", crop=1.0):
         what = "is not a file" if path.exists() else "doesn't exist"
         raise ValueError(f"{path} {what}; {WANTED}")
     try:
-        with path.open("rb") as file, quiet():
+        with path.open("rb") as file:
             image = open_image(file)
             count = image.n_frames if is_animation(image) else 1
             if count == 1:
@@ -90,7 +89,7 @@ def in_order(path):
 def size_of(path):
     """(width, height) of an image file, None for one that can't be read: reading it says why."""
     try:
-        with path.open("rb") as file, quiet():
+        with path.open("rb") as file:
             return open_image(file).size
     except Exception:  # Pillow raises many kinds for a damaged file
         return None
@@ -141,7 +140,7 @@ def video_files(folder):
 def moves(path):
     """Whether an image file is an animation; False for one that can't be read."""
     try:
-        with path.open("rb") as file, quiet():
+        with path.open("rb") as file:
             return is_animation(open_image(file))
     except Exception:  # Pillow raises many kinds for a damaged file
         return False

@@ -24,24 +24,16 @@ def save_features(files, out, names):
     if first is None:
         return 0, None
     count, D = 0, len(first.features)
-    named = False
-    try:
-        with replacing(out, new=True) as rows:
-            with replacing(names, new=True) as lines:
-                write_header(rows, 0, D)
-                for file in chain([first], files):
-                    if not fits_a_line(file.path):
-                        raise ValueError(f"{str(file.path)!r} has a line break in its name, so {names} can't hold it")
-                    rows.write(file.features.astype("<f4").tobytes())
-                    lines.write(os.fsencode(file.path) + b"\n")
-                    count += 1
-                rows.seek(0)
-                write_header(rows, count, D)
-            named = True
-    except BaseException:  # another process wrote the rows meanwhile: the names are not those of its rows
-        if named:
-            names.unlink(missing_ok=True)
-        raise
+    with replacing(out) as rows, replacing(names) as lines:
+        write_header(rows, 0, D)
+        for file in chain([first], files):
+            if not fits_a_line(file.path):
+                raise ValueError(f"{str(file.path)!r} has a line break in its name, so {names} can't hold it")
+            rows.write(file.features.astype("<f4").tobytes())
+            lines.write(os.fsencode(file.path) + b"\n")
+            count += 1
+        rows.seek(0)
+        write_header(rows, count, D)
     return count, D
 
 

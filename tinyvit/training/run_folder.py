@@ -26,10 +26,10 @@ from tinyvit.files import (
     check_folder,
     entry,
     expanded,
-    is_at,
+    identity,
+    locked,
     read_text,
     tidy,
-    try_lock,
     verified_manifest,
     write,
     write_manifest,
@@ -108,14 +108,8 @@ class RunFolder:
     def locked(self):
         """Hold the folder's lock, which the system releases when the process ends; ValueError if another training has
         it."""
-        with (self.path / ".lock").open("a") as file:
-            if not try_lock(file):
-                raise ValueError(
-                    f"{self.path} is in use by another training; wait for its end, or choose another folder with --out"
-                )
-            self.lock = file
+        with locked(self.path / ".lock", self.refuse) as self.lock:
             try:
-                self.check_lock()
                 yield
             except (OSError, ValueError):
                 self.check_lock()  # that the folder went away says more than what failed there
@@ -123,9 +117,14 @@ class RunFolder:
             finally:
                 self.lock = None
 
+    def refuse(self):
+        raise ValueError(
+            f"{self.path} is in use by another training; wait for its end, or choose another folder with --out"
+        )
+
     def check_lock(self):
         """Raise ValueError if a training holds the lock of another folder than the one that is at its path now."""
-        if self.lock is not None and not is_at(self.lock, self.path / ".lock"):
+        if self.lock is not None and self.lock != identity(self.path / ".lock"):
             raise ValueError(
                 f"{self.path} was removed, moved or replaced while this training was writing to it; it stops, and "
                 "leaves what is there now unchanged. To continue a moved run: tinyvit train --resume FOLDER"
