@@ -168,9 +168,9 @@ def tidy(parent):
 
 
 def sync(path):
-    """Have a file, or the names in a folder, on the disk."""
-    if os.name == "posix" or path.is_file():
-        descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    """Have a file, or the names in a folder, on the disk; left to the system where that isn't POSIX."""
+    if os.name == "posix":
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

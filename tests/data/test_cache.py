@@ -16,7 +16,6 @@ from small_cifar import archive, assert_same_images, small, write_folder, write_
 from tinyvit.data import cache, cifar, cifar_files
 from tinyvit.data.cifar import CIFAR10, CIFAR100
 from tinyvit.data.cifar_files import PARQUET
-from tinyvit.files import entry, read_manifest
 
 TEN, CONTENTS = small(CIFAR10)
 ARCHIVE = archive(TEN, CONTENTS)
@@ -62,13 +61,6 @@ def test_by_default_the_cache_folder_is_the_platforms(monkeypatch, value):
     if value is not None:
         monkeypatch.setenv("TINYVIT_DATA", value)
     assert cache.cache_folder().name == "tinyvit" and cache.cache_folder().is_absolute()
-
-
-def test_a_file_in_the_place_of_the_cache_folder_is_named(tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("TINYVIT_DATA", str(tmp_path / "file"))
-    with pytest.raises(ValueError, match="file is a file; set TINYVIT_DATA to a folder"):
-        cache.cache_folder()
 
 
 def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_asked_for(tmp_path, server):
@@ -151,7 +143,7 @@ def test_an_incomplete_download_is_named_with_its_reason_and_leaves_nothing(
 ):
     monkeypatch.setattr(cache, "TIMEOUT", 0.1)
     address = server.serve("/a/" + TEN.archive, answer)
-    with pytest.raises(ValueError, match=rf"^CIFAR-10 could not be downloaded \({address}: {reason}.*--from FILE$"):
+    with pytest.raises(ValueError, match=rf"^CIFAR-10 could not be downloaded \(127.*: {reason}.*--from FILE$"):
         cache.obtain(replace(TEN, sources=(source(address),)), tmp_path)
     assert visible(tmp_path) == []
 
@@ -374,11 +366,3 @@ def test_a_copy_that_was_damaged_is_not_replaced_by_a_download(tmp_path, server)
         cache.obtain(from_server(server, whole(ARCHIVE)), tmp_path / "cache")
     assert server.asked == []
     assert_kept(cache.take_over(TEN, tmp_path / "mine", tmp_path / "cache"), contents=OTHER_CONTENTS)
-
-
-def test_the_manifest_says_where_the_files_came_from(tmp_path):
-    (tmp_path / "mine").write_bytes(ARCHIVE)
-    path = cache.take_over(TEN, tmp_path / "mine", tmp_path / "cache").path
-    manifest = read_manifest(path / cache.MANIFEST)
-    assert manifest["source"] == f"file: {tmp_path / 'mine'}"
-    assert manifest["files"] == {name: entry(content) for name, content in CONTENTS.items()}

@@ -278,12 +278,3 @@ def test_on_a_device_the_data_set_is_moved_once_nothing_waits_and_there_is_no_th
             assert type(a) is pretend_cupy.ndarray
             np.testing.assert_array_equal(a.get(), b)
     assert moved.count(noise().images.shape) == 1
-
-
-def test_a_thread_that_cannot_start_is_reported_as_a_lack_of_memory(monkeypatch):
-    def start(thread):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    with pytest.raises(MemoryError, match="can't start new thread"):
-        next(Loader(numbered(8), 4).epoch())

@@ -25,9 +25,8 @@ def read(spec, path):
         reader, where = found
         contents = reader(spec, where)
         return {name: records(spec, name, contents[name]) for name in spec.names}
-    if not path.is_dir():
-        what = "is neither a file nor a folder" if path.exists() else "doesn't exist"
-        raise ValueError(f"{path} {what}; expected a folder with {spec.title}'s .bin files, or {spec.archive}")
+    if not path.exists():
+        raise ValueError(f"{path} doesn't exist; expected a folder with {spec.title}'s .bin files, or {spec.archive}")
     pickled = path / spec.folder.replace("batches-bin", "batches-py").replace("binary", "python")
     if any((folder / name).exists() for folder in (path, pickled) for name in PICKLES):
         raise ValueError(

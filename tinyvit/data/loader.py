@@ -101,16 +101,13 @@ class Loader:
 
 
 def ahead_of_use(function, pieces, count):
-    """function(piece) for each piece, in order, computed in a thread that is at most `count` results ahead.
-
-    Raises MemoryError where there is no memory for a thread.
-    """
+    """function(piece) for each piece, in order, computed in a thread that is at most `count` results ahead."""
     with ThreadPoolExecutor(1, thread_name_prefix="tinyvit-loader") as thread:
         waiting = deque()
         try:
             for piece in pieces:
                 # A copy of the context carries settings such as numpy.errstate into the thread.
-                waiting.append(submit(thread, copy_context().run, function, piece))
+                waiting.append(thread.submit(copy_context().run, function, piece))
                 if len(waiting) > count:
                     yield waiting.popleft().result()
             while waiting:
@@ -118,13 +115,3 @@ def ahead_of_use(function, pieces, count):
         finally:  # also when the iterator is closed early: pending pieces never start
             for future in waiting:
                 future.cancel()
-
-
-def submit(thread, function, *arguments):
-    """Have a thread call a function; MemoryError if it can't be started, for which Python has a RuntimeError."""
-    try:
-        return thread.submit(function, *arguments)
-    except RuntimeError as error:
-        if "new thread" in str(error):
-            raise MemoryError(str(error)) from error
-        raise
