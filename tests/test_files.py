@@ -204,10 +204,10 @@ def test_tidying_removes_what_a_killed_writer_left(tmp_path, writer):
 
 
 def test_an_unwritable_folder_is_reported_with_the_name_of_the_file(tmp_path, monkeypatch):
-    def refuse(path, *arguments):
+    def refuse(path):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr("tinyvit.files.locked", refuse)
     with pytest.raises(PermissionError) as error:
         write(tmp_path / "x", b"")
     assert error.value.filename == str(tmp_path / "x")

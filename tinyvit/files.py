@@ -143,11 +143,12 @@ def free_place(path):
 def hidden_folder(parent):
     """A new hidden folder in `parent`, removed at the end; so are those that killed processes left there."""
     tidy(parent)
+    os.stat(parent)  # raises an error if it was removed: for a lock, filelock would make it again
     folder = parent / f"{HIDDEN}{os.urandom(8).hex()}.tmp"
-    folder.mkdir()  # first: for a lock, filelock would make a parent that was removed
     lock = folder.with_suffix(".lock")
-    with locked(lock):
+    with locked(lock):  # before there is a folder that `tidy` could take for a dead process's
         try:
+            folder.mkdir()
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -81,7 +81,7 @@ WRONG = {
     "img_size": [[4], [4, 5, 6], [0, 4], [4.0, 5.0], 4, [True, True]],
     "mean": [[0.5], [0.5, 0.5, "0"], [0.5, 0.5, float("nan")], [float("inf")] * 3, 0.5, None],
     "std": [[0.5], [0.5, 0.5, 0], [-1, 1, 1], [float("inf")] * 3, None],
-    "scale": [0, -1, float("inf"), float("nan"), "255", None, True, [255]],
+    "scale": [0, -1, 10**400, float("inf"), float("nan"), "255", None, True, [255]],
     "resample": ["cubic", "BICUBIC", None, 3],
     "crop": [0, -1, 1.5, float("nan"), "1", True],
 }
@@ -90,7 +90,7 @@ WRONG = {
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_an_invalid_value_is_refused_with_its_source(name, value):
     text = json.dumps(json.loads(PREPARED.to_json()) | {name: value})
-    with pytest.raises(ValueError, match=r"^run/preprocessing\.json doesn't say how images are prepared: expected "):
+    with pytest.raises(ValueError, match=r"^run/preprocessing\.json doesn't say how images are prepared: \w"):
         Preprocessing.from_json(text, "run/preprocessing.json")
 
 

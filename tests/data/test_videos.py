@@ -193,7 +193,7 @@ def test_preprocessing_of_videos_is_written_and_read_and_one_without_frames_is_o
     del said["frames"]
     assert Preprocessing.from_json(json.dumps(said), "x") == replace(prepared, frames=None)
     np.testing.assert_array_equal(prepared(clips.images), clips.normalise(clips.images))
-    with pytest.raises(ValueError, match="expected a number of frames, or none, got 0"):
+    with pytest.raises(ValueError, match="frames must be a positive int or None, got 0"):
         replace(prepared, frames=0)
 
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from math import isfinite
+from typing import Literal
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from tinyvit.backend import to_numpy
 from tinyvit.data.dataset import normalise
 from tinyvit.data.images import RESAMPLE, as_pixels, read_images
 from tinyvit.data.videos import as_video, read_videos
+from tinyvit.text import short
+from tinyvit.validation import Finite, Positive, PositiveInt, PositiveShare, require, validate
 
 
 @dataclass(frozen=True)
@@ -31,34 +33,20 @@ class Preprocessing:
     """
 
     classes: tuple[str, ...]
-    channels: int
-    img_size: tuple[int, int]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    scale: float = 255.0
-    resample: str = "bicubic"
-    crop: float | None = 1.0
-    frames: int | None = None
+    channels: PositiveInt
+    img_size: tuple[PositiveInt, PositiveInt]
+    mean: tuple[Finite, ...]
+    std: tuple[Positive, ...]
+    scale: Positive = 255.0
+    resample: Literal[*RESAMPLE] = "bicubic"
+    crop: PositiveShare | None = 1.0
+    frames: PositiveInt | None = None
 
     def __post_init__(self):
-        expect(is_tuple(self.classes, str), "names as classes", self.classes)
-        expect(len(set(self.classes)) == len(self.classes), "different classes", self.classes)
-        expect(is_tuple((self.channels,), int) and self.channels > 0, "a number of channels", self.channels)
-        expect(
-            is_tuple(self.img_size, int) and len(self.img_size) == 2 and min(self.img_size) > 0,
-            "an img_size of height and width", self.img_size,
-        )  # fmt: skip
-        for name in ("mean", "std"):
-            values = getattr(self, name)
-            fits = is_tuple(values, (int, float)) and len(values) == self.channels and all(map(isfinite, values))
-            expect(fits, f"a {name} for each of {self.channels} channels", values)
-        expect(min(self.std) > 0, "stds above 0", self.std)
-        expect(is_tuple((self.scale,), (int, float)) and 0 < self.scale < float("inf"), "a scale above 0", self.scale)
-        expect(self.resample in RESAMPLE, f"a resample of {', '.join(RESAMPLE)}", self.resample)
-        is_share = self.crop is None or (is_tuple((self.crop,), (int, float)) and 0 < self.crop <= 1)
-        expect(is_share, "a crop above 0 and at most 1, or none", self.crop)
-        has_frames = self.frames is None or (is_tuple((self.frames,), int) and self.frames > 0)
-        expect(has_frames, "a number of frames, or none", self.frames)
+        validate(self)
+        require(len(set(self.classes)) == len(self.classes), "expected different classes", self.classes)
+        fits = len(self.mean) == len(self.std) == self.channels
+        require(fits, f"expected a mean and a std for each of {self.channels} channels", (self.mean, self.std))
 
     @classmethod
     def from_dataset(cls, dataset):
@@ -71,14 +59,13 @@ class Preprocessing:
     def from_json(cls, text, source):
         """Parse what `to_json` wrote; ValueError, naming `source`, for any other text."""
         try:
-            values = json.loads(text)
-            names = {field.name for field in fields(cls)}
+            values, names = json.loads(text), {field.name for field in fields(cls)}
             # A file without resample, crop and frames means their defaults.
             fits = isinstance(values, dict) and names - {"resample", "crop", "frames"} <= values.keys() <= names
-            expect(fits, f"the fields {', '.join(sorted(names))}", text)
-            return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{source} doesn't say how images are prepared: {error}") from error
+            require(fits, f"expected the fields {', '.join(sorted(names))}", text)
+            return cls(**values)
+        except (ValueError, OverflowError, RecursionError) as error:
+            raise ValueError(f"{source} doesn't say how images are prepared: {short(error, 250)}") from error
 
     def to_json(self):
         """This as JSON text."""
@@ -172,14 +159,3 @@ class Preprocessing:
         if self.scale != 255:
             images = images.astype(dtype) * (self.scale / 255)
         return normalise(images, self.mean, self.std, self.scale, dtype)
-
-
-def expect(holds, expected, got):
-    if not holds:
-        got = repr(got)
-        raise ValueError(f"expected {expected}, got {got if len(got) < 200 else got[:200] + '…'}")
-
-
-def is_tuple(values, kind):
-    """Whether `values` is a tuple of one kind; booleans don't count as numbers."""
-    return isinstance(values, tuple) and all(isinstance(v, kind) and not isinstance(v, bool) for v in values)
