@@ -56,6 +56,13 @@ def test_a_held_lock_is_refused_and_free_once_its_block_ends(tmp_path):
         pass
 
 
+def test_a_lock_where_none_can_be_made_is_an_error_and_makes_no_folder(tmp_path):
+    for folder in (tmp_path / "removed", Path("/proc")):
+        with pytest.raises(OSError), locked(folder / "lock"):
+            pass
+    assert not (tmp_path / "removed").exists()
+
+
 @pytest.mark.end_to_end
 def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path):
     command = [sys.executable, "-c", HOLD, str(tmp_path / "lock")]

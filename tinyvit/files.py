@@ -40,6 +40,7 @@ def locked(path, busy=lambda: None):
     """
     from filelock import FileLock, Timeout
 
+    Path(path).touch()  # raises what filelock would wait for, and doesn't make a folder that was removed, as it would
     lock = FileLock(path, thread_local=False)
     try:
         lock.acquire(timeout=0)
@@ -143,7 +144,6 @@ def free_place(path):
 def hidden_folder(parent):
     """A new hidden folder in `parent`, removed at the end; so are those that killed processes left there."""
     tidy(parent)
-    os.stat(parent)  # raises an error if it was removed: for a lock, filelock would make it again
     folder = parent / f"{HIDDEN}{os.urandom(8).hex()}.tmp"
     lock = folder.with_suffix(".lock")
     with locked(lock):  # before there is a folder that `tidy` could take for a dead process's
