@@ -16,21 +16,21 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 39_174,
-    "tinyvit": 39_036,
-    "tinyvit/*": 1_397,
-    "tinyvit/bench": 2_552,
-    "tinyvit/cli": 1_808,
-    "tinyvit/data": 1_930,
+    "tests": 38_450,
+    "tinyvit": 38_071,
+    "tinyvit/*": 1_344,
+    "tinyvit/bench": 2_549,
+    "tinyvit/cli": 1_788,
+    "tinyvit/data": 1_695,
     "tinyvit/exercises": 6_348,
     "tinyvit/functional": 2_299,
     "tinyvit/interop": 2_540,
     "tinyvit/kernels": 6_917,
     "tinyvit/models": 2_936,
-    "tinyvit/nn": 1_604,
+    "tinyvit/nn": 1_601,
     "tinyvit/optim": 379,
     "tinyvit/probe": 3_129,
-    "tinyvit/training": 5_197,
+    "tinyvit/training": 4_546,
 }
 TOKENS = {"tinyvit": 10.8, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % more than when this was begun
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
