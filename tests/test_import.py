@@ -34,7 +34,7 @@ def test_importing_loads_nothing_heavy(code):
 
 @pytest.mark.end_to_end
 def test_importing_the_benchmark_loads_neither_torch_nor_plots():
-    assert not HEAVY & loaded_by("import tinyvit.bench, tinyvit.bench.report, tinyvit.bench.worker, tinyvit.cli.bench")
+    assert not HEAVY & loaded_by("import tinyvit.bench.run, tinyvit.bench.worker, tinyvit.cli.bench")
 
 
 @pytest.mark.end_to_end
@@ -127,10 +127,7 @@ def test_imports_run_one_way(file):
 
 def test_only_workers_of_the_benchmark_import_torch():
     importers = {file for file in SOURCES for name in imports(SOURCES[file]) if name.partition(".")[0] == "torch"}
-    assert importers - {"training/curves.py"} == {
-        "bench/torch_steps.py", "bench/torch_vit.py", "bench/torch_resnet.py", "bench/torch_swin.py",
-        "bench/torch_coatnet.py", "bench/gpu_report/torch_step.py",
-    }
+    assert importers - {"training/curves.py"} == {"bench/torch_steps.py", "bench/gpu_report/times.py"}
 
 
 def test_only_the_backend_and_the_kernels_import_cupy():

@@ -90,14 +90,14 @@ def test_more_threads_than_cores_are_cut_down_with_a_warning(tinyvit):
 
 
 def test_missing_torch_is_reported_in_one_line_and_is_not_a_failure(tinyvit, monkeypatch):
-    monkeypatch.setattr("tinyvit.bench.contestants.find_spec", lambda name: None)
+    monkeypatch.setattr("tinyvit.bench.player.find_spec", lambda name: None)
     status, out, err = tinyvit("bench", *QUICK[:-1])
     assert (status, err) == (0, "")
-    assert len(re.findall("^  PyTorch is not installed.*pip install torch$", out, re.MULTILINE)) == 1
+    assert len(re.findall("^  PyTorch is not installed.*pip install torch timm$", out, re.MULTILINE)) == 1
 
 
 def test_a_worker_that_dies_gives_status_1_and_its_reason(tinyvit, monkeypatch):
-    monkeypatch.setattr("tinyvit.bench.processes.Worker.tell", lambda self, do, **command: self.process.kill())
+    monkeypatch.setattr("tinyvit.bench.player.Player.tell", lambda self, *command: self.process.kill())
     status, out, err = tinyvit("bench", *QUICK)
     assert (status, err) == (1, "")
     assert re.search("^  tinyvit, numpy: its process was killed", out, re.MULTILINE)

@@ -13,11 +13,10 @@ from torch_autograd import assert_all_close, normal
 from torch_vit import gradients_by_autograd, gradients_by_hand, redrawn_vit
 
 from tinyvit.bench import steps, torch_steps
-from tinyvit.bench.contestants import COMPILED
-from tinyvit.bench.gpu_report.torch_step import torch_step
+from tinyvit.bench.gpu_report import times
+from tinyvit.bench.player import COMPILED
 from tinyvit.bench.run import run
 from tinyvit.bench.torch_steps import twin
-from tinyvit.bench.torch_vit import TorchViT
 from tinyvit.models.hybrid import HybridConfig
 from tinyvit.models.resnet import ResNetConfig
 
@@ -30,9 +29,9 @@ SHAPES = {
 }
 STEPS = SHAPES | {
     "fixed positions": replace(CONFIG, positions="sincos_2d"),
-    "resnet": ResNetConfig(img_size=8, in_chans=1, num_classes=3, width=4, depths=(1, 2)),
+    "resnet": ResNetConfig(img_size=8, in_chans=1, num_classes=3, width=64, depths=(1, 2)),
     "hybrid": HybridConfig(img_size=8, patch_size=2, in_chans=1, num_classes=3, embed_dim=8, depth=1, num_heads=2,
-                           positions="sincos_2d", global_pool="avg", backbone_depths=(1, 1), backbone_width=4),
+                           positions="sincos_2d", global_pool="avg", backbone_depths=(1, 1), backbone_width=64),
 }  # fmt: skip
 
 
@@ -42,60 +41,47 @@ STEPS = SHAPES | {
 def test_logits_and_every_gradient_are_ours(name, samples, seed):
     model = redrawn_vit(SHAPES[name], seed)
     images, dlogits = normal(seed, (samples, *model.embed.image_shape), (samples, model.config.num_classes))
-    expected = gradients_by_autograd(twin(model, torch.channels_last), images, dlogits)
+    expected = gradients_by_autograd(twin(model), images, dlogits)
     assert_all_close(gradients_by_hand(model, images, dlogits), expected)
 
 
-@pytest.mark.parametrize("layout", ["contiguous_format", "channels_last"])
+@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("name", STEPS)
-def test_a_training_goes_the_same_way_step_by_step(name, layout):
-    case = replace(TRAIN, config=STEPS[name], batch_size=5)
-    ours = steps.prepare(case, "float64")
-    theirs = torch_steps.prepare(case, "float64", threads=1, memory_format=layout)
+def test_a_training_goes_the_same_way_step_by_step(name, channels_last):
+    case = replace(TRAIN, shape=STEPS[name], batch_size=5)
+    ours = steps.prepare(case, "float64", 1)
+    theirs = torch_steps.prepare(case, "float64", 1, channels_last=channels_last)
     losses = [(ours(), theirs()) for _ in range(6)]
     np.testing.assert_allclose(*np.transpose(losses), rtol=1e-9)
     assert len({loss for loss, _ in losses}) == 6
 
 
-@pytest.mark.parametrize("case", [INFER, ATTENTION, replace(ATTENTION, bias=True), CONV],
-                         ids=["infer", "attention", "bias", "conv"])  # fmt: skip
+BIASED = replace(ATTENTION, shape=ATTENTION.shape._replace(bias=True))
+
+
+@pytest.mark.parametrize("case", [INFER, ATTENTION, BIASED, CONV], ids=["infer", "attention", "bias", "conv"])
 def test_inference_attention_and_convolution_give_the_same_number(case):
-    assert steps.prepare(case, "float64")() == pytest.approx(torch_steps.prepare(case, "float64", 1)(), rel=1e-12)
+    assert steps.prepare(case, "float64", 1)() == pytest.approx(torch_steps.prepare(case, "float64", 1)(), rel=1e-12)
 
 
 def test_the_step_that_a_gpu_is_compared_with_goes_the_same_way():
-    ours, theirs = steps.prepare(TRAIN, "float32"), torch_step(TRAIN, "cpu", "float32")
+    ours, theirs = steps.prepare(TRAIN, "float32", 1), times.theirs(TRAIN, "cpu", "float32")
     np.testing.assert_allclose([ours() for _ in range(4)], [theirs().item() for _ in range(4)], rtol=1e-5)
-
-
-def test_the_images_lie_in_the_layout_that_torch_is_fast_in():
-    case = replace(TRAIN, config=replace(CONFIG, in_chans=3))
-    images, _ = torch_steps.torch_batch(case, "float32", torch.channels_last)
-    assert images.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("field", ["drop_rate", "attn_drop_rate", "drop_path_rate"])
 def test_dropout_and_stochastic_depth_are_active_in_training_only(field):
-    model = twin(redrawn_vit(replace(CONFIG, depth=2, **{field: 0.5})), torch.channels_last)
+    model = twin(redrawn_vit(replace(CONFIG, depth=2, **{field: 0.5})))
     torch.manual_seed(0)
     images = torch.randn(64, 1, 8, 8, dtype=torch.float64)
     assert not torch.equal(model.train()(images), model(images))
     assert torch.equal(model.eval()(images), model(images))
 
 
-def test_a_kept_branch_is_scaled_to_preserve_the_mean():
-    model = twin(redrawn_vit(replace(CONFIG, depth=2, drop_path_rate=0.4)), torch.channels_last)
-    block = model.train().blocks[1]
-    torch.manual_seed(0)
-    kept = block.kept(torch.ones(10000, 1, 1))
-    assert kept.unique().tolist() == pytest.approx([0, 1 / 0.6])
-    assert float(kept.mean()) == pytest.approx(1, abs=0.05)
-
-
 @pytest.mark.parametrize("field", [{"positions": "rope"}, {"head_hidden": 3}, {"activation": "gelu_tanh"}])
 def test_configurations_that_the_torch_side_lacks_are_refused(field):
     with pytest.raises(ValueError, match="sincos_2d positions, a linear head and exact GELU"):
-        TorchViT(replace(CONFIG, **field))
+        twin(redrawn_vit(replace(CONFIG, **field)))
 
 
 @pytest.mark.parametrize("case", [TRAIN, INFER, ATTENTION], ids=lambda case: case.kind)

@@ -2,13 +2,10 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from statistics import median, quantiles
 
-from tinyvit.bench.contestants import contestants
-from tinyvit.bench.figures import best_rate, floor_seconds, middle, quartiles, quotient, ratio
-from tinyvit.bench.turns import Player, take_turns
+from tinyvit.bench.player import Player, contestants, take_turns
 
-TURN = 0.2    # seconds that a turn lasts at least: short steps are taken several times in it
-PAUSE = 0.05  # seconds between turns
 TOLERANCE = 1e-3  # of a loss after one step, in float32
 
 
@@ -19,6 +16,7 @@ class Settings:
     levels    of tinyvit's kernels; `torch`, `compiled` and `products` say whether to time PyTorch, torch.compile,
               and matrix products alone, which the floor is worked out from
     rounds    in each of which every contestant has a turn of `turn` seconds, or of one step if that is longer
+    pause     seconds between turns
     """
 
     cases: tuple
@@ -29,8 +27,8 @@ class Settings:
     torch: bool = True
     compiled: bool = False
     products: bool = True
-    turn: float = TURN
-    pause: float = PAUSE
+    turn: float = 0.2
+    pause: float = 0.05
 
     @property
     def contestants(self):
@@ -41,38 +39,40 @@ class Settings:
     def turns(self):
         """The total number of turns."""
         playing, products, _ = self.contestants
-        return self.rounds * sum(one.plays(case) for case in self.cases for one in (*playing, *products))
+        return self.rounds * sum(len(products) + sum(one.plays(case) for one in playing) for case in self.cases)
 
 
 def run(settings, after_turn=lambda: None):
     """Yield the result of each case as soon as it is there; see `result_of`."""
     playing, products, _ = settings.contestants
+
+    def enter(stack, some):
+        return [stack.enter_context(Player(one, settings.threads, settings.precision)) for one in some]
+
     with ExitStack() as stack:
-        rates = [stack.enter_context(Player(one, settings.threads, settings.precision)) for one in products]
+        rates = enter(stack, products)
         for case in settings.cases:
             with ExitStack() as table:
-                here = [one for one in playing if one.plays(case)]
-                players = [table.enter_context(Player(one, settings.threads, settings.precision)) for one in here]
-                play(case, players + rates, settings, after_turn)
+                players = enter(table, [one for one in playing if one.plays(case)])
+                for player in players + rates:
+                    player.begin(None if player in rates else case)  # all at once: loading libraries takes a while
+                for player in players + rates:
+                    player.warm(settings.turn)
+                take_turns(players + rates, settings.rounds, settings.pause, after_turn)
+                for player in players:
+                    player.finish()
                 yield result_of(case, players, rates)
 
 
-def play(case, players, settings, after_turn=lambda: None):
-    """Let the players compute a case in turns."""
-    for player in players:
-        player.begin(case)  # all at once, since loading libraries takes a while
-    for player in players:
-        player.warm(settings.turn)
-    take_turns(players, settings.rounds, settings.pause, after_turn)
-    for player in players:
-        player.finish()
-
-
 def result_of(case, players, rates=()):
-    """The result of a case, as a dict for JSON."""
+    """The result of a case, as a dict for JSON.
+
+    The floor is what the matrix products alone take, at 2 operations for each multiply-add and the best library's rate:
+    the median over rounds, as for the steps, so that the noise of the machine is in both of what is compared.
+    """
     multiply_adds = case.multiply_adds()
-    rate = best_rate([player.values for player in rates])
-    floor = floor_seconds(multiply_adds, rate)
+    rate = middle([max(values) for values in zip(*(player.values for player in rates if player.values))])
+    floor = quotient(2 * multiply_adds, rate)
     return {
         "case": case.name,
         "title": case.title,
@@ -83,8 +83,8 @@ def result_of(case, players, rates=()):
         "floor": {
             "seconds": floor,
             "operations_per_second": rate,
-            "by_library": {player.contestant.work: middle(player.values) for player in rates},
-            "problems": {player.contestant.work: player.problem for player in rates if player.problem},
+            "by_library": {player.contestant.name: middle(player.values) for player in rates},
+            "problems": {player.contestant.name: player.problem for player in rates if player.problem},
         },
         "results": [row_of(case, player, players, floor) for player in players],
         "disagreement": None if case.draws else disagreement({one.contestant.title: one.second for one in players}),
@@ -101,28 +101,46 @@ def disagreement(values):
 
 
 def row_of(case, player, players, floor):
-    """One contestant's figures. `ratios` says how many times as long each other one took, see `figures.ratio`."""
-    time = middle(player.seconds)
-    others = [other for other in players if other is not player]
+    """One contestant's figures. `ratios` says how many times as long each other one took, see `ratio`."""
+    one, time = player.contestant, middle(player.seconds)
+    others = {other.contestant.name: other.seconds for other in players if other is not player}
     return {
-        "name": player.contestant.name,
-        "title": player.contestant.title,
+        "name": one.name,
+        "title": one.title,
         "median": time,
         "quartiles": quartiles(player.seconds),
         "per_second": quotient(case.batch_size, time),
         "of_floor": quotient(floor, time),
-        "ratios": {other.contestant.name: ratio(other.seconds, player.seconds) for other in others},
-        "ratios_of_medians": {other.contestant.name: quotient(middle(other.seconds), time) for other in others},
+        "ratios": {name: ratio(seconds, player.seconds) for name, seconds in others.items()},
+        "ratios_of_medians": {name: quotient(middle(seconds), time) for name, seconds in others.items()},
         "peak_bytes": player.peak,
         "bytes_before": player.before,
         "second_value": player.second,
         "steps_a_turn": player.repeats,
         "seconds": player.seconds,
         "problem": player.problem,
-        "failed": failed(player),
+        # Not where torch.compile can't be used here, which is only said.
+        "failed": player.problem is not None and (player.died or one.name != "compile"),
     }
 
 
-def failed(player):
-    """Whether something went wrong: not where torch.compile can't be used here, which is only said."""
-    return player.problem is not None and (player.died or player.contestant.work != "compile")
+def ratio(theirs, ours):
+    """The median over rounds of their time divided by ours: above 1 where we are faster. None without a common round.
+
+    Both times of a round were taken within moments of each other, so slower changes of the machine's speed cancel.
+    """
+    return middle([their / our for their, our in zip(theirs, ours)])
+
+
+def middle(values):
+    return median(values) if values else None
+
+
+def quartiles(values):
+    """[lower, upper] quartile, or None."""
+    return quantiles(values, n=4, method="inclusive")[::2] if len(values) > 1 else 2 * values or None
+
+
+def quotient(numerator, denominator):
+    """A quotient, or None where a value is missing."""
+    return None if numerator is None or not denominator else numerator / denominator

@@ -1,10 +1,12 @@
 """How time and memory of a training step grow with tokens, width, depth and batch."""
 
-from dataclasses import dataclass, replace
+import io
+from dataclasses import replace
 
 from tinyvit.bench.cases import training
-from tinyvit.bench.contestants import EAGER, TINYVIT
+from tinyvit.bench.player import EAGER
 from tinyvit.bench.run import run
+from tinyvit.bench.table import grown
 
 # One model in the middle, and one of its four sizes changed at a time.
 MIDDLE = {"tokens": 65, "width": 192, "depth": 2, "batch": 8}
@@ -14,66 +16,71 @@ GRID = {
     "depth": (1, 2, 4, 8),
     "batch": (2, 8, 32, 128),
 }
+LABELS = {"tokens": "tokens", "width": "width", "depth": "blocks", "batch": "images in a batch"}
 PATCH, HEAD_DIM = 4, 64
+ROUNDS = 3  # at most
 
 
-@dataclass(frozen=True)
-class Point:
-    """A point of the grid: an axis, a size, and the case with that size."""
-
-    axis: str
-    size: int
-    case: object
-
-
-def points(grid=None, middle=None):
-    """Every point of the grid; the middle one is on all four axes and shares one case."""
-    grid, middle = grid or GRID, middle or MIDDLE
-    return [Point(axis, size, case_of(middle | {axis: size})) for axis, sizes in grid.items() for size in sizes]
+def points():
+    """(axis, size, case) of every point of the grid; the middle one is on all four axes and shares one case."""
+    return [(axis, size, case_of(MIDDLE | {axis: size})) for axis, sizes in GRID.items() for size in sizes]
 
 
 def case_of(sizes):
     """The training step of a model with these sizes."""
-    side = PATCH * round((sizes["tokens"] - 1) ** 0.5)
-    name = "-".join(f"{axis}{size}" for axis, size in sizes.items())
-    case = training(
-        name, sizes["batch"], patch_size=PATCH, embed_dim=sizes["width"], depth=sizes["depth"],
-        num_heads=max(1, sizes["width"] // HEAD_DIM), mlp_ratio=4.0,
+    return training(
+        "-".join(f"{axis}{size}" for axis, size in sizes.items()), sizes["batch"], mlp_ratio=4.0, patch_size=PATCH,
+        img_size=PATCH * round((sizes["tokens"] - 1) ** 0.5), embed_dim=sizes["width"], depth=sizes["depth"],
+        num_heads=max(1, sizes["width"] // HEAD_DIM),
     )  # fmt: skip
-    return replace(case, config=replace(case.config, img_size=side))
 
 
-def contestants_of(settings):
-    """The best requested level of tinyvit, and PyTorch, as labels by name."""
-    playing = settings.contestants[0]
-    ours = [one for one in playing if one in TINYVIT.values()][-1:]
-    return ours + [one for one in playing if one is EAGER]
-
-
-def settings_for(settings, rounds, chosen=None):
-    """The settings of the grid's run: few rounds, short turns, two contestants."""
-    cases = {point.case.name: point.case for point in chosen or points()}
-    ours = contestants_of(settings)[0].name
+def settings_for(settings):
+    """The settings of the grid's run: few rounds, short turns, the best requested level of tinyvit, and PyTorch."""
+    cases = {case.name: case for _, _, case in points()}
     return replace(
-        settings, cases=tuple(cases.values()), levels=(ours,), compiled=False, rounds=rounds,
-        turn=settings.turn / 2, products=False,
+        settings, cases=tuple(cases.values()), levels=settings.levels[-1:], compiled=False, turn=settings.turn / 2,
+        rounds=min(settings.rounds, ROUNDS), products=False,
     )  # fmt: skip
 
 
-def measure(settings, after_turn=lambda: None, chosen=None):
-    """Measure every point; returns a line for each: axis, size, and time and memory of each contestant."""
-    chosen = chosen or points()
-    done = {result["case"]: result for result in run(settings, after_turn)}
-    return [
-        {
-            "axis": point.axis,
-            "size": point.size,
-            "case": point.case.name,
-            "results": [
-                {name: row[name] for name in ("name", "title", "median", "quartiles", "peak_bytes", "bytes_before",
-                                              "problem", "failed")}
-                for row in done[point.case.name]["results"]
-            ],
-        }
-        for point in chosen
-    ]  # fmt: skip
+def measure(settings, after_turn=lambda: None):
+    """Measure every point; returns a line for each: axis, size, case, and the rows of `run.result_of`."""
+    done = {result["case"]: result["results"] for result in run(settings, after_turn)}
+    return [{"axis": axis, "size": size, "case": case.name, "results": done[case.name]}
+            for axis, size, case in points()]  # fmt: skip
+
+
+def draw(lines, caption=""):
+    """The lines of `measure` as the bytes of a PNG file: time above, memory below, both axes logarithmic.
+
+    Memory is what the process took at most, less what it had before the model was built.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 6), layout="constrained")
+    panels = figure.subplots(2, len(GRID), sharey="row", sharex="col")
+    for (above, below), axis in zip(panels.T, GRID):
+        own = [line for line in lines if line["axis"] == axis]
+        for name, colour in ((own[0]["results"][0]["name"], "tab:blue"), (EAGER.name, "tab:red")):
+            rows = [(line["size"], row) for line in own for row in line["results"] if row["name"] == name]
+            for axes, values in (
+                (above, [(size, row["median"]) for size, row in rows]),
+                (below, [(size, (grown(row) or 0) / 1e6) for size, row in rows]),
+            ):
+                known = [(size, value) for size, value in values if value]
+                if known:
+                    axes.plot(*zip(*known), color=colour, marker="o", markersize=4, label=rows[0][1]["title"])
+        above.set(xscale="log", yscale="log")
+        below.set(yscale="log", xlabel=LABELS[axis])
+        below.set_xticks(GRID[axis], [f"{tick:,}" for tick in GRID[axis]])
+        below.set_xticks([], minor=True)
+        above.grid(alpha=0.3)
+        below.grid(alpha=0.3)
+    panels[0][0].set_ylabel("seconds a training step")
+    panels[1][0].set_ylabel("memory of the step in MB")
+    panels[0][0].legend(frameon=False)
+    figure.suptitle(caption, fontsize=9)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    return content.getvalue()

@@ -1,87 +1,75 @@
 """Results as text for a terminal of 120 columns."""
 
-from tinyvit.training.display import table
-
-COLUMNS = (
-    "computed by", "median", "quartiles", "{unit}/s", "PyTorch/this", "of the floor", "peak memory", "less libraries",
-)  # fmt: skip
 BASE = "torch"  # whose time the others' are compared with
 
 
 def heading(machine, settings):
     """The lines above the table."""
-    versions = [f"Python {machine['python']}", f"NumPy {machine['numpy']} with {machine['blas'] or 'an unknown BLAS'}"]
-    extras = (("numba", "numba"), ("torch", "PyTorch"))
-    versions += [f"{title} {machine[name]}" for name, title in extras if machine[name]]
-    cores = machine["cores"]
+    names = {"python": "Python", "numpy": "NumPy", "blas": "BLAS", "numba": "numba", "torch": "PyTorch", "timm": "timm"}
     load = "" if machine["load"] is None else f", load {machine['load']:.1f} before"
-    rows = [
-        ("processor", f"{machine['processor'] or 'unknown'}, {cores} core{'s' * (cores > 1)}"
-                      f"{load}, {size(machine['memory_bytes'])} of memory"),
-        ("computed", f"in {settings['precision']} with up to {settings['threads']} "
-                     f"thread{'s' * (settings['threads'] > 1)}, in turns, {rounds_of(settings)}"),
-        ("versions", ", ".join(versions)),
-    ]  # fmt: skip
-    return table(rows) + "".join(f"\n  {why}" for why in settings["left_out"].values())
-
-
-def rounds_of(settings):
-    """How many rounds the cases had, and the points of `scaling` if there were any."""
-    rounds, more = settings["rounds"], settings.get("rounds_of_scaling")
-    plural = "s" * (rounds > 1)
-    return f"{rounds} round{plural}" if more is None else f"{rounds} round{plural} ({more} for scaling)"
+    more = settings.get("rounds_of_scaling")
+    return "\n".join([
+        f"  processor   {machine['processor'] or 'unknown'}, {count(machine['cores'], 'core')}{load}, "
+        f"{size(machine['memory_bytes'])} of memory",
+        f"  computed    in {settings['precision']} with up to {count(settings['threads'], 'thread')}, in turns, "
+        f"{count(settings['rounds'], 'round')}{f' ({more} for scaling)' if more else ''}",
+        f"  versions    {', '.join(f'{title} {machine[name]}' for name, title in names.items() if machine[name])}",
+        *(f"  {why}" for why in settings["left_out"].values()),
+    ])  # fmt: skip
 
 
 def case_table(result):
     """One case: one line per contestant, the floor, and what went wrong."""
     rows, floor = result["results"], result["floor"]
-    names = {row["name"]: row["title"] for row in rows}
-    base = BASE if any(row["name"] == BASE and row["median"] for row in rows) else None
-    header = [cell.format(unit=result["unit"]) for cell in COLUMNS]
-    lines = [cells(row, base) for row in rows if row["median"] is not None]
+    header = ["computed by", "median", "quartiles", f"{result['unit']}/s", "PyTorch/this", "of the floor",
+              "peak memory", "less libraries"]  # fmt: skip
+    lines = [cells(row) for row in rows if row["median"] is not None]
     if floor["seconds"] is not None:
         rate = f"at {floor['operations_per_second'] / 1e9:,.0f} Gflop/s"
         lines.append(["the floor", duration(floor["seconds"]), rate, *5 * [""]])
-    if base is None:
-        for line in (header, *lines):
-            del line[4]
-    widths = [max(len(line[i]) for line in (header, *lines)) for i in range(len(header))]
-
-    def text(line):
-        padded = [cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths))]
-        return ("  " + "  ".join(padded)).rstrip()
-
-    rule = ["─" * width for width in widths]
-    problems = [f"  {names[row['name']]}: {row['problem']}" for row in rows if row["problem"]]
+    if not any(row["name"] == BASE and row["median"] for row in rows):
+        header, *lines = ([*line[:4], *line[5:]] for line in [header, *lines])
+    problems = [f"  {row['title']}: {row['problem']}" for row in rows if row["problem"]]
     problems += [f"  {name}: {problem}" for name, problem in floor["problems"].items()]
     problems += [f"  {result['disagreement']}"] if result["disagreement"] else []
     title = f"{result['case']}: {result['title']}; {2 * result['multiply_adds'] / 1e9:,.1f} Gflop"
-    return "\n".join([title, text(header), text(rule), *map(text, lines), *problems])
+    return "\n".join([title, *columns(header, lines), *problems])
+
+
+def columns(header, lines):
+    """The lines of a table, the first column on the left, the others on the right."""
+    widths = [max(map(len, column)) for column in zip(header, *lines)]
+    for line in (header, ["─" * width for width in widths], *lines):
+        first, *others = (cell.rjust(width) for cell, width in zip(line, widths))
+        yield "  ".join(["", first.lstrip().ljust(widths[0]), *others]).rstrip()
 
 
 def scaling_table(lines):
     """The points of `scaling.measure`: a line each, with time and memory of every contestant."""
-    titles = {row["name"]: row["title"] for line in lines for row in line["results"]}
-    header = "".join(f"  {title:>20}  {'memory':>9}" for title in titles.values())
-    texts = [f"{'a training step with':<22}{header}"]
+    names = {row["name"]: row["title"] for line in lines for row in line["results"]}
+    table, problems = [], []
     for line in lines:
-        cells = [(f"{duration(row['median'])}", size(grown(row))) if row["median"] else ("–", "–")
-                 for row in line["results"]]  # fmt: skip
-        columns = "".join(f"  {time:>20}  {memory:>9}" for time, memory in cells)
-        texts.append(f"  {line['axis']:<8}{line['size']:>7,}     {columns}")
-    problems = {f"  {line['axis']} {line['size']:,}, {row['title']}: {row['problem']}": None
-                for line in lines for row in line["results"] if row["problem"]}  # fmt: skip
-    return "\n".join([*texts, *problems])
+        own = {row["name"]: row for row in line["results"]}
+        table.append([line["axis"], f"{line['size']:,}"])
+        for name in names:
+            table[-1] += [duration(own[name]["median"]), size(grown(own[name]))]
+        problems += [f"  {line['axis']} {line['size']:,}, {row['title']}: {row['problem']}"
+                     for row in own.values() if row["problem"]]  # fmt: skip
+    header = ["a training step with", ""]
+    for title in names.values():
+        header += [title, "memory"]
+    return "\n".join([*columns(header, table), *problems])
 
 
-def cells(row, base):
+def cells(row):
     """The cells of a contestant's line."""
-    against = row["ratios"].get(base) if row["name"] != base else 1.0
+    against = 1.0 if row["name"] == BASE else row["ratios"].get(BASE)
+    lower, upper = (duration(seconds).split() for seconds in row["quartiles"])
     return [
         row["title"],
         duration(row["median"]),
-        duration(*row["quartiles"]),
-        number(row["per_second"]),
+        f"{' '.join(lower[: 1 + (lower[1] != upper[1])])}–{' '.join(upper)}",
+        f"{row['per_second']:,.0f}" if row["per_second"] >= 100 else f"{row['per_second']:.3g}",
         "–" if against is None else f"{against:.2f}",
         "–" if row["of_floor"] is None else f"{100 * row['of_floor']:.0f} %",
         size(row["peak_bytes"]),
@@ -95,21 +83,18 @@ def grown(row):
     return None if peak is None or before is None else peak - before
 
 
-def duration(*seconds):
-    """Seconds, or a range of them, with three significant digits, in ms below one second."""
-    unit, scale = ("s", 1) if seconds[0] >= 1 else ("ms", 1e3)
-    return "–".join(three_digits(scale * value) for value in seconds) + f" {unit}"
+def count(number, noun):
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def three_digits(value):
-    decimals = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:,.{decimals}f}"
+def duration(seconds):
+    """Seconds with three significant digits, in ms below one second, or a dash."""
+    if seconds is None:
+        return "–"
+    value, unit = (seconds, "s") if seconds >= 1 else (1e3 * seconds, "ms")
+    return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
 
 
-def number(value):
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def size(count):
+def size(bytes):
     """Bytes in MB or GB, or a dash."""
-    return "–" if count is None else f"{count / 1e9:,.1f} GB" if count >= 1e10 else f"{count / 1e6:,.0f} MB"
+    return "–" if bytes is None else f"{bytes / 1e9:,.1f} GB" if bytes >= 1e10 else f"{bytes / 1e6:,.0f} MB"

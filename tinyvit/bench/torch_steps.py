@@ -1,144 +1,219 @@
-"""One step of a case in PyTorch: the same as `steps`, in PyTorch's fastest way."""
+"""One step of a case in PyTorch: the same as `steps`, in PyTorch's fastest way, with timm's models."""
+
+from contextlib import nullcontext
+from functools import partial
 
 import torch
+from torch import nn
 from torch.nn import functional as T
 
-from tinyvit.bench.products import best_of, shapes_for
-from tinyvit.bench.steps import batch, images_and_filters, projections
-from tinyvit.bench.torch_coatnet import TorchCoAtNet
-from tinyvit.bench.torch_resnet import TorchResNet, with_stem
-from tinyvit.bench.torch_swin import TorchSwin
-from tinyvit.bench.torch_vit import TorchViT
+from tinyvit.bench.steps import SIDES, batch, best_of, heads, images_and_filters
+from tinyvit.functional.patches import as_pair
 from tinyvit.models import build
 from tinyvit.models.registry import architecture_name
+from tinyvit.models.resnet import STEMS
 
 
-def load():
+def load(threads):
     """Load what PyTorch loads in its first step; that should not count as memory of the work."""
-    model = torch.nn.Linear(1, 1)
+    torch.set_num_threads(threads)
+    model = nn.Linear(1, 1)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     model(torch.ones(1, 1)).sum().backward()
     optimizer.step()
 
 
-def prepare(case, precision, threads, compiled=False, memory_format="contiguous_format"):
+def prepare(case, precision, threads, compiled=False, channels_last=False):
     """A function that computes the next step of a case and returns the same number as tinyvit's.
 
-    memory_format   PyTorch's name of that of what convolutions read; a ViT's images are in channels_last
+    channels_last   PyTorch's other memory format of what convolutions read, in which a ViT's images always are
     """
-    torch.set_num_threads(threads)
     compiler = torch.compile if compiled else lambda function: function
-    memory_format = getattr(torch, memory_format if case.convolves else "channels_last")
-    if case.kind == "attention":
-        return attention(case, precision, compiler)
-    return {"train": train, "infer": infer, "conv": convolution}[case.kind](case, precision, compiler, memory_format)
+    layout = torch.channels_last if channels_last or not case.convolves else torch.contiguous_format
+    if case.kind == "train":
+        step = training_step(case, precision, compiler, layout)
+        return lambda: float(step())
+    make = {"infer": infer, "attention": attention, "conv": convolution}[case.kind]
+    return make(case, precision, compiler, layout)
 
 
-def train(case, precision, compiler, memory_format):
-    """A training step: loss and accuracy, gradients, their norm, fused AdamW. Returns the loss."""
-    ours = build(case.config, seed=0, dtype=precision)
-    model = twin(ours, memory_format).train()
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(decaying_as(ours, model), lr=1e-3, weight_decay=0.01, fused=True)
-    images, targets = torch_batch(case, precision, memory_format)
+def training_step(case, precision, compiler, layout, device="cpu", low=None):
+    """A function that takes a training step and returns the loss, without waiting for a GPU.
+
+    Loss and accuracy, gradients, their norm, fused AdamW. `low` is a dtype for PyTorch's automatic mixed precision.
+    """
+    ours = build(case.shape, seed=0, dtype=precision)
+    model = twin(ours).to(device, memory_format=layout).train()
+    optimizer = torch.optim.AdamW(groups(ours, model), lr=1e-3, weight_decay=0.01, fused=True)
+    images, targets = (torch.tensor(array).to(device) for array in batch(case, precision))
+    images = images.to(memory_format=layout)
 
     @compiler
     def loss_and_accuracy(images, targets):
-        logits = model(images)
-        return T.cross_entropy(logits, targets), (logits.detach().argmax(1) == targets).float().mean()
+        with torch.autocast(device.partition(":")[0], low) if low else nullcontext():
+            logits = model(images)
+            return T.cross_entropy(logits, targets), (logits.detach().argmax(1) == targets).float().mean()
 
     def step():
         optimizer.zero_grad(set_to_none=True)
         loss, _ = loss_and_accuracy(images, targets)
         loss.backward()
-        torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+        torch.nn.utils.get_total_norm([x.grad for group in optimizer.param_groups for x in group["params"]])
         optimizer.step()
-        return float(loss.detach())
+        return loss.detach()
 
     return step
 
 
-def infer(case, precision, compiler, memory_format):
+def infer(case, precision, compiler, layout):
     """The logits of a batch in inference mode. Returns the largest."""
-    model = twin(build(case.config, seed=0, dtype=precision), memory_format).eval()
-    images, _ = torch_batch(case, precision, memory_format)
-    logits = compiler(model)
+    model = compiler(twin(build(case.shape, seed=0, dtype=precision)).to(memory_format=layout).eval())
+    images = torch.tensor(batch(case, precision)[0]).to(memory_format=layout)
 
     def step():
         with torch.inference_mode():
-            return float(logits(images).max())
+            return float(model(images).max())
 
     return step
 
 
-def attention(case, precision, compiler):
+def attention(case, precision, compiler, layout):
     """Attention and its backward. Returns the largest gradient of the bias or of the first sample's queries."""
-    *arrays, bias = (None if array is None else torch.tensor(array) for array in projections(case, precision))
-    qkv, dheads = arrays[0].permute(2, 0, 3, 1, 4), arrays[1].transpose(1, 2)         # each (B, H, N, d)
-    inputs = [array.requires_grad_() for array in (*qkv, bias) if array is not None]
-    heads = compiler(lambda q, k, v, bias=None: T.scaled_dot_product_attention(q, k, v, attn_mask=bias))
+    qkv, dheads, bias = heads(case, precision)
+    inputs = [torch.from_numpy(array).requires_grad_() for array in (*qkv, bias) if array is not None]
+    dheads = torch.from_numpy(dheads)
+    attend = compiler(lambda q, k, v, bias=None: T.scaled_dot_product_attention(q, k, v, attn_mask=bias))
 
     def step():
-        gradients = torch.autograd.grad(heads(*inputs), inputs, dheads)
+        gradients = torch.autograd.grad(attend(*inputs), inputs, dheads)
         return float((gradients[0][0] if bias is None else gradients[-1]).abs().max())
 
     return step
 
 
-def convolution(case, precision, compiler, memory_format):
+def convolution(case, precision, compiler, layout):
     """A convolution and its backward. Returns the largest gradient of the filters."""
-    arrays = images_and_filters(case, precision)
-    x, weight, dy = (torch.tensor(array).contiguous(memory_format=memory_format) for array in arrays)
+    s = case.shape
+    x, weight, dy = (torch.tensor(array).to(memory_format=layout) for array in images_and_filters(case, precision))
     inputs = x.requires_grad_(), weight.requires_grad_()
-    conv = compiler(lambda x, weight: T.conv2d(x, weight, None, case.stride, case.padding, 1, case.groups))
+    conv = compiler(lambda x, weight: T.conv2d(x, weight, None, s.stride, s.padding, 1, s.groups))
     return lambda: float(torch.autograd.grad(conv(*inputs), inputs, dy)[1].abs().max())
 
 
-THEIRS = {
-    "vit": TorchViT, "resnet": TorchResNet, "hybrid": lambda config: with_stem(TorchViT(config), config),
-    "swin": TorchSwin, "coatnet": TorchCoAtNet,
-}  # fmt: skip
+def products(precision, threads):
+    """A function that returns the best rate of matrix products alone; PyTorch splits each over the threads."""
+
+    def product(side):
+        a, b = (torch.randn(shape, dtype=getattr(torch, precision)) for shape in ((side * threads, side), (side, side)))
+        out = torch.empty_like(a)
+        return 2 * threads * side**3, lambda: torch.mm(a, b, out=out)
+
+    return best_of([product(side) for side in SIDES])
 
 
-def twin(ours, memory_format):
-    """The PyTorch model with the weights of a tinyvit model."""
+# -- timm's models ---------------------------------------------------------------------------------------------------
+
+
+def twin(ours):
+    """timm's model with the weights of a tinyvit model. Raises ValueError for what timm's has no argument for."""
     config = ours.config
-    model = THEIRS[architecture_name(config)](config)
-    model = model.to(getattr(torch, str(ours.dtype)))
-    weights = {name: torch.tensor(array) for name, array in ours.state_dict().items()}
-    model.load_state_dict(model.state_dict() | weights)  # that of PyTorch counts batches as well
-    return model.to(memory_format=memory_format)
+    theirs = {"vit": vit, "hybrid": hybrid, "resnet": resnet, "swin": swin, "coatnet": coatnet}
+    model = theirs[architecture_name(config)](config).to(getattr(torch, str(ours.dtype)))
+    weights, own = model.state_dict(), ours.state_dict()
+    for name, weight in weights.items():
+        if our_name(name) in own:
+            weights[name] = torch.tensor(own.pop(our_name(name))).reshape(weight.shape)  # a linear layer may be 1×1
+    if own:
+        raise ValueError(f"timm's model has no {', '.join(own)}")
+    model.load_state_dict(weights)
+    if getattr(config, "positions", "learned") != "learned":
+        model.pos_embed.requires_grad_(False)
+    return model
 
 
-def torch_batch(case, precision, memory_format):
-    images, targets = batch(case, precision)
-    return torch.tensor(images).to(memory_format=memory_format), torch.tensor(targets)
+def our_name(name):
+    """Our name of timm's parameter: they differ in CoAtNet's attention alone."""
+    return name.replace("attn.rel_pos.", "attn.").replace("norm1.norm.", "norm1.")
 
 
-def decaying_as(ours, twin):
+def groups(ours, model):
     """PyTorch's parameter groups: weight decay for what our model marks `decay`, none for the rest."""
-    decay = {name: parameter.decay for name, parameter in ours.named_parameters()}
-    groups = {True: [], False: []}
-    for name, parameter in twin.named_parameters():
+    decays = {name for name, parameter in ours.named_parameters() if parameter.decay}
+    found = {True: [], False: []}
+    for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            groups[decay[name]].append(parameter)
-    return [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}]
+            found[our_name(name) in decays].append(parameter)
+    return [{"params": found[True]}, {"params": found[False], "weight_decay": 0.0}]
 
 
-def products(case, precision, threads):
-    """A function that runs matrix products for a moment, and returns the highest rate; see `bench.products`."""
-    torch.set_num_threads(threads)
-    dtype, generator = getattr(torch, precision), torch.Generator().manual_seed(0)
+def timm(name):
+    """A module of timm's models."""
+    from importlib import import_module
 
-    def product(m, k, n):
-        m = m * threads                                    # PyTorch splits one product over the threads
-        a, b = (torch.randn(shape, dtype=dtype, generator=generator) for shape in ((m, k), (k, n)))
-        out = torch.empty(m, n, dtype=dtype)
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:  # built for another PyTorch, such as the one with CUDA: it declares these, and timm needs none
+        for operation in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{operation}", "(Tensor dets, Tensor scores, float most) -> Tensor")
+    return import_module(f"timm.models.{name}")
 
-        def run(repeats):
-            for _ in range(repeats):
-                torch.mm(a, b, out=out)
 
-        return 2 * m * k * n, run
+def vit(c, **more):
+    if c.positions not in ("learned", "sincos_2d") or c.head_hidden or c.activation != "gelu":
+        raise ValueError("PyTorch's side has learned or sincos_2d positions, a linear head and exact GELU only")
+    options = {"img_size": c.img_size, "patch_size": c.patch_size} | more
+    return timm("vision_transformer").VisionTransformer(
+        **options, in_chans=c.in_chans, num_classes=c.num_classes, global_pool=c.global_pool, fc_norm=False,
+        embed_dim=c.embed_dim, depth=c.depth, num_heads=c.num_heads, mlp_ratio=c.mlp_ratio, qkv_bias=c.qkv_bias,
+        norm_layer=partial(nn.LayerNorm, eps=c.norm_eps), pos_drop_rate=c.drop_rate, proj_drop_rate=c.drop_rate,
+        attn_drop_rate=c.attn_drop_rate, drop_path_rate=c.drop_path_rate,
+    )  # fmt: skip
 
-    return best_of([product(*shape) for shape in shapes_for(case, threads)])
+
+def hybrid(c):
+    trunk = resnet(c.stem)
+    trunk.fc, trunk.forward = nn.Identity(), trunk.forward_features
+    side = [patch // c.stem.stride for patch in as_pair(c.patch_size)]
+    embed = timm("vision_transformer_hybrid").HybridEmbed
+    return vit(c, patch_size=side, embed_layer=partial(embed, trunk))
+
+
+def resnet(c):
+    module, (kernel, stride, _) = timm("resnet"), STEMS[c.stem]
+    block = {"basic": module.BasicBlock, "bottleneck": module.Bottleneck}[c.block]
+    widths = [c.width << i for i in range(len(c.depths))]
+    model = module.ResNet(block, c.depths, getattr(c, "num_classes", 0), c.in_chans, channels=widths)
+    for i in range(len(c.depths), 4):
+        setattr(model, f"layer{i + 1}", nn.Identity())
+    if c.stem != "conv7":
+        model.conv1 = nn.Conv2d(c.in_chans, c.width, kernel, stride, 1, bias=False)
+        model.bn1, model.maxpool = nn.BatchNorm2d(c.width), nn.Identity()
+    return model
+
+
+def swin(c):
+    return timm("swin_transformer").SwinTransformer(
+        c.img_size, c.patch_size, c.in_chans, c.num_classes, embed_dim=c.embed_dim, depths=c.depths,
+        num_heads=c.num_heads, window_size=c.window_size, mlp_ratio=c.mlp_ratio, qkv_bias=c.qkv_bias,
+        drop_path_rate=c.drop_path_rate, norm_layer=partial(nn.LayerNorm, eps=c.norm_eps),
+    )  # fmt: skip
+
+
+def coatnet(c):
+    module = timm("maxxvit")
+    conv = module.MaxxVitConvCfg(expand_ratio=c.expansion, attn_ratio=c.squeeze)
+    attend = module.MaxxVitTransformerCfg(dim_head=c.head_dim, expand_ratio=c.expansion, norm_eps=c.norm_eps)
+    cfg = module.MaxxVitCfg(c.widths, c.depths, tuple(c.stages), c.stem_width, True, conv, attend)
+    model = module.MaxxVit(cfg, c.img_size, c.in_chans, c.num_classes)
+    model.stem.conv1.stride = as_pair(c.stem_stride)
+    # timm halves the sides in each stage.
+    size, width, stages = [-(-side // c.stem_stride) for side in as_pair(c.img_size)], c.stem_width, []
+    for kind, depth, out, stride in zip(c.stages, c.depths, c.widths, c.strides):
+        size = [-(-side // stride) for side in size]
+        stages.append(module.MaxxVitStage(width, out, stride, depth, size, kind, attend, conv, [0.0] * depth))
+        width = out
+    model.stages = nn.Sequential(*stages)
+    for layer in model.modules():
+        if isinstance(layer, module.Attention2d):
+            layer.head_first = False  # ours are all queries, all keys, all values
+    return model

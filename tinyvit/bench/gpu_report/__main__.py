@@ -1,43 +1,41 @@
-"""The command `python -m tinyvit.bench.gpu_report`."""
+"""The command `python -m tinyvit.bench.gpu_report`: the parts one after the other; an error in one doesn't stop the
+others, and the report is written anew after each of them."""
 
 import argparse
+import json
+import os
+import subprocess
 import sys
+import time
+from pathlib import Path
 
-from tinyvit.backend import as_device
-from tinyvit.bench.gpu_report.report import PARTS, Settings, carry_out
-from tinyvit.files import expanded
+import tinyvit
+from tinyvit.backend import as_device, current, gpu
+from tinyvit.bench import machine
+from tinyvit.bench.gpu_report import comparison, recipe, times
+from tinyvit.files import expanded, write
 
-STEPS = ("tf32", "bfloat16", "float32")
-LEFT_OUT, QUICK_STEPS = ("compare",), ("bfloat16",)  # of a quick report
+ROOT = Path(tinyvit.__file__).parents[1]
+TESTS = "tests/cuda"  # the rest of the suite needs packages that a machine with a GPU may do without
+PARTS = {
+    "tests": "run the tests that need a GPU",
+    "compare": "compare NumPy with CuPy: every operation, whole models, the same training twice",
+    "steps": "time training steps, their kernels, and PyTorch's steps",
+    "train": "train the recipe cifar10",
+}
+PRECISIONS = ("bfloat16", "tf32", "float32", "float16")
 
 
 def main(arguments=None):
     options = parse(arguments)
-    try:
-        device = "cpu" if options.dry_run else as_device(options.device or "cuda")
-    except ValueError as error:
-        refuse(error)
-    if device == "cpu" and not options.dry_run:
-        refuse("the report is about a GPU; --dry-run walks its code on the CPU")
-    settings = Settings(
-        device=device,
-        dry_run=options.dry_run,
-        parts=tuple(part for part in PARTS if getattr(options, part)),
-        precisions=("float32",) if options.dry_run else tuple(options.precisions),
-        batch_size=8 if options.dry_run else options.batch_size,
-        minutes=options.minutes,
-        train_precision="float32" if options.dry_run else options.train_precision,
-        data_dir=options.data_dir,
-        compile=options.compile,
-        quick=options.quick,
-    )
     folder = expanded(options.out)
     try:
+        options.device = "cpu" if options.dry_run else as_device("cuda")
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (ValueError, OSError) as error:
         refuse(error)
-    report = carry_out(settings, folder, show=lambda text: print(text, flush=True))
-    print(f"\n{folder / 'gpu-report.json'} and {folder / 'gpu-report.txt'} are written")
+    with current(options.device):
+        report = carry_out(options, folder)
     sys.exit(1 if any(part.get("problem") for part in report["parts"].values()) else 0)
 
 
@@ -47,41 +45,35 @@ def parse(arguments):
         "and write gpu-report.json and gpu-report.txt."
     ))  # fmt: skip
     parser.error = refuse
-    parser.add_argument("--quick", action="store_true", help=(
-        "about two minutes: no comparison, the tests with few examples, one precision, one epoch; what is given beside "
-        "it is done all the same"
-    ))  # fmt: skip
     for part, what in PARTS.items():
         parser.add_argument(f"--{part}", action=argparse.BooleanOptionalAction, help=what)
+    parser.add_argument("--quick", action="store_true", help=(
+        "about two minutes: no comparison, the tests with few examples, one precision, one epoch"
+    ))  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="the same code on the CPU, with little work")
     parser.add_argument("--out", default="gpu-report", help="folder for the report (gpu-report)")
-    parser.add_argument("--device", help="cuda, or cuda:1 and so on (cuda)")
-    parser.add_argument("--precisions", nargs="+", choices=STEPS, help=(
-        f"of the steps that are timed ({' '.join(STEPS)}; with --quick {' '.join(QUICK_STEPS)})"
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, help=(
+        f"of the steps that are timed; the first is that of the training ({' '.join(PRECISIONS[:3])})"
     ))  # fmt: skip
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help=(
-        "time PyTorch's steps under torch.compile, too, while half of the time is left"
-    ))  # fmt: skip
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="with torch.compile")
     parser.add_argument("--batch-size", type=int, default=1024, help="images in a step that is timed (1024)")
     parser.add_argument("--minutes", type=float, help=(
-        "for everything; the training gets what the other parts leave, and as many epochs as fit in it (9.5; with "
-        "--quick 2)"
+        "for everything; the training takes what the other parts leave (9.5; with --quick 2)"
     ))  # fmt: skip
-    parser.add_argument("--train-precision", default="bfloat16", choices=(*STEPS, "float16"), help="(bfloat16)")
     parser.add_argument("--data-dir", help="folder or archive with CIFAR-10; by default where tinyvit keeps it")
-    parser.add_argument("--dry-run", action="store_true", help="the same code on the CPU, with little work")
     options = parser.parse_args(arguments)
-    for name, usual, quick in (
-        *((part, True, part not in LEFT_OUT) for part in PARTS),
-        ("precisions", STEPS, QUICK_STEPS), ("minutes", 9.5, 2.0),
-    ):  # fmt: skip
+    quick = options.quick
+    for name in PARTS:
         if getattr(options, name) is None:
-            setattr(options, name, quick if options.quick else usual)
-    if options.dry_run and options.device:
-        refuse(f"--dry-run computes on the CPU; leave out --device {options.device}")
+            setattr(options, name, not (quick and name == "compare"))
+    options.precisions = options.precisions or (PRECISIONS[:1] if quick else PRECISIONS[:3])
+    options.minutes = (2.0 if quick else 9.5) if options.minutes is None else options.minutes
     if options.batch_size < 1:
         refuse(f"--batch-size must be at least 1, got {options.batch_size}")
     if not options.minutes > 0:
         refuse(f"--minutes must be positive, got {options.minutes}")
+    if options.dry_run:
+        options.precisions, options.batch_size = ("float32",), 8
     return options
 
 
@@ -89,6 +81,64 @@ def refuse(message):
     """End as every command does: one line, exit status 2."""
     print(f"gpu_report: error: {message}", file=sys.stderr)
     sys.exit(2)
+
+
+def carry_out(options, folder):
+    """Run the parts and write the report; returns it."""
+    started = time.perf_counter()
+    facts = machine.describe() | ({} if options.dry_run else gpu(options.device))
+    report, lines = {"options": vars(options), "machine": facts, "parts": {}}, []
+
+    def show(*more):
+        lines.extend(more)
+        print(*more, sep="\n", flush=True)
+        write(folder / "gpu-report.txt", ("\n".join(lines) + "\n").encode())
+
+    def left():
+        return 60 * options.minutes - (time.perf_counter() - started)
+
+    def keep(result):
+        report["parts"][part] = {**result, "seconds": time.perf_counter() - begun}
+        write(folder / "gpu-report.json", (json.dumps(report, indent=1) + "\n").encode())
+
+    def keep_so_far(result):
+        keep({"problem": "this part was not finished"} | result)
+
+    run = {
+        "tests": (lambda: tests(options, left() / 3), lambda result: result["tail"]),
+        "compare": (lambda: comparison.run(options), comparison.lines),
+        "steps": (lambda: times.run(options, keep_so_far), times.lines),
+        "train": (lambda: recipe.run(options, left(), keep_so_far), recipe.lines),
+    }
+    show("a dry run on the CPU, whose figures mean nothing" if options.dry_run else "tinyvit on a GPU",
+         *(f"  {name}: {fact}" for name, fact in facts.items() if fact))  # fmt: skip
+    for part in (part for part in PARTS if getattr(options, part)):
+        begun, (measure, text) = time.perf_counter(), run[part]
+        try:
+            result = measure()
+            shown = text(result)
+        except Exception as error:  # the other parts have to be reported all the same
+            problem = " ".join(f"{type(error).__name__}: {error}".split())
+            result, shown = {**report["parts"].get(part, {}), "problem": problem}, []
+        keep(result)
+        problem = [f"problem: {result['problem']}"] if result.get("problem") else []
+        show("", f"{part}, {result.get('seconds', 0) or report['parts'][part]['seconds']:.0f} s",
+             *(f"  {line}" for line in [*shown, *problem]))  # fmt: skip
+    return report
+
+
+def tests(options, seconds):
+    """The tests that need a GPU, run by pytest in its own process: {"tail": its last lines}."""
+    if not (ROOT / TESTS).is_dir():
+        return {"tail": [], "problem": f"there is no {ROOT / TESTS}; run this from a checkout of the repository"}
+    which = ["-m", "cuda", f"{TESTS}/test_elementwise.py"] if options.dry_run else ["-m", "gpu", TESTS]
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", *which], cwd=ROOT,
+        env=os.environ | ({"HYPOTHESIS_PROFILE": "few"} if options.quick else {}), text=True, timeout=max(seconds, 30),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    problem = {"problem": f"pytest ended with status {ended.returncode}"} if ended.returncode else {}
+    return {"tail": ended.stdout.splitlines()[-10 if problem else -1 :]} | problem
 
 
 if __name__ == "__main__":

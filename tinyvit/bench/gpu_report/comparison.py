@@ -8,8 +8,9 @@ import numpy as np
 
 from tinyvit import kernels
 from tinyvit.backend import Key, array_module, low_precision_dtype, to_device, to_numpy
+from tinyvit.bench.cases import Case
+from tinyvit.bench.steps import batch
 from tinyvit.functional import cross_entropy, cross_entropy_backward
-from tinyvit.functional.patches import as_pair
 from tinyvit.gradcheck import operation_cases
 from tinyvit.models import ViT
 from tinyvit.nn import Context
@@ -17,149 +18,121 @@ from tinyvit.optim import AdamW
 from tinyvit.training import preset, train_step
 
 BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2}  # of the largest number; no bound is stated for the other precisions
-# Which inputs are multiplied with, and so have the precision of the activations.
-MATRICES = {"linear": (1,), "conv2d": (1,)}
-STEPS = 5  # of the training that is run twice
+# How many of an operation's arrays are activations, if not all: the rest are parameters, and stay in float32 where they
+# only shift or scale.
+INPUTS = {
+    "linear": 1, "layernorm": 1, "prepend_token": 1, "insert_tokens": 1, "add_positions": 1, "grid_positions": 0,
+    "resize_positions": 0, "relative_bias": 0, "add_layernorm": 2, "add_branch": 2, "add_branch_layernorm": 2,
+    "bias_gelu": 1, "batch_norm": 1, "batch_norm_running": 1, "group_norm": 1, "conv2d": 1, "standardize_weight": 0,
+    "standardize_weight_original": 0,
+}  # fmt: skip
+MATRICES = {"linear": (1,), "conv2d": (1,)}  # parameters that are multiplied with
+STEPS = 5        # of the training that is run twice
 STEP_IMAGES = 64  # in each of these steps
-IMAGES = 32
 
 
-def run(settings):
+def run(options):
     """{"operations": rows, "models": rows, "twice": rows}, each with "ok", and "problem" unless all are."""
-    precisions = ("float32",) if settings.device == "cpu" else ("float32", "tf32", "bfloat16", "float16")
+    device, names = options.device, ("digits",) if options.dry_run else ("digits", "cifar10")
+    precisions = ("float32",) if device == "cpu" else ("float32", "tf32", "bfloat16", "float16")
     with kernels.using("numpy"):
-        dtypes = [precision for precision in precisions if precision != "tf32"]
         result = {
-            "operations": [row for dtype in dtypes for row in operations(settings.device, dtype)],
-            "models": [model_row(settings.device, p, name) for p in precisions for name in models(settings)],
-            "twice": [twice(settings, precision) for precision in precisions],
+            "operations": [row for dtype in precisions if dtype != "tf32" for row in operations(device, dtype)],
+            "models": [model_row(device, precision, name) for precision in precisions for name in names],
+            "twice": [twice(device, precision, names[-1]) for precision in precisions],
         }
     wrong = [row["name"] for rows in result.values() for row in rows if not row["ok"]]
     return result | ({"problem": f"not as it should be: {', '.join(dict.fromkeys(wrong))}"} if wrong else {})
 
 
-def row(name, precision, error, **more):
-    bound = BOUNDS.get(precision)
+def row(name, precision, error):
+    bound = BOUNDS.get(precision, math.inf)
     # Not `error > bound`: a NaN must be wrong.
-    ok = math.isfinite(error) and (bound is None or error <= bound)
-    return {"name": name, "precision": precision, "error": error, "bound": bound, "ok": ok, **more}
+    return {"name": name, "precision": precision, "error": error, "ok": math.isfinite(error) and error <= bound}
 
 
 def operations(device, dtype):
     """Differences of each operation's results and gradients from NumPy's float32, relative to the largest number."""
+
+    def moved(x):
+        return to_device(x, device) if isinstance(x, np.ndarray) and device != "cpu" else x
+
     for name, forward, backward, inputs in operation_cases():
-        rounded = [in_precision(x, dtype, name, i) for i, x in enumerate(inputs)]
+        own = name.partition(",")[0]
+        rounded = [x.astype(low_precision_dtype(dtype if i < INPUTS.get(own, 9) or i in MATRICES.get(own, ())
+                                                else "float32")) for i, x in enumerate(inputs)]  # fmt: skip
         expected = results(forward, backward, [np.asarray(x, "float32") for x in rounded])
-        options = {key: moved(value, device) for key, value in forward.keywords.items()}
-        got = results(partial(forward.func, **options), backward, [moved(x, device) for x in rounded])
+        there = partial(forward.func, **{key: moved(value) for key, value in forward.keywords.items()})
+        got = results(there, backward, list(map(moved, rounded)))
         yield row(name, dtype, float(np.max(list(map(distance, got, expected)))))
 
 
-def in_precision(x, dtype, name, place):
-    """An input as an operation gets it at a precision: parameters that only shift or scale stay in float32."""
-    parameter = place >= number_of_inputs(name)
-    matrix = place in MATRICES.get(name.partition(",")[0], ())
-    return x.astype(low_precision_dtype("float32" if parameter and not matrix else dtype))
-
-
-def number_of_inputs(name):
-    """How many of an operation's arrays are activations; the rest are parameters."""
-    own = name.partition(",")[0]
-    return {"linear": 1, "layernorm": 1, "prepend_token": 1, "insert_tokens": 1, "add_positions": 1,
-            "grid_positions": 0, "resize_positions": 0, "relative_bias": 0, "add_layernorm": 2, "add_branch": 2,
-            "add_branch_layernorm": 2, "bias_gelu": 1, "batch_norm": 1,
-            "batch_norm_running": 1, "group_norm": 1, "conv2d": 1, "standardize_weight": 0,
-            "standardize_weight_original": 0}.get(own, 4)  # fmt: skip
-
-
-def moved(x, device):
-    return to_device(x, device) if isinstance(x, np.ndarray) and device != "cpu" else x
-
-
 def results(forward, backward, inputs):
-    """Result and gradients, flat, as float32 on the host; the gradient that comes in is the result's own shape."""
+    """Result and gradients as float32 on the host; the gradient that comes in is the result's own shape."""
     y, cache = forward(*inputs)
-    ys = y if isinstance(y, tuple) else (y,)
-    dys = tuple(cotangent(part, i) for i, part in enumerate(ys))
-    gradients = backward(dys if isinstance(y, tuple) else dys[0], cache)
-    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
-    return [to_numpy(array).astype("float32") for array in (*ys, *gradients)]
+    dy = tuple(map(cotangent, y)) if isinstance(y, tuple) else cotangent(y)
+    found = [y, backward(dy, cache)]
+    arrays = [array for some in found for array in (some if isinstance(some, tuple) else (some,))]
+    return [to_numpy(array).astype("float32") for array in arrays]
 
 
-def cotangent(y, seed):
-    """Random numbers of a result's shape, dtype and library, powers of two times small integers in any precision."""
-    dy = np.random.default_rng(seed).integers(-8, 9, y.shape) / 8
-    return array_module(y).asarray(dy.astype(y.dtype))
+def cotangent(y):
+    """Random numbers of a result's shape, dtype and library: eighths, which every precision holds."""
+    return array_module(y).asarray((np.random.default_rng(0).integers(-8, 9, y.shape) / 8).astype(y.dtype))
 
 
-def distance(a, b):
-    """The largest difference relative to the largest number (at least 1)."""
-    return float(np.max(abs(a - b), initial=0) / max(1.0, float(np.max(abs(b), initial=0))))
-
-
-def models(settings):
-    """Shapes by name: the digits', and the small ViT of the recipe cifar10 unless it is a dry run."""
-    names = ("digits",) if settings.dry_run else ("digits", "cifar10")
-    return {name: replace(preset(name).model, drop_rate=0.0, drop_path_rate=0.0) for name in names}
+def distance(a, b, least=1.0):
+    """The largest difference, relative to the largest number or, where that is less than `least`, to 1."""
+    largest = float(np.max(abs(b), initial=0))
+    return float(np.max(abs(a - b), initial=0)) / (largest if largest > least else 1.0)
 
 
 def model_row(device, precision, name):
     """How far logits and gradients of a whole model are from NumPy's float32, each of its own largest number."""
-    config = preset(name).model
-    config = replace(config, drop_rate=0.0, drop_path_rate=0.0)
+    config = replace(preset(name).model, drop_rate=0.0, drop_path_rate=0.0)
     ours, theirs = ViT(config), ViT(config, device=device, precision=precision)
-    state = redrawn(ours)
-    theirs.load_state_dict(state)
-    images, labels = batch(config, IMAGES)
-    expected = logits_and_gradients(ours, images, labels)
-    got = logits_and_gradients(theirs, to_device(images, device), to_device(labels, device))
-    errors = {key: distance_of_its_own(got[key], expected[key]) for key in expected}
-    worst = list(errors)[np.argmax(list(errors.values()))]  # a NaN, if there is one
-    return row(f"ViT {name}", precision, errors[worst], worst=worst, logits=errors["logits"])
-
-
-def redrawn(model):
-    """Every parameter drawn from N(0, 0.02); a ViT's initial head is zero and would block all gradients."""
-    for name, parameter in model.named_parameters():
-        noise = Key(1, path=name).generator().standard_normal(parameter.shape)
+    for path, parameter in ours.named_parameters():  # a ViT's initial head is zero and would block all gradients
+        noise = Key(1, path=path).generator().standard_normal(parameter.shape)
         parameter.data = parameter.data + 0.02 * noise.astype("float32")
-    return model.state_dict()
+    theirs.load_state_dict(ours.state_dict())
+    expected, got = (logits_and_gradients(model, config) for model in (ours, theirs))
+    # Some should be zero, such as the gradient of a key's bias.
+    errors = {path: distance(got[path], expected[path], 1e-6) for path in expected}
+    worst = list(errors)[int(np.argmax(list(errors.values())))]  # a NaN, if there is one
+    return row(f"ViT {name}, {worst}", precision, errors[worst])
 
 
-def logits_and_gradients(model, images, labels):
+def logits_and_gradients(model, config):
+    images, labels = (to_device(x, model.device) for x in batch(Case("", "train", 32, config), "float32"))
     model.zero_grad()
     logits, cache = model(images, Context())
-    _, loss_cache = cross_entropy(logits, labels)
-    model.backward(cross_entropy_backward(1.0, loss_cache), cache)
-    gradients = {name: to_numpy(parameter.grad).copy() for name, parameter in model.named_parameters()}
-    return {"logits": to_numpy(logits).astype("float32")} | gradients
+    model.backward(cross_entropy_backward(1.0, cross_entropy(logits, labels)[1]), cache)
+    gradients = {path: parameter.grad for path, parameter in model.named_parameters()}
+    return {path: to_numpy(x).astype("float32") for path, x in ({"logits": logits} | gradients).items()}
 
 
-def distance_of_its_own(a, b):
-    """The largest difference relative to the largest number, or to 1 where all should be zero (a key's bias)."""
-    largest = float(abs(b).max())
-    return float(abs(a - b).max()) / (largest if largest > 1e-6 else 1.0)
-
-
-def batch(config, count, seed=0):
-    generator = np.random.default_rng(seed)
-    images = generator.standard_normal((count, config.in_chans, *as_pair(config.img_size)), "float32")
-    return images, generator.integers(0, config.num_classes, count)
-
-
-def twice(settings, precision):
+def twice(device, precision, name):
     """Whether a few training steps, including dropout, give the same bits when they are repeated."""
-    name = "digits" if settings.dry_run else "cifar10"
-    config = replace(preset(name).model, drop_rate=0.1)
-    first, second = (trained(config, settings.device, precision) for _ in range(2))
-    return {"name": f"{STEPS} steps of {name}, twice", "precision": precision, "ok": first == second}
+    config, found = replace(preset(name).model, drop_rate=0.1), []
+    for _ in range(2):
+        model = ViT(config, device=device, precision=precision)
+        optimizer = AdamW(model)
+        images, labels = (to_device(x, device) for x in batch(Case("", "train", STEP_IMAGES, config), "float32"))
+        for step in range(STEPS):
+            train_step(model, optimizer, images, labels, Context(training=True, key=Key(0, step)), clip_norm=1.0)
+        found.append(to_numpy(model.storage.data).tobytes())
+    return {"name": f"{STEPS} steps of {name}, twice", "precision": precision, "ok": found[0] == found[1]}
 
 
-def trained(config, device, precision):
-    """The bytes of a model's weights after a few steps."""
-    model = ViT(config, device=device, precision=precision)
-    optimizer = AdamW(model)
-    images, labels = (to_device(array, device) for array in batch(config, STEP_IMAGES))
-    for step in range(STEPS):
-        train_step(model, optimizer, images, labels, Context(training=True, key=Key(0, step)), clip_norm=1.0)
-    return to_numpy(model.storage.data).tobytes()
+def lines(result):
+    """The result as text."""
+    rows = [*result["operations"], *result["models"]]
+    shown = ["NumPy in float32 against the device: the largest difference, of the largest number"]
+    for precision in dict.fromkeys(row["precision"] for row in rows):
+        own = [row for row in rows if row["precision"] == precision]
+        furthest = sorted(own, key=lambda row: -row["error"] if math.isfinite(row["error"]) else -math.inf)[:3]
+        named = ", ".join(f"{row['name']} {row['error']:.1e}" for row in furthest)
+        right, bound = sum(row["ok"] for row in own), BOUNDS.get(precision, "none")
+        shown.append(f"{precision:<9} {right} of {len(own)}, bound {bound}; the furthest: {named}")
+    return shown + [f"{row['name']}, {row['precision']}: {'the same bits' if row['ok'] else 'OTHER BITS'}"
+                    for row in result["twice"]]  # fmt: skip

@@ -4,7 +4,7 @@ import math
 import time
 from dataclasses import replace
 
-from tinyvit.bench.gpu_report.card import synchronize
+from tinyvit.bench.gpu_report.times import synchronize
 from tinyvit.training import preset, train_step
 from tinyvit.training.trainer import Trainer
 
@@ -14,39 +14,34 @@ SPARE = 0.9         # of the time, so that evaluations and a slower moment fit, 
 DIGITS = 3          # epochs of a dry run
 
 
-def run(settings, seconds, keep=lambda result: None):
+def run(options, seconds, keep=lambda result: None):
     """Accuracy and loss on the test images, with time and memory; `keep` gets the results after each evaluation."""
-    recipe = preset("digits" if settings.dry_run else "cifar10")
-    config = replace(recipe, device=settings.device, precision=settings.train_precision, data_dir=settings.data_dir)
-    asked = 1 if settings.quick else DIGITS if settings.dry_run else recipe.epochs
-    started = time.perf_counter()
+    recipe, started = preset("digits" if options.dry_run else "cifar10"), time.perf_counter()
+    config = replace(recipe, device=options.device, precision=options.precisions[0], data_dir=options.data_dir)
     trial = Trainer(config)
-    step = seconds_of_a_step(trial, settings.device)
-    steps = len(trial.loader)
+    step, steps = seconds_of_a_step(trial, options.device), len(trial.loader)
     fitting = math.floor(SPARE * (seconds - (time.perf_counter() - started)) / (step * steps))
     if fitting < 1:
-        return {"problem": f"an epoch takes about {step * steps:.0f} s, longer than the {max(seconds, 0):.0f} s left"}
-    config = replace(config, epochs=min(asked, fitting))
-    trainer = Trainer(replace(config, evaluate_every=max(1, config.epochs // 5)))
-    begun, rows = time.perf_counter(), []
+        raise ValueError(f"an epoch takes about {step * steps:.0f} s, longer than the {max(seconds, 0):.0f} s left")
+    count = min(1 if options.quick else DIGITS if options.dry_run else recipe.epochs, fitting)
+    config = replace(config, epochs=count, evaluate_every=max(1, count // 5))
+    trainer, begun, rows = Trainer(config), time.perf_counter(), []
+    result = {"epochs": count, "epochs_of_the_recipe": recipe.epochs, "precision": config.precision, "history": rows}
     for row in epochs(trainer, begun):
         rows.append(row)
         taken = time.perf_counter() - begun
-        result = {
-            "epochs": config.epochs,
-            "epochs_of_the_recipe": recipe.epochs,
-            "precision": config.precision,
-            "batch_size": config.batch_size,
-            "parameters": trainer.model.num_parameters(),
-            "test_accuracy": row["test_accuracy"],
-            "test_loss": row["test_loss"],
-            "training_seconds": taken,
-            "images_per_second": trainer.step * config.batch_size / taken,
-            "skipped_steps": row["skipped_steps"],
-            "history": rows,
-        }
-        keep(result)
-    return result
+        keep(result | {"images_per_second": trainer.step * config.batch_size / taken})
+    return result | {"images_per_second": trainer.step * config.batch_size / taken}
+
+
+def lines(result):
+    """The result as text."""
+    return [
+        f"{result['epochs']} of the recipe's {result['epochs_of_the_recipe']} epochs in {result['precision']}, "
+        f"{result['images_per_second']:,.0f} images/s with augmentation and evaluations",
+        *(f"epoch {row['epoch']:>4}  {100 * row['test_accuracy']:.2f} %  loss {row['test_loss']:.4f}  "
+          f"{row['seconds']:.0f} s" for row in result["history"]),
+    ]  # fmt: skip
 
 
 def seconds_of_a_step(trainer, device):
