@@ -27,7 +27,7 @@ def test_a_dry_run_walks_every_part_and_leaves_a_json_and_a_table(tmp_path, caps
     assert all(row["ok"] for rows in ("operations", "models", "twice") for row in parts["compare"][rows])
     (step,) = parts["steps"]["steps"]
     assert step["images_per_second"]["tinyvit"] == pytest.approx(8 / step["seconds"]["tinyvit"])
-    assert 0 < step["of_best_rate"] < 10 and parts["steps"]["bytes_per_second"] > 0
+    assert 0 < step["of_best_rate"] < 10
     assert len(parts["train"]["history"]) == recipe.DIGITS
     text = (tmp_path / "gpu-report.txt").read_text()
     assert text.startswith("a dry run on the CPU, whose figures mean nothing") and text == capsys.readouterr().out

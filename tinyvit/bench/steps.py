@@ -1,15 +1,17 @@
 """One step of a case, computed by tinyvit as in normal use. The level of the kernels is that of the process."""
 
 import time
+from functools import partial
 
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import Key
+from tinyvit.backend import Key, to_device
 from tinyvit.functional.patches import as_pair
 from tinyvit.models import build
 from tinyvit.nn import Context
 from tinyvit.optim import AdamW
+from tinyvit.training.cuda_graph import StepGraphs
 from tinyvit.training.memory import freed_memory_kept
 from tinyvit.training.step import train_step
 from tinyvit.training.tasks.classification import classify
@@ -31,14 +33,27 @@ def prepare(case, precision, threads):
 
 
 def train(case, precision, threads):
-    """A training step as `train_step` takes it: loss, gradients, their norm, AdamW. Returns the loss."""
-    model = build(case.shape, seed=0, dtype=precision)
+    """A training step. Returns the loss."""
+    step = training_step(case, precision, threads)
+    return lambda: float(step())
+
+
+def training_step(case, precision, threads=None, device="cpu", replayed=False):
+    """A function that takes a training step as `train_step` does: loss, gradients, their norm, AdamW.
+
+    It returns the loss, without waiting for a GPU. With `replayed` the step is a CUDA graph.
+    """
+    on_cpu = device == "cpu"
+    options = {"dtype": precision} if on_cpu else {"device": device, "precision": precision}
+    model = build(case.shape, seed=0, **options)
     optimizer = AdamW(model)
-    images, targets = batch(case, precision)
+    images, targets = (to_device(array, device) for array in batch(case, precision if on_cpu else "float32"))
+    with model.storage.on_device():
+        replay = partial(StepGraphs(device).run, case.title) if replayed else None
 
     def step():
-        ctx = Context(training=True, key=Key(seed=0, step=optimizer.t))
-        return float(train_step(model, optimizer, images, targets, ctx, threads=threads).loss)
+        ctx = Context(training=True, key=Key(seed=0, step=optimizer.t if on_cpu else 0))
+        return train_step(model, optimizer, images, targets, ctx, threads=threads, replay=replay).loss
 
     return step
 

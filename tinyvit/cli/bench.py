@@ -1,13 +1,12 @@
 """tinyvit bench"""
 
 import json
-import sys
 import warnings
 from dataclasses import dataclass
 from typing import Literal
 
 from tinyvit.cli.parsing import BadInput, parse
-from tinyvit.files import check_folder, expanded, write
+from tinyvit.files import check_folder, expanded
 
 
 @dataclass(frozen=True)
@@ -49,61 +48,19 @@ def bench(rest):
     settings = settings_of(options)
     folder = folder_of(options)
 
-    from tinyvit.bench import machine, scaling
-    from tinyvit.bench.run import run
-    from tinyvit.bench.table import case_table, heading, scaling_table
-    from tinyvit.progress import tqdm
+    from tinyvit.bench import machine
+    from tinyvit.bench.report import carry_out, failures, save
 
-    grid = scaling.settings_for(settings) if options.scaling else None
-    stated = {
-        "cases": [case.name for case in settings.cases],
-        "kernels": list(settings.levels),
-        "threads": settings.threads,
-        "rounds": settings.rounds,
-        "precision": settings.precision,
-        "left_out": settings.contestants[-1],
-    }
-    if grid:
-        stated["rounds_of_scaling"] = grid.rounds
-    result, texts = {"machine": machine.describe(), "settings": stated, "cases": []}, []
-    turns = settings.turns + (grid.turns if grid else 0)
-    with tqdm(total=turns, unit=" turns", disable=not sys.stderr.isatty(), leave=False, dynamic_ncols=True) as bar:
+    def show(text):
+        if not options.json:
+            print(text, flush=True)
 
-        def tell(text):
-            texts.append(text)
-            if not options.json:
-                with tqdm.external_write_mode(sys.stdout):
-                    print(text, flush=True)
-
-        tell(heading(result["machine"], stated))
-        for case in run(settings, bar.update):
-            result["cases"].append(case)
-            tell(f"\n{case_table(case)}")
-        if grid:
-            result["scaling"] = scaling.measure(grid, bar.update)
-            tell(f"\n{scaling_table(result['scaling'])}")
+    result, text = carry_out(settings, machine.describe(), options.scaling, show)
     if options.json:
         print(json.dumps(result, allow_nan=False))
     if folder is not None:
-        save(result, "\n".join(texts) + "\n", folder)
-        if not options.json:
-            print(f"\nwritten to {folder}")
-    rows = [row for line in result["cases"] + result.get("scaling", []) for row in line["results"]]
-    wrong = any(case["floor"]["problems"] or case["disagreement"] for case in result["cases"])
-    return 1 if wrong or any(row["failed"] for row in rows) else 0
-
-
-def save(result, text, folder):
-    """Write bench.json, bench.txt and, if it was measured, scaling.png."""
-    from tinyvit.bench import scaling
-
-    write(folder / "bench.json", (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
-    write(folder / "bench.txt", text.encode())
-    if "scaling" in result:
-        settings, middle = result["settings"], ", ".join(f"{axis} {size}" for axis, size in scaling.MIDDLE.items())
-        caption = f"{result['machine']['processor']}, {settings['threads']} threads, {settings['precision']}"
-        picture = scaling.draw(result["scaling"], f"{caption}; what does not grow: {middle}")
-        write(folder / "scaling.png", picture)
+        show(f"\nwritten to {folder}: {', '.join(save(result, text, folder))}")
+    return 1 if failures(result) else 0
 
 
 def settings_of(options):

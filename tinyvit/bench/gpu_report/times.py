@@ -11,23 +11,18 @@ from statistics import median
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import Key, library, low_precision_dtype, products_in, to_device
+from tinyvit.backend import library, low_precision_dtype, products_in
 from tinyvit.bench import steps
 from tinyvit.bench.cases import CASES, Case
 from tinyvit.bench.table import duration
 from tinyvit.bench.worker import in_a_line
-from tinyvit.models import ViT
-from tinyvit.nn import Context
-from tinyvit.optim import AdamW
-from tinyvit.training import preset, train_step
-from tinyvit.training.cuda_graph import StepGraphs
+from tinyvit.training import preset
 
 DRY = replace(preset("digits").model, drop_rate=0.0, drop_path_rate=0.0)
 TURN = 0.4         # seconds that a turn lasts at least
 ROUNDS = 5
-COPY = 1 << 30     # bytes
 SIDE = 8192        # of matrices
-REPEATS = 10       # of a copy or product
+REPEATS = 10       # of a product
 BUSY = 6           # products of about 20 ms that keep the card busy while a step is queued
 SHOWN = 40         # kernels
 TOLERANCE = {"float32": 1e-4, "tf32": 3e-3}  # between the second steps' losses; 3e-2 in 16 bits
@@ -35,10 +30,10 @@ NAMES = {"tinyvit": "tinyvit", "graph": "a CUDA graph", "torch": "PyTorch eager"
 
 
 def run(options, keep=lambda result: None):
-    """{"case": …, "bytes_per_second": of a long copy, "steps": [one row per precision]}; `keep` gets what there is."""
+    """{"case": …, "steps": [one row per precision]}; `keep` gets what there is."""
     config = DRY if options.dry_run else CASES["vit-9x192"].shape
     case, rows = Case("digits" if options.dry_run else "vit-9x192", "train", options.batch_size, config), []
-    result = {"case": case.title, "bytes_per_second": copy_rate(options), "steps": rows}
+    result = {"case": case.title, "steps": rows}
     for precision in options.precisions:
         rows.append(row(options, case, precision))
         keep(result)
@@ -49,9 +44,9 @@ def run(options, keep=lambda result: None):
 def row(options, case, precision):
     """Median times by who takes the step, and where the time of ours goes."""
     device, players, losses, left_out = options.device, {}, {}, {}
-    contest = {"tinyvit": partial(ours, case, device, precision)}
+    contest = {"tinyvit": partial(steps.training_step, case, precision, device=device)}
     if device != "cpu":
-        contest["graph"] = partial(ours, case, device, precision, replayed=True)
+        contest["graph"] = partial(steps.training_step, case, precision, device=device, replayed=True)
     contest["torch"] = partial(theirs, case, device, precision)
     if options.compile:
         contest["compile"] = partial(theirs, case, device, precision, compiled=True)
@@ -86,21 +81,6 @@ def row(options, case, precision):
         "disagreement": disagreement(losses, precision),
         "left_out": left_out,
     }
-
-
-def ours(case, device, precision, replayed=False):
-    """A training step of ours, queued on the device; returns the loss, without waiting for it."""
-    model = ViT(case.shape, seed=0, device=device, precision=precision)
-    optimizer = AdamW(model)
-    images, targets = (to_device(array, device) for array in steps.batch(case, "float32"))
-    with model.storage.on_device():
-        replay = partial(StepGraphs(device).run, case.title) if replayed else None
-
-    def step():
-        ctx = Context(training=True, key=Key(seed=0, step=0))
-        return train_step(model, optimizer, images, targets, ctx, replay=replay).loss
-
-    return step
 
 
 def theirs(case, device, precision, compiled=False):
@@ -150,15 +130,6 @@ def queueing(step, device):
     started = time.perf_counter()
     step()
     return time.perf_counter() - started
-
-
-def copy_rate(options):
-    """Bytes that a long copy reads and writes per second."""
-    xp, count = library(options.device), (1 << 20) if options.dry_run else COPY // 4
-    source, target = xp.zeros(count, "float32"), xp.empty(count, "float32")
-    best = min(seconds_of(lambda: np.copyto(target, source) if xp is np else xp.copyto(target, source),
-                          options.device, REPEATS) for _ in range(2))  # fmt: skip
-    return 8 * count / best
 
 
 def product_rate(options, precision):
@@ -221,7 +192,7 @@ def described(name, arrays):
 
 def lines(result):
     """The result as text."""
-    shown = [result["case"], f"at best {result['bytes_per_second'] / 1e12:.2f} TB/s copied"]
+    shown = [result["case"]]
     for row in result["steps"]:
         best, late = 100 * row["of_best_rate"], "; late: times of kernels contain gaps" if row["late"] else ""
         shown.append(f"{row['precision']}: {best:.0f} % of the best rate of products; queued in "
