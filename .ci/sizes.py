@@ -16,10 +16,10 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 38_450,
-    "tinyvit": 38_071,
+    "tests": 38_058,
+    "tinyvit": 36_932,
     "tinyvit/*": 1_344,
-    "tinyvit/bench": 2_549,
+    "tinyvit/bench": 1_410,
     "tinyvit/cli": 1_788,
     "tinyvit/data": 1_695,
     "tinyvit/exercises": 6_348,

@@ -193,7 +193,7 @@ def test_the_prediction_covers_the_largest_images_and_the_most_patches(optim_cha
 
 @pytest.mark.parametrize("field", ["depth", "embed_dim"])
 def test_a_model_whose_weights_do_not_fit_is_refused_before_it_is_made(tmp_path, field):
-    config = replace(CONFIG, model=replace(CONFIG.model, **{field: 1000 if field == "depth" else 4_000_000}))
+    config = replace(CONFIG, model=replace(CONFIG.model, **{field: 1000 if field == "depth" else 60_000}))
     with pytest.raises(OutOfMemory, match="too little memory"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "available_memory", lambda device: 10_000_000)
         train(config, tmp_path / "run")
