@@ -17,11 +17,11 @@ from pathlib import Path
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
     "tests": 38_058,
-    "tinyvit": 36_932,
+    "tinyvit": 36_933,
     "tinyvit/*": 1_344,
     "tinyvit/bench": 1_410,
     "tinyvit/cli": 1_788,
-    "tinyvit/data": 1_695,
+    "tinyvit/data": 1_696,
     "tinyvit/exercises": 6_348,
     "tinyvit/functional": 2_299,
     "tinyvit/interop": 2_540,

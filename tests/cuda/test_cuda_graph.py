@@ -333,7 +333,7 @@ def test_where_steps_cannot_be_captured_the_training_is_refused(cupy):
         train_step(model, optim.AdamW(model), images, labels, part=ALONE, replay=partial(StepGraphs("cuda:0").run, 0))
 
 
-def test_the_memory_of_a_captured_step_is_held_beside_that_of_an_evaluation(monkeypatch):
+def test_the_memory_of_a_captured_step_is_held_beside_that_of_an_evaluation(cupy, monkeypatch):
     model = ViT(FUSED, device="cuda")
     monkeypatch.setattr(memory_needs, "measured", lambda *step: (20, 2))
     batch, optimizer = {"images": backend.to_device(np.zeros((8, 3, 8, 8), "float32"), "cuda")}, optim.AdamW(model)

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class Preprocessing:
     Raises ValueError for what is of another type or doesn't fit together.
     """
 
-    classes: tuple[str, ...]
+    classes: tuple[Any, ...]
     channels: PositiveInt
     img_size: tuple[PositiveInt, PositiveInt]
     mean: tuple[Finite, ...]
@@ -44,7 +44,8 @@ class Preprocessing:
 
     def __post_init__(self):
         validate(self)
-        require(len(set(self.classes)) == len(self.classes), "expected different classes", self.classes)
+        named = all(isinstance(name, str) for name in self.classes) and len(set(self.classes)) == len(self.classes)
+        require(named, "expected different names of classes", self.classes)
         fits = len(self.mean) == len(self.std) == self.channels
         require(fits, f"expected a mean and a std for each of {self.channels} channels", (self.mean, self.std))
 
