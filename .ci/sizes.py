@@ -16,9 +16,9 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 38_058,
-    "tinyvit": 36_933,
-    "tinyvit/*": 1_344,
+    "tests": 38_059,
+    "tinyvit": 36_935,
+    "tinyvit/*": 1_345,
     "tinyvit/bench": 1_410,
     "tinyvit/cli": 1_788,
     "tinyvit/data": 1_696,
@@ -30,7 +30,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_601,
     "tinyvit/optim": 379,
     "tinyvit/probe": 3_129,
-    "tinyvit/training": 4_546,
+    "tinyvit/training": 4_547,
 }
 TOKENS = {"tinyvit": 10.8, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % more than when this was begun
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -27,7 +27,8 @@ def expanded(path):
 def check_folder(path):
     """Raise ValueError for a path at which there is no folder, and none can be made."""
     if os.path.lexists(path) and not path.is_dir():
-        raise ValueError(f"{path} is a file, or a link to nothing; choose a folder with --out")
+        what = "a file" if path.exists() else "a link to itself, or to nothing"
+        raise ValueError(f"{path} is {what}; choose a folder with --out")
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def test_a_run_killed_before_it_wrote_its_configuration_can_be_started_again(fol
 
 def test_a_file_in_the_place_of_the_folder_is_refused_and_stays(tmp_path):
     (tmp_path / "run").write_text("precious")
-    with pytest.raises(ValueError, match="run is a file, or a link"), RunFolder(tmp_path / "run").started(CONFIG):
+    with pytest.raises(ValueError, match="run is a file; choose"), RunFolder(tmp_path / "run").started(CONFIG):
         pass
     assert (tmp_path / "run").read_text() == "precious"
 

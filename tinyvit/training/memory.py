@@ -2,7 +2,7 @@
 
 import ctypes
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -92,10 +92,11 @@ def available_memory(device="cpu"):
 
 def left_by_limits():
     """Bytes left below `ulimit -v`, and below the limit of each control group around this process."""
-    import resource
+    with suppress(ImportError):  # it is POSIX's
+        import resource
 
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    yield limit - numbers(PROC / "self/status").get("VmSize", 0) if limit != resource.RLIM_INFINITY else inf
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        yield limit - numbers(PROC / "self/status").get("VmSize", 0) if limit != resource.RLIM_INFINITY else inf
     for line in lines_of(PROC / "self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if controllers in GROUPS:
