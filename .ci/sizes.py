@@ -16,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 38_059,
+    "tests": 38_061,
     "tinyvit": 36_935,
     "tinyvit/*": 1_345,
     "tinyvit/bench": 1_410,
