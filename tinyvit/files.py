@@ -55,7 +55,7 @@ def locked(path, busy=lambda: None):
 
 
 def identity(path):
-    """What tells a file from one that has replaced it, as long as it is open; None if there is none."""
+    """A file's device and number, which no other file has while it is open; None if there is no file."""
     with suppress(OSError):
         found = os.stat(path)
         return found.st_dev, found.st_ino

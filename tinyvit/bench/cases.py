@@ -54,7 +54,7 @@ class Filters(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """What is computed for one batch.
+    """The work that is timed for one batch.
 
     kind    train: a training step of a model; infer: its logits alone; attention, conv: that operation and its backward
     shape   the model's configuration, `Heads` or `Filters`

@@ -79,7 +79,7 @@ def seconds_of_sum(ranks, size, times=30):
 
 
 def measured(ranks, *arguments):
-    """What a worker measured that was started with this many ranks."""
+    """Start a worker with this many ranks and return its measurement."""
     command = [sys.executable, "-m", "tinyvit.bench.ranks", "--worker", *map(str, arguments)]
     if ranks > 1:
         program = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")

@@ -30,7 +30,7 @@ def check_same(ranks, facts, when=""):
 
 
 def facts_of(trainer):
-    """What decides what a `Trainer` trains: versions, configuration, kernels, data."""
+    """The properties that must be equal in all ranks: versions, configuration, kernels, data."""
     return {
         "tinyvit": tinyvit.__version__,
         "numpy": np.__version__,

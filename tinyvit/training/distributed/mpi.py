@@ -44,7 +44,7 @@ class Mpi:
         return self.world.allgather(value)
 
     def results(self, value):
-        """The same of values with arrays, which come to the current device."""
+        """Gather values with arrays, which come to the current device."""
         return self.world.allgather(value)
 
     def add_up(self, array):
