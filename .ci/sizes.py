@@ -16,11 +16,11 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 38_061,
-    "tinyvit": 36_935,
+    "tests": 37_975,
+    "tinyvit": 36_846,
     "tinyvit/*": 1_345,
     "tinyvit/bench": 1_410,
-    "tinyvit/cli": 1_788,
+    "tinyvit/cli": 1_699,
     "tinyvit/data": 1_696,
     "tinyvit/exercises": 6_348,
     "tinyvit/functional": 2_299,

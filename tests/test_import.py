@@ -34,7 +34,7 @@ def test_importing_loads_nothing_heavy(code):
 
 @pytest.mark.end_to_end
 def test_importing_the_benchmark_loads_neither_torch_nor_plots():
-    assert not HEAVY & loaded_by("import tinyvit.bench.report, tinyvit.bench.worker, tinyvit.cli.bench")
+    assert not HEAVY & loaded_by("import tinyvit.bench.report, tinyvit.bench.worker")
 
 
 @pytest.mark.end_to_end

@@ -78,10 +78,10 @@ def process(*arguments, **options):
         ("train digits --data-dir .", "digits are built in; leave out --data-dir"),
         ("train cifar10-cpu --data-dir nowhere", "nowhere doesn't exist"),
         ("train cifar10-cpu --data-dir .", "holds no CIFAR-10; expected test_batch.bin"),
-        ("evaluate", "expected a run folder"),
+        ("evaluate", "missing RUN: The folder of a run"),
         ("evaluate nowhere", "nowhere is not a run folder"),
         ("evaluate .", "is not a run folder: it has no config.json"),
-        ("summary", "expected a model"),
+        ("summary", "missing MODEL: The name of a model, or a run folder"),
         ("summary vit_bas_patch16_224", "unknown run folder or model 'vit_bas_patch16_224'; did you mean vit_base"),
         ("summary vit_base_patch16_224 --img-size 225", "image size 225×225 is not a multiple of .* 240×240"),
         ("summary vit_base_patch16_224 --batch-size 0", "batch size of at least 1, got 0"),
@@ -193,7 +193,7 @@ def test_an_interrupt_or_an_error_while_running_is_one_line(tinyvit, monkeypatch
 
     monkeypatch.setattr(os, "_exit", exit_at_once)
 
-    monkeypatch.setitem(COMMANDS, "train", fail)
+    monkeypatch.setattr("tinyvit.cli.train.train", fail)
     assert tinyvit("train") == (status, "", line)
 
 

@@ -114,7 +114,7 @@ def test_without_onnx_the_error_says_how_to_install_it_and_nothing_is_left(refus
 
 def test_an_invalid_command_line_is_refused(refused, imported):
     for arguments, message in (
-        ([], "expected a run folder first: tinyvit export RUN"),
+        ([], "missing RUN: The folder of a run"),
         (["run"], "--out|--format"),
         (["run", "--format", "timm"], "--out"),
         (["run", "--out", "x"], "--format"),

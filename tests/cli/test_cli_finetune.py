@@ -132,7 +132,7 @@ def test_its_options_are_explained(tinyvit):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ("", "expected a run folder first: tinyvit finetune RUN --data NAME"),
+    ("", "missing RUN: The folder of a run"),
     ("nowhere --data digits", "nowhere is not a run folder: it doesn't exist"),
     ("{run}", "--data"),
     ("{run} --data mnist", "--data"),

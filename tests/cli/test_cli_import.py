@@ -300,7 +300,7 @@ def test_an_unreadable_source_is_refused_in_one_line(refused, sources, name, con
 def test_an_invalid_command_line_is_refused(refused, imported):
     alone = ["timm/model.safetensors", "--out", "x"]
     for arguments, message in (
-        ([], "expected weights first: tinyvit import SOURCE --out RUN, got nothing"),
+        ([], "missing SOURCE: The weights"),
         (["timm"], "--out"),
         (["nowhere", "--out", "x"], "nowhere doesn't exist"),
         (["run", "--out", "x"], "run is a run of tinyvit already; use it as it is"),

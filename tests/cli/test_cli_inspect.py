@@ -193,7 +193,7 @@ def test_a_run_without_its_model_is_refused(refused, damaged, name):
 
 
 def test_a_missing_run_is_refused(refused):
-    assert "expected a run folder first" in refused("inspect")
+    assert "missing RUN: The folder of a run" in refused("inspect")
     assert "nowhere is not a run folder: it doesn't exist" in refused("inspect", "nowhere")
 
 

@@ -1,10 +1,10 @@
 import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-command = import_module("tinyvit.cli.notebooks")  # the package exports the function under the module's name
+from tinyvit.cli import notebooks as command
+
 SERIES = command.series()
 HERE = Path(__file__).parents[2] / "notebooks"
 

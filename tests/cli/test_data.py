@@ -113,7 +113,7 @@ def test_the_digits_are_built_in(tinyvit):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("data", "expected a data set (digits, moving-digits, coloured-digits, cifar10, cifar100"),
+        ("data", "missing NAME: The data set: digits, moving-digits, coloured-digits, cifar10 or cifar100"),
         ("data mnist", "unknown data set 'mnist'; expected one of digits, moving-digits, coloured-digits, cifar10"),
         ("data digits --from x", "digits is built in"),
         ("data digits --data-dir x", "digits is built in"),

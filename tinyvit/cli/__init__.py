@@ -1,35 +1,15 @@
-"""The command line: one file a command; parsing is left to tyro."""
+"""The command line: one file a command, which is imported when it is called; parsing is left to tyro."""
 
 import contextlib
-import mmap
 import os
 import sys
 import warnings
+from importlib import import_module
 
-from tinyvit.cli.bench import bench
-from tinyvit.cli.data import data
-from tinyvit.cli.evaluate import evaluate
-from tinyvit.cli.exercises import exercises
-from tinyvit.cli.export import export
-from tinyvit.cli.features import features
-from tinyvit.cli.finetune import finetune
-from tinyvit.cli.gradcheck import gradcheck
-from tinyvit.cli.import_weights import import_weights
-from tinyvit.cli.inspect import inspect
-from tinyvit.cli.match import match
-from tinyvit.cli.notebooks import notebooks
-from tinyvit.cli.parsing import BadInput, option
-from tinyvit.cli.predict import predict
-from tinyvit.cli.probing import knn, probe_linear
-from tinyvit.cli.sample import sample
-from tinyvit.cli.summary import summary
-from tinyvit.cli.train import train
 from tinyvit.files import FULL
 from tinyvit.launcher import started_in_parallel
 from tinyvit.levels import check_environment
 from tinyvit.text import say
-
-LIBRARIES = 448 << 20  # bytes of address space that what the commands import takes, numba and SciPy above all
 
 USAGE = """usage: tinyvit COMMAND …
 
@@ -59,18 +39,21 @@ USAGE = """usage: tinyvit COMMAND …
   COMMAND --help           the options of a command
 """
 
-COMMANDS = {
-    "train": train, "finetune": finetune, "evaluate": evaluate, "predict": predict, "match": match, "sample": sample,
-    "inspect": inspect,
-    "features": features, "probe-linear": probe_linear, "knn": knn, "import": import_weights, "export": export,
-    "notebooks": notebooks, "exercises": exercises, "data": data, "summary": summary,
-    "gradcheck": gradcheck, "bench": bench,
+COMMANDS = {  # name: file and function
+    "train": "train.train", "finetune": "finetune.finetune", "evaluate": "evaluate.evaluate",
+    "predict": "predict.predict", "match": "match.match", "sample": "sample.sample", "inspect": "inspect.inspect",
+    "features": "features.features", "probe-linear": "probing.probe_linear", "knn": "probing.knn",
+    "import": "import_weights.import_weights", "export": "export.export", "notebooks": "notebooks.notebooks",
+    "exercises": "exercises.exercises", "data": "data.data", "summary": "summary.summary",
+    "gradcheck": "gradcheck.gradcheck", "bench": "bench.bench",
 }  # fmt: skip
 
 
 def main(argv=None):
     """Run a command; ends the process with status 2 and one line on stderr where the input is wrong."""
-    replace_closed_streams()
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell
+            setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
     argv = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -109,8 +92,12 @@ def together(argv):
     """The context of all processes that mpiexec or srun has started, unless each works by itself: they report an error
     once, and end together. All but the first print nothing."""
     rank, size = started_in_parallel()
+    if size == 1:
+        return contextlib.nullcontext()
+    from tinyvit.cli.parsing import option
+
     distributed = option(argv, "--distributed") or "auto"
-    if size == 1 or distributed == "none":
+    if distributed == "none":
         return contextlib.nullcontext()
     if rank > 0:
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
@@ -134,21 +121,6 @@ def warnings_as_lines():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = show
         yield
-
-
-def replace_closed_streams():
-    """Open the null device where stdin, stdout or stderr is closed (`>&-`): the next opened file would otherwise get
-    its number, and with it the errors."""
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        try:
-            os.fstat(number)
-        except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)
-            os.dup2(opened, number)  # for the processes that are started from here, too
-            if opened != number:
-                os.close(opened)
-        if getattr(sys, name) is None:  # its number may be a library's by now: libffi opens a file when it is loaded
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def refuse(message):
@@ -181,19 +153,7 @@ def run(argv):
         print(f"tinyvit {tinyvit.__version__}")
         return 0
     if command not in COMMANDS:
-        raise BadInput(f"unknown command {command!r}; expected one of {', '.join(COMMANDS)}")
-    require_room_for_libraries()
+        raise ValueError(f"unknown command {command!r}; expected one of {', '.join(COMMANDS)}")
     check_environment()
-    return COMMANDS[command](rest) or 0
-
-
-def require_room_for_libraries():
-    """Raise MemoryError where `ulimit -v` leaves too little address space for the libraries that a command imports:
-    they would fail in as many ways as there are libraries, or wait for memory without end."""
-    try:
-        mmap.mmap(-1, LIBRARIES).close()
-    except OSError as error:
-        raise MemoryError(
-            f"too little memory: the libraries that a command loads need {LIBRARIES >> 20} MB of address space, which "
-            "the limit of this process doesn't leave; raise it (ulimit -v)"
-        ) from error
+    file, function = COMMANDS[command].split(".")
+    return getattr(import_module(f"tinyvit.cli.{file}"), function)(rest) or 0

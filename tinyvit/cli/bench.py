@@ -5,7 +5,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Literal
 
-from tinyvit.cli.parsing import BadInput, parse
+from tinyvit.cli.parsing import parse
 from tinyvit.files import check_folder, expanded
 
 
@@ -73,9 +73,9 @@ def settings_of(options):
     for name in ("rounds", "threads", "batch_size"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise BadInput(f"{name.replace('_', '-')} must be at least 1, got {value}")
+            raise ValueError(f"{name.replace('_', '-')} must be at least 1, got {value}")
     if options.scaling and options.out is None:
-        raise BadInput("--scaling draws a picture; say with --out which folder it goes to")
+        raise ValueError("--scaling draws a picture; say with --out which folder it goes to")
     names = once_each(options.cases) or (() if options.scaling else tuple(CASES))
     cases = tuple(case_named(name, options.batch_size) for name in names)
     for level in options.kernels:

@@ -3,32 +3,30 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from tinyvit.cli.parsing import BadInput, parse, positional
+from tyro.conf import Positional, arg
+
+from tinyvit.cli.parsing import parse
 
 
-def options_class():
-    """The options; made when they are needed, since `from` can't be a field's name and renaming it needs tyro."""
-    from tyro.conf import arg
+@dataclass(frozen=True)
+class DataOptions:
+    """Fetch a data set, or take over a copy of your own, into the cache folder, where every command looks for it.
+    The cache folder is TINYVIT_DATA, or else the platform's."""
 
-    @dataclass(frozen=True)
-    class DataOptions:
-        """Fetch a data set, or take over a copy of your own, into the cache folder, where every command looks for it.
-        The cache folder is TINYVIT_DATA, or else the platform's."""
-
-        source: Annotated[str | None, arg(name="from")] = None
-        """A file or folder that you have: it is read, checked and copied, and nothing is downloaded."""
-        data_dir: str | None = None
-        """Folder to look in and to put the data into, instead of the cache folder."""
-
-    return DataOptions
+    name: Annotated[Positional[str], arg(metavar="NAME")]
+    """The data set: digits, moving-digits, coloured-digits, cifar10 or cifar100."""
+    source: Annotated[str | None, arg(name="from")] = None
+    """A file or folder that you have: it is read, checked and copied, and nothing is downloaded."""
+    data_dir: str | None = None
+    """Folder to look in and to put the data into, instead of the cache folder."""
 
 
 def data(rest):
     """tinyvit data NAME [--from FILE] [--data-dir DIR]"""
     from tinyvit.data import BUILT_IN, DATASETS, load
 
-    name, rest = positional(rest, f"a data set ({', '.join(DATASETS)}) first: tinyvit data NAME …")
-    options = parse(options_class(), rest, "tinyvit data NAME")
+    options = parse(DataOptions, rest, "tinyvit data")
+    name = options.name
 
     from tinyvit.data.cifar import CIFARS
     from tinyvit.training.display import table
@@ -36,9 +34,9 @@ def data(rest):
     if name in CIFARS:
         split, rows = fetched(CIFARS[name], options)
     elif name in DATASETS and name not in BUILT_IN:
-        raise BadInput(f"{name} is made of files of your own: nothing is downloaded; train with --data-dir")
+        raise ValueError(f"{name} is made of files of your own: nothing is downloaded; train with --data-dir")
     elif name in BUILT_IN and (options.source or options.data_dir):
-        raise BadInput(f"{name} is built in: it takes neither --from nor --data-dir")
+        raise ValueError(f"{name} is built in: it takes neither --from nor --data-dir")
     else:
         split, rows = load(name), [("lies in", "scikit-learn: it is built in; nothing is downloaded")]
     print(table([*described(name, split), *rows]))

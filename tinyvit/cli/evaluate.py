@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 
 from tinyvit.cli.model_options import ModelOptions, computing_together
-from tinyvit.cli.parsing import parse, positional, say_why_no_gpu
+from tinyvit.cli.parsing import parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,17 +21,16 @@ class EvaluateOptions(ModelOptions):
 
 def evaluate(rest):
     """tinyvit evaluate RUN"""
-    run_path, rest = positional(rest, "a run folder first: tinyvit evaluate RUN …")
-    options = parse(EvaluateOptions, rest, "tinyvit evaluate RUN")
+    options = parse(EvaluateOptions, rest, "tinyvit evaluate")
 
     from tinyvit.training.display import table
     from tinyvit.training.metrics import picture_kind
     from tinyvit.training.tasks import NotFinite
-    from tinyvit.training.trained import load_test_set, load_trained, require_classifier
+    from tinyvit.training.trained import load_test_set, require_classifier
 
     if options.confusion is not None:
         picture_kind(options.confusion)  # refused before anything is computed
-    trained = load_trained(run_path, options.device, options.best)
+    trained = options.load()
     if trained.task.classifies:
         require_classifier(trained)
     test = load_test_set(trained, options.data_dir)
@@ -53,7 +52,6 @@ def evaluate(rest):
     else:
         rows = [("test images", f"{len(test):,} of {trained.config.dataset}"), ("parameters", f"{parameters:,}")]
         print(table([*report.rows, *rows]) + report.text)
-    say_why_no_gpu(trained.why_not_gpu)
 
 
 def training_of(folder):

@@ -4,8 +4,11 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from typing import Annotated
 
-from tinyvit.cli.parsing import BadInput, parse, positional
+from tyro.conf import Positional, arg
+
+from tinyvit.cli.parsing import parse
 from tinyvit.files import expanded, write
 from tinyvit.text import printable
 
@@ -25,6 +28,8 @@ class GradeOptions:
     This isolates mistakes, and cheating by students. It does not hold a determined attacker, unless the operating
     system does: for that, run it in a container or under an account of its own. Needs Linux."""
 
+    file: Annotated[Positional[str], arg(metavar="FILE")]
+    """The script or notebook."""
     exercises: tuple[str, ...] = ()
     """Names of the exercises that count; one that the file lacks gives 0. By default all that the file has."""
     seed: int | None = None
@@ -41,7 +46,7 @@ class GradeOptions:
 class ExportOptions:
     """Write assignments for nbgrader, one notebook per topic, in the folder source/ that nbgrader reads."""
 
-    nbgrader: str = ""
+    nbgrader: str
     """The folder of the nbgrader course."""
     exercises: tuple[str, ...] = ()
     """Names of the exercises; by default all."""
@@ -53,23 +58,20 @@ class ExportOptions:
 
 def exercises(rest):
     """tinyvit exercises grade FILE, tinyvit exercises export --nbgrader DIR"""
-    what, rest = positional(["grade", "--help"] if rest in (["-h"], ["--help"]) else rest, WHAT)
+    what, *rest = ["grade", "--help"] if rest in (["-h"], ["--help"]) else rest or ["nothing"]
     if what not in ("grade", "export"):
-        raise BadInput(f"expected {WHAT}, got {what}")
+        raise ValueError(f"expected {WHAT}, got {what}")
     return grade(rest) if what == "grade" else export(rest)
 
 
 def grade(rest):
-    file, rest = positional(rest, "a script or a notebook, FILE.py or FILE.ipynb", default="")
-    options = parse(GradeOptions, rest, "tinyvit exercises grade FILE")
-    if not file:
-        raise BadInput("expected a script or a notebook, FILE.py or FILE.ipynb, got none")
+    options = parse(GradeOptions, rest, "tinyvit exercises grade")
     if sys.platform != "linux" or not hasattr(os, "killpg"):
-        raise BadInput("grading needs Linux, which limits a solution's memory, time, files and processes")
+        raise ValueError("grading needs Linux, which limits a solution's memory, time, files and processes")
 
     from tinyvit.exercises import grading
 
-    grades = grading.grade(expanded(file), options.exercises, options.seed, options.time_limit, options.memory)
+    grades = grading.grade(expanded(options.file), options.exercises, options.seed, options.time_limit, options.memory)
     if options.json:
         print(json.dumps(grades.as_json(), ensure_ascii=False))
         return
@@ -78,23 +80,21 @@ def grade(rest):
 
 
 def export(rest):
-    options = parse(ExportOptions, rest, "tinyvit exercises export --nbgrader DIR")
-    if not options.nbgrader:
-        raise BadInput("expected --nbgrader DIR, the folder of an nbgrader course, got no folder")
+    options = parse(ExportOptions, rest, "tinyvit exercises export")
     if options.points < 1:
-        raise BadInput(f"points must be at least 1, got {options.points}")
+        raise ValueError(f"points must be at least 1, got {options.points}")
 
     from tinyvit.exercises import nbgrader
 
     folder = expanded(options.nbgrader)
     if folder.exists() and not folder.is_dir():
-        raise BadInput(f"expected the folder of an nbgrader course, got {folder}")
+        raise ValueError(f"expected the folder of an nbgrader course, got {folder}")
     made = nbgrader.assignments(options.exercises, options.points)
     files = {folder / "source" / name / f"{name}.ipynb": notebook for name, notebook in made.items()}
     there = [str(file) for file in files if file.exists()]
     if there and not options.force:
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-        raise BadInput(f"{there[0]} is there already{more}; name another folder, or replace what is there by --force")
+        raise ValueError(f"{there[0]} is there already{more}; name another folder, or replace what is there by --force")
     for file, notebook in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         write(file, json.dumps(notebook, indent=1, ensure_ascii=False).encode() + b"\n")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Literal
 
-from tinyvit.cli.parsing import parse, positional
+from tinyvit.cli.parsing import Run, parse
 from tinyvit.text import printable
 
 
@@ -13,6 +13,8 @@ class ExportOptions:
     """Export a trained model: to timm, to Hugging Face's Transformers, to readers of the original release's .npz, or
     as an ONNX graph to onnxruntime and others. A model that doesn't fit a format is refused, with the reason."""
 
+    run: Run
+    """The folder of a run."""
     out: str
     """The folder (huggingface, timm) or the file (.npz, .onnx), which must not be there yet."""
     format: Literal["huggingface", "timm", "npz", "onnx"]
@@ -33,8 +35,7 @@ TRANSFORMERS = {"vit": "ViT", "resnet": "ResNet", "bit": "Bit", "deit": "DeiT", 
 
 def export(rest):
     """tinyvit export RUN --format FORMAT --out PATH"""
-    run_path, rest = positional(rest, "a run folder first: tinyvit export RUN --format FORMAT --out PATH")
-    options = parse(ExportOptions, rest, "tinyvit export RUN")
+    options = parse(ExportOptions, rest, "tinyvit export")
 
     from tinyvit.files import free_place
     from tinyvit.interop import Weights, save
@@ -46,7 +47,7 @@ def export(rest):
 
     check_path(options.out, options.format)
     out = free_place(options.out)
-    trained = load_trained(run_path, "cpu", options.best)
+    trained = load_trained(options.run, "cpu", options.best)
     config, prepared = trained.model.config, trained.preprocessing
     if not getattr(config, "num_classes", 0):  # of a task without classes, the model has no head
         prepared = replace(prepared, classes=())

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from tinyvit.cli.model_options import FileOptions, Readable, computing_together, parse_run_and_images
-from tinyvit.cli.parsing import BadInput, say_why_no_gpu
+from tinyvit.cli.model_options import FileOptions, Readable, computing_together
+from tinyvit.cli.parsing import parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,21 +27,20 @@ class FeaturesOptions(FileOptions):
 
 def features(rest):
     """tinyvit features RUN IMAGE… --out FILE.npy"""
-    usage = "tinyvit features RUN IMAGE… --out FILE.npy"
-    run_path, paths, options = parse_run_and_images(rest, FeaturesOptions, usage)
+    options = parse(FeaturesOptions, rest, "tinyvit features")
 
     from tinyvit.training.features import checked_layer, checked_pool, features_of_files
     from tinyvit.training.features_file import check_new_files, save_features
     from tinyvit.training.predict import BATCH
-    from tinyvit.training.trained import load_trained
 
     out, names = check_new_files(options.out, options.names)
-    trained = load_trained(run_path, options.device, options.best)
+    trained = options.load()
     model, readable = trained.model, Readable()
     layer = None if options.layer is None else checked_layer(model, layer_number(options.layer, "one number"))
     pool = checked_pool(model, options.pool)
     with computing_together(trained, options, BATCH) as ranks:
-        files = features_of_files(model, trained.preprocessing, paths, layer=layer, pool=pool, threads=options.threads)
+        files = features_of_files(model, trained.preprocessing, options.images, layer=layer, pool=pool,
+                                  threads=options.threads)  # fmt: skip
         rows = readable.of(on_one_line(files))
         count, width = save_features(rows, out, names) if ranks.leads else (len(list(rows)), None)
     if options.json:
@@ -50,17 +49,14 @@ def features(rest):
         print(json.dumps({**found, "layer": layer, "pool": pool, **written}))
     else:
         print_written(model, layer, pool, count, width, readable.others, out, names)
-    if readable.others:
-        return 2
-    say_why_no_gpu(trained.why_not_gpu)
-    return 0
+    return 2 if readable.others else 0
 
 
 def layer_number(text, expected):
-    """The number that --layer was given; BadInput, with what is expected, for anything else."""
+    """The number that --layer was given; ValueError, with what is expected, for anything else."""
     number = text.replace("−", "-")
     if not number.removeprefix("-").isdecimal():
-        raise BadInput(f"expected --layer as {expected}, got {text!r}")
+        raise ValueError(f"expected --layer as {expected}, got {text!r}")
     return int(number[:20])  # no model has so many layers, and Python refuses to read thousands of digits
 
 

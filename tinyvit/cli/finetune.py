@@ -1,15 +1,23 @@
 """tinyvit finetune"""
 
-from tinyvit.cli.parsing import parse, positional
+from dataclasses import dataclass
+
+from tinyvit.cli.parsing import Run, parse
+from tinyvit.training.finetune import FinetuneOptions, finetune_config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(FinetuneOptions):
+    __doc__ = FinetuneOptions.__doc__
+
+    run: Run
+    """The folder of a run."""
 
 
 def finetune(rest):
     """tinyvit finetune RUN --data NAME [--field value …]"""
-    run, rest = positional(rest, "a run folder first: tinyvit finetune RUN --data NAME …")
-
     from tinyvit.training import train
-    from tinyvit.training.finetune import FinetuneOptions, finetune_config
 
-    options = vars(parse(FinetuneOptions, rest, "tinyvit finetune RUN"))
-    data = options.pop("data")
+    options = vars(parse(Options, rest, "tinyvit finetune"))
+    run, data = options.pop("run"), options.pop("data")
     return train(finetune_config(run, data, **options), name=f"{data}-finetuned").get("interrupted", 0)

@@ -2,9 +2,12 @@
 
 import time
 from dataclasses import dataclass
+from typing import Annotated
+
+from tyro.conf import Positional, arg
 
 from tinyvit.cli.model_options import model_and_task
-from tinyvit.cli.parsing import BadInput, parse, positional
+from tinyvit.cli.parsing import parse
 
 
 @dataclass(frozen=True)
@@ -12,6 +15,8 @@ class GradcheckOptions:
     """Compare every hand-written gradient with the complex step and with central differences, in float64: those of the
     operations, and of a model by its name or of the shape of a run's."""
 
+    model: Annotated[Positional[str], arg(metavar="MODEL")] = "(small)"
+    """The name of a model, or a run folder; by default a small ViT."""
     directions: int = 20
     """Random directions through all parameters and the input of the model."""
     batch_size: int = 2
@@ -22,13 +27,13 @@ class GradcheckOptions:
 
 def gradcheck(rest):
     """tinyvit gradcheck [MODEL], tinyvit gradcheck RUN; status 1 if a gradient is wrong."""
-    name, rest = positional(rest, "", default="(small)")
-    options = parse(GradcheckOptions, rest, "tinyvit gradcheck [MODEL]")
+    options = parse(GradcheckOptions, rest, "tinyvit gradcheck")
+    name = options.model
     for option in ("directions", "batch_size"):
         if getattr(options, option) < 1:
-            raise BadInput(f"{option.replace('_', '-')} must be at least 1, got {getattr(options, option)}")
+            raise ValueError(f"{option.replace('_', '-')} must be at least 1, got {getattr(options, option)}")
     if options.seed < 0:
-        raise BadInput(f"seed must be at least 0, got {options.seed}")
+        raise ValueError(f"seed must be at least 0, got {options.seed}")
 
     import numpy as np
 

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 from shlex import quote
+from typing import Annotated
 
-from tinyvit.cli.parsing import parse, positional
+from tyro.conf import Positional, arg
+
+from tinyvit.cli.parsing import parse
 from tinyvit.text import printable
 
 
@@ -13,6 +16,8 @@ class ImportOptions:
     config.json; a Hugging Face folder with config.json, model.safetensors and preprocessor_config.json; or the original
     release's .npz. Nothing in it is ever run: PyTorch's pickles are refused."""
 
+    source: Annotated[Positional[str], arg(metavar="SOURCE")]
+    """The weights."""
     out: str
     """Folder for the run, which must not be there yet."""
     num_heads: int | None = None
@@ -27,8 +32,7 @@ class ImportOptions:
 
 def import_weights(rest):
     """tinyvit import SOURCE --out RUN"""
-    path, rest = positional(rest, "weights first: tinyvit import SOURCE --out RUN")
-    options = parse(ImportOptions, rest, "tinyvit import SOURCE")
+    options = parse(ImportOptions, rest, "tinyvit import")
 
     from tinyvit.files import free_place, making
     from tinyvit.interop import open_source
@@ -40,7 +44,7 @@ def import_weights(rest):
     from tinyvit.training.signals import exit_on_signals
 
     out = free_place(options.out)
-    source = open_source(path)
+    source = open_source(options.source)
     given = {name: getattr(options, name) for name in ("num_heads", "img_size", "mean", "std")}
     weights = source.read(**given)
     # Weights that were saved in float64 stay float64.

@@ -4,9 +4,11 @@ import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from tinyvit.cli.parsing import BadInput, parse, separate
+from tyro.conf import Positional, arg
+
+from tinyvit.cli.parsing import Run
 from tinyvit.files import expanded
 from tinyvit.text import say
 
@@ -15,6 +17,8 @@ from tinyvit.text import say
 class ModelOptions:
     """How a trained model is loaded and run."""
 
+    run: Run
+    """The folder of a run."""
     json: bool = False
     """Print JSON instead of a table."""
     best: bool = False
@@ -26,19 +30,32 @@ class ModelOptions:
     kernels: Literal["reference", "numpy", "fast"] | None = None
     """How operations are computed; by default TINYVIT_KERNELS, or the best that is installed."""
 
+    def load(self):
+        """The `Trained` of the run; ValueError if there is none."""
+        from tinyvit.training.trained import load_trained
+
+        return load_trained(self.run, self.device, self.best)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FileOptions(ModelOptions):
     """Options of the commands that read image files."""
 
+    images: Annotated[Positional[tuple[str, ...]], arg(metavar="IMAGE…")]
+    """Files that Pillow reads, or folders, of which all images are taken."""
     data_dir: str | None = None
     """Accepted as by the other commands about a run; a run's own preprocessing is all that is needed here."""
+
+    def __post_init__(self):
+        if not self.images or "" in self.images:
+            raise ValueError(f"expected a run folder and images: RUN IMAGE…, got {self.run} and no image")
 
 
 @contextmanager
 def computing(trained, options, most=None, needed=0):
     """The kernels, the memory check and the NumPy settings for a computation with a trained model, of which NaN and
-    infinite results are reported, not warned of. `most` and `needed` as for `memory_to_evaluate`."""
+    infinite results are reported, not warned of; at its end one line on stderr says why no GPU was used. `most` and
+    `needed` as for `memory_to_evaluate`."""
     import numpy as np
 
     from tinyvit.levels import using
@@ -46,6 +63,8 @@ def computing(trained, options, most=None, needed=0):
 
     with using(options.kernels), memory_to_evaluate(trained.model, most, needed), np.errstate(all="ignore"):
         yield
+    if trained.why_not_gpu:
+        say(f"tinyvit: on the CPU, no GPU: {trained.why_not_gpu}")
 
 
 @contextmanager
@@ -81,19 +100,8 @@ def model_and_task(name, device="cpu", **fields):
     config = RunFolder(name).read_config()
     lacking = [field for field in fields if not hasattr(config.model, field)]
     if lacking:
-        raise BadInput(f"the architecture {config.architecture!r} has no {', '.join(lacking)}")
+        raise ValueError(f"the architecture {config.architecture!r} has no {', '.join(lacking)}")
     return build(replace(config.model, **fields), device=device), task_class(config.task)(config)
-
-
-def parse_run_and_images(rest, options_class, usage):
-    """(run, image paths, options) of a command line `RUN IMAGE… [OPTIONS]`."""
-    arguments, rest = separate(rest, options_class)
-    options = parse(options_class, rest, usage)
-    if len(arguments) < 2 or "" in arguments:
-        got = f"{' '.join(arguments)} and no image" if arguments else "nothing"
-        raise BadInput(f"expected a run folder and images: {usage}, got {got}")
-    run, *paths = arguments
-    return run, paths, options
 
 
 class Readable:
@@ -109,3 +117,18 @@ class Readable:
                 self.others += 1
                 sys.stdout.flush()
                 say(f"tinyvit: error: {result.error}")
+
+
+def class_number(name, classes):
+    """The number of a class that was given by its name, or by its number; ValueError if there is none."""
+    if name in classes:
+        return classes.index(name)
+    if name.isascii() and name.isdigit() and int(name) < len(classes):
+        return int(name)
+    names = ", ".join(classes[:20]) + (f", … {classes[-1]} ({len(classes)} in all)" if len(classes) > 20 else "")
+    raise ValueError(f"there is no class {name!r}; the model has: {names}")
+
+
+def with_bar(name, probability, width):
+    """A line with a class or text, its probability, and a bar of up to 20 characters."""
+    return f"  {name:<{width}}   {100 * probability:6.2f} %  {'█' * round(20 * probability)}".rstrip()

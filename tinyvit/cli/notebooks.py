@@ -3,8 +3,11 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from tinyvit.cli.parsing import BadInput, parse, positional
+from tyro.conf import Positional, arg
+
+from tinyvit.cli.parsing import parse
 from tinyvit.files import expanded, write
 from tinyvit.text import printable
 
@@ -16,29 +19,30 @@ INSTALLED = ("share", "tinyvit", "notebooks")  # in pip's folder for data, as in
 class NotebooksOptions:
     """Copy the series of notebooks, with the small trained model that they look into, to a folder of your own."""
 
+    folder: Annotated[Positional[str], arg(metavar="DIR")] = "tinyvit-notebooks"
+    """The folder, which is made if there is none."""
     force: bool = False
     """Replace notebooks in the folder that you have changed: your changes are lost."""
 
 
 def notebooks(rest):
     """tinyvit notebooks [DIR]"""
-    name, rest = positional(rest, "", default="tinyvit-notebooks")
-    options = parse(NotebooksOptions, rest, "tinyvit notebooks [DIR]")
-    source, target = series(), expanded(name)
+    options = parse(NotebooksOptions, rest, "tinyvit notebooks")
+    source, target = series(), expanded(options.folder)
     files = files_of(source)
     if os.path.lexists(target) and not target.is_dir():
-        raise BadInput(f"expected a folder to copy the notebooks to, got {target}")
+        raise ValueError(f"expected a folder to copy the notebooks to, got {target}")
     if os.path.realpath(target) == os.path.realpath(source):
-        raise BadInput(f"{target} is where the notebooks come from; name another folder")
+        raise ValueError(f"{target} is where the notebooks come from; name another folder")
     for file in files:
         blocked = in_the_way(target, target / file)
         if blocked is not None:
-            raise BadInput(f"{blocked} is in the way of {target / file}; name another folder")
+            raise ValueError(f"{blocked} is in the way of {target / file}; name another folder")
         if (target / file).exists() and (target / file).samefile(source / file):
-            raise BadInput(f"{target / file} is where the notebooks come from; name another folder")
+            raise ValueError(f"{target / file} is where the notebooks come from; name another folder")
     changed = [file for file in files if differs(source / file, target / file)]
     if changed and not options.force:
-        raise BadInput(
+        raise ValueError(
             f"{len(changed)} of the files in {target} are not as they come, and are kept: "
             f"{', '.join(map(str, changed))}; name another folder, or replace them by --force"
         )
@@ -67,7 +71,7 @@ def series():
     for file in installed:
         if Path(file.locate()).is_file():
             return Path(file.locate()).resolve().parent
-    raise BadInput(
+    raise ValueError(
         "this installation has no notebooks; install tinyvit by pip, or take the folder notebooks/ of its repository"
     )
 

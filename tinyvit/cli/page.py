@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.cli.parsing import BadInput
 from tinyvit.files import expanded
 from tinyvit.probe.explorer import choose, explorer
 from tinyvit.training.metrics import check_finite
@@ -24,16 +23,16 @@ class Page(NamedTuple):
 
 
 def check_page(options):
-    """The path of the page. BadInput or ValueError for an invalid one, and for options about pictures."""
+    """The path of the page. ValueError for an invalid one, and for options about pictures."""
     of_pictures = {"out": options.out, "layer": options.layer, "head": options.head, "class": options.class_}
     for name, value in of_pictures.items():
         if value is not None:
-            raise BadInput(f"--{name} is about pictures, but --html writes a page; leave one of them out")
+            raise ValueError(f"--{name} is about pictures, but --html writes a page; leave one of them out")
     if options.images is not None and options.images < 1:
-        raise BadInput(f"expected at least 1 image in the page, got --images {options.images}")
+        raise ValueError(f"expected at least 1 image in the page, got --images {options.images}")
     path = expanded(options.html)
     if path.suffix.lower() not in (".html", ".htm"):  # so that no file of weights is overwritten
-        raise BadInput(f"expected a file for the page that ends in .html, got --html {options.html!r}")
+        raise ValueError(f"expected a file for the page that ends in .html, got --html {options.html!r}")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name a file in it, as {path / 'explorer.html'}")
     if not path.parent.is_dir():

@@ -3,11 +3,9 @@
 import json
 from dataclasses import dataclass
 
-from tinyvit.cli.model_options import FileOptions, Readable, computing, parse_run_and_images
-from tinyvit.cli.parsing import say_why_no_gpu
+from tinyvit.cli.model_options import FileOptions, Readable, computing, with_bar
+from tinyvit.cli.parsing import parse
 from tinyvit.text import printable
-
-BAR = 20  # characters for a probability of 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,23 +22,20 @@ class PredictOptions(FileOptions):
 
 def predict(rest):
     """tinyvit predict RUN IMAGE…"""
-    run_path, paths, options = parse_run_and_images(rest, PredictOptions, "tinyvit predict RUN IMAGE…")
+    options = parse(PredictOptions, rest, "tinyvit predict")
 
     from tinyvit.training.predict import BATCH
     from tinyvit.training.predict import predict as predictions
     from tinyvit.training.trained import load_classifier
 
-    trained = load_classifier(run_path, options.device, options.best)
+    trained = load_classifier(options.run, options.device, options.best)
     show, readable = show_json if options.json else show_text, Readable()
     with computing(trained, options, BATCH):
-        found = predictions(trained.model, trained.preprocessing, paths, top=options.top, tta=options.tta,
+        found = predictions(trained.model, trained.preprocessing, options.images, top=options.top, tta=options.tta,
                             threads=options.threads)  # fmt: skip
         for prediction in readable.of(found):
             show(prediction)
-    if readable.others:
-        return 2
-    say_why_no_gpu(trained.why_not_gpu)
-    return 0
+    return 2 if readable.others else 0
 
 
 def show_json(prediction):
@@ -53,5 +48,4 @@ def show_text(prediction):
     width = max(len(name) for name, _ in top)
     print(printable(prediction.path))
     for name, probability in top:
-        bar = "█" * round(BAR * probability)
-        print(f"  {name:<{width}}   {100 * probability:6.2f} %  {bar}".rstrip())
+        print(with_bar(name, probability, width))

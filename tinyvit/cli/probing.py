@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from tinyvit.cli.features import described, described_layer, layer_number
 from tinyvit.cli.model_options import ModelOptions, computing_together
-from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
+from tinyvit.cli.parsing import parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +53,13 @@ class KnnOptions(ProbingOptions):
 
 def probe_linear(rest):
     """tinyvit probe-linear RUN"""
-    run_path, rest = positional(rest, "a run folder first: tinyvit probe-linear RUN …")
-    options = parse(ProbeLinearOptions, rest, "tinyvit probe-linear RUN")
+    options = parse(ProbeLinearOptions, rest, "tinyvit probe-linear")
 
     from tinyvit.training.feature_classifiers import check_strength, held_out, linear_probe
 
     if options.C is not None:
         check_strength(options.C)
-    subject = load_subject(run_path, options)
+    subject = load_subject(options)
     if options.C is None:
         held_out(subject.split.train.labels, options.seed)  # raises before minutes are spent
 
@@ -72,7 +71,6 @@ def probe_linear(rest):
     found = by_layer(subject, options, classify)
     held = [("held out for C", held_out_accuracy)] if options.C is None else []
     print_found(subject, options, found, [("C", lambda row: f"{row['C']:g}"), *held], {})
-    say_why_no_gpu(subject.trained.why_not_gpu)
 
 
 def held_out_accuracy(row):
@@ -84,12 +82,11 @@ def held_out_accuracy(row):
 
 def knn(rest):
     """tinyvit knn RUN"""
-    run_path, rest = positional(rest, "a run folder first: tinyvit knn RUN …")
-    options = parse(KnnOptions, rest, "tinyvit knn RUN")
+    options = parse(KnnOptions, rest, "tinyvit knn")
 
     from tinyvit.training.feature_classifiers import check_votes, nearest_neighbours
 
-    subject = load_subject(run_path, options)
+    subject = load_subject(options)
     check_votes(len(subject.split.train), options.k, options.temperature)
 
     def classify(train, test):
@@ -98,7 +95,6 @@ def knn(rest):
 
     found = by_layer(subject, options, classify)
     print_found(subject, options, found, [], {"k": options.k, "temperature": options.temperature})
-    say_why_no_gpu(subject.trained.why_not_gpu)
 
 
 class Subject(NamedTuple):
@@ -110,19 +106,20 @@ class Subject(NamedTuple):
     pool: str
 
 
-def load_subject(run_path, options):
+def load_subject(options):
     """The `Subject` that the options name; ValueError if there is none."""
     from tinyvit.training.features import checked_pool
     from tinyvit.training.threads import thread_count
-    from tinyvit.training.trained import load_prepared_data, load_trained
+    from tinyvit.training.trained import load_prepared_data
 
     if options.seed < 0:
-        raise BadInput(f"expected a seed of at least 0, got {options.seed}")
+        raise ValueError(f"expected a seed of at least 0, got {options.seed}")
     thread_count(options.threads)
-    trained = load_trained(run_path, options.device, options.best)
+    trained = options.load()
     layers, pool = layers_of(trained.model, options.layer), checked_pool(trained.model, options.pool)
-    o = options
-    split = load_prepared_data(trained, o.data, o.data_dir, o.classes, o.images, o.seed)
+    split = load_prepared_data(
+        trained, options.data, options.data_dir, options.classes, options.images, options.seed
+    )
     return Subject(trained, split, layers, pool)
 
 

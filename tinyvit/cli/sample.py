@@ -5,51 +5,48 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tinyvit.cli.model_options import ModelOptions, computing
-from tinyvit.cli.parsing import BadInput, parse, positional, say_why_no_gpu
+from tyro.conf import UseAppendAction, arg
+
+from tinyvit.cli.model_options import ModelOptions, class_number, computing
+from tinyvit.cli.parsing import parse
 from tinyvit.files import expanded
 from tinyvit.text import printable
 
 ENDINGS = (".npy", ".png", ".gif")
 FRAMES = 40  # of a GIF, at most
-STEPS = 50   # by default
-STRIP = 10   # states on the way that a strip shows
+STEPS = 50  # by default
+STRIP = 10  # states on the way that a strip shows
 
 
-def options_class():
-    """The options; made when they are needed, since `class` can't be a field's name and renaming it needs tyro."""
-    from tyro.conf import arg
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions(ModelOptions):
+    """Images of a trained diffusion model's own, of the classes that are asked for."""
 
-    @dataclass(frozen=True, kw_only=True)
-    class SampleOptions(ModelOptions):
-        """Images of a trained diffusion model's own, of the classes that are asked for."""
-
-        class_: Annotated[tuple[str, ...], arg(name="class")] = ()
-        """Classes by name or number, from 0; by default all of them."""
-        count: int = 8
-        """Images of each class."""
-        guidance: float = 1.0
-        """How often the class counts: above 1 the images are clearer and more alike, 0 leaves the class out. It needs a
-        model that was trained with label dropout."""
-        steps: int | None = None
-        """Steps from noise to an image, at most as many as the model was trained with; by default 50, or that many."""
-        sampler: Literal["ddim", "ddpm"] = "ddim"
-        """How a step goes: without new noise (ddim), which needs few steps, or with it (ddpm)."""
-        seed: int = 0
-        """Seed of all noise. The same seed gives the same images, on any number of threads."""
-        out: str = "samples.png"
-        """File to write: .npy for an array (n, C, H, W) of float32 from 0 to 1, .png for a picture of all images, .gif
-        for one that moves from noise to the images."""
-        strip: bool = False
-        """Whether the .png shows what each image was on its way, a row an image."""
-
-    return SampleOptions
+    class_: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(name="class", metavar="NAME…")] = ()
+    """Classes by name or number, from 0; by default all of them."""
+    count: int = 8
+    """Images of each class."""
+    guidance: float = 1.0
+    """How often the class counts: above 1 the images are clearer and more alike, 0 leaves the class out. It needs a
+    model that was trained with label dropout."""
+    steps: int | None = None
+    """Steps from noise to an image, at most as many as the model was trained with; by default 50, or that many."""
+    sampler: Literal["ddim", "ddpm"] = "ddim"
+    """How a step goes: without new noise (ddim), which needs few steps, or with it (ddpm)."""
+    seed: int = 0
+    """Seed of all noise. The same seed gives the same images, on any number of threads."""
+    out: str = "samples.png"
+    """File to write: .npy for an array (n, C, H, W) of float32 from 0 to 1, .png for a picture of all images, .gif
+    for one that moves from noise to the images."""
+    strip: bool = False
+    """Whether the .png shows what each image was on its way, a row an image."""
 
 
 def sample(rest):
     """tinyvit sample RUN"""
-    run_path, rest = positional(rest, "a run folder first: tinyvit sample RUN --class 7 …")
-    options = parse(options_class(), joined(rest, "--class"), "tinyvit sample RUN")
+    options = parse(SampleOptions, rest, "tinyvit sample")
+    if () in options.class_:
+        raise ValueError("expected names or numbers after --class, got none")
     ending = check(options)
 
     import numpy as np
@@ -57,24 +54,24 @@ def sample(rest):
     from tinyvit.files import write
     from tinyvit.progress import tqdm
     from tinyvit.training.sampling import sample as draw
-    from tinyvit.training.trained import load_trained
 
-    trained = load_trained(run_path, options.device, options.best)
+    trained = options.load()
     if trained.config.task != "diffusion":
-        raise BadInput(
+        raise ValueError(
             f"{trained.folder.path}: the task {trained.config.task!r} makes no images; sample needs a run of the task "
             "'diffusion', such as tinyvit train dit-digits makes"
         )
     prepared, classes = trained.preprocessing, trained.preprocessing.classes
-    numbers = [number_of(name, classes) for name in options.class_ or classes]
+    numbers = [class_number(name, classes) for name in sum(options.class_, ()) or classes]
     labels = np.repeat(numbers, options.count)
     mean, std = (np.array(values)[:, None, None] for values in (prepared.mean, prepared.std))
     levels = trained.task.levels
     steps = min(STEPS, len(levels)) if options.steps is None else options.steps
     keep = min(steps + 1, {".gif": FRAMES, ".png": STRIP * options.strip}.get(ending, 0))
-    with computing(trained, options), tqdm(
-        total=len(labels) * steps, unit="step", desc=f"{len(labels)} images", disable=None, leave=False
-    ) as bar:
+    with (
+        computing(trained, options),
+        tqdm(total=len(labels) * steps, unit="step", desc=f"{len(labels)} images", disable=None, leave=False) as bar,
+    ):
         made = draw(
             trained.learner, levels, labels, steps=steps, guidance=options.guidance, method=options.sampler,
             seed=options.seed, limits=(-mean / std, (1 - mean) / std), threads=options.threads, keep=keep,
@@ -92,53 +89,25 @@ def sample(rest):
     else:
         print(f"{len(labels)} images, {options.count} of each of {', '.join(printable(classes[n]) for n in numbers)}: "
               f"{printable(path)}")  # fmt: skip
-    say_why_no_gpu(trained.why_not_gpu)
-
-
-def joined(rest, option):
-    """`rest` with the values of an option that was given several times behind its first."""
-    others, values, todo = [], [], list(rest)
-    while todo:
-        argument = todo.pop(0)
-        if argument.startswith(f"{option}="):
-            values.append(argument.partition("=")[2])
-        elif argument == option:
-            if not todo or todo[0].startswith("-"):
-                raise BadInput(f"expected names or numbers after {option}, got {todo[0] if todo else 'none'}")
-            while todo and not todo[0].startswith("-"):
-                values.append(todo.pop(0))
-        else:
-            others.append(argument)
-    return [*others, option, *values] if values else others
 
 
 def check(options):
-    """The ending of the file to write; BadInput for options that can't be used, whatever the run."""
+    """The ending of the file to write; ValueError for options that can't be used, whatever the run."""
     ending = Path(options.out).suffix.lower()
     if ending not in ENDINGS:
-        raise BadInput(f"out must end in {', '.join(ENDINGS)}, got --out {options.out!r}")
+        raise ValueError(f"out must end in {', '.join(ENDINGS)}, got --out {options.out!r}")
     if options.count < 1:
-        raise BadInput(f"count must be at least 1, got {options.count}")
+        raise ValueError(f"count must be at least 1, got {options.count}")
     if options.seed < 0:
-        raise BadInput(f"seed must be at least 0, got {options.seed}")
+        raise ValueError(f"seed must be at least 0, got {options.seed}")
     path = Path(expanded(options.out))
     if not path.parent.is_dir():
-        raise BadInput(f"there is no folder {path.parent} for --out {options.out!r}; make it first")
+        raise ValueError(f"there is no folder {path.parent} for --out {options.out!r}; make it first")
     if path.is_dir():
-        raise BadInput(f"--out {options.out!r} is a folder; give a file")
+        raise ValueError(f"--out {options.out!r} is a folder; give a file")
     if options.strip and ending != ".png":
-        raise BadInput(f"--strip is a picture: expected --out with the ending .png, got {options.out!r}")
+        raise ValueError(f"--strip is a picture: expected --out with the ending .png, got {options.out!r}")
     return ending
-
-
-def number_of(name, classes):
-    """The number of a class that was given by its name, or by its number; BadInput if there is none."""
-    if name in classes:
-        return classes.index(name)
-    if name.isascii() and name.isdigit() and int(name) < len(classes):
-        return int(name)
-    some = ", ".join(classes[:12]) + (", …" if len(classes) > 12 else "")
-    raise BadInput(f"there is no class {name!r}; the model's are {some} (or a number from 0 to {len(classes) - 1})")
 
 
 def content(ending, images, steps, options):

@@ -1,9 +1,12 @@
 """tinyvit summary"""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from tyro.conf import Positional, arg
 
 from tinyvit.cli.model_options import model_and_task
-from tinyvit.cli.parsing import parse, positional
+from tinyvit.cli.parsing import parse
 
 
 @dataclass(frozen=True)
@@ -11,6 +14,8 @@ class SummaryOptions:
     """A model by its name, or the model of a run, layer by layer. Multiply-adds count the matrix products of a forward;
     activations are what its backward needs, in float32."""
 
+    model: Annotated[Positional[str], arg(metavar="MODEL")]
+    """The name of a model, or a run folder."""
     batch_size: int = 1
     """Images in a batch."""
     img_size: int | None = None
@@ -23,13 +28,12 @@ class SummaryOptions:
 
 def summary(rest):
     """tinyvit summary MODEL, tinyvit summary RUN"""
-    name, rest = positional(rest, "a model or a run folder first: tinyvit summary MODEL …")
-    options = parse(SummaryOptions, rest, "tinyvit summary MODEL")
+    options = parse(SummaryOptions, rest, "tinyvit summary")
 
     from tinyvit.models.summary import format_summary, summarize
 
     fields = {"img_size": options.img_size, "num_classes": options.num_classes}
-    model, task = model_and_task(name, "meta", **{k: v for k, v in fields.items() if v is not None})
+    model, task = model_and_task(options.model, "meta", **{k: v for k, v in fields.items() if v is not None})
     print(format_summary(summarize(model, options.batch_size, options.recompute)))
     if task is not None:
         learner = task.build(device="meta")

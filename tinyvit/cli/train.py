@@ -3,7 +3,7 @@
 from dataclasses import dataclass, make_dataclass
 from typing import Literal
 
-from tinyvit.cli.parsing import BadInput, option, parse, positional
+from tinyvit.cli.parsing import option, parse
 
 USAGE = """usage: tinyvit train PRESET [OPTIONS]
        tinyvit train --resume RUN [OPTIONS]
@@ -24,20 +24,21 @@ class SeveralSeeds:
 
 def train(rest):
     """tinyvit train PRESET [--field value …], tinyvit train --resume RUN"""
-    if rest[:1] == ["--resume"] or (rest and rest[0].startswith("--resume=")):
+    if rest and rest[0].partition("=")[0] == "--resume":
         return resume(rest)
     from tinyvit.training import PRESETS, preset
     from tinyvit.training import train as run_training
     from tinyvit.training.config import plain, switched, with_fields
 
-    name, options = positional(
-        rest, f"a preset ({', '.join(PRESETS)}) first: tinyvit train PRESET …, or tinyvit train --resume RUN"
-    )
-    if name is None:
+    if rest[:1] in (["-h"], ["--help"]):
         print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
         return 0
+    name, *options = rest or [""]
+    if not name or name.startswith("-"):
+        raise ValueError(f"expected a preset ({', '.join(PRESETS)}) first: tinyvit train PRESET …, or "
+                         f"tinyvit train --resume RUN, got {name or 'nothing'}")  # fmt: skip
     if "--resume" in options:
-        raise BadInput("a run is resumed without a preset: tinyvit train --resume RUN")
+        raise ValueError("a run is resumed without a preset: tinyvit train --resume RUN")
     # The options depend on the architecture and the task.
     default = switched(preset(name), option(options, "--architecture"), option(options, "--task"))
     cls = make_dataclass(
@@ -48,7 +49,7 @@ def train(rest):
         from tinyvit.training.seeds import train_seeds
 
         if option(options, "--seed") is not None:
-            raise BadInput("expected --seed for one run or --seeds for several, got both")
+            raise ValueError("expected --seed for one run or --seeds for several, got both")
         return train_seeds(plain(parsed), parsed.seeds, name=name).get("interrupted", 0)
     return run_training(plain(parsed), name=name).get("interrupted", 0)
 
@@ -58,6 +59,8 @@ class ResumeOptions:
     """Resume a run that was stopped or killed, from its newest checkpoint, with the same result as if it had never
     stopped, or the runs of several seeds. Everything else is in the run folder's config.json."""
 
+    resume: str
+    """The folder of the run."""
     data_dir: str | None = None
     """Folder or archive with the data, if it has moved."""
     device: str | None = None
@@ -74,14 +77,13 @@ class ResumeOptions:
 
 def resume(rest):
     """tinyvit train --resume RUN"""
-    first = rest[0].partition("=")[2]
-    path, options = positional([first, *rest[1:]] if first else rest[1:], "a run folder: tinyvit train --resume RUN")
-    options = parse(ResumeOptions, options, "tinyvit train --resume RUN")
+    options = vars(parse(ResumeOptions, rest, "tinyvit train"))
+    path = options.pop("resume")
 
     from tinyvit.files import expanded
     from tinyvit.training import resume as resume_training
 
-    changes = {name: value for name, value in vars(options).items() if value is not None}
+    changes = {name: value for name, value in options.items() if value is not None}
     if (expanded(path) / "seeds.json").is_file():
         from tinyvit.training.seeds import resume_seeds as resume_training
     return resume_training(path, **changes).get("interrupted", 0)
