@@ -56,8 +56,6 @@ def process(*arguments, **options):
         ("train digits --device cpu --precision float16", "'float16' needs a GPU; on the CPU take float32"),
         ("train digits --precision bfloat17", "'bfloat17'.*--precision.*float64"),
         ("train digits --kernels quick", "'quick'.*--kernels"),
-        ("evaluate nowhere --kernels quick", "'quick'.*--kernels"),
-        ("predict nowhere image.png --kernels quick", "'quick'.*--kernels"),
         ("train digits --device tpu", "unknown device 'tpu'; expected one of auto, cpu, cuda, or cuda:0, cuda:1"),
         ("train digits --device cuda:x", "unknown device 'cuda:x'; expected one of auto, cpu, cuda"),
         ("train digits --optim.lr -1", "lr must be a positive finite number, got -1.0"),
@@ -78,9 +76,6 @@ def process(*arguments, **options):
         ("train digits --data-dir .", "digits are built in; leave out --data-dir"),
         ("train cifar10-cpu --data-dir nowhere", "nowhere doesn't exist"),
         ("train cifar10-cpu --data-dir .", "holds no CIFAR-10; expected test_batch.bin"),
-        ("evaluate", "missing RUN: The folder of a run"),
-        ("evaluate nowhere", "nowhere is not a run folder"),
-        ("evaluate .", "is not a run folder: it has no config.json"),
         ("summary", "missing MODEL: The name of a model, or a run folder"),
         ("summary vit_bas_patch16_224", "unknown run folder or model 'vit_bas_patch16_224'; did you mean vit_base"),
         ("summary vit_base_patch16_224 --img-size 225", "image size 225×225 is not a multiple of .* 240×240"),
@@ -150,13 +145,6 @@ def test_weights_of_another_model_are_refused_with_the_names_that_do_not_fit(ref
     save_file({"encoder.weight": np.zeros(3)}, path / "model.safetensors")
     line = refused("evaluate", path)
     assert "missing: cls_token" in line and "unexpected: encoder.weight" in line
-
-
-@pytest.mark.parametrize("arguments", ["trian", "train mnist", "train digits --epochs few", "evaluate nowhere"])
-def test_a_process_ends_with_status_2_and_one_line_too(tmp_path, arguments):
-    ended = process(*arguments.split(), cwd=tmp_path)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert re.fullmatch(r"tinyvit: error: [^\n]+\n", ended.stderr)
 
 
 ASCII = os.environ | {"PYTHONIOENCODING": "ascii"}
@@ -235,19 +223,6 @@ def test_evaluate_repeats_the_figures_of_the_runs_summary(tinyvit, run):
     assert scores["test_loss"] == pytest.approx(summary["test_loss"], rel=1e-6)
     for name in ("test_accuracy", "parameters", "dataset"):
         assert scores[name] == summary[name]
-
-
-def test_evaluate_without_json_prints_a_table(tinyvit, run):
-    status, out, err = tinyvit("evaluate", run)
-    accuracy = json.loads((run / "summary.json").read_text())["test_accuracy"]
-    assert (status, err) == (0, "")
-    assert f"test accuracy   {100 * accuracy:.2f} %" in out
-
-
-def test_evaluate_changes_nothing(tinyvit, run):
-    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-    tinyvit("evaluate", run)
-    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

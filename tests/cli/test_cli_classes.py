@@ -45,10 +45,6 @@ def test_it_is_resumed_to_the_same_bits(tinyvit, chosen, tmp_path):
     assert (again / "model.safetensors").read_bytes() == before
 
 
-def test_it_can_be_inspected(tinyvit, chosen, tmp_path):
-    assert tinyvit("inspect", chosen, "--image", "0", "--out", tmp_path / "seen", "--device", "cpu")[0] == 0
-
-
 def test_a_configuration_without_classes_and_images_is_read(tinyvit, run, tmp_path):
     old = tmp_path / "old"
     shutil.copytree(run, old)

@@ -82,11 +82,6 @@ def test_the_best_weights_are_exported_if_requested(tinyvit, run):
         np.testing.assert_array_equal(weights.state[name], array)
 
 
-def test_a_run_without_its_preprocessing_is_refused(refused, damaged):
-    line = refused("export", damaged("preprocessing.json", None), "--format", "timm", "--out", "out")
-    assert "preprocessing.json is missing" in line
-
-
 @pytest.mark.parametrize(("form", "name"), [*PLACES.items(), ("onnx", "w.onnx")])
 def test_nothing_is_ever_overwritten(refused, imported, form, name):
     place = imported.parent / name
@@ -126,11 +121,6 @@ def test_an_invalid_command_line_is_refused(refused, imported):
     ):
         assert re.search(message, refused("export", *arguments)), message
         assert not list(imported.parent.glob("x*"))
-
-
-def test_the_names_of_formats_are_the_same_in_python():
-    with pytest.raises(ValueError, match="unknown format 'torch'; expected one of huggingface, timm, npz, onnx"):
-        interop.save(WEIGHTS, "x", "torch")
 
 
 @pytest.mark.parametrize("name, architecture", [("resnet8_digits", "ResNet"), ("resnetv2_50x1_bit", "Bit")])

@@ -6,7 +6,6 @@ import pytest
 from PIL import Image
 
 from tinyvit import data, probe
-from tinyvit.cli.inspection import counted
 from tinyvit.training.tasks.classification import logits_of
 from tinyvit.training.trained import load_trained
 
@@ -56,13 +55,6 @@ def test_the_row_of_gradients_says_over_which_tokens_its_means_are_and_which_hav
     pool, tokens = model.config.global_pool, 1 + model.config.grid[0] * model.config.grid[1]
     said = {"token": "only the class token has one", "avg": "only the patches have one"}[pool]
     assert f"mean norm over all {tokens} tokens: " in line and line.endswith(f"after the last, where {said}")
-
-
-@pytest.mark.parametrize(
-    "count, said", [(1, "principal component"), (2, "2 principal components"), (0, "0 principal components")]
-)
-def test_one_is_printed_in_the_singular(count, said):
-    assert counted(count, "principal component") == said
 
 
 def test_pictures_replace_older_ones_in_the_given_folder_and_touch_nothing_else(numbers, own_run, tmp_path):
@@ -169,7 +161,6 @@ def test_a_model_of_a_single_patch_has_no_spectrum_and_says_so(tinyvit, numbers)
     (["--images", "0"], "expected means over 1 to 1,000 images, got --images 0"),
     (["--images", "1000000000"], "expected means over 1 to 1,000 images, got --images 1000000000"),
     (["--layer", "9" * 30], "there is no layer 9999"),
-    (["--threads", "0"], "expected a number of threads from 1 to 4,096, got 0"),
     (["--layer", "first"], "--layer"),
     (["--lyer", "0"], "did you mean --layer"),
 ])  # fmt: skip
@@ -185,25 +176,6 @@ def test_an_output_folder_that_is_a_file_is_refused(refused, run, tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     for command in (["inspect", run], ["train", "digits"], ["bench"]):
         assert "loop is a link to itself, or to nothing; choose a folder" in refused(*command, "--out", "loop")
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_run_without_its_model_is_refused(refused, damaged, name):
-    assert name in refused("inspect", damaged(name, None))
-
-
-def test_a_missing_run_is_refused(refused):
-    assert "missing RUN: The folder of a run" in refused("inspect")
-    assert "nowhere is not a run folder: it doesn't exist" in refused("inspect", "nowhere")
-
-
-def test_weights_that_are_nan_or_infinite_are_refused(refused, own_run):
-    from tinyvit.training.run_folder import RunFolder
-
-    folder = RunFolder(own_run)
-    state = {name: np.full_like(value, np.nan) for name, value in folder.load_model().items()}
-    folder.save_model(state)
-    assert "NaN or infinite: the weights are damaged or diverged" in refused("inspect", own_run)
 
 
 CONVOLUTIONS = {

@@ -52,15 +52,6 @@ def test_a_gif_and_a_folder_of_its_frames_are_predicted_alike(tinyvit, moving):
         assert one["probability"] == pytest.approx(other["probability"], abs=1e-5)
 
 
-def test_in_python_a_list_of_frames_is_predicted_as_the_files_are(tinyvit, moving):
-    _, out, _ = tinyvit("predict", moving / "run", moving / "frames", "--json", "--top", "8")
-    top = {one["class"]: one["probability"] for one in json.loads(out)["top"]}
-    model = load(moving / "run")
-    (probabilities,) = model.predict([Image.fromarray(frame).resize((48, 48), 0) for frame in clip()])
-    for name, probability in zip(model.classes, probabilities):
-        assert top[name] == pytest.approx(float(probability), abs=1e-5)
-
-
 @pytest.mark.parametrize("name, message", [
     ("still.png", "is a still image, and the model reads videos of 4 frames; give a GIF or a folder of frames"),
     ("still.gif", "is a still image, and the model reads videos of 4 frames; give a GIF or a folder of frames"),
