@@ -16,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 37_827,
+    "tests": 37_809,
     "tinyvit": 36_846,
     "tinyvit/*": 1_345,
     "tinyvit/bench": 1_410,

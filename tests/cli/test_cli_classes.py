@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import pytest
 
@@ -34,24 +33,6 @@ def test_it_is_evaluated_on_all_test_images_of_its_classes(tinyvit, chosen):
     found = json.loads(out)
     assert list(found["per_class"]) == ["7", "1", "4"]
     assert found["images"] == len(data.choose(data.digits(), ("7", "1", "4")).test)
-
-
-def test_it_is_resumed_to_the_same_bits(tinyvit, chosen, tmp_path):
-    before, again = (chosen / "model.safetensors").read_bytes(), tmp_path / "again"
-    shutil.copytree(chosen, again)
-    for file in [again / "summary.json", again / "model.safetensors", *(again / "checkpoints").iterdir()]:
-        file.unlink()
-    assert tinyvit("train", "--resume", again)[0] == 0
-    assert (again / "model.safetensors").read_bytes() == before
-
-
-def test_a_configuration_without_classes_and_images_is_read(tinyvit, run, tmp_path):
-    old = tmp_path / "old"
-    shutil.copytree(run, old)
-    config = json.loads((old / "config.json").read_text())
-    del config["classes"], config["images"]
-    (old / "config.json").write_text(json.dumps(config))
-    assert tinyvit("evaluate", old)[0] == 0
 
 
 def test_images_are_drawn_from_those_that_are_not_held_out_for_tuning(tinyvit, tmp_path):

@@ -53,13 +53,6 @@ def test_a_fine_tuned_model_can_be_fine_tuned(tinyvit, tuned, tmp_path):
     assert config["init"]["run"] == str(tuned) and config["freeze"] == "trunk"
 
 
-def test_an_epoch_uses_all_of_a_few_images_and_one_step_is_in_the_singular(tinyvit, run):
-    for images, steps in (("100", "2 steps,"), ("60", "1 step,")):
-        options = ["--data", "digits", "--images", images, "--epochs", "3", "--batch-size", "64", "--device", "cpu"]
-        status, out, _ = tinyvit("finetune", run, *options)
-        assert status == 0 and f"3 epochs of {steps}" in out
-
-
 @pytest.fixture
 def photos(tmp_path):
     """A folder of images of two classes."""

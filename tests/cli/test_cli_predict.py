@@ -154,8 +154,3 @@ def test_a_model_of_a_folder_is_trained_and_evaluated_and_predicts_without_the_f
         assert tinyvit("evaluate", own / "run", "--data-dir", own / "elsewhere", "--json")[1] == out
     finally:
         (own / "elsewhere").rename(own / "pictures")
-
-
-def test_two_classes_have_no_top_5_in_the_table(tinyvit, own):
-    _, out, _ = tinyvit("evaluate", own / "run")
-    assert "top 5" not in out and "most often taken for" in out

@@ -97,13 +97,6 @@ def test_all_layers_together_give_the_result_of_each_alone(tinyvit, run, command
 
 
 @BOTH
-@pytest.mark.parametrize(("text", "layer"), [("0", 0), ("-1", 1), ("−1", 1), ("-2", 0)])
-def test_layers_are_counted_from_either_end(tinyvit, run, command, text, layer):
-    found = as_json(tinyvit, command, run, "--layer", text, "--classes", "0", "1", "--images", "40")
-    assert found["layer"] == layer
-
-
-@BOTH
 def test_selected_classes_and_images_are_those_that_a_training_would_use(tinyvit, run, command):
     found = as_json(tinyvit, command, run, "--classes", "7", "1", "4", "--images", "60", "--seed", "5")
     assert (found["classes"], found["train_images"]) == (["7", "1", "4"], 60)

@@ -1,8 +1,6 @@
 """tinyvit sample, and the other commands on a run of the task diffusion."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -121,11 +119,3 @@ def test_the_other_commands_work_on_such_a_run_or_say_why_not(tinyvit, refused, 
     assert np.load(tmp_path / "f.npy").shape == (1, 16)
     assert "isn't classification; tinyvit sample, evaluate" in refused("predict", run, "a.png")
     assert tinyvit("inspect", run, "--images", "2", "--out", "pictures")[0] == 0
-
-
-def test_the_command_runs_as_a_process_and_its_bar_goes_to_stderr(run, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "tinyvit", "sample", str(run), "--class", "1", "--count", "1", "--steps", "2", "--out",
-         str(tmp_path / "x.png")], capture_output=True, text=True, timeout=120)  # fmt: skip
-    assert done.returncode == 0 and done.stdout.startswith("1 images, 1 of each of 1")
-    assert "step" not in done.stdout
