@@ -9,8 +9,12 @@ from strategies import images_for, on_the_host
 from tinyvit import ViT, ViTConfig
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.interop import Weights
+from tinyvit.interop.huggingface import in_transformers_4
+from tinyvit.interop.mappings import mapping_for
+from tinyvit.interop.names import to_ours
 
 CONFIG = ViTConfig(img_size=8, patch_size=4, num_classes=3, embed_dim=192, depth=1, num_heads=3, mlp_ratio=0.25)
+HUGGINGFACE = mapping_for("huggingface", "vit")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
@@ -41,3 +45,9 @@ def logits_of(weights):
     model = ViT(weights.config, dtype=str(weights.state["cls_token"].dtype))
     model.load_state_dict(weights.state)
     return model(images_for(model, 0, 2))[0]
+
+
+def under_our_names(layout, arrays, config):
+    """Arrays by the names of Transformers 4 or 5, as those of the model's parameters, by our names."""
+    theirs, _ = in_transformers_4(layout, {name: np.asarray(array) for name, array in arrays.items()})
+    return to_ours(theirs, config, layout.parts(config), layout.model)

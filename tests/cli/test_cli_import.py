@@ -106,20 +106,20 @@ UNUSABLE = [("timm", "config.json", "std", "pretrained_cfg"),
 
 
 @pytest.mark.parametrize(("form", "file", "field", "part"), UNUSABLE)
-@pytest.mark.parametrize("value, expected", [([0, 1, 1], "numbers above 0"), ([0.5], None), ([1, 2], "one for each")])
+@pytest.mark.parametrize("value, usable", [([0, 1, 1], False), ([0.5], True), ([1, 2], False)])
 def test_unusable_channel_statistics_of_the_source_are_replaced_by_the_options(
-    tinyvit, refused, sources, form, file, field, part, value, expected
+    tinyvit, refused, sources, form, file, field, part, value, usable
 ):  # fmt: skip
     path = sources / form / file
     about = json.loads(path.read_text())
     (about[part] if part else about)[field] = value
     path.write_text(json.dumps(about))
-    if expected:
+    if not usable:
         line = refused("import", form, "--out", "run")
-        assert re.search(rf"{field} in .*{file} is .*; for images of 3 channels expected {expected}.*; --std", line)
-    given = ["--std", "0.1", "0.2", "0.3"] if expected else []
+        assert re.search(rf"{field} in .*{file} is .*; expected a positive .* for each of 3 channels.*; --std", line)
+    given = [] if usable else ["--std", "0.1", "0.2", "0.3"]
     assert tinyvit("import", form, "--out", "run", *given)[0] == 0
-    assert load_trained(sources / "run", "cpu").preprocessing.std == ((0.1, 0.2, 0.3) if expected else (0.5,) * 3)
+    assert load_trained(sources / "run", "cpu").preprocessing.std == ((0.5,) * 3 if usable else (0.1, 0.2, 0.3))
 
 
 def test_the_suggested_next_command_can_be_pasted(tinyvit, sources):
@@ -259,7 +259,7 @@ def test_an_imported_run_is_not_trained_on_from_scratch(refused, imported, photo
         ("model.safetensors", b"<!DOCTYPE html>", "is a web page"),
         ("model.safetensors", b"\x80\x02}.", "is a pickle.* weights_only=True.*model.safetensors$"),
         ("config.json", b"{", "config.json is damaged or not JSON"),
-        ("config.json", b'{"model_type": "beit"}', "config.json has model_type 'beit'; tinyvit reads vit"),
+        ("config.json", b'{"model_type": "beit"}', "config.json has model_type 'beit'; tinyvit reads .*vit"),
         ("config.json", b'{"architecture": "regnety_016"}', "'regnety_016'"),
     ],
 )
@@ -279,13 +279,13 @@ def test_an_invalid_command_line_is_refused(refused, imported):
         ([*alone, "--img-size", "8", "12", "--num-heads", "0"], "num_heads must be a positive int, got 0"),
         (alone, "how many heads there are; give --num-heads"),
         (["timm", "--out", "x", "--num-heads", "5"], "timm: .*says num_heads 3.* 5 was given"),
-        (["timm", "--out", "x", "--img-size", "9", "9"], "timm: .*says img_size 8×12.* 9×9 was given"),
+        (["timm", "--out", "x", "--img-size", "9", "9"], "timm: image size 9×9 is not a multiple of the patch size"),
         (["timm", "--out", "x", "--img-size", "0"], "timm: expected a size as a positive int"),
         (["weights.npz", "--out", "x", "--img-size", "0"], "weights.npz: expected a size as a positive int"),
         (["weights.npz", "--out", "x"], "6 patches don't form a square.*--img-size HEIGHT WIDTH"),
-        (["timm", "--out", "x", "--mean", "0.5", "0.4"], "mean that was given is .* expected one for each channel"),
-        (["timm", "--out", "x", "--mean", "nan"], "mean that was given is .*nan.* expected finite numbers"),
-        (["timm", "--out", "x", "--std", "0"], "std that was given is .* expected numbers above 0"),
+        (["timm", "--out", "x", "--mean", "0.5", "0.4"], "mean that was given is .* expected a finite number for each"),
+        (["timm", "--out", "x", "--mean", "nan"], "mean that was given is .*nan.* expected a finite number"),
+        (["timm", "--out", "x", "--std", "0"], "std that was given is .* expected a positive finite number"),
         (["timm", "--out", "x", "--mean", "much"], "--mean.*'?much'?"),
     ):
         assert re.search(message, refused("import", *arguments)), message

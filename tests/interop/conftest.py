@@ -14,12 +14,12 @@ def saved(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(tmp_path, request):
-    """A function that writes weights of the test file, with changes to config.json or to the arrays."""
+def folder(tmp_path):
+    """A function that writes weights for Hugging Face, with changes to config.json or to the arrays."""
 
-    def write(config=None, edit=None, **about):
+    def write(weights, edit=None, **about):
         path = tmp_path / "theirs"
-        interop.save(request.module.weights_of(config or request.module.CONFIGS["basic"]), path, "huggingface")
+        interop.save(weights, path, "huggingface")
         said = json.loads((path / "config.json").read_text()) | about
         (path / "config.json").write_text(json.dumps(said))
         if edit:

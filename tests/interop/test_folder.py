@@ -2,14 +2,13 @@ import json
 import shutil
 
 import pytest
+from layouts import HUGGINGFACE
 from small_weights import WEIGHTS
 
 from tinyvit import interop
-from tinyvit.interop.folder import INDEX, inside, weight_files
-from tinyvit.interop.huggingface import write
+from tinyvit.interop import folder
+from tinyvit.interop.folder import INDEX, read_if_there, weight_files
 from tinyvit.tensors import write_tensors
-
-NAMES = ["../x", "/etc/passwd", "a/b", "..", ".", "", "..\\x", "C:x", "a\0b", None, 3, ["x"]]
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def copy(saved, tmp_path):
 @pytest.fixture
 def sharded(copy):
     """The same weights in two files with an index."""
-    tensors, *_ = write(WEIGHTS)
+    tensors, *_ = HUGGINGFACE.write(WEIGHTS)
     (copy / "model.safetensors").unlink()
     names = sorted(tensors)
     shards = {"model-1-of-2.safetensors": names[::2], "model-2-of-2.safetensors": names[1::2]}
@@ -38,12 +37,6 @@ def change(path, **changes):
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
 
-@pytest.mark.parametrize("name", NAMES, ids=repr)
-def test_a_name_that_is_a_path_is_refused(tmp_path, name):
-    with pytest.raises(ValueError, match="names a file that isn't in it"):
-        inside(tmp_path, name)
-
-
 def test_weights_in_several_files_are_those_of_one(sharded):
     weights = interop.load(sharded)
     assert weights.config == WEIGHTS.config and weights.state.keys() == WEIGHTS.state.keys()
@@ -51,40 +44,20 @@ def test_weights_in_several_files_are_those_of_one(sharded):
         assert array.tobytes() == WEIGHTS.state[name].tobytes()
 
 
-@pytest.mark.parametrize("name", NAMES, ids=repr)
+@pytest.mark.parametrize(
+    "name", ["../x", "/etc/passwd", "a/b", "..", ".", "", "..\\x", "C:x", "a\0b", None, 3, ["x"]], ids=repr
+)
 def test_an_index_that_names_a_file_elsewhere_is_refused(sharded, name):
     shards = json.loads((sharded / INDEX).read_text())["weight_map"]
     change(sharded / INDEX, weight_map=shards | {"vit.layernorm.bias": name})
-    with pytest.raises(ValueError, match="names a file that isn't in it|has something other than names"):
+    with pytest.raises(ValueError, match="names a file that isn't in it|is missing"):
         interop.load(sharded)
-
-
-@pytest.mark.parametrize("name", ["\x1b[2J.safetensors", "a\nb", "\ud800", "\u202etxt"])
-def test_a_name_with_control_or_invalid_characters_is_refused_and_escaped(sharded, name):
-    change(sharded / INDEX, weight_map={"cls_token": name})
-    with pytest.raises(ValueError, match="has a name of a file that can't be shown: '.*\\\\[xnu]") as error:
-        interop.load(sharded)
-    assert str(error.value).isprintable()
 
 
 @pytest.mark.parametrize("shards", [[], {}, "model.safetensors", 3])
 def test_an_index_without_files_is_refused(sharded, shards):
     change(sharded / INDEX, weight_map=shards)
     with pytest.raises(ValueError, match=r"index\.json is damaged: its weight_map says"):
-        interop.load(sharded)
-
-
-def test_an_index_that_contradicts_its_files_is_refused_with_the_names(sharded):
-    shards = json.loads((sharded / INDEX).read_text())["weight_map"]
-    other = next(name for name in shards.values() if name != shards["classifier.bias"])
-    change(sharded / INDEX, weight_map=shards | {"classifier.bias": other, "more": other})
-    with pytest.raises(ValueError, match="the index of its files contradicts them in classifier.bias, more"):
-        interop.load(sharded)
-
-
-def test_an_array_that_is_in_two_files_is_refused(sharded):
-    shutil.copy(sharded / "model-1-of-2.safetensors", sharded / "model-2-of-2.safetensors")
-    with pytest.raises(ValueError, match=r"model-2-of-2\.safetensors holds .* more, which model-1-of-2\.saf"):
         interop.load(sharded)
 
 
@@ -95,35 +68,17 @@ def test_a_missing_one_of_several_files_is_named(sharded):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "preprocessor_config.json"])
-def test_a_link_out_of_the_folder_is_refused(copy, tmp_path, name):
-    (copy / name).rename(tmp_path / "elsewhere")
-    (copy / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match=rf"{name} leads out of its folder, to .*elsewhere; give that file itself"):
-        interop.load(copy)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "preprocessor_config.json"])
 @pytest.mark.parametrize("target", ["itself", "absent"])
 def test_a_link_that_leads_nowhere_is_refused(copy, name, target):
     (copy / name).unlink()
     (copy / name).symlink_to(name if target == "itself" else "absent")
-    with pytest.raises(ValueError, match=rf"{name} is a link that leads nowhere$"):
+    with pytest.raises(ValueError, match=rf"{name} is missing$"):
         interop.load(copy)
 
 
-def test_links_within_the_folder_and_those_of_hugging_faces_cache_are_followed(copy, tmp_path):
-    (copy / "model.safetensors").rename(copy / "kept")
-    (copy / "model.safetensors").symlink_to("kept")
-    assert interop.load(copy).config == WEIGHTS.config
-    (tmp_path / "hub" / "snapshots" / "main").mkdir(parents=True)
-    (tmp_path / "hub" / "blobs").mkdir()
-    for name in ("config.json", "model.safetensors", "preprocessor_config.json"):
-        (copy / name).resolve().rename(tmp_path / "hub" / "blobs" / f"of {name}")
-        (tmp_path / "hub" / "snapshots" / "main" / name).symlink_to(f"../../blobs/of {name}")
-    assert interop.load(tmp_path / "hub" / "snapshots" / "main").config == WEIGHTS.config
-
-
-def test_a_folder_that_is_a_link_is_followed(copy, tmp_path):
+def test_links_as_in_hugging_faces_cache_are_followed(copy, tmp_path):
+    (copy / "model.safetensors").rename(tmp_path / "elsewhere")
+    (copy / "model.safetensors").symlink_to("../elsewhere")
     (tmp_path / "link").symlink_to(copy)
     assert interop.load(tmp_path / "link").config == WEIGHTS.config
 
@@ -131,11 +86,14 @@ def test_a_folder_that_is_a_link_is_followed(copy, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("config.json", None, "has no config.json, without which Hugging Face's weights can't be read"),
+        ("config.json", None, "which don't say how many heads there are .*; give its folder, with the config.json"),
         ("config.json", b"", r"config\.json is damaged or not JSON"),
         ("config.json", b"[]", r"config\.json holds JSON of another kind"),
+        ("config.json", b"\xff\xfe{}", r"config\.json is damaged or not JSON"),
+        ("config.json", b"[" * 100_000, r"config\.json is damaged or not JSON"),
+        ("config.json", b'{"model_type": ' + b"9" * 100_000, r"config\.json is damaged or not JSON"),
         ("config.json", b"{}", r"config\.json has neither Hugging Face's model_type nor timm's architecture"),
-        ("config.json", b'{"model_type": "beit"}', r"config\.json has model_type 'beit'; tinyvit reads vit, "),
+        ("config.json", b'{"model_type": "beit"}', r"config\.json has model_type 'beit'; tinyvit reads .*vit, "),
         ("config.json", b'{"architectures": ["ResNet"]}', "has neither Hugging Face's model_type nor"),
         ("config.json", b'{"architecture": "vit_tiny_patch16_224"}', "are not those of this model in timm's layout"),
         ("config.json", b'{"dataset": 1, "model": 2, "optim": 3}', "copy is a run of tinyvit already; use it as it is"),
@@ -171,3 +129,11 @@ def test_of_several_weights_files_one_must_be_named(copy):
 def test_an_empty_folder_holds_no_weights(tmp_path):
     with pytest.raises(ValueError, match="holds no weights .it is empty."):
         interop.load(tmp_path)
+
+
+def test_json_that_is_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("{}" + " " * 100)
+    assert read_if_there(tmp_path, "config.json") == {}
+    monkeypatch.setattr(folder, "LARGEST", 50)
+    with pytest.raises(ValueError, match=r"config\.json has 102 bytes; expected JSON of at most 50"):
+        read_if_there(tmp_path, "config.json")

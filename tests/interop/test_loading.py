@@ -1,4 +1,3 @@
-import json
 import shutil
 from dataclasses import replace
 from importlib import import_module
@@ -127,7 +126,7 @@ def test_weights_that_are_nan_or_infinite_are_refused_by_name(tmp_path, form, nu
     state = {name: array.copy() for name, array in WEIGHTS.state.items()}
     state["norm.bias"][[2, 5]] = number
     interop.save(WEIGHTS._replace(state=state), tmp_path / PLACES[form], form)
-    with pytest.raises(ValueError, match=r"has numbers that are NaN or infinite: \S*norm\S* \(2\)"):
+    with pytest.raises(ValueError, match=r"diverged: it has numbers that are NaN or infinite in norm\.bias"):
         interop.load(tmp_path / PLACES[form], **GIVEN[form])
 
 
@@ -139,21 +138,9 @@ def test_unused_arrays_may_hold_any_numbers(saved, tmp_path):
     assert same(weights.state, WEIGHTS.state) and "the pooler isn't used" in weights.notes
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_mismatches_are_reported_before_an_array_is_read(saved, form):
-    source = interop.open_source(saved / PLACES[form])
-    renamed = dict(source.arrays)
-    renamed["more"] = renamed.pop(next(name for name in renamed if "bias" in name))
-    read = []
-    renamed = {name: entry._replace(read=lambda name=name: read.append(name)) for name, entry in renamed.items()}
-    with pytest.raises(ValueError, match="missing: .*bias; unexpected: more"):
-        replace(source, arrays=renamed).read(**GIVEN[form])
-    assert not read
-
-
 def test_integers_are_refused_by_name(tmp_path):
     save_file({**WEIGHTS.state, "cls_token": np.ones((1, 1, 12), "int8")}, tmp_path / "a.safetensors")
-    with pytest.raises(ValueError, match=r"has numbers of other kinds than .*float32, float64: cls_token \(int8\)"):
+    with pytest.raises(ValueError, match=r"expected floating-point numbers, got cls_token \(int8\)"):
         interop.load(tmp_path / "a.safetensors", num_heads=3, img_size=(8, 12))
 
 
@@ -168,8 +155,7 @@ def test_weights_that_do_not_fit_in_memory_as_float32_are_refused_before_they_ar
                                            ((np.nan,) * 3, None), ("0.5", None), (None, (0.5, None, 0.5)), ({}, None),
                                            (None, True), (0.5j, None), (((0.5, 0.4), 0.3), None)])  # fmt: skip
 def test_a_mean_or_std_that_does_not_fit_is_refused(saved, mean, std):
-    reason = "expected (one for each|finite|numbers)"
-    with pytest.raises(ValueError, match=f"timm: the (mean|std) that was given is .* {reason}"):
+    with pytest.raises(ValueError, match="timm: the (mean|std) that was given is .*; expected a .* for each of 3 ch"):
         interop.load(saved / "timm", mean=mean, std=std)
 
 
@@ -189,23 +175,14 @@ def test_a_hub_name_is_refused_since_nothing_is_downloaded(tmp_path, monkeypatch
             interop.load(path)
 
 
-HOSTILE = "\x1b[31mred\x07\n\ud800\u202e"
+HOSTILE = "\x1b[31mred\x07\n\u202e"
 
 
-@pytest.mark.parametrize("form", ["timm", "npz"])
-def test_control_characters_in_names_in_a_file_are_escaped(saved, tmp_path, form):
-    if form == "npz":
-        name = HOSTILE.replace("\ud800", "")  # which a zip can't hold
-        np.savez(tmp_path / "a.npz", **np.load(saved / "weights.npz"), **{name: np.ones(2, "float32")})
-        path = tmp_path / "a.npz"
-    else:
-        path = tmp_path / "a.safetensors"
-        content = (saved / "timm" / "model.safetensors").read_bytes()
-        length = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + length])
-        header[HOSTILE] = header.pop("head.bias")
-        header = json.dumps(header).encode()
-        path.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + length :])
-    with pytest.raises(ValueError, match=r"unexpected: .*\\x1b\[31mred\\x07\\n") as error:
-        interop.load(path, **({"img_size": (8, 12)} if form == "npz" else {"num_heads": 3, "img_size": (8, 12)}))
-    assert str(error.value).isprintable()
+def test_control_characters_in_names_in_a_file_are_escaped(saved, tmp_path):
+    arrays = {**load_file(saved / "timm" / "model.safetensors"), HOSTILE: np.ones(2, "float32")}
+    save_file(arrays, tmp_path / "a.safetensors")
+    np.savez(tmp_path / "a.npz", **np.load(saved / "weights.npz"), **{HOSTILE: np.ones(2, "float32")})
+    for name, given in (("a.safetensors", {"num_heads": 3}), ("a.npz", {})):
+        with pytest.raises(ValueError, match=r"unexpected: .*\\x1b\[31mred\\x07\\n") as error:
+            interop.load(tmp_path / name, **given, img_size=(8, 12))
+        assert str(error.value).isprintable()

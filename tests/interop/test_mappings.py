@@ -2,17 +2,18 @@
 
 import json
 
+import layouts
 import numpy as np
 import pytest
 from small_weights import PREPARED, WEIGHTS
 
 import tinyvit.tensors
 from tinyvit import interop
-from tinyvit.interop import huggingface, mappings, original, timm
+from tinyvit.interop import mappings, original, timm
 from tinyvit.interop.mappings import Mapping, mapping_for, mapping_of_config, mapping_of_names, register
 
 TIMM = list(timm.write(WEIGHTS)[0])
-HUGGINGFACE = list(huggingface.write(WEIGHTS)[0])
+HUGGINGFACE = list(layouts.HUGGINGFACE.write(WEIGHTS)[0])
 ORIGINAL = list(original.write(WEIGHTS))
 
 
@@ -33,7 +34,7 @@ def test_an_unknown_layout_is_refused_with_a_few_of_its_names(prefix):
 
 
 @pytest.mark.parametrize("field, readable", [
-    ("model_type", "vit, vit_mae, clip, resnet, bit, deit, dinov2, dinov2_with_registers, swin, vivit"),
+    ("model_type", "clip, resnet, bit, swin, vit, vit_mae, deit, dinov2, dinov2_with_registers, vivit"),
     ("architecture",
      "vit_*, deit_*, deit3_*, flexivit_*, resnet[1-9]*, resnetv2_*_bit*, vit_*_r*_s*, deit_*_distilled_*, swin_*"),
 ])  # fmt: skip

@@ -1,7 +1,5 @@
 """Functions shared by all layouts."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,26 +21,19 @@ def test_the_shapes_of_a_configuration_are_those_of_its_model(example):
 
 
 @given(st.lists(st.sampled_from(["a", "b", "a (2)", "a (3)", ""]), max_size=8))
-def test_names_are_made_unique_and_the_first_changes_are_noted(given_names):
+def test_names_are_made_unique_and_those_that_changed_are_noted(given_names):
     different, notes = names.different_names(given_names)
     assert len(set(different)) == len(different) == len(given_names)
     changed = [(i, new) for i, (name, new) in enumerate(zip(given_names, different, strict=True)) if name != new]
-    told = [(int(re.match(r"class (\d+)", note)[1]), note.split("called ")[1][1:-1]) for note in notes[:5]]
-    assert told == changed[:5] and len(notes) == min(len(changed), 6)
+    assert len(notes) == bool(changed) and all(f"class {i} is called {new!r}" in notes[0] for i, new in changed[:5])
     assert all(name in different for name in given_names)
 
 
-@pytest.mark.parametrize("name", ["a\ud800", "\udfff", "\ud83d b"])
-def test_a_name_with_a_lone_surrogate_is_refused_with_its_class(name):
-    with pytest.raises(ValueError, match="name of class 1 is not text: it has half a character in it: '.*\\\\ud"):
-        names.different_names(["a 🐦", name])
-
-
-def test_very_many_equal_names_take_no_time_and_have_a_few_notes():
+def test_very_many_equal_names_take_no_time_and_have_a_short_note():
     count = 30_000
-    different, notes = names.different_names(["x"] * count)
+    different, (note,) = names.different_names(["x"] * count)
     assert different == ("x", *(f"x ({i})" for i in range(2, count + 1)))
-    assert len(notes) == 6 and notes[-1] == "29,994 more classes are renamed alike"
+    assert note.endswith("'x' of class 5 is called 'x (6)' and 29,994 more")
 
 
 @given(st.lists(st.text(max_size=3), unique=True, max_size=8))
@@ -60,8 +51,7 @@ def test_a_square_of_patches_gives_the_size_of_the_images(side, p, q):
 
 
 def test_blocks_are_counted_by_their_distinct_numbers_and_not_by_the_largest():
-    pattern = re.compile(r"blocks\.(\d+)\.")
-    assert names.count_blocks(["blocks.0.x", "blocks.0.y", "blocks.99999999999.x", "norm"], pattern) == 2
+    assert names.count_blocks(["blocks.0.x", "blocks.0.y", "blocks.99999999999.x", "norm"], r"blocks\.(\d+)\.") == 2
 
 
 def test_a_long_list_of_names_shows_some_and_counts_the_rest():

@@ -43,7 +43,8 @@ def test_written_arrays_are_contiguous(written):
 def test_the_names_and_shapes_are_those_of_the_released_vit_b_16():
     model = create_model("vit_base_patch16_224", device="meta", **{"activation": "gelu_tanh"})
     own = {name: parameter.shape for name, parameter in model.named_parameters()}
-    shapes = original.shapes_in(own, model.config)
+    parts = original.parts_of(model.config)
+    shapes = {theirs: shape for ours in own for theirs, shape, _ in parts(ours, own[ours])}
     block = "Transformer/encoderblock_11"
     assert len(shapes) == 8 + 16 * 12
     assert {name: shapes[name] for name in (
@@ -67,19 +68,8 @@ def test_images_are_stretched_and_go_from_minus_1_to_1():
     assert (prepared.mean, prepared.std, prepared.crop) == ((0.5,) * 3, (0.5,) * 3, None)
 
 
-def test_missing_unexpected_and_misshapen_names_are_listed_together():
-    tensors = dict(TENSORS)
-    del tensors["Transformer/encoder_norm/bias"]
-    tensors |= {"extra": np.zeros(1), "head/bias": np.zeros(7)}
-    with pytest.raises(ValueError) as error:
-        original.read(tensors)
-    for part in ("missing: Transformer/encoder_norm/bias", "unexpected: extra",
-                 "misshapen: head/bias (expected (3,), got (7,))"):  # fmt: skip
-        assert part in str(error.value)
-
-
 def test_all_missing_names_that_determine_the_shape_are_listed():
-    with pytest.raises(ValueError, match="missing: embedding/kernel, Transformer/encoderblock_0.*pos_embedding"):
+    with pytest.raises(ValueError, match="missing or misshapen: embedding/kernel .*, Transformer/enc.*pos_embedding"):
         original.read({"head/bias": np.zeros(3)})
 
 

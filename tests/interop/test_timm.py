@@ -65,13 +65,6 @@ def test_a_norm_after_pooling_the_class_token_equals_one_before_it():
     assert_equal_state(timm.read(after, about).state, EXAMPLE.state)
 
 
-@pytest.mark.parametrize("name", ["norm.weight", "norm.bias"])
-def test_a_norm_before_and_one_after_pooling_the_class_token_are_refused(name):
-    tensors, about = timm.write(EXAMPLE)
-    with pytest.raises(ValueError, match=f"have {name} and fc_{name}, .*; expected one"):
-        timm.read(tensors | {f"fc_{name}": np.ones(192)}, about)
-
-
 @pytest.mark.parametrize("about", [None, {"architecture": "vit_tiny_patch16_224", "global_pool": "avg"}])
 def test_a_norm_after_the_mean_is_refused(about):
     tensors = {name.replace("norm.", "fc_norm.") if name.startswith("norm.") else name: x
@@ -109,61 +102,31 @@ def test_a_vit_that_differs_in_ways_that_no_shape_shows_is_refused_by_name(name)
         timm.read(EXAMPLE.state, {"architecture": f"{name}.in1k"})
 
 
-def test_missing_unexpected_and_misshapen_names_are_listed_together():
-    state = dict(EXAMPLE.state)
-    del state["norm.bias"], state["blocks.0.mlp.fc2.bias"]
-    state |= {"head.bias": np.zeros(7), "extra": np.zeros(1)}
-    with pytest.raises(ValueError) as error:
-        timm.read(state)
-    for part in ("missing: blocks.0.mlp.fc2.bias, norm.bias", "unexpected: extra",
-                 "misshapen: head.bias (expected (3,), got (7,))"):  # fmt: skip
-        assert part in str(error.value)
-
-
 @pytest.mark.parametrize(
     "field, value",
     {"embed_dim": 384, "depth": 12, "in_chans": 1, "patch_size": [4, 2], "qkv_bias": False, "num_classes": 1000,
      "mlp_ratio": 4.0}.items(),
 )  # fmt: skip
-def test_a_config_json_that_contradicts_the_weights_is_refused_with_both_values(field, value):
+def test_a_config_json_that_contradicts_the_weights_is_refused(field, value):
     tensors, about = timm.write(EXAMPLE)
     about["model_args"][field] = value
-    found = {"patch_size": (4, 4)}.get(field, getattr(CONFIG, field))
-    with pytest.raises(ValueError, match="contradicts the weights") as error:
+    with pytest.raises(ValueError, match="the arrays are not those of this model in timm's layout"):
         timm.read(tensors, about)
-    assert f"{field} {value!r}, but the weights have {found!r}" in str(error.value)
 
 
 def test_an_image_size_that_contradicts_the_positions_is_refused_unless_the_right_one_is_given():
     tensors, about = timm.write(EXAMPLE)
     about["model_args"]["img_size"], about["pretrained_cfg"]["input_size"] = 16, [3, 16, 16]
-    with pytest.raises(ValueError, match="16×16 pixels have 16 patches, but the weights have 5 positions, one"):
+    with pytest.raises(ValueError, match=r"misshapen: pos_embed \(expected \(1, 17, 192\), got \(1, 5, 192\)\)"):
         timm.read(tensors, about)
     assert timm.read(tensors, about, img_size=8).config == CONFIG
 
 
-def without_positions():
-    """timm's weights and config.json of the example, whose positions would tell the size of the images."""
-    return timm.write(example(replace(CONFIG, positions="none")))
-
-
-@pytest.mark.parametrize("weights", [timm.write(EXAMPLE), without_positions()])
-def test_an_image_size_in_the_source_cannot_be_overridden(weights):
-    tensors, about = weights
-    with pytest.raises(ValueError, match="says img_size 8×8 and input_size 8×8, but 8×16 was given; leave out"):
-        timm.read(tensors, about, img_size=(8, 16))
-    assert timm.read(tensors, about, img_size=8).config.img_size == 8
-
-
-def test_two_different_image_sizes_are_refused_unless_one_of_them_is_given():
-    tensors, about = without_positions()
-    about["pretrained_cfg"]["input_size"] = [3, 12, 16]
-    with pytest.raises(ValueError, match="contradicts itself: it says img_size 8×8 and input_size 12×16; give"):
-        timm.read(tensors, about)
-    with pytest.raises(ValueError, match="says img_size 8×8 and input_size 12×16, but 4×4 was given"):
-        timm.read(tensors, about, img_size=4)
-    for size in (8, (12, 16)):
-        assert timm.read(tensors, about, img_size=size).config.img_size == size
+def test_of_two_image_sizes_that_differ_the_one_that_the_positions_are_for_counts():
+    tensors, about = timm.write(EXAMPLE)
+    for size, input_size in ((16, 8), (8, 16)):
+        about["model_args"]["img_size"], about["pretrained_cfg"]["input_size"] = size, [3, input_size, input_size]
+        assert timm.read(tensors, about).config == CONFIG
 
 
 @pytest.mark.parametrize("size", [0, (0, 8), (), -4])
@@ -174,27 +137,24 @@ def test_a_size_of_zero_is_refused_and_not_taken_as_missing(size):
 
 
 def test_absurdly_large_images_are_refused():
-    tensors, about = without_positions()
-    about["model_args"]["img_size"], about["pretrained_cfg"]["input_size"] = 2147483644, [3, 2147483644, 2147483644]
+    tensors, about = timm.write(EXAMPLE)
+    about["model_args"]["img_size"] = 2147483644
     with pytest.raises(ValueError, match=r"has img_size 2147483644 \(expected an int from 1 to 65,535"):
         timm.read(tensors, about)
 
 
-def test_the_channels_of_input_size_are_the_weights_or_those_of_in_chans():
+def test_other_channels_in_input_size_are_noted():
     tensors, about = timm.write(EXAMPLE)
     about["pretrained_cfg"]["input_size"] = [1, 8, 8]
-    assert "images have 3 channels, as in_chans and the weights say; input_size says 1" in timm.read(
-        tensors, about).notes  # fmt: skip
-    del about["model_args"]["in_chans"]
-    with pytest.raises(ValueError, match="input_size's channels 1, but the weights have 3"):
-        timm.read(tensors, about)
+    assert "images have 3 channels, as the weights say; input_size says 1" in timm.read(tensors, about).notes
 
 
 def test_the_number_of_classes_beside_the_arguments_is_that_of_the_weights():
     tensors, about = timm.write(EXAMPLE)
     about["pretrained_cfg"]["num_classes"] = 1000  # of what the weights were once pretrained on
     assert timm.read(tensors, about).config.num_classes == 3
-    with pytest.raises(ValueError, match="contradicts the weights: num_classes 1000, but the weights have 3"):
+    del about["model_args"]["num_classes"]
+    with pytest.raises(ValueError, match=r"misshapen: head.weight \(expected \(1000, 192\), got \(3, 192\)\)"):
         timm.read(tensors, about | {"num_classes": 1000})
 
 
@@ -223,12 +183,11 @@ def test_heads_come_from_the_arguments_the_architecture_the_caller_or_the_width_
         timm.read(narrow)
 
 
-@pytest.mark.parametrize("args, said", [({"num_heads": 6}, "6, by model_args"), ({}, "3, by its architecture")])
-def test_heads_in_the_source_cannot_be_overridden(args, said):
+@pytest.mark.parametrize("args, heads", [({"num_heads": 6}, 6), ({}, 3)])
+def test_heads_in_the_source_cannot_be_overridden(args, heads):
     about = {"architecture": "vit_tiny_patch16_224", "model_args": args}
-    with pytest.raises(ValueError, match=f"says num_heads {said}.*but 2 was given"):
+    with pytest.raises(ValueError, match=f"says num_heads {heads}, but 2 was given"):
         timm.read(EXAMPLE.state, about, num_heads=2)
-    heads = args.get("num_heads", 3)
     assert timm.read(EXAMPLE.state, about, num_heads=heads).config.num_heads == heads
 
 
@@ -236,7 +195,7 @@ def test_heads_in_the_source_cannot_be_overridden(args, said):
 def test_an_invalid_crop_share_is_refused_by_its_field(share):
     tensors, about = timm.write(EXAMPLE)
     about["pretrained_cfg"]["crop_pct"] = share
-    with pytest.raises(ValueError, match=f"config.json has crop_pct {share}; expected a share above 0 and at most 1"):
+    with pytest.raises(ValueError, match=f"crop_pct {share} .expected a number above 0 and at most 1"):
         timm.read(tensors, about)
 
 

@@ -11,12 +11,12 @@ import onnxruntime
 import pytest
 import torch
 import transformers
+from layouts import HUGGINGFACE
 from PIL import Image
 from small_weights import WEIGHTS
 
 from tinyvit import cli, interop
 from tinyvit.interop import timm
-from tinyvit.interop.huggingface import write
 from tinyvit.training.trained import load_trained
 
 pytestmark = pytest.mark.parity
@@ -112,7 +112,7 @@ def test_other_architectures_are_refused_by_their_configuration_and_without_it_b
 
 
 def test_weights_of_several_files_as_transformers_writes_them_are_read(tmp_path):
-    tensors, about, _ = write(WEIGHTS)
+    tensors, about, _ = HUGGINGFACE.write(WEIGHTS)
     model = transformers.ViTForImageClassification(transformers.ViTConfig(**about))
     model.load_state_dict({name: torch.tensor(array) for name, array in tensors.items()}, strict=False)
     model.save_pretrained(tmp_path, max_shard_size="5kB")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from layouts import under_our_names
 from small_weights import weights_of_model
 from strategies import redrawn
 from torch_autograd import assert_all_close, normal
@@ -14,7 +15,7 @@ from transformers.utils import logging
 
 from tinyvit import functional as F
 from tinyvit import interop
-from tinyvit.interop import huggingface_clip
+from tinyvit.interop.huggingface_clip import CLIP
 from tinyvit.models import ClipConfig, build
 
 pytestmark = pytest.mark.parity
@@ -32,15 +33,6 @@ TEXTS = np.array([[10, 0, 1, 11, 11, 11, 11, 11], [10, 2, 11, 3, 3, 3, 3, 3], [1
 
 def weights_of(config, dtype="float64"):
     return weights_of_model(redrawn(build(config, dtype=dtype)))
-
-
-def under_our_names(arrays, model):
-    """Arrays by their names under ours."""
-    found = {}
-    for name, parameter in model.named_parameters():
-        parts = [np.atleast_1d(np.asarray(arrays[one])) for one in huggingface_clip.their_names(name)]
-        found[name] = np.concatenate(parts).reshape(parameter.shape)
-    return found
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -66,7 +58,7 @@ def test_both_towers_the_loss_and_every_gradient_are_those_of_transformers(name,
         np.testing.assert_allclose(F.l2_normalise(got)[0], reference.detach().numpy(), rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(dimages, leaf.grad.numpy(), rtol=1e-10, atol=1e-10)
     reference = {name: parameter.grad.numpy() for name, parameter in theirs.named_parameters()}
-    assert_all_close({n: p.grad for n, p in ours.named_parameters()}, under_our_names(reference, ours))
+    assert_all_close({n: p.grad for n, p in ours.named_parameters()}, under_our_names(CLIP, reference, ours.config))
 
 
 @pytest.mark.parametrize("legacy", [False, True])

@@ -11,7 +11,9 @@ from transformers import BitForImageClassification, DPTConfig, DPTModel, ResNetF
 from transformers.utils import logging
 
 from tinyvit import Context, interop
-from tinyvit.interop import huggingface, huggingface_convnets
+from tinyvit.interop.huggingface_convnets import BIT, RESNET
+from tinyvit.interop.huggingface_vits import VIT
+from tinyvit.interop.names import in_equal_parts, to_theirs
 from tinyvit.models import BiTConfig, HybridConfig, ResNetConfig, build, create_model
 from tinyvit.nn import buffer_updates
 
@@ -28,7 +30,7 @@ CONFIGS = {
     "bit after": BiTConfig(**SMALL, width=8, num_groups=4, padding="same", preactivation=False),
     "bit50x1": replace(create_model("resnetv2_50x1_bit", device="meta").config, img_size=64, num_classes=7),
 }
-NAMES = {ResNetConfig: huggingface_convnets.resnet_name, BiTConfig: huggingface_convnets.bit_name}
+LAYOUTS = {ResNetConfig: RESNET, BiTConfig: BIT}
 CLASSES = {ResNetConfig: ResNetForImageClassification, BiTConfig: BitForImageClassification}
 
 
@@ -85,10 +87,10 @@ def test_logits_every_gradient_and_running_statistics_are_those_of_transformers(
     interop.save(weights, tmp_path / "folder", "huggingface")
     theirs, ours = by_transformers(tmp_path / "folder", config).train(training), model_of(weights)
     assert theirs.num_parameters() == ours.num_parameters()
-    prefix, name_of = theirs.base_model_prefix, NAMES[type(config)]
+    prefix, layout = theirs.base_model_prefix, LAYOUTS[type(config)]
 
     def their_name(name):
-        found = name_of(name)
+        (found,) = layout.names(name, config)
         return found if found.startswith("classifier") else f"{prefix}.{found}"
 
     images, dlogits = normal(1, (3, *ours.image_shape), (3, config.num_classes))
@@ -118,6 +120,17 @@ HYBRID = HybridConfig(
 )  # fmt: skip
 
 
+def dpt_names(name):
+    """DPTModel's names of an array of ours."""
+    stem = "patch_embed.backbone."
+    if name.startswith(stem):
+        return tuple(f"embeddings.backbone.bit.{one}" for one in BIT.names(name.removeprefix(stem), None))
+    return tuple(one.replace("patch_embeddings.projection", "projection") for one in VIT.names(name, None))
+
+
+DPT = in_equal_parts(dpt_names)
+
+
 @pytest.mark.parametrize("config", [HYBRID, replace(
     create_model("vit_base_r50_s16_224", device="meta").config, img_size=64, num_classes=0, norm_eps=1e-12, depth=2,
 )], ids=["small", "r50"])  # fmt: skip
@@ -135,7 +148,7 @@ def test_features_and_every_gradient_of_the_hybrid_are_those_of_dpts_encoder(con
         ),
     )  # fmt: skip
     theirs = DPTModel(about, add_pooling_layer=False).double().eval()
-    arrays = {their_name(name): torch.tensor(array) for name, array in parts_of(ours.state_dict()).items()}
+    arrays = {name: torch.tensor(array) for name, array in to_theirs(ours.state_dict(), DPT).items()}
     missing, unexpected = theirs.load_state_dict(arrays, strict=False)
     assert not unexpected and all(name.startswith("pooler") for name in missing), (missing, unexpected)
     images, dfeatures = normal(1, (2, *ours.image_shape), (2, config.embed_dim))
@@ -146,32 +159,5 @@ def test_features_and_every_gradient_of_the_hybrid_are_those_of_dpts_encoder(con
     computed = by_hand(ours, images, dfeatures)
     assert_all_close({name: computed.pop(name) for name in ("logits", "images")},
                      {"logits": features.detach().numpy(), "images": leaf.grad.numpy()})  # fmt: skip
-    found = {their_name(name): array for name, array in parts_of(computed).items()}
+    found = to_theirs(computed, DPT)
     assert_all_close(found, {name: gradients[name].grad.numpy() for name in found})
-
-
-def parts_of(arrays):
-    """Arrays by our names, queries, keys and values apart."""
-    found = {}
-    for name, array in arrays.items():
-        if ".attn.qkv." in name:
-            parts = zip(("query", "key", "value"), np.split(array, 3))
-            found |= {name.replace("qkv", part): piece for part, piece in parts}
-        else:
-            found[name] = array
-    return found
-
-
-def their_name(name):
-    """DPTModel's name of an array of ours."""
-    stem = "patch_embed.backbone."
-    if name.startswith(stem):
-        return f"embeddings.backbone.bit.{huggingface_convnets.bit_name(name.removeprefix(stem))}"
-    if name.startswith("patch_embed.proj."):
-        return name.replace("patch_embed.proj", "embeddings.projection")
-    for part in ("query", "key", "value"):
-        name = name.replace(f"attn.{part}", f"attention.attention.{part}")
-    name = name.replace("blocks.", "encoder.layer.").replace("attn.proj", "attention.output.dense")
-    name = name.replace("norm1", "layernorm_before").replace("norm2", "layernorm_after")
-    name = name.replace("mlp.fc1", "intermediate.dense").replace("mlp.fc2", "output.dense")
-    return huggingface.TOKENS.get(name, name.replace("norm.", "layernorm.") if name.startswith("norm.") else name)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from layouts import under_our_names
 from small_weights import model_of, weights_of_model
 from strategies import redrawn
 from torch_autograd import assert_all_close, normal
@@ -12,7 +13,8 @@ from transformers import DeiTForImageClassificationWithTeacher, SwinForImageClas
 from transformers.utils import logging
 
 from tinyvit import interop
-from tinyvit.interop import huggingface, huggingface_deit, huggingface_swin
+from tinyvit.interop.huggingface_swin import SWIN as SWIN_LAYOUT
+from tinyvit.interop.huggingface_vits import DEIT as DEIT_LAYOUT
 from tinyvit.models import DeiTConfig, SwinConfig, build, create_model
 
 pytestmark = pytest.mark.parity
@@ -33,7 +35,7 @@ CONFIGS = {
                          num_classes=7, depths=(2, 2), num_heads=(3, 6)),
 }  # fmt: skip
 CLASSES = {DeiTConfig: DeiTForImageClassificationWithTeacher, SwinConfig: SwinForImageClassification}
-NAMES = {DeiTConfig: huggingface_deit.their_names, SwinConfig: huggingface_swin.their_names}
+LAYOUTS = {DeiTConfig: DEIT_LAYOUT, SwinConfig: SWIN_LAYOUT}
 
 
 def weights_of(config, dtype="float64"):
@@ -45,24 +47,6 @@ def by_transformers(folder, config):
     model, found = CLASSES[type(config)].from_pretrained(folder, output_loading_info=True)
     assert not any(found.values()), found
     return model
-
-
-def as_theirs(arrays, config, model):
-    """Arrays by our names under those of a model of Transformers 5."""
-    prefix, found = model.base_model_prefix, {}
-    theirs = {spelling_4(name.removeprefix(f"{prefix}.")): name for name, _ in model.named_parameters()}
-    for name, array in arrays.items():
-        names = NAMES[type(config)](name)
-        parts = np.split(array, len(names)) if len(names) > 1 else [array]
-        found |= {theirs[one]: part for one, part in zip(names, parts)}
-    return found
-
-
-def spelling_4(name):
-    """A name of Transformers 5 as Transformers 4 has it."""
-    (name,) = huggingface_swin.as_in_transformers_4({name: None})
-    (name,) = huggingface.as_in_transformers_4({name: None})[0]
-    return name
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -82,7 +66,7 @@ def test_logits_and_every_gradient_are_those_of_transformers(name, tmp_path):
     assert_all_close({"logits": got, "images": dimages},
                      {"logits": logits.detach().numpy(), "images": leaf.grad.numpy()})  # fmt: skip
     gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
-    assert_all_close(as_theirs(gradients, config, theirs), expected)
+    assert_all_close(gradients, under_our_names(LAYOUTS[type(config)], expected, config))
 
 
 @pytest.mark.parametrize("images", [(24, 40), (38, 18)])

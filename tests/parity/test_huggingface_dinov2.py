@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from layouts import under_our_names
 from small_weights import weights_of_model
 from strategies import redrawn
 from torch_autograd import assert_all_close, normal
@@ -23,7 +24,7 @@ from transformers import (
 from transformers.utils import logging
 
 from tinyvit import interop
-from tinyvit.interop import huggingface_dinov2
+from tinyvit.interop.huggingface_vits import DINOV2
 from tinyvit.models import Dinov2Config, build, create_model
 
 pytestmark = pytest.mark.parity
@@ -40,15 +41,6 @@ CONFIGS = {
 
 def weights_of(config, dtype="float64"):
     return weights_of_model(redrawn(build(config, dtype=dtype)))
-
-
-def under_our_names(arrays, config):
-    """Arrays by their names, of either version, under ours."""
-    theirs = huggingface_dinov2.as_in_transformers_4({name: np.asarray(array) for name, array in arrays.items()})
-    names = {name: huggingface_dinov2.their_names(name, config.swiglu) for name, _ in build(
-        config, device="meta").named_parameters()}  # fmt: skip
-    return {name: np.concatenate([theirs[one] for one in parts]) if len(parts) > 1 else theirs[parts[0]]
-            for name, parts in names.items()}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -70,7 +62,7 @@ def test_the_class_token_and_every_gradient_are_those_of_transformers(name, tmp_
     np.testing.assert_allclose(features, expected.detach().numpy(), rtol=1e-10, atol=1e-12)
     dimages = ours.backward(dy, cache)
     np.testing.assert_allclose(dimages, leaf.grad.numpy(), rtol=1e-10, atol=1e-10)
-    reference = under_our_names({n: p.grad for n, p in model.named_parameters() if p.grad is not None}, config)
+    reference = under_our_names(DINOV2, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, config)
     assert_all_close({n: p.grad for n, p in ours.named_parameters()}, reference)
 
 

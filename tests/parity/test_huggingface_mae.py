@@ -11,7 +11,8 @@ from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
 from tinyvit import interop
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop import huggingface
+from tinyvit.interop.huggingface import in_transformers_4
+from tinyvit.interop.huggingface_vits import VIT
 from tinyvit.models import ViTConfig, build
 from tinyvit.training.config import TrainConfig
 from tinyvit.training.tasks.mae import MaskedAutoencoderOptions, MaskedAutoencoding
@@ -55,8 +56,8 @@ def their_names(name):
     if part in OWN:
         return [f"{OWN[part]}.{ending}"]
     if name.startswith("encoder."):
-        return [f"vit.{one}" for one in huggingface.their_names(name.removeprefix("encoder."))]
-    found = huggingface.their_names(name.removeprefix("decoder."))
+        return [f"vit.{one}" for one in VIT.names(name.removeprefix("encoder."), None)]
+    found = VIT.names(name.removeprefix("decoder."), None)
     return [one.replace("encoder.layer.", "decoder.decoder_layers.") for one in found]
 
 
@@ -80,7 +81,7 @@ def spelled(name):
         if name.startswith(prefix):
             inside = name.removeprefix(prefix)
             inside = inside if prefix == "vit." else f"encoder.layer.{inside}"
-            (old,) = huggingface.as_in_transformers_4({inside: None})[0]
+            (old,) = in_transformers_4(VIT, {inside: np.ones(1)})[0]
             return f"vit.{old}" if prefix == "vit." else old.replace("encoder.layer.", "decoder.decoder_layers.")
     return name
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from layouts import under_our_names
 from strategies import redrawn
 from torch import nn
 from torch_autograd import assert_all_close, assert_same_as_torch, normal
@@ -14,7 +15,9 @@ from transformers.utils import logging
 from tinyvit import cli, interop
 from tinyvit import functional as F
 from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.interop import Weights, huggingface, huggingface_vivit
+from tinyvit.interop import Weights
+from tinyvit.interop.huggingface_config import preprocessing_of, processor_of
+from tinyvit.interop.huggingface_vits import VIVIT
 from tinyvit.models import FactorisedViViTConfig, ViViTConfig, build, create_model
 
 pytestmark = pytest.mark.parity
@@ -34,13 +37,6 @@ def weights_of(config, dtype="float64"):
     half, names = (0.5,) * config.in_chans, tuple("abcdefgh"[: config.num_classes])
     prepared = Preprocessing(names, config.in_chans, (12, 12), half, half, crop=None, frames=config.frames)
     return Weights(config, redrawn(build(config, dtype=dtype)).state_dict(), prepared)
-
-
-def under_our_names(arrays, config):
-    """Arrays by their names, of either version, under ours."""
-    theirs, _ = huggingface.as_in_transformers_4({name: np.asarray(x) for name, x in arrays.items()}, "vivit.")
-    names = {name: huggingface.their_names(name) for name, _ in build(config, device="meta").named_parameters()}
-    return {name: np.concatenate([theirs[one] for one in parts]) for name, parts in names.items()}
 
 
 def in_their_order(videos):
@@ -66,7 +62,8 @@ def test_logits_and_every_gradient_are_those_of_transformers(name, tmp_path):
     logits, cache = ours(videos)
     dvideos = ours.backward(dy, cache)
     got = {"logits": logits, "dvideos": dvideos} | {n: p.grad for n, p in ours.named_parameters()}
-    reference = under_our_names({n: p.grad for n, p in theirs.named_parameters()}, replace(config, positions="learned"))
+    gradients = {n: p.grad for n, p in theirs.named_parameters()}
+    reference = under_our_names(VIVIT, gradients, replace(config, positions="learned"))
     if config.positions != "learned":
         del reference["pos_embed"]
     reference |= {"logits": expected.detach().numpy(), "dvideos": leaf.grad.numpy().transpose(0, 2, 1, 3, 4)}
@@ -128,10 +125,9 @@ def test_pixels_are_prepared_as_their_processor_does(options):
     processor = VivitImageProcessor(size={"shortest_edge": 12}, crop_size={"height": 12, "width": 12}, **options)
     frames = np.random.default_rng(0).integers(0, 256, (6, 12, 12, 3), dtype="uint8")
     expected = np.array(processor([*frames], return_tensors="np")["pixel_values"])      # (1, T, C, H, W)
-    prepared, _ = huggingface_vivit.preprocessing_of(
-        {}, huggingface_vivit.as_of_images(processor.to_dict()), replace(SHAPE, num_classes=0)
-    )
-    got = replace(prepared, frames=6)(frames.transpose(3, 0, 1, 2)[None])
+    fields, _ = processor_of(VIVIT, processor.to_dict())
+    prepared, _ = preprocessing_of((), fields, SHAPE)
+    got = prepared(frames.transpose(3, 0, 1, 2)[None])
     np.testing.assert_allclose(got.transpose(0, 2, 1, 3, 4), expected, rtol=1e-5, atol=1e-6)
 
 

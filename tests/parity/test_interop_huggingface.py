@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from layouts import HUGGINGFACE
 from ten_shapes import SHAPES, load_folder, model_of, random_weights, save_folder
 from torch_autograd import assert_all_close, normal
 from torch_vit import gradients_by_autograd, gradients_by_hand
 from transformers import ViTForImageClassification, ViTModel
 from transformers.utils import logging
-
-from tinyvit.interop import huggingface
 
 pytestmark = pytest.mark.parity
 logging.disable_progress_bar()
@@ -27,7 +26,7 @@ def sayable(weights):
 
 
 def exported(weights, folder):
-    return save_folder(folder, *huggingface.write(sayable(weights)))
+    return save_folder(folder, *HUGGINGFACE.write(sayable(weights)))
 
 
 def by_transformers(folder):
@@ -67,7 +66,7 @@ def under_our_names(arrays, about):
     """Arrays of a `WholeModel` by our names, as the layout reads them."""
     theirs = {name.removeprefix("theirs."): array for name, array in arrays.items() if name.startswith("theirs.")}
     behind = {name: array for name, array in arrays.items() if name.startswith("head.")}
-    return huggingface.read(theirs, about).state | behind
+    return HUGGINGFACE.read(theirs, about).state | behind
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -78,7 +77,7 @@ def test_logits_and_every_gradient_are_those_of_transformers(shape, tmp_path):
     theirs = WholeModel(by_transformers(folder), weights)
     tensors, about = load_folder(folder)
     # Positions of other kinds have become one table, which is learned there.
-    again = huggingface.read(tensors, about)
+    again = HUGGINGFACE.read(tensors, about)
     config = replace(again.config, global_pool=config.global_pool, num_classes=config.num_classes)
     head = {name: array for name, array in weights.state.items() if name.startswith("head.")}
     ours = model_of(again._replace(config=config, state=again.state | head))
@@ -111,9 +110,9 @@ def test_files_and_array_names_of_transformers_are_read_as_what_was_written(shap
     theirs.save_pretrained(tmp_path / "theirs")
     tensors, about = load_folder(tmp_path / "theirs")
     as_called = {name: parameter.detach().numpy() for name, parameter in theirs.named_parameters()}
-    expected = huggingface.read(*load_folder(folder))
+    expected = HUGGINGFACE.read(*load_folder(folder))
     for arrays in (tensors, as_called):
-        read = huggingface.read(arrays, about)
+        read = HUGGINGFACE.read(arrays, about)
         assert read.config == expected.config
         assert read.preprocessing == expected.preprocessing
         assert read.state.keys() == expected.state.keys()

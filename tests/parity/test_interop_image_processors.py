@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from layouts import HUGGINGFACE
 from PIL import Image
 from ten_shapes import SMALL, random_weights, save_folder
 from transformers import AutoImageProcessor
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from tinyvit.data.images import RESAMPLE
-from tinyvit.interop import huggingface
 
 pytestmark = pytest.mark.parity
 
@@ -43,7 +43,7 @@ def test_an_image_of_the_model_s_size_is_prepared_as_here(channels, crop, tmp_pa
     weights = weights_for((8, 8), channels, crop=crop)
     image = random_image((8, 8), channels)
     expected = weights.preprocessing(image[None])
-    for processor in processors(save_folder(tmp_path, *huggingface.write(weights))):
+    for processor in processors(save_folder(tmp_path, *HUGGINGFACE.write(weights))):
         prepared = processor(image, return_tensors="np", input_data_format="channels_first")["pixel_values"]
         np.testing.assert_allclose(prepared, expected, rtol=0, atol=5e-7)  # they round elsewhere
 
@@ -55,7 +55,7 @@ def test_an_image_that_is_stretched_is_the_same_image_as_here(size, resample, tm
     path = written_to(tmp_path, random_image((23, 17)))
     (ours,) = weights.preprocessing.read([path])
     expected = weights.preprocessing(ours[None])
-    for processor in processors(save_folder(tmp_path / "folder", *huggingface.write(weights))):
+    for processor in processors(save_folder(tmp_path / "folder", *HUGGINGFACE.write(weights))):
         prepared = processor(Image.open(path), return_tensors="np")["pixel_values"]
         np.testing.assert_allclose(prepared, expected, rtol=0, atol=5e-7)
 
@@ -67,7 +67,7 @@ def test_a_centre_crop_on_whole_pixels_is_the_same_as_here(crop, tmp_path):
     image = random_image((side, side + 4))
     (ours,) = weights.preprocessing.read([written_to(tmp_path, image)])
     expected = weights.preprocessing(ours[None])
-    for processor in processors(save_folder(tmp_path / "folder", *huggingface.write(weights))):
+    for processor in processors(save_folder(tmp_path / "folder", *HUGGINGFACE.write(weights))):
         prepared = processor(image, return_tensors="np", input_data_format="channels_first")["pixel_values"]
         np.testing.assert_allclose(prepared, expected, rtol=0, atol=5e-7)
 
@@ -75,8 +75,8 @@ def test_a_centre_crop_on_whole_pixels_is_the_same_as_here(crop, tmp_path):
 @pytest.mark.parametrize("crop", [None, 1.0, 0.9])
 def test_what_transformers_saves_is_read_as_what_was_written(crop, tmp_path):
     weights = weights_for((8, 8), crop=crop)
-    tensors, about, preprocessor = huggingface.write(weights)
+    tensors, about, preprocessor = HUGGINGFACE.write(weights)
     for processor in processors(save_folder(tmp_path, tensors, about, preprocessor)):
         processor.save_pretrained(tmp_path / "again")
         saved = json.loads((tmp_path / "again" / "preprocessor_config.json").read_text())
-        assert huggingface.read(tensors, about, saved).preprocessing == weights.preprocessing
+        assert HUGGINGFACE.read(tensors, about, saved).preprocessing == weights.preprocessing

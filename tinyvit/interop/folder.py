@@ -1,78 +1,62 @@
-"""Finds a folder's files of weights; no link or name leads out of it."""
+"""Finds and reads the files in a folder of weights."""
 
-import os
+import json
 from pathlib import Path
 
+from tinyvit.interop.arrays import listed
 from tinyvit.interop.file_kinds import WANTED, kind_of
-from tinyvit.interop.lazy_arrays import listed
-from tinyvit.interop.strict_json import read_object
 from tinyvit.text import short
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 OTHERS = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".onnx", ".gguf", ".pb", ".index")  # weights of others
+LARGEST = 1 << 24  # bytes of JSON; the names of 21,000 classes take one sixteenth of it
 
 
 def inside(folder, name):
-    """The path of the file `name` in a folder.
-
-    Raises ValueError for a name with a path or control characters in it, for a link that leads out of the folder or
-    nowhere, and for anything but a file. Links into the folder `blobs` beside `snapshots` are followed: there Hugging
-    Face's cache keeps its files.
-    """
+    """The path of the file `name` in a folder; ValueError for a name with a path in it, and for anything but a file."""
     folder = Path(folder)
     if not isinstance(name, str) or name in ("", ".", "..") or {"/", "\\", ":", "\0"} & set(name):
         raise ValueError(f"{folder} names a file that isn't in it: {short(repr(name))}")
-    if not name.isprintable():  # messages contain it
-        raise ValueError(f"{folder} has a name of a file that can't be shown: {short(repr(name))}")
-    # Path.resolve raises RuntimeError, in some versions of Python, for a link to itself.
-    path, real, root = folder / name, Path(os.path.realpath(folder / name)), Path(os.path.realpath(folder))
-    allowed = [root, root.parent.parent / "blobs"] if root.parent.name == "snapshots" else [root]
-    if not any(real.is_relative_to(place) for place in allowed):
-        raise ValueError(f"{path} leads out of its folder, to {real}; give that file itself, if it is meant")
-    if path.is_symlink() and not path.exists():
-        raise ValueError(f"{path} is a link that leads nowhere")
+    path = folder / name
     if not path.is_file():
         raise ValueError(f"{path} is {'not a file' if path.exists() else 'missing'}")
     return path
 
 
 def read_if_there(folder, name):
-    """The JSON object in the file `name` of a folder; None if there is no such file."""
+    """The JSON object in the file `name` of a folder; None if there is no such file, ValueError for other content."""
     path = Path(folder) / name
-    return read_object(inside(folder, name)) if path.is_symlink() or path.exists() else None
+    if not (path.is_symlink() or path.exists()):
+        return None
+    size = inside(folder, name).stat().st_size
+    if size > LARGEST:
+        raise ValueError(f"{path} has {size:,} bytes; expected JSON of at most {LARGEST:,}")
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:  # a UnicodeDecodeError is a ValueError
+        raise ValueError(f"{path} is damaged or not JSON: {short(error)}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds JSON of another kind: expected an object {{…}}, got {short(value)}")
+    return value
 
 
 def weight_files(folder):
-    """({array name: the file that must hold it} or None without an index, the files with the weights)."""
+    """The files with the weights in a folder; ValueError if there are none, or several without an index."""
     folder = Path(folder)
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     if "model.safetensors" in names:
-        return None, [inside(folder, "model.safetensors")]
+        return [inside(folder, "model.safetensors")]
     if INDEX in names:
-        shards = shards_of(folder)
-        return shards, [inside(folder, name) for name in sorted(set(shards.values()))]
+        shards = read_if_there(folder, INDEX).get("weight_map")
+        if not isinstance(shards, dict) or not shards:
+            raise ValueError(f"{folder / INDEX} is damaged: its weight_map says {short(shards)}; expected a file for "
+                             "each array")  # fmt: skip
+        return [inside(folder, name) for name in dict.fromkeys(map(str, shards.values()))]
     found = [name for name in names if name.endswith((".safetensors", ".npz"))]
-    if len(found) == 1:
-        return None, [inside(folder, found[0])]
-    if found:
+    if len(found) > 1:
         raise ValueError(f"{folder} holds several files with weights ({listed(found)}); give one of them")
-    for name in names:
-        if name.endswith(OTHERS):
-            kind_of(inside(folder, name))  # raises, saying what it is and what to do
-            return None, [inside(folder, name)]
+    for name in found or [name for name in names if name.endswith(OTHERS)]:
+        kind_of(inside(folder, name))  # of another kind's file it says what to do
+        return [inside(folder, name)]
     raise ValueError(f"{folder} holds no weights ({listed(names) or 'it is empty'}); {WANTED}")
-
-
-def shards_of(folder):
-    """{array name: file name} of weights in several files, from their index."""
-    index = inside(folder, INDEX)
-    shards = read_object(index).get("weight_map")
-    if not isinstance(shards, dict) or not shards:
-        raise ValueError(f"{index} is damaged: its weight_map says {short(shards)}; expected a file for each array")
-    files = [name for name in shards.values() if isinstance(name, str)]
-    if len(files) < len(shards):
-        raise ValueError(f"{index} is damaged: its weight_map has something other than names of files")
-    for name in set(files):
-        inside(folder, name)
-    return shards

@@ -1,55 +1,91 @@
-"""The layout of Hugging Face's ViTForImageClassification and ViTModel: https://huggingface.co/docs/transformers.
+"""Reads and writes Hugging Face's folders, each architecture by its `Layout`: https://huggingface.co/docs/transformers.
 
-The encoders of ViTMAEForPreTraining and ViTMAEModel have the same, and are read. Queries, keys and values are three
-matrices each. Transformers 4 and 5 spell names differently; both are read. Those of Transformers 4 are written, which 5
-loads too.
+Transformers 4 and 5 spell names differently; both are read. Those of Transformers 4 are written, which 5 loads too.
 """
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from tinyvit.interop.huggingface_config import config_of, preprocessing_of, to_about, to_preprocessor
+from tinyvit.interop.fields import Classes, Number, Sides, Size, checked
+from tinyvit.interop.huggingface_config import classes_of, made_size, preprocessing_of, processor_of, to_preprocessor
 from tinyvit.interop.mappings import Mapping, register
-from tinyvit.interop.names import count_blocks, expect_names, own_shapes, position_table
+from tinyvit.interop.names import as_side, in_equal_parts, to_ours, to_theirs, with_one_table
 from tinyvit.interop.weights import Weights
+from tinyvit.text import short
+from tinyvit.validation import Count
 
 LAYOUT = "Hugging Face's layout"
-# Our names and theirs, without the ending weight or bias; first those inside a block.
-IN_BLOCK = {
-    "norm1": ("layernorm_before",),
-    "attn.qkv": ("attention.attention.query", "attention.attention.key", "attention.attention.value"),
-    "attn.proj": ("attention.output.dense",),
-    "norm2": ("layernorm_after",),
-    "mlp.fc1": ("intermediate.dense",),
-    "mlp.fc2": ("output.dense",),
-}
-OUTSIDE = {
-    "patch_embed.proj": "embeddings.patch_embeddings.projection",
-    "norm": "layernorm",
-    "pre_logits.fc": "pooler.dense",
-    "head": "classifier",
-}
-TOKENS = {"cls_token": "embeddings.cls_token", "pos_embed": "embeddings.position_embeddings"}
-# The parts of a layer that have another name in Transformers 5.
-OF_TRANSFORMERS_5 = {
-    "attention.q_proj": "attention.attention.query",
-    "attention.k_proj": "attention.attention.key",
-    "attention.v_proj": "attention.attention.value",
-    "attention.o_proj": "attention.output.dense",
-    "mlp.fc1": "intermediate.dense",
-    "mlp.fc2": "output.dense",
-}
-BLOCK = re.compile(r"blocks\.(\d+)\.(.+)\.(weight|bias)")
-LAYER = re.compile(r"(?:encoder\.layer|layers)\.(\d+)\.(.+)\.(weight|bias)")
-# The arrays of ViTForMaskedImageModeling that a classifier doesn't use.
-UNUSED = {"embeddings.mask_token": "the mask token", "decoder.0.weight": "the decoder of masked image modelling",
-          "decoder.0.bias": "the decoder of masked image modelling"}  # fmt: skip
-MASKED_AUTOENCODER = "vit_mae"
-POOLER = ("pooler.dense.weight", "pooler.dense.bias")
+ONE_CLASS = "single_label_classification"
+# Annotations of fields in config.json, of the others by their defaults.
+FIELDS = {
+    "id2label": dict, "num_labels": Classes, "architectures": tuple[str, ...], "problem_type": str,
+    "image_size": Sides, "patch_size": Sides, "head_dim": int, "pooler_output_size": Size, "num_register_tokens": Count,
+    "global_padding": str, "vocabulary": tuple[str, ...], "eos_token_id": int,
+}  # fmt: skip
+BY_DEFAULT = {int: Size, float: Number, bool: bool, str: str, tuple: tuple[Size, ...], dict: dict}
+# Arrays that only training uses, by a pattern of their names.
+UNUSED = {r"embeddings\.mask_token$": "the mask token", r"decoder\.": "the decoder", r"pooler\.dense\.": "the pooler"}
+# Transformers has several names for the same function.
+ACTIVATIONS = {
+    "gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh", "gelu_accurate": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+}  # fmt: skip
+TO_ACTIVATION = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu"}
 
 
-def read(tensors, about, preprocessor=None, *, mean=None, std=None):
+@dataclass(frozen=True)
+class Layout:
+    """How Hugging Face lays out one architecture.
+
+    kinds         what config.json may call it, as model_type; the first is written, and stands in front of names
+    architecture  what ours is registered as
+    pattern       of an array's name by which weights without a config.json are recognised
+    defaults      of the fields of config.json, as in Transformers
+    same          their names of the fields that ours has, too, by ours
+    names         a function of our name and configuration: the names of theirs that ours holds one after the other
+    config        (the fields in `same` by our names, all of config.json's and besides num_classes and the made_size of
+                  images, arrays by name) -> our configuration; ValueError for what ours has no place for
+    about         our configuration -> the fields of config.json that aren't in `same`; ValueError for what theirs has
+                  no place for
+    model         what Transformers' classes are called, without Model, or `task` for one with classes
+    spellings     patterns in names of Transformers 5, and what Transformers 4 has there
+    processor     defaults of its image processor, where they aren't ViTImageProcessor's
+    prepare       the fields of preprocessor_config.json -> those of a ViTImageProcessor that does the same
+    written       fields of a preprocessor_config.json that differ from ViTImageProcessor's
+    more          our configuration -> shapes of arrays that are written as zeros
+    shape         our name and its shape -> the shape that theirs have together
+    """
+
+    kinds: tuple[str, ...]
+    architecture: str
+    pattern: str
+    defaults: dict[str, Any]
+    same: dict[str, str]
+    names: Callable
+    config: Callable
+    about: Callable
+    model: str
+    task: str = "ForImageClassification"
+    spellings: dict[str, str] = field(default_factory=dict)
+    processor: dict[str, Any] = field(default_factory=dict)
+    prepare: Callable = dict
+    written: dict[str, Any] = field(default_factory=dict)
+    more: Callable = lambda config: {}
+    shape: Callable = lambda name, shape: shape
+
+    def parts(self, config):
+        """For `to_ours`: names and shapes of theirs."""
+        equal = in_equal_parts(lambda name: self.names(name, config))
+        return lambda name, shape: equal(name, self.shape(name, shape))
+
+
+def read(layout, tensors, about, preprocessor=None, *, mean=None, std=None):
     """Hugging Face's weights as ours.
 
     tensors       arrays by the names of Transformers 4 or 5, with "vit." in front or without
@@ -57,124 +93,114 @@ def read(tensors, about, preprocessor=None, *, mean=None, std=None):
     preprocessor  the parsed preprocessor_config.json, or None
     mean, std     of each channel or of all, in place of those in preprocessor_config.json
 
-    A classifier becomes the head, and a pooler beside it is not used, as in Hugging Face's model. Without a classifier
-    the model has no classes; a pooler is then its hidden layer with tanh, and the output is their pooler_output. Of a
-    masked autoencoder the encoder is read, and the output is that of the class token.
-
-    Raises ValueError for names that are missing, unexpected or misshapen, and for a config.json that contradicts the
-    weights.
+    A classifier becomes the head; without one the model has no classes. Raises ValueError for names that are missing,
+    unexpected or misshapen for the model that config.json describes, and for one that ours has no place for.
     """
-    tensors, spellings = as_in_transformers_4(tensors)
-    has_head, has_pooler = "classifier.weight" in tensors, POOLER[0] in tensors
-    config, notes = config_of(about, found_in(tensors), has_head=has_head, has_pooler=has_pooler)
-    unused = UNUSED | (dict.fromkeys(POOLER, "the pooler") if has_pooler and config.head_hidden is None else {})
-    if about.get("model_type") == MASKED_AUTOENCODER:
-        unused |= dict.fromkeys((name for name in tensors if name.startswith("decoder.")), "the decoder")
-    left_aside = dict.fromkeys(what for name, what in unused.items() if name in tensors)
-    notes += tuple(f"{what} isn't used" for what in left_aside)
-    tensors = {name: array for name, array in tensors.items() if name not in unused}
-    own = own_shapes(config)
-    expect_names(tensors, shapes_in(own), LAYOUT, spelled_as(spellings))
-    prepared, more = preprocessing_of(about, preprocessor, config, mean, std)
-    state = {}
-    for name in own:
-        parts = [tensors[theirs] for theirs in their_names(name)]
-        state[name] = np.concatenate(parts) if len(parts) > 1 else parts[0]
-    return Weights(config, state, prepared, notes + more)
+    said = layout.defaults | checked(about, kinds_of(layout.defaults), "config.json")
+    processor, notes = processor_of(layout, preprocessor)
+    tensors, spelled = in_transformers_4(layout, tensors)
+    head = next((x for name, x in tensors.items() if re.fullmatch(r"(cls_)?classifier(\.1)?\.weight", name)), None)
+    labels = len(said["id2label"]) if "id2label" in said else said.get("num_labels")
+    said |= {"num_classes": 0 if head is None else len(head) if labels is None else labels,
+             "made_size": made_size(processor)}  # fmt: skip
+    fields = {ours: as_side(said[theirs]) if ours in ("img_size", "patch_size") else said[theirs]
+              for ours, theirs in layout.same.items()}  # fmt: skip
+    try:
+        config = layout.config(fields, said, tensors)
+    except ValueError as error:
+        raise ValueError(f"config.json can't be read: {error}") from error
+    if head is None and labels and any("Classification" in name for name in said.get("architectures", ())):
+        notes += ("config.json speaks of a classifier, but the weights have none",)
+    if head is not None and said.get("problem_type", ONE_CLASS) != ONE_CLASS:
+        notes += (f"config.json has problem_type {short(repr(said['problem_type']))}; here an image has one class, and "
+                  "probabilities are those of a softmax, which add up to 1",)  # fmt: skip
+    unused = {name: what for name in tensors for pattern, what in UNUSED.items() if re.match(pattern, name)
+              and not (what == "the pooler" and getattr(config, "head_hidden", None))}  # fmt: skip
+    notes += tuple(f"{what} isn't used" for what in dict.fromkeys(unused.values()))
+    used = {name: array for name, array in tensors.items() if name not in unused}
+    state = to_ours(used, config, layout.parts(config), f"{LAYOUT}, with the shape that config.json says", spelled)
+    classes, renamed = classes_of(said.get("id2label"), said["num_classes"])
+    prepared, more = preprocessing_of(classes, processor, config, mean, std)
+    return Weights(config, state, prepared, notes + renamed + more)
 
 
-def as_in_transformers_4(tensors, prefix="vit."):
-    """The arrays by the names of Transformers 4 without the prefix, and how the file spells each of these names.
+def kinds_of(defaults):
+    """The annotations of fields with these defaults, and of those that have none."""
+    return {name: BY_DEFAULT.get(type(default)) for name, default in defaults.items()} | FIELDS
 
-    Raises ValueError if an array is there under two names.
+
+def in_transformers_4(layout, tensors):
+    """The arrays by the names of Transformers 4 with nothing in front, and a function that gives the file's own name.
+
+    Arrays without numbers, as of registers that a DINOv2 hasn't, are left out; halves of its MLP that Transformers 5
+    has apart become one. Raises ValueError if an array is there under two names.
     """
-    arrays, spellings = {}, {}
+    arrays, spellings, prefix = {}, {}, f"{layout.kinds[0]}."
     for spelling, array in tensors.items():
-        name = spelling.removeprefix(prefix)
-        layer = LAYER.fullmatch(name)
-        if layer:
-            number, part, ending = layer.groups()
-            name = f"encoder.layer.{number}.{OF_TRANSFORMERS_5.get(part, part)}.{ending}"
+        name = re.sub(rf"^({'|'.join(layout.kinds)})\.", "", spelling)
+        for new, old in layout.spellings.items():
+            name = re.sub(new, old, name)
         if name in arrays:
             raise ValueError(f"{spellings[name]} and {spelling} are names of the same array; expected one of them")
-        arrays[name], spellings[name] = array, spelling
-    return arrays, spellings
+        if array.size:
+            arrays[name], spellings[name] = array, spelling
+    for gate, up in [(name, name.replace(".gate_proj.", ".up_proj.")) for name in arrays if ".gate_proj." in name]:
+        if up in arrays:
+            arrays[gate.replace(".gate_proj.", ".weights_in.")] = np.concatenate([arrays.pop(gate), arrays.pop(up)])
+    prefix = prefix if any(spelling.startswith(prefix) for spelling in tensors) else ""
+    return arrays, lambda name: spellings.get(name, name if "classifier." in name else prefix + name)
 
 
-def spelled_as(spellings, prefix="vit."):
-    """A function that gives a name as a file with these spellings has it, or would have it."""
-    prefix = prefix if any(spelling.startswith(prefix) for spelling in spellings.values()) else ""
-
-    def spelled(name):
-        return spellings.get(name, name if "classifier." in name else prefix + name)
-
-    return spelled
-
-
-def found_in(tensors):
-    """The fields of a config.json that the weights' shapes determine."""
-    found = {"num_hidden_layers": count_blocks(tensors, LAYER)}
-    projection = np.shape(tensors.get("embeddings.patch_embeddings.projection.weight"))
-    if len(projection) == 4:
-        found |= {"hidden_size": projection[0], "num_channels": projection[1], "patch_size": projection[2:]}
-    fc1 = np.shape(tensors.get("encoder.layer.0.intermediate.dense.weight"))
-    if len(fc1) == 2:
-        found["intermediate_size"] = fc1[0]
-        found["qkv_bias"] = any(name.endswith(".attention.attention.query.bias") for name in tensors)
-    for field, name in (("num_labels", "classifier.weight"), ("pooler_output_size", POOLER[0])):
-        if np.ndim(tensors.get(name)) == 2:
-            found[field] = len(tensors[name])
-    return found
-
-
-def their_names(name):
-    """Their name for ours, or their three for queries, keys and values."""
-    block = BLOCK.fullmatch(name)
-    if block:
-        number, part, ending = block.groups()
-        return tuple(f"encoder.layer.{number}.{theirs}.{ending}" for theirs in IN_BLOCK[part])
-    if name in TOKENS:
-        return (TOKENS[name],)
-    part, _, ending = name.rpartition(".")
-    return (f"{OUTSIDE[part]}.{ending}",)
-
-
-def shapes_in(own):
-    """The shapes of their arrays by their names, from ours by ours."""
-    shapes = {}
-    for name, shape in own.items():
-        names = their_names(name)
-        shapes |= {theirs: (shape[0] // len(names), *shape[1:]) for theirs in names}
-    return shapes
-
-
-def write(weights):
+def write(layout, weights):
     """Our weights as Hugging Face's: (arrays by name, config.json, preprocessor_config.json), the last two as dicts.
 
-    The names are those of Transformers 4, which Transformers 5 loads too: of ViTForImageClassification, or of ViTModel
-    for a model without classes. Positions of any kind but rotary become one table. Stochastic depth and other image
-    sizes are not written.
-
-    Raises ValueError for what Hugging Face's ViT has no place for.
+    Positions of any kind but rotary become one table. Stochastic depth and other image sizes are mostly not written.
+    Raises ValueError for what Hugging Face's model has no place for.
     """
-    config, pool = weights.config, weights.config.global_pool
-    if pool != "token":
-        raise ValueError(f"{LAYOUT} has no place for global_pool {pool!r}: its head reads the class token")
-    if config.head_hidden is not None and config.num_classes:
-        raise ValueError(f"{LAYOUT} has no place for head_hidden {config.head_hidden}: its head is one linear layer")
-    about, preprocessor = to_about(weights), to_preprocessor(weights)
-    state = {name: array for name, array in weights.state.items() if not name.startswith("pos_embed")}
-    state["pos_embed"] = position_table(weights, LAYOUT)
-    prefix = "vit." if config.num_classes else ""
-    tensors = {}
-    for name, array in state.items():
-        names = their_names(name)
-        for theirs, part in zip(names, np.split(array, len(names)) if len(names) > 1 else [array], strict=True):
-            tensors[theirs if name.startswith("head.") else prefix + theirs] = part
-    return tensors, about, preprocessor
+    config, classes, state = weights.config, weights.preprocessing.classes, weights.state
+    dtype = next(iter(state.values())).dtype
+    about = {"model_type": layout.kinds[0], "torch_dtype": str(dtype),
+             "architectures": [layout.model + (layout.task if config.num_classes else "Model")],
+             **{theirs: getattr(config, ours) for ours, theirs in layout.same.items()}}  # fmt: skip
+    about |= layout.about(config)
+    if config.num_classes:
+        about |= {"id2label": {str(i): name for i, name in enumerate(classes)},
+                  "label2id": {name: i for i, name in enumerate(classes)}}  # fmt: skip
+    if hasattr(config, "positions"):
+        state = with_one_table(weights, LAYOUT)
+    prefix, tensors = f"{layout.kinds[0]}." if config.num_classes else "", {}
+    for name, array in to_theirs(state, layout.parts(config)).items():
+        theirs = name if "classifier." in name else prefix + name
+        tensors[theirs] = array
+        if theirs.endswith(".running_var"):  # which PyTorch's batch norm doesn't use where there is a momentum
+            tensors[theirs.replace("running_var", "num_batches_tracked")] = np.zeros((), "int64")
+    tensors |= {name: np.zeros(shape, dtype) for name, shape in layout.more(config).items()}
+    return tensors, about, to_preprocessor(weights) | layout.written
 
 
-register(Mapping(
-    "huggingface", ("vit", MASKED_AUTOENCODER), "vit", r"(vit\.)?embeddings\.patch_embeddings\.projection\.weight$",
-    read, write, files=("config.json", "preprocessor_config.json"), options=("mean", "std"),
-))  # fmt: skip
+def register_layout(layout):
+    """Make a `Layout` known; returns its mapping."""
+    return register(Mapping(
+        "huggingface", layout.kinds, layout.architecture, layout.pattern, partial(read, layout),
+        partial(write, layout), files=("config.json", "preprocessor_config.json"), options=("mean", "std"),
+    ))  # fmt: skip
+
+
+def expect_only(said, **known):
+    """Raise ValueError for a field of config.json with a value that ours has no place for."""
+    for name, values in known.items():
+        if said[name] not in values:
+            raise ValueError(f"{name} is {short(repr(said[name]))}; expected {' or '.join(map(repr, values))}")
+
+
+def activation_of(said):
+    """Our name of an activation; ValueError for one that ours doesn't have."""
+    expect_only(said, hidden_act=tuple(ACTIVATIONS))
+    return ACTIVATIONS[said["hidden_act"]]
+
+
+def expect_place(config, **only):
+    """Raise ValueError for a field of ours with a value that theirs has no place for."""
+    for name, value in only.items():
+        if getattr(config, name) != value:
+            raise ValueError(f"{LAYOUT} has no place for {name} {getattr(config, name)!r}, only for {value!r}")

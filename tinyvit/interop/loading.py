@@ -1,39 +1,43 @@
 """Weights out of files and folders of timm, of Hugging Face and of the original release."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from tinyvit.backend import Array
+from tinyvit.data.folder import expect_memory
 from tinyvit.files import entry, expanded
-from tinyvit.interop import npz_file, safetensors_file
+from tinyvit.interop.arrays import expect_finite, read_npz, read_safetensors
 from tinyvit.interop.file_kinds import WANTED, kind_of
 from tinyvit.interop.folder import CONFIG, read_if_there, weight_files
-from tinyvit.interop.lazy_arrays import LazyArray, expect_finite, listed, of_shapes, read_floats
 from tinyvit.interop.mappings import Mapping, mapping_of_config, mapping_of_names
 from tinyvit.text import printable, short
 
-READERS = {"safetensors": safetensors_file.lazy_arrays, "npz": npz_file.lazy_arrays}
+READERS = {"safetensors": read_safetensors, "npz": read_npz}
+# Ends of names of counters, and of tables that follow from a shape: no model needs them.
+UNREAD = re.compile(r".*(num_batches_tracked|relative_position_index|attn_mask|position_ids)")
 # What a mapping raises for unexpected values in a config.json.
 OF_WRONG_TYPES = (TypeError, KeyError, AttributeError, IndexError, OverflowError, ZeroDivisionError, RecursionError)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Weights that were found, and the mapping that reads them; no data was read.
+    """Weights that were found, and the mapping that reads them.
 
     path      as it was given: a file or a folder
     files     that hold the weights
     mapping   `mapping.format` is "timm", "huggingface" or "original"
-    arrays    by the names that they have there
+    arrays    by the names that they have there; of a .safetensors nothing was read
     about     the parsed JSON files of the mapping, None for each that is missing
     """
 
     path: Path
     files: tuple[Path, ...]
     mapping: Mapping
-    arrays: dict[str, LazyArray]
+    arrays: dict[str, Array]
     about: tuple[dict[str, Any] | None, ...]
 
     def origin(self):
@@ -47,27 +51,22 @@ class Source:
         unused = [name for name in given if name not in self.mapping.options]
         if unused:
             raise ValueError(f"{self.path} already says {' and '.join(unused)}; leave out {', '.join(unused)}")
-        ending = self.mapping.unread
-        arrays = {name: array for name, array in self.arrays.items() if not (ending and name.endswith(ending))}
-        self.mapped(of_shapes(arrays, self.path), given)  # refuses what doesn't fit before any data is read
-        tensors = read_floats(arrays, self.path)
-        weights = self.mapped(tensors, given)
-        expect_finite(weights.state, tensors, self.path)
-        return weights
-
-    def mapped(self, tensors, given):
-        """Arrays by the names of this source as `Weights`."""
+        arrays = {name: array for name, array in self.arrays.items() if not UNREAD.fullmatch(name)}
+        halves = sum(array.nbytes for array in arrays.values() if array.itemsize == 2)
+        expect_memory(2 * halves, f"{self.path} as float32 needs")
         try:
-            return self.mapping.read(tensors, *self.about, **given)
+            weights = self.mapping.read(arrays, *self.about, **given)
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}") from error
         except OF_WRONG_TYPES as error:
             what = f"{type(error).__name__}: {short(error)}"
             raise ValueError(f"{self.path}: {CONFIG} has a value that can't be: {what}") from error
+        expect_finite(weights.state, f"{self.path} is damaged, or its training diverged: it")
+        return weights
 
 
 def open_source(path):
-    """The `Source` at a path, by headers and configurations alone.
+    """The `Source` at a path.
 
     Raises ValueError, naming the file, if it is missing, cut off, damaged, of an unknown format or architecture, if a
     name leads out of the folder, and if config.json is not of what the weights are.
@@ -75,23 +74,19 @@ def open_source(path):
     path = expanded(path)
     if not path.exists():
         raise ValueError(f"{printable(path)} doesn't exist; {how_to_fetch(path) or WANTED}")
-    if not path.is_dir():
-        if not path.is_file():
-            raise ValueError(f"{printable(path)} is not a file; {WANTED}")
-        arrays = READERS[kind_of(path)](path)
-        mapping = mapping_of_names(arrays, path)
-        if mapping.format == "huggingface":
-            raise ValueError(f"{path} has Hugging Face's names, which don't say how many heads there are and what its "
-                             f"activation is; give its folder, with the {CONFIG} that belongs to it")  # fmt: skip
-        return Source(path, (path,), mapping, arrays, (None,) * len(mapping.files))
-    config = read_if_there(path, CONFIG)
+    config = read_if_there(path, CONFIG) if path.is_dir() else None
     stated = None if config is None else mapping_of_config(config, path / CONFIG)
-    index, files = weight_files(path)
-    arrays = arrays_in(files, index)
+    if not (path.is_dir() or path.is_file()):
+        raise ValueError(f"{printable(path)} is not a file; {WANTED}")
+    files, arrays = weight_files(path) if path.is_dir() else [path], {}
+    for file in files:
+        arrays |= READERS[kind_of(file)](file)
     mapping = stated or mapping_of_names(arrays, path)
     if config is None and mapping.format == "huggingface":
-        raise ValueError(f"{path} has no {CONFIG}, without which Hugging Face's weights can't be read")
-    return Source(path, tuple(files), mapping, arrays, tuple(read_if_there(path, name) for name in mapping.files))
+        raise ValueError(f"{path} has Hugging Face's names, which don't say how many heads there are and what its "
+                         f"activation is; give its folder, with the {CONFIG} that belongs to it")  # fmt: skip
+    about = tuple(read_if_there(path, name) if path.is_dir() else None for name in mapping.files)
+    return Source(path, tuple(files), mapping, arrays, about)
 
 
 def how_to_fetch(path):
@@ -103,23 +98,6 @@ def how_to_fetch(path):
     return f"models of Hugging Face's hub are not downloaded: {fetch}, and give that folder"
 
 
-def arrays_in(files, index):
-    """The `LazyArray`s of all files; ValueError unless each file holds what the index says, and nothing else."""
-    found, where = {}, {}
-    for file in files:
-        arrays = READERS[kind_of(file)](file)
-        twice = [name for name in arrays if name in found]
-        if twice:
-            raise ValueError(f"{file} holds {listed(twice)}, which {where[twice[0]]} does too")
-        found |= arrays
-        where |= dict.fromkeys(arrays, file.name)
-    if index is not None:
-        other = [name for name in index.keys() | where.keys() if index.get(name) != where.get(name)]
-        if other:
-            raise ValueError(f"{files[0].parent}: the index of its files contradicts them in {listed(sorted(other))}")
-    return found
-
-
 def load(path, *, num_heads=None, img_size=None, mean=None, std=None):
     """The `Weights` in a file or a folder: timm's `.safetensors`, or a folder with it and timm's `config.json`; Hugging
     Face's folder of `config.json`, `model.safetensors` (or several, with their index) and `preprocessor_config.json`;
@@ -128,8 +106,8 @@ def load(path, *, num_heads=None, img_size=None, mean=None, std=None):
     num_heads, img_size   where the source doesn't say how many heads there are, and how large its images
     mean, std             of each channel, or one number for all, in place of the source's
 
-    bfloat16 and float16 become float32, exactly; float64 stays. Arrays that need no conversion are read-only views of
-    the mapped file, which must stay as it is.
+    bfloat16 and float16 become float32, exactly; float64 stays. Arrays of a .safetensors that need no conversion are
+    read-only views of the mapped file, which must stay as it is.
 
     Nothing in a file is ever run: pickles are refused. Raises ValueError, naming the file, for what can't be read,
     doesn't fit together, or has another architecture's names.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from tinyvit.interop.lazy_arrays import listed
+from tinyvit.interop.arrays import listed
 from tinyvit.text import short
 
 MAPPINGS = []
@@ -32,8 +32,6 @@ class Mapping(NamedTuple):
                    has no place for
     files          JSON files beside the weights
     options        what `read` may be given where the source doesn't say it
-    unread         what the names of arrays end in that no model needs, one ending or several; they may be of any dtype.
-                   None: all are read
     """
 
     format: str
@@ -44,7 +42,6 @@ class Mapping(NamedTuple):
     write: Callable
     files: tuple[str, ...]
     options: tuple[str, ...]
-    unread: str | tuple[str, ...] | None = None
 
 
 def register(mapping):
@@ -66,7 +63,7 @@ def mapping_of_config(config, path):
     kind = config[KIND[format]]
     known = [mapping for mapping in MAPPINGS if mapping.format == format]
     for mapping in reversed(known):  # variants of an architecture are registered after it
-        if isinstance(kind, str) and any(fnmatchcase(kind, pattern) for pattern in mapping.kinds):
+        if any(fnmatchcase(str(kind), pattern) for pattern in mapping.kinds):
             return mapping
     readable = ", ".join(pattern for mapping in known for pattern in mapping.kinds)
     raise ValueError(f"{path} has {KIND[format]} {short(repr(kind))}; tinyvit reads {readable}")

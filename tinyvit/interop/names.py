@@ -1,19 +1,82 @@
-"""Shared by all mappings: checks of names, what shapes imply, and unique class names."""
+"""Shared by all layouts: arrays under other names, what shapes imply, and unique class names."""
 
-from math import isqrt
+import re
+from math import isqrt, prod
 
 import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.fields import MOST_CLASSES
-from tinyvit.interop.lazy_arrays import listed
+from tinyvit.interop.arrays import BFLOAT16, as_float, listed
 from tinyvit.models import build
 from tinyvit.text import short
 
 MOST_NAMES = 20  # of each kind in an error; a file of another model lacks hundreds
-MOST_NOTES = 5    # on renamed classes
 GIVE_SIZE = "give the size of the images: --img-size HEIGHT WIDTH, in Python img_size=(height, width)"
+
+
+# -- arrays under other names -----------------------------------------------------------------------------------------
+
+
+def by_table(table, name):
+    """Their names for ours, of which there are several where ours holds several of theirs, along its first axis.
+
+    table   their name, or a tuple of names, by ours; without the ending .weight or .bias, and {} for a number
+    """
+    number = re.compile(r"(?<=\.)\d+(?=\.)")
+    part, ending = number.sub("{}", name), ""
+    if part not in table:
+        part, _, ending = part.rpartition(".")
+    theirs = table[part] if isinstance(table[part], tuple) else (table[part],)
+    return tuple(".".join(filter(None, (one.format(*number.findall(name)), ending))) for one in theirs)
+
+
+def in_equal_parts(names):
+    """For `to_ours`: theirs are equal parts of ours, in its order of axes; `names` is a function of our name."""
+
+    def parts(name, shape):
+        theirs = names(name)
+        return [(one, (shape[0] // len(theirs), *shape[1:]) if shape else (), range(len(shape))) for one in theirs]
+
+    return parts
+
+
+def to_ours(tensors, config, parts, source, spelled=str):
+    """The state of the configuration's model, from arrays under other names; bfloat16 and float16 become float32.
+
+    parts    a function of our name and shape: for each of the arrays that are ours one after the other, its name, its
+             shape, and the order of its axes in ours
+    source   what says the names and shapes, for the message
+    spelled  a function of a name that gives the file's own, for the message
+
+    Raises one ValueError that lists every missing, unexpected and misshapen name, if there are any, and one for numbers
+    that aren't floating-point ones.
+    """
+    own = own_shapes(config)
+    found = {name: parts(name, shape) for name, shape in own.items()}
+    expected = {theirs: shape for arrays in found.values() for theirs, shape, _ in arrays}
+    expect_names(tensors, expected, source, spelled)
+    other = [f"{spelled(name)} ({tensors[name].dtype})" for name in expected
+             if tensors[name].dtype.kind != "f" and tensors[name].dtype != BFLOAT16]  # fmt: skip
+    if other:
+        raise ValueError(f"expected floating-point numbers, got {listed(other)}")
+    state = {}
+    for name, shape in own.items():
+        arrays = [as_float(tensors[theirs]).transpose(axes) for theirs, _, axes in found[name]]
+        state[name] = (np.concatenate(arrays) if len(arrays) > 1 else arrays[0]).reshape(shape)
+    return state
+
+
+def to_theirs(state, parts):
+    """Arrays under other names from ours: `to_ours` backwards."""
+    tensors = {}
+    for name, array in state.items():
+        theirs = parts(name, array.shape)
+        pieces = np.split(array, len(theirs)) if len(theirs) > 1 else [array]
+        for piece, (their_name, shape, axes) in zip(pieces, theirs, strict=True):
+            piece = piece.reshape([shape[axis] for axis in axes]).transpose([*np.argsort(axes)])
+            tensors[their_name] = np.asarray(piece, order="C")
+    return tensors
 
 
 def own_shapes(config):
@@ -22,53 +85,68 @@ def own_shapes(config):
     return {name: variable.shape for name, variable in (*model.named_parameters(), *model.named_buffers())}
 
 
-def expect_names(tensors, expected, layout, spelled=str):
+def expect_names(tensors, expected, source, spelled=str):
     """Raise one ValueError that lists every missing, unexpected and misshapen name, if there are any.
 
     tensors   arrays by name
     expected  the shape that each must have, by name
-    layout    for the message
+    source    what says so, for the message
     spelled   a function of a name that gives the file's own, for the message
     """
-    missing = [spelled(name) for name in expected if name not in tensors]
-    unexpected = [spelled(name) for name in tensors if name not in expected]
-    misshapen = [
-        f"{spelled(name)} (expected {tuple(shape)}, got {np.shape(tensors[name])})"
-        for name, shape in expected.items()
-        if name in tensors and np.shape(tensors[name]) != tuple(shape)
-    ]
-    problems = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
+    problems = {
+        "missing": [spelled(name) for name in expected if name not in tensors],
+        "unexpected": [spelled(name) for name in tensors if name not in expected],
+        "misshapen": [
+            f"{spelled(name)} (expected {tuple(shape)}, got {tensors[name].shape})"
+            for name, shape in expected.items() if name in tensors and tensors[name].shape != tuple(shape)
+        ],
+    }  # fmt: skip
     if any(problems.values()):
         found = "; ".join(f"{what}: {listed(names, MOST_NAMES)}" for what, names in problems.items() if names)
-        raise ValueError(f"the arrays are not those of this model in {layout}: {found}")
+        raise ValueError(f"the arrays are not those of this model in {source}: {found}")
+
+
+def with_one_table(weights, layout):
+    """The state with positions of any kind as one table (1, prefix+N, D), which is all that foreign formats have.
+
+    Raises ValueError for rotary positions, which are not added to tokens.
+    """
+    config, state = weights.config, dict(weights.state)
+    prefix = 2 if "dist_token" in state else 1
+    if config.positions == "rope":
+        raise ValueError(f"{layout} has no place for positions 'rope', which turn queries and keys")
+    if config.positions == "learned_2d":
+        state["pos_embed"] = F.grid_positions(state.pop("pos_embed_x"), state.pop("pos_embed_y"), prefix)[0]
+    elif config.positions == "none":
+        tokens = prefix + prod(getattr(config, "video_grid", config.grid))
+        state["pos_embed"] = np.zeros((1, tokens, config.embed_dim), state["cls_token"].dtype)
+    return state
+
+
+# -- what shapes imply ------------------------------------------------------------------------------------------------
 
 
 def shapes_of(tensors, dimensions, layout):
-    """The shapes, by name, of the arrays that imply the model's configuration.
+    """The shapes of the arrays that imply a model's configuration, by name.
 
     dimensions  the number of dimensions of each, by name
 
     Raises one ValueError that lists those that are missing, or have another number of dimensions.
     """
-    missing = [name for name in dimensions if name not in tensors]
-    misshapen = [
-        f"{name} (expected {count} dimensions, got {np.shape(tensors[name])})"
-        for name, count in dimensions.items()
-        if name in tensors and (np.ndim(tensors[name]) != count or 0 in np.shape(tensors[name]))
-    ]
-    if missing or misshapen:
-        problems = {"missing": missing, "misshapen": misshapen}
-        found = "; ".join(f"{what}: {listed(names, MOST_NAMES)}" for what, names in problems.items() if names)
-        raise ValueError(f"the arrays are not those of this model in {layout}: {found}")
-    return {name: np.shape(tensors[name]) for name in dimensions}
+    shapes = {name: np.shape(tensors.get(name)) for name in dimensions}
+    wrong = [f"{name} (expected {count} dimensions, got {shapes[name]})" for name, count in dimensions.items()
+             if len(shapes[name]) != count or 0 in shapes[name]]  # fmt: skip
+    if wrong:
+        raise ValueError(f"the arrays are not those of this model in {layout}: missing or misshapen: {listed(wrong)}")
+    return shapes
 
 
 def count_blocks(names, pattern):
-    """The number of blocks; `pattern` is a compiled expression whose group is a block's number in a name.
+    """The number of blocks; the group of `pattern` is a block's number in a name.
 
     Different numbers are counted, whatever they are: a number that is too large becomes an unexpected name.
     """
-    return len({match[1] for match in map(pattern.match, names) if match})
+    return len({match[1] for match in (re.match(pattern, name) for name in names) if match})
 
 
 def as_side(pair):
@@ -95,62 +173,31 @@ def square_image(patches, patch_size, layout):
             f"{patches} patches don't form a square, and {layout} doesn't say how many rows and columns they have; "
             + GIVE_SIZE
         )
-    height, width = (side * length for length in patch_size)
-    if side == 1:
-        return (height, width), ()
     note = f"nothing says how the {patches} patches lie; {side} rows of {side} are assumed, otherwise {GIVE_SIZE}"
-    return (height, width), (note,)
+    return tuple(side * length for length in patch_size), (note,) if side > 1 else ()
 
 
-def position_table(weights, layout, prefix=1):
-    """The positions of any kind as one table (1, prefix+N, D), which is all that foreign formats have.
-
-    Raises ValueError for rotary positions, which are not added to tokens.
-    """
-    config, state = weights.config, weights.state
-    if config.positions == "rope":
-        raise ValueError(f"{layout} has no place for positions 'rope', which turn queries and keys")
-    if config.positions == "learned_2d":
-        return F.grid_positions(state["pos_embed_x"], state["pos_embed_y"], prefix)[0]
-    if config.positions == "none":
-        rows, columns = config.grid
-        return np.zeros((1, prefix + rows * columns, config.embed_dim), state["cls_token"].dtype)
-    return state["pos_embed"]
+# -- names of classes -------------------------------------------------------------------------------------------------
 
 
 def different_names(names):
-    """The names as a tuple of different ones, and notes on the first few that were changed and the number of others.
+    """The names as a tuple of different ones, and a note on those that were changed.
 
-    The second "crane" becomes "crane (2)". Raises ValueError for half of a surrogate pair, which JSON can contain and
-    no text file.
+    The second "crane" becomes "crane (2)".
     """
+    taken, counts, different, changed = set(names), {}, [], []
     for index, name in enumerate(names):
-        if any("\ud800" <= character <= "\udfff" for character in name):
-            raise ValueError(f"the name of class {index} is not text: it has half a character in it: {quoted(name)}")
-    taken, used, counts, different, changed = set(names), set(), {}, [], []
-    for index, name in enumerate(names):
-        new, count = name, counts.get(name, 1)
-        while new in used or (count > 1 and new in taken):
-            count += 1
-            new = f"{name} ({count})"
-        counts[name] = count  # to go on from, so that a thousand equal names don't take a million steps
+        counts[name], new = counts.get(name, 0) + 1, name
+        while counts[name] > 1 and new in taken:
+            new = f"{name} ({counts[name]})"
+            counts[name] += new in taken
         if new != name:
-            changed.append(f"class {index} has the name of another, {quoted(name)}, and is called {quoted(new)}")
-        used.add(new)
+            changed.append(f"{short(repr(name))} of class {index} is called {short(repr(new))}")
+        taken.add(new)
         different.append(new)
-    notes = changed[:MOST_NOTES]
-    if len(changed) > len(notes):
-        notes.append(f"{len(changed) - len(notes):,} more classes are renamed alike")
-    return tuple(different), tuple(notes)
-
-
-def quoted(name):
-    """A name as Python writes it, shortened."""
-    return short(repr(name))
+    return tuple(different), (f"names of classes occur twice; {listed(changed)}",) if changed else ()
 
 
 def numbered(num_classes, prefix=""):
-    """The names of classes that have none: "0", "1", …; ValueError for more than any model has."""
-    if num_classes > MOST_CLASSES:
-        raise ValueError(f"the weights have {num_classes:,} classes; expected at most {MOST_CLASSES:,}")
+    """The names of classes that have none: "0", "1", …"""
     return tuple(f"{prefix}{i}" for i in range(num_classes))

@@ -11,40 +11,49 @@ import numpy as np
 
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
+from tinyvit.interop import names
 from tinyvit.interop.fields import normalisation
 from tinyvit.interop.mappings import Mapping, register
-from tinyvit.interop.names import (
-    as_side,
-    count_blocks,
-    expect_names,
-    mlp_ratio,
-    numbered,
-    own_shapes,
-    position_table,
-    shapes_of,
-    square_image,
-)
 from tinyvit.interop.weights import Weights
 from tinyvit.models import ViTConfig
 
 LAYOUT = "the original layout"
-NORM_EPS = 1e-6
-ACTIVATION = "gelu_tanh"
-BLOCK = re.compile(r"Transformer/encoderblock_(\d+)/")
-ATTENTION = "MultiHeadDotProductAttention_1"
-TOKENS = {"cls_token": "cls", "pos_embed": "Transformer/posembed_input/pos_embedding"}
-# Our names and theirs without the ending: first those inside a block.
-IN_BLOCK = {
-    "norm1": "LayerNorm_0",
-    "attn.proj": f"{ATTENTION}/out",
-    "norm2": "LayerNorm_2",
-    "mlp.fc1": "MlpBlock_3/Dense_0",
-    "mlp.fc2": "MlpBlock_3/Dense_1",
-}
-OUTSIDE = {"patch_embed.proj": "embedding", "norm": "Transformer/encoder_norm", "pre_logits.fc": "pre_logits",
-           "head": "head"}  # fmt: skip
-PARTS = ("query", "key", "value")
-OWN_BLOCK = re.compile(r"(blocks\.\d+)\.(.+)\.(weight|bias)")
+ONLY = {"activation": "gelu_tanh", "norm_eps": 1e-6, "global_pool": "token"}  # of all its ViTs
+BLOCK = "Transformer/encoderblock_{}"
+ATTENTION = f"{BLOCK}/MultiHeadDotProductAttention_1"
+POSITIONS = "Transformer/posembed_input/pos_embedding"
+NAMES = {
+    "cls_token": "cls", "pos_embed": POSITIONS, "patch_embed.proj": "embedding", "norm": "Transformer/encoder_norm",
+    "pre_logits.fc": "pre_logits", "head": "head",
+    "blocks.{}.norm1": f"{BLOCK}/LayerNorm_0", "blocks.{}.norm2": f"{BLOCK}/LayerNorm_2",
+    "blocks.{}.attn.qkv": tuple(f"{ATTENTION}/{one}" for one in ("query", "key", "value")),
+    "blocks.{}.attn.proj": f"{ATTENTION}/out",
+    "blocks.{}.mlp.fc1": f"{BLOCK}/MlpBlock_3/Dense_0", "blocks.{}.mlp.fc2": f"{BLOCK}/MlpBlock_3/Dense_1",
+}  # fmt: skip
+# The order of axes of their kernels in our weights: (D, H, d) in (H, d, D), (H, d, D) in (D, H, d), …
+AXES = {"attn.qkv.weight": (1, 2, 0), "attn.proj.weight": (2, 0, 1), "patch_embed.proj.weight": (3, 2, 0, 1)}
+
+
+def parts_of(config):
+    """For `to_ours`: names, shapes and orders of axes in the release's files."""
+    heads, width = config.num_heads, config.head_dim
+
+    def parts(name, shape):
+        theirs = names.by_table(NAMES, name)
+        split = (shape[0] // len(theirs), *shape[1:])
+        if ".attn.qkv." in name:
+            split = (heads, width, *shape[1:])
+        elif name.endswith(".attn.proj.weight"):
+            split = (shape[0], heads, width)
+        is_matrix = len(split) == 2 and name.endswith(".weight")
+        axes = AXES.get(re.sub(r"^blocks\.\d+\.", "", name), (1, 0) if is_matrix else range(len(split)))
+        weight = "/scale" if "norm" in name else "/kernel"
+        return [
+            (one.replace(".weight", weight).replace(".bias", "/bias"), tuple(split[i] for i in np.argsort(axes)), axes)
+            for one in theirs
+        ]
+
+    return parts
 
 
 def read(tensors, *, img_size=None, mean=None, std=None):
@@ -60,11 +69,9 @@ def read(tensors, *, img_size=None, mean=None, std=None):
     Raises ValueError for names that are missing, unexpected or misshapen.
     """
     config, notes = config_of(tensors, img_size)
-    own = own_shapes(config)
-    expect_names(tensors, shapes_in(own, config), LAYOUT)
-    state = {name: from_theirs(name, [tensors[theirs] for theirs in their_names(name)]) for name in own}
+    state = names.to_ours(tensors, config, parts_of(config), LAYOUT)
     mean, std = normalisation([("mean", 0.5), ("std", 0.5)], (mean, std), config.in_chans, LAYOUT)
-    prepared = Preprocessing(numbered(config.num_classes), config.in_chans, as_pair(config.img_size), mean, std,
+    prepared = Preprocessing(names.numbered(config.num_classes), config.in_chans, as_pair(config.img_size), mean, std,
                              resample="bilinear", crop=None)  # fmt: skip
     if config.num_classes:
         notes += ("the original release names no classes; they are numbered",)
@@ -73,97 +80,21 @@ def read(tensors, *, img_size=None, mean=None, std=None):
 
 def config_of(tensors, img_size):
     """The ViTConfig that the shapes imply, and notes on what was assumed."""
-    query, fc1, table = f"{ATTENTION}/query/kernel", "MlpBlock_3/Dense_0/kernel", TOKENS["pos_embed"]
-    query, fc1 = (f"Transformer/encoderblock_0/{name}" for name in (query, fc1))
-    shapes = shapes_of(tensors, {"embedding/kernel": 4, query: 3, fc1: 2, table: 3}, LAYOUT)
+    query, fc1 = f"{ATTENTION}/query/kernel".format(0), f"{BLOCK}/MlpBlock_3/Dense_0/kernel".format(0)
+    shapes = names.shapes_of(tensors, {"embedding/kernel": 4, query: 3, fc1: 2, POSITIONS: 3}, LAYOUT)
     if "cls" not in tensors:
         raise ValueError("the weights are those of a ViT without class token (no 'cls'), which can't be read")
     *patch_size, channels, embed_dim = shapes["embedding/kernel"]
-    patches = shapes[table][1] - 1
-    size, notes = square_image(patches, patch_size, LAYOUT) if img_size is None else (as_pair(img_size), ())
-    ends = {name: np.shape(tensors[f"{name}/kernel"]) for name in ("head", "pre_logits") if f"{name}/kernel" in tensors}
+    patches = shapes[POSITIONS][1] - 1
+    size, notes = names.square_image(patches, patch_size, LAYOUT) if img_size is None else (as_pair(img_size), ())
+    head, hidden = (np.shape(tensors.get(f"{name}/kernel"))[-1:] for name in ("head", "pre_logits"))
     config = ViTConfig(
-        img_size=as_side(size), patch_size=as_side(patch_size), in_chans=channels,
-        num_classes=ends["head"][-1] if ends.get("head") else 0, embed_dim=embed_dim,
-        depth=count_blocks(tensors, BLOCK), num_heads=shapes[query][1], mlp_ratio=mlp_ratio(shapes[fc1][1], embed_dim),
-        head_hidden=ends["pre_logits"][-1] if ends.get("pre_logits") else None,
-        activation=ACTIVATION, norm_eps=NORM_EPS,
+        img_size=names.as_side(size), patch_size=names.as_side(patch_size), in_chans=channels, embed_dim=embed_dim,
+        num_classes=head[0] if head else 0, depth=names.count_blocks(tensors, r"Transformer/encoderblock_(\d+)/"),
+        num_heads=shapes[query][1], mlp_ratio=names.mlp_ratio(shapes[fc1][1], embed_dim),
+        head_hidden=hidden[0] if hidden else None, **ONLY,
     )  # fmt: skip
     return config, notes
-
-
-def their_names(name):
-    """Their name for ours, or their three for queries, keys and values."""
-    if name in TOKENS:
-        return (TOKENS[name],)
-    block = OWN_BLOCK.fullmatch(name)
-    if not block:
-        part, _, ending = name.rpartition(".")
-        return (f"{OUTSIDE[part]}/{ending_of(part, ending)}",)
-    path, part, ending = block.groups()
-    path = f"Transformer/encoderblock_{path.removeprefix('blocks.')}"
-    if part == "attn.qkv":
-        return tuple(f"{path}/{ATTENTION}/{one}/{ending_of(part, ending)}" for one in PARTS)
-    return (f"{path}/{IN_BLOCK[part]}/{ending_of(part, ending)}",)
-
-
-def ending_of(part, ending):
-    """Their name of a layer's weight or bias."""
-    return "bias" if ending == "bias" else "scale" if part.startswith("norm") else "kernel"
-
-
-def shapes_in(own, config):
-    """The shapes of their arrays by their names, from ours by ours."""
-    shapes = {}
-    for name, shape in own.items():
-        names = their_names(name)
-        for theirs in names:
-            shapes[theirs] = shape_in(name, (shape[0] // len(names), *shape[1:]), config)
-    return shapes
-
-
-def shape_in(name, shape, config):
-    heads = config.num_heads, config.head_dim
-    if name.endswith("attn.qkv.weight"):
-        return config.embed_dim, *heads
-    if name.endswith("attn.qkv.bias"):
-        return heads
-    if name.endswith("attn.proj.weight"):
-        return *heads, config.embed_dim
-    if name == "patch_embed.proj.weight":
-        return *shape[2:], shape[1], shape[0]
-    return tuple(reversed(shape)) if len(shape) == 2 else shape
-
-
-def from_theirs(name, arrays):
-    """Our array from theirs, which are three for queries, keys and values."""
-    if name.endswith("attn.qkv.weight"):
-        return np.concatenate([array.reshape(len(array), -1).T for array in arrays])       # (3D, D)
-    if name.endswith("attn.qkv.bias"):
-        return np.concatenate([array.reshape(-1) for array in arrays])                     # (3D,)
-    (array,) = arrays
-    if name.endswith("attn.proj.weight"):
-        return np.ascontiguousarray(array.reshape(-1, array.shape[-1]).T)                  # (D, D)
-    if name == "patch_embed.proj.weight":
-        return np.ascontiguousarray(array.transpose(3, 2, 0, 1))                           # (D, C, P, P)
-    return np.ascontiguousarray(array.T) if array.ndim == 2 else array
-
-
-def to_theirs(name, array, config):
-    """Their arrays from ours: `from_theirs` backwards."""
-    if name.endswith("attn.qkv.weight"):
-        return [contiguous(part.T, config.embed_dim, config.num_heads, -1) for part in np.split(array, 3)]  # (D, H, d)
-    if name.endswith("attn.qkv.bias"):
-        return [part.reshape(config.num_heads, -1) for part in np.split(array, 3)]         # (H, d)
-    if name.endswith("attn.proj.weight"):
-        return [contiguous(array.T, config.num_heads, -1, config.embed_dim)]               # (H, d, D)
-    if name == "patch_embed.proj.weight":
-        return [np.ascontiguousarray(array.transpose(2, 3, 1, 0))]                         # (P, P, C, D)
-    return [np.ascontiguousarray(array.T) if array.ndim == 2 else array]
-
-
-def contiguous(array, *shape):
-    return np.ascontiguousarray(array.reshape(shape))
 
 
 def write(weights):
@@ -176,19 +107,14 @@ def write(weights):
     pooling than the class token.
     """
     config = weights.config
-    for name, only in (("activation", ACTIVATION), ("norm_eps", NORM_EPS), ("global_pool", "token")):
+    for name, only in ONLY.items():
         if getattr(config, name) != only:
             raise ValueError(f"{LAYOUT} has no place for {name} {getattr(config, name)!r}; its ViTs have {only!r}")
-    state = {name: array for name, array in weights.state.items() if not name.startswith("pos_embed")}
-    state["pos_embed"] = position_table(weights, LAYOUT)
+    state = names.with_one_table(weights, LAYOUT)
     if not config.qkv_bias:
         dtype = state["cls_token"].dtype
         state |= {f"blocks.{i}.attn.qkv.bias": np.zeros(3 * config.embed_dim, dtype) for i in range(config.depth)}
-    return {
-        theirs: part
-        for name, array in state.items()
-        for theirs, part in zip(their_names(name), to_theirs(name, array, config), strict=True)
-    }
+    return names.to_theirs(state, parts_of(config))
 
 
 register(Mapping(

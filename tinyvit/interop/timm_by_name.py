@@ -5,36 +5,42 @@ The `config.json` beside the weights says by the name of the architecture which 
 
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop import timm_config
-from tinyvit.interop.fields import expect_agreement
-from tinyvit.interop.huggingface_convnets import COUNTER
-from tinyvit.interop.lazy_arrays import listed
+from tinyvit.interop.arrays import listed
 from tinyvit.interop.mappings import Mapping, register
-from tinyvit.interop.names import as_side, expect_names, own_shapes
-from tinyvit.interop.timm import LAYOUT
-from tinyvit.interop.timm_config import SOURCE, about_of, how_prepared, preprocessing_of, sizes_of
+from tinyvit.interop.names import as_side, to_ours
+from tinyvit.interop.timm import LAYOUT, PARTS
+from tinyvit.interop.timm_config import SOURCE, about_of, preprocessing_of, sizes_of, to_about
 from tinyvit.interop.weights import Weights
 from tinyvit.models.registry import VARIANTS, config_class
 from tinyvit.text import short
 
-# By architecture: the first convolution and the last layer, as timm's pretrained_cfg names them.
-ENDS = {
-    "resnet": ("conv1", "fc"), "bit": ("stem.conv", "head.fc"), "hybrid": ("patch_embed.backbone.stem.conv", "head"),
-    "deit": ("patch_embed.proj", ("head", "head_dist")), "swin": ("patch_embed.proj", "head.fc"),
+
+class Kind(NamedTuple):
+    """One architecture: timm's names of it, the array by which it is known, its first convolution and last layers.
+
+    one_size   whether timm makes it for one size of the images
+    """
+
+    names: str
+    telling: str
+    first: str
+    last: str | tuple[str, str]
+    one_size: bool = True
+
+
+KINDS = {
+    "resnet": Kind("resnet[1-9]*", r"conv1\.weight$", "conv1", "fc", one_size=False),
+    "bit": Kind("resnetv2_*_bit*", r"stem\.conv\.weight$", "stem.conv", "head.fc", one_size=False),
+    "hybrid": Kind("vit_*_r*_s*", r"patch_embed\.backbone\.stem\.conv\.weight$", "patch_embed.backbone.stem.conv",
+                   "head"),
+    "deit": Kind("deit_*_distilled_*", "dist_token$", "patch_embed.proj", ("head", "head_dist")),
+    "swin": Kind("swin_*", r"layers\.0\.blocks\.0\.attn\.qkv\.weight$", "patch_embed.proj", "head.fc"),
 }  # fmt: skip
-KINDS = {"resnet": "resnet[1-9]*", "bit": "resnetv2_*_bit*", "hybrid": "vit_*_r*_s*", "deit": "deit_*_distilled_*",
-         "swin": "swin_*"}  # fmt: skip
-# Arrays by which weights without a config.json are known; to say that the config.json is missing.
-TELLING = {"resnet": r"conv1\.weight$", "bit": r"stem\.conv\.weight$",
-           "hybrid": r"patch_embed\.backbone\.stem\.conv\.weight$", "deit": "dist_token$",
-           "swin": r"layers\.0\.blocks\.0\.attn\.qkv\.weight$"}  # fmt: skip
-UNREAD = (COUNTER, "relative_position_index", "attn_mask")  # tables that older versions keep, and counters
 FREE = ("img_size", "in_chans", "num_classes")  # what weights of one name may differ in
-SIZED = ("hybrid", "deit", "swin")  # those that timm makes for one size of the images
-IN_TRAINING = {"global_pool", "drop_rate", "pos_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate",
-               *timm_config.IN_TRAINING_ONLY, *timm_config.OF_OTHER_SIZES}  # fmt: skip
+IN_TRAINING = {"pos_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate", "global_pool"}
 NOT_WRITTEN = ("drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size", "resize_positions")
 
 
@@ -54,39 +60,36 @@ def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=Non
     Raises ValueError without a config.json, for a name that ours doesn't have, and for names of arrays that are
     missing, unexpected or misshapen, and for a Swin and a size of the images for which timm lays other windows.
     """
-    about, names = about_of(about), names_of(architecture)
+    about, names, kind = about_of(about), names_of(architecture), KINDS[architecture]
     if about.architecture not in names:
         raise ValueError(f"{SOURCE} must name one of {', '.join(names)}, got {short(repr(about.architecture))}")
-    first, last = ENDS[architecture]
-    shapes = {name: array.shape for name, array in tensors.items()}
-    last = last if isinstance(last, str) else last[0]
-    classes = shapes.get(f"{last}.weight", (0,))[0]
-    expect_agreement({"num_classes": about.num_classes}, {"num_classes": classes}, SOURCE)
     _, fields = VARIANTS[about.architecture]
-    size = img_size or next(iter(sizes_of(about).values()), fields["img_size"])
-    channels = shapes.get(f"{first}.weight", (0, 3))[1]
-    of_weights = {"img_size": as_side(as_pair(size)), "in_chans": channels, "num_classes": classes}
-    config = config_class(architecture)(**fields | of_arguments(about, architecture) | of_weights)
-    if architecture == "bit" and len(shapes.get("head.fc.weight", ())) == 4:   # a convolution of 1×1, (K, C, 1, 1)
-        tensors = tensors | {"head.fc.weight": tensors["head.fc.weight"][:, :, 0, 0]}
+    head = f"{kind.last if isinstance(kind.last, str) else kind.last[0]}.weight"
+    if architecture == "bit" and head in tensors and tensors[head].ndim == 4:   # a convolution of 1×1, (K, C, 1, 1)
+        tensors = tensors | {head: tensors[head][:, :, 0, 0]}
+    first = tensors.get(f"{kind.first}.weight")
+    found = {"in_chans": 3 if first is None else first.shape[1], "num_classes": len(tensors.get(head, ()))}
+    args = arguments_of(about, architecture)
+    size = img_size if img_size is not None else next(iter(sizes_of(about)), fields["img_size"])
+    config = config_class(architecture)(**fields | found | args | {"img_size": as_side(size)})
     if architecture == "swin":
         check_windows(config)
-    own = own_shapes(config)
-    expect_names(tensors, own, LAYOUT)
+    state = to_ours(tensors, config, PARTS, LAYOUT)
     prepared, notes = preprocessing_of(about, config, mean, std)
-    return Weights(config, {name: tensors[name] for name in own}, prepared, notes)
+    return Weights(config, state, prepared, notes)
 
 
-def of_arguments(about, architecture):
+def arguments_of(about, architecture):
     """Fields of the configuration that model_args say; ValueError for what ours doesn't have."""
     known = config_class(architecture).__dataclass_fields__
     args = {"activation" if name == "act_layer" else name: value for name, value in about.args.items()
             if name not in IN_TRAINING}  # fmt: skip
     unknown = [name for name in args if name not in known]
     pool = known["global_pool"].default if "global_pool" in known else "avg"
-    if unknown or about.global_pool not in (None, pool):
-        said = listed(unknown or [f"global_pool {about.global_pool}"])
-        raise ValueError(f"{SOURCE} has model_args that tinyvit's {architecture} doesn't have: {said}")
+    if about.args.get("global_pool", pool) != pool:
+        unknown.append("global_pool")
+    if unknown:
+        raise ValueError(f"{SOURCE} has model_args that tinyvit's {architecture} doesn't have: {listed(unknown)}")
     return args
 
 
@@ -96,7 +99,7 @@ def write(architecture, weights):
     Dropout, stochastic depth and fields for images of other sizes are not written. Raises ValueError for a network that
     timm has no name for, and for a Swin and a size for which timm lays other windows.
     """
-    config, (first, last) = weights.config, ENDS[architecture]
+    config, kind = weights.config, KINDS[architecture]
     shape = {name: getattr(config, name) for name in FREE}
     shape |= {name: getattr(config, name) for name in NOT_WRITTEN if name in config.__dataclass_fields__}
     for name in names_of(architecture):
@@ -111,15 +114,8 @@ def write(architecture, weights):
     state = dict(weights.state)
     if architecture == "bit" and config.num_classes:
         state["head.fc.weight"] = state["head.fc.weight"][:, :, None, None]
-    height, width = as_pair(config.img_size)
-    args = {name: shape[name] for name in FREE if name != "img_size" or architecture in SIZED}
-    about = {"architecture": name, "num_classes": config.num_classes, "model_args": args,
-             "label_names": list(weights.preprocessing.classes),
-             "pretrained_cfg": how_prepared(weights.preprocessing) | {
-                 "num_classes": config.num_classes, "input_size": [config.in_chans, height, width],
-                 "first_conv": first,
-                 "classifier": last if isinstance(last, str) else list(last)}}  # fmt: skip
-    return state, about
+    args = {name: shape[name] for name in FREE if name != "img_size" or kind.one_size}
+    return state, to_about(weights, name, args, (kind.first, kind.last))
 
 
 def check_windows(config):
@@ -141,8 +137,8 @@ def check_windows(config):
             )
 
 
-for architecture, names in TELLING.items():
+for architecture, kind in KINDS.items():
     register(Mapping(
-        "timm", (KINDS[architecture],), architecture, names, partial(read, architecture),
-        partial(write, architecture), files=("config.json",), options=("img_size", "mean", "std"), unread=UNREAD,
+        "timm", (kind.names,), architecture, kind.telling, partial(read, architecture), partial(write, architecture),
+        files=("config.json",), options=("img_size", "mean", "std"),
     ))  # fmt: skip

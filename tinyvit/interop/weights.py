@@ -5,7 +5,7 @@ from typing import NamedTuple
 from tinyvit.backend import Array, to_numpy
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.lazy_arrays import is_finite, listed
+from tinyvit.interop.arrays import expect_finite, listed
 from tinyvit.interop.names import expect_names, own_shapes
 from tinyvit.models import ViTConfig
 
@@ -28,10 +28,8 @@ def check_weights(weights):
     expect_names(state, own_shapes(config), "tinyvit")
     other = [f"{name} ({array.dtype})" for name, array in state.items() if array.dtype.name not in FLOATS]
     if other:
-        raise ValueError(f"expected floating-point numbers, got {', '.join(other)}")
-    not_finite = [name for name, array in state.items() if not is_finite(to_numpy(array))]
-    if not_finite:
-        raise ValueError(f"there are numbers that are NaN or infinite in {listed(not_finite)}")
+        raise ValueError(f"expected floating-point numbers, got {listed(other)}")
+    expect_finite({name: to_numpy(array) for name, array in state.items()}, "the model")
     expected = {"channels": config.in_chans, "img_size": as_pair(config.img_size), "classes": config.num_classes,
                 "frames": getattr(config, "frames", None)}  # fmt: skip
     got = {name: getattr(preprocessing, name) for name in expected}

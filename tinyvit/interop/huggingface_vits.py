@@ -1,0 +1,150 @@
+"""Hugging Face's ViT, DeiT, DINOv2 and ViViT, which have most of their layout in common."""
+
+from tinyvit.interop.huggingface import TO_ACTIVATION, Layout, activation_of, expect_place, register_layout
+from tinyvit.interop.names import as_side, by_table, mlp_ratio
+from tinyvit.models import DeiTConfig, Dinov2Config, ViTConfig, ViViTConfig
+
+LAYER = "encoder.layer.{}"
+NAMES = {
+    "cls_token": "embeddings.cls_token", "dist_token": "embeddings.distillation_token",
+    "reg_token": "embeddings.register_tokens", "pos_embed": "embeddings.position_embeddings",
+    "patch_embed.proj": "embeddings.patch_embeddings.projection", "blocks.{}.norm1": f"{LAYER}.layernorm_before",
+    "blocks.{}.attn.qkv": tuple(f"{LAYER}.attention.attention.{one}" for one in ("query", "key", "value")),
+    "blocks.{}.attn.proj": f"{LAYER}.attention.output.dense", "blocks.{}.norm2": f"{LAYER}.layernorm_after",
+    "blocks.{}.mlp.fc1": f"{LAYER}.intermediate.dense", "blocks.{}.mlp.fc2": f"{LAYER}.output.dense",
+    "norm": "layernorm", "pre_logits.fc": "pooler.dense", "head": "classifier",
+}  # fmt: skip
+OF_DEIT = NAMES | {"head": "cls_classifier", "head_dist": "distillation_classifier"}
+OF_DINO = NAMES | {
+    "blocks.{}.norm1": f"{LAYER}.norm1", "blocks.{}.ls1.gamma": f"{LAYER}.layer_scale1.lambda1",
+    "blocks.{}.norm2": f"{LAYER}.norm2", "blocks.{}.ls2.gamma": f"{LAYER}.layer_scale2.lambda1",
+    "blocks.{}.mlp.fc1": f"{LAYER}.mlp.fc1", "blocks.{}.mlp.fc2": f"{LAYER}.mlp.fc2",
+}  # fmt: skip
+OF_GATED_DINO = OF_DINO | {
+    "blocks.{}.mlp.fc1": f"{LAYER}.mlp.weights_in", "blocks.{}.mlp.fc2": f"{LAYER}.mlp.weights_out",
+}  # fmt: skip
+ATTENTION_OF_5 = {
+    r"^layers\.": "encoder.layer.", r"attention\.q_proj": "attention.attention.query",
+    r"attention\.k_proj": "attention.attention.key", r"attention\.v_proj": "attention.attention.value",
+    r"attention\.o_proj": "attention.output.dense",
+}  # fmt: skip
+OF_5 = ATTENTION_OF_5 | {r"\.mlp\.fc1\.": ".intermediate.dense.", r"\.mlp\.fc2\.": ".output.dense."}
+SAME = {
+    "embed_dim": "hidden_size", "depth": "num_hidden_layers", "num_heads": "num_attention_heads",
+    "drop_rate": "hidden_dropout_prob", "attn_drop_rate": "attention_probs_dropout_prob", "norm_eps": "layer_norm_eps",
+    "img_size": "image_size", "patch_size": "patch_size", "in_chans": "num_channels", "qkv_bias": "qkv_bias",
+}  # fmt: skip
+DEFAULTS = {
+    "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+    "hidden_act": "gelu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "layer_norm_eps": 1e-12,
+    "image_size": 224, "patch_size": 16, "num_channels": 3, "qkv_bias": True, "pooler_act": "tanh",
+}  # fmt: skip
+
+
+def vit_fields(fields, said):
+    """The fields of a ViTConfig."""
+    width = said["hidden_size"] // said["num_attention_heads"]
+    if said.get("head_dim", width) != width:
+        raise ValueError(f"heads are {said['head_dim']} wide; expected hidden_size / heads, {width}")
+    ratio = mlp_ratio(said["intermediate_size"], said["hidden_size"])
+    return fields | {"num_classes": said["num_classes"], "activation": activation_of(said), "mlp_ratio": ratio}
+
+
+def vit(fields, said, tensors):
+    """Without a classifier a pooler is the hidden layer with tanh, and the output is their pooler_output."""
+    pooler, hidden = tensors.get("pooler.dense.weight"), None
+    if pooler is not None and not said["num_classes"] and said["pooler_act"] == "tanh":
+        hidden = said.get("pooler_output_size", len(pooler))
+    return ViTConfig(**vit_fields(fields, said), head_hidden=hidden)
+
+
+def deit(fields, said, tensors):
+    if "classifier.weight" in tensors:
+        raise ValueError(
+            "the weights are those of DeiTForImageClassification, whose only head reads the class token; expected "
+            "DeiTForImageClassificationWithTeacher, with cls_classifier and distillation_classifier, or DeiTModel"
+        )
+    return DeiTConfig(**vit_fields(fields, said))
+
+
+def dinov2(fields, said, tensors):
+    """The output is their pooler_output, the class token."""
+    if said["num_classes"]:
+        raise ValueError(
+            "the head of Dinov2ForImageClassification reads the class token and the mean of the patches side by side, "
+            "which ours has no place for; expected Dinov2Model"
+        )
+    said = said | {"intermediate_size": int(said["hidden_size"] * said["mlp_ratio"])}
+    return Dinov2Config(**vit_fields(fields, said) | {
+        "mlp_ratio": said["mlp_ratio"], "num_registers": said["num_register_tokens"],
+        "layer_scale": said["layerscale_value"], "swiglu": said["use_swiglu_ffn"],
+    })  # fmt: skip
+
+
+def vivit(fields, said, tensors):
+    """Their `gelu_fast` is the GELU with a tanh, √(2/π) rounded to ten digits."""
+    frames, *patch = said["tubelet_size"]
+    fields = vit_fields(fields, said) | {"patch_size": as_side(patch)}
+    return ViViTConfig(**fields, frames=said["num_frames"], tubelet_frames=frames)
+
+
+def about_vit(config):
+    """The fields of config.json that DeiT and ViViT have, too."""
+    expect_place(config, global_pool="token")
+    if config.num_classes:
+        expect_place(config, head_hidden=None)
+    pooler = {} if config.head_hidden is None else {"pooler_output_size": config.head_hidden, "pooler_act": "tanh"}
+    return {"intermediate_size": config.mlp_hidden, "hidden_act": TO_ACTIVATION[config.activation], **pooler}
+
+
+def about_deit(config):
+    expect_place(config, num_registers=0)
+    return about_vit(config)
+
+
+def about_dinov2(config):
+    expect_place(config, num_classes=0, global_pool="token", head_hidden=None, mlp_ratio=int(config.mlp_ratio))
+    registers = {"model_type": "dinov2_with_registers", "architectures": ["Dinov2WithRegistersModel"],
+                 "num_register_tokens": config.num_registers} if config.num_registers else {}  # fmt: skip
+    return {"mlp_ratio": int(config.mlp_ratio), "use_swiglu_ffn": config.swiglu, **registers,
+            "layerscale_value": config.layer_scale, "hidden_act": TO_ACTIVATION[config.activation]}  # fmt: skip
+
+
+def about_vivit(config):
+    hidden_act = {"gelu": "gelu", "gelu_tanh": "gelu_fast"}[config.activation]
+    return about_vit(config) | {"num_frames": config.frames, "tubelet_size": config.tubelet, "hidden_act": hidden_act}
+
+
+def named_by(table):
+    return lambda name, config: by_table(table, name)
+
+
+PROJECTION = r"embeddings\.patch_embeddings\.projection\.weight$"
+VIT = Layout(
+    ("vit", "vit_mae"), "vit", rf"(vit\.)?{PROJECTION}", DEFAULTS, SAME, named_by(NAMES), vit, about_vit, "ViT",
+    spellings=OF_5,
+)  # fmt: skip
+DEIT = Layout(
+    ("deit",), "deit", r"(deit\.)?embeddings\.distillation_token$", DEFAULTS, SAME, named_by(OF_DEIT), deit, about_deit,
+    "DeiT", "ForImageClassificationWithTeacher", OF_5,
+)  # fmt: skip
+DINOV2 = Layout(
+    ("dinov2", "dinov2_with_registers"), "dinov2", r".*layer_scale1\.lambda1$",
+    DEFAULTS | {"mlp_ratio": 4.0, "layer_norm_eps": 1e-6, "layerscale_value": 1.0, "use_swiglu_ffn": False,
+                "num_register_tokens": 0},
+    SAME, lambda name, config: by_table(OF_GATED_DINO if config.swiglu else OF_DINO, name), dinov2, about_dinov2,
+    "Dinov2", spellings=ATTENTION_OF_5 | {r"\.mlp\.down_proj\.": ".mlp.weights_out."},
+    more=lambda config: {"embeddings.mask_token": (1, config.embed_dim)},
+)  # fmt: skip
+VIVIT = Layout(
+    ("vivit",), "vivit", rf"vivit\.{PROJECTION}",
+    DEFAULTS | {"num_frames": 32, "tubelet_size": (2, 16, 16), "hidden_act": "gelu_fast", "layer_norm_eps": 1e-6},
+    {ours: theirs for ours, theirs in SAME.items() if ours != "patch_size"}, named_by(NAMES), vivit, about_vivit,
+    "Vivit", "ForVideoClassification", OF_5,
+    # Of VivitImageProcessor: pixels from −1 to 1, which are then normalised.
+    processor={"size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224}, "do_center_crop": True,
+               "rescale_factor": 1 / 127.5, "offset": True},
+    written={"image_processor_type": "VivitImageProcessor", "offset": False},
+)  # fmt: skip
+for layout in (VIT, DEIT, DINOV2, VIVIT):
+    register_layout(layout)
