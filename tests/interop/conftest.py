@@ -1,7 +1,8 @@
 import json
 
+import numpy as np
 import pytest
-from small_weights import write_all
+from small_weights import PLACES, write_all
 
 from tinyvit import interop
 from tinyvit.tensors import load_tensors, write_tensors
@@ -9,8 +10,10 @@ from tinyvit.tensors import load_tensors, write_tensors
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Folders and a file with the same weights, by format."""
-    return write_all(tmp_path_factory.mktemp("saved"))
+    """Folders and files with the same weights, by format; the .npz also packed."""
+    root = write_all(tmp_path_factory.mktemp("saved"))
+    np.savez_compressed(root / "packed.npz", **np.load(root / PLACES["npz"]))
+    return root
 
 
 @pytest.fixture

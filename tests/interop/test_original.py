@@ -35,11 +35,6 @@ def test_positions_of_other_kinds_and_missing_biases_are_written_with_the_same_l
     np.testing.assert_allclose(logits_of(read), expected, rtol=0, atol=1e-12 * max(1, np.abs(expected).max()))
 
 
-@given(weights(positions="learned", **ITS_OWN))
-def test_written_arrays_are_contiguous(written):
-    assert all(array.flags.c_contiguous for array in original.write(written).values())
-
-
 def test_the_names_and_shapes_are_those_of_the_released_vit_b_16():
     model = create_model("vit_base_patch16_224", device="meta", **{"activation": "gelu_tanh"})
     own = {name: parameter.shape for name, parameter in model.named_parameters()}

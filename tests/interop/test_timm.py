@@ -78,22 +78,17 @@ def test_the_hidden_layer_of_early_versions_is_read():
     assert (read.config.head_hidden, read.config.num_heads) == (5, 3)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["blocks.0.attn.q_norm.weight", "norm_pre.weight", "blocks.0.mlp.w12.weight", "patch_embed.norm.weight",
-     "blocks.0.in_proj.weight", "blocks.0.attn.rel_pos_h", "dist_token", "reg_token"],
-)  # fmt: skip
+@pytest.mark.parametrize("name", ["blocks.0.attn.q_norm.weight", "norm_pre.weight", "dist_token", "reg_token"])
 def test_vits_with_other_parts_are_refused_with_the_names_of_these(name):
     with pytest.raises(ValueError, match=f"not those of this model in timm's layout: unexpected: {name}"):
         timm.read(EXAMPLE.state | {name: np.zeros(3)})
 
 
 def test_a_vit_without_class_token_and_one_with_a_gated_mlp_are_refused():
-    state = dict(EXAMPLE.state)
     with pytest.raises(ValueError, match="missing: cls_token"):
-        timm.read({name: x for name, x in state.items() if name != "cls_token"})
+        timm.read({name: x for name, x in EXAMPLE.state.items() if name != "cls_token"})
     with pytest.raises(ValueError, match=r"misshapen: blocks.0.mlp.fc2.weight \(expected .192, 48., got .192, 24."):
-        timm.read(state | {"blocks.0.mlp.fc2.weight": np.zeros((192, 24))})
+        timm.read(EXAMPLE.state | {"blocks.0.mlp.fc2.weight": np.zeros((192, 24))})
 
 
 @pytest.mark.parametrize("name", ["vit_base_patch32_clip_quickgelu_224", "vit_base_patch16_rope_224"])
@@ -134,13 +129,6 @@ def test_a_size_of_zero_is_refused_and_not_taken_as_missing(size):
     for about in (None, timm.write(EXAMPLE)[1]):
         with pytest.raises(ValueError, match=r"expected a size as a positive int or \(height, width\), got"):
             timm.read(EXAMPLE.state, about, img_size=size)
-
-
-def test_absurdly_large_images_are_refused():
-    tensors, about = timm.write(EXAMPLE)
-    about["model_args"]["img_size"] = 2147483644
-    with pytest.raises(ValueError, match=r"has img_size 2147483644 \(expected an int from 1 to 65,535"):
-        timm.read(tensors, about)
 
 
 def test_other_channels_in_input_size_are_noted():

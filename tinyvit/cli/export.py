@@ -39,7 +39,6 @@ def export(rest):
 
     from tinyvit.files import free_place
     from tinyvit.interop import Weights, save
-    from tinyvit.interop.huggingface_config import rounded_crop
     from tinyvit.interop.saving import check_path
     from tinyvit.models import architecture_name
     from tinyvit.training.signals import exit_on_signals
@@ -68,8 +67,6 @@ def export(rest):
         more = "" if weights.config.num_classes or weights.config.head_hidden else ", add_pooling_layer=False"
         rows, columns = weights.config.grid  # without an image size, a square grid is assumed
         size = "" if rows == columns else " --img-size {} {}".format(*weights.preprocessing.img_size)
-    for note in rounded_crop(prepared) if options.format == "huggingface" else ():
-        print(f"note: {note}")
     if options.format == "npz":
         print("note: the names of the classes and how images are prepared have no place in an .npz")
     print(f"written to {printable(out)}: {trained.model.num_parameters():,} parameters")

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from tinyvit.interop.fields import Classes, Number, Sides, Size, checked
-from tinyvit.interop.huggingface_config import classes_of, made_size, preprocessing_of, processor_of, to_preprocessor
+from tinyvit.interop.huggingface_config import made_size, preprocessing_of, processor_of, to_preprocessor
 from tinyvit.interop.mappings import Mapping, register
-from tinyvit.interop.names import as_side, in_equal_parts, to_ours, to_theirs, with_one_table
+from tinyvit.interop.names import as_side, class_names, in_equal_parts, to_ours, to_theirs, with_one_table
 from tinyvit.interop.weights import Weights
 from tinyvit.text import short
 from tinyvit.validation import Count
@@ -24,7 +24,7 @@ ONE_CLASS = "single_label_classification"
 # Annotations of fields in config.json, of the others by their defaults.
 FIELDS = {
     "id2label": dict, "num_labels": Classes, "architectures": tuple[str, ...], "problem_type": str,
-    "image_size": Sides, "patch_size": Sides, "head_dim": int, "pooler_output_size": Size, "num_register_tokens": Count,
+    "image_size": Sides, "patch_size": Sides, "pooler_output_size": Size, "num_register_tokens": Count,
     "global_padding": str, "vocabulary": tuple[str, ...], "eos_token_id": int,
 }  # fmt: skip
 BY_DEFAULT = {int: Size, float: Number, bool: bool, str: str, tuple: tuple[Size, ...], dict: dict}
@@ -45,7 +45,6 @@ class Layout:
 
     kinds         what config.json may call it, as model_type; the first is written, and stands in front of names
     architecture  what ours is registered as
-    pattern       of an array's name by which weights without a config.json are recognised
     defaults      of the fields of config.json, as in Transformers
     same          their names of the fields that ours has, too, by ours
     names         a function of our name and configuration: the names of theirs that ours holds one after the other
@@ -64,7 +63,6 @@ class Layout:
 
     kinds: tuple[str, ...]
     architecture: str
-    pattern: str
     defaults: dict[str, Any]
     same: dict[str, str]
     names: Callable
@@ -119,7 +117,7 @@ def read(layout, tensors, about, preprocessor=None, *, mean=None, std=None):
     notes += tuple(f"{what} isn't used" for what in dict.fromkeys(unused.values()))
     used = {name: array for name, array in tensors.items() if name not in unused}
     state = to_ours(used, config, layout.parts(config), f"{LAYOUT}, with the shape that config.json says", spelled)
-    classes, renamed = classes_of(said.get("id2label"), said["num_classes"])
+    classes, renamed = class_names(said.get("id2label"), said["num_classes"], "config.json", "LABEL_")
     prepared, more = preprocessing_of(classes, processor, config, mean, std)
     return Weights(config, state, prepared, notes + renamed + more)
 
@@ -179,10 +177,10 @@ def write(layout, weights):
 
 
 def register_layout(layout):
-    """Make a `Layout` known; returns its mapping."""
-    return register(Mapping(
-        "huggingface", layout.kinds, layout.architecture, layout.pattern, partial(read, layout),
-        partial(write, layout), files=("config.json", "preprocessor_config.json"), options=("mean", "std"),
+    """Make a `Layout` known."""
+    register(Mapping(
+        "huggingface", layout.kinds, layout.architecture, partial(read, layout), partial(write, layout),
+        files=("config.json", "preprocessor_config.json"), options=("mean", "std"),
     ))  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def in_squares(processor):
 
 
 CLIP = huggingface.Layout(
-    ("clip",), "clip", r"text_model\.embeddings\.token_embedding\.weight$",
+    ("clip",), "clip",
     {"vision_config": {}, "text_config": {}, "projection_dim": 512}, {"projection_dim": "projection_dim"},
     lambda name, config: by_table(NAMES, name), clip, about, "CLIP",
     processor={"size": {"shortest_edge": 224}, "resample": RESAMPLE.index("bicubic"), "do_center_crop": True,

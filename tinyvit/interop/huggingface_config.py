@@ -1,4 +1,4 @@
-"""Hugging Face's `preprocessor_config.json` and names of classes, read and written."""
+"""Hugging Face's `preprocessor_config.json`, read and written."""
 
 from math import floor
 from typing import Annotated, Any
@@ -9,7 +9,6 @@ from tinyvit.data.images import RESAMPLE
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop.fields import LARGEST_SIDE, Number, checked, normalisation
-from tinyvit.interop.names import different_names, numbered
 from tinyvit.text import short
 from tinyvit.validation import Positive, Within
 
@@ -25,21 +24,6 @@ DEFAULTS = {  # of ViTImageProcessor
     "resample": RESAMPLE.index("bilinear"), "rescale_factor": RESCALE, "crop_pct": None,
     "image_mean": 0.5, "image_std": 0.5, "size": None, "crop_size": None,
 }  # fmt: skip
-
-
-def classes_of(labels, num_classes):
-    """The names of the classes by id2label, and notes on those that were changed.
-
-    Without names they are LABEL_0, LABEL_1, …, as in Transformers.
-    """
-    if labels is None:
-        return numbered(num_classes, "LABEL_"), ()
-    names = [labels.get(str(i)) for i in range(num_classes)]
-    names = [str(name) if type(name) is int else name for name in names]
-    if not all(isinstance(name, str) for name in names):
-        first = next(i for i, name in enumerate(names) if not isinstance(name, str))
-        raise ValueError(f"config.json has no name for class {first} in id2label; expected 0 to {num_classes - 1}")
-    return different_names(names)
 
 
 def processor_of(layout, preprocessor):
@@ -126,12 +110,10 @@ def to_preprocessor(weights):
     """
     prepared = weights.preprocessing
     height, width = prepared.img_size
-    preprocessor = {
+    preprocessor = {name: value for name, value in DEFAULTS.items() if value is not None} | {
         "image_processor_type": "ViTImageProcessor", "do_convert_rgb": prepared.channels == 3,
-        "do_resize": True, "size": {"height": height, "width": width}, "do_center_crop": False,
-        "resample": RESAMPLE.index(prepared.resample),
-        "do_rescale": True, "rescale_factor": RESCALE,
-        "do_normalize": True, "image_mean": list(prepared.mean), "image_std": list(prepared.std),
+        "size": {"height": height, "width": width}, "resample": RESAMPLE.index(prepared.resample),
+        "image_mean": list(prepared.mean), "image_std": list(prepared.std),
     }  # fmt: skip
     if prepared.crop is None:
         return preprocessor
@@ -144,15 +126,3 @@ def to_preprocessor(weights):
         "image_processor_type": "BitImageProcessor", "size": {"shortest_edge": shortest_edge(height, prepared.crop)},
         "do_center_crop": True, "crop_size": {"height": height, "width": width}, "crop_pct": prepared.crop,
     }  # fmt: skip
-
-
-def rounded_crop(prepared):
-    """A note if an image processor cuts out another share than this Preprocessing, since it resizes to whole pixels."""
-    if prepared.crop is None:
-        return ()
-    side = prepared.img_size[0]
-    resized = shortest_edge(side, prepared.crop)
-    if abs(side / prepared.crop - resized) < 1e-6:
-        return ()
-    return (f"Hugging Face's image processor cuts {side} pixels out of {resized}, a share of {side / resized:.3f}; "
-            f"here it is {prepared.crop:.3f}, as crop_pct says in preprocessor_config.json",)  # fmt: skip

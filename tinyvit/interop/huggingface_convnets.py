@@ -98,12 +98,12 @@ def about_bit(config):
 
 
 RESNET = Layout(
-    ("resnet",), "resnet", r"(resnet\.)?embedder\.embedder\.convolution\.",
+    ("resnet",), "resnet",
     COMMON | {"layer_type": "bottleneck", "downsample_in_first_stage": False, "downsample_in_bottleneck": False},
     SAME, resnet_name, resnet, about_resnet, "ResNet", prepare=as_cut_out,
 )  # fmt: skip
 BIT = Layout(
-    ("bit",), "bit", r"(bit\.)?embedder\.convolution\.",
+    ("bit",), "bit",
     COMMON | {"layer_type": "preactivation", "num_groups": 32, "embedding_dynamic_padding": False, "output_stride": 32,
               "width_factor": 1, "global_padding": None},
     SAME | {"num_groups": "num_groups"}, bit_name, bit, about_bit, "Bit", prepare=as_cut_out,

@@ -57,8 +57,5 @@ def about(config):
             "attention_probs_dropout_prob": 0.0, "use_absolute_embeddings": False}  # fmt: skip
 
 
-SWIN = Layout(
-    ("swin",), "swin", r"(swin\.)?encoder\.layers\.0\.blocks\.", DEFAULTS, SAME, names, swin, about, "Swin",
-    spellings=OF_5,
-)  # fmt: skip
+SWIN = Layout(("swin",), "swin", DEFAULTS, SAME, names, swin, about, "Swin", spellings=OF_5)
 register_layout(SWIN)

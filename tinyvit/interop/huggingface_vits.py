@@ -43,9 +43,6 @@ DEFAULTS = {
 
 def vit_fields(fields, said):
     """The fields of a ViTConfig."""
-    width = said["hidden_size"] // said["num_attention_heads"]
-    if said.get("head_dim", width) != width:
-        raise ValueError(f"heads are {said['head_dim']} wide; expected hidden_size / heads, {width}")
     ratio = mlp_ratio(said["intermediate_size"], said["hidden_size"])
     return fields | {"num_classes": said["num_classes"], "activation": activation_of(said), "mlp_ratio": ratio}
 
@@ -119,17 +116,15 @@ def named_by(table):
     return lambda name, config: by_table(table, name)
 
 
-PROJECTION = r"embeddings\.patch_embeddings\.projection\.weight$"
 VIT = Layout(
-    ("vit", "vit_mae"), "vit", rf"(vit\.)?{PROJECTION}", DEFAULTS, SAME, named_by(NAMES), vit, about_vit, "ViT",
-    spellings=OF_5,
+    ("vit", "vit_mae"), "vit", DEFAULTS, SAME, named_by(NAMES), vit, about_vit, "ViT", spellings=OF_5,
 )  # fmt: skip
 DEIT = Layout(
-    ("deit",), "deit", r"(deit\.)?embeddings\.distillation_token$", DEFAULTS, SAME, named_by(OF_DEIT), deit, about_deit,
-    "DeiT", "ForImageClassificationWithTeacher", OF_5,
+    ("deit",), "deit", DEFAULTS, SAME, named_by(OF_DEIT), deit, about_deit, "DeiT", "ForImageClassificationWithTeacher",
+    OF_5,
 )  # fmt: skip
 DINOV2 = Layout(
-    ("dinov2", "dinov2_with_registers"), "dinov2", r".*layer_scale1\.lambda1$",
+    ("dinov2", "dinov2_with_registers"), "dinov2",
     DEFAULTS | {"mlp_ratio": 4.0, "layer_norm_eps": 1e-6, "layerscale_value": 1.0, "use_swiglu_ffn": False,
                 "num_register_tokens": 0},
     SAME, lambda name, config: by_table(OF_GATED_DINO if config.swiglu else OF_DINO, name), dinov2, about_dinov2,
@@ -137,14 +132,14 @@ DINOV2 = Layout(
     more=lambda config: {"embeddings.mask_token": (1, config.embed_dim)},
 )  # fmt: skip
 VIVIT = Layout(
-    ("vivit",), "vivit", rf"vivit\.{PROJECTION}",
+    ("vivit",), "vivit",
     DEFAULTS | {"num_frames": 32, "tubelet_size": (2, 16, 16), "hidden_act": "gelu_fast", "layer_norm_eps": 1e-6},
     {ours: theirs for ours, theirs in SAME.items() if ours != "patch_size"}, named_by(NAMES), vivit, about_vivit,
     "Vivit", "ForVideoClassification", OF_5,
     # Of VivitImageProcessor: pixels from −1 to 1, which are then normalised.
     processor={"size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224}, "do_center_crop": True,
                "rescale_factor": 1 / 127.5, "offset": True},
-    written={"image_processor_type": "VivitImageProcessor", "offset": False},
+    written={"image_processor_type": "VivitImageProcessor"},
 )  # fmt: skip
 for layout in (VIT, DEIT, DINOV2, VIVIT):
     register_layout(layout)

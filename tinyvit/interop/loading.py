@@ -82,9 +82,6 @@ def open_source(path):
     for file in files:
         arrays |= READERS[kind_of(file)](file)
     mapping = stated or mapping_of_names(arrays, path)
-    if config is None and mapping.format == "huggingface":
-        raise ValueError(f"{path} has Hugging Face's names, which don't say how many heads there are and what its "
-                         f"activation is; give its folder, with the {CONFIG} that belongs to it")  # fmt: skip
     about = tuple(read_if_there(path, name) if path.is_dir() else None for name in mapping.files)
     return Source(path, tuple(files), mapping, arrays, about)
 

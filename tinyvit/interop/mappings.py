@@ -3,7 +3,7 @@
 A mapping is a file of this package that registers itself and is imported in `interop/__init__.py`; nothing else knows
 it:
 
-    MAPPING = register(Mapping("huggingface", ("swin",), "swin", NAMES, read, write, FILES, OPTIONS))
+    register(Mapping("huggingface", ("swin",), "swin", read, write, FILES, OPTIONS))
 """
 
 import re
@@ -25,29 +25,29 @@ class Mapping(NamedTuple):
     format         "huggingface", "timm" or "original"
     kinds          what config.json calls these models, as patterns: "vit", or "vit_*"
     architecture   what ours is registered as
-    names          pattern of an array's name by which weights without config.json are recognised
     read           (arrays by name, the parsed `files` or None each, some of `options` by name) -> Weights; ValueError
                    for anything else
     write          Weights -> arrays by name, or (these, what goes into each of `files`); ValueError for what the format
                    has no place for
     files          JSON files beside the weights
     options        what `read` may be given where the source doesn't say it
+    names          pattern of an array's name by which weights without config.json are recognised; None where these
+                   can't be read
     """
 
     format: str
     kinds: tuple[str, ...]
     architecture: str
-    names: str
     read: Callable
     write: Callable
     files: tuple[str, ...]
     options: tuple[str, ...]
+    names: str | None = None
 
 
 def register(mapping):
-    """Make a mapping known; returns it."""
+    """Make a mapping known."""
     MAPPINGS.append(mapping)
-    return mapping
 
 
 def mapping_of_config(config, path):
@@ -71,13 +71,13 @@ def mapping_of_config(config, path):
 
 def mapping_of_names(names, source):
     """The mapping whose arrays these names are; ValueError, listing some of them, if there is none."""
-    for mapping in reversed(MAPPINGS):  # variants of an architecture are registered after it
-        if any(re.match(mapping.names, name) for name in names):
+    for mapping in MAPPINGS:
+        if mapping.names and any(re.match(mapping.names, name) for name in names):
             return mapping
     raise ValueError(
-        f"{source} has names of an unknown layout: {listed(list(names))}; expected those of timm "
-        "(patch_embed.proj.weight), of Hugging Face (vit.embeddings…) or of the original release (embedding/kernel), "
-        "with nothing in front of them"
+        f"{source} has names of an unknown layout: {listed(names)}; without a config.json expected those of timm's ViT "
+        "(patch_embed.proj.weight) or of the original release (embedding/kernel), with nothing in front of them; give "
+        "the folder of another model, with its config.json"
     )
 
 

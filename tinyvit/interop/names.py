@@ -198,6 +198,16 @@ def different_names(names):
     return tuple(different), (f"names of classes occur twice; {listed(changed)}",) if changed else ()
 
 
-def numbered(num_classes, prefix=""):
-    """The names of classes that have none: "0", "1", …"""
-    return tuple(f"{prefix}{i}" for i in range(num_classes))
+def class_names(labels, num_classes, source, prefix=""):
+    """The names of the classes as a tuple, and notes on those that were changed.
+
+    labels   a list, or a dict by number; without any the names are "0", "1", … with the prefix in front
+
+    Raises ValueError, naming `source`, for another number of them, and for anything but text and whole numbers.
+    """
+    if not labels or not num_classes:
+        return tuple(f"{prefix}{i}" for i in range(num_classes)), ()
+    names = [labels.get(str(i)) for i in range(len(labels))] if isinstance(labels, dict) else labels
+    if not isinstance(names, list) or len(names) != num_classes or not all(type(name) in (str, int) for name in names):
+        raise ValueError(f"{source} has names of classes {short(repr(labels))}; expected one for each of {num_classes}")
+    return different_names([str(name) for name in names])

@@ -71,8 +71,9 @@ def read(tensors, *, img_size=None, mean=None, std=None):
     config, notes = config_of(tensors, img_size)
     state = names.to_ours(tensors, config, parts_of(config), LAYOUT)
     mean, std = normalisation([("mean", 0.5), ("std", 0.5)], (mean, std), config.in_chans, LAYOUT)
-    prepared = Preprocessing(names.numbered(config.num_classes), config.in_chans, as_pair(config.img_size), mean, std,
-                             resample="bilinear", crop=None)  # fmt: skip
+    classes, _ = names.class_names(None, config.num_classes, LAYOUT)
+    prepared = Preprocessing(classes, config.in_chans, as_pair(config.img_size), mean, std, resample="bilinear",
+                             crop=None)  # fmt: skip
     if config.num_classes:
         notes += ("the original release names no classes; they are numbered",)
     return Weights(config, state, prepared, notes)
@@ -118,6 +119,6 @@ def write(weights):
 
 
 register(Mapping(
-    "original", (), "vit", r"(.*/)?(embedding/kernel|Transformer/encoder_norm/scale)$", read, write,
-    files=(), options=("img_size", "mean", "std"),
+    "original", (), "vit", read, write, files=(), options=("img_size", "mean", "std"),
+    names=r"(.*/)?(embedding/kernel|Transformer/encoder_norm/scale)$",
 ))  # fmt: skip

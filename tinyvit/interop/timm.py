@@ -165,7 +165,7 @@ def write(weights):
 
 
 register(Mapping(
-    "timm", ("vit_*", "deit_*", "deit3_*", "flexivit_*"), "vit",
-    r"(patch_embed\.proj\.weight|blocks\.\d+\.attn\.qkv\.weight)$", read, write, files=("config.json",),
+    "timm", ("vit_*", "deit_*", "deit3_*", "flexivit_*"), "vit", read, write, files=("config.json",),
     options=("num_heads", "img_size", "mean", "std"),
+    names=r"(patch_embed\.proj\.weight|blocks\.\d+\.attn\.qkv\.weight)$",
 ))  # fmt: skip

@@ -19,26 +19,24 @@ from tinyvit.text import short
 
 
 class Kind(NamedTuple):
-    """One architecture: timm's names of it, the array by which it is known, its first convolution and last layers.
+    """One architecture: timm's names of it, the first convolution and the last layers.
 
     one_size   whether timm makes it for one size of the images
     """
 
     names: str
-    telling: str
     first: str
     last: str | tuple[str, str]
     one_size: bool = True
 
 
 KINDS = {
-    "resnet": Kind("resnet[1-9]*", r"conv1\.weight$", "conv1", "fc", one_size=False),
-    "bit": Kind("resnetv2_*_bit*", r"stem\.conv\.weight$", "stem.conv", "head.fc", one_size=False),
-    "hybrid": Kind("vit_*_r*_s*", r"patch_embed\.backbone\.stem\.conv\.weight$", "patch_embed.backbone.stem.conv",
-                   "head"),
-    "deit": Kind("deit_*_distilled_*", "dist_token$", "patch_embed.proj", ("head", "head_dist")),
-    "swin": Kind("swin_*", r"layers\.0\.blocks\.0\.attn\.qkv\.weight$", "patch_embed.proj", "head.fc"),
-}  # fmt: skip
+    "resnet": Kind("resnet[1-9]*", "conv1", "fc", one_size=False),
+    "bit": Kind("resnetv2_*_bit*", "stem.conv", "head.fc", one_size=False),
+    "hybrid": Kind("vit_*_r*_s*", "patch_embed.backbone.stem.conv", "head"),
+    "deit": Kind("deit_*_distilled_*", "patch_embed.proj", ("head", "head_dist")),
+    "swin": Kind("swin_*", "patch_embed.proj", "head.fc"),
+}
 FREE = ("img_size", "in_chans", "num_classes")  # what weights of one name may differ in
 IN_TRAINING = {"pos_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate", "global_pool"}
 NOT_WRITTEN = ("drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size", "resize_positions")
@@ -139,6 +137,6 @@ def check_windows(config):
 
 for architecture, kind in KINDS.items():
     register(Mapping(
-        "timm", (kind.names,), architecture, kind.telling, partial(read, architecture), partial(write, architecture),
+        "timm", (kind.names,), architecture, partial(read, architecture), partial(write, architecture),
         files=("config.json",), options=("img_size", "mean", "std"),
     ))  # fmt: skip

@@ -7,7 +7,7 @@ from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop.arrays import listed
 from tinyvit.interop.fields import Classes, Number, Side, Sides, Size, checked, normalisation
-from tinyvit.interop.names import different_names, numbered
+from tinyvit.interop.names import class_names
 from tinyvit.text import short
 from tinyvit.validation import PositiveShare
 
@@ -24,11 +24,10 @@ PRETRAINED = {
     "input_size": tuple[Size, Side, Side],
 }  # fmt: skip
 ABOUT = {"architecture": str, "num_classes": Classes, "global_pool": str, "model_args": dict, "pretrained_cfg": dict}
-# Arguments that the weights' names and shapes imply, and those that matter in training only.
-TOLD_BY_WEIGHTS = {"class_token", "reg_tokens", "qk_norm", "pre_norm", "final_norm", "fc_norm", "no_embed_class",
-                   "pos_embed", "representation_size"}  # fmt: skip
-IN_TRAINING_ONLY = {"drop_rate", "patch_drop_rate", "weight_init", "fix_init"}
-OF_OTHER_SIZES = {"dynamic_img_size", "dynamic_img_pad", "strict_img_size"}
+# Arguments that the weights' names and shapes imply, that matter in training only, or for images of other sizes.
+IGNORED = {"class_token", "reg_tokens", "qk_norm", "pre_norm", "final_norm", "fc_norm", "no_embed_class", "pos_embed",
+           "representation_size", "drop_rate", "patch_drop_rate", "weight_init", "fix_init", "dynamic_img_size",
+           "dynamic_img_pad", "strict_img_size"}  # fmt: skip
 
 
 class About(NamedTuple):
@@ -47,7 +46,7 @@ def about_of(about):
         return About(None, {}, {}, None)
     said = checked(about, ABOUT, SOURCE)
     given = {name: value for name, value in said.get("model_args", {}).items() if value is not None}
-    unknown = sorted(given.keys() - ARGS.keys() - TOLD_BY_WEIGHTS - IN_TRAINING_ONLY - OF_OTHER_SIZES)
+    unknown = sorted(given.keys() - ARGS.keys() - IGNORED)
     if unknown:
         raise ValueError(f"{SOURCE} has model_args that tinyvit's models don't have: {listed(unknown)}")
     args = checked(given, ARGS, f"{SOURCE} in model_args")
@@ -88,20 +87,9 @@ def preprocessing_of(about, config, mean=None, std=None):
         notes += (f"images are cut out of the middle, as timm's crop_mode {short(repr(mode))} isn't known here",)
     said = [(name, known.get(name, 0.5)) for name in ("mean", "std")]
     mean, std = normalisation(said, (mean, std), config.in_chans, SOURCE)
-    classes, more = classes_of(about.label_names, config.num_classes)
+    classes, more = class_names(about.label_names, config.num_classes, SOURCE)
     size = as_pair(config.img_size)
     return Preprocessing(classes, config.in_chans, size, mean, std, resample=resample, crop=crop), notes + more
-
-
-def classes_of(names, num_classes):
-    """The names of the classes, "0", "1", … without names, and notes on those that were changed."""
-    if not names or not num_classes:
-        return numbered(num_classes), ()
-    if isinstance(names, dict):  # by number, as JSON has it
-        names = [names.get(str(i)) for i in range(len(names))]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(names) != num_classes:
-        raise ValueError(f"{SOURCE} has label_names {short(repr(names))}; expected names for {num_classes} classes")
-    return different_names(names)
 
 
 def to_about(weights, architecture, args, ends):
