@@ -40,13 +40,19 @@ def weights_of_model(model):
     config = model.config
     classes = tuple(f"kind {i}" for i in range(getattr(config, "num_classes", 0)))
     half = (0.5,) * config.in_chans
-    prepared = Preprocessing(classes, config.in_chans, as_pair(config.img_size), half, half, crop=None)
+    prepared = Preprocessing(classes, config.in_chans, as_pair(config.img_size), half, half, crop=None,
+                             frames=getattr(config, "frames", None))  # fmt: skip
     return Weights(config, model.state_dict(), prepared)
 
 
-def model_of(weights):
-    """A model with these weights, in their dtype."""
-    model = build(weights.config, dtype=next(iter(weights.state.values())).dtype.name)
+def redrawn_weights(config, dtype="float64"):
+    """`weights_of_model` of one of this configuration, with every number from N(0, 0.2²)."""
+    return weights_of_model(redrawn(build(config, dtype=dtype)))
+
+
+def model_of(weights, dtype=None):
+    """A model with these weights, in their dtype by default."""
+    model = build(weights.config, dtype=dtype or next(iter(weights.state.values())).dtype.name)
     model.load_state_dict(weights.state)
     return model
 

@@ -45,9 +45,7 @@ def weights_of(config):
     model = redrawn(build(config))
     for name, buffer in model.named_buffers():
         buffer.data = np.arange(1.0, 1 + buffer.size) * (0.1 if name.endswith("mean") else 1)
-    weights = weights_of_model(model)
-    frames = getattr(config, "frames", None)
-    return weights._replace(preprocessing=replace(weights.preprocessing, frames=frames))
+    return weights_of_model(model)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

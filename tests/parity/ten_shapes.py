@@ -39,13 +39,6 @@ def random_weights(config, dtype="float64", seed=0, std=0.2):
     return Weights(config, model.state_dict(), prepared)
 
 
-def model_of(weights):
-    """Our model with these weights, in their dtype."""
-    model = ViT(weights.config, dtype=str(weights.state["cls_token"].dtype))
-    model.load_state_dict(weights.state)
-    return model
-
-
 def save_folder(folder, tensors, about, preprocessor=None):
     """Save a folder in Hugging Face's layout."""
     folder.mkdir(exist_ok=True)

@@ -5,21 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from by_transformers import by_transformers
 from layouts import under_our_names
-from small_weights import weights_of_model
-from strategies import redrawn
+from small_weights import model_of, redrawn_weights
 from torch_autograd import assert_all_close, normal
 from transformers import CLIPConfig as TheirConfig
 from transformers import CLIPModel
-from transformers.utils import logging
 
 from tinyvit import functional as F
 from tinyvit import interop
 from tinyvit.interop.huggingface_clip import CLIP
-from tinyvit.models import ClipConfig, build
+from tinyvit.models import ClipConfig
 
 pytestmark = pytest.mark.parity
-logging.disable_progress_bar()
 
 SHAPE = ClipConfig(img_size=16, patch_size=8, in_chans=3, embed_dim=24, depth=2, num_heads=3, text_dim=16, text_depth=2,
                    text_heads=2, context_length=8, vocab_size=12, projection_dim=10, mlp_ratio=2.0)  # fmt: skip
@@ -31,19 +29,10 @@ CONFIGS = {
 TEXTS = np.array([[10, 0, 1, 11, 11, 11, 11, 11], [10, 2, 11, 3, 3, 3, 3, 3], [10, 3, 4, 5, 3, 3, 8, 11]])
 
 
-def weights_of(config, dtype="float64"):
-    return weights_of_model(redrawn(build(config, dtype=dtype)))
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_both_towers_the_loss_and_every_gradient_are_those_of_transformers(name, tmp_path):
-    weights = weights_of(CONFIGS[name])
-    interop.save(weights, tmp_path / "theirs", "huggingface")
-    theirs, found = CLIPModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
-    assert not any(found.values()), found
-    theirs = theirs.double()
-    ours = build(weights.config, dtype="float64")
-    ours.load_state_dict(weights.state)
+    weights = redrawn_weights(CONFIGS[name])
+    theirs, ours = by_transformers(weights, CLIPModel, tmp_path / "theirs").double(), model_of(weights)
     images = normal(1, (3, *ours.image_shape))
     leaf = torch.tensor(images, requires_grad=True)
     expected = theirs(input_ids=torch.tensor(TEXTS), pixel_values=leaf, return_loss=True)
@@ -72,9 +61,7 @@ def test_what_transformers_writes_is_read_and_gives_the_same_towers(legacy, tmp_
         projection_dim=10,
     ))  # fmt: skip
     theirs.eval().save_pretrained(tmp_path / "theirs")
-    weights = interop.load(tmp_path / "theirs")
-    ours = build(weights.config, dtype="float64")
-    ours.load_state_dict(weights.state)
+    ours = model_of(interop.load(tmp_path / "theirs"), "float64")
     images = normal(0, (2, 3, 28, 28))
     with torch.no_grad():
         expected = theirs.double()(input_ids=torch.tensor(TEXTS), pixel_values=torch.tensor(images))

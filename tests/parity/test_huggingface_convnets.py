@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from by_transformers import assert_read_as_written, by_transformers
 from small_weights import model_of, weights_of_model
 from torch_autograd import assert_all_close, normal
 from transformers import BitForImageClassification, DPTConfig, DPTModel, ResNetForImageClassification
-from transformers.utils import logging
 
-from tinyvit import Context, interop
+from tinyvit import Context
 from tinyvit.interop.huggingface_convnets import BIT, RESNET
 from tinyvit.interop.huggingface_vits import VIT
 from tinyvit.interop.names import in_equal_parts, to_theirs
@@ -18,7 +18,6 @@ from tinyvit.models import BiTConfig, HybridConfig, ResNetConfig, build, create_
 from tinyvit.nn import buffer_updates
 
 pytestmark = pytest.mark.parity
-logging.disable_progress_bar()
 
 SMALL = dict(img_size=40, num_classes=5, depths=(2, 1), stem="conv7")
 CONFIGS = {
@@ -30,8 +29,7 @@ CONFIGS = {
     "bit after": BiTConfig(**SMALL, width=8, num_groups=4, padding="same", preactivation=False),
     "bit50x1": replace(create_model("resnetv2_50x1_bit", device="meta").config, img_size=64, num_classes=7),
 }
-LAYOUTS = {ResNetConfig: RESNET, BiTConfig: BIT}
-CLASSES = {ResNetConfig: ResNetForImageClassification, BiTConfig: BitForImageClassification}
+KINDS = {ResNetConfig: (ResNetForImageClassification, RESNET), BiTConfig: (BitForImageClassification, BIT)}
 
 
 def redrawn(model, seed=0):
@@ -53,12 +51,6 @@ def redrawn(model, seed=0):
 
 def weights_of(config, dtype="float64"):
     return weights_of_model(redrawn(build(config, dtype=dtype)))
-
-
-def by_transformers(folder, config):
-    model, found = CLASSES[type(config)].from_pretrained(folder, output_loading_info=True)
-    assert not any(found.values()), found
-    return model
 
 
 def by_hand(model, images, dlogits, ctx=None):
@@ -84,10 +76,10 @@ def by_autograd(function, twin, images, dlogits, their_name, ours):
 def test_logits_every_gradient_and_running_statistics_are_those_of_transformers(name, training, tmp_path):
     config = CONFIGS[name]
     weights = weights_of(config)
-    interop.save(weights, tmp_path / "folder", "huggingface")
-    theirs, ours = by_transformers(tmp_path / "folder", config).train(training), model_of(weights)
+    kind, layout = KINDS[type(config)]
+    theirs, ours = by_transformers(weights, kind, tmp_path / "folder").train(training), model_of(weights)
     assert theirs.num_parameters() == ours.num_parameters()
-    prefix, layout = theirs.base_model_prefix, LAYOUTS[type(config)]
+    prefix = theirs.base_model_prefix
 
     def their_name(name):
         (found,) = layout.names(name, config)
@@ -102,16 +94,8 @@ def test_logits_every_gradient_and_running_statistics_are_those_of_transformers(
 
 @pytest.mark.parametrize("name", ["resnet basic", "resnet50", "bit", "bit same"])
 def test_folders_that_transformers_writes_are_read_as_what_was_written(name, tmp_path):
-    weights = weights_of(CONFIGS[name], "float32")
-    interop.save(weights, tmp_path / "ours", "huggingface")
-    by_transformers(tmp_path / "ours", CONFIGS[name]).save_pretrained(tmp_path / "theirs")
-    preprocessor = "preprocessor_config.json"  # which Transformers doesn't write beside a model
-    (tmp_path / "theirs" / preprocessor).write_bytes((tmp_path / "ours" / preprocessor).read_bytes())
-    for file in ("ours", "theirs"):
-        read = interop.load(tmp_path / file)
-        assert read.config == weights.config and read.preprocessing == weights.preprocessing
-        for key, array in weights.state.items():
-            np.testing.assert_array_equal(read.state[key], array, err_msg=key)
+    kind, _ = KINDS[type(CONFIGS[name])]
+    assert_read_as_written(weights_of(CONFIGS[name], "float32"), kind, tmp_path)
 
 
 HYBRID = HybridConfig(

@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from layouts import under_our_names
-from small_weights import weights_of_model
-from strategies import redrawn
-from torch_autograd import assert_all_close, normal
+from by_transformers import assert_same_outputs_and_gradients
+from small_weights import model_of, redrawn_weights
+from torch_autograd import normal
 from transformers import (
     Dinov2Config as TheirConfig,
 )
@@ -21,14 +20,12 @@ from transformers import (
 from transformers import (
     ViTConfig as TheirViTConfig,
 )
-from transformers.utils import logging
 
 from tinyvit import interop
 from tinyvit.interop.huggingface_vits import DINOV2
-from tinyvit.models import Dinov2Config, build, create_model
+from tinyvit.models import Dinov2Config, create_model
 
 pytestmark = pytest.mark.parity
-logging.disable_progress_bar()
 
 SHAPE = Dinov2Config(img_size=12, patch_size=4, num_classes=0, embed_dim=24, depth=2, num_heads=3, mlp_ratio=4.0)
 CONFIGS = {
@@ -39,41 +36,11 @@ CONFIGS = {
 }
 
 
-def weights_of(config, dtype="float64"):
-    return weights_of_model(redrawn(build(config, dtype=dtype)))
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_class_token_and_every_gradient_are_those_of_transformers(name, tmp_path):
-    config = CONFIGS[name]
-    weights = weights_of(config)
-    interop.save(weights, tmp_path / "theirs", "huggingface")
-    kind = Dinov2WithRegistersModel if config.num_registers else Dinov2Model
-    model, found = kind.from_pretrained(tmp_path / "theirs", output_loading_info=True)
-    assert not any(found.values()), found
-    model = model.double()
-    ours = build(config, dtype="float64")
-    ours.load_state_dict(weights.state)
-    images, dy = normal(1, (3, config.in_chans, 12, 12)), normal(2, (3, config.embed_dim))
-    leaf = torch.tensor(images, requires_grad=True)
-    expected = model(leaf).pooler_output
-    expected.backward(torch.tensor(dy))
-    features, cache = ours(images)
-    np.testing.assert_allclose(features, expected.detach().numpy(), rtol=1e-10, atol=1e-12)
-    dimages = ours.backward(dy, cache)
-    np.testing.assert_allclose(dimages, leaf.grad.numpy(), rtol=1e-10, atol=1e-10)
-    reference = under_our_names(DINOV2, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, config)
-    assert_all_close({n: p.grad for n, p in ours.named_parameters()}, reference)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_what_was_written_is_read_bit_for_bit(name, tmp_path):
-    weights = weights_of(CONFIGS[name], "float32")
-    interop.save(weights, tmp_path / "theirs", "huggingface")
-    read = interop.load(tmp_path / "theirs")
-    assert read.config == weights.config
-    for key, array in weights.state.items():
-        np.testing.assert_array_equal(read.state[key], array)
+    kind = Dinov2WithRegistersModel if CONFIGS[name].num_registers else Dinov2Model
+    weights = redrawn_weights(CONFIGS[name])
+    assert_same_outputs_and_gradients(weights, DINOV2, kind, tmp_path / "folder", output="pooler_output")
 
 
 @pytest.mark.parametrize("gated, registers", [(False, 0), (True, 0), (False, 3)])
@@ -84,9 +51,7 @@ def test_what_transformers_writes_is_read(gated, registers, tmp_path):
     theirs = (Dinov2WithRegistersModel(Dinov2WithRegistersConfig(num_register_tokens=registers, **common))
               if registers else Dinov2Model(TheirConfig(**common)))  # fmt: skip
     theirs.eval().save_pretrained(tmp_path / "theirs")
-    weights = interop.load(tmp_path / "theirs")
-    ours = build(weights.config, dtype="float64")
-    ours.load_state_dict(weights.state)
+    ours = model_of(interop.load(tmp_path / "theirs"), "float64")
     images = normal(0, (2, 3, 28, 28))
     with torch.no_grad():
         expected = theirs.double()(torch.tensor(images)).pooler_output.numpy()
@@ -114,9 +79,7 @@ def test_the_weights_of_the_first_dino_are_those_of_a_vit_model(tmp_path):
     theirs = ViTModel(TheirViTConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=96,
                                      image_size=16, patch_size=8), add_pooling_layer=False)  # fmt: skip
     theirs.eval().save_pretrained(tmp_path / "theirs")
-    weights = interop.load(tmp_path / "theirs")
-    ours = build(weights.config, dtype="float64")
-    ours.load_state_dict(weights.state)
+    ours = model_of(interop.load(tmp_path / "theirs"), "float64")
     images = normal(0, (2, 3, 16, 16))
     with torch.no_grad():
         expected = theirs.double()(torch.tensor(images)).last_hidden_state[:, 0].numpy()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small_weights import model_of
 from strategies import redrawn
 from torch_autograd import assert_all_close, normal
 from transformers import ViTMAEConfig, ViTMAEForPreTraining
@@ -13,7 +14,7 @@ from tinyvit import interop
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop.huggingface import in_transformers_4
 from tinyvit.interop.huggingface_vits import VIT
-from tinyvit.models import ViTConfig, build
+from tinyvit.models import ViTConfig
 from tinyvit.training.config import TrainConfig
 from tinyvit.training.tasks.mae import MaskedAutoencoderOptions, MaskedAutoencoding
 
@@ -123,8 +124,7 @@ def test_the_encoder_of_a_folder_is_read(tmp_path, whole):
     weights = interop.load(tmp_path)
     assert weights.config.num_classes == 0 and ("the decoder isn't used" in weights.notes) == whole
     images = normal(0, (2, 3, 16, 16))
-    ours = build(weights.config, dtype="float64")
-    ours.load_state_dict(weights.state)
+    ours = model_of(weights, "float64")
     model.vit.config.mask_ratio = 0.0
     order = torch.arange(16.0).expand(2, 16)
     with torch.no_grad():

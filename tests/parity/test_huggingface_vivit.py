@@ -5,23 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from layouts import under_our_names
+from by_transformers import assert_same_outputs_and_gradients
+from small_weights import model_of, redrawn_weights
 from strategies import redrawn
 from torch import nn
 from torch_autograd import assert_all_close, assert_same_as_torch, normal
 from transformers import VivitConfig, VivitForVideoClassification, VivitImageProcessor, VivitModel
-from transformers.utils import logging
 
 from tinyvit import cli, interop
 from tinyvit import functional as F
-from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.interop import Weights
 from tinyvit.interop.huggingface_config import preprocessing_of, processor_of
 from tinyvit.interop.huggingface_vits import VIVIT
 from tinyvit.models import FactorisedViViTConfig, ViViTConfig, build, create_model
 
 pytestmark = pytest.mark.parity
-logging.disable_progress_bar()
 
 SHAPE = ViViTConfig(img_size=12, patch_size=4, in_chans=3, num_classes=5, embed_dim=24, depth=2, num_heads=3, frames=6,
                     tubelet_frames=2, activation="gelu_tanh")  # fmt: skip
@@ -33,56 +30,21 @@ CONFIGS = {
 }
 
 
-def weights_of(config, dtype="float64"):
-    half, names = (0.5,) * config.in_chans, tuple("abcdefgh"[: config.num_classes])
-    prepared = Preprocessing(names, config.in_chans, (12, 12), half, half, crop=None, frames=config.frames)
-    return Weights(config, redrawn(build(config, dtype=dtype)).state_dict(), prepared)
-
-
 def in_their_order(videos):
     """Videos (B, T, C, H, W), as Transformers wants them."""
-    return torch.tensor(videos.transpose(0, 2, 1, 3, 4).copy(), requires_grad=True)
+    return videos.transpose(1, 2)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_logits_and_every_gradient_are_those_of_transformers(name, tmp_path):
-    config = CONFIGS[name]
-    weights = weights_of(config)
-    interop.save(weights, tmp_path / "theirs", "huggingface")
-    theirs, found = VivitForVideoClassification.from_pretrained(tmp_path / "theirs", output_loading_info=True)
-    assert not any(found.values()), found
-    theirs = theirs.double()
-    theirs.set_attn_implementation("sdpa")  # "eager" computes the softmax in float32
-    ours = build(config, dtype="float64")
-    ours.load_state_dict(weights.state)
-    videos, dy = normal(1, (2, config.in_chans, 6, 12, 12)), normal(2, (2, 5))
-    leaf = in_their_order(videos)
-    expected = theirs(leaf).logits
-    expected.backward(torch.tensor(dy))
-    logits, cache = ours(videos)
-    dvideos = ours.backward(dy, cache)
-    got = {"logits": logits, "dvideos": dvideos} | {n: p.grad for n, p in ours.named_parameters()}
-    gradients = {n: p.grad for n, p in theirs.named_parameters()}
-    reference = under_our_names(VIVIT, gradients, replace(config, positions="learned"))
-    if config.positions != "learned":
-        del reference["pos_embed"]
-    reference |= {"logits": expected.detach().numpy(), "dvideos": leaf.grad.numpy().transpose(0, 2, 1, 3, 4)}
-    assert_all_close(got, reference)
-
-
-@pytest.mark.parametrize("name", ["plain", "exact GELU, one channel, no bias", "tubelets of three frames"])
-def test_what_was_written_is_read_bit_for_bit(name, tmp_path):
-    weights = weights_of(CONFIGS[name], "float32")
-    interop.save(weights, tmp_path / "theirs", "huggingface")
-    read = interop.load(tmp_path / "theirs")
-    assert (read.config, read.preprocessing) == (weights.config, weights.preprocessing)
-    for key, array in weights.state.items():
-        np.testing.assert_array_equal(read.state[key], array)
+    weights = redrawn_weights(CONFIGS[name])
+    kind = VivitForVideoClassification
+    assert_same_outputs_and_gradients(weights, VIVIT, kind, tmp_path / "folder", order=in_their_order)
 
 
 @pytest.mark.parametrize("classes", [5, 0])
 def test_the_command_says_how_to_load_what_it_exported(tmp_path, capsys, classes):
-    weights = weights_of(replace(SHAPE, num_classes=classes), "float32")
+    weights = redrawn_weights(replace(SHAPE, num_classes=classes), "float32")
     interop.save(weights, tmp_path / "theirs", "huggingface")
     importing = ["import", tmp_path / "theirs", "--out", tmp_path / "run"]
     exporting = ["export", tmp_path / "run", "--format", "huggingface", "--out", tmp_path / "again"]
@@ -109,13 +71,12 @@ def test_what_transformers_writes_is_read(kind, tmp_path):
     theirs.eval().save_pretrained(tmp_path / "theirs")
     VivitImageProcessor(crop_size=12, size={"shortest_edge": 16}).save_pretrained(tmp_path / "theirs")
     weights = interop.load(tmp_path / "theirs")
-    config, ours = weights.config, build(weights.config, dtype="float64")
+    config, ours = weights.config, model_of(weights, "float64")
     assert (config.frames, config.tubelet, config.activation) == (4, (2, 6, 4), "gelu_tanh")
-    ours.load_state_dict(weights.state)
     videos = normal(0, (2, 3, 4, 12, 12))
     theirs.set_attn_implementation("sdpa")
     with torch.no_grad():
-        found = theirs.double()(in_their_order(videos))
+        found = theirs.double()(in_their_order(torch.tensor(videos)))
     expected = found.logits if config.num_classes else found.last_hidden_state[:, 0]
     np.testing.assert_allclose(ours(videos)[0], expected.numpy(), rtol=1e-10, atol=1e-10)
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 from layouts import HUGGINGFACE
-from ten_shapes import SHAPES, load_folder, model_of, random_weights, save_folder
+from small_weights import model_of
+from ten_shapes import SHAPES, load_folder, random_weights, save_folder
 from torch_autograd import assert_all_close, normal
 from torch_vit import gradients_by_autograd, gradients_by_hand
 from transformers import ViTForImageClassification, ViTModel

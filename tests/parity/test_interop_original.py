@@ -6,7 +6,8 @@ import flax_style
 import numpy as np
 import pytest
 import torch
-from ten_shapes import SHAPES, model_of, random_weights
+from small_weights import model_of
+from ten_shapes import SHAPES, random_weights
 from torch_autograd import assert_all_close, normal
 from torch_vit import gradients_by_hand
 

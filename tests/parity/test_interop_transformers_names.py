@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 from layouts import HUGGINGFACE
-from ten_shapes import model_of, save_folder
+from small_weights import model_of
+from ten_shapes import save_folder
 from torch_autograd import normal
 from transformers import ViTForImageClassification, ViTForMaskedImageModeling, ViTModel
 
