@@ -1,7 +1,6 @@
 """A real local HTTP server whose answers are set by the test."""
 
 import threading
-import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -49,11 +48,9 @@ def serving():
         server.server_close()
 
 
-def head(handler, length, status=200, **headers):
-    handler.send_response(status)
+def head(handler, length):
+    handler.send_response(200)
     handler.send_header("Content-Length", str(length))
-    for name, value in headers.items():
-        handler.send_header(name, value)
     handler.end_headers()
 
 
@@ -61,16 +58,6 @@ def whole(content):
     def answer(handler):
         head(handler, len(content))
         handler.wfile.write(content)
-
-    return answer
-
-
-def slow(content, pieces=20):
-    def answer(handler):
-        head(handler, len(content))
-        for i in range(pieces):
-            handler.wfile.write(content[i * len(content) // pieces : (i + 1) * len(content) // pieces])
-            time.sleep(0.01)
 
     return answer
 
@@ -88,10 +75,6 @@ def cut_off(content):
 
 def status(code):
     return lambda handler: handler.send_error(code)
-
-
-def redirect(address):
-    return lambda handler: head(handler, 0, 302, Location=address)
 
 
 def stalled(content, sent=100):

@@ -7,7 +7,7 @@ fills it at a time. pooch downloads, and keeps nothing with another checksum tha
 import os
 import shutil
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.data import cifar_files
-from tinyvit.files import expanded, hidden_folder, locked, read_manifest, sync, verified_manifest, write_with_manifest
+from tinyvit.files import expanded, hidden_folder, locked, sync, verified_manifest, write_with_manifest
 from tinyvit.text import say
 
 MANIFEST = "manifest.json"  # with "source": an address, or "file: PATH"
@@ -31,10 +31,6 @@ class Kept(NamedTuple):
     source: str | None
 
 
-class DamagedDownloadError(ValueError):
-    """Files that tinyvit downloaded have changed since: they can be downloaded again."""
-
-
 def cache_folder():
     """TINYVIT_DATA, or else the platform's folder for caches."""
     named = os.environ.get("TINYVIT_DATA")
@@ -46,17 +42,11 @@ def cache_folder():
 
 
 def obtain(spec, root):
-    """The data set in the folder `root`; downloaded if it is missing, and again if its checksums are wrong."""
-    found = None
-    with suppress(DamagedDownloadError):  # without the lock: another process may be writing it
-        found = kept(spec, root)
+    """The data set in the folder `root`, downloaded if it is missing there."""
+    found = kept(spec, root)
     if found is None:
         with filling(spec, root):
-            try:
-                found = kept(spec, root)
-            except DamagedDownloadError as error:
-                say(f"{error}; downloading it again")
-            found = found or downloaded(spec, root)
+            found = kept(spec, root) or downloaded(spec, root)
     return found
 
 
@@ -70,22 +60,17 @@ def take_over(spec, path, root):
 def kept(spec, root):
     """The data set in `root`, in any form; None if there is none.
 
-    Raises ValueError if it can't be read, or if tinyvit put it there and it has changed since; a DamagedDownloadError
-    if it was downloaded.
+    Raises ValueError if it can't be read, or if tinyvit put it there and it has changed since.
     """
     folder = root / spec.folder
     manifest = folder / MANIFEST
     if not manifest.exists():
         found = cifar_files.locate(spec, root)
         return found and Kept(cifar_files.read(spec, root), found[1], None)
-    source = ""
     try:
-        source = str(read_manifest(manifest).get("source"))
-        verified_manifest(manifest)
+        source = verified_manifest(manifest)["source"]
         return Kept(cifar_files.read(spec, folder), folder, source)
     except ValueError as error:
-        if source.startswith(("https://", "http://")):
-            raise DamagedDownloadError(str(error)) from error
         raise ValueError(f"{error}; remove {folder}, or repeat tinyvit data {spec.name} --from FILE") from error
 
 

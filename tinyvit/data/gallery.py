@@ -14,7 +14,6 @@ from tinyvit.data.augment import Augmentation, augment
 from tinyvit.data.mixing import cutmix, mixup, random_box
 from tinyvit.files import replacing
 
-SIDE, GAP, CAPTION, NAME = 64, 6, 22, 106  # pixels: an image, between images, below an image, the name of a row
 BLOCKS, SAMPLES = 2, 4                     # rows side by side, and samples in a row
 STRENGTHS = {True: (-0.8, -0.4, 0.4, 0.8), False: (0.25, 0.5, 0.75, 1)}  # of signed operations, and of others
 SHARES = (0.8, 0.6, 0.4, 0.2)
@@ -22,7 +21,7 @@ SEED = 6
 
 
 def rows(dataset):
-    """(name, [(image (C, H, W), caption), …]) for every augmentation, the original first."""
+    """(name, [(image (C, H, W), caption), …]) for every augmentation; the original first."""
     order = iter(Key(SEED).generator().permutation(len(dataset)))
     random = {
         "crop": Augmentation(crop=4),
@@ -87,25 +86,19 @@ def draw(dataset, path):
 
     matplotlib.use("agg")
     from matplotlib import pyplot as plt
-    from PIL import Image
 
-    table = list(rows(dataset))
+    table, wide = list(rows(dataset)), 1 + SAMPLES
     deep = -(-len(table) // BLOCKS)
-    block = NAME + (1 + SAMPLES) * (SIDE + GAP) + 2 * GAP
-    width, height = BLOCKS * block, GAP + deep * (SIDE + CAPTION)
-    figure = plt.figure(figsize=(width / 100, height / 100), dpi=100)
+    figure, places = plt.subplots(deep, BLOCKS * wide, figsize=(BLOCKS * wide, deep), layout="constrained")
+    for axes in places.flat:
+        axes.set_axis_off()
     for i, (name, samples) in enumerate(table):
-        x, y = 2 * GAP + i // deep * block, GAP + i % deep * (SIDE + CAPTION)
-        figure.text(x / width, 1 - (y + SIDE / 2) / height, name, va="center", fontsize=9)
         for j, (image, text) in enumerate(samples):
-            left = x + NAME + j * (SIDE + GAP)
-            axes = figure.add_axes((left / width, 1 - (y + SIDE) / height, SIDE / width, SIDE / height))
+            axes = places[i % deep, i // deep * wide + j]
             axes.imshow(image.clip(0, 255).astype("uint8").transpose(1, 2, 0), interpolation="nearest")
-            axes.set_axis_off()
-            axes.text(0.5, -0.06, text, transform=axes.transAxes, ha="center", va="top", fontsize=7)
-    figure.canvas.draw()
+            axes.set_title(text if j else name, fontsize=7)
     with replacing(path) as file:
-        Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3]).save(file, "PNG", optimize=True)
+        figure.savefig(file, format="png")
     plt.close(figure)
 
 

@@ -35,22 +35,18 @@ def read_image(path, channels, size, *, resample="bicubic", crop=1.0, still=Fals
     Raises ValueError, naming the file, if it is missing, of none of `FORMATS`, cut off, damaged, or larger than Pillow
     takes for safe to unpack.
     """
-    path, size = Path(path), height_width(size)
+    size = height_width(size)
     check_channels(channels)
-    if not os.path.isfile(path):
-        what = "is not a file" if os.path.exists(path) else "doesn't exist"
-        raise ValueError(f"{path} {what}; expected an image")
-    try:
-        with path.open("rb") as file:
-            image = open_image(file)
-            if still and is_animation(image):
-                raise ValueError("it is a video, and the model reads single images; give one of its frames")
-            # JPEG can be decoded at a half, a quarter or an eighth: here still at least twice as large as needed.
-            side = round(2 * max(size) / (crop or 1))
-            image.draft(None, (side, side))
-            return fitted(image, channels, size, resample, crop)
-    except Exception as error:  # damaged files make decoders raise errors of every kind
-        raise ValueError(f"{path} can't be read as an image: {error or type(error).__name__}") from error
+
+    def read(image):
+        if still and is_animation(image):
+            raise ValueError("it is a video, and the model reads single images; give one of its frames")
+        # JPEG can be decoded at a half, a quarter or an eighth: here still at least twice as large as needed.
+        side = round(2 * max(size) / (crop or 1))
+        image.draft(None, (side, side))
+        return fitted(image, channels, size, resample, crop)
+
+    return opened(path, read, "an image", "expected an image")
 
 
 def as_pixels(image, channels, size, resample="bicubic", crop=1.0):
@@ -127,6 +123,18 @@ def height_width(size):
 
 
 # -- decoding ---------------------------------------------------------------------------------------------------------
+
+
+def opened(path, read, what, wanted):
+    """read(image) of a file that Pillow has opened; ValueError, naming the file, if it can't be read as `what` is."""
+    if not os.path.isfile(path):
+        missing = "is not a file" if os.path.exists(path) else "doesn't exist"
+        raise ValueError(f"{path} {missing}; {wanted}")
+    try:
+        with open(path, "rb") as file:
+            return read(open_image(file))
+    except Exception as error:  # damaged files make decoders raise errors of every kind
+        raise ValueError(f"{path} can't be read as {what}: {error or type(error).__name__}") from error
 
 
 def open_image(file, formats=FORMATS):

@@ -43,8 +43,6 @@ class Loader:
     ):  # fmt: skip
         if batch_size < 1:
             raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
-        if ahead < 0:
-            raise ValueError(f"expected at least 0 batches ahead, got {ahead}")
         self.dataset, self.batch_size = dataset, min(batch_size, len(dataset))
         self.shuffle, self.augmentation, self.seed = shuffle, augment, seed
         self.dtype, self.device, self.ahead, self.part = dtype, as_device(device), ahead, part

@@ -106,25 +106,25 @@ class Preprocessing:
             return np.concatenate([self.pixels(image) for image in images])
         if not hasattr(images, "dtype"):
             return as_pixels(images, self.channels, self.img_size, self.resample, self.crop)[None]
-        images, own = to_numpy(images), (self.channels, *self.img_size)
+        images = to_numpy(images)
         if images.dtype != np.uint8:
             raise ValueError(
                 f"expected images of 0 to 255 as uint8, got {images.dtype} {images.shape}; what is normalised already "
                 "is one floating-point array (B, C, H, W), and is not prepared"
             )
-        is_batch, is_last = images.ndim == 4, images.shape[-1:] and images.shape[-1] in (1, 2, 3, 4)
-        if is_batch and images.shape[1] == self.channels and not is_last:
-            if images.shape[1:] == own:
-                return images
+        if images.shape[1:] == self.shape:
+            return images
+        is_last = images.shape[-1:] and images.shape[-1] in (1, 2, 3, 4)
+        if images.ndim == 4 and images.shape[1] == self.channels != images.shape[3]:
+            if is_last:
+                raise ValueError(f"uint8 images {images.shape} may have their channels first or last; give a list")
             images, is_last = images.transpose(0, 2, 3, 1), True
-        elif is_batch and is_last and images.shape[1] == self.channels != images.shape[3]:
-            raise ValueError(f"uint8 images {images.shape} may have their channels first or last; give a list of them")
         if 0 in images.shape or not (images.ndim == 2 or (images.ndim in (3, 4) and is_last)):
             raise ValueError(
                 "expected an image (H, W) or (H, W, C) as uint8, a list of these, or an array (B, H, W, C) or "
                 f"(B, {self.channels}, H, W), got {images.shape}"
             )
-        if is_batch:
+        if images.ndim == 4:
             return self.pixels(list(images))
         return as_pixels(images, self.channels, self.img_size, self.resample, self.crop)[None]
 

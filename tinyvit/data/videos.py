@@ -15,6 +15,7 @@ from tinyvit.data.images import (
     image_files,
     is_animation,
     open_image,
+    opened,
     read_all,
     read_image,
 )
@@ -30,31 +31,27 @@ def read_video(path, channels, size, frames, *, resample="bicubic", crop=1.0):
 
     The frames of a folder are its image files in the order of their names, numbers in them by their value.
 
-    Raises ValueError, naming the file or folder, for a still image, too few frames, frames of different sizes, and what
+    Each is resized by itself. Raises ValueError, naming the file or folder, for a still image, too few frames, and what
     can't be read.
     """
     path, size = Path(path), height_width(size)
     check_channels(channels)
     if path.is_dir():
         return of_folder(path, channels, size, frames, resample, crop)
-    if not path.is_file():
-        what = "is not a file" if path.exists() else "doesn't exist"
-        raise ValueError(f"{path} {what}; {WANTED}")
-    try:
-        with path.open("rb") as file:
-            image = open_image(file)
-            count = image.n_frames if is_animation(image) else 1
-            if count == 1:
-                image.load()  # raises if it is damaged
-            else:
-                chosen = evenly(count, frames) if count >= frames else ()
-                found = [fitted(at_frame(image, i), channels, size, resample, crop) for i in chosen]
-    except Exception as error:  # damaged files make decoders raise errors of every kind
-        raise ValueError(f"{path} can't be read as a video: {error or type(error).__name__}") from error
-    if count == 1:
+
+    def read(image):
+        count = image.n_frames if is_animation(image) else 1
+        if count == 1:
+            image.load()  # raises if it is damaged
+            return None
+        chosen = evenly(count, frames) if count >= frames else ()
+        return count, [fitted(at_frame(image, i), channels, size, resample, crop) for i in chosen]
+
+    found = opened(path, read, "a video", WANTED)
+    if found is None:
         raise ValueError(f"{path} is a still image, and the model reads videos of {frames} frames; {WANTED}")
-    check_count(path, count, frames)
-    return np.stack(found, axis=1)
+    check_count(path, found[0], frames)
+    return np.stack(found[1], axis=1)
 
 
 def read_videos(paths, channels, size, frames, threads=None, **options):
@@ -76,7 +73,6 @@ def of_folder(folder, channels, size, frames, resample, crop):
     if not files:
         raise ValueError(f"{folder} holds no images that could be the frames of a video")
     check_count(folder, len(files), frames)
-    check_sizes(folder, [size_of(file) for file in files])
     chosen = [files[i] for i in evenly(len(files), frames)]
     return np.stack([read_image(file, channels, size, resample=resample, crop=crop) for file in chosen], axis=1)
 
@@ -86,21 +82,11 @@ def in_order(path):
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
-def size_of(path):
-    """(width, height) of an image file, None for one that can't be read: reading it says why."""
-    try:
-        with path.open("rb") as file:
-            return open_image(file).size
-    except Exception:  # Pillow raises many kinds for a damaged file
-        return None
-
-
 def as_video(video, channels, size, frames, resample="bicubic", crop=1.0):
     """The frames of a video, a list of PIL images or uint8 arrays (H, W) or (H, W, C), or one array of them, as uint8
-    (C, T, H, W), chosen as `read_video` does; ValueError for too few of them, and for frames of different sizes."""
+    (C, T, H, W), chosen as `read_video` does; ValueError for too few of them."""
     video = list(video)
     check_count("the video", len(video), frames)
-    check_sizes("the video", [frame.shape[1::-1] if hasattr(frame, "shape") else frame.size for frame in video])
     chosen = [video[i] for i in evenly(len(video), frames)]
     return np.stack([as_pixels(frame, channels, size, resample, crop) for frame in chosen], axis=1)
 
@@ -116,14 +102,6 @@ def check_count(name, count, frames):
         raise ValueError(
             f"{name} has {count} frame{'s' * (count != 1)}, and the model reads {frames}; give a longer video"
         )
-
-
-def check_sizes(name, sizes):
-    """Raise ValueError for frames of different sizes (width, height)."""
-    different = dict.fromkeys(size for size in sizes if size is not None)
-    if len(different) > 1:
-        (a, b), (c, d), *_ = different
-        raise ValueError(f"{name} has frames of different sizes, {b}×{a} and {d}×{c}; make them of one size")
 
 
 def video_files(folder):
