@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tinyvit import ViT, ViTConfig
 from tinyvit.backend import to_numpy
+from tinyvit.data import Dataset, Split
 from tinyvit.data.images import RESAMPLE
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
@@ -83,6 +84,19 @@ def classified(draw, dtype="float64", scale=1.0):
     (logits,) = draw(normals((B, K), dtype=dtype, scale=scale))
     labels = np.random.default_rng(draw(seeds())).integers(0, K, B)
     return logits, labels
+
+
+@st.composite
+def splits(draw, most=12):
+    """A `Split` of numbered images in five classes, ant to elk, of 4 images or more each, in any order."""
+    names, parts = ("ant", "bee", "cat", "dog", "elk"), []
+    sizes = draw(st.lists(st.integers(4, most), min_size=len(names), max_size=len(names)))
+    generator = np.random.default_rng(draw(seeds()))
+    for _ in range(2):
+        labels = generator.permutation(np.repeat(np.arange(len(names)), sizes))
+        images = np.arange(len(labels), dtype="uint8").reshape(-1, 1, 1, 1)
+        parts.append(Dataset(images, labels, names, mean=(0.5,), std=(0.2,)))
+    return Split(*parts)
 
 
 def redrawn(model, seed=0, std=0.2):

@@ -2,24 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import seeds
+from strategies import seeds, splits
 
 from tinyvit import data
 
 NAMES = ("ant", "bee", "cat", "dog", "elk")
-
-
-@st.composite
-def splits(draw):
-    """A Split of numbered images in five classes of 3 to 12 images each, in any order."""
-    sizes = draw(st.lists(st.integers(3, 12), min_size=len(NAMES), max_size=len(NAMES)))
-    generator = np.random.default_rng(draw(seeds()))
-    parts = []
-    for _ in range(2):
-        labels = generator.permutation(np.repeat(np.arange(len(NAMES)), sizes))
-        images = np.arange(len(labels), dtype="uint8").reshape(-1, 1, 1, 1)
-        parts.append(data.Dataset(images, labels, NAMES, mean=(0.5,), std=(0.2,)))
-    return data.Split(*parts)
 
 
 some_classes = st.lists(st.sampled_from(NAMES), min_size=2, unique=True).map(tuple)
@@ -60,11 +47,6 @@ def test_which_images_of_a_class_are_drawn_does_not_depend_on_the_other_classes(
         return set(train.images[train.labels == classes.index("ant")].flat)
 
     assert of_ants(("ant", "bee")) == of_ants(("elk", "cat", "ant"))
-
-
-def test_other_seeds_draw_other_images():
-    drawn = {data.choose(data.digits(), images=100, seed=seed).train.images.tobytes() for seed in range(5)}
-    assert len(drawn) == 5
 
 
 @given(split=splits())

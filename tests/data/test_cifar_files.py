@@ -1,11 +1,8 @@
 """Malformed and hostile files that claim to be CIFAR-10 or CIFAR-100."""
 
 import io
-import random
-import struct
 import sys
 import tarfile
-import zlib
 
 import numpy as np
 import pytest
@@ -24,14 +21,11 @@ def read(spec, path):
     return cifar.as_split(spec, cifar_files.read(spec, path))
 
 
-@given(seed=st.integers(0, 1000), place=st.integers(0, 3072 * 6 - 1))
-def test_data_with_one_changed_byte_are_not_official(seed, place):
+def test_data_with_one_changed_byte_are_not_official():
     rows = {name: cifar_files.records(TEN, name, content) for name, content in TEN_CONTENTS.items()}
-    name = TEN.names[place // 3072]
-    changed = rows[name].copy()
-    changed[0, 1 + place % 3072] ^= 1 + seed % 255
     assert cifar_files.is_official(TEN, rows)
-    assert not cifar_files.is_official(TEN, rows | {name: changed})
+    rows[TEN.names[3]] = rows[TEN.names[3]] ^ np.eye(1, TEN.record, 1234, "uint8")
+    assert not cifar_files.is_official(TEN, rows)
 
 
 # -- the archive ------------------------------------------------------------------------------------------------------
@@ -46,41 +40,12 @@ def test_every_truncation_of_an_archive_is_refused(tmp_path):
             cifar_files.read(TEN, path)
 
 
-def test_an_archive_with_a_flipped_bit_is_refused_unless_no_image_changes(tmp_path):
-    """Some bits of gzip's header, such as its date, have no effect; the checksum covers the rest."""
-    content, path = archive(TEN, TEN_CONTENTS), tmp_path / TEN.archive
-    places = {*range(100), *random.Random(0).sample(range(len(content)), 500)}
-    passed = []
-    for place in places:
-        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
-        try:
-            split = read(TEN, path)
-        except ValueError:
-            continue
-        assert_same_images(split, TEN, TEN_CONTENTS)
-        passed.append(place)
-    assert all(place < 32 for place in passed)
-
-
-def test_links_with_the_right_names_are_not_taken_for_files(tmp_path):
-    path = tmp_path / TEN.archive
-    with tarfile.open(path, "w:gz") as file:
-        for name in TEN.names:
-            for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE):
-                member = tarfile.TarInfo(name)
-                member.type, member.linkname = kind, "/etc/passwd"
-                file.addfile(member)
-    with pytest.raises(ValueError, match=r"lacks data_batch_1\.bin"):
-        cifar_files.read(TEN, path)
-
-
-@pytest.mark.parametrize("prefix", ["../../../", "/", "C:\\", "./", "a/b/../../../"])
-def test_a_path_in_an_archive_is_only_a_name(tmp_path, prefix):
-    """Wherever the paths point, the files are read into memory and nothing is written."""
+def test_a_path_in_an_archive_is_only_a_name(tmp_path):
+    """The files are read into memory and nothing is written."""
     path = tmp_path / TEN.archive
     with tarfile.open(path, "w:gz") as file:
         for name, content in TEN_CONTENTS.items():
-            member = tarfile.TarInfo(prefix + "x/" + name)
+            member = tarfile.TarInfo("../../../x/" + name)
             member.size = len(content)
             file.addfile(member, io.BytesIO(content))
     assert_same_images(read(TEN, path), TEN, TEN_CONTENTS)
@@ -110,61 +75,25 @@ def test_unofficial_images_keep_their_order(tmp_path):
     assert not cifar_files.is_official(TEN, cifar_files.read(TEN, tmp_path))
 
 
-@pytest.fixture
-def damaged_parquet(tmp_path):
-    """Writes the parquet copy with some columns of the test file replaced."""
-    from pyarrow import parquet, table
-
-    def make(**columns):
-        write_parquet(TEN, TEN_CONTENTS, tmp_path)
-        row = np.frombuffer(TEN_CONTENTS[TEN.names[-1]], "uint8")
-        good = {"img": [{"bytes": png(row), "path": None}], "label": [3]}
-        changed = {name: column for name, column in (good | columns).items() if column is not None}
-        parquet.write_table(table(changed), tmp_path / PARQUET[1])
-        return tmp_path
-
-    return make
-
-
 ROW = np.frombuffer(TEN_CONTENTS[TEN.names[-1]], "uint8")
 
 
-def resized(width, height):
-    """A PNG file whose header gives another size."""
-    content = bytearray(png(ROW))
-    content[16:24] = struct.pack(">II", width, height)
-    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
-    return bytes(content)
+@pytest.mark.parametrize(("columns", "message"), [
+    ({"label": [10]}, r"expected labels below \[10\], got \[10\]"),
+    ({"label": None}, "label"),
+    ({"img": [{"bytes": b"GIF89a" + bytes(99)}]}, "expected PNG"),
+    ({"img": [{"bytes": png(ROW)[:-40]}]}, "."),
+    ({"img": [{"bytes": png(ROW)}] * 2, "label": [1, 2]}, "it has 2 rows, expected 1"),
+])  # fmt: skip
+def test_a_parquet_file_of_something_else_is_refused(tmp_path, columns, message):
+    from pyarrow import parquet, table
 
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"label": [10]}, r"expected labels below \[10\], got \[10\]"),
-        ({"label": [-1]}, r"expected labels below \[10\], got \[-1\]"),
-        ({"label": [None]}, "not supported"),
-        ({"label": None}, "label"),
-        ({"img": None}, "img"),
-        ({"img": [{"bytes": None, "path": "a.png"}]}, "."),
-        ({"img": [{"bytes": b"GIF89a" + bytes(99)}]}, "expected PNG"),
-        ({"img": [{"bytes": png(ROW)[:-40]}]}, "."),
-        ({"img": [{"bytes": resized(31, 32)}]}, "expected 32×32 RGB pixels, got 31×32 RGB"),
-        ({"img": [{"bytes": resized(60_000, 60_000)}]}, "pixels"),
-        ({"img": [{"bytes": png(ROW)}] * 2, "label": [1, 2]}, "it has 2 rows, expected 1"),
-    ],
-)
-def test_a_parquet_file_of_something_else_is_refused(damaged_parquet, columns, message):
-    with pytest.raises(ValueError, match=rf"{PARQUET[1]} is damaged or not CIFAR-10's parquet copy: .*{message}"):
-        cifar_files.read(TEN, damaged_parquet(**columns))
-
-
-def test_every_truncation_of_a_parquet_file_is_refused(tmp_path):
     write_parquet(TEN, TEN_CONTENTS, tmp_path)
-    content = (tmp_path / PARQUET[1]).read_bytes()
-    for length in range(0, len(content), 61):
-        (tmp_path / PARQUET[1]).write_bytes(content[:length])
-        with pytest.raises(ValueError, match=f"{PARQUET[1]}"):
-            cifar_files.read(TEN, tmp_path)
+    columns = {"img": [{"bytes": png(ROW), "path": None}], "label": [3]} | columns
+    columns = {name: column for name, column in columns.items() if column is not None}
+    parquet.write_table(table(columns), tmp_path / PARQUET[1])
+    with pytest.raises(ValueError, match=rf"{PARQUET[1]} is damaged or not CIFAR-10's parquet copy: .*{message}"):
+        cifar_files.read(TEN, tmp_path)
 
 
 def test_a_parquet_file_that_is_missing_is_named(tmp_path):

@@ -58,13 +58,3 @@ def test_what_an_image_shows_is_what_its_caption_says(split):
         assert np.r_[columns[:left], columns[left + 8 :]].max() < 0.35 < columns.max()
         rows = [image[:, top : top + 8, left : left + 8].max(0) for top in (0, STEP, 2 * STEP)]
         assert max(np.corrcoef(row.ravel(), ink.ravel())[0, 1] for row in rows) > 0.9
-
-
-def test_images_of_one_digit_differ_in_more_than_colour_and_place(split):
-    first = split.train.images[:: len(digits().train)]
-    assert len({image.tobytes() for image in first}) == len(first)
-
-
-def test_it_is_built_in():
-    with pytest.raises(ValueError, match="coloured-digits are built in; leave out --data-dir, got /x"):
-        load("coloured-digits", "/x")

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import seeds
+from strategies import seeds, splits
 
 from tinyvit import data
 
@@ -21,10 +21,6 @@ def two_images(**changes):
     return data.Dataset(**fields | changes)
 
 
-def test_its_length_is_the_number_of_images():
-    assert len(two_images()) == 2
-
-
 @given(seed=seeds(), dtype=st.sampled_from(PIXELS), scale=st.floats(0.5, 1000))
 def test_normalised_pixels_follow_the_formula(seed, dtype, scale):
     images = np.random.default_rng(seed).integers(0, 256, (2, 3, 4, 5))
@@ -33,12 +29,6 @@ def test_normalised_pixels_follow_the_formula(seed, dtype, scale):
     for channel, (mean, std) in enumerate(zip(dataset.mean, dataset.std)):
         expected = (images[:, channel] / scale - mean) / std
         np.testing.assert_allclose(pixels[:, channel], expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", PIXELS)
-def test_normalised_pixels_have_the_requested_dtype(dtype):
-    pixels = two_images().normalise(np.ones((2, 3, 4, 5), dtype), "float32")
-    assert pixels.dtype == "float32"
 
 
 def with_pixel(value):
@@ -53,14 +43,11 @@ def with_pixel(value):
         ({"images": np.zeros((0, 3, 4, 5)), "labels": np.zeros(0, int)}, r"n at least 1, got \(0, 3, 4, 5\)"),
         ({"images": np.zeros((2, 4, 5))}, r"\(n, C, H, W\).*got \(2, 4, 5\)"),
         ({"labels": np.array([0])}, r"labels \(2,\), got int64 \(1,\)"),
-        ({"labels": np.array([[0], [1]])}, r"labels \(2,\), got int64 \(2, 1\)"),
         ({"labels": np.array([0.0, 1.0])}, r"integer labels.*got float64"),
         ({"labels": np.array([0, 2])}, "from 0 to 1, got 2 at image 1"),
         ({"labels": np.array([-1, 0])}, "from 0 to 1, got -1 at image 0"),
         (with_pixel(np.nan), "image 1 .*NaN or infinite"),
-        (with_pixel(-np.inf), "image 1 .*NaN or infinite"),
         ({"mean": (0.5,)}, "mean and a std for each of 3 channels"),
-        ({"std": (0.5,)}, "mean and a std for each of 3 channels"),
     ],
 )
 def test_inconsistent_arrays_are_refused_with_the_given_value(changes, message):
@@ -71,41 +58,17 @@ def test_inconsistent_arrays_are_refused_with_the_given_value(changes, message):
 # -- a part held out --------------------------------------------------------------------------------------------------
 
 
-@st.composite
-def splits(draw):
-    """A Split of numbered images, in classes of 4 to 20 images each, in any order."""
-    sizes = draw(st.lists(st.integers(4, 20), min_size=1, max_size=5))
-    labels = np.repeat(np.arange(len(sizes)), sizes)
-    labels = labels[np.random.default_rng(draw(seeds())).permutation(len(labels))]
-    images = np.arange(len(labels), dtype="uint8").reshape(-1, 1, 1, 1)
-    train = data.Dataset(images, labels, tuple(map(str, range(len(sizes)))), mean=(0.5,), std=(0.2,))
-    return data.Split(train, train)
-
-
-shares = st.floats(0.2, 0.8)
-
-
-@given(split=splits(), share=shares, seed=seeds())
-def test_held_out_and_remaining_images_are_together_the_training_images_with_their_labels(split, share, seed):
+@given(split=splits(), share=st.floats(0.2, 0.8), seed=seeds())
+def test_a_share_of_each_class_is_held_out_of_the_training_images_by_the_seed_alone(split, share, seed):
     rest, held = data.hold_out(split, share, seed)
     images = np.concatenate([rest.images, held.images]).ravel()
     assert sorted(images) == list(range(len(split.train)))
     np.testing.assert_array_equal(np.concatenate([rest.labels, held.labels]), split.train.labels[images])
     for part in (rest, held):
         assert (part.classes, part.mean, part.std) == (split.train.classes, split.train.mean, split.train.std)
-
-
-@given(split=splits(), share=shares, seed=seeds())
-def test_of_each_class_the_same_share_is_held_out(split, share, seed):
-    _, held = data.hold_out(split, share, seed)
     for label, size in enumerate(np.bincount(split.train.labels)):
         assert np.count_nonzero(held.labels == label) == round(share * size)
-
-
-@given(split=splits(), share=shares, seed=seeds())
-def test_the_held_out_images_depend_on_the_seed_alone_and_never_on_the_test_images(split, share, seed):
-    other = data.Split(split.train, two_images())
-    for part, again in zip(data.hold_out(split, share, seed), data.hold_out(other, share, seed)):
+    for part, again in zip((rest, held), data.hold_out(data.Split(split.train, two_images()), share, seed)):
         np.testing.assert_array_equal(part.images, again.images)
 
 
@@ -114,23 +77,15 @@ def test_other_seeds_hold_out_other_images():
     assert len(held) == 5
 
 
-@pytest.mark.parametrize(
-    ("share", "message"),
-    [
-        (0, "share between 0 and 1, got 0"),
-        (1.0, "share between 0 and 1, got 1.0"),
-        (float("nan"), "share between 0 and 1, got nan"),
-        (0.3, "share of 0.3 of the 1 images of class cat is 0, which leaves none"),
-        (0.7, "share of 0.7 of the 1 images of class cat is 1, which leaves none"),
-    ],
-)
+@pytest.mark.parametrize(("share", "message"), [
+    (0, "share between 0 and 1, got 0"),
+    (1.0, "share between 0 and 1, got 1.0"),
+    (0.3, "share of 0.3 of the 1 images of class cat is 0, which leaves none"),
+    (0.7, "share of 0.7 of the 1 images of class cat is 1, which leaves none"),
+])  # fmt: skip
 def test_a_share_that_leaves_a_class_without_images_is_refused(share, message):
     with pytest.raises(ValueError, match=message):
         data.hold_out(data.Split(two_images(), two_images()), share)
-
-
-def test_data_sets_are_loaded_by_name():
-    np.testing.assert_array_equal(data.load("digits").test.images, data.digits().test.images)
 
 
 def test_an_unknown_data_set_is_refused_with_the_known_ones():

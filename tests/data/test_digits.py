@@ -28,16 +28,6 @@ def test_one_in_five_of_each_class_is_set_aside(split):
     assert (abs(in_test - (in_test + in_train) / 5) < 1).all()
 
 
-def test_the_split_is_always_the_same(split):
-    for part, again in zip(split, data.digits()):
-        np.testing.assert_array_equal(part.images, again.images)
-        np.testing.assert_array_equal(part.labels, again.labels)
-
-
 def test_training_pixels_have_mean_0_and_variance_1(split):
     pixels = split.train.normalise(split.train.images, "float64")
     assert abs(pixels.mean()) < 1e-12 and abs(pixels.var() - 1) < 1e-12
-
-
-def test_the_test_images_are_normalised_as_the_training_images_are(split):
-    assert (split.test.mean, split.test.std, split.test.scale) == (split.train.mean, split.train.std, 16)

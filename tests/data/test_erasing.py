@@ -11,15 +11,10 @@ sides = st.integers(1, 40)
 
 
 @given(seed=seeds(), H=sides, W=sides)
-def test_every_rectangle_lies_within_the_image(seed, H, W):
+def test_every_rectangle_lies_within_the_image_with_its_area_in_range_up_to_half_a_pixel_at_each_side(seed, H, W):
     top, bottom, left, right = rectangles(Key(seed).uniform((100, 5)), 1.0, H, W).T
     assert (top >= 0).all() and (top < bottom).all() and (bottom <= H).all()
     assert (left >= 0).all() and (left < right).all() and (right <= W).all()
-
-
-@given(seed=seeds(), H=sides, W=sides)
-def test_the_area_is_in_range_up_to_half_a_pixel_at_each_side(seed, H, W):
-    top, bottom, left, right = rectangles(Key(seed).uniform((100, 5)), 1.0, H, W).T
     height, width = bottom - top, right - left
     assert ((height - 0.5) * (width - 0.5) <= AREA[1] * H * W).all()
     assert ((height + 0.5) * (width + 0.5) >= AREA[0] * H * W).all()

@@ -1,8 +1,6 @@
 import gc
-import re
 import warnings
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms
 from strategies import seeds
 
-import tinyvit
 from tinyvit.data import image_files, read_image, read_images
-from tinyvit.data.images import FORMATS, RESAMPLE, eight_bits
+from tinyvit.data.images import RESAMPLE, eight_bits
 
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 12))
 levels = st.integers(0, 255)
@@ -62,13 +59,6 @@ def test_a_picture_of_the_right_size_comes_back_pixel_for_pixel(folder, size, ch
     np.testing.assert_array_equal(image, upright(pixels))
 
 
-@given(source=st.tuples(st.integers(1, 50), st.integers(1, 50)), size=sizes, colour=st.tuples(levels, levels, levels))
-def test_a_constant_picture_stays_constant_at_any_size(folder, source, size, colour):
-    Image.new("RGB", source, colour).save(folder / "plain.png")
-    image = read_image(folder / "plain.png", 3, size)
-    np.testing.assert_array_equal(image, np.broadcast_to(np.array(colour)[:, None, None], (3, *size)))
-
-
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_middle_of_a_long_picture_is_kept(saved, axis):
     lines = np.repeat(np.array([0, 200, 0], "uint8"), [10, 20, 10])
@@ -76,13 +66,6 @@ def test_the_middle_of_a_long_picture_is_kept(saved, axis):
     path = saved(Image.fromarray(pixels.T.copy() if axis == 0 else pixels))
     image = read_image(path, 1, 10)[0]
     assert (abs(image[1:-1, 1:-1].astype(int) - 200) <= 5).all()   # the filter reaches past the edge
-
-
-def test_the_shorter_side_fits_and_the_picture_is_not_squeezed(saved):
-    pixels = np.zeros((40, 60), "uint8")
-    pixels[:, 30:] = 255                           # black on the left, white on the right
-    image = read_image(saved(Image.fromarray(pixels)), 1, (4, 4))[0]
-    assert (image[:, 0] == 0).all() and (image[:, 3] == 255).all() and image[0, 1] + image[0, 2] == 255
 
 
 @pytest.mark.parametrize(("width", "new"), [(15, 29), (29, 15), (7, 25)])
@@ -113,14 +96,8 @@ def test_each_resampling_filter_is_pillows_of_that_name(saved, resample):
     np.testing.assert_array_equal(read_image(path, 3, (9, 5), resample=resample, crop=None), upright(expected))
 
 
-def test_a_pattern_finer_than_a_pixel_becomes_grey_without_aliasing(saved):
-    checks = (np.indices((256, 256)).sum(0) % 2 * 255).astype("uint8")
-    assert (abs(read_image(saved(Image.fromarray(checks)), 1, 8).astype(int) - 128) <= 2).all()
-
-
-@pytest.mark.parametrize("kind", ["png", "tiff", "webp"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_all_eight_exif_orientations_show_the_same_picture(saved, orientation, kind):
+def test_all_eight_exif_orientations_show_the_same_picture(saved, orientation):
     pixels = noise(6, 9)
     stored = {
         1: pixels,
@@ -134,8 +111,7 @@ def test_all_eight_exif_orientations_show_the_same_picture(saved, orientation, k
     }[orientation]
     exif = Image.Exif()
     exif[0x0112] = orientation
-    options = {"lossless": True} if kind == "webp" else {}
-    path = saved(Image.fromarray(np.ascontiguousarray(stored)), f"turned.{kind}", exif=exif, **options)
+    path = saved(Image.fromarray(np.ascontiguousarray(stored)), exif=exif)
     np.testing.assert_array_equal(read_image(path, 3, (6, 9)), upright(pixels))
 
 
@@ -162,7 +138,6 @@ MODES = {
     "L": (GREYS, "png", 0),
     "LA": (Image.merge("LA", [GREYS, OPAQUE]), "png", 0),
     "P": (FEW, "png", 0),
-    "P, animated": (FEW, "gif", 0),
     "RGB": (RGB, "png", 0),
     "RGBA": (RGB.convert("RGBA"), "png", 0),
     "CMYK": (RGB.convert("CMYK"), "tiff", 1),
@@ -170,8 +145,6 @@ MODES = {
     "LAB": (LAB, "tiff", 3),            # eight bits of L*a*b* are coarse
     "I": (Image.fromarray(np.asarray(GREYS, "int32") * 257), "tiff", 0),
     "I;16": (Image.fromarray(np.asarray(GREYS, "uint16") * 257), "png", 0),
-    "I;16, TIFF": (Image.fromarray(np.asarray(GREYS, "uint16") * 257), "tiff", 0),
-    "I, PGM": (Image.fromarray(np.asarray(GREYS, "uint16") * 257), "pgm", 0),
     "F": (Image.fromarray(np.asarray(GREYS, "float32") / 255), "tiff", 0),
     "F, up to 255": (Image.fromarray(np.asarray(GREYS, "float32")), "tiff", 0),
 }
@@ -196,24 +169,12 @@ def test_transparent_palette_entries_become_white(saved, transparency):
     np.testing.assert_array_equal(pixels[:, 0].T, [[10, 20, 30], [255, 255, 255], [70, 80, 90]])
 
 
-def test_a_transparent_colour_becomes_white(saved):
-    image = Image.fromarray(np.array([[[1, 2, 3], [4, 5, 6]]], "uint8"))
-    pixels = read_image(saved(image, transparency=(1, 2, 3)), 3, (1, 2))
-    np.testing.assert_array_equal(pixels[:, 0].T, [[255, 255, 255], [4, 5, 6]])
-
-
 @pytest.mark.parametrize(("mode", "dark"), [("LA", (50, 0)), ("RGBA", (50, 50, 50, 0))])
 @pytest.mark.parametrize(("alpha", "expected"), [(0, 255), (51, 214), (204, 91), (255, 50)])
 def test_transparent_pixels_are_blended_with_white(saved, mode, dark, alpha, expected):
     path = saved(Image.new(mode, (4, 4), (*dark[:-1], alpha)))
     for channels in (1, 3):
         np.testing.assert_array_equal(read_image(path, channels, 2), np.full((channels, 2, 2), expected))
-
-
-def test_a_picture_of_16_bits_is_scaled_and_not_clipped_to_white(saved):
-    ramp = np.linspace(0, 65_535, 256).astype("uint16").reshape(16, 16)
-    pixels = read_image(saved(Image.fromarray(ramp)), 1, 16)
-    np.testing.assert_array_equal(pixels.ravel(), np.arange(256))
 
 
 @pytest.mark.parametrize(("values", "expected"), [
@@ -287,33 +248,10 @@ def test_a_file_that_is_not_an_image_is_refused_by_name(tmp_path, content):
         read_image(tmp_path / "cat.jpg", 3, 8)
 
 
-def test_only_formats_that_start_no_program_and_run_no_script_are_read():
-    Image.init()
-    assert not {"EPS", "PDF", "WMF", "IPTC", "HDF5", "GRIB", "BUFR", "MPEG", "XPM"} & set(FORMATS)
-    assert {"PNG", "JPEG", "MPO", "GIF", "TIFF", "WEBP", "BMP", "PPM"} <= set(FORMATS)
-
-
-def test_postscript_under_another_name_is_refused_before_ghostscript_would_start(tmp_path, monkeypatch):
-    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", None)
-    (tmp_path / "x.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n%%EOF\n")
-    with Image.open(tmp_path / "x.png") as image:
-        assert image.format == "EPS"  # what Pillow by itself takes it for
-    with pytest.raises(ValueError, match=r"x\.png can't be read as an image: expected AVIF"):
-        read_image(tmp_path / "x.png", 3, 8)
-
-
-def test_every_image_is_opened_by_open_image():
-    package = Path(tinyvit.__file__).parent
-    opening = [path.name for path in package.rglob("*.py") if re.search(r"Image\.open|imread", path.read_text("utf-8"))]
-    assert opening == ["images.py"]
-
-
-@pytest.mark.parametrize("kind", ["png", "jpg", "webp"])
 @pytest.mark.parametrize("exif", [b"broken", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\0\x05\1\x12"])
-def test_damaged_exif_data_leave_the_picture_unchanged(saved, kind, exif):
-    path = saved(Image.new("RGB", (4, 6), (9, 9, 9)), f"picture.{kind}", exif=b"Exif\0\0" + exif)
-    assert exif in path.read_bytes()
-    assert abs(read_image(path, 3, (6, 4)).astype(int) - 9).max() <= 1
+def test_damaged_exif_data_leave_the_picture_unchanged(saved, exif):
+    path = saved(Image.new("RGB", (4, 6), (9, 9, 9)), exif=b"Exif\0\0" + exif)
+    assert (read_image(path, 3, (6, 4)) == 9).all()
 
 
 @pytest.mark.parametrize("limit", [49, 99])  # Pillow refuses from twice its limit on, and only warns before
@@ -325,23 +263,16 @@ def test_more_pixels_than_are_safe_to_unpack_are_refused(saved, monkeypatch, lim
         read_image(path, 3, 2)
 
 
-@pytest.mark.parametrize(("name", "reason"), [("nowhere.png", "doesn't exist"), (".", "is not a file"),
-                                              ("x" * 1000, "doesn't exist")])  # fmt: skip
-def test_a_path_that_is_not_a_file_is_refused_by_name(tmp_path, name, reason):
-    with pytest.raises(ValueError, match=f"{reason}; expected an image"):
-        read_image(tmp_path / name, 3, 8)
-
-
-@pytest.mark.parametrize("channels", [0, 2, 4])
-def test_channels_other_than_grey_and_colour_are_refused(saved, channels):
-    with pytest.raises(ValueError, match=rf"1 channel \(grey\) or 3 \(colour\), not {channels}"):
-        read_image(saved(RGB), channels, 8)
-
-
-@pytest.mark.parametrize("size", [0, (0, 4), (4, -1)])
-def test_a_size_of_zero_pixels_is_refused(saved, size):
-    with pytest.raises(ValueError, match="size of at least 1×1, got"):
-        read_image(saved(RGB), 3, size)
+@pytest.mark.parametrize(("name", "channels", "size", "message"), [
+    ("nowhere.png", 3, 8, "doesn't exist; expected an image"),
+    (".", 3, 8, "is not a file; expected an image"),
+    ("picture.png", 2, 8, r"1 channel \(grey\) or 3 \(colour\), not 2"),
+    ("picture.png", 3, (4, 0), "size of at least 1×1, got"),
+])  # fmt: skip
+def test_what_is_no_file_or_can_not_be_made_of_it_is_refused(tmp_path, saved, name, channels, size, message):
+    saved(RGB)
+    with pytest.raises(ValueError, match=message):
+        read_image(tmp_path / name, channels, size)
 
 
 def test_pillows_warnings_are_not_shown_and_a_programs_own_are(saved):

@@ -16,7 +16,6 @@ from tinyvit.data import Augmentation, Dataset, Loader
 lengths = st.integers(1, 40)
 batch_sizes = st.integers(1, 50)
 epochs = st.integers(0, 5)
-shift_and_flip = Augmentation(crop=2, flip=True)
 everything = Augmentation(crop=1, flip=True, policy="trivial", erase=0.5, mixup=0.8, cutmix=1.0)
 
 
@@ -38,30 +37,17 @@ def order(loader, epoch=0):
     return [int(target) for batch in loader.epoch(epoch) for target in batch.targets]
 
 
-def epoch_images(epoch=0, **options):
-    """All images of an epoch of `noise`, from all its batches."""
-    return np.concatenate([batch.images for batch in Loader(noise(), **options).epoch(epoch)])
-
-
 @given(n=lengths, batch_size=batch_sizes, seed=seeds(), epoch=epochs)
-def test_a_shuffled_epoch_shows_every_image_once_except_those_of_a_partial_batch(n, batch_size, seed, epoch):
-    seen = order(Loader(numbered(n), batch_size, shuffle=True, seed=seed), epoch)
+def test_a_shuffled_epoch_shows_every_image_once_except_those_of_a_small_partial_batch(n, batch_size, seed, epoch):
+    loader = Loader(numbered(n), batch_size, shuffle=True, seed=seed)
+    batches = list(loader.epoch(epoch))
+    sizes, seen = [len(targets) for _, targets in batches], np.concatenate([targets for _, targets in batches])
     rest = n % min(batch_size, n)
     assert len(seen) == len(set(seen)) == (n if rest > n / 8 else n - rest)
-
-
-@given(n=lengths, batch_size=batch_sizes, seed=seeds())
-def test_shuffled_batches_are_full_or_of_nearly_equal_size(n, batch_size, seed):
-    sizes = [len(batch.targets) for batch in Loader(numbered(n), batch_size, shuffle=True, seed=seed).epoch()]
-    assert max(sizes) <= batch_size and max(sizes) - min(sizes) <= 1
-    if n % min(batch_size, n) <= n / 8:
-        assert set(sizes) == {min(batch_size, n)}
-
-
-@pytest.mark.parametrize(("n", "sizes"), [(1, [1]), (100, [50, 50]), (250, [62, 63, 62, 63]), (1000, [64] * 15)])
-def test_few_images_are_all_shown_in_smaller_batches_and_many_in_full_ones(n, sizes):
-    loader = Loader(numbered(1).subset(np.zeros(n, int)), 64, shuffle=True)
-    assert [len(batch.targets) for batch in loader.epoch()] == sizes
+    assert max(sizes) <= batch_size and max(sizes) - min(sizes) <= 1 and len(sizes) == len(loader)
+    assert rest > n / 8 or set(sizes) == {min(batch_size, n)}
+    for images, targets in batches:
+        np.testing.assert_array_equal(images[:, 0, 0, 0], targets)
 
 
 @given(n=lengths, batch_size=batch_sizes)
@@ -71,52 +57,11 @@ def test_without_shuffling_the_order_is_kept_and_the_last_partial_batch_is_shown
     assert [len(batch.targets) for batch in loader.epoch()][:-1] == [batch_size] * (len(loader) - 1)
 
 
-@given(n=lengths, batch_size=batch_sizes, shuffle=st.booleans(), seed=seeds())
-def test_its_length_is_the_number_of_batches(n, batch_size, shuffle, seed):
-    loader = Loader(numbered(n), batch_size, shuffle=shuffle, seed=seed)
-    assert len(list(loader.epoch())) == len(loader) > 0
-
-
-@given(n=lengths, batch_size=batch_sizes, seed=seeds())
-def test_images_and_targets_stay_together(n, batch_size, seed):
-    for images, targets in Loader(numbered(n), batch_size, shuffle=True, seed=seed).epoch():
-        np.testing.assert_array_equal(images[:, 0, 0, 0], targets)
-
-
-@given(seed=seeds(), epoch=epochs)
-def test_the_same_epoch_of_the_same_seed_has_the_same_batches(seed, epoch):
-    options = dict(batch_size=4, shuffle=True, augment=shift_and_flip, seed=seed)
-    np.testing.assert_array_equal(epoch_images(epoch, **options), epoch_images(epoch, **options))
-
-
 @given(seed=seeds(), epoch=epochs)
 def test_other_epochs_and_other_seeds_have_other_orders(seed, epoch):
     loader = Loader(numbered(40), 4, shuffle=True, seed=seed)
     other_seed = Loader(numbered(40), 4, shuffle=True, seed=seed + 1)
     assert order(loader, epoch) not in (order(loader, epoch + 1), order(other_seed, epoch), list(range(40)))
-
-
-@given(seed=seeds(), epoch=epochs, crop=st.integers(0, 2), flip=st.booleans(), batch_size=st.integers(1, 20))
-def test_what_happens_to_an_image_does_not_depend_on_the_size_of_the_batches(seed, epoch, crop, flip, batch_size):
-    options = dict(augment=Augmentation(crop, flip), seed=seed)
-    whole = epoch_images(epoch, batch_size=20, shuffle=True, **options)
-    parts = epoch_images(epoch, batch_size=batch_size, shuffle=True, **options)
-    np.testing.assert_array_equal(parts, whole[: len(parts)])
-
-
-@given(seed=seeds())
-def test_other_epochs_crop_and_flip_differently(seed):
-    options = dict(batch_size=20, seed=seed)
-    for augment in (Augmentation(crop=2), Augmentation(flip=True)):
-        assert (epoch_images(0, augment=augment, **options) != epoch_images(1, augment=augment, **options)).any()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_batches_are_normalised_in_the_requested_dtype(dtype):
-    dataset = noise()
-    (batch,) = Loader(dataset, 20, dtype=dtype).epoch()
-    assert batch.images.dtype == dtype
-    np.testing.assert_array_equal(batch.images, dataset.normalise(dataset.images, dtype))
 
 
 @given(seed=seeds())
@@ -164,11 +109,6 @@ def test_a_thread_prepares_the_same_bits(seed, shuffle, ahead):
     for augment in (everything, Augmentation()):
         options = dict(seed=seed, shuffle=shuffle, augment=augment)
         assert_same_batches(loader(ahead=ahead, **options).epoch(3), loader(ahead=0, **options).epoch(3))
-
-
-def test_a_negative_number_of_batches_ahead_is_refused():
-    with pytest.raises(ValueError, match="at least 0 batches ahead, got -1"):
-        loader(ahead=-1)
 
 
 def threads():
@@ -220,21 +160,11 @@ def leave_by_exception():
             raise KeyboardInterrupt
 
 
-def leave_by_close():
-    batches = loader().epoch()
-    next(batches)
-    batches.close()
-
-
 def never_begin():
     loader().epoch()
 
 
-def use_up():
-    assert len(list(loader().epoch())) == 5
-
-
-@pytest.mark.parametrize("leave", [leave_by_break, leave_by_exception, leave_by_close, never_begin, use_up])
+@pytest.mark.parametrize("leave", [leave_by_break, leave_by_exception, never_begin])
 def test_no_thread_outlives_its_iterator(leave):
     leave()
     gc.collect()  # an exception keeps the iterator alive with its traceback
@@ -251,13 +181,6 @@ def test_an_error_in_the_thread_arrives_after_the_batches_before_it(ahead):
             seen.extend(batch.targets)
     assert seen == list(range(12))
     assert not threads()
-
-
-def test_two_epochs_at_once_do_not_disturb_each_other():
-    both = loader()
-    pairs = list(zip(both.epoch(0), both.epoch(1)))
-    for number in (0, 1):
-        assert_same_batches([pair[number] for pair in pairs], loader(ahead=0).epoch(number))
 
 
 @pytest.mark.cuda  # g++ compiles the sources of kernels

@@ -42,23 +42,6 @@ def test_the_digits_as_photos_are_prepared_as_the_digits_up_to_the_eight_bits_of
     assert 0 < abs(difference).max() <= (0.5 / 255 / test.std[0]) * (1 + 1e-12)
 
 
-def test_white_is_full_scale_and_black_is_zero_at_any_scale():
-    images = np.zeros((1, 3, 4, 5), "uint8")
-    images[0, :, 0] = 255
-    for scale in (1.0, 16.0, 255.0, 65_535.0):
-        prepared = Preprocessing(**FIELDS | {"scale": scale})(images, "float64")
-        for channel in range(3):
-            mean, std = FIELDS["mean"][channel], FIELDS["std"][channel]
-            np.testing.assert_allclose(prepared[0, channel, :2, 0], [(1 - mean) / std, -mean / std], rtol=1e-12)
-
-
-def test_classes_channels_size_and_scale_of_the_data_set_are_kept():
-    assert Preprocessing.from_dataset(data.digits().train) == Preprocessing.from_dataset(data.digits().test)
-    prepared = Preprocessing.from_dataset(data.digits().test)
-    assert (prepared.classes, prepared.channels) == (tuple("0123456789"), 1)
-    assert (prepared.img_size, prepared.scale) == ((8, 8), 16)
-
-
 @given(
     classes=st.lists(st.text(min_size=1), unique=True).map(tuple),  # none, for a model without a head
     mean=st.tuples(*3 * [st.floats(-9, 9)]),
@@ -76,15 +59,10 @@ def test_a_file_without_resample_and_crop_is_read_with_their_defaults():
 
 
 WRONG = {
-    "classes": [["cat", "cat"], ["cat", 3], "cat", None],
-    "channels": [0, -1, 2, 3.0, True, "3"],
-    "img_size": [[4], [4, 5, 6], [0, 4], [4.0, 5.0], 4, [True, True]],
-    "mean": [[0.5], [0.5, 0.5, "0"], [0.5, 0.5, float("nan")], [float("inf")] * 3, 0.5, None],
-    "std": [[0.5], [0.5, 0.5, 0], [-1, 1, 1], [float("inf")] * 3, None],
-    "scale": [0, -1, 10**400, float("inf"), float("nan"), "255", None, True, [255]],
-    "resample": ["cubic", "BICUBIC", None, 3],
-    "crop": [0, -1, 1.5, float("nan"), "1", True],
-}
+    "classes": [["cat", "cat"], ["cat", 3], "cat"], "channels": [0, 2, 3.0], "img_size": [[4], [0, 4], 4],
+    "mean": [[0.5], [0.5, 0.5, float("nan")]], "std": [[0.5], [0.5, 0.5, 0]], "scale": [0, 10**400, "255", None],
+    "resample": ["cubic"], "crop": [0, 1.5, True],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])

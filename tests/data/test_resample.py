@@ -34,32 +34,10 @@ def test_a_resampled_image_is_what_predict_reads_from_a_file_of_it(tmp_path_fact
     assert after.images.dtype == "uint8"
 
 
-@given(seed=seeds(), new=st.tuples(SIDES, SIDES), value=st.integers(0, 16), dtype=st.sampled_from(["uint8", "float32"]))
-def test_a_plain_image_stays_plain_whatever_the_scale(seed, new, value, dtype):
-    before = dataset(seed, scale=16.0, dtype=dtype)
-    before.images[:] = value
-    after = data.resized(before, new)
-    assert after.images.shape == (3, 3, *new) and after.scale == 16
-    assert after.images.dtype == (dtype if new == (8, 8) else "float32")  # of its own size it is left as it is
-    np.testing.assert_allclose(after.images, value, atol=1e-5)
-
-
 @given(seed=seeds(), new=st.tuples(SIDES, SIDES))
 def test_pixels_stay_between_dark_and_fully_lit_although_a_cubic_overshoots(seed, new):
     after = data.resized(dataset(seed, scale=16.0), new).images
     assert after.min() >= 0 and after.max() <= 16
-
-
-def test_enlarged_digits_are_not_rounded_to_sixteen_levels():
-    assert len(np.unique(data.resized(data.digits().test.subset(np.arange(5)), 12).images)) > 100
-
-
-@given(seed=seeds(), side=SIDES)
-def test_a_mirrored_image_becomes_the_mirrored_image(seed, side):
-    before = dataset(seed, dtype="float32")
-    mirrored = replace(before, images=before.images[:, :, :, ::-1])
-    got, expected = data.resized(mirrored, side).images, data.resized(before, side).images[:, :, :, ::-1]
-    np.testing.assert_allclose(got, expected, atol=1e-3)
 
 
 def test_more_images_than_a_thread_takes_at_a_time_keep_their_order_labels_and_statistics():

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 from strategies import images_and_patch
 
 from tinyvit.data.resize import areas, shrink
@@ -23,13 +22,6 @@ def test_every_pixel_is_used_and_every_new_one_is_a_mean(old, share):
     assert weights.min() >= 0
     np.testing.assert_allclose(weights.sum(1), 1, atol=1e-12)
     np.testing.assert_allclose(weights.sum(0), new / old, atol=1e-12)
-
-
-@pytest.mark.parametrize("side", [1, 2, 4, 8, 16])
-def test_it_is_pillows_box_filter(side):  # which takes whole pixels only
-    image = np.random.default_rng(side).random((32, 32), "float32")
-    expected = np.array(Image.fromarray(image).resize((side, side), Image.Resampling.BOX))
-    np.testing.assert_allclose(shrink(image[None, None], (side, side))[0, 0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -37,16 +37,6 @@ def test_a_crop_is_what_pillow_cuts_out_and_resizes(seed, side, size):
         np.testing.assert_allclose(found[b, n, channel], expected[:, ::-1] if mirrored[b, n] else expected, atol=0.02)
 
 
-def test_the_whole_image_in_its_own_size_is_the_image():
-    images = np.random.default_rng(0).random((2, 3, 8, 6))
-    whole = np.tile([0.0, 0.0, 1.0, 1.0], (2, 1, 1))
-    assert views.resized_crops(images, whole, np.array([[False], [True]]), 8).shape == (2, 1, 3, 8, 8)
-    square = images[..., :6, :]
-    found = views.resized_crops(square, whole, np.array([[False], [True]]), 6)[:, 0]
-    np.testing.assert_allclose(found[0], square[0], atol=1e-12)
-    np.testing.assert_allclose(found[1], square[1, :, :, ::-1], atol=1e-12)
-
-
 @pytest.mark.parametrize("number, solarized, expected", [
     ([0.5, 0.5, 0.5, 0.0, 0.9, 0.9], False, lambda x: x),
     ([1.0, 0.5, 0.5, 0.0, 0.9, 0.9], False, lambda x: colour.brightness(x, np.array([1.4]))),
