@@ -25,13 +25,6 @@ def test_the_head_learns_at_the_full_rate_and_each_layer_at_a_fraction_of_the_ne
     assert scales["head.weight"] == scales["norm.bias"] == 1
 
 
-def test_the_scales_of_a_model_of_three_blocks():
-    scales = layerwise_decay(ViT(CONFIG), 0.5)
-    assert scales["head.weight"] == scales["norm.weight"] == 1
-    assert [scales[f"blocks.{i}.mlp.fc1.bias"] for i in (2, 1, 0)] == [0.5, 0.25, 0.125]
-    assert {scales[name] for name in ("cls_token", "pos_embed", "patch_embed.proj.weight")} == {0.0625}
-
-
 @given(model=vits(), factor=factors)
 def test_a_second_decay_replaces_the_first_and_a_factor_of_one_undoes_it(model, factor):
     assert layerwise_decay(model, factor) == layerwise_decay(model, factor)

@@ -93,18 +93,6 @@ def test_a_rebound_optimizer_keeps_the_state_of_old_parameters_and_starts_new_on
         np.testing.assert_array_equal(parameter.view(average.average), expected, err_msg=name)
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_step_of_a_model_with_a_part_outside_its_storage_moves_nothing(name):
-    model = small_vit()
-    optimizer = optim.SGD(model, 0.1)
-    CHANGES[name](model)
-    before = model.state_dict()
-    with pytest.raises(ValueError, match=f"{name} lie in different storages"):
-        one_step(model, optimizer)
-    for key, array in model.state_dict().items():
-        np.testing.assert_array_equal(array, before[key], err_msg=key)
-
-
 def test_the_parameters_in_the_place_of_the_model_are_refused_by_a_line():
     with pytest.raises(TypeError, match=r"expected a model, as in AdamW\(model, lr=1e-3\), got generator"):
         optim.AdamW(small_vit().parameters())

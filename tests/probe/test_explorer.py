@@ -1,9 +1,7 @@
 """The contents of the page; its behaviour in a browser is tested in test_explorer_page.py."""
 
-import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from attentions import random_attention
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import about, arrays_of, page_of
-from PIL import Image
 from reading import unpacked
 from strategies import images_for, redrawn, seeds, vits
 
@@ -87,30 +84,6 @@ def rollouts(seen):
     return [probe.attention_rollout(seen.attention[:depth])[0] for depth in range(1, len(seen.attention) + 1)]
 
 
-@given(model=vits())
-def test_the_page_knows_the_models_sizes(model):
-    page, *_ = page_of(model)
-    facts, shapes = about(page.html)["model"], {name: shape for name, _, shape in about(page.html)["layout"]}
-    recorded = numbers(model, np.zeros(model.embed.image_shape), 0, np.zeros(model.embed.image_shape, "uint8"))[1]
-    shapes |= {name: list(array.shape) for name, array in recorded.items()}
-    config = model.config
-    tokens = 1 + config.grid[0] * config.grid[1]
-    assert facts["grid"] == list(config.grid) and facts["pool"] == config.global_pool
-    assert facts["positions"] == config.positions and facts["parameters"] == model.num_parameters()
-    assert shapes["attention"] == shapes["dattention"] == [config.depth, config.num_heads, tokens, tokens]
-    assert shapes["stream"] == [config.depth + 1, tokens, config.embed_dim]
-    assert shapes["pixels"] == [config.in_chans, *facts["size"]]
-    assert shapes["picture"] == [*facts["size"], 3]
-
-
-def test_every_image_has_its_own_loss_whatever_else_is_in_the_page():
-    model = small()
-    several, images, labels = page_of(model, 3)
-    for b in range(3):
-        seen = probe.trace(model, images[b : b + 1], labels[b : b + 1])
-        assert about(several.html)["images"][b]["loss"] == pytest.approx(seen.loss, rel=1e-6)
-
-
 def test_colours_are_shown_as_they_are_and_other_channels_as_their_mean_in_grey():
     colour = arrays_of(page_of(small(in_chans=3))[0].html, 0)["picture"]
     random = np.random.default_rng(0).integers(0, 256, (1, 3, 8, 8), dtype="uint8")
@@ -132,11 +105,6 @@ def test_codes_are_within_half_a_step_and_the_largest_is_exact(seed, scale):
     assert (np.abs(codes / 127 * largest[:, None, None] - x) <= largest[:, None, None] * (0.5 / 127 + 1e-6)).all()
     shares = random_attention((3, 4), seed)
     assert np.abs(share_codes(shares) / 4095 - shares).max() <= 0.5 / 4095 + 1e-12
-
-
-def test_zeros_have_the_code_zero():
-    codes, largest = signed_codes(np.zeros((2, 3)), 2)
-    assert not codes.any() and largest == 0
 
 
 @given(seed=seeds(), dtypes=st.lists(st.sampled_from(["uint8", "int8", "<u2", "<f4", ">f4"]), min_size=1, max_size=4))
@@ -196,13 +164,6 @@ def test_the_page_holds_as_many_images_as_fit():
     assert whole.images == 4
 
 
-def test_the_readmes_animation_of_the_page_is_below_two_megabytes():
-    path = Path(__file__).parents[2] / "notebooks" / "figures" / "explorer.gif"
-    with Image.open(path) as film:
-        assert film.n_frames > 20
-    assert path.stat().st_size < 2_000_000
-
-
 def test_a_page_loads_nothing():
     html, *_ = page_of(small())
     text = html.html
@@ -228,15 +189,6 @@ def test_no_name_can_break_out_of_its_html_or_script():
     assert "<title>&lt;/script&gt;&lt;b&gt;</title>" in page.html
 
 
-def test_writing_a_page_twice_gives_the_same_bytes():
-    assert page_of(small())[0] == page_of(small())[0]
-
-
-def test_the_numbers_are_json_without_nan():
-    (text,) = re.findall(r'id="numbers">(.*?)</script>', page_of(small())[0].html, re.DOTALL)
-    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-
-
 # -- which images -----------------------------------------------------------------------------------------------------
 
 
@@ -255,14 +207,6 @@ def test_two_recognised_images_of_different_classes_come_before_a_mistake():
     right = [True, True, True, True, False, False, False]
     # recognised: 2 (0), 0 (1), 3 (2), then the second of class 1; not: 6, then 5, 4
     assert choose(probabilities_of(labels, right), labels, 7) == [2, 0, 6, 3, 1, 5, 4]
-
-
-@given(seed=seeds(), count=st.integers(0, 12))
-def test_at_most_all_images_are_chosen_and_none_twice(seed, count):
-    random = np.random.default_rng(seed)
-    labels, probabilities = random.integers(0, 3, 8), random_attention((8, 3), seed)
-    chosen = choose(probabilities, labels, count)
-    assert len(chosen) == len(set(chosen)) == min(count, 8) and set(chosen) <= set(range(8))
 
 
 @pytest.mark.parametrize("right", [[True] * 4, [False] * 4])

@@ -24,11 +24,6 @@ def pages(made):
     return {"small": made.html, "large": html(LARGE), "large patches": html(LARGE_PATCHES)}
 
 
-@pytest.fixture(scope="module")
-def first_screens():
-    return {count: page_of(redrawn(ViT(LARGE_PATCHES)), count)[0].html for count in (1, 12)}
-
-
 # -- keyboard ---------------------------------------------------------------------------------------------------------
 
 # The stops of the Tab key: every visible, enabled control; in a radio group, the checked one.
@@ -182,51 +177,6 @@ def test_on_a_phone_the_picture_is_in_view_while_a_head_is_chosen_and_shows_it(b
     assert stage["y"] <= chosen["y"] and chosen["y"] + chosen["height"] <= stage["y"] + stage["height"]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("step", STEPS)
-def test_on_a_phone_the_explanation_begins_on_the_first_screen(browse, made, expect, step):
-    page = browse(made.html, **{**PHONE, "viewport": {"width": 390, "height": 844}})
-    go_to(page, step)
-    assert page.evaluate("scrollY") == 0
-    expect(page.locator(f"#step-{step} p").first).to_be_in_viewport(ratio=0.5)
-    if step in ("attention", "dattention"):
-        expect(page.locator("#heads-grid")).to_be_in_viewport(ratio=1)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
-@pytest.mark.parametrize("count", [1, 12])
-def test_the_first_screen_shows_the_image_with_its_heat_map_however_many_there_are(
-    browse, first_screens, count, width, height
-):
-    """In every step without scrolling, with the colour scale, and with its top above the middle of the screen."""
-    device = PHONE if width < 500 else {}
-    page = browse(first_screens[count], **{**device, "viewport": {"width": width, "height": height}})
-    for step in STEPS:
-        go_to(page, step)
-        assert page.evaluate("scrollY") == 0
-        stage = page.locator("#stage").bounding_box()
-        assert stage["y"] < 0.5 * height and stage["y"] + stage["height"] < 0.9 * height, (step, stage)
-        assert min(stage["width"], stage["height"]) > (300 if width > 500 else 150)  # on a phone half of the screen
-        if step not in ("patches", "logits", "loss"):
-            assert page.locator("#heat").bounding_box() == stage
-            scale = page.locator("#scale").bounding_box()
-            assert scale["y"] + scale["height"] < height
-    first, last = (page.locator(".image").nth(i).bounding_box() for i in (0, -1))
-    assert first["y"] == last["y"] and first["height"] < 100
-
-
-def test_images_beyond_the_screen_are_reached_by_keys_and_scroll_into_view(browse, first_screens, expect):
-    page = browse(first_screens[12], **{**PHONE, "viewport": {"width": 390, "height": 844}})
-    expect(page.locator(".image").nth(11)).not_to_be_in_viewport()
-    page.keyboard.press("Tab")                                             # drawn only when it comes into view
-    for _ in range(11):
-        page.keyboard.press("ArrowRight")
-    expect(page.locator(".image").nth(11)).to_be_in_viewport(ratio=0.9)
-    expect(page.locator(".image input").nth(11)).to_be_checked()
-    assert page.evaluate("scrollY") == 0
-
-
 # -- without scripts --------------------------------------------------------------------------------------------------
 
 
@@ -237,18 +187,6 @@ def test_without_scripts_the_page_says_what_it_needs_and_shows_no_dead_controls(
         "This page computes what it shows: please allow JavaScript. It loads nothing from anywhere.",
     ]
     expect(page.locator("main")).to_be_hidden()
-
-
-def test_with_scripts_the_page_does_not_mention_them(page, expect):
-    expect(page.get_by_text("please allow JavaScript")).to_be_hidden()
-    expect(page.locator("main")).to_be_visible()
-
-
-def test_after_a_step_on_a_phone_its_title_is_in_view(browse, made, expect):
-    page = browse(made.html, **PHONE)
-    for _ in range(9):
-        page.get_by_role("button", name="Next →").tap()
-        expect(page.locator("#step-title")).to_be_in_viewport(ratio=1)
 
 
 # -- light and dark ---------------------------------------------------------------------------------------------------

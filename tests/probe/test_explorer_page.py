@@ -110,14 +110,6 @@ def test_every_patch_shows_its_own_pixels_and_their_gradients(page, seen):
     same(on_patches(page), [lengths(pixels_of(gradient, patch)) for patch in range(N)], **DIGITS)
 
 
-def test_the_class_token_and_the_mean_have_no_pixels_and_say_so(page, expect):
-    for name in ("Class token", "Mean of all patches"):
-        page.locator(".chip", has_text=name).click()
-        expect(page.locator("#enlarged-title")).to_have_text(f"{name}: no pixels of its own")
-        assert page.locator("#enlarged td").all_inner_texts() == [""] * 4
-        expect(page.locator("#readout")).to_have_text(f"{name}.")
-
-
 @pytest.mark.parametrize(("step", "field"), [("tokens", "values"), ("dtokens", "gradients")])
 def test_the_slider_goes_through_the_lengths_of_tokens_and_gradients_before_and_after_every_block(
     page, made, seen, step, field
@@ -138,15 +130,6 @@ def test_the_slider_goes_through_the_lengths_of_tokens_and_gradients_before_and_
         flow += [np.linalg.norm(seen.gradients[path][0]) for path in reversed(paths)]
         flow += [np.linalg.norm(seen.gradients[""][1])]
         same(values(page.locator("#flow-bars tbody .number")), flow, **DIGITS)
-
-
-def test_the_five_largest_are_listed_with_their_numbers(page, seen):
-    go_to(page, "tokens")
-    expected = lengths(seen.values["(embed)"][0])
-    order = np.argsort(-expected)[:5]
-    names = page.locator("#largest th").all_inner_texts()
-    assert [name.split(" (")[0] for name in names] == [f"Patch {t}" if t else "Class token" for t in order]
-    same(values(page.locator("#largest .number")), expected[order], **DIGITS)
 
 
 # -- attention --------------------------------------------------------------------------------------------------------

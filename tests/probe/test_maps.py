@@ -28,13 +28,6 @@ def test_weights_that_do_not_fit_the_grid_are_refused():
         probe.over_patches(random_attention((5, 5)), (2, 3))
 
 
-def test_attention_maps_have_a_map_for_each_layer_image_and_head():
-    attention = random_attention((3, 2, 4, 7, 7))
-    maps = probe.attention_maps(attention, (2, 3))
-    assert maps.shape == (3, 2, 4, 2, 3)
-    np.testing.assert_allclose(maps.sum((-2, -1)), 1 - attention[..., 0, 0], rtol=1e-12)
-
-
 def test_the_maps_of_a_head_that_looks_left_show_the_patch_on_the_left():
     maps = probe.head_maps(looking_left((3, 4)), (3, 4))
     expected = np.zeros((3, 4, 3, 4))
@@ -87,8 +80,3 @@ def test_the_figure_of_a_heads_maps_has_a_ring_in_the_cell_of_each_patch():
     for x, y in rings.get_offsets():
         assert picture.get_array()[round(y), round(x)] == 1
     figure.canvas.draw()
-
-
-def test_maps_of_more_than_one_image_are_not_drawn():
-    with pytest.raises(ValueError, match="of one image"):
-        probe.draw_attention_maps(np.ones((2, 1, 3, 2, 2)), np.ones((1, 4, 4)))

@@ -46,12 +46,6 @@ def test_gradients_are_those_of_each_images_own_loss_however_many_there_are(mode
             np.testing.assert_allclose(getattr(together, name)[:, b], getattr(alone, name)[:, 0], rtol=1e-9)
 
 
-def test_frozen_blocks_have_no_gradient_of_their_parameters(model):
-    model.freeze("blocks.0.*")
-    norms = probe.norms_by_layer(probe.trace(model, images_for(model, 0, 2), [0, 3]))
-    assert norms.dparameters[0] == 0 and (norms.dparameters[1:] > 0).all() and (norms.dattn > 0).all()
-
-
 def test_of_a_trace_without_gradients_there_are_the_norms_of_activations(model):
     images = images_for(model, 0, 2)
     norms, full = (probe.norms_by_layer(probe.trace(model, images, targets)) for targets in (None, [0, 3]))

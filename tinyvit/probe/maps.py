@@ -54,10 +54,7 @@ def draw_attention_maps(maps, image, *, layers=None, heads=None, title=""):
     layers, heads   their numbers, where maps are only some of a model's
 
     All panels share one colour scale, which goes with the square root of the share.
-    Raises ValueError for maps of more than one image.
     """
-    if np.ndim(maps) != 4:
-        raise ValueError(f"expected the maps (L, H, rows, columns) of one image, got {np.shape(maps)}")
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
