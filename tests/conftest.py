@@ -6,7 +6,6 @@ another device. "many" are 200.
 """
 
 import gc
-import importlib.util
 import os
 import shutil
 import signal
@@ -15,10 +14,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes that share t
     # Set before NumPy, SciPy and PyTorch load a library each, and for the processes that tests start.
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
-import gpu_or_not
 import on_the_stand_in
 import pytest
 from hypothesis import settings
+
+from tinyvit.backend import why_no_gpu
 
 settings.register_profile("default", max_examples=30, deadline=None)
 settings.register_profile("many", max_examples=200, deadline=None)
@@ -36,16 +36,15 @@ if on_the_stand_in.ASKED:
     on_the_stand_in.begin()
 
 
-def pytest_configure(config):
-    if not on_the_stand_in.ASKED:
-        gpu_or_not.choose(config)
-
-
 def pytest_collection_modifyitems(config, items):
+    """Leave out the tests marked `gpu` where none works, and on the stand-in those that don't apply there."""
+    out = {item for item in items if item.get_closest_marker("gpu")}
     if on_the_stand_in.ASKED:
-        out = [item for item in items if on_the_stand_in.left_out(item)]
-        config.hook.pytest_deselected(items=out)
-        items[:] = [item for item in items if item not in out]
+        out |= {item for item in items if on_the_stand_in.left_out(item)}
+    elif out and why_no_gpu() is None:
+        out = set()
+    config.hook.pytest_deselected(items=list(out))
+    items[:] = [item for item in items if item not in out]
 
 
 def pytest_collection_finish():
@@ -67,15 +66,6 @@ def curves_drawn_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(curves, "draw_curves", once)
         yield
-
-
-@pytest.fixture(scope="module")
-def script(request):
-    """The script in notebooks/results that a test file names."""
-    spec = importlib.util.spec_from_file_location("script", request.module.SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")
