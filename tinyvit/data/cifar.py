@@ -25,13 +25,6 @@ class Part(NamedTuple):
     checksum: str
 
 
-class Label(NamedTuple):
-    """A byte of a record: its column in the parquet copy, and how many values it takes."""
-
-    column: str
-    values: int
-
-
 @dataclass(frozen=True)
 class Cifar:
     """One of the two CIFARs. The last label is the target, the last part is the test."""
@@ -41,7 +34,7 @@ class Cifar:
     folder: str
     archive: str
     parts: tuple[Part, ...]
-    labels: tuple[Label, ...]
+    labels: tuple[str, ...]  # the bytes before the pixels, by their columns in the parquet copy
     classes: tuple[str, ...]
     mean: tuple[float, ...]  # of the training images, channel by channel, as a fraction of 255
     std: tuple[float, ...]
@@ -79,7 +72,7 @@ CIFAR10 = Cifar(
         Part("data_batch_5.bin", 10_000, "sha1:26e2849e66a845b7f1e4614ae70f4889ae604628"),
         Part("test_batch.bin", 10_000, "sha1:67eb016db431130d61cd03c7ad570b013799c88c"),
     ),
-    labels=(Label("label", 10),),
+    labels=("label",),
     classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
@@ -114,7 +107,7 @@ CIFAR100 = Cifar(
         Part("train.bin", 50_000, "sha256:f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),
         Part("test.bin", 10_000, "sha256:d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
     ),
-    labels=(Label("coarse_label", 20), Label("fine_label", 100)),
+    labels=("coarse_label", "fine_label"),
     classes=FINE_CLASSES,
     mean=(0.5071, 0.4865, 0.4409),
     std=(0.2673, 0.2564, 0.2762),
