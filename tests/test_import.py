@@ -83,7 +83,7 @@ MAY_IMPORT = {
     "kernels": {"backend", "functional", "data", *DISPATCH},  # data: of its operations on batches
     "nn": {"backend", "functional", "text", *DISPATCH},
     "gradcheck": {"backend", "functional"},
-    "exercises": {"backend", "functional", "nn", "models", "training"},  # the last to train a learner's functions
+    "exercises": {"backend", "models", "training"},  # the worked example, and to train a learner's functions
     "validation": set(),
     "models": {"levels", "backend", "functional", "nn", "validation"},
     "optim": {"backend", "functional", "nn"},

@@ -7,10 +7,12 @@ import pytest
 
 from tinyvit import ViT, exercises
 from tinyvit import functional as F
-from tinyvit.exercises import own_vit, solutions
-from tinyvit.exercises.topics import vit_backward
+from tinyvit.exercises import own_vit
+from tinyvit.exercises.exercise import MISTAKES
+from tinyvit.exercises.topics.vit import vit
+from tinyvit.exercises.topics.vit_backward import vit_backward
 
-WRITTEN = SimpleNamespace(vit=solutions.vit, vit_backward=solutions.vit_backward)
+WRITTEN = SimpleNamespace(vit=vit, vit_backward=vit_backward)
 
 
 @pytest.mark.end_to_end
@@ -29,9 +31,9 @@ def test_the_learners_functions_are_what_is_trained():
 
     def counted(*arguments):
         calls.append(len(arguments[0]))
-        return solutions.vit_backward(*arguments)
+        return vit_backward(*arguments)
 
-    assert exercises.train(SimpleNamespace(vit=solutions.vit, vit_backward=counted), epochs=1, compare=False)
+    assert exercises.train(SimpleNamespace(vit=vit, vit_backward=counted), epochs=1, compare=False)
     assert calls.count(64) >= 20
 
 
@@ -54,10 +56,10 @@ def test_the_gradients_in_the_training_are_the_packages(dtype, bound):
     assert own.storage.gradients().any()
 
 
-@pytest.mark.parametrize("mistake", vit_backward.BACKWARD.mistakes[:3], ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize("mistake", MISTAKES["vit_backward"][:3], ids=lambda mistake: mistake.name)
 def test_a_wrong_gradient_is_named_and_not_trained(mistake, monkeypatch, capsys):
     monkeypatch.setattr(own_vit, "trained", lambda *arguments: pytest.fail("it was trained"))
-    wrong = SimpleNamespace(vit=solutions.vit, vit_backward=mistake.formula)
+    wrong = SimpleNamespace(vit=vit, vit_backward=mistake.formula)
     result = exercises.train(wrong, epochs=1)
     assert not result and result.accuracy is None and "Nothing was trained" in str(result)
     assert mistake.name in " ".join(capsys.readouterr().out.split())
@@ -67,15 +69,15 @@ def test_a_function_that_fails_in_the_training_is_answered_in_words():
     def only_small_batches(images, *rest):
         if len(images) > 8:
             raise RuntimeError("too many images")
-        return solutions.vit(images, *rest)
+        return vit(images, *rest)
 
-    result = exercises.train(SimpleNamespace(vit=only_small_batches, vit_backward=solutions.vit_backward), epochs=1)
+    result = exercises.train(SimpleNamespace(vit=only_small_batches, vit_backward=vit_backward), epochs=1)
     assert not result and "RuntimeError in the training" in str(result) and "too many images" in str(result)
 
 
 def test_what_is_missing_or_unknown_is_said():
     with pytest.raises(TypeError, match="has no vit_backward"):
-        exercises.train(SimpleNamespace(vit=solutions.vit))
+        exercises.train(SimpleNamespace(vit=vit))
     with pytest.raises(ValueError, match="'digits' or 'cifar10', got 'mnist'"):
         exercises.train(WRITTEN, data="mnist")
 

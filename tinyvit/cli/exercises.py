@@ -20,10 +20,9 @@ class GradeOptions:
     """Grade the exercises in a learner's script or notebook, on shapes and numbers that are new each time.
 
     Each solution runs in a process of its own, with limits on time, memory, files and processes, in an empty folder; it
-    may import NumPy and a few modules of Python. Its outputs are compared in another process. Complex steps and finite
-    differences in place of a gradient are refused, as far as they are noticed. Of the file only the functions of
-    exercises run, and what these use; they have the exercise's name, as softmax or my_softmax, or stand in
-    exercises.check(name, function).
+    may import NumPy and a few modules of Python. Its outputs are compared in another process. A complex step in place
+    of a gradient is refused, as far as it is noticed. Of the file only the functions of exercises run, and what these
+    use; they have the exercise's name, as softmax or my_softmax, or stand in exercises.check(name, function).
 
     This isolates mistakes, and cheating by students. It does not hold a determined attacker, unless the operating
     system does: for that, run it in a container or under an account of its own. Needs Linux."""

@@ -68,13 +68,12 @@ Two differ: `schedule` is called once for every step, and `kahan_sum` gets float
 types, shapes, which entry is wrong) and recognises usual mistakes by their numbers (`recognise`): those of the
 exercise and of the parts it is made of (`parts`), or of any exercise (`general_mistakes`). What has no name is answered
 by what should hold (`invariants`), or by a step that, changed in one place, gives the same numbers (`slips`). Whatever
-the function does, the answer is text and no traceback. An exercise is a file in `topics`: what is asked, the right
-answer, and the mistakes.
+the function does, the answer is text and no traceback. What an exercise asks, its solution, hints and mistakes are in
+one file of `topics`; `exercise` says how to write one.
 """
 
-from tinyvit.exercises.catalogue import describe, names, solution
+from tinyvit.exercises.catalogue import describe, hint, names, solution
 from tinyvit.exercises.checking import Report, check
-from tinyvit.exercises.hints import hint
 from tinyvit.exercises.number_answers import check_number
 from tinyvit.exercises.own_vit import train
 from tinyvit.exercises.steps import check_steps, steps

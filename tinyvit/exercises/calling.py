@@ -10,6 +10,7 @@ saved from is such a call that keeps the interpreter's lock, as 10**10**9 does.
 
 import contextvars
 import ctypes
+import inspect
 import io
 import os
 import sys
@@ -111,6 +112,25 @@ class Printed(io.TextIOBase):
     def write(self, text):
         self.text += text[: PRINTED - len(self.text)]
         return len(text)
+
+
+def by_position(function, names):
+    """A function that is called by position: its keyword-only arguments go to it by name.
+
+    names   of the arguments, in their order
+    """
+    try:
+        own = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C, or no function
+        return function
+    only = [one.name for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY]
+
+    def call(*arguments):
+        given = dict(zip(names, arguments))
+        named = {name: given.pop(name) for name in names if name in only}
+        return function(*given.values(), **named)
+
+    return call if only else function
 
 
 def line_of(frames):

@@ -1,63 +1,25 @@
-"""All exercises by name, with their descriptions and solutions."""
+"""All exercises by name, with their descriptions, hints and solutions."""
 
 import difflib
-import inspect
-import textwrap
+from importlib import import_module
 
-from tinyvit.exercises import solutions
-from tinyvit.exercises.topics import (
-    adam,
-    attention,
-    attention_backward,
-    batch_norm,
-    block,
-    block_backward,
-    chain_rule,
-    clip,
-    conv2d,
-    cross_entropy,
-    cutmix,
-    depthwise,
-    derivative,
-    diffusion,
-    dino,
-    distillation,
-    embed,
-    gates,
-    gelu,
-    group_norm,
-    hidden_tokens,
-    interpolation,
-    kahan_sum,
-    layernorm,
-    layernorm_backward,
-    linear,
-    mlp,
-    multi_head_attention,
-    multi_head_attention_backward,
-    patches,
-    pooling,
-    rmsnorm,
-    rollout,
-    schedule,
-    softmax,
-    softmax_merge,
-    tensor_cores,
-    videos,
-    vit,
-    vit_backward,
-    windows,
-    worked_example,
-)
+from tinyvit.exercises.exercise import REGISTERED, sources
 
-TOPICS = (
-    chain_rule, patches, embed, linear, layernorm, layernorm_backward, rmsnorm, softmax, attention,
-    attention_backward, multi_head_attention, multi_head_attention_backward, gelu, mlp, block, block_backward, vit,
-    vit_backward, worked_example, cross_entropy, adam, schedule, cutmix, rollout, derivative, softmax_merge,
-    kahan_sum, interpolation, conv2d, depthwise, batch_norm, group_norm, pooling, distillation,
-    windows, gates, hidden_tokens, dino, clip, diffusion, videos, tensor_cores,
+TOPICS = (  # in the order of the notebooks
+    "chain_rule", "patches", "embed", "linear", "layernorm", "layernorm_backward", "rmsnorm", "softmax", "attention",
+    "attention_backward", "multi_head_attention", "multi_head_attention_backward", "gelu", "mlp", "block",
+    "block_backward", "vit", "vit_backward", "worked_example", "cross_entropy", "adam", "schedule", "cutmix", "rollout",
+    "derivative", "softmax_merge", "kahan_sum", "interpolation", "conv2d", "depthwise", "batch_norm", "group_norm",
+    "pooling", "distillation", "windows", "gates", "hidden_tokens", "dino", "clip", "diffusion", "videos",
+    "tensor_cores",
 )  # fmt: skip
-EXERCISES = {exercise.name: exercise for topic in TOPICS for exercise in topic.EXERCISES}
+for topic in TOPICS:
+    import_module(f"tinyvit.exercises.topics.{topic}")
+BY_TOPIC = {
+    topic: [one for one in REGISTERED.values() if one.right.__module__.endswith(f".{topic}")] for topic in TOPICS
+}
+EXERCISES = {exercise.name: exercise for exercises in BY_TOPIC.values() for exercise in exercises}
+GIVEN = {}  # how many hints of an exercise were given, by its name
 
 
 def names():
@@ -92,17 +54,24 @@ def solution(name):
     Below it stand the names of the package's own functions: `inspect.getsource` shows them. A forward of the package
     returns a cache beside its result, and a backward gets that cache: what an exercise computes again is in it.
     """
-    exercise, needed = find(name), [name]
-    for one in needed:
-        called = names_in(getattr(solutions, one).__code__)
-        needed += [other for other in called if other not in needed and callable(getattr(solutions, other, None))]
-    in_order = sorted(needed, key=lambda one: getattr(solutions, one).__code__.co_firstlineno)
-    parts = [textwrap.dedent(inspect.getsource(getattr(solutions, one))).rstrip() for one in in_order]
-    own = ", ".join(f"{part.__module__}.{part.__qualname__}" for part in exercise.shown)
-    return "\n\n\n".join(["import numpy as np", *parts]) + f"\n\n\n# The package's own code: {own}"
+    exercise = find(name)
+    own = [f"# The package's own code: {exercise.package}"] if exercise.package else []
+    return "\n\n".join(["import numpy as np\n", *sources(exercise.right).values(), *own]).rstrip()
 
 
-def names_in(code):
-    """The global names that a function uses, also in the generators inside it."""
-    inner = [name for part in code.co_consts if hasattr(part, "co_names") for name in names_in(part)]
-    return list(dict.fromkeys([*code.co_names, *inner]))
+def hint(name, number=None):
+    """The next hint of an exercise as text, at each call; after the last one it says how to see the solution.
+
+    number   1, 2 or 3: this hint, without counting it
+
+    Raises ValueError for an unknown name and another number.
+    """
+    hints = find(name).hints
+    if number is not None and number not in range(1, len(hints) + 1):
+        raise ValueError(f"hint: expected a number from 1 to {len(hints)}, got {number!r}")
+    place = GIVEN.get(name, 0) if number is None else number - 1
+    if number is None:
+        GIVEN[name] = min(place + 1, len(hints))
+    if place == len(hints):
+        return f'{name}: that were all hints. print(exercises.solution("{name}")) shows the solution.'
+    return f"{name}, hint {place + 1} of {len(hints)}: {hints[place]}"

@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tinyvit.exercises.calling import call
+from tinyvit.exercises.calling import by_position, call
 from tinyvit.exercises.catalogue import find
 from tinyvit.exercises.general_mistakes import missing_keepdims
-from tinyvit.exercises.grading.worker import by_position
 from tinyvit.exercises.invariants import broken, only_wrong
 from tinyvit.exercises.outputs import Unusable, changed, outputs_of, wrong_with
 from tinyvit.exercises.recognise import Likeness, likenesses
 from tinyvit.exercises.slips import slips
-from tinyvit.functional import reference
 
 WIDTH = 100  # of an answer, in characters
 MESSAGE = 300  # of an exception, in characters
@@ -155,8 +153,7 @@ def differences(exercise, case, value, seed):
     """(outputs by name, the right ones, the error of each or None); raises Unusable as `outputs_of` does."""
     # The learner may have set NumPy to raise or warn on overflow; the comparison must do neither.
     with np.errstate(all="ignore"):
-        with reference():
-            right = exercise.answer(exercise.right, exercise.draw(case, seed))
+        right = exercise.answer(exercise.right, exercise.draw(case, seed))
         got, expected = outputs_of(exercise, right, value), exercise.labelled(right)
         problems = {name: wrong_with(got[name], expected[name], case.tolerance, exercise.entry) for name in expected}
         return got, expected, problems

@@ -1,17 +1,50 @@
-"""The parts of an exercise: the task, the cases it is tried on, and the common mistakes."""
+"""What an exercise is made of: its task, a solution, hints, and the mistakes that learners make.
 
+Each is in a file of `topics`. The solution is a function of plain NumPy under `@exercise(…)`, and its docstring is the
+task. It may call the solutions of other exercises. A text follows it, `lesson(function, text)`, in these parts, of
+which an entry begins with two spaces and goes on with more:
+
+    Package: the names of the package's own functions
+
+    Hints:
+      a question
+      the shape of the formula
+      the formula
+
+    Steps:
+      name  function.variable  what it is             a value of the solution, or of a function that it calls;
+                                                      `function.returned[0]` is the first that it returns
+    Places:
+      name: function 0 2, another 1                   which calls of a part, counted from 0, are made at this place
+
+    Holds:
+      output: what should hold, and why
+        `an expression of outputs and arguments`      0 where it holds
+
+    Mistakes:
+      its name
+        A hint.
+        `old` → `new`                                 another text wherever this one is in the solution; ⏎ is a new line
+        function: `old` → `new`                       the same in a function that it calls
+        `statement`                                   comes first, as of a learner who misreads the arguments
+"""
+
+import ast
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import FunctionType
 
 import numpy as np
 
 from tinyvit.backend import Key
-from tinyvit.functional import reference
 
 TOLERANCE = 1e-11  # of |got − expected| / max(1, |expected|): far above rounding, far below any other formula
+REGISTERED = {}  # the exercises by name, in the order in which they were made
+MISTAKES = {}  # by the name of the exercise, or of a function that solutions call
+EDIT = re.compile(r"(?:(\w+): )?`(.*?)`(?: → `(.*)`)?")
 
 
 def visible_eps(random):
@@ -22,48 +55,16 @@ def visible_eps(random):
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong formula that learners often write.
-
-    As a rule it is the solution with `edits`, each of them one of
-        (text, other)         another text, wherever this one occurs in the solution
-        (part, text, other)   the same in a function that it calls
-        statement             comes first and changes the arguments, as a learner does who misreads them
-    """
+    """A wrong formula that learners often write; as a rule the solution with edits, (function, old text, new text)."""
 
     name: str
     hint: str
-    formula: Callable  # the exercise's arguments -> all outputs, or a dict of the outputs that it gets wrong
+    formula: Callable  # the exercise's arguments -> all outputs
     edits: tuple = ()
 
     @property
     def said(self):
         return self.name, self.hint
-
-
-def edited(name, edits):
-    """The solution of that name with edits, ready to be called; ValueError for a text that isn't in it."""
-    return compiled(name, edits)[name]
-
-
-@lru_cache(256)
-def compiled(name, edits):
-    """The names that a solution with edits sees, its own among them."""
-    from tinyvit.exercises import solutions
-
-    functions = {key: one for key, one in vars(solutions).items() if isinstance(one, FunctionType)}
-    space = vars(solutions) | functions[name].__globals__
-    space |= {key: FunctionType(one.__code__, space, key, one.__defaults__) for key, one in functions.items()}
-    texts = {}
-    for edit in edits:
-        *part, old, new = edit if isinstance(edit, tuple) else ("\n", f"\n    {edit}\n")
-        part = part[0] if part else name
-        text = texts.setdefault(part, inspect.getsource(functions[part]))
-        if old not in text:
-            raise ValueError(f"the solution {part} has no {old!r}")
-        texts[part] = text.replace(old, new, 1 if isinstance(edit, str) else -1)
-    for part, text in texts.items():
-        exec(compile(text, f"<{part}>", "exec"), space)
-    return space
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,11 @@ class Case:
     tolerance: float = TOLERANCE
 
 
-@dataclass(frozen=True)
+@dataclass
 class Exercise:
     """An exercise: a function that the learner writes.
 
-    arguments and returns say what comes in and goes out, by name, with shapes.
-    right      the package's answer
-    shown      the functions of the package that `solution` shows
+    right      the solution
     inputs     (NumPy Generator, **sizes) -> the arguments
     sizes      those of the two ordinary cases: distinct ones, so that no two axes can be mixed up unnoticed
     equal      sizes that are equal as far as they can be. A product with a matrix that should have been transposed
@@ -97,14 +96,11 @@ class Exercise:
     calls      the arguments -> those of each call, of a function that is called many times and gives a number each
                time; its answers are looked at as one array
     entry      the word for an array's entry in answers
+
+    `asks`, `arguments` and `returns` are read from the solution's docstring, the rest from its `lesson`.
     """
 
-    name: str
-    asks: str
-    arguments: dict[str, str]
-    returns: dict[str, str]
     right: Callable
-    shown: tuple
     inputs: Callable
     sizes: tuple[dict, ...]
     equal: dict | None = None
@@ -112,28 +108,18 @@ class Exercise:
     tolerance: float = TOLERANCE
     calls: Callable | None = None
     entry: str = "entry"
-    mistakes: list[Mistake] = field(default_factory=list)
+    package: str = ""
+    hints: list = field(default_factory=list)
+    steps: dict = field(default_factory=dict)   # what it is, and where, by name
+    places: dict = field(default_factory=dict)  # {function: numbers of calls}, by the place's name
+    holds: list = field(default_factory=list)   # (output, sentence, expression)
 
-    def mistake(self, name, hint):
-        """Decorates the formula of a mistake; the first one that fits is named."""
-
-        def add(formula):
-            self.mistakes.append(Mistake(name, hint, formula))
-            return formula
-
-        return add
-
-    def edit(self, name, hint, *edits, outputs=None):
-        """Add the mistake that the solution makes with these edits.
-
-        outputs   those that it gets wrong, by name, where the edits would change others as well; None: all
-        """
-
-        def formula(*arguments):
-            made = edited(self.name, edits)(*arguments)
-            return made if outputs is None else {key: dict(zip(self.returns, made))[key] for key in outputs}
-
-        self.mistakes.append(Mistake(name, hint, formula, edits=edits))
+    def __post_init__(self):
+        self.name = self.right.__name__
+        asks, arguments, returns = inspect.getdoc(self.right).split("\n\n")
+        self.asks = " ".join(asks.split())
+        self.arguments, self.returns = (dict(named_words(text)) for text in (arguments, returns))
+        self.mistakes = MISTAKES.setdefault(self.name, [])
 
     def answer(self, function, arguments, asked=None):
         """The function's result for a case's arguments; a list of results if it is called many times.
@@ -149,7 +135,7 @@ class Exercise:
     def made_by(self, formula, arguments):
         """The outputs of a formula by name; none if shapes don't fit or an arithmetic error occurs."""
         try:
-            with np.errstate(all="ignore"), reference():
+            with np.errstate(all="ignore"):
                 return self.labelled(self.answer(formula, arguments))
         except (ValueError, ArithmeticError):  # shapes that don't fit, 0 to the power of −1
             return {}
@@ -166,12 +152,14 @@ class Exercise:
         """A case's arguments; the same ones at every call, in new arrays."""
         return case.inputs(Key(seed, path=f"exercises.{self.name}.{case.title}").generator())
 
+    def by_name(self, value):
+        """What a function returned, by the names of the outputs."""
+        return dict(zip(self.returns, value if len(self.returns) > 1 else (value,)))
+
     def labelled(self, value):
-        """The outputs under their names in answers; the entries of a dict one by one."""
-        if not isinstance(value, dict):
-            value = zip(self.returns, value if len(self.returns) > 1 else (value,))
+        """The outputs as arrays under their names in answers; the entries of a dict one by one."""
         outputs = {}
-        for name, output in dict(value).items():
+        for name, output in self.by_name(value).items():
             if isinstance(output, dict):
                 outputs |= {f'{name}["{key}"]': np.asarray(array) for key, array in output.items()}
             else:
@@ -181,3 +169,120 @@ class Exercise:
     @property
     def signature(self):
         return f"{self.name}({', '.join(self.arguments)})"
+
+
+def exercise(inputs, sizes, **options):
+    """Decorates the solution of an exercise, with the fields of `Exercise`."""
+
+    def register(function):
+        REGISTERED[function.__name__] = Exercise(function, inputs, sizes, **options)
+        return function
+
+    return register
+
+
+# -- lessons --------------------------------------------------------------------------------------------------------
+
+
+def entries(text):
+    """The entries of a part of a text, each a list of lines: one begins with two spaces, and goes on with more."""
+    found = []
+    for line in text.split("\n"):
+        if re.match("  [^ ]", line):
+            found.append([line.strip()])
+        elif line.startswith("   "):
+            found[-1].append(line.strip())
+    return found
+
+
+def named_words(text):
+    """(name, words) of each entry that begins with a name."""
+    return [" ".join(lines).split(None, 1) for lines in entries(text)]
+
+
+def lesson(function, text):
+    """Add hints, steps and mistakes to an exercise, or mistakes to a function that solutions call."""
+    name = function.__name__
+    _, *words = re.split(r"^(Package|Hints|Steps|Places|Holds|Mistakes):", text, flags=re.MULTILINE)
+    parts = dict(zip(words[::2], words[1::2]))
+    for title, *lines in entries(parts.pop("Mistakes", "")):
+        lines = "\n".join(lines).replace("→\n", "→ ").split("\n")
+        edits = [EDIT.fullmatch(line).groups() for line in lines if EDIT.fullmatch(line)]
+        hint = " ".join(line for line in lines if not EDIT.fullmatch(line))
+        mistake(function, title, hint, *((part or name, *map(new_lines, texts)) for part, *texts in edits))
+    if name in REGISTERED:
+        own = REGISTERED[name]
+        own.package = " ".join(parts.get("Package", "").split())
+        own.hints = [" ".join(lines) for lines in entries(parts.get("Hints", ""))]
+        for step, words in named_words(parts.get("Steps", "")):
+            where, said = words.split(None, 1)
+            own.steps[step] = said, where
+        for (line,) in entries(parts.get("Places", "")):
+            place, _, calls = line.partition(": ")
+            made = (one.split() for one in calls.split(", "))
+            own.places[place] = {part: set(map(int, numbers)) for part, *numbers in made}
+        for *lines, expression in entries(parts.get("Holds", "")):
+            output, _, sentence = " ".join(lines).partition(": ")
+            own.holds.append((output, sentence, expression.strip("`")))
+
+
+def new_lines(text):
+    return text and text.replace("⏎", "\n")
+
+
+def mistake(function, name, hint, *edits):
+    """Add a mistake of a solution; its edits are (function's name, old text, new text), or (own name, statement, None).
+    """
+    found = MISTAKES.setdefault(function.__name__, [])
+    found.append(Mistake(name, hint, lambda *arguments: edited(function, edits)(*arguments), edits))
+
+
+# -- solutions as texts ---------------------------------------------------------------------------------------------
+
+
+@cache
+def sources(function):
+    """{name: source without docstring} of a solution and of those that it calls; those come first."""
+    text = inspect.getsource(function)
+    (node,) = ast.parse(text).body
+    lines = text.rstrip().split("\n")
+    if ast.get_docstring(node):
+        del lines[node.body[0].lineno - 1 : node.body[0].end_lineno]
+    found = {}
+    for name in names_in(function.__code__):
+        if isinstance(function.__globals__.get(name), FunctionType):
+            found |= sources(function.__globals__[name])
+    return found | {function.__name__: "\n".join([*lines[node.lineno - 1 :], ""])}
+
+
+def names_in(code):
+    """The global names that a function uses, also in the generators inside it."""
+    inner = [name for part in code.co_consts if hasattr(part, "co_names") for name in names_in(part)]
+    return list(dict.fromkeys([*code.co_names, *inner]))
+
+
+@lru_cache(1024)
+def compiled(text):
+    return compile(text, "<solution>", "exec")
+
+
+def namespace(texts):
+    """The functions of these sources, which see one another."""
+    space = {"np": np}
+    for text in texts.values():
+        exec(compiled(text), space)
+    return space
+
+
+@lru_cache(256)
+def edited(function, edits):
+    """A solution with edits, ready to be called; ValueError for a text that isn't in it."""
+    texts = dict(sources(function))
+    for part, old, new in edits:
+        if new is None:
+            texts[part] = texts[part].replace("\n", f"\n    {old}\n", 1)
+        elif old in texts[part]:
+            texts[part] = texts[part].replace(old, new)
+        else:
+            raise ValueError(f"the solution {part} has no {old!r}")
+    return namespace(texts)[function.__name__]

@@ -8,11 +8,11 @@ nbgrader runs a notebook's tests in the notebook's own kernel, where a student's
 in can be graded by `grading` as well, in processes of their own.
 """
 
-import ast
 import hashlib
 import textwrap
 
-from tinyvit.exercises.catalogue import TOPICS, describe, find, names, solution
+from tinyvit.exercises.catalogue import BY_TOPIC, describe, find, names
+from tinyvit.exercises.exercise import sources
 
 SCHEMA = 3
 
@@ -24,10 +24,10 @@ def assignments(exercises=(), points=1):
     """
     wanted = [find(name).name for name in exercises] or names()
     made = {}
-    for topic in TOPICS:
-        own = [exercise for exercise in topic.EXERCISES if exercise.name in wanted]
+    for topic, exercises_there in BY_TOPIC.items():
+        own = [exercise for exercise in exercises_there if exercise.name in wanted]
         if own:
-            made[topic.__name__.rpartition(".")[2]] = notebook(own, points)
+            made[topic] = notebook(own, points)
     return made
 
 
@@ -67,14 +67,10 @@ def to_write(exercise):
 
     The functions that the solution calls stand inside it.
     """
-    text = solution(exercise.name)
-    lines = text.split("\n")
-    parts = {one.name: one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef)}
-    own = parts.pop(exercise.name)
-    helpers = ["\n".join(lines[one.lineno - 1 : one.end_lineno]) + "\n" for one in parts.values()]
-    body = [*(textwrap.indent(helper, "    ") for helper in helpers), *lines[own.body[0].lineno - 1 : own.end_lineno]]
-    marked = ["    ### BEGIN SOLUTION", *body, "    ### END SOLUTION"]
-    return "\n".join([*lines[own.lineno - 1 : own.body[0].lineno - 1], *marked])
+    texts = dict(sources(exercise.right))
+    head, _, body = texts.pop(exercise.name).rstrip().partition("\n")
+    helpers = [textwrap.indent(text, "    ") for text in texts.values()]
+    return "\n".join([head, "    ### BEGIN SOLUTION", *helpers, body, "    ### END SOLUTION"])
 
 
 def test(name):

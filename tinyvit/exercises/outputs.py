@@ -17,7 +17,7 @@ def outputs_of(exercise, expected, value):
     if exercise.calls is not None:
         return {name: of_many_calls(name, exercise.entry, value) for name in exercise.returns}
     values = separate(list(exercise.returns), value)
-    expected = dict(zip(exercise.returns, expected if len(exercise.returns) > 1 else (expected,)))
+    expected = exercise.by_name(expected)
     outputs = {}
     for name, value in values.items():
         if isinstance(expected[name], dict):

@@ -10,7 +10,8 @@ from functools import cache
 
 import numpy as np
 
-from tinyvit.exercises.catalogue import solution
+from tinyvit.exercises.catalogue import find
+from tinyvit.exercises.exercise import namespace, sources
 from tinyvit.exercises.general_mistakes import agree
 
 OPERATORS = {
@@ -154,7 +155,7 @@ def replaced(function, parent, node, line):
 def changed_solutions(name):
     """[(function's name, code of its changed definition, the changed step)], at most `MOST`, its own function first."""
     made = []
-    functions = [one for one in ast.parse(solution(name)).body if isinstance(one, ast.FunctionDef)]
+    functions = [ast.parse(text).body[0] for text in sources(find(name).right).values()]
     for function in sorted(functions, key=lambda one: one.name != name):
         own = function.name == name
         for statement in misread(function) if own else ():
@@ -191,9 +192,7 @@ def slips(exercise, case, arguments, got, wrong):
 
     arguments   a function that draws new ones
     """
-    space = {}
-    exec(compile(solution(exercise.name), "<solution>", "exec"), space)
-    best = {}
+    space, best = namespace(sources(exercise.right)), {}
     for function, code, step in changed_solutions(exercise.name):
         outputs = made_by_changed(exercise, space, function, code, arguments())
         same = [name for name in wrong if name in outputs and agree(outputs[name], got[name], case.tolerance)]

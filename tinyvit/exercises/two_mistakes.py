@@ -20,7 +20,7 @@ def two_mistakes(exercise, case, arguments, got, expected, wrong, on_purpose):
     on_purpose   (mistake, its outputs) for all mistakes of the exercise
     """
     wrong = [name for name in wrong if np.isfinite(got[name]).all()]
-    without_dy = Mistake(*DY_FORGOTTEN, None, edits=("dy = np.ones_like(dy)",))
+    without_dy = Mistake(*DY_FORGOTTEN, None, edits=((exercise.name, "dy = np.ones_like(dy)", None),))
     dys = [(without_dy, exercise.made_by(exercise.right, dy_forgotten(*arguments())))] if takes_dy(exercise) else []
     yield from both_edited(exercise, arguments, on_purpose + dys)
     yield from terms_and_factors(on_purpose, expected, wrong)
@@ -32,7 +32,7 @@ def both_edited(exercise, arguments, on_purpose):
     for (one, first), (other, second) in combinations(on_purpose, 2):
         if one.edits and other.edits and one.said != other.said:
             with contextlib.suppress(Exception):  # two edits together may make no sense
-                formula = edited(exercise.name, one.edits + other.edits)
+                formula = edited(exercise.right, one.edits + other.edits)
                 outputs = exercise.made_by(formula, arguments())
                 changed = first.keys() | second
                 yield (one.said, other.said), {name: outputs[name] for name in outputs if name in changed}

@@ -1,27 +1,27 @@
 """Compares the outputs of a submission's solutions with the package's, and gives points."""
 
+import io
+import json
 import os
 import secrets
+import signal
+import subprocess
 import sys
-import threading
+import tempfile
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from tinyvit.backend import Key
 from tinyvit.exercises.catalogue import EXERCISES, find
-from tinyvit.exercises.grading.process import Ended, Solution
-from tinyvit.exercises.grading.rules import EXAMPLE
-from tinyvit.exercises.grading.submission import Submission, forbidden
-from tinyvit.exercises.outputs import Unusable, changed, outputs_of, wrong_with
-from tinyvit.functional import reference
-from tinyvit.models import worked_example
+from tinyvit.exercises.grading.hidden import drawn, hidden_cases
+from tinyvit.exercises.grading.submission import Submission
+from tinyvit.exercises.outputs import wrong_with
 
-TRIES = 5000  # of drawing sizes that fit together
-MORE = 4  # by which a side may exceed the exercise's own, or by half of that
-USES_EXAMPLE = "worked_example_backward"
-PARSING = threading.Lock()  # CPython 3.11's parser counts how deep it is for all threads together
+WORKER = "import sys; sys.path[:] = sys.argv[1:]; from tinyvit.exercises.grading.worker import main; main()"
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+START = 60.0  # seconds in which Python must have started and drawn the inputs
 
 
 @dataclass(frozen=True)
@@ -109,106 +109,58 @@ def grade_one(submission, exercise, seed, seconds, megabytes):
     answer = submission.answers.get(exercise.name)
     if answer is None:
         return no_credit("missing", "no function of that name")
-    backward, example = exercise.name.endswith("_backward"), exercise.name == USES_EXAMPLE
-    with PARSING:
-        found = forbidden(answer, backward, (EXAMPLE,) if example else ())
-    if found:
-        return no_credit("refused", *found)
-    given, title = constants() if example else None, ""
-    order = vars(answer) | {"names": [*exercise.arguments], "example": given, "backward": backward}
-    try:
-        with Solution(order, seconds, megabytes) as solution:
-            cases = hidden_cases(exercise, seed)
-            for title, case in [*cases, ("the first inputs again", cases[0][1])]:
-                why = wrong(exercise, case, solution, seed)
-                if why:
-                    return no_credit("wrong", f"{why} ({title})", answer.line)
-    except Ended as ended:
-        return no_credit(ended.status, f"{ended}{title and f' ({title})'}", ended.line or answer.line)
-    return Grade(exercise.name, 1.0, "right", "right")
+    if answer.forbidden:
+        return no_credit("refused", *answer.forbidden)
+    order = {"name": exercise.name, "source": answer.source, "expression": answer.expression, "seed": seed,
+             "seconds": seconds, "megabytes": megabytes}  # fmt: skip
+    report, outputs = ran(order)
+    right = report["status"] == "right"
+    wrong = first_wrong(exercise, seed, outputs, complete=right)
+    if wrong:
+        return no_credit("wrong", wrong, answer.line)
+    if right:
+        return Grade(exercise.name, 1.0, "right", "right")
+    title = report.get("title") and f" ({report['title']})"
+    return no_credit(report["status"], f"{report['message']}{title or ''}", report.get("line") or answer.line)
 
 
-def wrong(exercise, case, solution, seed):
-    """What is wrong with a solution's outputs for a case, in a line; None if they are right."""
-
-    def arguments():
-        return [moved(one, seed) if callable(one) else one for one in exercise.draw(case, seed)]
-
-    with np.errstate(all="ignore"):
-        with reference():
-            right = exercise.answer(exercise.right, arguments())
-        given = arguments()
-        value = exercise.answer(solution, given)
+def ran(order):
+    """(how a solution ended, its outputs by case and name), from a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="tinyvit-grade-") as folder:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", WORKER, *map(os.path.abspath, sys.path)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env={"LANG": "C.UTF-8", **ONE_THREAD},
+        )  # fmt: skip
         try:
-            got = outputs_of(exercise, right, value)
-        except Unusable as problem:
-            return str(problem)
-        expected = exercise.labelled(right)
-        problems = {name: wrong_with(got[name], expected[name], case.tolerance, exercise.entry) for name in expected}
-    for name, problem in problems.items():
-        if problem:
-            return f"{name} {problem}"
-    if exercise.calls is None:
-        same_kinds = zip(given, solution.after, strict=True)
-        if not all(callable(old) or isinstance(new, type(old)) for old, new in same_kinds):
-            return "changes its arguments in place"
-        touched = changed(exercise.arguments, given, solution.after)
-        if touched:
-            return f"changes {', '.join(touched)} in place"
-    return None
-
-
-class moved:
-    """A function that was handed out, in other places: nobody can tell which one it was."""
-
-    def __init__(self, function, seed):
-        random = Key(seed, path="exercises.grading.moved").generator()
-        self.function, self.scale, self.shift = function, *map(float, random.uniform(0.6, 1.4, 2))
-
-    def __call__(self, x):
-        return self.function(self.scale * x + self.shift)
-
-
-def constants():
-    """The arrays of the worked example."""
-    return {name: value for name, value in vars(worked_example).items() if isinstance(value, np.ndarray)}
-
-
-def hidden_cases(exercise, seed):
-    """(title, case) of all that a solution is tried on: shapes that were drawn, the exercise's own sizes, traps."""
-    drawn = [exercise.case_of(f"shapes {number}", sizes) for number, sizes in enumerate(hidden_sizes(exercise, seed))]
-    titles = [(", ".join(f"{letter} = {side}" for letter, side in case.sizes.items()), case) for case in drawn]
-    own = [(case.title, case) for case in exercise.cases()]
-    return [*titles, *own]
-
-
-def hidden_sizes(exercise, seed, count=2):
-    """Sizes that were drawn at random, other than the exercise's own; none for an exercise without sizes.
-
-    Some may be equal; those of the exercise itself, which are tried too, are all different. Which sizes fit together
-    only the exercise knows: those are taken that its right answer accepts.
-    """
-    if not any(exercise.sizes):
-        return []
-    random = Key(seed, path=f"exercises.grading.{exercise.name}").generator()
-    found = []
-    for attempt in range(TRIES):
-        own = exercise.sizes[attempt % len(exercise.sizes)].items()
-        sizes = {letter: side + int(random.integers(max(MORE, side // 2), endpoint=True)) for letter, side in own}
-        if sizes not in (*exercise.sizes, *found) and accepted(exercise, exercise.case_of("a try", sizes), seed):
-            found.append(sizes)
-            if len(found) == count:
-                return found
-    raise AssertionError(f"no sizes fit the exercise {exercise.name}")
-
-
-def accepted(exercise, case, seed):
-    """Whether the right answer takes a case's inputs, and is finite on them."""
+            written, _ = process.communicate(json.dumps(order).encode(), order["seconds"] + START)
+        except subprocess.TimeoutExpired:
+            written = b""
+        finally:
+            process.kill()
+            code = process.wait()
+    if code in (-signal.SIGALRM, -signal.SIGKILL) and not written:
+        return {"status": "time", "message": f"was not done after {order['seconds']:g} seconds"}, {}
     try:
-        with np.errstate(all="ignore"), reference():
-            right = exercise.answer(exercise.right, exercise.draw(case, seed))
-    except (ValueError, ArithmeticError):
-        return False
-    if exercise.calls is not None:
-        return bool(np.isfinite(right).all())
-    return all(np.isfinite(output).all() for output in exercise.labelled(right).values())
+        with np.load(io.BytesIO(written), allow_pickle=False) as archive:
+            outputs = dict(archive)
+            return json.loads(str(outputs.pop("report"))), outputs
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return {"status": "error", "message": f"ended its process with status {code} before it answered"}, {}
+
+
+def first_wrong(exercise, seed, outputs, complete):
+    """What is wrong with the first wrong output, in a line; None if all that came back are right.
+
+    complete   whether all must have come back
+    """
+    for number, (title, case) in enumerate(hidden_cases(exercise, seed)):
+        with np.errstate(all="ignore"):
+            right = exercise.answer(exercise.right, drawn(exercise, case, seed))
+            for name, expected in exercise.labelled(right).items():
+                got = outputs.get(f"{number} {name}")
+                if got is None:
+                    return f"{name} is missing ({title})" if complete else None
+                problem = wrong_with(got, expected, case.tolerance, exercise.entry)
+                if problem:
+                    return f"{name} {problem} ({title})"
+    return None

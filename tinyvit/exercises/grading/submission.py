@@ -10,26 +10,18 @@ import dis
 import json
 import re
 import types
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tinyvit.exercises.grading import rules
 
+USES_EXAMPLE = "worked_example_backward"
 MAGIC = re.compile(r"^\s*[%!?]|^.*\?\s*$")
 
 STORES, LOADS = {"STORE_NAME", "STORE_GLOBAL"}, {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS", "DELETE_NAME"}
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A cell, or a script: its name in messages, and its source."""
-
-    title: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Statement:
+class Statement(NamedTuple):
     """A statement at top level, with the names there that it binds and uses."""
 
     node: ast.stmt
@@ -37,13 +29,19 @@ class Statement:
     used: set
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a submission has for one exercise: the code that is run, the expression that gives the function."""
+class Answer(NamedTuple):
+    """What a submission has for one exercise.
+
+    source       the code that is run
+    expression   the one in it that gives the function
+    line         of the function
+    forbidden    what the code does that grading doesn't allow, and the line; or None
+    """
 
     source: str
     expression: str
     line: int
+    forbidden: tuple | None
 
 
 class Submission:
@@ -54,21 +52,21 @@ class Submission:
     """
 
     def __init__(self, path, exercises):
-        self.pieces, self.unread, self.starts = pieces(path), [], []
-        self.statements, self.lines, calls = [], [], {}
-        for piece in self.pieces:
-            self.starts.append(len(self.lines))
-            self.lines += piece.source.split("\n")
+        self.unread, self.statements, self.lines, self.places, calls = [], [], [], [], {}
+        for title, source in pieces(path):
+            start, lines = len(self.lines), source.split("\n")
+            self.lines += lines
+            self.places += [f"{title and f'{title}, '}line {number}" for number in range(1, len(lines) + 1)]
             try:
-                statements = ast.parse(piece.source).body
-                compile(piece.source, "<submission>", "exec", dont_inherit=True)
+                statements = ast.parse(source).body
+                compile(source, "<submission>", "exec", dont_inherit=True)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 line = getattr(error, "lineno", None)
-                place = ", ".join([*filter(None, [piece.title]), *([f"line {line}"] if line else [])])
-                self.unread.append(f"{place or path}: {getattr(error, 'msg', error)}")
+                place = self.places[start + line - 1] if line and line <= len(lines) else title or path
+                self.unread.append(f"{place}: {getattr(error, 'msg', error)}")
                 continue
             for node in statements:
-                ast.increment_lineno(node, self.starts[-1])
+                ast.increment_lineno(node, start)
                 self.statements.append(Statement(node, bound(node), used(node)))
                 calls |= checked(node)
         functions = functions_of(self.statements)
@@ -77,38 +75,39 @@ class Submission:
             own = [candidate for candidate in (name, f"my_{name}") if candidate in functions]
             expression = calls.get(name, ast.parse(own[-1], mode="eval").body if own else None)
             if expression is not None:
-                self.answers[name] = self.answer(expression)
+                self.answers[name] = self.answer(name, expression)
 
-    def answer(self, expression):
-        """The code for an expression."""
+    def answer(self, name, expression):
+        """The Answer for an exercise whose function is an expression."""
         kept = needed(self.statements, expression)
         keep = {line for one in kept for line in range(first_line(one.node), one.node.end_lineno + 1)}
         source = "\n".join(text if line in keep else "" for line, text in enumerate(self.lines, 1))
         named = isinstance(expression, ast.Name)
         own = [one.node.lineno for one in kept if named and expression.id in one.bound]
-        return Answer(source, ast.unparse(expression), own[-1] if own else 0)
+        code, line = ast.unparse(expression), own[-1] if own else 0
+        given = (rules.EXAMPLE,) if name == USES_EXAMPLE else ()
+        return Answer(source, code, line, forbidden(source, code, name.endswith("_backward"), given))
 
     def place(self, line):
         """A line of the code as `line 7`, or `cell 3, line 2`."""
-        if not 0 < line <= len(self.lines):
-            return ""
-        index = max(number for number, start in enumerate(self.starts) if start < line)
-        title = self.pieces[index].title
-        return f"{title}, line {line - self.starts[index]}" if title else f"line {line}"
+        return self.places[line - 1] if 0 < line <= len(self.places) else ""
 
 
 def pieces(path):
-    """The code of a script or a notebook; raises ValueError if it is neither, OSError if it can't be read."""
+    """[(title, code)] of a script or of a notebook's cells.
+
+    Raises ValueError if it is neither, and OSError if it can't be read.
+    """
     path = Path(path)
     if path.suffix not in (".py", ".ipynb"):
         raise ValueError(f"expected a script or a notebook, FILE.py or FILE.ipynb, got {path}")
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".py":
-            return [Piece("", text.replace("\r\n", "\n"))]
+            return [("", text.replace("\r\n", "\n"))]
         cells = enumerate(json.loads(text)["cells"], 1)
         code = [(number, "".join(cell["source"])) for number, cell in cells if cell["cell_type"] == "code"]
-        return [Piece(f"cell {number}", without_magics(source)) for number, source in code]
+        return [(f"cell {number}", without_magics(source)) for number, source in code]
     except UnicodeDecodeError:
         raise ValueError(f"{path} is no text in UTF-8") from None
     except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
@@ -218,14 +217,14 @@ def comes_along(node):
     return first or (node.names[0].name == "*" and rules.may_be_imported(node.module))
 
 
-def forbidden(answer, backward=False, given=()):
+def forbidden(source, expression, backward, given):
     """(what the code does that grading doesn't allow, its line), the first such thing; None.
 
     backward   whether complex numbers are refused
     given      modules that are handed out for this exercise
     """
-    tree = ast.parse(answer.source)
-    tree.body.append(ast.Expr(ast.parse(answer.expression, mode="eval").body))
+    tree = ast.parse(source)
+    tree.body.append(ast.Expr(ast.parse(expression, mode="eval").body))
     imports = [one for one in ast.walk(tree) if isinstance(one, (ast.Import, ast.ImportFrom))]
     modules = {alias.asname or alias.name.partition(".")[0] for one in imports for alias in one.names}
     for node in ast.walk(tree):
@@ -246,6 +245,8 @@ def imported(node, given):
     for choices in names:
         if not any(rules.may_be_imported(choice, given) for choice in choices):
             return f"imports {choices[0]}; a graded solution may import {rules.ALLOWED}"
+        if not all(rules.may_be_read(alias.name) for alias in node.names):
+            return f"imports {choices[-1]}"
         if choices[0] == "scipy.special" and choices[1:] and choices[1].rpartition(".")[2] not in rules.OF_SCIPY:
             return f"imports {choices[1]}; of scipy.special it may use {' and '.join(rules.OF_SCIPY)}"
     return ""
@@ -264,8 +265,15 @@ def reached(node, modules):
 
 def complex_in(node):
     """A complex number in the code of a gradient."""
-    if isinstance(node, ast.Constant):
-        found = isinstance(node.value, complex) or (isinstance(node.value, str) and node.value in rules.COMPLEX_TEXTS)
-    else:
-        found = name_of(node) in rules.COMPLEX
+    match node:
+        case ast.BinOp(ast.UnaryOp(operand=ast.Constant()), ast.Pow(), ast.Constant(float())):  # as (-1) ** 0.5
+            found = True
+        case ast.Constant(complex()):
+            found = True
+        case ast.Constant(str() as text):
+            found = text in rules.COMPLEX_TEXTS
+        case ast.Import(names=[ast.alias(name=name), *_]):
+            found = name in rules.COMPLEX
+        case _:
+            found = name_of(node) in rules.COMPLEX
     return rules.NO_COMPLEX if found else ""

@@ -1,1 +1,1 @@
-"""One file a topic: what is asked, on which inputs, and which mistakes are usual."""
+"""One file a topic: what is asked, on which inputs, a solution, hints, and usual mistakes; see `exercises.exercise`."""

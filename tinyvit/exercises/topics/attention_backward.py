@@ -1,95 +1,144 @@
 """The gradients of scaled dot-product attention."""
 
-from tinyvit import functional as F
-from tinyvit.exercises.exercise import Case, Exercise
-from tinyvit.exercises.topics import attention
-from tinyvit.exercises.topics.attention import SCALE
+from tinyvit.exercises.exercise import Case, exercise, lesson
+from tinyvit.exercises.topics import attention as forward
+from tinyvit.exercises.topics.softmax import softmax, softmax_backward
 
 
 def inputs(random, B, H, M, N, d, e):
-    return random.standard_normal((B, H, M, e)), *attention.inputs(random, B, H, M, N, d, e)
+    return random.standard_normal((B, H, M, e)), *forward.inputs(random, B, H, M, N, d, e)
 
 
 def large_scores(random):
-    return random.standard_normal((1, 2, 3, 5)), *attention.large_scores(random)
+    return random.standard_normal((1, 2, 3, 5)), *forward.large_scores(random)
 
 
-def right(dy, q, k, v):
-    return F.attention_backward(dy, F.attention(q, k, v)[1])
-
-
-BACKWARD = Exercise(
-    "attention_backward",
-    "The gradients of scaled dot-product attention, scale 1/√d.",
-    {"dy": "(B, H, M, e), the gradient of the heads", **attention.ARGUMENTS},
-    {"dq": "(B, H, M, d)", "dk": "(B, H, N, d)", "dv": "(B, H, N, e)"},
-    right=right,
-    shown=(F.attention, F.attention_backward),
-    inputs=inputs,
-    sizes=attention.SIZES,
-    equal=attention.EQUAL,
+@exercise(
+    inputs, forward.SIZES, equal=forward.EQUAL,
     # Rounding errors of scores near 1000 are 1000 times as large, and depend on the order of operations.
     traps=(Case("scores near 1000", large_scores, tolerance=1e-8),),
 )
-EXERCISES = (BACKWARD,)
+def attention_backward(dy, q, k, v):
+    """The gradients of scaled dot-product attention, scale 1/√d.
 
-SUM = "(dy * probs).sum(-1, keepdims=True)"
-NOT_SCALED_BACK = (
-    "the scale 1/√d is forgotten on the way back",
-    "The scores were scaled: their gradient is scaled, too.",
-    ("attention_backward", "scores) * scale", "scores)"),
-)
-DIAGONAL = (
-    "the softmax's Jacobian is taken as diagonal",
-    "Each score changes all probabilities of its query: the Jacobian is a full matrix.",
-    ("softmax_backward", f"(dy - {SUM})", "dy * (1 - probs)"),
-)
-LAST_AXIS = "The softmax went over the keys, the last axis, and so does the sum of its gradient."
+      dy  (B, H, M, e), the gradient of the heads
+      q   (B, H, M, d), M queries
+      k   (B, H, N, d), N keys
+      v   (B, H, N, e), a value for each key
 
-# -- the scale ----------------------------------------------------------------------------------------------------
+    returns
+      dq  (B, H, M, d)
+      dk  (B, H, N, d)
+      dv  (B, H, N, e)
+    """
+    scale = q.shape[-1] ** -0.5
+    scores = q @ k.mT * scale
+    dv = softmax(scores).mT @ dy
+    dprobs = dy @ v.mT
+    dscores = softmax_backward(dprobs, scores) * scale
+    return dscores @ k, dscores.mT @ q, dv
 
-BACKWARD.edit(*NOT_SCALED_BACK)
-BACKWARD.edit(*attention.NO_SCALE, (SCALE, "1"))
-BACKWARD.edit("the scale 1/√d is forgotten where the probabilities are computed", "It is there in the backward, but "
-    "the probabilities need it as well.", ("k.mT * scale", "k.mT"))
-BACKWARD.edit(*attention.BY_ALL_HEADS, ("q.shape[-1]", "(q.shape[1] * q.shape[-1])"))
-BACKWARD.edit(*attention.BY_HEADS, ("q.shape[-1]", "q.shape[1]"))
-BACKWARD.edit("divided by the scale on the way back", "The scores were multiplied by 1/√d, so their gradient is "
-    "multiplied by it as well, not divided.", ("scores) * scale", "scores) / scale"))
-BACKWARD.edit("the scale is applied twice", "Once is enough: if dscores is scaled, dq and dk are not to be scaled "
-    "again.", ("scores) * scale", "scores) * scale**2"))
 
-# -- the softmax --------------------------------------------------------------------------------------------------
+lesson(attention_backward, """
+Package: tinyvit.functional.attention.attention, tinyvit.functional.attention.attention_backward
 
-BACKWARD.edit(*attention.NO_MAXIMUM)
-BACKWARD.edit(*DIAGONAL)
-BACKWARD.edit("a mean in place of the softmax's sum", "The probabilities are weights that add up to 1: don't divide by "
-    "their number.", ("softmax_backward", ".sum(", ".mean("))
-BACKWARD.edit("the softmax's sum is not weighted by the probabilities", "You subtract Σ dprobs; weight each by its "
-    "probability.", ("softmax_backward", "(dy * probs)", "dy"))
-BACKWARD.edit("the softmax's sum is not subtracted", "dprobs times probs is half of the softmax's gradient.",
-    ("softmax_backward", f" - {SUM}", ""))
-BACKWARD.edit("the softmax is forgotten on the way back", "Between dprobs and dscores lies the softmax.",
-    ("softmax_backward(dprobs, scores)", "dprobs"))
-BACKWARD.edit("the softmax's sum over the heads", LAST_AXIS, ("softmax_backward", "-1", "1"))
-BACKWARD.edit(*attention.OVER_HEADS, ("softmax", "-1", "1"), ("softmax_backward", "-1", "1"))
-BACKWARD.edit("the softmax of the forward goes over the heads", attention.OVER_HEADS[1], ("softmax", "-1", "1"))
-BACKWARD.edit("the softmax's sum is added", "Raising a score lowers all other probabilities: Σ dprobs·p is subtracted.",
-    ("softmax_backward", "(dy - ", "(dy + "))
-BACKWARD.edit("the softmax's sum is not multiplied by the probabilities", "Both terms have the factor p: p · (dprobs − "
-    "Σ dprobs·p).", ("softmax_backward", f"(dy - {SUM})", f"dy - {SUM}"))
-BACKWARD.edit("the softmax's sum over the queries", LAST_AXIS, ("softmax_backward", "-1", "-2"))
+Hints:
+  Two products with a softmax between them. Which is undone first?
+  dv and dprobs from the last product; dscores by the softmax's backward; dq and dk from the first product.
+  dv = pᵀ dy, dp = dy vᵀ, ds = p (dp − Σ dp p), dq = ds k / √d, dk = dsᵀ q / √d.
 
-# -- the products -------------------------------------------------------------------------------------------------
+Steps:
+  dv       attention_backward.dv           probsᵀ dy
+  dprobs   attention_backward.dprobs       dy vᵀ
+  dscores  softmax_backward.returned       of q kᵀ / √d, through the softmax
+  dq       attention_backward.returned[0]  dscores k / √d
+  dk       attention_backward.returned[1]  dscoresᵀ q / √d
 
-BACKWARD.edit("wrong transpose in dk", "dk is (N, d): the gradient of a key is a sum over all queries.",
-    ("dscores.mT @ q", "dscores @ q"))
-BACKWARD.edit("wrong transpose in dq", "dq is (M, d): the gradient of a query is a sum over all keys.",
-    ("dscores @ k", "dscores.mT @ k"))
-BACKWARD.edit("wrong transpose in dv", "dv is (N, e): the gradient of a value is a sum over all queries.",
-    ("softmax(scores).mT", "softmax(scores)"))
-BACKWARD.edit("wrong transpose of v in dprobs", "dprobs is (M, N): dy times vᵀ.", ("v.mT", "v"))
-BACKWARD.edit("q and k exchanged", "A query's gradient is a sum of keys, a key's a sum of queries.",
-    ("dscores @ k, dscores.mT @ q", "dscores @ q, dscores.mT @ k"))
-BACKWARD.edit("scores in place of probabilities in dv", "The values were weighted by the probabilities.",
-    ("softmax(scores).mT", "scores.mT"))
+Holds:
+  dk: dk should add up to 0 over the keys, since adding one vector to all keys changes nothing: the path through the
+    softmax's sum is missing or wrong
+    `dk.sum(-2)`
+  dv: dv should add up over the keys to what dy adds up to over the queries, since probabilities add up to 1
+    `dv.sum(-2) - dy.sum(-2)`
+  dq: Σ q·dq should equal Σ k·dk in each head, since scores hold q and k alike: a factor, or the keys in dq
+    `(dq * q).sum((-2, -1)) - (dk * k).sum((-2, -1))`
+
+Mistakes:
+  the scale 1/√d is forgotten on the way back
+    The scores were scaled: their gradient is scaled, too.
+    attention_backward: `scores) * scale` → `scores)`
+  the scale 1/√d is forgotten
+    A sum of d products grows as √d; dividing by √d keeps the softmax from saturating.
+    `q.shape[-1] ** -0.5` → `1`
+  the scale 1/√d is forgotten where the probabilities are computed
+    It is there in the backward, but the probabilities need it as well.
+    `k.mT * scale` → `k.mT`
+  the scale is 1/√(H·d) in place of 1/√d
+    A score is a sum over one head's d numbers, not over those of all heads.
+    `q.shape[-1]` → `(q.shape[1] * q.shape[-1])`
+  the scale is 1/√H in place of 1/√d
+    A score is a sum over the d numbers of a head; the number of heads does not matter.
+    `q.shape[-1]` → `q.shape[1]`
+  divided by the scale on the way back
+    The scores were multiplied by 1/√d, so their gradient is multiplied by it as well, not divided.
+    `scores) * scale` → `scores) / scale`
+  the scale is applied twice
+    Once is enough: if dscores is scaled, dq and dk are not to be scaled again.
+    `scores) * scale` → `scores) * scale**2`
+  the row's maximum is not subtracted
+    exp(1000) overflows, and the result is NaN. Subtracting each query's own largest score changes nothing on paper,
+    since it cancels, and keeps every exp between 0 and 1.
+    softmax: ` - x.max(-1, keepdims=True)` → ``
+  the softmax's Jacobian is taken as diagonal
+    Each score changes all probabilities of its query: the Jacobian is a full matrix.
+    softmax_backward: `(dy - (dy * probs).sum(-1, keepdims=True))` → `dy * (1 - probs)`
+  a mean in place of the softmax's sum
+    The probabilities are weights that add up to 1: don't divide by their number.
+    softmax_backward: `.sum(` → `.mean(`
+  the softmax's sum is not weighted by the probabilities
+    You subtract Σ dprobs; weight each by its probability.
+    softmax_backward: `(dy * probs)` → `dy`
+  the softmax's sum is not subtracted
+    dprobs times probs is half of the softmax's gradient.
+    softmax_backward: ` - (dy * probs).sum(-1, keepdims=True)` → ``
+  the softmax is forgotten on the way back
+    Between dprobs and dscores lies the softmax.
+    `softmax_backward(dprobs, scores)` → `dprobs`
+  the softmax's sum over the heads
+    The softmax went over the keys, the last axis, and so does the sum of its gradient.
+    softmax_backward: `-1` → `1`
+  softmax over the heads
+    Heads know nothing of each other: the weights of each query sum to 1 over the keys, the last axis.
+    softmax: `-1` → `1`
+    softmax_backward: `-1` → `1`
+  the softmax of the forward goes over the heads
+    Heads know nothing of each other: the weights of each query sum to 1 over the keys, the last axis.
+    softmax: `-1` → `1`
+  the softmax's sum is added
+    Raising a score lowers all other probabilities: Σ dprobs·p is subtracted.
+    softmax_backward: `(dy - ` → `(dy + `
+  the softmax's sum is not multiplied by the probabilities
+    Both terms have the factor p: p · (dprobs − Σ dprobs·p).
+    softmax_backward: `(dy - (dy * probs).sum(-1, keepdims=True))` → `dy - (dy * probs).sum(-1, keepdims=True)`
+  the softmax's sum over the queries
+    The softmax went over the keys, the last axis, and so does the sum of its gradient.
+    softmax_backward: `-1` → `-2`
+  wrong transpose in dk
+    dk is (N, d): the gradient of a key is a sum over all queries.
+    `dscores.mT @ q` → `dscores @ q`
+  wrong transpose in dq
+    dq is (M, d): the gradient of a query is a sum over all keys.
+    `dscores @ k` → `dscores.mT @ k`
+  wrong transpose in dv
+    dv is (N, e): the gradient of a value is a sum over all queries.
+    `softmax(scores).mT` → `softmax(scores)`
+  wrong transpose of v in dprobs
+    dprobs is (M, N): dy times vᵀ.
+    `v.mT` → `v`
+  q and k exchanged
+    A query's gradient is a sum of keys, a key's a sum of queries.
+    `dscores @ k, dscores.mT @ q` → `dscores @ q, dscores.mT @ k`
+  scores in place of probabilities in dv
+    The values were weighted by the probabilities.
+    `softmax(scores).mT` → `scores.mT`
+""")

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises import solutions
-from tinyvit.exercises.exercise import Case, Exercise
+from tinyvit.exercises.exercise import Case, exercise, lesson
 
 ROUNDINGS = 1.5e-7  # 2.5 u of float32, relative
 
@@ -23,50 +22,63 @@ def told_apart_by_float64(random):
     return (np.array([1.0, 2.0**-24, random.uniform(0.5, 1) * 2.0**-49], "float32"),)
 
 
-SUM = Exercise(
-    "kahan_sum",
-    "Kahan's sum (1965), in float32: add one by one, keep each rounding error, and subtract it from the next number.",
-    {"numbers": "(n,), float32"},
-    {"s": "a number"},
-    right=solutions.kahan_sum,
-    shown=(solutions.kahan_sum,),
-    inputs=inputs,
-    sizes=({"n": 20_000}, {"n": 3_000}),
+@exercise(
+    inputs, ({"n": 20_000}, {"n": 3_000}),
     traps=(
         Case("a 1 and thousands of small numbers", lost_in_a_tree, tolerance=ROUNDINGS),
         Case("numbers that only float64 tells apart", told_apart_by_float64, tolerance=1e-8),
     ),
     tolerance=ROUNDINGS,
 )
-EXERCISES = (SUM,)
+def kahan_sum(numbers):
+    """Kahan's sum (1965), in float32: add one by one, keep each rounding error, and subtract it from the next number.
 
-IN_FLOAT64 = (
-    "summed in float64",
-    "More digits would help, but the exercise is to sum accurately in float32: keep every number np.float32.",
-)
+      numbers  (n,), float32
 
-
-# A plain sum is wrong on ordinary numbers already, where a tree is right: after those, a wrong sum is a tree's.
-A_TREE = "added as a tree", "It loses less than adding one by one, but rounding errors are still lost: keep them in c."
-
-
-@SUM.mistake(*A_TREE)
-def halves_of_halves(numbers):
-    while len(numbers) > 1:
-        even = len(numbers) // 2 * 2
-        numbers = np.append(numbers[0:even:2] + numbers[1:even:2], numbers[even:])
-    return numbers[0]
+    returns
+      s  a number
+    """
+    total = lost = np.float32(0)
+    for number in numbers:
+        rest = number - lost
+        new = total + rest
+        lost = (new - total) - rest
+        total = new
+    return total
 
 
-SUM.edit(*A_TREE, ("return total", "return numbers.sum()"))
-SUM.edit("added one after the other", "Each rounding error is lost for good: keep it in c, and subtract it from the "
-    "next number before you add that.", ("number - lost", "number"))
-SUM.edit(*IN_FLOAT64, ("return total", 'return numbers.sum(dtype="float64")'))
-SUM.edit(*IN_FLOAT64, ("return total", 'return np.float32(numbers.sum(dtype="float64"))'))
-SUM.edit("the wrong sign of c", "c = (t − s) − y is the excess that was added; subtract it from the next number: y = x "
-    "− c.", ("number - lost", "number + lost"))
-SUM.edit("s is set to t before c is computed", "c needs the old s: with the new one t − s is 0.",
-    ("lost = (new", "total = new; lost = (new"))
-SUM.edit("the brackets are wrong", "c is (t − s) − y; t − (s − y) is another number, and t − (s + y) is always 0.",
-    ("(new - total) - rest", "new - (total - rest)"))
-SUM.edit("a mean", "Return the sum; don't divide.", ("return total", "return total / np.float32(len(numbers))"))
+lesson(kahan_sum, """
+Hints:
+  What of a small number is lost when it is added to a large sum, and how can it be computed afterwards?
+  Two running numbers: the sum, and what the last addition lost.
+  y = x − c, t = s + y, c = (t − s) − y, s = t, in this order and all in float32.
+
+Mistakes:
+  added as a tree
+    It loses less than adding one by one, but rounding errors are still lost: keep them in c.
+    `while len(numbers) > 1: numbers = np.append(numbers[:-1:2] + numbers[1::2], numbers[len(numbers) // 2 * 2 :])`
+  added as a tree
+    It loses less than adding one by one, but rounding errors are still lost: keep them in c.
+    `return total` → `return numbers.sum()`
+  added one after the other
+    Each rounding error is lost for good: keep it in c, and subtract it from the next number before you add that.
+    `number - lost` → `number`
+  summed in float64
+    More digits would help, but the exercise is to sum accurately in float32: keep every number np.float32.
+    `return total` → `return numbers.sum(dtype="float64")`
+  summed in float64
+    More digits would help, but the exercise is to sum accurately in float32: keep every number np.float32.
+    `return total` → `return np.float32(numbers.sum(dtype="float64"))`
+  the wrong sign of c
+    c = (t − s) − y is the excess that was added; subtract it from the next number: y = x − c.
+    `number - lost` → `number + lost`
+  s is set to t before c is computed
+    c needs the old s: with the new one t − s is 0.
+    `lost = (new` → `total = new; lost = (new`
+  the brackets are wrong
+    c is (t − s) − y; t − (s − y) is another number, and t − (s + y) is always 0.
+    `(new - total) - rest` → `new - (total - rest)`
+  a mean
+    Return the sum; don't divide.
+    `return total` → `return total / np.float32(len(numbers))`
+""")
