@@ -25,8 +25,6 @@ ASKED = os.environ.get("TINYVIT_TEST_DEVICE") == "pretended"
 LEFT_OUT = {
     "data/test_loader.py::test_the_thread_is_two_batches_ahead_and_no_more": "about a thread of the CPU only",
     "data/test_loader.py::test_no_thread_outlives_its_iterator": "about a thread of the CPU only",
-    "data/test_loader.py::test_a_thread_that_cannot_start_is_reported_as_a_lack_of_memory":
-        "about a thread of the CPU only",
     "data/test_loader.py::test_on_a_device_the_data_set_is_moved_once_nothing_waits_and_there_is_no_thread":
         "counts what is moved on a stand-in of its own",
     # -- checked on the CPU only, since checking on a GPU would have to wait for it
@@ -59,7 +57,6 @@ LEFT_OUT = {
     "training/test_freezing.py::test_nothing_is_cached_for_frozen_parts": "measures NumPy's memory",
     "training/test_freezing.py::test_with_recomputation_only_the_input_of_a_trained_block_is_kept":
         "measures NumPy's memory",
-    "optim/test_rebind.py::test_checking_the_storage_of_a_model_takes_no_noticeable_time": "measures the host's time",
     "probe/test_explorer.py::test_a_recorded_page_of_9_layers_12_heads_and_65_tokens_stays_below_5_megabytes_and_has_"
     "several_images": "measures a file",
     # -- processes, files and text

@@ -28,13 +28,6 @@ def test_uniform_numbers_are_uniform():
     assert distance < 1.95 / x.size**0.5  # Kolmogorov–Smirnov, one in a thousand
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-def test_neighbouring_numbers_are_not_correlated(axis):
-    x = Key(2).uniform((500, 500)).astype("float64") - 0.5
-    a, b = (x[1:], x[:-1]) if axis == 0 else (x[:, 1:], x[:, :-1])
-    assert abs((a * b).mean() * 12) < 5 / a.size**0.5
-
-
 @given(seed=seeds())
 def test_any_part_of_a_key_changes_its_numbers(seed):
     keys = [Key(seed), Key(seed + 1), Key(seed, step=1), Key(seed, path="a"), Key(seed, sample=1)]

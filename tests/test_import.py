@@ -13,43 +13,24 @@ import tinyvit
 HEAVY = {"scipy", "numba", "cupy", "matplotlib", "sklearn", "torch", "tyro", "pooch", "PIL", "tensorboardX", "onnx"}
 
 
-def new_process(code):
-    """The output of a new process."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
-
-
 def loaded_by(code):
     """The top-level modules that a new process has loaded after running `code`."""
-    return set(new_process(f"{code}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})").split())
+    code += "\nimport sys\nprint(*{name.partition('.')[0] for name in sys.modules})"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split())
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize(
-    "code",
-    ["import tinyvit", "from tinyvit import ViT, ViTConfig, create_model, functional, gradcheck", "import tinyvit.cli"],
-)
+@pytest.mark.parametrize("code", [
+    "import tinyvit",
+    "from tinyvit import ViT, ViTConfig, create_model, functional, gradcheck",
+    "import tinyvit.cli",
+    "import tinyvit.bench.report, tinyvit.bench.worker",
+    "import tinyvit as t; t.optim.AdamW, t.data.Loader, t.probe, t.training.train_step",
+    "import tinyvit.interop",
+    "import tinyvit; tinyvit.exercises.check('softmax', print)",
+])  # fmt: skip
 def test_importing_loads_nothing_heavy(code):
     assert not HEAVY & loaded_by(code)
-
-
-@pytest.mark.end_to_end
-def test_importing_the_benchmark_loads_neither_torch_nor_plots():
-    assert not HEAVY & loaded_by("import tinyvit.bench.report, tinyvit.bench.worker")
-
-
-@pytest.mark.end_to_end
-def test_optimizers_data_probe_and_the_training_step_load_nothing_heavy():
-    assert not HEAVY & loaded_by("import tinyvit as t; t.optim.AdamW, t.data.Loader, t.probe, t.training.train_step")
-
-
-@pytest.mark.end_to_end
-def test_interop_loads_nothing_heavy():
-    assert not HEAVY & loaded_by("import tinyvit.interop")
-
-
-@pytest.mark.end_to_end
-def test_exercises_load_nothing_heavy():
-    assert not HEAVY & loaded_by("import tinyvit; tinyvit.exercises.check('softmax', print)")
 
 
 @pytest.mark.end_to_end

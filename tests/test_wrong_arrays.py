@@ -1,9 +1,8 @@
 """Operations refuse arrays that don't fit with one line, at every level, and never end the process."""
 
-import json
-import os
-import subprocess
-import sys
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from tinyvit import functional as F
 from tinyvit import gradcheck, kernels, levels
 from tinyvit.functional.adam import adam_step
-from tinyvit.functional.flat import move_average
 
 LEVELS = levels.available()
 OPERATIONS = {name: case for name, *case in gradcheck.operation_cases() if name not in gradcheck.STACKED}
@@ -44,38 +42,26 @@ def examples(draw, case):
 
 
 class Worker:
-    """`wrong_arrays.py` in its own process, restarted if a case ended it."""
+    """Runs examples in a process of its own, which is started again where one has ended it."""
 
-    process = None
+    pool = None
 
     def ask(self, *case):
-        if self.process is None:
-            command = [sys.executable, Path(wrong_arrays.__file__)]
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            )  # fmt: skip
-        self.process.stdin.write(json.dumps(case) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            status = self.process.wait()
-            self.end()
-            return f"ended the process with status {status}"
-        return json.loads(line)
-
-    def end(self):
-        if self.process is not None:
-            self.process.kill()
-            self.process.communicate()
-            self.process = None
+        if self.pool is None:
+            self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), wrong_arrays.begin)
+        try:
+            return self.pool.submit(wrong_arrays.wrong, *case).result()
+        except BrokenProcessPool:
+            self.pool = None
+            return "ended the process"
 
 
 @pytest.fixture(scope="module")
 def worker():
     worker = Worker()
     yield worker
-    worker.end()
+    if worker.pool is not None:
+        worker.pool.shutdown()
 
 
 @pytest.mark.end_to_end
@@ -95,28 +81,6 @@ def test_numbers_and_rows_in_place_of_arrays_are_refused_or_computed_like_the_re
 
 def levelled(function):
     return pytest.mark.parametrize("level", LEVELS)(function)
-
-
-@levelled
-def test_the_gradient_of_a_pair_must_have_both_shapes(level):
-    x = np.ones((2, 3, 4), "float32")
-    with kernels.using(level):
-        (_, y), cache = F.add_layernorm(x, x, x[0, 0], x[0, 0])
-        for dy in ((y, y[:1]), (y[:1], y), (y,), y, (y, None)):
-            with pytest.raises(ValueError, match="add_layernorm_backward: expected dy"):
-                F.add_layernorm_backward(dy, cache)
-
-
-@levelled
-def test_destinations_of_other_shapes_or_dtypes_are_refused_before_any_is_written(level):
-    x, weight = np.ones((5, 4), "float32"), np.ones((3, 4), "float32")
-    with kernels.using(level):
-        y, cache = F.linear(x, weight, weight[:, 0])
-        for wrong in (np.zeros(4, "float32"), np.zeros((1, 3), "float32"), np.zeros(3, "int32"), [0, 0, 0]):
-            first = np.zeros((3, 4), "float32")
-            with pytest.raises(ValueError, match="into=: expected an array"):
-                F.linear_backward(y, cache, into=(first, wrong))
-            assert not first.any()
 
 
 @levelled
@@ -178,34 +142,6 @@ def test_integer_logits_with_probabilities_have_the_loss_of_floating_point_logit
         assert F.cross_entropy(logits.tolist(), probabilities.tolist())[0] == expected
 
 
-def test_the_reference_takes_integer_logits_with_probabilities():
-    logits, probabilities = np.array([[1, 2, 3], [3, 1, 0]]), np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
-    expected = F.cross_entropy.reference(logits.astype("float64"), probabilities)[0]
-    assert F.cross_entropy.reference(logits, probabilities)[0] == expected
-
-
-@levelled
-@pytest.mark.parametrize("length", [1, 4, 6])
-@pytest.mark.parametrize("place", [1, 2, 3])
-def test_adams_arrays_must_be_equally_long_and_none_changes_otherwise(level, place, length):
-    arrays = [np.full(5, value, "float32") for value in (1, 2, 3, 4)]
-    arrays[place] = np.ones(length, "float32")
-    before = [array.copy() for array in arrays]
-    with kernels.using(level), pytest.raises(ValueError, match=r"adam_step: expected arrays of one shape, got theta"):
-        adam_step(*arrays, 1, 0.1, (0.9, 0.99), 1e-8, 0.1)
-    for array, old in zip(arrays, before):
-        np.testing.assert_array_equal(array, old)
-
-
-@levelled
-@pytest.mark.parametrize("length", [1, 4, 6])
-def test_an_average_and_what_it_averages_must_be_equally_long(level, length):
-    average = np.ones(5, "float32")
-    with kernels.using(level), pytest.raises(ValueError, match=r"move_average: expected arrays of one shape, got aver"):
-        move_average(average, np.zeros(length, "float32"), 0.5)
-    np.testing.assert_array_equal(average, 1)
-
-
 @levelled
 @pytest.mark.parametrize("place", [0, 2, 3])
 def test_adam_refuses_a_read_only_array_and_changes_none(level, place):
@@ -216,14 +152,6 @@ def test_adam_refuses_a_read_only_array_and_changes_none(level, place):
         adam_step(*arrays, 1, 0.1, (0.9, 0.99), 1e-8, 0.1)
     for array, value in zip(arrays, (1, 2, 3, 4)):
         np.testing.assert_array_equal(array, value)
-
-
-@levelled
-@pytest.mark.parametrize("x", [np.ones((), "float32"), np.ones((3, 0), "float32")])
-def test_layer_norm_needs_rows_of_at_least_one_number(level, x):
-    parameter = np.ones(np.shape(x)[-1:], "float32")
-    with kernels.using(level), pytest.raises(ValueError, match="layernorm: expected x .* with D > 0, got"):
-        F.layernorm(x, parameter, parameter)
 
 
 @levelled
@@ -244,13 +172,6 @@ def test_an_array_with_axes_is_refused_in_place_of_a_number(level):
             adam_step(*np.ones((4, 5), "float32"), 1, 0.1, (0.9, 0.99), 1e-8, 0.1, where)
             with pytest.raises(ValueError, match=r"adam_step: expected where as a number, got an array \(5,\)"):
                 adam_step(*np.ones((4, 5), "float32"), 1, 0.1, (0.9, 0.99), 1e-8, 0.1, np.ones(5, bool))
-
-
-@levelled
-@pytest.mark.parametrize("out", [np.zeros((1, 3)), np.zeros((2, 2, 3)), np.zeros((2, 3), "float32"), [[0.0] * 3] * 2])
-def test_a_cast_writes_to_an_array_of_its_own_shape_and_dtype_only(level, out):
-    with kernels.using(level), pytest.raises(ValueError, match="cast: expected out as an array float64"):
-        F.cast(np.ones((2, 3), "float32"), "float64", out=out)
 
 
 @levelled

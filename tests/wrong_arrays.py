@@ -1,13 +1,9 @@
-"""A worker that passes arrays that don't fit to operations, and says what is wrong with the results at each level.
+"""Passes arrays that don't fit to operations, and says what is wrong with the results at each level.
 
-It reads an example from each line of its input and answers it by a line of JSON: null, or what is wrong. A compiled
-kernel that trusts a shape ends its process, so the tests keep this one apart from their own.
+A compiled kernel that trusts a shape ends its process, so the tests run this in one of its own.
 """
 
-import faulthandler
-import json
 import resource
-import sys
 import warnings
 from functools import partial
 
@@ -20,7 +16,6 @@ from tinyvit.functional.flat import move_average, squared_norm
 from tinyvit.functional.muon import Matrix, muon_step
 
 PLACES = ("operand", "dy", "into", "cache")
-SECONDS = 300  # for an example; kernels that were never compiled before take a minute
 MEMORY = 8 << 30  # bytes; what walks through a huge array is to fail instead of taking all of the machine's
 
 
@@ -177,10 +172,7 @@ def wrong(case, place, which, change):
     return None
 
 
-if __name__ == "__main__":
+def begin():
+    """Prepare a process for examples."""
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    for line in sys.stdin:
-        faulthandler.dump_traceback_later(SECONDS, exit=True)  # also where compiled code hangs
-        print(json.dumps(wrong(*json.loads(line))), flush=True)
-        faulthandler.cancel_dump_traceback_later()

@@ -17,8 +17,7 @@ def test_a_training_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path
 
 
 def test_damaged_files_are_refused_or_harmless():
-    tried, refused = mutate(800)
-    assert tried == 800 and refused > 0.9 * tried
+    assert mutate(800) > 0.9 * 800
 
 
 def train(path, limit, *options):
