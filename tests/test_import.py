@@ -24,7 +24,7 @@ def loaded_by(code):
     "import tinyvit",
     "from tinyvit import ViT, ViTConfig, create_model, functional, gradcheck",
     "import tinyvit.cli",
-    "import tinyvit.bench.report, tinyvit.bench.worker",
+    "import tinyvit.bench.run, tinyvit.bench.table",
     "import tinyvit as t; t.optim.AdamW, t.data.Loader, t.probe, t.training.train_step",
     "import tinyvit.interop",
     "import tinyvit; tinyvit.exercises.check('softmax', print)",

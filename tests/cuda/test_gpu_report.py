@@ -23,8 +23,8 @@ def test_every_part_of_the_report_runs_on_a_device(cupy, tmp_path, monkeypatch):
     monkeypatch.setattr(recipe, "preset", lambda name: replace(preset(name), images=200))
     monkeypatch.setattr(comparison, "STEPS", 2)
     monkeypatch.setattr(comparison, "STEP_IMAGES", 8)
-    options = command.parse(["--dry-run", "--no-tests", "--no-compile", "--minutes", "60"])
-    options.device, options.precisions, options.batch_size = "cuda:0", ("bfloat16", "tf32", "float32"), 4
+    options = command.parse(["--dry-run", "--no-tests", "--minutes", "60"])
+    options.device, options.precisions = "cuda:0", ("bfloat16", "tf32", "float32")
     command.carry_out(options, tmp_path)
     found = json.loads((tmp_path / "gpu-report.json").read_text())
     compare, steps, train = (found["parts"][part] for part in ("compare", "steps", "train"))
@@ -32,17 +32,17 @@ def test_every_part_of_the_report_runs_on_a_device(cupy, tmp_path, monkeypatch):
     assert {row["precision"] for row in compare["operations"]} >= {"float32", "bfloat16"}
     assert all(row["ok"] for rows in ("operations", "models", "twice") for row in compare[rows])
     for row in steps["steps"]:
-        assert {"tinyvit", "graph"} <= row["seconds"].keys() and row["of_best_rate"] > 0
+        assert {"tinyvit", "graph"} <= row["seconds"].keys()
         assert row["losses"]["graph"] == row["losses"]["tinyvit"]
         launches = {kernel["name"]: kernel["launches"] for kernel in row["kernels"]}
-        assert any(name.startswith("product 4×64×10, ") for name in launches) and launches["layernorm_forward"] > 0
+        assert any(name.startswith("product 8×64×10, ") for name in launches) and launches["layernorm_forward"] > 0
     assert train["precision"] == "bfloat16" and 0 < train["history"][-1]["test_accuracy"] <= 1
 
 
 def test_each_kernel_of_a_step_is_counted_with_its_bytes(cupy):
     x = cupy.zeros(64, "float32")
     found = times.kernels_of(lambda: [F.relu(x) for _ in range(12)], "cuda:0", side=64)
-    (row,) = found["kernels"]  # the products that keep the card busy aren't the step's
+    (row,) = found  # the products that keep the card busy aren't the step's
     assert (row["name"], row["launches"], row["bytes"]) == ("relu_forward", 12, 12 * 2 * x.nbytes)
 
 

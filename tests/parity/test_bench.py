@@ -7,15 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_bench import ATTENTION, CONFIG, CONV, INFER, TRAIN, small_settings
+from small_bench import ATTENTION, CONFIG, CONV, INFER, TRAIN, small_run
 from strategies import seeds
 from torch_autograd import assert_all_close, normal
 from torch_vit import gradients_by_autograd, gradients_by_hand, redrawn_vit
 
 from tinyvit.bench import steps, torch_steps
 from tinyvit.bench.gpu_report import times
-from tinyvit.bench.player import COMPILED
-from tinyvit.bench.run import run
 from tinyvit.bench.torch_steps import twin
 from tinyvit.models.hybrid import HybridConfig
 from tinyvit.models.resnet import ResNetConfig
@@ -86,7 +84,7 @@ def test_configurations_that_the_torch_side_lacks_are_refused(field):
 
 @pytest.mark.parametrize("case", [TRAIN, INFER, ATTENTION], ids=lambda case: case.kind)
 def test_a_run_with_torch_has_ratios_and_no_disagreement(case):
-    (result,) = run(small_settings(cases=(case,), torch=True))
+    (result,) = small_run((case,))
     ours, theirs = result["results"]
     assert ours["ratios"].keys() == {"torch"} and ours["ratios"]["torch"] > 0
     assert (ours["problem"], theirs["problem"], result["disagreement"]) == (None, None, None)
@@ -94,16 +92,6 @@ def test_a_run_with_torch_has_ratios_and_no_disagreement(case):
 
 
 def test_a_convolution_is_timed_in_both_memory_formats_of_torch():
-    (result,) = run(small_settings(cases=(CONV,), torch=True))
+    (result,) = small_run((CONV,))
     assert [row["name"] for row in result["results"]] == ["numpy", "torch", "channels_last"]
     assert not any(row["problem"] for row in result["results"]) and result["disagreement"] is None
-
-
-def test_without_a_compiler_torch_compile_is_reported_as_unavailable_and_nothing_fails(monkeypatch):
-    monkeypatch.setenv("CXX", "/nowhere")
-    monkeypatch.setenv("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
-    (result,) = run(small_settings(torch=True, compiled=True))
-    compiled = result["results"][-1]
-    assert compiled["name"] == COMPILED.name and "compiler" in compiled["problem"].lower()
-    assert compiled["median"] is None and not compiled["failed"]
-    assert not any(row["problem"] for row in result["results"][:-1])

@@ -2,8 +2,8 @@
 
     cases.py        what is computed: named models and batches, and how many multiply-adds that takes
     steps.py        one step of a case in tinyvit; torch_steps.py: the same in PyTorch, whose models are timm's
-    worker.py       a process that computes one of these on command; player.py sends the commands
-    run.py          from options to results; table.py, report.py: as text and files; scaling.py: how cost grows
+    worker.py       what a process computes; player.py starts one for each contestant
+    run.py          from cases to results; table.py: as text; scaling.py: how cost grows
 
 Times are compared within one run only: the contestants take turns, each in a process of its own, so that the noise of
 a shared machine affects all alike. Only torch_steps.py imports PyTorch, and only workers import that.

@@ -1,7 +1,6 @@
 """The cases of the benchmark: named work of a given size, with the multiply-adds that it takes."""
 
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tinyvit.models import ViTConfig, build
@@ -142,12 +141,3 @@ CASES = {case.name: case for case in (
     Case("conv-512", "conv", 128, Filters(4, 512, 512)),
     Case("conv-64-depthwise", "conv", 128, Filters(32, 64, 64, groups=64)),
 )}  # fmt: skip
-
-
-def case_named(name, batch_size=None):
-    """A case by name, with another batch size if one is given; ValueError for a name that doesn't exist."""
-    if name not in CASES:
-        close = get_close_matches(name, CASES, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"expected some of {', '.join(CASES)}"
-        raise ValueError(f"unknown case {name!r}; {hint}")
-    return CASES[name] if batch_size is None else replace(CASES[name], batch_size=batch_size)

@@ -12,16 +12,20 @@ from tinyvit.training.threads import cores
 
 def describe():
     """Processor, memory, load and versions, as a dict for JSON; None for what the system doesn't report."""
+    from threadpoolctl import threadpool_info
+
     found = {"processor": processor(), "cores": cores(), "memory_bytes": None, "load": None}
     with suppress(AttributeError, OSError, ValueError):  # Windows has neither
         found["load"] = round(os.getloadavg()[0], 2)
         found["memory_bytes"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    blas = [f"{library['internal_api']} {library['version']} ({library.get('architecture', 'unknown')})"
+            for library in threadpool_info() if library["user_api"] == "blas"]  # fmt: skip
     return found | {
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "tinyvit": tinyvit.__version__,
         **{name: version_of(name) for name in ("numpy", "numba", "torch", "timm")},
-        "blas": blas(),
+        "blas": blas[0] if blas else None,  # as in "openblas 0.3.31 (SkylakeX)"
     }
 
 
@@ -36,12 +40,3 @@ def processor():
 def version_of(package):
     with suppress(PackageNotFoundError):
         return version(package)
-
-
-def blas():
-    """NumPy's BLAS, as in "openblas 0.3.31 (SkylakeX)"."""
-    from threadpoolctl import threadpool_info
-
-    found = (f"{library['internal_api']} {library['version']} ({library.get('architecture', 'unknown')})"
-             for library in threadpool_info() if library["user_api"] == "blas")  # fmt: skip
-    return next(found, None)

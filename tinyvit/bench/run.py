@@ -1,67 +1,52 @@
-"""A whole benchmark: from settings to results that JSON can hold."""
+"""A whole benchmark: from cases to results that JSON can hold."""
 
+import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from statistics import median, quantiles
 
-from tinyvit.bench.player import Player, contestants, take_turns
+from tinyvit.bench.player import Player, contestants
 
 TOLERANCE = 1e-3  # of a loss after one step, in float32
+TURN = 0.2        # seconds of a contestant's turn in a round, or one step if that is longer
+PAUSE = 0.05      # seconds between turns, in which the last one's idle threads stop to look for work
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Options of a benchmark.
+def run(cases, levels, threads, rounds, turn=TURN, products=True, after_turn=lambda: None):
+    """Yield the result of each case as soon as it is there; see `result_of`.
 
-    levels    of tinyvit's kernels; `torch`, `compiled` and `products` say whether to time PyTorch, torch.compile,
-              and matrix products alone, which the floor is worked out from
-    rounds    in each of which every contestant has a turn of `turn` seconds, or of one step if that is longer
-    pause     seconds between turns
+    levels     of tinyvit's kernels
+    products   whether to time matrix products alone, which the floor is worked out from
     """
-
-    cases: tuple
-    levels: tuple[str, ...]
-    threads: int
-    rounds: int = 10
-    precision: str = "float32"
-    torch: bool = True
-    compiled: bool = False
-    products: bool = True
-    turn: float = 0.2
-    pause: float = 0.05
-
-    @property
-    def contestants(self):
-        playing, products, left_out = contestants(self.levels, self.torch, self.compiled)
-        return playing, products if self.products else [], left_out
-
-    @property
-    def turns(self):
-        """The total number of turns."""
-        playing, products, _ = self.contestants
-        return self.rounds * sum(len(products) + sum(one.plays(case) for one in playing) for case in self.cases)
-
-
-def run(settings, after_turn=lambda: None):
-    """Yield the result of each case as soon as it is there; see `result_of`."""
-    playing, products, _ = settings.contestants
-
-    def enter(stack, some):
-        return [stack.enter_context(Player(one, settings.threads, settings.precision)) for one in some]
-
+    playing, rating, _ = contestants(levels)
     with ExitStack() as stack:
-        rates = enter(stack, products)
-        for case in settings.cases:
+        rates = [stack.enter_context(Player(one, threads)) for one in rating if products]
+        for case in cases:
             with ExitStack() as table:
-                players = enter(table, [one for one in playing if one.plays(case)])
+                players = [table.enter_context(Player(one, threads)) for one in playing if one.plays(case)]
                 for player in players + rates:
                     player.begin(None if player in rates else case)  # all at once: loading libraries takes a while
                 for player in players + rates:
-                    player.warm(settings.turn)
-                take_turns(players + rates, settings.rounds, settings.pause, after_turn)
+                    player.warm(turn)
+                take_turns(players + rates, rounds, after_turn)
                 for player in players:
                     player.finish()
                 yield result_of(case, players, rates)
+
+
+def take_turns(players, rounds, after_turn=lambda: None):
+    """Give every player one turn per round; a different one starts each round."""
+    for number in range(rounds):
+        first = number % len(players)
+        for player in players[first:] + players[:first]:
+            player.turn()
+            after_turn()
+            time.sleep(PAUSE)
+
+
+def turns(cases, levels, rounds, products=True):
+    """The total number of turns."""
+    playing, rating, _ = contestants(levels)
+    return rounds * sum(products * len(rating) + sum(one.plays(case) for one in playing) for case in cases)
 
 
 def result_of(case, players, rates=()):
@@ -76,7 +61,6 @@ def result_of(case, players, rates=()):
     return {
         "case": case.name,
         "title": case.title,
-        "kind": case.kind,
         "unit": case.unit,
         "batch_size": case.batch_size,
         "multiply_adds": multiply_adds,
@@ -102,26 +86,28 @@ def disagreement(values):
 
 def row_of(case, player, players, floor):
     """One contestant's figures. `ratios` says how many times as long each other one took, see `ratio`."""
-    one, time = player.contestant, middle(player.seconds)
+    one, seconds = player.contestant, middle(player.seconds)
     others = {other.contestant.name: other.seconds for other in players if other is not player}
     return {
         "name": one.name,
         "title": one.title,
-        "median": time,
+        "median": seconds,
         "quartiles": quartiles(player.seconds),
-        "per_second": quotient(case.batch_size, time),
-        "of_floor": quotient(floor, time),
-        "ratios": {name: ratio(seconds, player.seconds) for name, seconds in others.items()},
-        "ratios_of_medians": {name: quotient(middle(seconds), time) for name, seconds in others.items()},
+        "per_second": quotient(case.batch_size, seconds),
+        "of_floor": quotient(floor, seconds),
+        "ratios": {name: ratio(theirs, player.seconds) for name, theirs in others.items()},
         "peak_bytes": player.peak,
         "bytes_before": player.before,
-        "second_value": player.second,
-        "steps_a_turn": player.repeats,
         "seconds": player.seconds,
         "problem": player.problem,
-        # Not where torch.compile can't be used here, which is only said.
-        "failed": player.problem is not None and (player.died or one.name != "compile"),
     }
+
+
+def failures(result):
+    """Whether a measurement failed."""
+    cases = result["cases"]
+    rows = [row for line in cases + result.get("scaling", []) for row in line["results"]]
+    return any(row["problem"] for row in rows) or any(one["floor"]["problems"] or one["disagreement"] for one in cases)
 
 
 def ratio(theirs, ours):

@@ -1,11 +1,10 @@
 """How time and memory of a training step grow with tokens, width, depth and batch."""
 
 import io
-from dataclasses import replace
 
 from tinyvit.bench.cases import training
 from tinyvit.bench.player import EAGER
-from tinyvit.bench.run import run
+from tinyvit.bench.run import TURN, run
 from tinyvit.bench.table import grown
 
 # One model in the middle, and one of its four sizes changed at a time.
@@ -16,37 +15,34 @@ GRID = {
     "depth": (1, 2, 4, 8),
     "batch": (2, 8, 32, 128),
 }
-LABELS = {"tokens": "tokens", "width": "width", "depth": "blocks", "batch": "images in a batch"}
 PATCH, HEAD_DIM = 4, 64
 ROUNDS = 3  # at most
 
 
 def points():
     """(axis, size, case) of every point of the grid; the middle one is on all four axes and shares one case."""
-    return [(axis, size, case_of(MIDDLE | {axis: size})) for axis, sizes in GRID.items() for size in sizes]
+    return [(axis, size, case_of(**{**MIDDLE, axis: size})) for axis, sizes in GRID.items() for size in sizes]
 
 
-def case_of(sizes):
+def case_of(tokens, width, depth, batch):
     """The training step of a model with these sizes."""
     return training(
-        "-".join(f"{axis}{size}" for axis, size in sizes.items()), sizes["batch"], mlp_ratio=4.0, patch_size=PATCH,
-        img_size=PATCH * round((sizes["tokens"] - 1) ** 0.5), embed_dim=sizes["width"], depth=sizes["depth"],
-        num_heads=max(1, sizes["width"] // HEAD_DIM),
+        f"{tokens} tokens, {width} wide, {depth} deep, {batch} images", batch, mlp_ratio=4.0, patch_size=PATCH,
+        img_size=PATCH * round((tokens - 1) ** 0.5), embed_dim=width, depth=depth,
+        num_heads=max(1, width // HEAD_DIM),
     )  # fmt: skip
 
 
-def settings_for(settings):
-    """The settings of the grid's run: few rounds, short turns, the best requested level of tinyvit, and PyTorch."""
+def plan(levels, rounds):
+    """The arguments of `run.turns` for the grid: few rounds, the best requested level of tinyvit, and PyTorch."""
     cases = {case.name: case for _, _, case in points()}
-    return replace(
-        settings, cases=tuple(cases.values()), levels=settings.levels[-1:], compiled=False, turn=settings.turn / 2,
-        rounds=min(settings.rounds, ROUNDS), products=False,
-    )  # fmt: skip
+    return {"cases": list(cases.values()), "levels": levels[-1:], "rounds": min(rounds, ROUNDS), "products": False}
 
 
-def measure(settings, after_turn=lambda: None):
+def measure(levels, threads, rounds, turn=TURN / 2, after_turn=lambda: None):
     """Measure every point; returns a line for each: axis, size, case, and the rows of `run.result_of`."""
-    done = {result["case"]: result["results"] for result in run(settings, after_turn)}
+    results = run(**plan(levels, rounds), threads=threads, turn=turn, after_turn=after_turn)
+    done = {result["case"]: result["results"] for result in results}
     return [{"axis": axis, "size": size, "case": case.name, "results": done[case.name]}
             for axis, size, case in points()]  # fmt: skip
 
@@ -71,12 +67,12 @@ def draw(lines, caption=""):
                 known = [(size, value) for size, value in values if value]
                 if known:
                     axes.plot(*zip(*known), color=colour, marker="o", markersize=4, label=rows[0][1]["title"])
-        above.set(xscale="log", yscale="log")
-        below.set(yscale="log", xlabel=LABELS[axis])
+        for axes in (above, below):
+            axes.set(xscale="log", yscale="log")
+            axes.grid(alpha=0.3)
+        below.set_xlabel({"batch": "images in a batch"}.get(axis, axis))
         below.set_xticks(GRID[axis], [f"{tick:,}" for tick in GRID[axis]])
         below.set_xticks([], minor=True)
-        above.grid(alpha=0.3)
-        below.grid(alpha=0.3)
     panels[0][0].set_ylabel("seconds a training step")
     panels[1][0].set_ylabel("memory of the step in MB")
     panels[0][0].legend(frameon=False)

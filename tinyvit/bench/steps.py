@@ -124,7 +124,7 @@ def images_and_filters(case, precision):
     return [generator.standard_normal(shape, dtype=precision) for shape in shapes]
 
 
-def products(precision, threads):
+def products(threads):
     """A function that returns the best rate of matrix products alone, in operations per second.
 
     As in a training step of ours: in as many threads, each with matrices of its own and a single-threaded BLAS.
@@ -132,7 +132,7 @@ def products(precision, threads):
     generator = np.random.default_rng(0)
 
     def product(side):
-        each = [generator.standard_normal((3, side, side), dtype=precision) for _ in range(threads)]
+        each = [generator.standard_normal((3, side, side), dtype="float32") for _ in range(threads)]
         operations = 2 * side**3 * threads
         return operations, lambda: map_threads(lambda x: np.matmul(x[0], x[1], out=x[2]), each, threads)
 

@@ -7,12 +7,11 @@ def heading(machine, settings):
     """The lines above the table."""
     names = {"python": "Python", "numpy": "NumPy", "blas": "BLAS", "numba": "numba", "torch": "PyTorch", "timm": "timm"}
     load = "" if machine["load"] is None else f", load {machine['load']:.1f} before"
-    more = settings.get("rounds_of_scaling")
     return "\n".join([
         f"  processor   {machine['processor'] or 'unknown'}, {count(machine['cores'], 'core')}{load}, "
         f"{size(machine['memory_bytes'])} of memory",
-        f"  computed    in {settings['precision']} with up to {count(settings['threads'], 'thread')}, in turns, "
-        f"{count(settings['rounds'], 'round')}{f' ({more} for scaling)' if more else ''}",
+        f"  computed    in float32 with up to {count(settings['threads'], 'thread')}, in turns, "
+        f"{count(settings['rounds'], 'round')}",
         f"  versions    {', '.join(f'{title} {machine[name]}' for name, title in names.items() if machine[name])}",
         *(f"  {why}" for why in settings["left_out"].values()),
     ])  # fmt: skip

@@ -23,21 +23,20 @@ def load(threads):
     optimizer.step()
 
 
-def prepare(case, precision, threads, compiled=False, channels_last=False):
+def prepare(case, precision, threads, channels_last=False):
     """A function that computes the next step of a case and returns the same number as tinyvit's.
 
     channels_last   PyTorch's other memory format of what convolutions read, in which a ViT's images always are
     """
-    compiler = torch.compile if compiled else lambda function: function
     layout = torch.channels_last if channels_last or not case.convolves else torch.contiguous_format
     if case.kind == "train":
-        step = training_step(case, precision, compiler, layout)
+        step = training_step(case, precision, layout)
         return lambda: float(step())
     make = {"infer": infer, "attention": attention, "conv": convolution}[case.kind]
-    return make(case, precision, compiler, layout)
+    return make(case, precision, layout)
 
 
-def training_step(case, precision, compiler, layout, device="cpu", low=None):
+def training_step(case, precision, layout, device="cpu", low=None, compiler=lambda function: function):
     """A function that takes a training step and returns the loss, without waiting for a GPU.
 
     Loss and accuracy, gradients, their norm, fused AdamW. `low` is a dtype for PyTorch's automatic mixed precision.
@@ -65,9 +64,9 @@ def training_step(case, precision, compiler, layout, device="cpu", low=None):
     return step
 
 
-def infer(case, precision, compiler, layout):
+def infer(case, precision, layout):
     """The logits of a batch in inference mode. Returns the largest."""
-    model = compiler(twin(build(case.shape, seed=0, dtype=precision)).to(memory_format=layout).eval())
+    model = twin(build(case.shape, seed=0, dtype=precision)).to(memory_format=layout).eval()
     images = torch.tensor(batch(case, precision)[0]).to(memory_format=layout)
 
     def step():
@@ -77,34 +76,38 @@ def infer(case, precision, compiler, layout):
     return step
 
 
-def attention(case, precision, compiler, layout):
+def attention(case, precision, layout):
     """Attention and its backward. Returns the largest gradient of the bias or of the first sample's queries."""
     qkv, dheads, bias = heads(case, precision)
     inputs = [torch.from_numpy(array).requires_grad_() for array in (*qkv, bias) if array is not None]
     dheads = torch.from_numpy(dheads)
-    attend = compiler(lambda q, k, v, bias=None: T.scaled_dot_product_attention(q, k, v, attn_mask=bias))
 
     def step():
-        gradients = torch.autograd.grad(attend(*inputs), inputs, dheads)
+        attended = T.scaled_dot_product_attention(*inputs[:3], attn_mask=None if bias is None else inputs[3])
+        gradients = torch.autograd.grad(attended, inputs, dheads)
         return float((gradients[0][0] if bias is None else gradients[-1]).abs().max())
 
     return step
 
 
-def convolution(case, precision, compiler, layout):
+def convolution(case, precision, layout):
     """A convolution and its backward. Returns the largest gradient of the filters."""
     s = case.shape
     x, weight, dy = (torch.tensor(array).to(memory_format=layout) for array in images_and_filters(case, precision))
     inputs = x.requires_grad_(), weight.requires_grad_()
-    conv = compiler(lambda x, weight: T.conv2d(x, weight, None, s.stride, s.padding, 1, s.groups))
-    return lambda: float(torch.autograd.grad(conv(*inputs), inputs, dy)[1].abs().max())
+
+    def step():
+        y = T.conv2d(*inputs, None, s.stride, s.padding, 1, s.groups)
+        return float(torch.autograd.grad(y, inputs, dy)[1].abs().max())
+
+    return step
 
 
-def products(precision, threads):
+def products(threads):
     """A function that returns the best rate of matrix products alone; PyTorch splits each over the threads."""
 
     def product(side):
-        a, b = (torch.randn(shape, dtype=getattr(torch, precision)) for shape in ((side * threads, side), (side, side)))
+        a, b = (torch.randn(shape) for shape in ((side * threads, side), (side, side)))
         out = torch.empty_like(a)
         return 2 * threads * side**3, lambda: torch.mm(a, b, out=out)
 

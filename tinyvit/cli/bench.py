@@ -1,12 +1,12 @@
 """tinyvit bench"""
 
 import json
+import sys
 import warnings
 from dataclasses import dataclass
-from typing import Literal
 
 from tinyvit.cli.parsing import parse
-from tinyvit.files import check_folder, expanded
+from tinyvit.files import check_folder, expanded, write
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,6 @@ class BenchOptions:
     """Turns that each of them has."""
     threads: int | None = None
     """CPU threads; by default as many as there are cores."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Number format of the computation."""
-    batch_size: int | None = None
-    """Images in a batch, or sequences; by default the case's own."""
-    torch: bool = True
-    """Compare with PyTorch."""
-    compile: bool = False
-    """Compare with torch.compile, too: that takes a C++ compiler, and up to a minute for each case."""
     scaling: bool = False
     """Measure how time and memory of a training step grow with tokens, width, depth and batch; alone unless there are
     --cases. The picture goes to --out."""
@@ -45,64 +37,66 @@ class BenchOptions:
 def bench(rest):
     """tinyvit bench; status 1 if something could not be measured that should have been."""
     options = parse(BenchOptions, rest, "tinyvit bench")
-    settings = settings_of(options)
+    cases, levels, threads = checked(options)
     folder = folder_of(options)
 
-    from tinyvit.bench import machine
-    from tinyvit.bench.report import carry_out, failures, save
+    from tinyvit.bench import machine, run, scaling
+    from tinyvit.bench.player import contestants
+    from tinyvit.bench.table import case_table, heading, scaling_table
+    from tinyvit.progress import tqdm
 
-    def show(text):
-        if not options.json:
-            print(text, flush=True)
+    settings = {"cases": [case.name for case in cases], "kernels": list(levels), "threads": threads,
+                "rounds": options.rounds, "left_out": contestants(levels)[-1]}  # fmt: skip
+    result, texts = {"machine": machine.describe(), "settings": settings, "cases": []}, []
+    turns = run.turns(cases, levels, options.rounds)
+    turns += run.turns(**scaling.plan(levels, options.rounds)) if options.scaling else 0
+    with tqdm(total=turns, unit=" turns", disable=not sys.stderr.isatty(), leave=False, dynamic_ncols=True) as bar:
 
-    result, text = carry_out(settings, machine.describe(), options.scaling, show)
+        def tell(text):
+            texts.append(text + "\n")
+            if not options.json:
+                with tqdm.external_write_mode(sys.stdout):
+                    print(text, flush=True)
+
+        tell(heading(result["machine"], settings))
+        for case in run.run(cases, levels, threads, options.rounds, after_turn=bar.update):
+            result["cases"].append(case)
+            tell(f"\n{case_table(case)}")
+        if options.scaling:
+            result["scaling"] = scaling.measure(levels, threads, options.rounds, after_turn=bar.update)
+            tell(f"\n{scaling_table(result['scaling'])}")
     if options.json:
         print(json.dumps(result, allow_nan=False))
     if folder is not None:
-        show(f"\nwritten to {folder}: {', '.join(save(result, text, folder))}")
-    return 1 if failures(result) else 0
+        write(folder / "bench.json", (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
+        write(folder / "bench.txt", "".join(texts).encode())
+        if options.scaling:
+            write(folder / "scaling.png", scaling.draw(result["scaling"], result["machine"]["processor"]))
+    return 1 if run.failures(result) else 0
 
 
-def settings_of(options):
-    """The `Settings` of the options; raises ValueError for invalid ones."""
-    from tinyvit.bench.cases import CASES, case_named
-    from tinyvit.bench.run import Settings
+def checked(options):
+    """(cases, levels of kernels, threads) of the options; raises ValueError for invalid ones."""
+    from tinyvit.bench.cases import CASES
     from tinyvit.kernels import available, using
-    from tinyvit.training.threads import MoreThreadsThanCores, at_once, cores, thread_count
+    from tinyvit.models.registry import looked_up
+    from tinyvit.training.threads import MoreThreadsThanCores, at_once, thread_count
 
-    for name in ("rounds", "threads", "batch_size"):
+    for name in ("rounds", "threads"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise ValueError(f"{name.replace('_', '-')} must be at least 1, got {value}")
+            raise ValueError(f"{name} must be at least 1, got {value}")
     if options.scaling and options.out is None:
         raise ValueError("--scaling draws a picture; say with --out which folder it goes to")
-    names = once_each(options.cases) or (() if options.scaling else tuple(CASES))
-    cases = tuple(case_named(name, options.batch_size) for name in names)
+    names = dict.fromkeys(options.cases) or (() if options.scaling else CASES)
     for level in options.kernels:
         with using(level):  # raises for a level that can't be used
             pass
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MoreThreadsThanCores)  # here they are fewer threads, not parts that take turns
-        asked = thread_count(options.threads)
-    threads = at_once(asked)
-    if threads < asked:
-        warnings.warn(
-            f"{asked} threads were asked for; this process may use {cores()} cores, so it's {threads} threads",
-            stacklevel=2,
-        )
-    return Settings(
-        cases=cases,
-        levels=once_each(options.kernels) or available(),
-        threads=threads,
-        rounds=options.rounds,
-        precision=options.precision,
-        torch=options.torch,
-        compiled=options.compile,
-    )
-
-
-def once_each(names):
-    return tuple(dict.fromkeys(names))
+        threads = at_once(thread_count(options.threads))
+    levels = tuple(dict.fromkeys(options.kernels)) or available()
+    return [looked_up(CASES, name, "case") for name in names], levels, threads
 
 
 def folder_of(options):

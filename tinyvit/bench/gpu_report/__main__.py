@@ -55,25 +55,20 @@ def parse(arguments):
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, help=(
         f"of the steps that are timed; the first is that of the training ({' '.join(PRECISIONS[:3])})"
     ))  # fmt: skip
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="with torch.compile")
-    parser.add_argument("--batch-size", type=int, default=1024, help="images in a step that is timed (1024)")
     parser.add_argument("--minutes", type=float, help=(
         "for everything; the training takes what the other parts leave (9.5; with --quick 2)"
     ))  # fmt: skip
     parser.add_argument("--data-dir", help="folder or archive with CIFAR-10; by default where tinyvit keeps it")
     options = parser.parse_args(arguments)
-    quick = options.quick
     for name in PARTS:
         if getattr(options, name) is None:
-            setattr(options, name, not (quick and name == "compare"))
-    options.precisions = options.precisions or (PRECISIONS[:1] if quick else PRECISIONS[:3])
-    options.minutes = (2.0 if quick else 9.5) if options.minutes is None else options.minutes
-    if options.batch_size < 1:
-        refuse(f"--batch-size must be at least 1, got {options.batch_size}")
+            setattr(options, name, not (options.quick and name == "compare"))
+    options.precisions = options.precisions or PRECISIONS[: 1 if options.quick else 3]
+    if options.dry_run:
+        options.precisions = ("float32",)
+    options.minutes = (2.0 if options.quick else 9.5) if options.minutes is None else options.minutes
     if not options.minutes > 0:
         refuse(f"--minutes must be positive, got {options.minutes}")
-    if options.dry_run:
-        options.precisions, options.batch_size = ("float32",), 8
     return options
 
 
@@ -93,22 +88,16 @@ def carry_out(options, folder):
         lines.extend(more)
         print(*more, sep="\n", flush=True)
         write(folder / "gpu-report.txt", ("\n".join(lines) + "\n").encode())
+        write(folder / "gpu-report.json", (json.dumps(report, indent=1) + "\n").encode())
 
     def left():
         return 60 * options.minutes - (time.perf_counter() - started)
 
-    def keep(result):
-        report["parts"][part] = {**result, "seconds": time.perf_counter() - begun}
-        write(folder / "gpu-report.json", (json.dumps(report, indent=1) + "\n").encode())
-
-    def keep_so_far(result):
-        keep({"problem": "this part was not finished"} | result)
-
     run = {
         "tests": (lambda: tests(options, left() / 3), lambda result: result["tail"]),
         "compare": (lambda: comparison.run(options), comparison.lines),
-        "steps": (lambda: times.run(options, keep_so_far), times.lines),
-        "train": (lambda: recipe.run(options, left(), keep_so_far), recipe.lines),
+        "steps": (lambda: times.run(options), times.lines),
+        "train": (lambda: recipe.run(options, left()), recipe.lines),
     }
     show("a dry run on the CPU, whose figures mean nothing" if options.dry_run else "tinyvit on a GPU",
          *(f"  {name}: {fact}" for name, fact in facts.items() if fact))  # fmt: skip
@@ -118,12 +107,11 @@ def carry_out(options, folder):
             result = measure()
             shown = text(result)
         except Exception as error:  # the other parts have to be reported all the same
-            problem = " ".join(f"{type(error).__name__}: {error}".split())
-            result, shown = {**report["parts"].get(part, {}), "problem": problem}, []
-        keep(result)
+            result, shown = {"problem": " ".join(f"{type(error).__name__}: {error}".split())}, []
+        seconds = time.perf_counter() - begun
+        report["parts"][part] = {**result, "seconds": seconds}
         problem = [f"problem: {result['problem']}"] if result.get("problem") else []
-        show("", f"{part}, {result.get('seconds', 0) or report['parts'][part]['seconds']:.0f} s",
-             *(f"  {line}" for line in [*shown, *problem]))  # fmt: skip
+        show("", f"{part}, {seconds:.0f} s", *(f"  {line}" for line in [*shown, *problem]))
     return report
 
 

@@ -14,8 +14,8 @@ SPARE = 0.9         # of the time, so that evaluations and a slower moment fit, 
 DIGITS = 3          # epochs of a dry run
 
 
-def run(options, seconds, keep=lambda result: None):
-    """Accuracy and loss on the test images, with time and memory; `keep` gets the results after each evaluation."""
+def run(options, seconds):
+    """Accuracy and loss on the test images, with the time."""
     recipe, started = preset("digits" if options.dry_run else "cifar10"), time.perf_counter()
     config = replace(recipe, device=options.device, precision=options.precisions[0], data_dir=options.data_dir)
     trial = Trainer(config)
@@ -24,14 +24,13 @@ def run(options, seconds, keep=lambda result: None):
     if fitting < 1:
         raise ValueError(f"an epoch takes about {step * steps:.0f} s, longer than the {max(seconds, 0):.0f} s left")
     count = min(1 if options.quick else DIGITS if options.dry_run else recipe.epochs, fitting)
-    config = replace(config, epochs=count, evaluate_every=max(1, count // 5))
-    trainer, begun, rows = Trainer(config), time.perf_counter(), []
-    result = {"epochs": count, "epochs_of_the_recipe": recipe.epochs, "precision": config.precision, "history": rows}
-    for row in epochs(trainer, begun):
-        rows.append(row)
-        taken = time.perf_counter() - begun
-        keep(result | {"images_per_second": trainer.step * config.batch_size / taken})
-    return result | {"images_per_second": trainer.step * config.batch_size / taken}
+    trainer = Trainer(replace(config, epochs=count, evaluate_every=max(1, count // 5)))
+    begun = time.perf_counter()
+    rows = list(epochs(trainer, begun))
+    return {
+        "epochs": count, "epochs_of_the_recipe": recipe.epochs, "precision": config.precision, "history": rows,
+        "images_per_second": trainer.step * config.batch_size / (time.perf_counter() - begun),
+    }  # fmt: skip
 
 
 def lines(result):
