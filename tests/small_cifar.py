@@ -42,12 +42,12 @@ def archive(spec, contents):
     return gzip.compress(stream.getvalue(), mtime=0)
 
 
-def png(record, labels=1):
+def png(record, labels=1, side=32):
     """The pixels of a record as a PNG file."""
     from PIL import Image
 
     stream = BytesIO()
-    Image.fromarray(np.ascontiguousarray(record[labels:].reshape(3, 32, 32).transpose(1, 2, 0))).save(stream, "PNG")
+    Image.fromarray(np.ascontiguousarray(record[labels:].reshape(3, side, side).transpose(1, 2, 0))).save(stream, "PNG")
     return stream.getvalue()
 
 

@@ -58,14 +58,11 @@ def test_a_float32_gradient_is_compared_with_the_float64_derivative():
     assert 1e-9 < report.max_error < 1e-6
 
 
-@pytest.mark.parametrize(
-    "backward, message",
-    [
-        (lambda dy, cache: (dy, dy), "expected 1 gradients from the backward, got 2"),
-        (lambda dy, cache: dy[0], r"expected a gradient \(2, 3, 4\) of x, got \(3, 4\)"),
-        (lambda dy, cache: None, r"expected a gradient \(2, 3, 4\) of x, got NoneType"),
-    ],
-)
+@pytest.mark.parametrize("backward, message", [
+    (lambda dy, cache: (dy, dy), "expected 1 gradients from the backward, got 2"),
+    (lambda dy, cache: dy[0], r"expected a gradient \(2, 3, 4\) of x, got \(3, 4\)"),
+    (lambda dy, cache: None, r"expected a gradient \(2, 3, 4\) of x, got NoneType"),
+])  # fmt: skip
 def test_gradients_of_the_wrong_number_or_shape_are_named(backward, message):
     with pytest.raises(ValueError, match=message):
         gradcheck.check(F.gelu, backward, (X,))

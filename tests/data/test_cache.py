@@ -7,6 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+import pooch
 import pytest
 from file_server import cut_off, in_turn, stalled, status, whole
 from small_cifar import archive, assert_same_images, small, write_folder, write_parquet
@@ -45,11 +46,13 @@ def assert_kept(found, spec=TEN, contents=CONTENTS):
 # -- where it is ------------------------------------------------------------------------------------------------------
 
 
-def test_the_cache_folder_is_the_one_named_by_the_environment(tmp_path, monkeypatch):
+def test_the_cache_folder_is_the_one_named_by_the_environment_or_the_platforms(tmp_path, monkeypatch):
     monkeypatch.setenv("TINYVIT_DATA", str(tmp_path / "here"))
     assert cache.cache_folder() == tmp_path / "here"
     monkeypatch.setenv("TINYVIT_DATA", "~/here")
     assert cache.cache_folder() == Path.home() / "here"
+    monkeypatch.setenv("TINYVIT_DATA", "")
+    assert cache.cache_folder() == Path(pooch.os_cache("tinyvit"))
 
 
 def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_asked_for(tmp_path, server):

@@ -52,6 +52,13 @@ def test_a_path_in_an_archive_is_only_a_name(tmp_path):
     assert [file.name for file in tmp_path.rglob("*")] == [TEN.archive]
 
 
+def test_an_archive_without_one_of_the_files_is_refused(tmp_path):
+    names = {name: content for name, content in TEN_CONTENTS.items() if name != TEN.names[3]}
+    (tmp_path / TEN.archive).write_bytes(archive(TEN, names))
+    with pytest.raises(ValueError, match=f"lacks {TEN.names[3]}; expected {TEN.archive}"):
+        cifar_files.read(TEN, tmp_path)
+
+
 @pytest.mark.parametrize("content", [b"PK\x03\x04" * 1000, b"\x1f\x8b" + bytes(1000), b"<html>not found</html>"])
 def test_a_file_that_is_not_an_archive_is_refused(tmp_path, content):
     (tmp_path / TEN.archive).write_bytes(content)
@@ -83,6 +90,7 @@ ROW = np.frombuffer(TEN_CONTENTS[TEN.names[-1]], "uint8")
     ({"label": None}, "label"),
     ({"img": [{"bytes": b"GIF89a" + bytes(99)}]}, "expected PNG"),
     ({"img": [{"bytes": png(ROW)[:-40]}]}, "."),
+    ({"img": [{"bytes": png(ROW[:769], side=16)}]}, "expected 32×32 RGB pixels, got 16×16 RGB"),
     ({"img": [{"bytes": png(ROW)}] * 2, "label": [1, 2]}, "it has 2 rows, expected 1"),
 ])  # fmt: skip
 def test_a_parquet_file_of_something_else_is_refused(tmp_path, columns, message):

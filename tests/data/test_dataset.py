@@ -37,19 +37,16 @@ def with_pixel(value):
     return {"images": images}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"images": np.zeros((0, 3, 4, 5)), "labels": np.zeros(0, int)}, r"n at least 1, got \(0, 3, 4, 5\)"),
-        ({"images": np.zeros((2, 4, 5))}, r"\(n, C, H, W\).*got \(2, 4, 5\)"),
-        ({"labels": np.array([0])}, r"labels \(2,\), got int64 \(1,\)"),
-        ({"labels": np.array([0.0, 1.0])}, r"integer labels.*got float64"),
-        ({"labels": np.array([0, 2])}, "from 0 to 1, got 2 at image 1"),
-        ({"labels": np.array([-1, 0])}, "from 0 to 1, got -1 at image 0"),
-        (with_pixel(np.nan), "image 1 .*NaN or infinite"),
-        ({"mean": (0.5,)}, "mean and a std for each of 3 channels"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"images": np.zeros((0, 3, 4, 5)), "labels": np.zeros(0, int)}, r"n at least 1, got \(0, 3, 4, 5\)"),
+    ({"images": np.zeros((2, 4, 5))}, r"\(n, C, H, W\).*got \(2, 4, 5\)"),
+    ({"labels": np.array([0])}, r"labels \(2,\), got int64 \(1,\)"),
+    ({"labels": np.array([0.0, 1.0])}, r"integer labels.*got float64"),
+    ({"labels": np.array([0, 2])}, "from 0 to 1, got 2 at image 1"),
+    ({"labels": np.array([-1, 0])}, "from 0 to 1, got -1 at image 0"),
+    (with_pixel(np.nan), "image 1 .*NaN or infinite"),
+    ({"mean": (0.5,)}, "mean and a std for each of 3 channels"),
+])  # fmt: skip
 def test_inconsistent_arrays_are_refused_with_the_given_value(changes, message):
     with pytest.raises(ValueError, match=message):
         two_images(**changes)
@@ -88,6 +85,8 @@ def test_a_share_that_leaves_a_class_without_images_is_refused(share, message):
         data.hold_out(data.Split(two_images(), two_images()), share)
 
 
-def test_an_unknown_data_set_is_refused_with_the_known_ones():
+def test_an_unknown_data_set_and_a_folder_for_one_that_is_built_in_are_refused():
+    with pytest.raises(ValueError, match="moving-digits are built in; leave out --data-dir, got x"):
+        data.load("moving-digits", "x")
     with pytest.raises(ValueError, match=r"unknown data set 'mnist'.*digits, cifar10, cifar100"):
         data.load("mnist")

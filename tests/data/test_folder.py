@@ -113,19 +113,16 @@ def test_a_constant_channel_is_normalised_to_0(tmp_path):
 # -- refused input --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("counts", "message"),
-    [
-        ({}, "has no sub-folder; expected one sub-folder of images a class"),
-        ({"cat": 5}, "has only cat; .*at least two classes"),
-        ({"cat": 2, "dog": 0, "cow": 0}, "classes without an image: cow, dog"),
-        ({"cat": 2, "dog": 1}, r"class dog has a single image, .*000\.png"),
-        ({"train/cat": 2, "train/dog": 2}, "neither test nor val; add one, or give .*train"),
-        ({"train/cat": 2, "train/dog": 2, "test/cat": 1, "test/cow": 1}, "train has no cow; test has no dog"),
-        ({"train/cat": 1, "train/dog": 1, "val/cat": 1, "val/dog": 0}, "val has classes without an image: dog"),
-        ({"train/cat": 1, "train/dog": 1, "test": 2}, "test has no sub-folder"),
-    ],
-)
+@pytest.mark.parametrize(("counts", "message"), [
+    ({}, "has no sub-folder; expected one sub-folder of images a class"),
+    ({"cat": 5}, "has only cat; .*at least two classes"),
+    ({"cat": 2, "dog": 0, "cow": 0}, "classes without an image: cow, dog"),
+    ({"cat": 2, "dog": 1}, r"class dog has a single image, .*000\.png"),
+    ({"train/cat": 2, "train/dog": 2}, "neither test nor val; add one, or give .*train"),
+    ({"train/cat": 2, "train/dog": 2, "test/cat": 1, "test/cow": 1}, "train has no cow; test has no dog"),
+    ({"train/cat": 1, "train/dog": 1, "val/cat": 1, "val/dog": 0}, "val has classes without an image: dog"),
+    ({"train/cat": 1, "train/dog": 1, "test": 2}, "test has no sub-folder"),
+])  # fmt: skip
 def test_a_folder_of_another_layout_is_refused_with_what_is_missing(tmp_path, counts, message):
     with pytest.raises(ValueError, match=message):
         data.folder(make(tmp_path, counts), 4)

@@ -39,24 +39,21 @@ def test_every_operation_at_zero_strength_changes_nothing(name, seed, C, scale):
     np.testing.assert_allclose(applied(x, all_do(name, 0), scale), x, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("name", "amount", "function"),
-    [
-        ("brightness", 0.5, lambda x: colour.brightness(x, np.full(3, 1.5, "float32"))),
-        ("contrast", -0.5, lambda x: colour.contrast(x, np.full(3, 0.5, "float32"))),
-        ("saturation", 0.9, lambda x: colour.saturation(x, np.full(3, 1.9, "float32"))),
-        ("sharpness", -0.9, lambda x: colour.sharpness(x, np.full(3, 0.1, "float32"))),
-        ("posterize", 5.8, lambda x: colour.posterize(x, np.full(3, 2))),
-        ("solarize", 200, lambda x: colour.solarize(x, np.full(3, 56.0))),
-        ("autocontrast", 0, colour.autocontrast),
-        ("equalize", 0, colour.equalize),
-        ("rotate", 30, lambda x: geometry.resample(x, geometry.rotate(np.full(3, 30.0)))),
-        ("shear_x", 0.3, lambda x: geometry.resample(x, geometry.shear_x(np.full(3, 0.3)))),
-        ("shear_y", 0.3, lambda x: geometry.resample(x, geometry.shear_y(np.full(3, 0.3)))),
-        ("translate_x", 2 / 17, lambda x: np.pad(x, ((0, 0), (0, 0), (0, 0), (0, 2)))[..., 2:]),
-        ("translate_y", -3 / 16, lambda x: np.pad(x, ((0, 0), (0, 0), (3, 0), (0, 0)))[:, :, :-3]),
-    ],
-)
+@pytest.mark.parametrize(("name", "amount", "function"), [
+    ("brightness", 0.5, lambda x: colour.brightness(x, np.full(3, 1.5, "float32"))),
+    ("contrast", -0.5, lambda x: colour.contrast(x, np.full(3, 0.5, "float32"))),
+    ("saturation", 0.9, lambda x: colour.saturation(x, np.full(3, 1.9, "float32"))),
+    ("sharpness", -0.9, lambda x: colour.sharpness(x, np.full(3, 0.1, "float32"))),
+    ("posterize", 5.8, lambda x: colour.posterize(x, np.full(3, 2))),
+    ("solarize", 200, lambda x: colour.solarize(x, np.full(3, 56.0))),
+    ("autocontrast", 0, colour.autocontrast),
+    ("equalize", 0, colour.equalize),
+    ("rotate", 30, lambda x: geometry.resample(x, geometry.rotate(np.full(3, 30.0)))),
+    ("shear_x", 0.3, lambda x: geometry.resample(x, geometry.shear_x(np.full(3, 0.3)))),
+    ("shear_y", 0.3, lambda x: geometry.resample(x, geometry.shear_y(np.full(3, 0.3)))),
+    ("translate_x", 2 / 17, lambda x: np.pad(x, ((0, 0), (0, 0), (0, 0), (0, 2)))[..., 2:]),
+    ("translate_y", -3 / 16, lambda x: np.pad(x, ((0, 0), (0, 0), (3, 0), (0, 0)))[:, :, :-3]),
+])  # fmt: skip
 def test_every_operation_is_the_function_of_its_name(name, amount, function):
     x = pictures(1)
     np.testing.assert_allclose(applied(x, all_do(name, amount)), function(x), atol=1e-3)

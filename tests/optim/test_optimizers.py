@@ -223,18 +223,15 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(misfit):
         np.testing.assert_array_equal(array, before[name])
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda model: optim.Adam(model, lr=-1), "learning rate .*got -1"),
-        (lambda model: optim.AdamW(model, weight_decay=-0.1), r"weight decay .*got -0\.1"),
-        (lambda model: optim.Adam(model, betas=(1.0, 0.9)), r"betas .*got \(1\.0, 0\.9\)"),
-        (lambda model: optim.AdamW(model, eps=0), "eps above 0 in float32, got 0"),
-        (lambda model: optim.Muon(model, eps=0.0), r"eps above 0 in float32, got 0\.0"),
-        (lambda model: optim.Adagrad(model, eps=0), "eps above 0 in float32, got 0"),
-        (lambda model: optim.SGD(model, 0.1, momentum=1.0), r"momentum .*got 1\.0"),
-    ],
-)
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda model: optim.Adam(model, lr=-1), "learning rate .*got -1"),
+    (lambda model: optim.AdamW(model, weight_decay=-0.1), r"weight decay .*got -0\.1"),
+    (lambda model: optim.Adam(model, betas=(1.0, 0.9)), r"betas .*got \(1\.0, 0\.9\)"),
+    (lambda model: optim.AdamW(model, eps=0), "eps above 0 in float32, got 0"),
+    (lambda model: optim.Muon(model, eps=0.0), r"eps above 0 in float32, got 0\.0"),
+    (lambda model: optim.Adagrad(model, eps=0), "eps above 0 in float32, got 0"),
+    (lambda model: optim.SGD(model, 0.1, momentum=1.0), r"momentum .*got 1\.0"),
+])  # fmt: skip
 def test_bad_arguments_are_refused_with_the_given_value(make, message):
     with pytest.raises(ValueError, match=message):
         make(small_model())

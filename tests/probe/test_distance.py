@@ -21,6 +21,7 @@ def test_uniform_attention_on_a_row_of_n_patches_has_a_mean_distance_of_a_third_
     """The mean of |i − j| over all i, j from 1 to n is (n² − 1) / 3n."""
     expected = 16 * (n * n - 1) / (3 * n)
     assert of_one_head(np.full((n + 1, n + 1), 1 / (n + 1)), (1, n), 16) == pytest.approx(expected, abs=1e-12)
+    assert probe.uniform_attention_distance((1, n), 16) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("grid", [(3, 4), (1, 2), (5, 2)])

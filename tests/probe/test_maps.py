@@ -9,6 +9,7 @@ def test_the_map_of_a_token_is_its_row_over_the_patches():
     weights = random_attention((2, 7, 7))
     np.testing.assert_array_equal(probe.over_patches(weights, (2, 3)), weights[:, 0, 1:].reshape(2, 2, 3))
     np.testing.assert_array_equal(probe.over_patches(weights, (2, 3), 4), weights[:, 4, 1:].reshape(2, 2, 3))
+    np.testing.assert_array_equal(probe.attention_maps(weights, (2, 3), 4), probe.over_patches(weights, (2, 3), 4))
 
 
 def test_the_map_without_class_token_is_the_mean_over_the_patches():
