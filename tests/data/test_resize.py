@@ -1,10 +1,66 @@
+from dataclasses import replace
+from importlib import import_module
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import images_and_patch
+from PIL import Image
+from strategies import images_and_patch, seeds
 
-from tinyvit.data.resize import areas, shrink
+from tinyvit import data
+from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.data.resize import CHUNK, areas, shrink
+
+SIDES = st.integers(1, 40)
+
+
+def dataset(seed=0, count=3, channels=3, size=(8, 8), scale=255.0, dtype="uint8"):
+    images = np.random.default_rng(seed).integers(0, int(scale) + 1, (count, channels, *size)).astype(dtype)
+    labels = np.arange(count) % 2
+    return data.Dataset(images, labels, ("cat", "dog"), (0.5,) * channels, (0.2,) * channels, scale)
+
+
+@given(seed=seeds(), size=st.tuples(SIDES, SIDES), new=st.tuples(SIDES, SIDES), channels=st.sampled_from([1, 3]),
+       crop=st.sampled_from([1.0, 0.7, None]))  # fmt: skip
+def test_a_resampled_image_is_what_predict_reads_from_a_file_of_it(tmp_path_factory, seed, size, new, channels, crop):
+    before = dataset(seed, 1, channels, size)
+    pixels = before.images[0]
+    path = tmp_path_factory.getbasetemp() / "image.png"
+    Image.fromarray(pixels[0] if channels == 1 else pixels.transpose(1, 2, 0)).save(path)
+    after = data.resized(before, new, crop=crop if size != new else 1.0)  # which is left as it is
+    (seen,) = replace(Preprocessing.from_dataset(after), crop=crop if size != new else 1.0).read([path])
+    np.testing.assert_array_equal(after.images[0], seen)
+    assert after.images.dtype == "uint8"
+
+
+@given(seed=seeds(), new=st.tuples(SIDES, SIDES))
+def test_pixels_stay_between_dark_and_fully_lit_although_a_cubic_overshoots(seed, new):
+    after = data.resized(dataset(seed, scale=16.0), new).images
+    assert after.min() >= 0 and after.max() <= 16
+
+
+def test_more_images_than_a_thread_takes_at_a_time_keep_their_order_labels_and_statistics():
+    before = dataset(count=2 * CHUNK + 5)
+    after = data.resized(before, 12)
+    for row in (0, CHUNK - 1, CHUNK, 2 * CHUNK + 4):
+        np.testing.assert_array_equal(after.images[row], data.resized(before.subset([row]), 12).images[0])
+    assert (after.classes, after.mean, after.std) == (before.classes, before.mean, before.std)
+    np.testing.assert_array_equal(after.labels, before.labels)
+
+
+def test_images_that_already_have_the_size_are_unchanged():
+    before = dataset()
+    assert data.resized(before, 8) is before
+
+
+def test_images_that_do_not_fit_in_memory_are_refused_before_they_are_made(monkeypatch):
+    monkeypatch.setattr(import_module("tinyvit.data.folder"), "physical_memory", lambda: 1 << 20)
+    with pytest.raises(ValueError, match=r"3 images of 1000×1000 need .* a smaller image size"):
+        data.resized(dataset(), 1000)
+
+
+# -- smaller images, by array code -------------------------------------------------------------------------------------
 
 
 @given(images_and_patch())
