@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import seeds
 
-from tinyvit import Context, Key, functional, nn, optim
+from tinyvit import Context, Key, nn, optim
 from tinyvit.training import train_step
 from tinyvit.training.meeting import LeftAlone, Meeting
 from tinyvit.training.threads import map_threads
@@ -45,26 +45,6 @@ def test_the_same_number_of_threads_gives_the_same_bits():
     for run in runs[1:]:
         for name, array in runs[0].items():
             np.testing.assert_array_equal(run[name], array, err_msg=name)
-
-
-def test_statistics_are_those_of_the_whole_batch_and_no_mean_over_its_parts():
-    images, labels = batch(6)
-    model = Normed()
-    train_step(model, optim.SGD(model, 0.0), images, labels, TRAINING, threads=3)
-    np.testing.assert_allclose(model.norm1.running_var.data, 0.9 + 0.1 * images.var((0, 2, 3), ddof=1), rtol=1e-12)
-
-
-def test_without_training_no_part_waits_for_another():
-    model, images = Normed(), batch(4)[0]
-
-    def only_first_waits(model, images, labels, ctx):
-        assert ctx is None
-        logits, cache = model(images)
-        loss, c_loss = functional.cross_entropy(logits, labels)
-        return loss, lambda dloss: model.backward(functional.cross_entropy_backward(dloss, c_loss), cache)
-
-    train_step(model, optim.SGD(model, 0.1), images, np.arange(4), objective=only_first_waits, threads=2)
-    np.testing.assert_array_equal(model.norm1.running_mean.data, 0)
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])

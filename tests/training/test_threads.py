@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 import threading
@@ -10,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from tinyvit import kernels
 from tinyvit.training import threads as threads_module
-from tinyvit.training.threads import MoreThreadsThanCores, at_once, cores, map_threads, pool, slices, thread_count
+from tinyvit.training.threads import MoreThreadsThanCores, at_once, map_threads, slices, thread_count
 
 
 @pytest.fixture
@@ -40,10 +38,6 @@ def test_thread_count_is_the_argument_else_the_environment_else_the_number_of_co
     assert thread_count() == 5
     monkeypatch.setenv("TINYVIT_THREADS", "")
     assert thread_count() == 8
-
-
-def test_a_process_may_use_at_least_one_core_and_no_more_than_there_are():
-    assert 1 <= cores() <= os.cpu_count()
 
 
 @pytest.mark.filterwarnings("error")
@@ -91,32 +85,6 @@ def test_no_more_pieces_run_at_the_same_time_than_there_are_cores(cores_are, ava
 
     assert map_threads(run, range(6), 6) == list(range(6))
     assert max(most) <= available
-
-
-def test_threads_inherit_the_level_of_kernels():
-    with kernels.using("reference"):
-        assert map_threads(lambda piece: kernels.level(), range(3), 2) == ["reference"] * 3
-
-
-def test_a_thread_that_cannot_start_is_a_lack_of_memory_and_leaves_nothing_running(monkeypatch, cores_are):
-    cores_are(7)  # a pool of its own
-    finished, start, begun = [], threading.Thread.start, []
-
-    def only_one(thread):
-        begun.append(thread)
-        if len(begun) > 1:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", only_one)
-    with pytest.raises(MemoryError, match="can't start new thread"):
-        map_threads(lambda piece: time.sleep(0.05) or finished.append(piece), range(7), 7)
-    monkeypatch.undo()
-    before = list(finished)
-    cores_are(7)
-    assert map_threads(lambda piece: piece, range(7), 7) == list(range(7))
-    assert finished == before
-    pool.cache_clear()
 
 
 def test_threads_inherit_the_settings_of_the_caller():
@@ -206,23 +174,3 @@ print(len(found), len(set(found[:4])), len(set(found[4:])))
 def test_a_step_has_the_same_bits_in_any_thread_and_beside_others():
     done = subprocess.run([sys.executable, "-c", IN_A_THREAD], capture_output=True, text=True, timeout=100)
     assert done.stdout.split() == ["8", "1", "1"], done.stderr
-
-
-FORKED = """
-import multiprocessing, sys, warnings
-warnings.simplefilter("ignore")  # of threads in a process that is forked
-from tinyvit.training.threads import map_threads
-map_threads(abs, [-1, -2], 2)
-child = multiprocessing.get_context("fork").Process(target=map_threads, args=(abs, [-1, -2, -3], 2))
-child.start()
-child.join(20)
-print(child.exitcode)
-child.kill()
-"""
-
-
-@pytest.mark.end_to_end
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_forked_process_starts_threads_of_its_own():
-    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "0", done.stderr

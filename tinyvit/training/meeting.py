@@ -1,8 +1,8 @@
 """Where the threads of a step exchange values: each part of a batch normalised as the whole batch."""
 
-from collections import defaultdict
-from math import inf
-from threading import Condition
+from threading import Barrier, BrokenBarrierError
+
+ENDED = object()  # in place of a value, from a part that exchanges no more
 
 
 class LeftAlone(RuntimeError):
@@ -19,60 +19,43 @@ class Meeting:
     """
 
     def __init__(self, parts, across=None):
-        self.parts, self.across, self.changed, self.ended = parts, across, Condition(), False
-        self.values = defaultdict(dict)  # number of the exchange -> part -> value
-        self.found = {}  # number of the exchange -> the values of all parts
+        self.values, self.across, self.found = [None] * parts, across, None
+        self.barrier = Barrier(parts, self.complete)
 
     def join(self, part):
         """The function value -> values of all parts, for part number `part`."""
-        numbers = iter(range(1 << 62))
-        return lambda value: self.exchange(next(numbers), part, value)
 
-    def exchange(self, number, part, value):
-        """The values that all parts gave to the exchange of this number, as soon as they are there."""
-        with self.changed:
-            values = self.values[number]
-            values[part] = value
-            last = len(values) == self.parts
-        if last:  # which nobody else is waited for: those of other ranks come without the lock
-            self.complete(number, [values[i] for i in range(self.parts)])
-        with self.changed:
-            self.changed.wait_for(lambda: number in self.found or (self.ended and len(values) < self.parts))
-            if number not in self.found:
+        def exchange(value):
+            self.values[part] = value
+            try:
+                self.barrier.wait()
+            except BrokenBarrierError as error:
                 raise LeftAlone(
                     "a part of the batch ended while another waited for its statistics; an objective must call the "
                     "model equally often for every part"
-                )
-            return self.found[number]
+                ) from error
+            return self.found  # nobody completes the next exchange before all parts have taken this
 
-    def complete(self, number, values):
-        """The values of all parts here are there: add those of other ranks, and tell all."""
-        try:
-            found = values if self.across is None else self.across.join(values)
-        except BaseException:
-            values.clear()
-            with self.changed:
-                self.parts = inf  # no exchange is complete any more
-            self.end()
-            raise
-        with self.changed:
-            self.found[number] = found
-            self.changed.notify_all()
+        return exchange
 
-    def end(self):
-        """A part has ended: whoever waits for more of it than it gave raises LeftAlone."""
-        with self.changed:
-            self.ended = True
-            self.changed.notify_all()
+    def complete(self):
+        """Called in one of the parts once the values of all are there: add those of other ranks."""
+        ended = [value is ENDED for value in self.values]
+        if any(ended) and not all(ended):
+            raise BrokenBarrierError
+        self.found = self.values.copy() if self.across is None or any(ended) else self.across.join(self.values)
 
     def attended(self, function):
-        """`function`, after which its part has ended."""
+        """`function` of a part's number, which then waits for the end of the other parts."""
 
-        def run(piece):
+        def run(part):
             try:
-                return function(piece)
-            finally:
-                self.end()
+                result = function(part)
+            except BaseException:
+                self.barrier.abort()  # nobody waits for it any longer
+                raise
+            self.join(part)(ENDED)
+            return result
 
         return run
 

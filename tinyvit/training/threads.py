@@ -93,21 +93,17 @@ def map_threads(function, pieces, threads, device="cpu", meeting=None):
               even on fewer cores
 
     On a GPU, which needs no threads, and where `function` itself calls this, one piece follows the other in the same
-    thread. Raises MemoryError, too, where there is no memory for another thread.
+    thread. Calls in several threads take turns.
     """
-    pieces = list(pieces)
+    pieces, met = list(pieces), meeting is not None
     if device != "cpu" or here.busy:
-        if meeting is not None and len(pieces) > 1:
+        if met and len(pieces) > 1:
             raise ValueError("pieces that exchange values can't follow one another in the same thread")
         return list(map(function, pieces))
     threads = at_once(threads)
-    if meeting is not None and len(pieces) > 1:
-        with blas.limited(1), taking_turns:  # another meeting's pieces would keep these from starting
-            return in_pool(meeting.attended(function), pieces, len(pieces), meeting)
-    alone = threads == 1 or len(pieces) == 1
-    with blas.limited(threads if len(pieces) == 1 else 1):
-        if not alone:
-            return in_pool(function, pieces, threads)
+    with taking_turns, blas_threads(threads if len(pieces) == 1 else 1):
+        if len(pieces) > 1 and (met or threads > 1):
+            return in_pool(meeting.attended(function) if met else function, pieces, len(pieces) if met else threads)
         here.busy = True
         try:
             return list(map(function, pieces))
@@ -120,22 +116,11 @@ def busy():
     return here.busy
 
 
-def in_pool(function, pieces, threads, meeting=None):
+def in_pool(function, pieces, threads):
     """[function(piece) for each piece], each in a thread of the pool."""
-    futures = []
-    try:
-        for piece in pieces:
-            # A copy of the context carries settings such as tinyvit.reference() into the thread.
-            futures.append(pool(threads).submit(copy_context().run, function, piece))
-    except RuntimeError as error:  # no further thread can start
-        if meeting is not None:
-            meeting.end()
-        wait(futures)
-        pool(threads).shutdown(cancel_futures=True)  # or the piece that waits for a thread would run at some time
-        pool.cache_clear()
-        raise MemoryError(str(error)) from error
-    finally:
-        wait(futures)  # also after an error: no thread may go on adding to gradients
+    # A copy of the context carries settings such as tinyvit.reference() into the thread.
+    futures = [pool(threads).submit(copy_context().run, function, piece) for piece in pieces]
+    wait(futures)  # also after an error: no thread may go on adding to gradients
     errors = [future.exception() for future in futures if future.exception()]
     for error in sorted(errors, key=lambda error: isinstance(error, LeftAlone)):  # which follows from another one
         raise error
@@ -156,45 +141,26 @@ def pool(threads):
     return ThreadPoolExecutor(threads, "tinyvit", initializer=setattr, initargs=(here, "busy", True))
 
 
-class Blas:
-    """BLAS's number of threads for a product: one setting for the whole process."""
-
-    def __init__(self):
-        self.changed, self.calls, self.count, self.before = threading.Condition(), 0, None, []
-
-    @contextmanager
-    def limited(self, count):
-        """Inside this, BLAS takes `count` threads. Overlapping calls share a setting or wait for it; the last one
-        restores the old one."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.calls == 0 or self.count == count)
-            if self.calls == 0:
-                libraries = blas_libraries(level() == "fast")
-                self.before, self.count = [(library, library.get_num_threads()) for library in libraries], count
-                self.set([(library, count) for library in libraries])
-            self.calls += 1
-        try:
-            yield
-        finally:
-            with self.changed:
-                self.calls -= 1
-                if self.calls == 0:
-                    self.set(self.before)
-                    self.changed.notify_all()
-
-    def set(self, counts):
-        """Set (library, threads) of each. threadpoolctl ignores all threads but the first that ever set OpenBLAS's,
-        unless that is cleared."""
-        for library, count in counts:
-            clear = getattr(library, "clear_controlling_thread", lambda force: None)
-            clear(force=True)
-            library.set_num_threads(count)
-            clear(force=True)
+@contextmanager
+def blas_threads(count):
+    """Inside this, BLAS takes `count` threads for a product. It is one setting for the whole process."""
+    libraries = blas_libraries(level() == "fast")
+    before = [library.get_num_threads() for library in libraries]
+    set_threads(libraries, [count] * len(libraries))
+    try:
+        yield
+    finally:
+        set_threads(libraries, before)
 
 
-blas = Blas()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=pool.cache_clear)  # a child has no threads
+def set_threads(libraries, counts):
+    """Set the number of threads of each. threadpoolctl ignores all threads but the first that ever set OpenBLAS's,
+    unless that is cleared."""
+    for library, count in zip(libraries, counts):
+        clear = getattr(library, "clear_controlling_thread", lambda force: None)
+        clear(force=True)
+        library.set_num_threads(count)
+        clear(force=True)
 
 
 @cache
