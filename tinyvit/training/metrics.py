@@ -144,47 +144,29 @@ def class_table(classes, metrics):
 def draw_confusion(confusion, classes):
     """A matplotlib Figure of a confusion matrix (K, K): rows are the true classes, columns the predicted ones.
 
-    A cell's colour is its share of the row's images; its text, where it fits, their number. The colour goes with the
+    A cell's colour is its share of the row's images; its text, for few classes, their number. The colour goes with the
     square root of the share, so that rare mistakes show beside the diagonal.
     """
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
+    from sklearn.metrics import ConfusionMatrixDisplay
 
     confusion, K = np.asarray(confusion), len(classes)
     shares = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
-    names = [printable(name) for name in classes]
+    names = [printable(name).replace("$", r"\$") for name in classes]  # which would begin a formula
     names = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in names]
-
-    cell = float(np.clip(12 / K, 0.13, 0.55))                   # inches
-    points = float(np.clip(72 * 0.62 * cell, 3, 9))             # of the letters
-    side, longest = max(K * cell, 2.2), max(map(len, names)) * 0.62 * points / 72
-    turned = longest > 0.9 * side / K
-    left, bottom = longest + 0.5, (longest if turned else 0.2) + 0.5
-    width, height = left + side + 1.1, bottom + side + 0.4
-    figure = Figure(figsize=(width, height), layout="none")  # places are in inches, whatever a caller's rcParams say
-    axes = figure.add_axes((left / width, bottom / height, side / width, side / height))
-    picture = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
-    bar = axes.inset_axes((1 + 0.12 / side, 0, 0.16 / side, 1))
-    figure.colorbar(picture, cax=bar, format=PercentFormatter(1, 0, " %"), label="share of the class's images")
-
+    side, points = float(np.clip(0.55 * K, 2.2, 14)), float(np.clip(500 / K, 3, 9))  # inches, and of the letters
+    figure = Figure(figsize=(side + 3.5, side + 2), layout="constrained")
+    axes = figure.add_subplot()
+    shown = ConfusionMatrixDisplay(shares, display_labels=names).plot(
+        ax=axes, include_values=K <= MAX_TEXTS, cmap="Blues", xticks_rotation="vertical", text_kw={"fontsize": points},
+        im_kw={"norm": PowerNorm(0.5, 0, 1)},
+    )  # fmt: skip
+    for where, text in np.ndenumerate(shown.text_) if K <= MAX_TEXTS else ():
+        text.set_text(f"{confusion[where]}" if confusion[where] else "")
+    axes.tick_params(length=0, labelsize=points, labelbottom=K <= MAX_NAMES, labelleft=K <= MAX_NAMES)
     accuracy = np.trace(confusion) / max(confusion.sum(), 1)
-    axes.set_title(f"{100 * accuracy:.2f} % of {confusion.sum():,} images right", fontsize=11)
-    axes.set_xlabel("taken for")
-    axes.set_ylabel("class")
-    axes.tick_params(length=0)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    if K <= MAX_NAMES:
-        # parse_math: a $ in the name of a class is a dollar sign.
-        axes.set_xticks(range(K), names, fontsize=points, parse_math=False, rotation=90 if turned else 0)
-        axes.set_yticks(range(K), names, fontsize=points, parse_math=False)
-    if K <= MAX_TEXTS:
-        digits = len(str(confusion.max()))
-        fits = min(points, 72 * 0.9 * side / K / (0.6 * digits))
-        for i, j in zip(*np.nonzero(confusion)):
-            color = "white" if shares[i, j] > 0.4 else "black"
-            axes.text(j, i, f"{confusion[i, j]}", ha="center", va="center", color=color, fontsize=fits)
+    axes.set(xlabel="taken for", ylabel="class", title=f"{100 * accuracy:.2f} % of {confusion.sum():,} images right")
     return figure
 
 
