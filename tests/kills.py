@@ -6,7 +6,9 @@ SIGKILL leaves a process no chance to save anything: only what is on the disk at
 """
 
 import argparse
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,12 +23,18 @@ OPTIONS = """
 """
 
 
-def command(*arguments):
-    return [sys.executable, "-m", "tinyvit", "train", *map(str, arguments)]
+def kill_and_resume(folder, kills, epochs, seed=0, ranks=1):
+    """How many of `kills` hit a training before it finished; AssertionError if a kill changed the result.
 
+    ranks   processes that train together, of which a random one is killed each time
+    """
+    sys.path.insert(0, str(Path(__file__).parent / "distributed"))
+    from launching import mpiexec, ranks_of
 
-def kill_and_resume(folder, kills, epochs, seed=0):
-    """How many of `kills` hit a training before it finished; AssertionError if a kill changed the result."""
+    def command(*arguments):
+        alone = [sys.executable, "-m", "tinyvit", "train", *map(str, arguments)]
+        return alone if ranks == 1 else mpiexec(ranks, *alone)
+
     options = ["digits", *OPTIONS.split(), "--epochs", epochs]
     started = time.monotonic()
     subprocess.run(command(*options, "--out", folder / "whole"), check=True, capture_output=True)
@@ -43,8 +51,8 @@ def kill_and_resume(folder, kills, epochs, seed=0):
             finished = True
             break
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+            os.kill(draw.choice([*ranks_of(run).values()] or [process.pid]), signal.SIGKILL)
+            process.communicate(timeout=60)
             killed += 1
         if (run / "config.json").exists():
             arguments = command("--resume", run)
@@ -60,11 +68,13 @@ def main():
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=200, help="of a training that is killed until it has finished")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ranks", type=int, default=1)
     options = parser.parse_args()
     killed = trainings = 0
     while killed < options.kills:
         with tempfile.TemporaryDirectory() as folder:
-            killed += kill_and_resume(Path(folder), options.kills - killed, options.epochs, options.seed + trainings)
+            left, seed = options.kills - killed, options.seed + trainings
+            killed += kill_and_resume(Path(folder), left, options.epochs, seed, options.ranks)
         trainings += 1
         print(f"{killed} kills in {trainings} trainings, each of which ended bit for bit as without", flush=True)
 

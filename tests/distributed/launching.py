@@ -25,3 +25,17 @@ def finish(command, **options):
     """(exit status, stdout, stderr) of a command."""
     ended = subprocess.run(command, capture_output=True, text=True, timeout=150, **options)
     return ended.returncode, ended.stdout, ended.stderr
+
+
+def ranks_of(run):
+    """The process of every rank whose command names a run folder, by its number."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = dict(line.split("=", 1) for line in path.read_bytes().decode().split("\0") if "=" in line)
+            command = path.with_name("cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if "PMI_RANK" in variables and str(run) in command:
+            found[int(variables["PMI_RANK"])] = int(path.parent.name)
+    return found

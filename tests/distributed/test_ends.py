@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from launching import HERE, SMALL, finish, mpiexec, tinyvit
-from rank_kills import ranks_of
+from launching import HERE, SMALL, finish, mpiexec, ranks_of, tinyvit
 
 from tinyvit.training.checkpoints import Checkpoints
 
@@ -36,7 +35,7 @@ def begun(run, *command):
                                text=True)  # fmt: skip
     for line in process.stdout:
         if line.startswith("      3  "):
-            return process, ranks_of(str(run))
+            return process, ranks_of(run)
     raise AssertionError(process.stderr.read())
 
 

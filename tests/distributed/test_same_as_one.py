@@ -11,7 +11,7 @@ pytestmark = pytest.mark.mpi
 
 EXACT = [
     "plain", "mixed", "muon", "batch-normed", "teacher", "mae", "masked-patches", "dino", "brightness", "mirrored",
-    "clip", "diffusion",
+    "clip", "diffusion", "video", "small-images",
 ]  # fmt: skip
 
 
