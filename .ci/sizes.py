@@ -16,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 34_539,
+    "tests": 34_835,
     "tinyvit": 32_280,
     "tinyvit/*": 1_345,
     "tinyvit/bench": 1_156,
