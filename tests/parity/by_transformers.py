@@ -14,7 +14,7 @@ logging.disable_progress_bar()
 
 
 def by_transformers(weights, kind, folder):
-    """Transformers' model of these weights, from a folder that we write; every array is found."""
+    """Transformers' model of these weights, from a folder that we write, in which it finds every array."""
     interop.save(weights, folder, "huggingface")
     model, found = kind.from_pretrained(folder, output_loading_info=True)
     assert not any(found.values()), found

@@ -41,7 +41,7 @@ def read_safetensors(path):
                 arrays[name] = np.frombuffer(content, DTYPES[entry["dtype"]], prod(shape), first).reshape(shape)
     except KeyError as error:
         raise ValueError(f"{path} has arrays of the dtype {error}; expected F32, F64, F16 or BF16") from error
-    except (SafetensorError, ValueError, OverflowError) as error:  # the last two for shapes that NumPy doesn't have
+    except (SafetensorError, ValueError, OverflowError, MemoryError) as error:  # also for shapes beyond NumPy's
         raise ValueError(f"{path} is cut off, damaged or not a safetensors file: {short(error)}") from error
     return arrays
 

@@ -40,6 +40,7 @@ LARGEST_TOKEN = 2  # what eos_token_id meant in older files: the end is the toke
 
 
 def clip(fields, said, tensors):
+    """The ClipConfig of a config.json; ValueError for towers that differ in what ours have in common."""
     vision = VISION_DEFAULTS | checked(said["vision_config"], huggingface.kinds_of(VISION_DEFAULTS), "vision_config")
     text = TEXT_DEFAULTS | checked(said["text_config"], huggingface.kinds_of(TEXT_DEFAULTS), "text_config")
     last = text["vocab_size"] - 1
@@ -58,8 +59,11 @@ def clip(fields, said, tensors):
 
 
 def about(config):
-    """A vocabulary of words, which Transformers doesn't read, is in the field `vocabulary` of text_config. A tokenizer
-    of byte pairs isn't among the weights, and isn't written. Only squares have a place."""
+    """The configurations of both towers; ValueError for images and patches that aren't squares.
+
+    A vocabulary of words, which Transformers doesn't read, is in the field `vocabulary` of text_config. A tokenizer of
+    byte pairs isn't among the weights, and isn't written.
+    """
     huggingface.expect_place(config, img_size=as_pair(config.img_size)[0], patch_size=as_pair(config.patch_size)[0])
     common = {"hidden_act": huggingface.TO_ACTIVATION[config.activation], "layer_norm_eps": config.norm_eps,
               "projection_dim": config.projection_dim}  # fmt: skip
@@ -80,7 +84,8 @@ def their_shape(name, shape):
 
 
 def in_squares(processor):
-    """A single number as a size is the shorter side's, as older files have it."""
+    """The fields of a preprocessor_config.json, in which a single number as size, as older files have it, is that of
+    the shorter side."""
     size = processor["size"]
     return processor | {"size": {"shortest_edge": size} if isinstance(size, int) else size}
 

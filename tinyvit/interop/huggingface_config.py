@@ -83,7 +83,7 @@ def crop_of(processor, img_size):
     share = processor["crop_pct"]
     if share is None or not 0 < share <= 1 or not shortest <= side / share < shortest + 1:
         share = side / shortest
-        if shortest_edge(side, share) < shortest:  # the quotient was rounded up
+        if floor(side / share) < shortest:  # the quotient was rounded up
             share = float(np.nextafter(share, 0))
     return share, differs(processor["crop_size"], img_size)
 
@@ -95,11 +95,6 @@ def differs(size, img_size):
     height, width = img_size
     said = short(repr(size))
     return (f"images are made {height}×{width}, which the model reads; preprocessor_config.json says {said}",)
-
-
-def shortest_edge(side, crop):
-    """The length that an image's shorter side is resized to, so that a square of `side` is this share of it."""
-    return floor(side / crop)
 
 
 def to_preprocessor(weights):
@@ -123,6 +118,6 @@ def to_preprocessor(weights):
             "with crop null in preprocessing.json images are stretched, which they can do"
         )
     return preprocessor | {
-        "image_processor_type": "BitImageProcessor", "size": {"shortest_edge": shortest_edge(height, prepared.crop)},
+        "image_processor_type": "BitImageProcessor", "size": {"shortest_edge": floor(height / prepared.crop)},
         "do_center_crop": True, "crop_size": {"height": height, "width": width}, "crop_pct": prepared.crop,
     }  # fmt: skip

@@ -40,8 +40,8 @@ def bit_name(name, config):
 
 
 def as_cut_out(processor):
-    """ConvNextImageProcessor, which belongs to ResNets, resizes to size / crop_pct and cuts out `size`, without saying
-    so."""
+    """The fields of a preprocessor_config.json with what a ConvNextImageProcessor, which belongs to ResNets, does
+    without saying so: it resizes to size / crop_pct and cuts out `size`."""
     size = processor["size"]
     side = size.get("shortest_edge") if isinstance(size, dict) else size
     if type(side) is not int or processor["crop_size"] or not 0 < side < RESIZES_BELOW:
@@ -52,6 +52,7 @@ def as_cut_out(processor):
 
 
 def resnet(fields, said, tensors):
+    """The ResNetConfig of a config.json; ValueError for what ours has no place for."""
     expect_only(said, hidden_act=("relu",), layer_type=("basic", "bottleneck"), downsample_in_first_stage=(False,),
                 downsample_in_bottleneck=(False,))  # fmt: skip
     config = ResNetConfig(**fields, num_classes=said["num_classes"], img_size=as_side(said["made_size"]),
@@ -61,6 +62,7 @@ def resnet(fields, said, tensors):
 
 
 def bit(fields, said, tensors):
+    """The BiTConfig of a config.json; ValueError for what ours has no place for."""
     expect_only(said, hidden_act=("relu",), layer_type=("preactivation", "bottleneck"), output_stride=(32,),
                 width_factor=(1,), global_padding=(None, "same", "SAME"))  # fmt: skip
     same, preactivation = said["global_padding"] is not None, said["layer_type"] == "preactivation"
@@ -80,12 +82,14 @@ def widths(config):
 
 
 def about_resnet(config):
+    """The fields of config.json that have no name in common; ValueError for what theirs has no place for."""
     expect_place(config, stem="conv7")
     return {"layer_type": config.block, "hidden_sizes": widths(config), "hidden_act": "relu",
             "downsample_in_first_stage": False, "downsample_in_bottleneck": False}  # fmt: skip
 
 
 def about_bit(config):
+    """The fields of config.json that have no name in common; ValueError for what theirs has no place for."""
     expect_place(config, stem="conv7", epsilon="variance", std_eps=1e-8, norm_eps=1e-5)
     same = config.padding == "same"
     if config.width % 8:

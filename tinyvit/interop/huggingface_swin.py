@@ -34,6 +34,7 @@ DEFAULTS = {  # of Transformers' SwinConfig
 
 
 def names(name, config):
+    """Their name of an array of ours, or their three for queries, keys and values."""
     stage, _, rest = name.removeprefix("layers.").partition(".")
     if rest.startswith("downsample."):
         return (f"encoder.layers.{int(stage) - 1}.{rest}",)  # theirs follows a stage, ours precedes one
@@ -41,13 +42,15 @@ def names(name, config):
 
 
 def swin(fields, said, tensors):
+    """The SwinConfig of a config.json; ValueError for what ours has no place for."""
     expect_only(said, hidden_act=tuple(name for name, ours in ACTIVATIONS.items() if ours == "gelu"),
                 use_absolute_embeddings=(False,))  # fmt: skip
     return SwinConfig(**fields, num_classes=said["num_classes"])
 
 
 def about(config):
-    """Raises ValueError for windows that are smaller in some stages."""
+    """The fields of config.json that have no name in common; ValueError for windows that are smaller in some stages,
+    for which Hugging Face's Swin has no place."""
     for i in range(len(config.depths)):
         rows, columns = config.grid(i)
         if min(rows, columns) < config.window_size:

@@ -48,7 +48,8 @@ def vit_fields(fields, said):
 
 
 def vit(fields, said, tensors):
-    """Without a classifier a pooler is the hidden layer with tanh, and the output is their pooler_output."""
+    """The ViTConfig of a config.json. Without a classifier a pooler is the hidden layer with tanh, and the output is
+    their pooler_output."""
     pooler, hidden = tensors.get("pooler.dense.weight"), None
     if pooler is not None and not said["num_classes"] and said["pooler_act"] == "tanh":
         hidden = said.get("pooler_output_size", len(pooler))
@@ -56,6 +57,7 @@ def vit(fields, said, tensors):
 
 
 def deit(fields, said, tensors):
+    """The DeiTConfig of a config.json; ValueError for a DeiT with one classifier, which ours has no place for."""
     if "classifier.weight" in tensors:
         raise ValueError(
             "the weights are those of DeiTForImageClassification, whose only head reads the class token; expected "
@@ -65,7 +67,8 @@ def deit(fields, said, tensors):
 
 
 def dinov2(fields, said, tensors):
-    """The output is their pooler_output, the class token."""
+    """The Dinov2Config of a config.json, whose output is their pooler_output, the class token. ValueError for
+    Dinov2ForImageClassification, whose head reads more than the class token."""
     if said["num_classes"]:
         raise ValueError(
             "the head of Dinov2ForImageClassification reads the class token and the mean of the patches side by side, "
@@ -79,14 +82,15 @@ def dinov2(fields, said, tensors):
 
 
 def vivit(fields, said, tensors):
-    """Their `gelu_fast` is the GELU with a tanh, √(2/π) rounded to ten digits."""
+    """The ViViTConfig of a config.json. Their `gelu_fast` is the GELU with a tanh, √(2/π) rounded to ten digits."""
     frames, *patch = said["tubelet_size"]
     fields = vit_fields(fields, said) | {"patch_size": as_side(patch)}
     return ViViTConfig(**fields, frames=said["num_frames"], tubelet_frames=frames)
 
 
 def about_vit(config):
-    """The fields of config.json that DeiT and ViViT have, too."""
+    """The fields of config.json that have no name in common, of DeiT and ViViT, too; ValueError for pooling over the
+    patches, and for a head with a hidden layer."""
     expect_place(config, global_pool="token")
     if config.num_classes:
         expect_place(config, head_hidden=None)
@@ -95,11 +99,14 @@ def about_vit(config):
 
 
 def about_deit(config):
+    """Those of ViT; ValueError for registers, for which Hugging Face's DeiT has no place."""
     expect_place(config, num_registers=0)
     return about_vit(config)
 
 
 def about_dinov2(config):
+    """The fields of config.json that have no name in common; ValueError for a model with classes or with pooling over
+    the patches, and for an mlp_ratio that isn't whole."""
     expect_place(config, num_classes=0, global_pool="token", head_hidden=None, mlp_ratio=int(config.mlp_ratio))
     registers = {"model_type": "dinov2_with_registers", "architectures": ["Dinov2WithRegistersModel"],
                  "num_register_tokens": config.num_registers} if config.num_registers else {}  # fmt: skip
@@ -108,11 +115,13 @@ def about_dinov2(config):
 
 
 def about_vivit(config):
+    """Those of ViT, and the sides of a tubelet; the GELU with a tanh is their gelu_fast."""
     hidden_act = {"gelu": "gelu", "gelu_tanh": "gelu_fast"}[config.activation]
     return about_vit(config) | {"num_frames": config.frames, "tubelet_size": config.tubelet, "hidden_act": hidden_act}
 
 
 def named_by(table):
+    """The `names` of a `Layout`, by one table."""
     return lambda name, config: by_table(table, name)
 
 

@@ -120,8 +120,11 @@ def heads_of(about, embed_dim, given):
 
 
 def image_size(tensors, about, patch_size, given):
-    """The (H, W) of the images, and notes of what was assumed: as given, as the config.json says, if it says two that
-    which the positions are for, and else that of a square. ValueError if there is nothing to tell it by."""
+    """The (H, W) of the images, and notes on what was assumed.
+
+    It is the size that was given; else the config.json's, and of two the one that the positions are for; else that of a
+    square with as many patches as there are positions. Raises ValueError without any of these.
+    """
     if given is not None:
         return as_pair(given), ()
     positions = names.shapes_of(tensors, {"pos_embed": 3}, LAYOUT)["pos_embed"][1] if "pos_embed" in tensors else None

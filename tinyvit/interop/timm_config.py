@@ -20,7 +20,7 @@ ARGS = {
     "proj_drop_rate": Number, "attn_drop_rate": Number, "drop_path_rate": Number, "init_values": Number,
 }  # fmt: skip
 PRETRAINED = {
-    "mean": Any, "std": Any, "crop_pct": PositiveShare, "crop_mode": str, "interpolation": str, "label_names": Any,
+    "mean": Any, "std": Any, "crop_pct": PositiveShare, "crop_mode": str, "interpolation": str,
     "input_size": tuple[Size, Side, Side],
 }  # fmt: skip
 ABOUT = {"architecture": str, "num_classes": Classes, "global_pool": str, "model_args": dict, "pretrained_cfg": dict}
@@ -56,7 +56,8 @@ def about_of(about):
     for part, what in (("quickgelu", "the activation QuickGELU"), ("rope", "rotary positions of another kind")):
         if name and part in name:
             raise ValueError(f"the weights are those of a {short(repr(name))}, which has {what}")
-    return About(name, args, pretrained, about.get("label_names") or pretrained.get("label_names"))
+    both = said.get("pretrained_cfg", {}) | {name: value for name, value in about.items() if value is not None}
+    return About(name, args, pretrained, both.get("label_names") or both.get("labels"))
 
 
 def sizes_of(about):
