@@ -135,16 +135,6 @@ def test_a_classifier_that_only_the_config_json_mentions_is_noted():
     assert "config.json speaks of a classifier, but the weights have none" in again.notes
 
 
-@pytest.mark.parametrize("fields, what", [
-    ({"global_pool": "avg"}, "global_pool 'avg'"), ({"head_hidden": 5}, "head_hidden 5"),
-    ({"positions": "rope"}, "positions 'rope'"),
-])  # fmt: skip
-def test_what_hugging_faces_layout_cannot_hold_is_refused(fields, what):
-    config = replace(CONFIG, **fields)
-    with pytest.raises(ValueError, match=f"no place for {what}"):
-        HUGGINGFACE.write(example(config))
-
-
 def test_a_centre_crop_that_is_not_square_is_refused():
     config = replace(CONFIG, img_size=(8, 12))
     prepared = replace(EXAMPLE.preprocessing, img_size=(8, 12), crop=1.0)

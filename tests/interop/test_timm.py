@@ -203,16 +203,6 @@ def test_labels_are_read_and_made_unique(names, expected):
     assert any("called 'x (2)'" in note for note in read.notes) == ("x (2)" in expected)
 
 
-@pytest.mark.parametrize("fields, what", [
-    ({"positions": "rope"}, "positions 'rope'"), ({"norm_eps": 1e-5}, "norm_eps 1e-05"),
-    ({"head_hidden": 5}, "head_hidden 5"),
-])  # fmt: skip
-def test_what_timms_layout_cannot_hold_is_refused(fields, what):
-    config = replace(CONFIG, **fields)
-    with pytest.raises(ValueError, match=f"no place for {what}"):
-        timm.write(EXAMPLE._replace(config=config, state=on_the_host(ViT(config))))
-
-
 ABOUT = timm.write(EXAMPLE)[1]
 PLACES = [("model_args", name) for name in ABOUT["model_args"]] + [
     ("pretrained_cfg", name) for name in ABOUT["pretrained_cfg"]] + [(None, name) for name in ABOUT]  # fmt: skip

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_weights import PLACES, PREPARED, WEIGHTS
+from small_weights import CONFIG, PLACES, PREPARED, WEIGHTS, weights_of
 
 from tinyvit import interop
 
@@ -46,3 +46,17 @@ def test_weights_that_could_not_be_loaded_again_are_refused(tmp_path, form, weig
 def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path, form):
     with pytest.raises(ValueError, match="unknown format .*; expected one of huggingface, timm, npz, onnx"):
         interop.save(WEIGHTS, tmp_path / "x", form)
+
+
+@pytest.mark.parametrize("form, fields, what", [
+    ("huggingface", {"global_pool": "avg"}, "global_pool 'avg'"), ("huggingface", {"head_hidden": 5}, "head_hidden 5"),
+    ("huggingface", {"positions": "rope"}, "positions 'rope'"), ("timm", {"positions": "rope"}, "positions 'rope'"),
+    ("timm", {"norm_eps": 1e-5}, "norm_eps 1e-05"), ("timm", {"head_hidden": 5}, "head_hidden 5"),
+    ("npz", {"activation": "gelu"}, "activation 'gelu'; its ViTs have 'gelu_tanh'"),
+    ("npz", {"norm_eps": 1e-12}, "norm_eps 1e-12; its ViTs have 1e-06"), ("npz", {"positions": "rope"}, "positions 'r"),
+    ("npz", {"global_pool": "avg"}, "global_pool 'avg'; its ViTs have 'token'"),
+])  # fmt: skip
+def test_a_vit_that_a_format_has_no_place_for_is_refused_and_nothing_is_written(tmp_path, form, fields, what):
+    with pytest.raises(ValueError, match=f"no place for {what}"):
+        interop.save(weights_of(replace(CONFIG, embed_dim=24, **fields)), tmp_path / PATHS[form], form)
+    assert not any(tmp_path.iterdir())

@@ -74,16 +74,15 @@ def open_source(path):
     path = expanded(path)
     if not path.exists():
         raise ValueError(f"{printable(path)} doesn't exist; {how_to_fetch(path) or WANTED}")
-    config = read_if_there(path, CONFIG) if path.is_dir() else None
-    stated = None if config is None else mapping_of_config(config, path / CONFIG)
     if not (path.is_dir() or path.is_file()):
         raise ValueError(f"{printable(path)} is not a file; {WANTED}")
+    config = read_if_there(path, CONFIG)
+    stated = None if config is None else mapping_of_config(config, path / CONFIG)
     files, arrays = weight_files(path) if path.is_dir() else [path], {}
     for file in files:
         arrays |= READERS[kind_of(file)](file)
     mapping = stated or mapping_of_names(arrays, path)
-    about = tuple(read_if_there(path, name) if path.is_dir() else None for name in mapping.files)
-    return Source(path, tuple(files), mapping, arrays, about)
+    return Source(path, tuple(files), mapping, arrays, tuple(read_if_there(path, name) for name in mapping.files))
 
 
 def how_to_fetch(path):

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tinyvit.functional.patches import as_pair
+from tinyvit.interop.names import with_one_table
 from tinyvit.interop.onnx_graph import Graph, vit
 from tinyvit.interop.weights import check_weights
 from tinyvit.models import architecture_name
@@ -38,6 +39,7 @@ def onnx_model(weights):
     config, state, preprocessing, _ = weights
     onnx = onnx_library()
 
+    state = state if config.positions in ("rope", "none") else with_one_table(weights, "ONNX")
     graph = Graph(state, onnx.helper.make_node)
     vit(graph, config, "images")
     output = "logits" if config.num_classes else "features"

@@ -97,15 +97,7 @@ def embed(graph, config, images):
     x = graph.node("Concat", "tokens.with_cls_token", cls_token, x, axis=1)           # (B, N, D)
     if config.positions in ("rope", "none"):
         return x
-    return graph.node("Add", "tokens.with_positions", x, positions(graph, config))
-
-
-def positions(graph, config):
-    """The positions to add to the tokens, (1, N, D); those of rows and columns are combined here already."""
-    if config.positions == "learned_2d":
-        table, _ = F.grid_positions(graph.state["pos_embed_x"], graph.state["pos_embed_y"])
-        return graph.constant("pos_embed", table)
-    return graph.weight("pos_embed")
+    return graph.node("Add", "tokens.with_positions", x, graph.weight("pos_embed"))
 
 
 def block(graph, config, name, x, rope):
