@@ -67,8 +67,8 @@ def read_npy(archive, member):
     """The array of a zip's member; ValueError if its header says more bytes than there are."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
-        read_header = getattr(np.lib.format, f"read_array_header_{version[0]}_{version[1]}")
-        shape, _, dtype = read_header(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
         if file.tell() + prod(shape) * dtype.itemsize > member.file_size:
             raise ValueError(f"{member.filename} is {dtype} {shape}, and has {member.file_size:,} bytes")
         file.seek(0)
