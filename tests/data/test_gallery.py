@@ -22,9 +22,12 @@ def table(dataset):
     return dict(gallery.rows(dataset))
 
 
-def test_every_augmentation_has_a_row(table):
+def test_every_augmentation_has_a_row_of_an_image_and_what_it_becomes(table, dataset):
     single = {field.name for field in fields(Augmentation)} - {"policy", "operations", "magnitude", "mix_prob"}
     assert set(table) == single | {"TrivialAugment", "RandAugment"} | {*policy.OPERATIONS} - {"identity"}
+    for name, (original, *samples) in table.items():
+        assert (original == dataset.images).all((1, 2, 3)).any(), name
+        assert len(samples) == 4 and any((image != original).any() for image in samples), name
 
 
 def test_every_augmentation_and_every_option_is_on_its_page(table):
