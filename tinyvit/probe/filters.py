@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import to_numpy
-from tinyvit.probe.pictures import displayed, new_figure
+from tinyvit.probe.pictures import displayed, picture_panels
 
 
 class FilterComponents(NamedTuple):
@@ -48,17 +48,10 @@ def draw_filter_components(found):
 
     Three channels are shown as RGB, of another number the mean.
     """
-    n = len(found.components)
-    columns = min(n, 7)
-    rows = -(-n // columns)
-    figure, panels = new_figure(max(5, 1.15 * columns + 0.2), 1.35 * rows + 0.5, rows, columns, squeeze=False)
-    for axes in panels.flat[n:]:
-        axes.set_axis_off()
-    for i, (axes, component) in enumerate(zip(panels.flat, found.components)):
+    figure, panels = picture_panels(len(found.components), 7, 1.15, 1.35, extra=0.5)
+    for i, (axes, component) in enumerate(zip(panels, found.components)):
         largest = np.abs(component).max()
         axes.imshow(displayed(0.5 + 0.5 * component / (largest or 1)), cmap="gray", vmin=0, vmax=1)
-        axes.set_xticks([])
-        axes.set_yticks([])
         axes.set_title(f"{i + 1}: {100 * found.variance[i]:.1f} %", fontsize=8)
     figure.suptitle("principal components of the first filters, and their share of the variance", fontsize=9)
     return figure

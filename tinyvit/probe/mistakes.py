@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.probe.pictures import new_figure, show_image
+from tinyvit.probe.pictures import picture_panels, show_image
 
 LONGEST_NAME = 14
 
@@ -46,12 +46,8 @@ def draw_most_wrong(images, mistakes, classes):
     classes   names
     """
     names = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in classes]
-    columns = min(max(1, len(images)), 8)
-    rows = max(1, -(-len(images) // columns))
-    figure, panels = new_figure(max(3.5, 1.4 * columns), 2.05 * rows + 0.4, rows, columns, squeeze=False)
-    for axes in panels.flat:
-        axes.set_axis_off()
-    for axes, image, row, label, predicted, _, confidence in zip(panels.flat, images, *mistakes):
+    figure, panels = picture_panels(len(images), 8, 1.4, 2.05, extra=0.4)
+    for axes, image, row, label, predicted, _, confidence in zip(panels, images, *mistakes):
         show_image(axes, image)
         axes.set_title(f"{names[label]}\ntaken for {names[predicted]}\n{100 * confidence:.0f} %, image {row}",
                        fontsize=7, parse_math=False)  # fmt: skip

@@ -34,6 +34,30 @@ def show_image(axes, image):
     return axes.imshow(pixels, cmap="gray", vmin=0, vmax=1)
 
 
+def image_rows(rows):
+    """A matplotlib Figure with a row of images (n, C, H, W), pixels from 0 to 1, for each (name, images)."""
+    n = len(rows[0][1])
+    figure, panels = new_figure(1.05 * n + 0.6, 1.1 * len(rows), len(rows), n, squeeze=False)
+    for row, (name, images) in zip(panels, rows):
+        row[0].set_ylabel(name, fontsize=8)
+        for axes, image in zip(row, images):
+            show_image(axes, image)
+    return figure
+
+
+def picture_panels(count, most, width, height, extra):
+    """A matplotlib Figure and `count` axes without frames, at most so many in a row, each of this size in inches.
+
+    extra   height of the title above all of them
+    """
+    columns = min(max(1, count), most)
+    rows = max(1, -(-count // columns))
+    figure, panels = new_figure(max(3.5, width * columns), height * rows + extra, rows, columns, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    return figure, panels.flat
+
+
 def show_heat(axes, heat, image, norm):
     """A heat map (rows, columns) over an image in grey, whose height and width its patches share evenly."""
     grey = displayed(image)

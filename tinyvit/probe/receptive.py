@@ -4,7 +4,7 @@ import numpy as np
 
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.models.convnet import Trunk
-from tinyvit.probe.pictures import HEAT, new_figure
+from tinyvit.probe.pictures import HEAT, picture_panels
 
 VISIBLE = 1 - 0.9545  # of the largest value, as in the paper
 
@@ -86,12 +86,8 @@ def draw_receptive_fields(fields):
     """A matplotlib Figure of `effective_receptive_field`: a panel a layer, each with a colour scale of its own."""
     from matplotlib.colors import PowerNorm
 
-    columns = min(len(fields), 7)
-    rows = -(-len(fields) // columns)
-    figure, panels = new_figure(1.5 * columns + 0.3, 1.75 * rows + 0.3, rows, columns, squeeze=False)
-    for ax, (name, field) in zip(panels.flat, fields.items()):
+    figure, panels = picture_panels(len(fields), 7, 1.5, 1.75, extra=0.3)
+    for ax, (name, field) in zip(panels, fields.items()):
         ax.imshow(field, cmap=HEAT, norm=PowerNorm(0.5, 0, field.max() or 1))
         ax.set_title(f"{name}\n{receptive_side(field):.1f} pixels wide", fontsize=7)
-    for ax in panels.flat:
-        ax.set_axis_off()
     return figure

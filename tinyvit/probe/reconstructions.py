@@ -1,6 +1,6 @@
 """What a masked autoencoder makes of an image of which it sees a part."""
 
-from tinyvit.probe.pictures import new_figure, show_image
+from tinyvit.probe.pictures import image_rows
 
 
 def draw_reconstructions(originals, visible, guessed):
@@ -9,9 +9,4 @@ def draw_reconstructions(originals, visible, guessed):
 
     He et al. 2022, "Masked autoencoders are scalable vision learners", figures 2 and 3.
     """
-    figure, panels = new_figure(1.05 * len(originals) + 0.5, 3.4, 3, len(originals), squeeze=False)
-    for row, name, images in zip(panels, ("original", "seen", "guessed"), (originals, visible, guessed)):
-        row[0].set_ylabel(name, fontsize=8)
-        for ax, image in zip(row, images):
-            show_image(ax, image)
-    return figure
+    return image_rows([("original", originals), ("seen", visible), ("guessed", guessed)])

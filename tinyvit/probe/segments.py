@@ -5,7 +5,7 @@ Caron et al. 2021, "Emerging properties in self-supervised vision transformers",
 
 import numpy as np
 
-from tinyvit.probe.pictures import new_figure, show_image
+from tinyvit.probe.pictures import image_rows
 
 MASS = 0.6  # of the attention, that the patches of a segment hold together
 
@@ -53,9 +53,4 @@ def draw_segments(images, masks, segments, names):
     for name, found in zip(names, segments, strict=True):
         scale = images.shape[2] // found.shape[1], images.shape[3] // found.shape[2]
         rows.append((name, images * found.repeat(scale[0], 1).repeat(scale[1], 2)[:, None]))
-    figure, panels = new_figure(1.05 * len(images) + 0.6, 1.1 * len(rows), len(rows), len(images), squeeze=False)
-    for row, (name, shown) in zip(panels, rows):
-        row[0].set_ylabel(name, fontsize=8)
-        for ax, image in zip(row, shown):
-            show_image(ax, image)
-    return figure
+    return image_rows(rows)
