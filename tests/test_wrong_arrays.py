@@ -134,15 +134,6 @@ def test_a_matrix_counts_as_an_array_and_a_masked_array_is_refused(level):
 
 
 @levelled
-def test_integer_logits_with_probabilities_have_the_loss_of_floating_point_logits(level):
-    logits, probabilities = np.array([[1, 2, 3], [3, 1, 0]]), np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
-    with kernels.using(level):
-        expected = F.cross_entropy(logits.astype("float64"), probabilities)[0]
-        assert F.cross_entropy(logits, probabilities)[0] == expected
-        assert F.cross_entropy(logits.tolist(), probabilities.tolist())[0] == expected
-
-
-@levelled
 @pytest.mark.parametrize("place", [0, 2, 3])
 def test_adam_refuses_a_read_only_array_and_changes_none(level, place):
     arrays = [np.full(5, value, "float32") for value in (1, 2, 3, 4)]

@@ -77,14 +77,6 @@ def test_train_may_be_the_name_of_a_class(tmp_path):
     assert data.folder(make(tmp_path, {"train": 2, "car": 2}), 4).train.classes == ("car", "train")
 
 
-def test_hidden_files_and_non_images_are_left_out_and_subfolders_belong_to_their_class(tmp_path):
-    make(tmp_path, {"cat": 3, "cat/more": 2, "dog": 2, ".git/objects": 1})
-    for name in ("cat/notes.txt", "cat/.DS_Store", "cat/._000.png", "readme.md"):
-        (tmp_path / name).write_bytes(b"no image")
-    train, test = data.folder(tmp_path, 4)
-    assert train.classes == ("cat", "dog") and len(train) + len(test) == 7
-
-
 # -- pixels ---------------------------------------------------------------------------------------------------------
 
 

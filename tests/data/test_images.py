@@ -82,12 +82,6 @@ def test_a_crop_below_one_cuts_that_share_out_of_the_middle(saved):
     assert read_image(path, 1, 40, resample="nearest").mean() == 255 / 4
 
 
-def test_without_a_crop_the_whole_image_is_stretched(saved):
-    pixels = np.repeat(np.array([0, 90, 255], "uint8"), [10, 40, 10])[None].repeat(30, 0)
-    image = read_image(saved(Image.fromarray(pixels)), 1, (3, 6), resample="box", crop=None)[0]
-    np.testing.assert_array_equal(image, [[0, 90, 90, 90, 90, 255]] * 3)
-
-
 @pytest.mark.parametrize("resample", RESAMPLE)
 def test_each_resampling_filter_is_pillows_of_that_name(saved, resample):
     pixels = noise(31, 17, 3, 0)
@@ -196,13 +190,6 @@ def test_a_picture_with_nan_or_infinite_pixels_is_refused(saved, value):
     path = saved(Image.fromarray(np.full((2, 2), value, "float32")), "wrong.tiff")
     with pytest.raises(ValueError, match=r"wrong\.tiff can't be read.*NaN or infinite"):
         read_image(path, 1, 2)
-
-
-@pytest.mark.parametrize("kind", ["gif", "png", "webp", "tiff"])
-def test_the_first_frame_of_an_animation_is_read(saved, kind):
-    first, second = (Image.new("RGB", (4, 4), colour) for colour in ((255, 0, 0), (0, 0, 255)))
-    path = saved(first, f"film.{kind}", save_all=True, append_images=[second])
-    assert abs(read_image(path, 3, 4)[:, 0, 0].astype(int) - [255, 0, 0]).max() <= 2
 
 
 # -- unreadable files -----------------------------------------------------------------------------------------------
