@@ -58,6 +58,16 @@ def test_hidden_sizes_are_drawn_anew_and_are_not_those_of_the_exercise(name):
         assert sizes not in exercise.sizes and sizes.keys() in [own.keys() for own in exercise.sizes]
 
 
+@pytest.mark.parametrize(("name", "fit"), [
+    ("group_norm", lambda sizes: sizes["C"] % sizes["G"] == 0),
+    ("patchify_backward", lambda sizes: sizes["H"] % sizes["P"] == sizes["W"] % sizes["Q"] == 0),
+    ("max_pool2d_backward", lambda sizes: sizes["P"] <= min(sizes["H"], sizes["W"])),
+    ("window_reverse", lambda sizes: sizes["s"] < sizes["p"]),
+])  # fmt: skip
+def test_hidden_sizes_fit_together(name, fit):
+    assert all(fit(sizes) for seed in range(30) for sizes in hidden_sizes(EXERCISES[name], seed))
+
+
 @pytest.mark.end_to_end
 @pytest.mark.parametrize(("code", "status", "said"), [
     ("def softmax(x):\n    return x\n", "wrong", "line 1: probs wrong in"),

@@ -28,106 +28,11 @@ def test_every_exercise_has_its_mistakes():
     assert all(len(exercise.mistakes) >= 4 for exercise in EXERCISES.values())
 
 
-# -- mistakes as learners write them, independent of the exercises' tables -------------------------------------------
-
-
-def layernorm_backward(dx_of_g_xhat_std, rows=lambda x: x.sum((0, 1))):
-    def function(dy, x, weight, eps):
-        std = np.sqrt(x.var(-1, keepdims=True) + eps)
-        xhat = (x - x.mean(-1, keepdims=True)) / std
-        return dx_of_g_xhat_std(dy * weight, xhat, std), rows(dy * xhat), rows(dy)
-
-    return function
-
-
-def right_dx(g, xhat, std):
-    return (g - g.mean(-1, keepdims=True) - xhat * (g * xhat).mean(-1, keepdims=True)) / std
-
-
-def softmax(scores):
-    exps = np.exp(scores)
-    return exps / exps.sum(-1, keepdims=True)
-
-
-def adam(theta, g, m, v, t, lr, beta1, beta2, eps):
-    m = m * beta1 + g * (1 - beta1)
-    v = v * beta2 + g**2 * (1 - beta2)
-    return theta - lr / (np.sqrt(v) + eps) * m, m, v
-
-
-def cross_entropy_summed(logits, labels, label_smoothing):
-    K, total = logits.shape[1], 0.0
-    for row, label in zip(logits, labels):
-        target = np.full(K, label_smoothing / K)
-        target[label] += 1 - label_smoothing
-        total -= (target * np.log(softmax(row))).sum()
-    return total
-
-
-def over_tokens(g, xhat, std):
-    return (g - g.mean(axis=1)[:, None] - xhat * np.mean(g * xhat, axis=1)[:, None]) / std
-
-
-def columns_of_all_rows(dy, logits, labels, label_smoothing):
-    p = softmax(logits) - label_smoothing / logits.shape[1]
-    p[:, labels] -= 1 - label_smoothing
-    return dy * p / len(p)
-
-
-AS_WRITTEN = [
-    ("layernorm_backward", layernorm_backward(over_tokens), "means over the tokens' axis"),
-    ("attention", lambda q, k, v: softmax(q @ k.mT / np.sqrt(q.shape[1])) @ v, "the scale is 1/√H in place of 1/√d"),
-    ("cross_entropy_backward", columns_of_all_rows, "the labels' columns in all rows"),
-    (
-        "linear_backward",
-        lambda dy, x, weight: (dy @ weight, x.mT @ dy, dy.sum((0, 1))),
-        "wrong transpose in dweight, and no sum over the batch",
-    ),
-    ("layernorm_backward", layernorm_backward(lambda g, xhat, std: g / std), "the 1/N terms are missing"),
-    (
-        "layernorm_backward",
-        layernorm_backward(right_dx, rows=lambda x: x),
-        "the broadcast weight and bias are not summed",
-    ),
-    (
-        "softmax_backward",
-        lambda dy, x: np.stack([np.diag(np.diag(p) - np.outer(p, p)) * d for p, d in zip(softmax(x), dy)]),
-        "the Jacobian is taken as diagonal",
-    ),
-    ("attention", lambda q, k, v: softmax(q @ k.T / q.shape[-1] ** 0.5) @ v, "wrong transpose of k: all four axes"),
-    ("attention", lambda q, k, v: softmax(q @ k / q.shape[-1] ** 0.5) @ v, "k is not transposed"),
-    ("linear", lambda x, weight, bias: x @ weight + bias, "weight is not transposed"),
-    ("cross_entropy", cross_entropy_summed, "the 1/B is missing"),
-    ("adam", adam, "the bias correction is forgotten"),
-    (
-        "layernorm",
-        lambda x, w, b, eps: (x - x.mean(-1)[..., None]) / (x.std(-1)[..., None] + eps) * w + b,
-        "ε outside of the square root",
-    ),
-    (
-        "gelu",
-        lambda x: x / 2 * (np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)) + 1),
-        "the tanh approximation",
-    ),
-    (
-        "patchify",
-        lambda images, patch: images.reshape(len(images), -1, images.shape[1] * patch[0] * patch[1]),
-        "reshape without transpose",
-    ),
-]
-
-
-@pytest.mark.parametrize("name, function, mistake", AS_WRITTEN, ids=[f"{name}: {m}" for name, _, m in AS_WRITTEN])
-def test_a_mistake_as_a_learner_makes_it_is_recognised(name, function, mistake):
-    report = exercises.check(name, function)
-    assert not report and report.mistakes == (mistake,), report
-
-
 # -- right on paper -----------------------------------------------------------------------------------------------
 
 
 def test_an_overflow_is_found_on_large_scores_and_named():
-    report = exercises.check("softmax", softmax)
+    report = exercises.check("softmax", lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True))
     assert report.mistakes == ("the row's maximum is not subtracted",)
     assert "Right on ordinary numbers; not right with scores near 1000" in str(report)
 
@@ -150,18 +55,10 @@ def test_the_logarithm_of_a_vanished_probability_is_found_and_named():
     assert report.mistakes == ("the logarithm of a probability that became 0",)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in EXERCISES if name.startswith(("attention", "multi_head", "block"))]
-)  # fmt: skip
-def test_scores_near_1000_overflow_in_every_exercise_with_an_attention_and_are_named(name):
-    exercise = EXERCISES[name]
-    (mistake,) = [mistake for mistake in exercise.mistakes if mistake.name == "the row's maximum is not subtracted"]
-    report = exercises.check(name, mistake.formula)
-    assert report.mistakes == (mistake.name,)
-    assert "Right on ordinary numbers; not right with scores near 1000." in str(report)
-
-
 # -- mistakes of any exercise ---------------------------------------------------------------------------------------
+
+
+SILU = EXERCISES["silu_backward"].right
 
 
 def linear_backward(dx=lambda x: x, dweight=lambda x: x, dbias=lambda x: x):
@@ -179,39 +76,15 @@ def linear_backward(dx=lambda x: x, dweight=lambda x: x, dbias=lambda x: x):
         ("linear_backward", linear_backward(dweight=lambda x: x / 6), "a constant factor", r"1/(B·N)"),
         ("linear_backward", linear_backward(dx=lambda x: x * 0.7), "a constant factor", "0.7 times what it should be:"),
         ("linear_backward", linear_backward(dx=lambda x: x / 2), "a constant factor", "is also 1/(B), is a"),
-        (
-            "gelu_backward",
-            lambda dy, x: 2 * F.gelu_backward(dy, F.gelu(x)[1]),
-            "a constant factor",
-            "2 times what it should be.",
-        ),
         ("linear_backward", linear_backward(dx=lambda x: x.transpose(1, 0, 2)), "transposed", "(1, 0, 2)"),
         ("linear_backward", linear_backward(dbias=lambda x: x[None]), "another shape", "(5,)"),
         ("linear_backward", linear_backward(dx=lambda x: x.sum(0)), "summed over too much", "axes (0,)"),
         ("linear_backward", linear_backward(dx=lambda x: x * 0), "zeros", "It is zero everywhere"),
         ("linear_backward", linear_backward(dx=lambda x: x + np.nan), "NaN or infinite", "0/0"),
         ("adam", lambda theta, g, m, v, *_: (theta, m, v), "an argument, unchanged", "theta, m and v look like"),
-        ("layernorm", lambda x, weight, bias, eps: x, "an argument, unchanged", "nothing is computed"),
         ("linear_backward", linear_backward(dx=lambda x: x.astype(int)), "integers", "int64"),
-        (
-            "linear_backward",
-            linear_backward(dx=lambda x: x.astype("float32")),
-            "right to a few digits only",
-            "float32",
-        ),
         ("gelu", lambda x: F.gelu(x + 1e-7)[0], "right to a few digits only", "finite difference"),
-        (
-            "gelu_backward",
-            lambda dy, x: F.gelu_backward(np.ones_like(x), F.gelu(x)[1]),
-            "dy is forgotten",
-            "chain rule",
-        ),
-        (
-            "embed_backward",
-            lambda *arguments: EXERCISES["embed_backward"].right(*arguments)[::-1],
-            "the outputs stand in another order",
-            "dpatches is dpositions",
-        ),
+        ("silu_backward", lambda dy, x: SILU(np.ones_like(x), x), "dy is forgotten", "chain rule"),
     ],
 )  # fmt: skip
 def test_mistakes_that_can_be_made_in_any_exercise_are_recognised(name, function, mistake, said):

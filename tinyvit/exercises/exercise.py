@@ -53,6 +53,12 @@ def visible_eps(random):
     return round(float(random.uniform(0.05, 0.3)), 3)
 
 
+def fit(sizes_fit):
+    """Raise ValueError for sizes that don't fit together: the grader, which draws some, then tries others."""
+    if not sizes_fit:
+        raise ValueError("the sizes don't fit together")
+
+
 @dataclass(frozen=True)
 class Mistake:
     """A wrong formula that learners often write; as a rule the solution with edits, (function, old text, new text)."""

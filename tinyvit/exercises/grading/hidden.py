@@ -38,8 +38,12 @@ def hidden_sizes(exercise, seed, count=2):
 
 def accepted(exercise, case, seed):
     """Whether the right answer takes a case's inputs, and is finite on them."""
-    outputs = exercise.made_by(exercise.right, exercise.draw(case, seed))
-    return bool(outputs) and all(np.isfinite(output).all() for output in outputs.values())
+    try:
+        arguments = exercise.draw(case, seed)
+    except ValueError:  # a side that would be negative
+        return False
+    outputs = exercise.made_by(exercise.right, arguments)
+    return bool(outputs) and all(output.size and np.isfinite(output).all() for output in outputs.values())
 
 
 def drawn(exercise, case, seed):
