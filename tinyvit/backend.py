@@ -124,12 +124,6 @@ def free_memory(device):
         return free + cupy.get_default_memory_pool().free_bytes()
 
 
-def total_memory(device):
-    """Bytes of a GPU's memory, whatever is in it."""
-    with current(device):
-        return sys.modules["cupy"].cuda.runtime.memGetInfo()[1]
-
-
 def peak_of_pool(function, device):
     """Bytes that CuPy's memory pool grows by while a function runs."""
     with current(device):

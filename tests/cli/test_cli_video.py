@@ -81,7 +81,7 @@ def test_a_video_for_a_model_of_images_is_refused(refused, run, moving):
     (("moving-digits", "--augment.policy", "rand"), "augment.policy is for images; for videos it must be 'none'"),
     (("moving-digits", "--data-dir", "."), "moving-digits are built in; leave out --data-dir"),
     (("moving-digits", "--init.whiten"), "init.whiten needs filters that read the images, and a ViViT has none"),
-    (("moving-digits", "--task", "mae"), "the task 'mae' needs the architecture 'vit'"),
+    (("moving-digits", "--task", "mae"), "architecture must be vit for the task 'mae'"),
 ])  # fmt: skip
 def test_trainings_that_do_not_fit_are_refused(refused, arguments, message):
     assert message in refused("train", *arguments, "--out", "run")

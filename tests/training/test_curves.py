@@ -1,14 +1,11 @@
 import struct
 import sys
-import time
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from tinyvit.training.curves import TensorBoard
+from tinyvit.training.curves import tensorboard
 
 ROW = {
     "epoch": 2,
@@ -43,8 +40,8 @@ def scalars(folder):
 
 
 def test_a_row_is_shown_as_scalars_at_its_step(tmp_path):
-    with TensorBoard(tmp_path) as board:
-        board.add(ROW)
+    with tensorboard(tmp_path) as add:
+        add(ROW)
     expected = {
         ("lr", 20, np.float32(0.001)),
         ("loss/train", 20, 1.25),
@@ -56,51 +53,26 @@ def test_a_row_is_shown_as_scalars_at_its_step(tmp_path):
     assert set(scalars(tmp_path)) == expected
 
 
-@given(losses=st.lists(st.floats(0, 1e6, width=32), max_size=8))
-def test_every_row_is_shown_in_order(losses, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    with TensorBoard(folder) as board:
-        for step, loss in enumerate(losses, start=1):
-            board.add({"step": step, "test_loss": np.float32(loss)})
-    assert scalars(folder) == [("loss/test", step, loss) for step, loss in enumerate(losses, start=1)]
-
-
 def test_nan_is_left_out(tmp_path):
-    with TensorBoard(tmp_path) as board:
-        board.add({"step": 1, "test_loss": None, "advice": "a lower rate", "lr": 0.5})
+    with tensorboard(tmp_path) as add:
+        add({"step": 1, "test_loss": None, "advice": "a lower rate", "lr": 0.5})
     assert scalars(tmp_path) == [("lr", 1, 0.5)]
 
 
-@pytest.mark.end_to_end
-def test_a_row_is_on_the_disk_while_training_goes_on(tmp_path):
-    with TensorBoard(tmp_path) as board:
-        board.add({"step": 1, "lr": 0.5})
-        deadline = time.monotonic() + 60
-        while not scalars(tmp_path) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert scalars(tmp_path) == [("lr", 1, 0.5)]
-
-
 def test_a_resumed_run_shows_one_curve(tmp_path):
-    with TensorBoard(tmp_path) as board:
+    with tensorboard(tmp_path) as add:
         for step in (10, 20, 30):
-            board.add({"step": step, "lr": 1.0})
-    with TensorBoard(tmp_path, step=20) as board:
+            add({"step": step, "lr": 1.0})
+    with tensorboard(tmp_path, step=20) as add:
         for step in (30, 40):
-            board.add({"step": step, "lr": 2.0})
+            add({"step": step, "lr": 2.0})
     assert len(list(tmp_path.iterdir())) == 2
     assert scalars(tmp_path) == [("lr", 10, 1.0), ("lr", 20, 1.0), ("lr", 30, 2.0), ("lr", 40, 2.0)]
 
 
-def test_a_run_that_is_started_afresh_hides_all_that_was_there(tmp_path):
-    for lr in (1.0, 2.0):
-        with TensorBoard(tmp_path) as board:
-            board.add({"step": 1, "lr": lr})
-    assert scalars(tmp_path) == [("lr", 1, 2.0)]
-
-
 def test_without_tensorboardx_it_says_how_to_install_it_and_makes_no_folder(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(ValueError, match=r"needs tensorboardX, which is not installed; install .*\[tensorboard\]"):
-        TensorBoard(tmp_path / "tensorboard")
+    message = r"needs tensorboardX, which is not installed; install .*\[tensorboard\]"
+    with pytest.raises(ValueError, match=message), tensorboard(tmp_path / "tensorboard"):
+        pass
     assert not (tmp_path / "tensorboard").exists()

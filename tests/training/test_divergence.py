@@ -101,15 +101,12 @@ def poisoned(path, attribute="weight"):
     return model
 
 
-@pytest.mark.parametrize(
-    ("model", "images", "found"),
-    [
-        (poisoned("blocks.1.mlp.fc1"), IMAGES, r"the output of blocks\.1\.mlp\.fc1 is the first"),
-        (poisoned("blocks.0.norm1"), IMAGES, r"the output of blocks\.0\.(norm1|attn)"),
-        (poisoned("patch_embed.proj"), IMAGES, r"the output of patch_embed\.proj"),
-        (ViT(CONFIG), BROKEN, "the images are the first"),
-    ],
-)
+@pytest.mark.parametrize(("model", "images", "found"), [
+    (poisoned("blocks.1.mlp.fc1"), IMAGES, r"the output of blocks\.1\.mlp\.fc1 is the first"),
+    (poisoned("blocks.0.norm1"), IMAGES, r"the output of blocks\.0\.(norm1|attn)"),
+    (poisoned("patch_embed.proj"), IMAGES, r"the output of patch_embed\.proj"),
+    (ViT(CONFIG), BROKEN, "the images are the first"),
+])  # fmt: skip
 def test_the_first_layer_with_nan_or_infinity_is_named(model, images, found):
     ctx = Context(training=True, key=Key(0, 1))
     assert re.search(found, where_first(model, batch(images), ctx, loss))

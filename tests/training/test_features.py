@@ -1,28 +1,19 @@
+import errno
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
-from strategies import images_for, redrawn, seeds, vits
+from photos import photos, random_vit, saved
+from strategies import images_for, seeds, vits
 
-from tinyvit import ViT, ViTConfig, data, probe
+from tinyvit import probe
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.nn.block import Block
 from tinyvit.training import features, features_by_layer
-from tinyvit.training.features import features_of_files
+from tinyvit.training.features import FileFeatures, check_new_files, features_of_files, save_features
 from tinyvit.training.inference import evaluation_batch
-
-CONFIG = ViTConfig(img_size=4, patch_size=2, num_classes=6, embed_dim=8, depth=3, num_heads=2)
-
-
-def random_vit(seed=0, dtype="float64", **fields):
-    return redrawn(ViT(ViTConfig(**{**vars(CONFIG), **fields}), dtype=dtype), seed)
-
-
-def photos(size, seed=0):
-    generator = np.random.default_rng(seed)
-    images = generator.integers(0, 256, (size, 3, 4, 4)).astype("uint8")
-    return data.Dataset(images, generator.integers(0, 6, size), tuple("abcdef"), (0.4, 0.5, 0.6), (0.2, 0.2, 0.3))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -33,12 +24,6 @@ def test_the_head_maps_the_features_to_the_logits_bit_for_bit(dtype, pool, hidde
     found = features(model, images, threads=1)
     assert type(found) is np.ndarray and (found.dtype, found.shape) == (dtype, (9, 8))
     np.testing.assert_array_equal(model.head(found)[0], model(images)[0])
-
-
-def test_features_times_the_weights_of_a_linear_head_are_the_logits():
-    model, dataset = random_vit(), photos(300)
-    logits = features(model, dataset) @ model.head.weight.data.T + model.head.bias.data
-    np.testing.assert_allclose(logits, model(dataset.normalise(dataset.images, "float64"))[0], rtol=1e-12, atol=1e-12)
 
 
 @given(model=vits(), seed=seeds())
@@ -109,15 +94,6 @@ def test_images_of_several_batches_are_all_processed_and_in_order():
         np.testing.assert_allclose(found[[i]], features(model, dataset.subset([i])), rtol=1e-12, atol=1e-12)
 
 
-@given(seed=seeds(), layer=st.sampled_from([0, 2, None]))
-def test_permuted_images_have_permuted_rows(seed, layer):
-    model, dataset = random_vit(seed), photos(12, seed)
-    order = np.random.default_rng(seed).permutation(12)
-    rows = features(model, dataset, layer=layer, pool="mean")[order]
-    permuted = features(model, dataset.subset(order), layer=layer, pool="mean")
-    np.testing.assert_allclose(permuted, rows, rtol=1e-12, atol=1e-12)
-
-
 def test_weights_and_gradients_are_left_unchanged():
     model = random_vit()
     model.storage.gradients()[:] = 7
@@ -154,20 +130,7 @@ def test_images_that_do_not_fit_are_refused(images, message):
         features(random_vit(), images)
 
 
-def test_an_empty_list_of_layers_is_refused():
-    with pytest.raises(ValueError, match="at least one layer, got none"):
-        features_by_layer(random_vit(), photos(1), [])
-
-
 # -- files ----------------------------------------------------------------------------------------------------------
-
-
-def saved(dataset, folder):
-    """The images of a data set as files; their paths."""
-    paths = [folder / f"{i:03}.png" for i in range(len(dataset))]
-    for path, image in zip(paths, dataset.images):
-        Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).save(path)
-    return paths
 
 
 @pytest.mark.parametrize("layer", [0, -1, None])
@@ -180,23 +143,57 @@ def test_files_are_prepared_as_the_images_of_the_data_set_are(tmp_path, layer):
     np.testing.assert_allclose([file.features for file in found], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_unreadable_files_are_reported_in_their_place_and_the_others_processed(tmp_path):
-    model, dataset = random_vit(), photos(3)
-    paths = saved(dataset, tmp_path)
-    paths[1].write_bytes(b"no image")
-    (tmp_path / "empty").mkdir()
-    asked = [paths[2], *paths, tmp_path / "empty", tmp_path / "nowhere.png"]
-    found = list(features_of_files(model, Preprocessing.from_dataset(dataset), asked))
-    assert [file.path for file in found] == asked
-    assert [file.features is None for file in found] == [False, False, True, False, True, True]
-    np.testing.assert_allclose(found[0].features, found[3].features, rtol=1e-12)
-    errors = [file.error for file in found if file.features is None]
-    for error, message in zip(errors, ["001.png can't be read", "empty holds no images", "nowhere.png doesn't exist"]):
-        assert message in error
-
-
 def test_a_file_whose_features_are_nan_or_infinite_is_named(tmp_path):
     model, dataset = random_vit(), photos(1)
     model.encode.norm.bias.data = np.full(8, np.inf)
     with pytest.raises(ValueError, match=r"features of image .*000\.png are NaN or infinite"):
         list(features_of_files(model, Preprocessing.from_dataset(dataset), saved(dataset, tmp_path)))
+
+
+@pytest.mark.parametrize("n", [1, 11])
+def test_saved_features_are_loaded_again_with_a_name_in_any_encoding_for_each_row(tmp_path, n):
+    array = np.random.default_rng(0).standard_normal((n, 3))
+    paths = [os.fsdecode(b"caf\xe9%d.png" % i) for i in range(n)]
+    files = (FileFeatures(path, row) for path, row in zip(paths, array))
+    assert save_features(files, tmp_path / "f.npy", tmp_path / "f.txt") == (n, 3)
+    for mapped in (None, "r"):
+        loaded = np.load(tmp_path / "f.npy", mmap_mode=mapped)
+        np.testing.assert_array_equal(loaded, array.astype("float32"), strict=True)
+    assert os.fsdecode((tmp_path / "f.txt").read_bytes()).splitlines() == paths
+
+
+def test_without_rows_or_after_an_error_nothing_is_written(tmp_path, monkeypatch):
+    def broken():
+        yield FileFeatures("0.png", np.zeros(2))
+        raise ValueError("the weights are damaged")
+
+    assert save_features([], tmp_path / "f.npy", tmp_path / "f.txt") == (0, None)
+    with pytest.raises(ValueError, match="the weights are damaged"):
+        save_features(broken(), tmp_path / "f.npy", tmp_path / "f.txt")
+
+    def full(*paths):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"no room to save .*f\.txt: No space.*make room and run the command again"):
+        save_features([FileFeatures("0.png", np.zeros(2))], tmp_path / "f.npy", tmp_path / "f.txt")
+    assert not any(tmp_path.iterdir())
+
+
+def test_output_files_must_be_new_and_in_an_existing_folder(tmp_path):
+    assert check_new_files(tmp_path / "f.npy") == (tmp_path / "f.npy", tmp_path / "f.txt")
+    assert check_new_files(str(tmp_path / "f.npy"), "n")[1].name == "n"
+    for name in ("old.npy", "other.txt"):
+        (tmp_path / name).write_bytes(b"precious")
+    (tmp_path / "link.npy").symlink_to(tmp_path / "nowhere")
+    for out, names, message in (
+        ("old.npy", None, "old.npy exists already; remove it, or choose another name with --out"),
+        ("link.npy", None, "link.npy exists already"),
+        ("other.npy", None, "other.txt exists already; remove it, or choose another name with --names"),
+        ("f.npz", None, r"a \.npy file, got --out .*f\.npz; expected a name such as features\.npy"),
+        ("nowhere/f.npy", None, "f.npy is in .*nowhere, which doesn't exist"),
+        ("f.npy", "nowhere/n", "n is in .*nowhere, which doesn't exist; .*--names"),
+        ("f.npy", "f.npy", "features and names would both be written to .*f.npy"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_new_files(tmp_path / out, None if names is None else tmp_path / names)

@@ -113,31 +113,6 @@ def test_an_objective_gets_the_gradient_of_the_images_into_gradients_of_its_own(
     np.testing.assert_array_equal(found[0], expected)
 
 
-class Coloured(nn.Module):
-    """Channels mixed by a learned matrix, and a model of the images that this makes."""
-
-    def __init__(self, config):
-        self.mix = nn.Linear(config.in_chans, config.in_chans)
-        self.model = build(config, device="meta")
-        self.materialize()
-
-    def forward(self, images, ctx=None):
-        mixed, c_mix = self.mix(images.transpose(0, 2, 3, 1), ctx)
-        y, c_model = self.model(np.ascontiguousarray(mixed.transpose(0, 3, 1, 2)), ctx)
-        return y, (c_mix, c_model)
-
-    def backward(self, dy, cache):
-        dmixed = self.model.backward(dy, cache[1])
-        return self.mix.backward(dmixed.transpose(0, 2, 3, 1), cache[0]).transpose(0, 3, 1, 2)
-
-
-def test_a_model_within_another_gives_the_gradient_of_its_images():
-    model, objective = redrawn(Coloured(CONFIGS[0])), Squared()
-    images = batch(model.model)
-    train_step(model, optim.SGD(model, 0.1), *images, objective=objective, threads=1)
-    assert objective.returned[0].shape == images[0].shape and model.mix.weight.grad.any()
-
-
 def test_an_architecture_that_does_not_say_which_layer_reads_its_images_keeps_their_gradient():
     (dimages,), *_ = step(TinyConfig(num_classes=3))
     assert dimages.shape == (4, 1, 8, 8)

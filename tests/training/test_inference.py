@@ -1,4 +1,3 @@
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -9,9 +8,7 @@ from strategies import seeds
 from tinyvit import ViT, ViTConfig
 from tinyvit import functional as F
 from tinyvit.data import Dataset
-from tinyvit.functional.softmax import log_softmax
-from tinyvit.training import evaluate, inference
-from tinyvit.training.distributed.ranks import Part
+from tinyvit.training import evaluate
 from tinyvit.training.tasks.classification import logits_of
 
 
@@ -39,47 +36,6 @@ def test_every_image_counts_once_whatever_the_threads(size, threads, seed):
     np.testing.assert_allclose(scores["loss"], F.cross_entropy(logits, dataset.labels)[0], rtol=1e-12)
 
 
-def test_on_a_cpu_a_forward_is_one_batch_whatever_memory_there_is(monkeypatch):
-    monkeypatch.delattr(inference, "total_memory")  # which isn't even asked
-    model, dataset = random_vit(device="cpu"), noise(600)
-    assert inference.forward_batch(model) == inference.evaluation_batch(model) == 256
-    for forward, batch in zip(inference.forwards(model, dataset), inference.loaded(model, dataset, 256), strict=True):
-        assert forward.batches == [slice(0, len(batch.images))]
-        np.testing.assert_array_equal(forward.images, batch.images)
-        np.testing.assert_array_equal(forward.targets, batch.targets)
-
-
-@given(size=st.integers(1, 40), count=st.integers(1, 12), ranks=st.integers(1, 5), seed=seeds())
-def test_sums_over_batches_are_those_of_all_ranks_together(size, count, ranks, seed):
-    numbers = np.random.default_rng(seed).integers(0, 1000, size)
-    batches = [slice(first, min(first + count, size)) for first in range(0, size, count)]
-
-    def sums(where, batches):
-        return [numbers[where][batch].sum() for batch in batches]
-
-    def of_rank(rank):
-        class Rank:
-            def part(self, samples):
-                return Part(self, slice(samples * rank // ranks, samples * (rank + 1) // ranks), samples)
-
-            def results(self, value):
-                return [value]
-
-        with mock.patch.object(inference, "sharing", Rank):
-            return inference.sums_over(numbers, batches, sums)
-
-    expected = [numbers[batch].sum() for batch in batches]
-    assert inference.sums_over(numbers, batches, sums) == expected
-    assert np.sum([of_rank(rank) for rank in range(ranks)], 0).tolist() == expected
-
-
-def test_scores_are_python_numbers():
-    assert {name: type(score) for name, score in evaluate(random_vit(), noise(9)).items()} == {
-        "accuracy": float,
-        "loss": float,
-    }
-
-
 def test_weights_and_gradients_are_left_unchanged():
     model = random_vit()
     model.storage.gradients()[:] = 7
@@ -96,16 +52,6 @@ def test_images_that_do_not_fit_the_model_are_refused():
         evaluate(random_vit(), tall)
 
 
-@given(size=st.sampled_from([1, 255, 257]), threads=st.integers(1, 3), tta=st.booleans(), seed=seeds())
-def test_accuracy_and_loss_are_those_of_the_logits(size, threads, tta, seed):
-    model, dataset = random_vit(seed), noise(size, seed)
-    logits = logits_of(model, dataset, threads, tta)
-    assert type(logits) is np.ndarray and logits.shape == (size, 3)
-    scores = evaluate(model, dataset, threads, tta)
-    assert scores["accuracy"] == (logits.argmax(1) == dataset.labels).mean()
-    np.testing.assert_allclose(scores["loss"], F.cross_entropy(logits, dataset.labels)[0], rtol=1e-12)
-
-
 def views(model, dataset):
     """The probabilities of the images, and of their mirror images."""
     images = dataset.normalise(dataset.images, "float64")
@@ -118,24 +64,6 @@ def test_averaging_over_mirror_images_averages_the_probabilities(threads, seed):
     logits = logits_of(model, dataset, threads, tta=True)
     np.testing.assert_allclose(np.exp(logits), sum(views(model, dataset)) / 2, rtol=1e-9)
     np.testing.assert_allclose(np.exp(logits).sum(1), 1, rtol=1e-12)
-
-
-@given(seed=seeds())
-def test_averaging_changes_nothing_for_a_symmetric_image(seed):
-    model, dataset = random_vit(seed), noise(9, seed)
-    images = dataset.images.copy()
-    images[:, :, :, 1] = images[:, :, :, 0]
-    symmetric = Dataset(images, dataset.labels, dataset.classes, dataset.mean, dataset.std)
-    once, twice = (logits_of(model, symmetric, tta=tta) for tta in (False, True))
-    np.testing.assert_allclose(twice, log_softmax(once), rtol=1e-10, atol=1e-12)
-
-
-@given(seed=seeds())
-def test_mirrored_images_have_the_same_average(seed):
-    model, dataset = random_vit(seed), noise(9, seed)
-    mirrored = Dataset(dataset.images[:, :, :, ::-1], dataset.labels, dataset.classes, dataset.mean, dataset.std)
-    one, other = (logits_of(model, d, tta=True) for d in (dataset, mirrored))
-    np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
 @given(seed=seeds())

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from tinyvit import ViT, data, optim
+from tinyvit import ViT, data
 from tinyvit.tensors import load_tensors
 from tinyvit.training import PRESETS, AugmentConfig, OptimConfig, evaluate, train, trainer
 from tinyvit.training.config import from_json
@@ -74,9 +73,7 @@ def test_metrics_have_a_row_per_epoch_and_the_last_one_is_the_summarys(run):
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     assert [(row["epoch"], row["step"]) for row in rows] == [(1, 11), (2, 22)]
     assert rows[0]["lr"] == CONFIG.optim.lr > rows[1]["lr"] > 0
-    assert {name: rows[-1][name] for name in ("test_accuracy", "test_loss")} == {
-        name: summary[name] for name in ("test_accuracy", "test_loss")
-    }
+    assert all(rows[-1][name] == summary[name] for name in ("test_accuracy", "test_loss"))
     for row in rows:
         assert 0 <= row["train_accuracy"] <= 1 and row["train_loss"] > 0
         assert 0 < row["data_wait"] < 1
@@ -112,49 +109,11 @@ def test_recomputation_changes_no_bit_of_a_training(run, tmp_path, monkeypatch):
     assert training and all(ctx.recompute for ctx in training)
 
 
-def test_another_seed_gives_other_weights(run, tmp_path):
-    train(replace(CONFIG, seed=1), tmp_path / "other")
-    assert weights(tmp_path / "other") != weights(run[0])
-
-
-def test_training_starts_from_the_weights_of_the_seed(tmp_path):
-    standing_still = OptimConfig(lr=1e-30, weight_decay=0.0)
-    train(replace(CONFIG, seed=3, epochs=1, optim=standing_still), tmp_path / "run")
-    for name, array in ViT(CONFIG.model, seed=3).state_dict().items():
-        np.testing.assert_allclose(load_tensors(tmp_path / "run" / "model.safetensors")[name], array, atol=1e-20)
-
-
-def test_the_checkpoint_holds_weights_moments_and_step(run):
-    path, _ = run
-    checkpoint = load_tensors(path / "checkpoints" / f"{STATES[-1]}.safetensors")
-    parts = {"model": {}, "optimizer": {}, "epoch": {}}
-    for name, array in checkpoint.items():
-        part, _, rest = name.partition(".")
-        parts[part][rest] = array
-    model = trained_model(path)
-    optimizer = optim.AdamW(model)
-    optimizer.load_state_dict(parts["optimizer"])
-    assert optimizer.t == 22
-    for name, array in model.state_dict().items():
-        np.testing.assert_array_equal(parts["model"][name], array)
-
-
-def test_curves_are_a_picture(run):
-    with Image.open(run[0] / "curves.png") as picture:
-        picture.load()
-        assert picture.format == "PNG" and min(picture.size) > 100
-
-
 def test_runs_without_a_given_folder_are_numbered(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         train(replace(CONFIG, epochs=1))
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"digits", "digits-2"}
-
-
-def test_float64_is_trained_and_saved_in_float64(tmp_path):
-    train(replace(CONFIG, epochs=1, precision="float64"), tmp_path / "run")
-    assert {array.dtype.name for array in load_tensors(tmp_path / "run" / "model.safetensors").values()} == {"float64"}
 
 
 def refuse_constant(name):
@@ -186,26 +145,14 @@ def test_a_relative_data_folder_is_stored_as_an_absolute_path(tmp_path, monkeypa
     assert json.loads((tmp_path / "run" / "config.json").read_text())["data_dir"] == str(tmp_path / "somewhere")
 
 
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ({"in_chans": 3}, r"reads images \(3, 8, 8\), but the data set's are \(1, 8, 8\)"),
-        ({"img_size": 16}, r"reads images \(1, 16, 16\), but the data set's are \(1, 8, 8\)"),
-        ({"num_classes": 9}, "has 9 classes, but the data set has 10"),
-    ],
-)
+@pytest.mark.parametrize(("shape", "message"), [
+    ({"in_chans": 3}, r"reads images \(3, 8, 8\), but the data set's are \(1, 8, 8\)"),
+    ({"num_classes": 9}, "has 9 classes, but the data set has 10"),
+])  # fmt: skip
 def test_a_model_that_does_not_fit_the_data_is_refused_before_anything_is_written(tmp_path, shape, message):
     with pytest.raises(ValueError, match=message):
         train(replace(CONFIG, model=replace(CONFIG.model, **shape)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_folder_that_holds_a_run_is_refused_and_the_run_stays(run):
-    path, _ = run
-    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
-    with pytest.raises(ValueError, match="already holds a run"):
-        train(CONFIG, path)
-    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
 class Terminal(io.StringIO):

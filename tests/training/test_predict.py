@@ -1,51 +1,24 @@
-import json
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from photos import CLASSES, photos, random_vit, saved
 from PIL import Image
-from strategies import redrawn, seeds
+from strategies import seeds
 
-from tinyvit import ViT, ViTConfig, data
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.training.predict import BATCH, predict
 from tinyvit.training.tasks.classification import logits_of
 
-CLASSES = ("cat", "dog", "cow", "emu", "fox", "gnu")
-
-
-def random_vit(seed=0):
-    config = ViTConfig(img_size=4, patch_size=2, num_classes=6, embed_dim=8, depth=1, num_heads=2)
-    return redrawn(ViT(config, dtype="float64"), seed)
-
-
-def photos(size, seed=0):
-    generator = np.random.default_rng(seed)
-    images = generator.integers(0, 256, (size, 3, 4, 4)).astype("uint8")
-    return data.Dataset(images, generator.integers(0, 6, size), CLASSES, (0.4, 0.5, 0.6), (0.2, 0.2, 0.3))
-
-
-@pytest.fixture
-def saved(tmp_path):
-    """Writes the images of a data set to files; returns their paths."""
-
-    def save(dataset):
-        paths = [tmp_path / f"{i:03}.png" for i in range(len(dataset))]
-        for path, image in zip(paths, dataset.images):
-            Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).save(path)
-        return paths
-
-    return save
-
 
 @pytest.mark.parametrize("tta", [False, True])
 @pytest.mark.parametrize("size", [1, BATCH, BATCH + 1])
-def test_files_are_prepared_as_the_images_of_the_data_set_are(saved, size, tta):
+def test_files_are_prepared_as_the_images_of_the_data_set_are(tmp_path, size, tta):
     model, dataset = random_vit(), photos(size)
     logits = logits_of(model, dataset, tta=tta)
     probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    paths = saved(dataset)
+    paths = saved(dataset, tmp_path)
     predictions = list(predict(model, Preprocessing.from_dataset(dataset), paths, top=6, tta=tta))
     assert [p.path for p in predictions] == paths
     for prediction, expected in zip(predictions, probs):
@@ -55,25 +28,12 @@ def test_files_are_prepared_as_the_images_of_the_data_set_are(saved, size, tta):
         assert [p for _, p in prediction.top] == sorted(got.values(), reverse=True)
 
 
-def test_predictions_can_be_written_as_json(saved):
-    dataset = photos(1)
-    (prediction,) = predict(random_vit(), Preprocessing.from_dataset(dataset), saved(dataset))
-    assert json.loads(json.dumps(prediction.top)) == [list(pair) for pair in prediction.top]
-
-
-@pytest.mark.parametrize(("top", "count"), [(1, 1), (5, 5), (6, 6), (100, 6)])
-def test_the_requested_number_of_classes_is_returned_at_most_all(saved, top, count):
-    dataset = photos(2)
-    for prediction in predict(random_vit(), Preprocessing.from_dataset(dataset), saved(dataset), top=top):
-        assert len(prediction.top) == count
-
-
-def test_classes_of_equal_probability_keep_their_order(saved):
+def test_classes_of_equal_probability_keep_their_order(tmp_path):
     dataset = photos(1)
     model = random_vit()
     model.head.weight.data = np.zeros(model.head.weight.shape)
     model.head.bias.data = np.array([0.0, 1, 0, 1, 0, 0])
-    (prediction,) = predict(model, Preprocessing.from_dataset(dataset), saved(dataset))
+    (prediction,) = predict(model, Preprocessing.from_dataset(dataset), saved(dataset, tmp_path))
     assert [name for name, _ in prediction.top] == ["dog", "emu", "cat", "cow", "fox"]
 
 
@@ -91,9 +51,9 @@ def test_unreadable_files_are_reported_in_their_place_and_the_others_processed(t
         assert i not in bad or prediction.error.startswith(f"{folder / f'{i}.png'} can't be read")
 
 
-def test_all_images_of_folders_are_taken_and_an_empty_folder_is_an_error(saved, tmp_path):
+def test_all_images_of_folders_are_taken_and_an_empty_folder_is_an_error(tmp_path):
     dataset = photos(3)
-    paths = saved(dataset)
+    paths = saved(dataset, tmp_path)
     (tmp_path / "empty").mkdir()
     given_paths = [paths[2], tmp_path, tmp_path / "empty", str(tmp_path / "nowhere.png")]
     predictions = list(predict(random_vit(), Preprocessing.from_dataset(dataset), given_paths))
@@ -103,27 +63,11 @@ def test_all_images_of_folders_are_taken_and_an_empty_folder_is_an_error(saved, 
     assert "empty holds no images" in errors[4] and "nowhere.png doesn't exist" in errors[5]
 
 
-def test_images_are_read_a_batch_at_a_time(saved, monkeypatch):
-    dataset = photos(3)
-    paths = saved(dataset)
-    model, prepared, read = random_vit(), Preprocessing.from_dataset(dataset), []
-
-    def one_at_a_time(batch, *arguments, **options):
-        read.append(len(batch))
-        return data.read_images(batch, *arguments, **options)
-
-    monkeypatch.setattr("tinyvit.data.preprocessing.read_images", one_at_a_time)
-    predictions = predict(model, prepared, 100 * paths)
-    next(predictions)
-    assert read == [BATCH]
-    assert len(list(predictions)) == 299 and max(read) == BATCH
-
-
-def test_weights_that_are_nan_or_infinite_are_refused(saved):
+def test_weights_that_are_nan_or_infinite_are_refused(tmp_path):
     dataset, model = photos(1), random_vit()
     model.head.bias.data = np.array([0, 1, np.nan, 0, 0, 0])
     with pytest.raises(ValueError, match=r"NaN or infinite: the weights are damaged"):
-        list(predict(model, Preprocessing.from_dataset(dataset), saved(dataset)))
+        list(predict(model, Preprocessing.from_dataset(dataset), saved(dataset, tmp_path)))
 
 
 @pytest.mark.parametrize(("options", "message"), [

@@ -58,10 +58,6 @@ def test_given_classes_need_not_be_those_of_the_run():
     assert_same(split, data.choose(data.digits(), ("5", "6", "7"), 30, seed=4))
 
 
-def test_a_named_data_set_is_used_with_all_its_classes_even_if_it_is_the_runs():
-    assert_same(load_prepared_data(trained(classes=("3", "1")), "digits"), data.digits())
-
-
 def test_another_data_set_is_used_with_all_its_classes(pictures):
     split = load_prepared_data(trained(classes=("3", "1")), "folder", pictures)
     assert_same(split, data.folder(pictures, 8, 1))

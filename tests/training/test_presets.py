@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 from steps import advance
 
-from tinyvit import data
 from tinyvit.data import Dataset, Split
 from tinyvit.models.architecture import image_shape
 from tinyvit.training import PRESETS, preset
-from tinyvit.training.config import from_json, to_json
 from tinyvit.training.trainer import Trainer
 
 BATCH = 8
@@ -50,22 +48,6 @@ def test_the_first_steps_of_every_recipe_run_on_a_cpu(random_images, name):
     assert (trainer.model.storage.data != before).any()
     if config.task == "classification":  # the head starts at zero: every class is equally likely
         assert losses[0] == pytest.approx(np.log(config.model.num_classes), rel=1e-4)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_recipe_is_read_back_from_json_unchanged(name):
-    assert from_json(to_json(preset(name)), name) == preset(name)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_recipe_uses_a_known_data_set(name):
-    assert preset(name).dataset in data.DATASETS
-
-
-def test_the_recipes_for_cifar_have_its_images_and_classes():
-    for name, classes in (("cifar10", 10), ("cifar10-cpu", 10), ("cifar100", 100)):
-        model = preset(name).model
-        assert (model.img_size, model.in_chans, model.num_classes) == (32, 3, classes)
 
 
 def test_an_unknown_preset_is_refused_with_a_suggestion():

@@ -4,11 +4,9 @@ import json
 import statistics
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
-from steps import StopsAfter
 
 from tinyvit.training import preset, train
 from tinyvit.training.run_folder import RunFolder
@@ -16,7 +14,8 @@ from tinyvit.training.seeds import resume_seeds, train_seeds
 
 pytestmark = pytest.mark.end_to_end
 
-TINY = ["--epochs", "2", "--model.depth", "1", "--model.embed-dim", "16", "--batch-size", "256", "--device", "cpu"]
+TINY = ["--epochs", "40", "--model.depth", "1", "--model.embed-dim", "16", "--batch-size", "256", "--device", "cpu",
+        "--threads", "1", "--save-minutes", "0.001"]  # fmt: skip
 
 
 def weights(run):
@@ -27,7 +26,7 @@ def weights(run):
 def config():
     digits = preset("digits")
     model = replace(digits.model, depth=1, embed_dim=16)
-    return replace(digits, model=model, epochs=2, batch_size=256, device="cpu", threads=1)
+    return replace(digits, model=model, epochs=40, batch_size=256, device="cpu", threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -65,52 +64,34 @@ def test_resuming_finished_runs_changes_none(folder):
     assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in before} == before
 
 
-def test_a_killed_training_is_resumed_as_a_whole_bit_for_bit(tmp_path):
-    command = [sys.executable, "-m", "tinyvit", "train"]
-    options = ["digits", *TINY, "--threads", "1", "--epochs", "8", "--save-minutes", "0.001", "--seeds", "1", "2"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run([*command, *options, "--out", whole], check=True, capture_output=True, timeout=60)
-    process = subprocess.Popen([*command, *options, "--out", killed], stdout=subprocess.DEVNULL)
-    ends = time.monotonic() + 60
-    while not list(killed.glob("seed-2/checkpoints/step-*.json")) and time.monotonic() < ends:
-        time.sleep(0.005)
-    process.kill()
-    assert process.wait() == -9 and not (killed / "summary.json").exists()
-    resumed = subprocess.run([*command, "--resume", killed], capture_output=True, text=True, timeout=60)
-    assert (resumed.returncode, resumed.stderr) == (0, "")
-    for seed in (1, 2):
-        assert weights(killed / f"seed-{seed}") == weights(whole / f"seed-{seed}")
-    scores = [json.loads((path / "summary.json").read_text())["scores"] for path in (whole, killed)]
-    assert scores[0] == scores[1]
-
-
-def test_ctrl_c_ends_the_whole_and_says_how_to_go_on(tmp_path):
+def test_ctrl_c_ends_the_whole_which_is_resumed_bit_for_bit(folder, tmp_path):
+    """The changes of a resumed training are noted for the seeds to come."""
+    run = tmp_path / "runs"
     process = subprocess.Popen(
-        [sys.executable, "-m", "tinyvit", "train", "digits", *TINY, "--epochs", "1000", "--seeds", "1", "2",
-         "--out", tmp_path / "runs"], stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "tinyvit", "train", "digits", *TINY, "--seeds", "3", "5", "--out", run],
+        stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     while "test acc." not in process.stdout.readline():
         pass
     process.send_signal(2)
     out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert out.endswith(f"go on with all seeds: tinyvit train --resume {tmp_path / 'runs'}\n")
-    assert not (tmp_path / "runs" / "seed-2").exists()
-
-
-def test_refused_changes_are_not_noted_and_accepted_ones_are(config, tmp_path):
-    path = tmp_path / "both"
-    with pytest.raises(KeyboardInterrupt):
-        train_seeds(replace(config, save_minutes=0.0), (3, 5), path, StopsAfter(4))
-    before = (path / "seeds.json").read_bytes()
+    assert process.returncode == 130 and not (run / "seed-5").exists()
+    assert out.endswith(f"go on with all seeds: tinyvit train --resume {run}\n")
+    before = (run / "seeds.json").read_bytes()
     with pytest.raises(ValueError, match="holds weights in float32, and the training is to go on in float64"):
-        resume_seeds(path, precision="float64")
-    assert (path / "seeds.json").read_bytes() == before
-    resume_seeds(path, threads=2)
-    assert json.loads((path / "seeds.json").read_text())["config"]["threads"] == 2
-    done = (path / "seeds.json").read_bytes()
-    resume_seeds(path, precision="float64")
-    assert (path / "seeds.json").read_bytes() == done, "nothing is left that the change could be for"
+        resume_seeds(run, precision="float64")
+    assert (run / "seeds.json").read_bytes() == before, "refused changes aren't noted"
+    scores = resume_seeds(run, save_minutes=7.0)["scores"]
+    assert json.loads((run / "seeds.json").read_text())["config"]["save_minutes"] == 7.0
+    assert scores == json.loads((folder / "summary.json").read_text())["scores"]
+    for seed in (3, 5):
+        assert weights(run / f"seed-{seed}") == weights(folder / f"seed-{seed}")
+
+
+def test_what_is_refused_leaves_no_folder(config, tmp_path):
+    with pytest.raises(ValueError, match="the model has 9 classes, but the data set has 10"):
+        train_seeds(replace(config, model=replace(config.model, num_classes=9)), (1, 2), tmp_path / "runs")
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_folder_of_several_runs_is_not_taken_for_one(config, folder):

@@ -1,14 +1,10 @@
 import contextlib
-import fcntl
 import json
-import os
 import signal
 import subprocess
 import sys
-import termios
 import threading
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 
 import pytest
@@ -139,49 +135,6 @@ def test_a_second_signal_ends_the_training_at_once(start_training, tmp_path):
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_a_killed_training_leaves_complete_files_only(start_training, tmp_path):
-    process = start_training(FIRST_EPOCH, "--epochs", "1000")
-    process.kill()
-    process.wait()
-    config = from_json((tmp_path / "run" / "config.json").read_text(), "config.json")
-    about, checkpoint = Checkpoints(tmp_path / "run" / "checkpoints").newest(unexpected)
-    assert {f"model.{name}" for name in ViT(config.model).state_dict()} <= checkpoint.keys()
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [row["epoch"] for row in rows] == list(range(1, len(rows) + 1))
-    assert len(about["history"]) - len(rows) in (0, 1)
-    assert not (tmp_path / "run" / "model.safetensors").exists()
-
-
-def test_a_closed_terminal_ends_the_training_and_its_progress_is_saved(tmp_path):
-    ours, theirs = os.openpty()
-    command = [sys.executable, "-m", "tinyvit", "train", "digits", "--epochs", "1000", "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=partial(own_terminal, theirs)
-    )
-    os.close(theirs)
-    shown = b""
-    while FIRST_EPOCH.encode() not in shown:
-        shown += os.read(ours, 4096)
-    os.close(ours)  # the window is closed
-    assert process.wait(timeout=60) == 129
-    about, _ = Checkpoints(tmp_path / "run" / "checkpoints").newest(unexpected)
-    assert about["step"] == json.loads((tmp_path / "run" / "summary.json").read_text())["steps"]
-
-
-def own_terminal(terminal):
-    """Make a process the leader of a new session with this controlling terminal."""
-    os.setsid()
-    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-
-
-def test_a_disowned_training_outlives_its_terminal(tmp_path):
-    with open("/dev/full", "w") as full:  # a log that can no longer be written
-        command = [sys.executable, "-m", "tinyvit", "train", "digits", "--epochs", "2", "--out", str(tmp_path / "run")]
-        ended = subprocess.run(command, stdout=full, stderr=full, timeout=60)
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["epochs"] == 2
-    assert ended.returncode in (0, 2)  # whether the last lines were lost depends on buffering
-
-
 def test_nohup_protects_a_training_from_sighup():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -190,15 +143,6 @@ def test_nohup_protects_a_training_from_sighup():
             assert not stop
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_the_first_signal_sets_the_flag_and_the_second_acts():
-    with stop_on_signals() as stop:
-        assert not stop
-        signal.raise_signal(signal.SIGINT)
-        assert stop and stop.exit_status == 130
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
 
 
 def test_after_the_training_the_signals_are_handled_as_before():

@@ -1,6 +1,5 @@
-import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,19 +10,13 @@ from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.tensors import load_tensors
 from tinyvit.training import TrainConfig, train
 from tinyvit.training.config import to_json
+from tinyvit.training.display import Silent
 from tinyvit.training.predict import predict
 from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.tasks.classification import evaluate
 from tinyvit.training.trained import load_classifier, load_data, load_test_set, load_trained
 
 MODEL = ViTConfig(img_size=4, patch_size=2, num_classes=2, embed_dim=8, depth=1, num_heads=2)
-
-
-class Silent:
-    """A display that shows nothing."""
-
-    def __getattr__(self, name):
-        return lambda *arguments: None
 
 
 def pictures(root, classes=("bright", "dark"), count=10):
@@ -94,12 +87,6 @@ def test_a_missing_preprocessing_is_named(copy):
         load_trained(copy.path, "cpu")
 
 
-def test_a_damaged_preprocessing_is_named(copy):
-    copy.preprocessing.write_bytes(b"\xff\x00")
-    with pytest.raises(ValueError, match=r"preprocessing\.json doesn't say how images are prepared"):
-        load_trained(copy.path, "cpu")
-
-
 @pytest.mark.parametrize("changes", [{"img_size": (5, 4)}, {"classes": ("cat", "dog", "cow")},
                                      {"channels": 1, "mean": (0.5,), "std": (0.5,)}])  # fmt: skip
 def test_a_preprocessing_of_another_model_is_refused(copy, changes):
@@ -116,11 +103,6 @@ def test_weights_of_another_model_are_refused_by_the_name_of_the_file(copy):
     copy.config.write_text(copy.config.read_text().replace('"embed_dim": 8', '"embed_dim": 1000000000'))
     with pytest.raises(ValueError, match=r"config\.json.* embed_dim must be an int from 1 to 65,536, got 1000000000"):
         load_trained(copy.path, "cpu")
-
-
-def test_the_preprocessing_of_a_run_is_plain_json(finished):
-    kept = json.loads((finished / "preprocessing.json").read_text())
-    assert kept == json.loads(json.dumps(asdict(load_trained(finished, "cpu").preprocessing)))
 
 
 @pytest.fixture

@@ -34,8 +34,7 @@ def evaluate(rest):
     if trained.task.classifies:
         require_classifier(trained)
     test = load_test_set(trained, options.data_dir)
-    needed = trained.task.evaluation_bytes(trained.learner)
-    with computing_together(trained, options, needed=needed) as ranks:
+    with computing_together(trained, options) as ranks:
         drawn = options.confusion if ranks.leads else None
         try:
             report = trained.task.report(trained.learner, test, options.threads, options.tta, drawn)

@@ -29,8 +29,13 @@ def features(rest):
     """tinyvit features RUN IMAGE… --out FILE.npy"""
     options = parse(FeaturesOptions, rest, "tinyvit features")
 
-    from tinyvit.training.features import checked_layer, checked_pool, features_of_files
-    from tinyvit.training.features_file import check_new_files, save_features
+    from tinyvit.training.features import (
+        check_new_files,
+        checked_layer,
+        checked_pool,
+        features_of_files,
+        save_features,
+    )
     from tinyvit.training.predict import BATCH
 
     out, names = check_new_files(options.out, options.names)
@@ -62,10 +67,8 @@ def layer_number(text, expected):
 
 def on_one_line(files):
     """The same files; those whose path has a line break, which the list of names can't hold, with an error."""
-    from tinyvit.training.features_file import fits_a_line
-
     for file in files:
-        if file.error is None and not fits_a_line(file.path):
+        if file.error is None and set("\r\n") & set(str(file.path)):
             error = f"{str(file.path)!r} has a line break in its name, which the list of names can't hold"
             file = file._replace(features=None, error=error)
         yield file

@@ -2,6 +2,7 @@
 
 import io
 import time
+from contextlib import contextmanager
 from math import nan
 from numbers import Real
 
@@ -49,37 +50,27 @@ def draw_curves(history, task):
     return content.getvalue()
 
 
-class TensorBoard:
-    """Writes rows of metrics as scalars into event files in `folder`; to be closed, or used in a `with`.
+@contextmanager
+def tensorboard(folder, step=0):
+    """A function that writes a row of metrics as scalars into event files in `folder`, at row["step"]; `train_loss` is
+    shown as loss/train, beside loss/test.
 
     step   how many steps were taken before; a resumed run thereby hides what was written after them by
            the process that died, and shows one curve
 
     Raises ValueError if tensorboardX is not installed.
     """
+    # A file is named after the second; without a suffix, a second run within it would overwrite the first one's.
+    options = {"flush_secs": FLUSH_SECONDS, "filename_suffix": f".{time.time_ns()}"}
+    with summary_writer()(str(folder), purge_step=step + 1, **options) as writer:
 
-    def __init__(self, folder, step=0):
-        # A file is named after the second; without a suffix, a second run within it would overwrite the first one's.
-        self.writer = summary_writer()(
-            str(folder), purge_step=step + 1, flush_secs=FLUSH_SECONDS, filename_suffix=f".{time.time_ns()}"
-        )
+        def add(row):
+            for name, value in row.items():
+                if name not in ("epoch", "step") and isinstance(value, Real):
+                    part, _, what = name.partition("_")
+                    writer.add_scalar(f"{what}/{part}" if part in PARTS else name, float(value), row["step"])
 
-    def add(self, row):
-        """Write every number of a row at row["step"]; `train_loss` is shown as loss/train, beside loss/test."""
-        for name, value in row.items():
-            if name not in ("epoch", "step") and isinstance(value, Real):
-                part, _, what = name.partition("_")
-                self.writer.add_scalar(f"{what}/{part}" if part in PARTS else name, float(value), row["step"])
-
-    def close(self):
-        """Flush and close the file."""
-        self.writer.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.close()
+        yield add
 
 
 def summary_writer():

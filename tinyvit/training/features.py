@@ -5,6 +5,7 @@ Layer 0 is what the first layer reads, and layer i from 1 to L what layer i give
 were learned for the last layer's tokens alone.
 """
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from tinyvit import functional as F
 from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.data import Dataset
+from tinyvit.files import expanded, replacing
 from tinyvit.nn import Context
 from tinyvit.training.inference import forward_batch, forwards, in_parts
 from tinyvit.training.predict import of_files
@@ -142,3 +144,45 @@ def check_finite(rows, names):
             f"the features of image {names[wrong]} are NaN or infinite: the weights are damaged or diverged"
         )
     return rows
+
+
+# -- in a file --------------------------------------------------------------------------------------------------------
+
+
+def save_features(files, out, names):
+    """Write the features of images to `out`, float32 (n, D), and their paths to `names`, a line each, in their order.
+
+    files   `FileFeatures` without errors, whose paths have no line breaks
+    out     a .npy file, as `numpy.load` reads it, also mapped
+    names   a text file in the encoding of the system's file names
+
+    Both files are put in place when they are complete, the names first. Returns (n, D), or (0, None) where nothing is
+    written.
+    """
+    files = list(files)
+    if not files:
+        return 0, None
+    rows = np.stack([file.features for file in files]).astype("<f4")
+    with replacing(out) as array, replacing(names) as lines:
+        np.save(array, rows)
+        lines.write(b"".join(os.fsencode(file.path) + b"\n" for file in files))
+    return rows.shape
+
+
+def check_new_files(out, names=None):
+    """`out` and the file for the names, by default `out` with the suffix .txt, as paths.
+
+    Raises ValueError unless `out` ends with .npy, neither exists, and their folders do.
+    """
+    out = expanded(out)
+    if out.suffix != ".npy":
+        raise ValueError(f"features are written to a .npy file, got --out {out}; expected a name such as features.npy")
+    names = out.with_suffix(".txt") if names is None else expanded(names)
+    for path, option in ((out, "--out"), (names, "--names")):
+        if os.path.lexists(path):
+            raise ValueError(f"{path} exists already; remove it, or choose another name with {option}")
+        if not path.absolute().parent.is_dir():
+            raise ValueError(f"{path} is in {path.parent}, which doesn't exist; choose another name with {option}")
+    if names.absolute() == out.absolute():
+        raise ValueError(f"features and names would both be written to {out}; choose another name with --names")
+    return out, names

@@ -1,24 +1,21 @@
 """Forward passes over a data set, a batch at a time and each batch in parts by several threads."""
 
 from contextlib import contextmanager
-from math import prod
 from typing import NamedTuple
 
-from tinyvit.backend import Array, array_module, total_memory
+from tinyvit.backend import Array, array_module
 from tinyvit.data import Loader
 from tinyvit.models.architecture import Architecture
-from tinyvit.models.summary import measured_parts, widest_output
+from tinyvit.models.summary import widest_output
 from tinyvit.training.distributed import sharing
-from tinyvit.training.memory import available_memory, freed_memory_kept
-from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory, readable, what_there_is
+from tinyvit.training.memory import freed_memory_kept
+from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory
 from tinyvit.training.threads import map_threads, slices, threads_for
 
 INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
 FORWARD = 3.5  # memory of a forward, in arrays as large as its largest output
-OF_TASK = 4.2  # the same for a task's own module around the model
 MAX_IMAGES = 2048  # in a forward on a GPU, which has more than enough work for each launch then
-MAX_BYTES = 1 << 31  # of memory of a forward on a GPU
-MEMORY_SHARE = 1 / 32  # of a GPU's memory that a forward may take
+MAX_BYTES = 1 << 30  # of memory of a forward on a GPU
 
 
 class Forward(NamedTuple):
@@ -29,22 +26,17 @@ class Forward(NamedTuple):
     batches: list
 
 
-def forwards(model, dataset, needed=0):
+def forwards(model, dataset):
     """The images of a `Dataset`, in order and in few forwards, each a `Forward`: on a CPU an evaluation batch each.
-
-    needed   as for `task_batch`
 
     What is summed over each of the batches has the same digits whatever the size of a forward: the outputs for an image
     don't depend on those beside it, except that cuBLAS may choose another algorithm for a product with more rows.
     """
     count = evaluation_batch(model)
-    for images, targets in loaded(model, dataset, task_batch(model, needed)):
+    loader = Loader(dataset, forward_batch(model), dtype=model.dtype.name, device=model.device)
+    for images, targets in loader.epoch():
         edges = range(0, len(targets), count)
         yield Forward(images, targets, [slice(first, min(first + count, len(targets))) for first in edges])
-
-
-def loaded(model, dataset, count):
-    return Loader(dataset, count, dtype=model.dtype.name, device=model.device).epoch()
 
 
 def in_parts(function, model, images, threads=None):
@@ -111,40 +103,12 @@ def evaluation_batch(model, most=256):
 
 def forward_batch(model):
     """Images in one forward of an evaluation: of a small model on a GPU several evaluation batches, so that a launch
-    has more work; else one. It depends on the model and on what memory the GPU has, free or not, so that cuBLAS takes
-    the same algorithms in every run. All ranks that share the forward get the same number.
-    """
+    has more work; else one. It depends on the model alone, so that cuBLAS takes the same algorithms in every run."""
     count = evaluation_batch(model)
     if model.device == "cpu" or not isinstance(model, Architecture):
         return count
-    ranks, memory = sharing(), min(MAX_BYTES, int(MEMORY_SHARE * total_memory(model.device)))
-    images = min(MAX_IMAGES, memory // computed_bytes(model))
-    if ranks is not None:
-        images = min(ranks.gather(images))
+    images = min(MAX_IMAGES, MAX_BYTES // computed_bytes(model))
     return max(1, images // count) * count
-
-
-def task_batch(model, needed=0):
-    """Images in one forward of a task's own module around the model: fewer than of the model if it takes more memory.
-
-    needed   bytes that it takes for an image; 0 where that is the model alone
-    """
-    count, images = evaluation_batch(model), forward_batch(model)
-    if needed and images > count:
-        images = int(images * min(1, computed_bytes(model) / needed)) // count * count
-    return max(count, images)
-
-
-def bytes_of_task(model, widest, images):
-    """Bytes for `task_batch` of a module around the model.
-
-    widest   numbers for an image of the largest array that it makes outside of the model
-    images   arrays as large as the image, in float32, that it also holds
-    """
-    image = 4 * prod(measured_parts(model)[0].input_shape)
-    itemsize = model.storage.compute_dtype.itemsize
-    number = max(itemsize, (4 + itemsize) / 2)  # bytes: in low precision, too, some of the arrays are float32
-    return round(OF_TASK * number * max(widest, widest_output(model))) + images * image
 
 
 def computed_bytes(model):
@@ -152,36 +116,24 @@ def computed_bytes(model):
     return forward_bytes(model, model.storage.compute_dtype.itemsize)
 
 
-def memory_of_forward(model, most, needed=0):
-    """Bytes that a forward of an evaluation of `most` images takes; 0 if unknown. `needed` as for `task_batch`."""
-    if not isinstance(model, Architecture):
-        return 0
-    return min(most, task_batch(model, needed)) * max(needed, computed_bytes(model))
+def memory_of_forward(model, most):
+    """Bytes that a forward of an evaluation of at most `most` images takes; 0 if unknown."""
+    return min(most, forward_batch(model)) * computed_bytes(model) if isinstance(model, Architecture) else 0
 
 
 @contextmanager
-def memory_to_evaluate(model, most=None, needed=0):
-    """Raise OutOfMemory if a model surely can't be evaluated with the memory that there is, or where that turns out.
+def memory_to_evaluate(model, most=None):
+    """Raise OutOfMemory, with what helps, where memory runs out while a model is evaluated.
 
-    most     images at a time; by default as many as `forwards` takes
-    needed   as for `task_batch`
+    most   images at a time; by default as many as `forwards` takes
     """
-    if not isinstance(model, Architecture):
-        yield
-        return
-    images, device = task_batch(model, needed) if most is None else evaluation_batch(model, most), model.device
-    total = images * max(needed, computed_bytes(model))
-    free = available_memory(device)
-    message = (
-        f"too little memory: to evaluate {images} images at a time takes about {readable(total)}, and "
-        f"{what_there_is(free, device)}; "
-        f"end other programs, or {'raise the limit' if device == 'cpu' else 'take --device cpu'}"
-    )
-    if free is not None and total / 2 > free:
-        raise OutOfMemory(message)
     try:
         yield
     except Exception as error:
         if not is_lack_of_memory(error):
             raise
-        raise OutOfMemory(message) from error
+        images = forward_batch(model) if most is None else evaluation_batch(model, most)
+        raise OutOfMemory(
+            f"too little memory to evaluate {images} images at a time; end other programs, or "
+            f"{'raise the limit' if model.device == 'cpu' else 'take --device cpu'}"
+        ) from error

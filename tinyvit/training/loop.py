@@ -50,13 +50,13 @@ def train(config, out=None, display=None, name=None):
             return run(trainer, folder, display)
 
 
-def resume(path, display=None, accepted=None, **changes):
+def resume(path, display=None, **changes):
     """Resume the run in the folder `path` from its newest checkpoint; returns the summary, a dict.
 
     Parameters, moments, moving average, schedule, random streams and logged losses are bit for bit those of a run that
     was never stopped, on the same machine with the same number of threads and the same kernels. Without a checkpoint
     the run starts afresh; a finished one isn't changed. `changes` are fields of the configuration: device, threads,
-    kernels, data_dir, distributed. `accepted` is called when nothing has refused them.
+    kernels, data_dir, distributed.
 
     Raises ValueError if `path` isn't a run, is in use, or has only damaged checkpoints; OutOfMemory as `train` does.
     """
@@ -82,8 +82,6 @@ def resume(path, display=None, accepted=None, **changes):
             def note():
                 if changes:  # needed again, to evaluate the run or to resume it once more
                     folder.write(folder.config, to_json(trainer.config).encode())
-                if accepted is not None:
-                    accepted()
 
             ranks.first(note)
             return run(trainer, folder, display)
@@ -180,12 +178,12 @@ def scalars(trainer, folder):
     if not (trainer.config.tensorboard and trainer.ranks.leads):
         yield lambda row: None
         return
-    from tinyvit.training.curves import TensorBoard
+    from tinyvit.training.curves import tensorboard
 
-    with TensorBoard(folder.tensorboard) as board:
+    with tensorboard(folder.tensorboard) as add:
         for row in trainer.history:  # written again: a killed process's file may end anywhere
-            board.add(row)
-        yield board.add
+            add(row)
+        yield add
 
 
 def save_best(trainer, folder):
@@ -210,7 +208,7 @@ def finish(trainer, folder, seconds, stop):
         "steps": trainer.step,
         "skipped_steps": int(trainer.faults.skipped),
         "seconds": seconds,
-        "data_wait": trainer.wait.of_training,
+        "data_wait": trainer.waited("training"),
         "parameters": trainer.model.num_parameters(),
         **kind_of(config),
         "config": folder.digest(),

@@ -57,10 +57,10 @@ class Needs(NamedTuple):
 
     def message(self, batch_size, free, words):
         """The error: how much is needed, how much is available (`free`, or None), and which batch would fit."""
-        total = self.total(batch_size)
+        total, there = self.total(batch_size), "can be had" if self.device == "cpu" else f"are free on {self.device}"
         text = (
             f"too little memory: a step on {batch_size} images needs about {readable(total)} ({readable(self.held)} of "
-            f"it for weights, gradients and moments), and {what_there_is(free, self.device)}"
+            f"it for weights, gradients and moments)" + ("" if free is None else f", and {readable(free)} {there}")
         )
         # Where memory has run out, what needs as much doesn't fit, whatever there seems to be.
         free = min(total if free is None else free, total)
@@ -191,13 +191,6 @@ def drop_tracebacks(error):
 def is_lack_of_memory(error):
     """Whether an error says that there is too little memory: NumPy's and CuPy's are MemoryErrors, those of CUDA not."""
     return isinstance(error, MemoryError) or any(code in str(error) for code in OF_CUDA)
-
-
-def what_there_is(free, device):
-    """The free memory of a device in words; None if it is unknown."""
-    if free is None:
-        return "how much there is, is unknown"
-    return f"{readable(free)} {'can be had' if device == 'cpu' else f'are free on {device}'}"
 
 
 def readable(count):

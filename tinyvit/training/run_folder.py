@@ -39,6 +39,11 @@ from tinyvit.tensors import load_tensors, tensor_bytes
 from tinyvit.training.checkpoints import Checkpoints, check_same
 from tinyvit.training.config import from_json, to_json
 
+FILES = {  # by their attributes of a `RunFolder`
+    "config": "config.json", "preprocessing": "preprocessing.json", "metrics": "metrics.jsonl",
+    "model": "model.safetensors", "model_manifest": "model.json", "summary": "summary.json", "curves": "curves.png",
+    "tensorboard": "tensorboard", "imported": "imported.json", "tokenizer": "tokenizer.json", "seeds": "seeds.json",
+}  # fmt: skip
 COUNTS = ("epochs", "steps", "skipped_steps", "parameters")  # in a summary, beside seconds and the task's scores
 
 
@@ -53,18 +58,9 @@ class RunFolder:
 
     def __init__(self, path):
         self.path = expanded(path)
-        self.config = self.path / "config.json"
-        self.preprocessing = self.path / "preprocessing.json"
-        self.metrics = self.path / "metrics.jsonl"
+        for name, file in FILES.items():
+            setattr(self, name, self.path / file)
         self.checkpoints = Checkpoints(self.path / "checkpoints", self.write, self.check_lock)
-        self.model = self.path / "model.safetensors"
-        self.model_manifest = self.path / "model.json"
-        self.summary = self.path / "summary.json"
-        self.curves = self.path / "curves.png"
-        self.tensorboard = self.path / "tensorboard"
-        self.imported = self.path / "imported.json"
-        self.tokenizer = self.path / "tokenizer.json"
-        self.seeds = self.path / "seeds.json"
 
     @contextmanager
     def started(self, config):
@@ -80,10 +76,7 @@ class RunFolder:
         check_folder(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
         with self.locked():
-            ours = (
-                self.config, self.preprocessing, self.metrics, self.checkpoints.path, self.model, self.model_manifest,
-                self.summary, self.curves, self.tensorboard, self.imported, self.tokenizer, self.seeds,
-            )  # fmt: skip
+            ours = [self.path / name for name in ("checkpoints", *FILES.values())]
             taken = [file.name for file in ours if file.is_file() or (file.is_dir() and any(file.iterdir()))]
             if taken:
                 raise ValueError(

@@ -6,18 +6,19 @@
 """
 
 import json
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from statistics import mean, stdev
 
 from tinyvit.files import read_text
 from tinyvit.launcher import started_in_parallel
+from tinyvit.levels import using
 from tinyvit.training.config import from_json, to_json
 from tinyvit.training.datasets import with_absolute_paths
 from tinyvit.training.display import Display, clock, table
 from tinyvit.training.loop import refuse_among_images, resume, train
 from tinyvit.training.run_folder import RunFolder, next_free
 from tinyvit.training.tasks import task_class
+from tinyvit.training.trainer import Trainer
 
 
 def train_seeds(config, seeds, out=None, display=None, name=None):
@@ -30,14 +31,15 @@ def train_seeds(config, seeds, out=None, display=None, name=None):
     Raises ValueError for seeds that are negative or given twice, for a folder that holds runs already, and as `train`
     does.
     """
-    check(seeds)
-    refuse_ranks(config.distributed)
+    check(seeds, config.distributed)
     config = with_absolute_paths(config)
     place = out or config.out or f"runs/{name or config.dataset}-seeds"
     refuse_among_images(place, config)
+    with using(config.kernels):
+        Trainer(replace(config, seed=seeds[0]))  # raises what would refuse each of them, before anything is written
     folder = RunFolder(out or config.out or next_free(place))
     config = replace(config, out=None)
-    with folder.made(), removed_if_nothing_began(folder):
+    with folder.made():
         write(folder, config, seeds)
         return run_all(folder, config, seeds, display or Display())
 
@@ -46,27 +48,23 @@ def resume_seeds(path, display=None, **changes):
     """Go on with the runs in the folder `path`, as `resume` does with one: finished ones aren't changed, a stopped one
     continues, and the others begin; returns the summary, a dict."""
     folder = RunFolder(path)
-    refuse_ranks(changes.get("distributed", "auto"))
     seeds, config = read(folder)
+    check(seeds, changes.get("distributed", "auto"))
     config = with_absolute_paths(replace(config, **changes))
     with folder.locked():
         return run_all(folder, config, seeds, display or Display(), **changes)
 
 
-def refuse_ranks(distributed):
-    """Raise ValueError where several processes were started to train one model together."""
+def check(seeds, distributed="none"):
+    """Raise ValueError unless these can be the seeds of several runs, in one process."""
+    proper = bool(seeds) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not proper or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must be different ints of at least 0, got {' '.join(map(str, seeds)) or 'none'}")
     _, ranks = started_in_parallel()
     if ranks > 1 and distributed != "none":
         raise ValueError(
             f"several seeds can't be trained by {ranks} ranks; start a training for each seed, or one process for all"
         )
-
-
-def check(seeds):
-    """Raise ValueError unless these can be the seeds of several runs."""
-    proper = bool(seeds) and all(type(seed) is int and seed >= 0 for seed in seeds)
-    if not proper or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds must be different ints of at least 0, got {' '.join(map(str, seeds)) or 'none'}")
 
 
 def write(folder, config, seeds):
@@ -84,41 +82,18 @@ def read(folder):
     return seeds, from_json(config, folder.seeds)
 
 
-@contextmanager
-def removed_if_nothing_began(folder):
-    """Remove the folder again if its first run is refused before anything of it is written."""
-    try:
-        yield
-    except Exception:
-        if not any(folder.path.glob("seed-*/config.json")):
-            folder.check_lock()
-            folder.lock = None  # it goes with the folder
-            with suppress(OSError):
-                folder.seeds.unlink()
-                (folder.path / ".lock").unlink()
-                folder.path.rmdir()
-        raise
-
-
 def run_all(folder, config, seeds, display, **changes):
-    """Finish the run of each seed; returns the summary of all.
-
-    Changes are noted for the seeds to come once a run has accepted them.
-    """
+    """Finish the run of each seed; returns the summary of all. Changes are noted once a run has ended with them."""
     runs = {seed: folder.path / f"seed-{seed}" for seed in seeds}
     summaries = {}
-
-    def accepted():
-        if changes:
-            write(folder, config, seeds)
-
     for number, (seed, path) in enumerate(runs.items(), start=1):
         display.print(("\n" if number > 1 else "") + f"seed {seed}, run {number} of {len(seeds)}\n")
         if (path / "config.json").exists():
-            summaries[seed] = resume(path, display, accepted, **changes)
+            summaries[seed] = resume(path, display, **changes)
         else:
             summaries[seed] = train(replace(config, seed=seed, init=init_of(runs, config)), path, display)
-            accepted()
+        if changes:
+            write(folder, config, seeds)
         if "interrupted" in summaries[seed]:
             display.print(f"\n  go on with all seeds: tinyvit train --resume {folder.path}")
             return {"interrupted": summaries[seed]["interrupted"]}

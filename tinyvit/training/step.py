@@ -1,7 +1,7 @@
 """One step of training, from zeroed gradients to moved parameters."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -121,7 +121,7 @@ def train_step(
         def loss_of(arrays, ctx):
             return checked(objective(model, *([arrays] if isinstance(images, Mapping) else arrays.values()), ctx))
 
-        gradients = BatchGradients(
+        gradients = gradients_by(
             model, loss_of, samples, parts, buffers, accumulate, threads, met, ranks, scale, clip_each, clip_norm
         )
         try:
@@ -139,42 +139,48 @@ def train_step(
         return StepResult(loss, norm, metrics, applied, False if scale is None else scale.update(applied))
 
 
-@dataclass
-class BatchGradients:
-    """Computes the gradients of the mean loss over a batch, part by part, adds them up and clips them.
+def gradients_by(
+    model, loss_of, samples, parts, buffers, accumulate, threads, met, ranks, loss_scale, clip_each, clip_norm
+):  # fmt: skip
+    """The function (named arrays, ctx) -> `Gradients` of the mean loss over a batch: computed part by part, added up
+    and clipped.
 
+    loss_of     (named arrays, ctx) -> (loss, backward, …)
     samples     of the whole batch, with those of other ranks
     parts       slices of the batch, computed at the same time, each with one of `buffers` for its gradients
     accumulate  pieces of a part, one after the other
-    meeting     where the parts exchange values, or None
+    met         the `Meeting` where the parts exchange values, or None
     ranks       that compute other parts of the batch, or None
     """
+    storage = model.storage
 
-    model: Any
-    loss_of: Any  # (named arrays, ctx) -> (loss, backward, …)
-    samples: int
-    parts: list
-    buffers: list
-    accumulate: int
-    threads: int
-    meeting: Any
-    ranks: Any
-    loss_scale: Any
-    clip_each: float | None
-    clip_norm: float | None
+    def of_part(batch, ctx, number):
+        """The `PartResult` of each piece of a part; its gradients are in the part's buffer then."""
+        where, buffer, results = parts[number], buffers[number], []
+        if met is not None:
+            ctx = replace(ctx or Context(), join=met.join(number))
+        factor = 1 if loss_scale is None else loss_scale.scale
+        buffer[:] = 0
+        with storage.grads.into(buffer, model.image_layer), sums_together(buffer):
+            for piece in slices(where.stop - where.start, accumulate):
+                share = (piece.stop - piece.start) / samples
+                piece = slice(where.start + piece.start, where.start + piece.stop)
+                arrays = {name: array[piece] for name, array in batch.items()}
+                loss, backward, *more = loss_of(arrays, from_sample(ctx, piece.start))
+                backward(share * factor)
+                del backward  # and the caches in it, before the next piece's forward
+                results.append(PartResult(share, loss, *more))
+        return results
 
-    def __call__(self, batch, ctx):
-        """The `Gradients` of named arrays."""
-        storage = self.model.storage
-        pieces = range(len(self.parts))
-        found = map_threads(partial(self.of_part, batch, ctx), pieces, self.threads, storage.device, self.meeting)
+    def gradients(batch, ctx):
+        found = map_threads(partial(of_part, batch, ctx), range(len(parts)), threads, storage.device, met)
         results = list(chain.from_iterable(found))
-        add_up(self.buffers, self.threads)
-        if self.ranks is not None:
-            results = self.ranks.add_up(self.model, results)
-        if self.loss_scale is not None:
-            self.loss_scale.unscale(storage.gradients())
-        norm = clip(self.model, self.clip_each, self.clip_norm)
+        add_up(buffers, threads)
+        if ranks is not None:
+            results = ranks.add_up(model, results)
+        if loss_scale is not None:
+            loss_scale.unscale(storage.gradients())
+        norm = clip(model, clip_each, clip_norm)
         loss = mean_of([(part.share, part.loss) for part in results])
         metrics = {
             name: mean_of([(part.share, part.metrics[name]) for part in results]) for name in results[0].metrics
@@ -183,23 +189,7 @@ class BatchGradients:
         updates = mean_updates((part.share, part.updates) for part in results)
         return Gradients(loss, norm, metrics, xp.isfinite(loss) & xp.isfinite(norm), updates)
 
-    def of_part(self, batch, ctx, number):
-        """The `PartResult` of each piece of a part; its gradients are in the part's buffer then."""
-        where, buffer, results = self.parts[number], self.buffers[number], []
-        if self.meeting is not None:
-            ctx = replace(ctx or Context(), join=self.meeting.join(number))
-        factor = 1 if self.loss_scale is None else self.loss_scale.scale
-        buffer[:] = 0
-        with self.model.storage.grads.into(buffer, self.model.image_layer), sums_together(buffer):
-            for piece in slices(where.stop - where.start, self.accumulate):
-                share = (piece.stop - piece.start) / self.samples
-                piece = slice(where.start + piece.start, where.start + piece.stop)
-                arrays = {name: array[piece] for name, array in batch.items()}
-                loss, backward, *more = self.loss_of(arrays, from_sample(ctx, piece.start))
-                backward(share * factor)
-                del backward  # and the caches in it, before the next piece's forward
-                results.append(PartResult(share, loss, *more))
-        return results
+    return gradients
 
 
 def checked(result):

@@ -120,7 +120,10 @@ def in_pool(function, pieces, threads):
     """[function(piece) for each piece], each in a thread of the pool."""
     # A copy of the context carries settings such as tinyvit.reference() into the thread.
     futures = [pool(threads).submit(copy_context().run, function, piece) for piece in pieces]
-    wait(futures)  # also after an error: no thread may go on adding to gradients
+    try:
+        wait(futures)
+    finally:
+        wait(futures)  # also after an interrupt: no thread may go on adding to gradients
     errors = [future.exception() for future in futures if future.exception()]
     for error in sorted(errors, key=lambda error: isinstance(error, LeftAlone)):  # which follows from another one
         raise error

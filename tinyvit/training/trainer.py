@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import time
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -17,10 +18,10 @@ from tinyvit.functional.patches import as_pair
 from tinyvit.levels import level
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
+from tinyvit.text import some
 from tinyvit.training.checkpoints import check_same, kind_of
 from tinyvit.training.config import check_exchange, check_graph
 from tinyvit.training.cuda_graph import StepGraphs
-from tinyvit.training.data_wait import DataWait
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.distributed import ALONE
 from tinyvit.training.distributed.agreement import check_same as check_ranks
@@ -52,7 +53,9 @@ class Trainer:
     model                what the task builds
     seconds              of training before this process took over
     needs                the `memory_needs.Needs` of a step, and `largest`, the samples of this rank's largest batch
-    wait                 for data: a `DataWait`
+    wait                 [seconds that batches were waited for, seconds of the steps between them] of the current
+                         "epoch" and of the whole "training". On a GPU a batch is there as soon as its computation is
+                         queued; evaluations and the checkpoints after them count as neither
     kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
     graphs               a `cuda_graph.StepGraphs`, if steps are replayed
     sums                 over the current epoch of the loss, the task's metrics, and the steps, on the device
@@ -113,7 +116,7 @@ class Trainer:
         require_memory(self.needs, self.largest, free)
         self.step = self.epoch = self.batch = 0
         self.history, self.seconds = [], 0.0
-        self.faults, self.wait = Faults(), DataWait()
+        self.faults, self.wait = Faults(), {"epoch": [0.0, 0.0], "training": [0.0, 0.0]}
         self.reset_sums()
         with self.model.storage.on_device():
             self.graphs = StepGraphs(self.device) if config.cuda_graph else None
@@ -133,9 +136,7 @@ class Trainer:
         kept = sum(array.nbytes for array in self.task.state().values())
         if self.ema is not None:
             kept += self.model.storage.data.nbytes
-        evaluation = memory_of_forward(
-            self.task.backbone(self.model), len(self.split.test), self.task.evaluation_bytes(self.model)
-        )
+        evaluation = memory_of_forward(self.task.backbone(self.model), len(self.split.test))
         return needs_of_step(
             self.model, self.optimizer, loss_of, self.named_arrays(*arrays, key),
             Context(True, key, recompute=config.recompute), 1 if self.task.mixes_samples else self.threads,
@@ -153,7 +154,22 @@ class Trainer:
     def batches(self):
         """The rest of the current epoch; the waits for batches are added up."""
         with closing(self.loader.epoch(self.epoch, start=self.batch)) as batches:
-            yield from self.wait.watch(batches)
+            asked = time.perf_counter()
+            for batch in batches:
+                had = time.perf_counter()
+                self.add_time(0, had - asked)
+                yield batch
+                asked = time.perf_counter()
+                self.add_time(1, asked - had)
+
+    def add_time(self, place, seconds):
+        for waited_and_worked in self.wait.values():
+            waited_and_worked[place] += seconds
+
+    def waited(self, part):
+        """Share (0 to 1) of the time of the current "epoch" or the whole "training" that batches were waited for."""
+        waited, worked = self.wait[part]
+        return waited / (waited + worked) if waited else 0.0
 
     def named_arrays(self, images, targets, key):
         """The task's batch."""
@@ -227,7 +243,7 @@ class Trainer:
     def end_epoch(self):
         """Begin the next epoch."""
         self.epoch, self.batch = self.epoch + 1, 0
-        self.wait.end_epoch()
+        self.wait["epoch"] = [0.0, 0.0]
         self.reset_sums()
 
     def evaluate(self, stop=None):
@@ -262,7 +278,7 @@ class Trainer:
             **{f"train_{name}": mean for name, mean in zip(("loss", *self.task.metrics), means)},
             **scores,
             "skipped_steps": int(self.faults.skipped),
-            "data_wait": self.wait.of_epoch,
+            "data_wait": self.waited("epoch"),
             "seconds": seconds,
         }
 
@@ -285,11 +301,7 @@ class Trainer:
         if not all_finite(self.model.storage.data):
             where = where_first(self.model, {}, None, None)
             raise Diverged(f"after step {self.step} {where}; take a lower optim.lr")
-        parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        parts |= {"epoch": {"sums": self.sums}, "task": self.task.state()}
-        if self.ema is not None:
-            parts["ema"] = self.ema.state_dict()
-        tensors = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+        tensors = {f"{part}.{name}": array for part, arrays in self.parts().items() for name, array in arrays.items()}
         about = {
             **kind_of(self.config),
             "step": self.step,
@@ -298,7 +310,7 @@ class Trainer:
             "skipped_steps": int(self.faults.skipped),
             "streak": int(self.faults.streak),
             "seconds": seconds,
-            "data_wait": self.wait.state(),
+            "data_wait": self.wait,
             "data": self.data_digest,
             "layout": [parameter.name for parameter in self.model.storage.parameters],  # of the optimizer's flat arrays
             "history": self.history,
@@ -306,6 +318,12 @@ class Trainer:
         if self.ranks.size > 1:
             check_ranks(self.ranks, digests(tensors), f"after step {self.step} ")
         return tensors, about
+
+    def parts(self):
+        """The arrays that a checkpoint holds, by name, of each part of the training."""
+        parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        parts |= {"epoch": {"sums": self.sums}, "task": self.task.state()}
+        return parts if self.ema is None else parts | {"ema": self.ema.state_dict()}
 
     def check_ranks(self):
         """Raise ValueError unless all ranks are about to train the same."""
@@ -326,8 +344,7 @@ class Trainer:
 
     def restore(self, tensors, about):
         """Restore what `state` returned; raises ValueError for another configuration or other data."""
-        lacking = sorted(ABOUT - set(about)) + ["epoch.sums"] * ("epoch.sums" not in tensors)
-        if lacking:
+        if lacking := sorted(ABOUT - set(about)):
             raise ValueError(f"the checkpoint is of another version of tinyvit: it lacks {', '.join(lacking)}")
         check_same(about, self.config, "the checkpoint")
         if about["data"] != self.data_digest:
@@ -337,19 +354,14 @@ class Trainer:
             )
         if about["layout"] != [parameter.name for parameter in self.model.storage.parameters]:
             raise ValueError("the checkpoint is of another version of tinyvit: its flat arrays have another order")
-        parts = {"model": {}, "optimizer": {}, "epoch": {}, "ema": {}, "task": {}}
-        for name, array in tensors.items():
-            part, _, rest = name.partition(".")
-            if part not in parts:
-                raise ValueError(f"the checkpoint holds {name!r}, which is unknown")
-            parts[part][rest] = array
-        if bool(parts["ema"]) != (self.ema is not None):
-            raise ValueError("the checkpoint and config.json disagree about optim.ema")
-        if set(parts["task"]) != set(self.task.state()):
+        parts = self.parts()
+        own = {f"{part}.{name}" for part, arrays in parts.items() for name in arrays}
+        if own != set(tensors):
             raise ValueError(
-                f"the checkpoint keeps {sorted(parts['task'])} for the task {self.config.task!r}, which needs "
-                f"{sorted(self.task.state())}"
+                f"the checkpoint and config.json disagree: it lacks {some(sorted(own - set(tensors))) or 'nothing'}, "
+                f"and holds {some(sorted(set(tensors) - own)) or 'nothing'} besides"
             )
+        parts = {part: {name: tensors[f"{part}.{name}"] for name in arrays} for part, arrays in parts.items()}
         made_in = {array.dtype for array in parts["model"].values() if array.dtype.kind == "f"}
         if made_in != {self.model.dtype}:
             raise ValueError(
@@ -365,7 +377,7 @@ class Trainer:
         self.step, self.epoch, self.batch = about["step"], about["epoch"], about["batch"]
         self.history, self.seconds = list(about["history"]), about["seconds"]
         self.faults = Faults(about["skipped_steps"], about["streak"])
-        self.wait = DataWait(**about["data_wait"])
+        self.wait = about["data_wait"]
         places = self.epoch * len(self.loader) + self.batch
         if not 0 <= self.batch <= len(self.loader) or not self.step == places <= self.total_steps:
             raise ValueError(

@@ -1,12 +1,12 @@
 """The task dino: a student, and a teacher that is its moving average."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from steps import StopsAfter, advance
+from steps import advance
 from strategies import redrawn
+from task_gradients import assert_gradient_is_that_of_the_complex_step
 
 from tinyvit import Key
 from tinyvit import functional as F
@@ -15,12 +15,12 @@ from tinyvit.data import load
 from tinyvit.models import ViTConfig
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.nn import Context
-from tinyvit.training import PRESETS, OptimConfig, TrainConfig, resume, train
+from tinyvit.training import PRESETS, OptimConfig, TrainConfig, train
 from tinyvit.training.config import switched
 from tinyvit.training.display import Display
 from tinyvit.training.finetune import finetune_config
 from tinyvit.training.tasks import task_class
-from tinyvit.training.tasks.dino import DinoOptions, entropy, half_cosine
+from tinyvit.training.tasks.dino import DinoOptions, half_cosine
 from tinyvit.training.trained import load_trained
 from tinyvit.training.trainer import Trainer
 
@@ -48,20 +48,13 @@ def begun(**changes):
 
 def test_the_gradient_of_the_loss_is_that_of_the_complex_step():
     task, model, batch = begun()
-    _, backward, *_ = task.loss(model, batch, None)
-    backward()
-    state, directions = model.state_dict(), {}
-    for number, (name, parameter) in enumerate(model.student.named_parameters()):
-        assert parameter.grad.any(), name
-        directions[f"student.{name}"] = np.random.default_rng(number).standard_normal(parameter.grad.shape)
+    constants = model.targets(batch["large"], task.teacher_temperature)
+
+    def with_constants(exact):
+        exact.targets = lambda *given: constants
+
+    assert_gradient_is_that_of_the_complex_step(task, model, batch, "student.", with_constants)
     assert not any(parameter.grad.any() for parameter in model.teacher.parameters())
-    exact = task.build(device="cpu").to("complex128")
-    exact.load_state_dict({key: array + 1e-20j * directions.get(key, 0) for key, array in state.items()})
-    targets, theirs = model.targets(batch["large"], task.teacher_temperature)
-    exact.targets = lambda *given: (targets, theirs)  # which are constants
-    moved, *_ = task.loss(exact, batch, None)
-    found = sum((p.grad * directions[f"student.{name}"]).sum() for name, p in model.student.named_parameters())
-    np.testing.assert_allclose(found, moved.imag / 1e-20, rtol=1e-10)
 
 
 def test_the_teacher_is_centred_sharpened_and_sees_the_large_crops_alone():
@@ -148,35 +141,12 @@ def test_views_of_one_sample_are_dropped_from_differently():
 
 
 @pytest.mark.end_to_end
-def test_a_stopped_training_is_resumed_bit_for_bit(tmp_path):
-    config = configured(save_minutes=0.0, optim=OptimConfig(lr=3e-3, warmup=0.8))
-    config = replace(config, objective=replace(OPTIONS, teacher_temperatures=(0.02, 0.07), frozen_last=0.7))
-    train(config, tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "run", StopsAfter(9))
-    resume(tmp_path / "run")
-    weights = [(tmp_path / folder / "model.safetensors").read_bytes() for folder in ("whole", "run")]
-    assert weights[0] == weights[1]
-
-
-def logged(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-@pytest.mark.end_to_end
-def test_a_student_learns_what_a_teacher_says_that_stays_as_it_is(tmp_path):
-    train(configured(objective=replace(OPTIONS, momentum=1.0, centring=False), epochs=6), tmp_path / "run")
-    losses = [row["train_loss"] for row in logged(tmp_path / "run")]
-    assert losses[-1] < 0.9 * losses[0]
-
-
-@pytest.mark.end_to_end
 def test_a_training_says_no_collapse_and_the_next_commands_use_the_teachers_features(tmp_path, capsys):
     options = DinoOptions(small_crops=2, scales=(0.5, 0.7, 1.0), colour=0.0, prototypes=64, hidden=64, bottleneck=32,
                           teacher_temperatures=(0.02, 0.02))  # fmt: skip
     config = configured(epochs=6, model=replace(VIT, embed_dim=32, depth=2, global_pool="avg"), objective=options)
     summary = train(replace(config, optim=replace(config.optim, lr=1e-3)), tmp_path / "run")
-    assert summary["test_knn"] == logged(tmp_path / "run")[-1]["test_knn"] > 0.5
+    assert summary["test_knn"] > 0.5
     assert "collapse" not in capsys.readouterr().err
     trained = load_trained(tmp_path / "run", "cpu")
     teacher = trained.learner.teacher.backbone
@@ -229,27 +199,19 @@ def test_only_a_teacher_that_says_the_same_of_all_images_is_called_collapsed(own
     assert found is None if said is None else said in found
 
 
-def test_entropy_is_a_share_of_that_of_the_uniform_distribution():
-    np.testing.assert_allclose(entropy(np.array([[0.25] * 4, [1, 0, 0, 0], [0.5, 0.5, 0, 0]])), [1, 0, 0.5], atol=1e-15)
-    assert entropy(np.ones((2, 1))).tolist() == [0, 0]
-
-
 @pytest.mark.parametrize("options, change, message", [
     (dict(small_side=10), {}, r"objective\.small-side must be at most the images' 8, got 10"),
     (dict(small_side=3), {}, r"objective\.small-side must be a multiple of the patches' sides \(2, 2\), got 3"),
     ({}, dict(optim=OptimConfig(small_sizes=(2,), small_until=(0.5,))), "multiple of the patches' sides .* got 1"),
     (dict(scales=(0.5, 0.4, 1.0)), {}, r"objective\.scales must be in ascending order, got \(0\.5, 0\.4, 1\.0\)"),
-    (dict(scales=(0.1, 0.4, 1.5)), {}, r"objective\.scales must be .* got .*1\.5"),
-    (dict(frozen_last=1.5), {}, r"objective\.frozen-last must be .* got 1\.5"),
-    (dict(momentum=-0.1), {}, r"objective\.momentum must be .* got -0\.1"),
     (dict(temperature=0.0), {}, r"objective\.temperature must be .* got 0\.0"),
     ({}, dict(model=replace(VIT, dynamic_img_size=False)), "--model.dynamic-img-size"),
     ({}, dict(model=replace(VIT, img_size=(8, 12))), r"needs square images, got \(8, 12\)"),
-    ({}, dict(optim=OptimConfig(ema=0.9)), "optim.ema must be none for 'dino'"),
+    ({}, dict(optim=OptimConfig(ema=0.9)), "optim.ema must be none for the task 'dino', got 0.9"),
     ({}, dict(freeze="embed"), "freeze must be none for the task 'dino', got 'embed'"),
     ({}, dict(optim=OptimConfig(keep_patches=0.5)), "optim.keep-patches must be 1"),
     ({}, dict(model=ResNetConfig(img_size=8, in_chans=1, depths=(1,), width=4), architecture="resnet"),
-     "needs the architecture 'vit'"),
+     "architecture must be vit for the task 'dino', got 'resnet'"),
 ])  # fmt: skip
 def test_what_can_not_be_trained_is_refused(options, change, message):
     with pytest.raises(ValueError, match=message):
@@ -261,5 +223,5 @@ def test_a_preset_for_another_task_is_fitted_to_it(preset):
     config = switched(PRESETS[preset], task="dino")
     assert config.task == "dino" and config.model.dynamic_img_size and config.optim.ema is None
     assert replace(config.optim, ema=PRESETS[preset].optim.ema) == PRESETS[preset].optim
-    with pytest.raises(ValueError, match="needs the architecture 'vit', got 'swin'"):
+    with pytest.raises(ValueError, match="architecture must be vit for the task 'dino', got 'swin'"):
         switched(PRESETS["cifar10-swin"], task="dino")

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
-from steps import StopsAfter
 from strategies import redrawn
+from task_gradients import assert_gradient_is_that_of_the_complex_step
 
 from tinyvit import Key
 from tinyvit import functional as F
@@ -16,7 +15,7 @@ from tinyvit.data import load
 from tinyvit.models import ViTConfig
 from tinyvit.models.mae import MaskedAutoencoder
 from tinyvit.models.resnet import ResNetConfig
-from tinyvit.training import OptimConfig, TrainConfig, resume, train
+from tinyvit.training import OptimConfig, TrainConfig, train
 from tinyvit.training.finetune import finetune_config
 from tinyvit.training.tasks import task_class
 from tinyvit.training.tasks.mae import MaskedAutoencoderOptions
@@ -63,19 +62,7 @@ def test_the_score_is_the_mean_of_the_losses_of_each_image_alone(name):
 @pytest.mark.parametrize("positions", ["sincos_2d", "rope"])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_gradient_of_the_loss_is_that_of_the_complex_step(name, positions):
-    task, model, batch = begun(name, model=ViTConfig(**SHAPE | {"positions": positions}))
-    _, backward, _ = task.loss(model, batch, None)
-    backward()
-    state, directions = model.state_dict(), {}
-    for number, (parameter_name, parameter) in enumerate(model.named_parameters()):
-        directions[parameter_name] = np.random.default_rng(number).standard_normal(parameter.grad.shape)
-    exact = task.build(device="cpu").to("complex128")
-    exact.load_state_dict({key: array + 1e-20j * directions.get(key, 0) for key, array in state.items()})
-    moved, *_ = task.loss(exact, batch, None)
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad.any(), parameter_name
-    found = sum((p.grad * directions[key]).sum() for key, p in model.named_parameters())
-    np.testing.assert_allclose(found, moved.imag / 1e-20, rtol=1e-10)
+    assert_gradient_is_that_of_the_complex_step(*begun(name, model=ViTConfig(**SHAPE | {"positions": positions})))
 
 
 @pytest.mark.parametrize("positions", ["sincos_2d", "rope"])
@@ -166,18 +153,6 @@ def test_a_training_gets_better_and_the_same_weights_have_the_same_score(name, t
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_stopped_training_is_resumed_bit_for_bit(name, tmp_path):
-    config = configured(name, save_minutes=0.0)
-    train(config, tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "run", StopsAfter(9))
-    resume(tmp_path / "run")
-    weights = [(tmp_path / folder / "model.safetensors").read_bytes() for folder in ("whole", "run")]
-    assert weights[0] == weights[1]
-
-
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("name", ["mae", "masked-patches"])
 def test_the_next_commands_use_what_was_learned(name, tmp_path, capsys):
     train(configured(name), tmp_path / "run")
@@ -197,10 +172,9 @@ def test_the_next_commands_use_what_was_learned(name, tmp_path, capsys):
     (dict(share=1.0), r"objective\.share 1\.0 hides 16 of 16 patches; at least one must be hidden and one visible"),
     (dict(share=0.01), r"objective\.share 0\.01 hides 0 of 16 patches"),
     (dict(share=1.2), r"objective\.share must be .* got 1\.2"),
-    (dict(share=-0.5), r"objective\.share must be .* got -0\.5"),
     (dict(keep_patches=0.5), "optim.keep-patches must be 1"),
     (dict(small_sizes=(2,), small_until=(0.5,)), r"hides . of 1 patches"),
-    (dict(architecture="resnet"), "needs the architecture 'vit'"),
+    (dict(architecture="resnet"), "architecture must be vit"),
 ])  # fmt: skip
 def test_what_can_not_be_trained_is_refused(task, change, message):
     options = {"share": change["share"]} if "share" in change else {}
@@ -263,17 +237,6 @@ def test_inspect_draws_reconstructions_of_an_autoencoder_and_refuses_them_of_oth
             main(["inspect", str(tmp_path / run), "--reconstructions", count])
         error = capsys.readouterr().err
         assert ended.value.code == 2 and said in error and error.count("\n") == 1
-
-
-def test_inspect_says_that_reconstructions_are_missing_where_the_data_is(tmp_path, capsys):
-    train(configured("mae", epochs=1), tmp_path / "run")
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "dataset": "folder", "data_dir": "gone"}))
-    Image.fromarray(np.full((8, 8), 200, "uint8")).save(tmp_path / "a.png")
-    with pytest.raises(SystemExit) as ended:
-        main(["inspect", str(tmp_path / "run"), "--image", str(tmp_path / "a.png"), "--json", "--device", "cpu"])
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert ended.value.code == 0 and "gone" in found["left_out"]["reconstructions"]
 
 
 def test_the_papers_model_has_as_many_parameters_as_the_original():

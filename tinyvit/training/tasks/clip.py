@@ -51,23 +51,15 @@ class ContrastivePairs(Task):
     higher_is_better = True
     command = "match"
     mixes_samples = gathers = True
+    only = {  # noqa: RUF012 (only read); captions name places and colours
+        "architecture": "clip", "augment.flip": False, "augment.policy": "none", "augment.mixup": 0,
+        "augment.cutmix": 0, "freeze": None, "optim.keep_patches": 1, "optim.label_smoothing": 0,
+    }  # fmt: skip
 
     def __init__(self, config, part=None):
         super().__init__(config, part)
         self.tokenizer = WordTokenizer(config.model.vocabulary, config.model.context_length)
         self.train = self.captions = None
-
-    @classmethod
-    def check(cls, config):
-        require(config.architecture == "clip", "the task 'clip' needs the architecture 'clip'", config.architecture)
-        a, o = config.augment, config.optim
-        for name, value, only in (("flip", a.flip, False), ("policy", a.policy, "none"), ("mixup", a.mixup, 0),
-                                  ("cutmix", a.cutmix, 0)):  # fmt: skip
-            require(value == only, f"augment.{name} must be {only} for the task 'clip', whose captions name places and "
-                    "colours", value)  # fmt: skip
-        require(config.freeze is None, "freeze must be none for the task 'clip'", config.freeze)
-        require(o.keep_patches == 1, "optim.keep-patches must be 1 for the task 'clip'", o.keep_patches)
-        require(not o.label_smoothing, "optim.label-smoothing must be 0 for the task 'clip'", o.label_smoothing)
 
     # -- a step ----------------------------------------------------------------------------------------------------
 

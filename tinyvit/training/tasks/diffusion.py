@@ -14,11 +14,10 @@ from tinyvit import functional as F
 from tinyvit.backend import Key, array_module, constant, device_of
 from tinyvit.functional.diffusion import Schedule
 from tinyvit.nn import Context
-from tinyvit.training.inference import bytes_of_task, forwards, sums_over
+from tinyvit.training.inference import forwards, sums_over
 from tinyvit.training.tasks.task import Task, register
-from tinyvit.validation import PositiveInt, require, validate
+from tinyvit.validation import PositiveInt, validate
 
-EXTRA_IMAGE_ARRAYS = 9  # as large as the images while noise is drawn, some of them in float64
 ROUNDS = 4  # times that an image is evaluated, each with other noise
 
 
@@ -46,21 +45,16 @@ class Diffusion(Task):
     options = DiffusionOptions
     needs_classes = static = True
     command = "sample"
+    only = {  # noqa: RUF012 (only read); images are of one class
+        "architecture": "dit", "augment.mixup": 0, "augment.cutmix": 0, "optim.keep_patches": 1,
+        "optim.label_smoothing": 0,
+    }  # fmt: skip
 
     def __init__(self, config, part=None):
         super().__init__(config, part)
         o = config.objective
         self.levels, self.dataset, self.tables = F.noise_levels(o.schedule, o.timesteps), None, {}
         self.metrics = ("error", "bits") if config.model.learn_sigma else ()
-
-    @classmethod
-    def check(cls, config):
-        require(config.architecture == "dit", "the task 'diffusion' needs the architecture 'dit'", config.architecture)
-        a, o = config.augment, config.optim
-        require(not (a.mixup or a.cutmix), "augment.mixup and augment.cutmix must be 0 for the task 'diffusion', whose "
-                "images are of one class", (a.mixup, a.cutmix))  # fmt: skip
-        require(o.keep_patches == 1, "optim.keep-patches must be 1 for the task 'diffusion'", o.keep_patches)
-        require(not o.label_smoothing, "optim.label-smoothing must be 0 for the task 'diffusion'", o.label_smoothing)
 
     # -- a step ----------------------------------------------------------------------------------------------------
 
@@ -121,13 +115,10 @@ class Diffusion(Task):
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
-    def evaluation_bytes(self, model):
-        return bytes_of_task(model, 0, EXTRA_IMAGE_ARRAYS)
-
     def evaluate(self, model, dataset, threads=None, stop=None):
         """The mean squared error of the noise; an image has the same noise each time."""
         total = seen = 0
-        for images, labels, batches in forwards(model, dataset, self.evaluation_bytes(model)):
+        for images, labels, batches in forwards(model, dataset):
             rounds = []
             for number in range(ROUNDS):
                 if stop:

@@ -90,6 +90,8 @@ class SelfDistillation(Task):
     metrics = ("entropy",)
     headings, shares = {"knn": "k-NN", "usage": "used"}, frozenset({"knn", "entropy", "usage"})
     higher_is_better = True
+    # The teacher is a moving average already.
+    only = {"architecture": "vit", "optim.ema": None, "freeze": None, "optim.keep_patches": 1}  # noqa: RUF012
 
     def __init__(self, config, part=None):
         super().__init__(config, part)
@@ -97,15 +99,10 @@ class SelfDistillation(Task):
 
     @classmethod
     def check(cls, config):
-        require(config.architecture == "vit", "the task 'dino' needs the architecture 'vit'", config.architecture)
+        super().check(config)
         o, patch = config.objective, as_pair(config.model.patch_size)
         require(config.model.dynamic_img_size or not o.small_crops,
                 "small crops need a model for images of any size, --model.dynamic-img-size", False)  # fmt: skip
-        require(config.optim.ema is None, "optim.ema must be none for 'dino', whose teacher is a moving average",
-                config.optim.ema)  # fmt: skip
-        require(config.freeze is None, "freeze must be none for the task 'dino'", config.freeze)
-        require(config.optim.keep_patches == 1, "optim.keep-patches must be 1 for the task 'dino'",
-                config.optim.keep_patches)  # fmt: skip
         for size in (as_pair(config.model.img_size), *((side, side) for side in config.optim.small_sizes)):
             require(size[0] == size[1], "the task 'dino' needs square images", size)
             if o.small_crops:

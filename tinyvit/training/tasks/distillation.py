@@ -17,7 +17,7 @@ from tinyvit.nn import buffer_updates
 from tinyvit.tensors import tensor_bytes
 from tinyvit.training.tasks.classification import Classification, classify
 from tinyvit.training.tasks.task import register
-from tinyvit.validation import Share, Within, require, validate
+from tinyvit.validation import Share, Within, validate
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,7 @@ class Distillation(Classification):
     metrics = ("accuracy", "agreement")
     headings, shares = {"accuracy": "acc.", "agreement": "as teacher"}, frozenset({"accuracy", "agreement"})
 
-    @classmethod
-    def check(cls, config):
-        super().check(config)
-        require(config.optim.keep_patches == 1, "optim.keep-patches must be 1 for distillation",
-                config.optim.keep_patches)  # fmt: skip
+    only = {"optim.keep_patches": 1}  # noqa: RUF012 (only read)
 
     def begin(self, model, total_steps, dataset):
         super().begin(model, total_steps, dataset)

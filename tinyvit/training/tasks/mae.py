@@ -13,12 +13,11 @@ from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.mae import MaskedAutoencoder
 from tinyvit.nn import Context
-from tinyvit.training.inference import bytes_of_task, forwards, sums_over
+from tinyvit.training.inference import forwards, sums_over
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import PositiveInt, Share, require, validate
 
 EPS = 1e-6  # of the variance of a patch's pixels
-EXTRA_IMAGE_ARRAYS = 2  # as large as the images, in a forward of an evaluation besides the model's
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,11 @@ class MaskedAutoencoding(Task):
 
     options = MaskedAutoencoderOptions
     static = True
+    only = {"architecture": "vit", "optim.keep_patches": 1}  # noqa: RUF012 (only read)
 
     @classmethod
     def check(cls, config):
-        require_vit(config, cls.name)
+        super().check(config)
         check_share(config)
         numbers = config.model.in_chans * prod(as_pair(config.model.patch_size))
         require(numbers > 1 or not config.objective.normalise, "objective.normalise makes 0 of a patch that is a single"
@@ -97,10 +97,6 @@ class MaskedAutoencoding(Task):
         patches, _ = F.take_tokens(patches, hidden)
         return normalised(patches) if self.config.objective.normalise else patches
 
-    def evaluation_bytes(self, model):
-        widest = (1 + prod(model.encoder.grid)) * 4 * self.config.objective.decoder_dim
-        return bytes_of_task(model.encoder, widest, EXTRA_IMAGE_ARRAYS)
-
     def evaluate(self, model, dataset, threads=None, stop=None):
         return mean_loss(self, model, dataset, stop)
 
@@ -132,7 +128,7 @@ def mean_loss(task, model, dataset, stop=None):
     The same patches of an image are hidden each time.
     """
     total, seen = 0, 0
-    for images, _, batches in forwards(task.backbone(model), dataset, task.evaluation_bytes(model)):
+    for images, _, batches in forwards(task.backbone(model), dataset):
         if stop:
             return None
         for error in sums_over(images, batches, partial(errors_of, task, model, Key(0).skip(seen), images)):
@@ -189,10 +185,3 @@ def random_order(images, patch_size, key):
 def without_classes(config):
     """The configuration of a ViT without a head."""
     return replace(config, num_classes=0, head_hidden=None)
-
-
-def require_vit(config, task):
-    """Raise ValueError unless the model of a TrainConfig is a ViT that may see some of its patches only."""
-    require(config.architecture == "vit", f"the task {task!r} needs the architecture 'vit'", config.architecture)
-    require(config.optim.keep_patches == 1, f"optim.keep-patches must be 1 for the task {task!r}",
-            config.optim.keep_patches)  # fmt: skip

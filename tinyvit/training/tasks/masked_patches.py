@@ -4,7 +4,6 @@ Dosovitskiy et al. 2021, appendix B.1.2, "Self-supervision".
 """
 
 from dataclasses import dataclass
-from math import prod
 from typing import Literal
 
 import numpy as np
@@ -13,13 +12,11 @@ from tinyvit import functional as F
 from tinyvit.backend import array_module, constant, device_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.masked_patches import MaskedPatches
-from tinyvit.training.inference import bytes_of_task
-from tinyvit.training.tasks.mae import check_share, mean_loss, random_order, require_vit, without_classes
+from tinyvit.training.tasks.mae import MaskedAutoencoding, check_share, mean_loss, random_order, without_classes
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import Share, validate
 
 LEVELS = 8  # of each colour channel, where it is a class
-EXTRA_IMAGE_ARRAYS = 3  # as large as the images, in a forward of an evaluation besides the model's
 REPLACED, SWAPPED = 0.8, 0.1  # shares of the chosen patches that the mask token and another patch take the place of
 
 
@@ -47,10 +44,11 @@ class MaskedPatchPrediction(Task):
 
     options = MaskedPatchesOptions
     static = True
+    only = MaskedAutoencoding.only
 
     @classmethod
     def check(cls, config):
-        require_vit(config, cls.name)
+        super().check(config)
         check_share(config)
 
     def build(self, seed=0, device="cpu", precision=None):
@@ -113,10 +111,6 @@ class MaskedPatchPrediction(Task):
         if self.config.objective.target == "colour":
             return F.mean_squared_error(predicted, targets)
         return F.cross_entropy(predicted.reshape(-1, predicted.shape[-1]), targets.reshape(-1))
-
-    def evaluation_bytes(self, model):
-        chosen = round(self.config.objective.share * prod(model.encoder.grid))
-        return bytes_of_task(model.encoder, chosen * model.head.weight.shape[0], EXTRA_IMAGE_ARRAYS)
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         self.dataset = dataset

@@ -6,11 +6,13 @@ nothing else changes.
 
 from dataclasses import dataclass
 from math import isfinite
+from operator import attrgetter
 from typing import NamedTuple
 
 from tinyvit.models import build
 from tinyvit.models.registry import looked_up
 from tinyvit.text import short
+from tinyvit.validation import require
 
 TASKS = {}  # name -> class
 
@@ -74,6 +76,7 @@ class Task:
     static             whether `loss`, for batches of one shape, launches the same on a GPU at every step, or at those
                        that `graph_of` says: a CUDA graph can then replay it
     command            the command that is made for its models, where there is one
+    only               what fields of a `TrainConfig`, by their names, must be for this task
     """
 
     name = None
@@ -86,6 +89,7 @@ class Task:
     classifies = False
     static = False
     command = None
+    only = {}  # noqa: RUF012 (only read)
 
     def __init__(self, config, part=None):
         self.config, self.frozen, self.total_steps = config, 0, 0
@@ -96,6 +100,9 @@ class Task:
     @classmethod
     def check(cls, config):
         """Raise ValueError for a `TrainConfig` that can't be trained, such as one whose architecture can't serve."""
+        for name, value in cls.only.items():
+            text, found = "none" if value is None else value, attrgetter(name)(config)
+            require(found == value, f"{name.replace('_', '-')} must be {text} for the task {cls.name!r}", found)
 
     @classmethod
     def fitted(cls, architecture, model, optim):
@@ -164,13 +171,6 @@ class Task:
         """The figures that are shown of an epoch."""
         shown = ["train_loss", *(f"train_{name}" for name in self.metrics), *reversed(self.scores)]
         return list(dict.fromkeys(shown))
-
-    def evaluation_bytes(self, model):
-        """Bytes that a forward of `evaluate` takes for an image; 0, by default, where they are those of the backbone.
-
-        `training.inference.bytes_of_task` counts them.
-        """
-        return 0
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         """The `scores` of a model on a `Dataset`, by name; None if `stop` became true meanwhile."""
