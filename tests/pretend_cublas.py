@@ -64,13 +64,6 @@ def is_written_once(x):
     return True
 
 
-def are_different(numbers, length):
-    """Whether all numbers differ; each is at least 0 and less than `length`."""
-    there = np.zeros(length, bool)
-    there[numbers] = True
-    return there.sum() == numbers.size
-
-
 def scalar(address):
     return ctypes.c_float.from_address(address).value
 
@@ -117,7 +110,14 @@ def gemmStridedBatchedEx(
     c_stride, count, compute, algo,
 ):  # fmt: skip
     """Cᵢ ← alpha op(Aᵢ) op(Bᵢ) + beta Cᵢ, accumulated in float32."""
-    check(handle, transa, transb, m, n, k, a_type, b_type, c_type, count, compute, algo)
+    assert handle in MODE and algo == DEFAULT
+    assert transa in (0, 1) and transb in (0, 1), f"cuBLAS: operations {transa} and {transb}"
+    assert count <= 65535, f"{count} batches are more than every version of cuBLAS takes"
+    assert compute in (COMPUTE_32F, COMPUTE_TF32), f"cuBLAS: compute type {compute}"
+    assert a_type == b_type and (a_type, c_type) in TYPES, f"cuBLAS: types {a_type}, {b_type} and {c_type}"
+    assert compute == COMPUTE_32F or a_type == c_type == R_32F, "TF32 is for float32"
+    assert a_type == R_32F or MODE[handle] == NO_REDUCED_SUMS, "cuBLAS may add up parts of a sum in the type of C"
+    assert min(m, n, k, count) > 0, "cuBLAS may leave a product over nothing undone"
     a = matrices("A", a, a_type, *((k, m) if transa else (m, k)), lda, a_stride, count)
     b = matrices("B", b, b_type, *((n, k) if transb else (k, n)), ldb, b_stride, count)
     c = matrices("C", c, c_type, m, n, ldc, c_stride, count)
@@ -129,48 +129,6 @@ def gemmStridedBatchedEx(
         c[...] = result_of(transa, transb, alpha, a, b, beta, c, compute == COMPUTE_TF32)
 
     launched(work)
-
-
-def check(handle, transa, transb, m, n, k, a_type, b_type, c_type, count, compute, algo):
-    assert handle in MODE and algo == DEFAULT
-    assert transa in (0, 1) and transb in (0, 1), f"cuBLAS: operations {transa} and {transb}"
-    assert count <= 65535, f"{count} batches are more than every version of cuBLAS takes"
-    assert compute in (COMPUTE_32F, COMPUTE_TF32), f"cuBLAS: compute type {compute}"
-    assert a_type == b_type and (a_type, c_type) in TYPES, f"cuBLAS: types {a_type}, {b_type} and {c_type}"
-    assert compute == COMPUTE_32F or a_type == c_type == R_32F, "TF32 is for float32"
-    assert a_type == R_32F or MODE[handle] == NO_REDUCED_SUMS, "cuBLAS may add up parts of a sum in the type of C"
-    assert min(m, n, k, count) > 0, "cuBLAS may leave a product over nothing undone"
-
-
-def gemmBatchedEx(
-    handle, transa, transb, m, n, k, alpha, a_list, a_type, lda, b_list, b_type, ldb, beta, c_list, c_type, ldc, count,
-    compute, algo,
-):  # fmt: skip
-    """The same for matrices whose addresses lie in three arrays on the device."""
-    check(handle, transa, transb, m, n, k, a_type, b_type, c_type, count, compute, algo)
-    alpha, beta = np.float32(scalar(alpha)), np.float32(scalar(beta))
-    alignment = 16 if compute == COMPUTE_TF32 or k % 8 == 0 else 4 if k % 2 == 0 else 1
-
-    def work():
-        a, in_a = listed("A", a_list, a_type, *((k, m) if transa else (m, k)), lda, count, alignment)
-        b, in_b = listed("B", b_list, b_type, *((n, k) if transb else (k, n)), ldb, count, alignment)
-        c, in_c = listed("C", c_list, c_type, m, n, ldc, count, alignment)
-        assert are_different(in_c, len(c)), "cuBLAS: C overlaps itself"
-        assert not np.shares_memory(c, a) and not np.shares_memory(c, b), "cuBLAS: C overlaps A or B"
-        c[in_c] = result_of(transa, transb, alpha, a[in_a], b[in_b], beta, c[in_c], compute == COMPUTE_TF32)
-
-    launched(work)
-
-
-def listed(name, array, code, rows, columns, ld, count, alignment):
-    """The memory of all matrices in a list of addresses, and where in it each number (count, rows, columns) is."""
-    assert within_an_array(array, 8 * count), f"cuBLAS: the addresses of {name} reach beyond their array"
-    at, size = np.array((ctypes.c_int64 * count).from_address(array)), number_type(code).itemsize
-    assert not (at % alignment).any(), f"cuBLAS: each {name} must start on {alignment} bytes"
-    assert ld >= rows, f"cuBLAS: {name} has {rows} rows, leading dimension {ld}"
-    first, length = int(at.min()), int(at.max() - at.min()) // size + ld * (columns - 1) + rows
-    numbers = np.arange(rows)[:, None] + np.arange(columns) * ld
-    return matrices(name, first, code, length, 1, length)[0, :, 0], (at - first)[:, None, None] // size + numbers
 
 
 def result_of(transa, transb, alpha, a, b, beta, c, rounded):
@@ -201,7 +159,6 @@ MATRIX = c_void_p, c_int, c_int
 GEMM = CFUNCTYPE(
     c_int, c_void_p, *[c_int] * 5, c_void_p, *[*MATRIX, c_longlong] * 2, c_void_p, *MATRIX, c_longlong, *[c_int] * 3
 )  # fmt: skip
-LISTED = CFUNCTYPE(c_int, c_void_p, *[c_int] * 5, c_void_p, *MATRIX * 2, c_void_p, *MATRIX, *[c_int] * 3)
 SET_STREAM, SET_WORKSPACE = CFUNCTYPE(c_int, c_void_p, c_void_p), CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 STREAMS, WORKSPACES = {}, {}  # of handles
 
@@ -229,14 +186,6 @@ def gemm(handle, *arguments):
     gemmStridedBatchedEx(handle, *arguments)
 
 
-@LISTED
-@with_status
-def gemm_listed(handle, *arguments):
-    assert handle in WORKSPACES or current_stream().captured is None, "cuBLAS would allocate memory in what is captured"
-    assert STREAMS[handle] == current_stream().ptr, "cuBLAS would take another stream"
-    gemmBatchedEx(handle, *arguments)
-
-
 def current_stream():
     """The stand-in for CuPy says here which stream is current."""
 
@@ -260,5 +209,5 @@ def set_workspace(handle, address, size):
 def library():
     """The path of a library with cuBLAS's functions, which call those above."""
     built = emulator.load((Path(__file__).parent / "emulated_cuda/cublas.h").read_text())
-    built.answer_by(gemm, gemm_listed, set_stream, set_workspace)
+    built.answer_by(gemm, set_stream, set_workspace)
     return built._name

@@ -24,6 +24,14 @@ def cupy(request):
         yield pretend_cupy.cupy
 
 
+@pytest.fixture
+def pretended(monkeypatch):
+    """CuPy's stand-in, for tests that a GPU can't run."""
+    for name, module in pretend_cupy.MODULES.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return pretend_cupy.cupy
+
+
 @pytest.fixture(scope="module")
 def real():
     """The real CuPy, even where the stand-in replaces it."""

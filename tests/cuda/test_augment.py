@@ -1,4 +1,4 @@
-"""The changes to images in one kernel, and their mixing, have the bits of the array code."""
+"""The changes to images in one kernel have the bits of the array code."""
 
 from functools import partial
 
@@ -10,13 +10,12 @@ from strategies import seeds
 
 from tinyvit import Key, reference
 from tinyvit.data import Augmentation, Dataset
-from tinyvit.data.augment import CHANGED, MIXED, Changes, Mixing, augment, changed, mixed
-from tinyvit.data.mixing import share_outside
+from tinyvit.data.augment import CHANGED, Changes, augment, changed
 from tinyvit.data.policy import COLOUR, GEOMETRY, OPERATIONS, Choices
+from tinyvit.kernels.cuda.augment import SOURCE
 
 ALL = COLOUR | GEOMETRY
 sizes = st.integers(1, 24) | st.sampled_from([33, 48])  # of pixels: less than a block has threads, and more than a tile
-boxes = st.sampled_from([None, (0, 1, 0, 1), (1, 3, 0, 2), (2, 2, 1, 4)])
 
 
 def dataset(seed, B, C, *shape, levels=256):
@@ -33,11 +32,11 @@ def assert_same(cupy, data, changes):
     np.testing.assert_array_equal(got.get(), expected)
 
 
-def some_changes(seed, B, H, W, operations, reach=1.0):
+def some_changes(seed, B, H, W, operations):
     """Any matrices, operations, amounts and rectangles."""
     generator = np.random.default_rng(seed)
     matrices = np.tile(np.eye(3), (B, 1, 1))
-    matrices[:, :2] += reach * generator.normal(size=(B, 2, 3)) * (1, 1, H)
+    matrices[:, :2] += generator.normal(size=(B, 2, 3)) * (1, 1, H)
     operation = generator.integers(0, len(OPERATIONS), (B, operations))
     full = np.array([0, *(spec.trivial for spec in ALL.values())])[operation]
     signed = np.array([False, *(spec.signed for spec in ALL.values())])[operation]
@@ -65,58 +64,29 @@ def test_every_operation_has_the_bits_of_the_reference(cupy, name, seed, C, shar
 def test_the_frames_of_a_video_are_changed_alike(cupy, seed, C, frames, side):
     changes = some_changes(seed, 2, side, side, 0)
     assert_same(cupy, dataset(seed, 2, C, frames, side, side), changes._replace(choices=None))
+    brighter = Changes(None, Choices(np.full((2, 1), OPERATIONS.index("brightness")), np.full((2, 1), 0.5)), None)
+    assert_same(cupy, dataset(seed, 2, 2, side, side), brighter)  # of two channels: by the reference
 
 
-def test_colours_of_two_channels_take_the_reference(cupy):
-    data = dataset(0, 2, 2, 5, 5)
-    choices = Choices(np.full((2, 1), OPERATIONS.index("brightness")), np.full((2, 1), 0.5))
-    assert_same(cupy, data, Changes(None, choices, None))
-
-
-@given(seed=seeds(), B=st.integers(1, 7), C=st.integers(1, 3), H=st.integers(3, 9), W=st.integers(4, 9),
-       mixes=st.booleans(), share=st.floats(0, 1), box=boxes,
-       kind=st.sampled_from(["int64", "uint8", "int32"]))  # fmt: skip
-def test_images_and_labels_are_mixed_with_the_bits_of_the_reference(cupy, seed, B, C, H, W, mixes, share, box, kind):
-    mixing = Mixing(share if box is None else share_outside(box, H, W), box) if mixes else None
-    generator = np.random.default_rng(seed)
-    images = generator.normal(size=(B, C, H, W)).astype("float32")
-    labels, before = generator.integers(0, 5, B).astype(kind), images.copy()
-    there = cupy.asarray(images)
-    got = MIXED.find(there)(there, cupy.asarray(labels), 5, mixing)
-    for one, other in zip(got, mixed(images, labels, 5, mixing), strict=True):
-        assert one.dtype == "float32"
-        np.testing.assert_array_equal(one.get(), other)
-    np.testing.assert_array_equal(there.get(), before)
-
-
-def test_a_mixed_batch_takes_three_kernels(cupy, monkeypatch):
-    from tinyvit.kernels.cuda import augment as kernels
-
+def test_a_batch_takes_one_kernel_and_is_mixed_as_on_the_cpu(cupy, monkeypatch):
     def counted(launch, name, *arguments):
         launched.append(name)
         launch(name, *arguments)
 
-    launched, augmentation = [], Augmentation(crop=2, flip=True, policy="trivial", erase=0.5, mixup=0.8, cutmix=1.0)
-    for source in (kernels.IMAGES, kernels.PAIRS):
-        monkeypatch.setattr(source, "launch", partial(counted, source.launch))
-    data = dataset(0, 6, 3, 8, 8)
-    images, labels = cupy.asarray(data.images), cupy.asarray(data.labels)
-    augment(images, labels, augmentation, data, Key(0))
-    assert len(launched) == 3
-    launched.clear()
-    with reference():
-        augment(images, labels, augmentation, data, Key(0))
-    assert not launched
+    launched, data = [], dataset(0, 6, 3, 8, 8)
+    monkeypatch.setattr(SOURCE, "launch", partial(counted, SOURCE.launch))
+    for name in ("mixup", "cutmix"):
+        augmentation = Augmentation(crop=2, flip=True, policy="trivial", erase=0.5, **{name: 1.0})
+        got = augment(cupy.asarray(data.images), cupy.asarray(data.labels), augmentation, data, Key(0))
+        expected = augment(data.images, data.labels, augmentation, data, Key(0))
+        for one, other in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(one.get(), other)
+    assert len(launched) == 2
 
 
 def test_the_order_of_the_threads_changes_no_bit(cupy, any_order):
     data = dataset(1, 4, 3, 34, 36)
-    again = Choices(np.full((4, 3), OPERATIONS.index("sharpness")), np.full((4, 3), 0.7))
     assert_same(cupy, data, some_changes(1, 4, 34, 36, 6))
-    assert_same(cupy, data, Changes(None, again, None))
-    for name in ("equalize", "autocontrast", "contrast"):
+    for name in ("sharpness", "equalize", "autocontrast", "contrast"):
         choices = Choices(np.full((4, 2), OPERATIONS.index(name)), np.full((4, 2), 0.7))
         assert_same(cupy, data, Changes(None, choices, None))
-    images = cupy.asarray(data.images.astype("float32"))
-    for mixing in (Mixing(0.3, None), Mixing(0.5, (2, 9, 4, 20))):
-        MIXED.find(images)(images, cupy.asarray(data.labels), 4, mixing)

@@ -9,21 +9,19 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pretend_cupy
 import pytest
 from emulated_cuda import emulator
+from steps import advance
+from strategies import redrawn
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, optim
-from tinyvit.kernels.cuda import column_sums, cublas
-from tinyvit.models import build, create_model
+from tinyvit.kernels.cuda import column_sums
 from tinyvit.models.coatnet import CoAtNetConfig
-from tinyvit.models.resnet import ResNetConfig
 from tinyvit.models.swin import SwinConfig
-from tinyvit.training import PRESETS, cuda_graph, memory_needs, train, train_step
+from tinyvit.training import PRESETS, cuda_graph, memory_needs, train_step
 from tinyvit.training.config import check_graph, switched
 from tinyvit.training.cuda_graph import StepGraphs, allocate
 from tinyvit.training.distributed import ALONE
-from tinyvit.training.step import Gradients
 from tinyvit.training.trainer import Trainer
 
 VIT = ViTConfig(img_size=8, patch_size=4, num_classes=4, embed_dim=32, depth=2, num_heads=2, drop_rate=0.1,
@@ -32,13 +30,6 @@ FUSED = replace(VIT, attn_drop_rate=0.0, drop_rate=0.0)
 DIGITS = PRESETS["digits"]
 TINY = replace(DIGITS, model=replace(DIGITS.model, embed_dim=16, depth=1, drop_path_rate=0.2), epochs=1, device="cuda")
 STEPS = 5
-
-
-def redrawn(model, seed=0):
-    draw = np.random.default_rng(seed)
-    for parameter in model.parameters():
-        parameter.data = 0.2 * draw.standard_normal(parameter.shape)
-    return model
 
 
 def trained(model, make_optimizer=optim.AdamW, replay=False, sizes=(6,) * STEPS, **options):
@@ -80,40 +71,20 @@ def test_so_they_have_however_a_step_is_made(cupy, options):
     assert got == expected
 
 
-def test_running_statistics_are_the_same(cupy):
-    config = ResNetConfig(img_size=8, num_classes=4, depths=(1, 1), width=8)
-    expected, got = (trained(redrawn(build(config, device="cuda")), replay=replay) for replay in (False, True))
-    assert got == expected
-
-
-def test_from_the_third_time_on_the_function_is_not_called(cupy):
-    calls, graphs = [], StepGraphs("cuda:0")
-
-    def double(batch, ctx):
-        calls.append(len(batch["x"]))
-        return (2 * batch["x"],)
-
-    for size in (3, 4, 3, 3, 4, 3, 4):
-        x = backend.to_device(np.full(size, float(len(calls)), "float32"), "cuda")
-        (y,) = graphs.run("kind", double, {"x": x}, None)
-        np.testing.assert_array_equal(y.get(), 2 * x.get())
-    assert calls == [3, 4, 3, 4]
-
-
-def test_with_another_kind_the_graphs_and_their_memory_are_freed(cupy):
+def test_from_the_third_time_on_the_function_is_not_called_until_another_kind_frees_the_graphs(cupy):
     calls, graphs = [], StepGraphs("cuda:0")
     freed, pool = [], graphs.pool
     graphs.pool = SimpleNamespace(malloc=pool.malloc, free_all_blocks=lambda: freed.append(len(graphs.steps)))
-    x = backend.to_device(np.ones(3, "float32"), "cuda")
 
     def double(batch, ctx):
-        calls.append(kind)
+        calls.append((kind, len(batch["x"])))
         return (2 * batch["x"],)
 
-    for kind in ("half", "half", "half", "all", "all", "all", "half"):
+    for kind, size in zip("aaaaaabbba", (3, 4, 3, 3, 4, 4, 3, 3, 3, 3)):
+        x = backend.to_device(np.full(size, float(len(calls)), "float32"), "cuda")
         (y,) = graphs.run(kind, double, {"x": x}, None)
-        assert (y.get() == 2).all()
-    assert calls == ["half", "half", "all", "all", "half"] and freed == [0] * 3
+        np.testing.assert_array_equal(y.get(), 2 * x.get())
+    assert calls == [("a", 3), ("a", 4), ("a", 3), ("a", 4), ("b", 3), ("b", 3), ("a", 3)] and freed == [0] * 3
 
 
 def memory_left_by_graphs(monkeypatch):
@@ -126,52 +97,6 @@ def memory_left_by_graphs(monkeypatch):
 
     monkeypatch.setattr(cuda_graph, "free", free_and_look)
     return left
-
-
-def test_graphs_that_are_dropped_free_their_memory(cupy, monkeypatch):
-    left, graphs = memory_left_by_graphs(monkeypatch), StepGraphs("cuda:0")
-    x = backend.to_device(np.ones(3, "float32"), "cuda")
-    for _ in range(3):
-        graphs.run("kind", lambda batch, ctx: (2 * batch["x"],), {"x": x}, None)
-    before, held = len(left), graphs.pool.total_bytes()
-    del graphs
-    gc.collect()
-    assert held and left[before:] == [0]
-
-
-def test_results_of_a_step_stay_when_others_follow(cupy):
-    model = redrawn(ViT(FUSED, device="cuda"))
-    figures, *_ = trained(model, replay=True)
-    assert len({loss for loss, *_ in figures}) == STEPS
-
-
-def test_a_step_that_is_left_out_changes_nothing_and_the_next_one_trains(cupy):
-    model = redrawn(ViT(FUSED, device="cuda"))
-    optimizer, run = optim.AdamW(model, 1e-3), partial(StepGraphs("cuda:0").run, "step")
-    draw, applied, weights = np.random.default_rng(0), [], []
-    for number in range(5):
-        images = draw.standard_normal((4, 3, 8, 8), "float32")
-        if number in (2, 3):
-            images[1, 0, 0, 0] = np.nan
-        arrays = (backend.to_device(x, "cuda") for x in (images, np.arange(4)))
-        result = train_step(model, optimizer, *arrays, Context(training=True, key=Key(0)), replay=run)
-        applied.append(bool(result.applied))
-        weights.append(model.storage.data.get().tobytes())
-    assert applied == [True, True, False, False, True]
-    assert weights[1] == weights[2] == weights[3] != weights[4]
-
-
-def test_random_streams_of_a_replay_are_those_of_its_step(cupy):
-    graphs = StepGraphs("cuda:0")
-
-    def draw(batch, ctx):
-        return tuple(ctx.key.at(path).skip(3).uniform((2, 5), cupy) for path in ("a", "b"))
-
-    for step in range(4):
-        key = Key(7, step, "", sample=4)
-        got = graphs.run("draw", draw, {}, Context(training=True, key=key))
-        for path, numbers in zip(("a", "b"), got):
-            np.testing.assert_array_equal(numbers.get(), key.at(path).skip(3).uniform((2, 5)))
 
 
 def test_a_stream_that_was_not_drawn_from_before_is_refused(cupy):
@@ -211,22 +136,8 @@ def test_where_memory_is_short_the_pool_frees_nothing(cupy, monkeypatch):
         allocate(cupy.cuda, 512)
 
 
-def test_products_of_the_captured_stream_go_to_a_handle_of_its_own(cupy):
-    before = dict(cublas.HANDLES)
-    graphs = StepGraphs("cuda:0")
-    here = cupy.cuda.get_cublas_handle()
-    assert cublas.products_of_stream(cupy) == (here, cupy.cuda.cublas)
-    with graphs.recording():
-        handle, module = cublas.products_of_stream(cupy)
-    assert handle == graphs.handle.handle != here and module is cublas.functions(cupy.cuda.cublas.__file__)
-    del graphs
-    assert dict(cublas.HANDLES) == before
-
-
 @pytest.mark.cuda
-def test_tables_that_a_graph_reads_are_kept(monkeypatch):
-    for name, module in pretend_cupy.MODULES.items():
-        monkeypatch.setitem(pretend_cupy.sys.modules, name, module)
+def test_tables_that_a_graph_reads_are_kept(pretended, monkeypatch):
     monkeypatch.setattr(column_sums, "MOST_TABLES", 1)
     kept = len(column_sums.CAPTURED)
     trained(redrawn(ViT(FUSED, device="cuda")), replay=True, sizes=(6, 4, 6, 4))
@@ -249,20 +160,14 @@ def test_the_functions_of_cublas_have_the_types_that_they_are_called_with(tmp_pa
         command = [emulator.compiler(), "-x", "c++", "-fsyntax-only", "-"]
         return subprocess.run(command, input=text, text=True, capture_output=True).stderr
 
-    assert len(names) >= 4 and not errors(functions)
-    assert "int ldc, cublasComputeType_t" in functions
-    assert errors(functions.replace("int ldc, cublasComputeType_t", "long ldc, cublasComputeType_t"))
+    assert len(names) == 4 and not errors(functions)
 
 
 def few_steps(config):
     """(losses, weights, average) after the steps of one short epoch."""
-    trainer, losses = Trainer(replace(config, images=100)), []
+    trainer = Trainer(replace(config, images=100))
     with trainer.model.storage.on_device():
-        for batch in trainer.batches():
-            step = trainer.next_step(*batch)
-            result = train_step(**step)
-            trainer.finish_step(step, result)
-            losses.append(float(result.loss))
+        losses = [float(advance(trainer, batch).loss) for batch in trainer.batches()]
     assert len(losses) >= 4 and (trainer.graphs is None or len(trainer.graphs.steps) >= 1)
     average = None if trainer.ema is None else trainer.ema.average.get().tobytes()
     return losses, trainer.model.storage.data.get().tobytes(), average
@@ -272,9 +177,7 @@ DIT = PRESETS["dit-digits"]
 TRAININGS = {
     "classification": replace(TINY, optim=replace(DIGITS.optim, ema=0.9)),
     "some patches": replace(TINY, optim=replace(DIGITS.optim, keep_patches=0.5, keep_until=0.5)),
-    "distillation": switched(TINY, task="distillation"),
     "mae": switched(TINY, task="mae"),
-    "masked patches": switched(TINY, task="masked-patches"),
     "diffusion": replace(DIT, model=replace(DIT.model, embed_dim=16, depth=1), epochs=1, device="cuda"),
     "swin": replace(TINY, architecture="swin", model=SwinConfig(
         img_size=8, patch_size=2, in_chans=1, embed_dim=16, depths=(2,), num_heads=(2,), window_size=2,
@@ -283,7 +186,6 @@ TRAININGS = {
         img_size=8, in_chans=1, stem_width=8, stem_stride=1, stages="CT", depths=(1, 1), widths=(8, 16), strides=(2, 1),
         head_dim=16, drop_path_rate=0.2,
     )),
-    "hybrid": replace(TINY, architecture="hybrid", model=create_model("hybrid_digits", device="meta").config),
 }  # fmt: skip
 
 
@@ -291,22 +193,12 @@ TRAININGS = {
     pytest.param(name, marks=() if name in ("classification", "diffusion", "swin") else pytest.mark.full)
     for name in TRAININGS
 ])  # fmt: skip
-def test_a_training_has_the_same_bits_and_frees_all_memory_of_graphs(cupy, name, tmp_path, monkeypatch):
+def test_a_training_has_the_same_bits_and_frees_all_memory_of_graphs(cupy, name, monkeypatch):
     left = memory_left_by_graphs(monkeypatch)
     config = replace(TRAININGS[name], batch_size=16)
-    if name == "distillation":
-        train(replace(TINY, images=100), tmp_path)
-        config = replace(config, objective=replace(config.objective, teacher=str(tmp_path)))
     expected, got = (few_steps(replace(config, cuda_graph=captured)) for captured in (False, True))
     gc.collect()
     assert got == expected and left and not any(left)
-
-
-def test_gradients_are_copied_with_all_their_figures(cupy):
-    one = backend.to_device(np.ones((), "float32"), "cuda")
-    found = Gradients(one, one, {"accuracy": one}, one, [])
-    copies = found.copied()
-    assert all(copy is not one for copy in (copies.loss, copies.norm, copies.metrics["accuracy"], copies.finite))
 
 
 def test_where_steps_cannot_be_captured_the_training_is_refused(cupy):

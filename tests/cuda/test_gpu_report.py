@@ -12,7 +12,6 @@ import pytest
 from tinyvit import functional as F
 from tinyvit.bench.gpu_report import __main__ as command
 from tinyvit.bench.gpu_report import comparison, recipe, times
-from tinyvit.kernels.cuda.compiled import compiled
 from tinyvit.training import preset
 
 
@@ -41,23 +40,9 @@ def test_every_part_of_the_report_runs_on_a_device(cupy, tmp_path, monkeypatch):
 
 def test_each_kernel_of_a_step_is_counted_with_its_bytes(cupy):
     x = cupy.zeros(64, "float32")
-    found = times.kernels_of(lambda: [F.relu(x) for _ in range(12)], "cuda:0", side=64)
+    found = times.kernels_of(lambda: [F.gelu(x) for _ in range(12)], "cuda:0", side=64)
     (row,) = found  # the products that keep the card busy aren't the step's
-    assert (row["name"], row["launches"], row["bytes"]) == ("relu_forward", 12, 12 * 2 * x.nbytes)
-
-
-@pytest.mark.cuda
-def test_the_compiler_says_what_a_kernel_needs(real):
-    text = """extern "C" __global__ void f(float *x) {
-        __shared__ float y[64]; y[threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = y[63 - threadIdx.x];
-    }
-    extern "C" __global__ void g(float *x) {
-        int unused; float y[999]; for (int i = 0; i < 999; i++) y[i] = x[i]; x[0] = y[int(x[1])];
-    }"""
-    found = compiled(text)
-    assert set(found) == {"f", "g"} and 0 < found["f"]["registers"] < 32
-    assert found["f"]["shared"] == 256 and found["f"]["spilled"] == found["g"]["shared"] == 0
-    assert 8 <= found["f"]["instructions"] <= 30
+    assert (row["name"], row["launches"], row["bytes"]) == ("gelu_forward", 12, 12 * 2 * x.nbytes)
 
 
 ALONE = """

@@ -9,7 +9,6 @@ from strategies import redrawn
 
 from tinyvit import ViTConfig, backend, optim
 from tinyvit.functional.muon import Matrix, muon_step
-from tinyvit.kernels.cuda.muon import SOURCE
 from tinyvit.kernels.cuda.source import watching
 from tinyvit.models import HybridConfig, build
 
@@ -36,9 +35,9 @@ def arrays_of(size, seed=0):
     return [theta, np.float32(30 * g).astype("float64"), m]
 
 
-def step(cupy, arrays, matrices, start=0, nesterov=True, iterations=5, **options):
+def step(cupy, arrays, matrices, start=0, nesterov=True, iterations=5, lie=lambda x: x, **options):
     """θ and m after a step on the device, and after a step of the reference implementation in float64."""
-    device = [to(cupy, np.concatenate([np.zeros(start), array]))[start:] for array in arrays]
+    device = [lie(to(cupy, np.concatenate([np.zeros(start), array]))[start:]) for array in arrays]
     expected = [array.copy() for array in arrays]
     settings = matrices, 0.3, 0.9, nesterov, iterations, 0.5
     muon_step(*device, *settings, **options)
@@ -76,38 +75,6 @@ def test_a_matrix_of_many_chunks_is_right(cupy, shape):
     np.testing.assert_allclose(mean, wanted, rtol=BOUND, atol=BOUND)
 
 
-@pytest.mark.parametrize(("places", "start", "pack"), [
-    ((0, 28), 0, 4), ((4, 32), 8, 4), ((0, 26), 0, 1), ((1, 28), 0, 1), ((0, 28), 1, 1), ((0, 28), 2, 1),
-])  # fmt: skip
-def test_four_numbers_are_loaded_at_once_where_every_matrix_starts_on_16_bytes(cupy, monkeypatch, places, start, pack):
-    packs, launch = set(), SOURCE.launch
-
-    def noted(*arguments, PACK):
-        packs.add(PACK)
-        launch(*arguments, PACK=PACK)
-
-    monkeypatch.setattr(SOURCE, "launch", noted)
-    matrices = tuple(Matrix(at, 3, 8) for at in places)  # whose Gram matrices have nine entries
-    assert_close(*step(cupy, arrays_of(60), matrices, start), matrices)
-    assert packs == {pack}
-    step(cupy, arrays_of(60), (matrices[0], Matrix(32, 3, 5)), start)
-    assert 1 in packs
-
-
-def test_a_gradient_of_zero_leaves_weight_decay_alone(cupy):
-    theta, g, m = np.ones(24), np.zeros(24), np.zeros(24)
-    (got, _), _ = step(cupy, (theta, g, m), (Matrix(0, 4, 6),))
-    np.testing.assert_allclose(got, 1 - 0.3 * 0.5, rtol=1e-6)
-
-
-def test_the_norm_of_the_gradient_does_not_matter(cupy):
-    theta, g, _ = arrays_of(48)
-    matrices = (Matrix(0, 6, 8),)
-    steps = [step(cupy, (theta, scale * g, 0 * g), matrices)[0][0] for scale in (1, 1e6, 2.0**40)]
-    for other in steps[1:]:
-        np.testing.assert_allclose(other, steps[0], rtol=BOUND, atol=BOUND)
-
-
 @pytest.mark.parametrize("bad", [1.0, np.nan])
 def test_a_boolean_on_the_device_decides_whether_the_step_is_taken(cupy, bad):
     matrices = Matrix(1, 4, 6), Matrix(25, 4, 6), Matrix(49, 9, 2)
@@ -117,28 +84,11 @@ def test_a_boolean_on_the_device_decides_whether_the_step_is_taken(cupy, bad):
         for got, before in zip(left, (theta, m), strict=True):
             np.testing.assert_array_equal(got, np.float32(before))
     assert_close(*step(cupy, (theta, g, m), matrices, where=cupy.asarray(np.bool_(True))), matrices)
-
-
-def test_arrays_of_other_strides_are_changed_in_place_too(cupy):
-    arrays, matrices = arrays_of(40), (Matrix(1, 4, 6), Matrix(25, 5, 3))
-    device = [to(cupy, np.stack([array, array], 1))[:, 0] for array in arrays]
-    muon_step(*device, matrices, 0.3, 0.9, True, 5, 0.5)
-    muon_step.reference(*arrays, matrices, 0.3, 0.9, True, 5, 0.5)
-    assert_close([device[i].get() for i in (0, 2)], [arrays[i] for i in (0, 2)], matrices)
+    assert_close(*step(cupy, arrays_of(70), matrices, lie=lambda x: cupy.stack([x, x], 1)[:, 0]), matrices)
 
 
 def test_the_order_of_the_threads_changes_no_bit(cupy, any_order):
     step(cupy, arrays_of(5000), (Matrix(0, 60, 76), Matrix(4560, 20, 20)))
-
-
-def test_products_are_rounded_as_the_precision_says(cupy):
-    arrays, matrices = arrays_of(5000), (Matrix(0, 50, 80), Matrix(4000, 25, 40))
-    exact, expected = step(cupy, arrays, matrices)
-    with backend.products_in("tf32"):
-        (rounded, _), _ = step(cupy, arrays, matrices)
-    error = np.linalg.norm(rounded - expected[0]) / np.linalg.norm(expected[0] - arrays[0])
-    assert 1e-4 < error < 0.02  # 10 bits of mantissa, five times
-    assert np.linalg.norm(exact[0] - expected[0]) / np.linalg.norm(expected[0] - arrays[0]) < 1e-5
 
 
 # -- the optimizer ----------------------------------------------------------------------------------------------------
@@ -165,7 +115,6 @@ def with_gradients(config, device, frozen=(), **options):
 @pytest.mark.parametrize(("config", "options"), [
     (VIT, {}),
     (VIT, {"frozen": ("blocks.1.*", "*.qkv.weight")}),
-    (VIT, {"frozen": ("*",)}),
     (VIT, {"nesterov": False}),
     (HYBRID, {"filter_lr": 0.3}),
 ])  # fmt: skip
@@ -185,17 +134,6 @@ def test_steps_on_a_gpu_are_those_on_the_cpu(cupy, config, options):
     np.testing.assert_allclose(moments[1], moments[0], rtol=BOUND, atol=BOUND)
 
 
-@pytest.mark.parametrize("applied", [True, False])
-def test_a_step_decides_on_the_device_and_copies_nothing(cupy, monkeypatch, applied):
-    model, optimizer = with_gradients(VIT, "cuda")
-    before = [array.get().copy() for array in (model.storage.data, *optimizer.state)]
-    monkeypatch.setattr(cupy, "copyto", None)
-    optimizer.step(where=cupy.asarray(np.array(applied)))
-    for array, old in zip((model.storage.data, *optimizer.state), before, strict=True):
-        assert (array.get() != old).any() == applied
-    assert optimizer.t.get() == applied
-
-
 def test_a_step_takes_few_launches_however_many_matrices_there_are_and_uploads_nothing_again(cupy, monkeypatch):
     _, optimizer = with_gradients(VIT, "cuda")
     names, applied = [], cupy.asarray(np.array(True))
@@ -213,18 +151,3 @@ def test_a_step_takes_few_launches_however_many_matrices_there_are_and_uploads_n
     assert names.count("products") == 5 * 3 * shapes
     assert sum(name.startswith("muon") for name in names) == 8
     assert set(names) == {"products", "adam_step"} | {name for name in names if name.startswith("muon")}
-
-
-def test_a_changed_learning_rate_or_frozen_matrix_is_seen_at_the_next_step(cupy):
-    model, optimizer = with_gradients(VIT, "cuda")
-    fc1, fc2 = model.blocks[0].mlp.fc1.weight, model.blocks[0].mlp.fc2.weight
-    optimizer.step()
-    before = [p.data.get().copy() for p in (fc1, fc2)]
-    fc1.lr_scale, fc2.trainable = 0.0, False
-    optimizer.step()
-    for parameter, old in zip((fc1, fc2), before):
-        np.testing.assert_array_equal(parameter.data.get(), old)
-    fc1.lr_scale, fc2.trainable = 1.0, True
-    optimizer.step()
-    for parameter, old in zip((fc1, fc2), before):
-        assert (parameter.data.get() != old).all()

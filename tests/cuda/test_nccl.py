@@ -2,7 +2,6 @@
 
 import ctypes
 import inspect
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -70,11 +69,9 @@ class Host:
 
 
 @pytest.fixture
-def cupy(monkeypatch):
+def cupy(pretended):
     """The stand-in alone: on a GPU these calls are NCCL's, and need as many cards as ranks."""
-    for name, module in pretend_cupy.MODULES.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    return pretend_cupy.cupy
+    return pretended
 
 
 @pytest.fixture
@@ -131,9 +128,8 @@ def test_two_ranks_train_what_one_trains_with_batch_norm_and_nothing_waits(cupy,
 
 def test_two_ranks_on_one_card_are_refused_and_so_is_a_rank_without(cupy):
     names = ["rank 0", "rank 1"]
-    devices.check_cards([("a", "cuda:0", "01"), ("a", "cuda:1", "02")], names)
-    devices.check_cards([("a", "cuda:0", "01"), ("b", "cuda:0", "01")], names)
-    devices.check_cards([("a", "cpu", None), ("a", "cpu", None)], names)
+    for first, second in ((("a", "cuda:0", "01"), ("b", "cuda:0", "01")), (("a", "cpu", None), ("a", "cpu", None))):
+        devices.check_cards([first, second], names)
     with pytest.raises(ValueError, match="2 ranks on one machine share 1 card, and each needs its own"):
         devices.check_cards([("a", "cuda:0", "01"), ("a", "cuda:0", "01")], names)
     with pytest.raises(ValueError, match="rank 0 found a GPU and rank 1 none"):

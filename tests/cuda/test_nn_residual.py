@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from strategies import redrawn
 
 from tinyvit import Context, Key, ViTConfig, nn
 from tinyvit import functional as F
@@ -28,15 +29,8 @@ LABELS = np.arange(6) % 3
 CTX = Context(training=True, key=Key(1, 0))
 
 
-def redrawn(device, config=CONFIG, precision=None):
-    model, draws = build(config, device=device, precision=precision), np.random.default_rng(0)
-    parameters = {name: 0.2 * draws.normal(size=p.shape) for name, p in model.named_parameters()}
-    model.load_state_dict(model.state_dict() | parameters)
-    return model
-
-
 def gradients_of_a_step(device, config=CONFIG, precision=None, frozen=None, ctx=CTX, **options):
-    model = redrawn(device, config, precision)
+    model = redrawn(build(config, device=device, precision=precision))
     if frozen:
         model.freeze(frozen)
     images, labels = to_device(IMAGES, device), to_device(LABELS, device)
@@ -49,67 +43,17 @@ def assert_close(got, wanted, bound):
         assert abs(got[name] - want).max() <= bound * max(1e-2, abs(want).max()), name
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"accumulate": 2},
-        {"frozen": "blocks.1.*"},
-        {"frozen": "*.bias"},
-        {"config": replace(CONFIG, drop_rate=0.2)},
-        {"config": replace(CONFIG, activation="gelu_tanh", qkv_bias=False)},
-        {"config": SWIN},
-        {"config": SWIN, "frozen": "*.bias"},
-        {"config": COATNET},
-    ],
-    ids=["plain", "accumulated", "frozen", "no bias", "dropout", "gelu_tanh", "swin", "swin, no bias", "coatnet"],
-)
+STEPS = {
+    "plain": {}, "accumulated": {"accumulate": 2}, "frozen": {"frozen": "blocks.1.*"}, "no bias": {"frozen": "*.bias"},
+    "dropout": {"config": replace(CONFIG, drop_rate=0.2)},
+    "gelu_tanh": {"config": replace(CONFIG, activation="gelu_tanh", qkv_bias=False)},
+    "swin": {"config": SWIN}, "swin, no bias": {"config": SWIN, "frozen": "*.bias"}, "coatnet": {"config": COATNET},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", STEPS.values(), ids=STEPS)
 def test_a_step_has_the_gradients_that_it_has_on_the_cpu(cupy, options):
     assert_close(gradients_of_a_step("cuda", **options), gradients_of_a_step("cpu", **options), 1e-4)
-
-
-@pytest.mark.parametrize("config, name", [(SWIN, "layers.0.blocks.1"), (COATNET, "stages.1.blocks.1")])
-def test_blocks_of_swin_and_coatnet_leave_both_biases_to_sums_and_an_observer_gets_finished_values(cupy, config, name):
-    heard = []
-    for device in ("cpu", "cuda"):
-        model, values = redrawn(device, config), {}
-        observer = SimpleNamespace(value=lambda path, y, values=values: values.update({path: to_numpy(y)}))
-        parts = [part for part, _ in model.trunk.parts()]
-        _, caches = model.trunk(to_device(IMAGES, device), replace(CTX, observer=observer))
-        fused = [isinstance(c, FinishedCache) for c in (caches[parts.index(name)].norm2, caches[parts.index(name)].sum)]
-        assert fused == [device == "cuda"] * 2
-        heard.append(values)
-    assert heard[0].keys() == heard[1].keys() > {f"{name}.attn.proj", f"{name}.mlp.fc2", f"{name}.drop_path2"}
-    assert_close(heard[1], heard[0], 1e-4)
-
-
-def test_two_steps_have_the_same_bits_and_with_recomputation_too(cupy):
-    first, second = (gradients_of_a_step("cuda") for _ in range(2))
-    recomputed = gradients_of_a_step("cuda", ctx=replace(CTX, recompute=True))
-    for name, gradient in first.items():
-        np.testing.assert_array_equal(second[name], gradient)
-        np.testing.assert_array_equal(recomputed[name], gradient)
-
-
-def test_a_backward_outside_a_step_leaves_no_sum(cupy):
-    wanted, model = gradients_of_a_step("cuda"), redrawn("cuda")
-    logits, cache = model(to_device(IMAGES, "cuda"), CTX)
-    _, c_loss = F.cross_entropy(logits, to_device(LABELS, "cuda"))
-    model.backward(F.cross_entropy_backward(1.0, c_loss), cache)
-    assert_close({name: to_numpy(p.grad) for name, p in model.named_parameters()}, wanted, 1e-6)
-
-
-def test_an_observer_gets_finished_values_and_changes_no_bit(cupy):
-    values = {}
-    observer, model = SimpleNamespace(value=lambda path, y: values.update({path: to_numpy(y)})), redrawn("cuda")
-    block, x = model.blocks[1], to_device(np.random.default_rng(1).normal(size=(2, 5, 24)).astype("float32"), "cuda")
-    y, cache = block(x, replace(CTX, observer=observer))
-    fused, c_fused = block(x, CTX)
-    assert isinstance(c_fused.norm2, FinishedCache) and isinstance(cache.norm2, FinishedCache)
-    np.testing.assert_array_equal(fused.get(), y.get())
-    np.testing.assert_array_equal(c_fused.norm2.xhat.get(), cache.norm2.xhat.get())
-    attended = values["blocks.1.attn.proj"]
-    np.testing.assert_allclose(attended, to_numpy(block.attn(block.norm1(x)[0])[0]), rtol=1e-4, atol=1e-5)
 
 
 def stacked(model, x, dy, ctx):
@@ -146,13 +90,11 @@ def assert_same_bits(got, wanted):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize(
-    "config, ctx",
-    [(CONFIG, CTX), (CONFIG, None), (replace(CONFIG, drop_rate=0.2), CTX), (replace(CONFIG, positions="rope"), CTX)],
-    ids=["drop path", "inference", "dropout", "rope"],
-)
+@pytest.mark.parametrize("config, ctx", [
+    (CONFIG, CTX), (CONFIG, None), (replace(CONFIG, drop_rate=0.2), CTX), (replace(CONFIG, positions="rope"), CTX),
+], ids=["drop path", "inference", "dropout", "rope"])  # fmt: skip
 def test_blocks_in_turn_have_the_bits_of_blocks_one_by_one(cupy, config, ctx, precision):
-    model = redrawn("cuda", replace(config, depth=3), precision)
+    model = redrawn(build(replace(config, depth=3), device="cuda", precision=precision))
     wanted = bits(model, one_by_one, ctx)
     assert_same_bits(bits(model, stacked, ctx), wanted)
     assert_same_bits(bits(model, stacked, replace(ctx or Context(), recompute=True)), wanted)
@@ -160,20 +102,8 @@ def test_blocks_in_turn_have_the_bits_of_blocks_one_by_one(cupy, config, ctx, pr
     assert_same_bits(bits(model, stacked, ctx), bits(model, one_by_one, ctx))
 
 
-def test_nothing_of_a_call_stays_in_a_stack(cupy):
-    """Two forwards and then their backwards, as threads may order them."""
-    model, other = redrawn("cuda"), replace(CTX, key=Key(2, 7))
-
-    def during_another(model, x, dy, ctx):
-        y, cache = model.encode(x, ctx)
-        bits(model, stacked, other, seed=1)
-        return y, model.encode.backward(dy, cache)
-
-    assert_same_bits(bits(model, during_another, CTX), bits(model, one_by_one, CTX))
-
-
 def test_a_block_leaves_its_sum_only_to_a_block_that_begins_with_a_layer_norm(cupy):
-    model = redrawn("cuda", replace(CONFIG, depth=4))
+    model = redrawn(build(replace(CONFIG, depth=4), device="cuda"))
     model.blocks[2].norm1 = nn.Identity()
     x = to_device(np.ones((2, 5, 24), "float32"), "cuda")
     y, (first, second, third, fourth) = nn.in_turn(model.blocks, x)
@@ -188,24 +118,8 @@ def test_a_block_leaves_its_sum_only_to_a_block_that_begins_with_a_layer_norm(cu
     assert not isinstance(model.blocks[0](x)[0], Unfinished)
 
 
-def test_the_parts_above_frozen_ones_and_features_have_the_bits_of_the_whole_model(cupy):
-    model, images = redrawn("cuda"), to_device(IMAGES, "cuda")
-    wanted, cache = model(images, CTX)
-    logits, above = model.forward_above(images, 2, CTX)
-    np.testing.assert_array_equal(logits.get(), wanted.get())
-    gradients = []
-    for backward, c in ((model.backward, cache), (model.backward_above, above)):
-        model.zero_grad()
-        backward(to_device(np.cos(np.arange(18)).reshape(6, 3).astype("float32"), "cuda"), c)
-        gradients.append(to_numpy(model.blocks[1].mlp.fc2.bias.grad).copy())
-    np.testing.assert_array_equal(*gradients)
-    assert gradients[0].all()
-    tokens = model.features(images, 1)
-    np.testing.assert_array_equal(model.features(images, 2).get(), model.blocks[1](tokens)[0].get())
-
-
 def test_an_observer_of_a_stack_gets_what_blocks_one_by_one_tell_it(cupy):
-    heard, model = [], redrawn("cuda")
+    heard, model = [], redrawn(build(CONFIG, device="cuda"))
     for run in (stacked, one_by_one):
         found = {}
         observer = SimpleNamespace(

@@ -3,18 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
-import pretend_cupy
 import pytest
 from running_statistics import squares, vit_with_running_norm
 from steps import Killed, StopsAfter
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, nn, optim
-from tinyvit import functional as F
 from tinyvit.nn.precision import GPU_ONLY, PRECISIONS
 from tinyvit.optim import loss_scale
 from tinyvit.training import PRESETS, classification, resume, train, train_step
-from tinyvit.training.divergence import IN_A_ROW, Diverged, Faults
-from tinyvit.training.tasks.classification import Classification, classify
+from tinyvit.training.divergence import Faults
 
 SHAPE = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=16, depth=1, num_heads=2)
 LOW = ("bfloat16", "float16")
@@ -43,32 +40,14 @@ def test_matrices_are_rounded_and_all_else_stays_float32(cupy, precision):
         assert parameter.is_matrix == is_matrix
         assert parameter.value.dtype == (precision if is_matrix else "float32"), name
         assert parameter.data.dtype == parameter.grad.dtype == "float32"
-    rounded = model.head.weight.value
-    assert rounded.data.ptr % 256 == 0 and rounded.shape == model.head.weight.shape
-
-
-@pytest.mark.parametrize("precision", LOW)
-def test_the_rounded_matrices_follow_the_weights(cupy, precision):
-    model = ViT(SHAPE, device="cuda", precision=precision)
     optimizer = optim.SGD(model, 0.1)
     before = {name: p.value.get() for name, p in model.named_parameters()}
-    one_step(model, optimizer)
-    one_step(model, optimizer)  # the head starts at zero; from now on the rest gets gradients, too
+    for _ in range(2):  # the head starts at zero; from the second step on the rest gets gradients, too
+        result = one_step(model, optimizer)
+    assert result.loss.dtype == result.grad_norm.dtype == result.metrics["accuracy"].dtype == "float32"
     for name, p in model.named_parameters():
         assert (p.value.get() != before[name]).any(), name
         np.testing.assert_array_equal(p.value.get(), p.data.get().astype(p.value.dtype))
-    model.head.weight.data = np.full((3, 16), 1 + 2.0**-12)
-    assert (model.head.weight.value.get().astype("float32") == 1).all()
-
-
-@pytest.mark.parametrize("precision", LOW)
-def test_logits_predictions_loss_and_metrics_are_float32(cupy, precision):
-    model = ViT(SHAPE, device="cuda", precision=precision)
-    (images,) = on_gpu(IMAGES)
-    assert classify(model, images).dtype == model.predict(images).dtype == "float32"
-    model.predict(F.cast(images, precision))
-    result = one_step(model, optim.AdamW(model))
-    assert result.loss.dtype == result.grad_norm.dtype == result.metrics["accuracy"].dtype == "float32"
 
 
 @pytest.mark.parametrize("precision", LOW)
@@ -85,19 +64,6 @@ def test_activations_and_their_gradients_are_in_the_precision(cupy, precision):
     logits, cache = model(on_gpu(IMAGES)[0], Context(observer=Observer()))
     nn.watch(model, Observer()).backward(logits, cache)
     assert len(seen) > 20 and {*seen.values()} == {model.storage.compute_dtype}, seen
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("precision", LOW)
-def test_rounding_changes_a_training_a_little_and_not_much(cupy, precision, seed):
-    """Of three steps: at this rate each multiplies what rounding has changed by about eight."""
-    losses = {}
-    for each in ("float32", precision):
-        model = ViT(SHAPE, device="cuda", precision=each, seed=seed)
-        optimizer = optim.AdamW(model, 1e-2)
-        losses[each] = [float(one_step(model, optimizer, step).loss) for step in range(3)]
-    np.testing.assert_allclose(losses[precision], losses["float32"], rtol=8e-3)
-    assert losses[precision] != losses["float32"]
 
 
 def test_tf32_is_on_in_forward_and_backward_and_nowhere_else(cupy):
@@ -138,14 +104,6 @@ def test_a_model_moves_from_precision_to_precision_and_keeps_its_weights(cupy):
     assert model.to(device="cpu", precision="float32").device == "cpu"
     for name, x in model.state_dict().items():
         np.testing.assert_array_equal(x, before[name])
-
-
-def test_a_precision_that_the_gpu_does_not_support_is_refused(cupy, monkeypatch):
-    monkeypatch.setattr("tinyvit.nn.precision.capability", lambda device: (7, 5))
-    for precision in ("tf32", "bfloat16"):
-        with pytest.raises(ValueError, match="needs a GPU of compute capability 8.0 or later, and cuda:0 has 7.5"):
-            ViT(SHAPE, device="cuda", precision=precision)
-    ViT(SHAPE, device="cuda", precision="float16")
 
 
 # -- the scale of the loss ------------------------------------------------------------------------------------------
@@ -189,24 +147,6 @@ def test_too_large_a_scale_skips_steps_until_it_fits_and_does_not_end_the_traini
     assert int(optimizer.t) == 12 and int(faults.skipped) == 4 and int(faults.streak) == 0
 
 
-def test_gradients_that_no_scale_makes_finite_end_a_training(cupy, monkeypatch):
-    monkeypatch.setattr("tinyvit.training.divergence.BETWEEN_LOOKS", 1)
-    model = ViT(SHAPE, device="cuda", precision="float16")
-    optimizer, faults = optim.AdamW(model), Faults()
-    ended = [faults.saw(one_step(model, optimizer, objective=overflowing(0.0))) for _ in range(16 + IN_A_ROW)]
-    assert ended == [False] * (15 + IN_A_ROW) + [True]
-
-
-def test_gradients_are_those_of_the_loss_and_not_of_the_scaled_one(cupy):
-    grads = []
-    for precision in ("float32", "float16"):
-        model = ViT(SHAPE, device="cuda", precision=precision)
-        norm = one_step(model, optim.AdamW(model)).grad_norm
-        grads.append((float(norm), model.storage.grad.get()))
-    assert grads[1][0] == pytest.approx(grads[0][0], rel=1e-2)
-    np.testing.assert_allclose(grads[1][1], grads[0][1], atol=1e-2 * np.abs(grads[0][1]).max())
-
-
 @pytest.mark.full
 def test_a_killed_float16_run_ends_in_the_same_bits_and_keeps_its_scale(cupy, tmp_path, monkeypatch):
     monkeypatch.setattr(loss_scale, "PATIENCE", 1)  # so that the scale has changed by then
@@ -229,36 +169,24 @@ def test_a_checkpoint_can_be_resumed_in_any_other_precision(cupy, tmp_path, firs
     assert summary["precision"] == then and summary["steps"] == 3
 
 
-def test_a_run_that_diverges_in_float16_is_advised_to_take_bfloat16(cupy, tmp_path, monkeypatch):
-    monkeypatch.setattr("tinyvit.training.divergence.BETWEEN_LOOKS", 1)
-    monkeypatch.setattr("tinyvit.training.divergence.IN_A_ROW", 1)
-    overflow = overflowing(0.0)
-    monkeypatch.setattr(Classification, "loss", lambda task, model, batch, ctx: overflow(model, *batch.values(), ctx))
-    monkeypatch.setattr(loss_scale, "FIRST", 1.0)
-    with pytest.raises(Diverged, match="the precision float16: .* or --precision bfloat16"):
-        train(replace(TINY, precision="float16"), tmp_path / "run")
-
-
 # -- without a GPU --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.cuda
-@pytest.mark.parametrize("precision", GPU_ONLY)
-def test_precisions_of_gpus_are_refused_on_a_cpu(precision):
-    with pytest.raises(ValueError, match=f"^precision '{precision}' needs a GPU; on the CPU take float32$"):
-        ViT(SHAPE, precision=precision)
-
-
-@pytest.mark.cuda
-def test_an_unknown_precision_and_a_contradicting_dtype_are_refused():
+def test_a_precision_that_does_not_suit_the_device_or_the_dtype_is_refused(cupy, monkeypatch):
+    monkeypatch.setattr("tinyvit.nn.precision.capability", lambda device: (7, 5))
+    for precision in GPU_ONLY:
+        with pytest.raises(ValueError, match=f"^precision '{precision}' needs a GPU; on the CPU take float32$"):
+            ViT(SHAPE, precision=precision)
+    for precision in ("tf32", "bfloat16"):
+        with pytest.raises(ValueError, match="needs a GPU of compute capability 8.0 or later, and cuda:0 has 7.5"):
+            ViT(SHAPE, device="cuda", precision=precision)
+    ViT(SHAPE, device="cuda", precision="float16")
     with pytest.raises(ValueError, match=f"unknown precision 'float8'; expected one of {', '.join(PRECISIONS)}"):
         ViT(SHAPE, precision="float8")
     with pytest.raises(ValueError, match="precision 'float32' keeps its weights in float32, got dtype float64"):
         ViT(SHAPE, dtype="float64", precision="float32")
     with pytest.raises(ValueError, match="unknown dtype 'bfloat16'; .* ask for it by precision="):
         ViT(SHAPE, dtype="bfloat16")
-    assert ViT(SHAPE, precision="float64").dtype == "float64"
-    assert pretend_cupy.Device.current == 0
 
 
 @pytest.mark.parametrize("precision", ["float32", *LOW])

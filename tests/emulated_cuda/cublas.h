@@ -8,20 +8,14 @@ typedef int (*gemm_type)(
     void *, int, int, int, int, int, const void *, const void *, int, int, long long, const void *, int, int, long long,
     const void *, void *, int, int, long long, int, int, int
 );
-typedef int (*listed_type)(
-    void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int, const void *,
-    const void *, int, int, int, int, int
-);
 static gemm_type gemm;
-static listed_type listed;
 static int (*set_stream)(void *, void *);
 static int (*set_workspace)(void *, void *, size_t);
 
 extern "C" void answer_by(
-    gemm_type of_gemm, listed_type of_listed, int (*of_stream)(void *, void *), int (*of_workspace)(void *, void *, size_t)
+    gemm_type of_gemm, int (*of_stream)(void *, void *), int (*of_workspace)(void *, void *, size_t)
 ) {
     gemm = of_gemm;
-    listed = of_listed;
     set_stream = of_stream;
     set_workspace = of_workspace;
 }
@@ -53,18 +47,6 @@ extern "C" cublasStatus_t cublasGemmEx(
 ) {
     return cublasGemmStridedBatchedEx(
         handle, transa, transb, m, n, k, alpha, A, Atype, lda, 0, B, Btype, ldb, 0, beta, C, Ctype, ldc, 0, 1, compute,
-        algorithm
-    );
-}
-
-extern "C" cublasStatus_t cublasGemmBatchedEx(
-    cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const void *alpha,
-    const void *const A[], cudaDataType Atype, int lda, const void *const B[], cudaDataType Btype, int ldb,
-    const void *beta, void *const C[], cudaDataType Ctype, int ldc, int count, cublasComputeType_t compute,
-    cublasGemmAlgo_t algorithm
-) {
-    return (cublasStatus_t)listed(
-        handle, transa, transb, m, n, k, alpha, A, Atype, lda, B, Btype, ldb, beta, C, Ctype, ldc, count, compute,
         algorithm
     );
 }

@@ -17,21 +17,15 @@
 
 #define __global__
 #define __device__ static  // and not inline, see the end: shared memory has a section of its own, which can't hold both
-#define __forceinline__
-#define __restrict__
 #define __launch_bounds__(...)
 #define __shared__ static __attribute__((section("cuda_shared")))
-#define __constant__ static const
 
 extern "C" char __start_cuda_shared[] __attribute__((weak));
 extern "C" char __stop_cuda_shared[] __attribute__((weak));
 
 struct dim3 { unsigned int x = 1, y = 1, z = 1; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
 
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
-static const int warpSize = 32;
 
 namespace emulator {
 
@@ -225,25 +219,12 @@ template <class T> T __shfl_xor_sync(unsigned int mask, T x, int by) {
     emulator::whole(mask);
     return emulator::exchange(x, (emulator::current % 32) ^ by);
 }
-template <class T> T __shfl_sync(unsigned int mask, T x, int lane) {
-    emulator::whole(mask);
-    return emulator::exchange(x, lane % 32);
-}
-template <class T> T __shfl_down_sync(unsigned int mask, T x, unsigned int by) {
-    emulator::whole(mask);
-    int lane = emulator::current % 32;
-    return emulator::exchange(x, lane + by < 32 ? lane + by : lane);
-}
 
-template <class T> T __ldg(const T *where) { return *where; }
 inline float __uint_as_float(unsigned int bits) { float x; std::memcpy(&x, &bits, 4); return x; }
 inline unsigned int __float_as_uint(float x) { unsigned int bits; std::memcpy(&bits, &x, 4); return bits; }
 inline float __fmul_rn(float x, float y) { return x * y; }
 inline double __dmul_rn(double x, double y) { return x * y; }
 inline double __dadd_rn(double x, double y) { return x + y; }
-inline float emulated_rsqrtf(float x) { return 1.0f / sqrtf(x); }
-#define rsqrtf emulated_rsqrtf
-inline float __expf(float x) { return expf(x); }
 inline float __fdividef(float x, float y) { return x / y; }
 using std::max;
 using std::min;

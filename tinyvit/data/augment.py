@@ -153,7 +153,7 @@ def as_planes(images):
 def mix(images, labels, K, augmentation, key):
     """Mixup or cutmix of a whole batch, or neither: images, and targets (B, K) from the labels (B,)."""
     mixing = draw_mixing(augmentation, key, *images.shape[-2:])
-    return (MIXED.find(images) or mixed)(images, labels, K, mixing)
+    return mixed(images, labels, K, mixing)
 
 
 def draw_mixing(augmentation, key, H, W):
@@ -180,4 +180,4 @@ def mixed(images, labels, K, mixing):
     return cutmix(images, targets, mixing.box)
 
 
-CHANGED, MIXED = Kernels(), Kernels()  # of `changed`, for images as they are stored, and of `mixed`
+CHANGED = Kernels()  # of `changed`, for images as they are stored

@@ -173,7 +173,7 @@ def take_tokens_backward(dy, cache):
     return dx
 
 
-take_tokens.moves_numbers_only = first_tokens.moves_numbers_only = True
+take_tokens.moves_numbers_only = first_tokens.moves_numbers_only = pool_token.moves_numbers_only = True
 
 
 def check_tokens(name, x, least):

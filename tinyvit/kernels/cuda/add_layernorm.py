@@ -1,14 +1,14 @@
 """A residual connection and the layer norm after it, in one pass forward and one back: the kernels of `layernorm`."""
 
 from tinyvit.functional.layernorm import LayerNormCache, add_layernorm, add_layernorm_backward, fits
-from tinyvit.kernels.cuda.layernorm import CudaLayerNormCache, gradients, normalised
+from tinyvit.kernels.cuda.layernorm import LONGEST, CudaLayerNormCache, gradients, normalised
 from tinyvit.kernels.cuda.source import KINDS, run_reference
 
 
 def add_layernorm_cuda(x, branch, weight, bias, eps=1e-6):
     if x.shape != branch.shape or not fits(x, weight, bias):
         return add_layernorm.reference(x, branch, weight, bias, eps)  # raises
-    if x.dtype != branch.dtype or not weight.dtype == bias.dtype == "float32":
+    if x.dtype != branch.dtype or not weight.dtype == bias.dtype == "float32" or x.shape[-1] > LONGEST:
         return run_reference(add_layernorm, x, branch, weight, bias, eps)
     total, y, cache = normalised(x, branch, weight, bias, eps)
     return (total, y), cache

@@ -1,24 +1,26 @@
-"""Attention by batched products on views, without copying anything N×N.
+"""Attention by batched products on views, without copying anything N×N, or by kernels that write no scores.
 
 Queries, keys and values are read where they lie, side by side in the output of one linear layer; heads and gradients
-are written in the layout that the next layer reads. Rows of the scores start on boundaries of 16 bytes, so that the
-softmax loads them in packs, whatever the number of keys. In float32 the softmax is in place, as its backward is in
+are written in the layout that the next layer reads. Rows of the scores start on boundaries of 16 bytes, as tensor
+cores read them best, whatever the number of keys. In float32 the softmax is in place, as its backward is in
 every dtype; in low precision scores are float32, and only the probabilities are rounded. The softmax adds a bias.
 
 cuBLAS multiplies by the scale last, so q kᵀ itself must not overflow a float32, and not only q kᵀ · scale.
 
-Heads of the usual widths go to `tensor_attention` in low precision, and narrow ones to `fused_attention`: neither
-writes scores.
+Without a bias, heads of the usual widths go to `tensor_attention` in low precision, and narrow ones to
+`fused_attention` in float32: neither writes scores. So long sequences need no tiles there; elsewhere `tiled_attention`
+is the reference implementation, in float32.
 """
 
 from tinyvit.backend import array_module
 from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.attention import AttentionCache, attention, attention_backward, check_shapes
 from tinyvit.functional.heads import empty_gradients
+from tinyvit.functional.sums import sum_to_shape
+from tinyvit.functional.tiled_attention import TILE, check_tile, tiled_attention, tiled_attention_backward
 from tinyvit.kernels.cuda import fused_attention, tensor_attention
-from tinyvit.kernels.cuda.attention_bias import bias_gradient, strided_bias
+from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.products import can_multiply, multiply_batches
-from tinyvit.kernels.cuda.softmax import softmax_backward_rows, softmax_rows
 from tinyvit.kernels.cuda.source import KINDS, PACK_BYTES, TYPED, Source, blocks, contiguous, type_of
 from tinyvit.kernels.cuda.through_float32 import backward_through_float32, forward_through_float32
 
@@ -29,25 +31,52 @@ WARPS = BLOCK // 32  # of a block: each has a row
 
 def attention_cuda(q, k, v, bias=None, scale=None):
     if not supported(q, k, v, bias, scale):
-        plain = attention.reference if q.dtype == "float32" else reference_through_float32
-        return plain(q, k, v, bias, scale)
+        return attention_in_float32(q, k, v, bias, scale)
     check_shapes(q, k, v, bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    if tensor_attention.fits(q, k, v):
-        return tensor_attention.forward(q, k, v, bias, scale)
-    if fused_attention.fits(q, k, v):
-        return fused_attention.forward(q, k, v, bias, scale)
+    without_scores = kernels_without_scores(q, k, v, bias)
+    if without_scores is not None:
+        return without_scores.forward(q, k, v, scale)
     probs = probabilities(q, k, bias, scale)
     return heads_of(probs, v), AttentionCache(q, k, v, probs, scale, bias)
 
 
+def tiled_attention_cuda(q, k, v, bias=None, scale=None, tile=TILE):
+    if not supported(q, k, v, bias, scale) or kernels_without_scores(q, k, v, bias) is None:
+        return tiled_attention_in_float32(q, k, v, bias, scale, tile)
+    check_tile(q, tile)
+    return attention_cuda(q, k, v, bias, scale)
+
+
+def kernels_without_scores(q, k, v, bias):
+    """The module whose kernels take these arrays and write no scores, or None."""
+    if bias is None:
+        for module in (tensor_attention, fused_attention):
+            if module.fits(q, k, v):
+                return module
+    return None
+
+
 def probabilities(q, k, bias, scale):
     """softmax(q kᵀ · scale + bias), with rows as `padded_rows` makes them."""
-    scores = padded_rows((*q.shape[:3], k.shape[2]), "float32", q)
+    B, H, Nq, Nk = *q.shape[:3], k.shape[2]
+    scores = padded_rows((B, H, Nq, Nk), "float32", q)
     multiply_batches(as_operand(q), as_operand(k).mT, scores, alpha=scale)
-    if bias is None and q.dtype == "float32":
-        return softmax_rows(scores, scores, padded=are_padded(scores))
-    return biased_softmax(scores, bias, q)
+    probs = scores if q.dtype == "float32" else padded_rows(scores.shape, q.dtype, q)
+    SOURCE.launch(
+        "attention_probs", blocks(B * H * Nq, WARPS), BLOCK, scores, probs, *strided_bias(bias), H, Nq, B * H * Nq, Nk,
+        stride_of_rows(scores), T=type_of(probs),
+    )  # fmt: skip
+    return probs
+
+
+def strided_bias(bias):
+    """A bias as the kernel takes it: float32, with its four strides in numbers, 0 along what it is broadcast over."""
+    if bias is None:
+        return None, 0, 0, 0, 0
+    bias = cast(bias, "float32")
+    strides = [0 if side == 1 else stride // bias.itemsize for side, stride in zip(bias.shape, bias.strides)]
+    return bias, *[0] * (4 - bias.ndim), *strides
 
 
 def heads_of(probs, v):
@@ -62,15 +91,24 @@ def attention_backward_cuda(dy, cache):
     q, k, v, probs, scale, bias = cache
     if not supported(q, k, v, None, scale) or not dy.dtype == q.dtype == probs.dtype:
         return reference_backward(attention_backward, dy, cache)
-    dq, dk, dv = gradients = empty_gradients(q, k, v)
-    dy, q, k, v, probs = map(as_operand, (dy, q, k, v, probs))
-    multiply_batches(probs.mT, dy, dv)
-    dscores = padded_rows(probs.shape, probs.dtype, probs)  # dprobs, then dscores in place
-    multiply_batches(dy, v.mT, dscores)
-    softmax_backward_rows(dscores, probs, dscores, padded=are_padded(probs))
-    multiply_batches(dscores, k, dq, alpha=scale)
-    multiply_batches(dscores.mT, q, dk, alpha=scale)
-    return gradients if bias is None else gradients.with_bias(bias_gradient(dscores, bias.shape))
+    _, _, dv = gradients = empty_gradients(q, k, v)
+    dy, q, k, v = map(as_operand, (dy, q, k, v))
+    multiply_batches(as_operand(probs).mT, dy, dv)
+    dprobs = multiply_batches(dy, v.mT, padded_rows(probs.shape, probs.dtype, probs))
+    return with_scores_gradients(gradients, dprobs, probs, q, k, scale, bias)
+
+
+def with_scores_gradients(gradients, dprobs, probs, q, k, scale, bias):
+    """(dq, dk, dv), and dbias if there is a bias, from what the probabilities get, which is overwritten."""
+    probs = probs if rows_are_regular(probs) else contiguous(probs)
+    rows, columns = probs.size // probs.shape[-1], probs.shape[-1]
+    SOURCE.launch(
+        "attention_dscores", blocks(rows, WARPS), BLOCK, dprobs, probs, rows, columns, stride_of_rows(dprobs),
+        stride_of_rows(probs), T=type_of(probs),
+    )  # fmt: skip
+    multiply_batches(dprobs, k, gradients[0], alpha=scale)
+    multiply_batches(dprobs.mT, q, gradients[1], alpha=scale)
+    return gradients if bias is None else gradients.with_bias(sum_to_shape(cast(dprobs, "float32"), bias.shape))
 
 
 def supported(q, k, v, bias, scale):
@@ -87,41 +125,24 @@ def reference_backward(backward, dy, cache):
     dtype = str(cache.q.dtype)
     if dtype in LOW_PRECISION:
         raise ValueError(f"{backward.__name__}: expected dy in {dtype}, like the queries, got {dy.dtype}")
-    in_float32 = backward_through_float32(backward.reference, inputs=3)
-    return (in_float32 if str(dy.dtype) in LOW_PRECISION else backward.reference)(dy, cache)
-
-
-def biased_softmax(scores, bias, like):
-    """softmax(scores + bias) of float32 scores in the dtype of `like`; in place if that is float32.
-
-    The scores are made by `padded_rows`. The bias may be None.
-    """
-    B, H, Nq, Nk = scores.shape
-    probs = scores if like.dtype == "float32" else padded_rows(scores.shape, like.dtype, like)
-    SOURCE.launch(
-        "attention_probs", blocks(B * H * Nq, WARPS), BLOCK, scores, probs, *strided_bias(bias), H, Nq, B * H * Nq, Nk,
-        scores.strides[2] // scores.itemsize, T=type_of(probs),
-    )  # fmt: skip
-    return probs
+    return backward_through_float32(backward.reference, inputs=3)(dy, cache)
 
 
 def padded_rows(shape, dtype, like):
     """A new array (..., N) whose rows start on boundaries of 16 bytes, in `dtype` and in the dtype of `like`."""
-    return array_module(like).empty((*shape[:-1], padded(shape[-1], like.itemsize)), dtype)[..., : shape[-1]]
+    pack = PACK_BYTES // like.itemsize
+    return array_module(like).empty((*shape[:-1], blocks(shape[-1], pack) * pack), dtype)[..., : shape[-1]]
 
 
-def padded(N, itemsize):
-    pack = PACK_BYTES // itemsize
-    return blocks(N, pack) * pack
+def stride_of_rows(x):
+    """How many numbers after a row of x (B, H, N, M) the next one starts."""
+    return x.strides[2] // x.itemsize
 
 
-def are_padded(x):
-    """Whether rows (..., N), more than one, lie as `padded_rows` makes them: softmax may load what follows each row."""
-    N, step, steps = x.shape[-1], padded(x.shape[-1], x.itemsize) * x.itemsize, []
-    for side in reversed(x.shape[:-1]):
-        steps.append(step)
-        step *= side
-    return x.size > N and x.strides == (*reversed(steps), x.itemsize)
+def rows_are_regular(x):
+    """Whether the rows of x (B, H, N, M) are contiguous and all start equally far apart."""
+    (_, H, N, _), (of_sample, of_head, of_row, of_number) = x.shape, x.strides
+    return of_number == x.itemsize and of_head == N * of_row and of_sample == H * of_head
 
 
 def as_operand(x):
@@ -129,7 +150,10 @@ def as_operand(x):
     return x if can_multiply(x) else contiguous(x)
 
 
-reference_through_float32 = forward_through_float32(attention.reference)
+attention_in_float32 = forward_through_float32(attention.reference)
+tiled_attention_in_float32 = forward_through_float32(tiled_attention.reference)
 for kind in KINDS:
     attention.register(kind, attention_cuda)
     attention_backward.register(kind, attention_backward_cuda)
+    tiled_attention.register(kind, tiled_attention_cuda)
+    tiled_attention_backward.register(kind, backward_through_float32(tiled_attention_backward.reference, inputs=3))

@@ -12,18 +12,22 @@ from tinyvit.functional.attention import (
 )
 from tinyvit.functional.dropout import dropout, dropout_backward
 from tinyvit.functional.heads import empty_gradients
-from tinyvit.kernels.cuda.attention import as_operand, heads_of, probabilities, reference_backward, supported
-from tinyvit.kernels.cuda.attention_bias import bias_gradient
+from tinyvit.kernels.cuda.attention import (
+    as_operand,
+    heads_of,
+    probabilities,
+    reference_backward,
+    supported,
+    with_scores_gradients,
+)
 from tinyvit.kernels.cuda.products import multiply_batches
-from tinyvit.kernels.cuda.softmax import softmax_backward_rows
 from tinyvit.kernels.cuda.source import KINDS
 from tinyvit.kernels.cuda.through_float32 import forward_through_float32
 
 
 def attention_dropout_cuda(q, k, v, bias=None, scale=None, rate=0.0, key=None):
     if not supported(q, k, v, bias, scale):
-        plain = attention_dropout.reference if q.dtype == "float32" else reference_through_float32
-        return plain(q, k, v, bias, scale, rate, key)
+        return attention_dropout_in_float32(q, k, v, bias, scale, rate, key)
     check_shapes(q, k, v, bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     probs = probabilities(q, k, bias, scale)
@@ -36,19 +40,14 @@ def attention_dropout_backward_cuda(dy, cache):
     q, k, v, probs, kept, c_dropout, scale, bias = cache
     if not supported(q, k, v, None, scale) or not dy.dtype == q.dtype == probs.dtype:
         return reference_backward(attention_dropout_backward, dy, cache)
-    dq, dk, dv = gradients = empty_gradients(q, k, v)
+    _, _, dv = gradients = empty_gradients(q, k, v)
     dy, q, k, v = map(as_operand, (dy, q, k, v))
     multiply_batches(as_operand(kept).mT, dy, dv)
-    dkept = array_module(kept).empty(kept.shape, kept.dtype)
-    multiply_batches(dy, v.mT, dkept)
-    dprobs = dropout_backward(dkept, c_dropout)
-    dscores = softmax_backward_rows(dprobs, probs, dprobs)
-    multiply_batches(dscores, k, dq, alpha=scale)
-    multiply_batches(dscores.mT, q, dk, alpha=scale)
-    return gradients if bias is None else gradients.with_bias(bias_gradient(dscores, bias.shape))
+    dkept = multiply_batches(dy, v.mT, array_module(kept).empty(kept.shape, kept.dtype))
+    return with_scores_gradients(gradients, dropout_backward(dkept, c_dropout), probs, q, k, scale, bias)
 
 
-reference_through_float32 = forward_through_float32(attention_dropout.reference)
+attention_dropout_in_float32 = forward_through_float32(attention_dropout.reference)
 for kind in KINDS:
     attention_dropout.register(kind, attention_dropout_cuda)
     attention_dropout_backward.register(kind, attention_dropout_backward_cuda)

@@ -1,15 +1,15 @@
-"""The changes to images of bytes in one pass, and their mixing in another, with the bits of `data.augment`."""
+"""The changes to images of bytes in one pass, with the bits of `data.augment`."""
 
 import numpy as np
 
 from tinyvit.backend import array_module, device_of
 from tinyvit.data import geometry
-from tinyvit.data.augment import CHANGED, MIXED, changed
+from tinyvit.data.augment import CHANGED, changed
 from tinyvit.data.dataset import factor_and_shift
 from tinyvit.data.policy import OPERATIONS
-from tinyvit.kernels.cuda.source import Source, blocks, contiguous, empty_like
+from tinyvit.kernels.cuda.source import Source, contiguous, empty_like
 
-IMAGES, PAIRS = Source("augment.cu", [{}]), Source("mixing.cu", [{}])
+SOURCE = Source("augment.cu", [{}])
 BLOCK = 256
 SHARPNESS = OPERATIONS.index("sharpness")
 
@@ -27,7 +27,7 @@ def changed_cuda(images, changes, dataset, dtype):
     )
     y = empty_like(images, "float32")
     sharpened = operations and (changes.choices.operation == SHARPNESS).any()
-    IMAGES.launch(
+    SOURCE.launch(
         "change_images", len(images), BLOCK, images, xp.asarray(as_numbers(changes, len(images))), factor, shift, y,
         empty_like(y) if sharpened else y, 255 / dataset.scale, dataset.scale / 255, operations, planes,
         planes // shape[1], *shape[-2:],
@@ -47,21 +47,4 @@ def as_numbers(changes, B):
     return np.concatenate(parts, axis=1, dtype="float64")
 
 
-def mixed_cuda(images, labels, K, mixing):
-    B, share = len(images), 1.0 if mixing is None else float(mixing.share)
-    targets = array_module(images).empty((B, K), "float32")
-    labels = contiguous(labels.astype("int64", copy=False))
-    PAIRS.launch("mix_labels", blocks(B * K, BLOCK), BLOCK, labels, targets, share, 1 - share, B, K)
-    if mixing is None:
-        return images, targets
-    x, y, grid = contiguous(images), empty_like(images), blocks(images.size, BLOCK)
-    size = images.size // max(B, 1)
-    if mixing.box is None:
-        PAIRS.launch("mixup", grid, BLOCK, x, y, share, 1 - share, B, size)
-    else:
-        PAIRS.launch("cutmix", grid, BLOCK, x, y, *mixing.box, B, size, *images.shape[-2:])
-    return y, targets
-
-
 CHANGED.register(("cupy", "uint8"), changed_cuda)
-MIXED.register(("cupy", "float32"), mixed_cuda)

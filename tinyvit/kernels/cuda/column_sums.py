@@ -23,29 +23,23 @@ def add_column_sums(rows, into=None):
     rows  contiguous, in float32, bfloat16 or float16
     into  None for a new array, as for an array that isn't contiguous or float32; False for no sums at all: None
     """
-    return add_column_sums_of(rows[None], (into,))[0]
-
-
-def add_column_sums_of(matrices, into):
-    """The same for one matrix or two, `matrices` (1 or 2, R, D), and as many entries of `into`; returns a list."""
-    xp, (count, R, D) = array_module(matrices), matrices.shape
-    totals = [destination(goal, D, xp) for goal in into]
-    if all(total is None for total in totals):
-        return totals
+    xp, (R, D) = array_module(rows), rows.shape
+    total = destination(into, D, xp)
+    if total is None:
+        return None
     if R <= AT_ONCE:
-        launch(matrices, totals, AT_ONCE, add=True)
-        return totals
+        launch(rows[None], [total], AT_ONCE, add=True)
+        return total
     share = share_of(R)
-    partial = xp.empty((count, blocks(R, share), D), "float32")
-    parts = [None if total is None else part for total, part in zip(totals, partial)]
-    launch(matrices, parts, share, add=False)
-    return add_sums_of_blocks(partial, [False if total is None else total for total in totals])
+    partial = xp.empty((1, blocks(R, share), D), "float32")
+    launch(rows[None], partial, share, add=False)
+    return add_sums_of_blocks(partial, [total])[0]
 
 
-def add_partial_sums(partial, shape, into=None):
-    """The sums over the rows of `partial` (R, n) in this shape, added to `into` if a kernel can write there."""
+def add_partial_sums(rows, shape, into=None):
+    """The sums over the first axis of `rows` (R, n) in this shape, added to `into` if a kernel can write there."""
     flat = None if into is None or not into.flags.c_contiguous else into.reshape(-1)
-    total = add_column_sums(partial, flat)
+    total = add_column_sums(rows, flat)
     return into if total is flat and flat is not None else total.reshape(shape)
 
 

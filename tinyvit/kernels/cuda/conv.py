@@ -1,23 +1,23 @@
-"""Convolutions by cuBLAS: the columns of a piece of the work are filled, multiplied with the filters, and used again.
+"""Convolutions by cuBLAS: the columns of some images are filled, multiplied with the filters, and used again.
 
-A piece is some images, or some rows of the windows of a large one. What it needs besides x, y and their gradients is
-at most half of x and y together, or LEAST numbers; no columns are kept for the backward. A convolution of 1 × 1 pixels
-is a product of the images as they are; a depthwise one has kernels of its own, and so have those on tensor cores that
-`implicit_conv` supports.
+What some images need besides x, y and their gradients is at most half of x and y together, or LEAST numbers, as far as
+a single image allows; no columns are kept for the backward. A convolution of 1 × 1 pixels is a product of the images
+as they are; a depthwise one has kernels of its own.
 """
 
 from math import prod
 
 from tinyvit.backend import array_module
+from tinyvit.functional.batchnorm import sum_per_channel
 from tinyvit.functional.conv import ConvCache, check_cache, checked_windows, conv2d, conv2d_backward
-from tinyvit.kernels.cuda import depthwise, implicit_conv
-from tinyvit.kernels.cuda.batchnorm import sum_per_channel
+from tinyvit.kernels.cuda import depthwise
 from tinyvit.kernels.cuda.products import multiply, multiply_batches
 from tinyvit.kernels.cuda.source import KINDS, TYPED, Source, blocks, contiguous, run_reference, type_of
+from tinyvit.kernels.cuda.through_float32 import up
 
 SOURCE = Source("conv.cu", TYPED)
 BLOCK = 256
-LEAST, MOST = 1 << 22, 1 << 24  # numbers that a piece may have in any case, and at most
+LEAST, MOST = 1 << 22, 1 << 24  # numbers that the columns may have in any case, and at most
 WIDE = 32                       # pixels from which on a product of each image alone is worth it
 
 
@@ -33,15 +33,11 @@ def conv2d_cuda(x, weight, bias=None, stride=1, padding=0, groups=1):
         multiply_images(in_groups(weight, groups), x, y)
         if bias is not None:
             move(y, y, bias)
-    elif implicit_conv.supports(x, weight, windows, groups):
-        implicit_conv.forward(x, weight, bias, y, windows, groups)
     else:
-        filters = in_groups(weight, groups)
-        for images, rows, columns, results in pieces(x, weight, windows, groups):
-            fill(x[images], columns, windows, rows)
-            product(filters, columns, results)
-            piece = y[images, :, rows]
-            move(as_images(results, piece), piece, bias)
+        for images, columns, results in pieces(x, weight, windows, groups):
+            fill(x[images], columns, windows)
+            product(in_groups(weight, groups), columns, results)
+            move(as_images(results, y[images]), y[images], bias)
     return y, ConvCache(x, weight, bias is not None, groups, windows)
 
 
@@ -53,41 +49,32 @@ def conv2d_backward_cuda(dy, cache, into, inputs=True):
     if not dy.dtype == x.dtype == weight.dtype:
         return run_reference(conv2d_backward, dy, cache)
     dy, x, weight = contiguous(dy), contiguous(x), contiguous(weight)
-    dx = dweight = None
     if is_depthwise(weight, groups):
-        if inputs:
-            dx = depthwise.gradient_of_images(dy, x, weight, windows)
-        if into[0] is not False:
-            dweight = depthwise.gradient_of_filters(dy, x, weight, windows, into[0])
-    elif not is_pointwise(windows) and implicit_conv.supports(x, weight, windows, groups):
-        if inputs:
-            dx = implicit_conv.gradient_of_images(dy, x, weight, windows, groups)
-        if into[0] is not False:
-            dweight = implicit_conv.gradient_of_filters(dy, x, weight, windows, groups, into[0])
+        dx = depthwise.gradient_of_images(dy, x, weight, windows) if inputs else None
+        frozen = into[0] is False
+        dweight = None if frozen else depthwise.gradient_of_filters(dy, x, weight, windows, into[0])
     else:
         dx, dweight = gradients(dy, x, weight, windows, groups, into[0], inputs)
-    return (dx, dweight, sum_per_channel(dy, into[1])) if has_bias else (dx, dweight)
+    if not has_bias:
+        return dx, dweight
+    return dx, dweight, None if into[1] is False else sum_per_channel(up(dy))
 
 
 def gradients(dy, x, weight, windows, groups, into, inputs):
-    xp, filters, wanted = array_module(x), in_groups(weight, groups), into is not False
-    dweight, alone = goal_for(weight, into), is_pointwise(windows)
-    dx, by_columns = None, inputs and not alone
+    filters, alone = in_groups(weight, groups), is_pointwise(windows)
+    dx = array_module(x).empty(x.shape, x.dtype) if inputs else None
+    dweight, by_columns = goal_for(weight, into), inputs and not alone
     if inputs and alone:
-        dx = xp.empty(x.shape, x.dtype)
         multiply_images(filters.mT, dy, dx)
-    for images, rows, columns, results in pieces(x, weight, windows, groups) if wanted or by_columns else ():
-        piece, whole = dy[images, :, rows], rows == slice(0, windows.grid[0])
-        move(piece, as_images(results, piece))
-        if wanted:
-            fill(x[images], columns, windows, rows)
+    for images, columns, results in pieces(x, weight, windows, groups) if dweight is not None or by_columns else ():
+        move(dy[images], as_images(results, dy[images]))
+        if dweight is not None:
+            fill(x[images], columns, windows)
             product(results, columns.mT, in_groups(dweight, groups), beta=1.0)
         if by_columns:
-            if dx is None:
-                dx = (xp.empty if whole else xp.zeros)(x.shape, x.dtype)
             product(filters.mT, results, columns)
-            gather(columns, dx[images], windows, rows, add=not whole)
-    return xp.empty(x.shape, x.dtype) if inputs and dx is None else dx, dweight
+            gather(columns, dx[images], windows)
+    return dx, dweight
 
 
 def goal_for(weight, into):
@@ -115,58 +102,48 @@ def in_groups(weight, groups):
 
 
 def pieces(x, weight, windows, groups):
-    """(images, rows of windows, columns (G, K, n·rows·W'), results (G, O/G, n·rows·W')) for each piece of the work.
+    """(images, columns (G, K, n·H'·W'), results (G, O/G, n·H'·W')) for n images at a time.
 
-    Columns and results are memory that all pieces share, K = C/G·P·Q.
+    Columns and results are memory that all of them share, K = C/G·P·Q.
     """
-    (H, W), xp = windows.grid, array_module(x)
+    xp, pixels = array_module(x), prod(windows.grid)
     length, filters = x.shape[1] * prod(windows.kernel), len(weight)
-    allowed = min(MOST, max(LEAST, (x.size + len(x) * filters * H * W) // 2))
-    most = max(1, allowed // (length + filters))                               # columns in a piece
-    images, height = max(1, most // (H * W)), min(H, max(1, most // W))
+    allowed = min(MOST, max(LEAST, (x.size + len(x) * filters * pixels) // 2))
+    images = max(1, allowed // ((length + filters) * pixels))
     images = max(1, blocks(len(x), max(1, blocks(len(x), images))))            # of equal size as far as possible
-    columns, results = (xp.empty(side * images * height * W, x.dtype) for side in (length, filters))
+    columns, results = (xp.empty(side * images * pixels, x.dtype) for side in (length, filters))
     for first in range(0, len(x), images):
-        n = min(images, len(x) - first)
-        for top in range(0, H, height):
-            rows = slice(top, min(top + height, H))
-            count = n * (rows.stop - top) * W
-            yield slice(first, first + n), rows, *(
-                memory[: side * count].reshape(groups, side // groups, count)
-                for memory, side in ((columns, length), (results, filters))
-            )
+        count = min(images, len(x) - first) * pixels
+        yield slice(first, first + images), *(
+            memory[: side * count].reshape(groups, side // groups, count)
+            for memory, side in ((columns, length), (results, filters))
+        )
 
 
 def as_images(results, like):
-    """Results (G, O/G, n·rows·W') as a view (n, O, rows, W'), of the shape of `like`."""
+    """Results (G, O/G, n·H'·W') as a view (n, O, H', W'), of the shape of `like`."""
     n, filters, *sides = like.shape
     return results.reshape(filters, n, *sides).transpose(1, 0, 2, 3)
 
 
-def fill(x, columns, windows, rows):
-    """Write the columns of some rows of the windows on images x (n, C, H, W)."""
-    (n, C), count = x.shape[:2], columns.shape[-1]
-    sizes = *(side for sides in windows for side in sides), rows.start, rows.stop - rows.start, windows.grid[1]
-    SOURCE.launch("conv_fill", blocks(C * count, BLOCK), BLOCK, x, columns, n, C, *sizes, T=type_of(x))
+def fill(x, columns, windows):
+    """Write the columns of the windows on images x (n, C, H, W)."""
+    count = x.shape[1] * columns.shape[-1]
+    SOURCE.launch("conv_fill", blocks(count, BLOCK), BLOCK, x, columns, *x.shape[:2], *sizes(windows), T=type_of(x))
 
 
-def gather(columns, dx, windows, rows, add):
-    """Add up the gradients of columns in those of the images, dx (n, C, H, W), or write them there."""
-    (n, C, H, W), height = dx.shape, rows.stop - rows.start
-    first, end = 0, H
-    if add:  # only the pixels that these windows see
-        first = max(0, rows.start * windows.stride[0] - windows.padding[0])
-        end = min(H, (rows.stop - 1) * windows.stride[0] - windows.padding[0] + windows.kernel[0])
-    sizes = *(side for sides in windows for side in sides), rows.start, height, windows.grid[1]
-    count = max(0, end - first)
-    SOURCE.launch(
-        "conv_gather", blocks(n * C * count * W, BLOCK), BLOCK, columns, dx, n, C, *sizes, first, count, int(add),
-        T=type_of(dx),
-    )  # fmt: skip
+def gather(columns, dx, windows):
+    """Add up the gradients of columns in those of the images, dx (n, C, H, W)."""
+    grid = blocks(dx.size, BLOCK)
+    SOURCE.launch("conv_gather", grid, BLOCK, columns, dx, *dx.shape[:2], *sizes(windows), T=type_of(dx))
+
+
+def sizes(windows):
+    return *(side for sides in windows for side in sides), *windows.grid
 
 
 def move(source, goal, bias=None):
-    """goal = source + bias, for maps (n, O, rows, W') whose rows follow one another."""
+    """goal = source + bias, for maps (n, O, H', W') whose pixels follow one another."""
     n, channels, *sides = goal.shape
     strides = (stride // x.itemsize for x in (source, goal) for stride in x.strides[:2])
     arguments = source, goal, bias, n, channels, prod(sides), *strides

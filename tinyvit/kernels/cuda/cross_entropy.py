@@ -6,12 +6,11 @@ import numpy as np
 
 from tinyvit.backend import Array, array_module
 from tinyvit.functional.cross_entropy import are_labels, cross_entropy, cross_entropy_backward, smoothed_targets
+from tinyvit.kernels.cuda.flat import total_of
 from tinyvit.kernels.cuda.source import KINDS, TYPED, TYPES, Source, blocks, contiguous
 
-WARP, BLOCK = 32, 256
-LONGEST = 1024  # classes that a warp handles; a block handles more
-SOURCE = Source("cross_entropy.cu", [{**typed, "SPAN": span} for typed in TYPED for span in (WARP, BLOCK)])
-MEAN = Source("cross_entropy_mean.cu", [{}])
+BLOCK, WARPS = 256, 8
+SOURCE = Source("cross_entropy.cu", TYPED)
 
 
 class CudaCrossEntropyCache(NamedTuple):
@@ -37,10 +36,9 @@ def cross_entropy_cuda(logits, targets, label_smoothing=0.0):
         float(label_smoothing), logits.dtype,
     )  # fmt: skip
     B, K = logits.shape
-    losses, loss = xp.empty(B, "float32"), xp.empty((), "float32")
+    losses = xp.empty(B, "float32")
     launch("cross_entropy_forward", cache, logits, *cache[1:4], cache.probs, losses, B, K)
-    MEAN.launch("cross_entropy_mean", 1, BLOCK, losses, loss, B)
-    return loss, cache
+    return total_of(losses), cache
 
 
 def cross_entropy_backward_cuda(dy, cache):
@@ -54,9 +52,7 @@ def cross_entropy_backward_cuda(dy, cache):
 
 
 def launch(name, cache, *arguments):
-    B, K = cache.probs.shape
-    span = WARP if K <= LONGEST else BLOCK
-    SOURCE.launch(name, blocks(B, BLOCK // span), BLOCK, *arguments, T=TYPES[str(cache.dtype)], SPAN=span)
+    SOURCE.launch(name, blocks(len(cache.probs), WARPS), BLOCK, *arguments, T=TYPES[str(cache.dtype)])
 
 
 for kind in KINDS:

@@ -1,7 +1,7 @@
-"""cuBLAS without CuPy: products of matrices whose addresses are listed, and those of a captured stream.
+"""cuBLAS without CuPy, for products on a stream that is captured.
 
-CuPy has no `cublasGemmBatchedEx`. And it tells cuBLAS before each product which stream is current, and refuses to do so
-while that is captured into a CUDA graph: a stream that has a `Handle` here is told once.
+CuPy tells cuBLAS before each product which stream is current, and refuses to do so while that is captured into a CUDA
+graph: a stream that has a `Handle` here is told once.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ class CublasError(RuntimeError):
 
 
 class Functions:
-    """Functions of cuBLAS, called by ctypes; products have the names that CuPy gives them, or would."""
+    """Functions of cuBLAS, called by ctypes; products have the names that CuPy gives them."""
 
     def __init__(self, path):
         self.library = ctypes.CDLL(path)  # it looks functions up in the cuBLAS that it is linked with, too
@@ -39,9 +39,6 @@ class Functions:
         )  # fmt: skip
         self.gemmStridedBatchedEx = self.function(
             "cublasGemmStridedBatchedEx", *SHAPE_ARGS, *MATRICES, *MATRICES, c_void_p, *MATRICES, c_int, *COMPUTE_ARGS
-        )  # fmt: skip
-        self.gemmBatchedEx = self.function(
-            "cublasGemmBatchedEx", *SHAPE_ARGS, *MATRIX, *MATRIX, c_void_p, *MATRIX, c_int, *COMPUTE_ARGS
         )  # fmt: skip
         self.set_stream = self.function("cublasSetStream_v2", c_void_p, c_void_p)
         self.set_workspace = self.function("cublasSetWorkspace_v2", c_void_p, c_void_p, ctypes.c_size_t)
@@ -89,12 +86,3 @@ def products_of_stream(cupy):
     if told is None:
         return cupy.cuda.get_cublas_handle(), cupy.cuda.cublas
     return told.handle, functions(cupy.cuda.cublas.__file__)
-
-
-def listed_products_of_stream(cupy):
-    """The same with `gemmBatchedEx`, which CuPy doesn't have."""
-    handle, found = products_of_stream(cupy)
-    if found is cupy.cuda.cublas:
-        found = functions(found.__file__)
-        found.set_stream(handle, cupy.cuda.get_current_stream().ptr)  # as CuPy does before each of its products
-    return handle, found

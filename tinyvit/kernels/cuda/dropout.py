@@ -27,7 +27,6 @@ from tinyvit.kernels.cuda.source import (
 )
 
 SOURCE = Source("dropout.cu", PACKED)
-MASK = Source("dropout_mask.cu", [{}])
 BLOCK = 256
 NO_KEY = np.uint64(0), None  # where nothing is dropped; kernels take a key as a number, or where to read it
 
@@ -46,10 +45,7 @@ class CudaDropoutCache(NamedTuple):
         import cupy
 
         shape = (self.shape[0],) + (1,) * (len(self.shape) - 1) if self.whole else self.shape
-        mask, entries = cupy.empty(shape, "bool"), prod(shape[1:])
-        grid = blocks(mask.size, BLOCK)
-        MASK.launch("dropout_mask", grid, BLOCK, mask, *as_arguments(self.first), self.keep, entries, mask.size)
-        return mask
+        return thinned(cupy.ones(shape, "float32"), self._replace(whole=False)) != 0
 
 
 def as_arguments(first):

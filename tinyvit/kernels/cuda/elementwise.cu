@@ -1,5 +1,5 @@
-// Activations: y = f(x), and dx = dy · f'(x). The backward of GELU computes its slope again from x, which costs less than
-// to write and read it. That of ReLU chooses, as infinity · 0 is NaN.
+// GELU and its tanh form: y = f(x), and dx = dy · f'(x). The backward computes the slope again from x, which costs less
+// than to write and read it.
 
 struct Slope { float cdf, slope; };
 
@@ -32,13 +32,9 @@ __device__ Slope gelu_tanh(float x) {
 
 __device__ float gelu_of(float x) { return x * gelu(x).cdf; }
 __device__ float gelu_tanh_of(float x) { return x * gelu_tanh(x).cdf; }
-__device__ float tanh_of(float x) { return tanhf(x); }
-__device__ float relu_of(float x) { return x <= 0.0f ? 0.0f : x; }  // NaN stays NaN
 
 __device__ float times_slope_of_gelu(float dy, float x) { return dy * gelu(x).slope; }
 __device__ float times_slope_of_gelu_tanh(float dy, float x) { return dy * gelu_tanh(x).slope; }
-__device__ float times_slope_of_tanh(float dy, float y) { return dy * (1.0f - y * y); }
-__device__ float times_slope_of_relu(float dy, float y) { return y <= 0.0f ? 0.0f : dy; }
 
 template <float f(float)> __device__ void forward(const T *x, T *y, long long size) {
     long long i = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
@@ -100,8 +96,6 @@ extern "C" __global__ void __launch_bounds__(256) bias_gelu_backward(
 
 extern "C" __global__ void gelu_forward(const T *x, T *y, long long size) { forward<gelu_of>(x, y, size); }
 extern "C" __global__ void gelu_tanh_forward(const T *x, T *y, long long size) { forward<gelu_tanh_of>(x, y, size); }
-extern "C" __global__ void tanh_forward(const T *x, T *y, long long size) { forward<tanh_of>(x, y, size); }
-extern "C" __global__ void relu_forward(const T *x, T *y, long long size) { forward<relu_of>(x, y, size); }
 
 extern "C" __global__ void gelu_backward(const T *dy, const T *x, T *dx, long long size) {
     backward<times_slope_of_gelu>(dy, x, dx, size);
@@ -109,12 +103,4 @@ extern "C" __global__ void gelu_backward(const T *dy, const T *x, T *dx, long lo
 
 extern "C" __global__ void gelu_tanh_backward(const T *dy, const T *x, T *dx, long long size) {
     backward<times_slope_of_gelu_tanh>(dy, x, dx, size);
-}
-
-extern "C" __global__ void tanh_backward(const T *dy, const T *y, T *dx, long long size) {
-    backward<times_slope_of_tanh>(dy, y, dx, size);
-}
-
-extern "C" __global__ void relu_backward(const T *dy, const T *y, T *dx, long long size) {
-    backward<times_slope_of_relu>(dy, y, dx, size);
 }

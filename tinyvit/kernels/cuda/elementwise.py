@@ -1,4 +1,4 @@
-"""Activations in one pass forward and one back: GELU, also of x + bias, its tanh form, the tanh itself, and ReLU."""
+"""GELU in one pass forward and one back, also of x + bias, and its tanh form."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,6 @@ from tinyvit.functional.gelu import (
     gelu_tanh,
     gelu_tanh_backward,
 )
-from tinyvit.functional.relu import ReluCache, relu, relu_backward
-from tinyvit.functional.tanh import TanhCache, tanh, tanh_backward
 from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.column_sums import add_sums_of_blocks, share_of
 from tinyvit.kernels.cuda.source import (
@@ -101,37 +99,12 @@ def gelu_tanh_cuda(x):
     return launch("gelu_tanh_forward", x), CudaGeluTanhCache(x)
 
 
-def tanh_cuda(x):
-    y = launch("tanh_forward", contiguous(x))
-    return y, TanhCache(y)
-
-
-def relu_cuda(x):
-    y = launch("relu_forward", contiguous(x))
-    return y, ReluCache(y)
-
-
 def gelu_backward_cuda(dy, cache):
     return launch("gelu_backward", *same_dtype(gelu_backward, dy, cache))
 
 
 def gelu_tanh_backward_cuda(dy, cache):
     return launch("gelu_tanh_backward", *same_dtype(gelu_tanh_backward, dy, cache))
-
-
-def tanh_backward_cuda(dy, cache):
-    return from_result(tanh_backward, dy, cache)
-
-
-def relu_backward_cuda(dy, cache):
-    return from_result(relu_backward, dy, cache)
-
-
-def from_result(operation, dy, cache):
-    """The gradient of an activation whose cache has its result y."""
-    if dy.dtype != cache.y.dtype:
-        return run_reference(operation, dy, cache)
-    return launch(operation.__name__, contiguous(dy), contiguous(cache.y))
 
 
 def same_dtype(operation, dy, cache):
@@ -151,10 +124,6 @@ for kind in KINDS:
     gelu.register(kind, gelu_cuda)
     bias_gelu.register(kind, bias_gelu_cuda)
     gelu_tanh.register(kind, gelu_tanh_cuda)
-    tanh.register(kind, tanh_cuda)
-    tanh_backward.register(kind, tanh_backward_cuda)
-    relu.register(kind, relu_cuda)
-    relu_backward.register(kind, relu_backward_cuda)
 gelu_backward.register_cache(CudaGeluCache, gelu_backward_cuda)
 bias_gelu_backward.register_cache(CudaBiasGeluCache, bias_gelu_backward_cuda)
 gelu_tanh_backward.register_cache(CudaGeluTanhCache, gelu_tanh_backward_cuda)

@@ -12,11 +12,17 @@ LAST = 1024    # threads of the block that adds up theirs
 
 def squared_norm_cuda(x):
     xp, x = array_module(x), contiguous(x)
-    total, pack = xp.zeros((), "float32"), pack_of(x.size, x)
+    pack = pack_of(x.size, x)
     share = min(blocks(x.size, pack * BLOCK), MOST)
     sums = xp.empty((share,), "float32")
     SOURCE.launch("sum_squares", share, BLOCK, x, sums, x.size, PACK=pack)
-    SOURCE.launch("sum_of_sums", min(share, 1), LAST, sums, total, share, PACK=pack)
+    return total_of(sums)
+
+
+def total_of(sums):
+    """The sum of a few thousand numbers at most (n,), a scalar on the device."""
+    total = array_module(sums).zeros((), "float32")
+    SOURCE.launch("sum_of_sums", min(sums.size, 1), LAST, sums, total, sums.size, PACK=1)
     return total
 
 

@@ -1,135 +1,116 @@
-// Attention that never writes its scores: they live in registers, one at a time.
+// Attention in float that never writes its scores: they live in registers, one at a time.
 //
-// A thread has 16 numbers of each of two rows, queries in the forward and in dq, keys in dk and dv. Where a head is wider,
-// neighbouring lanes share these rows, and add up their parts of a product by shuffles. A thread loops over all rows of
-// the other kind, which its block loads into shared memory, a tile at a time. All lanes that have the same columns read
+// A thread has two rows of a head, queries in the forward and in dq, keys in dk and dv. It loops over all rows of
+// the other kind, which its block loads into shared memory, a tile at a time. All lanes read
 // the same numbers at once. Reading them takes longer than what is computed with them for one row; hence two. With more
 // numbers a thread would need so many registers that only two blocks fit on an SM. Three do: while one loads to shared
 // memory, others compute. A block has the rows of several heads of one sample, so that few threads of its last warp are
 // idle.
 //
-// HEAD   width of a head
-// BIAS   1 if a bias is added to the scores, else 0
-// Of each array (B, H, N, HEAD) the last axis is contiguous; the strides of the others are given in numbers, as are all
-// four of a bias, 0 along what it is broadcast over. The grid is (samples, groups of heads, tiles of rows).
+// Of each array (B, H, N, HEAD) the last axis is contiguous; the strides of the others are given in numbers. The grid is
+// (samples, groups of heads, tiles of rows).
 //
 // The scale comes in two factors: `power`, a power of two by which rows are multiplied first, so that a score overflows
 // only if it is too large itself, and `rest`, from 1 to 2.
 
+constexpr int HEAD = 16;                      // the width of a head
 constexpr int CAPACITY = 4096;                // numbers in each of the two tiles that a block keeps
-constexpr int EACH = 2;                       // rows of a thread
-constexpr int COLUMNS = 16;                   // of each of these rows
-constexpr int LANES = HEAD / COLUMNS;         // that share them; all four also in fused_attention.py
+constexpr int EACH = 2;                       // rows of a thread; all three also in fused_attention.py
 constexpr int KEPT = 8;                       // columns of a query that dk and dv needn't read again
-constexpr int WIDE = 16 / sizeof(T);          // numbers in 16 bytes
 constexpr float LOWEST = -3.402823466e38f;    // and not −∞, as −∞ − (−∞) is NaN
 
 struct Strides { long long sample, head, row; };
 
-// Parameters that describe an array or the bias, and what the former are inside of a kernel.
+// Parameters that describe an array, and what they are inside of a kernel.
 #define ARRAY(type, name) type *name, long long name##_sample, long long name##_head, long long name##_row
 #define STRIDES(name) {name##_sample, name##_head, name##_row}
-#define BIAS_PARAMETERS \
-    const float *bias, long long b_sample, long long b_head, long long b_query, long long b_key
 
-// What a thread works on: of head `head` the rows `row` and `row` + tile, as far as it `has` them, from column `column`
-// on. A thread that has none takes part in loads and shuffles all the same.
+// What a thread works on: of head `head` the rows `row` and `row` + tile, as far as it `has` them. A thread that has none
+// takes part in loads all the same.
 struct Place {
-    int sample, first_head, head, row, tile, column;
+    int sample, first_head, head, row, tile;
     int group;  // which of the block's heads
     bool has[EACH];
 };
 
 __device__ inline Place place_of(int heads, int rows, int heads_per_block, int tile) {
-    int slot = threadIdx.x / LANES, group = slot / tile;
+    int group = threadIdx.x / tile;
     Place p;
     p.sample = blockIdx.x;
     p.first_head = blockIdx.y * heads_per_block;
     p.group = min(group, heads_per_block - 1);
     p.head = p.first_head + p.group;
-    p.row = blockIdx.z * tile * EACH + slot % tile;
+    p.row = blockIdx.z * tile * EACH + threadIdx.x % tile;
     p.tile = tile;
-    p.column = threadIdx.x % LANES * COLUMNS;
     #pragma unroll
     for (int r = 0; r < EACH; r++) p.has[r] = group == p.group && p.head < heads && p.row + r * tile < rows;
     return p;
 }
 
-// Where the thread's columns of its row `r` begin.
+// Where the thread's row `r` begins.
 __device__ inline long long at(const Place &p, const Strides &s, int r) {
-    return p.sample * s.sample + p.head * s.head + (p.row + r * p.tile) * s.row + p.column;
+    return p.sample * s.sample + p.head * s.head + (p.row + r * p.tile) * s.row;
 }
 
 // The rows of a thread, times a factor; rows that it doesn't have stay as they are.
-template <class From> __device__ inline void load_rows(
-    float (&rows)[EACH][COLUMNS], const From *from, Strides s, const Place &p, float factor
-) {
-    constexpr int PART = 16 / sizeof(From);
+__device__ inline void load_rows(float (&rows)[EACH][HEAD], const float *from, Strides s, const Place &p, float factor) {
     #pragma unroll
     for (int r = 0; r < EACH; r++) {
         if (!p.has[r]) continue;
         #pragma unroll
-        for (int i = 0; i < COLUMNS; i += PART) {
-            float part[PART];
-            load_pack<PART>(part, from + at(p, s, r) + i);
+        for (int i = 0; i < HEAD; i += 4) {
+            float part[4];
+            load_pack<4>(part, from + at(p, s, r) + i);
             #pragma unroll
-            for (int j = 0; j < PART; j++) rows[r][i + j] = part[j] * factor;
+            for (int j = 0; j < 4; j++) rows[r][i + j] = part[j] * factor;
         }
     }
 }
 
-template <class To> __device__ inline void store_row(To *where, const float (&row)[COLUMNS], float factor) {
-    constexpr int PART = 16 / sizeof(To);
+__device__ inline void store_row(float *where, const float (&row)[HEAD], float factor) {
     #pragma unroll
-    for (int i = 0; i < COLUMNS; i += PART) {
-        float part[PART];
+    for (int i = 0; i < HEAD; i += 4) {
+        float part[4];
         #pragma unroll
-        for (int j = 0; j < PART; j++) part[j] = row[i + j] * factor;
-        store_pack<PART>(where + i, part);
+        for (int j = 0; j < 4; j++) part[j] = row[i + j] * factor;
+        store_pack<4>(where + i, part);
     }
 }
 
-__device__ inline void read_row(float (&row)[COLUMNS], const float *shared) {
+__device__ inline void read_row(float (&row)[HEAD], const float *shared) {
     #pragma unroll
-    for (int i = 0; i < COLUMNS; i++) row[i] = shared[i];
+    for (int i = 0; i < HEAD; i++) row[i] = shared[i];
 }
 
-// The sum over the lanes that share a row, with the same bits in each.
-__device__ inline float sum_of_lanes(float x) {
-    #pragma unroll
-    for (int by = 1; by < LANES; by *= 2) x += __shfl_xor_sync(ALL, x, by);
-    return x;
-}
-
-__device__ inline float dot(const float (&a)[COLUMNS], const float (&b)[COLUMNS]) {
+__device__ inline float dot(const float (&a)[HEAD], const float (&b)[HEAD]) {
     float even = 0.0f, odd = 0.0f;  // two sums that don't wait for each other
     #pragma unroll
-    for (int i = 0; i < COLUMNS; i += 2) {
+    for (int i = 0; i < HEAD; i += 2) {
         even += a[i] * b[i];
         odd += a[i + 1] * b[i + 1];
     }
-    return sum_of_lanes(even + odd);
+    return even + odd;
 }
 
-__device__ inline void add_times(float (&a)[COLUMNS], float factor, const float (&b)[COLUMNS]) {
+__device__ inline void add_times(float (&a)[HEAD], float factor, const float (&b)[HEAD]) {
     #pragma unroll
-    for (int i = 0; i < COLUMNS; i++) a[i] += factor * b[i];
+    for (int i = 0; i < HEAD; i++) a[i] += factor * b[i];
 }
 
 // Loads rows `first` to `first + count` of all the block's heads into shared memory, head after head; by the whole block.
 __device__ inline void load_tile(
-    float *shared, const T *from, Strides s, const Place &p, int heads, int heads_per_block, int first, int count
+    float *shared, const float *from, Strides s, const Place &p, int heads, int heads_per_block, int first, int count
 ) {
-    int packs = HEAD / WIDE;
+    constexpr int PACKS = HEAD / 4;
     #pragma unroll 1
-    for (int i = threadIdx.x; i < heads_per_block * count * packs; i += blockDim.x) {
-        int row = i / packs % count, group = i / (packs * count), part = i % packs * WIDE;
+    for (int i = threadIdx.x; i < heads_per_block * count * PACKS; i += blockDim.x) {
+        int row = i / PACKS % count, group = i / (PACKS * count), part = i % PACKS * 4;
         if (p.first_head + group >= heads) continue;
-        float numbers[WIDE];
-        load_pack<WIDE>(
+        float numbers[4];
+        load_pack<4>(
             numbers, from + p.sample * s.sample + (p.first_head + group) * s.head + (first + row) * s.row + part
         );
-        for (int j = 0; j < WIDE; j++) shared[(group * count + row) * HEAD + part + j] = numbers[j];
+        for (int j = 0; j < 4; j++) shared[(group * count + row) * HEAD + part + j] = numbers[j];
     }
 }
 
@@ -146,22 +127,18 @@ __device__ inline void load_statistics(
     }
 }
 
-// heads = softmax(q kᵀ · scale + bias) v, and of each query the largest score and 1 / Σ exp(scores − largest), (B, H, Nq).
-// Both are kept, as log Σ exp(scores) in a float has too few digits where scores are large. Where T isn't float, `exact`
-// gets the heads before they are rounded; its strides are those of y.
+// heads = softmax(q kᵀ · scale) v, and of each query the largest score and 1 / Σ exp(scores − largest), (B, H, Nq).
+// Both are kept, as log Σ exp(scores) in a float has too few digits where scores are large.
 extern "C" __global__ void __launch_bounds__(128, 3) attention_forward(
-    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v),
-    BIAS_PARAMETERS,
-    ARRAY(T, y), float *exact, float *all_largest, float *all_inverse,
-    long long heads, long long queries, long long keys, long long heads_per_block, long long tile, long long length,
-    float power, float rest
+    ARRAY(const float, q), ARRAY(const float, k), ARRAY(const float, v), ARRAY(float, y), float *all_largest,
+    float *all_inverse, long long heads, long long queries, long long keys, long long heads_per_block, long long tile,
+    long long length, float power, float rest
 ) {
     alignas(16) __shared__ float some_keys[CAPACITY], some_values[CAPACITY];
     Place p = place_of(heads, queries, heads_per_block, tile);
-    float query[EACH][COLUMNS] = {}, sum[EACH][COLUMNS] = {}, largest[EACH], total[EACH] = {};
+    float query[EACH][HEAD] = {}, sum[EACH][HEAD] = {}, largest[EACH], total[EACH] = {};
     for (int r = 0; r < EACH; r++) largest[r] = LOWEST;
     load_rows(query, q, STRIDES(q), p, power);
-    if (BIAS) bias += p.sample * b_sample + p.head * b_head + p.row * b_query;
     for (int first = 0; first < keys; first += length) {
         int count = min((int)length, (int)keys - first);
         __syncthreads();  // the tile before may still be in use
@@ -169,26 +146,23 @@ extern "C" __global__ void __launch_bounds__(128, 3) attention_forward(
         load_tile(some_values, v, STRIDES(v), p, heads, heads_per_block, first, count);
         __syncthreads();
         for (int i = 0; i < count; i++) {
-            int here = (p.group * count + i) * HEAD + p.column;
-            float key[COLUMNS], value[COLUMNS];
-            read_row(key, some_keys + here);
-            read_row(value, some_values + here);
+            float key[HEAD], value[HEAD];
+            read_row(key, some_keys + (p.group * count + i) * HEAD);
+            read_row(value, some_values + (p.group * count + i) * HEAD);
             #pragma unroll
             for (int r = 0; r < EACH; r++) {
                 float score = dot(query[r], key) * rest;
-                if (BIAS && p.has[r]) score += bias[r * tile * b_query];
                 if (score > largest[r]) {  // scale what was summed so far down to the new maximum
                     float factor = expf(largest[r] - score);
                     total[r] *= factor;
                     #pragma unroll
-                    for (int j = 0; j < COLUMNS; j++) sum[r][j] *= factor;
+                    for (int j = 0; j < HEAD; j++) sum[r][j] *= factor;
                     largest[r] = score;
                 }
                 float weight = expf(score - largest[r]);
                 total[r] += weight;
                 add_times(sum[r], weight, value);
             }
-            if (BIAS) bias += b_key;
         }
     }
     #pragma unroll
@@ -196,8 +170,6 @@ extern "C" __global__ void __launch_bounds__(128, 3) attention_forward(
         if (!p.has[r]) continue;
         float inverse = total[r] == 0.0f ? 0.0f : 1.0f / total[r];  // zeros for a query that sees no key
         store_row(y + at(p, STRIDES(y), r), sum[r], inverse);
-        if (sizeof(T) < sizeof(float)) store_row(exact + at(p, STRIDES(y), r), sum[r], inverse);
-        if (p.column > 0) continue;
         long long number = ((long long)p.sample * heads + p.head) * queries + p.row + r * tile;
         all_largest[number] = largest[r];
         all_inverse[number] = inverse;
@@ -206,16 +178,13 @@ extern "C" __global__ void __launch_bounds__(128, 3) attention_forward(
 
 // dq = Σ dscores k · scale over the keys, where dscores = probs (dprobs − dots) and dots = Σ dprobs probs = Σ dy y.
 extern "C" __global__ void __launch_bounds__(128, 3) attention_dq(
-    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(const T, dy),
-    BIAS_PARAMETERS,
-    ARRAY(T, dq), ARRAY(const float, y),
-    const float *all_largest, const float *all_inverse, float *dots,
-    long long heads, long long queries, long long keys, long long heads_per_block, long long tile, long long length,
-    float power, float rest
+    ARRAY(const float, q), ARRAY(const float, k), ARRAY(const float, v), ARRAY(const float, dy), ARRAY(float, dq),
+    ARRAY(const float, y), const float *all_largest, const float *all_inverse, float *dots, long long heads,
+    long long queries, long long keys, long long heads_per_block, long long tile, long long length, float power, float rest
 ) {
     alignas(16) __shared__ float some_keys[CAPACITY], some_values[CAPACITY];
     Place p = place_of(heads, queries, heads_per_block, tile);
-    float query[EACH][COLUMNS] = {}, dhead[EACH][COLUMNS] = {}, sum[EACH][COLUMNS] = {};
+    float query[EACH][HEAD] = {}, dhead[EACH][HEAD] = {}, sum[EACH][HEAD] = {};
     float largest[EACH] = {}, inverse[EACH] = {}, product[EACH];
     load_rows(dhead, dy, STRIDES(dy), p, 1.0f);
     load_rows(query, y, STRIDES(y), p, 1.0f);  // where the queries come next
@@ -226,10 +195,9 @@ extern "C" __global__ void __launch_bounds__(128, 3) attention_dq(
         long long number = ((long long)p.sample * heads + p.head) * queries + p.row + r * tile;
         largest[r] = all_largest[number];
         inverse[r] = all_inverse[number];
-        if (p.column == 0) dots[number] = product[r];
+        dots[number] = product[r];
     }
     load_rows(query, q, STRIDES(q), p, power);
-    if (BIAS) bias += p.sample * b_sample + p.head * b_head + p.row * b_query;
     for (int first = 0; first < keys; first += length) {
         int count = min((int)length, (int)keys - first);
         __syncthreads();
@@ -237,18 +205,14 @@ extern "C" __global__ void __launch_bounds__(128, 3) attention_dq(
         load_tile(some_values, v, STRIDES(v), p, heads, heads_per_block, first, count);
         __syncthreads();
         for (int i = 0; i < count; i++) {
-            int here = (p.group * count + i) * HEAD + p.column;
-            float key[COLUMNS], value[COLUMNS];
-            read_row(key, some_keys + here);
-            read_row(value, some_values + here);
+            float key[HEAD], value[HEAD];
+            read_row(key, some_keys + (p.group * count + i) * HEAD);
+            read_row(value, some_values + (p.group * count + i) * HEAD);
             #pragma unroll
             for (int r = 0; r < EACH; r++) {
-                float score = dot(query[r], key) * rest;
-                if (BIAS && p.has[r]) score += bias[r * tile * b_query];
-                float prob = expf(score - largest[r]) * inverse[r];
+                float prob = expf(dot(query[r], key) * rest - largest[r]) * inverse[r];
                 add_times(sum[r], prob * (dot(dhead[r], value) - product[r]), key);
             }
-            if (BIAS) bias += b_key;
         }
     }
     #pragma unroll
@@ -257,29 +221,21 @@ extern "C" __global__ void __launch_bounds__(128, 3) attention_dq(
     }
 }
 
-// dk = Σ dscores q · scale and dv = Σ probs dy over the queries; here a thread has keys. With a bias it also
-// writes dscores (B, H, Nq, Nk), whose sum is the gradient of the bias.
+// dk = Σ dscores q · scale and dv = Σ probs dy over the queries; here a thread has keys.
 //
 // A thread needs 128 registers for its keys, values and sums. Hence dy goes by four numbers at a time, and half of the
 // query is read again when its turn comes: if all of it stayed in registers, only two blocks would fit on an SM.
 extern "C" __global__ void __launch_bounds__(128, 3) attention_dk_dv(
-    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(const T, dy),
-    BIAS_PARAMETERS,
-    ARRAY(T, dk), ARRAY(T, dv),
-    const float *all_largest, const float *all_inverse, const float *dots, float *dscores,
-    long long heads, long long queries, long long keys, long long heads_per_block, long long tile, long long length,
-    float power, float rest
+    ARRAY(const float, q), ARRAY(const float, k), ARRAY(const float, v), ARRAY(const float, dy), ARRAY(float, dk),
+    ARRAY(float, dv), const float *all_largest, const float *all_inverse, const float *dots, long long heads,
+    long long queries, long long keys, long long heads_per_block, long long tile, long long length, float power, float rest
 ) {
     alignas(16) __shared__ float rows[2 * CAPACITY], statistics[CAPACITY / HEAD * 4];  // queries, and behind them dy
     Place p = place_of(heads, keys, heads_per_block, tile);
-    float key[EACH][COLUMNS] = {}, value[EACH][COLUMNS] = {};
-    float key_sum[EACH][COLUMNS] = {}, value_sum[EACH][COLUMNS] = {};
+    float key[EACH][HEAD] = {}, value[EACH][HEAD] = {};
+    float key_sum[EACH][HEAD] = {}, value_sum[EACH][HEAD] = {};
     load_rows(key, k, STRIDES(k), p, power);
     load_rows(value, v, STRIDES(v), p, 1.0f);
-    if (BIAS) {
-        bias += p.sample * b_sample + p.head * b_head + p.row * b_key;
-        dscores += ((long long)p.sample * heads + p.head) * queries * keys + p.row;
-    }
     for (int first = 0; first < queries; first += length) {
         int count = min((int)length, (int)queries - first);
         __syncthreads();
@@ -290,41 +246,30 @@ extern "C" __global__ void __launch_bounds__(128, 3) attention_dk_dv(
         load_statistics(statistics + 2, dots, p, heads, queries, heads_per_block, first, count);
         __syncthreads();
         for (int i = 0; i < count; i++) {
-            const float *row = rows + (p.group * count + i) * HEAD + p.column;
-            float query[COLUMNS], part[4], of_query[4];  // the last: largest, inverse, dot
-            float prob[EACH], dprob[EACH] = {}, dscore[EACH];
+            const float *row = rows + (p.group * count + i) * HEAD;
+            float query[HEAD], part[4], of_query[4];  // the last: largest, inverse, dot
+            float prob[EACH], dscore[EACH] = {};
             read_row(query, row);
             load_pack<4>(of_query, statistics + (p.group * count + i) * 4);
             #pragma unroll
-            for (int r = 0; r < EACH; r++) {
-                float score = dot(key[r], query) * rest;
-                if (BIAS && p.has[r]) score += bias[r * tile * b_key];
-                prob[r] = expf(score - of_query[0]) * of_query[1];
-            }
+            for (int r = 0; r < EACH; r++) prob[r] = expf(dot(key[r], query) * rest - of_query[0]) * of_query[1];
             #pragma unroll
-            for (int j = 0; j < COLUMNS; j += 4) {
+            for (int j = 0; j < HEAD; j += 4) {
                 load_pack<4>(part, row + CAPACITY + j);
                 #pragma unroll
                 for (int n = 0; n < 4 * EACH; n++) {
-                    dprob[n / 4] += value[n / 4][j + n % 4] * part[n % 4];
+                    dscore[n / 4] += value[n / 4][j + n % 4] * part[n % 4];
                     value_sum[n / 4][j + n % 4] += prob[n / 4] * part[n % 4];
                 }
             }
             #pragma unroll
-            for (int r = 0; r < EACH; r++) {
-                dscore[r] = prob[r] * (sum_of_lanes(dprob[r]) - of_query[2]);
-                if (BIAS && p.has[r] && p.column == 0) dscores[r * tile] = dscore[r];
-            }
+            for (int r = 0; r < EACH; r++) dscore[r] = prob[r] * (dscore[r] - of_query[2]);
             #pragma unroll
-            for (int j = 0; j < COLUMNS; j += 4) {
+            for (int j = 0; j < HEAD; j += 4) {
                 if (j < KEPT) for (int n = 0; n < 4; n++) part[n] = query[j + n];
                 else load_again(part, row + j);
                 #pragma unroll
                 for (int n = 0; n < 4 * EACH; n++) key_sum[n / 4][j + n % 4] += dscore[n / 4] * part[n % 4];
-            }
-            if (BIAS) {
-                bias += b_query;
-                dscores += keys;
             }
         }
     }

@@ -1,11 +1,14 @@
-// Layer norm of rows of up to 32 · LANE numbers, a warp a row: a row is read once and stays in the threads' registers.
+// Layer norm of rows of up to SPAN · LANE numbers: a row is read once and stays in the threads' registers.
 //
-// LANE  numbers that a thread holds, in packs that lie 32 packs apart
+// SPAN  threads that share a row: 32, or all 256 of a block
+// LANE  numbers that a thread holds, in packs that lie SPAN packs apart
 
-constexpr int WARPS = 8, PACKS = LANE / PACK;
+constexpr int AT_ONCE = 256 / SPAN, PACKS = LANE / PACK;
 
 // The column of a thread's i-th number.
-__device__ inline int column_of(int i) { return (i / PACK * 32 + threadIdx.x % 32) * PACK + i % PACK; }
+__device__ inline int column_of(int i) { return (i / PACK * SPAN + threadIdx.x % SPAN) * PACK + i % PACK; }
+
+__device__ inline float row_sum(float x) { return SPAN == 32 ? warp_sum(x) : block_sum(x); }
 
 // A row's numbers, and 0 after its end.
 template <class N> __device__ inline void load_row(float (&numbers)[LANE], const N *row, long long D) {
@@ -45,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256) layernorm_forward(
     float w[LANE], b[LANE];
     load_row(w, weight, D);
     load_row(b, bias, D);
-    for (long long row = (long long)blockIdx.x * WARPS + threadIdx.x / 32; row < rows; row += gridDim.x * WARPS) {
+    for (long long row = (long long)blockIdx.x * AT_ONCE + threadIdx.x / SPAN; row < rows; row += gridDim.x * AT_ONCE) {
         float numbers[LANE], total = 0.0f, rest = 0.0f, squares = 0.0f;
         load_row(numbers, x + row * D, D);
         if (branch) {
@@ -63,23 +66,23 @@ extern "C" __global__ void __launch_bounds__(256) layernorm_forward(
         }
         #pragma unroll
         for (int i = 0; i < LANE; i++) total += numbers[i];
-        float mean = warp_sum(total) / D;
+        float mean = row_sum(total) / D;
         #pragma unroll
         for (int i = 0; i < LANE; i++) {
             numbers[i] = column_of(i) < D ? numbers[i] - mean : 0.0f;
             rest += numbers[i];
         }
-        rest = warp_sum(rest) / D;
+        rest = row_sum(rest) / D;
         #pragma unroll
         for (int i = 0; i < LANE; i++) {
             numbers[i] = column_of(i) < D ? numbers[i] - rest : 0.0f;
             squares += numbers[i] * numbers[i];
         }
-        float rstd = 1.0f / sqrtf(warp_sum(squares) / D + eps);
+        float rstd = 1.0f / sqrtf(row_sum(squares) / D + eps);
         #pragma unroll
         for (int i = 0; i < LANE; i++) numbers[i] = numbers[i] * rstd * w[i] + b[i];
         store_row(y + row * D, numbers, D);
-        if (threadIdx.x % 32 == 0) {
+        if (threadIdx.x % SPAN == 0) {
             statistics[row] = mean;
             statistics[rows + row] = rest;
             statistics[2 * rows + row] = rstd;
@@ -87,16 +90,16 @@ extern "C" __global__ void __launch_bounds__(256) layernorm_forward(
     }
 }
 
-// The sums of all warps' numbers, column by column, as one row.
+// The sums of all rows' numbers, column by column, as one row.
 __device__ inline void store_block_sums(float *row, const float (&numbers)[LANE], long long D) {
-    __shared__ float of_warp[WARPS][32 * LANE];
+    __shared__ float of_row[AT_ONCE][SPAN * LANE];
     __syncthreads();  // the sums before these may still be read
     #pragma unroll
-    for (int i = 0; i < LANE; i++) of_warp[threadIdx.x / 32][column_of(i)] = numbers[i];
+    for (int i = 0; i < LANE; i++) of_row[threadIdx.x / SPAN][column_of(i)] = numbers[i];
     __syncthreads();
-    for (int column = threadIdx.x; column < D; column += 32 * WARPS) {
+    for (int column = threadIdx.x; column < D; column += 256) {
         float sum = 0.0f;
-        for (int w = 0; w < WARPS; w++) sum += of_warp[w][column];
+        for (int r = 0; r < AT_ONCE; r++) sum += of_row[r][column];
         row[column] = sum;
     }
 }
@@ -111,7 +114,7 @@ template <bool OFFSET> __device__ inline void backward(
     constexpr bool HOLDS_WEIGHT = !OFFSET || LANE < 32;  // in registers, of which there are too few else
     float w[LANE], dweight[LANE] = {}, dbias[LANE] = {}, doffset[OFFSET ? LANE : 1] = {};
     if (HOLDS_WEIGHT) load_row(w, weight, D);
-    for (long long row = (long long)blockIdx.x * WARPS + threadIdx.x / 32; row < rows; row += gridDim.x * WARPS) {
+    for (long long row = (long long)blockIdx.x * AT_ONCE + threadIdx.x / SPAN; row < rows; row += gridDim.x * AT_ONCE) {
         float g[LANE], xhat[LANE], mean_g = 0.0f, along = 0.0f;
         float mean = statistics[row], rest = statistics[rows + row], rstd = statistics[2 * rows + row];
         if (!HOLDS_WEIGHT) load_row(w, weight, D);
@@ -126,8 +129,8 @@ template <bool OFFSET> __device__ inline void backward(
             mean_g += g[i];
             along += g[i] * xhat[i];
         }
-        mean_g = warp_sum(mean_g) / D;
-        along = warp_sum(along) / D;
+        mean_g = row_sum(mean_g) / D;
+        along = row_sum(along) / D;
         #pragma unroll
         for (int i = 0; i < LANE; i++) g[i] = (g[i] - mean_g - xhat[i] * along) * rstd;
         if (dsum) {

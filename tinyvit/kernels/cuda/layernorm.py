@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from tinyvit.backend import Array, array_module
 from tinyvit.functional.layernorm import LayerNormCache, fits, layernorm, layernorm_backward
-from tinyvit.kernels.cuda.column_sums import add_sums_of_blocks, share_of
+from tinyvit.kernels.cuda.cast import cast
+from tinyvit.kernels.cuda.column_sums import add_sums_of_blocks
 from tinyvit.kernels.cuda.dropout import NO_KEY
 from tinyvit.kernels.cuda.source import (
     KINDS,
     PACKED,
-    TYPED,
     Source,
     blocks,
     contiguous,
@@ -22,15 +22,18 @@ from tinyvit.kernels.cuda.source import (
     type_of,
 )
 
-LANES = (8, 16, 32)  # numbers that a thread may hold
-SHORT = Source(
+SHAPES = ((32, 8), (32, 16), (32, 32), (256, 8), (256, 32))  # threads that share a row, numbers that each may hold
+SINGLE = ((32, 32), (256, 32))                               # the same for those that load one number at a time
+SOURCE = Source(
     "layernorm.cu",
-    [{**packed, "LANE": lane} for packed in PACKED for lane in LANES if packed["PACK"] > 1 or lane == LANES[-1]],
+    [
+        {**packed, "SPAN": span, "LANE": lane}
+        for packed in PACKED
+        for span, lane in (SHAPES if packed["PACK"] > 1 else SINGLE)
+    ],
 )
-LONG = Source("layernorm_long.cu", PACKED)
-XHAT = Source("layernorm_xhat.cu", TYPED)
-LONGEST = 32 * LANES[-1]  # numbers in a row that a warp can hold
-BLOCK, WARPS = 256, 8
+LONGEST = 256 * 32  # numbers in a row
+BLOCK = 256
 MOST_FORWARD, MOST_BACKWARD = 1024, 512  # blocks, which have as many rows then as there are
 
 
@@ -52,18 +55,14 @@ class CudaLayerNormCache(NamedTuple):
     @property
     def xhat(self):
         """The normalised input (..., D), float32, recomputed."""
-        x = self.x
-        xhat, D = empty_like(x, "float32"), x.shape[-1]
-        rows = x.size // D if D else 0
-        grid = blocks(x.size, BLOCK)
-        XHAT.launch("layernorm_xhat", grid, BLOCK, x, self.statistics, xhat, rows, D, T=type_of(x))
-        return xhat
+        rest = self.statistics[1].reshape(*self.x.shape[:-1], 1)
+        return (cast(self.x, "float32") - self.mean - rest) * self.rstd
 
 
 def layernorm_cuda(x, weight, bias, eps=1e-6):
     if not fits(x, weight, bias):
         return layernorm.reference(x, weight, bias, eps)  # raises
-    if not weight.dtype == bias.dtype == "float32":
+    if not weight.dtype == bias.dtype == "float32" or x.shape[-1] > LONGEST:
         return run_reference(layernorm, x, weight, bias, eps)
     _, y, cache = normalised(x, None, weight, bias, eps)
     return y, cache
@@ -89,7 +88,7 @@ def normalised(x, branch, weight, bias, eps, offset=None, drop=(*NO_KEY, 1.0, 1.
     statistics = array_module(x).empty((3, rows), "float32")
     given = [array for array in (x, y, weight, bias, branch, total, offset) if array is not None]
     arguments = x, branch, offset, *drop, weight, bias, float(eps), total, y, statistics, rows, D
-    start(rows, MOST_FORWARD, pack_of(D, *given), "forward", *arguments)
+    launch("forward", MOST_FORWARD, pack_of(D, *given), arguments)
     return total, y, CudaLayerNormCache(x if branch is None else total, statistics, weight)
 
 
@@ -97,48 +96,40 @@ def gradients(dy, dsum, cache, into, dbranch=None, drop=None):
     """(dx, dweight, dbias), where dsum, if there is one, is part of dx.
 
     drop   of a branch that was added without its bias, as for `normalised`: the last gradient is then that of the bias,
-           and dbranch, unless it is None, is filled with that of the branch. For rows that a warp can hold
+           and dbranch, unless it is None, is filled with that of the branch
     """
     dy, dsum = (None if array is None else contiguous(array) for array in (dy, dsum))
     x, statistics, weight = cache
     dx, rows, D = empty_like(dy), statistics.shape[1], x.shape[-1]
     pack = pack_of(D, *(array for array in (dy, x, dx, weight, dsum, dbranch) if array is not None))
-    wanted, empty = any(goal is not False for goal in into), array_module(x).empty
-    arguments = dy, x, statistics, weight, dsum, dx
-    partial = None
-    if D <= LONGEST:
-        if wanted:
-            partial = empty((len(into), blocks_of_backward(rows), D), "float32")
-        if drop is None:
-            start(rows, MOST_BACKWARD, pack, "backward", *arguments, partial, rows, D)
-        else:
-            start(rows, MOST_BACKWARD, pack, "branch_backward", *arguments, partial, dbranch, *drop, rows, D)
+    wanted, parts = any(goal is not False for goal in into), blocks_of_backward(rows, D, pack)
+    partial = array_module(x).empty((len(into), parts, D), "float32") if wanted else None
+    arguments = dy, x, statistics, weight, dsum, dx, partial
+    if drop is None:
+        launch("backward", MOST_BACKWARD, pack, (*arguments, rows, D))
     else:
-        start(rows, None, pack, "backward", *arguments, rows, D)
-        if wanted:
-            share = share_of(rows)
-            partial = empty((2, blocks(rows, share), D), "float32")
-            grid, constants = (blocks(D, 32 * pack), partial.shape[1]), {"T": type_of(x), "PACK": pack}
-            LONG.launch(
-                "layernorm_long_columns", grid, BLOCK, dy, x, statistics, partial, rows, D, share, **constants
-            )
+        launch("branch_backward", MOST_BACKWARD, pack, (*arguments, dbranch, *drop, rows, D))
     return dx, *(add_sums_of_blocks(partial, into) if wanted else (None,) * len(into))
 
 
-def blocks_of_backward(rows):
+def shape_for(D, pack):
+    """How many threads share a row of D numbers, and how many of them each holds."""
+    return next((span, lane) for span, lane in (SHAPES if pack > 1 else SINGLE) if span * lane >= D)
+
+
+def blocks_of_backward(rows, D, pack):
     """How many blocks share the rows of a backward."""
-    return min(blocks(rows, WARPS), MOST_BACKWARD)
+    return min(blocks(rows, BLOCK // shape_for(D, pack)[0]), MOST_BACKWARD)
 
 
-def start(rows, most, pack, name, *arguments):
-    """Launch the kernel for rows of this length; the first argument says of which type."""
-    x = arguments[0]
-    D, T = x.shape[-1], type_of(x)
-    if D > LONGEST:
-        LONG.launch(f"layernorm_long_{name}", rows, BLOCK, *arguments, T=T, PACK=pack)
-        return
-    lane = next(lane for lane in LANES if 32 * lane >= D) if pack > 1 else LANES[-1]
-    SHORT.launch(f"layernorm_{name}", min(blocks(rows, WARPS), most), BLOCK, *arguments, T=T, PACK=pack, LANE=lane)
+def launch(name, most, pack, arguments):
+    """Start at most `most` blocks of a kernel; `arguments` begin with x, and end with how many rows of which length."""
+    *_, rows, D = arguments
+    span, lane = shape_for(D, pack)
+    SOURCE.launch(
+        f"layernorm_{name}", min(blocks(rows, BLOCK // span), most), BLOCK, *arguments, T=type_of(arguments[0]),
+        PACK=pack, SPAN=span, LANE=lane,
+    )  # fmt: skip
 
 
 for kind in KINDS:

@@ -31,7 +31,7 @@ def linear_cuda(x, weight, bias=None):
     y = array_module(x).empty((len(rows), len(weight)), x.dtype)
     multiply(rows, as_operand(weight).T, y)
     if bias is not None:
-        add_bias(y, contiguous(bias))
+        add_bias(y, contiguous(bias), y)
     return y.reshape(*x.shape[:-1], len(weight)), LinearCache(x, weight, bias is not None)
 
 
@@ -68,14 +68,14 @@ def as_operand(x):
     return rows if can_multiply(rows) else contiguous(rows)
 
 
-def add_bias(y, bias):
-    """y (rows, D) += bias (D,)."""
+def add_bias(x, bias, y):
+    """y = x + bias, for x and y (rows, D), contiguous, and bias (D,) in float32."""
     rows, D = y.shape
-    pack = pack_of(D, y)
+    pack = pack_of(D, x, y)
     packs_of_row = D // pack
     stride = packs_of_row * blocks(rows, ROWS)
     SOURCE.launch(
-        "linear_add_bias", blocks(stride, BLOCK), BLOCK, y, bias, rows * packs_of_row, packs_of_row, stride,
+        "linear_add_bias", blocks(stride, BLOCK), BLOCK, x, bias, y, rows * packs_of_row, packs_of_row, stride,
         T=type_of(y), PACK=pack,
     )  # fmt: skip
 

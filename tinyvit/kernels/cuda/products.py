@@ -2,7 +2,7 @@
 
 `cupy.matmul` copies transposed operands of three and more dimensions, leaves TF32 alone and has no bfloat16 there.
 cuBLAS itself takes any matrix whose rows or columns lie contiguously, at any distance from each other, and many of them
-at once where they lie at equal distances, or from a list of their addresses. It adds to what is there
+at once where they lie at equal distances. It adds to what is there
 already (`beta`), so that a gradient goes straight into its buffer, and it accumulates in float32 whatever the arrays
 hold: also where it cuts a long sum into parts, which it would add up in the result's type unless told otherwise
 (partial sums in float16 overflow where the whole doesn't).
@@ -19,15 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import array_module, products
-from tinyvit.kernels.cuda.cublas import listed_products_of_stream, products_of_stream
-from tinyvit.kernels.cuda.source import PACK_BYTES, Source, blocks, run
+from tinyvit.kernels.cuda.cublas import products_of_stream
+from tinyvit.kernels.cuda.source import run
 
-SOURCE = Source("addresses.cu", [{}])
-BLOCK = 256
 AS_IT_IS, TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 WHOLE_SUMS = 16              # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 LARGEST_INT = 2**31 - 1      # sizes and leading dimensions are C's ints
-FEW = 3                      # calls, which a kernel and one call would hardly be faster than
 MOST_AT_ONCE = 65535         # batches: as many as a grid of blocks has in its third direction, on any version of cuBLAS
 
 
@@ -48,8 +45,7 @@ def multiply_batches(a, b, out, alpha=1.0, beta=0.0):
     """`multiply` for every entry of one or two leading axes: a (B, H, m, k), b (B, H, k, n), out (B, H, m, n).
 
     The leading axes may have any strides; those of `a` and `b` may be 0, as `broadcast_to` makes them. Where the two
-    don't lie in memory like a single one, there is one call of cuBLAS for each entry of the shorter. In place of more
-    than `FEW` calls, a kernel lists the addresses of all matrices for one call, where `alignment_of` allows it.
+    don't lie in memory like a single one, there is one call of cuBLAS for each entry of the shorter.
     """
     if not a.ndim == b.ndim == out.ndim or not 3 <= out.ndim <= 4 or not a.shape[:-2] == b.shape[:-2] == out.shape[:-2]:
         refuse("expected the same one or two axes before each matrix", *map(layout, (a, b, out)))
@@ -82,12 +78,10 @@ class Plan(NamedTuple):
     out: tuple     # likewise
     float32: bool  # whether the operands are; bfloat16 or float16 otherwise
     calls: list    # for each call: the offsets of first, second and out in their arrays, and the batches
-    listed: int    # how many matrices are called by their addresses, or 0
-    alignment: int  # bytes, of which each address must be a multiple then
 
 
 def product(name, a, b, out, alpha, beta):
-    key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, out.shape, out.strides, out.dtype, products()
+    key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, out.shape, out.strides, out.dtype
     cupy, plan = array_module(out), PLANS.get(key, MISSING)
     if plan is MISSING:
         if len(PLANS) >= MOST_PLANS:
@@ -96,22 +90,18 @@ def product(name, a, b, out, alpha, beta):
     if plan is None:
         return scaled(out, beta)
     arrays = (b, a, out) if plan.swapped else (a, b, out)
-    if plan.listed and not any(x.data.ptr % plan.alignment for x in arrays):
-        addresses = cupy.empty((3, plan.listed), "uint64")
-        with_strides = [part for x in arrays for part in (x, *x.strides[:2])]
-        grid = blocks(plan.listed, BLOCK)
-        SOURCE.launch("addresses_of_matrices", grid, BLOCK, *with_strides, addresses, out.shape[1], plan.listed)
-        run(name, (a, b, out), multiply_listed, cupy, plan, addresses, alpha, beta)
-    else:
-        run(name, (a, b, out), multiply_strided, cupy, plan, arrays, alpha, beta)
+    run(name, (a, b, out), multiply_as_planned, cupy, plan, arrays, alpha, beta)
     return out
 
 
-def multiply_strided(cupy, plan, arrays, alpha, beta):
-    """Start a product, or batches of them at equal distances."""
-    _, shape, (type1, *from1), (type2, *from2), to, float32, calls, *_ = plan
+def multiply_as_planned(cupy, plan, arrays, alpha, beta):
+    _, shape, (type1, *from1), (type2, *from2), to, float32, calls = plan
     handle, gemm = products_of_stream(cupy)
-    how = type_and_algorithm(cupy, handle, float32)
+    cublas = cupy.cuda.cublas
+    if not float32:  # each time: a handle is a thread's and a device's, and CuPy's own products set it back
+        cublas.setMathMode(handle, WHOLE_SUMS)
+    tf32 = float32 and products() == "tf32"
+    how = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if tf32 else cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_GEMM_DEFAULT
     alpha, beta = scalar(alpha), scalar(beta)  # held until cuBLAS has read them
     at_alpha, at_beta = addressof(alpha), addressof(beta)
     at1, at2, at_out = (x.data.ptr for x in arrays)
@@ -123,30 +113,6 @@ def multiply_strided(cupy, plan, arrays, alpha, beta):
             handle, *shape, at_alpha, at1 + by1, type1, *from1, at2 + by2, type2, *from2, at_beta,
             at_out + by_out, *to, count, *how,
         )  # fmt: skip
-
-
-def multiply_listed(cupy, plan, addresses, alpha, beta):
-    """Start products of matrices whose addresses (3, count) are listed."""
-    _, shape, (type1, ld1, _), (type2, ld2, _), (type_out, ld_out, _), float32, *_ = plan
-    handle, gemm = listed_products_of_stream(cupy)
-    how = type_and_algorithm(cupy, handle, float32)
-    alpha, beta = scalar(alpha), scalar(beta)
-    for start in range(0, plan.listed, MOST_AT_ONCE):
-        at1, at2, at_out = (addresses.data.ptr + 8 * (i * plan.listed + start) for i in range(3))
-        gemm.gemmBatchedEx(
-            handle, *shape, addressof(alpha), at1, type1, ld1, at2, type2, ld2, addressof(beta), at_out, type_out,
-            ld_out, min(MOST_AT_ONCE, plan.listed - start), *how,
-        )  # fmt: skip
-
-
-def type_and_algorithm(cupy, handle, float32):
-    """The compute type and the algorithm that cuBLAS is called with; in low precision the handle is set to keep sums
-    whole."""
-    cublas = cupy.cuda.cublas
-    if not float32:  # each time: a handle is a thread's and a device's, and CuPy's own products set it back
-        cublas.setMathMode(handle, WHOLE_SUMS)
-    tf32 = float32 and products() == "tf32"
-    return cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if tf32 else cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_GEMM_DEFAULT
 
 
 PLANS, MISSING = {}, object()
@@ -184,21 +150,7 @@ def plan_of(cupy, a, b, out):
         (code, ld, stride // x.dtype.itemsize)[: 2 if len(x.shape) == 2 else 3]
         for code, ld, stride, x in zip((type_in, type_in, type_out), leading, of_batch, arrays)
     ]
-    alignment = alignment_of(a.dtype, k, tf32=str(a.dtype) == "float32" and products() == "tf32")
-    aligned = not any(stride % alignment for x in arrays for stride in x.strides[:-2])
-    listed = loops * count if aligned and loops > FEW else 0
-    return Plan(swapped, shape, *parts, str(a.dtype) == "float32", calls, listed, alignment)
-
-
-def alignment_of(dtype, k, tf32=False):
-    """Bytes whose multiples the addresses of listed matrices must be, for sums of k products.
-
-    On tensor cores cuBLAS reads 16-bit numbers in packs that it chooses by k alone, and TF32 in full packs; see
-    `cublasGemmBatchedEx` in its documentation.
-    """
-    if tf32 or k % 8 == 0:
-        return PACK_BYTES
-    return 4 if k % 2 == 0 else dtype.itemsize
+    return Plan(swapped, shape, *parts, str(a.dtype) == "float32", calls)
 
 
 def types_of(cupy, a, b, out):

@@ -17,7 +17,7 @@ from tinyvit.functional.residual import (
 )
 from tinyvit.kernels.cuda.column_sums import add_sums_of_blocks
 from tinyvit.kernels.cuda.dropout import CudaDropoutCache, cache_of, of_rows
-from tinyvit.kernels.cuda.layernorm import LONGEST, CudaLayerNormCache, blocks_of_backward, gradients, normalised
+from tinyvit.kernels.cuda.layernorm import LONGEST, MOST_BACKWARD, CudaLayerNormCache, gradients, normalised
 from tinyvit.kernels.cuda.source import (
     KINDS,
     PACKED,
@@ -31,7 +31,7 @@ from tinyvit.kernels.cuda.source import (
 )
 
 SOURCE = Source("residual.cu", PACKED)
-BLOCK = 256
+BLOCK, WARPS = 256, 8
 ROWS = 8  # that a thread goes through in the forward
 
 
@@ -72,7 +72,7 @@ def add_branch_backward_cuda(dy, cache, into):
         return dy, dbranch, None
     D = dy.shape[-1]
     rows, pack = dy.size // D, pack_of(D, dy, dbranch)
-    parts = blocks_of_backward(rows)
+    parts = min(blocks(rows, WARPS), MOST_BACKWARD)
     partial = array_module(dy).empty((1, parts, D), "float32") if wanted else None
     SOURCE.launch(
         "add_branch_backward", (blocks(D, 32 * pack), parts), BLOCK, dy, dbranch if dropped else None,
@@ -84,7 +84,8 @@ def add_branch_backward_cuda(dy, cache, into):
 def add_branch_layernorm_cuda(x, branch, offset, weight, bias, eps=1e-6, rate=0.0, key=None):
     if not (fits(x, branch, offset) and norm_fits(x, weight, bias)):
         return add_branch_layernorm.reference(x, branch, offset, weight, bias, eps, rate, key)  # raises
-    if x.dtype != branch.dtype or not offset.dtype == weight.dtype == bias.dtype == "float32":
+    fit = x.dtype == branch.dtype and offset.dtype == weight.dtype == bias.dtype == "float32"
+    if not fit or x.shape[-1] > LONGEST:
         return run_reference(add_branch_layernorm, x, branch, offset, weight, bias, eps, rate, key)
     drop = cache_of(drop_path, x, rate, key, whole=True)
     total, y, cache = normalised(x, branch, weight, bias, eps, offset, of_rows(drop, x.shape))
@@ -96,14 +97,10 @@ def add_branch_layernorm_backward_cuda(dy, cache, into):
     norm, drop = cache
     if not all(each is None or each.dtype == norm.x.dtype for each in (dtotal, dy)):
         return run_reference(add_branch_layernorm_backward, (dtotal, dy), cache)
-    shape = dy.shape
-    if shape[-1] <= LONGEST:
-        dbranch = None if drop.first is None else array_module(dy).empty(shape, dy.dtype)
-        goals = (*into[1:], into[0])
-        dx, dweight, dbias, doffset = gradients(dy, dtotal, norm, goals, dbranch, of_rows(drop, shape))
-        return dx, dx if dbranch is None else dbranch, doffset, dweight, dbias
-    dx, dweight, dbias = gradients(dy, dtotal, norm, into[1:])
-    return *add_branch_backward_cuda(dx, CudaAddBranchCache(drop), into[:1]), dweight, dbias
+    dbranch = None if drop.first is None else array_module(dy).empty(dy.shape, dy.dtype)
+    goals = (*into[1:], into[0])
+    dx, dweight, dbias, doffset = gradients(dy, dtotal, norm, goals, dbranch, of_rows(drop, dy.shape))
+    return dx, dx if dbranch is None else dbranch, doffset, dweight, dbias
 
 
 for kind in KINDS:

@@ -14,9 +14,7 @@
 // registers are the left operand of the next product (nvidia.cuh), probs with the values or dscores with the keys.
 //
 // HEAD   width of a head, a multiple of 8; products are over 16 numbers, so a tile of heads 24 wide has 8 zeros in each row
-// BIAS   1 if a bias is added to the scores, else 0
-// Of each array (B, H, N, HEAD) the last axis is contiguous; the strides of the others are given in numbers, as are all
-// four of a bias, 0 along what it is broadcast over.
+// Of each array (B, H, N, HEAD) the last axis is contiguous; the strides of the others are given in numbers.
 //
 // The scale comes in two factors: `power`, by which the rows of a strip are multiplied exactly before they are multiplied
 // with others, and `rest`, which isn't negative.
@@ -28,14 +26,9 @@ constexpr int PITCH = 16 * STEPS + 8;    // numbers from row to row of a tile: t
 constexpr float LOWEST = -3.402823466e38f;  // and not -inf, as -inf - (-inf) is NaN
 constexpr float LOG2_E = 1.442695041f;
 
-// Parameters that describe an array or the bias, and what they are inside of a kernel.
+// Parameters that describe an array, and what they are inside of a kernel.
 #define ARRAY(type, name) type *name, long long name##_sample, long long name##_head, long long name##_row
 #define OF_HEAD(name, p) (name + p.sample * name##_sample + p.head * name##_head)
-#define BIAS_PARAMETERS \
-    const float *bias, long long b_sample, long long b_head, long long b_query, long long b_key
-#define BIAS_OF_HEAD(p) {bias + p.sample * b_sample + p.head * b_head, b_query, b_key}
-
-struct Bias { const float *numbers; long long query, key; };  // of one head
 
 // Which rows a warp has: 16 from `first` on of head `head`, whose rows in a tile start at row `in_tile`. `none`: there are
 // no such rows, as the number of heads isn't a multiple of the heads per block, or that of rows one of the rows per block.
@@ -182,29 +175,24 @@ __device__ inline void load_tile(
 #define TILE_OF(name, first, count) \
     name + p.sample * name##_sample + p.first_head * name##_head, name##_head, name##_row, p, heads, together, length, first, count
 
-// What a row's weights are relative to is kept in the units of the exponent of 2: `largest` is the largest score, times
-// factor · log2(e) where there is no bias. There the product is rounded once for the row, and not for each score.
-__device__ inline float weight_of(float score, float factor, float largest) {
-    return exp2f(BIAS ? (score - largest) * LOG2_E : fmaf(score, factor, -largest));
-}
-
-// A score from the dot product: with a bias complete, without a bias still to be multiplied by rest.
-__device__ inline float score_of(float product, float rest, const Bias &bias, int query, int key) {
-    return BIAS ? fmaf(product, rest, bias.numbers[query * bias.query + key * bias.key]) : product;
+// The weight of a key from the dot product with it. What a row's weights are relative to is kept in the units of the
+// exponent of 2: `largest` is the largest score times log2(e), and factor = rest · log2(e). So a product is rounded once
+// for the row, and not for each score.
+__device__ inline float weight_of(float product, float factor, float largest) {
+    return exp2f(fmaf(product, factor, -largest));
 }
 
 // -- kernels ----------------------------------------------------------------------------------------------------------
 
-// heads = softmax(q kᵀ · scale + bias) v, and of each query `largest` and 1 / Σ weights, (B, H, Nq).
+// heads = softmax(q kᵀ · scale) v, and of each query `largest` and 1 / Σ weights, (B, H, Nq).
 extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_forward(
-    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), BIAS_PARAMETERS, ARRAY(T, y), float *all_largest,
+    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(T, y), float *all_largest,
     float *all_inverse, long long heads, long long num_queries, long long num_keys, long long heads_per_block,
     long long strips, long long rows_per_head, float power, float rest
 ) {
     alignas(16) __shared__ T key_tile[ROWS * PITCH], value_tile[ROWS * PITCH];
     int queries = num_queries, keys = num_keys, together = heads_per_block, length = rows_per_head;
     Strip p = strip_of(heads, queries, together, strips, length);
-    Bias bias_here = BIAS_OF_HEAD(p);
     unsigned int query[STEPS][4] = {};
     float sum[2 * STEPS][4] = {}, total[2] = {}, largest[2] = {LOWEST, LOWEST}, factor = rest * LOG2_E;
     if (!p.none) load_strip(query, OF_HEAD(q, p), q_row, p.first, queries);
@@ -223,17 +211,15 @@ extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_forw
             dot_products(score[group], query, key_tile + (p.in_tile + group * 16) * PITCH);
             #pragma unroll
             for (int i = 0; i < 8; i++) {
-                int r = p.first + row_of(i % 4), key = group * 16 + i / 4 * 8 + column_of(i);
-                float &x = score[group][i / 4][i % 4];
-                if (key < count && (!BIAS || r < queries)) x = score_of(x, rest, bias_here, r, first + key);
-                if (key < count) now[i % 4 / 2] = fmaxf(now[i % 4 / 2], x);
+                bool there = group * 16 + i / 4 * 8 + column_of(i) < count;
+                if (there) now[i % 4 / 2] = fmaxf(now[i % 4 / 2], score[group][i / 4][i % 4]);
             }
         }
         #pragma unroll
         for (int half = 0; half < 2; half++) {  // scale what was summed so far down to the new maximum
             float before = largest[half];
-            largest[half] = fmaxf(before, row_max(now[half]) * (BIAS ? 1.0f : factor));
-            float down = exp2f((before - largest[half]) * (BIAS ? LOG2_E : 1.0f));
+            largest[half] = fmaxf(before, row_max(now[half]) * factor);
+            float down = exp2f(before - largest[half]);
             total[half] *= down;
             #pragma unroll
             for (int step = 0; step < 2 * STEPS; step++) {
@@ -286,22 +272,19 @@ __device__ inline void load_rows(
     }
 }
 
-// probs and dprobs = dy vᵀ of a strip of queries with 16 keys of a tile, of which there are `count`, number `first` being
-// the first; by a warp.
+// probs and dprobs = dy vᵀ of a strip of queries with 16 keys of a tile, of which there are `count`; by a warp.
 __device__ inline void probs_of_group(
     float (&probs)[2][4], float (&dprobs)[2][4], const unsigned int (&query)[STEPS][4],
-    const unsigned int (&dhead)[STEPS][4], const T *keys, const T *values, const Rows &rows, const Bias &bias,
-    const Strip &p, int queries, int first, int count, float rest
+    const unsigned int (&dhead)[STEPS][4], const T *keys, const T *values, const Rows &rows, int count, float rest
 ) {
     dot_products(probs, query, keys);
     dot_products(dprobs, dhead, values);
     #pragma unroll
     for (int i = 0; i < 8; i++) {
-        int r = p.first + row_of(i % 4), key = i / 4 * 8 + column_of(i), half = i % 4 / 2;
+        int half = i % 4 / 2;
         float &x = probs[i / 4][i % 4];
-        bool inside = key < count && (!BIAS || r < queries);
-        if (inside) x = score_of(x, rest, bias, r, first + key);
-        x = inside ? weight_of(x, rest * LOG2_E, rows.largest[half]) * rows.inverse[half] : 0.0f;
+        bool there = i / 4 * 8 + column_of(i) < count;
+        x = there ? weight_of(x, rest * LOG2_E, rows.largest[half]) * rows.inverse[half] : 0.0f;
     }
 }
 
@@ -310,27 +293,25 @@ __device__ inline void add_dots(float (&dot)[2], const float (&probs)[2][4], con
     for (int i = 0; i < 8; i++) dot[i % 4 / 2] += probs[i / 4][i % 4] * dprobs[i / 4][i % 4];
 }
 
-// dscores = probs (dprobs − dot) takes the place of dprobs, and sum += dscores keys. `where` is the head's dscores.
+// dscores = probs (dprobs − dot) takes the place of dprobs, and sum += dscores keys.
 __device__ inline void add_dq(
     float (&sum)[2 * STEPS][4], const float (&probs)[2][4], float (&dprobs)[2][4], const T *key_rows,
-    const float (&dot)[2], float *where, const Strip &p, int queries, int keys, int first, int count
+    const float (&dot)[2]
 ) {
     #pragma unroll
     for (int i = 0; i < 8; i++) {
-        int r = p.first + row_of(i % 4), key = i / 4 * 8 + column_of(i);
         float &x = dprobs[i / 4][i % 4];
         x = probs[i / 4][i % 4] * (x - dot[i % 4 / 2]);
-        if (BIAS && r < queries && key < count) where[(long long)r * keys + first + key] = x;
     }
     add_weighted(sum, dprobs, key_rows);
 }
 
-// Adds to dk and dv of a strip of keys what `count` queries of a tile give, the first of which is `first`; by a warp. The
-// statistics of the queries lie in shared memory.
+// Adds to dk and dv of a strip of keys what `count` queries of a tile give; by a warp. The statistics of the queries lie in
+// shared memory.
 __device__ inline void add_dk_dv(
     float (&dk)[2 * STEPS][4], float (&dv)[2 * STEPS][4], const unsigned int (&key)[STEPS][4],
     const unsigned int (&value)[STEPS][4], const T *queries, const T *dheads, const float *largest, const float *inverse,
-    const float *dot, const Bias &bias, const Strip &p, int keys, int first, int count, float rest
+    const float *dot, int count, float rest
 ) {
     for (int group = 0; group * 16 < count; group++) {
         float probs[2][4], dscores[2][4];
@@ -338,12 +319,10 @@ __device__ inline void add_dk_dv(
         dot_products(dscores, value, dheads + group * 16 * PITCH);
         #pragma unroll
         for (int i = 0; i < 8; i++) {
-            int r = p.first + row_of(i % 4), query = group * 16 + i / 4 * 8 + column_of(i);
+            int query = group * 16 + i / 4 * 8 + column_of(i);
             float &x = probs[i / 4][i % 4], &d = dscores[i / 4][i % 4];
-            bool inside = query < count && (!BIAS || r < keys);
-            if (inside) x = score_of(x, rest, bias, first + query, r);
-            x = inside ? weight_of(x, rest * LOG2_E, largest[query]) * inverse[query] : 0.0f;
-            d = inside ? x * (d - dot[query]) : 0.0f;
+            x = query < count ? weight_of(x, rest * LOG2_E, largest[query]) * inverse[query] : 0.0f;
+            d = query < count ? x * (d - dot[query]) : 0.0f;
         }
         add_weighted(dv, probs, dheads + group * 16 * PITCH);
         add_weighted(dk, dscores, queries + group * 16 * PITCH);
@@ -351,18 +330,16 @@ __device__ inline void add_dk_dv(
 }
 
 // All gradients where a head's rows fit into one tile; a block has whole heads. First its warps have strips of queries, for
-// dq, then strips of keys, for dk and dv. With a bias, dscores (B, H, Nq, Nk) are written as well, whose sum is its gradient.
-extern "C" __global__ void __launch_bounds__(160, HEAD + 16 * BIAS > 32 ? 2 : 3) tensor_backward(
-    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(const T, dy), BIAS_PARAMETERS, ARRAY(T, dq), ARRAY(T, dk),
-    ARRAY(T, dv), const float *all_largest, const float *all_inverse, float *dscores, long long heads,
-    long long num_queries, long long num_keys, long long heads_per_block, long long strips, long long rows_per_head,
-    float power, float rest
+// dq, then strips of keys, for dk and dv.
+extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_backward(
+    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(const T, dy), ARRAY(T, dq), ARRAY(T, dk),
+    ARRAY(T, dv), const float *all_largest, const float *all_inverse, long long heads, long long num_queries,
+    long long num_keys, long long heads_per_block, long long strips, long long rows_per_head, float power, float rest
 ) {
     alignas(16) __shared__ T query_tile[ROWS * PITCH], key_tile[ROWS * PITCH], value_tile[ROWS * PITCH], dy_tile[ROWS * PITCH];
     __shared__ float largest[ROWS], inverse[ROWS], dot[ROWS];
     int queries = num_queries, keys = num_keys, together = heads_per_block, length = rows_per_head;
     Strip p = strip_of(heads, length, together, strips, length);
-    Bias bias_here = BIAS_OF_HEAD(p);
     Rows rows;
     load_rows(rows, all_largest, all_inverse, p, heads, queries);
     load_tile(query_tile, TILE_OF(q, 0, queries));
@@ -382,8 +359,8 @@ extern "C" __global__ void __launch_bounds__(160, HEAD + 16 * BIAS > 32 ? 2 : 3)
             int first = group * 16, of_group = tile + first * PITCH;
             if (first >= keys) break;
             probs_of_group(
-                probs[group], dprobs[group], query, dhead, key_tile + of_group, value_tile + of_group, rows, bias_here, p,
-                queries, first, keys - first, rest
+                probs[group], dprobs[group], query, dhead, key_tile + of_group, value_tile + of_group, rows,
+                keys - first, rest
             );
             add_dots(rows.dot, probs[group], dprobs[group]);
         }
@@ -397,15 +374,10 @@ extern "C" __global__ void __launch_bounds__(160, HEAD + 16 * BIAS > 32 ? 2 : 3)
             dot[number] = rows.dot[half];
         }
         __syncwarp();  // products need the whole warp together
-        float *where = BIAS ? dscores + (p.sample * heads + p.head) * queries * keys : nullptr;
         #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
-            int first = group * 16;
-            if (first >= keys) break;
-            add_dq(
-                sum, probs[group], dprobs[group], key_tile + tile + first * PITCH, rows.dot, where, p, queries, keys, first,
-                keys - first
-            );
+            if (group * 16 >= keys) break;
+            add_dq(sum, probs[group], dprobs[group], key_tile + tile + group * 16 * PITCH, rows.dot);
         }
         store_strip(OF_HEAD(dq, p), dq_row, p, queries, sum, power * rest, power * rest);
     }
@@ -418,7 +390,7 @@ extern "C" __global__ void __launch_bounds__(160, HEAD + 16 * BIAS > 32 ? 2 : 3)
     scale_strip(key, power);
     add_dk_dv(
         key_sum, value_sum, key, value, query_tile + tile, dy_tile + tile, largest + p.in_tile, inverse + p.in_tile,
-        dot + p.in_tile, bias_here, p, keys, 0, queries, rest
+        dot + p.in_tile, queries, rest
     );
     store_strip(OF_HEAD(dk, p), dk_row, p, keys, key_sum, power * rest, power * rest);
     store_strip(OF_HEAD(dv, p), dv_row, p, keys, value_sum, 1.0f, 1.0f);
@@ -427,15 +399,13 @@ extern "C" __global__ void __launch_bounds__(160, HEAD + 16 * BIAS > 32 ? 2 : 3)
 // dq, and of each query its dot (B, H, Nq), where a head's rows take several tiles. The keys are read twice, as dot is known
 // only after the last of them.
 extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_dq(
-    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(const T, dy), BIAS_PARAMETERS, ARRAY(T, dq),
-    const float *all_largest, const float *all_inverse, float *dots, float *dscores, long long heads,
-    long long num_queries, long long num_keys, long long heads_per_block, long long strips, long long rows_per_head,
-    float power, float rest
+    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(const T, dy), ARRAY(T, dq),
+    const float *all_largest, const float *all_inverse, float *dots, long long heads, long long num_queries,
+    long long num_keys, long long heads_per_block, long long strips, long long rows_per_head, float power, float rest
 ) {
     alignas(16) __shared__ T key_tile[ROWS * PITCH], value_tile[ROWS * PITCH];
     int queries = num_queries, keys = num_keys, together = heads_per_block, length = rows_per_head;
     Strip p = strip_of(heads, queries, together, strips, length);
-    Bias bias_here = BIAS_OF_HEAD(p);
     Rows rows;
     unsigned int query[STEPS][4] = {}, dhead[STEPS][4] = {};
     float sum[2 * STEPS][4] = {};
@@ -445,7 +415,6 @@ extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_dq(
         load_strip(dhead, OF_HEAD(dy, p), dy_row, p.first, queries);
     }
     scale_strip(query, power);
-    float *where = BIAS ? dscores + (p.sample * heads + p.head) * queries * keys : nullptr;
     int tile = p.in_tile * PITCH;
     for (int pass = 0; pass < 2; pass++) {
         for (int first = 0; first < keys; first += length) {
@@ -457,17 +426,9 @@ extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_dq(
             for (int of_group = 0; of_group < count && !p.none; of_group += 16) {
                 const T *key_rows = key_tile + tile + of_group * PITCH, *value_rows = value_tile + tile + of_group * PITCH;
                 float probs[2][4], dprobs[2][4];
-                probs_of_group(
-                    probs, dprobs, query, dhead, key_rows, value_rows, rows, bias_here, p, queries, first + of_group,
-                    count - of_group, rest
-                );
-                if (pass == 0) {
-                    add_dots(rows.dot, probs, dprobs);
-                } else {
-                    add_dq(
-                        sum, probs, dprobs, key_rows, rows.dot, where, p, queries, keys, first + of_group, count - of_group
-                    );
-                }
+                probs_of_group(probs, dprobs, query, dhead, key_rows, value_rows, rows, count - of_group, rest);
+                if (pass == 0) add_dots(rows.dot, probs, dprobs);
+                else add_dq(sum, probs, dprobs, key_rows, rows.dot);
             }
         }
         #pragma unroll
@@ -484,7 +445,7 @@ extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_dq(
 
 // dk = Σ dscores q · scale and dv = Σ probs dy over the queries, tile by tile.
 extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_dk_dv(
-    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(const T, dy), BIAS_PARAMETERS, ARRAY(T, dk), ARRAY(T, dv),
+    ARRAY(const T, q), ARRAY(const T, k), ARRAY(const T, v), ARRAY(const T, dy), ARRAY(T, dk), ARRAY(T, dv),
     const float *all_largest, const float *all_inverse, const float *dots, long long heads, long long num_queries,
     long long num_keys, long long heads_per_block, long long strips, long long rows_per_head, float power, float rest
 ) {
@@ -492,7 +453,6 @@ extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_dk_d
     __shared__ float largest[ROWS], inverse[ROWS], dot[ROWS];
     int queries = num_queries, keys = num_keys, together = heads_per_block, length = rows_per_head;
     Strip p = strip_of(heads, keys, together, strips, length);
-    Bias bias_here = BIAS_OF_HEAD(p);
     unsigned int key[STEPS][4] = {}, value[STEPS][4] = {};
     float key_sum[2 * STEPS][4] = {}, value_sum[2 * STEPS][4] = {};
     if (!p.none) {
@@ -517,7 +477,7 @@ extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_dk_d
         if (p.none) continue;
         add_dk_dv(
             key_sum, value_sum, key, value, query_tile + p.in_tile * PITCH, dy_tile + p.in_tile * PITCH, largest + p.in_tile,
-            inverse + p.in_tile, dot + p.in_tile, bias_here, p, keys, first, count, rest
+            inverse + p.in_tile, dot + p.in_tile, count, rest
         );
     }
     if (p.none) return;

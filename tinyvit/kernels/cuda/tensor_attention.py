@@ -1,10 +1,10 @@
 """Attention on tensor cores whose scores are never written to memory: bfloat16 and float16.
 
-Nothing but q, k, v, a bias and the heads is moved, and two numbers for each query that the backward needs. The products
+Nothing but q, k, v and the heads is moved, and two numbers for each query that the backward needs. The products
 take bfloat16 or float16 and add up in float32; scores and everything made of them are float32 until they are an operand
 of the next product. The forward adds up tile by tile with a running maximum. The backward computes the scores again. It
 is one kernel where the rows of a head, up to 80, fit into one tile; else it is one for dq, and one for dk and dv. Every
-sum has a fixed order. With a bias the backward writes the gradient of the scores once, and reads it once to sum it.
+sum has a fixed order.
 On an H200 a step of cifar10 (bfloat16, as a CUDA graph) takes 10.9 ms, and 15.3 by cuBLAS; of cifar10-cpu 4.8 and 7.7.
 
 Dao et al. 2022, "FlashAttention", and Dao 2023, "FlashAttention-2", for the division of the work among warps.
@@ -16,22 +16,19 @@ from tinyvit.backend import array_module
 from tinyvit.dispatch import LOW_PRECISION, kind
 from tinyvit.functional.attention import attention_backward
 from tinyvit.functional.heads import empty_gradients
-from tinyvit.kernels.cuda.attention_bias import bias_gradient, strided_bias
-from tinyvit.kernels.cuda.fused_attention import FusedAttentionCache, packed, strided
+from tinyvit.functional.tiled_attention import tiled_attention_backward
+from tinyvit.kernels.cuda.fused_attention import FusedAttentionCache, in_packs, packed, strided
 from tinyvit.kernels.cuda.source import TYPES, Source, blocks, has_tensor_cores, type_of
 
 WIDTHS = (16, 24, 32, 48, 64)  # of heads
-SOURCE = Source(
-    "tensor_attention.cu",
-    [{"T": TYPES[T], "HEAD": width, "BIAS": bias} for T in LOW_PRECISION for width in WIDTHS for bias in (0, 1)],
-)
+SOURCE = Source("tensor_attention.cu", [{"T": TYPES[T], "HEAD": width} for T in LOW_PRECISION for width in WIDTHS])
 ROWS = 80              # of a tile, as in the .cu file
 STRIP = 16             # rows of a warp
 WARPS = ROWS // STRIP  # of a block, at most
 
 
 class TensorAttentionCache(FusedAttentionCache):
-    """As that of `fused_attention`, but without a bias `largest` is an exponent of 2: log2(e) times as large."""
+    """As that of `fused_attention`, but `largest` is an exponent of 2: log2(e) times as large."""
 
 
 def fits(q, k, v):
@@ -45,36 +42,30 @@ def fits(q, k, v):
     )
 
 
-def forward(q, k, v, bias, scale):
+def forward(q, k, v, scale):
     xp, (B, H, N, d) = array_module(q), q.shape
     y = xp.empty((B, N, H, d), q.dtype).transpose(0, 2, 1, 3)  # heads side by side, as the next layer reads them
     largest, inverse = xp.empty((B, H, N), "float32"), xp.empty((B, H, N), "float32")
-    inputs = *strided(q), *strided(k), *strided(v), *strided_bias(bias)
-    launch("tensor_forward", N, k.shape[2], q, k, bias, (*inputs, *strided(y), largest, inverse), scale)
-    return y, TensorAttentionCache(q, k, v, largest, inverse, scale, bias)
+    launch("tensor_forward", N, k.shape[2], q, k, (*strided(q, k, v, y), largest, inverse), scale)
+    return y, TensorAttentionCache(q, k, v, largest, inverse, scale)
 
 
 def backward(dy, cache):
-    q, k, v, largest, inverse, scale, bias, _ = cache
-    xp, (B, H, N, _), Nk = array_module(q), q.shape, k.shape[2]
-    if dy.dtype != q.dtype or not packed(dy):
-        dy = xp.ascontiguousarray(dy.astype(q.dtype, copy=False))
+    q, k, v, largest, inverse, scale, _ = cache
+    N, Nk, dy = q.shape[2], k.shape[2], in_packs(dy, q)
     dq, dk, dv = gradients = empty_gradients(q, k, v)
-    dscores = None if bias is None else xp.empty((B, H, N, Nk), "float32")
-    inputs = *strided(q), *strided(k), *strided(v), *strided(dy), *strided_bias(bias)
+    inputs = strided(q, k, v, dy)
     if max(N, Nk) <= ROWS:
-        outputs = *strided(dq), *strided(dk), *strided(dv), largest, inverse, dscores
-        launch("tensor_backward", max(N, Nk), max(N, Nk), q, k, bias, (*inputs, *outputs), scale)
+        outputs = *strided(dq, dk, dv), largest, inverse
+        launch("tensor_backward", max(N, Nk), max(N, Nk), q, k, (*inputs, *outputs), scale)
     else:
-        dots = xp.empty((B, H, N), "float32")
-        outputs = *strided(dq), largest, inverse, dots, dscores
-        launch("tensor_dq", N, Nk, q, k, bias, (*inputs, *outputs), scale)
-        outputs = *strided(dk), *strided(dv), largest, inverse, dots
-        launch("tensor_dk_dv", Nk, N, q, k, bias, (*inputs, *outputs), scale)
-    return gradients if bias is None else gradients.with_bias(bias_gradient(dscores, bias.shape))
+        statistics = largest, inverse, array_module(q).empty(q.shape[:3], "float32")
+        launch("tensor_dq", N, Nk, q, k, (*inputs, *strided(dq), *statistics), scale)
+        launch("tensor_dk_dv", Nk, N, q, k, (*inputs, *strided(dk, dv), *statistics), scale)
+    return gradients
 
 
-def launch(name, rows, in_tile, q, k, bias, arrays, scale):
+def launch(name, rows, in_tile, q, k, arrays, scale):
     """Start a kernel whose warps have 16 of the `rows` of a head each, and go through `in_tile` rows in tiles."""
     (B, H, N, d), Nk = q.shape, k.shape[2]
     strips = blocks(rows, STRIP)
@@ -85,8 +76,7 @@ def launch(name, rows, in_tile, q, k, bias, arrays, scale):
     together = blocks(H, blocks(H, together))  # as many heads in each block
     grid, block = B * blocks(H, together) * splits, 32 * strips * together
     sizes = H, N, Nk, together, strips, length
-    definitions = {"T": type_of(q), "HEAD": d, "BIAS": int(bias is not None)}
-    SOURCE.launch(name, grid, block, *arrays, *sizes, *factors(q, scale), **definitions)
+    SOURCE.launch(name, grid, block, *arrays, *sizes, *factors(q, scale), T=type_of(q), HEAD=d)
 
 
 def factors(q, scale):
@@ -103,4 +93,5 @@ def factors(q, scale):
     return copysign(ldexp(0.5, exponent), scale), 2 * fraction
 
 
-attention_backward.register_cache(TensorAttentionCache, backward)
+for operation in (attention_backward, tiled_attention_backward):
+    operation.register_cache(TensorAttentionCache, backward)

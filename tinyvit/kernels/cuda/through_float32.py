@@ -1,7 +1,7 @@
 """Operations that aren't worth a kernel of their own in bfloat16 and float16 run in float32, between two casts.
 
 A rotation's angles need float32's digits in any case. Standardised filters, gates and the logits of a teacher are few
-numbers beside the maps.
+numbers beside the maps; for batch and group norm, pooling and ReLU no measurement has shown a kernel to pay.
 """
 
 from inspect import signature
@@ -9,6 +9,7 @@ from inspect import signature
 import numpy as np
 
 from tinyvit.dispatch import LOW_PRECISION
+from tinyvit.functional.batchnorm import batch_norm, batch_norm_running
 from tinyvit.functional.conditions import embed_labels
 from tinyvit.functional.contrastive import similarity
 from tinyvit.functional.diffusion import add_noise
@@ -16,13 +17,18 @@ from tinyvit.functional.dino import l2_normalise
 from tinyvit.functional.embedding import embedding
 from tinyvit.functional.gathering import gather_batch
 from tinyvit.functional.gelu import quick_gelu
-from tinyvit.functional.groupnorm import standardize_weight, standardize_weight_original
+from tinyvit.functional.groupnorm import group_norm, standardize_weight, standardize_weight_original
 from tinyvit.functional.layer_scale import layer_scale
 from tinyvit.functional.masking import place_tokens, replace_tokens
 from tinyvit.functional.modulation import add_gated, modulate
+from tinyvit.functional.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
+from tinyvit.functional.relu import relu
 from tinyvit.functional.rope import rope
 from tinyvit.functional.scale_channels import scale_channels
 from tinyvit.functional.sigmoid import sigmoid, silu, swiglu
+from tinyvit.functional.softmax import softmax
+from tinyvit.functional.tanh import tanh
+from tinyvit.functional.tokens import pool_mean
 from tinyvit.kernels.cuda.cast import cast
 
 
@@ -44,7 +50,7 @@ def forward_through_float32(operation):
     def forward(*args, **kwargs):
         dtype = (args[0] if args else kwargs[first_name]).dtype
         y, cache = operation(*map(up, args), **{name: up(value) for name, value in kwargs.items()})
-        return cast(y, dtype), cache
+        return down(y, dtype), cache
 
     return forward
 
@@ -53,8 +59,8 @@ def backward_through_float32(backward, inputs):
     def in_float32(dy, cache, *into):
         gradients = backward(up(dy), cache, *into)
         if not isinstance(gradients, tuple):
-            return cast(gradients, dy.dtype) if inputs else gradients
-        return tuple(cast(g, dy.dtype) if i < inputs else g for i, g in enumerate(gradients))
+            return down(gradients, dy.dtype) if inputs else gradients
+        return tuple(down(g, dy.dtype) if i < inputs else g for i, g in enumerate(gradients))
 
     return in_float32
 
@@ -64,22 +70,18 @@ def up(x):
     return cast(x, np.float32) if str(getattr(x, "dtype", None)) in LOW_PRECISION else x
 
 
-through_float32(rope)
-through_float32(replace_tokens)
-through_float32(place_tokens)
-through_float32(sigmoid)
-through_float32(silu)
-through_float32(swiglu)
-through_float32(layer_scale)
-through_float32(l2_normalise)
-through_float32(quick_gelu)
-through_float32(embedding, inputs=0)
-through_float32(modulate, inputs=3)
-through_float32(add_gated, inputs=3)
-through_float32(embed_labels, inputs=0)
-through_float32(add_noise)
-through_float32(scale_channels, inputs=2)
-through_float32(similarity, inputs=2)
-through_float32(gather_batch)
-for of_filters in (standardize_weight, standardize_weight_original):
-    through_float32(of_filters, inputs=0)
+def down(x, dtype):
+    """An array in `dtype`, if that is of low precision."""
+    return cast(x, dtype) if str(dtype) in LOW_PRECISION else x
+
+
+for of_one_input in (
+    add_noise, avg_pool2d, batch_norm, batch_norm_running, gather_batch, global_avg_pool2d, group_norm, l2_normalise,
+    layer_scale, max_pool2d, place_tokens, pool_mean, quick_gelu, relu, replace_tokens, rope, sigmoid, silu, softmax,
+    swiglu, tanh,
+):  # fmt: skip
+    through_float32(of_one_input)
+for of_inputs, count in ((add_gated, 3), (modulate, 3), (scale_channels, 2), (similarity, 2)):
+    through_float32(of_inputs, count)
+for of_parameters in (embed_labels, embedding, standardize_weight, standardize_weight_original):
+    through_float32(of_parameters, inputs=0)
