@@ -58,7 +58,12 @@ def as_right_as_the_reference(cupy, operation, arrays, low, dtype, *options, lie
     assert {x.dtype for x in got[inputs:]} <= {DTYPE["float32"]}
     for one, other in zip((*as_tuple(y), *got), (*as_tuple(expected), *wanted), strict=True):
         assert_close(one, other, dtype)
-    for goals in ([cupy.ones(x.shape, "float32") for x in got[inputs:]], [False] * parameters) if parameters else ():
+    kinds = (
+        lambda shape: cupy.ones(shape, "float32"), lambda shape: cupy.ones(shape, "float64"),
+        lambda shape: cupy.ones((*shape, 2), "float32")[..., 0], lambda shape: False,
+    )  # fmt: skip
+    for make in kinds if parameters else ():
+        goals = [make(x.shape) for x in got[inputs:]]
         again = operation.backward(our_dy, cache, goals)
         for one, other in zip(again[:inputs], got[:inputs], strict=True):
             np.testing.assert_array_equal(one.get(), other.get())

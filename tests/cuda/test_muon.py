@@ -63,7 +63,7 @@ def test_a_step_is_that_of_the_reference(cupy, nesterov, case, start, iterations
     assert_close(*step(cupy, arrays_of(size, seed), matrices, start, nesterov, iterations), matrices)
 
 
-@pytest.mark.parametrize("shape", [(64, 80), (81, 63), (2, 530_000)])
+@pytest.mark.parametrize("shape", [(81, 63), (2, 530_000)])
 def test_a_matrix_of_many_chunks_is_right(cupy, shape):
     """More than a block has threads, in the last case."""
     matrices = Matrix(0, *shape), Matrix(shape[0] * shape[1], 3, 4)
@@ -113,10 +113,7 @@ def with_gradients(config, device, frozen=(), **options):
 
 
 @pytest.mark.parametrize(("config", "options"), [
-    (VIT, {}),
-    (VIT, {"frozen": ("blocks.1.*", "*.qkv.weight")}),
-    (VIT, {"nesterov": False}),
-    (HYBRID, {"filter_lr": 0.3}),
+    (VIT, {"frozen": ("blocks.1.*", "*.qkv.weight")}), (VIT, {"nesterov": False}), (HYBRID, {"filter_lr": 0.3}),
 ])  # fmt: skip
 def test_steps_on_a_gpu_are_those_on_the_cpu(cupy, config, options):
     states = []

@@ -1,6 +1,7 @@
 """What is stored and computed in low precision on a GPU, and what stays float32."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from tinyvit import Context, Key, ViT, ViTConfig, backend, nn, optim
 from tinyvit.nn.precision import GPU_ONLY, PRECISIONS
 from tinyvit.optim import loss_scale
 from tinyvit.training import PRESETS, classification, resume, train, train_step
-from tinyvit.training.divergence import Faults
+from tinyvit.training.divergence import Diverged, Faults
+from tinyvit.training.tasks.classification import Classification
 
 SHAPE = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=16, depth=1, num_heads=2)
 LOW = ("bfloat16", "float16")
@@ -68,24 +70,14 @@ def test_activations_and_their_gradients_are_in_the_precision(cupy, precision):
 
 def test_tf32_is_on_in_forward_and_backward_and_nowhere_else(cupy):
     seen = []
-
-    class Watching(nn.Module):
-        def __init__(self):
-            self.linear = nn.Linear(4, 4)
-            self.materialize(device="cuda", precision="tf32")
-
-        def forward(self, x, ctx=None):
-            seen.append(backend.products())
-            return self.linear(x, ctx)
-
-        def backward(self, dy, cache):
-            seen.append(backend.products())
-            return self.linear.backward(dy, cache)
-
-    model = Watching()
-    y, cache = model(*on_gpu(np.ones((2, 4), "float32")))
-    model.backward(y, cache)
-    assert seen == ["tf32", "tf32"] and backend.products() == "float32"
+    observer = SimpleNamespace(
+        value=lambda path, y: seen.append((path, backend.products())),
+        gradient=lambda path, dy, dx: seen.append((path, backend.products())),
+    )
+    model = ViT(SHAPE, device="cuda", precision="tf32")
+    logits, cache = model(on_gpu(IMAGES)[0], Context(observer=observer))
+    nn.watch(model, observer).backward(logits, cache)
+    assert {numbers for path, numbers in seen if path} == {"tf32"} and backend.products() == "float32"
     assert model.dtype == model.storage.compute_dtype == "float32" and model.precision == "tf32"
 
 
@@ -167,6 +159,16 @@ def test_a_checkpoint_can_be_resumed_in_any_other_precision(cupy, tmp_path, firs
         train(replace(TINY, precision=first), tmp_path / "run", StopsAfter(1, Killed))
     summary = resume(tmp_path / "run", precision=then)
     assert summary["precision"] == then and summary["steps"] == 3
+
+
+def test_a_run_that_diverges_in_float16_is_advised_to_take_bfloat16(cupy, tmp_path, monkeypatch):
+    monkeypatch.setattr("tinyvit.training.divergence.BETWEEN_LOOKS", 1)
+    monkeypatch.setattr("tinyvit.training.divergence.IN_A_ROW", 1)
+    overflow = overflowing(0.0)
+    monkeypatch.setattr(Classification, "loss", lambda task, model, batch, ctx: overflow(model, *batch.values(), ctx))
+    monkeypatch.setattr(loss_scale, "FIRST", 1.0)
+    with pytest.raises(Diverged, match="the precision float16: .* or --precision bfloat16"):
+        train(replace(TINY, precision="float16"), tmp_path / "run")
 
 
 # -- without a GPU --------------------------------------------------------------------------------------------------
