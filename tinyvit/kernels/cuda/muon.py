@@ -4,6 +4,7 @@ An iteration is X ← (a I + b G + c G²) X with G = X Xᵀ: one pass over the s
 On an H200 a step of cifar10 (batch 1,024, bfloat16, as a CUDA graph) takes 11.7 ms, and 18.7 without these kernels.
 """
 
+from functools import lru_cache
 from math import gcd
 from typing import NamedTuple
 
@@ -39,7 +40,8 @@ def muon_step_cuda(theta, g, m, matrices, lr, momentum, nesterov, iterations, we
         options = lr, momentum, nesterov, iterations, weight_decay, where
         return muon_step.reference(*arrays, matrices, *options)
     where = None if where is True else where
-    xp, plan = array_module(theta), plan_of(theta, tuple(matrices))
+    xp = array_module(theta)
+    plan = plan_of(xp, device_of(theta), tuple(matrices))
     x, y, square = (xp.empty(plan.size, "float32") for _ in range(3))
     sums = xp.empty(plan.grid[::-1], "float32")
     pack = pack_of(plan.width, *arrays)
@@ -81,21 +83,9 @@ def views(flat, shapes):
     return found
 
 
-PLANS = {}  # where the same matrices recur, as in every step, nothing is uploaded
-MOST_PLANS = 16
-
-
-def plan_of(theta, matrices):
-    key = array_module(theta), device_of(theta), matrices
-    plan = PLANS.get(key)
-    if plan is None:
-        if len(PLANS) >= MOST_PLANS:
-            PLANS.clear()
-        plan = PLANS[key] = made_plan(array_module(theta), by_shape(matrices))
-    return plan
-
-
-def made_plan(xp, stacks):
+@lru_cache(maxsize=16)  # where the same matrices recur, as in every step, nothing is uploaded
+def plan_of(xp, device, matrices):
+    stacks = by_shape(matrices)
     entries, size, width = [], 0, 0
     for matrix in (matrix for alike in stacks for matrix in alike):
         side, rate = min(matrix.rows, matrix.columns), matrix.lr_scale

@@ -81,12 +81,8 @@ class Plan(NamedTuple):
 
 
 def product(name, a, b, out, alpha, beta):
-    key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, out.shape, out.strides, out.dtype
-    cupy, plan = array_module(out), PLANS.get(key, MISSING)
-    if plan is MISSING:
-        if len(PLANS) >= MOST_PLANS:
-            PLANS.clear()
-        plan = PLANS[key] = plan_of(cupy, layout(a), layout(b), layout(out))
+    cupy, parts = array_module(out), (part for x in (a, b, out) for part in (x.shape, x.strides, x.dtype))
+    plan = plan_of(cupy, *parts)
     if plan is None:
         return scaled(out, beta)
     arrays = (b, a, out) if plan.swapped else (a, b, out)
@@ -115,16 +111,17 @@ def multiply_as_planned(cupy, plan, arrays, alpha, beta):
         )  # fmt: skip
 
 
-PLANS, MISSING = {}, object()
-MOST_PLANS = 10000  # a model has a few dozen, of some hundred bytes; images of ever new sizes have more and more
-
-
 def layout(x):
     return Layout(x.shape, x.strides, x.dtype)
 
 
-def plan_of(cupy, a, b, out):
-    """The plan for three layouts, or None where nothing is to be multiplied; raises ValueError as `multiply` says."""
+@lru_cache(maxsize=10000)  # a model has a few dozen, of some hundred bytes; images of ever new sizes have more and more
+def plan_of(cupy, *parts):
+    """The plan for three layouts, or None where nothing is to be multiplied; raises ValueError as `multiply` says.
+
+    parts   shape, strides and dtype of a, of b, and of the result
+    """
+    a, b, out = (Layout(*parts[i : i + 3]) for i in (0, 3, 6))
     (*_, m, k), n = a.shape, b.shape[-1]
     if b.shape[-2] != k or out.shape[-2:] != (m, n):
         refuse("the shapes don't match", a, b, out)
