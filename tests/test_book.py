@@ -145,7 +145,6 @@ def reader(chromium):
     page.on("request", lambda request: request.url.startswith(("file:", "data:")) or complaints.append(request.url))
     page.on("console", lambda message: message.type in ("warning", "error") and complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
     yield page, complaints
     page.close()
 

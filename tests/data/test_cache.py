@@ -162,6 +162,7 @@ def test_while_one_downloads_another_waits_for_it(tmp_path, server, capsys):
             time.sleep(0.01)
         second = pool.submit(cache.obtain, spec, tmp_path)
         while "waiting" not in said:
+            time.sleep(0.01)
             said += capsys.readouterr().err
         server.released.set()
         for found in (first, second):

@@ -17,7 +17,6 @@ SHARE = {"rtol": 0, "atol": 6e-4}    # tenths of a percent
 THREE = {"rtol": 5.1e-3, "atol": 1e-30}
 FULL = 255 / 64 - 2                  # what `page_of` makes of a pixel that is fully lit, and of a black one
 BLACK = -2.0
-PLACE = "cell => [...cell.parentElement.children].indexOf(cell)"
 
 
 @pytest.fixture(scope="module")
