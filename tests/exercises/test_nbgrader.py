@@ -69,42 +69,28 @@ def test_a_notebook_runs_with_its_solutions_and_its_tests_fail_without(capsys):
         exec(next(source for about, _, source in cells(MADE["softmax"]) if about["grade_id"] == "softmax_test"), names)
 
 
-@pytest.fixture
-def course(tmp_path):
-    """(a folder with the assignments' sources, a function that runs nbgrader there); needs the extra nbgrader."""
-    for topic, notebook in MADE.items():
-        file = tmp_path / "source" / topic / f"{topic}.ipynb"
-        file.parent.mkdir(parents=True)
-        file.write_text(json.dumps(notebook))
+@pytest.mark.full
+def test_nbgrader_makes_the_students_version_and_scores_right_wrong_and_cheating_submissions(tmp_path):
+    """Needs the extra nbgrader."""
+    from nbgrader.api import Gradebook
+    from nbgrader.nbgraderformat import MetadataValidator
+
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}  # it calls alembic
 
     def run(*words):
         command = [sys.executable, "-m", "nbgrader", *words]
         subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True, timeout=300)
 
-    return tmp_path, run
+    def file_in(folder, notebook):
+        file = tmp_path / folder / "softmax" / "softmax.ipynb"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(notebook))
 
-
-def hand_in(course, student, edit):
-    """Put a submission of the topic softmax there: `edit` gets each cell's name and source and returns its source."""
-    notebook = json.loads((course / "release" / "softmax" / "softmax.ipynb").read_text())
-    for about, cell, source in cells(notebook):
-        cell["source"] = edit(about["grade_id"], source)
-    file = course / "submitted" / student / "softmax" / "softmax.ipynb"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps(notebook))
-
-
-@pytest.mark.full
-def test_nbgrader_makes_the_students_version_and_scores_right_wrong_and_cheating_submissions(course):
-    from nbgrader.api import Gradebook
-    from nbgrader.nbgraderformat import MetadataValidator
-
-    folder, run = course
     for notebook in MADE.values():
         MetadataValidator().validate_nb(nbformat.from_dict(notebook))
+    file_in("source", MADE["softmax"])
     run("generate_assignment", "softmax", "--create")
-    students = (folder / "release" / "softmax" / "softmax.ipynb").read_text()
+    students = (tmp_path / "release" / "softmax" / "softmax.ipynb").read_text()
     assert "raise NotImplementedError()" in students and "def softmax(x)" in students
     assert "np.exp" not in students and "randbits" not in students
 
@@ -117,11 +103,14 @@ def test_nbgrader_makes_the_students_version_and_scores_right_wrong_and_cheating
         "tests": lambda name, source: "assert True" if name.endswith("_test") else source,
     }
     for student, edit in handed.items():
-        hand_in(folder, student, edit)
+        notebook = json.loads(students)
+        for about, cell, source in cells(notebook):
+            cell["source"] = edit(about["grade_id"], source)
+        file_in(f"submitted/{student}", notebook)
     run("autograde", "softmax", "--create")
     run("generate_feedback", "softmax")
-    with Gradebook(f"sqlite:///{folder}/gradebook.db") as book:
+    with Gradebook(f"sqlite:///{tmp_path}/gradebook.db") as book:
         scores = {one.student.id: one.score for one in book.assignment_submissions("softmax")}
     assert scores == {"right": 2, "half": 1, "wrong": 0, "checks": 0, "tests": 0}
-    feedback = (folder / "feedback" / "wrong" / "softmax" / "softmax.html").read_text()
+    feedback = (tmp_path / "feedback" / "wrong" / "softmax" / "softmax.html").read_text()
     assert "not right yet" in feedback

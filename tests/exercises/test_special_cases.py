@@ -1,12 +1,9 @@
 """A function that is right for some inputs only does not pass."""
 
-import math
-
 import numpy as np
 import pytest
 
 from tinyvit import exercises
-from tinyvit import functional as F
 from tinyvit.exercises.catalogue import EXERCISES
 
 LARGE = ("vit", "vit_backward", "block", "block_backward")
@@ -87,24 +84,10 @@ def test_a_result_without_its_axes_of_length_1_is_refused(name):
     assert not exercises.check(name, lambda *arguments: with_arrays(np.squeeze, exercise.right(*arguments)))
 
 
-@pytest.mark.parametrize(
-    "name, function",
-    [
-        ("softmax", lambda x: np.exp(x.T - x.max(1)).T / np.exp(x.T - x.max(1)).sum(0)[:, None]),
-        ("softmax", lambda x: F.softmax(np.atleast_2d(x))[0] if x.ndim == 2 else x),
-        ("softmax_backward", lambda dy, x: matrix_by_matrix(dy, F.softmax(x)[0])),
-        ("gelu", lambda x: np.array([[value * (1 + math.erf(value / 2**0.5)) / 2 for value in row] for row in x])),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
-def test_a_function_for_matrices_alone_is_refused_where_any_number_of_axes_is_required(name, function):
-    assert not exercises.check(name, function)
-
-
-def matrix_by_matrix(dy, probs):
-    """The softmax's backward with a Jacobian for each row of a matrix."""
-    return np.einsum("bij,bj->bi", np.einsum("bi,ij->bij", probs, np.eye(probs.shape[1])) - np.einsum(
-        "bi,bj->bij", probs, probs), dy)  # fmt: skip
+@pytest.mark.parametrize("name", ["softmax", "softmax_backward", "gelu"])
+def test_a_function_for_matrices_alone_is_refused_where_any_number_of_axes_is_required(name):
+    right = EXERCISES[name].right
+    assert not exercises.check(name, lambda *arrays: right(*arrays) if arrays[0].ndim == 2 else arrays[0])
 
 
 def test_batches_with_a_repeated_label_are_tried():
