@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from launching import HERE, SMALL, finish, mpiexec, tinyvit
 
+from tinyvit.bench.ranks import main
+
 pytestmark = pytest.mark.mpi
 
 EXACT = [
@@ -105,3 +107,9 @@ def test_features_are_those_of_one_process_in_their_order(teacher):
     one, three = (np.load(teacher.parent / f"{name}.npy") for name in ("one", "three"))
     assert len(one) == 7 and (teacher.parent / "three.txt").is_file()
     np.testing.assert_allclose(three, one, rtol=0, atol=1e-12)
+
+
+def test_the_benchmark_times_a_step_of_each_number_of_ranks(capsys):
+    main(["--ranks", "1", "2", "--epochs", "1"])
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == ["1", "2"] and all(float(row.split()[1]) > 0 for row in rows)

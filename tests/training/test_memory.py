@@ -135,11 +135,6 @@ def test_a_cgroup_without_a_limit_changes_nothing(system, limit):
     assert available_memory() == 5000 * 1024
 
 
-def test_a_limit_that_is_exceeded_leaves_nothing(system):
-    system(proc__self__cgroup="0::/\n", **group("", 1000, 3000))
-    assert available_memory() == 0
-
-
 def test_without_proc_available_memory_is_all_memory_or_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "PROC", tmp_path)
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 50, "SC_PAGE_SIZE": 100}[name])

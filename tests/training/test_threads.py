@@ -122,24 +122,6 @@ def test_nested_calls_run_in_the_calling_thread():
     assert map_threads(split, [10, 20, 30, 40], 2) == [33, 63, 93, 123]
 
 
-def test_overlapping_calls_restore_the_threads_of_blas_and_each_has_its_own_limit():
-    before = [library["num_threads"] for library in threadpool_info()]
-    wrong = []
-
-    def many(pieces):
-        for _ in range(20):
-            for seen in map_threads(lambda _: time.sleep(0.001) or blas_threads(), range(pieces), 2):
-                wrong.extend([seen] * (seen != {1 if pieces > 1 else at_once(2)}))
-
-    together = [threading.Thread(target=many, args=(1 + i % 2,)) for i in range(4)]
-    for thread in together:
-        thread.start()
-    for thread in together:
-        thread.join()
-    assert not wrong
-    assert [library["num_threads"] for library in threadpool_info()] == before
-
-
 IN_A_THREAD = """
 import sys, threading
 import numpy as np

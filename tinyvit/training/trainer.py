@@ -354,14 +354,16 @@ class Trainer:
             )
         if about["layout"] != [parameter.name for parameter in self.model.storage.parameters]:
             raise ValueError("the checkpoint is of another version of tinyvit: its flat arrays have another order")
-        parts = self.parts()
-        own = {f"{part}.{name}" for part, arrays in parts.items() for name in arrays}
-        if own != set(tensors):
-            raise ValueError(
-                f"the checkpoint and config.json disagree: it lacks {some(sorted(own - set(tensors))) or 'nothing'}, "
-                f"and holds {some(sorted(set(tensors) - own)) or 'nothing'} besides"
-            )
-        parts = {part: {name: tensors[f"{part}.{name}"] for name in arrays} for part, arrays in parts.items()}
+        own, parts = self.parts(), {"model": {}, "optimizer": {}, "epoch": {}, "ema": {}, "task": {}}
+        for name, array in tensors.items():
+            part, _, rest = name.partition(".")
+            parts.setdefault(part, {})[rest] = array
+        for part in parts.keys() - {"model", "optimizer"}:  # which compare names themselves
+            if set(parts[part]) != set(own.get(part, ())):
+                raise ValueError(
+                    f"the checkpoint and config.json disagree: it holds {some(parts[part]) or 'nothing'} for {part}, "
+                    f"and expected is {some(own.get(part, ())) or 'nothing'}"
+                )
         made_in = {array.dtype for array in parts["model"].values() if array.dtype.kind == "f"}
         if made_in != {self.model.dtype}:
             raise ValueError(

@@ -2,10 +2,8 @@
 
 import ast
 import json
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,17 +80,6 @@ def test_its_figures_are_shown_written_and_drawn_by_its_own_names(run):
     assert b"gap/test" in events and b"gap/train" in events
 
 
-def test_a_killed_training_is_resumed_bit_for_bit(run, tmp_path):
-    process = command("train", *OPTIONS, "--out", tmp_path / "run", stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("run/checkpoints/step-0000001*.json")) and time.monotonic() < deadline:
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL and not (tmp_path / "run" / "summary.json").exists()
-    assert "going on after step" in finished("train", "--resume", tmp_path / "run")
-    assert outcome(tmp_path / "run") == outcome(run[0])
-
-
 def test_evaluation_repeats_the_scores_of_the_summary(run):
     scores = json.loads(finished("evaluate", run[0], "--json"))
     summary = json.loads((run[0] / "summary.json").read_text())
@@ -141,7 +128,7 @@ def test_a_checkpoint_of_another_task_or_without_the_tasks_state_is_refused(tmp_
             resume(path)
     rest = {name: array for name, array in tensors.items() if not name.startswith("task.")}
     write_with_manifest(manifest, {manifest.with_suffix(".safetensors").name: tensor_bytes(rest)}, kept)
-    with pytest.raises(ValueError, match=r"the checkpoint and config.json disagree: it lacks task\..*, and hold"):
+    with pytest.raises(ValueError, match="config.json disagree: it holds nothing for task, and expected is"):
         resume(path)
 
 
