@@ -158,10 +158,10 @@ def test_while_one_downloads_another_waits_for_it(tmp_path, server, capsys):
     spec, said = from_server(server, stalled(ARCHIVE)), ""
     with ThreadPoolExecutor() as pool:
         first = pool.submit(cache.obtain, spec, tmp_path)
-        while not server.asked:
+        while not (server.asked or first.done()):
             time.sleep(0.01)
         second = pool.submit(cache.obtain, spec, tmp_path)
-        while "waiting" not in said:
+        while not ("waiting" in said or second.done()):
             time.sleep(0.01)
             said += capsys.readouterr().err
         server.released.set()
