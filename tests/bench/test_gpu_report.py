@@ -24,7 +24,7 @@ def test_a_dry_run_walks_every_part_and_leaves_a_json_and_a_table(tmp_path, caps
     found, status = dry(tmp_path)
     assert status == 0 and list(found["parts"]) == ["compare", "steps", "train"]
     parts = found["parts"]
-    assert all(row["ok"] for rows in ("operations", "models", "twice") for row in parts["compare"][rows])
+    assert parts["compare"]["operations"] and all(row["ok"] for row in parts["compare"]["operations"])
     (step,) = parts["steps"]["steps"]
     assert step["images_per_second"]["tinyvit"] == pytest.approx(8 / step["seconds"]["tinyvit"])
     assert len(parts["train"]["history"]) == recipe.DIGITS
@@ -66,19 +66,6 @@ def test_an_error_beyond_its_bound_is_a_problem_and_a_nan_is_within_none(monkeyp
     assert comparison.run(options)["problem"].startswith("not as it should be: patchify, unpatchify, tubelets")
     assert not comparison.row("gelu", "float32", float("nan"))["ok"]
     assert not comparison.row("gelu", "tf32", float("nan"))["ok"]
-
-
-def test_a_nan_in_the_gradients_of_a_model_is_found(monkeypatch):
-    right = comparison.logits_and_gradients
-
-    def wrong(model, config):
-        found = right(model, config)
-        found["head.weight"] = found["head.weight"] * float("nan")
-        return found
-
-    monkeypatch.setattr(comparison, "logits_and_gradients", wrong)
-    row = comparison.model_row("cpu", "float32", "digits")
-    assert row["name"] == "ViT digits, head.weight" and not row["ok"]
 
 
 def test_losses_that_differ_make_the_times_a_problem():

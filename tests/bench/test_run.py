@@ -9,7 +9,7 @@ from small_bench import ATTENTION, CONFIG, CONV, INFER, TRAIN, small_run
 
 from tinyvit.bench import player
 from tinyvit.bench.player import Player, contestants
-from tinyvit.bench.run import disagreement, failures, quartiles, ratio, result_of, run, take_turns, turns
+from tinyvit.bench.run import disagreement, failures, quartiles, ratio, result_of, take_turns, turns
 
 
 @pytest.fixture(autouse=True)
@@ -108,19 +108,6 @@ def test_a_worker_that_dies_is_reported_and_the_others_go_on(monkeypatch):
     assert "killed" in dead["problem"] and dead["median"] is None and dead["seconds"] == []
     assert alive["problem"] is None and alive["median"] > 0 and alive["ratios"] == {"reference": None}
     assert json.dumps(result, allow_nan=False) and failures({"cases": [result]})
-
-
-@pytest.mark.end_to_end
-def test_no_process_is_left_when_a_run_is_aborted(monkeypatch):
-    players, init = [], Player.__init__
-
-    def broken_off():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Player, "__init__", lambda self, *args: players.append(self) or init(self, *args))
-    with pytest.raises(KeyboardInterrupt):
-        list(run([TRAIN], ["numpy"], 1, 2, turn=1e-9, after_turn=broken_off))
-    assert len(players) == 2 and not any(player.process.is_alive() for player in players)
 
 
 @pytest.mark.parametrize(("missing", "left_out", "models", "convolutions"), [

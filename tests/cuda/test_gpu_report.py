@@ -11,7 +11,7 @@ import pytest
 
 from tinyvit import functional as F
 from tinyvit.bench.gpu_report import __main__ as command
-from tinyvit.bench.gpu_report import comparison, recipe, times
+from tinyvit.bench.gpu_report import recipe, times
 from tinyvit.training import preset
 
 
@@ -20,8 +20,6 @@ def test_every_part_of_the_report_runs_on_a_device(cupy, tmp_path, monkeypatch):
     monkeypatch.setattr(recipe, "TRIAL", 2)
     monkeypatch.setattr(recipe, "WARM", 1)
     monkeypatch.setattr(recipe, "preset", lambda name: replace(preset(name), images=200))
-    monkeypatch.setattr(comparison, "STEPS", 2)
-    monkeypatch.setattr(comparison, "STEP_IMAGES", 8)
     options = command.parse(["--dry-run", "--no-tests", "--minutes", "60"])
     options.device, options.precisions = "cuda:0", ("bfloat16", "tf32", "float32")
     command.carry_out(options, tmp_path)
@@ -29,7 +27,7 @@ def test_every_part_of_the_report_runs_on_a_device(cupy, tmp_path, monkeypatch):
     compare, steps, train = (found["parts"][part] for part in ("compare", "steps", "train"))
     assert not [part["problem"] for part in (compare, steps, train) if "problem" in part]
     assert {row["precision"] for row in compare["operations"]} >= {"float32", "bfloat16"}
-    assert all(row["ok"] for rows in ("operations", "models", "twice") for row in compare[rows])
+    assert all(row["ok"] for row in compare["operations"])
     for row in steps["steps"]:
         assert {"tinyvit", "graph"} <= row["seconds"].keys()
         assert row["losses"]["graph"] == row["losses"]["tinyvit"]

@@ -19,7 +19,7 @@ ROOT = Path(tinyvit.__file__).parents[1]
 TESTS = "tests/cuda"  # the rest of the suite needs packages that a machine with a GPU may do without
 PARTS = {
     "tests": "run the tests that need a GPU",
-    "compare": "compare NumPy with CuPy: every operation, whole models, the same training twice",
+    "compare": "compare NumPy with CuPy, operation by operation",
     "steps": "time training steps, their kernels, and PyTorch's steps",
     "train": "train the recipe cifar10",
 }
