@@ -44,7 +44,7 @@ def likenesses(exercise, case, arguments, got, expected, wrong):
             found.append(Likeness((in_any,), (name,)))
     left = [name for name in left if not any(name in likeness.outputs for likeness in found)]
     if left:
-        pairs = list(two_mistakes(exercise, case, arguments, got, expected, wrong, on_purpose))
+        pairs = list(two_mistakes(exercise, case, arguments, got, wrong, on_purpose))
         of_all, rest = explained(pairs, got, wrong, case.tolerance)
         if len(of_all) == 1 and not rest:
             return of_all

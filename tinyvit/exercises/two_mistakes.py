@@ -1,7 +1,6 @@
 """Two mistakes in one output.
 
-Two that are edits of the solution are made together. Besides, each may change a different term or factor of the
-result; or one is a general mistake, applied to the other's result.
+Their edits of the solution are made together; or one is a general mistake, applied to the other's result.
 """
 
 import contextlib
@@ -13,7 +12,7 @@ from tinyvit.exercises.exercise import Mistake, edited
 from tinyvit.exercises.general_mistakes import DY_FORGOTTEN, differs_by, dy_forgotten, rearranged, takes_dy
 
 
-def two_mistakes(exercise, case, arguments, got, expected, wrong, on_purpose):
+def two_mistakes(exercise, case, arguments, got, wrong, on_purpose):
     """The results of pairs of mistakes: ((name, hint) of both, outputs by name), lazily.
 
     wrong        names of the outputs that are wrong
@@ -23,7 +22,6 @@ def two_mistakes(exercise, case, arguments, got, expected, wrong, on_purpose):
     without_dy = Mistake(*DY_FORGOTTEN, None, edits=((exercise.name, "dy = np.ones_like(dy)", None),))
     dys = [(without_dy, exercise.made_by(exercise.right, dy_forgotten(*arguments())))] if takes_dy(exercise) else []
     yield from both_edited(exercise, arguments, on_purpose + dys)
-    yield from terms_and_factors(on_purpose, expected, wrong)
     yield from as_in_any(case, got, on_purpose, wrong)
 
 
@@ -36,22 +34,6 @@ def both_edited(exercise, arguments, on_purpose):
                 outputs = exercise.made_by(formula, arguments())
                 changed = first.keys() | second
                 yield (one.said, other.said), {name: outputs[name] for name in outputs if name in changed}
-
-
-def terms_and_factors(on_purpose, expected, wrong):
-    """Each of the two changes a different term, or a different factor."""
-    for (one, first), (other, second) in combinations(on_purpose, 2):
-        if one.said == other.said:
-            continue
-        terms, factors = {}, {}
-        for name in wrong:
-            right = expected[name]
-            if name in first and name in second and first[name].shape == second[name].shape == right.shape:
-                terms[name] = first[name] + second[name] - right
-                with np.errstate(all="ignore"):
-                    factors[name] = first[name] * second[name] / right
-        yield (one.said, other.said), terms
-        yield (one.said, other.said), factors
 
 
 def as_in_any(case, got, on_purpose, wrong):
