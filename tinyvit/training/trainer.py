@@ -3,7 +3,6 @@
 import hashlib
 import math
 import time
-from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
@@ -138,7 +137,7 @@ class Trainer:
             kept += self.model.storage.data.nbytes
         evaluation = memory_of_forward(self.task.backbone(self.model), len(self.split.test))
         return needs_of_step(
-            self.model, self.optimizer, loss_of, self.named_arrays(*arrays, key),
+            self.model, self.optimizer, loss_of, self.task.batch(*arrays, key),
             Context(True, key, recompute=config.recompute), 1 if self.task.mixes_samples else self.threads,
             config.optim.accumulate, kept, self.split, evaluation, config.cuda_graph,
         )  # fmt: skip
@@ -171,13 +170,6 @@ class Trainer:
         waited, worked = self.wait[part]
         return waited / (waited + worked) if waited else 0.0
 
-    def named_arrays(self, images, targets, key):
-        """The task's batch."""
-        batch = self.task.batch(images, targets, key)
-        if not isinstance(batch, Mapping):
-            raise self.task.wrong("batch", "named arrays, a dict", type(batch).__name__)
-        return batch
-
     @property
     def own_part(self):
         """The function from the size of a batch to this rank's slice of it; None where there is one rank."""
@@ -198,7 +190,7 @@ class Trainer:
         return {
             "model": self.model,
             "optimizer": self.optimizer,
-            "images": self.named_arrays(shrink(images, self.image_size(self.step)), targets, key),
+            "images": self.task.batch(shrink(images, self.image_size(self.step)), targets, key),
             "targets": None,
             "ctx": Context(training=True, key=key, recompute=self.config.recompute),
             "objective": self.task.loss,
@@ -220,8 +212,6 @@ class Trainer:
             self.ema.update(result.applied)
         self.task.after_step(self.model, self.step, result.applied)
         xp = array_module(self.sums)
-        if not result.metrics.keys() >= set(self.task.metrics):
-            raise self.task.wrong("loss", f"the metrics {', '.join(self.task.metrics)}", sorted(result.metrics))
         metrics = [result.metrics[name] for name in self.task.metrics]
         news = xp.stack([result.loss, *metrics, xp.ones_like(result.loss)]).astype("float64")
         self.sums += xp.where(result.applied, news, 0.0)
@@ -255,12 +245,12 @@ class Trainer:
             scores = self.task.evaluate(self.model, self.split.test, self.config.threads, stop)
             if scores is None and stop:
                 return None
-            scores = self.task.checked(scores)
+            scores = {name: float(score) for name, score in scores.items()}
             wrong = [name for name in scores if not math.isfinite(scores[name])]
             if not wrong:
                 return scores
             loader = data.Loader(self.split.test, 64, dtype=self.model.dtype.name, device=self.device)
-            batch = self.named_arrays(*next(loader.epoch()), Key(self.config.seed, self.step))
+            batch = self.task.batch(*next(loader.epoch()), Key(self.config.seed, self.step))
             where = where_first(self.model, batch, None, self.task.loss)
         raise Diverged(
             f"the {wrong[0].replace('_', ' ')} is NaN or infinite after epoch {self.epoch + 1}; {where}. "

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from tinyvit.models import build
 from tinyvit.models.registry import looked_up
-from tinyvit.text import short
 from tinyvit.validation import require
 
 TASKS = {}  # name -> class
@@ -194,27 +193,13 @@ class Task:
         for option, value in (("--tta", tta), ("--confusion", confusion)):
             if value:
                 raise ValueError(f"{option} needs a classifier, and the task of this run is {self.name!r}")
-        scores = self.checked(self.evaluate(model, dataset, threads))
+        scores = {name: float(score) for name, score in self.evaluate(model, dataset, threads).items()}
         for name, value in scores.items():
             if not isfinite(value):
                 raise NotFinite(f"{name} is NaN or infinite: the weights are damaged or diverged")
         rows = [(name.replace("_", " "), self.shown(name, scores[name])) for name in self.scores]
         warning = self.warning(scores)
         return Report(scores, rows, "" if warning is None else f"\n\n{warning}")
-
-    def checked(self, scores):
-        """The result of `evaluate` as floats by name; ValueError if a figure is missing or isn't a number."""
-        try:
-            if scores.keys() >= set(self.scores):
-                return {name: float(score) for name, score in scores.items()}
-        except (AttributeError, TypeError, ValueError):
-            pass
-        raise self.wrong("evaluate", f"numbers by name, {', '.join(self.scores)}", scores)
-
-    def wrong(self, method, expected, got):
-        """A ValueError for the author of a task whose method returned something else than expected."""
-        method = f"{type(self).__name__}.{method}"
-        return ValueError(f"the task {self.name!r}: expected {method} to return {expected}, got {short(repr(got))}")
 
     def is_share(self, name):
         """Whether a figure, as "test_accuracy", is a share from 0 to 1."""
