@@ -12,7 +12,7 @@ class Unusable(Exception):
 def outputs_of(exercise, expected, value):
     """The outputs as arrays by name; raises Unusable if the number of values or a type is wrong.
 
-    expected   what the package returns for the same arguments
+    expected   what the solution returns for the same arguments
     """
     if exercise.calls is not None:
         return {name: of_many_calls(name, exercise.entry, value) for name in exercise.returns}

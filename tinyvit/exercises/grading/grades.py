@@ -1,4 +1,4 @@
-"""Compares the outputs of a submission's solutions with the package's, and gives points."""
+"""Compares the outputs of solutions with the right ones, and gives points."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from tinyvit.exercises.catalogue import EXERCISES, find
-from tinyvit.exercises.grading.hidden import drawn, hidden_cases
+from tinyvit.exercises.grading.hidden import draw, hidden_cases
 from tinyvit.exercises.grading.submission import Submission
 from tinyvit.exercises.outputs import wrong_with
 
@@ -113,7 +113,7 @@ def grade_one(submission, exercise, seed, seconds, megabytes):
         return no_credit("refused", *answer.forbidden)
     order = {"name": exercise.name, "source": answer.source, "expression": answer.expression, "seed": seed,
              "seconds": seconds, "megabytes": megabytes}  # fmt: skip
-    report, outputs = ran(order)
+    report, outputs = run_worker(order)
     right = report["status"] == "right"
     wrong = first_wrong(exercise, seed, outputs, complete=right)
     if wrong:
@@ -124,7 +124,7 @@ def grade_one(submission, exercise, seed, seconds, megabytes):
     return no_credit(report["status"], f"{report['message']}{title or ''}", report.get("line") or answer.line)
 
 
-def ran(order):
+def run_worker(order):
     """(how a solution ended, its outputs by case and name), from a process of its own."""
     with tempfile.TemporaryDirectory(prefix="tinyvit-grade-") as folder:
         process = subprocess.Popen(
@@ -155,7 +155,7 @@ def first_wrong(exercise, seed, outputs, complete):
     """
     for number, (title, case) in enumerate(hidden_cases(exercise, seed)):
         with np.errstate(all="ignore"):
-            right = exercise.answer(exercise.right, drawn(exercise, case, seed))
+            right = exercise.answer(exercise.right, draw(exercise, case, seed))
             for name, expected in exercise.labelled(right).items():
                 got = outputs.get(f"{number} {name}")
                 if got is None:

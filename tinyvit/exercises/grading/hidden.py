@@ -46,7 +46,7 @@ def accepted(exercise, case, seed):
     return bool(outputs) and all(output.size and np.isfinite(output).all() for output in outputs.values())
 
 
-def drawn(exercise, case, seed):
+def draw(exercise, case, seed):
     """A case's arguments, with a function among them moved: nobody can tell which one it was."""
     scale, shift = map(float, Key(seed, path="exercises.grading.moved").generator().uniform(0.6, 1.4, 2))
     return [

@@ -22,7 +22,7 @@ import numpy as np
 from tinyvit.exercises.calling import by_position
 from tinyvit.exercises.catalogue import find
 from tinyvit.exercises.grading import rules
-from tinyvit.exercises.grading.hidden import drawn, hidden_cases
+from tinyvit.exercises.grading.hidden import draw, hidden_cases
 from tinyvit.exercises.outputs import Unusable, changed, outputs_of
 
 SOLUTION = "<solution>"
@@ -132,8 +132,8 @@ def main():
     exercise, seed, cases, outputs = find(order["name"]), order["seed"], [], {}
     with np.errstate(all="ignore"):
         for title, case in hidden_cases(exercise, seed):
-            form = blank(exercise.answer(exercise.right, drawn(exercise, case, seed)))
-            cases.append((title, drawn(exercise, case, seed), form))
+            form = blank(exercise.answer(exercise.right, draw(exercise, case, seed)))
+            cases.append((title, draw(exercise, case, seed), form))
         backward = exercise.name.endswith("_backward")
         names = {"__builtins__": builtins_for(order["source"], backward), "__name__": "solution"}
         for name in [name for name in sys.modules if name.startswith("tinyvit")]:
