@@ -1,4 +1,4 @@
-"""What an exercise is made of: its task, a solution, hints, and the mistakes that learners make.
+"""An exercise: its task, a solution, hints, and the mistakes that learners make.
 
 Each is in a file of `topics`. The solution is a function of plain NumPy under `@exercise(…)`, and its docstring is the
 task. It may call the solutions of other exercises. A text follows it, `lesson(function, text)`, in these parts, of
