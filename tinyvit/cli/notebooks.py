@@ -1,7 +1,8 @@
 """tinyvit notebooks"""
 
-import os
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,10 @@ from tinyvit.text import printable
 
 FIRST = "00_tour.ipynb"
 INSTALLED = ("share", "tinyvit", "notebooks")  # in pip's folder for data, as in setup.cfg
+PATTERNS = (
+    "[0-9][0-9]_*.ipynb", "[0-9][0-9]_*.py", "augmentation.md", "figures/architecture*.svg", "figures/augmentation.png",
+    "checkpoint*/*", "results/*",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,17 +35,8 @@ def notebooks(rest):
     options = parse(NotebooksOptions, rest, "tinyvit notebooks")
     source, target = series(), expanded(options.folder)
     files = files_of(source)
-    if os.path.lexists(target) and not target.is_dir():
-        raise ValueError(f"expected a folder to copy the notebooks to, got {target}")
-    if os.path.realpath(target) == os.path.realpath(source):
-        raise ValueError(f"{target} is where the notebooks come from; name another folder")
-    for file in files:
-        blocked = in_the_way(target, target / file)
-        if blocked is not None:
-            raise ValueError(f"{blocked} is in the way of {target / file}; name another folder")
-        if (target / file).exists() and (target / file).samefile(source / file):
-            raise ValueError(f"{target / file} is where the notebooks come from; name another folder")
-    changed = [file for file in files if differs(source / file, target / file)]
+    there = [file for file in files if (target / file).exists()]
+    changed = [file for file in there if (target / file).read_bytes() != (source / file).read_bytes()]
     if changed and not options.force:
         raise ValueError(
             f"{len(changed)} of the files in {target} are not as they come, and are kept: "
@@ -62,15 +58,10 @@ def series():
     beside = Path(__file__).parents[2] / "notebooks"
     if (beside / FIRST).is_file():
         return beside
-    from importlib.metadata import PackageNotFoundError, files
-
-    try:
-        installed = [file for file in files("tinyvit") or () if file.parts[-4:] == (*INSTALLED, FIRST)]
-    except PackageNotFoundError:
-        installed = []
-    for file in installed:
-        if Path(file.locate()).is_file():
-            return Path(file.locate()).resolve().parent
+    with suppress(metadata.PackageNotFoundError):
+        for file in metadata.files("tinyvit") or ():
+            if file.parts[-4:] == (*INSTALLED, FIRST) and file.locate().is_file():
+                return file.locate().resolve().parent
     raise ValueError(
         "this installation has no notebooks; install tinyvit by pip, or take the folder notebooks/ of its repository"
     )
@@ -78,20 +69,5 @@ def series():
 
 def files_of(source):
     """The files of the series: notebooks, their sources, the trained model, and what they refer to."""
-    notebooks, figures = ("[0-9][0-9]_*.ipynb", "[0-9][0-9]_*.py"), ("architecture*.svg", "augmentation.png")
-    about = "augmentation.md", *(f"figures/{figure}" for figure in figures)
-    patterns = *notebooks, *about, "checkpoint/*", "checkpoint-cifar10/*", "checkpoint-clip/*", "results/*"
-    found = [path for pattern in patterns for path in sorted(source.glob(pattern)) if path.is_file()]
+    found = [path for pattern in PATTERNS for path in sorted(source.glob(pattern)) if path.is_file()]
     return [path.relative_to(source) for path in found]
-
-
-def in_the_way(root, place):
-    """A folder in place of the file, or a file in place of one of its folders below `root`; None if neither."""
-    folders = [folder for folder in place.parents if folder.is_relative_to(root)]
-    others = (path for path in folders if os.path.lexists(path) and not path.is_dir())
-    return place if place.is_dir() else next(others, None)
-
-
-def differs(ours, theirs):
-    """Whether a file is there already, with other bytes."""
-    return theirs.exists() and (not theirs.is_file() or theirs.read_bytes() != ours.read_bytes())
