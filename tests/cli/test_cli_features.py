@@ -1,111 +1,190 @@
+"""tinyvit features, probe-linear and knn."""
+
 import json
 import re
 import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tinyvit import data
-from tinyvit.training import features
+from tinyvit.training import features, features_by_layer
+from tinyvit.training.feature_classifiers import STRENGTHS, linear_probe, nearest_neighbours
+from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.trained import load_trained
 
+COMMANDS = {"probe-linear": linear_probe, "knn": nearest_neighbours}
+BOTH = pytest.mark.parametrize("command", COMMANDS)
 NAMES = [f"{i}.png" for i in range(5)]
 
 
-@pytest.fixture(scope="session")
-def photos(tmp_path_factory):
-    """Test digits as image files."""
-    folder = tmp_path_factory.mktemp("digits")
-    for name, image in zip(NAMES, data.digits().test.images):
-        Image.fromarray(np.rint(image[0] * (255 / 16)).astype("uint8")).save(folder / name)
-    return folder
-
-
-def test_a_row_for_each_image_is_written_and_its_path_beside_it(tinyvit, run, photos, tmp_path):
-    status, out, err = tinyvit("features", run, photos / "3.png", photos, "--out", "f.npy")
-    assert (status, err) == (0, "")
+def test_a_row_for_each_image_is_written_and_its_path_beside_it(succeeds, run, photos, tmp_path):
+    out = succeeds("features", run, photos / "3.png", photos, "--out", "f.npy")
     rows = np.load(tmp_path / "f.npy")
     assert (rows.dtype, rows.shape) == ("float32", (6, 16)) and "16: mean over the patches as the head reads it" in out
     assert (tmp_path / "f.txt").read_text().splitlines() == [str(photos / name) for name in ["3.png", *NAMES]]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["f.npy", "f.txt"]
-    # They are those of the test images, up to the rounding to eight bits.
-    trained = load_trained(run, "cpu")
-    images = trained.preprocessing.read([photos / name for name in NAMES])
-    np.testing.assert_allclose(
-        rows, features(trained.model, trained.preprocessing(np.stack([images[3], *images]))), rtol=1e-5, atol=1e-6
-    )
 
 
-def test_json_says_what_was_written_where(tinyvit, run, photos):
-    status, out, err = tinyvit(
-        "features", "--json", run, "--layer", "-1", photos, "--pool", "mean", "--out=f.npy", "--names", "list"
-    )  # fmt: skip
-    assert (status, err) == (0, "")
-    assert json.loads(out) == {
-        "images": 5, "unreadable": 0, "features": 16, "layer": 1, "pool": "mean", "out": "f.npy", "names": "list",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("layer", [0, 1, -1, -2, None])
-@pytest.mark.parametrize("pool", ["token", "mean", None])
-def test_layers_and_pools_are_those_of_the_library(tinyvit, run, photos, tmp_path, layer, pool):
+@pytest.mark.parametrize(("layer", "pool"), [(0, "token"), (1, "mean"), (-1, None), (None, "token")])
+def test_layers_and_pools_are_those_of_the_library(as_json, run, photos, tmp_path, layer, pool):
     options = [*(() if layer is None else ("--layer", layer)), *(() if pool is None else ("--pool", pool))]
-    assert tinyvit("features", run, photos, "--out", "f.npy", *options)[0] == 0
+    assert as_json("features", *options, run, photos, "--out=f.npy", "--names", "list") == {
+        "images": 5, "unreadable": 0, "features": 16, "layer": 1 if layer == -1 else layer, "pool": pool or "mean",
+        "out": "f.npy", "names": "list",
+    }  # fmt: skip
     trained = load_trained(run, "cpu")
     images = trained.preprocessing(np.stack(trained.preprocessing.read([photos / name for name in NAMES])))
     expected = features(trained.model, images, layer=layer, pool=pool)
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_an_unreadable_file_has_no_row_and_is_named_and_the_status_is_2(tinyvit, run, photos, tmp_path):
-    (tmp_path / "bad.png").write_bytes(b"no image")
-    (tmp_path / "empty").mkdir()
+def test_a_name_that_the_list_cannot_hold_has_no_row_and_without_rows_nothing_is_written(
+    tinyvit, run, photos, tmp_path
+):
     shutil.copy(photos / "2.png", tmp_path / "line\nbreak.png")
-    asked = ["bad.png", photos / "1.png", "missing.png", "line\nbreak.png", "empty", photos / "0.png"]
-    status, out, err = tinyvit("features", run, *asked, "--out", "f.npy", "--json")
-    assert status == 2
-    assert (json.loads(out)["images"], json.loads(out)["unreadable"]) == (2, 4)
-    assert (tmp_path / "f.txt").read_text().splitlines() == [str(photos / "1.png"), str(photos / "0.png")]
-    errors = err.splitlines()
-    assert len(errors) == 4 and all(line.startswith("tinyvit: error: ") for line in errors)
-    for line, message in zip(errors, ["bad.png can't be read", "missing.png doesn't exist", "line break", "no images"]):
-        assert message in line
-    assert tinyvit("features", run, photos / "1.png", photos / "0.png", "--out", "right.npy")[0] == 0
-    np.testing.assert_allclose(np.load(tmp_path / "f.npy"), np.load(tmp_path / "right.npy"), rtol=1e-5, atol=1e-6)
+    status, out, err = tinyvit("features", run, "line\nbreak.png", "missing.png", "--out", "f.npy", "--json")
+    assert status == 2 and json.loads(out)["out"] is None and json.loads(out)["unreadable"] == 2
+    assert "has a line break in its name" in err and "missing.png doesn't exist" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["line\nbreak.png"]
 
 
-def test_if_no_file_can_be_read_nothing_is_written(tinyvit, run, tmp_path):
-    for options in ([], ["--json"]):
-        status, out, err = tinyvit("features", run, "missing.png", "--out", "f.npy", *options)
-        assert status == 2 and err == "tinyvit: error: missing.png doesn't exist; expected an image\n"
-    assert json.loads(out)["out"] is None
-    assert not any(tmp_path.iterdir())
+@pytest.mark.parametrize(("arguments", "message"), [
+    ("--out f.npy", "expected a run folder and images.* and no image"),
+    ("{photos}", "--out"),
+    ("{photos} --out f.npy --layer 2", "no layer 2; the model has 0 to 1, or from the end −1 to −2"),
+    ("{photos} --out f.npy --layer last", "expected --layer as one number, got 'last'"),
+    ("{photos} --out f.npy --layer all", "expected --layer as one number, got 'all'"),
+    ("{photos} --out f.npy --pool max", "'max'.*--pool"),
+    ("{photos} --out f.npz", r"a \.npy file, got --out f\.npz"),
+    ("{photos} --out nowhere/f.npy", r"f\.npy is in nowhere, which doesn't exist"),
+    ("{photos} --out f.npy --names f.npy", r"both be written to f\.npy"),
+    ("{photos} --out mine.npy", "mine.npy exists already"),
+    ("{photos} --out f.npy --names mine.npy", "mine.npy exists already"),
+])  # fmt: skip
+def test_invalid_features_are_refused(refused, run, photos, tmp_path, arguments, message):
+    (tmp_path / "mine.npy").write_bytes(b"precious")
+    assert re.search(message, refused("features", run, *arguments.format(photos=photos).split()))
 
 
-def test_an_invalid_command_line_is_refused_and_nothing_is_written(refused, run, photos, tmp_path):
-    image, out = photos / "0.png", ["--out", "f.npy"]
-    for arguments, message in (
-        ([run, *out], "expected a run folder and images.* and no image"),
-        ([run, image], "--out"),
-        ([run, "", *out], "expected a run folder and images"),
-        ([run, image, *out, "--layer", "2"], "no layer 2; the model has 0 to 1, or from the end −1 to −2"),
-        ([run, image, *out, "--layer", "-3"], "no layer -3; the model has 0 to 1"),
-        ([run, image, *out, "--layer", "last"], "expected --layer as one number, got 'last'"),
-        ([run, image, *out, "--layer", "all"], "expected --layer as one number, got 'all'"),
-        ([run, image, *out, "--pool", "max"], "'max'.*--pool"),
-        ([run, image, *out, "--pools", "mean"], "--pools.*did you mean --pool"),
-        ([run, image, "--out", "f.npz"], r"a \.npy file, got --out f\.npz"),
-        ([run, image, "--out", "nowhere/f.npy"], r"f\.npy is in nowhere, which doesn't exist"),
-        ([run, image, *out, "--names", "nowhere/n"], "n is in nowhere, which doesn't exist"),
-        ([run, image, *out, "--names", "f.npy"], r"both be written to f\.npy"),
+# -- probe-linear and knn ---------------------------------------------------------------------------------------------
+
+
+def examples(run, split, layer=None, pool=None):
+    """The features and labels that the library gives a classifier."""
+    model = load_trained(run, "cpu").model
+    return [(features_by_layer(model, part, [layer], pool=pool)[0], part.labels) for part in split]
+
+
+@BOTH
+def test_the_accuracy_is_that_of_the_library_and_the_table_says_the_same(as_json, succeeds, run, command):
+    found = as_json(command, run)
+    expected = COMMANDS[command](*examples(run, data.digits()))
+    assert found["test_accuracy"] == expected.accuracy > 0.5
+    assert (found["layer"], found["pool"], found["features"]) == (None, "mean", 16)
+    assert (found["dataset"], found["train_images"], found["test_images"]) == ("digits", 1437, 360)
+    assert found["classes"] == list("0123456789")
+    rows = dict(re.findall(r"^  (\S.*?) {3,}(\S.*)$", succeeds(command, run), re.MULTILINE))
+    assert rows["test accuracy"] == f"{100 * found['test_accuracy']:.2f} %"
+    assert rows["features"] == "16: mean over the patches as the head reads it"
+    assert rows["training images"] == "1,437 of digits, 10 classes" and rows["test images"] == "360"
+    if command == "knn":
+        assert (found["k"], found["temperature"]) == (20, 0.07)
+        assert (rows["k"], rows["temperature"]) == ("20", "0.07")
+    else:
+        assert [(trial["C"], trial["accuracy"]) for trial in found["tried"]] == list(expected.tried)
+        held = dict(expected.tried)[found["C"]]
+        assert rows["C"] == f"{found['C']:g}" and rows["held out for C"] == f"{100 * held:.2f} %"
+
+
+@BOTH
+def test_all_layers_together_give_the_result_of_each_alone(as_json, succeeds, run, command):
+    together = as_json(command, run, "--layer", "all", "--pool", "token")
+    assert [row["layer"] for row in together["layers"]] == [0, 1, None]
+    for row in together["layers"]:
+        layer = [] if row["layer"] is None else ["--layer", row["layer"]]
+        alone = as_json(command, run, "--pool", "token", *layer)
+        assert {name: alone[name] for name in row} == row
+    out = succeeds(command, run, "--layer", "all", "--pool", "token")
+    for place, row in zip(("before the first layer", "after layer 1 of 1", "as the head reads it"), together["layers"]):
+        assert re.search(rf"^  {place} +{100 * row['test_accuracy']:.2f} %", out, re.MULTILINE)
+
+
+@BOTH
+def test_selected_classes_and_images_are_those_that_a_training_would_use(as_json, run, command):
+    found = as_json(command, run, "--classes", "7", "1", "4", "--images", "60", "--seed", "5")
+    split = data.choose(data.digits(), ("7", "1", "4"), 60, seed=5)
+    options = {"seed": 5} if command == "probe-linear" else {}
+    assert (found["classes"], found["train_images"]) == (["7", "1", "4"], 60)
+    assert found["test_accuracy"] == COMMANDS[command](*examples(run, split), **options).accuracy
+    assert found["test_images"] == len(split.test)
+
+
+@BOTH
+def test_a_model_without_a_head_is_probed_as_the_same_one_with_it(as_json, run, own_run, command):
+    for name, change in (
+        ("config.json", lambda content: content["model"].update(num_classes=0)),
+        ("preprocessing.json", lambda content: content.update(classes=[])),
     ):
-        assert re.search(message, refused("features", *arguments)), message
-        assert not any(tmp_path.iterdir())
+        content = json.loads((own_run / name).read_text())
+        change(content)
+        (own_run / name).write_text(json.dumps(content))
+    weights = RunFolder(run).load_model()
+    RunFolder(own_run).save_model({name: array for name, array in weights.items() if not name.startswith("head.")})
+    options = ["--layer", "all", "--images", "200"]
+    assert as_json(command, own_run, *options) == as_json(command, run, *options)
 
 
-@pytest.mark.parametrize("name", ["f.npy", "f.txt"])
-def test_existing_files_are_not_overwritten(refused, run, photos, tmp_path, name):
-    (tmp_path / name).write_bytes(b"precious")
-    assert f"{name} exists already" in refused("features", run, photos, "--out", "f.npy")
-    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [(name, b"precious")]
+def test_votes_and_strength_follow_the_options(as_json, succeeds, run):
+    train, test = examples(run, data.digits())
+    found = as_json("knn", run, "--k", "3", "--temperature", "0.5")
+    assert (found["k"], found["temperature"]) == (3, 0.5)
+    assert found["test_accuracy"] == nearest_neighbours(train, test, k=3, temperature=0.5).accuracy
+    found = as_json("probe-linear", run, "--C", "0.5")
+    assert (found["C"], found["tried"]) == (0.5, [])
+    assert found["test_accuracy"] == linear_probe(train, test, C=0.5).accuracy
+    assert "held out" not in succeeds("probe-linear", run, "--C", "0.5")
+    assert len(as_json("probe-linear", run, "--images", "100")["tried"]) == len(STRENGTHS)
+
+
+@BOTH
+def test_a_folder_of_other_classes_can_be_probed_by_features_as_of_its_files(as_json, run, photos, tmp_path, command):
+    for name in NAMES * 2:
+        for kind in ("one", "two"):
+            (tmp_path / "own" / kind).mkdir(parents=True, exist_ok=True)
+            shutil.copy(
+                photos / name, tmp_path / "own" / kind / f"{len(list((tmp_path / 'own' / kind).iterdir()))}.png"
+            )
+    split, prepared = data.folder(tmp_path / "own", (8, 8), 1), load_trained(run, "cpu").preprocessing
+    split = data.Split(*(
+        data.Dataset(part.images, part.labels, part.classes, prepared.mean, prepared.std) for part in split
+    ))  # fmt: skip
+    options = {"layer": 0, "pool": "mean"}
+    found = as_json(command, run, "--data", "folder", "--data-dir", "own", "--layer", "0", "--pool", "mean",
+                    *(["--k", "3"] if command == "knn" else ["--C", "1"]))  # fmt: skip
+    more = {"k": 3} if command == "knn" else {"C": 1.0}
+    assert (found["dataset"], found["classes"]) == ("folder", ["one", "two"])
+    assert found["test_accuracy"] == COMMANDS[command](*examples(run, split, **options), **more).accuracy
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    *((f"{command} {options}", message) for command in COMMANDS for options, message in (
+        ("--layer 2", "no layer 2; the model has 0 to 1, or from the end −1 to −2"),
+        ("--layer last", "expected --layer as a number, or all, got 'last'"),
+        ("--data folder", "the data set 'folder' needs --data-dir"),
+        ("--data-dir .", "digits are built in; leave out --data-dir"),
+        ("--classes --json", "expected names after --classes, got none"),
+        ("--classes 0 ten", "no class 'ten'; it has 0, 1, 2"),
+        ("--images 15", "as many images of each of 10 classes"),
+        ("--seed -1", "a seed of at least 0, got -1"),
+    )),
+    ("knn --k 0", r"a k \(--k; by default 20\) from 1 to 1437, the number of training images, got 0"),
+    ("knn --images 10", r"\(--k; by default 20\) from 1 to 10, the number of training images, got 20"),
+    ("knn --temperature 0", r"a temperature above 0 and finite, got 0\.0"),
+    ("knn --C 1", "--C"),
+    ("probe-linear --C 0", r"a C above 0 and finite, got 0\.0"),
+    ("probe-linear --images 10", "every class has a single training image.*give C"),
+])  # fmt: skip
+def test_an_invalid_probing_is_refused(refused, run, arguments, message):
+    command, *options = arguments.split()
+    assert re.search(message, refused(command, run, *options))

@@ -47,47 +47,32 @@ def test_it_downloads_a_data_set_and_describes_it(tinyvit, cifar, tmp_path, monk
     assert table["checksums"].startswith("official")
 
 
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("form", ["archive", "folder"])
-def test_it_copies_the_given_files_and_later_commands_find_them(tinyvit, cifar, tmp_path, form):
+def test_given_files_are_copied_and_later_commands_find_them(succeeds, cifar, tmp_path, form, seed):
     spec, contents = cifar
-    path = tmp_path / "mine"
+    contents = small(spec, seed=seed)[1] if seed else contents
     if form == "archive":
-        path.write_bytes(archive(spec, contents))
+        (tmp_path / "mine").write_bytes(archive(spec, contents))
     else:
-        write_folder(spec, contents, path)
-    status, out, err = tinyvit("data", spec.name, "--from", "mine")
-    assert (status, err) == (0, "")
-    assert rows(out)["came from"] == f"file: {path}"
+        write_folder(spec, contents, tmp_path / "mine")
+    there = ["--data-dir", "there"] * (form == "folder")
+    found = rows(succeeds("data", spec.name, "--from", "mine", *there))
+    assert found["came from"] == f"file: {tmp_path / 'mine'}"
+    assert found["checksums"].startswith("not the official files" if seed else "official")
+    assert (found["lies in"] == f"there/{spec.folder}") == bool(there) == (not (tmp_path / "cache").exists())
+    assert rows(succeeds("data", spec.name, *there)) == found
     images = np.frombuffer(contents[spec.names[-1]], "uint8").reshape(-1, spec.record)[:, len(spec.labels) :]
-    np.testing.assert_array_equal(data.load(spec.name).test.images.reshape(len(images), -1), images)
+    loaded = data.load(spec.name, tmp_path / "there" if there else None)
+    np.testing.assert_array_equal(loaded.test.images.reshape(len(images), -1), images)
 
 
-def test_a_copy_that_is_not_official_is_accepted_with_a_plain_note(tinyvit, cifar, tmp_path):
-    spec, _ = cifar
-    write_folder(spec, small(spec, seed=1)[1], tmp_path / "mine")
-    status, out, err = tinyvit("data", spec.name, "--from", "mine")
-    assert (status, err) == (0, "")
-    assert rows(out)["checksums"].startswith("not the official files")
-
-
-def test_with_a_data_dir_the_data_go_there_and_are_looked_for_there(tinyvit, cifar, tmp_path):
-    spec, contents = cifar
-    write_folder(spec, contents, tmp_path / "mine")
-    status, out, err = tinyvit("data", spec.name, "--from", "mine", "--data-dir", "there")
-    assert (status, err) == (0, "")
-    assert rows(out)["lies in"] == f"there/{spec.folder}" and not (tmp_path / "cache").exists()
-    assert tinyvit("data", spec.name, "--data-dir", "there") == (0, out, "")
-    assert data.load(spec.name, tmp_path / "there").test.classes == spec.classes
-
-
-def test_data_already_in_a_data_dir_are_described_and_left_unchanged(tinyvit, cifar, tmp_path):
-    spec, contents = cifar
-    write_folder(spec, contents, tmp_path / "mine")
-    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    status, out, err = tinyvit("data", spec.name, "--data-dir", "mine")
-    assert (status, err) == (0, "")
-    assert rows(out)["lies in"] == "mine" and "came from" not in rows(out)
-    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+def test_data_already_in_a_data_dir_are_described_and_left_unchanged(succeeds, contents, cifar, tmp_path):
+    spec, files = cifar
+    write_folder(spec, files, tmp_path / "mine")
+    before = contents(tmp_path / "mine")
+    found = rows(succeeds("data", spec.name, "--data-dir", "mine"))
+    assert found["lies in"] == "mine" and "came from" not in found and contents(tmp_path / "mine") == before
 
 
 def test_if_every_source_fails_the_last_line_says_why_and_what_to_do(tinyvit, cifar, monkeypatch):
@@ -104,26 +89,20 @@ def test_if_every_source_fails_the_last_line_says_why_and_what_to_do(tinyvit, ci
     )
 
 
-def test_the_digits_are_built_in(tinyvit):
-    status, out, err = tinyvit("data", "digits")
-    assert (status, err) == (0, "")
-    assert rows(out)["images"] == "1,437 training and 360 test" and "built in" in rows(out)["lies in"]
+def test_the_digits_are_built_in(succeeds):
+    found = rows(succeeds("data", "digits"))
+    assert found["images"] == "1,437 training and 360 test" and "built in" in found["lies in"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("data", "missing NAME: The data set: digits, moving-digits, coloured-digits, cifar10 or cifar100"),
-        ("data mnist", "unknown data set 'mnist'; expected one of digits, moving-digits, coloured-digits, cifar10"),
-        ("data digits --from x", "digits is built in"),
-        ("data digits --data-dir x", "digits is built in"),
-        ("data cifar10 --from", "--from"),
-        ("data cifar10 --form x", "--form"),
-        ("data cifar10 --from nowhere", "nowhere doesn't exist; expected a folder with CIFAR-10's .bin files, or"),
-        ("data cifar100 --from .", "holds no CIFAR-100; expected test.bin and its like, the folder cifar-100-binary"),
-    ],
-)
-def test_bad_input_ends_with_one_line_and_writes_nothing(refused, tmp_path, monkeypatch, arguments, message):
-    monkeypatch.setenv("TINYVIT_DATA", str(tmp_path / "cache"))
-    assert message in refused(*arguments.split())
-    assert not any(tmp_path.iterdir())
+@pytest.mark.parametrize(("arguments", "message"), [
+    ("", "missing NAME: The data set: digits, moving-digits, coloured-digits, cifar10 or cifar100"),
+    ("mnist", "unknown data set 'mnist'; expected one of digits, moving-digits, coloured-digits, cifar10"),
+    ("digits --from x", "digits is built in"),
+    ("folder", "folder is made of files of your own"),
+    ("cifar10 --form x", "--form"),
+    ("cifar10 --from nowhere", "nowhere doesn't exist; expected a folder with CIFAR-10's .bin files, or"),
+    ("cifar10 --from ~nobody-of-this-name", "~nobody-of-this-name doesn't exist; expected a"),
+    ("cifar100 --from .", "holds no CIFAR-100; expected test.bin and its like, the folder cifar-100-binary"),
+])  # fmt: skip
+def test_bad_input_ends_with_one_line_and_writes_nothing(refused, arguments, message):
+    assert message in refused("data", *arguments.split())

@@ -29,8 +29,16 @@ HOW_TO_LOAD = {
     "npz": "numpy.load({path!r}), or tinyvit import {quoted}{size} --out RUN",
     "onnx": "onnxruntime.InferenceSession({path!r}).run(None, {{'images': images}})",
 }
-TRANSFORMERS = {"vit": "ViT", "resnet": "ResNet", "bit": "Bit", "deit": "DeiT", "swin": "Swin",
-                "dinov2": "Dinov2", "clip": "CLIP", "vivit": "Vivit"}  # what it calls them
+TRANSFORMERS = {
+    "vit": "ViT",
+    "resnet": "ResNet",
+    "bit": "Bit",
+    "deit": "DeiT",
+    "swin": "Swin",
+    "dinov2": "Dinov2",
+    "clip": "CLIP",
+    "vivit": "Vivit",
+}  # what it calls them
 
 
 def export(rest):

@@ -47,8 +47,10 @@ def gradcheck(rest):
         for operation, *case in operation_cases(options.seed):
             yield operation, BOUNDS, lambda method, case=case: check(*case, method, seed=options.seed)
         title = f"{type(model).__name__ if name == '(small)' else name} ({model.num_parameters():,} parameters)"
-        yield title, MODEL_BOUNDS, lambda method: check_model(
-            model, images, method=method, directions=options.directions, seed=options.seed
+        yield (
+            title,
+            MODEL_BOUNDS,
+            lambda method: check_model(model, images, method=method, directions=options.directions, seed=options.seed),
         )
 
     width = max(24, len(name) + 28)  # the widest line is the model's

@@ -128,7 +128,7 @@ def see_attention(view, trace, subject, layer, head, model, seen, shown):
     grid, prefix, query = trace.grid, trace.prefix, query_of(model)
     taken = f"what the {model.first_token} takes from each patch"
     taken = "what all patches take from each, on average" if query == "avg" else taken
-    maps = probe.attention_maps(trace.attention, grid, query, prefix)[:, 0]           # (L, H, rows, columns)
+    maps = probe.attention_maps(trace.attention, grid, query, prefix)[:, 0]  # (L, H, rows, columns)
     layers = range(len(maps)) if layer is None else [layer]
     heads = range(maps.shape[1]) if head is None else [head]
     one = "".join(f"-{name}-{number}" for name, number in (("layer", layer), ("head", head)) if number is not None)
@@ -205,7 +205,7 @@ def see_means(view, model, test, count, why_no_classes):
     """How far heads look, how fine features are, and how large they and, of a classifier, their gradients: means over
     some of the test images."""
     rows = np.unique(np.linspace(0, len(test) - 1, min(count, len(test))).astype(int))  # from end to end: test images
-    see_receptive_fields(view, model, test, rows)                                        # may be in order of class
+    see_receptive_fields(view, model, test, rows)  # may be in order of class
     distances, amplitudes, norms = [], [], []
     for row in rows:  # one at a time: a large model's trace takes hundreds of megabytes an image
         images = test.normalise(test.images[row : row + 1], model.dtype.name)
@@ -229,7 +229,7 @@ def see_means(view, model, test, count, why_no_classes):
     if not norms:
         return
     if len(frequencies) > 1:
-        amplitude = np.concatenate(amplitudes, 1).mean(1)                            # (L+1, F)
+        amplitude = np.concatenate(amplitudes, 1).mean(1)  # (L+1, F)
         view.figures["spectrum.png"] = Picture(
             f"how fine the feature maps are, by depth; {over}", probe.draw_spectrum(frequencies, amplitude)
         )

@@ -117,9 +117,7 @@ def load_subject(options):
     thread_count(options.threads)
     trained = options.load()
     layers, pool = layers_of(trained.model, options.layer), checked_pool(trained.model, options.pool)
-    split = load_prepared_data(
-        trained, options.data, options.data_dir, options.classes, options.images, options.seed
-    )
+    split = load_prepared_data(trained, options.data, options.data_dir, options.classes, options.images, options.seed)
     return Subject(trained, split, layers, pool)
 
 
