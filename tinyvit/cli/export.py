@@ -1,11 +1,19 @@
 """tinyvit export"""
 
+import json
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Literal
 
 from tinyvit.cli.parsing import Run, parse
+from tinyvit.files import free_place
+from tinyvit.interop import Weights, save
+from tinyvit.interop.saving import check_path
 from tinyvit.text import printable
+from tinyvit.training.signals import exit_on_signals
+from tinyvit.training.trained import load_trained
+
+WITH_POOLER = ("ViTModel", "DeiTModel", "VivitModel")
 
 
 @dataclass(frozen=True)
@@ -29,29 +37,11 @@ HOW_TO_LOAD = {
     "npz": "numpy.load({path!r}), or tinyvit import {quoted}{size} --out RUN",
     "onnx": "onnxruntime.InferenceSession({path!r}).run(None, {{'images': images}})",
 }
-TRANSFORMERS = {
-    "vit": "ViT",
-    "resnet": "ResNet",
-    "bit": "Bit",
-    "deit": "DeiT",
-    "swin": "Swin",
-    "dinov2": "Dinov2",
-    "clip": "CLIP",
-    "vivit": "Vivit",
-}  # what it calls them
 
 
 def export(rest):
     """tinyvit export RUN --format FORMAT --out PATH"""
     options = parse(ExportOptions, rest, "tinyvit export")
-
-    from tinyvit.files import free_place
-    from tinyvit.interop import Weights, save
-    from tinyvit.interop.saving import check_path
-    from tinyvit.models import architecture_name
-    from tinyvit.training.signals import exit_on_signals
-    from tinyvit.training.trained import load_trained
-
     check_path(options.out, options.format)
     out = free_place(options.out)
     trained = load_trained(options.run, "cpu", options.best)
@@ -61,23 +51,16 @@ def export(rest):
     weights = Weights(config, trained.model.state_dict(), prepared)
     with exit_on_signals():
         save(weights, out, options.format)
-    architecture = architecture_name(weights.config)
-    path, model = str(out), TRANSFORMERS.get(architecture, "")
-    model += "WithRegisters" if architecture == "dinov2" and weights.config.num_registers else ""
-    kind = "Image" if prepared.frames is None else "Video"
-    model += f"For{kind}Classification" if weights.config.num_classes else "Model"
-    model += "WithTeacher" if architecture == "deit" and weights.config.num_classes else ""
-    more = size = ""
-    if architecture in ("deit", "vivit") and not weights.config.num_classes:
-        more = ", add_pooling_layer=False"
-    if architecture == "vit":
+    model = more = size = ""
+    if options.format == "huggingface":
+        (model,) = json.loads((out / "config.json").read_text())["architectures"]
         # Without that argument Transformers adds a pooler of random numbers to a model that has none.
-        more = "" if weights.config.num_classes or weights.config.head_hidden else ", add_pooling_layer=False"
-        rows, columns = weights.config.grid  # without an image size, a square grid is assumed
-        size = "" if rows == columns else " --img-size {} {}".format(*weights.preprocessing.img_size)
+        more = "" if getattr(config, "head_hidden", None) or model not in WITH_POOLER else ", add_pooling_layer=False"
     if options.format == "npz":
         print("note: the names of the classes and how images are prepared have no place in an .npz")
+        rows, columns = config.grid  # without an image size, a square grid is assumed
+        size = "" if rows == columns else " --img-size {} {}".format(*prepared.img_size)
     print(f"written to {printable(out)}: {trained.model.num_parameters():,} parameters")
     print("load it:", printable(HOW_TO_LOAD[options.format].format(
-        path=path, model=model, more=more, quoted=quote(path), size=size, local=f"local-dir:{out}"
+        path=str(out), model=model, more=more, quoted=quote(str(out)), size=size, local=f"local-dir:{out}"
     )))  # fmt: skip
