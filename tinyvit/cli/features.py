@@ -6,6 +6,9 @@ from typing import Literal
 
 from tinyvit.cli.model_options import FileOptions, Readable, computing_together
 from tinyvit.cli.parsing import parse
+from tinyvit.training.display import table
+from tinyvit.training.features import check_new_files, checked_layer, checked_pool, features_of_files, save_features
+from tinyvit.training.predict import BATCH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +32,6 @@ def features(rest):
     """tinyvit features RUN IMAGE… --out FILE.npy"""
     options = parse(FeaturesOptions, rest, "tinyvit features")
 
-    from tinyvit.training.features import (
-        check_new_files,
-        checked_layer,
-        checked_pool,
-        features_of_files,
-        save_features,
-    )
-    from tinyvit.training.predict import BATCH
-
     out, names = check_new_files(options.out, options.names)
     trained = options.load()
     model, readable = trained.model, Readable()
@@ -48,13 +42,20 @@ def features(rest):
                                   threads=options.threads)  # fmt: skip
         rows = readable.of(on_one_line(files))
         count, width = save_features(rows, out, names) if ranks.leads else (len(list(rows)), None)
+    unreadable = readable.others
     if options.json:
         written = {"out": str(out), "names": str(names)} if count else {"out": None, "names": None}
-        found = {"images": count, "unreadable": readable.others, "features": width}
+        found = {"images": count, "unreadable": unreadable, "features": width}
         print(json.dumps({**found, "layer": layer, "pool": pool, **written}))
     else:
-        print_written(model, layer, pool, count, width, readable.others, out, names)
-    return 2 if readable.others else 0
+        written = [("written to", "nowhere, as there is nothing to write")]
+        if count:
+            what = f"{width}: {described(model, pool)} {described_layer(model, layer)}"
+            written = [("features", what), ("written to", str(out)), ("names", str(names))]
+        print(
+            table([("images", f"{count:,}" + f", and {unreadable:,} that can't be read" * (unreadable > 0)), *written])
+        )
+    return 2 if unreadable else 0
 
 
 def layer_number(text, expected):
@@ -72,21 +73,6 @@ def on_one_line(files):
             error = f"{str(file.path)!r} has a line break in its name, which the list of names can't hold"
             file = file._replace(features=None, error=error)
         yield file
-
-
-def print_written(model, layer, pool, count, width, unreadable, out, names):
-    from tinyvit.training.display import table
-
-    rows = [("images", f"{count:,}" + (f", and {unreadable:,} that can't be read" if unreadable else ""))]
-    if count:
-        rows += [
-            ("features", f"{width}: {described(model, pool)} {described_layer(model, layer)}"),
-            ("written to", str(out)),
-            ("names", str(names)),
-        ]
-    else:
-        rows.append(("written to", "nowhere, as there is nothing to write"))
-    print(table(rows))
 
 
 def described(model, pool):

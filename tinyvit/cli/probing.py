@@ -2,11 +2,22 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from tinyvit.cli.features import described, described_layer, layer_number
 from tinyvit.cli.model_options import ModelOptions, computing_together
 from tinyvit.cli.parsing import parse
+from tinyvit.training.display import percent, table
+from tinyvit.training.feature_classifiers import (
+    check_strength,
+    check_votes,
+    held_out,
+    linear_probe,
+    nearest_neighbours,
+)
+from tinyvit.training.features import checked_layer, checked_pool, features_by_layer
+from tinyvit.training.threads import thread_count
+from tinyvit.training.trained import load_prepared_data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,133 +65,87 @@ class KnnOptions(ProbingOptions):
 def probe_linear(rest):
     """tinyvit probe-linear RUN"""
     options = parse(ProbeLinearOptions, rest, "tinyvit probe-linear")
-
-    from tinyvit.training.feature_classifiers import check_strength, held_out, linear_probe
-
     if options.C is not None:
         check_strength(options.C)
-    subject = load_subject(options)
-    if options.C is None:
-        held_out(subject.split.train.labels, options.seed)  # raises before minutes are spent
+
+    def check(split):
+        if options.C is None:
+            held_out(split.train.labels, options.seed)
 
     def classify(train, test):
         probe = linear_probe(train, test, C=options.C, seed=options.seed)
         tried = [{"C": C, "accuracy": accuracy} for C, accuracy in probe.tried]
-        return {"test_accuracy": probe.accuracy, "C": probe.C, "tried": tried}
+        held = {"held out for C": percent(dict(probe.tried)[probe.C])} if tried else {}
+        return {"test_accuracy": probe.accuracy, "C": probe.C, "tried": tried}, {"C": f"{probe.C:g}", **held}
 
-    found = by_layer(subject, options, classify)
-    held = [("held out for C", held_out_accuracy)] if options.C is None else []
-    print_found(subject, options, found, [("C", lambda row: f"{row['C']:g}"), *held], {})
-
-
-def held_out_accuracy(row):
-    """The accuracy of a layer's probe where its C was chosen."""
-    from tinyvit.training.display import percent
-
-    return percent(next(trial["accuracy"] for trial in row["tried"] if trial["C"] == row["C"]))
+    by_layer(options, check, classify, {})
 
 
 def knn(rest):
     """tinyvit knn RUN"""
     options = parse(KnnOptions, rest, "tinyvit knn")
+    settings = {"k": options.k, "temperature": options.temperature}
 
-    from tinyvit.training.feature_classifiers import check_votes, nearest_neighbours
-
-    subject = load_subject(options)
-    check_votes(len(subject.split.train), options.k, options.temperature)
+    def check(split):
+        check_votes(len(split.train), **settings)
 
     def classify(train, test):
-        found = nearest_neighbours(train, test, k=options.k, temperature=options.temperature)
-        return {"test_accuracy": found.accuracy}
+        return {"test_accuracy": nearest_neighbours(train, test, **settings).accuracy}, {}
 
-    found = by_layer(subject, options, classify)
-    print_found(subject, options, found, [], {"k": options.k, "temperature": options.temperature})
+    by_layer(options, check, classify, settings)
 
 
-class Subject(NamedTuple):
-    """A `Trained`, a Split prepared for it, and the layers to probe and how to pool them."""
+def by_layer(options, check, classify, settings):
+    """Classify by the features of each layer that the options name, and print what was found.
 
-    trained: Any
-    split: Any
-    layers: list[int | None]
-    pool: str
-
-
-def load_subject(options):
-    """The `Subject` that the options name; ValueError if there is none."""
-    from tinyvit.training.features import checked_pool
-    from tinyvit.training.threads import thread_count
-    from tinyvit.training.trained import load_prepared_data
-
+    check     function of a Split that raises ValueError where it can't be classified, before minutes are spent
+    classify  function from (features, labels) to train on and to test on to the numbers, for JSON, and further columns
+    settings  the settings of all layers
+    """
     if options.seed < 0:
         raise ValueError(f"expected a seed of at least 0, got {options.seed}")
     thread_count(options.threads)
     trained = options.load()
-    layers, pool = layers_of(trained.model, options.layer), checked_pool(trained.model, options.pool)
+    model = trained.model
+    layers, pool = layers_of(model, options.layer), checked_pool(model, options.pool)
     split = load_prepared_data(trained, options.data, options.data_dir, options.classes, options.images, options.seed)
-    return Subject(trained, split, layers, pool)
+    check(split)
+    with computing_together(trained, options):
+        train, test = (features_by_layer(model, part, layers, pool=pool, threads=options.threads) for part in split)
+    labels, test_labels, widths = split.train.labels, split.test.labels, [x.shape[1] for x in train]
+    found = [classify((x, labels), (y, test_labels)) for x, y in zip(train, test)]
+    dataset, classes = options.data or trained.config.dataset, split.train.classes
+    if options.json:
+        rows = [{"layer": layer, **row, "features": width} for layer, (row, _), width in zip(layers, found, widths)]
+        about = {
+            **settings, "pool": pool, "dataset": dataset, "classes": classes, "train_images": len(split.train),
+            "test_images": len(split.test),
+        }  # fmt: skip
+        print(json.dumps({**({"layers": rows} if len(rows) > 1 else rows[0]), **about}, allow_nan=False))
+        return
+    places = [described_layer(model, layer) for layer in layers]
+    shown = [{"test accuracy": percent(row["test_accuracy"]), **more} for row, more in found]
+    rows, where = list(shown[0].items()), f" {places[0]}"
+    if len(layers) > 1:
+        cells = [[place, *row.values()] for place, row in zip(places, shown)]
+        print(in_columns([["layer", *shown[0]], *cells]) + "\n")
+        rows, where = [], ""
+    width = " to ".join(map(str, sorted({min(widths), max(widths)})))
+    print(table([
+        *rows, *((name, f"{value:g}") for name, value in settings.items()),
+        ("features", f"{width}: {described(model, pool)}{where}"),
+        ("training images", f"{len(split.train):,} of {dataset}, {len(classes)} classes"),
+        ("test images", f"{len(split.test):,}"),
+    ]))  # fmt: skip
 
 
 def layers_of(model, text):
     """The layers that --layer names, as `features_by_layer` takes them."""
-    from tinyvit.training.features import checked_layer
-
     if text is None:
         return [None]
     if text == "all":
         return [*range(model.depth + 1), None]
     return [checked_layer(model, layer_number(text, "a number, or all"))]
-
-
-def by_layer(subject, options, classify):
-    """For each layer classify(train, test), and how many features it has; train and test are (features, labels)."""
-    from tinyvit.training.features import features_by_layer
-
-    trained, split, layers, pool = subject
-    with computing_together(trained, options):
-        train, test = (
-            features_by_layer(trained.model, part, layers, pool=pool, threads=options.threads) for part in split
-        )
-    labels, test_labels = split.train.labels, split.test.labels
-    return [{**classify((x, labels), (y, test_labels)), "features": x.shape[1]} for x, y in zip(train, test)]
-
-
-def print_found(subject, options, found, columns, settings):
-    """Print what was found at each layer.
-
-    found     a dict for each layer: "test_accuracy", and other entries for JSON
-    columns   (title, function from such a dict to text) of the columns after the accuracy
-    settings  the settings of all layers
-    """
-    trained, split, layers, pool = subject
-    dataset = options.data or trained.config.dataset
-    if options.json:
-        rows = [{"layer": layer, **row} for layer, row in zip(layers, found)]
-        about = {
-            **settings, "pool": pool, "dataset": dataset, "classes": split.train.classes,
-            "train_images": len(split.train), "test_images": len(split.test),
-        }  # fmt: skip
-        print(json.dumps({**({"layers": rows} if len(rows) > 1 else rows[0]), **about}, allow_nan=False))
-        return
-    from tinyvit.training.display import percent, table
-
-    columns = [("test accuracy", lambda row: percent(row["test_accuracy"])), *columns]
-    places = [described_layer(trained.model, layer) for layer in layers]
-    rows, where = [(title, text(found[0])) for title, text in columns], f" {places[0]}"
-    if len(layers) > 1:
-        cells = [["layer", *(title for title, _ in columns)]]
-        cells += [[place, *(text(row) for _, text in columns)] for place, row in zip(places, found)]
-        print(in_columns(cells) + "\n")
-        rows, where = [], ""
-    rows += [(name, f"{value:g}") for name, value in settings.items()]
-    widths = sorted({row["features"] for row in found})
-    width = " to ".join(map(str, widths[:: max(1, len(widths) - 1)]))
-    rows += [
-        ("features", f"{width}: {described(trained.model, pool)}{where}"),
-        ("training images", f"{len(split.train):,} of {dataset}, {len(split.train.classes)} classes"),
-        ("test images", f"{len(split.test):,}"),
-    ]
-    print(table(rows))
 
 
 def in_columns(rows):
