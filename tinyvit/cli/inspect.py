@@ -5,15 +5,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from tyro.conf import arg
 
-from tinyvit.cli.model_options import ModelOptions, class_number, computing
+from tinyvit import functional as F
+from tinyvit.cli.inspection import MOST_IMAGES, Subject, look, no_attention, save
+from tinyvit.cli.model_options import ModelOptions, class_number, computing, file_to_write
 from tinyvit.cli.parsing import parse
-from tinyvit.files import check_folder, expanded
+from tinyvit.data import read_image
+from tinyvit.files import check_folder, expanded, write
 from tinyvit.nn.attention import Attention
+from tinyvit.probe.explorer import choose, explorer
 from tinyvit.text import printable
+from tinyvit.training.display import table
+from tinyvit.training.metrics import check_finite
+from tinyvit.training.tasks import Task
+from tinyvit.training.tasks.classification import logits_of
+from tinyvit.training.threads import thread_count
+from tinyvit.training.trained import load_test_set, require_classifier
 
 MOST_RECONSTRUCTIONS = 64  # images
+IN_PAGE = 12  # images, by default: enough for one of each of ten classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +59,6 @@ class InspectOptions(ModelOptions):
 def inspect(rest):
     """tinyvit inspect RUN"""
     options = parse(InspectOptions, rest, "tinyvit inspect")
-
-    from tinyvit.training.threads import thread_count
-
     thread_count(options.threads)
     trained = options.load()
     if trained.preprocessing.frames is not None:
@@ -58,15 +67,12 @@ def inspect(rest):
     (draw_pictures if options.html is None else make_page)(trained, options)
 
 
-def draw_pictures(trained, options):
-    """Write the pictures, and print the main numbers."""
-    from tinyvit.cli.inspection import look, save
+# -- pictures ---------------------------------------------------------------------------------------------------------
 
-    check_numbers(options, trained.model)
-    if options.class_ is not None and trained.why_no_classes:
-        raise ValueError(f"--class is for a classifier, and {trained.why_no_classes}; leave it out")
-    if options.reconstructions is not None:
-        require_decoder(trained, options)
+
+def draw_pictures(trained, options):
+    """Write the pictures, and print the main numbers and the files."""
+    check(options, trained)
     if options.out == "":
         raise ValueError("expected a folder for the pictures, got --out ''")
     folder = expanded(trained.folder.path / "inspect" if options.out is None else options.out)
@@ -79,67 +85,37 @@ def draw_pictures(trained, options):
     if options.json:
         written = {"out": str(folder), "pictures": list(view.figures), "left_out": view.left_out}
         print(json.dumps({"run": options.run, **view.numbers, **written}, allow_nan=False))
-    else:
-        print_view(folder, view)
-
-
-def make_page(trained, options):
-    """Write the page, and print its contents."""
-    from tinyvit.cli.page import check_page, page_of
-    from tinyvit.files import write
-    from tinyvit.training.trained import load_test_set, require_classifier
-
-    path = check_page(options)
-    require_classifier(trained)
-    if options.image is not None and not is_number(options.image):
-        raise ValueError(
-            f"a page shows test images, whose classes are known: expected a number, got --image {options.image!r}"
-        )
-    test = load_test_set(trained, options.data_dir)
-    first = None if options.image is None else image_number(options.image, test)
-    with computing(trained, options):
-        page = page_of(trained, test, first, options)
-    content = page.html.encode()
-    write(path, content)
-    if options.json:
-        found = {"run": options.run, "html": str(path), "bytes": len(content), "images": page.rows}
-        print(json.dumps({**found, "left_out": page.left_out}))
         return
-    print(f"written to {printable(path)}: {len(content) / 1e6:.1f} MB, test images {', '.join(map(str, page.rows))}")
-    if page.left_out:
-        print(f"these test images don't fit in the page: {', '.join(map(str, page.left_out))}")
+    print(f"{table(view.rows)}\n\nwritten to {printable(folder)}")
+    print(table([(name, picture.what) for name, picture in view.figures.items()]))
+    print(*(f"  no {name}: {reason}\n" for name, reason in view.left_out.items()), sep="", end="")
 
 
-def check_numbers(options, model):
-    """Raise ValueError for a layer or head that the model doesn't have, and for no images to take means over."""
-    from tinyvit.cli.inspection import MOST_IMAGES, no_attention
-
-    heads = [module.num_heads for _, module in model.named_modules() if isinstance(module, Attention)]
+def check(options, trained):
+    """Raise ValueError for a layer, a head, a class or a decoder that the model doesn't have, and for numbers of images
+    that can't be drawn."""
+    heads = [module.num_heads for _, module in trained.model.named_modules() if isinstance(module, Attention)]
     for what, number, count in (("layer", options.layer, len(heads)), ("head", options.head, max(heads, default=0))):
         if number is not None and not heads:
-            raise ValueError(f"--{what} is about attention, and {no_attention(model)}; leave it out")
+            raise ValueError(f"--{what} is about attention, and {no_attention(trained.model)}; leave it out")
         if number is not None and not 0 <= number < count:
             has = f"layers 0 to {count - 1}" if what == "layer" else f"heads 0 to {count - 1} in each layer"
             raise ValueError(f"there is no {what} {number}; the model has {has if count > 1 else f'{what} 0 only'}")
     if options.images is not None and not 1 <= options.images <= MOST_IMAGES:
         raise ValueError(f"expected means over 1 to {MOST_IMAGES:,} images, got --images {options.images}")
-
-
-def require_decoder(trained, options):
-    """Raise ValueError for a run without a decoder, and for no images to reconstruct."""
-    from tinyvit.training.tasks import Task
-
+    if options.class_ is not None and trained.why_no_classes:
+        raise ValueError(f"--class is for a classifier, and {trained.why_no_classes}; leave it out")
+    if options.reconstructions is None:
+        return
     if type(trained.task).reconstruct is Task.reconstruct:
         raise ValueError(f"--reconstructions needs a run with a decoder (of the task mae), and the task of "
-                       f"{trained.folder.path} is {trained.config.task!r}")  # fmt: skip
+                         f"{trained.folder.path} is {trained.config.task!r}")  # fmt: skip
     if not 1 <= options.reconstructions <= MOST_RECONSTRUCTIONS:
         raise ValueError(f"expected 1 to {MOST_RECONSTRUCTIONS} images, got {options.reconstructions} reconstructions")
 
 
 def test_set(trained, options):
     """The run's test images and None; or, if only a file is inspected, None and why there are none."""
-    from tinyvit.training.trained import load_test_set
-
     try:
         return load_test_set(trained, options.data_dir), None
     except (ValueError, OSError) as error:
@@ -162,36 +138,63 @@ def image_number(text, test):
 
 def subject_of(trained, test, options):
     """The `Subject` that --image and --class name; ValueError if there is no such image or class."""
-    from tinyvit.cli.inspection import Subject
-    from tinyvit.data import read_image
-
-    dtype = trained.model.dtype.name
+    prepared, dtype = trained.preprocessing, trained.model.dtype.name
     image = "0" if options.image is None else options.image
     if is_number(image):
-        n, shown = image_number(image, test), shown_class(options, test.classes)
-        pixels, label = test.images[n : n + 1], int(test.labels[n])
-        images = test.normalise(pixels, dtype)
-        return Subject(f"test image {n}", pixels[0] / test.scale, images, label, shown, test.classes)
-    prepared = trained.preprocessing
-    shown = shown_class(options, prepared.classes)
-    pixels = read_image(
-        expanded(image), prepared.channels, prepared.img_size, resample=prepared.resample, crop=prepared.crop
-    )
-    images = prepared(pixels[None], dtype)
-    return Subject(Path(image).name, pixels / 255, images, None, shown, prepared.classes)
+        n, classes = image_number(image, test), test.classes
+        name, label, pixels = f"test image {n}", int(test.labels[n]), test.images[n] / test.scale
+        images = test.normalise(test.images[n : n + 1], dtype)
+    else:
+        name, label, classes = Path(image).name, None, prepared.classes
+        read = read_image(
+            expanded(image), prepared.channels, prepared.img_size, resample=prepared.resample, crop=prepared.crop
+        )
+        pixels, images = read / 255, prepared(read[None], dtype)
+    shown = None if options.class_ is None else class_number(options.class_, classes)
+    return Subject(name, pixels, images, label, shown, classes)
 
 
-def shown_class(options, classes):
-    """The number of the class that --class names; None without it."""
-    return None if options.class_ is None else class_number(options.class_, classes)
+# -- the page ---------------------------------------------------------------------------------------------------------
 
 
-def print_view(folder, view):
-    """Print the main numbers, and the files that were written."""
-    from tinyvit.training.display import table
+def make_page(trained, options):
+    """Write the page, and print its contents."""
+    path = check_page(options)
+    require_classifier(trained)
+    if options.image is not None and not is_number(options.image):
+        raise ValueError(
+            f"a page shows test images, whose classes are known: expected a number, got --image {options.image!r}"
+        )
+    model, test = trained.model, load_test_set(trained, options.data_dir)
+    first = [] if options.image is None else [image_number(options.image, test)]
+    with computing(trained, options):
+        logits = logits_of(model, test, options.threads)
+        check_finite(logits)
+        count = min(IN_PAGE if options.images is None else options.images, len(test))
+        rows = list(dict.fromkeys([*first, *choose(F.softmax(logits)[0], test.labels, count)]))[:count]
+        pixels = test.images[rows]
+        made = explorer(
+            model, test.normalise(pixels, model.dtype.name), test.labels[rows],
+            np.round(pixels / test.scale * 255).astype("uint8"), test.classes, [f"test image {row}" for row in rows],
+            title=f"Inside a Vision Transformer: {trained.folder.path.resolve().name}", mean=test.mean, std=test.std,
+        )  # fmt: skip
+    content, shown, left_out = made.html.encode(), rows[: made.images], rows[made.images :]
+    write(path, content)
+    if options.json:
+        found = {"run": options.run, "html": str(path), "bytes": len(content), "images": shown, "left_out": left_out}
+        print(json.dumps(found))
+        return
+    print(f"written to {printable(path)}: {len(content) / 1e6:.1f} MB, test images {', '.join(map(str, shown))}")
+    if left_out:
+        print(f"these test images don't fit in the page: {', '.join(map(str, left_out))}")
 
-    print(table(view.rows))
-    print(f"\nwritten to {printable(folder)}")
-    print(table([(name, picture.what) for name, picture in view.figures.items()]))
-    for name, reason in view.left_out.items():
-        print(f"  no {name}: {reason}")
+
+def check_page(options):
+    """The path of the page. ValueError for an invalid one, and for options about pictures."""
+    of_pictures = {"out": options.out, "layer": options.layer, "head": options.head, "class": options.class_}
+    for name, value in of_pictures.items():
+        if value is not None:
+            raise ValueError(f"--{name} is about pictures, but --html writes a page; leave one of them out")
+    if options.images is not None and options.images < 1:
+        raise ValueError(f"expected at least 1 image in the page, got --images {options.images}")
+    return file_to_write(options.html, "html", (".html", ".htm"))  # so that no file of weights is overwritten

@@ -129,6 +129,18 @@ def class_number(name, classes):
     raise ValueError(f"there is no class {name!r}; the model has: {names}")
 
 
+def file_to_write(text, option, endings):
+    """The path of the file that an option names; ValueError for another ending, a folder, and a file in none."""
+    path = expanded(text)
+    if path.suffix.lower() not in endings:
+        raise ValueError(f"{option} must end in {', '.join(endings)}, got --{option} {text!r}")
+    if path.is_dir():
+        raise ValueError(f"--{option} {text!r} is a folder; give a file")
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no folder {path.parent} for --{option} {text!r}; make it first")
+    return path
+
+
 def with_bar(name, probability, width):
     """A line with a class or text, its probability, and a bar of up to 20 characters."""
     return f"  {name:<{width}}   {100 * probability:6.2f} %  {'█' * round(20 * probability)}".rstrip()

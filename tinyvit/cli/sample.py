@@ -1,16 +1,20 @@
 """tinyvit sample"""
 
+import io
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 from tyro.conf import UseAppendAction, arg
 
-from tinyvit.cli.model_options import ModelOptions, class_number, computing
+from tinyvit.cli.model_options import ModelOptions, class_number, computing, file_to_write
 from tinyvit.cli.parsing import parse
-from tinyvit.files import expanded
+from tinyvit.data.pictures import gif, grid, png
+from tinyvit.files import write
+from tinyvit.progress import tqdm
 from tinyvit.text import printable
+from tinyvit.training.sampling import sample as draw
 
 ENDINGS = (".npy", ".png", ".gif")
 FRAMES = 40  # of a GIF, at most
@@ -47,14 +51,13 @@ def sample(rest):
     options = parse(SampleOptions, rest, "tinyvit sample")
     if () in options.class_:
         raise ValueError("expected names or numbers after --class, got none")
-    ending = check(options)
-
-    import numpy as np
-
-    from tinyvit.files import write
-    from tinyvit.progress import tqdm
-    from tinyvit.training.sampling import sample as draw
-
+    for name, least in (("count", 1), ("seed", 0)):
+        if getattr(options, name) < least:
+            raise ValueError(f"{name} must be at least {least}, got {getattr(options, name)}")
+    path = file_to_write(options.out, "out", ENDINGS)
+    ending = path.suffix.lower()
+    if options.strip and ending != ".png":
+        raise ValueError(f"--strip is a picture: expected --out with the ending .png, got {options.out!r}")
     trained = options.load()
     if trained.config.task != "diffusion":
         raise ValueError(
@@ -77,54 +80,27 @@ def sample(rest):
             seed=options.seed, limits=(-mean / std, (1 - mean) / std), threads=options.threads, keep=keep,
             progress=bar.update,
         )  # fmt: skip
-    shown = [np.clip(images * std + mean, 0, 1).astype("float32") for images in (made.images, made.steps)]
-    path = Path(expanded(options.out))
-    write(path, content(ending, *shown, options))
+    images, states = (np.clip(x * std + mean, 0, 1).astype("float32") for x in (made.images, made.steps))
+    write(path, content(ending, images, states, options))
+    names = [classes[number] for number in numbers]
     if options.json:
-        print(json.dumps({
-            "out": str(path), "images": len(labels), "classes": [classes[number] for number in numbers],
-            "shape": list(made.images.shape), "steps": steps, "guidance": options.guidance,
-            "sampler": options.sampler, "seed": options.seed,
-        }))  # fmt: skip
+        asked = {"guidance": options.guidance, "sampler": options.sampler, "seed": options.seed}
+        found = {"out": str(path), "images": len(labels), "classes": names, "shape": list(images.shape), "steps": steps}
+        print(json.dumps(found | asked))
     else:
-        print(f"{len(labels)} images, {options.count} of each of {', '.join(printable(classes[n]) for n in numbers)}: "
-              f"{printable(path)}")  # fmt: skip
+        of = ", ".join(map(printable, names))
+        print(f"{len(labels)} images, {options.count} of each of {of}: {printable(path)}")
 
 
-def check(options):
-    """The ending of the file to write; ValueError for options that can't be used, whatever the run."""
-    ending = Path(options.out).suffix.lower()
-    if ending not in ENDINGS:
-        raise ValueError(f"out must end in {', '.join(ENDINGS)}, got --out {options.out!r}")
-    if options.count < 1:
-        raise ValueError(f"count must be at least 1, got {options.count}")
-    if options.seed < 0:
-        raise ValueError(f"seed must be at least 0, got {options.seed}")
-    path = Path(expanded(options.out))
-    if not path.parent.is_dir():
-        raise ValueError(f"there is no folder {path.parent} for --out {options.out!r}; make it first")
-    if path.is_dir():
-        raise ValueError(f"--out {options.out!r} is a folder; give a file")
-    if options.strip and ending != ".png":
-        raise ValueError(f"--strip is a picture: expected --out with the ending .png, got {options.out!r}")
-    return ending
-
-
-def content(ending, images, steps, options):
+def content(ending, images, states, options):
     """The bytes of the file."""
-    import io
-
-    import numpy as np
-
-    from tinyvit.data.pictures import gif, grid, png
-
-    if ending == ".npy":
-        buffer = io.BytesIO()
-        np.save(buffer, images)
-        return buffer.getvalue()
-    if options.strip:
-        return png(grid(np.concatenate(steps.swapaxes(0, 1)), len(steps)))
     columns = options.count if len(images) > options.count and options.count <= 20 else round(len(images) ** 0.5 + 0.49)
+    if options.strip:
+        return png(grid(np.concatenate(states.swapaxes(0, 1)), len(states)))
     if ending == ".png":
         return png(grid(images, columns))
-    return gif([grid(state, columns) for state in steps])
+    if ending == ".gif":
+        return gif([grid(state, columns) for state in states])
+    buffer = io.BytesIO()
+    np.save(buffer, images)
+    return buffer.getvalue()
