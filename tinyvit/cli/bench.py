@@ -38,7 +38,10 @@ def bench(rest):
     """tinyvit bench; status 1 if something could not be measured that should have been."""
     options = parse(BenchOptions, rest, "tinyvit bench")
     cases, levels, threads = checked(options)
-    folder = folder_of(options)
+    folder = None if options.out is None else expanded(options.out)
+    if folder is not None:  # made before minutes are spent on results that can't be written
+        check_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
 
     from tinyvit.bench import machine, run, scaling
     from tinyvit.bench.player import contestants
@@ -97,13 +100,3 @@ def checked(options):
         threads = at_once(thread_count(options.threads))
     levels = tuple(dict.fromkeys(options.kernels)) or available()
     return [looked_up(CASES, name, "case") for name in names], levels, threads
-
-
-def folder_of(options):
-    """The folder for --out, made before minutes are spent on results that can't be written."""
-    if options.out is None:
-        return None
-    folder = expanded(options.out)
-    check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

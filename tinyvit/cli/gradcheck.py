@@ -2,12 +2,19 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
+import numpy as np
 from tyro.conf import Positional, arg
 
 from tinyvit.cli.model_options import model_and_task
 from tinyvit.cli.parsing import parse
+from tinyvit.gradcheck import BOUNDS, MODEL_BOUNDS, check, check_model, operation_cases
+from tinyvit.models import create_model
+
+# Distinct sizes everywhere, so that no two axes can be mixed up unnoticed.
+SMALL = dict(img_size=(8, 12), patch_size=(4, 3), in_chans=2, num_classes=5, embed_dim=24, depth=3, mlp_ratio=2.0)
 
 
 @dataclass(frozen=True)
@@ -28,54 +35,30 @@ class GradcheckOptions:
 def gradcheck(rest):
     """tinyvit gradcheck [MODEL], tinyvit gradcheck RUN; status 1 if a gradient is wrong."""
     options = parse(GradcheckOptions, rest, "tinyvit gradcheck")
-    name = options.model
-    for option in ("directions", "batch_size"):
-        if getattr(options, option) < 1:
-            raise ValueError(f"{option.replace('_', '-')} must be at least 1, got {getattr(options, option)}")
-    if options.seed < 0:
-        raise ValueError(f"seed must be at least 0, got {options.seed}")
-
-    import numpy as np
-
-    from tinyvit.gradcheck import BOUNDS, MODEL_BOUNDS, check, check_model, operation_cases
-
-    model = small_model() if name == "(small)" else model_and_task(name)[0]
-    shape = (options.batch_size, *model.image_shape)
-    images = np.random.default_rng(options.seed).standard_normal(shape)
-
-    def checks():
-        for operation, *case in operation_cases(options.seed):
-            yield operation, BOUNDS, lambda method, case=case: check(*case, method, seed=options.seed)
-        title = f"{type(model).__name__ if name == '(small)' else name} ({model.num_parameters():,} parameters)"
-        yield (
-            title,
-            MODEL_BOUNDS,
-            lambda method: check_model(model, images, method=method, directions=options.directions, seed=options.seed),
-        )
-
-    width = max(24, len(name) + 28)  # the widest line is the model's
+    for option, least in (("directions", 1), ("batch_size", 1), ("seed", 0)):
+        if getattr(options, option) < least:
+            raise ValueError(f"{option.replace('_', '-')} must be at least {least}, got {getattr(options, option)}")
+    small, seed = options.model == "(small)", options.seed
+    model = create_model("vit_tiny_patch16_224", **SMALL) if small else model_and_task(options.model)[0]
+    images = np.random.default_rng(seed).standard_normal((options.batch_size, *model.image_shape))
+    title = f"{type(model).__name__ if small else options.model} ({model.num_parameters():,} parameters)"
+    whole = partial(check_model, model, images, directions=options.directions, seed=seed)
+    checks = [(name, BOUNDS, partial(check, *case, seed=seed)) for name, *case in operation_cases(seed)]
+    width = max(24, len(title))
     print(f"{'gradient of':<{width}}  {'complex step':>13}  {'central diff.':>13}  {'time':>7}")
     wrong = []
-    for title, bounds, run_check in checks():
+    for name, bounds, run_check in [*checks, (title, MODEL_BOUNDS, whole)]:
         started = time.perf_counter()
-        reports = {method: run_check(method) for method in ("complex", "central")}
+        reports = {method: run_check(method=method) for method in ("complex", "central")}
         right = all(report.max_error < bounds[method] for method, report in reports.items())
-        wrong += [] if right else [(title, reports)]
+        wrong += [] if right else [(name, reports)]
         errors = "  ".join(f"{report.max_error:>13.1e}" for report in reports.values())
-        print(f"{title:<{width}}  {errors}  {time.perf_counter() - started:5.1f} s  {'right' if right else 'WRONG'}")
+        print(f"{name:<{width}}  {errors}  {time.perf_counter() - started:5.1f} s  {'right' if right else 'WRONG'}")
     print(
         "\nlargest |backward − derivative| / max(1, |derivative|); "
         f"right is below {BOUNDS['complex']:.0e} and {BOUNDS['central']:.0e} "
         f"(the whole model: {MODEL_BOUNDS['complex']:.0e} and {MODEL_BOUNDS['central']:.0e})"
     )
-    for title, reports in wrong:
-        print(f"\n{title}", *reports.values(), sep="\n")
+    for name, reports in wrong:
+        print(f"\n{name}", *reports.values(), sep="\n")
     return 1 if wrong else 0
-
-
-def small_model():
-    """A model with distinct sizes everywhere, so that no two axes can be mixed up unnoticed."""
-    from tinyvit.models import create_model
-
-    sizes = dict(img_size=(8, 12), patch_size=(4, 3), in_chans=2, num_classes=5, embed_dim=24, depth=3, mlp_ratio=2.0)
-    return create_model("vit_tiny_patch16_224", **sizes)

@@ -4,10 +4,23 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Annotated
 
+import numpy as np
 from tyro.conf import Positional, arg
 
+import tinyvit
 from tinyvit.cli.parsing import parse
+from tinyvit.data.tokenizers import from_vocabulary_and_merges
+from tinyvit.files import free_place, making
+from tinyvit.functional.patches import as_pair
+from tinyvit.interop import open_source
+from tinyvit.interop.folder import inside, read_if_there
+from tinyvit.models import architecture_name, build
+from tinyvit.models.registry import ARCHITECTURES
+from tinyvit.tensors import write_tensors
 from tinyvit.text import printable
+from tinyvit.training import TrainConfig
+from tinyvit.training.run_folder import RunFolder
+from tinyvit.training.signals import exit_on_signals
 
 
 @dataclass(frozen=True)
@@ -34,15 +47,6 @@ def import_weights(rest):
     """tinyvit import SOURCE --out RUN"""
     options = parse(ImportOptions, rest, "tinyvit import")
 
-    from tinyvit.files import free_place, making
-    from tinyvit.interop import open_source
-    from tinyvit.models import architecture_name
-    from tinyvit.models.registry import ARCHITECTURES
-    from tinyvit.tensors import write_tensors
-    from tinyvit.training import TrainConfig
-    from tinyvit.training.run_folder import RunFolder
-    from tinyvit.training.signals import exit_on_signals
-
     out = free_place(options.out)
     source = open_source(options.source)
     given = {name: getattr(options, name) for name in ("num_heads", "img_size", "mean", "std")}
@@ -53,8 +57,9 @@ def import_weights(rest):
     task = ARCHITECTURES[architecture][0].task
     config = TrainConfig("folder", weights.config, architecture, task, precision=precision)
     tokenizer = tokenizer_in(source.path) if task == "clip" and not weights.config.vocabulary else None
+    versions = {"tinyvit": tinyvit.__version__, "numpy": np.__version__}
     origin = {**source.origin(), "given": {name: value for name, value in given.items() if value is not None},
-              "notes": list(weights.notes), "versions": versions()}  # fmt: skip
+              "notes": list(weights.notes), "versions": versions}  # fmt: skip
     with exit_on_signals(), making(out) as place:
         place.mkdir()
         folder = RunFolder(place)
@@ -76,9 +81,6 @@ def import_weights(rest):
 
 def described(form, weights):
     """One line that describes the imported weights."""
-    from tinyvit.functional.patches import as_pair
-    from tinyvit.models import build
-
     config = weights.config
     count = build(config, device="meta").num_parameters()
     height, width = as_pair(config.img_size)
@@ -93,21 +95,9 @@ def described(form, weights):
 def tokenizer_in(path):
     """The bytes of the tokenizer.json in a folder of weights, made of vocab.json and merges.txt in an older one; None
     if it has neither. Raises ValueError for a file that can't be read, and for a link that leads out of the folder."""
-    from tinyvit.data.tokenizers import from_vocabulary_and_merges
-    from tinyvit.interop.folder import inside, read_if_there
-
     if read_if_there(path, "tokenizer.json") is not None:
         return inside(path, "tokenizer.json").read_bytes()
     if not all((path / name).exists() for name in ("vocab.json", "merges.txt")):
         return None
     pieces = from_vocabulary_and_merges(inside(path, "vocab.json"), inside(path, "merges.txt"))
     return pieces.to_str(pretty=True).encode()
-
-
-def versions():
-    """The versions that the weights were read with."""
-    import numpy as np
-
-    import tinyvit
-
-    return {"tinyvit": tinyvit.__version__, "numpy": np.__version__}

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 
 from tyro.conf import UseAppendAction
 
-from tinyvit.cli.model_options import FileOptions, Readable, computing, with_bar
+from tinyvit.cli.model_options import FileOptions, Readable, computing, print_shares
 from tinyvit.cli.parsing import parse
-from tinyvit.text import printable
+from tinyvit.training.predict import BATCH
+from tinyvit.training.trained import tokenizer_of
+from tinyvit.training.zero_shot import AS_IT_IS, text_vectors
+from tinyvit.training.zero_shot import match as matches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,29 +32,15 @@ def match(rest):
     if not options.text:
         raise ValueError('expected texts to match with: tinyvit match RUN IMAGE… --text "…" --text "…", got none')
 
-    from tinyvit.training.predict import BATCH
-    from tinyvit.training.trained import tokenizer_of
-    from tinyvit.training.zero_shot import AS_IT_IS, text_vectors
-    from tinyvit.training.zero_shot import match as matches
-
-    trained = options.load()
-    tokenizer, readable, threads = tokenizer_of(trained), Readable(), options.threads
-    show = show_json if options.json else show_text
+    trained, readable = options.load(), Readable()
+    tokenizer, threads = tokenizer_of(trained), options.threads
     with computing(trained, options, BATCH):
         vectors = text_vectors(trained.model, tokenizer, options.text, options.template or AS_IT_IS)
         for found in readable.of(matches(trained.model, trained.preprocessing, vectors, options.images, threads)):
-            show(found.path, options.text, found.probabilities.tolist())
+            shares = list(zip(options.text, found.probabilities.tolist()))
+            if options.json:
+                texts = [{"text": text, "probability": probability} for text, probability in shares]
+                print(json.dumps({"image": str(found.path), "texts": texts}, allow_nan=False))
+            else:
+                print_shares(found.path, shares)
     return 2 if readable.others else 0
-
-
-def show_json(path, texts, probabilities):
-    found = [{"text": text, "probability": p} for text, p in zip(texts, probabilities)]
-    print(json.dumps({"image": str(path), "texts": found}, allow_nan=False))
-
-
-def show_text(path, texts, probabilities):
-    texts = [printable(text) for text in texts]
-    width = max(map(len, texts))
-    print(printable(path))
-    for text, p in zip(texts, probabilities):
-        print(with_bar(text, p, width))

@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from tinyvit.cli.parsing import Run
 from tinyvit.files import expanded
-from tinyvit.text import say
+from tinyvit.text import printable, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +141,10 @@ def file_to_write(text, option, endings):
     return path
 
 
-def with_bar(name, probability, width):
-    """A line with a class or text, its probability, and a bar of up to 20 characters."""
-    return f"  {name:<{width}}   {100 * probability:6.2f} %  {'█' * round(20 * probability)}".rstrip()
+def print_shares(path, shares):
+    """Print an image's path, and a line for each (class or text, probability), with a bar of up to 20 characters."""
+    shares = [(printable(name), probability) for name, probability in shares]
+    width = max(len(name) for name, _ in shares)
+    print(printable(path))
+    for name, probability in shares:
+        print(f"  {name:<{width}}   {100 * probability:6.2f} %  {'█' * round(20 * probability)}".rstrip())

@@ -3,9 +3,11 @@
 import json
 from dataclasses import dataclass
 
-from tinyvit.cli.model_options import FileOptions, Readable, computing, with_bar
+from tinyvit.cli.model_options import FileOptions, Readable, computing, print_shares
 from tinyvit.cli.parsing import parse
-from tinyvit.text import printable
+from tinyvit.training.predict import BATCH
+from tinyvit.training.predict import predict as predictions
+from tinyvit.training.trained import require_classifier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,29 +25,15 @@ class PredictOptions(FileOptions):
 def predict(rest):
     """tinyvit predict RUN IMAGE…"""
     options = parse(PredictOptions, rest, "tinyvit predict")
-
-    from tinyvit.training.predict import BATCH
-    from tinyvit.training.predict import predict as predictions
-    from tinyvit.training.trained import load_classifier
-
-    trained = load_classifier(options.run, options.device, options.best)
-    show, readable = show_json if options.json else show_text, Readable()
+    trained, readable = options.load(), Readable()
+    require_classifier(trained)
     with computing(trained, options, BATCH):
         found = predictions(trained.model, trained.preprocessing, options.images, top=options.top, tta=options.tta,
                             threads=options.threads)  # fmt: skip
         for prediction in readable.of(found):
-            show(prediction)
+            if options.json:
+                top = [{"class": name, "probability": probability} for name, probability in prediction.top]
+                print(json.dumps({"image": str(prediction.path), "top": top}, allow_nan=False))
+            else:
+                print_shares(prediction.path, prediction.top)
     return 2 if readable.others else 0
-
-
-def show_json(prediction):
-    top = [{"class": name, "probability": probability} for name, probability in prediction.top]
-    print(json.dumps({"image": str(prediction.path), "top": top}, allow_nan=False))
-
-
-def show_text(prediction):
-    top = [(printable(name), probability) for name, probability in prediction.top]
-    width = max(len(name) for name, _ in top)
-    print(printable(prediction.path))
-    for name, probability in top:
-        print(with_bar(name, probability, width))
