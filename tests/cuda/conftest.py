@@ -4,7 +4,6 @@ import sys
 
 import pretend_cupy
 import pytest
-from emulated_cuda.emulator import Order
 
 
 @pytest.fixture(
@@ -44,12 +43,6 @@ def real():
 
         assert cupy is not pretend_cupy.cupy and cupyx.scipy.special.erf is not pretend_cupy.erf
         yield cupy
-
-
-@pytest.fixture
-def any_order(monkeypatch):
-    """Emulated kernels run three times with different thread orders and must write the same bits."""
-    monkeypatch.setattr(Order, "seeds", (0, 1, 2))
 
 
 def pytest_collection_modifyitems(config, items):

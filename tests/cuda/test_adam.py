@@ -38,10 +38,6 @@ def test_a_boolean_on_the_device_decides_and_arrays_of_other_strides_are_changed
     checked(cupy, 40, 2, lie=lambda x: cupy.stack([x, x], 1)[:, 0])
 
 
-def test_the_order_of_the_threads_changes_no_bit(cupy, any_order):
-    checked(cupy, 4096, 2)
-
-
 @pytest.mark.parametrize("applied", [True, False])
 def test_an_optimizer_lets_the_kernel_decide_and_copies_nothing(cupy, monkeypatch, applied):
     model = ViT(ViTConfig(img_size=8, patch_size=4, embed_dim=8, depth=1, num_heads=2), device="cuda")

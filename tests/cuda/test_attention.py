@@ -89,12 +89,6 @@ def test_few_and_many_rows_and_heads_are_divided_among_blocks(cupy, dtype):
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
-@pytest.mark.parametrize("width, N", [(16, 40), (5, 33), (32, ROWS + 10)])
-def test_no_order_of_the_threads_changes_a_bit(cupy, any_order, dtype, width, N):
-    checked(cupy, drawn(1, 3, N, N, width, width, dtype), dtype)
-
-
-@pytest.mark.parametrize("dtype", EPSILON)
 def test_a_bias_of_every_shape_gets_its_gradient_and_masked_rows_give_zeros(cupy, dtype):
     for shape in every_shape_that_broadcasts(2, 3, 5, 4):
         bias = numbers(*shape, seed=2)

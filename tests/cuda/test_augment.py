@@ -82,11 +82,3 @@ def test_a_batch_takes_one_kernel_and_is_mixed_as_on_the_cpu(cupy, monkeypatch):
         for one, other in zip(got, expected, strict=True):
             np.testing.assert_array_equal(one.get(), other)
     assert len(launched) == 2
-
-
-def test_the_order_of_the_threads_changes_no_bit(cupy, any_order):
-    data = dataset(1, 4, 3, 34, 36)
-    assert_same(cupy, data, some_changes(1, 4, 34, 36, 6))
-    for name in ("sharpness", "equalize", "autocontrast", "contrast"):
-        choices = Choices(np.full((4, 2), OPERATIONS.index(name)), np.full((4, 2), 0.7))
-        assert_same(cupy, data, Changes(None, choices, None))

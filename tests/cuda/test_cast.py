@@ -54,7 +54,3 @@ def test_arrays_that_cannot_be_cast_are_refused(cupy):
             cast(x, "float16", out=out)
     with pytest.raises(ValueError, match="can't go from bfloat16 to float16; one of the two must be float32"):
         cast(cast(x, "bfloat16"), "float16")
-
-
-def test_casts_have_the_same_bits_in_any_order_of_the_threads(cupy, any_order):
-    cast(cast(to(cupy, numbers(77)), "bfloat16"), "float32")

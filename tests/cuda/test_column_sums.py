@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numbers_of import DTYPE, EPSILON, numbers, to
+from numbers_of import EPSILON, numbers, to
 
-from tinyvit.functional.sums import add_sums, finish_sums, sums_together
+from tinyvit.functional.sums import finish_sums, sums_together
 from tinyvit.kernels.cuda.column_sums import AT_ONCE, MOST, add_column_sums
 
 ROWS = st.integers(0, 9) | st.sampled_from([AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE - 3])
@@ -57,10 +57,3 @@ def test_an_error_inside_leaves_nothing_for_later(cupy):
         raise KeyError
     finish_sums()
     assert not flat.get().any()
-
-
-def test_the_order_of_the_threads_changes_no_bit(cupy, any_order):
-    parts = tuple((to(cupy, numbers(2, 70, D)), i, where) for D, i, where in ((40, 0, 0), (5, 1, 64)))
-    add_sums(cupy.zeros(100, "float32"), parts)
-    for dtype in DTYPE:
-        add_column_sums(to(cupy, numbers(AT_ONCE + 9, 264, dtype=dtype), dtype))

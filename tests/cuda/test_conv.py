@@ -76,9 +76,3 @@ def test_mixed_dtypes_take_the_reference_in_float32_and_are_refused_in_low_preci
         F.conv2d_backward(y.astype(DTYPE["bfloat16"]), cache)
     with pytest.raises(ValueError, match="conv2d: expected a kernel that fits the padded images 2×11, got 3×3"):
         F.conv2d(to(cupy, x[:, :, :2]), to(cupy, weight))
-
-
-@pytest.mark.parametrize("case", ["7×7, stride 2", "depthwise"])
-def test_the_order_of_the_threads_changes_no_bit(cupy, any_order, case, monkeypatch):
-    monkeypatch.setattr(depthwise, "SHARE", 40)
-    checked(cupy, *CASES[case], "float32")

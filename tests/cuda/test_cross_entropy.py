@@ -15,8 +15,9 @@ from tinyvit import functional as F
 )  # fmt: skip
 def test_loss_and_gradient_are_those_of_the_reference(cupy, dtype, B, K, seed, smoothing, of, dy):
     generator = np.random.default_rng(seed)
-    labels, some = generator.integers(0, min(K, 256), B), generator.choice([0.0, 0.25, 0.5, 1.0], (B, K))
-    targets = (some if "float" in of else labels).astype(of)  # probabilities that needn't sum to 1
+    labels, some = generator.integers(0, min(K, 256), B), generator.choice([0.0, 0.5, 1.0, 4.0], (B, K)) / K
+    # Probabilities that needn't sum to 1, but so small that gradients fit into float16.
+    targets = (some if "float" in of else labels).astype(of)
     logits = numbers(B, K, dtype=dtype, seed=seed, scale=3)
     loss, cache = F.cross_entropy(to(cupy, logits, dtype), cupy.asarray(targets), smoothing)
     expected, c = F.cross_entropy.reference(logits, targets.astype("float64") if "float" in of else targets, smoothing)
@@ -53,9 +54,3 @@ def test_mismatched_shapes_are_refused_as_in_the_reference(cupy):
     _, cache = F.cross_entropy(logits, np.zeros(3, int))
     with pytest.raises(ValueError, match=r"cross_entropy_backward: expected dy \(\), the shape of the result, got"):
         F.cross_entropy_backward(to(cupy, np.ones(1)), cache)
-
-
-@pytest.mark.parametrize("K", [10, 1100])
-def test_the_order_of_the_threads_changes_no_bit(cupy, any_order, K):
-    _, cache = F.cross_entropy(to(cupy, numbers(300, K)), np.arange(300) % 10)
-    F.cross_entropy_backward(1.0, cache)

@@ -31,11 +31,11 @@ def run(body, grid=1):
 REVERSED = "__shared__ float s[64]; s[t] = x[t]; {} y[t] = s[63 - t];"
 
 
-def test_threads_see_each_others_numbers_after_a_barrier(any_order):
+def test_threads_see_each_others_numbers_after_a_barrier():
     np.testing.assert_array_equal(run(REVERSED.format("__syncthreads();")), np.arange(64)[::-1])
 
 
-def test_a_missing_barrier_or_two_writes_to_one_place_make_the_result_depend_on_the_order(any_order):
+def test_a_missing_barrier_or_two_writes_to_one_place_make_the_result_depend_on_the_order():
     for body, grid in ((REVERSED.format(""), 1), ("y[t] = x[t] + blockIdx.x;", 2)):
         with pytest.raises(AssertionError, match="kernel: the order of the threads changes the result"):
             run(body, grid=grid)
@@ -100,7 +100,7 @@ def test_a_product_on_tensor_cores_is_the_matrix_product(dtype, function, seed):
 
 
 @pytest.mark.parametrize("function", ["load_matrices", "load_transposed_matrices"])
-def test_matrices_are_loaded_into_the_lanes_that_multiply_them(any_order, function):
+def test_matrices_are_loaded_into_the_lanes_that_multiply_them(function):
     x, cupy = np.random.default_rng(0).permutation(256).astype("uint16").reshape(4, 8, 8), pretend_cupy.cupy
     y = cupy.empty((4, 32), "uint32")
     function_of(LOADED, "loaded", function)((1,), (32,), (cupy.asarray(x), y))

@@ -44,9 +44,3 @@ def test_arrays_of_other_strides_are_read_and_changed_in_place_too(cupy):
     np.testing.assert_allclose(average.get()[:, 0], e[:, 0] + 0.25 * (x - e)[:, 0], rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(average.get()[:, 1], np.float32(e[:, 1]))
     np.testing.assert_allclose(squared_norm(to(cupy, x)[:, 1]).get(), (x[:, 1] ** 2).sum(), rtol=1e-6)
-
-
-def test_the_order_of_the_threads_changes_no_bit(cupy, any_order):
-    x = to(cupy, numbers(5000))
-    squared_norm(x)
-    move_average(x, to(cupy, numbers(5000, seed=1)), 0.5)

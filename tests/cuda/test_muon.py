@@ -87,10 +87,6 @@ def test_a_boolean_on_the_device_decides_whether_the_step_is_taken(cupy, bad):
     assert_close(*step(cupy, arrays_of(70), matrices, lie=lambda x: cupy.stack([x, x], 1)[:, 0]), matrices)
 
 
-def test_the_order_of_the_threads_changes_no_bit(cupy, any_order):
-    step(cupy, arrays_of(5000), (Matrix(0, 60, 76), Matrix(4560, 20, 20)))
-
-
 # -- the optimizer ----------------------------------------------------------------------------------------------------
 
 VIT = ViTConfig(img_size=8, patch_size=4, embed_dim=12, depth=3, num_heads=2, mlp_ratio=2.0)

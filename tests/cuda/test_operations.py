@@ -67,12 +67,6 @@ def test_long_rows_and_blocks_of_many_rows_are_right(cupy, name, D, dtype):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_order_of_the_threads_changes_no_bit(cupy, any_order, name):
-    for D, dtype in ((200, "float32"), (37, "bfloat16"), (1028, "float32")):
-        as_right_as_the_reference(cupy, *case_of(name, 2, 5, D, dtype))
-
-
-@pytest.mark.parametrize("name", SHAPES)
 def test_what_does_not_fit_is_refused_and_other_dtypes_take_the_reference_or_are_refused(cupy, name):
     operation, arrays, _, _, *options = case_of(name, 2, 3, 6, "float32")
     if len(arrays) > 1:
