@@ -10,9 +10,8 @@ import ctypes
 import itertools
 import traceback
 import weakref
-from ctypes import CFUNCTYPE, c_int, c_longlong, c_size_t, c_void_p
-from functools import cache, wraps
-from pathlib import Path
+from ctypes import CFUNCTYPE, c_int, c_void_p
+from functools import cache, partial
 
 import numpy as np
 from emulated_cuda import emulator
@@ -155,51 +154,55 @@ def gemmEx(handle, transa, transb, m, n, k, alpha, a, a_type, lda, b, b_type, ld
 
 # -- the shared library -----------------------------------------------------------------------------------------------
 
-MATRIX = c_void_p, c_int, c_int
-GEMM = CFUNCTYPE(
-    c_int, c_void_p, *[c_int] * 5, c_void_p, *[*MATRIX, c_longlong] * 2, c_void_p, *MATRIX, c_longlong, *[c_int] * 3
-)  # fmt: skip
-SET_STREAM, SET_WORKSPACE = CFUNCTYPE(c_int, c_void_p, c_void_p), CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
+JUMP = r"""
+extern "C" { void *to_NAME; }
+asm(".globl NAME\n NAME: mov to_NAME@GOTPCREL(%rip), %rax\n jmp *(%rax)");
+"""
+ANSWERS = {}  # {a function's name in C: what answers it}
 STREAMS, WORKSPACES = {}, {}  # of handles
 
 
-def with_status(function):
-    """The function as C calls it: it returns 0, or after an error, which is printed, CUBLAS_STATUS_INVALID_VALUE."""
+def in_c(name):
+    """Have a function answer calls from C by this name: it returns 0, or after an error, which is printed, the status
+    CUBLAS_STATUS_INVALID_VALUE."""
 
-    @wraps(function)
-    def call(*arguments):
-        try:
-            function(*arguments)
-        except Exception:
-            traceback.print_exc()
-            return 7
-        return 0
+    def add(function):
+        def call(*arguments):
+            try:
+                function(*arguments)
+            except Exception:
+                traceback.print_exc()
+                return 7
+            return 0
 
-    return call
+        ANSWERS[name] = call
+        return function
+
+    return add
 
 
-@GEMM
-@with_status
-def gemm(handle, *arguments):
+@in_c("cublasGemmStridedBatchedEx")
+def product_in_c(handle, *arguments, function=gemmStridedBatchedEx):
     assert handle in WORKSPACES, "cuBLAS would allocate memory in what is captured"
     assert STREAMS[handle] == current_stream().ptr, "cuBLAS would take another stream"
-    gemmStridedBatchedEx(handle, *arguments)
+    function(handle, *arguments)
+
+
+in_c("cublasGemmEx")(partial(product_in_c, function=gemmEx))
 
 
 def current_stream():
     """The stand-in for CuPy says here which stream is current."""
 
 
-@SET_STREAM
-@with_status
+@in_c("cublasSetStream_v2")
 def set_stream(handle, stream):
     assert current_stream().captured is None, "cuBLAS has no stream to be set in what is captured"
     STREAMS[handle] = stream or 0
     WORKSPACES.pop(handle, None)
 
 
-@SET_WORKSPACE
-@with_status
+@in_c("cublasSetWorkspace_v2")
 def set_workspace(handle, address, size):
     assert address % 256 == 0 and within_an_array(address, size), "cuBLAS: a workspace that isn't there"
     WORKSPACES[handle] = address, size
@@ -207,7 +210,11 @@ def set_workspace(handle, address, size):
 
 @cache
 def library():
-    """The path of a library with cuBLAS's functions, which call those above."""
-    built = emulator.load((Path(__file__).parent / "emulated_cuda/cublas.h").read_text())
-    built.answer_by(gemm, set_stream, set_workspace)
+    """The path of a library with cuBLAS's functions, which are those above."""
+    from tinyvit.kernels.cuda.cublas import TYPES as types
+
+    built = emulator.load("".join(JUMP.replace("NAME", name) for name in ANSWERS))
+    built.kept = [CFUNCTYPE(c_int, *types[name])(answer) for name, answer in ANSWERS.items()]
+    for name, answer in zip(ANSWERS, built.kept):
+        c_void_p.in_dll(built, f"to_{name}").value = ctypes.cast(answer, c_void_p).value
     return built._name

@@ -1,16 +1,12 @@
 """A step that is replayed as a CUDA graph has the bits of one that is launched kernel by kernel."""
 
 import gc
-import re
-import subprocess
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from emulated_cuda import emulator
 from steps import advance
 from strategies import redrawn
 
@@ -142,25 +138,6 @@ def test_tables_that_a_graph_reads_are_kept(pretended, monkeypatch):
     kept = len(column_sums.CAPTURED)
     trained(redrawn(ViT(FUSED, device="cuda")), replay=True, sizes=(6, 4, 6, 4))
     assert len(column_sums.CAPTURED) == kept + 2 and len(column_sums.TABLES) <= 1
-
-
-@pytest.mark.cuda
-def test_the_functions_of_cublas_have_the_types_that_they_are_called_with(tmp_path):
-    """The library of the stand-in, which is called like the real one, agrees with the declarations of the real one."""
-    import nvidia.cublas
-
-    (header,) = (file for path in nvidia.cublas.__path__ for file in Path(path).glob("include/cublas_api.h"))
-    source = Path(emulator.HERE, "cublas.h").read_text()
-    names = re.findall(r"cublasStatus_t (cublas\w+)\(", source)
-    declared = [re.search(rf"cublasStatus_t CUBLASWINAPI {name}\([^;]*;", header.read_text())[0] for name in names]
-    types, functions = source.split("\n\n", 2)[1:]
-
-    def errors(functions):
-        text = "\n".join([types, "#define CUBLASWINAPI", 'extern "C" {', *declared, "}", functions])
-        command = [emulator.compiler(), "-x", "c++", "-fsyntax-only", "-"]
-        return subprocess.run(command, input=text, text=True, capture_output=True).stderr
-
-    assert len(names) == 4 and not errors(functions)
 
 
 def few_steps(config):

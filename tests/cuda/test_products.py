@@ -1,3 +1,7 @@
+import ctypes
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,7 +10,7 @@ from numbers_of import DTYPE, EPSILON, numbers, to
 
 from tinyvit import backend
 from tinyvit.kernels.cuda import products
-from tinyvit.kernels.cuda.cublas import CublasError, Handle, functions
+from tinyvit.kernels.cuda.cublas import TYPES, CublasError, Handle, functions
 from tinyvit.kernels.cuda.products import multiply, multiply_batches
 
 # Layouts of a matrix: row-major or column-major, with gaps, and inside a larger array.
@@ -63,6 +67,22 @@ KINDS = [("float32", "float32"), *((low, out) for low in ("bfloat16", "float16")
 @given(case=st.integers(0, 2).flatmap(cases))
 def test_products_are_numpys_in_every_memory_layout(cupy, dtype, out_dtype, case):
     check(cupy, case, dtype, out_dtype, multiply_batches if case[0] else multiply)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", TYPES)
+def test_the_functions_of_cublas_are_called_with_the_types_that_they_are_declared_with(name):
+    import nvidia.cublas
+
+    (header,) = (file for path in nvidia.cublas.__path__ for file in Path(path).glob("include/cublas_api.h"))
+    arguments = re.search(rf"CUBLASWINAPI {name}\(([^)]*)\)", header.read_text())[1].split(",")
+    pointer = re.compile(r"\*|cublasHandle_t|cudaStream_t")
+    sizes = {"long long": ctypes.c_longlong, "size_t": ctypes.c_size_t}
+    assert TYPES[name] == [
+        ctypes.c_void_p if pointer.search(argument)
+        else next((kind for text, kind in sizes.items() if text in argument), ctypes.c_int)  # enumerations, too
+        for argument in arguments
+    ]  # fmt: skip
 
 
 def test_an_error_of_cublas_is_named(cupy):

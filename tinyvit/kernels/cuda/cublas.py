@@ -23,6 +23,12 @@ MIB = 1 << 20
 SHAPE_ARGS = [c_void_p, *[c_int] * 5, c_void_p]  # handle, operations, m, n, k, alpha
 COMPUTE_ARGS = [c_int, c_int]                    # the type that is computed in, the algorithm
 MATRIX, MATRICES = [c_void_p, c_int, c_int], [c_void_p, c_int, c_int, c_longlong]
+TYPES = {  # of the arguments of each function
+    "cublasGemmEx": [*SHAPE_ARGS, *MATRIX, *MATRIX, c_void_p, *MATRIX, *COMPUTE_ARGS],
+    "cublasGemmStridedBatchedEx": [*SHAPE_ARGS, *MATRICES, *MATRICES, c_void_p, *MATRICES, c_int, *COMPUTE_ARGS],
+    "cublasSetStream_v2": [c_void_p, c_void_p],
+    "cublasSetWorkspace_v2": [c_void_p, c_void_p, ctypes.c_size_t],
+}
 
 
 class CublasError(RuntimeError):
@@ -34,19 +40,15 @@ class Functions:
 
     def __init__(self, path):
         self.library = ctypes.CDLL(path)  # it looks functions up in the cuBLAS that it is linked with, too
-        self.gemmEx = self.function(
-            "cublasGemmEx", *SHAPE_ARGS, *MATRIX, *MATRIX, c_void_p, *MATRIX, *COMPUTE_ARGS
-        )  # fmt: skip
-        self.gemmStridedBatchedEx = self.function(
-            "cublasGemmStridedBatchedEx", *SHAPE_ARGS, *MATRICES, *MATRICES, c_void_p, *MATRICES, c_int, *COMPUTE_ARGS
-        )  # fmt: skip
-        self.set_stream = self.function("cublasSetStream_v2", c_void_p, c_void_p)
-        self.set_workspace = self.function("cublasSetWorkspace_v2", c_void_p, c_void_p, ctypes.c_size_t)
+        self.gemmEx = self.function("cublasGemmEx")
+        self.gemmStridedBatchedEx = self.function("cublasGemmStridedBatchedEx")
+        self.set_stream = self.function("cublasSetStream_v2")
+        self.set_workspace = self.function("cublasSetWorkspace_v2")
 
-    def function(self, name, *types):
-        """A function with parameters of these types; it raises CublasError for a status that isn't success."""
+    def function(self, name):
+        """A function that raises CublasError for a status that isn't success."""
         call = self.library[name]
-        call.argtypes, call.restype = types, c_int
+        call.argtypes, call.restype = TYPES[name], c_int
 
         def checked(*arguments):
             status = call(*arguments)
