@@ -13,86 +13,48 @@ import os
 import pkgutil
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pretend_cupy
 
-TESTS = Path(__file__).parent
 ASKED = os.environ.get("TINYVIT_TEST_DEVICE") == "pretended"
 
-# Files and tests (with all their parameters) that are left out of the folders that `.ci/full pretended` names, and why.
+# Tests (with all their parameters) and files that are left out of what `.ci/full pretended` names.
 LEFT_OUT = {
-    "data/test_loader.py::test_the_thread_is_two_batches_ahead_and_no_more": "about a thread of the CPU only",
-    "data/test_loader.py::test_no_thread_outlives_its_iterator": "about a thread of the CPU only",
-    "data/test_loader.py::test_on_a_device_the_data_set_is_moved_once_nothing_waits_and_there_is_no_thread":
-        "counts what is moved on a stand-in of its own",
-    # -- checked on the CPU only, since checking on a GPU would have to wait for it
-    "test_wrong_arrays.py::test_tokens_are_taken_at_distinct_integers_in_range":
-        "indices on a GPU are not checked",
-    "test_wrong_arrays.py::test_the_cache_of_a_kernel_has_every_field_of_the_references":
-        "about kernels for NumPy arrays; those for a GPU have their tests in cuda",
-    "test_wrong_arrays.py::test_a_matrix_counts_as_an_array_and_a_masked_array_is_refused": "CuPy has neither",
-    "test_wrong_arrays.py::test_adam_refuses_a_read_only_array_and_changes_none": "CuPy has no read-only arrays",
-    "test_wrong_arrays.py::test_a_number_may_come_as_an_array_without_axes": "on a GPU it has a dtype of its own",
-    "test_wrong_arrays.py::test_which_says_what_would_run_and_where_it_is_written": "about kernels for NumPy arrays",
-    "functional/test_cross_entropy.py::test_labels_out_of_range_are_named": "labels on a GPU are not checked",
-    "functional/test_conditions.py::test_labels_that_are_none_are_refused": "labels on a GPU are not checked",
-    "models/test_dit.py::test_times_and_classes_that_do_not_fit_are_refused": "labels on a GPU are not checked",
-    "training/test_step.py::test_bad_arguments_are_refused_with_the_given_value_and_move_nothing":
-        "labels on a GPU are not checked",
-    # -- memory of the process, and arrays that count operations
-    "functional/test_gathering.py::test_parts_that_gather_have_the_loss_and_the_gradients_of_the_whole_batch":
-        "parts in threads, which exist only on the CPU",
-    "functional/test_gathering.py::test_equal_rows_in_other_parts_are_told_apart":
-        "parts in threads, which exist only on the CPU",
-    "functional/test_linear.py::test_a_kernel_makes_no_product_for_a_gradient_that_is_not_wanted":
-        "counts products of NumPy arrays",
-    "functional/test_tiled_attention.py::test_memory_grows_linearly_with_the_number_of_tokens_and_that_of_attention_"
-    "with_its_square": "measures NumPy's memory",
-    "functional/test_tiled_attention.py::test_no_more_than_a_tile_of_scores_is_in_memory_at_any_time":
-        "measures NumPy's memory",
-    "models/test_swin.py::test_heads_of_windows_side_by_side_are_those_of_each_window": "asks which memory is shared",
-    "models/test_summary.py": "counts the NumPy arrays that each level of the CPU's kernels keeps",
-    "training/test_freezing.py::test_nothing_is_cached_for_frozen_parts": "measures NumPy's memory",
-    "training/test_freezing.py::test_with_recomputation_only_the_input_of_a_trained_block_is_kept":
-        "measures NumPy's memory",
-    "probe/test_explorer.py::test_a_recorded_page_of_9_layers_12_heads_and_65_tokens_stays_below_5_megabytes_and_has_"
-    "several_images": "measures a file",
-    # -- processes, files and text
-    "training/test_loop.py::test_the_saved_weights_have_the_scores_in_the_summary": "scores them on the CPU, bitwise",
-}
+    # about the CPU: its threads, its kernels, kinds of arrays that CuPy lacks, or bits of its results
+    "test_the_thread_is_two_batches_ahead_and_no_more", "test_no_thread_outlives_its_iterator",
+    "test_the_cache_of_a_kernel_has_every_field_of_the_references",
+    "test_adam_refuses_a_read_only_array_and_changes_none",
+    "test_a_matrix_counts_as_an_array_and_a_masked_array_is_refused", "test_a_number_may_come_as_an_array_without_axes",
+    "test_which_says_what_would_run_and_where_it_is_written", "test_equal_rows_in_other_parts_are_told_apart",
+    "test_parts_that_gather_have_the_loss_and_the_gradients_of_the_whole_batch",
+    "test_the_saved_weights_have_the_scores_in_the_summary",
+    # counting what is moved on a stand-in of its own
+    "test_on_a_device_the_data_set_is_moved_once_nothing_waits_and_there_is_no_thread",
+    # indices and labels, which are not checked on a GPU, since that would wait for it
+    "test_tokens_are_taken_at_distinct_integers_in_range", "test_labels_out_of_range_are_named",
+    "test_labels_that_are_none_are_refused", "test_times_and_classes_that_do_not_fit_are_refused",
+    "test_bad_arguments_are_refused_with_the_given_value_and_move_nothing",
+    # measuring NumPy's memory, its products, or a file
+    "test_a_kernel_makes_no_product_for_a_gradient_that_is_not_wanted", "test_summary.py",
+    "test_memory_grows_linearly_with_the_number_of_tokens_and_that_of_attention_with_its_square",
+    "test_no_more_than_a_tile_of_scores_is_in_memory_at_any_time", "test_nothing_is_cached_for_frozen_parts",
+    "test_heads_of_windows_side_by_side_are_those_of_each_window",
+    "test_with_recomputation_only_the_input_of_a_trained_block_is_kept",
+    "test_a_recorded_page_of_9_layers_12_heads_and_65_tokens_stays_below_5_megabytes_and_has_several_images",
+}  # fmt: skip
 PACKAGES = ("tinyvit", "tiny_architecture")  # the latter's models compute where the package's do
 
-# Functions that tests call with arrays. Inside those in the first list nothing may wait for the device.
-IN_A_STEP = {
-    "data.augment": ("augment", "changed", "mix"),
-    "data.colour": (
-        "autocontrast", "blend", "brightness", "contrast", "equalize", "grey", "posterize", "saturation", "sharpness",
-        "solarize",
-    ),
-    "data.erasing": ("erase",),
-    "data.mixing": ("cutmix", "mixup", "one_hot"),
-    "functional.adam": ("adam_step",),
-    "functional.conditions": ("timestep_embedding",),
-    "functional.diffusion": ("cleaned", "guided", "step_back"),
-    "functional.muon": ("muon_step", "orthogonalise"),
-    "functional.sums": ("add_sums", "sum_first", "sum_rows", "sum_to_shape"),
-    "optim.clipping": ("clip_by_global_norm", "global_norm"),
-    "models.vit": ("some_tokens",),
-    "nn.module": ("backward_in_scope",),  # which every backward of a model on a GPU goes through
-    "nn.recompute": ("with_recompute",),
-    "nn.watch": ("watched_backward",),
-    "training.tasks.classification": ("loss_of_classes",),
-    "training.sampling": ("predicted",),
-    "training.step": ("train_step",),
-}  # fmt: skip
-BETWEEN_STEPS = {
-    "gradcheck": ("check", "check_model"),
-    "functional.softmax": ("log_softmax",),
-    "training.tasks.classification": ("classify",),
-    "training.divergence": ("explain", "where_first"),
-}
+# Functions that tests call with arrays: all that are public and whose full name begins like this. Nothing may wait for
+# the device inside of them, except for those that are called between steps.
+CALLED = tuple("tinyvit." + start for start in (
+    "data.augment.", "data.colour.", "data.erasing.erase", "data.mixing.", "functional.", "gradcheck.check",
+    "models.vit.some_tokens", "nn.module.backward_in_scope", "nn.recompute.with_recompute", "nn.watch.watched_backward",
+    "optim.", "training.divergence.", "training.sampling.predicted", "training.step.train_step",
+    "training.tasks.classification.classify", "training.tasks.classification.loss_of_classes",
+))  # fmt: skip
+ON_ANY_DEVICE = {"cast"}  # but this one, which layers of tests call on whatever they get
+BETWEEN_STEPS = {"check", "check_model", "classify", "explain", "log_softmax", "where_first"}
 
 
 def begin():
@@ -105,14 +67,17 @@ def begin():
     for module in pkgutil.walk_packages(tinyvit.__path__, "tinyvit."):
         if not module.name.startswith(("tinyvit.bench", "tinyvit.kernels.fast", "tinyvit.__main__")):
             import_module(module.name)
-    for functions, in_a_step in ((IN_A_STEP, True), (BETWEEN_STEPS, False)):
-        for module, names in functions.items():
-            for name in names:
-                replace(getattr(import_module(f"tinyvit.{module}"), name), in_a_step)
-    for name, function in list(vars(tinyvit.functional).items()):
+    for function in functions_of("tinyvit"):
+        on_the_device_by_default(function)
+    called = {f for f in functions_of("tinyvit") if f"{f.__module__}.{f.__qualname__}".startswith(CALLED)}
+    wrapped = {
+        f: at_the_boundary(f, f.__name__ not in BETWEEN_STEPS) for f in called
+        if f.__name__ == f.__qualname__ not in ON_ANY_DEVICE and not f.__name__.startswith("_")
+    }  # fmt: skip
+    for function in wrapped.values():
         if hasattr(function, "backward"):
-            forward = replace(function, True)
-            forward.backward = replace(getattr(tinyvit.functional, f"{name}_backward"), True)
+            function.backward = wrapped[function.backward]
+    replace(wrapped)
     from tinyvit.nn import module
 
     for kind in (module.Module, *subclasses(module.Module)):
@@ -123,29 +88,23 @@ def begin():
                 setattr(kind, name, at_the_boundary(vars(kind)[name], True))
         if "predict" in vars(kind):
             kind.predict = where_images_are_normalised(kind.predict)
-    for function in functions_of("tinyvit"):
-        on_the_device_by_default(function)
 
 
-def replace(function, in_a_step):
-    """Wrap a function at the boundary, under every name that the package has for it."""
-    wrapped = at_the_boundary(function, in_a_step)
+def replace(wrapped):
+    """Put wrapped functions in the place of those that they wrap, under every name that the package has for them."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "tinyvit":
             for attribute, value in list(vars(module).items()):
-                new = instead(value, function, wrapped)
+                new = instead(value, wrapped)
                 if new is not value:
                     setattr(module, attribute, new)
-    return wrapped
 
 
-def instead(value, function, wrapped):
-    """A module's attribute with one function in place of another, also in tables of functions."""
-    if value is function:
-        return wrapped
+def instead(value, wrapped):
+    """A module's attribute with the wrapped functions, also in tables of functions."""
     if type(value) in (dict, tuple):
-        return inside(lambda item: instead(item, function, wrapped), value)
-    return value
+        return inside(lambda item: instead(item, wrapped), value)
+    return wrapped.get(value, value) if inspect.isfunction(value) else value
 
 
 def subclasses(kind):
@@ -277,6 +236,4 @@ def laid_out_alike(x):
 
 def left_out(item):
     """Whether LEFT_OUT names a test or its file."""
-    path = item.path.relative_to(TESTS).as_posix()
-    name = f"{path}::{item.originalname}" if hasattr(item, "originalname") else path
-    return name in LEFT_OUT or path in LEFT_OUT
+    return bool({item.path.name, getattr(item, "originalname", None)} & LEFT_OUT)

@@ -25,8 +25,9 @@ def batch(images):
 loss = Classification(PRESETS["digits"]).loss
 
 
-def bits(model, optimizer):
-    return model.storage.data.tobytes(), {name: np.asarray(x).tobytes() for name, x in optimizer.state_dict().items()}
+def bits(model, *parts):
+    states = [{name: np.asarray(x).tobytes() for name, x in part.state_dict().items()} for part in parts]
+    return model.storage.data.tobytes(), states
 
 
 @pytest.fixture(autouse=True)
@@ -40,14 +41,15 @@ def quiet():
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_step_without_a_finite_loss_changes_nothing(make, clip_norm, threads):
     model = ViT(CONFIG)
-    optimizer = make(model, 1e-2)
+    optimizer, average = make(model, 1e-2), optim.EMA(model, 0.9)
     assert train_step(model, optimizer, IMAGES, LABELS, clip_norm=clip_norm, threads=threads).applied
-    before = bits(model, optimizer)
+    before = bits(model, optimizer, average)
     result = train_step(model, optimizer, BROKEN, LABELS, clip_norm=clip_norm, threads=threads)
+    average.update(result.applied)
     assert not result.applied and not np.isfinite(result.loss)
-    assert bits(model, optimizer) == before
+    assert bits(model, optimizer, average) == before
     assert train_step(model, optimizer, IMAGES, LABELS, clip_norm=clip_norm, threads=threads).applied
-    assert bits(model, optimizer) != before
+    assert bits(model, optimizer, average) != before
 
 
 def test_a_step_without_a_finite_gradient_changes_nothing_even_if_the_loss_is_finite():
