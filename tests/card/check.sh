@@ -40,7 +40,10 @@ tests() {  # a warning of a newer NumPy is no failure here
 }
 compare() { report compare 100 --no-tests --no-steps --no-train --compare; }
 speed() { report speed 150 --no-tests --no-compare --no-train --steps --precisions bfloat16; }
-train() { TRAIN_FOR=$((${TRAIN:-150} - 20)) stage train 150 "$python" $here/train.py; }
+train() {
+    report train 150 --no-tests --no-compare --no-steps --train --precisions bfloat16 ${DATA:+--data-dir "$DATA"} \
+        --minutes "$(awk "BEGIN { print (${TRAIN:-150} - 20) / 60 }")"
+}
 sanitizer() {
     local tool
     tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2> /dev/null | tail -n 1)

@@ -2,7 +2,7 @@
 
     python tests/card/null.py SCRIPT [ARGUMENTS]
 
-The script may `import null`: `counts()` since the last `reset()`, and `kernels()`. Needs the extra cuda12, gcc and nm.
+The script may `import null`: `counts()` since the last `reset()`. Needs the extra cuda12, gcc and nm.
 The runtime is linked into CuPy's libraries, so each of its functions there is overwritten by a jump to driver.c's.
 """
 
@@ -75,17 +75,6 @@ def counts():
 
 def reset():
     driver.fk_reset()
-
-
-def kernels():
-    """How often each kernel was launched, by its name."""
-    driver.fk_name.restype, driver.fk_calls.restype = ctypes.c_char_p, ctypes.c_longlong
-    found = {}
-    for i in range(driver.fk_nfns()):
-        if called := driver.fk_calls(i):
-            name = driver.fk_name(i).decode()
-            found[name] = found.get(name, 0) + called
-    return found
 
 
 if __name__ == "__main__":

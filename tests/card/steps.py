@@ -46,6 +46,9 @@ CONFIGS = {
     "odd width": replace(base, model=replace(model, embed_dim=180, num_heads=12)),
     "policy": replace(base, augment=Augmentation(crop=4, flip=True, policy="rand", operations=2)),
     "recompute": replace(base, recompute=True),
+    "small sizes": replace(base, model=replace(model, dynamic_img_size=True), optim=replace(
+        optim, small_sizes=(16,), small_until=(0.5,),
+    )),
     "accumulate": replace(base, optim=replace(optim, accumulate=2, keep_patches=0.5)),
 }  # fmt: skip
 for name in ("float32", "bfloat16", "float16", "muon", "positions rope", "dropout", "recompute"):

@@ -12,20 +12,21 @@ from tinyvit.training.threads import cores
 
 def describe():
     """Processor, memory, load and versions, as a dict for JSON; None for what the system doesn't report."""
-    from threadpoolctl import threadpool_info
-
     found = {"processor": processor(), "cores": cores(), "memory_bytes": None, "load": None}
     with suppress(AttributeError, OSError, ValueError):  # Windows has neither
         found["load"] = round(os.getloadavg()[0], 2)
         found["memory_bytes"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    blas = [f"{library['internal_api']} {library['version']} ({library.get('architecture', 'unknown')})"
-            for library in threadpool_info() if library["user_api"] == "blas"]  # fmt: skip
+    with suppress(ImportError):  # on a machine with a GPU there may be only NumPy and CuPy
+        from threadpoolctl import threadpool_info
+
+        blas = [f"{library['internal_api']} {library['version']} ({library.get('architecture', 'unknown')})"
+                for library in threadpool_info() if library["user_api"] == "blas"]  # fmt: skip
+        found["blas"] = blas[0] if blas else None  # as in "openblas 0.3.31 (SkylakeX)"
     return found | {
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "tinyvit": tinyvit.__version__,
         **{name: version_of(name) for name in ("numpy", "numba", "torch", "timm")},
-        "blas": blas[0] if blas else None,  # as in "openblas 0.3.31 (SkylakeX)"
     }
 
 
