@@ -97,7 +97,7 @@ class Brightness(Task):
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         outputs = []
-        for images, *_ in forwards(model, dataset):
+        for images, _ in forwards(model, dataset):
             if stop:
                 return None
             outputs.append(model(images)[0])

@@ -13,7 +13,7 @@ from strategies import redrawn
 from tinyvit import Context, Key, ViT, ViTConfig, backend, optim
 from tinyvit.kernels.cuda import column_sums
 from tinyvit.models import ResNetConfig, SwinConfig, build
-from tinyvit.training import PRESETS, cuda_graph, memory_needs, train_step
+from tinyvit.training import PRESETS, cuda_graph, train_step
 from tinyvit.training.config import check_graph, switched
 from tinyvit.training.cuda_graph import StepGraphs, allocate
 from tinyvit.training.distributed import ALONE
@@ -195,16 +195,3 @@ def test_where_steps_cannot_be_captured_the_training_is_refused(cupy):
     images, labels = (backend.to_device(x, "cuda") for x in (np.zeros((2, 3, 8, 8), "float32"), np.arange(2)))
     with pytest.raises(ValueError, match="shared by several ranks can't be replayed"):
         train_step(model, optim.AdamW(model), images, labels, part=ALONE, replay=partial(StepGraphs("cuda:0").run, 0))
-
-
-def test_the_memory_of_a_captured_step_is_held_beside_that_of_an_evaluation(cupy, monkeypatch):
-    model = ViT(FUSED, device="cuda")
-    monkeypatch.setattr(memory_needs, "measured", lambda *step: (20, 2))
-    batch, optimizer = {"images": backend.to_device(np.zeros((8, 3, 8, 8), "float32"), "cuda")}, optim.AdamW(model)
-    split = [SimpleNamespace(images=np.zeros(50_000_000, "uint8"), labels=np.zeros(0))] * 2
-    plain, captured = (
-        memory_needs.needs_of_step(model, optimizer, None, batch, None, split=split, evaluation=70, captured=how)
-        for how in (False, True)
-    )
-    assert plain.between == 50_000_070 and plain.total(8) == plain.held + plain.between
-    assert captured.total(8) == plain.held + plain.between + 20 + 8 * (2 + 2 * 768)

@@ -117,18 +117,6 @@ def test_the_limits_of_parent_cgroups_count_too(system, path):
     assert available_memory() == (1000 if path.startswith("/outer") else 8000)
 
 
-def test_cgroups_of_version_1_are_read(system):
-    system(
-        proc__self__cgroup="5:cpu,cpuacct:/x\n4:memory:/box\n0::/\n",
-        groups__memory__box__memory_DOT_limit_in_bytes="4000\n",
-        groups__memory__box__memory_DOT_usage_in_bytes="3500\n",
-        groups__memory__box__memory_DOT_stat="cache 5\ntotal_inactive_file 20\n",
-        groups__memory__memory_DOT_limit_in_bytes=f"{2**63 - 4096}\n",
-        groups__memory__memory_DOT_usage_in_bytes="3500\n",
-    )
-    assert available_memory() == 520
-
-
 @pytest.mark.parametrize("limit", ["max", str(2**63 - 4096), "what?"])
 def test_a_cgroup_without_a_limit_changes_nothing(system, limit):
     system(proc__self__cgroup="0::/\n", **group("", limit, 3000))

@@ -52,7 +52,7 @@ class FileOptions(ModelOptions):
 
 
 @contextmanager
-def computing(trained, options, most=None):
+def computing(trained, options, most=256):
     """The kernels, the advice for too little memory and the NumPy settings for a computation with a trained model, of
     which NaN and infinite results are reported, not warned of; at its end one line on stderr says why no GPU was used.
     `most` as for `memory_to_evaluate`."""
@@ -68,7 +68,7 @@ def computing(trained, options, most=None):
 
 
 @contextmanager
-def computing_together(trained, options, most=None):
+def computing_together(trained, options, most=256):
     """`computing`, shared by the processes that mpiexec or srun has started, if it has; gives their `Ranks`. The model
     goes to the card of its rank."""
     from tinyvit.training.distributed import launched

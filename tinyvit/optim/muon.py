@@ -49,8 +49,6 @@ class Muon(AdamW):
     map_pieces   (function, pieces) -> results, like `map`; one with threads spreads the matrices over the cores
     """
 
-    scratch = 3
-
     def __init__(self, model, lr=0.02, momentum=0.95, nesterov=True, weight_decay=0.01, adam_lr=3e-4,
                  betas=(0.9, 0.95), eps=1e-8, iterations=5, filter_lr=None, map_pieces=map):  # fmt: skip
         super().__init__(model, lr, betas, eps, weight_decay)

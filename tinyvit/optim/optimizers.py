@@ -24,7 +24,6 @@ class Optimizer:
 
     slots = ()
     decides = False  # whether `update` reads `where` itself; if not, a GPU keeps copies of what it changes
-    scratch = 0      # flat arrays' worth of temporary memory that a step on a GPU needs at most
     where = True     # in `update`: a boolean on a GPU that says whether the step is taken
 
     def __init__(self, model, lr, weight_decay=0.0):

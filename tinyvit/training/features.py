@@ -16,7 +16,7 @@ from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.data import Dataset
 from tinyvit.files import expanded, replacing
 from tinyvit.nn import Context
-from tinyvit.training.inference import forward_batch, forwards, in_parts
+from tinyvit.training.inference import evaluation_batch, forwards, in_parts
 from tinyvit.training.predict import of_files
 from tinyvit.training.threads import thread_count
 
@@ -78,12 +78,12 @@ def features_of_files(model, preprocessing, paths, *, layer=None, pool=None, thr
 def batches_of(model, images):
     """The images on the model's device, as many at a time as a forward of an evaluation takes."""
     if isinstance(images, Dataset):
-        yield from (forward.images for forward in forwards(model, images))
+        yield from (batch for batch, _ in forwards(model, images))
         return
     if getattr(images, "ndim", None) != 1 + len(model.image_shape) or len(images) == 0:
         got = getattr(images, "shape", type(images).__name__)
         raise ValueError(f"expected a Dataset or normalised images (n, C, H, W) with n at least 1, got {got}")
-    count = forward_batch(model)
+    count = evaluation_batch(model)
     for first in range(0, len(images), count):
         yield to_device(images[first : first + count], model.device)
 

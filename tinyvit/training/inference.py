@@ -1,9 +1,8 @@
 """Forward passes over a data set, a batch at a time and each batch in parts by several threads."""
 
 from contextlib import contextmanager
-from typing import NamedTuple
 
-from tinyvit.backend import Array, array_module
+from tinyvit.backend import array_module
 from tinyvit.data import Loader
 from tinyvit.models.architecture import Architecture
 from tinyvit.models.summary import widest_output
@@ -14,29 +13,11 @@ from tinyvit.training.threads import map_threads, slices, threads_for
 
 INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
 FORWARD = 3.5  # memory of a forward, in arrays as large as its largest output
-MAX_IMAGES = 2048  # in a forward on a GPU, which has more than enough work for each launch then
-MAX_BYTES = 1 << 30  # of memory of a forward on a GPU
-
-
-class Forward(NamedTuple):
-    """Images for one forward, their targets, and which of them are an evaluation batch: a list of slices."""
-
-    images: Array
-    targets: Array
-    batches: list
 
 
 def forwards(model, dataset):
-    """The images of a `Dataset`, in order and in few forwards, each a `Forward`: on a CPU an evaluation batch each.
-
-    What is summed over each of the batches has the same digits whatever the size of a forward: the outputs for an image
-    don't depend on those beside it, except that cuBLAS may choose another algorithm for a product with more rows.
-    """
-    count = evaluation_batch(model)
-    loader = Loader(dataset, forward_batch(model), dtype=model.dtype.name, device=model.device)
-    for images, targets in loader.epoch():
-        edges = range(0, len(targets), count)
-        yield Forward(images, targets, [slice(first, min(first + count, len(targets))) for first in edges])
+    """(images, targets) of a `Dataset`, in order, as many at a time as `evaluation_batch` says."""
+    return Loader(dataset, evaluation_batch(model), dtype=model.dtype.name, device=model.device).epoch()
 
 
 def in_parts(function, model, images, threads=None):
@@ -71,25 +52,9 @@ def sum_over(images, function):
     return sum(ranks.results(function(images, where) if where.stop > where.start else 0))
 
 
-def sums_over(images, batches, function):
-    """For each of the `batches`, slices of the images of a forward, the sum over its images: a list.
-
-    function(where, batches) returns a list of them for the images at the slice `where`; its `batches` are slices of
-    these images alone. Inside `Ranks.sharing` it gets a batch at a time: each rank computes its part, and all get the
-    sum.
-    """
-    if sharing() is None:
-        return function(slice(0, len(images)), batches)
-
-    def of_part(batch, part):
-        return function(slice(batch.start + part.start, batch.start + part.stop), [slice(0, part.stop - part.start)])[0]
-
-    return [sum_over(images[batch], lambda _, part, batch=batch: of_part(batch, part)) for batch in batches]
-
-
-def forward_bytes(model, bytes_per_number=4):
+def forward_bytes(model):
     """Bytes that the forward of an image takes, about, where nothing is kept for a backward."""
-    return round(FORWARD * bytes_per_number * widest_output(model))
+    return round(FORWARD * 4 * widest_output(model))
 
 
 def evaluation_batch(model, most=256):
@@ -101,39 +66,15 @@ def evaluation_batch(model, most=256):
     return 1 << max(0, images.bit_length() - 1)
 
 
-def forward_batch(model):
-    """Images in one forward of an evaluation: of a small model on a GPU several evaluation batches, so that a launch
-    has more work; else one. It depends on the model alone, so that cuBLAS takes the same algorithms in every run."""
-    count = evaluation_batch(model)
-    if model.device == "cpu" or not isinstance(model, Architecture):
-        return count
-    images = min(MAX_IMAGES, MAX_BYTES // computed_bytes(model))
-    return max(1, images // count) * count
-
-
-def computed_bytes(model):
-    """Bytes that the forward of an image takes in the dtype that the model computes in."""
-    return forward_bytes(model, model.storage.compute_dtype.itemsize)
-
-
-def memory_of_forward(model, most):
-    """Bytes that a forward of an evaluation of at most `most` images takes; 0 if unknown."""
-    return min(most, forward_batch(model)) * computed_bytes(model) if isinstance(model, Architecture) else 0
-
-
 @contextmanager
-def memory_to_evaluate(model, most=None):
-    """Raise OutOfMemory, with what helps, where memory runs out while a model is evaluated.
-
-    most   images at a time; by default as many as `forwards` takes
-    """
+def memory_to_evaluate(model, most=256):
+    """Raise OutOfMemory, with what helps, where memory runs out while a model is evaluated; `most` images at a time."""
     try:
         yield
     except Exception as error:
         if not is_lack_of_memory(error):
             raise
-        images = forward_batch(model) if most is None else evaluation_batch(model, most)
         raise OutOfMemory(
-            f"too little memory to evaluate {images} images at a time; end other programs, or "
+            f"too little memory to evaluate {evaluation_batch(model, most)} images at a time; end other programs, or "
             f"{'raise the limit' if model.device == 'cpu' else 'take --device cpu'}"
         ) from error

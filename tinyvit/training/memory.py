@@ -68,11 +68,6 @@ def of_glibc(name):
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
-# Version 2 of the control groups, and version 1: the folder, and the files that say the limit and what is used.
-GROUPS = {
-    "": ("", "memory.max", "memory.current"),
-    "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-}
 
 
 def available_memory(device="cpu"):
@@ -98,24 +93,19 @@ def left_by_limits():
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         yield limit - numbers(PROC / "self/status").get("VmSize", 0) if limit != resource.RLIM_INFINITY else inf
     for line in lines_of(PROC / "self/cgroup"):
-        _, controllers, path = line.split(":", 2)
-        if controllers in GROUPS:
-            root, limit, usage = GROUPS[controllers]
-            group = CGROUPS / root / path.lstrip("/")
-            for folder in (group, *group.parents):
-                yield left_by_group(folder, limit, usage)
+        if line.startswith("0::/"):  # of version 2
+            group = CGROUPS / line[4:]
+            yield from map(left_by_group, (group, *group.parents))
 
 
-def left_by_group(folder, limit, usage):
+def left_by_group(folder):
     """Bytes left below one control group's limit. File caches count as free."""
     try:
-        limit, used = (int((folder / name).read_text()) for name in (limit, usage))
+        limit, used = (int((folder / name).read_text()) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):  # there is no such group, or its limit is "max"
         return inf
     pages = numbers(folder / "memory.stat", unit=1)
-    return limit - used + sum(
-        pages.get(f"total_{kind}_file", pages.get(f"{kind}_file", 0)) for kind in ("inactive", "active")
-    )
+    return limit - used + pages.get("inactive_file", 0) + pages.get("active_file", 0)
 
 
 def numbers(path, unit=1024):

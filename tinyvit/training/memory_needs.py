@@ -1,12 +1,11 @@
 """How much memory a training step needs, and which batch would fit where there is less.
 
-The loss and its backward run on a few samples and on twice as many. What the second takes more is for each sample, the
-rest is fixed. So nothing is known here of architectures, tasks and kernels.
+The loss and its backward run on a few samples, and a batch takes as much for each of its own. So nothing is known here
+of architectures, tasks and kernels.
 """
 
 import traceback
 import tracemalloc
-import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from tinyvit.training.meeting import mixes_samples
 from tinyvit.training.memory import available_memory
 from tinyvit.training.threads import at_once, map_threads
 
-SURE = 0.75  # share of the estimate that is needed for certain
+SURE = 0.75  # share of the estimate for a batch that is needed for certain
 MARGIN = 0.9  # share of the free memory that a batch that is advised may fill
 SPARE = 100_000_000  # bytes, at most half of all, that it leaves: for threads' stacks, buffers of BLAS, later imports
 SAVING = 3  # copies of what a checkpoint holds while it is saved: the arrays, their bytes, the file
@@ -40,20 +39,18 @@ class Needs(NamedTuple):
     """The memory of a training, in bytes.
 
     held     what is there all the time: weights, gradients, moments; on a GPU also the data
-    fixed    what forward and backward take, whatever the batch
-    sample   what they and the inputs take for each sample of a batch
-    between  what saving and evaluating take, between two steps
+    sample   what forward, backward and the inputs take for each sample of a batch
+    between  what saving takes, between two steps
     """
 
     held: int
-    fixed: float = 0
     sample: float = 0
     between: int = 0
     device: str = "cpu"
 
     def total(self, batch_size):
         """Bytes of a training with batches of this size, about."""
-        return self.held + max(self.between, round(self.fixed + self.sample * batch_size))
+        return self.held + max(self.between, round(self.sample * batch_size))
 
     def message(self, batch_size, free, words):
         """The error: how much is needed, how much is available (`free`, or None), and which batch would fit."""
@@ -65,7 +62,7 @@ class Needs(NamedTuple):
         # Where memory has run out, what needs as much doesn't fit, whatever there seems to be.
         free = min(total if free is None else free, total)
         room = int(MARGIN * max(free - SPARE, free / 2)) - self.held
-        fits = min(batch_size - 1, int((room - self.fixed) // max(1, self.sample)))
+        fits = min(batch_size - 1, int(room // max(1, self.sample)))
         if fits < 1 or room < self.between:
             return f"{text}; not even one image fits: take a smaller model"
         return f"{text}; {words.format(fits)}"
@@ -77,41 +74,30 @@ def needs_of_weights(config, device):
     return Needs(3 * numbers * np.dtype(MASTER[config.precision]).itemsize, device=device)
 
 
-def needs_of_step(
-    model, optimizer, loss_of, batch, ctx, threads=1, accumulate=1, kept=0, split=None, evaluation=0, captured=False
-):
+def needs_of_step(model, optimizer, loss_of, batch, ctx, threads=1, accumulate=1, kept=0, split=None):
     """The `Needs` of a model and an optimizer.
 
     loss_of     (named arrays, ctx) -> (loss, backward, …)
     batch       named arrays, of which a few samples are measured
     kept        bytes besides: of a moving average, of the task
     split       the data of a training, which saves checkpoints, too
-    evaluation  bytes that a forward of an evaluation takes on a GPU
-    captured    whether the step is a CUDA graph, which keeps its memory between two steps, and a batch
     """
     storage, device = model.storage, model.device
-    size, changed = storage.data.nbytes, storage.data.nbytes * (1 + len(optimizer.slots))
-    held, between, inputs = changed + kept, 0, sum(array[:1].nbytes for array in batch.values())
+    size, inputs, between = storage.data.nbytes, sum(array[:1].nbytes for array in batch.values()), 0
+    held = size * (1 + len(optimizer.slots)) + kept
     if storage.precision.is_low:
         held += storage.compute_dtype.itemsize * storage.size
-    if device != "cpu":  # where the step may be left out, there are copies of what the optimizer changes
-        threads, between = 1, size * optimizer.scratch + (0 if optimizer.decides else changed)
-    if split is not None and device != "cpu":
-        train, test = (part.images.nbytes + part.labels.nbytes for part in split)
-        held, between = held + train, max(between, size, test + evaluation)
+    if device != "cpu":
+        threads, held = 1, held + sum(part.images.nbytes + part.labels.nbytes for part in split or ())
     elif split is not None:
         inputs, between = LOADED * inputs, SAVING * held
-    if captured:
-        held, between, inputs = held + between, 0, 2 * inputs
     together, accumulate = (threads, 1) if mixes_samples(model, ctx) else (at_once(threads), accumulate)
-    fixed, each = measured(model, loss_of, batch, ctx)
-    return Needs(
-        held + size * threads, together * fixed, together / threads / accumulate * each + inputs, between, device
-    )  # fmt: skip
+    each = measured(model, loss_of, batch, ctx)
+    return Needs(held + size * threads, together / threads / accumulate * each + inputs, between, device)
 
 
 def measured(model, loss_of, batch, ctx):
-    """(bytes that forward and backward take whatever the batch, bytes for each sample).
+    """Bytes that forward and backward take for each sample.
 
     Nothing changes but the model's gradients, which are zero afterwards.
     """
@@ -124,25 +110,23 @@ def measured(model, loss_of, batch, ctx):
             loss_of(arrays, as_one_of_two(ctx or Context()))[1](1.0)
 
     def peak(samples):
-        return peak_of(lambda: map_threads(run, [samples], 1, device), device)
+        return max(1, peak_of(lambda: map_threads(run, [samples], 1, device), device))
 
     one = None
     try:
         run(1)  # imports and tables don't count
-        one = max(1, peak(1))
-        few = max(1, min(len(next(iter(batch.values()))) // 2, MEASURED // one))
-        first, second = peak(few), peak(2 * few)
+        one = peak(1)
+        few = max(1, min(len(next(iter(batch.values()))), 2 * MEASURED // one))
+        return peak(few) / few
     except Exception as error:
         if not is_lack_of_memory(error):
             raise
         drop_tracebacks(error)
         if one is None:
             raise OutOfMemory("too little memory: not even one image fits: take a smaller model") from error
-        return 0, one
+        return one
     finally:
         buffer[:] = 0
-    each = max(1, (second - first) / few)
-    return max(0, first - few * each), each
 
 
 def peak_of(function, device):
@@ -158,14 +142,9 @@ def peak_of(function, device):
 
 
 def require_memory(needs, batch_size, free):
-    """Raise OutOfMemory if a step surely doesn't fit into `free` bytes (None: unknown); warn if it hardly does."""
-    total = needs.total(batch_size)
-    if free is None or total <= free:
-        return
-    message = needs.message(batch_size, free, OPTIONS)
-    if needs.held + int(SURE * (total - needs.held)) > free:
-        raise OutOfMemory(message)
-    warnings.warn(f"there may be {message}", stacklevel=2)
+    """Raise OutOfMemory if a step surely doesn't fit into `free` bytes (None: unknown)."""
+    if free is not None and needs.held + SURE * (needs.total(batch_size) - needs.held) > free:
+        raise OutOfMemory(needs.message(batch_size, free, OPTIONS))
 
 
 def raise_if_out_of_memory(error, batch_size, find_needs, words):

@@ -28,7 +28,6 @@ from tinyvit.training.distributed.agreement import digests, facts_of
 from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
 from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
-from tinyvit.training.inference import memory_of_forward
 from tinyvit.training.memory import available_memory
 from tinyvit.training.memory_needs import MEASURED, needs_of_step, needs_of_weights, require_memory
 from tinyvit.training.step import checked
@@ -135,11 +134,10 @@ class Trainer:
         kept = sum(array.nbytes for array in self.task.state().values())
         if self.ema is not None:
             kept += self.model.storage.data.nbytes
-        evaluation = memory_of_forward(self.task.backbone(self.model), len(self.split.test))
         return needs_of_step(
             self.model, self.optimizer, loss_of, self.task.batch(*arrays, key),
             Context(True, key, recompute=config.recompute), 1 if self.task.mixes_samples else self.threads,
-            config.optim.accumulate, kept, self.split, evaluation, config.cuda_graph,
+            config.optim.accumulate, kept, self.split,
         )  # fmt: skip
 
     def reset_sums(self):

@@ -108,20 +108,19 @@ def evaluate(model, dataset, threads=None, tta=False, stop=None):
     None if `stop` became true meanwhile.
     """
     loss = correct = 0
-    for images, targets, batches in forwards(model, dataset):
+    for images, targets in forwards(model, dataset):
         if stop:
             return None
         logits = classify(model, images, threads, tta)
         with model.storage.on_device():
-            for where in batches:  # in turn, so that the sum has the same digits whatever the size of the forward
-                loss = loss + F.cross_entropy(logits[where], targets[where])[0] * (where.stop - where.start)
+            loss = loss + F.cross_entropy(logits, targets)[0] * len(targets)
             correct = correct + (logits.argmax(1) == targets).sum()
     return {"accuracy": float(correct) / len(dataset), "loss": float(loss) / len(dataset)}
 
 
 def logits_of(model, dataset, threads=None, tta=False):
     """The logits (n, K) of all images of a `Dataset`, as a NumPy array; with `tta`, as `classify` says."""
-    found = [to_numpy(classify(model, images, threads, tta)) for images, *_ in forwards(model, dataset)]
+    found = [to_numpy(classify(model, images, threads, tta)) for images, _ in forwards(model, dataset)]
     return np.concatenate(found)
 
 

@@ -114,7 +114,7 @@ class ContrastivePairs(Task):
     def evaluate(self, model, dataset, threads=None, stop=None):
         vectors = text_vectors(model, self.tokenizer, dataset.classes, self.config.objective.templates)
         right = []
-        for images, labels, _ in forwards(model, dataset):
+        for images, labels in forwards(model, dataset):
             if stop:
                 return None
             found = image_logits(model, vectors, images, threads).argmax(1)

@@ -6,7 +6,6 @@ transformers".
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from tinyvit import functional as F
 from tinyvit.backend import Key, array_module, constant, device_of
 from tinyvit.functional.diffusion import Schedule
 from tinyvit.nn import Context
-from tinyvit.training.inference import forwards, sums_over
+from tinyvit.training.inference import forwards, sum_over
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import PositiveInt, validate
 
@@ -118,26 +117,23 @@ class Diffusion(Task):
     def evaluate(self, model, dataset, threads=None, stop=None):
         """The mean squared error of the noise; an image has the same noise each time."""
         total = seen = 0
-        for images, labels, batches in forwards(model, dataset):
-            rounds = []
+        for images, labels in forwards(model, dataset):
             for number in range(ROUNDS):
                 if stop:
                     return None
                 key = Key(0, number).skip(seen)
-                rounds.append(sums_over(images, batches, partial(self.errors, model, images, labels, key)))
-            for error in chain.from_iterable(zip(*rounds)):  # a batch at a time, so that the sum has the same digits
-                total = total + error / ROUNDS
+                total = total + sum_over(images, partial(self.error, model, labels, key)) / ROUNDS
             seen += len(images)
         return {self.headline: float(total) / seen}
 
-    def errors(self, model, images, labels, key, where, batches):
-        """The sums of the errors of images[where] over each of the `batches`, as `sums_over` wants them."""
+    def error(self, model, labels, key, images, where):
+        """The sum of the errors of images[where], as `sum_over` wants it."""
         with model.storage.on_device():
             batch = self.batch(images[where], labels[where], key.skip(where.start))
             noisy, _ = F.add_noise(batch["images"], batch["noise"], self.table(self.levels, images)[batch["t"]])
             output, _ = model(noisy, Context(keep_caches=False), t=batch["t"], labels=batch["labels"])
-            guesses, noise = output[:, : images.shape[1]], batch["noise"]
-            return [F.mean_squared_error(guesses[part], noise[part])[0] * (part.stop - part.start) for part in batches]
+            error, _ = F.mean_squared_error(output[:, : images.shape[1]], batch["noise"])
+            return error * (where.stop - where.start)
 
 
 def detached(x, dtype):

@@ -13,7 +13,7 @@ from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.mae import MaskedAutoencoder
 from tinyvit.nn import Context
-from tinyvit.training.inference import forwards, sums_over
+from tinyvit.training.inference import forwards, sum_over
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import PositiveInt, Share, require, validate
 
@@ -128,21 +128,20 @@ def mean_loss(task, model, dataset, stop=None):
     The same patches of an image are hidden each time.
     """
     total, seen = 0, 0
-    for images, _, batches in forwards(task.backbone(model), dataset):
+    for images, _ in forwards(task.backbone(model), dataset):
         if stop:
             return None
-        for error in sums_over(images, batches, partial(errors_of, task, model, Key(0).skip(seen), images)):
-            total = total + error
+        total = total + sum_over(images, partial(error_of, task, model, Key(0).skip(seen)))
         seen += len(images)
     return {task.headline: float(total) / seen}
 
 
-def errors_of(task, model, key, images, where, batches):
-    """The sums of the losses of images[where] over each of the `batches`, as `sums_over` wants them."""
+def error_of(task, model, key, images, where):
+    """The sum of the losses of images[where], as `sum_over` wants it."""
     with model.storage.on_device():
         batch = task.batch(images[where], None, key.skip(where.start))
         predicted, targets, _ = task.predictions(model, batch, Context(keep_caches=False))
-        return [task.error(predicted[part], targets[part])[0] * (part.stop - part.start) for part in batches]
+        return task.error(predicted, targets)[0] * (where.stop - where.start)
 
 
 def normalised(patches):
