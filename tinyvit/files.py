@@ -4,7 +4,6 @@ Whatever is written is first made in a hidden folder beside its place, under a n
 complete and on the disk. Two processes that write the same file never share a temporary one.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -13,9 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 HIDDEN = ".tinyvit-"  # how the names of hidden folders (NAME.tmp) and of their makers' locks (NAME.lock) begin
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-LARGEST_MANIFEST = 1 << 26  # bytes; a hundred thousand evaluations fit
-LARGEST_TEXT = 1 << 24  # bytes; a configuration with a hundred thousand names of classes fits
+LARGEST = 1 << 26  # bytes of a text that is read; a manifest of a hundred thousand evaluations fits
+ADVICE = "make room or choose another place"
 
 
 def expanded(path):
@@ -64,40 +62,23 @@ def identity(path):
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write(path, content, again="run the command again"):
+def write(path, content, advice=ADVICE):
     """Put bytes into a file in one go, as `replacing` does."""
-    with replacing(path, again) as file:
+    with replacing(path, advice) as file:
         file.write(content)
 
 
 @contextmanager
-def replacing(path, again="run the command again"):
+def replacing(path, advice=ADVICE):
     """A file to write to, which is put at `path` when the block ends without an error.
 
-    again   what to do once there is room, if the disk is full
+    advice   what to do if it can't be written
 
     Raises ValueError if the folder was removed, OSError for a full disk or a missing permission. A file that was there
     before is then unchanged.
     """
-    try:
-        with hidden_folder(path.parent) as folder:
-            with (folder / path.name).open("wb") as file:
-                yield file
-            sync(folder / path.name)
-            os.replace(folder / path.name, path)
-        sync(path.parent)  # the new name has to reach the disk, too
-    except FileNotFoundError as error:
-        if path.parent.exists() and HIDDEN not in str(error.filename):
-            raise
-        raise ValueError(f"{path.parent} was removed while it was in use; {path.name} can't be saved") from error
-    except OSError as error:
-        if error.errno in FULL:
-            raise OSError(
-                f"no room to save {path}: {error.strerror}; nothing saved before is damaged, so make room and {again}"
-            ) from error
-        if HIDDEN in str(error.filename):
-            raise type(error)(error.errno, error.strerror, str(path)) from error
-        raise
+    with placed(path, advice) as place, place.open("wb") as file:
+        yield file
 
 
 @contextmanager
@@ -106,31 +87,34 @@ def making(path):
 
     What is made beside it, under names that begin as its own does, comes along. Raises ValueError if there is something
     at one of these places already, and OSError, naming `path`, if it can't be written. Then, and if anything else goes
-    wrong, nothing remains of what was made, nor of the folders above it.
+    wrong, nothing remains of what was made, except empty folders above it.
     """
     path = free_place(path)
-    missing = [folder for folder in path.parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with placed(path, check=free_place) as place:
+        yield place
+
+
+@contextmanager
+def placed(path, advice=ADVICE, check=lambda path: None):
+    """A path in a hidden folder. What is there at the end is put at `path`, and what is beside it beside `path`, unless
+    `check` raises an error for one of these places."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with hidden_folder(path.parent) as folder:
             yield folder / path.name
-            made = sorted(folder.iterdir(), key=lambda entry: entry.name == path.name)  # the one of this name last
             for file in folder.rglob("*"):
                 sync(file)
+            made = sorted(folder.iterdir(), key=lambda entry: entry.name == path.name)  # the one of this name last
             for entry in made:
-                free_place(path.with_name(entry.name))
+                check(path.with_name(entry.name))
             for entry in made:
-                entry.rename(path.with_name(entry.name))
-        sync(path.parent)
-    except BaseException as error:
-        for folder in missing:
-            with suppress(OSError):  # somebody else uses it by now
-                folder.rmdir()
-        if not isinstance(error, OSError):
-            raise
-        what = error.strerror or error  # its own path would be the hidden one
-        raise OSError(f"{path} can't be written: {what}; nothing of it is left, so make room or choose another place") \
-            from error  # fmt: skip
+                os.replace(entry, path.with_name(entry.name))
+        sync(path.parent)  # the new name has to reach the disk, too
+    except OSError as error:
+        if not path.parent.exists():
+            raise ValueError(f"{path.parent} was removed while it was in use; {path.name} can't be saved") from error
+        reason = error.strerror or error  # its own path would be the hidden one
+        raise OSError(f"{path} can't be written: {reason}; nothing of it is left, so {advice}") from error
 
 
 def free_place(path):
@@ -145,16 +129,15 @@ def free_place(path):
 def hidden_folder(parent):
     """A new hidden folder in `parent`, removed at the end; so are those that killed processes left there."""
     tidy(parent)
-    folder = parent / f"{HIDDEN}{os.urandom(8).hex()}.tmp"
-    lock = folder.with_suffix(".lock")
+    lock = parent / f"{HIDDEN}{os.urandom(8).hex()}.lock"
+    folder = lock.with_suffix(".tmp")
     with locked(lock):  # before there is a folder that `tidy` could take for a dead process's
         try:
             folder.mkdir()
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):
-                lock.unlink()
+            lock.unlink(missing_ok=True)
 
 
 def tidy(parent):
@@ -179,12 +162,12 @@ def sync(path):
             os.close(descriptor)
 
 
-def read_text(path, most=LARGEST_TEXT):
-    """The text of a file; ValueError, before it is read, for one of more than `most` bytes, a pipe or a device."""
+def read_text(path):
+    """The text of a file; ValueError, before it is read, for one of more than `LARGEST` bytes, a pipe or a device."""
     if not path.is_file():
         raise ValueError(f"{path} is not a file")
-    if (size := path.stat().st_size) > most:
-        raise ValueError(f"{path} has {size:,} bytes, expected at most {most:,}; it is damaged or another file")
+    if (size := path.stat().st_size) > LARGEST:
+        raise ValueError(f"{path} has {size:,} bytes, expected at most {LARGEST:,}; it is damaged or another file")
     return path.read_text(encoding="utf-8", errors="replace")
 
 
@@ -218,23 +201,15 @@ def entry(content):
         return {"bytes": content.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def read_manifest(path):
-    """The contents of a manifest, a dict; ValueError, naming the file, if it is missing, damaged or of another kind."""
+def verified_manifest(path):
+    """The contents of a manifest, after checking it and every file in it against their SHA256; ValueError, naming the
+    file, if one is missing, cut off or changed."""
     try:
-        content = json.loads(read_text(path, LARGEST_MANIFEST))
-        if not isinstance(content, dict) or content.get("format") != 1 or not isinstance(content.get("files"), dict):
-            raise ValueError("expected an object with format 1, files and sha256")
-        if content.pop("sha256", None) != digest(canonical(content)):
+        content = json.loads(read_text(path))
+        if not isinstance(content, dict) or content.pop("sha256", None) != digest(canonical(content)):
             raise ValueError("its SHA256 is not the one that it states")
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged or no manifest: {error}") from error
-    return content
-
-
-def verified_manifest(path):
-    """The contents of a manifest, after checking every file in it against its SHA256; ValueError, naming the file, if
-    one is missing, cut off or changed."""
-    content = read_manifest(path)
     for name, expected in content["files"].items():
         file = path.with_name(name)
         if not file.is_file():

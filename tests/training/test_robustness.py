@@ -1,5 +1,6 @@
 """A few of the kills and mutations of `tests/kills.py` and `tests/mutations.py`."""
 
+import re
 import resource
 import subprocess
 import sys
@@ -33,7 +34,7 @@ def test_a_full_disk_ends_the_training_with_one_line_and_the_run_can_be_resumed(
     ended = train(tmp_path, 100_000, "digits", "--epochs", "2", "--out", "run", "--device", "cpu")
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
-    assert line.startswith("tinyvit: error: no room to save run/checkpoints/step-") and "--resume" in line
+    assert re.fullmatch(r"tinyvit: error: run/checkpoints/step-.* can't be written: .*--resume.*", line)
     assert not list((tmp_path / "run" / "checkpoints").iterdir())  # no partial file takes up space
     again = train(tmp_path, resource.RLIM_INFINITY, "--resume", "run")
     assert (again.returncode, again.stderr) == (0, "") and "test accuracy" in again.stdout

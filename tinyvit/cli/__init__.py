@@ -6,7 +6,6 @@ import sys
 import warnings
 from importlib import import_module
 
-from tinyvit.files import FULL
 from tinyvit.launcher import started_in_parallel
 from tinyvit.levels import check_environment
 from tinyvit.text import say
@@ -84,7 +83,7 @@ def in_words(error):
     if isinstance(error, OSError):
         if error.filename:
             return f"{error.filename} can't be used: {error.strerror}"
-        return f"the output can't be written: {error.strerror}" if error.errno in FULL else str(error)
+        return f"the output can't be written: {error.strerror}" if error.errno else str(error)
     return str(error)
 
 

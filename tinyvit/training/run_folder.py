@@ -126,7 +126,7 @@ class RunFolder:
     def write(self, path, content):
         """Put bytes into one of the run's files in one go."""
         self.check_lock()
-        write(path, content, f"go on with tinyvit train --resume {self.path}")
+        write(path, content, f"make room and go on with tinyvit train --resume {self.path}")
 
     def write_metrics(self, history):
         """Put the rows of all evaluations so far into metrics.jsonl, a line each."""
