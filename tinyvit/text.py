@@ -25,3 +25,11 @@ def short(value, most=120):
     """A value as text, `printable` and shortened."""
     text = str(value)
     return printable(text[:most] + ("…" if len(text) > most else ""))
+
+
+def did_you_mean(name, known):
+    """The end of an error about an unknown name: a similar known one, or those that are known."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(name), known, n=1)
+    return f"did you mean {close[0]}?" if close else f"expected one of {some(known, 20)}"

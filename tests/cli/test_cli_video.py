@@ -46,9 +46,9 @@ def test_a_gif_and_a_folder_of_its_frames_are_predicted_alike_and_other_commands
 
 
 @pytest.mark.parametrize("command, said", [
-    ("predict RUN still.png", "still.png is a still image, and the model reads videos of 4 frames; give a GIF or a"),
+    ("predict RUN still.png", "still.png can't be read as a video: it has 1 frame, and the model reads 4; give a longer"),
     ("predict RUN nothing.gif", "nothing.gif doesn't exist; give a GIF or a folder of frames"),
-    ("features RUN short.gif --out f.npy", "short.gif has 3 frames, and the model reads 4; give a longer video"),
+    ("features RUN short.gif --out f.npy", "short.gif can't be read as a video: it has 3 frames, and the model"),
     ("inspect RUN", "inspect looks at single images"),
     ("inspect RUN --html page.html", "inspect looks at single images"),
     ("predict DIGITS clip.gif", "clip.gif can't be read as an image: it is a video, and the model reads single images"),

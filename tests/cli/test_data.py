@@ -83,7 +83,7 @@ def test_if_every_source_fails_the_last_line_says_why_and_what_to_do(tinyvit, ci
         ended, out, err = tinyvit("data", spec.name)
     assert (ended, out) == (2, "")
     assert re.fullmatch(
-        r"tinyvit: error: .*404 Not Found; .*403 Forbidden.*--data-dir.*"
+        r"tinyvit: error: .*404 Client Error: Not Found.*; .*403 Client Error: Forbidden.*--data-dir.*"
         rf"tinyvit data {spec.name} --from FILE",
         err.splitlines()[-1],
     )
@@ -100,9 +100,9 @@ def test_the_digits_are_built_in(succeeds):
     ("digits --from x", "digits is built in"),
     ("folder", "folder is made of files of your own"),
     ("cifar10 --form x", "--form"),
-    ("cifar10 --from nowhere", "nowhere doesn't exist; expected a folder with CIFAR-10's .bin files, or"),
+    ("cifar10 --from nowhere", "nowhere doesn't exist; expected test_batch.bin and its like, cifar-10-batc"),
     ("cifar10 --from ~nobody-of-this-name", "~nobody-of-this-name doesn't exist; expected a"),
-    ("cifar100 --from .", "holds no CIFAR-100; expected test.bin and its like, the folder cifar-100-binary"),
+    ("cifar100 --from .", "holds no CIFAR-100; expected test.bin and its like, cifar-100-binary"),
 ])  # fmt: skip
 def test_bad_input_ends_with_one_line_and_writes_nothing(refused, arguments, message):
     assert message in refused("data", *arguments.split())

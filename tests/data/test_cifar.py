@@ -92,7 +92,7 @@ def test_a_folder_of_something_else_is_refused_with_what_is_expected(tmp_path):
     write_folder(TEN, CONTENTS, tmp_path)
     with pytest.raises(ValueError, match=r"holds no CIFAR-100; expected test\.bin and its like"):
         data.cifar100(tmp_path)
-    with pytest.raises(ValueError, match="nowhere doesn't exist; expected a folder"):
+    with pytest.raises(ValueError, match="nowhere doesn't exist; expected test_batch.bin and its like"):
         data.cifar10(tmp_path / "nowhere")
 
 

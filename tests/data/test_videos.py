@@ -78,13 +78,12 @@ def test_frames_are_taken_evenly_and_from_the_middle(count, frames):
 def test_what_is_no_video_is_refused_in_one_line(tmp_path, kind):
     still, short = save(tmp_path / f"still.{kind}", frames_of(1)), save(tmp_path / f"short.{kind}", frames_of(3))
     cases = {
-        still: "is a still image, and the model reads videos of 4 frames; give a GIF or a folder of frames",
-        short: "has 3 frames, and the model reads 4; give a longer video",
+        still: "can't be read as a video: it has 1 frame, and the model reads 4; give a longer video, a GIF",
+        short: "can't be read as a video: it has 3 frames, and the model reads 4; give a longer video",
         tmp_path / "none.gif": "doesn't exist; give a GIF or a folder of frames",
         save_frames(tmp_path / "few", frames_of(1)): "has 1 frame, and the model reads 4; give a longer video",
+        save_frames(tmp_path / "empty", []): "has 0 frames",
     }
-    (tmp_path / "empty").mkdir()
-    cases[tmp_path / "empty"] = "holds no images that could be the frames of a video"
     damaged = tmp_path / f"damaged.{kind}"
     damaged.write_bytes(short.read_bytes()[:40])
     cases[damaged] = "can't be read as a video"

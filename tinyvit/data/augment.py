@@ -6,6 +6,7 @@ for all changes, with the same bits. Nothing waits for a GPU. Each change with a
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from tinyvit.backend import array_module
 from tinyvit.data import geometry, policy
 from tinyvit.data.erasing import erase, rectangles
-from tinyvit.data.mixing import cutmix, mixup, one_hot, random_box, share_outside
+from tinyvit.data.mixing import cutmix, mixup, one_hot, random_box
 from tinyvit.dispatch import Kernels
 from tinyvit.validation import Count, NotNegative, Share, Within, validate
 
@@ -54,13 +55,6 @@ class Changes(NamedTuple):
     matrices: np.ndarray | None    # (B, 3, 3)  where pixels are read, as in `geometry`
     choices: policy.Choices | None
     rectangles: np.ndarray | None  # (B, 4)     where it is erased, as in `erasing`
-
-
-class Mixing(NamedTuple):
-    """How each image of a batch is mixed with its partner."""
-
-    share: float                   # of an image itself in its target
-    box: tuple | None              # pasted in from the partner, as in `mixing.cutmix`; None is mixup
 
 
 def augment(images, labels, augmentation, dataset, key, dtype="float32"):
@@ -112,22 +106,20 @@ def apart(images, augmentation, dataset, key, dtype):
 
 def draw_changes(augmentation, key, B, H, W):
     """The `Changes` to B images of H×W pixels."""
-    matrices, choices, erased = None, None, None
+    moves, choices, erased = [], None, None
     if augmentation.crop:
-        matrices = geometry.crop(key.at("crop").uniform((B, 2)), augmentation.crop)
+        moves.append(geometry.crop(key.at("crop").uniform((B, 2)), augmentation.crop))
     if augmentation.flip:
-        mirrored = geometry.flip(key.at("flip").uniform((B,)))
-        matrices = mirrored if matrices is None else matrices @ mirrored
+        moves.append(geometry.flip(key.at("flip").uniform((B,))))
     if augmentation.policy == "trivial":
         choices = policy.trivial(B, key)
     elif augmentation.policy == "rand":
         choices = policy.rand(B, key, augmentation.operations, augmentation.magnitude)
     if choices is not None:
-        moved = policy.matrices(choices, H, W)
-        matrices = moved if matrices is None else matrices @ moved
+        moves.append(policy.matrices(choices, H, W))
     if augmentation.erase:
         erased = rectangles(key.at("erase").uniform((B, 5)), augmentation.erase, H, W)
-    return Changes(matrices, choices, erased)
+    return Changes(reduce(np.matmul, moves) if moves else None, choices, erased)
 
 
 def changed(images, changes, dataset, dtype):
@@ -152,32 +144,16 @@ def as_planes(images):
 
 def mix(images, labels, K, augmentation, key):
     """Mixup or cutmix of a whole batch, or neither: images, and targets (B, K) from the labels (B,)."""
-    mixing = draw_mixing(augmentation, key, *images.shape[-2:])
-    return mixed(images, labels, K, mixing)
-
-
-def draw_mixing(augmentation, key, H, W):
-    """The `Mixing` of a batch of images of H×W pixels; None for a batch that is not mixed."""
+    targets = one_hot(labels, K, images.dtype)
     # The key is the first sample's: one draw per batch, and the same one when the epoch is resumed here.
     generator = key.at(f"mix.{key.sample}").generator()
     chance, by_cutmix = generator.random(2)
     if chance >= augmentation.mix_prob:
-        return None
+        return images, targets
     if augmentation.cutmix and (not augmentation.mixup or by_cutmix < 0.5):
         share = generator.beta(augmentation.cutmix, augmentation.cutmix)
-        box = random_box(generator, share, H, W)
-        return Mixing(share_outside(box, H, W), box)
-    return Mixing(generator.beta(augmentation.mixup, augmentation.mixup), None)
-
-
-def mixed(images, labels, K, mixing):
-    """(images, targets) after the `Mixing`, if there is one."""
-    targets = one_hot(labels, K, images.dtype)
-    if mixing is None:
-        return images, targets
-    if mixing.box is None:
-        return mixup(images, targets, mixing.share)
-    return cutmix(images, targets, mixing.box)
+        return cutmix(images, targets, random_box(generator, share, *images.shape[-2:]))
+    return mixup(images, targets, generator.beta(augmentation.mixup, augmentation.mixup))
 
 
 CHANGED = Kernels()  # of `changed`, for images as they are stored

@@ -7,7 +7,6 @@ fills it at a time. pooch downloads, and keeps nothing with another checksum tha
 import os
 import shutil
 import sys
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.data import cifar_files
-from tinyvit.files import expanded, hidden_folder, locked, sync, verified_manifest, write_with_manifest
-from tinyvit.text import say
+from tinyvit.files import expanded, hidden_folder, locked, making, verified_manifest, write_with_manifest
+from tinyvit.text import say, short
 
 MANIFEST = "manifest.json"  # with "source": an address, or "file: PATH"
 RETRIES = 2                 # at a file whose download breaks off
@@ -33,12 +32,9 @@ class Kept(NamedTuple):
 
 def cache_folder():
     """TINYVIT_DATA, or else the platform's folder for caches."""
-    named = os.environ.get("TINYVIT_DATA")
-    if named:
-        return expanded(named)
     import pooch
 
-    return Path(pooch.os_cache("tinyvit"))
+    return expanded(os.environ.get("TINYVIT_DATA") or pooch.os_cache("tinyvit"))
 
 
 def obtain(spec, root):
@@ -79,28 +75,18 @@ def put(spec, root, rows, source):
     folder = root / spec.folder
     if folder.exists() and not (folder / MANIFEST).exists():
         raise ValueError(f"{folder} exists, and tinyvit didn't write it; remove it or choose another folder")
-    with hidden_folder(root) as hidden:
-        new = hidden / "new"
+    shutil.rmtree(folder, ignore_errors=True)
+    with making(folder) as new:
         new.mkdir()
         write_with_manifest(new / MANIFEST, {name: rows[name] for name in spec.names}, {"source": source})
-        shutil.rmtree(folder, ignore_errors=True)
-        new.rename(folder)
-    sync(root)
     return Kept(rows, folder, source)
 
 
-@contextmanager
 def filling(spec, root):
-    """Hold the lock of a data set in `root`; waits, and says so, while another process has it."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(
-            f"{root} can't be written to ({error.strerror}); set TINYVIT_DATA or --data-dir to a folder that can"
-        ) from error
+    """A context that holds the lock of a data set in `root`; it waits, and says so, while another process has it."""
+    root.mkdir(parents=True, exist_ok=True)
     waiting = f"waiting for another process that puts {spec.title} into {root}"
-    with locked(root / f".{spec.folder}.lock", lambda: say(waiting)):
-        yield
+    return locked(root / f".{spec.folder}.lock", lambda: say(waiting))
 
 
 # -- downloads --------------------------------------------------------------------------------------------------------
@@ -122,8 +108,8 @@ def downloaded(spec, root):
                 for address, checksum in source.items():
                     fetch(address, checksum, folder)
                 rows = cifar_files.read(spec, folder)
-            except ValueError as error:
-                reasons.append(f"{first.split('/')[2]}: {error}")
+            except (OSError, ValueError) as error:  # an OSError where there is no connection, or it broke off
+                reasons.append(f"{first.split('/')[2]}: {short(error, 250)}")
                 continue
         return put(spec, root, rows, first)
     raise ValueError(
@@ -133,28 +119,16 @@ def downloaded(spec, root):
 
 
 def fetch(address, checksum, folder):
-    """Download a file; ValueError with the reason if it fails. checksum   its SHA256"""
+    """Download a file by pooch, which raises OSError if that fails, and ValueError for another SHA256."""
     import pooch
-    import requests  # which pooch downloads with
 
     import tinyvit.progress  # noqa: F401 (it gives tqdm, which pooch draws with, a lock that starts no process)
 
     pooch.get_logger().setLevel("WARNING")
     name = address.rsplit("/", 1)[-1]
     say(f"downloading {name} from {address}")
-    downloader = pooch.HTTPDownloader(
-        progressbar=sys.stderr.isatty(),
-        chunk_size=1 << 16,
-        timeout=TIMEOUT,
-        headers={"Accept-Encoding": "identity"},  # or some servers send a .tar.gz unpacked, as .tar
-    )
+    headers = {"Accept-Encoding": "identity"}  # or some servers send a .tar.gz unpacked, as .tar
+    downloader = pooch.HTTPDownloader(sys.stderr.isatty(), chunk_size=1 << 16, timeout=TIMEOUT, headers=headers)
     registry = {name: f"sha256:{checksum}"}
     files = pooch.create(folder, "", registry=registry, urls={name: address}, retry_if_failed=RETRIES)
-    try:
-        files.fetch(name, downloader=downloader)
-    except requests.HTTPError as error:
-        raise ValueError(f"the server answered {error.response.status_code} {error.response.reason}") from error
-    except requests.RequestException as error:
-        raise ValueError(f"there is no connection, or it broke off ({type(error).__name__})") from error
-    except ValueError as error:  # what pooch raises for a wrong checksum
-        raise ValueError(f"{name} has another checksum than the published one") from error
+    files.fetch(name, downloader=downloader)

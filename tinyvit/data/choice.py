@@ -1,14 +1,12 @@
 """Part of a data set: some of its classes, some of its training images."""
 
 from dataclasses import replace
-from difflib import get_close_matches
 
 import numpy as np
 
 from tinyvit.backend import Key
 from tinyvit.data.dataset import Split
-
-MOST_NAMES = 20  # of classes that a message lists
+from tinyvit.text import did_you_mean
 
 
 def choose(split, classes=None, images=None, seed=0):
@@ -37,10 +35,7 @@ def class_numbers(known, names):
         raise ValueError(f"expected at least two classes, got {', '.join(names) or 'none'}")
     for name in names:
         if name not in known:
-            close = get_close_matches(str(name), known, n=1)
-            listed = f"{', '.join(known[:MOST_NAMES])}{', …' if len(known) > MOST_NAMES else ''}"
-            hint = f"did you mean {close[0]}?" if close else f"it has {listed}"
-            raise ValueError(f"the data set has no class {name!r}; {hint}")
+            raise ValueError(f"the data set has no class {name!r}; {did_you_mean(name, known)}")
         if names.count(name) > 1:
             raise ValueError(f"expected each class once, got {name} {names.count(name)} times")
     return [known.index(name) for name in names]

@@ -12,6 +12,7 @@ from io import BytesIO
 import numpy as np
 
 from tinyvit.data.images import open_image
+from tinyvit.text import short
 
 PARQUET = ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet")
 PICKLES = ("data_batch_1", "train")
@@ -25,18 +26,14 @@ def read(spec, path):
         reader, where = found
         contents = reader(spec, where)
         return {name: records(spec, name, contents[name]) for name in spec.names}
-    if not path.exists():
-        raise ValueError(f"{path} doesn't exist; expected a folder with {spec.title}'s .bin files, or {spec.archive}")
     pickled = path / spec.folder.replace("batches-bin", "batches-py").replace("binary", "python")
     if any((folder / name).exists() for folder in (path, pickled) for name in PICKLES):
         raise ValueError(
             f"{path} holds the Python version of {spec.title}, whose pickles can run code when they are read; "
             f"get the binary version ({spec.archive})"
         )
-    raise ValueError(
-        f"{path} holds no {spec.title}; expected {spec.names[-1]} and its like, the folder {spec.folder}, "
-        f"or {spec.archive}"
-    )
+    what = f"holds no {spec.title}" if path.exists() else "doesn't exist"
+    raise ValueError(f"{path} {what}; expected {spec.names[-1]} and its like, {spec.folder}, or {spec.archive}")
 
 
 def locate(spec, path):
@@ -127,20 +124,14 @@ def parquet_records(spec, path, images):
 
     if not path.is_file():
         raise ValueError(f"{path} is missing; the parquet copy of {spec.title} has {' and '.join(PARQUET)}")
-    columns = ["img", *spec.labels]
-    rows = []
     try:
         with ParquetFile(path) as file:
             if file.metadata.num_rows != images:
                 raise ValueError(f"it has {file.metadata.num_rows:,} rows, expected {images:,}")
-            for batch in file.iter_batches(batch_size=1000, columns=columns):
-                for image, *labels in zip(*(batch.column(name).to_pylist() for name in columns)):
-                    rows.append(record(image["bytes"], labels))
+            rows = file.read(["img", *spec.labels]).to_pylist()
+        return np.stack([record(row["img"]["bytes"], [row[name] for name in spec.labels]) for row in rows])
     except Exception as error:  # damaged files make pyarrow and Pillow raise errors of every kind
-        reason = " ".join(str(error).split()) or type(error).__name__
-        where = f", image {len(rows)}" if rows else ""
-        raise ValueError(f"{path}{where} is damaged or not {spec.title}'s parquet copy: {reason[:300]}") from error
-    return np.stack(rows)
+        raise ValueError(f"{path} is damaged or not {spec.title}'s parquet copy: {short(repr(error), 300)}") from error
 
 
 def record(content, labels):

@@ -43,19 +43,15 @@ def folder(data_dir, img_size, channels=3, frames=None, threads=None, resample="
         raise ValueError("the data set 'folder' needs an img_size that its images are made into")
     size, channels = height_width(img_size), channels or 3
     root = expanded(data_dir)
-    train, test = list_files(root, image_files if frames is None else video_files)
-    check_memory(sum(map(len, [*train.values(), *test.values()])), channels * (frames or 1), size)
-    classes = tuple(train)
+    files = list_files(root, image_files if frames is None else video_files)
+    check_memory(sum(len(paths) for part in files for paths in part.values()), channels * (frames or 1), size)
     read, shape = read_images, (channels, *size)
     if frames is not None:
         read, shape = partial(read_videos, frames=frames), (channels, frames, *size)
     read = partial(read, channels=channels, size=size, threads=threads, resample=resample, crop=crop)
-    train_images, train_labels = read_classes(train, shape, read)
-    test_images, test_labels = read_classes(test, shape, read)
-    mean, std = statistics(train_images)
-    return Split(
-        Dataset(train_images, train_labels, classes, mean, std), Dataset(test_images, test_labels, classes, mean, std)
-    )
+    train, test = (read_classes(part, shape, read) for part in files)
+    about = tuple(files[0]), *statistics(train[0])
+    return Split(Dataset(*train, *about), Dataset(*test, *about))
 
 
 def list_files(root, find=image_files):
@@ -68,11 +64,8 @@ def list_files(root, find=image_files):
     if "train" in names and held_out:
         train, test = files_by_class(root / "train", find), files_by_class(root / held_out, find)
         if train.keys() != test.keys():
-            differences = [
-                f"{there} has no {', '.join(sorted(missing))}"
-                for there, missing in (("train", test.keys() - train), (held_out, train.keys() - test)) if missing
-            ]  # fmt: skip
-            raise ValueError(f"{root} has other classes in train than in {held_out}: {'; '.join(differences)}")
+            different = ", ".join(sorted(train.keys() ^ test.keys()))
+            raise ValueError(f"{root} has other classes in train than in {held_out}; only one of them has {different}")
         return train, test
     if names == {"train"}:
         raise ValueError(f"{root} has a folder train, but neither test nor val; add one, or give {root / 'train'}")

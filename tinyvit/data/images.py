@@ -36,7 +36,6 @@ def read_image(path, channels, size, *, resample="bicubic", crop=1.0, still=Fals
     takes for safe to unpack.
     """
     size = height_width(size)
-    check_channels(channels)
 
     def read(image):
         if still and is_animation(image):
@@ -56,7 +55,6 @@ def as_pixels(image, channels, size, resample="bicubic", crop=1.0):
     """
     from PIL import Image
 
-    check_channels(channels)
     if isinstance(image, np.ndarray):
         image = Image.fromarray(np.ascontiguousarray(image[..., 0] if image.shape[2:] == (1,) else image))
     if not isinstance(image, Image.Image):
@@ -70,7 +68,7 @@ def as_pixels(image, channels, size, resample="bicubic", crop=1.0):
 def read_images(paths, channels, size, threads=None, **options):
     """read_image(path) for each path, by several threads: a list of arrays, with the ValueError in place of a file that
     can't be read. options   resample, crop and still, as for `read_image`"""
-    return read_all(partial(read_image, channels=channels, size=height_width(size), **options), paths, threads)
+    return read_all(partial(read_image, channels=channels, size=size, **options), paths, threads)
 
 
 def read_all(read, paths, threads=None):
@@ -102,16 +100,9 @@ def image_files(folder):
     found = []
     for parent, folders, files in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [
-            Path(parent, name) for name in files
-            if not name.startswith(".") and Path(name).suffix.lower() in suffixes
-        ]  # fmt: skip
+        shown = (Path(parent, name) for name in files if not name.startswith("."))
+        found += [path for path in shown if path.suffix.lower() in suffixes]
     return sorted(found)
-
-
-def check_channels(channels):
-    if channels not in (1, 3):
-        raise ValueError(f"images are read with 1 channel (grey) or 3 (colour), not {channels}")
 
 
 def height_width(size):
@@ -165,6 +156,9 @@ def is_animation(image):
 
 def fitted(image, channels, size, resample, crop):
     """A PIL image as uint8 (C, H, W): upright, on white, resized and cut out."""
+    if channels not in (1, 3):
+        raise ValueError(f"images are read with 1 channel (grey) or 3 (colour), not {channels}")
+    size = height_width(size)
     image = flat(upright(image), "L" if channels == 1 else "RGB")
     image = image.resize(size[::-1], RESAMPLE.index(resample), shown(image.size, size, crop))
     return np.ascontiguousarray(np.asarray(image).reshape(*size, channels).transpose(2, 0, 1))
@@ -197,15 +191,11 @@ def flat(image, mode):
     from PIL import Image
 
     if image.mode.partition(";")[0] in ("I", "F"):
-        return Image.fromarray(eight_bits(np.asarray(image))).convert(mode)
-    if image.mode == "La":  # with the alpha multiplied in, which has no direct way to RGBA
-        image = image.convert("LA")
-    if image.has_transparency_data:
-        image = image if image.mode == "RGBA" else image.convert("RGBA")
+        image = Image.fromarray(eight_bits(np.asarray(image)))
+    elif image.has_transparency_data:
+        image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    elif image.mode not in ("L", "RGB"):
-        image = image.convert("RGB")  # CMYK, LAB and the like become grey only by way of it
-    return image if image.mode == mode else image.convert(mode)
+    return image.convert("RGB").convert(mode)  # CMYK, LAB and the like become grey only by way of RGB
 
 
 def eight_bits(values):

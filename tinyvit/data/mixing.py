@@ -31,16 +31,10 @@ def cutmix(images, targets, box):
     Yun et al. 2019, "CutMix: regularization strategy to train strong classifiers with localizable features".
     """
     top, bottom, left, right = box
-    share = share_outside(box, *images.shape[-2:])
+    share = 1 - (bottom - top) * (right - left) / (images.shape[-2] * images.shape[-1])
     mixed = images.copy()
     mixed[..., top:bottom, left:right] = images[::-1, ..., top:bottom, left:right]
     return mixed, share * targets + (1 - share) * targets[::-1]
-
-
-def share_outside(box, H, W):
-    """The share of an image's pixels that are outside of the box."""
-    top, bottom, left, right = box
-    return 1 - (bottom - top) * (right - left) / (H * W)
 
 
 def random_box(generator, share, H, W):

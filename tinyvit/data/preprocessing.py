@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -80,10 +79,15 @@ class Preprocessing:
     def read(self, paths, threads=None):
         """Read image files, by `read_images`, or videos, by `read_videos`: a list of uint8 arrays of this `shape`, with
         the ValueError of each that can't be read, such as a video where images are read."""
-        one = dict(channels=self.channels, size=self.img_size, resample=self.resample, crop=self.crop)
         if self.frames is not None:
-            return read_videos(paths, frames=self.frames, threads=threads, **one)
-        return read_images(paths, threads=threads, still=True, **one)
+            return read_videos(paths, threads, **self.options)
+        return read_images(paths, threads=threads, still=True, **self.options)
+
+    @property
+    def options(self):
+        """What `read_image` and `read_video` take besides a path."""
+        options = dict(channels=self.channels, size=self.img_size, resample=self.resample, crop=self.crop)
+        return options if self.frames is None else options | {"frames": self.frames}
 
     def pixels(self, images):
         """Images as Pillow and NumPy have them, as uint8 (B, C, H, W): made grey or coloured, resized and cut out as
@@ -104,34 +108,28 @@ class Preprocessing:
             if not images:
                 raise ValueError("expected at least one image, got an empty list")
             return np.concatenate([self.pixels(image) for image in images])
-        if not hasattr(images, "dtype"):
-            return as_pixels(images, self.channels, self.img_size, self.resample, self.crop)[None]
-        images = to_numpy(images)
-        if images.dtype != np.uint8:
-            raise ValueError(
-                f"expected images of 0 to 255 as uint8, got {images.dtype} {images.shape}; what is normalised already "
-                "is one floating-point array (B, C, H, W), and is not prepared"
-            )
-        if images.shape[1:] == self.shape:
-            return images
-        is_last = images.shape[-1:] and images.shape[-1] in (1, 2, 3, 4)
-        if images.ndim == 4 and images.shape[1] == self.channels != images.shape[3]:
-            if is_last:
-                raise ValueError(f"uint8 images {images.shape} may have their channels first or last; give a list")
-            images, is_last = images.transpose(0, 2, 3, 1), True
-        if 0 in images.shape or not (images.ndim == 2 or (images.ndim in (3, 4) and is_last)):
-            raise ValueError(
-                "expected an image (H, W) or (H, W, C) as uint8, a list of these, or an array (B, H, W, C) or "
-                f"(B, {self.channels}, H, W), got {images.shape}"
-            )
-        if images.ndim == 4:
-            return self.pixels(list(images))
-        return as_pixels(images, self.channels, self.img_size, self.resample, self.crop)[None]
+        if hasattr(images, "dtype"):
+            images = to_numpy(images)
+            if images.dtype != np.uint8:
+                raise ValueError(
+                    f"expected images of 0 to 255 as uint8, got {images.dtype} {images.shape}; what is normalised "
+                    "already is one floating-point array (B, C, H, W), and is not prepared"
+                )
+            if images.shape[1:] == self.shape:
+                return images
+            is_last = images.shape[-1:] and images.shape[-1] in (1, 2, 3, 4)
+            if images.ndim == 4:
+                return self.pixels(list(images if is_last else images.transpose(0, 2, 3, 1)))
+            if 0 in images.shape or not (images.ndim == 2 or (images.ndim == 3 and is_last)):
+                raise ValueError(
+                    "expected an image (H, W) or (H, W, C) as uint8, a list of these, or an array (B, H, W, C) or "
+                    f"(B, {self.channels}, H, W), got {images.shape}"
+                )
+        return as_pixels(images, **self.options)[None]
 
     def video_pixels(self, videos):
         """`pixels` of videos."""
-        whole = hasattr(videos, "dtype")
-        if whole:
+        if hasattr(videos, "dtype"):
             videos = to_numpy(videos)
             if videos.dtype != np.uint8 or videos.ndim not in (3, 4, 5):
                 raise ValueError(f"expected videos of 0 to 255 as uint8, got {videos.dtype} {videos.shape}")
@@ -139,13 +137,10 @@ class Preprocessing:
                 return videos
         elif not (isinstance(videos, (list, tuple)) and len(videos)):
             raise ValueError(f"expected a video as a list of frames, or an array, got {type(videos).__name__}")
-        first = getattr(videos[0], "shape", None)
-        is_one = not isinstance(videos[0], (list, tuple)) and (
-            first is None or len(first) == 2 or (len(first) == 3 and first[-1] in (1, 2, 3, 4))
-        )
-        read = partial(as_video, channels=self.channels, size=self.img_size, frames=self.frames,
-                       resample=self.resample, crop=self.crop)  # fmt: skip
-        return np.stack([read(video) for video in ([videos] if is_one else videos)])
+        first = videos[0]  # a frame, if this is one video
+        shape = (len(first),) * 4 if isinstance(first, (list, tuple)) else getattr(first, "shape", ())
+        is_one = len(shape) < 3 or (len(shape) == 3 and shape[-1] in (1, 2, 3, 4))
+        return np.stack([as_video(video, **self.options) for video in ([videos] if is_one else videos)])
 
     def __call__(self, images, dtype="float32"):
         """Images of 0 to 255, uint8 (B, C, H, W), or videos (B, C, T, H, W), as the model sees them.

@@ -6,16 +6,34 @@ seen by a text tower.
 """
 
 import re
-from difflib import get_close_matches
 
 import numpy as np
 
-from tinyvit.text import short
-
-MOST_WORDS = 40  # that a message lists
+from tinyvit.text import did_you_mean, short
 
 
-class WordTokenizer:
+class Tokenizer:
+    """A text as the tokens `start`, those of `encode`, which has `units` for them, and `end`."""
+
+    units = "words"
+
+    def __call__(self, texts):
+        """The tokens (K, T), int64, of K texts; ValueError, with the text, for one that is too long."""
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts) or not len(texts):
+            raise ValueError(f"expected a list of texts, got {short(repr(texts))}")
+        tokens, most = np.full((len(texts), self.context_length), self.end, "int64"), self.context_length - 2
+        for text, row in zip(texts, tokens):
+            found = self.encode(text)
+            if not found:
+                raise ValueError(f"expected a text with words, got {short(repr(text))}")
+            if len(found) > most:
+                raise ValueError(f"the model reads texts of up to {most} {self.units}, and {short(repr(text))} has "
+                                 f"{len(found)}; take a shorter one")  # fmt: skip
+            row[0], row[1 : 1 + len(found)] = self.start, found
+        return tokens
+
+
+class WordTokenizer(Tokenizer):
     """Words by their places in a vocabulary; case and punctuation don't count.
 
     Raises ValueError, when called, for a text without words, with an unknown word, or too long.
@@ -26,21 +44,13 @@ class WordTokenizer:
         self.numbers = {word: number for number, word in enumerate(self.vocabulary)}
         self.start, self.end = len(self.vocabulary), len(self.vocabulary) + 1
 
-    def __call__(self, texts):
-        """The tokens (K, T), int64, of K texts."""
-        return padded([self.encode(text) for text in as_texts(texts)], texts, self.context_length, self.end, "words")
-
     def encode(self, text):
         words = words_of(text)
-        if not words:
-            raise ValueError(f"expected a text with words, got {short(repr(text))}")
         for word in words:
             if word not in self.numbers:
-                close = get_close_matches(word, self.vocabulary, n=1)
-                known = ", ".join(self.vocabulary[:MOST_WORDS]) + ", …" * (len(self.vocabulary) > MOST_WORDS)
-                hint = f"did you mean {close[0]!r}?" if close else f"it knows {known}"
-                raise ValueError(f"the model doesn't know the word {short(repr(word))} in {short(repr(text))}; {hint}")
-        return [self.start, *(self.numbers[word] for word in words), self.end]
+                raise ValueError(f"the model doesn't know the word {short(repr(word))} in {short(repr(text))}; "
+                                 f"{did_you_mean(word, self.vocabulary)}")  # fmt: skip
+        return [self.numbers[word] for word in words]
 
 
 def words_of(text):
@@ -53,7 +63,7 @@ def vocabulary_of(texts):
     return tuple(sorted({word for text in texts for word in words_of(text)}))
 
 
-class BytePairTokenizer:
+class BytePairTokenizer(Tokenizer):
     """CLIP's own: pieces of words that are frequent, byte pair by byte pair, by the library `tokenizers`.
 
     path         a tokenizer.json, as Hugging Face's models have it
@@ -63,6 +73,8 @@ class BytePairTokenizer:
     called, for an empty text and one that is too long.
     """
 
+    units = "pieces"
+
     def __init__(self, path, context_length, vocab_size):
         self.context_length, self.start, self.end = context_length, vocab_size - 2, vocab_size - 1
         self.tokenizer = loaded(path)
@@ -70,14 +82,8 @@ class BytePairTokenizer:
         if size != vocab_size:
             raise ValueError(f"{path} has {size:,} tokens, and the model {vocab_size:,}")
 
-    def __call__(self, texts):
-        """The tokens (K, T), int64, of K texts."""
-        return padded([self.encode(text) for text in as_texts(texts)], texts, self.context_length, self.end, "pieces")
-
     def encode(self, text):
-        if not text.strip():
-            raise ValueError(f"expected a text with words, got {short(repr(text))}")
-        return [self.start, *self.tokenizer.encode(text, add_special_tokens=False).ids, self.end]
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
 
 
 def tokenizers_library():
@@ -93,10 +99,9 @@ def tokenizers_library():
 
 def loaded(path):
     """The library's tokenizer in a tokenizer.json, without padding and truncation of its own."""
+    library = tokenizers_library()
     try:
-        tokenizer = tokenizers_library().Tokenizer.from_file(str(path))
-    except ValueError:
-        raise
+        tokenizer = library.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises Exception itself
         raise ValueError(f"{path} is no tokenizer that can be read: {short(error)}") from error
     tokenizer.no_padding()
@@ -126,23 +131,3 @@ def from_vocabulary_and_merges(vocabulary, merges):
     tokenizer.decoder = t.decoders.ByteLevel()
     tokenizer.add_special_tokens(["<|startoftext|>", "<|endoftext|>"])
     return tokenizer
-
-
-def as_texts(texts):
-    """The texts as a list; ValueError unless they are some."""
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts) or not len(texts):
-        raise ValueError(f"expected a list of texts, got {short(repr(texts))}")
-    return list(texts)
-
-
-def padded(rows, texts, length, end, units):
-    """The tokens (K, T) of lists of tokens; ValueError, with the text, for one that is too long."""
-    tokens = np.full((len(rows), length), end, "int64")
-    for row, text, into in zip(rows, texts, tokens):
-        if len(row) > length:
-            raise ValueError(
-                f"the model reads texts of up to {length - 2} {units}, and {short(repr(text))} has {len(row) - 2}; "
-                "take a shorter one"
-            )
-        into[: len(row)] = row
-    return tokens

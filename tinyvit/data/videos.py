@@ -7,20 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tinyvit.data.images import (
-    as_pixels,
-    check_channels,
-    fitted,
-    height_width,
-    image_files,
-    is_animation,
-    open_image,
-    opened,
-    read_all,
-    read_image,
-)
+from tinyvit.data.images import as_pixels, fitted, image_files, is_animation, open_image, opened, read_all, read_image
 
-WANTED = "give a GIF or a folder of frames"
+WANTED = "a GIF or a folder of frames"
 
 
 def read_video(path, channels, size, frames, *, resample="bicubic", crop=1.0):
@@ -34,47 +23,40 @@ def read_video(path, channels, size, frames, *, resample="bicubic", crop=1.0):
     Each is resized by itself. Raises ValueError, naming the file or folder, for a still image, too few frames, and what
     can't be read.
     """
-    path, size = Path(path), height_width(size)
-    check_channels(channels)
+    path, prepared = Path(path), dict(channels=channels, size=size, resample=resample, crop=crop)
     if path.is_dir():
-        return of_folder(path, channels, size, frames, resample, crop)
+        files = sorted((file for file in image_files(path) if file.parent == path), key=in_order)
+        return stacked(path, files, frames, partial(read_image, **prepared))
 
     def read(image):
-        count = image.n_frames if is_animation(image) else 1
-        if count == 1:
-            image.load()  # raises if it is damaged
-            return None
-        chosen = evenly(count, frames) if count >= frames else ()
-        return count, [fitted(at_frame(image, i), channels, size, resample, crop) for i in chosen]
+        def frame(number):
+            image.seek(number)
+            return fitted(image, **prepared)
 
-    found = opened(path, read, "a video", WANTED)
-    if found is None:
-        raise ValueError(f"{path} is a still image, and the model reads videos of {frames} frames; {WANTED}")
-    check_count(path, found[0], frames)
-    return np.stack(found[1], axis=1)
+        image.load()  # raises if it is damaged
+        return stacked("it", range(image.n_frames if is_animation(image) else 1), frames, frame)
+
+    return opened(path, read, "a video", f"give {WANTED}")
 
 
-def read_videos(paths, channels, size, frames, threads=None, **options):
+def read_videos(paths, threads=None, **options):
     """read_video(path) for each path, by several threads: a list of arrays, with the ValueError in place of a video
-    that can't be read. options   resample and crop, as for `read_video`"""
-    read = partial(read_video, channels=channels, size=height_width(size), frames=frames, **options)
-    return read_all(read, paths, threads)
+    that can't be read. options   as for `read_video`"""
+    return read_all(partial(read_video, **options), paths, threads)
 
 
-def at_frame(image, number):
-    """Frame `number` of an animation that Pillow has opened, as an image of its own."""
-    image.seek(number)
-    return image.copy()
+def as_video(video, frames, **options):
+    """The frames of a video, a list of PIL images or uint8 arrays (H, W) or (H, W, C), or one array of them, as uint8
+    (C, T, H, W), chosen as `read_video` does; ValueError for too few of them. options   as for `as_pixels`"""
+    return stacked("the video", list(video), frames, partial(as_pixels, **options))
 
 
-def of_folder(folder, channels, size, frames, resample, crop):
-    """The video (C, T, H, W) whose frames are the image files of a folder."""
-    files = sorted((file for file in image_files(folder) if file.parent == folder), key=in_order)
-    if not files:
-        raise ValueError(f"{folder} holds no images that could be the frames of a video")
-    check_count(folder, len(files), frames)
-    chosen = [files[i] for i in evenly(len(files), frames)]
-    return np.stack([read_image(file, channels, size, resample=resample, crop=crop) for file in chosen], axis=1)
+def stacked(name, video, frames, read):
+    """`frames` of a sequence of frames, evenly chosen, each as `read` returns it: uint8 (C, T, H, W)."""
+    if (count := len(video)) < frames:
+        found = f"{count} frame{'s' * (count != 1)}"
+        raise ValueError(f"{name} has {found}, and the model reads {frames}; give a longer video, {WANTED}")
+    return np.stack([read(video[i]) for i in evenly(count, frames)], axis=1)
 
 
 def in_order(path):
@@ -82,26 +64,9 @@ def in_order(path):
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
-def as_video(video, channels, size, frames, resample="bicubic", crop=1.0):
-    """The frames of a video, a list of PIL images or uint8 arrays (H, W) or (H, W, C), or one array of them, as uint8
-    (C, T, H, W), chosen as `read_video` does; ValueError for too few of them."""
-    video = list(video)
-    check_count("the video", len(video), frames)
-    chosen = [video[i] for i in evenly(len(video), frames)]
-    return np.stack([as_pixels(frame, channels, size, resample, crop) for frame in chosen], axis=1)
-
-
 def evenly(count, frames):
     """Which of `count` frames are taken: each the one in the middle of its share, all of them if there are no more."""
     return [(2 * i + 1) * count // (2 * frames) for i in range(frames)]
-
-
-def check_count(name, count, frames):
-    """Raise ValueError for a video of fewer frames than are read."""
-    if count < frames:
-        raise ValueError(
-            f"{name} has {count} frame{'s' * (count != 1)}, and the model reads {frames}; give a longer video"
-        )
 
 
 def video_files(folder):
