@@ -83,12 +83,10 @@ def choose_device(device):
     check_device(device)
     if device == "cpu":
         return "cpu", None
-    reason = why_no_gpu()
+    number = int(device[5:]) if device.startswith("cuda:") else None
+    reason = why_no_gpu(number)
     if reason and device == "auto":
         return "cpu", reason
-    number = int(device[5:]) if device.startswith("cuda:") else None
-    if not reason and number is not None:
-        reason = why_not_this_gpu(number)
     if reason:
         raise ValueError(f"device {device!r} can't be used: {reason}; use device 'cpu'")
     return f"cuda:{sys.modules['cupy'].cuda.Device().id if number is None else number}", None
@@ -194,47 +192,32 @@ def constant(x, device, dtype):
 # -- whether there is a GPU -------------------------------------------------------------------------------
 
 
-def why_no_gpu():
-    """Why the current GPU can't be used, or None if it can: a small kernel and a product are tried."""
+CAUSES = {  # words in the error of a library: what they mean
+    "cudaerrornodevice": "there is no NVIDIA GPU",
+    "cudaerrorinsufficientdriver": "there is no NVIDIA driver, or it is too old for this CuPy",
+    "no such file": "a library of CUDA is missing (pip install 'tinyvit[cuda12]', or cuda13, brings it)",
+    "cannot open source file": "CUDA's headers are missing (pip install 'tinyvit[cuda12]', or cuda13, brings them)",
+    "out of memory": "its memory is full",
+}
+
+
+def why_no_gpu(number=None):
+    """Why the GPU of this number, by default the current one, can't be used, or None if it can: a small kernel and a
+    product are tried."""
     try:
-        with warnings.catch_warnings():  # what CuPy warns of here is found below
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import cupy
-    except ModuleNotFoundError as error:
-        if error.name == "cupy":
-            return "CuPy isn't installed (pip install 'tinyvit[cuda12]', or cuda13)"
-        return f"CuPy can't be imported ({one_line(error)})"
+        count, now = cupy.cuda.runtime.getDeviceCount(), cupy.cuda.Device().id
     except Exception as error:  # a library of another version raises whatever it likes
-        return f"CuPy can't be imported ({one_line(error)})"
-    return why_no_driver(cupy) or why_no_kernel(cupy, cupy.cuda.Device().id)
-
-
-def why_not_this_gpu(number):
-    """Why the GPU with this number can't be used although the current one can, or None."""
-    cupy = sys.modules["cupy"]
-    count = cupy.cuda.runtime.getDeviceCount()
+        if getattr(error, "name", None) == "cupy":
+            return "CuPy isn't installed (pip install 'tinyvit[cuda12]', or cuda13)"
+        return in_words(error)
+    number = now if number is None else number
     if number >= count:
         return f"there {'is 1 GPU, cuda:0' if count == 1 else f'are {count} GPUs, cuda:0 to cuda:{count - 1}'}"
     with cupy.cuda.Device(number):
         return why_no_kernel(cupy, number)
-
-
-def why_no_driver(cupy):
-    """Why the system has no GPU, or None if it has."""
-    runtime = cupy.cuda.runtime
-    try:
-        driver, needed = runtime.driverGetVersion(), runtime.runtimeGetVersion()
-        if driver == 0:
-            return "there is no NVIDIA driver"
-        if driver // 1000 < needed // 1000:  # within a major version any driver works
-            return f"the NVIDIA driver is too old: it is for CUDA {version(driver)}, and CuPy for {version(needed)}"
-        if runtime.getDeviceCount() == 0:
-            return "there is no NVIDIA GPU"
-    except Exception as error:
-        if "cudaErrorNoDevice" in str(error):
-            return "there is no NVIDIA GPU"
-        return f"the NVIDIA driver doesn't work ({one_line(error)})"
-    return None
 
 
 @cache
@@ -242,31 +225,16 @@ def why_no_kernel(cupy, number):
     """Why the current GPU, which has this number, can't compute, or None if it can; tried once per process."""
     try:
         x = cupy.ones((2, 2), "float32") + 1
-        right = float(x.sum()) == 8
+        return None if float((x @ x).sum()) == 32 else "it gave a wrong result for a 2×2 product"
     except Exception as error:
-        return what_is_missing(error, "NVRTC", "a kernel can't run")
-    try:
-        right = right and float((x @ x).sum()) == 32
-    except Exception as error:
-        return what_is_missing(error, "cuBLAS", "a matrix product can't run")
-    return None if right else "it gave a wrong result for a 2×2 product"
+        return in_words(error)
 
 
-def what_is_missing(error, library, otherwise):
-    """The cause of an error in the first kernel or product, in plain words."""
-    text = f"{type(error).__name__}: {error}".lower()
-    if f"lib{library.lower()}" in text or (library.lower() in text and "no such file" in text):
-        return f"{library} is missing (pip install 'tinyvit[cuda12]', or cuda13, brings it)"
-    if "header" in text or "cannot open source file" in text:
-        return "the headers of CUDA are missing (pip install 'tinyvit[cuda12]', or cuda13, brings them)"
-    if "outofmemory" in text or "out of memory" in text:
-        return "its memory is full"
-    return f"{otherwise} ({one_line(error)})"
-
-
-def one_line(error):
-    """An error as one line, without CuPy's rules of ====."""
-    return " ".join(f"{type(error).__name__}: {error}".replace("=", " ").split())[:300]
+def in_words(error):
+    """The cause of an error of CuPy in plain words, if it is a known one, and the error as one line."""
+    said = " ".join(f"{type(error).__name__}: {error}".replace("=", " ").split())[:300]  # without CuPy's rules of ====
+    cause = next((cause for words, cause in CAUSES.items() if words in said.lower()), "CuPy can't compute")
+    return f"{cause} ({said})"
 
 
 def version(number):

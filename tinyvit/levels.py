@@ -33,10 +33,7 @@ def using(level):
 
     Raises ValueError for an unknown level, and for "fast" where numba can't be used.
     """
-    if level is None:
-        yield
-        return
-    token = _level.set(checked(level, "kernels"))
+    token = _level.set(_level.get() if level is None else checked(level, "kernels"))
     try:
         yield
     finally:
@@ -70,10 +67,8 @@ def checked(name, source):
     """`name` if it is a level that can be used here; else ValueError."""
     if name not in LEVELS:
         raise ValueError(f"{source}: expected one of {', '.join(LEVELS)}, got {name!r}")
-    if name == "fast":
-        reason = why_not_fast()
-        if reason:
-            raise ValueError(f"{source}: 'fast' can't be used: {reason}; pip install 'tinyvit[fast]', or take 'numpy'")
+    if name == "fast" and (reason := why_not_fast()):
+        raise ValueError(f"{source}: 'fast' can't be used: {reason}; pip install 'tinyvit[fast]', or take 'numpy'")
     return name
 
 
@@ -82,8 +77,7 @@ def best():
     """ "fast" if numba is installed and works, with SciPy for its BLAS, else "numpy"."""
     if find_spec("numba") is None or find_spec("scipy") is None:
         return "numpy"
-    reason = why_not_fast()
-    if reason:
+    if reason := why_not_fast():
         warnings.warn(f"numba is installed but can't be used, so kernels are 'numpy': {reason}", stacklevel=2)
     return "numpy" if reason else "fast"
 
@@ -110,7 +104,6 @@ def on_first_use(level, kind, loader):
 
 def load(level, kind):
     """Call the loader of a level and kind, unless that was done."""
-    loader = _loaders.get((level, kind))
-    if loader is not None:
+    if loader := _loaders.get((level, kind)):
         loader()  # imports a module, so a second thread waits for the first
         _loaders.pop((level, kind), None)

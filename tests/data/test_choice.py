@@ -55,7 +55,7 @@ def test_without_a_selection_nothing_changes(split):
 
 
 @pytest.mark.parametrize(("classes", "images", "message"), [
-    (("1", "one"), None, r"no class 'one'; it has 0, 1, 2"),
+    (("1", "one"), None, r"no class 'one'; expected one of 0, 1, 2"),
     (("1", "2", "1"), None, "each class once, got 1 2 times"),
     (("1",), None, "at least two classes, got 1"),
     ((), None, "at least two classes, got none"),

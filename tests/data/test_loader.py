@@ -194,7 +194,7 @@ def test_on_a_device_the_data_set_is_moved_once_nothing_waits_and_there_is_no_th
     expected = loader(ahead=0).epoch()
     monkeypatch.setitem(sys.modules, "cupy", pretend_cupy.cupy)
     monkeypatch.setattr(pretend_cupy.cupy, "asarray", asarray)
-    monkeypatch.setattr(backend, "why_no_gpu", lambda: None)
+    monkeypatch.setattr(backend, "why_no_gpu", lambda number: None)
     for batch, wanted in zip(loader(device="cuda").epoch(), expected):
         assert not threads()
         for a, b in zip(batch, wanted):
