@@ -1,18 +1,14 @@
 """`tinyvit.load`: a trained model by its path, wherever it was trained."""
 
-from contextlib import suppress
-
 from tinyvit import interop
 from tinyvit.backend import choose_device
 from tinyvit.data.folder import expect_memory
 from tinyvit.files import expanded
-from tinyvit.interop.folder import CONFIG, read_if_there
 from tinyvit.models import build
 from tinyvit.text import printable
 from tinyvit.training.trained import load_trained
 
-# The files of a run that no other folder has; its config.json may be missing or damaged.
-RUN_FILES = ("preprocessing.json", "metrics.jsonl", "checkpoints", "imported.json")
+RUN_FILES = ("preprocessing.json", "model.json")  # that no other folder has
 
 
 def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=None, std=None):
@@ -75,11 +71,6 @@ def run_of(path):
 
 def is_run(folder):
     """Whether a folder is a run of tinyvit, perhaps a damaged one."""
-    about = None
-    with suppress(ValueError):
-        about = read_if_there(folder, CONFIG)
-    if about is not None:
-        return {"dataset", "model", "optim"} <= about.keys()
     return any((folder / name).exists() for name in RUN_FILES)
 
 

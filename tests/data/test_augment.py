@@ -1,8 +1,6 @@
-import sys
 from dataclasses import replace
 
 import numpy as np
-import pretend_cupy
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -153,20 +151,6 @@ def test_the_share_of_an_image_is_drawn_from_a_beta_distribution():
     """The larger share max(λ, 1 − λ) is on average 3/4 for Beta(1, 1), and above that for α below 1."""
     even, uneven = (kinds(Augmentation(mixup=alpha))[1].mean() for alpha in (1.0, 0.2))
     assert abs(even - 0.75) < 0.03 and uneven > 0.87
-
-
-@pytest.mark.cuda  # g++ compiles the sources of kernels
-@given(dataset=datasets(), seed=seeds(), policy=st.sampled_from(["trivial", "rand"]))
-def test_nothing_waits_for_a_device_and_the_bits_are_those_of_numpy(dataset, seed, policy):
-    augmentation = replace(EVERYTHING, policy=policy)
-    expected = augmented(dataset, augmentation, Key(seed), "float32")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "cupy", pretend_cupy.cupy)
-        images, labels = map(pretend_cupy.from_host, (dataset.images, dataset.labels))
-        got = augment(images, labels, augmentation, dataset, Key(seed), "float32")
-    for a, b in zip(got, expected):
-        assert type(a) is pretend_cupy.ndarray
-        np.testing.assert_array_equal(a.get(), b)
 
 
 @pytest.mark.parametrize(("fields", "message"), [
