@@ -181,20 +181,6 @@ def test_every_page_and_every_formula_fits(reader, pages):
 
 
 @pytest.mark.book
-def test_a_formula_that_is_much_too_wide_scrolls_in_its_place(reader, site):
-    page, _ = reader
-    page.set_viewport_size({"width": 390, "height": 900})
-    page.goto((site / "03_attention.html").as_uri())
-    page.evaluate("""() => {
-        document.querySelector(".formula math").style.paddingLeft = "900px"
-        fit()
-    }""")
-    overhangs = page.evaluate(OVERHANGS)
-    assert overhangs and not [by for what, by in overhangs if what == "page"]
-    assert page.locator(".formula").first.get_attribute("tabindex") == "0"
-
-
-@pytest.mark.book
 def test_the_search_finds_each_operation_and_its_backward(reader, site):
     page, complaints = reader
     complaints.clear()

@@ -103,15 +103,6 @@ def test_without_numbas_compiler_the_kernels_are_numpys_after_a_warning():
     assert level_of_new_process("import warnings; warnings.simplefilter('ignore')", **NO_COMPILER) == "numpy True"
 
 
-@pytest.mark.end_to_end
-def test_without_numbas_compiler_a_command_refuses_the_fast_kernels_in_one_line(tmp_path):
-    command = [sys.executable, "-m", "tinyvit", "train", "digits", "--kernels", "fast", "--out", "run"]
-    done = subprocess.run(command, env={**os.environ, **NO_COMPILER}, capture_output=True, text=True, cwd=tmp_path)
-    refusal, _, rest = done.stderr.partition("\n")
-    assert done.returncode == 2 and "'fast' can't be used: NUMBA_DISABLE_JIT is set" in refusal and not rest
-    assert not done.stdout and not list(tmp_path.iterdir())
-
-
 def test_a_loader_is_called_once_and_only_for_its_kind(name_of_level, monkeypatch):
     calls = []
     monkeypatch.setattr(levels, "_loaders", {("fast", ("numpy", "float32")): lambda: calls.append("fast")})

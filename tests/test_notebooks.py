@@ -14,7 +14,6 @@ from statistics import mean, stdev
 
 import jupytext
 import nbformat
-import numpy as np
 import pytest
 
 from tinyvit import exercises, functional, models, nn
@@ -175,37 +174,12 @@ def checked(source, check="exercises.check"):
 CHECKED = [(source, *names) for source in SOURCES for names in checked(source)]
 
 
-def shapeless(*arguments):
-    return np.zeros((7, 0, 3))
-
-
-def raising(*arguments):
-    raise ZeroDivisionError("by nothing")
-
-
 @every_notebook
 def test_no_notebook_has_a_checker_of_its_own_that_calls_the_learners_function(source):
     learners = {node.name for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
                 if isinstance(node, ast.FunctionDef) and node.name.startswith("my_")}  # fmt: skip
     checks = [*checked(source), *checked(source, "exercises.check_steps")]
     assert learners == {function for _, function in checks}
-
-
-@pytest.mark.parametrize("name", [
-    pytest.param(exercise, marks=pytest.mark.full if exercise == "kahan_sum" else ())  # its checks go through sums
-    for exercise in sorted({exercise for _, exercise, _ in CHECKED})
-])  # fmt: skip
-@pytest.mark.parametrize("function, said", [
-    (lambda *arguments: None, "It returned None; expected"),
-    (shapeless, r"\(7, 0, 3\)"),
-    (raising, "It raised ZeroDivisionError in line .*by nothing"),
-    (lambda: 0, "It is called as"),
-], ids=["none", "shape", "exception", "arguments"])  # fmt: skip
-def test_an_exercise_answers_in_text_whatever_its_function_does(name, function, said):
-    report = exercises.check(name, function, time_limit=0.2)
-    answer = " ".join(report.answer.split())
-    assert not report and answer.startswith(f"{name}: not right yet.")
-    assert re.search(said, answer) and "Traceback" not in answer
 
 
 @pytest.mark.parametrize("source, exercise, function", CHECKED, ids=[f"{s.stem[:2]}-{e}" for s, e, _ in CHECKED])

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import Key, constant, device_of
+from tinyvit.validation import require
 
 
 @dataclass(frozen=True)
@@ -29,22 +30,20 @@ class Dataset:
 
     def __post_init__(self):
         images, labels, K = self.images, self.labels, len(self.classes)
-        if images.ndim not in (4, 5) or len(images) == 0:
-            raise ValueError(f"expected images (n, C, H, W) with n at least 1, got {images.shape}")
+        require(images.ndim in (4, 5) and len(images), "expected images (n, C, H, W) with n at least 1", images.shape)
         if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
             raise ValueError(f"expected integer labels {images.shape[:1]}, got {labels.dtype} {labels.shape}")
         if labels.min() < 0 or labels.max() >= K:
             wrong = np.flatnonzero((labels < 0) | (labels >= K))[0]
             raise ValueError(f"expected labels from 0 to {K - 1}, got {labels[wrong]} at image {wrong}")
-        if images.dtype.kind not in "uif":
-            raise ValueError(f"expected pixels as real numbers, got {images.dtype}")
+        require(images.dtype.kind in "uif", "expected pixels as real numbers", images.dtype)
         if images.dtype.kind == "f" and not np.isfinite(images).all():
             wrong = np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(1))[0]
             raise ValueError(f"image {wrong} has pixels that are NaN or infinite")
-        if not len(self.mean) == len(self.std) == images.shape[1]:
-            raise ValueError(f"expected a mean and a std for each of {images.shape[1]} channels")
-        if not (self.scale > 0 and all(std > 0 for std in self.std)):
-            raise ValueError(f"expected a positive scale and stds, got {self.scale} and {self.std}")
+        fits = len(self.mean) == len(self.std) == images.shape[1]
+        require(fits, f"expected a mean and a std for each of {images.shape[1]} channels", (self.mean, self.std))
+        positive = self.scale > 0 and all(std > 0 for std in self.std)
+        require(positive, "expected a positive scale and stds", (self.scale, self.std))
 
     def __len__(self):
         return len(self.images)
@@ -88,8 +87,7 @@ def hold_out(split, share, seed=0):
     Of each class it takes the same share, rounded to whole images, which depend on the seed alone. Raises ValueError
     if a class would be left without training or without test images.
     """
-    if not 0 < share < 1:
-        raise ValueError(f"expected a share between 0 and 1, got {share}")
+    require(0 < share < 1, "expected a share between 0 and 1", share)
     labels = split.train.labels
     generator = Key(seed).at("hold out").generator()
     held = np.zeros(len(labels), bool)

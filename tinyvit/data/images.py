@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tinyvit.validation import require
+
 # Raster formats whose readers start no program and run no script, as Pillow's reader of EPS, PDF and WMF may.
 FORMATS = (
     "AVIF", "BMP", "DDS", "DIB", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PCX", "PNG", "PPM", "PSD", "QOI", "SGI",
@@ -108,8 +110,7 @@ def image_files(folder):
 def height_width(size):
     """A size as (H, W); ValueError unless both are at least 1."""
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
-    if min(height, width) < 1:
-        raise ValueError(f"expected an image size of at least 1×1, got {height}×{width}")
+    require(min(height, width) >= 1, "expected an image size of at least 1×1", size)
     return height, width
 
 
@@ -156,11 +157,10 @@ def is_animation(image):
 
 def fitted(image, channels, size, resample, crop):
     """A PIL image as uint8 (C, H, W): upright, on white, resized and cut out."""
-    if channels not in (1, 3):
-        raise ValueError(f"images are read with 1 channel (grey) or 3 (colour), not {channels}")
+    require(channels in (1, 3), "images are read with 1 channel (grey) or 3 (colour)", channels)
     size = height_width(size)
     image = flat(upright(image), "L" if channels == 1 else "RGB")
-    image = image.resize(size[::-1], RESAMPLE.index(resample), shown(image.size, size, crop))
+    image = resized_image(image, size, resample, crop)
     return np.ascontiguousarray(np.asarray(image).reshape(*size, channels).transpose(2, 0, 1))
 
 
@@ -172,6 +172,11 @@ def upright(image):
     with suppress(Exception):
         return ImageOps.exif_transpose(image)
     return image
+
+
+def resized_image(image, size, resample, crop):
+    """The part of a PIL image that is `shown`, in the size (H, W)."""
+    return image.resize(size[::-1], RESAMPLE.index(resample), shown(image.size, size, crop))
 
 
 def shown(image_size, size, crop):

@@ -10,6 +10,7 @@ import numpy as np
 
 from tinyvit.backend import Array, Key, array_module, as_device, current, to_device
 from tinyvit.data.augment import Augmentation, augment, augment_part
+from tinyvit.validation import require
 
 NOTHING = Augmentation()
 LEFT_OUT = 1 / 8  # of the images at most, in a shuffled epoch
@@ -41,8 +42,7 @@ class Loader:
         self, dataset, batch_size, *,
         shuffle=False, augment=NOTHING, seed=0, dtype="float32", device="cpu", ahead=2, part=None,
     ):  # fmt: skip
-        if batch_size < 1:
-            raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
+        require(batch_size >= 1, "expected a batch size of at least 1", batch_size)
         self.dataset, self.batch_size = dataset, min(batch_size, len(dataset))
         self.shuffle, self.augmentation, self.seed = shuffle, augment, seed
         self.dtype, self.device, self.ahead, self.part = dtype, as_device(device), ahead, part
@@ -68,8 +68,7 @@ class Loader:
         A thread that prepares them ends with the iterator: when it is used up, closed, or forgotten. An error in the
         thread is raised here. Raises ValueError for a start that is not within the epoch.
         """
-        if not 0 <= start <= len(self):
-            raise ValueError(f"expected to start at a batch from 0 to {len(self)}, got {start}")
+        require(0 <= start <= len(self), f"expected to start at a batch from 0 to {len(self)}", start)
         key = Key(self.seed, step=number)
         rows = np.arange(len(self.dataset))
         if self.shuffle:

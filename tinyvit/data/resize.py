@@ -9,9 +9,9 @@ import numpy as np
 
 from tinyvit.backend import constant, device_of
 from tinyvit.data.folder import check_memory
-from tinyvit.data.images import MAX_THREADS, height_width, shown
+from tinyvit.data.images import MAX_THREADS, height_width, resized_image
 
-CHUNK = 256  # images that a thread takes at a time
+CHUNK = 256  # channels of images that a thread takes at a time
 
 
 def resized(dataset, size, resample="bicubic", crop=1.0):
@@ -24,31 +24,25 @@ def resized(dataset, size, resample="bicubic", crop=1.0):
     clipped to the range from black to white. Raises ValueError if that takes more than this machine's
     memory.
     """
+    from PIL import Image
+
     images, size = dataset.images, height_width(size)
     if images.shape[-2:] == size:
         return dataset
     as_bytes = images.dtype == np.uint8 and dataset.scale == 255
     new = np.dtype("uint8" if as_bytes else "float32")
     check_memory(len(images), prod(images.shape[1:-2]) * new.itemsize, size)
-    result = np.empty((*images.shape[:-2], *size), new)
+    planes = images.reshape(-1, *images.shape[-2:])  # a channel each, of a frame
+    result = np.empty((len(planes), *size), new)
 
     def run(first):
-        for row in range(first, min(first + CHUNK, len(images))):
-            for plane in np.ndindex(images.shape[1:-2]):  # channel, or channel and frame
-                result[(row, *plane)] = resized_plane(images[(row, *plane)].astype(new), size, resample, crop)
+        for i in range(first, min(first + CHUNK, len(planes))):
+            result[i] = resized_image(Image.fromarray(planes[i].astype(new)), size, resample, crop)
 
     with ThreadPoolExecutor(MAX_THREADS) as pool:
-        list(pool.map(run, range(0, len(images), CHUNK)))
+        list(pool.map(run, range(0, len(planes), CHUNK)))
+    result = result.reshape(*images.shape[:-2], *size)
     return replace(dataset, images=result if as_bytes else result.clip(0, dataset.scale))
-
-
-def resized_plane(pixels, size, resample, crop):
-    """One channel (H, W) of uint8 or float32 in another size."""
-    from PIL import Image
-
-    height, width = pixels.shape
-    box = shown((width, height), size, crop)
-    return np.asarray(Image.fromarray(pixels).resize(size[::-1], Image.Resampling[resample.upper()], box=box))
 
 
 def shrink(images, size):
