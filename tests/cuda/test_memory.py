@@ -14,7 +14,6 @@ from pretend_cupy import Pool
 from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
 from tinyvit.kernels.cuda.cublas import STATUSES
 from tinyvit.training import PRESETS, loop, resume, train, train_step
-from tinyvit.training.inference import memory_to_evaluate
 from tinyvit.training.memory_needs import SURE, OutOfMemory, is_lack_of_memory, needs_of_step
 from tinyvit.training.tasks import classification
 from tinyvit.training.trainer import Trainer, load_split
@@ -165,12 +164,6 @@ def test_a_training_that_runs_out_of_memory_keeps_its_checkpoints_and_is_resumed
     resume(tmp_path / "run")
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
     assert weights[0] == weights[1]
-
-
-def test_an_evaluation_that_runs_out_of_memory_says_how_many_images_were_too_many():
-    message = "too little memory to evaluate 256 images at a time; .* take --device cpu"
-    with pytest.raises(OutOfMemory, match=message), memory_to_evaluate(ViT(SHAPE, device="cuda")):
-        raise pretend_cupy.OutOfMemoryError
 
 
 @pytest.mark.parametrize("text", [

@@ -64,7 +64,6 @@ def test_a_model_for_smaller_images_gives_the_same_logits_and_one_for_larger_one
     assert model.at_img_size((24, 20))(np.zeros((1, 2, 24, 20)))[0].shape == (1, 3)
 
 
-@pytest.mark.filterwarnings("ignore::tinyvit.training.threads.MoreThreadsThanCores")
 @pytest.mark.parametrize("options", [dict(threads=2), dict(threads=3), dict(threads=2, recompute=True)], ids=str)
 def test_any_number_of_threads_trains_the_same_model(options):
     def trained(threads=1, recompute=False):

@@ -79,7 +79,6 @@ def test_images_of_any_size_are_read_with_the_same_weights():
         model(np.zeros((2, 3, 8, 8)))
 
 
-@pytest.mark.filterwarnings("ignore::tinyvit.training.threads.MoreThreadsThanCores")
 @pytest.mark.parametrize("options", [
     dict(threads=2), dict(threads=3), dict(accumulate=3), dict(threads=2, recompute=True),
 ], ids=str)  # fmt: skip

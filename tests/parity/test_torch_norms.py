@@ -70,7 +70,6 @@ def test_standardize_weight_original_divides_by_the_standard_deviation_plus_epsi
     assert_same_as_torch(F.standardize_weight_original, theirs, weight)
 
 
-@pytest.mark.filterwarnings("ignore::tinyvit.training.threads.MoreThreadsThanCores")
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_weights_and_running_statistics_of_ten_steps_are_those_of_torch(threads):
     model = Normed()

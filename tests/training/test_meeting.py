@@ -15,7 +15,6 @@ from tinyvit.training import train_step
 from tinyvit.training.meeting import LeftAlone, Meeting
 from tinyvit.training.threads import map_threads
 
-pytestmark = pytest.mark.filterwarnings("ignore::tinyvit.training.threads.MoreThreadsThanCores")
 TRAINING = Context(training=True, key=Key(0))
 
 

@@ -190,24 +190,3 @@ def test_a_folder_that_is_removed_while_a_file_is_written_ends_the_training_with
         patch.setattr(os, "fsync", fsync)
         train(SMALL, path, Meanwhile())
     assert not path.exists()
-
-
-@pytest.mark.parametrize("name, value", [
-    *((name, '"many"') for name in ("epochs", "seconds", "test_accuracy", "parameters", "data_wait")),
-    *(("epochs", value) for value in ("NaN", "[]", "null", "true", "1e999")),
-])  # fmt: skip
-def test_a_summary_with_strings_or_nan_for_numbers_is_written_again(tmp_path_factory, finished, name, value):
-    path = tmp_path_factory.mktemp("copy") / "run"
-    shutil.copytree(finished, path)
-    summary = json.loads((path / "summary.json").read_text())
-    text = json.dumps(summary).replace(f'"{name}": {json.dumps(summary[name])}', f'"{name}": {value}')
-    (path / "summary.json").write_text(text)
-    assert resume(path, Meanwhile())["test_accuracy"] == summary["test_accuracy"]
-    assert json.loads((path / "summary.json").read_text())[name] is not None
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    path = tmp_path_factory.mktemp("finished") / "run"
-    train(SMALL, path, Meanwhile())
-    return path

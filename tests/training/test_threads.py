@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tinyvit.training import threads as threads_module
-from tinyvit.training.threads import MoreThreadsThanCores, at_once, map_threads, slices, thread_count
+from tinyvit.training.threads import map_threads, slices, thread_count
 
 
 @pytest.fixture
@@ -38,17 +38,6 @@ def test_thread_count_is_the_argument_else_the_environment_else_the_number_of_co
     assert thread_count() == 5
     monkeypatch.setenv("TINYVIT_THREADS", "")
     assert thread_count() == 8
-
-
-@pytest.mark.filterwarnings("error")
-def test_more_threads_than_cores_give_a_warning_with_the_number_used(monkeypatch, cores_are):
-    cores_are(2)
-    assert thread_count(2) == 2
-    with pytest.warns(MoreThreadsThanCores, match="^5 threads .* may use 2 cores: .* 5 parts, of which 2 run at once$"):
-        assert thread_count(5) == 5
-    monkeypatch.setenv("TINYVIT_THREADS", "3")
-    with pytest.warns(MoreThreadsThanCores, match="^3 threads"):
-        assert (thread_count(), at_once(3)) == (3, 2)
 
 
 @pytest.mark.parametrize("asked", ["0", "-2", "two", "1.5"])

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import warnings
 from dataclasses import dataclass
 
 from tinyvit.cli.parsing import parse
@@ -83,7 +82,7 @@ def checked(options):
     from tinyvit.bench.cases import CASES
     from tinyvit.kernels import available, using
     from tinyvit.models.registry import looked_up
-    from tinyvit.training.threads import MoreThreadsThanCores, at_once, thread_count
+    from tinyvit.training.threads import at_once, thread_count
 
     for name in ("rounds", "threads"):
         value = getattr(options, name)
@@ -95,8 +94,5 @@ def checked(options):
     for level in options.kernels:
         with using(level):  # raises for a level that can't be used
             pass
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MoreThreadsThanCores)  # here they are fewer threads, not parts that take turns
-        threads = at_once(thread_count(options.threads))
     levels = tuple(dict.fromkeys(options.kernels)) or available()
-    return [looked_up(CASES, name, "case") for name in names], levels, threads
+    return [looked_up(CASES, name, "case") for name in names], levels, at_once(thread_count(options.threads))

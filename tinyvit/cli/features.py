@@ -8,7 +8,6 @@ from tinyvit.cli.model_options import FileOptions, Readable, computing_together
 from tinyvit.cli.parsing import parse
 from tinyvit.training.display import table
 from tinyvit.training.features import check_new_files, checked_layer, checked_pool, features_of_files, save_features
-from tinyvit.training.predict import BATCH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ def features(rest):
     model, readable = trained.model, Readable()
     layer = None if options.layer is None else checked_layer(model, layer_number(options.layer, "one number"))
     pool = checked_pool(model, options.pool)
-    with computing_together(trained, options, BATCH) as ranks:
+    with computing_together(trained, options) as ranks:
         files = features_of_files(model, trained.preprocessing, options.images, layer=layer, pool=pool,
                                   threads=options.threads)  # fmt: skip
         rows = readable.of(on_one_line(files))

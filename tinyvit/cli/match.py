@@ -7,7 +7,6 @@ from tyro.conf import UseAppendAction
 
 from tinyvit.cli.model_options import FileOptions, Readable, computing, print_shares
 from tinyvit.cli.parsing import parse
-from tinyvit.training.predict import BATCH
 from tinyvit.training.trained import tokenizer_of
 from tinyvit.training.zero_shot import AS_IT_IS, text_vectors
 from tinyvit.training.zero_shot import match as matches
@@ -34,7 +33,7 @@ def match(rest):
 
     trained, readable = options.load(), Readable()
     tokenizer, threads = tokenizer_of(trained), options.threads
-    with computing(trained, options, BATCH):
+    with computing(trained, options):
         vectors = text_vectors(trained.model, tokenizer, options.text, options.template or AS_IT_IS)
         for found in readable.of(matches(trained.model, trained.preprocessing, vectors, options.images, threads)):
             shares = list(zip(options.text, found.probabilities.tolist()))

@@ -52,23 +52,21 @@ class FileOptions(ModelOptions):
 
 
 @contextmanager
-def computing(trained, options, most=256):
-    """The kernels, the advice for too little memory and the NumPy settings for a computation with a trained model, of
-    which NaN and infinite results are reported, not warned of; at its end one line on stderr says why no GPU was used.
-    `most` as for `memory_to_evaluate`."""
+def computing(trained, options):
+    """The kernels and the NumPy settings for a computation with a trained model, of which NaN and infinite results are
+    reported, not warned of; at its end one line on stderr says why no GPU was used."""
     import numpy as np
 
     from tinyvit.levels import using
-    from tinyvit.training.inference import memory_to_evaluate
 
-    with using(options.kernels), memory_to_evaluate(trained.model, most), np.errstate(all="ignore"):
+    with using(options.kernels), np.errstate(all="ignore"):
         yield
     if trained.why_not_gpu:
         say(f"tinyvit: on the CPU, no GPU: {trained.why_not_gpu}")
 
 
 @contextmanager
-def computing_together(trained, options, most=256):
+def computing_together(trained, options):
     """`computing`, shared by the processes that mpiexec or srun has started, if it has; gives their `Ranks`. The model
     goes to the card of its rank."""
     from tinyvit.training.distributed import launched
@@ -80,7 +78,7 @@ def computing_together(trained, options, most=256):
             if device != trained.learner.device:
                 trained.learner.to(device=device)
             check_same(ranks, digests(trained.model.state_dict()))
-        with computing(trained, options, most), ranks.sharing():
+        with computing(trained, options), ranks.sharing():
             yield ranks
 
 

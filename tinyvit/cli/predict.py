@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from tinyvit.cli.model_options import FileOptions, Readable, computing, print_shares
 from tinyvit.cli.parsing import parse
-from tinyvit.training.predict import BATCH
 from tinyvit.training.predict import predict as predictions
 from tinyvit.training.trained import require_classifier
 
@@ -27,7 +26,7 @@ def predict(rest):
     options = parse(PredictOptions, rest, "tinyvit predict")
     trained, readable = options.load(), Readable()
     require_classifier(trained)
-    with computing(trained, options, BATCH):
+    with computing(trained, options):
         found = predictions(trained.model, trained.preprocessing, options.images, top=options.top, tta=options.tta,
                             threads=options.threads)  # fmt: skip
         for prediction in readable.of(found):

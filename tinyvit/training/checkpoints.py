@@ -39,12 +39,12 @@ class Checkpoints:
             if manifest.stem != f"best-{step:08d}":
                 remove(manifest)
 
-    def best(self, config=None):
-        """The best weights, by name; ValueError if there are none, or if they are damaged or not of this `config`."""
+    def best(self):
+        """The best weights, by name; ValueError if there are none, or if they are damaged."""
         manifests = sorted(self.path.glob("best-*.json"))
         if not manifests:
             raise ValueError(f"{self.path} has no best weights: nothing was evaluated yet")
-        check_same(verified_manifest(manifests[-1]), config, manifests[-1].with_suffix(".safetensors"))
+        verified_manifest(manifests[-1])
         return load_tensors(manifests[-1].with_suffix(".safetensors"))
 
     def write(self, name, tensors, about):
@@ -90,20 +90,6 @@ class Checkpoints:
         if manifests:
             raise ValueError(f"no checkpoint in {self.path} is whole; start again with another --out")
         return None
-
-
-def kind_of(config):
-    """The part of the `TrainConfig` that is stored in manifests of weights."""
-    return {"architecture": config.architecture, "task": config.task}
-
-
-def check_same(about, config, weights):
-    """Raise ValueError if a manifest says that its weights are of another architecture or task than `config`."""
-    for name, value in kind_of(config).items() if config else ():
-        if about.get(name, value) != value:
-            raise ValueError(
-                f"{weights} is of another training: its {name} is {about[name]!r}, and config.json says {value!r}"
-            )
 
 
 def remove(manifest):

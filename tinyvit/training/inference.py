@@ -1,14 +1,11 @@
 """Forward passes over a data set, a batch at a time and each batch in parts by several threads."""
 
-from contextlib import contextmanager
-
 from tinyvit.backend import array_module
 from tinyvit.data import Loader
 from tinyvit.models.architecture import Architecture
 from tinyvit.models.summary import widest_output
 from tinyvit.training.distributed import sharing
 from tinyvit.training.memory import freed_memory_kept
-from tinyvit.training.memory_needs import OutOfMemory, is_lack_of_memory
 from tinyvit.training.threads import map_threads, slices, threads_for
 
 INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
@@ -64,17 +61,3 @@ def evaluation_batch(model, most=256):
         return most
     images = min(most, INFERENCE // forward_bytes(model))
     return 1 << max(0, images.bit_length() - 1)
-
-
-@contextmanager
-def memory_to_evaluate(model, most=256):
-    """Raise OutOfMemory, with what helps, where memory runs out while a model is evaluated; `most` images at a time."""
-    try:
-        yield
-    except Exception as error:
-        if not is_lack_of_memory(error):
-            raise
-        raise OutOfMemory(
-            f"too little memory to evaluate {evaluation_batch(model, most)} images at a time; end other programs, or "
-            f"{'raise the limit' if model.device == 'cpu' else 'take --device cpu'}"
-        ) from error

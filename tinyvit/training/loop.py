@@ -11,7 +11,6 @@ from tinyvit.backend import gpu
 from tinyvit.data.folder import is_among_images
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.levels import using
-from tinyvit.training.checkpoints import kind_of
 from tinyvit.training.config import to_json
 from tinyvit.training.display import Display
 from tinyvit.training.distributed import launched
@@ -66,7 +65,7 @@ def resume(path, display=None, **changes):
         config = replace(ranks.first(folder.read_config), **changes)
         with using(config.kernels), ranks.held(folder.resumed()):
             task = task_class(config.task)(config)
-            summary = ranks.first(folder.finished, task.scores, config)
+            summary = ranks.first(folder.finished)
             if summary is not None:
                 if summary.get("config") not in (None, ranks.first(folder.digest)):
                     raise ValueError(f"{path} is finished, and its config.json isn't what was trained; start a new run")
@@ -192,14 +191,13 @@ def save_best(trainer, folder):
     if history and history[-1]["step"] == trainer.step:
         sign = 1 if trainer.task.higher_is_better else -1
         if sign * history[-1][name] >= max(sign * row[name] for row in history):
-            about = {**kind_of(trainer.config), "metrics": history[-1]}
-            folder.checkpoints.save_best(trainer.step, trainer.weights(), about)
+            folder.checkpoints.save_best(trainer.step, trainer.weights(), {"metrics": history[-1]})
 
 
 def finish(trainer, folder, seconds, stop):
     """Save weights and summary, at the loop's end or after a signal; returns the summary."""
     config, history, task = trainer.config, trainer.history, trainer.task
-    folder.save_model(trainer.weights(), kind_of(config))
+    folder.save_model(trainer.weights())
     # The last scores are those of the saved weights, unless steps were taken since.
     scores = history[-1] if history and history[-1]["step"] == trainer.step else {}
     summary = {
@@ -210,7 +208,8 @@ def finish(trainer, folder, seconds, stop):
         "seconds": seconds,
         "data_wait": trainer.waited("training"),
         "parameters": trainer.model.num_parameters(),
-        **kind_of(config),
+        "architecture": config.architecture,
+        "task": config.task,
         "config": folder.digest(),
         "dataset": config.dataset,
         "validation": config.validation,

@@ -5,7 +5,7 @@
     metrics.jsonl        one line per evaluation
     checkpoints/         the state to resume from; see `training.checkpoints`
     model.safetensors    the final weights, under timm's names; the moving average if that is what was evaluated
-    model.json           the SHA256 of the weights, and the architecture and task that they are of
+    model.json           the SHA256 of the weights
     summary.json         the results
     curves.png           the loss and the task's figures by epoch
     tokenizer.json       of an imported CLIP: how texts become tokens, for the library tokenizers
@@ -19,7 +19,6 @@ import hashlib
 import json
 from contextlib import contextmanager, suppress
 from itertools import chain, count
-from math import inf
 from pathlib import Path
 
 from tinyvit.files import (
@@ -36,7 +35,7 @@ from tinyvit.files import (
     write_with_manifest,
 )  # fmt: skip
 from tinyvit.tensors import load_tensors, tensor_bytes
-from tinyvit.training.checkpoints import Checkpoints, check_same
+from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.config import from_json, to_json
 
 FILES = {  # by their attributes of a `RunFolder`
@@ -44,7 +43,6 @@ FILES = {  # by their attributes of a `RunFolder`
     "model": "model.safetensors", "model_manifest": "model.json", "summary": "summary.json", "curves": "curves.png",
     "tensorboard": "tensorboard", "imported": "imported.json", "tokenizer": "tokenizer.json", "seeds": "seeds.json",
 }  # fmt: skip
-COUNTS = ("epochs", "steps", "skipped_steps", "parameters")  # in a summary, beside seconds and the task's scores
 
 
 class RunFolder:
@@ -132,21 +130,20 @@ class RunFolder:
         """Put the rows of all evaluations so far into metrics.jsonl, a line each."""
         self.write(self.metrics, "".join(json.dumps(row, allow_nan=False) + "\n" for row in history).encode())
 
-    def save_model(self, tensors, about=None):
-        """Save the final weights, and a manifest with their SHA256 and what is in `about`."""
+    def save_model(self, tensors):
+        """Save the final weights, and a manifest with their SHA256."""
         self.check_lock()
-        write_with_manifest(self.model_manifest, {self.model.name: tensor_bytes(tensors)}, about, self.write)
+        write_with_manifest(self.model_manifest, {self.model.name: tensor_bytes(tensors)}, write=self.write)
 
-    def load_model(self, config=None):
-        """The final weights; ValueError if they are missing or changed, or not of this `config`."""
+    def load_model(self):
+        """The final weights; ValueError if they are missing or changed."""
         if not self.model.exists():
             raise ValueError(f"{self.model} is missing; finish the run with tinyvit train --resume {self.path}")
         if self.model_manifest.exists():
             try:
-                about = verified_manifest(self.model_manifest)
+                verified_manifest(self.model_manifest)
             except ValueError as error:
                 raise ValueError(f"{error}; if it was replaced on purpose, remove {self.model_manifest}") from error
-            check_same(about, config, self.model)
         return load_tensors(self.model)
 
     def write_imported(self, config, preprocessing, origin):
@@ -167,18 +164,14 @@ class RunFolder:
         """The SHA-256 of config.json."""
         return hashlib.sha256(self.config.read_bytes()).hexdigest()
 
-    def finished(self, scores=(), config=None):
-        """The summary of a run that has nothing left to do; None if it is unfinished, or a file is damaged or gone.
-
-        scores   names of the figures that its task gives it
-        config   what its weights must be of
-        """
+    def finished(self):
+        """The summary of a run that has nothing left to do; None if it is unfinished, or a file is damaged or gone."""
         try:
             summary = json.loads(read_text(self.summary))
-            self.load_model(config)
+            self.load_model()
         except (OSError, ValueError, RecursionError):
             return None
-        return summary if is_summary(summary, scores) and "interrupted" not in summary else None
+        return summary if isinstance(summary, dict) and "interrupted" not in summary else None
 
     def read_config(self):
         """The configuration of a run; raises ValueError if the folder is not one."""
@@ -200,11 +193,3 @@ def next_free(path):
         with suppress(FileExistsError):
             free.mkdir()
             return free
-
-
-def is_summary(content, scores=()):
-    """Whether a value from a JSON file has a summary's figures and these scores, all of them finite numbers."""
-    if not isinstance(content, dict) or any(type(content.get(name)) is not int for name in COUNTS):
-        return False
-    figures = [content.get(name) for name in ("seconds", "data_wait", *scores)]
-    return all(type(value) in (int, float) and abs(value) < inf for value in figures)

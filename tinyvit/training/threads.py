@@ -9,7 +9,6 @@ How a batch is cut decides the last digits of its gradients, so that is as many 
 
 import os
 import threading
-import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -26,10 +25,6 @@ from tinyvit.training.meeting import LeftAlone
 
 MOST = 4096  # threads that can be asked for
 PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
-
-
-class MoreThreadsThanCores(UserWarning):
-    """More threads were asked for than could run at once."""
 
 
 core_limit = None  # how many cores are left to this process by others on the same machine; None: all
@@ -50,8 +45,7 @@ def limit_cores(count):
 def thread_count(threads=None):
     """How many parts to cut the work into: as told, else TINYVIT_THREADS, else as many as this process has cores.
 
-    For more than it has cores there is a warning; `at_once` says how many then run. Raises ValueError for less than 1,
-    and for more than `MOST`.
+    Of more than it has cores, `at_once` says how many run. Raises ValueError for less than 1, and for more than `MOST`.
     """
     asked = os.environ.get("TINYVIT_THREADS") if threads is None else threads
     if asked is None or asked == "":
@@ -62,13 +56,6 @@ def thread_count(threads=None):
         count = 0
     if not 1 <= count <= MOST:
         raise ValueError(f"expected a number of threads from 1 to {MOST:,}, got {short(repr(asked))}")
-    if at_once(count) < count:
-        warnings.warn(
-            f"{count} threads were asked for, but this process may use {cores()} core{'s' * (cores() != 1)}: the work "
-            f"is cut into {count} parts, of which {at_once(count)} run at once",
-            MoreThreadsThanCores,
-            stacklevel=2,
-        )
     return count
 
 

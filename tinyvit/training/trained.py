@@ -54,7 +54,7 @@ def load_trained(path, device="auto", best=False):
         raise ValueError(f"{folder.preprocessing} is of another model: it says {says}, and config.json {reads} "
                          "(channels, image size, classes)")  # fmt: skip
     device, why_not_gpu = choose_device(device)
-    state = folder.checkpoints.best(config) if best else folder.load_model(config)
+    state = folder.checkpoints.best() if best else folder.load_model()
     # What was trained in a GPU's own precision has float32 weights, and runs in float32 on a CPU.
     precision = MASTER[config.precision] if device == "cpu" else config.precision
     try:

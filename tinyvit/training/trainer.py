@@ -3,6 +3,7 @@
 import hashlib
 import math
 import time
+from collections import defaultdict
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
@@ -17,8 +18,6 @@ from tinyvit.functional.patches import as_pair
 from tinyvit.levels import level
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
-from tinyvit.text import some
-from tinyvit.training.checkpoints import check_same, kind_of
 from tinyvit.training.config import check_exchange, check_graph
 from tinyvit.training.cuda_graph import StepGraphs
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
@@ -34,12 +33,6 @@ from tinyvit.training.step import checked
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
 from tinyvit.training.whitening import whiten
-
-# What a checkpoint's manifest holds besides its arrays.
-ABOUT = {
-    "architecture", "task", "step", "epoch", "batch", "skipped_steps", "streak", "seconds", "data_wait", "data",
-    "layout", "history",
-}  # fmt: skip
 
 
 class Trainer:
@@ -289,9 +282,8 @@ class Trainer:
         if not all_finite(self.model.storage.data):
             where = where_first(self.model, {}, None, None)
             raise Diverged(f"after step {self.step} {where}; take a lower optim.lr")
-        tensors = {f"{part}.{name}": array for part, arrays in self.parts().items() for name, array in arrays.items()}
+        tensors = self.tensors()
         about = {
-            **kind_of(self.config),
             "step": self.step,
             "epoch": self.epoch,
             "batch": self.batch,
@@ -300,18 +292,18 @@ class Trainer:
             "seconds": seconds,
             "data_wait": self.wait,
             "data": self.data_digest,
-            "layout": [parameter.name for parameter in self.model.storage.parameters],  # of the optimizer's flat arrays
             "history": self.history,
         }
         if self.ranks.size > 1:
             check_ranks(self.ranks, digests(tensors), f"after step {self.step} ")
         return tensors, about
 
-    def parts(self):
-        """The arrays that a checkpoint holds, by name, of each part of the training."""
-        parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+    def tensors(self):
+        """The arrays that a checkpoint holds, as "part.name"."""
+        parts = {"model": self.model, "optimizer": self.optimizer, "ema": self.ema}
+        parts = {part: whole.state_dict() for part, whole in parts.items() if whole is not None}
         parts |= {"epoch": {"sums": self.sums}, "task": self.task.state()}
-        return parts if self.ema is None else parts | {"ema": self.ema.state_dict()}
+        return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
     def check_ranks(self):
         """Raise ValueError unless all ranks are about to train the same."""
@@ -332,32 +324,22 @@ class Trainer:
 
     def restore(self, tensors, about):
         """Restore what `state` returned; raises ValueError for another configuration or other data."""
-        if lacking := sorted(ABOUT - set(about)):
-            raise ValueError(f"the checkpoint is of another version of tinyvit: it lacks {', '.join(lacking)}")
-        check_same(about, self.config, "the checkpoint")
         if about["data"] != self.data_digest:
             raise ValueError(
                 f"{self.config.dataset} holds other training images or classes than those that the run began with; "
                 "give the folder or file that it began with by --data-dir, or start a new run"
             )
-        if about["layout"] != [parameter.name for parameter in self.model.storage.parameters]:
-            raise ValueError("the checkpoint is of another version of tinyvit: its flat arrays have another order")
-        own, parts = self.parts(), {"model": {}, "optimizer": {}, "epoch": {}, "ema": {}, "task": {}}
+        own = self.tensors()
+        for name in sorted(tensors.keys() | own.keys()):
+            found, expected = (described(arrays.get(name)) for arrays in (tensors, own))
+            if found != expected:
+                raise ValueError(
+                    f"the checkpoint and config.json disagree: it holds {found} for {name}, and expected is {expected}"
+                )
+        parts = defaultdict(dict)
         for name, array in tensors.items():
             part, _, rest = name.partition(".")
-            parts.setdefault(part, {})[rest] = array
-        for part in parts.keys() - {"model", "optimizer"}:  # which compare names themselves
-            if set(parts[part]) != set(own.get(part, ())):
-                raise ValueError(
-                    f"the checkpoint and config.json disagree: it holds {some(parts[part]) or 'nothing'} for {part}, "
-                    f"and expected is {some(own.get(part, ())) or 'nothing'}"
-                )
-        made_in = {array.dtype for array in parts["model"].values() if array.dtype.kind == "f"}
-        if made_in != {self.model.dtype}:
-            raise ValueError(
-                f"the checkpoint holds weights in {', '.join(sorted(map(str, made_in)))}, and the training is to go on "
-                f"in {self.model.dtype}; resume it with the precision that it began with"
-            )
+            parts[part][rest] = array
         self.model.load_state_dict(parts["model"])
         self.optimizer.load_state_dict(parts["optimizer"])
         if self.ema is not None:
@@ -374,6 +356,11 @@ class Trainer:
                 f"the checkpoint stands at step {self.step}, epoch {self.epoch}, batch {self.batch}, which doesn't fit "
                 f"config.json and the data with their {len(self.loader)} batches an epoch"
             )
+
+
+def described(array):
+    """The dtype and shape of an array of a checkpoint, or that there is none."""
+    return "nothing" if array is None else f"{array.dtype} {array.shape}"
 
 
 def make_optimizer(model, o, threads):

@@ -112,23 +112,16 @@ def test_the_best_weights_are_chosen_by_its_own_headline(tmp_path, monkeypatch, 
     assert json.loads(manifest.read_text())["metrics"]["epoch"] == best
 
 
-def test_a_checkpoint_of_another_task_or_without_the_tasks_state_is_refused(tmp_path):
+def test_a_checkpoint_without_the_tasks_state_is_refused(tmp_path):
     path = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train(replace(CONFIG, save_minutes=0.0), path, StopsAfter(4))
     manifest = sorted((path / "checkpoints").glob("step-*.json"))[-1]
     tensors, about = load_file(manifest.with_suffix(".safetensors")), json.loads(manifest.read_text())
     kept = {name: value for name, value in about.items() if name not in ("files", "sha256", "format")}
-    for change, message in (
-        ({"task": "classification"}, "its task is 'classification', and config.json says 'brightness'"),
-        ({"architecture": "vit"}, "its architecture is 'vit', and config.json says 'tiny'"),
-    ):
-        write_with_manifest(manifest, {manifest.with_suffix(".safetensors").name: tensor_bytes(tensors)}, kept | change)
-        with pytest.raises(ValueError, match=message):
-            resume(path)
     rest = {name: array for name, array in tensors.items() if not name.startswith("task.")}
     write_with_manifest(manifest, {manifest.with_suffix(".safetensors").name: tensor_bytes(rest)}, kept)
-    with pytest.raises(ValueError, match="config.json disagree: it holds nothing for task, and expected is"):
+    with pytest.raises(ValueError, match=r"it holds nothing for task\.\S+, and expected is float32"):
         resume(path)
 
 
