@@ -99,7 +99,7 @@ COMMANDS = (
     ("vit", {"task": "brightnes"}, "unknown task 'brightnes'; did you mean brightness?"),
     ("vit", {"architecture": "vitt"}, "unknown architecture 'vitt'; did you mean vit?"),
     ("vit", {"architecture": "tiny"}, "depth, drop_path_rate, … (16 in all) of the architecture 'tiny'"),
-    ("vit", {"task": "classification"}, "unknown fields decay of the task 'classification'"),
+    ("vit", {"task": "classification"}, "unknown fields decay of Options"),
     ("vit", {"task": "classification", "objective": {}}, "task is 'brightness', and config.json says 'classification'"),
     ("vit", {"architecture": "tiny", "model": {}}, "its architecture is 'vit', and config.json says 'tiny'"),
     ("classifier", {"architecture": "shapeless", "model": {"img_size": 8, "in_chans": 1}},

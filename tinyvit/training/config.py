@@ -1,7 +1,7 @@
 """The configuration of a run, as dataclasses; the command line is made from them."""
 
 import json
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
 from tinyvit.backend import check_device
@@ -283,34 +283,23 @@ def from_json(text, source):
             raise ValueError(f"expected the fields of a TrainConfig, got {values!r}")
         names = values.get("architecture", "vit"), values.get("task", "classification")
         require(all(isinstance(name, str) for name in names), "architecture and task must be names", names)
-        return from_dict(with_fields(*names), values)
+        for name, cls in zip(("model", "objective"), (config_class(names[0]), task_class(names[1]).options)):
+            values |= {name: from_dict(cls, values[name])} if name in values else {}
+        return from_dict(TrainConfig, values)
     except (TypeError, KeyError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"{source} is not a tinyvit configuration: {error}") from error
 
 
-def from_dict(cls, values, owner="a training"):
+def from_dict(cls, values):
     """A dataclass from parsed JSON, where tuples are lists and any value may have another type."""
     if not isinstance(values, dict):
         raise ValueError(f"expected the fields of {cls.__name__}, got {values!r}")
     hints = get_type_hints(cls)
-    unknown = sorted(set(values) - set(hints))
-    if unknown:
-        raise ValueError(f"unknown fields {some(unknown)} of {owner}")
-    missing = [field.name for field in fields(cls) if is_required(field) and field.name not in values]
-    if missing:
-        raise ValueError(f"{owner} lacks {some(missing)}")
-    owners = {"model": f"the architecture {values.get('architecture', 'vit')!r}",
-              "objective": f"the task {values.get('task', 'classification')!r}"}  # fmt: skip
-    built = {
-        name: from_dict(hints[name], value, owners.get(name, name)) if is_dataclass(hints[name]) else value
-        for name, value in values.items()
-    }
-    return plain(cls(**built))
-
-
-def is_required(field):
-    """Whether a field of a dataclass has no default."""
-    return field.init and field.default is MISSING and field.default_factory is MISSING
+    if unknown := sorted(set(values) - set(hints)):
+        raise ValueError(f"unknown fields {some(unknown)} of {cls.__name__}")
+    return cls(**{
+        name: from_dict(hints[name], value) if is_dataclass(hints[name]) else value for name, value in values.items()
+    })  # fmt: skip
 
 
 def with_fields(architecture, task):
@@ -321,9 +310,7 @@ def with_fields(architecture, task):
 
 
 def plain(config):
-    """A configuration of a class that `with_fields` made, as a TrainConfig; any other as it is."""
-    if not isinstance(config, TrainConfig) or type(config) is TrainConfig:
-        return config
+    """A configuration of a class that `with_fields` made, as a TrainConfig."""
     return TrainConfig(**{field.name: getattr(config, field.name) for field in fields(TrainConfig)})
 
 

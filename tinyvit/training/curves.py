@@ -51,30 +51,15 @@ def draw_curves(history, task):
 
 
 @contextmanager
-def tensorboard(folder, step=0):
+def tensorboard(folder, history=()):
     """A function that writes a row of metrics as scalars into event files in `folder`, at row["step"]; `train_loss` is
     shown as loss/train, beside loss/test.
 
-    step   how many steps were taken before; a resumed run thereby hides what was written after them by
-           the process that died, and shows one curve
+    history   rows that are written first. What was written there before is hidden: a killed process's file may end
+              anywhere, and a resumed run shows one curve
 
     Raises ValueError if tensorboardX is not installed.
     """
-    # A file is named after the second; without a suffix, a second run within it would overwrite the first one's.
-    options = {"flush_secs": FLUSH_SECONDS, "filename_suffix": f".{time.time_ns()}"}
-    with summary_writer()(str(folder), purge_step=step + 1, **options) as writer:
-
-        def add(row):
-            for name, value in row.items():
-                if name not in ("epoch", "step") and isinstance(value, Real):
-                    part, _, what = name.partition("_")
-                    writer.add_scalar(f"{what}/{part}" if part in PARTS else name, float(value), row["step"])
-
-        yield add
-
-
-def summary_writer():
-    """tensorboardX's SummaryWriter; raises ValueError, which says how to install it, if it isn't there."""
     try:
         from tensorboardX import SummaryWriter
     except ImportError as error:
@@ -82,4 +67,16 @@ def summary_writer():
             "TensorBoard logging needs tensorboardX, which is not installed; install the extra tensorboard "
             "(python -m pip install -e '.[tensorboard]'), or train without it: metrics.jsonl has the same numbers"
         ) from error
-    return SummaryWriter
+    # A file is named after the second; without a suffix, a second run within it would overwrite the first one's.
+    options = {"flush_secs": FLUSH_SECONDS, "filename_suffix": f".{time.time_ns()}"}
+    with SummaryWriter(str(folder), purge_step=1, **options) as writer:
+
+        def add(row):
+            for name, value in row.items():
+                if name not in ("epoch", "step") and isinstance(value, Real):
+                    part, _, what = name.partition("_")
+                    writer.add_scalar(f"{what}/{part}" if part in PARTS else name, float(value), row["step"])
+
+        for row in history:
+            add(row)
+        yield add

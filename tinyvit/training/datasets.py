@@ -70,18 +70,10 @@ def check_fit(config, dataset):
     model, crop = config.model, config.augment.crop
     shape, found = image_shape(model), dataset.images.shape[1:]
     if found != shape:
-        kinds = {3: "images", 4: "videos"}
-        if len(found) != len(shape):
-            other = "--architecture vivit reads videos" if len(found) == 4 else "--architecture vit reads images"
-            raise ValueError(
-                f"the model reads {kinds[len(shape)]} {shape}, but the data set holds {kinds[len(found)]} {found}; "
-                f"take another data set, or another model: {other}"
-            )
-        order = "(channels, height, width)" if len(shape) == 3 else "(channels, frames, height, width)"
-        options = "--model.in-chans and --model.img-size" if len(shape) == 3 else "--model.frames and --model.img-size"
         raise ValueError(
-            f"the model reads {kinds[len(shape)]} {shape}, but the data set's are {found} {order}; set {options}, or "
-            "--resize-images"
+            f"the model reads {'images' if len(shape) == 3 else 'videos'} {shape}, but the data set's are {found} "
+            "(channels, frames of videos, height, width); set --model.in-chans, --model.img-size or --model.frames, or "
+            "take --resize-images or another model: --architecture vit reads images, --architecture vivit videos"
         )
     if len(shape) == 4 and config.augment.policy != "none":
         raise ValueError(f"augment.policy is for images; for videos it must be 'none', got {config.augment.policy!r}")

@@ -46,7 +46,7 @@ def linear_probe(train, test, *, C=None, seed=0):
 
     Raises ValueError for labels of one class only, and where no class has two images, so that none can be held out.
     """
-    (features, labels), (test_features, test_labels) = check_examples(train, test)
+    (features, labels), (test_features, test_labels) = in_float64(train), in_float64(test)
     tried = ()
     if C is None:
         held = held_out(labels, seed)
@@ -117,12 +117,12 @@ def nearest_neighbours(train, test, *, k=NEIGHBOURS, temperature=TEMPERATURE):
     Wu et al. 2018, "Unsupervised feature learning via non-parametric instance discrimination", section 3.4, where k is
     200. Features are taken as they are, neither centred nor scaled but to length 1.
 
-    Raises ValueError for a k below 1 or above the number of training images, and for labels of one class only.
+    Raises ValueError for a k below 1 or above the number of training images.
     """
     from sklearn import config_context
     from sklearn.neighbors import KNeighborsClassifier
 
-    train, (test_features, test_labels) = check_examples(train, test)
+    train, (test_features, test_labels) = in_float64(train), in_float64(test)
     check_votes(len(train[0]), k, temperature)
 
     def votes(distances):  # 1 − s; those of an image times any factor say the same, and this one lets none overflow
@@ -144,15 +144,7 @@ def check_votes(images, k, temperature):
         raise ValueError(f"expected a temperature above 0 and finite, got {temperature}")
 
 
-def check_examples(train, test):
-    """Features in float64 and labels; ValueError if they don't fit together, or are of one class only."""
-    pairs = []
-    for x, y in (train, test):
-        x, y = np.asarray(x, "float64"), np.asarray(y)
-        if x.ndim != 2 or len(x) == 0 or y.shape != x.shape[:1] or x.shape[1:] != np.shape(train[0])[1:]:
-            raise ValueError(f"expected features (n, D) with n labels, D the same for all, got {x.shape} and {y.shape}")
-        pairs.append((x, y))
-    labels = pairs[0][1]
-    if len(np.unique(labels)) < 2:
-        raise ValueError(f"expected training images of at least two classes, but all {len(labels)} are of one")
-    return pairs
+def in_float64(examples):
+    """Features (n, D) in float64, and their labels (n,)."""
+    features, labels = examples
+    return np.asarray(features, "float64"), np.asarray(labels)

@@ -1,7 +1,7 @@
 """The training loop, from a configuration or a stopped run to a finished run folder."""
 
 import platform
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from tinyvit.data.folder import is_among_images
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.levels import using
 from tinyvit.training.config import to_json
+from tinyvit.training.curves import draw_curves, tensorboard
 from tinyvit.training.display import Display
 from tinyvit.training.distributed import launched
 from tinyvit.training.divergence import Diverged
@@ -108,10 +109,13 @@ def run(trainer, folder, display):
         ranks.first(folder.checkpoints.save, trainer.step, trainer.epoch, *trainer.state(seconds()))
         saved_at = ranks.clock()
 
+    log = nullcontext(lambda row: None)
+    if config.tensorboard and ranks.leads:
+        log = tensorboard(folder.tensorboard, trainer.history)
     # A loss that overflows is noticed and reported by `Faults`, not warned of by every operation before it.
     with (
         stop_on_signals() as signalled, freed_memory_kept(), np.errstate(all="ignore"), advice(trainer, folder),
-        scalars(trainer, folder) as log, trainer.model.storage.on_device()
+        log as add_row, trainer.model.storage.on_device()
     ):  # fmt: skip
         stop = ranks.stop(signalled)
         prepared = Preprocessing.from_dataset(trainer.split.train)
@@ -150,7 +154,7 @@ def run(trainer, folder, display):
             display.epoch(trainer.history[-1])
             if warning := trainer.task.warning(scores):
                 display.warn(warning)
-            log(trainer.history[-1])
+            add_row(trainer.history[-1])
         if not trainer.finished:
             save()
         summary = ranks.first(finish, trainer, folder, seconds(), stop)
@@ -169,20 +173,6 @@ def advice(trainer, folder):
     except Exception as error:
         raise_if_out_of_memory(error, trainer.largest, lambda: trainer.needs, OPTIONS)
         raise
-
-
-@contextmanager
-def scalars(trainer, folder):
-    """A function that logs a row of metrics for TensorBoard, if that is wanted."""
-    if not (trainer.config.tensorboard and trainer.ranks.leads):
-        yield lambda row: None
-        return
-    from tinyvit.training.curves import tensorboard
-
-    with tensorboard(folder.tensorboard) as add:
-        for row in trainer.history:  # written again: a killed process's file may end anywhere
-            add(row)
-        yield add
 
 
 def save_best(trainer, folder):
@@ -224,8 +214,6 @@ def finish(trainer, folder, seconds, stop):
         summary["interrupted"] = stop.exit_status
     give_back_freed_memory()  # the imports for drawing need some
     if history:
-        from tinyvit.training.curves import draw_curves
-
         folder.write(folder.curves, draw_curves(history, task))
     folder.write_json(folder.summary, summary)  # last: a folder with a summary is whole
     return summary

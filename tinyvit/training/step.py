@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tinyvit.backend import array_module, to_device
 from tinyvit.functional.sums import sums_together
 from tinyvit.nn import Context
-from tinyvit.nn.buffers import BufferUpdate, check_returned, commit, mean_updates
+from tinyvit.nn.buffers import check_returned, commit, mean_updates
 from tinyvit.optim import clip_by_each_norm, clip_by_global_norm, global_norm
 from tinyvit.training import meeting
 from tinyvit.training.memory import freed_memory_kept
@@ -119,7 +119,7 @@ def train_step(
         ctx = with_step(ctx, optimizer)
 
         def loss_of(arrays, ctx):
-            return checked(objective(model, *([arrays] if isinstance(images, Mapping) else arrays.values()), ctx))
+            return objective(model, *([arrays] if isinstance(images, Mapping) else arrays.values()), ctx)
 
         gradients = gradients_by(
             model, loss_of, samples, parts, buffers, accumulate, threads, met, ranks, scale, clip_each, clip_norm
@@ -167,6 +167,8 @@ def gradients_by(
                 piece = slice(where.start + piece.start, where.start + piece.stop)
                 arrays = {name: array[piece] for name, array in batch.items()}
                 loss, backward, *more = loss_of(arrays, from_sample(ctx, piece.start))
+                if getattr(loss, "shape", ()) != ():
+                    raise ValueError(f"expected the loss as one number, a mean over the samples, got {loss.shape}")
                 backward(share * factor)
                 del backward  # and the caches in it, before the next piece's forward
                 results.append(PartResult(share, loss, *more))
@@ -190,24 +192,6 @@ def gradients_by(
         return Gradients(loss, norm, metrics, xp.isfinite(loss) & xp.isfinite(norm), updates)
 
     return gradients
-
-
-def checked(result):
-    """What an objective returned; raises ValueError unless it is as `train_step` says."""
-    if not isinstance(result, tuple) or not 2 <= len(result) <= 4:
-        got = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
-        raise ValueError(f"expected an objective to return (loss, backward[, metrics[, updates]]), got {got}")
-    loss, backward, metrics, updates = (*result, *({}, ())[len(result) - 2 :])
-    if getattr(loss, "shape", ()) != ():
-        raise ValueError(f"expected the loss as one number, a mean over the samples, got an array {loss.shape}")
-    if not callable(backward) or not isinstance(metrics, Mapping):
-        raise ValueError(
-            f"expected a loss with its backward and a dict of metrics, got {type(backward).__name__} and "
-            f"{type(metrics).__name__}"
-        )
-    if not all(isinstance(update, BufferUpdate) for update in updates):
-        raise ValueError("expected the updates of buffers as nn.buffer_updates(cache) returns them")
-    return result
 
 
 def mean_of(shares):

@@ -29,7 +29,6 @@ from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
 from tinyvit.training.memory import available_memory
 from tinyvit.training.memory_needs import MEASURED, needs_of_step, needs_of_weights, require_memory
-from tinyvit.training.step import checked
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
 from tinyvit.training.whitening import whiten
@@ -121,14 +120,11 @@ class Trainer:
         images = np.zeros((samples, *shape), dtype)
         arrays = (to_device(x, self.device) for x in (images, np.resize(train.labels, samples)))
 
-        def loss_of(batch, ctx):
-            return checked(self.task.loss(self.model, batch, ctx))
-
         kept = sum(array.nbytes for array in self.task.state().values())
         if self.ema is not None:
             kept += self.model.storage.data.nbytes
         return needs_of_step(
-            self.model, self.optimizer, loss_of, self.task.batch(*arrays, key),
+            self.model, self.optimizer, partial(self.task.loss, self.model), self.task.batch(*arrays, key),
             Context(True, key, recompute=config.recompute), 1 if self.task.mixes_samples else self.threads,
             config.optim.accumulate, kept, self.split,
         )  # fmt: skip
@@ -240,12 +236,9 @@ class Trainer:
             wrong = [name for name in scores if not math.isfinite(scores[name])]
             if not wrong:
                 return scores
-            loader = data.Loader(self.split.test, 64, dtype=self.model.dtype.name, device=self.device)
-            batch = self.task.batch(*next(loader.epoch()), Key(self.config.seed, self.step))
-            where = where_first(self.model, batch, None, self.task.loss)
         raise Diverged(
-            f"the {wrong[0].replace('_', ' ')} is NaN or infinite after epoch {self.epoch + 1}; {where}. "
-            f"The learning rate was {self.optimizer.lr:.2g}: take a lower optim.lr"
+            f"the {wrong[0].replace('_', ' ')} is NaN or infinite after epoch {self.epoch + 1}, in which the "
+            f"learning rate was {self.optimizer.lr:.2g}: take a lower optim.lr"
         )
 
     def row(self, scores, seconds):

@@ -132,8 +132,8 @@ def test_of_the_patches_to_guess_most_are_replaced_some_swapped_and_some_kept(ta
 def test_a_class_has_three_bits_of_each_channel():
     config = replace(configured("masked-patches"), model=ViTConfig(**dict(SHAPE, in_chans=3)))
     task = task_class(config.task)(config)
-    task.dataset = load("digits").train
-    task.dataset = replace(task.dataset, images=np.zeros((1, 3, 8, 8)), labels=np.zeros(1, int), mean=(0.0,) * 3,
+    task.train = load("digits").train
+    task.train = replace(task.train, images=np.zeros((1, 3, 8, 8)), labels=np.zeros(1, int), mean=(0.0,) * 3,
                            std=(1.0,) * 3)  # fmt: skip
     for colour, number in (((0, 0, 0), 0), ((1, 1, 1), 511), ((0.99, 0, 0), 7 * 64), ((0, 0.13, 0.5), 8 + 4)):
         patches = np.repeat(np.array(colour, float), 4).reshape(1, 1, 12)

@@ -12,13 +12,13 @@ from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.data.tokenizers import WordTokenizer, vocabulary_of
 from tinyvit.functional.contrastive import LARGEST_LOGIT_SCALE
 from tinyvit.training.inference import forwards
-from tinyvit.training.tasks.task import Task, register
+from tinyvit.training.tasks.task import Options, Task, register
 from tinyvit.training.zero_shot import check_template, image_logits, prompts, text_vectors
-from tinyvit.validation import require, validate
+from tinyvit.validation import require
 
 
 @dataclass(frozen=True)
-class ClipOptions:
+class ClipOptions(Options):
     """The captions."""
 
     templates: tuple[str, ...] = ("a {}", "the {}", "this {}")
@@ -28,7 +28,7 @@ class ClipOptions:
     """Whether all images of a batch that have the same caption are pairs with it; if not, only its own image is."""
 
     def __post_init__(self):
-        validate(self, "objective.")
+        super().__post_init__()
         require(len(self.templates) > 0, "objective.templates must have at least one caption", self.templates)
         for template in self.templates:
             check_template(template, "a caption of objective.templates")
@@ -59,13 +59,12 @@ class ContrastivePairs(Task):
     def __init__(self, config, part=None):
         super().__init__(config, part)
         self.tokenizer = WordTokenizer(config.model.vocabulary, config.model.context_length)
-        self.train = self.captions = None
+        self.captions = None
 
     # -- a step ----------------------------------------------------------------------------------------------------
 
     def begin(self, model, total_steps, dataset):
         super().begin(model, total_steps, dataset)
-        self.train = dataset
         texts = prompts(dataset.classes, self.config.objective.templates)
         lacking = [word for word in vocabulary_of(texts) if word not in self.tokenizer.numbers]
         if lacking:
@@ -125,7 +124,4 @@ class ContrastivePairs(Task):
 
     def is_seen(self, dataset):
         """Whether a training image shows the class of each of the images."""
-        from tinyvit.training.datasets import load_split
-
-        train = load_split(self.config).train if self.train is None else self.train
-        return np.isin(dataset.labels, train.labels)
+        return np.isin(dataset.labels, self.training_set().labels)

@@ -14,23 +14,20 @@ from tinyvit.backend import Key, array_module, constant, device_of
 from tinyvit.functional.diffusion import Schedule
 from tinyvit.nn import Context
 from tinyvit.training.inference import forwards, sum_over
-from tinyvit.training.tasks.task import Task, register
-from tinyvit.validation import PositiveInt, validate
+from tinyvit.training.tasks.task import Options, Task, register
+from tinyvit.validation import PositiveInt
 
 ROUNDS = 4  # times that an image is evaluated, each with other noise
 
 
 @dataclass(frozen=True)
-class DiffusionOptions:
+class DiffusionOptions(Options):
     """How noise grows."""
 
     schedule: Schedule = "linear"
     """How much noise is added at each step: evenly more, or by a cosine."""
     timesteps: PositiveInt = 1000
     """Steps from an image to noise (T)."""
-
-    def __post_init__(self):
-        validate(self, "objective.")
 
 
 @register("diffusion")
@@ -52,14 +49,10 @@ class Diffusion(Task):
     def __init__(self, config, part=None):
         super().__init__(config, part)
         o = config.objective
-        self.levels, self.dataset, self.tables = F.noise_levels(o.schedule, o.timesteps), None, {}
+        self.levels, self.tables = F.noise_levels(o.schedule, o.timesteps), {}
         self.metrics = ("error", "bits") if config.model.learn_sigma else ()
 
     # -- a step ----------------------------------------------------------------------------------------------------
-
-    def begin(self, model, total_steps, dataset):
-        super().begin(model, total_steps, dataset)
-        self.dataset = dataset
 
     def batch(self, images, targets, key):
         xp, T = array_module(images), len(self.levels)
@@ -102,8 +95,8 @@ class Diffusion(Task):
 
     def pixels(self, images):
         """The normalised values of the darkest and the brightest pixel, and half of the distance between two levels."""
-        mean, std = (self.table(np.array(x)[:, None, None], images) for x in (self.dataset.mean, self.dataset.std))
-        return tuple(x.astype(images.dtype) for x in (-mean / std, (1 - mean) / std, 0.5 / self.dataset.scale / std))
+        mean, std = (self.table(np.array(x)[:, None, None], images) for x in (self.train.mean, self.train.std))
+        return tuple(x.astype(images.dtype) for x in (-mean / std, (1 - mean) / std, 0.5 / self.train.scale / std))
 
     def table(self, values, images):
         """An array of constants where the images are, float64; brought there once."""

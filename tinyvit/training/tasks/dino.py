@@ -17,7 +17,7 @@ from tinyvit.models.dino import Dino
 from tinyvit.training.feature_classifiers import nearest_neighbours
 from tinyvit.training.features import features
 from tinyvit.training.tasks.mae import without_classes
-from tinyvit.training.tasks.task import Task, register
+from tinyvit.training.tasks.task import Options, Task, register
 from tinyvit.validation import (
     Count,
     NotNegative,
@@ -28,7 +28,6 @@ from tinyvit.validation import (
     Share,
     Within,
     require,
-    validate,
 )
 
 LABELLED = 10_000  # training images among which the nearest neighbours are looked for
@@ -36,7 +35,7 @@ COLLAPSED = 0.02   # less information than this share of log K about an image is
 
 
 @dataclass(frozen=True)
-class DinoOptions:
+class DinoOptions(Options):
     """The views, the head, and the teacher."""
 
     small_crops: Count = 4
@@ -69,7 +68,7 @@ class DinoOptions:
     """Share of the steps, the first ones, in which the head's last layer stays as it is."""
 
     def __post_init__(self):
-        validate(self, "objective.")
+        super().__post_init__()
         require(list(self.scales) == sorted(self.scales), "objective.scales must be in ascending order", self.scales)
 
 
@@ -95,7 +94,7 @@ class SelfDistillation(Task):
 
     def __init__(self, config, part=None):
         super().__init__(config, part)
-        self.train, self.teacher_temperature = None, config.objective.teacher_temperatures[1]
+        self.teacher_temperature = config.objective.teacher_temperatures[1]
 
     @classmethod
     def check(cls, config):
@@ -129,7 +128,6 @@ class SelfDistillation(Task):
 
     def begin(self, model, total_steps, dataset):
         super().begin(model, total_steps, dataset)
-        self.train = dataset
         with model.storage.on_device():
             for theirs, own in model.pairs():  # both start alike: with the weights of another run, if there is one
                 own.data[...] = theirs.data
@@ -203,9 +201,7 @@ class SelfDistillation(Task):
 
     def labelled(self):
         """The training images that the test images are compared with."""
-        from tinyvit.training.datasets import load_split
-
-        train = load_split(self.config).train if self.train is None else self.train
+        train = self.training_set()
         if len(train) <= LABELLED:
             return train
         return train.subset(np.random.default_rng(0).permutation(len(train))[:LABELLED])

@@ -16,12 +16,12 @@ from tinyvit.models.architecture import require_classes
 from tinyvit.nn import buffer_updates
 from tinyvit.tensors import tensor_bytes
 from tinyvit.training.tasks.classification import Classification, classify
-from tinyvit.training.tasks.task import register
-from tinyvit.validation import Share, Within, validate
+from tinyvit.training.tasks.task import Options, register
+from tinyvit.validation import Share, Within
 
 
 @dataclass(frozen=True)
-class DistillationOptions:
+class DistillationOptions(Options):
     """The teacher, and how much the student learns from it."""
 
     teacher: str | None = None
@@ -32,9 +32,6 @@ class DistillationOptions:
     """Share λ of the loss that comes from the teacher; the rest comes from the labels."""
     temperature: Annotated[float, Within(0, 1000, above=True)] = 3.0
     """Temperature τ of the probabilities, for kind soft."""
-
-    def __post_init__(self):
-        validate(self, "objective.")
 
 
 @register("distillation")

@@ -14,14 +14,14 @@ from tinyvit.functional.tokens import rows_of
 from tinyvit.models.mae import MaskedAutoencoder
 from tinyvit.nn import Context
 from tinyvit.training.inference import forwards, sum_over
-from tinyvit.training.tasks.task import Task, register
-from tinyvit.validation import PositiveInt, Share, require, validate
+from tinyvit.training.tasks.task import Options, Task, register
+from tinyvit.validation import PositiveInt, Share, require
 
 EPS = 1e-6  # of the variance of a patch's pixels
 
 
 @dataclass(frozen=True)
-class MaskedAutoencoderOptions:
+class MaskedAutoencoderOptions(Options):
     """The share of hidden patches, what is guessed of them, and the decoder."""
 
     share: Share = 0.75
@@ -36,7 +36,7 @@ class MaskedAutoencoderOptions:
     """Attention heads of the decoder."""
 
     def __post_init__(self):
-        validate(self, "objective.")
+        super().__post_init__()
         require(self.decoder_dim % 4 == self.decoder_dim % self.decoder_heads == 0, "objective.decoder-dim must be a "
                 f"multiple of 4 and of the {self.decoder_heads} objective.decoder-heads", self.decoder_dim)  # fmt: skip
 

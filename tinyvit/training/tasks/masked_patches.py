@@ -13,15 +13,15 @@ from tinyvit.backend import array_module, constant, device_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.masked_patches import MaskedPatches
 from tinyvit.training.tasks.mae import MaskedAutoencoding, check_share, mean_loss, random_order, without_classes
-from tinyvit.training.tasks.task import Task, register
-from tinyvit.validation import Share, validate
+from tinyvit.training.tasks.task import Options, Task, register
+from tinyvit.validation import Share
 
 LEVELS = 8  # of each colour channel, where it is a class
 REPLACED, SWAPPED = 0.8, 0.1  # shares of the chosen patches that the mask token and another patch take the place of
 
 
 @dataclass(frozen=True)
-class MaskedPatchesOptions:
+class MaskedPatchesOptions(Options):
     """The share of patches to guess, and what is guessed of them."""
 
     share: Share = 0.5
@@ -30,9 +30,6 @@ class MaskedPatchesOptions:
     target: Literal["classes", "colour"] = "classes"
     """What is guessed: the mean colour with three bits for each channel, as one of 512 classes; or as numbers, by their
     squared error."""
-
-    def __post_init__(self):
-        validate(self, "objective.")
 
 
 @register("masked-patches")
@@ -59,10 +56,6 @@ class MaskedPatchPrediction(Task):
     def backbone(self, model):
         return model.encoder
 
-    def begin(self, model, total_steps, dataset):
-        super().begin(model, total_steps, dataset)
-        self.dataset = dataset
-
     def batch(self, images, targets, key):
         xp, rows_first = array_module(images), random_order(images, self.config.model.patch_size, key)
         rows, (B, N) = rows_of(rows_first), rows_first.shape
@@ -86,7 +79,7 @@ class MaskedPatchPrediction(Task):
         if self.config.objective.target == "colour":
             return colours
         xp, device = array_module(colours), device_of(colours)
-        mean, std = (constant(np.array(x), device, colours.dtype) for x in (self.dataset.mean, self.dataset.std))
+        mean, std = (constant(np.array(x), device, colours.dtype) for x in (self.train.mean, self.train.std))
         levels = xp.clip(xp.floor((colours * std + mean) * LEVELS), 0, LEVELS - 1).astype("int64")
         return (levels * constant(LEVELS ** np.arange(channels)[::-1], device, "int64")).sum(-1)
 
@@ -113,5 +106,6 @@ class MaskedPatchPrediction(Task):
         return F.cross_entropy(predicted.reshape(-1, predicted.shape[-1]), targets.reshape(-1))
 
     def evaluate(self, model, dataset, threads=None, stop=None):
-        self.dataset = dataset
+        if self.train is None:
+            self.train = dataset  # of which mean and std count here, and are the same
         return mean_loss(self, model, dataset, stop)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tinyvit.models import build
 from tinyvit.models.registry import looked_up
-from tinyvit.validation import require
+from tinyvit.validation import require, validate
 
 TASKS = {}  # name -> class
 
@@ -34,8 +34,11 @@ def task_class(name):
 
 
 @dataclass(frozen=True)
-class NoOptions:
-    """The options of a task that has none."""
+class Options:
+    """The options of a task, none here; a task's own are a subclass."""
+
+    def __post_init__(self):
+        validate(self, "objective.")
 
 
 class NotFinite(ValueError):
@@ -60,7 +63,7 @@ class Task:
 
     part               what is evaluated: "test", or by default "validation" if images are set aside for that
     frozen             how many parts of the model, from the images on, are frozen
-    total_steps        of the training, set by `begin`
+    total_steps        of the training, and `train`, the `Dataset` that it learns from: set by `begin`
 
     name               in the registry
     options            the dataclass of its own options, `config.objective`, `--objective.NAME` on the command line
@@ -79,7 +82,7 @@ class Task:
     """
 
     name = None
-    options, paths = NoOptions, ()
+    options, paths = Options, ()
     metrics = ()
     headings, shares = {}, frozenset()
     higher_is_better = False
@@ -91,7 +94,7 @@ class Task:
     only = {}  # noqa: RUF012 (only read)
 
     def __init__(self, config, part=None):
-        self.config, self.frozen, self.total_steps = config, 0, 0
+        self.config, self.frozen, self.total_steps, self.train = config, 0, 0, None
         self.part = part or ("validation" if config.validation else "test")
 
     # -- the model -------------------------------------------------------------------------------------------------
@@ -120,7 +123,13 @@ class Task:
 
     def begin(self, model, total_steps, dataset):
         """Called once, before the first step and before `load_state`, with the `Dataset` to train on."""
-        self.total_steps = total_steps
+        self.total_steps, self.train = total_steps, dataset
+
+    def training_set(self):
+        """The `Dataset` that the model learned from; loaded where no training has begun."""
+        from tinyvit.training.datasets import load_split
+
+        return load_split(self.config).train if self.train is None else self.train
 
     def before_step(self, model, optimizer, step):
         """Called before step number `step`, from 0, to set what changes from step to step besides the learning rate."""
