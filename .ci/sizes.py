@@ -16,21 +16,21 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 30_927,
-    "tinyvit": 30_029,
-    "tinyvit/*": 1_342,
-    "tinyvit/bench": 1_111,
-    "tinyvit/cli": 1_694,
-    "tinyvit/data": 1_622,
+    "tests": 29_422,
+    "tinyvit": 29_524,
+    "tinyvit/*": 1_280,
+    "tinyvit/bench": 1_117,
+    "tinyvit/cli": 1_553,
+    "tinyvit/data": 1_498,
     "tinyvit/exercises": 3_121,
     "tinyvit/functional": 2_299,
     "tinyvit/interop": 1_573,
-    "tinyvit/kernels": 4_935,
+    "tinyvit/kernels": 4_937,
     "tinyvit/models": 2_936,
     "tinyvit/nn": 1_601,
-    "tinyvit/optim": 379,
+    "tinyvit/optim": 377,
     "tinyvit/probe": 3_108,
-    "tinyvit/training": 4_308,
+    "tinyvit/training": 4_124,
 }
 TOKENS = {"tinyvit": 10.8, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % more than when this was begun
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
