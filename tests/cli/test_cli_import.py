@@ -204,7 +204,7 @@ def in_new_process(folder, code, *arguments):
 @pytest.mark.parametrize("arguments", [("import", "timm"), *(("export", "run", "--format", form) for form in PLACES)])
 def test_a_full_disk_is_one_line_with_the_place_and_leaves_nothing(imported, sources, contents, arguments):
     before = contents(sources)
-    out = "new/folder.npz" if "npz" in arguments else "new/folder"
+    out = "new.npz" if "npz" in arguments else "new"
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))"
     process = in_new_process(sources, limited, *arguments, "--out", out)
     _, err = process.communicate(timeout=60)

@@ -101,7 +101,7 @@ def test_the_digits_are_built_in(succeeds):
     ("folder", "folder is made of files of your own"),
     ("cifar10 --form x", "--form"),
     ("cifar10 --from nowhere", "nowhere doesn't exist; expected test_batch.bin and its like, cifar-10-batc"),
-    ("cifar10 --from ~nobody-of-this-name", "~nobody-of-this-name doesn't exist; expected a"),
+    ("cifar10 --from ~nobody-of-this-name", "~nobody-of-this-name doesn't exist; expected test_batch"),
     ("cifar100 --from .", "holds no CIFAR-100; expected test.bin and its like, cifar-100-binary"),
 ])  # fmt: skip
 def test_bad_input_ends_with_one_line_and_writes_nothing(refused, arguments, message):

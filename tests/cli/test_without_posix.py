@@ -10,8 +10,8 @@ from PIL import Image
 PROGRAM = """
 import asyncio, os, pathlib, shutil, signal, subprocess, sys, tempfile, types, webbrowser, zipfile
 from importlib import import_module
-for name in ("filelock", "matplotlib.pyplot", "numba", "numpy", "PIL.Image", "pooch", "scipy.linalg", "sklearn.svm",
-             "tyro"):
+for name in ("filelock", "matplotlib.pyplot", "multiprocessing.popen_fork", "numba", "numpy", "PIL.Image", "pooch",
+             "scipy.linalg", "sklearn.svm", "tyro"):
     import_module(name)
 
 def without(module, gone, **more):
@@ -48,7 +48,7 @@ summary RUN
 gradcheck RUN --directions 1
 notebooks copied
 exercises export --nbgrader course
-bench --rounds 1 --cases digits --kernels numpy --no-torch
+bench --rounds 1 --cases digits --kernels numpy
 """
 
 
