@@ -16,7 +16,6 @@ from tinyvit.models import ResNetConfig, SwinConfig, build
 from tinyvit.training import PRESETS, cuda_graph, train_step
 from tinyvit.training.config import check_graph, switched
 from tinyvit.training.cuda_graph import StepGraphs, allocate
-from tinyvit.training.distributed import ALONE
 from tinyvit.training.trainer import Trainer
 
 VIT = ViTConfig(img_size=8, patch_size=4, num_classes=4, embed_dim=32, depth=2, num_heads=2, drop_rate=0.1,
@@ -179,8 +178,6 @@ def test_where_steps_cannot_be_captured_the_training_is_refused(cupy):
     for ranks, kernels, reason in ((1, "reference", "not for --kernels reference"), (2, None, "for one process")):
         with pytest.raises(ValueError, match=f"--cuda-graph is {reason}"):
             check_graph(replace(TINY, cuda_graph=True), "cuda:0", ranks, kernels)
-    with pytest.raises(ValueError, match="a CUDA graph needs a GPU, got the device 'cpu'"):
-        StepGraphs("cpu")
     small = dict(optim=replace(TINY.optim, small_sizes=(4,), small_until=(0.5,)),
                  model=replace(TINY.model, dynamic_img_size=True))  # fmt: skip
     for changes, reason in (
@@ -191,7 +188,3 @@ def test_where_steps_cannot_be_captured_the_training_is_refused(cupy):
             replace(TINY, **changes, cuda_graph=True)
     with pytest.raises(ValueError, match="--cuda-graph is not for the task 'dino', whose steps can't be captured"):
         replace(PRESETS["cifar10-dino"], device="cuda", cuda_graph=True)
-    model = ViT(FUSED, device="cuda")
-    images, labels = (backend.to_device(x, "cuda") for x in (np.zeros((2, 3, 8, 8), "float32"), np.arange(2)))
-    with pytest.raises(ValueError, match="shared by several ranks can't be replayed"):
-        train_step(model, optim.AdamW(model), images, labels, part=ALONE, replay=partial(StepGraphs("cuda:0").run, 0))

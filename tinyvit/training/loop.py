@@ -196,7 +196,7 @@ def finish(trainer, folder, seconds, stop):
         "steps": trainer.step,
         "skipped_steps": int(trainer.faults.skipped),
         "seconds": seconds,
-        "data_wait": trainer.waited("training"),
+        "data_wait": trainer.data_wait,
         "parameters": trainer.model.num_parameters(),
         "architecture": config.architecture,
         "task": config.task,

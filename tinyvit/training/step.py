@@ -82,30 +82,26 @@ def train_step(
                  norm all of them), and there is a warning
     part         which part of the batch this is, a `distributed.Part`, where other ranks have the rest: gradients, loss
                  and metrics are those of all of it. An objective that mixes samples then must gather what it needs of
-                 them, by `F.gather_batch(x, ctx.join)`, and say so by an attribute `gathers`
+                 them, by `F.gather_batch(x, ctx.join)`
     replay       on a GPU, (function, batch, ctx) -> result in place of function(batch, ctx), such as `run` of
                  `cuda_graph.StepGraphs`, for all but the optimizer's part of the step. Between two steps only the
-                 numbers in the model may then change, and not what is frozen
+                 numbers in the model may then change, and not what is frozen. Not where other ranks have a part
 
-    Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, accumulate > 1 for an
-    objective that mixes samples, and `replay` where there are other ranks; OutOfMemory, a MemoryError that says what
-    would fit, if memory runs out.
+    Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, and accumulate > 1 for
+    an objective that mixes samples; OutOfMemory, a MemoryError that says what would fit, if memory runs out.
     """
     if accumulate < 1:
         raise ValueError(f"expected to accumulate over at least 1 part, got {accumulate}")
     if optimizer.model is not model:
         raise ValueError("the optimizer was made for another model")
-    if replay is not None and part is not None:
-        raise ValueError("a step that is shared by several ranks can't be replayed: they exchange gradients meanwhile")
     batch = named_arrays(images, targets, objective, model.device)
     own = batch_size(batch)
     samples, ranks = (own, None) if part is None else (part.samples, part.ranks)
     objective = classification() if objective is None else objective
-    in_one_piece = says(objective, "mixes_samples")  # its loss of a sample depends on the others
+    owners = objective, getattr(objective, "__self__", None)  # itself, or the task whose method it is
+    in_one_piece = any(getattr(owner, "mixes_samples", False) for owner in owners)
     if in_one_piece and accumulate > 1:
         raise ValueError(f"the objective mixes samples, so accumulate must be 1, got {accumulate}")
-    if in_one_piece and ranks is not None and not says(objective, "gathers"):
-        raise ValueError("the objective mixes samples and doesn't gather them, so it can't be shared by several ranks")
     meets = meeting.mixes_samples(model, ctx)
     if meets:
         accumulate, in_one_piece = 1, in_one_piece or busy()
@@ -207,11 +203,6 @@ def clip(model, each, together):
     if together is not None:
         clip_by_global_norm(model, together)
     return norm
-
-
-def says(objective, attribute):
-    """Whether an attribute of an objective is true, or of the task whose method it is."""
-    return any(getattr(owner, attribute, False) for owner in (objective, getattr(objective, "__self__", None)))
 
 
 def named_arrays(images, targets, objective, device):

@@ -43,9 +43,9 @@ class Trainer:
     model                what the task builds
     seconds              of training before this process took over
     needs                the `memory_needs.Needs` of a step, and `largest`, the samples of this rank's largest batch
-    wait                 [seconds that batches were waited for, seconds of the steps between them] of the current
-                         "epoch" and of the whole "training". On a GPU a batch is there as soon as its computation is
-                         queued; evaluations and the checkpoints after them count as neither
+    wait                 [seconds that batches were waited for, seconds of the steps between them]. On a GPU a batch is
+                         there as soon as its computation is queued; evaluations and the checkpoints after them count
+                         as neither
     kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
     graphs               a `cuda_graph.StepGraphs`, if steps are replayed
     sums                 over the current epoch of the loss, the task's metrics, and the steps, on the device
@@ -106,7 +106,7 @@ class Trainer:
         require_memory(self.needs, self.largest, free)
         self.step = self.epoch = self.batch = 0
         self.history, self.seconds = [], 0.0
-        self.faults, self.wait = Faults(), {"epoch": [0.0, 0.0], "training": [0.0, 0.0]}
+        self.faults, self.wait = Faults(), [0.0, 0.0]
         self.reset_sums()
         with self.model.storage.on_device():
             self.graphs = StepGraphs(self.device) if config.cuda_graph else None
@@ -143,19 +143,15 @@ class Trainer:
             asked = time.perf_counter()
             for batch in batches:
                 had = time.perf_counter()
-                self.add_time(0, had - asked)
+                self.wait[0] += had - asked
                 yield batch
                 asked = time.perf_counter()
-                self.add_time(1, asked - had)
+                self.wait[1] += asked - had
 
-    def add_time(self, place, seconds):
-        for waited_and_worked in self.wait.values():
-            waited_and_worked[place] += seconds
-
-    def waited(self, part):
-        """Share (0 to 1) of the time of the current "epoch" or the whole "training" that batches were waited for."""
-        waited, worked = self.wait[part]
-        return waited / (waited + worked) if waited else 0.0
+    @property
+    def data_wait(self):
+        """Share (0 to 1) of the training's time that batches were waited for."""
+        return self.wait[0] / sum(self.wait) if any(self.wait) else 0.0
 
     @property
     def own_part(self):
@@ -220,7 +216,6 @@ class Trainer:
     def end_epoch(self):
         """Begin the next epoch."""
         self.epoch, self.batch = self.epoch + 1, 0
-        self.wait["epoch"] = [0.0, 0.0]
         self.reset_sums()
 
     def evaluate(self, stop=None):
@@ -252,7 +247,7 @@ class Trainer:
             **{f"train_{name}": mean for name, mean in zip(("loss", *self.task.metrics), means)},
             **scores,
             "skipped_steps": int(self.faults.skipped),
-            "data_wait": self.waited("epoch"),
+            "data_wait": self.data_wait,
             "seconds": seconds,
         }
 

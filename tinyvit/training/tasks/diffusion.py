@@ -5,19 +5,14 @@ transformers".
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.backend import Key, array_module, constant, device_of
 from tinyvit.functional.diffusion import Schedule
-from tinyvit.nn import Context
-from tinyvit.training.inference import forwards, sum_over
 from tinyvit.training.tasks.task import Options, Task, register
 from tinyvit.validation import PositiveInt
-
-ROUNDS = 4  # times that an image is evaluated, each with other noise
 
 
 @dataclass(frozen=True)
@@ -41,6 +36,7 @@ class Diffusion(Task):
     options = DiffusionOptions
     needs_classes = static = True
     command = "sample"
+    evaluation_keys = tuple(Key(0, number) for number in range(4))  # each with other noise
     only = {  # noqa: RUF012 (only read); images are of one class
         "architecture": "dit", "augment.mixup": 0, "augment.cutmix": 0, "optim.keep_patches": 1,
         "optim.label_smoothing": 0,
@@ -107,26 +103,12 @@ class Diffusion(Task):
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
-    def evaluate(self, model, dataset, threads=None, stop=None):
-        """The mean squared error of the noise; an image has the same noise each time."""
-        total = seen = 0
-        for images, labels in forwards(model, dataset):
-            for number in range(ROUNDS):
-                if stop:
-                    return None
-                key = Key(0, number).skip(seen)
-                total = total + sum_over(images, partial(self.error, model, labels, key)) / ROUNDS
-            seen += len(images)
-        return {self.headline: float(total) / seen}
-
-    def error(self, model, labels, key, images, where):
-        """The sum of the errors of images[where], as `sum_over` wants it."""
-        with model.storage.on_device():
-            batch = self.batch(images[where], labels[where], key.skip(where.start))
-            noisy, _ = F.add_noise(batch["images"], batch["noise"], self.table(self.levels, images)[batch["t"]])
-            output, _ = model(noisy, Context(keep_caches=False), t=batch["t"], labels=batch["labels"])
-            error, _ = F.mean_squared_error(output[:, : images.shape[1]], batch["noise"])
-            return error * (where.stop - where.start)
+    def predictions(self, model, batch, ctx):
+        """The guesses of the noise, the noise, and the model's cache."""
+        images, t, noise = batch["images"], batch["t"], batch["noise"]
+        noisy, _ = F.add_noise(images, noise, self.table(self.levels, images)[t])
+        output, cache = model(noisy, ctx, t=t, labels=batch["labels"])
+        return output[:, : images.shape[1]], noise, cache
 
 
 def detached(x, dtype):

@@ -4,7 +4,6 @@ He et al. 2022, "Masked autoencoders are scalable vision learners".
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 
 from tinyvit import functional as F
@@ -12,8 +11,6 @@ from tinyvit.backend import Key, array_module
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.mae import MaskedAutoencoder
-from tinyvit.nn import Context
-from tinyvit.training.inference import forwards, sum_over
 from tinyvit.training.tasks.task import Options, Task, register
 from tinyvit.validation import PositiveInt, Share, require
 
@@ -87,18 +84,11 @@ class MaskedAutoencoding(Task):
         pixels, cache = model(images, order, visible, ctx)
         return pixels, self.targets(images, order[:, visible:]), cache
 
-    def error(self, predicted, targets):
-        """(the mean loss of predictions, its cache)."""
-        return F.mean_squared_error(predicted, targets)
-
     def targets(self, images, hidden):
         """The pixels (B, n, C·P·Q) of the hidden patches (B, n)."""
         patches, _ = F.patchify(images, self.config.model.patch_size)
         patches, _ = F.take_tokens(patches, hidden)
         return normalised(patches) if self.config.objective.normalise else patches
-
-    def evaluate(self, model, dataset, threads=None, stop=None):
-        return mean_loss(self, model, dataset, stop)
 
     def reconstruct(self, model, images):
         """`images` with the hidden patches 0, the mean colour, and with guesses in their places.
@@ -120,28 +110,6 @@ class MaskedAutoencoding(Task):
             filled[hidden] = pixels
             found.append(F.unpatchify(filled, self.config.model.patch_size, images.shape[2:])[0])
         return tuple(found)
-
-
-def mean_loss(task, model, dataset, stop=None):
-    """The headline of a task that hides patches, its mean loss on a `Dataset`; None if `stop` became true meanwhile.
-
-    The same patches of an image are hidden each time.
-    """
-    total, seen = 0, 0
-    for images, _ in forwards(task.backbone(model), dataset):
-        if stop:
-            return None
-        total = total + sum_over(images, partial(error_of, task, model, Key(0).skip(seen)))
-        seen += len(images)
-    return {task.headline: float(total) / seen}
-
-
-def error_of(task, model, key, images, where):
-    """The sum of the losses of images[where], as `sum_over` wants it."""
-    with model.storage.on_device():
-        batch = task.batch(images[where], None, key.skip(where.start))
-        predicted, targets, _ = task.predictions(model, batch, Context(keep_caches=False))
-        return task.error(predicted, targets)[0] * (where.stop - where.start)
 
 
 def normalised(patches):

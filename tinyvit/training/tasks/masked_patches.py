@@ -12,7 +12,7 @@ from tinyvit import functional as F
 from tinyvit.backend import array_module, constant, device_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.masked_patches import MaskedPatches
-from tinyvit.training.tasks.mae import MaskedAutoencoding, check_share, mean_loss, random_order, without_classes
+from tinyvit.training.tasks.mae import MaskedAutoencoding, check_share, random_order, without_classes
 from tinyvit.training.tasks.task import Options, Task, register
 from tinyvit.validation import Share
 
@@ -108,4 +108,4 @@ class MaskedPatchPrediction(Task):
     def evaluate(self, model, dataset, threads=None, stop=None):
         if self.train is None:
             self.train = dataset  # of which mean and std count here, and are the same
-        return mean_loss(self, model, dataset, stop)
+        return super().evaluate(model, dataset, threads, stop)

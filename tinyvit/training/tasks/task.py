@@ -5,12 +5,17 @@ nothing else changes.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from operator import attrgetter
 from typing import NamedTuple
 
+from tinyvit import functional as F
+from tinyvit.backend import Key
 from tinyvit.models import build
 from tinyvit.models.registry import looked_up
+from tinyvit.nn import Context
+from tinyvit.training.inference import forwards, sum_over
 from tinyvit.validation import require, validate
 
 TASKS = {}  # name -> class
@@ -78,6 +83,7 @@ class Task:
     static             whether `loss`, for batches of one shape, launches the same on a GPU at every step, or at those
                        that `graph_of` says: a CUDA graph can then replay it
     command            the command that is made for its models, where there is one
+    evaluation_keys    of the draws with which each image is evaluated, such as which of its patches are hidden
     only               what fields of a `TrainConfig`, by their names, must be for this task
     """
 
@@ -91,6 +97,7 @@ class Task:
     classifies = False
     static = False
     command = None
+    evaluation_keys = (Key(0),)
     only = {}  # noqa: RUF012 (only read)
 
     def __init__(self, config, part=None):
@@ -181,8 +188,34 @@ class Task:
         return list(dict.fromkeys(shown))
 
     def evaluate(self, model, dataset, threads=None, stop=None):
-        """The `scores` of a model on a `Dataset`, by name; None if `stop` became true meanwhile."""
-        raise NotImplementedError(f"the task {self.name!r} has no evaluate")
+        """The `scores` of a model on a `Dataset`, by name; None if `stop` became true meanwhile.
+
+        By default the mean error of the `predictions` for all images, each with the draws of the `evaluation_keys`.
+        """
+        total = seen = 0
+        for images, labels in forwards(self.backbone(model), dataset):
+            for key in self.evaluation_keys:
+                if stop:
+                    return None
+                error = sum_over(images, partial(self.error_of, model, labels, key.skip(seen)))
+                total = total + error / len(self.evaluation_keys)
+            seen += len(images)
+        return {self.headline: float(total) / seen}
+
+    def predictions(self, model, batch, ctx):
+        """What the model predicts for a batch, the targets, and the model's cache."""
+        raise NotImplementedError(f"the task {self.name!r} has no predictions")
+
+    def error(self, predicted, targets):
+        """(the mean error of predictions, its cache): of squares, unless a task has another one."""
+        return F.mean_squared_error(predicted, targets)
+
+    def error_of(self, model, labels, key, images, where):
+        """The sum of the errors of images[where], as `sum_over` wants it."""
+        with model.storage.on_device():
+            batch = self.batch(images[where], labels[where], key.skip(where.start))
+            predicted, targets, _ = self.predictions(model, batch, Context(keep_caches=False))
+            return self.error(predicted, targets)[0] * (where.stop - where.start)
 
     def hint(self):
         """Advice that is printed before the training starts, a sentence, or None."""
