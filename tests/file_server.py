@@ -23,7 +23,7 @@ class FileServer(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answers, self.asked, self.released = {}, [], threading.Event()
+        self.answers, self.asked = {}, []
 
     def handle_error(self, request, address):
         pass  # clients that hang up are what is tested here
@@ -42,51 +42,23 @@ def serving():
     try:
         yield server
     finally:
-        server.released.set()
         server.shutdown()
         thread.join()
         server.server_close()
 
 
-def head(handler, length):
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(length))
-    handler.end_headers()
-
-
 def whole(content):
     def answer(handler):
-        head(handler, len(content))
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
         handler.wfile.write(content)
-
-    return answer
-
-
-def cut_off(content):
-    """Send half of the announced length, then close the connection."""
-
-    def answer(handler):
-        head(handler, len(content))
-        handler.wfile.write(content[: len(content) // 2])
-        handler.close_connection = True
 
     return answer
 
 
 def status(code):
     return lambda handler: handler.send_error(code)
-
-
-def stalled(content, sent=100):
-    """Send the first bytes, and the rest once the server is told to continue."""
-
-    def answer(handler):
-        head(handler, len(content))
-        handler.wfile.write(content[:sent])
-        handler.server.released.wait(60)
-        handler.wfile.write(content[sent:])
-
-    return answer
 
 
 def in_turn(*answers):
