@@ -10,8 +10,9 @@ import os
 import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-HIDDEN = ".tinyvit-"  # how the names of hidden folders (NAME.tmp) and of their makers' locks (NAME.lock) begin
+HIDDEN = ".tinyvit-"  # how the names of hidden folders begin
 LARGEST = 1 << 26  # bytes of a text that is read; a manifest of a hundred thousand evaluations fits
 ADVICE = "make room or choose another place"
 
@@ -101,6 +102,7 @@ def placed(path, advice=ADVICE, check=lambda path: None):
     `check` raises an error for one of these places."""
     try:
         with hidden_folder(path.parent) as folder:
+            folder = Path(folder)
             yield folder / path.name
             for file in folder.rglob("*"):
                 sync(file)
@@ -125,31 +127,15 @@ def free_place(path):
     return path
 
 
-@contextmanager
 def hidden_folder(parent):
-    """A new hidden folder in `parent`, removed at the end; so are those that killed processes left there."""
-    tidy(parent)
-    lock = parent / f"{HIDDEN}{os.urandom(8).hex()}.lock"
-    folder = lock.with_suffix(".tmp")
-    with locked(lock):  # before there is a folder that `tidy` could take for a dead process's
-        try:
-            folder.mkdir()
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            lock.unlink(missing_ok=True)
+    """A context with the name of a new hidden folder in `parent`, which is removed at the end."""
+    return TemporaryDirectory(prefix=HIDDEN, dir=parent, ignore_cleanup_errors=True)
 
 
 def tidy(parent):
-    """Remove the hidden folders in `parent` whose makers are dead: the system has released their locks."""
-
-    def leave():
-        raise BlockingIOError
-
-    for lock in parent.glob(f"{HIDDEN}*.lock"):
-        with suppress(OSError), locked(lock, busy=leave):
-            shutil.rmtree(lock.with_suffix(".tmp"), ignore_errors=True)
-            lock.unlink()
+    """Remove the hidden folders that killed processes left in `parent`, whose lock this process holds."""
+    for folder in parent.glob(f"{HIDDEN}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sync(path):

@@ -151,7 +151,7 @@ def test_files_that_the_user_put_there_are_read_and_left_unchanged(tmp_path, ser
 def test_while_one_downloads_another_waits_for_it(tmp_path, server, capsys):
     spec, said = from_server(server, whole(ARCHIVE)), ""
     with ThreadPoolExecutor() as pool:
-        with cache.filling(spec, tmp_path):
+        with cache.filling(tmp_path):
             second = pool.submit(cache.obtain, spec, tmp_path)
             while not ("waiting" in said or second.done()):
                 time.sleep(0.01)
@@ -159,7 +159,7 @@ def test_while_one_downloads_another_waits_for_it(tmp_path, server, capsys):
             first = cache.downloaded(spec, tmp_path)
         for found in (first, second.result()):
             assert_kept(found)
-    assert said == f"waiting for another process that puts CIFAR-10 into {tmp_path}\n"
+    assert said == f"waiting for another process that puts data into {tmp_path}\n"
     assert len(server.asked) == 1
 
 

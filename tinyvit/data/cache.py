@@ -7,6 +7,7 @@ fills it at a time. pooch downloads, and keeps nothing with another checksum tha
 import os
 import shutil
 import sys
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.data import cifar_files
-from tinyvit.files import expanded, hidden_folder, locked, making, verified_manifest, write_with_manifest
+from tinyvit.files import expanded, hidden_folder, locked, making, tidy, verified_manifest, write_with_manifest
 from tinyvit.text import say, short
 
 MANIFEST = "manifest.json"  # with "source": an address, or "file: PATH"
@@ -41,7 +42,7 @@ def obtain(spec, root):
     """The data set in the folder `root`, downloaded if it is missing there."""
     found = kept(spec, root)
     if found is None:
-        with filling(spec, root):
+        with filling(root):
             found = kept(spec, root) or downloaded(spec, root)
     return found
 
@@ -49,7 +50,7 @@ def obtain(spec, root):
 def take_over(spec, path, root):
     """Copy the data set from a file or folder that one has into `root`, once all of it has been read and checked."""
     rows = cifar_files.read(spec, path)
-    with filling(spec, root):
+    with filling(root):
         return put(spec, root, rows, f"file: {os.path.realpath(path)}")
 
 
@@ -82,11 +83,14 @@ def put(spec, root, rows, source):
     return Kept(rows, folder, source)
 
 
-def filling(spec, root):
-    """A context that holds the lock of a data set in `root`; it waits, and says so, while another process has it."""
+@contextmanager
+def filling(root):
+    """Hold the lock of `root`; it waits, and says so, while another process has it."""
     root.mkdir(parents=True, exist_ok=True)
-    waiting = f"waiting for another process that puts {spec.title} into {root}"
-    return locked(root / f".{spec.folder}.lock", lambda: say(waiting))
+    waiting = f"waiting for another process that puts data into {root}"
+    with locked(root / ".tinyvit.lock", lambda: say(waiting)):
+        tidy(root)
+        yield
 
 
 # -- downloads --------------------------------------------------------------------------------------------------------
@@ -107,7 +111,7 @@ def downloaded(spec, root):
             try:
                 for address, checksum in source.items():
                     fetch(address, checksum, folder)
-                rows = cifar_files.read(spec, folder)
+                rows = cifar_files.read(spec, Path(folder))
             except (OSError, ValueError) as error:  # an OSError where there is no connection, or it broke off
                 reasons.append(f"{first.split('/')[2]}: {short(error, 250)}")
                 continue

@@ -92,7 +92,6 @@ class RunFolder:
         with self.locked():
             self.checkpoints.path.mkdir(exist_ok=True)
             self.checkpoints.tidy()
-            tidy(self.path)
             yield self
 
     @contextmanager
@@ -100,6 +99,7 @@ class RunFolder:
         """Hold the folder's lock, which the system releases when the process ends; ValueError if another training has
         it."""
         with locked(self.path / ".lock", self.refuse) as self.lock:
+            tidy(self.path)
             try:
                 yield
             except (OSError, ValueError):
