@@ -144,7 +144,8 @@ def test_an_evaluation_moves_the_model_of_each_rank_to_a_card_of_its_own(cupy, m
     monkeypatch.setattr(distributed, "launched", lambda: nullcontext(ranks))
     learner = Normed()
     learner.to(device="cuda:0")
-    trained, options = SimpleNamespace(model=learner, learner=learner), SimpleNamespace(device="auto", kernels=None)
+    trained = SimpleNamespace(model=learner, learner=learner, why_not_gpu=None)
+    options = SimpleNamespace(device="auto", kernels=None)
     with computing_together(trained, options):
         assert learner.device == "cuda:1"
 
