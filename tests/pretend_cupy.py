@@ -138,13 +138,10 @@ class ndarray:
     def __init__(self, host, whole, base=None):
         self.host, self.whole, self.base = host, whole, base
 
-    shape = property(lambda self: self.host.shape)
-    dtype = property(lambda self: self.host.dtype)
-    ndim = property(lambda self: self.host.ndim)
-    size = property(lambda self: self.host.size)
-    nbytes = property(lambda self: self.host.nbytes)
-    itemsize = property(lambda self: self.host.itemsize)
-    strides = property(lambda self: self.host.strides)
+    shape, dtype, ndim, size, nbytes, itemsize, strides = (
+        property(operator.attrgetter(f"host.{name}"))
+        for name in ("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides")
+    )
     flags = property(lambda self: SimpleNamespace(
         c_contiguous=self.host.flags.c_contiguous, f_contiguous=self.host.flags.f_contiguous
     ))  # fmt: skip
@@ -191,35 +188,6 @@ class ndarray:
         """Wait for the device, which the package may do for complex numbers only (in gradient checks)."""
         assert not Waiting.forbidden or self.dtype.kind == "c", "this waits for the GPU"
         assert Stream.current.captured is None, "what is captured isn't computed yet"
-
-    def item(self):
-        assert not package_asks(), "this waits for the GPU"
-        return self.host.item()
-
-    def tolist(self):
-        assert not package_asks(), "this waits for the GPU"
-        return self.host.tolist()
-
-    def __float__(self):
-        self.wait()
-        return float(self.host)
-
-    def __int__(self):
-        self.wait()
-        return int(self.host)
-
-    def __bool__(self):
-        self.wait()
-        return bool(self.host)
-
-    def __complex__(self):
-        return complex(self.host)
-
-    def __copy__(self):
-        return on_device(self.host)
-
-    def __deepcopy__(self, memo):
-        return on_device(self.host)
 
     def __reduce__(self):
         return on_device, (self.host.copy(),)
@@ -289,6 +257,14 @@ def in_place(function):
     return call
 
 
+def read(name):
+    def call(self):
+        self.wait()
+        return getattr(self.host, name)()
+
+    return call
+
+
 def is_operand(x):
     return x is None or isinstance(x, (ndarray, int, float, complex, np.generic, np.ndarray))
 
@@ -302,6 +278,8 @@ for name in BINARY.split():
         setattr(ndarray, f"__i{name}__", in_place(getattr(operator, f"__i{name}__")))
 for name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "invert", "abs"):
     setattr(ndarray, f"__{name}__", operation(getattr(operator, f"__{name}__")))
+for name in ("__float__", "__int__", "__bool__", "__complex__"):
+    setattr(ndarray, name, read(name))
 ndarray.__hash__ = None
 ndarray.__module__ = "cupy"
 
@@ -457,16 +435,6 @@ def empty_like(x):
     return guarded(x.shape, x.dtype)
 
 
-def zeros(shape, dtype=float):
-    new = empty(shape, dtype)
-    launched(lambda: operator.setitem(new.host, ..., 0))
-    return new
-
-
-def zeros_like(x):
-    return zeros(x.shape, x.dtype)
-
-
 def broadcast_to(x, shape):
     return x.result(lambda: np.broadcast_to(x.host, shape))
 
@@ -501,7 +469,7 @@ class RawModule:
 
 
 class Device:
-    """cupy.cuda.Device: `use` or `with` makes it the current one."""
+    """cupy.cuda.Device: `with` makes it the current one."""
 
     current, count = 0, 1
 
@@ -512,14 +480,11 @@ class Device:
     compute_capability = "90"
     __hash__ = None  # as CuPy's has none
 
-    def use(self):
+    def __enter__(self):
         if not 0 <= self.id < Device.count:
             raise RuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
-        Device.current = self.id
-
-    def __enter__(self):
         self.before.append(Device.current)
-        self.use()
+        Device.current = self.id
         return self
 
     def __exit__(self, *error):
@@ -528,8 +493,6 @@ class Device:
 
 class Event:
     """cupy.cuda.Event: what is launched has ended here before anything else goes on."""
-
-    done = True
 
     def record(self):
         self.at = perf_counter()
@@ -674,7 +637,7 @@ for name in UFUNCS:
 cupy.add.at = lambda x, where, by: launched(partial(np.add.at, x.host, on_host(where), on_host(by)))
 for name in TYPES:
     setattr(cupy, name, getattr(np, name))
-for own in (ndarray, asarray, broadcast_to, empty, empty_like, zeros, zeros_like, RawModule):
+for own in (ndarray, asarray, broadcast_to, empty, empty_like, RawModule):
     setattr(cupy, own.__name__, own)
 cupy.get_default_memory_pool = Pool
 cupy.__version__ = "14.2.0"

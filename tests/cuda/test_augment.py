@@ -3,7 +3,6 @@
 from functools import partial
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import seeds
@@ -49,15 +48,6 @@ def some_changes(seed, B, H, W, operations):
        levels=st.sampled_from([2, 30, 256]))  # fmt: skip
 def test_any_changes_have_the_bits_of_the_reference(cupy, seed, B, C, H, W, operations, levels):
     assert_same(cupy, dataset(seed, B, C, H, W, levels=levels), some_changes(seed, B, H, W, operations))
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-@given(seed=seeds(), C=st.sampled_from([1, 3]), share=st.floats(-1, 1), side=st.sampled_from([1, 2, 3, 17, 36]))
-def test_every_operation_has_the_bits_of_the_reference(cupy, name, seed, C, share, side):
-    spec = ALL.get(name)
-    amount = 0.0 if spec is None else spec.trivial * (share if spec.signed else abs(share))
-    choices = Choices(np.full((2, 1), OPERATIONS.index(name)), np.full((2, 1), amount))
-    assert_same(cupy, dataset(seed, 2, C, side, side + 1), Changes(None, choices, None))
 
 
 @given(seed=seeds(), C=st.integers(1, 3), frames=st.integers(1, 5), side=st.integers(1, 9))

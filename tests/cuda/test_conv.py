@@ -1,6 +1,5 @@
 from unittest import mock
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +28,7 @@ def convolutions(draw):
     kernel, stride = draw(PAIRS), draw(PAIRS)
     padding = draw(st.tuples(st.integers(0, 3), st.integers(0, 3)))
     image = [max(1, k - 2 * p) + draw(st.integers(0, 7)) for k, p in zip(kernel, padding)]
-    shapes = (draw(st.integers(1, 3)), groups * each, *image), (groups * filters, each, *kernel), (groups * filters,)
+    shapes = (draw(st.integers(0, 3)), groups * each, *image), (groups * filters, each, *kernel), (groups * filters,)
     return shapes[: draw(st.integers(2, 3))], {"stride": stride, "padding": padding, "groups": groups}
 
 
@@ -54,15 +53,6 @@ def test_every_kind_is_right_in_any_memory_order_and_a_gradient_that_is_not_want
     _, (y, cache, (_, *parameters)) = checked(cupy, *CASES[case], dtype)
     unwanted, *same = F.conv2d_backward(y, cache, inputs=False)
     assert unwanted is None and [x.shape for x in same] == [x.shape for x in parameters]
-
-
-def test_an_empty_batch_has_an_empty_result_and_zero_gradients(cupy):
-    for case, dtype in (("3×3", "bfloat16"), ("1×1", "float32"), ("depthwise", "float32")):
-        (image, *others), options = CASES[case]
-        x, weight, bias = (np.ones(shape) for shape in ((0, *image[1:]), *others))
-        y, cache = F.conv2d(to(cupy, x, dtype), to(cupy, weight, dtype), to(cupy, bias), **options)
-        dx, dweight, dbias = F.conv2d_backward(y, cache)
-        assert y.shape[0] == 0 and dx.shape == x.shape and not dweight.get().any() and not dbias.get().any()
 
 
 def test_mixed_dtypes_take_the_reference_in_float32_and_are_refused_in_low_precision(cupy):

@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pretend_cupy
 import pytest
-from steps import Killed, StopsAfter, advance
+from steps import Killed, StopsAfter
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, data, optim
 from tinyvit.data import Augmentation, Loader
 from tinyvit.training import PRESETS, evaluate, resume, train, train_step
 from tinyvit.training.config import OptimConfig
 from tinyvit.training.trained import load_trained
-from tinyvit.training.trainer import Trainer
 
 SHAPE = ViTConfig(
     img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=16, depth=2, num_heads=2, drop_rate=0.1,
@@ -54,21 +53,6 @@ def second_gpu(cupy, monkeypatch):
     elif cupy.cuda.runtime.getDeviceCount() < 2:
         return "cuda:0"  # a real machine with one GPU has no other to test
     return "cuda:1"
-
-
-@pytest.mark.parametrize(("make", "precision"), [
-    *((make, "float64") for make in OPTIMIZERS),
-    (optim.SGD, "float32"),  # the others divide the key bias's gradient, which is pure rounding error, by its own size
-])  # fmt: skip
-def test_training_on_a_gpu_is_training_on_the_cpu(cupy, make, precision):
-    states = []
-    for device in ("cpu", "cuda"):
-        model = ViT(SHAPE, device=device, precision=precision)
-        parts = model, make(model, 1e-2), optim.EMA(model, 0.9)
-        take_steps(*parts, range(3))
-        states.append(everything(*parts))
-    rtol, atol = {"float32": (2e-3, 1e-5), "float64": (0, 1e-9)}[precision]
-    assert_same(states[1], states[0], rtol=rtol, atol=atol)
 
 
 def test_everything_happens_on_the_models_gpu_whichever_is_current(second_gpu):
@@ -114,26 +98,6 @@ def test_a_model_its_optimizer_and_its_average_move_there_and_back_bit_for_bit(s
     assert_same(everything(*parts), everything(*others))
 
 
-@pytest.mark.parametrize("make", OPTIMIZERS)
-@pytest.mark.parametrize("taken", [0, 2])
-def test_a_skipped_step_changes_nothing_on_a_gpu(cupy, make, taken):
-    model = ViT(SHAPE, device="cuda")
-    parts = model, make(model, 1e-2), optim.EMA(model, 0.9)
-    if taken:
-        take_steps(*parts, range(taken))
-    before = everything(*parts)
-    broken = backend.to_device(np.where(IMAGES > 1, np.float32(np.nan), IMAGES), "cuda")
-    result = train_step(model, parts[1], broken, backend.to_device(LABELS, "cuda"), Context(True, Key(0, 0)))
-    parts[2].update(result.applied)
-    assert not bool(result.applied)
-    assert_same(everything(*parts), before)
-    take_steps(*parts, range(taken, 3))
-    whole = ViT(SHAPE, device="cuda")
-    others = whole, make(whole, 1e-2), optim.EMA(whole, 0.9)
-    take_steps(*others, range(3))
-    assert_same(everything(*parts), everything(*others))
-
-
 # -- trainings --------------------------------------------------------------------------------------------------------
 
 CONFIG = replace(
@@ -155,33 +119,3 @@ def test_a_checkpoint_of_either_device_can_be_resumed_on_the_other(cupy, tmp_pat
     assert_same(*states, rtol=2e-3, atol=2e-3)
     out = capsys.readouterr().out
     assert "float32, on cpu with up to 1 thread" in out and "float32, on cuda:0, " in out
-
-
-VARIANTS = {
-    "augmented": dict(
-        augment=Augmentation(crop=1, flip=True, policy="trivial", erase=0.5, mixup=0.2, cutmix=0.5),
-        optim=OptimConfig(ema=0.9, keep_patches=0.5, label_smoothing=0.1, accumulate=2),
-    ),
-    "small sizes, Muon": dict(
-        model=replace(CONFIG.model, dynamic_img_size=True),
-        optim=OptimConfig(name="muon", lr=0.02, small_sizes=(4,), small_until=(0.5,), layer_decay=0.8),
-    ),
-    "recomputed, float16": dict(recompute=True, precision="float16"),
-}  # fmt: skip
-
-
-def waits(*arguments):
-    raise AssertionError("this waits for the GPU")
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_nothing_between_one_batch_and_the_next_waits_for_a_gpu(cupy, monkeypatch, variant):
-    trainer = Trainer(replace(CONFIG, device="cuda", batch_size=64, **VARIANTS[variant]))
-    batches = trainer.batches()
-    advance(trainer, next(batches))
-    if cupy is pretend_cupy.cupy:  # the methods of CuPy's own arrays can't be replaced
-        for name in ("get", "item", "tolist", "__float__", "__int__", "__bool__", "__array__"):
-            monkeypatch.setattr(pretend_cupy.ndarray, name, waits)
-    steps = [advance(trainer, next(batches)) for _ in range(12)]
-    monkeypatch.undo()
-    assert all(np.isfinite(float(step.loss)) for step in steps)

@@ -186,24 +186,6 @@ def test_operations_that_only_move_numbers_change_none(cupy, dtype):
 
 
 @pytest.mark.parametrize("dtype", LOW)
-@pytest.mark.parametrize("operation, shapes, options", [
-    (F.softmax, [(3, 1100)], ()),
-    (F.max_pool2d, [(2, 3, 7, 6)], (3, 2, 1)),
-    (F.avg_pool2d, [(2, 3, 7, 6)], (3, 2, 1)),
-    (F.global_avg_pool2d, [(2, 3, 7, 6)], ()),
-    (F.to_windows, [(2, 5, 7, 4)], (3, 1)),
-    (F.batch_norm, [(4, 3, 5), (3,), (3,)], ()),
-    (F.group_norm, [(4, 6, 5), (6,), (6,)], (2,)),
-    (F.pool_mean, [(3, 5, 8)], ()),
-    (F.tanh, [(3, 5)], ()),
-    (F.relu, [(3, 5)], ()),
-], ids=lambda value: getattr(value, "__name__", ""))  # fmt: skip
-def test_what_has_no_kernel_is_right_in_low_precision_too(cupy, dtype, operation, shapes, options):
-    arrays = [numbers(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes)]
-    as_right_as_the_reference(cupy, operation, arrays, 1, dtype, *options, lie=turned)
-
-
-@pytest.mark.parametrize("dtype", LOW)
 def test_the_reference_refuses_low_precision_by_name(cupy, dtype):
     x = numbers(1, 1, 4, 4)
     for array, where in ((to(cupy, x, dtype), "CuPy on the GPU inside"), (x.astype(DTYPE[dtype]), "NumPy on the CPU")):

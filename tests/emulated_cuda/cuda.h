@@ -60,7 +60,6 @@ struct Fiber {
     State state;
     dim3 index;
     uint64_t lane; // what it gives the others of its warp
-    const char *what;
 };
 
 constexpr size_t STACK = 1 << 16;
@@ -77,15 +76,14 @@ static void (*body)();
     std::abort();
 }
 
-inline void wait(State state, const char *what) {
+inline void wait(State state) {
     fibers[current].state = state;
-    fibers[current].what = what;
     emulator_switch(&fibers[current].stack, home);
 }
 
 static void start() {
     body();
-    wait(DONE, "the end");
+    wait(DONE);
 }
 
 // Gives a fiber a stack as emulator_switch finds it: six registers, the address it returns to, and one more that keeps the
@@ -201,10 +199,10 @@ template <class... A> void describe(void (*)(A...), char *into) {
 template <class T> T exchange(T value, int lane) {
     static_assert(sizeof(T) <= 8);
     std::memcpy(&fibers[current].lane, &value, sizeof(T));
-    wait(AT_WARP, "a shuffle");
+    wait(AT_WARP);
     int first = current / 32 * 32;
     std::memcpy(&value, &fibers[first + lane].lane, sizeof(T));
-    wait(AT_WARP, "a shuffle");  // nobody may write the next value before all have read this one
+    wait(AT_WARP);  // nobody may write the next value before all have read this one
     return value;
 }
 
@@ -212,8 +210,8 @@ inline void whole(unsigned int mask) { if (mask != 0xffffffffu) fail("only whole
 
 }  // namespace emulator
 
-inline void __syncthreads() { emulator::wait(emulator::AT_BLOCK, "__syncthreads"); }
-inline void __syncwarp(unsigned int mask = 0xffffffffu) { emulator::whole(mask); emulator::wait(emulator::AT_WARP, "__syncwarp"); }
+inline void __syncthreads() { emulator::wait(emulator::AT_BLOCK); }
+inline void __syncwarp(unsigned int mask = 0xffffffffu) { emulator::whole(mask); emulator::wait(emulator::AT_WARP); }
 
 template <class T> T __shfl_xor_sync(unsigned int mask, T x, int by) {
     emulator::whole(mask);
@@ -247,15 +245,15 @@ inline unsigned int half_bits_of_floats(float first, float second) {
 namespace emulator {
 
 // Lets every lane look at what all lanes of its warp point at, between two barriers.
-template <class T, class Use> void with_all(const T *mine, const char *what, Use use) {
+template <class T, class Use> void with_all(const T *mine, Use use) {
     std::memcpy(&fibers[current].lane, &mine, sizeof(mine));
-    wait(AT_WARP, what);
+    wait(AT_WARP);
     use([first = current / 32 * 32](int lane) {
         const T *its;
         std::memcpy(&its, &fibers[first + lane].lane, sizeof(its));
         return its;
     });
-    wait(AT_WARP, what);
+    wait(AT_WARP);
 }
 
 inline float low(unsigned int pair, bool bfloat) { return bfloat ? __uint_as_float(pair << 16) : float_of_half_bits(pair); }
@@ -265,7 +263,7 @@ inline float high(unsigned int pair, bool bfloat) { return bfloat ? __uint_as_fl
 inline void multiply(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1, bool bfloat) {
     const unsigned int mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
     int g = current % 32 / 4, t = current % 4;
-    with_all(mine, "a product of matrices", [&](auto of) {
+    with_all(mine, [&](auto of) {
         for (int i = 0; i < 4; i++) {
             int row = i / 2, column = 2 * t + i % 2;  // of c; the rows g and g + 8 are numbers 0 and 1
             for (int half = 0; half < 2; half++) {    // of the 16 terms
@@ -287,7 +285,7 @@ inline void check_shared(const void *where) {
 inline void load(unsigned int (&x)[4], const void *row, bool transposed) {
     check_shared(row);
     int g = current % 32 / 4, t = current % 4;
-    with_all((const unsigned short *)row, "ldmatrix", [&](auto of) {
+    with_all((const unsigned short *)row, [&](auto of) {
         for (int i = 0; i < 4; i++) {
             unsigned int first = transposed ? of(8 * i + 2 * t)[g] : of(8 * i + g)[2 * t];
             unsigned int second = transposed ? of(8 * i + 2 * t + 1)[g] : of(8 * i + g)[2 * t + 1];
