@@ -82,15 +82,6 @@ def test_what_the_source_leaves_open_is_noted_and_can_be_given(succeeds, sources
     assert (trained.config.model.num_heads, trained.model.dtype) == (3, "float64")
 
 
-def test_unusable_channel_statistics_of_the_source_are_replaced_by_the_options(succeeds, refused, sources):
-    path = sources / "huggingface" / "preprocessor_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"image_std": [0, 1, 1]}))
-    line = refused("import", "huggingface", "--out", "run")
-    assert re.search(r"image_std in .* is .*; expected a positive .* for each of 3 channels.*; --std", line)
-    succeeds("import", "huggingface", "--out", "run", "--std", "0.1", "0.2", "0.3")
-    assert load_trained(sources / "run", "cpu").preprocessing.std == (0.1, 0.2, 0.3)
-
-
 def test_a_model_without_a_head_is_imported_and_names_no_classes(succeeds, as_json, refused, sources, photos):
     interop.save(weights_of(replace(CONFIG, num_classes=0)), sources / "headless", "huggingface")
     out = succeeds("import", "headless", "--out", "run")

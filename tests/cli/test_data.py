@@ -6,21 +6,18 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from file_server import serving, status, whole
+from file_server import serving, whole
 from small_cifar import archive, small, write_folder
 
 from tinyvit import data
-from tinyvit.data import cache
 from tinyvit.data.cifar import CIFARS
 
 
-@pytest.fixture(params=list(CIFARS))
-def cifar(request, monkeypatch, tmp_path):
+@pytest.fixture(params=CIFARS)
+def cifar(request, monkeypatch):
     """A small data set in place of the real one, and the contents of its files; the cache is empty."""
     spec, contents = small(CIFARS[request.param])
     monkeypatch.setitem(CIFARS, spec.name, spec)
-    monkeypatch.setenv("TINYVIT_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "RETRIES", 0)
     return spec, contents
 
 
@@ -73,20 +70,6 @@ def test_data_already_in_a_data_dir_are_described_and_left_unchanged(succeeds, c
     before = contents(tmp_path / "mine")
     found = rows(succeeds("data", spec.name, "--data-dir", "mine"))
     assert found["lies in"] == "mine" and "came from" not in found and contents(tmp_path / "mine") == before
-
-
-def test_if_every_source_fails_the_last_line_says_why_and_what_to_do(tinyvit, cifar, monkeypatch):
-    spec, _ = cifar
-    with serving() as server:
-        sources = tuple({server.serve(f"/{code}", status(code)): "0" * 64} for code in (404, 403))
-        monkeypatch.setitem(CIFARS, spec.name, replace(spec, sources=sources))
-        ended, out, err = tinyvit("data", spec.name)
-    assert (ended, out) == (2, "")
-    assert re.fullmatch(
-        r"tinyvit: error: .*404 Client Error: Not Found.*; .*403 Client Error: Forbidden.*--data-dir.*"
-        rf"tinyvit data {spec.name} --from FILE",
-        err.splitlines()[-1],
-    )
 
 
 def test_the_digits_are_built_in(succeeds):
