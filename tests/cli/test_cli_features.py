@@ -11,7 +11,6 @@ from PIL import Image
 from tinyvit import data
 from tinyvit.training import features, features_by_layer
 from tinyvit.training.feature_classifiers import STRENGTHS, linear_probe, nearest_neighbours
-from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.trained import load_trained
 
 COMMANDS = {"probe-linear": linear_probe, "knn": nearest_neighbours}
@@ -119,21 +118,6 @@ def test_selected_classes_and_images_are_those_that_a_training_would_use(as_json
     assert (found["classes"], found["train_images"]) == (["7", "1", "4"], 60)
     assert found["test_accuracy"] == COMMANDS[command](*examples(run, split), **options).accuracy
     assert found["test_images"] == len(split.test)
-
-
-@BOTH
-def test_a_model_without_a_head_is_probed_as_the_same_one_with_it(as_json, run, own_run, command):
-    for name, change in (
-        ("config.json", lambda content: content["model"].update(num_classes=0)),
-        ("preprocessing.json", lambda content: content.update(classes=[])),
-    ):
-        content = json.loads((own_run / name).read_text())
-        change(content)
-        (own_run / name).write_text(json.dumps(content))
-    weights = RunFolder(run).load_model()
-    RunFolder(own_run).save_model({name: array for name, array in weights.items() if not name.startswith("head.")})
-    options = ["--layer", "all", "--images", "200"]
-    assert as_json(command, own_run, *options) == as_json(command, run, *options)
 
 
 def test_votes_and_strength_follow_the_options(as_json, succeeds, run):

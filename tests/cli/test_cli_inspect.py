@@ -154,8 +154,8 @@ def test_images_that_do_not_fit_into_the_page_are_named_and_one_must(
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    ("--layer 1", "there is no layer 1; the model has layer 0 only"),
-    ("--head 4", "there is no head 4; the model has heads 0 to 3 in each layer"),
+    ("--layer 1", "there is no layer 1; the model has 1, counted from 0"),
+    ("--head 4", "there is no head 4; the model has 4, counted from 0"),
     ("--class cat", "there is no class 'cat'; the model has: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
     ("--class -1", "there is no class '-1'; the model has: 0, 1,"),
     ("--image 360", "there is no test image 360; there are images 0 to 359"),

@@ -71,14 +71,3 @@ def test_a_model_of_videos_starts_from_a_run_on_images(succeeds, refused, traine
     np.testing.assert_array_equal(videos.state_dict()["blocks.0.mlp.fc1.weight"],
                                   images.state_dict()["blocks.0.mlp.fc1.weight"])  # fmt: skip
     assert "the ViT doesn't fit the" in refused(*first, "--out", "x", "--model.embed-dim", "12")
-
-
-def test_a_folder_of_videos_is_trained_on(succeeds, tmp_path):
-    for name, step in (("brighter", 1), ("darker", -1)):
-        (tmp_path / "own" / name).mkdir(parents=True)
-        for i in range(6):
-            frames = [Image.fromarray(np.full((12, 12), 20 + 25 * t + i, "uint8")) for t in range(8)][::step]
-            frames[0].save(tmp_path / "own" / name / f"{i}.gif", save_all=True, append_images=frames[1:])
-    succeeds("train", "moving-digits", "--dataset", "folder", "--data-dir", "own", "--out", "run", "--epochs", "1",
-             "--batch-size", "5", *SMALL, "--model.img-size", "8")  # fmt: skip
-    assert len(succeeds("predict", "run", "own", "--json", "--top", "1").splitlines()) == 12

@@ -96,11 +96,9 @@ def check(options, trained):
     that can't be drawn."""
     heads = [module.num_heads for _, module in trained.model.named_modules() if isinstance(module, Attention)]
     for what, number, count in (("layer", options.layer, len(heads)), ("head", options.head, max(heads, default=0))):
-        if number is not None and not heads:
-            raise ValueError(f"--{what} is about attention, and {no_attention(trained.model)}; leave it out")
         if number is not None and not 0 <= number < count:
-            has = f"layers 0 to {count - 1}" if what == "layer" else f"heads 0 to {count - 1} in each layer"
-            raise ValueError(f"there is no {what} {number}; the model has {has if count > 1 else f'{what} 0 only'}")
+            has = f"the model has {count}, counted from 0" if heads else no_attention(trained.model)
+            raise ValueError(f"there is no {what} {number}; {has}")
     if options.images is not None and not 1 <= options.images <= MOST_IMAGES:
         raise ValueError(f"expected means over 1 to {MOST_IMAGES:,} images, got --images {options.images}")
     if options.class_ is not None and trained.why_no_classes:
