@@ -41,7 +41,7 @@ USAGE = """usage: tinyvit COMMAND …
 COMMANDS = {  # name: file and function
     "train": "train.train", "finetune": "finetune.finetune", "evaluate": "evaluate.evaluate",
     "predict": "predict.predict", "match": "match.match", "sample": "sample.sample", "inspect": "inspect.inspect",
-    "features": "features.features", "probe-linear": "probing.probe_linear", "knn": "probing.knn",
+    "features": "features.features", "probe-linear": "features.probe_linear", "knn": "features.knn",
     "import": "import_weights.import_weights", "export": "export.export", "notebooks": "notebooks.notebooks",
     "exercises": "exercises.exercises", "data": "data.data", "summary": "summary.summary",
     "gradcheck": "gradcheck.gradcheck", "bench": "bench.bench",

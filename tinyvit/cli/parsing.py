@@ -67,10 +67,8 @@ def one_line(box, prog):
 
 def option(rest, name):
     """The value of an option, as `--name value` or `--name=value`, the last one if there are several; None if none."""
-    found = None
-    for argument, following in zip(rest, [*rest[1:], None]):
-        if argument == name:
-            found = following
-        elif argument.startswith(f"{name}="):
-            found = argument.partition("=")[2]
-    return found
+    given = [
+        argument.partition("=")[2] if "=" in argument else following
+        for argument, following in zip(rest, [*rest[1:], None]) if argument.partition("=")[0] == name
+    ]  # fmt: skip
+    return given[-1] if given else None
