@@ -109,8 +109,8 @@ def check(options, trained):
         raise ValueError(f"--reconstructions needs a run with a decoder (of the task mae), and the task of "
                          f"{trained.folder.path} is {trained.config.task!r}")  # fmt: skip
     if not 1 <= options.reconstructions <= MOST_RECONSTRUCTIONS:
-        raise ValueError(f"expected 1 to {MOST_RECONSTRUCTIONS} images, got --reconstructions "
-                         f"{options.reconstructions}")  # fmt: skip
+        number = options.reconstructions
+        raise ValueError(f"expected 1 to {MOST_RECONSTRUCTIONS} images, got --reconstructions {number}")
 
 
 def test_set(trained, options):
