@@ -16,12 +16,12 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 29_422,
-    "tinyvit": 29_524,
-    "tinyvit/*": 1_280,
+    "tests": 29_125,
+    "tinyvit": 29_483,
+    "tinyvit/*": 1_268,
     "tinyvit/bench": 1_117,
-    "tinyvit/cli": 1_553,
-    "tinyvit/data": 1_498,
+    "tinyvit/cli": 1_543,
+    "tinyvit/data": 1_502,
     "tinyvit/exercises": 3_121,
     "tinyvit/functional": 2_299,
     "tinyvit/interop": 1_573,
@@ -30,7 +30,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_601,
     "tinyvit/optim": 377,
     "tinyvit/probe": 3_108,
-    "tinyvit/training": 4_124,
+    "tinyvit/training": 4_101,
 }
 TOKENS = {"tinyvit": 10.8, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % more than when this was begun
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
