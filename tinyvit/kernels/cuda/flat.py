@@ -16,13 +16,13 @@ def squared_norm_cuda(x):
     share = min(blocks(x.size, pack * BLOCK), MOST)
     sums = xp.empty((share,), "float32")
     SOURCE.launch("sum_squares", share, BLOCK, x, sums, x.size, PACK=pack)
-    return total_of(sums)
+    return total_of(sums, pack)
 
 
-def total_of(sums):
-    """The sum of a few thousand numbers at most (n,), a scalar on the device."""
+def total_of(sums, pack=1):
+    """The sum of a few thousand numbers at most (n,), a scalar on the device, by the module compiled for this pack."""
     total = array_module(sums).zeros((), "float32")
-    SOURCE.launch("sum_of_sums", min(sums.size, 1), LAST, sums, total, sums.size, PACK=1)
+    SOURCE.launch("sum_of_sums", min(sums.size, 1), LAST, sums, total, sums.size, PACK=pack)
     return total
 
 
