@@ -73,17 +73,6 @@ def tf32(x):
     return ((bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view("float32")
 
 
-product = np.matmul
-
-
-def product_term_by_term(a, b):
-    """`product` with one order of the sums whatever the number of rows and columns, which OpenBLAS's depends on."""
-    total = np.zeros((*a.shape[:-1], b.shape[-1]), "float32")
-    for i in range(a.shape[-1]):
-        total += a[..., i, None] * b[..., i, None, :]
-    return total
-
-
 def get_handle():
     MODE[HANDLE] = 0  # CuPy's own products set it back to what it is at first, at any time before
     return HANDLE
@@ -134,7 +123,7 @@ def result_of(transa, transb, alpha, a, b, beta, c, rounded):
     a, b = (tf32(x) if rounded else x.astype("float32") for x in (a, b))
     # OpenBLAS also computes with the memory after a small matrix, and discards it: that may be NaN.
     with np.errstate(invalid="ignore"):
-        result = alpha * product(a.mT if transa else a, b.mT if transb else b)
+        result = alpha * np.matmul(a.mT if transa else a, b.mT if transb else b)
     if beta:
         result += beta * c.astype("float32")
     return result.astype(c.dtype)

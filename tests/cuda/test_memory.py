@@ -60,7 +60,6 @@ def uncomputed(monkeypatch):
     (dict(patch_size=2, depth=2), 8, {}),
     (dict(embed_dim=128, depth=2, mlp_ratio=4.0), 32, dict(accumulate=2)),
     (dict(embed_dim=256, patch_size=8, depth=4), 2, {}),
-    (dict(embed_dim=256, patch_size=8, depth=4), 2, dict(make=optim.Muon)),
 ])  # fmt: skip
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_step_needs_about_what_is_predicted(shape, images, options, precision):
@@ -69,7 +68,7 @@ def test_a_step_needs_about_what_is_predicted(shape, images, options, precision)
 
     def two_steps():
         model = ViT(config, device="cuda", precision=precision)
-        optimizer, arrays = options.get("make", optim.AdamW)(model), batch(images, config)
+        optimizer, arrays = optim.AdamW(model), batch(images, config)
         for step in range(2):
             ctx = Context(True, Key(0, step), recompute=recompute)
             train_step(model, optimizer, *arrays, ctx, accumulate=accumulate)
