@@ -75,7 +75,7 @@ def test_a_file_or_a_link_to_itself_in_place_of_a_folder_is_named(refused, run, 
 
 @pytest.mark.parametrize(("error", "status", "line"), [
     (KeyboardInterrupt, 130, "tinyvit: interrupted\n"),
-    (MemoryError("1 TiB"), 2, "tinyvit: error: out of memory; take a smaller model or --batch-size (1 TiB)\n"),
+    (MemoryError("1 TiB"), 2, "tinyvit: error: out of memory; take a smaller model, or fewer images at a time (1 TiB)\n"),
     (PermissionError(13, "Permission denied", "x"), 2, "tinyvit: error: x can't be used: Permission denied\n"),
     (ValueError("two\nlines"), 2, "tinyvit: error: two\\nlines\n"),
 ])  # fmt: skip

@@ -79,7 +79,7 @@ def in_words(error):
     if isinstance(error, MemoryError):
         told = str(error).startswith("too little memory")  # with what would fit
         why = f" ({error})" if str(error) else ""
-        return str(error) if told else f"out of memory; take a smaller model or --batch-size{why}"
+        return str(error) if told else f"out of memory; take a smaller model, or fewer images at a time{why}"
     if isinstance(error, OSError):
         if error.filename:
             return f"{error.filename} can't be used: {error.strerror}"
