@@ -150,7 +150,7 @@ def test_classes_other_than_the_runs_can_be_probed(as_json, run, tmp_path, comma
         ("--data folder", "the data set 'folder' needs --data-dir"),
         ("--data-dir .", "digits are built in; leave out --data-dir"),
         ("--classes --json", "expected names after --classes, got none"),
-        ("--classes 0 ten", "no class 'ten'; it has 0, 1, 2"),
+        ("--classes 0 ten", "no class 'ten'; expected one of 0, 1, 2"),
         ("--images 15", "as many images of each of 10 classes"),
         ("--seed -1", "a seed of at least 0, got -1"),
     )),

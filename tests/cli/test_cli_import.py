@@ -212,21 +212,13 @@ SLOW = (
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
-@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGKILL", -9)])
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
 @pytest.mark.parametrize("arguments", [("import", "timm"), ("export", "run", "--format", "timm")])
-def test_a_terminated_command_leaves_nothing_and_what_a_killed_one_left_is_removed_by_the_next(
-    succeeds, imported, sources, contents, arguments, name, status
-):
+def test_a_terminated_command_leaves_nothing(imported, sources, contents, arguments, name, status):
     before = contents(sources)
     process = in_new_process(sources, SLOW, *arguments, "--out", "new")
     assert process.stderr.readline() == "waits\n"
-    succeeds("import", "timm", "--out", "meanwhile")
-    assert any(path.suffix == ".tmp" for path in sources.iterdir())  # whose maker is alive
     process.send_signal(getattr(signal, name))
     process.communicate(timeout=60)
     assert process.returncode == status
-    if name == "SIGKILL":
-        succeeds(*arguments, "--out", "new")
-        shutil.rmtree(sources / "new")
-    shutil.rmtree(sources / "meanwhile")
     assert contents(sources) == before

@@ -98,10 +98,8 @@ COMMANDS = (
 @pytest.mark.parametrize(("run", "fields", "said"), [
     ("vit", {"task": "brightnes"}, "unknown task 'brightnes'; did you mean brightness?"),
     ("vit", {"architecture": "vitt"}, "unknown architecture 'vitt'; did you mean vit?"),
-    ("vit", {"architecture": "tiny"}, "depth, drop_path_rate, … (16 in all) of the architecture 'tiny'"),
+    ("vit", {"architecture": "tiny"}, "depth, drop_path_rate, … (16 in all) of TinyConfig"),
     ("vit", {"task": "classification"}, "unknown fields decay of Options"),
-    ("vit", {"task": "classification", "objective": {}}, "task is 'brightness', and config.json says 'classification'"),
-    ("vit", {"architecture": "tiny", "model": {}}, "its architecture is 'vit', and config.json says 'tiny'"),
     ("classifier", {"architecture": "shapeless", "model": {"img_size": 8, "in_chans": 1}},
      "the architecture 'shapeless' can't serve the task 'classification': it has no num_classes"),
 ])  # fmt: skip
@@ -120,9 +118,9 @@ def test_every_command_says_in_a_short_line_what_does_not_go_together(
         assert said in line and len(line) < 400, line
 
 
-def test_weights_of_another_shape_are_refused_in_a_short_line_where_no_manifest_says_what_they_are_of(refused, changed):
+def test_weights_of_another_shape_are_refused_in_a_short_line(refused, changed):
     copy = changed("vit", task="classification", objective={})
-    (copy / "model.json").unlink()
+    assert "its config.json isn't what was trained" in refused("train", "--resume", copy)
     line = refused("evaluate", copy)
     assert "missing: cls_token, pos_embed" in line and "unexpected: model.blocks.0" in line and len(line) < 500, line
     assert "config.json names architecture 'vit', task 'classification'" in line

@@ -58,10 +58,10 @@ def test_a_run_killed_before_its_configuration_was_written_starts_afresh(succeed
     succeeds("train", "digits", "--epochs", "1", "--out", tmp_path / "run", *TINY)
 
 
-def test_a_training_that_diverges_says_which_layer_what_to_do_and_where_the_last_good_weights_are(tinyvit):
+def test_a_training_that_diverges_says_what_to_do_and_where_the_last_good_weights_are(tinyvit):
     status, _, err = tinyvit("train", "digits", "--epochs", "9", "--optim.lr", "1e18", "--optim.warmup", "0", *TINY)
     assert status == 2 and err.count("\n") == 1 and "nothing was saved yet" in err
-    assert re.search(r"the training diverged: .*the output of .* is the first that is not.* lower optim\.lr", err)
+    assert re.search(r"the training diverged: .* NaN or infinite .* lower optim\.lr", err)
 
 
 @pytest.mark.parametrize("options", [

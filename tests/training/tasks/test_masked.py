@@ -232,7 +232,7 @@ def test_inspect_draws_reconstructions_of_an_autoencoder_and_refuses_them_of_oth
     assert ended.value.code == 0 and len(found["reconstructed"]) == 3
     assert (tmp_path / "mae" / "inspect" / "reconstructions.png").stat().st_size > 1000
     for run, count, said in (("masked-patches", "3", "needs a run with a decoder (of the task mae)"),
-                             ("mae", "0", "expected 1 to 64 images, got 0 reconstructions")):  # fmt: skip
+                             ("mae", "0", "expected 1 to 64 images, got --reconstructions 0")):  # fmt: skip
         with pytest.raises(SystemExit) as ended:
             main(["inspect", str(tmp_path / run), "--reconstructions", count])
         error = capsys.readouterr().err
