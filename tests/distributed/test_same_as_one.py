@@ -88,7 +88,7 @@ def test_a_training_resumes_with_as_many_ranks_bit_for_bit_and_with_others_on_th
     assert not got
     # The first rank alone draws, when the others have nothing more to do.
     drawn = finish([*mpiexec(2), *tinyvit("evaluate", folder / "whole", "--confusion", "/proc/it.png")])
-    assert drawn[0] == 2 and "it.png can't be saved" in drawn[2] and drawn[2].count("\n") == 1, drawn
+    assert drawn[0] == 2 and "it.png can't be written" in drawn[2] and drawn[2].count("\n") == 1, drawn
 
 
 def test_features_are_those_of_one_process_in_their_order(teacher):
