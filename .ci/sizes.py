@@ -16,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 29_104,
+    "tests": 29_103,
     "tinyvit": 29_483,
     "tinyvit/*": 1_268,
     "tinyvit/bench": 1_117,

@@ -55,13 +55,12 @@ def test_a_worker_computes_what_this_process_would(player):
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("reason", ["ValueError", "killed, as the system does when memory runs out"])
+@pytest.mark.parametrize("reason", ["fails", "killed, as the system does when memory runs out"])
 def test_a_player_that_fails_or_is_killed_has_no_more_turns_and_keeps_its_reason(player, reason):
     if "killed" in reason:
         player.process.kill()
     else:
-        player.contestant = player.contestant._replace(options={"unknown": True}, module="torch_steps")
-        reason = "unknown"
+        player.contestant, reason = player.contestant._replace(module="nowhere"), "nowhere"
     for _ in range(2):
         player.begin(TRAIN)
         player.warm(0)
