@@ -16,8 +16,8 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 29_103,
-    "tinyvit": 29_483,
+    "tests": 29_109,
+    "tinyvit": 29_485,
     "tinyvit/*": 1_268,
     "tinyvit/bench": 1_117,
     "tinyvit/cli": 1_543,
@@ -30,7 +30,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_601,
     "tinyvit/optim": 377,
     "tinyvit/probe": 3_108,
-    "tinyvit/training": 4_101,
+    "tinyvit/training": 4_103,
 }
 TOKENS = {"tinyvit": 10.8, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % more than when this was begun
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import threading
@@ -145,3 +146,18 @@ print(len(found), len(set(found[:4])), len(set(found[4:])))
 def test_a_step_has_the_same_bits_in_any_thread_and_beside_others():
     done = subprocess.run([sys.executable, "-c", IN_A_THREAD], capture_output=True, text=True, timeout=100)
     assert done.stdout.split() == ["8", "1", "1"], done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
+@pytest.mark.end_to_end
+def test_a_process_that_is_forked_after_work_in_threads_has_threads_of_its_own():
+    code = """
+import os, signal, time
+from tinyvit.training.threads import map_threads
+map_threads(time.sleep, 4 * [0.05], 2)  # so that two threads are there
+if os.fork() == 0:
+    signal.alarm(10)
+    os._exit(map_threads(time.sleep, 4 * [0.05], 2) != 4 * [None])
+assert os.wait()[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

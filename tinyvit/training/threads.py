@@ -131,6 +131,10 @@ def pool(threads):
     return ThreadPoolExecutor(threads, "tinyvit", initializer=setattr, initargs=(here, "busy", True))
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.cache_clear)  # a forked process has none of these threads
+
+
 @contextmanager
 def blas_threads(count):
     """Inside this, BLAS takes `count` threads for a product. It is one setting for the whole process."""
