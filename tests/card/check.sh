@@ -6,7 +6,6 @@ set -u
 cd "$(dirname "$0")/../.."
 here=tests/card
 export OUT="${OUT:-card-out}" PYTHONUNBUFFERED=1 PYTHONPATH="$PWD" DRY="${DRY:-}"
-export CUPY_CACHE_DIR="${CUPY_CACHE_DIR:-/tmp/tinyvit-kernels}"
 python=${PYTHON:-python3}
 mkdir -p "$OUT"
 began=$SECONDS failed=""

@@ -1,4 +1,4 @@
-"""What is here: the card, versions, and whether CuPy can compute; exit status 1 if it can't."""
+"""Prints the card and the versions, and tries whether CuPy can compute; exit status 1 if it can't."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What a training step asks of CUDA, in many configurations; run by null.py.
+"""Counts the CUDA calls of a training step in many configurations; run by null.py.
 
     python tests/card/null.py tests/card/steps.py [part of a name …]
 """

@@ -1,4 +1,4 @@
-"""What of the checks for a card runs without one: the smoke test, and steps over a driver that only counts."""
+"""The checks for a card that run without one: the smoke test, and steps over a driver that only counts."""
 
 import json
 import subprocess

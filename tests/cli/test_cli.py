@@ -1,4 +1,4 @@
-"""What belongs to no command alone: parsing, help, exit status, errors in one line, streams; summary and gradcheck."""
+"""Parsing, help, exit status, errors in one line and streams, for all commands; summary and gradcheck."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What every command about a run refuses, and that none of them changes the run."""
+"""Bad input that every command about a run refuses; none of them changes the run."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a process of the benchmark computes: functions of its own state, called through a pipe one after the other."""
+"""The process in which the benchmark times one implementation; it is told through a pipe which function to call."""
 
 import os
 import signal
