@@ -3,6 +3,7 @@
 import inspect
 
 import numpy as np
+from numpy import ma  # now: NumPy would load it later, when a solution's process may no longer read files
 
 
 class Unusable(Exception):
@@ -79,7 +80,7 @@ def checked(name, value, shape, numbers=True):
         wanted = "a number" if shape == () else f"a NumPy array {shape}"
         make = "; np.array(…) makes one of it" if isinstance(value, (list, tuple)) and shape else ""
         raise Unusable(f"{name} is {kind(value)}; expected {wanted}{make}.")
-    if np.ma.isMaskedArray(value):  # as a plain array it would show what lies under the mask
+    if ma.isMaskedArray(value):  # as a plain array it would show what lies under the mask
         raise Unusable(f"{name} is a masked array; expected a plain one: {name}.filled(…) makes one of it.")
     value = np.asarray(value)
     if value.dtype.kind not in "fiu":
