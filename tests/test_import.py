@@ -56,7 +56,7 @@ MAY_IMPORT = {
     "text": set(),
     "files": set(),
     "backend": set(),
-    "tensors": {"backend"},
+    "tensors": {"backend", "text"},
     "levels": set(), "progress": set(),
     "launcher": set(),
     "dispatch": {"backend", "levels"},

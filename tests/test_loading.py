@@ -115,7 +115,7 @@ def test_a_missing_path_or_a_file_that_is_not_a_model_is_refused_in_one_line(tmp
         ("nowhere", "nowhere doesn't exist; expected a"),
         ("loop", "loop doesn't exist"),
         ("empty", "empty holds no weights"),
-        ("notes.txt", r"notes\.txt is text, not weights"),
+        ("notes.txt", r"notes\.txt is of an unknown format"),
         ("a" * 5000, "aaa (can't be read: File name too long|doesn't exist)"),
     ):
         with pytest.raises(ValueError, match=reason) as error:

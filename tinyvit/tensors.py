@@ -1,10 +1,23 @@
-"""Arrays by name in safetensors files, as PyTorch lays weights out."""
+"""Arrays by name in safetensors files, as PyTorch lays weights out: https://github.com/huggingface/safetensors.
+
+NumPy has no bfloat16; here it is `BFLOAT16`, as in an .npz that big_vision saved.
+"""
+
+import json
+import mmap
+from math import prod
 
 import numpy as np
 
 from tinyvit.backend import to_numpy
+from tinyvit.text import short
 
 METADATA = {"format": "pt"}  # the one key that PyTorch's loaders ask for
+BFLOAT16 = np.dtype("V2")  # two bytes of no meaning
+DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "V2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?",
+}  # fmt: skip
 
 
 def tensor_bytes(tensors):
@@ -35,19 +48,34 @@ def contiguous(tensors):
 
 
 def load_tensors(path):
-    """Arrays by name from a safetensors file; ValueError if it is missing or damaged."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
+    """Arrays by name from a safetensors file; ValueError if it is missing, damaged, or holds bfloat16."""
     if not path.is_file():
         raise ValueError(f"{path} is missing")
+    arrays = map_tensors(path)
+    if any(array.dtype == BFLOAT16 for array in arrays.values()):
+        raise ValueError(f"{path} is of bfloat16; expected float32 or float64")
+    return {name: np.array(array) for name, array in arrays.items()}
+
+
+def map_tensors(path):
+    """Arrays by name: read-only views of the mapped file, of which nothing is read until they are used.
+
+    Raises ValueError, naming the file, if it is cut off or damaged, and for dtypes that NumPy doesn't have.
+    """
+    from safetensors import SafetensorError, safe_open
+
     try:
-        tensors = load_file(path)
-        # Where ml_dtypes was imported, bfloat16 would be an array here, and elsewhere not.
-        unknown = {str(array.dtype) for array in tensors.values() if array.dtype.kind not in "biufc"}
-        if unknown:
-            raise TypeError(f"its arrays are {', '.join(sorted(unknown))}")
-        return tensors
-    except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        # All but the first: shapes or dtypes that NumPy doesn't have.
-        raise ValueError(f"{path} is damaged, of an unknown dtype, or not a safetensors file: {error}") from error
+        with safe_open(path, "numpy"):  # checks the header; its arrays would be copies, and none of them bfloat16
+            pass
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        start, arrays = 8 + int.from_bytes(content[:8], "little"), {}
+        for name, entry in json.loads(content[8:start]).items():
+            if name != "__metadata__":
+                first, shape = start + entry["data_offsets"][0], entry["shape"]
+                arrays[name] = np.frombuffer(content, DTYPES[entry["dtype"]], prod(shape), first).reshape(shape)
+    except KeyError as error:
+        raise ValueError(f"{path} has arrays of the dtype {error}; expected F32, F64, F16 or BF16") from error
+    except (SafetensorError, ValueError, OverflowError, MemoryError) as error:  # also for shapes beyond NumPy's
+        raise ValueError(f"{path} is cut off, damaged or not a safetensors file: {short(error)}") from error
+    return arrays

@@ -16,9 +16,10 @@ def say(text):
 
 
 def some(names, most=4):
-    """The first of these names, and how many there are if that isn't all of them."""
+    """The first of these names, each `short`, and how many there are if that isn't all of them."""
     names = list(names)
-    return ", ".join(names) if len(names) <= most else f"{', '.join(names[:most])}, … ({len(names)} in all)"
+    shown = ", ".join(short(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown}, … ({len(names):,} in all)"
 
 
 def short(value, most=120):

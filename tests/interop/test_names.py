@@ -20,12 +20,12 @@ def test_the_shapes_of_a_configuration_are_those_of_its_model(example):
     names.expect_names(example.state, shapes, "ours")
 
 
-@given(st.lists(st.sampled_from(["a", "b", "a (2)", "a (3)", ""]), max_size=8))
+@given(st.lists(st.sampled_from(["a", "b", "c (3)", ""]), max_size=8))
 def test_names_are_made_unique_and_those_that_changed_are_noted(given_names):
     different, notes = names.different_names(given_names)
     assert len(set(different)) == len(different) == len(given_names)
     changed = [(i, new) for i, (name, new) in enumerate(zip(given_names, different, strict=True)) if name != new]
-    assert len(notes) == bool(changed) and all(f"class {i} is called {new!r}" in notes[0] for i, new in changed[:5])
+    assert len(notes) == bool(changed) and all(f"class {i} is called {new!r}" in notes[0] for i, new in changed[:4])
     assert all(name in different for name in given_names)
     assert names.different_names(different) == (different, ())
 
@@ -34,7 +34,7 @@ def test_very_many_equal_names_take_no_time_and_have_a_short_note():
     count = 30_000
     different, (note,) = names.different_names(["x"] * count)
     assert different == ("x", *(f"x ({i})" for i in range(2, count + 1)))
-    assert note.endswith("'x' of class 5 is called 'x (6)' and 29,994 more")
+    assert note.endswith("'x' of class 4 is called 'x (5)', … (29,999 in all)")
 
 
 @given(st.integers(1, 20), st.integers(1, 9), st.integers(1, 9))
@@ -53,4 +53,4 @@ def test_blocks_are_counted_by_their_distinct_numbers_and_not_by_the_largest():
 def test_a_long_list_of_names_shows_some_and_counts_the_rest():
     with pytest.raises(ValueError) as error:
         names.expect_names({}, {f"n{i}": (1,) for i in range(500)}, "x")
-    assert "n19 and 480 more" in str(error.value) and "n20" not in str(error.value)
+    assert "n19, … (500 in all)" in str(error.value) and "n20" not in str(error.value)

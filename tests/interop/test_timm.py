@@ -111,17 +111,10 @@ def test_a_config_json_that_contradicts_the_weights_is_refused(field, value):
 
 def test_an_image_size_that_contradicts_the_positions_is_refused_unless_the_right_one_is_given():
     tensors, about = timm.write(EXAMPLE)
-    about["model_args"]["img_size"], about["pretrained_cfg"]["input_size"] = 16, [3, 16, 16]
+    about["model_args"]["img_size"] = 16
     with pytest.raises(ValueError, match=r"misshapen: pos_embed \(expected \(1, 17, 192\), got \(1, 5, 192\)\)"):
         timm.read(tensors, about)
     assert timm.read(tensors, about, img_size=8).config == CONFIG
-
-
-def test_of_two_image_sizes_that_differ_the_one_that_the_positions_are_for_counts():
-    tensors, about = timm.write(EXAMPLE)
-    for size, input_size in ((16, 8), (8, 16)):
-        about["model_args"]["img_size"], about["pretrained_cfg"]["input_size"] = size, [3, input_size, input_size]
-        assert timm.read(tensors, about).config == CONFIG
 
 
 @pytest.mark.parametrize("size", [0, (0, 8), (), -4])
@@ -129,12 +122,6 @@ def test_a_size_of_zero_is_refused_and_not_taken_as_missing(size):
     for about in (None, timm.write(EXAMPLE)[1]):
         with pytest.raises(ValueError, match=r"expected a size as a positive int or \(height, width\), got"):
             timm.read(EXAMPLE.state, about, img_size=size)
-
-
-def test_other_channels_in_input_size_are_noted():
-    tensors, about = timm.write(EXAMPLE)
-    about["pretrained_cfg"]["input_size"] = [1, 8, 8]
-    assert "images have 3 channels, as the weights say; input_size says 1" in timm.read(tensors, about).notes
 
 
 def test_the_number_of_classes_beside_the_arguments_is_that_of_the_weights():

@@ -27,8 +27,6 @@ def prepared(**changes):
     [
         (with_arrays(**{"head.bias": None, "scale": np.ones(2)}), "missing: head.bias; unexpected: scale$"),
         (with_arrays(**{"head.bias": np.ones(2)}), r"misshapen: head.bias \(expected \(3,\), got \(2,\)\)"),
-        (with_arrays(**{"head.bias": np.arange(3)}), r"expected floating-point numbers, got head.bias \(int64\)"),
-        (with_arrays(**{"head.bias": np.ones(3, "complex64")}), r"got head.bias \(complex64\)"),
         (with_arrays(**{"head.bias": np.array([0, np.nan, 1])}), "NaN or infinite in head.bias$"),
         (with_arrays(**{"norm.bias": np.full(12, -np.inf)}), "NaN or infinite in norm.bias$"),
         (prepared(classes=("cat", "dog")), "the model has classes 3, and its preprocessing 2"),

@@ -185,13 +185,6 @@ def test_the_opset_is_20_and_the_format_no_newer_than_it_needs():
     assert exported.doc_string and all(value.doc_string for value in (*exported.graph.input, *exported.graph.output))
 
 
-def test_numbers_beyond_float32_are_refused_by_name():
-    state = ViT(SMALL, dtype="float64").state_dict()
-    with pytest.raises(ValueError, match="head.bias has numbers beyond float32's"):
-        onnx_model(weights_of_state(state | {"head.bias": np.full(4, 1e39)}))
-    onnx_model(weights_of_state(state | {"head.bias": np.full(4, 1e-50)}))
-
-
 # -- files ------------------------------------------------------------------------------------------------------------
 
 

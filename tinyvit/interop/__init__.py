@@ -10,7 +10,7 @@ from tinyvit.interop import (
     timm,
     timm_by_name,
 )
-from tinyvit.interop.loading import Source, load, open_source
+from tinyvit.interop.loading import load, open_source
+from tinyvit.interop.mappings import Weights
 from tinyvit.interop.onnx_export import onnx_model
 from tinyvit.interop.saving import save
-from tinyvit.interop.weights import Weights

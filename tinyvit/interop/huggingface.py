@@ -13,9 +13,8 @@ import numpy as np
 
 from tinyvit.interop.fields import Classes, Number, Sides, Size, checked
 from tinyvit.interop.huggingface_config import made_size, preprocessing_of, processor_of, to_preprocessor
-from tinyvit.interop.mappings import Mapping, register
+from tinyvit.interop.mappings import Mapping, Weights, register
 from tinyvit.interop.names import as_side, class_names, in_equal_parts, to_ours, to_theirs, with_one_table
-from tinyvit.interop.weights import Weights
 from tinyvit.text import short
 from tinyvit.validation import Count
 
@@ -23,7 +22,7 @@ LAYOUT = "Hugging Face's layout"
 ONE_CLASS = "single_label_classification"
 # Annotations of fields in config.json, of the others by their defaults.
 FIELDS = {
-    "id2label": dict, "num_labels": Classes, "architectures": tuple[str, ...], "problem_type": str,
+    "id2label": dict, "num_labels": Classes, "problem_type": str,
     "image_size": Sides, "patch_size": Sides, "pooler_output_size": Size, "num_register_tokens": Count,
     "global_padding": str, "vocabulary": tuple[str, ...], "eos_token_id": int,
 }  # fmt: skip
@@ -107,8 +106,6 @@ def read(layout, tensors, about, preprocessor=None, *, mean=None, std=None):
         config = layout.config(fields, said, tensors)
     except ValueError as error:
         raise ValueError(f"config.json can't be read: {error}") from error
-    if head is None and labels and any("Classification" in name for name in said.get("architectures", ())):
-        notes += ("config.json speaks of a classifier, but the weights have none",)
     if head is not None and said.get("problem_type", ONE_CLASS) != ONE_CLASS:
         notes += (f"config.json has problem_type {short(repr(said['problem_type']))}; here an image has one class, and "
                   "probabilities are those of a softmax, which add up to 1",)  # fmt: skip
@@ -131,15 +128,13 @@ def in_transformers_4(layout, tensors):
     """The arrays by the names of Transformers 4 with nothing in front, and a function that gives the file's own name.
 
     Arrays without numbers, as of registers that a DINOv2 hasn't, are left out; halves of its MLP that Transformers 5
-    has apart become one. Raises ValueError if an array is there under two names.
+    has apart become one.
     """
     arrays, spellings, prefix = {}, {}, f"{layout.kinds[0]}."
     for spelling, array in tensors.items():
         name = re.sub(rf"^({'|'.join(layout.kinds)})\.", "", spelling)
         for new, old in layout.spellings.items():
             name = re.sub(new, old, name)
-        if name in arrays:
-            raise ValueError(f"{spellings[name]} and {spelling} are names of the same array; expected one of them")
         if array.size:
             arrays[name], spellings[name] = array, spelling
     for gate, up in [(name, name.replace(".gate_proj.", ".up_proj.")) for name in arrays if ".gate_proj." in name]:

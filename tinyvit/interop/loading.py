@@ -10,17 +10,15 @@ from typing import Any
 from tinyvit.backend import Array
 from tinyvit.data.folder import expect_memory
 from tinyvit.files import entry, expanded
-from tinyvit.interop.arrays import expect_finite, read_npz, read_safetensors
-from tinyvit.interop.file_kinds import WANTED, kind_of
-from tinyvit.interop.folder import CONFIG, read_if_there, weight_files
+from tinyvit.interop.folder import CONFIG, WANTED, kind_of, read_if_there, read_npz, weight_files
 from tinyvit.interop.mappings import Mapping, mapping_of_config, mapping_of_names
-from tinyvit.text import printable, short
+from tinyvit.interop.names import expect_finite
+from tinyvit.tensors import map_tensors
+from tinyvit.text import printable
 
-READERS = {"safetensors": read_safetensors, "npz": read_npz}
+READERS = {"safetensors": map_tensors, "npz": read_npz}
 # Ends of names of counters, and of tables that follow from a shape: no model needs them.
 UNREAD = re.compile(r".*(num_batches_tracked|relative_position_index|attn_mask|position_ids)")
-# What a mapping raises for unexpected values in a config.json.
-OF_WRONG_TYPES = (TypeError, KeyError, AttributeError, IndexError, OverflowError, ZeroDivisionError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,6 @@ class Source:
             weights = self.mapping.read(arrays, *self.about, **given)
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}") from error
-        except OF_WRONG_TYPES as error:
-            what = f"{type(error).__name__}: {short(error)}"
-            raise ValueError(f"{self.path}: {CONFIG} has a value that can't be: {what}") from error
         expect_finite(weights.state, f"{self.path} is damaged, or its training diverged: it")
         return weights
 
@@ -87,8 +82,7 @@ def open_source(path):
 
 def how_to_fetch(path):
     """Advice for a path that looks like a model's name OWNER/NAME on Hugging Face's hub; None for any other path."""
-    if path.is_absolute() or len(path.parts) != 2 or ".." in path.parts or path.parent.exists() or (
-            path.suffix[1:] in READERS):  # fmt: skip
+    if len(path.parts) != 2 or path.parent.exists() or path.suffix[1:] in READERS:
         return None
     fetch = f"hf download {quote(path.as_posix())} --local-dir {quote(path.name)}"
     return f"models of Hugging Face's hub are not downloaded: {fetch}, and give that folder"

@@ -1,4 +1,5 @@
-"""The registry of mappings, each of which reads and writes one architecture in one format.
+"""Weights as all formats are read into and written from, and the registry of mappings, each of which reads and writes
+one architecture in one format.
 
 A mapping is a file of this package that registers itself and is imported in `interop/__init__.py`; nothing else knows
 it:
@@ -11,12 +12,23 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from tinyvit.interop.arrays import listed
-from tinyvit.text import short
+from tinyvit.backend import Array
+from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.models import ViTConfig
+from tinyvit.text import short, some
 
 MAPPINGS = []
 # What config.json calls the model, by format: timm's names begin with the architecture.
 KIND = {"huggingface": "model_type", "timm": "architecture"}
+
+
+class Weights(NamedTuple):
+    """A model's weights, with what is needed to build it and to show it an image."""
+
+    config: ViTConfig              # or the configuration of another registered architecture
+    state: dict[str, Array]        # by our names, as `model.state_dict()` gives them
+    preprocessing: Preprocessing   # its classes are the labels; "0", "1", … where the source has none
+    notes: tuple[str, ...] = ()    # what the source doesn't say and is assumed, or has and isn't used, a sentence each
 
 
 class Mapping(NamedTuple):
@@ -75,7 +87,7 @@ def mapping_of_names(names, source):
         if mapping.names and any(re.match(mapping.names, name) for name in names):
             return mapping
     raise ValueError(
-        f"{source} has names of an unknown layout: {listed(names)}; without a config.json expected those of timm's ViT "
+        f"{source} has names of an unknown layout: {some(names)}; without a config.json expected those of timm's ViT "
         "(patch_embed.proj.weight) or of the original release (embedding/kernel), with nothing in front of them; give "
         "the folder of another model, with its config.json"
     )

@@ -1,15 +1,17 @@
 """Shared by all layouts: arrays under other names, what shapes imply, and unique class names."""
 
 import re
+from collections import Counter
 from math import isqrt, prod
 
 import numpy as np
 
 from tinyvit import functional as F
+from tinyvit.backend import to_numpy
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.arrays import BFLOAT16, as_float, listed
 from tinyvit.models import build
-from tinyvit.text import short
+from tinyvit.tensors import BFLOAT16
+from tinyvit.text import short, some
 
 MOST_NAMES = 20  # of each kind in an error; a file of another model lacks hundreds
 GIVE_SIZE = "give the size of the images: --img-size HEIGHT WIDTH, in Python img_size=(height, width)"
@@ -59,7 +61,7 @@ def to_ours(tensors, config, parts, source, spelled=str):
     other = [f"{spelled(name)} ({tensors[name].dtype})" for name in expected
              if tensors[name].dtype.kind != "f" and tensors[name].dtype != BFLOAT16]  # fmt: skip
     if other:
-        raise ValueError(f"expected floating-point numbers, got {listed(other)}")
+        raise ValueError(f"expected floating-point numbers, got {some(other)}")
     state = {}
     for name, shape in own.items():
         arrays = [as_float(tensors[theirs]).transpose(axes) for theirs, _, axes in found[name]]
@@ -102,8 +104,38 @@ def expect_names(tensors, expected, source, spelled=str):
         ],
     }  # fmt: skip
     if any(problems.values()):
-        found = "; ".join(f"{what}: {listed(names, MOST_NAMES)}" for what, names in problems.items() if names)
+        found = "; ".join(f"{what}: {some(names, MOST_NAMES)}" for what, names in problems.items() if names)
         raise ValueError(f"the arrays are not those of this model in {source}: {found}")
+
+
+def as_float(array):
+    """Floating-point numbers as float64 or float32, bfloat16 and float16 exactly, in this machine's byte order."""
+    if array.dtype == BFLOAT16:  # the upper half of a float32
+        return (array.view("<u2").astype("uint32") << 16).view("float32")
+    return array.astype("float64" if array.dtype.itemsize == 8 else "float32", copy=False)
+
+
+def expect_finite(arrays, source):
+    """Raise ValueError, naming `source`, for arrays with NaN or infinite numbers."""
+    # min and max propagate NaN, and allocate nothing as isfinite would.
+    wrong = [name for name, x in arrays.items() if x.size and not np.isfinite([x.min(), x.max()]).all()]
+    if wrong:
+        raise ValueError(f"{source} has numbers that are NaN or infinite in {some(wrong)}")
+
+
+def check_weights(weights):
+    """Raise ValueError for arrays that are not those of the configuration's model, or not finite, and for a
+    preprocessing of other images or classes."""
+    config, state, prepared, _ = weights
+    expect_names(state, own_shapes(config), "tinyvit")
+    expect_finite({name: to_numpy(array) for name, array in state.items()}, "the model")
+    for name, expected, got in (
+        ("channels", config.in_chans, prepared.channels), ("img_size", as_pair(config.img_size), prepared.img_size),
+        ("classes", config.num_classes, len(prepared.classes)),
+        ("frames", getattr(config, "frames", None), prepared.frames),
+    ):  # fmt: skip
+        if got != expected:
+            raise ValueError(f"the model has {name} {expected}, and its preprocessing {got}")
 
 
 def with_one_table(weights, layout):
@@ -137,7 +169,7 @@ def shapes_of(tensors, dimensions, layout):
     wrong = [f"{name} (expected {count} dimensions, got {shapes[name]})" for name, count in dimensions.items()
              if len(shapes[name]) != count or 0 in shapes[name]]  # fmt: skip
     if wrong:
-        raise ValueError(f"the arrays are not those of this model in {layout}: missing or misshapen: {listed(wrong)}")
+        raise ValueError(f"the arrays are not those of this model in {layout}: missing or misshapen: {some(wrong)}")
     return shapes
 
 
@@ -185,17 +217,13 @@ def different_names(names):
 
     The second "crane" becomes "crane (2)".
     """
-    taken, counts, different, changed = set(names), {}, [], []
+    counts, different, changed = Counter(), [], []
     for index, name in enumerate(names):
-        counts[name], new = counts.get(name, 0) + 1, name
-        while counts[name] > 1 and new in taken:
-            new = f"{name} ({counts[name]})"
-            counts[name] += new in taken
-        if new != name:
-            changed.append(f"{short(repr(name))} of class {index} is called {short(repr(new))}")
-        taken.add(new)
-        different.append(new)
-    return tuple(different), (f"names of classes occur twice; {listed(changed)}",) if changed else ()
+        counts[name] += 1
+        different.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+        if different[-1] != name:
+            changed.append(f"{short(repr(name))} of class {index} is called {short(repr(different[-1]))}")
+    return tuple(different), (f"names of classes occur twice; {some(changed)}",) if changed else ()
 
 
 def class_names(labels, num_classes, source, prefix=""):

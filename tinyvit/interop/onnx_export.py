@@ -5,9 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.names import with_one_table
+from tinyvit.interop.names import check_weights, with_one_table
 from tinyvit.interop.onnx_graph import Graph, vit
-from tinyvit.interop.weights import check_weights
 from tinyvit.models import architecture_name
 
 OPSET = 20              # the first with Gelu

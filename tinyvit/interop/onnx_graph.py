@@ -29,17 +29,9 @@ class Graph:
         return name
 
     def constant(self, name, values):
-        """Add an array, numbers as float32 and integers as int64; returns its name.
-
-        Raises ValueError for numbers that float32 can't hold.
-        """
+        """Add an array, numbers as float32 and integers as int64; returns its name."""
         values = np.asarray(values, order="C")
-        try:
-            with np.errstate(over="raise"):
-                values = values.astype("float32" if values.dtype.kind == "f" else "int64", copy=False)
-        except FloatingPointError as error:
-            raise ValueError(f"{name} has numbers beyond float32's, which are what is exported") from error
-        self.constants[name] = values
+        self.constants[name] = values.astype("float32" if values.dtype.kind == "f" else "int64", copy=False)
         return name
 
     def weight(self, name):

@@ -13,8 +13,7 @@ from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import names
 from tinyvit.interop.fields import normalisation
-from tinyvit.interop.mappings import Mapping, register
-from tinyvit.interop.weights import Weights
+from tinyvit.interop.mappings import Mapping, Weights, register
 from tinyvit.models import ViTConfig
 
 LAYOUT = "the original layout"

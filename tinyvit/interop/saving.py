@@ -8,8 +8,8 @@ import numpy as np
 from tinyvit.backend import to_numpy
 from tinyvit.files import making
 from tinyvit.interop.mappings import mapping_for
+from tinyvit.interop.names import check_weights
 from tinyvit.interop.onnx_export import write_onnx
-from tinyvit.interop.weights import check_weights
 from tinyvit.models import architecture_name
 from tinyvit.tensors import write_tensors
 

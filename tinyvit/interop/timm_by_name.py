@@ -8,14 +8,11 @@ from functools import partial
 from typing import NamedTuple
 
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.arrays import listed
-from tinyvit.interop.mappings import Mapping, register
+from tinyvit.interop.mappings import Mapping, Weights, register
 from tinyvit.interop.names import as_side, to_ours
-from tinyvit.interop.timm import LAYOUT, PARTS
-from tinyvit.interop.timm_config import SOURCE, about_of, preprocessing_of, sizes_of, to_about
-from tinyvit.interop.weights import Weights
+from tinyvit.interop.timm import LAYOUT, PARTS, SOURCE, about_of, preprocessing_of, size_of, to_about
 from tinyvit.models.registry import VARIANTS, config_class
-from tinyvit.text import short
+from tinyvit.text import short, some
 
 
 class Kind(NamedTuple):
@@ -68,7 +65,7 @@ def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=Non
     first = tensors.get(f"{kind.first}.weight")
     found = {"in_chans": 3 if first is None else first.shape[1], "num_classes": len(tensors.get(head, ()))}
     args = arguments_of(about, architecture)
-    size = img_size if img_size is not None else next(iter(sizes_of(about)), fields["img_size"])
+    size = img_size if img_size is not None else size_of(about) or fields["img_size"]
     config = config_class(architecture)(**fields | found | args | {"img_size": as_side(size)})
     if architecture == "swin":
         check_windows(config)
@@ -87,7 +84,7 @@ def arguments_of(about, architecture):
     if about.args.get("global_pool", pool) != pool:
         unknown.append("global_pool")
     if unknown:
-        raise ValueError(f"{SOURCE} has model_args that tinyvit's {architecture} doesn't have: {listed(unknown)}")
+        raise ValueError(f"{SOURCE} has model_args that tinyvit's {architecture} doesn't have: {some(unknown)}")
     return args
 
 
