@@ -142,13 +142,11 @@ def test_an_array_that_is_on_a_device_already_is_not_copied(gpus):
     assert backend.to_device(backend.to_numpy(x), "cpu").sum() == 3
 
 
-def test_products_are_rounded_only_inside_the_scope_that_says_so():
-    assert backend.products() == "float32"
-    with backend.products_in("tf32"):
-        assert backend.products() == "tf32"
-    assert backend.products() == "float32"
-    with pytest.raises(ValueError, match="'tf16'; expected one of float32, tf32"), backend.products_in("tf16"):
-        pass
+def test_a_scope_has_its_own_values_and_those_around_it_until_it_ends():
+    with pytest.raises(RuntimeError), backend.scoped(products="tf32", owner=1), backend.scoped(sums=[]):
+        assert backend.scope() == ("tf32", 1, [])
+        raise RuntimeError
+    assert backend.scope() == ("float32", None, None)
 
 
 def test_normal_numbers_are_normal_and_those_of_the_sample():

@@ -83,7 +83,6 @@ def test_a_forward_that_drops_the_imaginary_part_is_refused_with_a_hint_at_centr
 @pytest.mark.parametrize("forward, inputs, options, message", [
     (lambda x: x**2, (X,), {}, r"expected the forward to return \(y, cache\), got ndarray"),
     (F.gelu, X, {}, "expected the inputs as a tuple, got ndarray"),
-    (F.gelu, (X,), {"directions": 0}, "at least 1 direction, got 0"),
     (F.gelu, (X,), {"method": "forward"}, "unknown method 'forward'; expected one of complex, central"),
     (F.gelu, (np.arange(3),), {}, "none of the inputs"),
 ])  # fmt: skip

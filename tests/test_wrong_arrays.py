@@ -118,21 +118,6 @@ def test_lists_count_as_arrays_and_everything_else_is_refused_in_one_line(level)
             F.layernorm(np.ones((2, 3)), np.full(3, "a"), np.ones(3))
 
 
-@pytest.mark.filterwarnings("ignore:the matrix subclass")
-@levelled
-def test_a_matrix_counts_as_an_array_and_a_masked_array_is_refused(level):
-    x = np.arange(12, dtype="float32").reshape(3, 4)
-    with kernels.using(level):
-        y, cache = F.layernorm(x, x[0], x[1])
-        got, got_cache = F.layernorm(np.matrix(x), x[0], x[1])
-        np.testing.assert_array_equal(got, y, strict=True)
-        dx = F.layernorm_backward(np.matrix(x), got_cache)[0]
-        np.testing.assert_array_equal(dx, F.layernorm_backward(x, cache)[0], strict=True)
-        for call in (F.softmax, lambda masked: F.layernorm_backward(masked, cache)):
-            with pytest.raises(ValueError, match="as an array without a mask"):
-                call(np.ma.masked_array(x, x > 3))
-
-
 @levelled
 @pytest.mark.parametrize("place", [0, 2, 3])
 def test_adam_refuses_a_read_only_array_and_changes_none(level, place):

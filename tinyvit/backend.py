@@ -14,8 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import pi, prod
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,8 +64,6 @@ def low_precision_dtype(name):
 
 def library(device):
     """The array library of a device: NumPy for the CPU, CuPy for a GPU; raises ValueError as `as_device` does."""
-    if device == "cpu":
-        return np
     return np if as_device(device) == "cpu" else sys.modules["cupy"]
 
 
@@ -134,17 +131,13 @@ def peak_of_pool(function, device):
 
 
 def gpu(device):
-    """The name of a GPU and the versions of driver, CUDA and CuPy, to report with every time measured on it."""
+    """The name of a GPU, the versions of CUDA and CuPy, and the newest CUDA that the driver knows, to report with every
+    time measured on it."""
     cupy = sys.modules["cupy"]
     properties = cupy.cuda.runtime.getDeviceProperties(int(device[5:]))
     facts = {"gpu": properties["name"].decode(), "cupy": cupy.__version__}
     facts["cuda"] = version(cupy.cuda.runtime.runtimeGetVersion())
-    try:
-        said = Path("/proc/driver/nvidia/version").read_text()
-    except OSError:  # not on Linux, or in a container that doesn't show it
-        said = ""
-    number = re.search(r"NVRM version:.*?\s(\d+(?:\.\d+)+)\s", said)
-    return facts | ({"driver": number[1]} if number else {})
+    return facts | {"driver": version(cupy.cuda.runtime.driverGetVersion())}
 
 
 def device_of(x):
@@ -244,32 +237,33 @@ def version(number):
 
 # -- products ---------------------------------------------------------------------------------------------
 
-PRODUCTS = ("float32", "tf32")
 
-_scope = ContextVar("tinyvit.scope", default=("float32", None, None))  # (products, owner, sums)
+class Scope(NamedTuple):
+    """What an operation on a GPU needs to know besides its arguments.
+
+    products   "tf32" where the factors of float32 products are rounded to 10 bits of mantissa; sums stay float32, and
+               other dtypes and NumPy are not affected
+    owner      the `Compute` that set this, if one did
+    sums       where kernels may leave sums over rows, if somewhere; see `functional.sums.sums_together`
+    """
+
+    products: str = "float32"
+    owner: Any = None
+    sums: Any = None
 
 
-def products():
-    """The current format of float32 matrix products: "float32", or on a GPU "tf32"."""
-    return _scope.get()[0]
+_scope = ContextVar("tinyvit.scope", default=Scope())  # noqa: B039 (a tuple)
 
 
-def scope_owner():
-    """The owner that the innermost `products_in` named, or None."""
-    return _scope.get()[1]
+def scope():
+    """The `Scope` that the innermost `with scoped(…):` has set."""
+    return _scope.get()
 
 
 @contextmanager
-def products_in(numbers, owner=None):
-    """Inside `with products_in("tf32"):` a GPU rounds the factors of float32 products to 10 bits of mantissa.
-
-    Sums stay float32; other dtypes and NumPy are not affected. Raises ValueError for an unknown format.
-
-    owner   whose scope this is; by default that of the scope around it
-    """
-    if numbers not in PRODUCTS:
-        raise ValueError(f"products in {numbers!r}; expected one of {', '.join(PRODUCTS)}")
-    token = _scope.set((numbers, scope_owner() if owner is None else owner, sums_left()))
+def scoped(**changes):
+    """Inside `with scoped(products="tf32"):` the `Scope` has these values, and its others as before."""
+    token = _scope.set(scope()._replace(**changes))
     try:
         yield
     finally:
@@ -279,21 +273,6 @@ def products_in(numbers, owner=None):
 def on_gpu(x):
     """Whether an array is one of a GPU."""
     return array_module(x) is not np
-
-
-def sums_left():
-    """The sums that the innermost `leaving_sums` named, or None."""
-    return _scope.get()[2]
-
-
-@contextmanager
-def leaving_sums(sums):
-    """Inside this, kernels may leave sums over rows to `sums`; see `functional.sums.sums_together`."""
-    token = _scope.set((*_scope.get()[:2], sums))
-    try:
-        yield
-    finally:
-        _scope.reset(token)
 
 
 def erf(x):

@@ -38,10 +38,11 @@ def kind_of(array_type, dtype):
 
 
 class Kernels:
-    """The kernels of one function, by level and by kind of array."""
+    """The reference implementation of one function, if there is one, and its kernels by level and by kind of array."""
 
-    def __init__(self):
-        self.by_level = {level: {} for level in levels.LEVELS}
+    def __init__(self, reference=None):
+        self.reference = reference
+        self.by_level, self.by_cache = {level: {} for level in levels.LEVELS}, {}
         self.known = {}  # (level, types and dtypes of arguments) -> what was found for them, if none was converted
 
     def register(self, kind, kernel, level="numpy"):
@@ -49,14 +50,28 @@ class Kernels:
         self.by_level[level][kind] = kernel
         self.known = {}
 
-    def find(self, x):
-        """The best kernel for `x` that the current level allows, or None."""
+    def register_cache(self, cache_type, kernel):
+        """Add the kernel of a backward that goes with a cache of this type."""
+        self.by_cache[cache_type] = kernel
+        self.known = {}
+
+    def find(self, x, cache=None):
+        """The kernel that goes with a cache of its own, else the best implementation for `x` at the current level."""
+        if type(cache) in self.by_cache:
+            return self.by_cache[type(cache)]
         here = kind(x)
         for level in levels.BELOW[levels.level()]:
             levels.load(level, here)
             if here in self.by_level[level]:
                 return self.by_level[level][here]
-        return None
+        return self.reference
+
+    def which(self, x, cache=None):
+        """What would run, and where it is written: "layernorm tinyvit/functional/layernorm.py:17"."""
+        source = inspect.unwrap(self.find(x, cache))
+        path, package = Path(source.__code__.co_filename), Path(__file__).parents[1]
+        path = path.relative_to(package) if path.is_relative_to(package) else path
+        return f"{source.__name__} {path.as_posix()}:{source.__code__.co_firstlineno}"
 
 
 def operation(reference):
@@ -69,7 +84,7 @@ def operation(reference):
     and for arrays in bfloat16 and float16 without a kernel, unless `op.moves_numbers_only` was set: a reference that
     computes nothing, like its backward's, is right for any dtype. `op.in_place` names the arguments that it updates.
     """
-    kernels, name, signature = Kernels(), reference.__name__, inspect.signature(reference)
+    kernels, name, signature = Kernels(reference), reference.__name__, inspect.signature(reference)
     names = list(signature.parameters)
     operands = [i for i, argument in enumerate(names) if argument in OPERANDS or i == 0]
 
@@ -109,7 +124,7 @@ def operation(reference):
                 if argument in forward.in_place and x is not value:
                     got = getattr(value, "dtype", type(value).__name__)
                     raise ValueError(f"{name}: expected {argument} as an array of floating-point numbers, got {got}")
-        implementation = kernels.find(first) or reference
+        implementation = kernels.find(first)
         if implementation is reference and not forward.moves_numbers_only:
             check_dtype(name, first)
         if not kwargs and all(map(is_, args, bound.args)):
@@ -118,14 +133,8 @@ def operation(reference):
             kernels.known[levels.level(), first.dtype, *map(type, args)] = implementation, others, scalars
         return implementation(*bound.args, **bound.kwargs)
 
-    def which(x, *args, **kwargs):
-        """The implementation that would run for these arguments, and the file and line where it is written."""
-        return location(kernels.find(x) or reference)
-
     forward.moves_numbers_only, forward.in_place = False, ()
-    forward.reference = reference
-    forward.register = kernels.register
-    forward.which = which
+    forward.reference, forward.register, forward.which = reference, kernels.register, kernels.which
     return forward
 
 
@@ -139,7 +148,7 @@ def as_operand(name, argument, x, first, moves_numbers_only):
         except ValueError as error:
             raise ValueError(f"{name}: expected {argument} as an array, got a list of unequal lengths") from error
         x = x if first is None else to_device(x, device_of(first))
-    x = as_plain_array(name, argument, x)
+    check_array(name, argument, x)
     if first is not None and kind(first)[0] != kind(x)[0]:
         raise ValueError(
             f"{name}: expected {argument} as an array of {kind(first)[0]}, like the first argument, "
@@ -150,26 +159,21 @@ def as_operand(name, argument, x, first, moves_numbers_only):
     return x.astype(first.dtype if real else "float64")
 
 
-def as_plain_array(name, argument, x):
-    """`x` if it is an array of numbers, a matrix as an array, as its `*` is another product; else ValueError."""
+def check_array(name, argument, x):
+    """Raise ValueError for anything but an array of numbers."""
     if not hasattr(x, "dtype") or not (isinstance(x, np.ndarray) or kind(x)[0] == "cupy"):
         raise ValueError(f"{name}: expected {argument} as an array, got {type(x).__name__}")
-    if isinstance(x, np.ma.MaskedArray):
-        raise ValueError(f"{name}: expected {argument} as an array without a mask; take {argument}.filled(0)")
     if x.dtype.kind not in "biufc" and str(x.dtype) not in LOW_PRECISION:
         raise ValueError(f"{name}: expected {argument} as an array of numbers, got {x.dtype}")
-    return np.asarray(x) if isinstance(x, np.matrix) else x
 
 
 def check_dtype(name, x):
     """Raise ValueError for an array in bfloat16 or float16, in which the reference would add up too few digits."""
     library, dtype = kind(x)
     if dtype in LOW_PRECISION:
-        where = {"numpy": "of NumPy on the CPU", "cupy": "of CuPy on the GPU"}[library]
-        inside = " inside tinyvit.reference()" if levels.level() == "reference" else ""
         raise ValueError(
-            f"{name}: no kernel for {dtype} arrays {where}{inside}, and the reference implementation needs at least "
-            'float32; compute in float32 (x.astype("float32"), or precision="float32")'
+            f"{name}: no kernel for {dtype} arrays of {library} at the level {levels.level()!r}, and the reference "
+            'implementation needs at least float32; compute in float32 (x.astype("float32"), or precision="float32")'
         )
 
 
@@ -195,7 +199,7 @@ def backward_of(forward, result=None, parameters=None):
     """
 
     def decorate(reference):
-        kernels, own_caches, name = Kernels(), {}, reference.__name__
+        kernels, name = Kernels(reference), reference.__name__
 
         @functools.wraps(reference)
         def backward(dy, cache, into=None, inputs=True):
@@ -225,8 +229,11 @@ def backward_of(forward, result=None, parameters=None):
             if not inputs:
                 gradients[: len(gradients) - len(into)] = [None] * (len(gradients) - len(into))
             for i, goal in enumerate(into, len(gradients) - len(into)):
-                if goal is not None and goal is not gradients[i]:
-                    gradients[i] = add_to(goal, gradients[i])
+                if goal is False:
+                    gradients[i] = None
+                elif goal is not None and goal is not gradients[i]:
+                    goal += gradients[i]
+                    gradients[i] = goal
             return tuple(gradients) if len(gradients) > 1 else gradients[0]
 
         def shape_of_result(cache):
@@ -239,7 +246,7 @@ def backward_of(forward, result=None, parameters=None):
             given, dy = dy, dy.item() if isinstance(dy, np.generic) else dy  # Python's numbers change no array's dtype
             if expected is not None:
                 dy = as_gradient(name, dy, expected, forward.moves_numbers_only)
-            implementation = own_caches.get(type(cache)) or kernels.find(dy) or reference
+            implementation = kernels.find(dy, cache)
             if not forward.moves_numbers_only:
                 for part in dy if isinstance(dy, tuple) else (dy,):
                     if implementation is reference or kind(part)[0] == "numpy":
@@ -248,19 +255,9 @@ def backward_of(forward, result=None, parameters=None):
                 kernels.known[levels.level(), type(cache), *kinds(dy)] = implementation
             return dy, implementation
 
-        def register_cache(cache_type, kernel):
-            own_caches[cache_type] = kernel
-            kernels.known = {}
-
-        def which(dy, cache, into=None):
-            """The implementation that would run for these arguments, and the file and line where it is written."""
-            return location(own_caches.get(type(cache)) or kernels.find(dy) or reference)
-
         backward.first_may_lack = backward.can_skip_inputs = False
-        backward.reference = reference
-        backward.register = kernels.register
-        backward.register_cache = register_cache
-        backward.which = which
+        backward.reference, backward.register, backward.which = reference, kernels.register, kernels.which
+        backward.register_cache = kernels.register_cache
         backward.result, backward.parameters = result, parameters
         forward.backward = backward
         return backward
@@ -298,7 +295,7 @@ def as_gradient(name, dy, expected, moves_numbers_only):
         return dy if all(map(is_, checked, dy)) else tuple(checked)
     if isinstance(dy, (int, float, complex)) and expected == ():
         return dy
-    dy = as_plain_array(name, "dy", dy)
+    check_array(name, "dy", dy)
     if dy.shape != expected:
         raise ValueError(f"{name}: expected dy {expected}, the shape of the result, got {dy.shape}")
     return dy.astype("float64") if dy.dtype.kind in "biu" and not moves_numbers_only else dy
@@ -318,20 +315,3 @@ def check_into(name, into, shapes):
             raise ValueError(f"{name}: into=: expected an array of floating-point numbers, got {goal.dtype}")
         if type(goal) is np.ndarray and not goal.flags.writeable:
             raise ValueError(f"{name}: into=: expected an array to add to, got a read-only one")
-
-
-def add_to(goal, gradient):
-    """Put a parameter's gradient where an entry of `into` that isn't None says; see `backward_of`."""
-    if goal is False:
-        return None
-    goal += gradient
-    return goal
-
-
-def location(implementation):
-    """The name of a function and where it is written: "layernorm tinyvit/functional/layernorm.py:17"."""
-    source = inspect.unwrap(implementation)
-    path = Path(source.__code__.co_filename)
-    package = Path(__file__).parents[1]
-    path = path.relative_to(package) if path.is_relative_to(package) else path
-    return f"{source.__name__} {path.as_posix()}:{source.__code__.co_firstlineno}"

@@ -43,14 +43,12 @@ def locked(path, busy=lambda: None):
     Path(path).touch()  # raises what filelock would wait for, and doesn't make a folder that was removed, as it would
     lock = FileLock(path, thread_local=False)
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except Timeout:
         busy()
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield identity(path)
-    finally:
-        lock.release()
 
 
 def identity(path):
@@ -161,21 +159,18 @@ def read_text(path):
 
 
 def write_with_manifest(manifest, files, about=None, write=write):
-    """Write `files` (bytes by name) beside the JSON file `manifest`, and that last, with what is in `about`.
+    """Write `files` by name, bytes or the path of what is there already, beside the JSON file `manifest`.
+
+    That is written last: an `entry` for each of them, what is in `about`, and its own SHA256.
 
     While files are being replaced there is no manifest: a file is never beside the manifest of an earlier one.
     """
     manifest.unlink(missing_ok=True)
     for name, content in files.items():
-        write(manifest.with_name(name), content)
-    write_manifest(manifest, {name: entry(content) for name, content in files.items()}, about, write)
-
-
-def write_manifest(manifest, entries, about=None, write=write):
-    """Write the JSON file `manifest`: an `entry` for each file beside it by name, what is in `about`, and its own
-    SHA256."""
-    body = {"format": 1, "files": entries, **(about or {})}
-    signed = {**body, "sha256": digest(canonical(body))}
+        if not isinstance(content, Path):
+            write(manifest.with_name(name), content)
+    body = {"format": 1, "files": {name: entry(content) for name, content in files.items()}, **(about or {})}
+    signed = {**body, "sha256": signature(body)}
     write(manifest, (json.dumps(signed, indent=1, allow_nan=False) + "\n").encode())
 
 
@@ -192,7 +187,7 @@ def verified_manifest(path):
     file, if one is missing, cut off or changed."""
     try:
         content = json.loads(read_text(path))
-        if not isinstance(content, dict) or content.pop("sha256", None) != digest(canonical(content)):
+        if not isinstance(content, dict) or content.pop("sha256", None) != signature(content):
             raise ValueError("its SHA256 is not the one that it states")
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged or no manifest: {error}") from error
@@ -205,9 +200,9 @@ def verified_manifest(path):
     return content
 
 
-def canonical(content):
-    """The one text of a JSON value, whatever the order of its keys."""
-    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+def signature(content):
+    """The SHA256 of a JSON value, whatever the order of its keys."""
+    return digest(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
 def digest(content):

@@ -52,8 +52,15 @@ def level():
 
 @cache
 def process_level():
-    """The level in TINYVIT_KERNELS when it was first read, else the best installed one."""
-    return check_environment() or best()
+    """The level in TINYVIT_KERNELS when it was first read; else "fast" if numba is installed and works, with SciPy for
+    its BLAS; else "numpy"."""
+    if asked := check_environment():
+        return asked
+    if find_spec("numba") is None or find_spec("scipy") is None:
+        return "numpy"
+    if reason := why_not_fast():
+        warnings.warn(f"numba is installed but can't be used, so kernels are 'numpy': {reason}", stacklevel=2)
+    return "numpy" if reason else "fast"
 
 
 def check_environment():
@@ -70,16 +77,6 @@ def checked(name, source):
     if name == "fast" and (reason := why_not_fast()):
         raise ValueError(f"{source}: 'fast' can't be used: {reason}; pip install 'tinyvit[fast]', or take 'numpy'")
     return name
-
-
-@cache
-def best():
-    """ "fast" if numba is installed and works, with SciPy for its BLAS, else "numpy"."""
-    if find_spec("numba") is None or find_spec("scipy") is None:
-        return "numpy"
-    if reason := why_not_fast():
-        warnings.warn(f"numba is installed but can't be used, so kernels are 'numpy': {reason}", stacklevel=2)
-    return "numpy" if reason else "fast"
 
 
 @cache

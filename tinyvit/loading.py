@@ -5,7 +5,6 @@ from tinyvit.backend import choose_device
 from tinyvit.data.folder import expect_memory
 from tinyvit.files import expanded
 from tinyvit.models import build
-from tinyvit.text import printable
 from tinyvit.training.trained import load_trained
 
 RUN_FILES = ("preprocessing.json", "model.json")  # that no other folder has
@@ -31,13 +30,8 @@ def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=
     Nothing in a file is ever run: pickles are refused. Raises ValueError, naming the file, for what is missing or
     damaged, is no model, or is of an architecture that tinyvit doesn't have.
     """
-    if str(path) == "":
-        raise ValueError("expected a path, got an empty text")
     path = expanded(path)
-    try:
-        run = run_of(path)
-    except OSError as error:  # a name that is too long, a folder that may not be entered
-        raise ValueError(f"{printable(path)} can't be read: {error.strerror}") from error
+    run = run_of(path)
     given = {"num_heads": num_heads, "img_size": img_size, "mean": mean, "std": std}
     named = [name for name, value in given.items() if value is not None]
     if run is not None:

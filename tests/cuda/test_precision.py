@@ -71,13 +71,13 @@ def test_activations_and_their_gradients_are_in_the_precision(cupy, precision):
 def test_tf32_is_on_in_forward_and_backward_and_nowhere_else(cupy):
     seen = []
     observer = SimpleNamespace(
-        value=lambda path, y: seen.append((path, backend.products())),
-        gradient=lambda path, dy, dx: seen.append((path, backend.products())),
+        value=lambda path, y: seen.append((path, backend.scope().products)),
+        gradient=lambda path, dy, dx: seen.append((path, backend.scope().products)),
     )
     model = ViT(SHAPE, device="cuda", precision="tf32")
     logits, cache = model(on_gpu(IMAGES)[0], Context(observer=observer))
     nn.watch(model, observer).backward(logits, cache)
-    assert {numbers for path, numbers in seen if path} == {"tf32"} and backend.products() == "float32"
+    assert {numbers for path, numbers in seen if path} == {"tf32"} and backend.scope().products == "float32"
     assert model.dtype == model.storage.compute_dtype == "float32" and model.precision == "tf32"
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array, array_module, leaving_sums, sums_left
+from tinyvit.backend import Array, array_module, scope, scoped
 from tinyvit.dispatch import operation
 
 STAGE = 16
@@ -64,14 +64,14 @@ def sums_together(x):
     if array_module(x) is np:
         yield
         return
-    with leaving_sums(Left(x, [])):
+    with scoped(sums=Left(x, [])):
         yield
         finish_sums()
 
 
 def finish_sums():
     """Add what was left inside the innermost `sums_together`, if there is one."""
-    left = sums_left()
+    left = scope().sums
     if left is None:
         return
     parts = sorted(left.parts, key=itemgetter(2))

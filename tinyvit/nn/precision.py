@@ -30,7 +30,7 @@ class Precision(NamedTuple):
     name: str
     dtype: np.dtype     # of the parameters and all that is float32 above
     compute: np.dtype   # of activations, and of matrices that are multiplied with
-    products: str       # "float32" or "tf32", for `backend.products_in`
+    products: str       # "float32" or "tf32", for `backend.Scope`
 
     @property
     def is_low(self):

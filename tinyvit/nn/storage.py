@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import current, library, products_in, scope_owner, to_device
+from tinyvit.backend import current, library, scope, scoped, to_device
 from tinyvit.functional.cast import cast
 from tinyvit.nn.precision import as_precision
 
@@ -251,11 +251,11 @@ class Compute:
 
         After changing parameters inside it, call `round` before the next forward; a training step has its own scope.
         """
-        return NOTHING if self.storage.device == "cpu" or scope_owner() is self else self._enter()
+        return NOTHING if self.storage.device == "cpu" or scope().owner is self else self._enter()
 
     @contextmanager
     def _enter(self):
-        with current(self.storage.device), products_in(self.storage.precision.products, owner=self):
+        with current(self.storage.device), scoped(products=self.storage.precision.products, owner=self):
             self.round()
             yield
 
@@ -269,7 +269,7 @@ class Compute:
 
     def matrices(self):
         """All parameters as a flat array in a compute dtype that isn't theirs."""
-        if scope_owner() is not self:
+        if scope().owner is not self:
             with current(self.storage.device):
                 self.round()
         return self.rounded

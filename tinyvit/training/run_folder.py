@@ -23,7 +23,6 @@ from pathlib import Path
 
 from tinyvit.files import (
     check_folder,
-    entry,
     expanded,
     identity,
     locked,
@@ -31,7 +30,6 @@ from tinyvit.files import (
     tidy,
     verified_manifest,
     write,
-    write_manifest,
     write_with_manifest,
 )  # fmt: skip
 from tinyvit.tensors import load_tensors, tensor_bytes
@@ -152,7 +150,7 @@ class RunFolder:
         config   a `TrainConfig` with the model's shape
         origin   where the weights came from, for imported.json
         """
-        write_manifest(self.model_manifest, {self.model.name: entry(self.model)})
+        write_with_manifest(self.model_manifest, {self.model.name: self.model})
         self.write_json(self.imported, origin)
         self.write(self.preprocessing, preprocessing.to_json().encode())
         self.write(self.config, to_json(config).encode())

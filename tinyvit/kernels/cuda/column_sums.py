@@ -6,7 +6,7 @@ step, this second stage is left, and one kernel does it for all the sums of a st
 
 import numpy as np
 
-from tinyvit.backend import array_module, sums_left
+from tinyvit.backend import array_module, scope
 from tinyvit.functional.sums import add_sums
 from tinyvit.kernels.cuda.source import PACKED, Source, blocks, pack_of, type_of
 
@@ -65,7 +65,7 @@ def share_of(rows):
 
 def leave(rows, i, total):
     """Whether the sum of rows[i] (R, D) was left, to be added to `total` (D,) with others: a part of their array."""
-    left = sums_left()
+    left = scope().sums
     if left is None:
         return False
     where, size = total.data.ptr - left.x.data.ptr, left.x.nbytes

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import array_module, products
+from tinyvit.backend import array_module, scope
 from tinyvit.kernels.cuda.cublas import products_of_stream
 from tinyvit.kernels.cuda.source import run
 
@@ -33,7 +33,7 @@ def multiply(a, b, out, alpha=1.0, beta=0.0):
 
     The rows or the columns of each of them lie contiguously, at any distance of at least their length: views such as
     `x.T` or `x[:, :100]` will do. `a` and `b` are both float32, bfloat16 or float16; `out` has their dtype or float32
-    and overlaps neither. With beta = 0 it isn't read. Float32 products are rounded as `backend.products()` says.
+    and overlaps neither. With beta = 0 it isn't read. Float32 products are rounded as `backend.scope().products` says.
     Raises ValueError for everything else, and changes nothing then.
     """
     if not a.ndim == b.ndim == out.ndim == 2:
@@ -96,7 +96,7 @@ def multiply_as_planned(cupy, plan, arrays, alpha, beta):
     cublas = cupy.cuda.cublas
     if not float32:  # each time: a handle is a thread's and a device's, and CuPy's own products set it back
         cublas.setMathMode(handle, WHOLE_SUMS)
-    tf32 = float32 and products() == "tf32"
+    tf32 = float32 and scope().products == "tf32"
     how = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if tf32 else cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_GEMM_DEFAULT
     alpha, beta = scalar(alpha), scalar(beta)  # held until cuBLAS has read them
     at_alpha, at_beta = addressof(alpha), addressof(beta)
