@@ -82,15 +82,11 @@ def test_an_unknown_device_is_refused_with_the_known_ones(name):
         backend.choose_device(name)
 
 
-def raising(error):
+def error(text, kind=RuntimeError):
     def function(*args):
-        raise error
+        raise kind(text)
 
     return function
-
-
-def error(text):
-    return raising(RuntimeError(text))
 
 
 BROKEN = {
@@ -99,7 +95,7 @@ BROKEN = {
     "CuPy can't compute (RuntimeError: initialization error)": ("getDeviceCount", error("initialization error")),
     "a library of CUDA is missing (pip install 'tinyvit[cuda12]'": ("ones", error('finding "libnvrtc": No such file')),
     "CUDA's headers are missing (pip": ("ones", error("cannot open source file \"cuda_fp16.h\"")),
-    "its memory is full (Out": ("ones", raising(pretend_cupy.OutOfMemoryError("Out of memory allocating 512 bytes"))),
+    "its memory is full (Out": ("ones", error("Out of memory allocating 512 bytes", pretend_cupy.OutOfMemoryError)),
     "CuPy can't compute (RuntimeError: CUBLAS_STATUS": ("__matmul__", error("CUBLAS_STATUS_ALLOC_FAILED")),
 }
 

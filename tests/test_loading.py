@@ -73,10 +73,13 @@ def test_the_weights_file_of_a_run_is_loaded_as_the_run_and_no_other_file_of_it(
             tinyvit.load(file)
 
 
-@pytest.mark.parametrize("form", PLACES)
-def test_foreign_folders_and_files_give_the_logits_of_their_weights(sources, form):
-    model = tinyvit.load(sources / PLACES[form], **GIVEN[form])
-    weights = interop.load(sources / PLACES[form], **GIVEN[form])
+@pytest.mark.parametrize(("place", "given"), [
+    *((PLACES[form], GIVEN[form]) for form in PLACES),
+    ("timm/model.safetensors", {"num_heads": 3, "img_size": (8, 12), "mean": 0.5, "std": (0.1, 0.2, 0.3)}),
+])  # fmt: skip
+def test_foreign_folders_and_files_give_the_logits_of_their_weights(sources, place, given):
+    model = tinyvit.load(sources / place, **given)
+    weights = interop.load(sources / place, **given)
     expected = ViT(weights.config)
     expected.load_state_dict(weights.state)
     same_logits(model, expected)
@@ -84,24 +87,10 @@ def test_foreign_folders_and_files_give_the_logits_of_their_weights(sources, for
     assert model.classes == weights.preprocessing.classes
 
 
-def test_a_file_of_weights_alone_is_loaded_with_given_options_and_notes(sources):
-    given = {"num_heads": 3, "img_size": (8, 12), "mean": 0.5, "std": (0.1, 0.2, 0.3)}
-    file = sources / "timm" / "model.safetensors"
-    model = tinyvit.load(file, **given)
-    assert model.preprocessing.std == (0.1, 0.2, 0.3) and model.notes == interop.load(file, **given).notes != ()
-
-
-def test_float64_weights_make_a_float64_model(tmp_path):
-    interop.save(weights_of(dtype="float64"), tmp_path / "double", "timm")
-    assert tinyvit.load(tmp_path / "double").dtype == "float64"
-
-
-def test_a_model_without_classes_has_none(tmp_path):
-    interop.save(weights_of(replace(CONFIG, num_classes=0)), tmp_path / "features", "timm")
+def test_float64_weights_make_a_float64_model_and_those_without_a_head_one_without_classes(tmp_path):
+    interop.save(weights_of(replace(CONFIG, num_classes=0), dtype="float64"), tmp_path / "features", "timm")
     model = tinyvit.load(tmp_path / "features")
-    assert model.classes == () and model(images_for(model))[0].shape == (3, 12)
-    with pytest.raises(ValueError, match="the model has no head"):
-        model.predict(images_for(model))
+    assert model.dtype == "float64" and model.classes == () and model(images_for(model))[0].shape == (3, 12)
 
 
 # -- refused paths ----------------------------------------------------------------------------------------------------
@@ -151,40 +140,28 @@ def test_images_of_pillow_and_numpy_are_prepared_as_their_files_are(model, tmp_p
     expected = model.predict(model.preprocessing(pixels[None]))
     with Image.open(tmp_path / "photo.png") as image:
         for images in (image, [image], np.asarray(image), [np.asarray(image)], np.asarray(image)[None]):
-            np.testing.assert_array_equal(model.predict(images), expected)
             np.testing.assert_array_equal(model.predict(images, preprocess=True), expected)
+        together = model.predict([photo(9, 40), image, photo(channels=0)])
+    apart = np.concatenate([model.predict(photo(9, 40)), expected, model.predict(photo(channels=0))])
+    np.testing.assert_allclose(together, apart, rtol=1e-5)
 
 
-def test_a_list_may_hold_images_of_any_kind_and_size(model):
-    images = [photo(9, 40), Image.fromarray(photo(seed=1)), photo(channels=0, seed=2)]
-    together = model.predict(images)
-    np.testing.assert_allclose(together, np.concatenate([model.predict(image) for image in images]), rtol=1e-5)
-    assert together.shape == (3, 3)
-
-
-def test_a_batch_has_its_channels_first_or_last(model):
+def test_a_batch_has_its_channels_first_or_last_and_floats_are_expected_to_be_normalised(model):
     batch = np.stack([photo(8, 12, seed=seed) for seed in range(5)])
     first = batch.transpose(0, 3, 1, 2)
-    np.testing.assert_array_equal(model.predict(first), model.predict(model.preprocessing(first)))
-    np.testing.assert_array_equal(model.predict(batch), model.predict(list(batch)))
-    np.testing.assert_array_equal(model.preprocessing.pixels(first.repeat(2, 2)), model.preprocessing.pixels(
-        [image for image in batch.repeat(2, 1)]))  # fmt: skip
-
-
-def test_floating_point_images_are_expected_to_be_normalised(model):
-    images = images_for(model)
-    probabilities = model.predict(images)
-    np.testing.assert_array_equal(probabilities, model.predict(images, preprocess=False))
-    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-6)
+    expected = model.predict(model.preprocessing(first), preprocess=False)
+    for images in (first, batch, list(batch), model.preprocessing(first)):
+        np.testing.assert_array_equal(model.predict(images), expected)
+    np.testing.assert_array_equal(model.preprocessing.pixels(first.repeat(2, 2)),
+                                  model.preprocessing.pixels(list(batch.repeat(2, 1))))  # fmt: skip
 
 
 @pytest.mark.parametrize(("images", "options", "reason"), [
     (np.zeros((2, 3, 8, 12), "float32"), {"preprocess": True}, "as uint8, got float32 .2, 3, 8, 12.; what is norm"),
     (photo(), {"preprocess": False}, "expected images .B, 3, 8, 12."),
-    (photo().astype("int64"), {}, "as uint8, got int64"),
+    (photo().astype("int64"), {}, "as uint8, got int64"), ([], {}, "at least one image, got an empty list"),
     (np.zeros((5, 8, 12), "uint8"), {}, r"an array \(B, H, W, C\) or \(B, 3, H, W\), got \(5, 8, 12\)"),
     (np.zeros((0, 8, 3), "uint8"), {}, r"got \(0, 8, 3\)"),
-    ([], {}, "at least one image, got an empty list"),
     (["photo.png"], {}, "expected a PIL image or a uint8 array, got str"),
 ])  # fmt: skip
 def test_ambiguous_arrays_and_input_that_is_not_an_image_are_refused(model, images, options, reason):

@@ -6,23 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinyvit.validation import (
-    Count,
-    NotNegative,
-    Positive,
-    PositiveInt,
-    PositiveShare,
-    Rate,
-    Share,
-    Within,
-    require,
-    validate,
-)
-
-
-@dataclass(frozen=True)
-class Inner:
-    x: int = 0
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, PositiveShare, Rate, Share, Within, validate
 
 
 @dataclass(frozen=True)
@@ -44,7 +28,7 @@ class Everything:
     betas: tuple[Rate, Rate] = (0.9, 0.99)
     sides: tuple[PositiveInt, ...] = ()
     anything: Any = None
-    inner: Inner = Inner()
+    raw: bytes = b""
 
     def __post_init__(self):
         validate(self)
@@ -79,7 +63,7 @@ def test_numbers_and_tuples_get_the_type_of_their_annotation(value):
     ("name", "", "text"),
     ("betas", (0.9,), r"\(a number of at least 0 and below 1, a number of at least 0 and below 1\)"),
     ("sides", (4, 0), r"\(a positive int, …\)"),
-    ("inner", {}, "a Inner"),
+    ("raw", {}, "a bytes"),
 ])  # fmt: skip
 def test_a_value_of_another_kind_or_out_of_range_is_refused_with_what_was_expected(field, value, expected):
     with pytest.raises(ValueError, match=rf"^{field} must be {expected}, got "):
@@ -91,14 +75,5 @@ def test_an_error_names_the_option_of_the_command_line_where_it_is_one():
     class Optim:
         clip_norm: Positive = 1.0
 
-        def __post_init__(self):
-            validate(self, "optim.")
-
     with pytest.raises(ValueError, match=r"^optim\.clip-norm must be a positive finite number, got -1$"):
-        Optim(-1)
-
-
-def test_require_gives_the_same_kind_of_error():
-    require(True, "small must be below large", (1, 2))
-    with pytest.raises(ValueError, match=r"^small must be below large, got \(2, 1\)$"):
-        require(False, "small must be below large", (2, 1))
+        validate(Optim(-1), "optim.")

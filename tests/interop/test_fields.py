@@ -1,7 +1,8 @@
 """Fields of a config.json: of the annotated types, or refused by their names."""
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
+from hypothesis import strategies as st
 from layouts import JSON
 
 from tinyvit.interop import fields
@@ -24,22 +25,11 @@ def test_a_field_of_another_kind_is_named_with_what_was_expected():
         fields.checked([], kinds, "it")
 
 
-ABSURD = [10**400, -1, 0, 10**9, 1e308, float("inf"), float("nan"), [10**9] * 1000, "9" * 10_000]
-
-
-@pytest.mark.parametrize("value", ABSURD)
-def test_absurd_numbers_are_refused_in_one_short_line(value):
-    with pytest.raises(ValueError, match="^it has ") as error:
-        fields.checked({"x": value}, {"x": fields.Sides}, "it")
-    assert "\n" not in str(error.value) and len(str(error.value)) < 300
-
-
-@given(JSON)
-@example(10**400)
-@example(float("inf"))
-def test_every_kind_accepts_a_value_or_says_what_it_expects(value):
+@given(JSON | st.sampled_from([10**400, 1e308, float("inf"), [10**9] * 1000, "9" * 10_000]))
+def test_every_kind_accepts_a_value_or_says_in_one_short_line_what_it_expects(value):
     for kind in KINDS:
         try:
             fields.checked({"x": value}, {"x": kind}, "it")
         except ValueError as error:
             assert "it has x " in str(error) and "(expected " in str(error)
+            assert "\n" not in str(error) and len(str(error)) < 300

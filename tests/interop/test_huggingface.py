@@ -82,12 +82,6 @@ def test_a_config_json_that_contradicts_the_weights_is_refused_with_both(field, 
     assert name in str(error.value)
 
 
-@pytest.mark.parametrize("activation", ["relu", "quick_gelu", "gelu_10"])
-def test_an_activation_other_than_gelu_is_refused(activation):
-    with pytest.raises(ValueError, match=f"config.json can't be read: (hidden_act|activation) .*'{activation}'"):
-        read(hidden_act=activation)
-
-
 def test_missing_fields_have_the_defaults_of_transformers():
     about = {"hidden_size": 192, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 48,
              "image_size": 8, "patch_size": 4}  # fmt: skip
@@ -95,14 +89,10 @@ def test_missing_fields_have_the_defaults_of_transformers():
     assert HUGGINGFACE.read(TENSORS, about).preprocessing.classes == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
-def test_repeated_labels_are_made_unique_with_a_note():
-    again = read(id2label={"0": "crane", "1": "eel", "2": "crane"})
-    assert again.preprocessing.classes == ("crane", "eel", "crane (2)")
+def test_labels_are_made_unique_with_a_note_and_there_is_one_for_each_class():
+    again = read(id2label={"0": "crane", "1": 8, "2": "crane"})
+    assert again.preprocessing.classes == ("crane", "8", "crane (2)")
     assert again.notes == ("names of classes occur twice; 'crane' of class 2 is called 'crane (2)'",)
-
-
-def test_labels_may_be_numbers_and_there_is_one_for_each_class():
-    assert read(id2label={"0": 7, "1": 8, "2": "nine"}).preprocessing.classes == ("7", "8", "nine")
     for labels in ({"0": 7, "1": None, "2": 9}, {"0": "a", "2": "b", "3": "c"}):
         with pytest.raises(ValueError, match="config.json has names of classes .*; expected one for each of 3"):
             read(id2label=labels)

@@ -41,13 +41,7 @@ def test_the_names_and_shapes_are_those_of_the_released_vit_b_16():
     parts = original.parts_of(model.config)
     shapes = {theirs: shape for ours in own for theirs, shape, _ in parts(ours, own[ours])}
     block = "Transformer/encoderblock_11"
-    assert len(shapes) == 8 + 16 * 12
-    assert {name: shapes[name] for name in (
-        "cls", "embedding/kernel", "Transformer/posembed_input/pos_embedding", "Transformer/encoder_norm/scale",
-        f"{block}/LayerNorm_0/scale", f"{block}/MultiHeadDotProductAttention_1/query/kernel",
-        f"{block}/MultiHeadDotProductAttention_1/value/bias", f"{block}/MultiHeadDotProductAttention_1/out/kernel",
-        f"{block}/MlpBlock_3/Dense_0/kernel", f"{block}/MlpBlock_3/Dense_1/bias", "head/kernel", "head/bias",
-    )} == {
+    assert len(shapes) == 8 + 16 * 12 and shapes.items() >= {
         "cls": (1, 1, 768), "embedding/kernel": (16, 16, 3, 768),
         "Transformer/posembed_input/pos_embedding": (1, 197, 768), "Transformer/encoder_norm/scale": (768,),
         f"{block}/LayerNorm_0/scale": (768,), f"{block}/MultiHeadDotProductAttention_1/query/kernel": (768, 12, 64),
@@ -55,7 +49,7 @@ def test_the_names_and_shapes_are_those_of_the_released_vit_b_16():
         f"{block}/MultiHeadDotProductAttention_1/out/kernel": (12, 64, 768),
         f"{block}/MlpBlock_3/Dense_0/kernel": (768, 3072), f"{block}/MlpBlock_3/Dense_1/bias": (768,),
         "head/kernel": (768, 1000), "head/bias": (1000,),
-    }  # fmt: skip
+    }.items()  # fmt: skip
 
 
 def test_images_are_stretched_and_go_from_minus_1_to_1():
