@@ -9,7 +9,6 @@ from layouts import assert_equal_state
 from small_weights import weights_of_model
 from strategies import redrawn
 
-import tinyvit
 from tinyvit import interop
 from tinyvit.functional.patches import as_pair
 from tinyvit.models import BiTConfig, ClipConfig, DeiTConfig, Dinov2Config, ResNetConfig, SwinConfig, ViViTConfig, build
@@ -55,14 +54,6 @@ def test_what_was_written_is_read_again_bit_for_bit(name, folder):
     notes = ("the mask token isn't used",) if name.startswith("dinov2") else ()
     assert (read.config, read.preprocessing, read.notes) == (weights.config, weights.preprocessing, notes)
     assert_equal_state(read.state, {name: array.astype("float32") for name, array in weights.state.items()})
-
-
-@pytest.mark.parametrize("config", [RESNET, BIT, DEIT, SWIN], ids=["resnet", "bit", "deit", "swin"])
-def test_a_folder_is_loaded_as_a_model_with_its_classes(config, folder):
-    model = tinyvit.load(folder(weights_of(config)))
-    assert type(model.config) is type(config) and model.classes == ("kind 0", "kind 1", "kind 2")
-    image = np.zeros((1, *as_pair(config.img_size), 3), "uint8")
-    np.testing.assert_allclose(model.predict(image).sum(), 1, rtol=1e-6)
 
 
 def test_the_counter_of_batches_is_written_for_pytorch_and_not_read(folder):

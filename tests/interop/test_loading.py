@@ -61,17 +61,8 @@ def test_timms_file_alone_is_read_if_what_it_lacks_is_given(saved, tmp_path):
 
 
 def test_what_the_source_specifies_must_not_be_given(saved):
-    with pytest.raises(ValueError, match="huggingface already says num_heads; leave out num_heads"):
-        interop.load(saved / "huggingface", num_heads=3)
-    with pytest.raises(ValueError, match="huggingface already says img_size; leave out img_size"):
-        interop.load(saved / "huggingface", img_size=8)
-    with pytest.raises(ValueError, match="npz already says num_heads"):
-        interop.load(saved / "weights.npz", num_heads=3)
-
-
-def test_hugging_faces_file_alone_is_refused_as_its_heads_are_unknown(saved):
-    with pytest.raises(ValueError, match=r"unknown layout: .*; give the folder of another model, with its config"):
-        interop.load(saved / "huggingface" / "model.safetensors")
+    with pytest.raises(ValueError, match="huggingface already says num_heads and img_size; leave out num_heads, img_"):
+        interop.load(saved / "huggingface", num_heads=3, img_size=8, mean=0.5)
 
 
 def test_arrays_stored_in_the_needed_layout_are_not_copied(saved):

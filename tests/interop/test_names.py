@@ -12,16 +12,6 @@ def test_the_ratio_of_an_mlp_gives_its_width_exactly(hidden, embed_dim):
     assert int(embed_dim * names.mlp_ratio(hidden, embed_dim)) == hidden
 
 
-@given(st.lists(st.sampled_from(["a", "b", "c (3)", ""]), max_size=8))
-def test_names_are_made_unique_and_those_that_changed_are_noted(given_names):
-    different, notes = names.different_names(given_names)
-    assert len(set(different)) == len(different) == len(given_names)
-    changed = [(i, new) for i, (name, new) in enumerate(zip(given_names, different, strict=True)) if name != new]
-    assert len(notes) == bool(changed) and all(f"class {i} is called {new!r}" in notes[0] for i, new in changed[:4])
-    assert all(name in different for name in given_names)
-    assert names.different_names(different) == (different, ())
-
-
 def test_blocks_are_counted_by_their_distinct_numbers_and_not_by_the_largest():
     assert names.count_blocks(["blocks.0.x", "blocks.0.y", "blocks.99999999999.x", "norm"], r"blocks\.(\d+)\.") == 2
 

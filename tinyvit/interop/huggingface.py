@@ -114,9 +114,9 @@ def read(layout, tensors, about, preprocessor=None, *, mean=None, std=None):
     notes += tuple(f"{what} isn't used" for what in dict.fromkeys(unused.values()))
     used = {name: array for name, array in tensors.items() if name not in unused}
     state = to_ours(used, config, layout.parts(config), f"{LAYOUT}, with the shape that config.json says", spelled)
-    classes, renamed = class_names(said.get("id2label"), said["num_classes"], "config.json", "LABEL_")
+    classes = class_names(said.get("id2label"), said["num_classes"], "config.json", "LABEL_")
     prepared, more = preprocessing_of(classes, processor, config, mean, std)
-    return Weights(config, state, prepared, notes + renamed + more)
+    return Weights(config, state, prepared, notes + more)
 
 
 def kinds_of(defaults):

@@ -212,30 +212,20 @@ def square_image(patches, patch_size, layout):
 # -- names of classes -------------------------------------------------------------------------------------------------
 
 
-def different_names(names):
-    """The names as a tuple of different ones, and a note on those that were changed.
-
-    The second "crane" becomes "crane (2)".
-    """
-    counts, different, changed = Counter(), [], []
-    for index, name in enumerate(names):
-        counts[name] += 1
-        different.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
-        if different[-1] != name:
-            changed.append(f"{short(repr(name))} of class {index} is called {short(repr(different[-1]))}")
-    return tuple(different), (f"names of classes occur twice; {some(changed)}",) if changed else ()
-
-
 def class_names(labels, num_classes, source, prefix=""):
-    """The names of the classes as a tuple, and notes on those that were changed.
+    """The names of the classes as a tuple of different ones; the second "crane" becomes "crane (2)".
 
     labels   a list, or a dict by number; without any the names are "0", "1", … with the prefix in front
 
     Raises ValueError, naming `source`, for another number of them, and for anything but text and whole numbers.
     """
     if not labels or not num_classes:
-        return tuple(f"{prefix}{i}" for i in range(num_classes)), ()
+        return tuple(f"{prefix}{i}" for i in range(num_classes))
     names = [labels.get(str(i)) for i in range(len(labels))] if isinstance(labels, dict) else labels
     if not isinstance(names, list) or len(names) != num_classes or not all(type(name) in (str, int) for name in names):
         raise ValueError(f"{source} has names of classes {short(repr(labels))}; expected one for each of {num_classes}")
-    return different_names([str(name) for name in names])
+    counts, different = Counter(), []
+    for name in map(str, names):
+        counts[name] += 1
+        different.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+    return tuple(different)

@@ -70,7 +70,7 @@ def read(tensors, *, img_size=None, mean=None, std=None):
     config, notes = config_of(tensors, img_size)
     state = names.to_ours(tensors, config, parts_of(config), LAYOUT)
     mean, std = normalisation([("mean", 0.5), ("std", 0.5)], (mean, std), config.in_chans, LAYOUT)
-    classes, _ = names.class_names(None, config.num_classes, LAYOUT)
+    classes = names.class_names(None, config.num_classes, LAYOUT)
     prepared = Preprocessing(classes, config.in_chans, as_pair(config.img_size), mean, std, resample="bilinear",
                              crop=None)  # fmt: skip
     if config.num_classes:

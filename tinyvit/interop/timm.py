@@ -235,9 +235,9 @@ def preprocessing_of(about, config, mean=None, std=None):
         notes += (f"images are cut out of the middle, as timm's crop_mode {short(repr(mode))} isn't known here",)
     said = [(name, known.get(name, 0.5)) for name in ("mean", "std")]
     mean, std = normalisation(said, (mean, std), config.in_chans, SOURCE)
-    classes, more = names.class_names(about.label_names, config.num_classes, SOURCE)
+    classes = names.class_names(about.label_names, config.num_classes, SOURCE)
     size = as_pair(config.img_size)
-    return Preprocessing(classes, config.in_chans, size, mean, std, resample=resample, crop=crop), notes + more
+    return Preprocessing(classes, config.in_chans, size, mean, std, resample=resample, crop=crop), notes
 
 
 def to_about(weights, architecture, args, ends):
