@@ -10,8 +10,8 @@ from small_weights import model_of, redrawn_weights
 from torch_autograd import normal
 from transformers import DeiTForImageClassificationWithTeacher, SwinForImageClassification
 
-from tinyvit.interop.huggingface_swin import SWIN as SWIN_LAYOUT
 from tinyvit.interop.huggingface_vits import DEIT as DEIT_LAYOUT
+from tinyvit.interop.huggingface_vits import SWIN as SWIN_LAYOUT
 from tinyvit.models import DeiTConfig, SwinConfig, create_model
 
 pytestmark = pytest.mark.parity

@@ -1,8 +1,8 @@
-"""Hugging Face's ViT, DeiT, DINOv2 and ViViT, which have most of their layout in common."""
+"""Hugging Face's ViT, DeiT, DINOv2 and ViViT, which have most of their layout in common, and Swin."""
 
-from tinyvit.interop.huggingface import TO_ACTIVATION, Layout, activation_of, expect_place, register_layout
+from tinyvit.interop.huggingface import TO_ACTIVATION, Layout, activation_of, expect_only, expect_place, register_layout
 from tinyvit.interop.names import as_side, by_table, mlp_ratio
-from tinyvit.models import DeiTConfig, Dinov2Config, ViTConfig, ViViTConfig
+from tinyvit.models import DeiTConfig, Dinov2Config, SwinConfig, ViTConfig, ViViTConfig
 
 LAYER = "encoder.layer.{}"
 NAMES = {
@@ -38,6 +38,33 @@ DEFAULTS = {
     "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
     "hidden_act": "gelu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "layer_norm_eps": 1e-12,
     "image_size": 224, "patch_size": 16, "num_channels": 3, "qkv_bias": True, "pooler_act": "tanh",
+}  # fmt: skip
+THEIRS = "encoder.layers.{}.blocks.{}"
+OURS = "layers.{}.blocks.{}"
+OF_SWIN = {
+    "patch_embed.proj": "embeddings.patch_embeddings.projection", "patch_embed.norm": "embeddings.norm",
+    f"{OURS}.norm1": f"{THEIRS}.layernorm_before",
+    f"{OURS}.attn.qkv": tuple(f"{THEIRS}.attention.self.{one}" for one in ("query", "key", "value")),
+    f"{OURS}.attn.relative_position_bias_table": f"{THEIRS}.attention.self.relative_position_bias_table",
+    f"{OURS}.attn.proj": f"{THEIRS}.attention.output.dense", f"{OURS}.norm2": f"{THEIRS}.layernorm_after",
+    f"{OURS}.mlp.fc1": f"{THEIRS}.intermediate.dense", f"{OURS}.mlp.fc2": f"{THEIRS}.output.dense",
+    "norm": "layernorm", "head.fc": "classifier",
+}  # fmt: skip
+SWIN_OF_5 = {
+    r"attention\.q_proj": "attention.self.query", r"attention\.k_proj": "attention.self.key",
+    r"attention\.v_proj": "attention.self.value", r"attention\.o_proj": "attention.output.dense",
+    r"attention\.relative_position_bias\.relative": "attention.self.relative",
+    r"\.mlp\.fc1\.": ".intermediate.dense.", r"\.mlp\.fc2\.": ".output.dense.",
+}  # fmt: skip
+SWIN_SAME = {
+    "img_size": "image_size", "patch_size": "patch_size", "in_chans": "num_channels", "embed_dim": "embed_dim",
+    "depths": "depths", "num_heads": "num_heads", "window_size": "window_size", "mlp_ratio": "mlp_ratio",
+    "qkv_bias": "qkv_bias", "drop_path_rate": "drop_path_rate", "norm_eps": "layer_norm_eps",
+}  # fmt: skip
+SWIN_DEFAULTS = {  # of Transformers' SwinConfig
+    "image_size": 224, "patch_size": 4, "num_channels": 3, "embed_dim": 96, "depths": (2, 2, 6, 2),
+    "num_heads": (3, 6, 12, 24), "window_size": 7, "mlp_ratio": 4.0, "qkv_bias": True, "hidden_act": "gelu",
+    "use_absolute_embeddings": False, "layer_norm_eps": 1e-5, "drop_path_rate": 0.1,
 }  # fmt: skip
 
 
@@ -88,6 +115,12 @@ def vivit(fields, said, tensors):
     return ViViTConfig(**fields, frames=said["num_frames"], tubelet_frames=frames)
 
 
+def swin(fields, said, tensors):
+    """The SwinConfig of a config.json; ValueError for what ours has no place for."""
+    expect_only(said | {"hidden_act": activation_of(said)}, hidden_act=("gelu",), use_absolute_embeddings=(False,))
+    return SwinConfig(**fields, num_classes=said["num_classes"])
+
+
 def about_vit(config):
     """The fields of config.json that have no name in common, of DeiT and ViViT, too; ValueError for pooling over the
     patches, and for a head with a hidden layer."""
@@ -120,6 +153,27 @@ def about_vivit(config):
     return about_vit(config) | {"num_frames": config.frames, "tubelet_size": config.tubelet, "hidden_act": hidden_act}
 
 
+def about_swin(config):
+    """The fields of config.json that have no name in common; ValueError for windows that are smaller in some stages,
+    for which Hugging Face's Swin has no place."""
+    window = config.window_size
+    for i in range(len(config.depths)):
+        rows, columns = config.grid(i)
+        if min(rows, columns) < window:
+            raise ValueError(f"Hugging Face's Swin has no place for a grid of {rows}×{columns} tokens in stage {i}, "
+                             f"which is smaller than a window of {window}×{window}")  # fmt: skip
+    return {"hidden_size": config.out_chans, "hidden_act": "gelu", "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0, "use_absolute_embeddings": False}  # fmt: skip
+
+
+def swin_name(name, config):
+    """Their name of an array of ours, or their three for queries, keys and values."""
+    stage, _, rest = name.removeprefix("layers.").partition(".")
+    if rest.startswith("downsample."):
+        return (f"encoder.layers.{int(stage) - 1}.{rest}",)  # theirs follows a stage, ours precedes one
+    return by_table(OF_SWIN, name)
+
+
 def named_by(table):
     """The `names` of a `Layout`, by one table."""
     return lambda name, config: by_table(table, name)
@@ -150,5 +204,6 @@ VIVIT = Layout(
                "rescale_factor": 1 / 127.5, "offset": True},
     written={"image_processor_type": "VivitImageProcessor"},
 )  # fmt: skip
-for layout in (VIT, DEIT, DINOV2, VIVIT):
+SWIN = Layout(("swin",), "swin", SWIN_DEFAULTS, SWIN_SAME, swin_name, swin, about_swin, "Swin", spellings=SWIN_OF_5)
+for layout in (SWIN, VIT, DEIT, DINOV2, VIVIT):
     register_layout(layout)
