@@ -143,10 +143,7 @@ def as_operand(name, argument, x, first, moves_numbers_only):
     real = first is not None and first.dtype.kind == "f"
     if isinstance(x, (list, tuple, int, float, complex)):
         dtype = first.dtype if real and isinstance(x, (int, float)) else None  # a number changes no array's dtype
-        try:
-            x = np.asarray(x, dtype)
-        except ValueError as error:
-            raise ValueError(f"{name}: expected {argument} as an array, got a list of unequal lengths") from error
+        x = np.asarray(x, dtype)
         x = x if first is None else to_device(x, device_of(first))
     check_array(name, argument, x)
     if first is not None and kind(first)[0] != kind(x)[0]:
