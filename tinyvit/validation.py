@@ -23,42 +23,31 @@ INFINITY = float("inf")
 
 @dataclass(frozen=True)
 class Within:
-    """An annotation of a number's range: from `least` to `most`, without these ends where it says so."""
+    """An annotation of a number's range: from `least` to `most`, without these ends where it says so.
+
+    words   the range for an error, where it isn't "from … to …"
+    """
 
     least: float = -INFINITY
     most: float = INFINITY
     above: bool = False
     below: bool = False
+    words: str = ""
 
     def holds(self, value):
         lower = self.least < value if self.above else self.least <= value
         return lower and (value < self.most if self.below else value <= self.most) and abs(value) < INFINITY
 
-    def text(self, noun):
-        """The allowed range of a number, in words."""
-        if self == Within(1) and noun == "int":
-            return "a positive int"
-        if self == Within(0, above=True):
-            return f"a positive finite {noun}"
-        article = "an" if noun == "int" else "a"
-        if self.most == INFINITY:
-            noun = noun if noun == "int" else "finite number"
-            return f"{article} {noun} {'above' if self.above else 'of at least'} {self.least:,}"
-        if not (self.above or self.below):
-            return f"{article} {noun} from {self.least:,} to {self.most:,}"
-        lower, upper = "above" if self.above else "of at least", "below" if self.below else "at most"
-        return f"{article} {noun} {lower} {self.least:,} and {upper} {self.most:,}"
 
-
-PositiveInt = Annotated[int, Within(1)]
+PositiveInt = Annotated[int, Within(1, words="a positive int")]
 Width = Annotated[int, Within(1, 65_536)]  # of a model's layers: far above any that was trained
-Count = Annotated[int, Within(0)]
-Positive = Annotated[float, Within(0, above=True)]
-NotNegative = Annotated[float, Within(0)]
+Count = Annotated[int, Within(0, words="an int of at least 0")]
+Positive = Annotated[float, Within(0, above=True, words="a positive finite number")]
+NotNegative = Annotated[float, Within(0, words="a finite number of at least 0")]
 Share = Annotated[float, Within(0, 1)]
-PositiveShare = Annotated[float, Within(0, 1, above=True)]
-Finite = Annotated[float, Within()]
-Rate = Annotated[float, Within(0, 1, below=True)]
+PositiveShare = Annotated[float, Within(0, 1, above=True, words="a number above 0 and at most 1")]
+Finite = Annotated[float, Within(words="a finite number")]
+Rate = Annotated[float, Within(0, 1, below=True, words="a number of at least 0 and below 1")]
 
 
 def validate(config, option=None):
@@ -128,7 +117,8 @@ def expected(hint):
     """An annotation in words."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return " and ".join(within.text("int" if parts[0] is int else "number") for within in parts[1:])
+        kind, within = parts
+        return within.words or f"{'an int' if kind is int else 'a number'} from {within.least:,} to {within.most:,}"
     if origin is Literal:
         return f"one of {', '.join(map(str, parts))}"
     if origin in (UnionType, Union):

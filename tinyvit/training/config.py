@@ -27,7 +27,7 @@ from tinyvit.validation import (
     validate,
 )
 
-Between = Annotated[float, Within(0, 1, above=True, below=True)]
+Between = Annotated[float, Within(0, 1, above=True, below=True, words="a number above 0 and below 1")]
 
 
 @dataclass(frozen=True)
