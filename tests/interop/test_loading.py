@@ -81,9 +81,13 @@ def test_weights_that_are_nan_or_infinite_are_refused_by_name(tmp_path, form, nu
         interop.load(tmp_path / PLACES[form], **GIVEN[form])
 
 
-def test_integers_are_refused_by_name(tmp_path):
-    save_file({**WEIGHTS.state, "cls_token": np.ones((1, 1, 12), "int8")}, tmp_path / "a.safetensors")
-    with pytest.raises(ValueError, match=r"expected floating-point numbers, got cls_token \(int8\)"):
+@pytest.mark.parametrize(("name", "array", "message"), [
+    ("cls_token", np.ones((1, 1, 12), "int8"), r"expected floating-point numbers, got cls_token \(int8\)"),
+    ("head.weight", np.array(1.0), r"a\.safetensors: len"),
+])  # fmt: skip
+def test_integers_and_arrays_of_too_few_dimensions_are_refused(tmp_path, name, array, message):
+    save_file({**WEIGHTS.state, name: array}, tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match=message):
         interop.load(tmp_path / "a.safetensors", num_heads=3, img_size=(8, 12))
 
 

@@ -54,7 +54,7 @@ class Source:
         expect_memory(2 * halves, f"{self.path} as float32 needs")
         try:
             weights = self.mapping.read(arrays, *self.about, **given)
-        except ValueError as error:
+        except (ValueError, TypeError, IndexError) as error:  # the last two where an array has too few dimensions
             raise ValueError(f"{self.path}: {error}") from error
         expect_finite(weights.state, f"{self.path} is damaged, or its training diverged: it")
         return weights
