@@ -88,7 +88,7 @@ def converted(value, hint):
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         value = converted(value, parts[0])
-        if all(within.holds(value) for within in parts[1:] if isinstance(within, Within)):
+        if parts[1].holds(value):
             return value
     elif origin is Literal:
         if isinstance(value, str | int | NoneType) and value in parts:
