@@ -157,8 +157,10 @@ def as_operand(name, argument, x, first, moves_numbers_only):
 
 
 def check_array(name, argument, x):
-    """Raise ValueError for anything but an array of numbers."""
-    if not hasattr(x, "dtype") or not (isinstance(x, np.ndarray) or kind(x)[0] == "cupy"):
+    """Raise ValueError for anything but an array of numbers; a mask would be ignored, a matrix multiplies otherwise."""
+    if not hasattr(x, "dtype") or type(x).__name__ in ("MaskedArray", "matrix") or not (
+        isinstance(x, np.ndarray) or kind(x)[0] == "cupy"
+    ):
         raise ValueError(f"{name}: expected {argument} as an array, got {type(x).__name__}")
     if x.dtype.kind not in "biufc" and str(x.dtype) not in LOW_PRECISION:
         raise ValueError(f"{name}: expected {argument} as an array of numbers, got {x.dtype}")

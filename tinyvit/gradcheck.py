@@ -81,6 +81,8 @@ def check(forward, backward, inputs, method="complex", *, directions=None, step=
         raise ValueError(f"gradcheck: expected the inputs as a tuple, got {type(inputs).__name__}")
     step = STEPS[method] if step is None else step
     varied = [i for i, x in enumerate(inputs) if getattr(getattr(x, "dtype", None), "kind", "") == "f"]
+    if directions is not None and directions < 1:
+        raise ValueError(f"gradcheck: expected at least 1 direction, got {directions}")
     if not varied:
         raise ValueError("gradcheck: none of the inputs is an array of floating-point numbers")
     names = _names(forward, len(inputs))
