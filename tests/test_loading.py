@@ -159,9 +159,10 @@ def test_a_batch_has_its_channels_first_or_last_and_floats_are_expected_to_be_no
 @pytest.mark.parametrize(("images", "options", "reason"), [
     (np.zeros((2, 3, 8, 12), "float32"), {"preprocess": True}, "as uint8, got float32 .2, 3, 8, 12.; what is norm"),
     (photo(), {"preprocess": False}, "expected images .B, 3, 8, 12."),
-    (photo().astype("int64"), {}, "as uint8, got int64"), ([], {}, "at least one image, got an empty list"),
+    (photo().astype("int64"), {}, "as uint8, got int64"),
     (np.zeros((5, 8, 12), "uint8"), {}, r"an array \(B, H, W, C\) or \(B, 3, H, W\), got \(5, 8, 12\)"),
-    (np.zeros((0, 8, 3), "uint8"), {}, r"got \(0, 8, 3\)"),
+    (np.zeros((0, 8, 3), "uint8"), {}, r"got uint8 \(0, 8, 3\)"),
+    ([], {}, r"expected images as a list or an array, got \[\]"),
     (["photo.png"], {}, "expected a PIL image or a uint8 array, got str"),
 ])  # fmt: skip
 def test_ambiguous_arrays_and_input_that_is_not_an_image_are_refused(model, images, options, reason):

@@ -56,7 +56,7 @@ def test_classes_are_named_in_the_official_order():
 def test_a_missing_file_is_named(tmp_path, name):
     write_folder(TEN, CONTENTS, tmp_path)
     (tmp_path / name).unlink()
-    with pytest.raises(ValueError, match=f"{name} is missing"):
+    with pytest.raises(ValueError, match=f"lacks {name}; CIFAR-10 has {TRAIN[0]}, "):
         data.cifar10(tmp_path)
 
 
@@ -69,25 +69,9 @@ def test_a_file_that_is_too_short_or_too_long_is_named_with_both_sizes(tmp_path,
         data.cifar10(tmp_path)
 
 
-@pytest.mark.parametrize("spec, contents", [(TEN, CONTENTS), (HUNDRED, HUNDRED_CONTENTS)], ids=["10", "100"])
-def test_a_label_out_of_range_is_named(tmp_path, spec, contents):
-    content, K = bytearray(contents[spec.names[-1]]), len(spec.classes)
-    content[2 * spec.record + len(spec.labels) - 1] = K
-    write_folder(spec, contents | {spec.names[-1]: content}, tmp_path)
-    with pytest.raises(ValueError, match=rf"{spec.names[-1]} has label {K}, expected 0 to {K - 1}: it is not CIFAR"):
-        data.load(spec.name, tmp_path)
-
-
-@pytest.mark.parametrize("inner", ["", "cifar-10-batches-py"])
-def test_the_python_version_is_refused(tmp_path, inner):
-    (tmp_path / inner).mkdir(exist_ok=True)
-    (tmp_path / inner / "data_batch_1").write_bytes(b"pickled")
-    with pytest.raises(ValueError, match=r"Python version .* pickles can run code.*get the binary version"):
-        data.cifar10(tmp_path)
-
-
 def test_a_folder_of_something_else_is_refused_with_what_is_expected(tmp_path):
-    with pytest.raises(ValueError, match=f"holds no CIFAR-10; expected {TEST}.*{TEN.archive}"):
+    (tmp_path / "data_batch_1").write_bytes(b"pickled")
+    with pytest.raises(ValueError, match=f"holds no CIFAR-10; expected {TEST}.*{TEN.archive}.* a pickle can run code"):
         data.cifar10(tmp_path)
     write_folder(TEN, CONTENTS, tmp_path)
     with pytest.raises(ValueError, match=r"holds no CIFAR-100; expected test\.bin and its like"):

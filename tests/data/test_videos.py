@@ -170,8 +170,9 @@ def test_videos_in_python_are_lists_of_frames_or_arrays(tmp_path):
         np.testing.assert_array_equal(prepared.pixels(two), several)
     for wrong, message in (
         (frames[:2], "the video has 2 frames, and the model reads 3"),
-        (frames[0], "expected videos of 0 to 255 as uint8, got uint8 (6, 8)"),
-        ([], "expected a video as a list of frames, or an array, got list"),
+        (frames[0], "expected a PIL image or a uint8 array, got uint8"),
+        ([], "expected videos as a list or an array, got []"),
+        (pictures[0], "expected videos as a list or an array, got <PIL.Image"),
         (frames / 255, "expected videos of 0 to 255 as uint8, got float64 (6, 6, 8)"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):

@@ -1,12 +1,12 @@
 """The files of CIFAR-10 and CIFAR-100 as rows of records, from a folder, the archive, or the parquet copy.
 
-No more is read of a file than the data set has, whatever the file claims.
+No more is read of a .bin file than the data set has, whatever the file claims.
 """
 
 import gzip
 import hashlib
 import tarfile
-import zlib
+from contextlib import suppress
 from io import BytesIO
 
 import numpy as np
@@ -15,25 +15,27 @@ from tinyvit.data.images import open_image
 from tinyvit.text import short
 
 PARQUET = ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet")
-PICKLES = ("data_batch_1", "train")
-UNREADABLE = (tarfile.TarError, OSError, zlib.error, EOFError, ValueError, ArithmeticError, RecursionError)
 
 
 def read(spec, path):
-    """The records (n, bytes) of every .bin file by name, checked; ValueError if they aren't all there and right."""
+    """The records (n, bytes) of every .bin file by name; ValueError if they aren't all there and of the right size."""
     found = locate(spec, path)
-    if found is not None:
-        reader, where = found
-        contents = reader(spec, where)
-        return {name: records(spec, name, contents[name]) for name in spec.names}
-    pickled = path / spec.folder.replace("batches-bin", "batches-py").replace("binary", "python")
-    if any((folder / name).exists() for folder in (path, pickled) for name in PICKLES):
+    if found is None:
+        what = f"holds no {spec.title}" if path.exists() else "doesn't exist"
         raise ValueError(
-            f"{path} holds the Python version of {spec.title}, whose pickles can run code when they are read; "
-            f"get the binary version ({spec.archive})"
+            f"{path} {what}; expected {spec.names[-1]} and its like, {spec.folder}, or {spec.archive}, the binary "
+            "version: the Python version is pickled, and reading a pickle can run code"
         )
-    what = f"holds no {spec.title}" if path.exists() else "doesn't exist"
-    raise ValueError(f"{path} {what}; expected {spec.names[-1]} and its like, {spec.folder}, or {spec.archive}")
+    reader, where = found
+    try:
+        contents = reader(spec, where)
+    except Exception as error:  # damaged files make tarfile, zlib, pyarrow and Pillow raise errors of every kind
+        what = f"{type(error).__name__}: {short(error, 300)}"
+        raise ValueError(f"{where} can't be read as {spec.title}: {what}") from error
+    missing = [name for name in spec.names if name not in contents]
+    if missing:
+        raise ValueError(f"{where} lacks {', '.join(missing)}; {spec.title} has {', '.join(spec.names)}")
+    return {name: records(spec, name, contents[name]) for name in spec.names}
 
 
 def locate(spec, path):
@@ -51,48 +53,34 @@ def locate(spec, path):
 
 
 def records(spec, name, content):
-    """The bytes of a file as rows (n, bytes of a record), checked."""
-    images = spec.size(name) // spec.record
+    """The bytes of a file as rows (n, bytes of a record); ValueError for another size than the official file's."""
     if len(content) != spec.size(name):
         raise ValueError(
-            f"{name} has {len(content):,} bytes, expected {spec.size(name):,} ({images:,} records of "
-            f"{spec.record:,} bytes): it is cut off or not {spec.title}"
+            f"{name} has {len(content):,} bytes, expected {spec.size(name):,}: it is cut off or not {spec.title}"
         )
-    rows = np.frombuffer(content, np.uint8).reshape(images, spec.record)
-    if (largest := rows[:, len(spec.labels) - 1].max()) >= len(spec.classes):
-        raise ValueError(f"{name} has label {largest}, expected 0 to {len(spec.classes) - 1}: it is not {spec.title}")
-    return rows
+    return np.frombuffer(content, np.uint8).reshape(-1, spec.record)
 
 
 def read_folder(spec, folder):
     """The contents of the .bin files by name."""
     contents = {}
     for name in spec.names:
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder / name} is missing; {spec.title}'s binary version has {', '.join(spec.names)}")
-        with (folder / name).open("rb") as file:
+        with suppress(FileNotFoundError), (folder / name).open("rb") as file:
             contents[name] = file.read(spec.size(name) + 1)
     return contents
 
 
 def read_archive(spec, path):
-    """The .bin files out of the archive, streamed: nothing is written to disk, whatever paths it names."""
-    files = {}
-    try:
-        with gzip.open(path) as unpacked:
-            with tarfile.open(fileobj=unpacked, mode="r|") as archive:
-                for member in archive:
-                    name = member.name.rsplit("/", 1)[-1]
-                    if name in spec.names and name not in files and member.isreg():
-                        files[name] = archive.extractfile(member).read(spec.size(name) + 1)
-            while unpacked.read(1 << 16):  # to the end, where gzip's checksum stands
-                pass
-    except UNREADABLE as error:
-        raise ValueError(f"{path} is cut off or no .tar.gz archive ({error}); expected {spec.archive}") from error
-    missing = [name for name in spec.names if name not in files]
-    if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}; expected {spec.archive}")
-    return files
+    """The .bin files out of the .tar.gz, streamed: nothing is written to disk, whatever paths it names."""
+    contents = {}
+    with gzip.open(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
+        for member in archive:
+            name = member.name.rsplit("/", 1)[-1]
+            if name in spec.names and member.isreg():
+                contents[name] = archive.extractfile(member).read(spec.size(name) + 1)
+        while unpacked.read(1 << 16):  # to the end, where gzip's checksum stands
+            pass
+    return contents
 
 
 def read_parquet(spec, folder):
@@ -101,46 +89,28 @@ def read_parquet(spec, folder):
     It has the training images file by file, but not in the order of the files. The official checksums identify each
     block; if one doesn't match, all stay in the order in which they came.
     """
-    *train, test = spec.parts
-    blocks = np.split(
-        parquet_records(spec, folder / PARQUET[0], sum(part.images for part in train)),
-        np.cumsum([part.images for part in train])[:-1],
-    )
-    by_checksum = {checksum(kind, block): block for kind in ("sha1", "sha256") for block in blocks}
-    if all(part.checksum in by_checksum for part in train):
-        blocks = [by_checksum[part.checksum] for part in train]
-    rows = [*blocks, parquet_records(spec, folder / PARQUET[1], test.images)]
-    return {name: part.tobytes() for name, part in zip(spec.names, rows)}
-
-
-def parquet_records(spec, path, images):
-    """Records (images, bytes) from one parquet file."""
     try:
-        from pyarrow.parquet import ParquetFile
+        from pyarrow.parquet import read_table
     except ImportError:
         raise ValueError(
-            f"{path.name} takes the extra parquet (pip install 'tinyvit[parquet]'); or get {spec.archive}"
+            f"the parquet copy takes the extra parquet (pip install 'tinyvit[parquet]'); or get {spec.archive}"
         ) from None
 
-    if not path.is_file():
-        raise ValueError(f"{path} is missing; the parquet copy of {spec.title} has {' and '.join(PARQUET)}")
-    try:
-        with ParquetFile(path) as file:
-            if file.metadata.num_rows != images:
-                raise ValueError(f"it has {file.metadata.num_rows:,} rows, expected {images:,}")
-            rows = file.read(["img", *spec.labels]).to_pylist()
-        return np.stack([record(row["img"]["bytes"], [row[name] for name in spec.labels]) for row in rows])
-    except Exception as error:  # damaged files make pyarrow and Pillow raise errors of every kind
-        raise ValueError(f"{path} is damaged or not {spec.title}'s parquet copy: {short(repr(error), 300)}") from error
-
-
-def record(content, labels):
-    """One record: its labels, and the planes of the contents of a PNG file."""
-    with open_image(BytesIO(content), ["PNG"]) as picture:
-        if (picture.size, picture.mode) != ((32, 32), "RGB"):
-            raise ValueError(f"expected 32×32 RGB pixels, got {picture.width}×{picture.height} {picture.mode}")
-        planes = np.asarray(picture).transpose(2, 0, 1)
-    return np.concatenate([np.array(labels, "uint8"), planes.reshape(-1)])
+    contents = {}
+    for name, parts in zip(PARQUET, (spec.parts[:-1], spec.parts[-1:])):
+        columns = read_table(folder / name, columns=["img", *spec.labels]).to_pydict()
+        images = np.stack([np.asarray(open_image(BytesIO(image["bytes"]), ["PNG"])) for image in columns["img"]])
+        expected = sum(part.images for part in parts), 32, 32, 3
+        if images.shape != expected:
+            raise ValueError(f"{name} has images {images.shape}, expected {expected}")
+        labels = np.array([columns[label] for label in spec.labels], "uint8").T
+        rows = np.concatenate([labels, images.transpose(0, 3, 1, 2).reshape(len(images), -1)], axis=1)
+        blocks = np.split(rows, np.cumsum([part.images for part in parts])[:-1])
+        by_checksum = {checksum(kind, block): block for kind in ("sha1", "sha256") for block in blocks}
+        if all(part.checksum in by_checksum for part in parts):
+            blocks = [by_checksum[part.checksum] for part in parts]
+        contents |= {part.name: block.tobytes() for part, block in zip(parts, blocks)}
+    return contents
 
 
 def checksum(algorithm, content):

@@ -102,45 +102,30 @@ class Preprocessing:
         A uint8 array is of 0 to 255. Raises ValueError for anything else, and for an array whose channels may be first
         as well as last.
         """
-        if self.frames is not None:
-            return self.video_pixels(images)
-        if isinstance(images, (list, tuple)):
-            if not images:
-                raise ValueError("expected at least one image, got an empty list")
-            return np.concatenate([self.pixels(image) for image in images])
+        what = "images" if self.frames is None else "videos"
         if hasattr(images, "dtype"):
             images = to_numpy(images)
-            if images.dtype != np.uint8:
+            if images.dtype != np.uint8 or not images.size:
                 raise ValueError(
-                    f"expected images of 0 to 255 as uint8, got {images.dtype} {images.shape}; what is normalised "
+                    f"expected {what} of 0 to 255 as uint8, got {images.dtype} {images.shape}; what is normalised "
                     "already is one floating-point array (B, C, H, W), and is not prepared"
                 )
             if images.shape[1:] == self.shape:
                 return images
-            is_last = images.shape[-1:] and images.shape[-1] in (1, 2, 3, 4)
-            if images.ndim == 4:
-                return self.pixels(list(images if is_last else images.transpose(0, 2, 3, 1)))
-            if 0 in images.shape or not (images.ndim == 2 or (images.ndim == 3 and is_last)):
-                raise ValueError(
-                    "expected an image (H, W) or (H, W, C) as uint8, a list of these, or an array (B, H, W, C) or "
-                    f"(B, {self.channels}, H, W), got {images.shape}"
-                )
+            if images.ndim == 4 and self.frames is None:
+                images = list(images if is_image(images[0]) else images.transpose(0, 2, 3, 1))
+        elif not images or (self.frames is not None and not isinstance(images, (list, tuple))):
+            raise ValueError(f"expected {what} as a list or an array, got {short(repr(images))}")
+        if self.frames is not None:
+            return np.stack([as_video(video, **self.options) for video in ([images] if is_image(images[0]) else images)])
+        if isinstance(images, (list, tuple)):
+            return np.concatenate([self.pixels(image) for image in images])
+        if not is_image(images):
+            raise ValueError(
+                "expected an image (H, W) or (H, W, C) as uint8, a list of these, or an array (B, H, W, C) or "
+                f"(B, {self.channels}, H, W), got {images.shape}"
+            )
         return as_pixels(images, **self.options)[None]
-
-    def video_pixels(self, videos):
-        """`pixels` of videos."""
-        if hasattr(videos, "dtype"):
-            videos = to_numpy(videos)
-            if videos.dtype != np.uint8 or videos.ndim not in (3, 4, 5):
-                raise ValueError(f"expected videos of 0 to 255 as uint8, got {videos.dtype} {videos.shape}")
-            if videos.shape[1:] == self.shape:
-                return videos
-        elif not (isinstance(videos, (list, tuple)) and len(videos)):
-            raise ValueError(f"expected a video as a list of frames, or an array, got {type(videos).__name__}")
-        first = videos[0]  # a frame, if this is one video
-        shape = (len(first),) * 4 if isinstance(first, (list, tuple)) else getattr(first, "shape", ())
-        is_one = len(shape) < 3 or (len(shape) == 3 and shape[-1] in (1, 2, 3, 4))
-        return np.stack([as_video(video, **self.options) for video in ([videos] if is_one else videos)])
 
     def __call__(self, images, dtype="float32"):
         """Images of 0 to 255, uint8 (B, C, H, W), or videos (B, C, T, H, W), as the model sees them.
@@ -155,3 +140,9 @@ class Preprocessing:
         if self.scale != 255:
             images = images.astype(dtype) * (self.scale / 255)
         return normalise(images, self.mean, self.std, self.scale, dtype)
+
+
+def is_image(x):
+    """Whether this is one image and not several: not a list, nor an array of another shape than (H, W) or (H, W, C)."""
+    shape = getattr(x, "shape", (1, 1))
+    return not isinstance(x, (list, tuple)) and (len(shape) == 2 or (len(shape) == 3 and shape[-1] in (1, 2, 3, 4)))
