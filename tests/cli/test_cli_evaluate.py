@@ -84,7 +84,7 @@ def test_unreadable_files_are_named_the_others_are_used_and_the_status_is_2(tiny
     assert status == 2 and (json.loads(out)[key] == str(photos / "0.png") if key else json.loads(out)["images"] == 1)
     first, second = err.splitlines()
     assert first.startswith("tinyvit: error: bad.png can't be read")
-    assert second == "tinyvit: error: missing.png doesn't exist; expected an image"
+    assert second == "tinyvit: error: missing.png can't be read as an image: No such file or directory"
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -9,7 +9,7 @@ from strategies import seeds
 
 from tinyvit import Key
 from tinyvit.data import Augmentation, Loader
-from tinyvit.data.augment import augment, augment_part
+from tinyvit.data.augment import augment
 from tinyvit.data.digits import digits
 
 SOME = [
@@ -27,7 +27,7 @@ def test_parts_together_are_the_whole_batch(augmentation, size, ranks, seed):
     for start, stop in pairwise(edges):
         if stop > start:
             for got, expected in zip(
-                augment_part(images, labels, slice(start, stop), augmentation, train, key), whole, strict=True
+                augment(images, labels, augmentation, train, key, part=slice(start, stop)), whole, strict=True
             ):
                 np.testing.assert_array_equal(got, expected[start:stop])
 

@@ -213,7 +213,7 @@ def test_an_incomplete_copy_is_refused_and_changes_nothing(tmp_path, server):
     before = {file: file.read_bytes() for file in (tmp_path / "cache").rglob("*") if file.is_file()}
     (tmp_path / "half").write_bytes(ARCHIVE[: len(ARCHIVE) // 2])
     write_folder(TEN, CONTENTS | {TEN.names[2]: b"short"}, tmp_path / "short")
-    for path, message in [("half", "half can't be read as CIFAR-10"), ("short", "has 5 bytes"), ("nowhere", "doesn't exist")]:
+    for path, message in [("half", "can't be read as"), ("short", "has 5 bytes"), ("nowhere", "doesn't exist")]:
         with pytest.raises(ValueError, match=message):
             cache.take_over(TEN, tmp_path / path, tmp_path / "cache")
     assert {file: file.read_bytes() for file in (tmp_path / "cache").rglob("*") if file.is_file()} == before

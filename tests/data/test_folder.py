@@ -144,7 +144,7 @@ def test_images_that_do_not_fit_in_memory_are_refused_before_they_are_read(two_c
     monkeypatch.setattr(module, "physical_memory", lambda: needed)
     assert len(data.folder(two_classes, 64).train) == 28
     monkeypatch.setattr(module, "physical_memory", lambda: needed - 1)
-    monkeypatch.setattr(module, "read_images", None)
+    monkeypatch.setattr(module, "read_all", None)
     with pytest.raises(ValueError, match=r"35 images of 64×64 need 0\.0 GiB, .*or a smaller image size"):
         data.folder(two_classes, 64)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageOps
 from strategies import seeds
 
-from tinyvit.data import image_files, read_image, read_images
+from tinyvit.data import image_files, read_all, read_image
 from tinyvit.data.images import RESAMPLE, eight_bits
 
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 12))
@@ -241,8 +241,8 @@ def test_more_pixels_than_are_safe_to_unpack_are_refused(saved, monkeypatch, lim
 
 
 @pytest.mark.parametrize(("name", "channels", "size", "message"), [
-    ("nowhere.png", 3, 8, "doesn't exist; expected an image"),
-    (".", 3, 8, "is not a file; expected an image"),
+    ("nowhere.png", 3, 8, "nowhere.png can't be read as an image: No such file"),
+    (".", 3, 8, "can't be read as an image: Is a directory"),
     ("picture.png", 2, 8, r"1 channel \(grey\) or 3 \(colour\), got 2"),
     ("picture.png", 3, (4, 0), "size of at least 1×1, got"),
 ])  # fmt: skip
@@ -256,7 +256,7 @@ def test_pillows_warnings_are_not_shown_and_a_programs_own_are(saved):
     path = saved(Image.new("P", (8, 8)), transparency=b"\x05\x07")  # "Palette images with Transparency …"
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
-        read_images([path] * 4, 3, 4, threads=2)
+        read_all([path] * 4, threads=2, channels=3, size=4)
         assert not shown
         warnings.warn("mine", UserWarning, stacklevel=1)
     assert [str(warning.message) for warning in shown] == ["mine"]
@@ -271,7 +271,7 @@ def test_many_files_are_read_in_order_with_errors_in_place_of_bad_ones(tmp_path,
     for i, path in enumerate(paths):
         Image.new("L", (4, 4), i).save(path)
     paths[7].write_bytes(b"damaged")
-    images = read_images(paths, 1, 2, threads)
+    images = read_all(paths, threads, channels=1, size=2)
     assert isinstance(images[7], ValueError) and "7.png" in str(images[7])
     assert [int(image[0, 0, 0]) for i, image in enumerate(images) if i != 7] == [*range(7), *range(8, 20)]
 

@@ -80,7 +80,7 @@ def test_what_is_no_video_is_refused_in_one_line(tmp_path, kind):
     cases = {
         still: "can't be read as a video: it has 1 frame, and the model reads 4; give a longer video, a GIF",
         short: "can't be read as a video: it has 3 frames, and the model reads 4; give a longer video",
-        tmp_path / "none.gif": "doesn't exist; give a GIF or a folder of frames",
+        tmp_path / "none.gif": "can't be read as a video: No such file or directory",
         save_frames(tmp_path / "few", frames_of(1)): "has 1 frame, and the model reads 4; give a longer video",
         save_frames(tmp_path / "empty", []): "has 0 frames",
     }

@@ -7,11 +7,11 @@ from tinyvit.data.coloured_digits import coloured_digits
 from tinyvit.data.dataset import Dataset, Split, hold_out
 from tinyvit.data.digits import digits
 from tinyvit.data.folder import folder
-from tinyvit.data.images import image_files, read_image, read_images
+from tinyvit.data.images import image_files, read_image
 from tinyvit.data.loader import Loader
 from tinyvit.data.moving_digits import moving_digits
 from tinyvit.data.resize import resized
-from tinyvit.data.videos import read_video, video_files
+from tinyvit.data.videos import read_all, read_video, video_files
 
 DATASETS = {
     "digits": digits, "moving-digits": moving_digits, "coloured-digits": coloured_digits, "cifar10": cifar10,

@@ -7,6 +7,7 @@ for all changes, with the same bits. Nothing waits for a GPU. Each change with a
 
 from dataclasses import dataclass
 from functools import reduce
+from operator import itemgetter
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -57,44 +58,32 @@ class Changes(NamedTuple):
     rectangles: np.ndarray | None  # (B, 4)     where it is erased, as in `erasing`
 
 
-def augment(images, labels, augmentation, dataset, key, dtype="float32"):
+def augment(images, labels, augmentation, dataset, key, dtype="float32", part=None):
     """A batch as the model sees it: images (B, C, H, W), or videos (B, C, T, H, W), normalised, and targets, labels
     (B,) or soft (B, K).
 
     images, labels   of `dataset`, which says how pixels are scaled and normalised; on any device
     key              of the run and the epoch, skipped to the first sample of the batch
+    part             the slice of the samples that are wanted, with the bits that they have in the whole batch; None:
+                     all. Computed are these alone and, where images are mixed, their partners
 
     Targets are soft if mixup or cutmix is on, also in batches that are not mixed. The changes to an image depend on the
     key and its place in the epoch only; its mixing partner, on the batch.
     """
-    images = apart(images, augmentation, dataset, key, dtype)
-    if mixes(augmentation):
-        return mix(images, labels, len(dataset.classes), augmentation, key)
-    return images, labels
-
-
-def augment_part(images, labels, part, augmentation, dataset, key, dtype="float32"):
-    """The samples `part`, a slice, of the batch that `augment` returns of all of them, bit for bit.
-
-    Computed are these alone and, where images are mixed, their partners: as many, counted from the batch's end.
-    """
-    def of(where):
-        return apart(images[where], augmentation, dataset, key.skip(where.start), dtype)
-
-    if not mixes(augmentation):
-        return of(part), labels[part]
-    partners = slice(len(images) - part.stop, len(images) - part.start)
-    # The first of these is then as far from the start as its partner is from the end.
-    xp = array_module(images)
-    both = xp.concatenate([of(part), of(partners)])
-    labels = xp.concatenate([labels[part], labels[partners]])
-    found, targets = mix(both, labels, len(dataset.classes), augmentation, key)
-    return found[: part.stop - part.start], targets[: part.stop - part.start]
-
-
-def mixes(augmentation):
-    """Whether an image may be mixed with another one of its batch."""
-    return bool(augmentation.mixup or augmentation.cutmix)
+    whole = slice(0, len(images))
+    part = part or whole
+    mixes = augmentation.mixup or augmentation.cutmix
+    wanted = [part]
+    if mixes and part != whole:
+        wanted.append(slice(whole.stop - part.stop, whole.stop - part.start))
+    found = [apart(images[where], augmentation, dataset, key.skip(where.start), dtype) for where in wanted]
+    labels = [labels[where] for where in wanted]
+    if not mixes:
+        return found[0], labels[0]
+    # The first of these is as far from the start as its partner is from the end.
+    joined, count = array_module(images).concatenate if len(wanted) > 1 else itemgetter(0), len(labels[0])
+    images, targets = mix(joined(found), joined(labels), len(dataset.classes), augmentation, key)
+    return images[:count], targets[:count]
 
 
 def apart(images, augmentation, dataset, key, dtype):

@@ -2,14 +2,13 @@
 
 import hashlib
 import os
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from tinyvit.data.dataset import Dataset, Split
-from tinyvit.data.images import height_width, image_files, read_images
-from tinyvit.data.videos import read_videos, video_files
+from tinyvit.data.images import height_width, image_files
+from tinyvit.data.videos import read_all, video_files
 from tinyvit.files import expanded
 
 TEST_SHARE = 0.2
@@ -45,11 +44,10 @@ def folder(data_dir, img_size, channels=3, frames=None, threads=None, resample="
     root = expanded(data_dir)
     files = list_files(root, image_files if frames is None else video_files)
     check_memory(sum(len(paths) for part in files for paths in part.values()), channels * (frames or 1), size)
-    read, shape = read_images, (channels, *size)
+    options = dict(channels=channels, size=size, threads=threads, resample=resample, crop=crop)
     if frames is not None:
-        read, shape = partial(read_videos, frames=frames), (channels, frames, *size)
-    read = partial(read, channels=channels, size=size, threads=threads, resample=resample, crop=crop)
-    train, test = (read_classes(part, shape, read) for part in files)
+        options["frames"] = frames
+    train, test = (read_classes(part, **options) for part in files)
     about = tuple(files[0]), *statistics(train[0])
     return Split(Dataset(*train, *about), Dataset(*test, *about))
 
@@ -113,15 +111,17 @@ def set_aside(files):
     return train, test
 
 
-def read_classes(files, shape, read):
-    """Images (n, *shape) and labels (n,) of files by class, by `read`; the first file that can't be read is raised."""
+def read_classes(files, **options):
+    """Images and labels (n,) of files by class, by `read_all`; the first file that can't be read is raised."""
     paths = [path for paths in files.values() for path in paths]
     labels = np.repeat(np.arange(len(files)), [len(paths) for paths in files.values()])
-    images = np.empty((len(paths), *shape), "uint8")
+    images = None
     for first in range(0, len(paths), CHUNK):
-        for row, image in enumerate(read(paths[first : first + CHUNK]), first):
+        for row, image in enumerate(read_all(paths[first : first + CHUNK], **options), first):
             if isinstance(image, ValueError):
                 raise image
+            if images is None:
+                images = np.empty((len(paths), *image.shape), "uint8")
             images[row] = image
     return images, labels
 

@@ -2,9 +2,7 @@
 
 import os
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +45,7 @@ def read_image(path, channels, size, *, resample="bicubic", crop=1.0, still=Fals
         image.draft(None, (side, side))
         return fitted(image, channels, size, resample, crop)
 
-    return opened(path, read, "an image", "expected an image")
+    return opened(path, read, "an image")
 
 
 def as_pixels(image, channels, size, resample="bicubic", crop=1.0):
@@ -65,25 +63,6 @@ def as_pixels(image, channels, size, resample="bicubic", crop=1.0):
         return fitted(image, channels, size, resample, crop)
     except Exception as error:  # the file behind it may be damaged
         raise ValueError(f"the image can't be read: {error or type(error).__name__}") from error
-
-
-def read_images(paths, channels, size, threads=None, **options):
-    """read_image(path) for each path, by several threads: a list of arrays, with the ValueError in place of a file that
-    can't be read. options   resample, crop and still, as for `read_image`"""
-    return read_all(partial(read_image, channels=channels, size=size, **options), paths, threads)
-
-
-def read_all(read, paths, threads=None):
-    """read(path) for each path, by several threads: a list, with the ValueError in place of one that can't be read."""
-
-    def attempt(path):
-        try:
-            return read(path)
-        except ValueError as error:
-            return error
-
-    with ThreadPoolExecutor(threads or min(MAX_THREADS, os.cpu_count() or 1)) as pool:
-        return list(pool.map(attempt, paths))
 
 
 def image_files(folder):
@@ -117,16 +96,14 @@ def height_width(size):
 # -- decoding ---------------------------------------------------------------------------------------------------------
 
 
-def opened(path, read, what, wanted):
+def opened(path, read, what):
     """read(image) of a file that Pillow has opened; ValueError, naming the file, if it can't be read as `what` is."""
-    if not os.path.isfile(path):
-        missing = "is not a file" if os.path.exists(path) else "doesn't exist"
-        raise ValueError(f"{path} {missing}; {wanted}")
     try:
         with open(path, "rb") as file:
             return read(open_image(file))
     except Exception as error:  # damaged files make decoders raise errors of every kind
-        raise ValueError(f"{path} can't be read as {what}: {error or type(error).__name__}") from error
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise ValueError(f"{path} can't be read as {what}: {reason}") from error
 
 
 def open_image(file, formats=FORMATS):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import Array, Key, array_module, as_device, current, to_device
-from tinyvit.data.augment import Augmentation, augment, augment_part
+from tinyvit.data.augment import Augmentation, augment
 from tinyvit.validation import require
 
 NOTHING = Augmentation()
@@ -86,10 +86,8 @@ class Loader:
         with current(self.device):
             chosen = array_module(images).asarray(rows[first:end])
             images, labels = images[chosen], labels[chosen]
-            if self.part is None:
-                return Batch(*augment(images, labels, self.augmentation, self.dataset, key, self.dtype))
-            part = self.part(end - first)
-            return Batch(*augment_part(images, labels, part, self.augmentation, self.dataset, key, self.dtype))
+            part = self.part and self.part(end - first)
+            return Batch(*augment(images, labels, self.augmentation, self.dataset, key, self.dtype, part))
 
     @cached_property
     def arrays(self):

@@ -8,8 +8,8 @@ import numpy as np
 
 from tinyvit.backend import to_numpy
 from tinyvit.data.dataset import normalise
-from tinyvit.data.images import RESAMPLE, as_pixels, read_images
-from tinyvit.data.videos import as_video, read_videos
+from tinyvit.data.images import RESAMPLE, as_pixels
+from tinyvit.data.videos import as_video, read_all
 from tinyvit.text import short
 from tinyvit.validation import Finite, Positive, PositiveInt, PositiveShare, require, validate
 
@@ -77,11 +77,9 @@ class Preprocessing:
         return (self.channels, *(() if self.frames is None else (self.frames,)), *self.img_size)
 
     def read(self, paths, threads=None):
-        """Read image files, by `read_images`, or videos, by `read_videos`: a list of uint8 arrays of this `shape`, with
-        the ValueError of each that can't be read, such as a video where images are read."""
-        if self.frames is not None:
-            return read_videos(paths, threads, **self.options)
-        return read_images(paths, threads=threads, still=True, **self.options)
+        """Images or videos by `read_all`: a list of uint8 arrays of this `shape`, with the ValueError of each that
+        can't be read, such as a video where images are read."""
+        return read_all(paths, threads, **self.options, **({"still": True} if self.frames is None else {}))
 
     @property
     def options(self):
@@ -117,7 +115,8 @@ class Preprocessing:
         elif not images or (self.frames is not None and not isinstance(images, (list, tuple))):
             raise ValueError(f"expected {what} as a list or an array, got {short(repr(images))}")
         if self.frames is not None:
-            return np.stack([as_video(video, **self.options) for video in ([images] if is_image(images[0]) else images)])
+            videos = [images] if is_image(images[0]) else images
+            return np.stack([as_video(video, **self.options) for video in videos])
         if isinstance(images, (list, tuple)):
             return np.concatenate([self.pixels(image) for image in images])
         if not is_image(images):

@@ -1,15 +1,16 @@
 """Videos as the arrays that a model reads: animations, such as a GIF, and folders of frames, by Pillow."""
 
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
-from tinyvit.data.images import as_pixels, fitted, image_files, is_animation, open_image, opened, read_all, read_image
-
-WANTED = "a GIF or a folder of frames"
+from tinyvit.data.images import MAX_THREADS, as_pixels, fitted, image_files, is_animation, opened, read_image
 
 
 def read_video(path, channels, size, frames, *, resample="bicubic", crop=1.0):
@@ -36,13 +37,22 @@ def read_video(path, channels, size, frames, *, resample="bicubic", crop=1.0):
         image.load()  # raises if it is damaged
         return stacked("it", range(image.n_frames if is_animation(image) else 1), frames, frame)
 
-    return opened(path, read, "a video", f"give {WANTED}")
+    return opened(path, read, "a video")
 
 
-def read_videos(paths, threads=None, **options):
-    """read_video(path) for each path, by several threads: a list of arrays, with the ValueError in place of a video
-    that can't be read. options   as for `read_video`"""
-    return read_all(partial(read_video, **options), paths, threads)
+def read_all(paths, threads=None, **options):
+    """The image at each path, or the video where `frames` is among the options, by several threads: a list of arrays,
+    with the ValueError in place of one that can't be read. options   as for `read_image` and `read_video`"""
+    read = read_video if "frames" in options else read_image
+
+    def attempt(path):
+        try:
+            return read(path, **options)
+        except ValueError as error:
+            return error
+
+    with ThreadPoolExecutor(threads or min(MAX_THREADS, os.cpu_count() or 1)) as pool:
+        return list(pool.map(attempt, paths))
 
 
 def as_video(video, frames, **options):
@@ -55,7 +65,8 @@ def stacked(name, video, frames, read):
     """`frames` of a sequence of frames, evenly chosen, each as `read` returns it: uint8 (C, T, H, W)."""
     if (count := len(video)) < frames:
         found = f"{count} frame{'s' * (count != 1)}"
-        raise ValueError(f"{name} has {found}, and the model reads {frames}; give a longer video, {WANTED}")
+        advice = "give a longer video, a GIF or a folder of frames"
+        raise ValueError(f"{name} has {found}, and the model reads {frames}; {advice}")
     return np.stack([read(video[i]) for i in evenly(count, frames)], axis=1)
 
 
@@ -82,8 +93,5 @@ def video_files(folder):
 
 def moves(path):
     """Whether an image file is an animation; False for one that can't be read."""
-    try:
-        with path.open("rb") as file:
-            return is_animation(open_image(file))
-    except Exception:  # Pillow raises many kinds for a damaged file
-        return False
+    with suppress(ValueError):
+        return opened(path, is_animation, "an animation")
