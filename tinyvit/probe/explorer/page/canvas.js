@@ -38,14 +38,20 @@ function paintRamp(canvas, kind) {
   paint(canvas, 64, 1, (i) => colour(kind === "signed" ? i / 31.5 - 1 : i / 63));
 }
 
+/** A new element with these properties, among them what happens on an event, and these children. */
 function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
   return made;
 }
 
-function picture(className) {
-  const canvas = element("canvas", { className });
-  canvas.setAttribute("aria-hidden", "true");
-  return canvas;
-}
+/** A name whose letters, from left to right or from right to left, don't mix with the text around it. */
+const bidi = (textContent) => element("bdi", { textContent });
+
+const picture = (className) => element("canvas", { className, ariaHidden: "true" });
+
+/** What a mouse, but no finger, does over an element: point(true) when it comes, point(false) when it goes. */
+const hovered = (point) => ({
+  onpointerenter: ({ pointerType }) => pointerType === "mouse" && point(true),
+  onpointerleave: ({ pointerType }) => pointerType === "mouse" && point(false),
+});

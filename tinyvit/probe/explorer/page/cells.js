@@ -8,22 +8,18 @@ class Cells {
   constructor(parent, { label, what, height, width, drag = false, onPoint = () => {}, onAct = () => {},
                         onKey = () => {} }) {
     Object.assign(this, { parent, height, width, onPoint, onAct, onKey, drag, row: 0, column: 0, last: null });
-    this.cursor = element("span", { className: "cursor" });
-    this.cursor.setAttribute("aria-hidden", "true");
+    this.cursor = element("span", { className: "cursor", ariaHidden: "true" });
     parent.classList.add("cells");
     parent.append(this.cursor);
-    parent.tabIndex = 0;
-    parent.setAttribute("role", "application"); // arrow keys are for the picture, not for the screen reader
-    parent.setAttribute("aria-roledescription", what);
-    parent.setAttribute("aria-label", label);
-    parent.addEventListener("pointerdown", (event) => this.onPress(event));
-    parent.addEventListener("pointermove", (event) => this.onMove(event));
-    parent.addEventListener("pointerup", () => { this.last = null; });
-    parent.addEventListener("pointercancel", () => { this.last = null; });
-    parent.addEventListener("pointerleave", () => { if (document.activeElement !== parent) onPoint(null); });
-    parent.addEventListener("keydown", (event) => this.onKeyDown(event));
-    parent.addEventListener("focus", () => this.point(this.row, this.column));
-    parent.addEventListener("blur", () => onPoint(null));
+    Object.assign(parent, {
+      role: "application", // arrow keys are for the picture, not for the screen reader
+      ariaRoleDescription: what, ariaLabel: label, tabIndex: 0,
+      onpointerdown: (event) => this.onPress(event), onpointermove: (event) => this.onMove(event),
+      onpointerup: () => { this.last = null; }, onpointercancel: () => { this.last = null; },
+      onpointerleave: () => { if (document.activeElement !== parent) onPoint(null); },
+      onkeydown: (event) => this.onKeyDown(event),
+      onfocus: () => this.point(this.row, this.column), onblur: () => onPoint(null),
+    });
   }
 
   resize(height, width) {
@@ -77,14 +73,9 @@ class Cells {
   }
 
   onKeyDown(event) {
-    if (event.ctrlKey || event.altKey || event.metaKey) return;
-    const { row, column, height, width } = this;
-    const target = {
-      ArrowLeft: [row, Math.max(column - 1, 0)], ArrowRight: [row, Math.min(column + 1, width - 1)],
-      ArrowUp: [Math.max(row - 1, 0), column], ArrowDown: [Math.min(row + 1, height - 1), column],
-      Home: [row, 0], End: [row, width - 1],
-    }[event.key];
+    const { row, column } = this, target = movedBy(event, row, column, this);
     if (target) this.point(...target);
+    else if (!isPlain(event)) return;
     else if (event.key === "Enter" || event.key === " ") this.onAct(row, column, event);
     else if (!this.onKey(event, row, column)) return;
     event.preventDefault();

@@ -17,7 +17,7 @@ const DETAILS = {
   loss() {
     byId("loss-value").replaceChildren(
       `ℒ = −log ${number(arrays.probabilities.data[state.label])} = ${number(arrays.loss)}, for the true class `,
-      element("bdi", { textContent: about.classes[state.label] }), ".");
+      bidi(about.classes[state.label]), ".");
     drawBars(byId("loss-bars"), "Gradient with respect to the logits", ["class", "dlogits"], classItems((k) => ({
       value: arrays.dlogits.data[k], cells: [number(arrays.dlogits.data[k])],
     })));
@@ -41,7 +41,7 @@ const DETAILS = {
       const id = `dpixels-${channel}`;
       if (!byId(id)) byId("dpixels-pictures").append(element("div", { id }));
       matrix(id, {
-        label: `Gradient with respect to the pixels${channelName(channel)}`, square: true,
+        label: inChannel("Gradient with respect to the pixels", channel), square: true,
         rowName: (row) => `Row ${row + 1}`, columnName: (column) => `column ${column + 1}`,
         onChoose: (row, column) => {
           const pixel = pixelAt(row, column, channel);
@@ -55,8 +55,11 @@ const DETAILS = {
 
 function channelName(channel) {
   if (model.channels === 1) return "";
-  return model.channels === 3 ? `, ${["red", "green", "blue"][channel]}` : `, channel ${channel + 1}`;
+  return model.channels === 3 ? ["red", "green", "blue"][channel] : `channel ${channel + 1}`;
 }
+
+/** A place with its channel, if there are several. */
+const inChannel = (place, channel) => [place, channelName(channel)].filter(Boolean).join(", ");
 
 /** How many pixels have no gradient, which has the least, and why that can be. */
 function whyPixels(pixels) {

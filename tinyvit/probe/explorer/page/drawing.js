@@ -46,21 +46,19 @@ class Drawing {
         return Boolean(change);
       },
     });
-    byId("draw").addEventListener("click", () => changed({ drawing: !state.drawing, pointed: null }));
-    byId("clear").addEventListener("click", () =>
-      changed({ own: new Uint8Array(model.channels * height * width), drawing: true }));
-    byId("original").addEventListener("click", () => changed({ own: null, label: state.image.label }));
+    byId("draw").onclick = () => changed({ drawing: !state.drawing, pointed: null });
+    byId("clear").onclick = () => changed({ own: new Uint8Array(model.channels * height * width), drawing: true });
+    byId("original").onclick = () => changed({ own: null, label: state.image.label });
     byId("label").append(...about.classes.map((name, k) => element("option", { value: k, textContent: name })));
-    byId("label").addEventListener("change", () => changed({ label: byId("label").selectedIndex }));
-    byId("brush").addEventListener("input", () => this.draw());
+    byId("label").onchange = () => changed({ label: byId("label").selectedIndex });
+    byId("brush").oninput = () => this.draw();
   }
 
   /** Set all channels of a pixel to change(level). */
   async put(row, column, change) {
-    const [height, width] = model.size;
     const levels = (this.state.own ?? levelsOf(arrays)).slice();
     for (let channel = 0; channel < model.channels; channel++) {
-      const i = (channel * height + row) * width + column;
+      const i = pixelAt(row, column, channel);
       levels[i] = Math.min(Math.max(change(levels[i]), 0), 255);
     }
     await this.changed({ own: levels });
@@ -70,8 +68,7 @@ class Drawing {
   read(row, column) {
     if (row === null) byId("pixel").textContent = "";
     if (row === null) return;
-    const [height, width] = model.size;
-    const values = Array.from({ length: model.channels }, (_, channel) => (channel * height + row) * width + column);
+    const values = Array.from({ length: model.channels }, (_, channel) => pixelAt(row, column, channel));
     const levels = this.state.own ?? levelsOf(arrays);
     const all = (text) => values.map(text).join(", ");
     byId("pixel").textContent = `Pixel in row ${row + 1}, column ${column + 1}: brightness ` +
@@ -80,9 +77,8 @@ class Drawing {
 
   draw() {
     const { drawing, own, label } = this.state;
-    byId("draw").setAttribute("aria-pressed", String(drawing));
-    byId("pixels").hidden = !drawing;
-    byId("tools").hidden = !drawing;
+    byId("draw").ariaPressed = drawing;
+    byId("pixels").hidden = byId("tools").hidden = !drawing;
     byId("patches").hidden = byId("chips").hidden = drawing;
     byId("original").hidden = own === null && label === this.state.image.label;
     byId("look").classList.toggle("drawing", drawing);

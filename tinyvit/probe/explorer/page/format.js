@@ -35,6 +35,7 @@ function tokenName(token) {
 }
 
 const blockName = (block) => `block ${block + 1} (blocks.${block})`;
+const switchName = (block, head) => `${block + 1}.${head + 1}`;
 const afterBlocks = (count) => (count === 0 ? "before the first block" : `after ${blockName(count - 1)}`);
 
 /** "(N+1, D) = (17, 64)" of "N+1 D". */

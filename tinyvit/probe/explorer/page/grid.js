@@ -4,20 +4,11 @@ class ButtonGrid {
   /** onChoose(i) when one is chosen, onPoint(i or null) while the pointer is over one. */
   constructor(parent, { label, height, width, name, onChoose, onPoint = () => {} }) {
     Object.assign(this, { height, width, onChoose });
-    parent.setAttribute("role", "radiogroup");
-    parent.setAttribute("aria-label", label);
-    parent.style.setProperty("--columns", width);
-    parent.style.setProperty("--rows", height);
-    this.buttons = Array.from({ length: height * width }, (_, i) => {
-      const button = element("button", { type: "button", className: "cell" });
-      button.setAttribute("role", "radio");
-      button.setAttribute("aria-label", name(i));
-      button.addEventListener("click", () => this.go(i));
-      button.addEventListener("keydown", (event) => this.onKey(event, i));
-      button.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && onPoint(i));
-      button.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && onPoint(null));
-      return button;
-    });
+    Object.assign(parent, { role: "radiogroup", ariaLabel: label, style: `--columns: ${width}; --rows: ${height}` });
+    this.buttons = Array.from({ length: height * width }, (_, i) => element("button", {
+      type: "button", className: "cell", role: "radio", ariaLabel: name(i), onclick: () => this.go(i),
+      onkeydown: (event) => this.onKey(event, i), ...hovered((is) => onPoint(is ? i : null)),
+    }));
     parent.append(...this.buttons);
     this.mark(null);
   }
@@ -25,7 +16,7 @@ class ButtonGrid {
   /** Show that button i is chosen; null: none of these. */
   mark(chosen) {
     this.buttons.forEach((button, i) => {
-      button.setAttribute("aria-checked", String(i === chosen));
+      button.ariaChecked = i === chosen;
       button.tabIndex = i === (chosen ?? 0) ? 0 : -1;
     });
   }
@@ -36,17 +27,21 @@ class ButtonGrid {
   }
 
   onKey(event, i) {
-    const row = Math.floor(i / this.width), column = i % this.width;
-    const target = {
-      ArrowLeft: column > 0 ? i - 1 : i,
-      ArrowRight: column < this.width - 1 ? i + 1 : i,
-      ArrowUp: row > 0 ? i - this.width : i,
-      ArrowDown: row < this.height - 1 ? i + this.width : i,
-      Home: row * this.width,
-      End: (row + 1) * this.width - 1,
-    }[event.key];
-    if (target === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
+    const target = movedBy(event, Math.floor(i / this.width), i % this.width, this);
+    if (!target) return;
     event.preventDefault();
-    this.go(target);
+    this.go(target[0] * this.width + target[1]);
   }
+}
+
+/** Whether a key is pressed by itself, and not one of the browser's shortcuts. */
+const isPlain = ({ ctrlKey, altKey, metaKey }) => !(ctrlKey || altKey || metaKey);
+
+/** The [row, column] to which a key leads in `height` rows and `width` columns; undefined for other keys. */
+function movedBy(event, row, column, { height, width }) {
+  return isPlain(event) ? {
+    ArrowLeft: [row, Math.max(column - 1, 0)], ArrowRight: [row, Math.min(column + 1, width - 1)],
+    ArrowUp: [Math.max(row - 1, 0), column], ArrowDown: [Math.min(row + 1, height - 1), column],
+    Home: [row, 0], End: [row, width - 1],
+  }[event.key] : undefined;
 }

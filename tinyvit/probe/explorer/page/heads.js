@@ -4,13 +4,11 @@ class Heads {
   constructor(state, changed) {
     this.state = state;
     const heads = model.heads, parent = byId("heads-grid");
-    const off = (block, head) => `${block + 1}.${head + 1}`;
     parent.style.setProperty("--columns", heads);
     const grid = element("div", { className: "grid" });
-    const [across, down] = ["Head", "Block"].map((textContent) => element("span", { className: "axis", textContent }));
-    for (const axis of [across, down]) axis.setAttribute("aria-hidden", "true");
-    parent.append(element("span"), element("span"), across, element("span"), element("span"),
-      labels("columns", "head", heads), down, labels("blocks", "block", model.depth), grid);
+    const axis = (textContent) => element("span", { className: "axis", ariaHidden: "true", textContent });
+    parent.append(element("span"), element("span"), axis("Head"), element("span"), element("span"),
+      labels("columns", "head", heads), axis("Block"), labels("blocks", "block", model.depth), grid);
     this.grid = new ButtonGrid(grid, {
       label: "Heads of attention", height: model.depth, width: heads, name: (i) => this.name(i),
       onChoose: (i) => changed({ block: Math.floor(i / heads), head: i % heads }),
@@ -22,15 +20,14 @@ class Heads {
       button.append(canvas);
       return canvas;
     });
-    this.isOff = (i) => state.off.has(off(Math.floor(i / heads), i % heads));
+    this.isOff = (i) => state.off.has(switchName(Math.floor(i / heads), i % heads));
     if (!live) return;
-    byId("head-on").addEventListener("change", ({ target }) => {
-      const changedOff = new Set(state.off), name = off(state.block, state.head);
-      if (target.checked) changedOff.delete(name);
-      else changedOff.add(name);
-      changed({ off: changedOff });
-    });
-    byId("all-on").addEventListener("click", () => changed({ off: new Set() }));
+    byId("head-on").onchange = () => {
+      const off = new Set(state.off), name = switchName(state.block, state.head);
+      if (!off.delete(name)) off.add(name);
+      changed({ off });
+    };
+    byId("all-on").onclick = () => changed({ off: new Set() });
   }
 
   name(i) {
@@ -47,20 +44,17 @@ class Heads {
       paintPatches(this.map, values, kind, largest);
       lay(canvas, image, this.map, byId("strength").valueAsNumber / 100);
       this.grid.buttons[i].classList.toggle("off", this.isOff(i));
-      this.grid.buttons[i].setAttribute("aria-label", this.name(i));
+      this.grid.buttons[i].ariaLabel = this.name(i);
     });
     if (!live) return;
     byId("head-on").checked = !this.isOff(chosen);
-    byId("head-on").setAttribute("aria-label", `Head ${this.state.head + 1} of block ${this.state.block + 1} is on`);
+    byId("head-on").ariaLabel = `Head ${this.state.head + 1} of block ${this.state.block + 1} is on`;
     byId("all-on").disabled = this.state.off.size === 0;
   }
 }
 
 /** Numbers beside rows or columns, for the eye: each map says its block and head itself. */
 function labels(className, what, count) {
-  const text = (i) => element("span", { textContent: String(i), title: `${what} ${i}` });
-  const texts = Array.from({ length: count }, (_, i) => text(i + 1));
-  const made = element("div", { className }, ...texts);
-  made.setAttribute("aria-hidden", "true");
-  return made;
+  return element("div", { className, ariaHidden: "true" }, ...Array.from({ length: count }, (_, i) =>
+    element("span", { textContent: i + 1, title: `${what} ${i + 1}` })));
 }

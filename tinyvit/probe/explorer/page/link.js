@@ -14,45 +14,47 @@ function linkOf(state) {
   return `#${Object.entries(parts).map(([name, value]) => `${name}=${value}`).join("&")}`;
 }
 
-/** The changes of the state that an address asks for, and in words what of it this page doesn't have. */
+/** The changes of the state that an address asks for, and what of it this page doesn't have. */
 function changesOf(hash) {
-  const changes = {}, missing = [];
-  const asked = new URLSearchParams(hash.replace(/^#/, ""));
-  const take = (name, least, most, use) => {
+  const changes = {}, missing = [], asked = new URLSearchParams(hash.replace(/^#/, ""));
+  const take = (name, read) => {
     if (!asked.has(name)) return;
-    const value = Number(asked.get(name));
-    if (Number.isInteger(value) && value >= least && value <= most) use(value);
-    else missing.push(`${name}=${asked.get(name)} (there are ${least} to ${most})`);
+    const found = read(asked.get(name));
+    if (found) Object.assign(changes, found);
+    else missing.push(`${name}=${asked.get(name).slice(0, 20)}`);
   };
-  take("image", 1, about.images.length, (value) => { changes.image = about.images[value - 1]; });
-  take("block", 1, model.depth, (value) => { changes.block = value - 1; });
-  take("head", 1, model.heads, (value) => { changes.head = value - 1; });
-  if (["class", "mean"].includes(asked.get("token"))) changes.token = asked.get("token") === "class" ? 0 : "mean";
-  else take("token", 1, tokens - 1, (value) => { changes.token = value; });
-  if (asked.has("pixel")) {
-    const place = asked.get("pixel").split(".").map((index) => Number(index) - 1), pixel = pixelAt(...place);
-    if (pixel === null) missing.push(`pixel=${asked.get("pixel")} (row.column.channel, from 1.1.1)`);
-    else Object.assign(changes, { token: patchOf(pixel), pixel });
-  }
-  if (stepNames.includes(asked.get("step"))) changes.step = asked.get("step");
-  else if (asked.has("step")) missing.push(`step=${asked.get("step")} (there are ${stepNames.join(", ")})`);
+  const within = (least, most, change) => (text) => {
+    const value = Number(text);
+    return Number.isInteger(value) && value >= least && value <= most ? change(value) : null;
+  };
+  take("image", within(1, about.images.length, (value) => ({ image: about.images[value - 1] })));
+  take("block", within(1, model.depth, (value) => ({ block: value - 1 })));
+  take("head", within(1, model.heads, (value) => ({ head: value - 1 })));
+  take("token", (text) => ({ class: { token: 0 }, mean: { token: "mean" } }[text]
+    ?? within(1, tokens - 1, (token) => ({ token }))(text)));
+  take("pixel", (text) => {
+    const pixel = pixelAt(...text.split(".").map((index) => Number(index) - 1));
+    return pixel === null ? null : { token: patchOf(pixel), pixel };
+  });
+  take("step", (step) => (stepNames.includes(step) ? { step } : null));
   const field = SLIDERS[changes.step];
-  if (field) take("at", field === "through" ? 1 : 0, field === "norm" ? 2 * model.depth : model.depth,
-    (value) => { changes[field] = value; });
-  if (!live) return { changes, missing };
-  take("label", 1, model.classes, (value) => { changes.label = value - 1; });
-  const heads = (asked.get("off") ?? "").split(",").filter(Boolean);
-  const exists = (name) => {
-    const [block, head] = name.split(".").map(Number);
-    return /^\d+\.\d+$/.test(name) && block >= 1 && block <= model.depth && head >= 1 && head <= model.heads;
-  };
-  changes.off = new Set(heads.filter(exists));
-  missing.push(...heads.filter((name) => !exists(name)).map((name) => `off=${name} (block.head, from 1.1)`));
-  if (asked.has("pixels")) {
-    const levels = textLevels(asked.get("pixels"));
-    if (levels) changes.own = levels;
-    else missing.push("pixels (of an image of another size)");
+  if (field) {
+    const { min, max } = sliders[changes.step].input;
+    take("at", within(Number(min), Number(max), (value) => ({ [field]: value })));
   }
+  if (!live) return { changes, missing };
+  changes.off = new Set();
+  take("label", within(1, model.classes, (value) => ({ label: value - 1 })));
+  const everyHead = Array.from({ length: model.depth * model.heads }, (_, i) =>
+    switchName(Math.floor(i / model.heads), i % model.heads));
+  take("off", (text) => {
+    const off = new Set(text.split(","));
+    return [...off].every((name) => everyHead.includes(name)) ? { off } : null;
+  });
+  take("pixels", (text) => {
+    const own = textLevels(text);
+    return own && { own };
+  });
   return { changes, missing };
 }
 

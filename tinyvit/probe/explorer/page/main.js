@@ -26,7 +26,7 @@ async function changed(changes) {
     const { image } = state, given = await arraysOf(image);
     if (state.image !== image) return; // another one was chosen meanwhile
     const on = Array.from({ length: model.depth }, (_, block) =>
-      Array.from({ length: model.heads }, (_, head) => (state.off.has(`${block + 1}.${head + 1}`) ? 0 : 1)));
+      Array.from({ length: model.heads }, (_, head) => Number(!state.off.has(switchName(block, head)))));
     const seen = state.own ? drawn(state.own, given) : given;
     arrays = live ? computed(seen, state.label, on) : { ...given, loss: image.loss };
   }
@@ -35,7 +35,8 @@ async function changed(changes) {
   draw();
   if (changes.step) bringIntoRow(byId("ways"), stepButtons[stepNames.indexOf(state.step)]);
   if (changes.image) bringIntoRow(byId("images"), imageInputs[about.images.indexOf(state.image)].parentElement);
-  if (!("pointed" in changes) || changes.pointed === null) keepLink();
+  const link = linkOf(state);
+  if (link !== location.hash) history.replaceState(null, "", link);
 }
 
 /** Push a row that is wider than the screen aside, if its chosen element isn't in sight. */
@@ -62,14 +63,6 @@ function firstToken(step) {
 function strongestPatch() {
   const found = patchLengths(arrays.dpixels);
   return [...found.keys()].slice(1).reduce((best, i) => (found[i] > found[best] ? i : best), 1);
-}
-
-let link = null;
-function keepLink() {
-  const own = linkOf(state);
-  if (own === link) return;
-  link = own;
-  history.replaceState(null, "", own);
 }
 
 /** Do what the address asks for, and say what of it the page doesn't have. */
@@ -99,23 +92,22 @@ function makeImages() {
   return about.images.map((image, i) => {
     const canvas = picture("thumbnail");
     arraysOf(image).then((own) => paintPicture(canvas, own.picture));
-    const input = element("input", { type: "radio", name: "image", checked: i === 0 });
-    input.addEventListener("change", () => changed({ image }));
-    const name = (k) => element("bdi", { textContent: about.classes[k] });
-    const right = image.prediction === image.label;
+    const input = element("input", {
+      type: "radio", name: "image", checked: i === 0, onchange: () => changed({ image }),
+    });
+    const right = image.prediction === image.label, name = (k) => bidi(about.classes[k]);
     const verdict = right ? ["✓\u00a0recognised"] : ["✗\u00a0taken for ", name(image.prediction)];
     byId("images").append(element("label", { className: "image" }, input, canvas,
       element("span", { className: "name" }, name(image.label)),
-      element("span", { className: "note" }, element("bdi", { textContent: image.name }), ", ", ...verdict)));
+      element("span", { className: "note" }, bidi(image.name), ", ", ...verdict)));
     return input;
   });
 }
 
 function makeSteps() {
   const buttons = stepNames.map((step, i) => {
-    const section = stepSections[i];
-    const button = element("button", { type: "button", textContent: section.dataset.tab });
-    button.addEventListener("click", () => changed({ step }));
+    const textContent = stepSections[i].dataset.tab;
+    const button = element("button", { type: "button", textContent, onclick: () => changed({ step }) });
     byId(step === "rollout" ? "aside" : i < firstBackwards ? "forwards" : "backwards").append(button);
     return button;
   });
@@ -124,8 +116,8 @@ function makeSteps() {
     byId("step-title").focus({ preventScroll: true });
     byId("step-title").scrollIntoView();
   };
-  byId("back").addEventListener("click", () => turn(-1));
-  byId("next").addEventListener("click", () => turn(1));
+  byId("back").onclick = () => turn(-1);
+  byId("next").onclick = () => turn(1);
   return buttons;
 }
 
@@ -166,12 +158,11 @@ const drawing = live ? new Drawing(state, changed) : null;
 if (live) {
   byId("attention-key").append(...Array.from({ length: tokens }, (_, j) =>
     element("option", { value: j, textContent: tokenName(j) })));
-  byId("attention-key").addEventListener("change", ({ target }) => changed({ key: target.selectedIndex }));
+  byId("attention-key").onchange = ({ target }) => changed({ key: target.selectedIndex });
 }
 const narrow = matchMedia("(max-width: 50rem)");
-narrow.addEventListener("change", () => draw());
-dark.addEventListener("change", () => draw());
-addEventListener("hashchange", () => { if (location.hash !== link) follow(location.hash); });
+narrow.onchange = dark.onchange = () => draw();
+onhashchange = () => follow(location.hash);
 
 function draw() {
   const here = stepNames.indexOf(state.step), place = chain.indexOf(state.step);
@@ -194,7 +185,9 @@ function draw() {
   drawing?.draw();
   const unit = map.unit && byId("show-numbers").checked ? ` Numbers on the patches are in units of ${map.unit}.` : "";
   byId("readout").textContent = map.readout(state.looking) + unit;
-  drawGuesses(byId("guesses").tBodies[0], arrays.probabilities.data);
+  const { data } = arrays.probabilities; // of which the guesses are the three largest
+  byId("guesses").tBodies[0].replaceChildren(...largestFirst(data).slice(0, 3).map((k) =>
+    tableRow(bidi(about.classes[k]), barCell(1, 0, 100 * data[k]), share(data[k]))));
   drawLargest(map);
   drawHeads();
   DETAILS[state.step]?.();
@@ -218,11 +211,9 @@ function drawLargest(map) {
   const nothing = map.values === null;
   byId("largest").hidden = nothing;
   if (nothing) return;
-  const order = [...map.values.keys()].sort((a, b) => Math.abs(map.values[b]) - Math.abs(map.values[a])).slice(0, 5);
   byId("largest").caption.textContent = map.title;
-  byId("largest").tBodies[0].replaceChildren(...order.map((token) => element("tr", {},
-    element("th", { scope: "row", textContent: tokenName(token) }),
-    element("td", { className: "number", textContent: map.text(map.values[token]) }))));
+  byId("largest").tBodies[0].replaceChildren(...largestFirst(map.values.map(Math.abs)).slice(0, 5)
+    .map((token) => tableRow(tokenName(token), map.text(map.values[token]))));
 }
 
 await follow(location.hash);

@@ -109,4 +109,7 @@ function rowOf(map, token) {
   return found;
 }
 
+/** The places of some values, that of the largest first. */
+const largestFirst = (values) => [...values.keys()].sort((a, b) => values[b] - values[a]);
+
 const largestOf = (values) => values.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0);

@@ -119,23 +119,13 @@ const tanh_backward = (dy, { y }) => mapped((d, value) => d * (1 - value * value
 
 /** An image (C, height, width) as patches (N, C·P·Q), row by row. */
 function patchify(x, [P, Q]) {
-  const [C, height, width] = x.shape, beside = width / Q;
-  const y = tensor([(height / P) * beside, C * P * Q]), from = new Int32Array(y.data.length);
-  for (let i = 0; i < from.length; i++) {
-    const patch = Math.floor(i / (C * P * Q)), c = Math.floor(i / (P * Q)) % C;
-    const row = Math.floor(patch / beside) * P + (Math.floor(i / Q) % P), column = (patch % beside) * Q + (i % Q);
-    from[i] = (c * height + row) * width + column;
-    y.data[i] = x.data[from[i]];
-  }
-  return [y, { from, shape: x.shape }];
+  const [C, height, width] = x.shape, grid = [height / P, width / Q];
+  const cut = permuted(reshaped(x, C, grid[0], P, grid[1], Q), [1, 3, 0, 2, 4]);
+  return [reshaped(cut, grid[0] * grid[1], C * P * Q), { cut: cut.shape, shape: x.shape }];
 }
 
 /** Each number back to the pixel it came from. */
-function patchify_backward(dy, { from, shape }) {
-  const dx = tensor(shape);
-  dy.data.forEach((value, i) => { dx.data[from[i]] = value; });
-  return dx;
-}
+const patchify_backward = (dy, { cut, shape }) => reshaped(permuted(reshaped(dy, ...cut), [2, 0, 3, 1, 4]), ...shape);
 
 /** A learned token in front of the others: (N, D) becomes (N+1, D). */
 function prepend_token(x, token) {
@@ -154,68 +144,44 @@ function prepend_token_backward(dy) {
 /** The position of the patch in row i, column j: column j of along_x beside row i of along_y; 0 for the class token. */
 function grid_positions(along_x, along_y) {
   const [, columns, half] = along_x.shape, rows = along_y.shape[1];
-  const y = tensor([1, 1 + rows * columns, 2 * half]);
-  for (let patch = 0; patch < rows * columns; patch++) {
-    const i = Math.floor(patch / columns), j = patch % columns, start = (1 + patch) * 2 * half;
-    y.data.set(along_x.data.subarray(j * half, (j + 1) * half), start);
-    y.data.set(along_y.data.subarray(i * half, (i + 1) * half), start + half);
-  }
+  const y = by_row((none, n) => {
+    const row = (along, i) => along.data.subarray(i * half, (i + 1) * half), patch = n - 1;
+    return n === 0 ? none : [...row(along_x, patch % columns), ...row(along_y, Math.floor(patch / columns))];
+  }, tensor([1, 1 + rows * columns, 2 * half]));
   return [y, { rows, columns, half }];
 }
 
 /** Returns dalong_x and dalong_y: each was used by a whole column, or row, of patches. */
 function grid_positions_backward(dy, { rows, columns, half }) {
   const dalong_x = tensor([1, columns, half]), dalong_y = tensor([1, rows, half]);
-  for (let patch = 0; patch < rows * columns; patch++) {
-    const i = Math.floor(patch / columns), j = patch % columns, start = (1 + patch) * 2 * half;
-    for (let n = 0; n < half; n++) {
-      dalong_x.data[j * half + n] += dy.data[start + n];
-      dalong_y.data[i * half + n] += dy.data[start + half + n];
-    }
-  }
+  dy.data.subarray(2 * half).forEach((value, place) => {
+    const n = place % (2 * half), patch = Math.floor(place / (2 * half));
+    if (n < half) dalong_x.data[(patch % columns) * half + n] += value;
+    else dalong_y.data[Math.floor(patch / columns) * half + n - half] += value;
+  });
   return [dalong_x, dalong_y];
 }
 
 /** Queries, keys and values of every head: (N, 3D) becomes three (H, N, d). */
 function split_heads(x, heads) {
-  const [N, width] = x.shape, d = width / 3 / heads, parts = [0, 1, 2].map(() => tensor([heads, N, d]));
-  parts.forEach((part, p) => {
-    for (let h = 0; h < heads; h++) {
-      for (let n = 0; n < N; n++) {
-        const start = n * width + (p * heads + h) * d;
-        part.data.set(x.data.subarray(start, start + d), (h * N + n) * d);
-      }
-    }
-  });
-  return [parts, {}];
+  const [N, width] = x.shape, parts = permuted(reshaped(x, N, 3, heads, width / 3 / heads), [1, 2, 0, 3]);
+  return [[0, 1, 2].map((i) => at(parts, i)), {}];
 }
 
 function split_heads_backward(dparts) {
-  const joined = dparts.map((dpart) => merge_heads(dpart)[0]), [N, D] = joined[0].shape;
-  const dx = tensor([N, 3 * D]);
-  joined.forEach((own, p) => {
-    for (let n = 0; n < N; n++) dx.data.set(own.data.subarray(n * D, (n + 1) * D), n * 3 * D + p * D);
-  });
-  return dx;
+  const [H, N, d] = dparts[0].shape;
+  return reshaped(permuted(stack(dparts), [2, 0, 1, 3]), N, 3 * H * d);
 }
 
 /** The heads beside each other: (H, N, d) becomes (N, D). */
 function merge_heads(x) {
-  const [H, N, d] = x.shape, y = tensor([N, H * d]);
-  for (let h = 0; h < H; h++) {
-    for (let n = 0; n < N; n++) {
-      y.data.set(x.data.subarray((h * N + n) * d, (h * N + n + 1) * d), (n * H + h) * d);
-    }
-  }
-  return [y, { heads: H }];
+  const [H, N, d] = x.shape;
+  return [reshaped(permuted(x, [1, 0, 2]), N, H * d), { heads: H }];
 }
 
 function merge_heads_backward(dy, { heads }) {
-  const [N, D] = dy.shape, d = D / heads, dx = tensor([heads, N, d]);
-  for (let h = 0; h < heads; h++) {
-    for (let n = 0; n < N; n++) dx.data.set(dy.data.subarray(n * D + h * d, n * D + (h + 1) * d), (h * N + n) * d);
-  }
-  return dx;
+  const [N, D] = dy.shape;
+  return permuted(reshaped(dy, N, heads, D / heads), [1, 0, 2]);
 }
 
 /** What each head gives, times 1 if it is on and 0 if it is switched off. */

@@ -19,7 +19,7 @@ function patchOf(pixel) {
 
 function pixelName(pixel) {
   const [row, column, channel] = placeOf(pixel);
-  return `row ${row + 1}, column ${column + 1}${channelName(channel)}`;
+  return inChannel(`row ${row + 1}, column ${column + 1}`, channel);
 }
 
 /** The pixel that is explained: the one that was pressed, or else the weakest of the patch; null without a patch. */
@@ -48,7 +48,7 @@ function drawPixel(arrays) {
   byId("dpixels-explained").classList.toggle("none", shown === null); // keeps its place
   const own = factorsOf(arrays, pixel), most = factorsOf(arrays, best);
   const line = (name, key) => [name, number(own[key]), number(most[key])];
-  drawColumns(byId("dpixels-factors"), `The pixel in ${pixelName(pixel)}, and the one of the largest gradient`,
+  drawTable(byId("dpixels-factors"), "columns", `The pixel in ${pixelName(pixel)}, and the one of the largest gradient`,
     ["", "this one", pixelName(best)],
     [line("length of dz₀, the gradient of its token", "dz"), line("length of w, the weights that read it", "w"),
      line("cosine of the angle between them", "cosine")],

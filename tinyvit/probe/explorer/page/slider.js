@@ -6,22 +6,20 @@ class Slider {
   /** label(value) is what stands beside it; with `backwards` the walk goes from the last block to the first. */
   constructor(parent, { least, most, value, name, label, onChange, backwards = false }) {
     Object.assign(this, { label, onChange, backwards });
-    this.input = element("input", { type: "range", min: least, max: most, value });
-    this.output = element("output");
-    this.play = element("button", { type: "button", textContent: "Play" });
-    this.input.addEventListener("input", () => {
+    this.input = element("input", { type: "range", min: least, max: most, value, oninput: () => {
       this.pause(); // the hand on the slider leads
       this.go(this.input.valueAsNumber);
+    } });
+    this.output = element("output");
+    this.play = element("button", {
+      type: "button", textContent: "Play", onclick: () => (this.timer ? this.pause() : this.start()),
     });
-    this.play.addEventListener("click", () => (this.timer ? this.pause() : this.start()));
     parent.append(element("label", {}, `${name} `, this.input), this.output, this.play);
     this.show();
   }
 
   show() {
-    const text = this.label(this.input.valueAsNumber);
-    this.output.textContent = text;
-    this.input.setAttribute("aria-valuetext", text);
+    this.output.textContent = this.input.ariaValueText = this.label(this.input.valueAsNumber);
   }
 
   /** Show a value that was chosen elsewhere. */

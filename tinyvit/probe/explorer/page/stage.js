@@ -12,11 +12,10 @@ class Stage {
     byId("pinned").style.setProperty("--least", `${least}px`);
     byId("pinned").classList.toggle("stacked", least > 240);       // a phone has no room beside it
     this.chips = [0, "mean"].map((token) => {
-      const chip = element("button", { type: "button", className: "chip" });
-      chip.addEventListener("click", () => changed({ token, pointed: null }));
-      chip.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && changed({ pointed: token }));
-      chip.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && changed({ pointed: null }));
-      chip.append(element("span", { textContent: tokenName(token) }), element("span", { className: "value" }));
+      const chip = element("button", {
+        type: "button", className: "chip", onclick: () => changed({ token, pointed: null }),
+        ...hovered((is) => changed({ pointed: is ? token : null })),
+      }, element("span", { textContent: tokenName(token) }), element("span", { className: "value" }));
       byId("chips").append(chip);
       return { token, chip };
     });
@@ -27,8 +26,7 @@ class Stage {
     });
     this.patches.buttons.forEach((button) => button.append(element("span", { className: "value" })));
     byId("show-numbers").checked = rows * columns <= 16;
-    byId("show-numbers").addEventListener("change", () => changed({}));
-    byId("strength").addEventListener("input", () => changed({}));
+    byId("show-numbers").onchange = byId("strength").oninput = () => changed({});
   }
 
   /** Show a map {values (T) or null, kind, largest, text(value), short(value), least, most}. */
@@ -48,13 +46,13 @@ class Stage {
     }
     this.patches.buttons.forEach((button, i) => {
       const value = map.values === null ? null : map.values[i + 1];
-      button.setAttribute("aria-label", value === null ? tokenName(i + 1) : `${tokenName(i + 1)}: ${map.text(value)}`);
+      button.ariaLabel = value === null ? tokenName(i + 1) : `${tokenName(i + 1)}: ${map.text(value)}`;
       button.classList.toggle("looking", token === i + 1);
       button.firstChild.textContent = value === null ? String(i + 1) : map.short(value);
       button.firstChild.hidden = !byId("show-numbers").checked;
     });
     for (const { token: own, chip } of this.chips) {
-      chip.setAttribute("aria-pressed", String(this.state.token === own));
+      chip.ariaPressed = this.state.token === own;
       chip.classList.toggle("looking", token === own);
       chip.lastChild.textContent = map.values === null || own === "mean" ? "" : map.text(map.values[0]);
     }

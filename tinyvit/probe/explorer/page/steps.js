@@ -53,9 +53,7 @@ function whyNone(values, block) {
   if (largestOf(values) > 0) return "";
   const reads = model.pool === "token" ? "the class token alone" : "the patches alone";
   if (state.off.size === model.depth * model.heads) return " It is zero: every head is switched off.";
-  if (block === model.depth - 1) {
-    return ` None: after the last block the head reads ${reads}.`;
-  }
+  if (block === model.depth - 1) return ` None: after the last block the head reads ${reads}.`;
   return " It is zero: nothing of it reaches the loss.";
 }
 
@@ -82,7 +80,7 @@ const MAPS = {
     const map = shares(attentionRow(arrays, block, head, looking));
     const self = looking > 0 ? `, and ${share(map.values[looking])} from itself` : "";
     const first = looking === 0 ? "itself" : "the class token";
-    const off = state.off.has(`${block + 1}.${head + 1}`) ? " It is switched off: nothing of it goes on." : "";
+    const off = state.off.has(switchName(block, head)) ? " It is switched off: nothing of it goes on." : "";
     return {
       ...map, title: "It takes most from",
       readout: (token) => `${tokenName(token)} in ${blockName(block)}, head ${head + 1}: it takes ` +

@@ -32,15 +32,22 @@ function matmul(a, b) {
   return y;
 }
 
-/** The last two axes swapped: (…, N, M) becomes (…, M, N). */
-function transposed(x) {
-  const [N, M] = x.shape.slice(-2);
-  const y = tensor([...x.shape.slice(0, -2), M, N]);
-  for (let start = 0; start < x.data.length; start += N * M) {
-    for (let n = 0; n < N; n++) for (let m = 0; m < M; m++) y.data[start + m * N + n] = x.data[start + n * M + m];
+/** The axes in another order: axis i of the result is axis axes[i] of x. */
+function permuted(x, axes) {
+  const steps = axes.map((axis) => x.shape.slice(axis + 1).reduce((product, side) => product * side, 1));
+  const y = tensor(axes.map((axis) => x.shape[axis]));
+  for (let i = 0; i < y.data.length; i++) {
+    let from = 0;
+    for (let axis = axes.length - 1, rest = i; axis >= 0; rest = Math.floor(rest / y.shape[axis--])) {
+      from += (rest % y.shape[axis]) * steps[axis];
+    }
+    y.data[i] = x.data[from];
   }
   return y;
 }
+
+/** The last two axes swapped: (…, N, M) becomes (…, M, N). */
+const transposed = (x) => permuted(x, x.shape.length === 2 ? [1, 0] : [0, 2, 1]);
 
 /** The sum over all rows (…, D): (D). */
 function sum_rows(x) {
