@@ -228,22 +228,3 @@ def test_numbers_that_are_not_finite_are_refused():
 def test_a_model_that_is_too_large_is_refused_with_its_size():
     with pytest.raises(ValueError, match=r"its attention is 2×3×5×5 numbers; take a model with fewer tokens"):
         page_of(small(), largest=1000)
-
-
-@pytest.mark.parametrize(("options", "said"), [
-    ({"classes": ["a", "b"]}, "expected 5 names of classes, got 2"),
-    ({"names": []}, "and a name for each, got 2, 2, 2 and 0"),
-    ({"count": 0}, "expected at least one image"),
-])  # fmt: skip
-def test_too_few_names_are_refused(options, said):
-    with pytest.raises(ValueError, match=said):
-        page_of(small(), **{"count": 2, **options})
-
-
-def test_images_of_another_size_are_refused():
-    from tinyvit.probe.explorer import explorer
-
-    image, other = np.zeros((1, 1, 8, 8), "float32"), np.zeros((1, 1, 8, 12), "float32")
-    for images, pictures in ((other, image), (image, other)):
-        with pytest.raises(ValueError, match=r"expected images and pictures of \(1, 8, 8\)"):
-            explorer(small(), images, [0], pictures, list("abcde"), ["a"])

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.functional.patches import as_pair
 from tinyvit.probe.explorer.live import weights, why_not_live
 from tinyvit.probe.explorer.numbers import exact, facts, numbers, shown
 from tinyvit.probe.explorer.packing import SHARES, SIGNED, layout, packed
@@ -52,22 +51,8 @@ def explorer(model, images, labels, pictures, classes, names, title="tinyvit", l
 
     The page is one file of plain HTML, CSS and JavaScript. It loads nothing: its own security policy forbids it to.
     Names are shown as text, whatever they contain.
-    Raises ValueError if shapes don't fit, if not even one image fits, or if a number is not finite.
+    Raises ValueError if not even one image fits, or if a number is not finite.
     """
-    expected = len(images)
-    if not expected or not expected == len(labels) == len(pictures) == len(names):
-        raise ValueError(
-            "expected at least one image, and a label, a picture and a name for each, "
-            f"got {expected}, {len(labels)}, {len(pictures)} and {len(names)}"
-        )
-    if len(classes) != model.config.num_classes:
-        raise ValueError(f"expected {model.config.num_classes} names of classes, got {len(classes)}")
-    size = (model.config.in_chans, *as_pair(model.config.img_size))
-    if any(x.shape[1:] != size for x in (images, pictures)):
-        raise ValueError(
-            f"expected images and pictures of {size}, as the model's are, got {images.shape[1:]} and "
-            f"{pictures.shape[1:]}"
-        )
     about = {
         "model": facts(model), "classes": list(map(str, classes)), "shares": SHARES, "signed": SIGNED,
         "whyNotLive": why_not_live(model), "images": [],
@@ -75,9 +60,7 @@ def explorer(model, images, labels, pictures, classes, names, title="tinyvit", l
     live = about["whyNotLive"] is None
     if live:
         about["live"] = weights(model, mean, std)
-    if largest is None:
-        largest = LARGEST_LIVE_PAGE if live else LARGEST_PAGE
-    page = None
+    largest, page = largest or (LARGEST_LIVE_PAGE if live else LARGEST_PAGE), None
     for image, label, picture, name in zip(images, labels, pictures, names):
         loss, arrays = numbers(model, image, int(label), picture)
         prediction, attention = int(arrays["logits"].argmax()), arrays["attention"].shape

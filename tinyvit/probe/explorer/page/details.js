@@ -25,7 +25,8 @@ const DETAILS = {
   dtokens() {
     const depths = Array.from({ length: model.depth + 1 }, (_, i) => model.depth - i);
     const item = (name, value, current) => ({ name, value, cells: [number(value)], current });
-    drawBars(byId("flow-bars"), "Length of the gradient, from the loss back to the pixels", ["with respect to", "length"], [
+    const caption = "Length of the gradient, from the loss back to the pixels";
+    drawBars(byId("flow-bars"), caption, ["with respect to", "length"], [
       item("logits", norm(arrays.dlogits.data)),
       ...depths.map((depth) =>
         item(`tokens ${afterBlocks(depth)}`, norm(part(arrays.dstream_length, depth)), depth === state.ddepth)),
@@ -79,22 +80,41 @@ function whyPixels(pixels) {
     (state.off.size ? ", or only through heads that are switched off." : ".");
 }
 
-/** The numbers of the patch that is looked at; of what has none, as many empty places, so that nothing moves. */
-function enlarge(id, pixels, colour, text) {
-  const { looking } = state, [P, Q] = model.patch;
+/**
+ * The numbers of the patch that is looked at, each on its colour, or a picture if there are too many to read; of what
+ * has none, as many empty places, so that nothing moves.
+ */
+function enlarge(id, pixels, colourOf, text) {
+  const { looking } = state, isPatch = looking > 0, [P, Q] = model.patch;
+  const top = Math.floor((looking - 1) / columns) * P, left = ((looking - 1) % columns) * Q;
   const from = (first, count) => (count === 1 ? String(first + 1) : `${first + 1} to ${first + count}`);
-  const [row, column] = [Math.floor((looking - 1) / columns), (looking - 1) % columns];
-  byId(`${id}-title`).textContent = looking > 0
-    ? `${tokenName(looking)}: its pixels, rows ${from(row * P, P)}, columns ${from(column * Q, Q)}`
+  byId(`${id}-title`).textContent = isPatch
+    ? `${tokenName(looking)}: its pixels, rows ${from(top, P)}, columns ${from(left, Q)}`
     : `${tokenName(looking)}: no pixels of its own`;
-  drawPatch(byId(id), pixels, looking > 0 ? looking : null, colour, text);
+  byId(id).replaceChildren(...Array.from({ length: model.channels }, (_, channel) => {
+    const value = (row, column) => pixels[pixelAt(top + row, left + column, channel)];
+    if (P * Q > 64) {
+      const canvas = Object.assign(picture("enlarged"), { style: `aspect-ratio: ${Q} / ${P}` });
+      paint(canvas, Q, P, (i) => (isPatch ? colourOf(value(Math.floor(i / Q), i % Q)) : [0, 0, 0, 0]));
+      return element("figure", {}, canvas, element("figcaption", { textContent: channelName(channel) }));
+    }
+    const rows = Array.from({ length: P }, (_, row) => element("tr", {}, ...Array.from({ length: Q }, (_, column) => {
+      if (!isPatch) return element("td");
+      const own = value(row, column), background = colourOf(own);
+      const style = `background: rgb(${background.join(" ")}); color: ${readableOn(background)}`;
+      return element("td", { textContent: text(own), style });
+    })));
+    return element("table", { className: "pixels" },
+      element("caption", { textContent: channelName(channel) }), element("tbody", {}, ...rows));
+  }));
 }
 
+/** The classes that matter most: at most ten, the likeliest first, and the true one; numbersOf(class) is added. */
 function classItems(numbersOf) {
-  const { label } = state, probabilities = arrays.probabilities.data;
-  const prediction = probabilities.indexOf(Math.max(...probabilities));
-  return classesShown(probabilities, label).map((k) => ({
+  const { label } = state, probabilities = arrays.probabilities.data, likeliest = largestFirst(probabilities);
+  const few = likeliest.length > 12 ? likeliest.slice(0, 10) : [...probabilities.keys()];
+  return (few.includes(label) ? few : [...few, label]).map((k) => ({
     name: about.classes[k], ...numbersOf(k), current: k === label,
-    note: [k === label ? "true class" : "", k === prediction ? "prediction" : ""].filter(Boolean).join(", "),
+    note: [k === label ? "true class" : "", k === likeliest[0] ? "prediction" : ""].filter(Boolean).join(", "),
   }));
 }

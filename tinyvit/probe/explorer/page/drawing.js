@@ -81,7 +81,6 @@ class Drawing {
     byId("pixels").hidden = byId("tools").hidden = !drawing;
     byId("patches").hidden = byId("chips").hidden = drawing;
     byId("original").hidden = own === null && label === this.state.image.label;
-    byId("look").classList.toggle("drawing", drawing);
     byId("label").selectedIndex = label;
     byId("brush-level").textContent = byId("brush").value;
   }

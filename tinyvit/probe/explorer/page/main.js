@@ -184,7 +184,7 @@ function draw() {
   stage.draw(arrays, map);
   drawing?.draw();
   const unit = map.unit && byId("show-numbers").checked ? ` Numbers on the patches are in units of ${map.unit}.` : "";
-  byId("readout").textContent = map.readout(state.looking) + unit;
+  byId("readout").textContent = map.readout + unit;
   const { data } = arrays.probabilities; // of which the guesses are the three largest
   byId("guesses").tBodies[0].replaceChildren(...largestFirst(data).slice(0, 3).map((k) =>
     tableRow(bidi(about.classes[k]), barCell(1, 0, 100 * data[k]), share(data[k]))));

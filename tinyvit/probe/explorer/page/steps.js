@@ -24,16 +24,10 @@ const dattentionRow = (arrays, block, head, token) => rowOf(part(arrays.dattenti
 
 /** The gradient of all pixels of each patch as a length; the class token has no pixels. */
 function patchLengths({ data }) {
-  const [P, Q] = model.patch, [height, width] = model.size;
   const squares = new Float64Array(tokens);
-  data.forEach((value, i) => {
-    const y = Math.floor(i / width) % height, x = i % width;
-    squares[1 + Math.floor(y / P) * columns + Math.floor(x / Q)] += value * value;
-  });
+  data.forEach((value, i) => { squares[patchOf(i)] += value * value; });
   return squares.map(Math.sqrt);
 }
-
-const ofToken = (values, token) => (token === "mean" ? mean(values.subarray(1)) : values[token]);
 
 /** Layer norm i in their order, two a block and a last one: {name, said, x and y (T, D), cache}. */
 function normAt(arrays, i) {
@@ -59,82 +53,62 @@ function whyNone(values, block) {
 
 const NOTHING = { values: null, kind: "size", largest: 0, title: "" };
 
+/** A map with a title for its largest values, and what is said of the token that is looked at. */
+const titled = (map, title, text) => ({ ...map, title, readout: tokenName(state.looking) + text });
+const valueSeen = ({ values }) => number(state.looking === "mean" ? mean(values.subarray(1)) : values[state.looking]);
+
 const MAPS = {
-  patches: () => ({ ...NOTHING, readout: (token) => `${tokenName(token)}.` }),
+  patches: () => titled(NOTHING, "", "."),
   tokens(arrays, { depth }) {
-    const map = sizes(Float64Array.from(part(arrays.stream_length, depth)));
-    return {
-      ...map, title: `Longest tokens ${afterBlocks(depth)}`,
-      readout: (token) => `${tokenName(token)}, ${afterBlocks(depth)}: length ${number(ofToken(map.values, token))}.`,
-    };
+    const map = sizes(Float64Array.from(part(arrays.stream_length, depth))), where = afterBlocks(depth);
+    return titled(map, `Longest tokens ${where}`, `, ${where}: length ${valueSeen(map)}.`);
   },
   norm(arrays, { norm: i }) {
     const { said, cache } = normAt(arrays, i), map = sizes(cache.rstd.data.map((value) => 1 / value));
-    return {
-      ...map, title: "Largest standard deviations",
-      readout: (token) => `${tokenName(token)}, ${said}: its numbers have a standard deviation of ` +
-        `${number(ofToken(map.values, token))}, and afterwards one of 1.`,
-    };
+    return titled(map, "Largest standard deviations",
+      `, ${said}: its numbers have a standard deviation of ${valueSeen(map)}, and afterwards one of 1.`);
   },
   attention(arrays, { block, head, looking }) {
     const map = shares(attentionRow(arrays, block, head, looking));
     const self = looking > 0 ? `, and ${share(map.values[looking])} from itself` : "";
     const first = looking === 0 ? "itself" : "the class token";
     const off = state.off.has(switchName(block, head)) ? " It is switched off: nothing of it goes on." : "";
-    return {
-      ...map, title: "It takes most from",
-      readout: (token) => `${tokenName(token)} in ${blockName(block)}, head ${head + 1}: it takes ` +
-        `${share(map.values[0])} from ${first}${self}.${off}`,
-    };
+    return titled(map, "It takes most from", ` in ${blockName(block)}, head ${head + 1}: it takes ` +
+      `${share(map.values[0])} from ${first}${self}.${off}`);
   },
   mlp(arrays, { mlp: block }) {
     const map = sizes(lengths(arrays.cache.blocks[block].m).data);
-    return {
-      ...map, title: "The MLP adds most to",
-      readout: (token) => `${tokenName(token)}, ${blockName(block)}: what the MLP adds has a length of ` +
-        `${number(ofToken(map.values, token))}.`,
-    };
+    return titled(map, "The MLP adds most to",
+      `, ${blockName(block)}: what the MLP adds has a length of ${valueSeen(map)}.`);
   },
   logits: () => ({
-    ...NOTHING, readout: () => model.pool === "token"
+    ...NOTHING, readout: model.pool === "token"
       ? "The head reads the class token alone. It has no place in the image, so there is nothing to lay over it."
       : "The head reads the mean of all patches, each with the same share, so there is nothing to lay over the image.",
   }),
   loss: () => ({
-    ...NOTHING, readout: () => "The loss is one number for the whole image; the next steps lead it back there.",
+    ...NOTHING, readout: "The loss is one number for the whole image; the next steps lead it back there.",
   }),
   dtokens(arrays, { ddepth }) {
-    const map = sizes(Float64Array.from(part(arrays.dstream_length, ddepth)));
+    const map = sizes(Float64Array.from(part(arrays.dstream_length, ddepth))), where = afterBlocks(ddepth);
     const last = ddepth < model.depth ? "" : model.pool === "token"
       ? " After the last block patches have none: the head reads the class token alone."
       : " After the last block the class token has none: the head reads the mean of the patches.";
-    return {
-      ...map, title: `Largest gradients ${afterBlocks(ddepth)}`,
-      readout: (token) =>
-        `${tokenName(token)}, ${afterBlocks(ddepth)}: gradient of length ${number(ofToken(map.values, token))}.${last}`,
-    };
+    return titled(map, `Largest gradients ${where}`, `, ${where}: gradient of length ${valueSeen(map)}.${last}`);
   },
   dattention(arrays, { block, head, looking }) {
     const map = sizes(Float64Array.from(dattentionRow(arrays, block, head, looking)), "signed");
-    return {
-      ...map, title: "Its attention to these matters most",
-      readout: (token) => `${tokenName(token)} in ${blockName(block)}, head ${head + 1}: the gradient of its ` +
-        `attention to the class token is ${number(map.values[0])}.${whyNone(map.values, block)}`,
-    };
+    return titled(map, "Its attention to these matters most", ` in ${blockName(block)}, head ${head + 1}: the gradient ` +
+      `of its attention to the class token is ${number(map.values[0])}.${whyNone(map.values, block)}`);
   },
-  dpixels(arrays) {
+  dpixels(arrays, { looking }) {
     const map = sizes(patchLengths(arrays.dpixels));
-    return {
-      ...map, title: "Patches that the loss depends on most",
-      readout: (token) => token === 0 ? "Class token: it comes from no pixel." :
-        `${tokenName(token)}: gradient of its pixels of length ${number(ofToken(map.values, token))}.`,
-    };
+    return titled(map, "Patches that the loss depends on most", looking === 0
+      ? ": it comes from no pixel." : `: gradient of its pixels of length ${valueSeen(map)}.`);
   },
   rollout(arrays, { through, looking }) {
     const map = shares(rowOf(part(arrays.rollout, through - 1), looking));
-    return {
-      ...map, title: "It comes most from",
-      readout: (token) => `${tokenName(token)}, ${afterBlocks(through)}: ${share(map.values[0])} from the class token.`,
-    };
+    return titled(map, "It comes most from",
+      `, ${afterBlocks(through)}: ${share(map.values[0])} from the class token.`);
   },
 };

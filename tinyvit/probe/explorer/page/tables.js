@@ -1,4 +1,4 @@
-// Tables: columns of numbers, rows with a bar, the pixels of a patch.
+// Tables: columns of numbers, and rows with a bar.
 
 /** A row with a heading; of the other cells, what isn't an element is a number. */
 function tableRow(heading, ...cells) {
@@ -30,36 +30,5 @@ function drawBars(parent, caption, [first, ...others], items) {
     if (note) row.firstChild.append(element("span", { className: "note", textContent: note }));
     if (current) Object.assign(row, { className: "current", ariaCurrent: "true" });
     return row;
-  }));
-}
-
-/** The classes that matter most: at most ten, the likeliest first, and the true one. */
-function classesShown(probabilities, label) {
-  const order = [...probabilities.keys()];
-  if (order.length <= 12) return order;
-  const first = largestFirst(probabilities).slice(0, 10);
-  return first.includes(label) ? first : [...first, label];
-}
-
-/** The numbers of a patch (C, P, Q), each on its colour; a picture alone if there are too many to read. null: empty. */
-function drawPatch(parent, pixels, token, colourOf, text) {
-  const [P, Q] = model.patch, [height, width] = model.size;
-  const top = Math.floor((token - 1) / columns) * P, left = ((token - 1) % columns) * Q;
-  parent.replaceChildren(...Array.from({ length: model.channels }, (_, c) => {
-    const value = (i) => pixels[(c * height + top + Math.floor(i / Q)) * width + left + (i % Q)];
-    if (P * Q > 64) {
-      const canvas = picture("enlarged");
-      canvas.style.aspectRatio = `${Q} / ${P}`;
-      paint(canvas, Q, P, (i) => (token === null ? [0, 0, 0, 0] : colourOf(value(i))));
-      return element("figure", {}, canvas, element("figcaption", { textContent: channelName(c) }));
-    }
-    const lines = Array.from({ length: P }, (_, r) => element("tr", {}, ...Array.from({ length: Q }, (_, q) => {
-      if (token === null) return element("td");
-      const own = value(r * Q + q), background = colourOf(own);
-      const style = `background: rgb(${background.join(" ")}); color: ${readableOn(background)}`;
-      return element("td", { textContent: text(own), style });
-    })));
-    return element("table", { className: "pixels" },
-      element("caption", { textContent: channelName(c) }), element("tbody", {}, ...lines));
   }));
 }
