@@ -61,8 +61,6 @@ def test_attention_without_its_gradient_is_refused():
     attention = random_attention((2, 1, 3, 4, 4))
     with pytest.raises(ValueError, match="got none: trace it with classes"):
         probe.gradient_weighted_attention(attention, None)
-    with pytest.raises(ValueError, match=r"expected the gradient of the attention \(2, 1, 3, 4, 4\), got \(2, 4\)"):
-        probe.gradient_weighted_attention(attention, np.zeros((2, 4)))
 
 
 @pytest.mark.parametrize("draw", [probe.draw_rollout, probe.draw_class_attention])
@@ -74,12 +72,3 @@ def test_the_figures_show_the_image_beside_its_heat(draw, heat):
     np.testing.assert_array_equal(left.images[0].get_array(), image.transpose(1, 2, 0))
     np.testing.assert_array_equal(right.images[1].get_array(), heat)
     figure.canvas.draw()
-
-
-@pytest.mark.parametrize("shape", [(5, 5), (2, 5, 5), (1, 2, 5, 5), (1, 1, 1, 4, 5)])
-def test_attention_of_another_shape_is_refused(shape):
-    attention = np.ones(shape)
-    for call in (lambda: probe.attention_rollout(attention),
-                 lambda: probe.gradient_weighted_attention(attention, attention)):  # fmt: skip
-        with pytest.raises(ValueError, match=r"expected attention \(L, B, H, N, N\)"):
-            call()

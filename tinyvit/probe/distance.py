@@ -30,11 +30,6 @@ def mean_attention_distance(attention, grid, patch_size, prefix=1):
     Raises ValueError for attention that doesn't fit the grid.
     """
     d, A = patch_distances(grid, patch_size), attention[..., prefix:, prefix:]
-    if A.shape[-2:] != d.shape:
-        raise ValueError(
-            f"expected attention (…, {len(d) + prefix}, {len(d) + prefix}) for {grid[0]}×{grid[1]} patches, "
-            f"got {attention.shape}"
-        )
     weights = A.sum((-2, -1), dtype=float)
     return np.divide((A * d).sum((-2, -1)), weights, out=np.full(weights.shape, np.nan), where=weights > 0)
 

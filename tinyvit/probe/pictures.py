@@ -16,13 +16,8 @@ def new_figure(width, height, rows=1, columns=1, **options):
 
 
 def displayed(image):
-    """Pixels (C, H, W) from 0 to 1 as matplotlib shows them: (H, W, 3), or the mean of any other number of channels.
-
-    Raises ValueError for another number of axes.
-    """
+    """Pixels (C, H, W) from 0 to 1 as matplotlib shows them: (H, W, 3), or the mean of any other number of channels."""
     image = np.asarray(image)
-    if image.ndim != 3:
-        raise ValueError(f"expected an image (C, H, W), got {image.shape}")
     return np.clip(image.transpose(1, 2, 0) if len(image) == 3 else image.mean(0), 0, 1)
 
 

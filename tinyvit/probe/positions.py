@@ -34,12 +34,9 @@ def position_similarity(positions, grid):
 
     Raises ValueError for another number of positions than the grid has patches.
     """
-    rows, columns = grid
-    if positions.shape[0] != rows * columns:
-        raise ValueError(f"expected {rows * columns} positions for {rows}×{columns} patches, got {positions.shape}")
     lengths = np.linalg.norm(positions, axis=1, keepdims=True)
     directions = np.divide(positions, lengths, out=np.zeros_like(positions), where=lengths > 0)
-    return (directions @ directions.T).reshape(rows, columns, rows, columns)
+    return (directions @ directions.T).reshape(*grid, *grid)
 
 
 def draw_position_similarity(similarity):

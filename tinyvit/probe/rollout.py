@@ -13,15 +13,13 @@ def attention_rollout(attention):
     attention (L, B, H, N, N); the ½ I is the residual connection. The rows of R add up to 1. It says what could flow,
     for all classes alike; see `gradient_weighted_attention` for one of them.
     Abnar & Zuidema 2020, "Quantifying attention flow in transformers", section 3.
-
-    Raises ValueError for attention of another shape.
     """
-    N = tokens_of(attention)
+    _, B, _, N, _ = attention.shape
     identity = np.eye(N, dtype=attention.dtype)
-    rolled = np.broadcast_to(identity, (attention.shape[1], N, N))
+    rolled = np.tile(identity, (B, 1, 1))
     for mixed in attention.mean(2):                                           # (B, N, N)
         rolled = (0.5 * mixed + 0.5 * identity) @ rolled
-    return rolled.copy()
+    return rolled
 
 
 def gradient_weighted_attention(attention, attention_gradients):
@@ -34,25 +32,15 @@ def gradient_weighted_attention(attention, attention_gradients):
     Chefer, Gur & Wolf 2021, "Generic attention-model explainability for interpreting bi-modal and encoder-decoder
     transformers", eqs. 5 and 6.
 
-    Raises ValueError if the two differ in shape, or there is no gradient.
+    Raises ValueError if there is no gradient.
     """
-    if np.shape(attention_gradients) != attention.shape:
-        raise ValueError(
-            f"expected the gradient of the attention {attention.shape}, got "
-            f"{'none: trace it with classes' if attention_gradients is None else np.shape(attention_gradients)}"
-        )
-    N = tokens_of(attention)
-    relevance = np.broadcast_to(np.eye(N, dtype=attention.dtype), (attention.shape[1], N, N))
+    if attention_gradients is None:
+        raise ValueError("expected the gradient of the attention, got none: trace it with classes")
+    _, B, _, N, _ = attention.shape
+    relevance = np.tile(np.eye(N, dtype=attention.dtype), (B, 1, 1))
     for A, dA in zip(attention, attention_gradients):
         relevance = relevance + np.maximum(dA * A, 0).mean(1) @ relevance
-    return relevance.copy()
-
-
-def tokens_of(attention):
-    """N of attention (L, B, H, N, N); raises ValueError for another shape."""
-    if np.ndim(attention) != 5 or attention.shape[-1] != attention.shape[-2]:
-        raise ValueError(f"expected attention (L, B, H, N, N), got {np.shape(attention)}")
-    return attention.shape[-1]
+    return relevance
 
 
 def draw_rollout(heat, image, *, title="attention rollout"):

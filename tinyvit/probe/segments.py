@@ -39,8 +39,6 @@ def overlap(segments, masks):
         got = f"{segments.dtype} and {masks.dtype}"
         raise ValueError(f"expected segments and masks of bools, such as masks > 0, got {got}")
     (rows, columns), (H, W) = segments.shape[-2:], masks.shape[-2:]
-    if H % rows or W % columns:
-        raise ValueError(f"expected masks whose sides are multiples of {rows}×{columns} patches, got {H}×{W}")
     pixels = segments.repeat(H // rows, -2).repeat(W // columns, -1)
     both, either = (pixels & masks).sum((-2, -1)), (pixels | masks).sum((-2, -1))
     return np.where(either, both / np.maximum(either, 1), 1.0)
