@@ -97,6 +97,18 @@ def test_what_happens_to_an_image_depends_on_its_place_in_the_epoch_and_not_on_t
         np.testing.assert_array_equal(a, np.concatenate(b))
 
 
+@given(dataset=datasets(), augmentation=augmentations, mixing=mixings, seed=seeds(), first=st.integers(0, 11),
+       count=st.integers(1, 12))  # fmt: skip
+def test_a_part_of_a_batch_has_the_bits_that_it_has_in_the_whole_batch(
+    dataset, augmentation, mixing, seed, first, count
+):
+    first = min(first, len(dataset) - 1)
+    part, key = slice(first, min(first + count, len(dataset))), Key(seed, 3).skip(20)
+    inputs = dataset.images, dataset.labels, replace(augmentation, **mixing), dataset, key
+    for got, whole in zip(augment(*inputs, part=part), augment(*inputs), strict=True):
+        np.testing.assert_array_equal(got, whole[part])
+
+
 @given(dataset=datasets(dtype="uint8"), augmentation=augmentations, seed=seeds())
 @example(dataset=dark(), augmentation=rand(np.nextafter(30, 0)), seed=0)     # solarize's threshold is just above 0
 @example(dataset=dark(), augmentation=rand(np.nextafter(3.75, 0)), seed=0)   # posterize's bits are just above 7½

@@ -89,14 +89,6 @@ def test_every_operation_keeps_shape_dtype_and_range(x, seed, name, dtype):
     assert y.min() >= 0 and y.max() <= 255.001
 
 
-@given(x=pictures(), seed=seeds(), name=st.sampled_from([*OPERATIONS]))
-def test_the_result_for_an_image_does_not_depend_on_the_others(x, seed, name):
-    u = np.random.default_rng(seed).uniform(0, 1, len(x)).astype("float32")
-    together = OPERATIONS[name](levels(x), u)
-    for i in range(len(x)):
-        np.testing.assert_array_equal(OPERATIONS[name](levels(x[i : i + 1]), u[i : i + 1])[0], together[i])
-
-
 @given(x=pictures())
 def test_a_grey_image_has_no_saturation_to_change(x):
     grey = levels(x[:, :1])

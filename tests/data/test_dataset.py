@@ -40,11 +40,11 @@ def with_pixel(value):
 @pytest.mark.parametrize(("changes", "message"), [
     ({"images": np.zeros((0, 3, 4, 5)), "labels": np.zeros(0, int)}, r"n at least 1, got \(0, 3, 4, 5\)"),
     ({"images": np.zeros((2, 4, 5))}, r"\(n, C, H, W\).*got \(2, 4, 5\)"),
-    ({"labels": np.array([0])}, r"labels \(2,\), got int64 \(1,\)"),
-    ({"labels": np.array([0.0, 1.0])}, r"integer labels.*got float64"),
-    ({"labels": np.array([0, 2])}, "from 0 to 1, got 2 at image 1"),
-    ({"labels": np.array([-1, 0])}, "from 0 to 1, got -1 at image 0"),
-    (with_pixel(np.nan), "image 1 .*NaN or infinite"),
+    ({"labels": np.array([0])}, r"labels \(2,\), got 'int64 \(1,\)'"),
+    ({"labels": np.array([0.0, 1.0])}, r"integer labels.*got 'float64"),
+    ({"labels": np.array([0, 2])}, "from 0 to 1, got '0 to 2'"),
+    ({"labels": np.array([-1, 0])}, "from 0 to 1, got '-1 to 0'"),
+    (with_pixel(np.nan), "pixels that are NaN or infinite"),
     ({"mean": (0.5,)}, "mean and a std for each of 3 channels"),
 ])  # fmt: skip
 def test_inconsistent_arrays_are_refused_with_the_given_value(changes, message):

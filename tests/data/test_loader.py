@@ -98,6 +98,13 @@ def test_an_epoch_started_in_the_middle_has_the_remaining_batches_unchanged(seed
     assert_same_batches(loader(seed=seed, ahead=ahead).epoch(epoch, start), whole[start:])
 
 
+def test_of_each_batch_there_is_the_part_that_was_asked_for():
+    part = loader(part=lambda size: slice(size // 3, size // 2))
+    for whole, got in zip(loader().epoch(2), part.epoch(2), strict=True):
+        for one, other in zip(whole, got, strict=True):
+            np.testing.assert_array_equal(other, one[1:2])
+
+
 @pytest.mark.parametrize("start", [-1, 6])
 def test_a_start_outside_of_the_epoch_is_refused(start):
     with pytest.raises(ValueError, match=f"a batch from 0 to 5, got {start}"):

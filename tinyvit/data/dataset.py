@@ -31,15 +31,13 @@ class Dataset:
     def __post_init__(self):
         images, labels, K = self.images, self.labels, len(self.classes)
         require(images.ndim in (4, 5) and len(images), "expected images (n, C, H, W) with n at least 1", images.shape)
-        if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
-            raise ValueError(f"expected integer labels {images.shape[:1]}, got {labels.dtype} {labels.shape}")
-        if labels.min() < 0 or labels.max() >= K:
-            wrong = np.flatnonzero((labels < 0) | (labels >= K))[0]
-            raise ValueError(f"expected labels from 0 to {K - 1}, got {labels[wrong]} at image {wrong}")
+        whole = labels.shape == images.shape[:1] and labels.dtype.kind in "iu"
+        require(whole, f"expected integer labels {images.shape[:1]}", f"{labels.dtype} {labels.shape}")
+        least, most = labels.min(), labels.max()
+        require(least >= 0 and most < K, f"expected labels from 0 to {K - 1}", f"{least} to {most}")
         require(images.dtype.kind in "uif", "expected pixels as real numbers", images.dtype)
         if images.dtype.kind == "f" and not np.isfinite(images).all():
-            wrong = np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(1))[0]
-            raise ValueError(f"image {wrong} has pixels that are NaN or infinite")
+            raise ValueError("there are pixels that are NaN or infinite")
         fits = len(self.mean) == len(self.std) == images.shape[1]
         require(fits, f"expected a mean and a std for each of {images.shape[1]} channels", (self.mean, self.std))
         positive = self.scale > 0 and all(std > 0 for std in self.std)

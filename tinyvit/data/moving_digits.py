@@ -1,7 +1,6 @@
 """The real digits in motion: the class of a clip is the direction that its digit moves in."""
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from tinyvit.backend import Key
 from tinyvit.data.dataset import Dataset, Split
@@ -52,7 +51,6 @@ def moved(images, starts, steps, frames):
     2) pixels, (rows, columns), to the next. What leaves on one side comes in on the other."""
     ground = np.zeros((len(images), SIDE, SIDE), images.dtype)
     ground[:, : images.shape[1], : images.shape[2]] = images
-    views = sliding_window_view(np.tile(ground, (1, 2, 2)), (SIDE, SIDE), axis=(1, 2))
     places = starts[:, None] + np.arange(frames)[:, None] * steps[:, None]      # (n, T, 2)
-    rows, columns = np.moveaxis(-places % SIDE, -1, 0)                          # the digit is where the view isn't
-    return views[np.arange(len(images))[:, None], rows, columns]
+    rows, columns = np.moveaxis((np.arange(SIDE) - places[..., None]) % SIDE, 2, 0)   # of each pixel, (n, T, SIDE)
+    return ground[np.arange(len(images))[:, None, None, None], rows[..., None], columns[:, :, None]]

@@ -1,7 +1,7 @@
 """How images become a trained model's input, and the names of its classes."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -59,12 +59,8 @@ class Preprocessing:
     def from_json(cls, text, source):
         """Parse what `to_json` wrote; ValueError, naming `source`, for any other text."""
         try:
-            values, names = json.loads(text), {field.name for field in fields(cls)}
-            # A file without resample, crop and frames means their defaults.
-            fits = isinstance(values, dict) and names - {"resample", "crop", "frames"} <= values.keys() <= names
-            require(fits, f"expected the fields {', '.join(sorted(names))}", text)
-            return cls(**values)
-        except (ValueError, OverflowError, RecursionError) as error:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"{source} doesn't say how images are prepared: {short(error, 250)}") from error
 
     def to_json(self):
