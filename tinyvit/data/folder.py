@@ -129,15 +129,14 @@ def read_classes(files, **options):
 def statistics(images):
     """Mean and std of each channel of uint8 images (n, C, …), as a fraction of 255; a std of 0 becomes 1."""
     levels = np.arange(256) / 255
-    means, stds = [], []
+    found = []
     for channel in range(images.shape[1]):
         # Counting the levels needs no copy of the images in floating point.
         counts = sum(np.bincount(chunk.ravel(), minlength=256) for chunk in np.array_split(images[:, channel], 64))
         share = counts / counts.sum()
         mean = float(share @ levels)
-        means.append(mean)
-        stds.append(float((share @ (levels - mean) ** 2) ** 0.5) if (counts > 0).sum() > 1 else 1.0)
-    return tuple(means), tuple(stds)
+        found.append((mean, float((share @ (levels - mean) ** 2) ** 0.5) if (counts > 0).sum() > 1 else 1.0))
+    return tuple(zip(*found))
 
 
 def check_memory(count, channels, size):

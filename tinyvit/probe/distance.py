@@ -45,10 +45,8 @@ def draw_attention_distance(distances, uniform):
     uniform   `uniform_attention_distance`, drawn as a line: that of a head without any preference
     """
     figure, axes = new_figure(6, 3.8)
-    L, H = distances.shape
-    layers = np.arange(L)
-    for h in range(H):
-        axes.scatter(layers, distances[:, h], s=22, color="tab:blue", alpha=0.7, label="a head" if h == 0 else None)
+    layers = np.arange(len(distances))
+    axes.scatter(layers.repeat(distances.shape[1]), distances, s=22, color="tab:blue", alpha=0.7, label="a head")
     axes.plot(layers, np.ma.masked_invalid(distances).mean(1), color="tab:blue", linewidth=1, label="mean of the heads")
     axes.axhline(uniform, color="tab:gray", linestyle="--", linewidth=1, label="all patches alike")
     axes.set_xlabel("layer")

@@ -145,13 +145,11 @@ def start_of_backward(logits, targets, classes):
 
 def attentions_of(model, cache):
     """(Attention, its cache) for every attention in the layers. Caches mirror modules: that of `x.attn` is `.attn`."""
-    found = []
-    layers = zip(model.parts(), model.caches_of_parts(cache))
-    for (_, part), of_part in list(layers)[1 : model.depth + 1]:
-        for path, module in part.named_modules():
-            if isinstance(module, Attention):
-                found.append((module, attrgetter(path)(of_part) if path else of_part))
-    return found
+    layers = list(zip(model.parts(), model.caches_of_parts(cache)))[1 : model.depth + 1]
+    return [
+        (module, attrgetter(path)(of_part) if path else of_part)
+        for (_, part), of_part in layers for path, module in part.named_modules() if isinstance(module, Attention)
+    ]  # fmt: skip
 
 
 def stack_or_none(probs, model, images):

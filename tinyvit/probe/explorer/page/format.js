@@ -1,10 +1,7 @@
 // Numbers and names as text.
 
 const MINUS = "−";
-const EXPONENTS = {
-  "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹",
-};
-const raised = (exponent) => [...String(exponent)].map((sign) => EXPONENTS[sign]).join("");
+const raised = (exponent) => [...String(exponent)].map((sign) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[sign] ?? "⁻").join("");
 const signed = (text) => text.replace("-", MINUS);
 
 /** Three digits: 0.123, 12.3, 1.23 × 10³, 1.23 × 10⁻⁵. */
@@ -14,9 +11,6 @@ function number(value) {
   if (power >= -3 && power < 3) return signed(value.toPrecision(3));
   return `${signed(digits)} × 10${raised(Number(power))}`;
 }
-
-/** The number on the other side of zero. */
-const negative = (value) => number(value === 0 ? 0 : -value);
 
 const share = (value) => `${(100 * value).toFixed(1)} %`;
 

@@ -82,8 +82,7 @@ const INSIDE = {
   mlp(arrays) {
     const { m1, h, activated, m } = arrays.cache.blocks[state.mlp], token = asking(), E = model.hidden;
     const [before, after] = [h, activated].map(({ data }) => data.subarray(token * E, (token + 1) * E));
-    const most = [...after.keys()].reduce((best, i) => (after[i] > after[best] ? i : best), 0);
-    const positive = before.filter((value) => value > 0).length;
+    const [most] = largestFirst(after), positive = before.filter((value) => value > 0).length;
     byId("mlp-value").textContent =
       `${tokenName(token)}: ${positive} of its ${E} hidden numbers are above zero and pass; the others are held near ` +
       `zero. The largest is number ${most + 1}: GELU(${number(before[most])}) = ${number(after[most])}.`;

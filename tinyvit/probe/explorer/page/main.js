@@ -56,13 +56,8 @@ function startOf(step) {
 
 /** The token of a step while none was chosen: a patch, then what the head reads in the end, then the strongest patch. */
 function firstToken(step) {
-  if (step === "dpixels") return strongestPatch();
+  if (step === "dpixels") return largestFirst(patchLengths(arrays.dpixels))[0] || 1; // 0 if none has a gradient
   return ["patches", "tokens", "norm"].includes(step) || model.pool === "avg" ? 1 : 0;
-}
-
-function strongestPatch() {
-  const found = patchLengths(arrays.dpixels);
-  return [...found.keys()].slice(1).reduce((best, i) => (found[i] > found[best] ? i : best), 1);
 }
 
 /** Do what the address asks for, and say what of it the page doesn't have. */

@@ -35,7 +35,7 @@ class Matrix {
     if (this.square) this.canvas.style.aspectRatio = `${width} / ${height}`;
     this.cells.resize(height, width);
     paintRamp(this.ramp, kind);
-    this.least.textContent = kind === "signed" ? negative(largest) : "0";
+    this.least.textContent = kind === "signed" ? number(-largest) : "0";
     this.most.textContent = kind === "share" ? share(largest) : number(largest);
     this.ramp.parentElement.classList.toggle("none", largest === 0);
     this.frame.hidden = chosen === null || chosen === "mean";

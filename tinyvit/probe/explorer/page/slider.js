@@ -15,22 +15,17 @@ class Slider {
       type: "button", textContent: "Play", onclick: () => (this.timer ? this.pause() : this.start()),
     });
     parent.append(element("label", {}, `${name} `, this.input), this.output, this.play);
-    this.show();
-  }
-
-  show() {
-    this.output.textContent = this.input.ariaValueText = this.label(this.input.valueAsNumber);
+    this.set(value);
   }
 
   /** Show a value that was chosen elsewhere. */
   set(value) {
-    if (this.input.valueAsNumber !== value) this.input.value = value;
-    this.show();
+    this.input.value = value;
+    this.output.textContent = this.input.ariaValueText = this.label(this.input.valueAsNumber);
   }
 
   go(value) {
-    this.input.value = value;
-    this.show();
+    this.set(value);
     this.onChange(this.input.valueAsNumber); // which has stayed between its ends
   }
 

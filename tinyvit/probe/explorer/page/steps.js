@@ -15,7 +15,7 @@ function sizes(values, kind = "size") {
   const short = (value) => signed((value / unit.factor).toFixed(1)).replace(/^−(0\.0)$/, "$1");
   return {
     values, kind, largest, text: number, unit: unit.text, short,
-    least: kind === "signed" ? negative(largest) : "0", most: number(largest),
+    least: kind === "signed" ? number(-largest) : "0", most: number(largest),
   };
 }
 
