@@ -88,7 +88,7 @@ ROW = np.frombuffer(TEN_CONTENTS[TEN.names[-1]], "uint8")
 @pytest.mark.parametrize(("columns", "message"), [
     ({"label": [300]}, "uint8"),
     ({"label": None}, "label"),
-    ({"img": [{"bytes": b"GIF89a" + bytes(99)}]}, "expected PNG"),
+    ({"img": [{"bytes": b"GIF89a" + bytes(99)}]}, "expected AVIF, "),
     ({"img": [{"bytes": png(ROW)[:-40]}]}, "."),
     ({"img": [{"bytes": png(ROW[:769], side=16)}]}, r"has images \(1, 16, 16, 3\), expected \(1, 32, 32, 3\)"),
     ({"img": [{"bytes": png(ROW)}] * 2, "label": [1, 2]}, r"has images \(2, 32, 32, 3\), expected \(1, 32, 32, 3\)"),

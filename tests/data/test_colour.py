@@ -28,8 +28,8 @@ def pictures(draw, min_pixels=1):
     return x.astype("uint8")
 
 
-def levels(x, dtype="float32"):
-    x = x.astype(dtype)
+def levels(x):
+    x = x.astype("float32")
     x.flags.writeable = False
     return x
 
@@ -71,22 +71,6 @@ def test_the_others_are_pillows(x, seed):
                 assert_within_one_level(images[i], expected)
             else:
                 np.testing.assert_array_equal(images[i], expected)
-
-
-OPERATIONS = {operation.__name__: operation for operation in ENHANCERS} | {
-    "posterize": lambda x, u: colour.posterize(x, (1 + 7 * u).astype("int32")),
-    "solarize": lambda x, u: colour.solarize(x, 256 * u),
-    "autocontrast": lambda x, u: colour.autocontrast(x),
-    "equalize": lambda x, u: colour.equalize(x),
-}
-
-
-@given(x=pictures(), seed=seeds(), name=st.sampled_from([*OPERATIONS]), dtype=st.sampled_from(["float32", "float64"]))
-def test_every_operation_keeps_shape_dtype_and_range(x, seed, name, dtype):
-    u = np.random.default_rng(seed).uniform(0, 1, len(x)).astype(dtype)
-    y = OPERATIONS[name](levels(x, dtype), u)
-    assert (y.shape, y.dtype) == (x.shape, dtype)
-    assert y.min() >= 0 and y.max() <= 255.001
 
 
 @given(x=pictures())

@@ -99,7 +99,7 @@ def read_parquet(spec, folder):
     contents = {}
     for name, parts in zip(PARQUET, (spec.parts[:-1], spec.parts[-1:])):
         columns = read_table(folder / name, columns=["img", *spec.labels]).to_pydict()
-        images = np.stack([np.asarray(open_image(BytesIO(image["bytes"]), ["PNG"])) for image in columns["img"]])
+        images = np.stack([np.asarray(open_image(BytesIO(image["bytes"]))) for image in columns["img"]])
         expected = sum(part.images for part in parts), 32, 32, 3
         if images.shape != expected:
             raise ValueError(f"{name} has images {images.shape}, expected {expected}")

@@ -11,7 +11,6 @@ import numpy as np
 from tinyvit.backend import Key
 from tinyvit.data import geometry, load, policy
 from tinyvit.data.augment import Augmentation, augment
-from tinyvit.files import replacing
 
 BLOCKS, SAMPLES = 2, 4  # rows side by side, and samples in a row
 SEED = 6
@@ -46,23 +45,19 @@ def rows(dataset):
 
 def draw(dataset, path):
     """The picture of all rows as a PNG file."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     table, wide = list(rows(dataset)), 1 + SAMPLES
     deep = -(-len(table) // BLOCKS)
-    figure, places = plt.subplots(deep, BLOCKS * wide, figsize=(BLOCKS * wide, deep), layout="constrained")
+    figure = Figure(figsize=(BLOCKS * wide, deep), layout="constrained")
+    places = figure.subplots(deep, BLOCKS * wide)
     for axes in places.flat:
         axes.set_axis_off()
     for i, (name, images) in enumerate(table):
         for axes, image in zip(places[i % deep, i // deep * wide :], images):
             axes.imshow(image.clip(0, 255).astype("uint8").transpose(1, 2, 0), interpolation="nearest")
         places[i % deep, i // deep * wide].set_title(name, fontsize=7)
-    with replacing(path) as file:
-        figure.savefig(file, format="png")
-    plt.close(figure)
+    figure.savefig(path, format="png")
 
 
 def main(args=None):

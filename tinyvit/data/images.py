@@ -3,6 +3,7 @@
 import os
 import warnings
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +107,7 @@ def opened(path, read, what):
         raise ValueError(f"{path} can't be read as {what}: {reason}") from error
 
 
-def open_image(file, formats=FORMATS):
+def open_image(file):
     """An open file as a Pillow image, not yet decoded. Every untrusted image is opened here.
 
     Pillow's warnings are ignored from here on: they are about size, which is checked here, or about what doesn't touch
@@ -118,11 +119,11 @@ def open_image(file, formats=FORMATS):
     Image.init()
     warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
-        image = Image.open(file, formats=[name for name in formats if name in Image.OPEN])
+        image = Image.open(file, formats=[name for name in FORMATS if name in Image.OPEN])
     except Image.UnidentifiedImageError as error:
-        raise ValueError(f"expected {', '.join(formats[:-1])}{' or ' * (len(formats) > 1)}{formats[-1]}") from error
-    limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and image.width * image.height > limit:
+        raise ValueError(f"expected {', '.join(FORMATS[:-1])} or {FORMATS[-1]}") from error
+    limit = Image.MAX_IMAGE_PIXELS or inf
+    if image.width * image.height > limit:
         raise ValueError(f"{image.width}×{image.height} are more pixels than the {limit:,} considered safe")
     return image
 

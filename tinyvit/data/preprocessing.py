@@ -93,8 +93,7 @@ class Preprocessing:
         A model of videos takes one as a list of such frames or an array (T, H, W) or (T, H, W, C), several as a list of
         these or an array (B, T, H, W, C) or (B, C, T, H, W): uint8 (B, C, T, H, W) is returned.
 
-        A uint8 array is of 0 to 255. Raises ValueError for anything else, and for an array whose channels may be first
-        as well as last.
+        A uint8 array is of 0 to 255. Raises ValueError for anything else.
         """
         what = "images" if self.frames is None else "videos"
         if hasattr(images, "dtype"):
