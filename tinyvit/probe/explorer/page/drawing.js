@@ -11,11 +11,10 @@ function drawn(levels, image) {
     if (level === before[i]) return image.pixels.data[i];
     return (level / 255 - normal.mean[channel]) / normal.std[channel];
   });
-  const of = (i, channel) => levels[channel * size + i];
-  const grey = (i) => Math.round(mean(Array.from({ length: model.channels }, (_, channel) => of(i, channel))));
-  const colours = Uint8Array.from({ length: 3 * size }, (_, i) => {
-    const pixel = Math.floor(i / 3);
-    return model.channels === 3 ? of(pixel, i % 3) : grey(pixel);
+  const ofPixel = (i) => Array.from({ length: model.channels }, (_, channel) => levels[channel * size + i]);
+  const colours = Uint8ClampedArray.from({ length: 3 * size }, (_, i) => {
+    const own = ofPixel(Math.floor(i / 3));
+    return model.channels === 3 ? own[i % 3] : mean(own);
   });
   return { pixels: { data: pixels }, picture: { data: colours } };
 }
@@ -23,9 +22,9 @@ function drawn(levels, image) {
 /** The levels nearest to the pixels of an image. */
 function levelsOf({ pixels }) {
   const size = model.size[0] * model.size[1], normal = about.live;
-  return Uint8Array.from(pixels.data, (value, i) => {
+  return Uint8ClampedArray.from(pixels.data, (value, i) => {
     const channel = Math.floor(i / size);
-    return Math.min(Math.max(Math.round(255 * (value * normal.std[channel] + normal.mean[channel])), 0), 255);
+    return 255 * (value * normal.std[channel] + normal.mean[channel]);
   });
 }
 
@@ -47,7 +46,7 @@ class Drawing {
       },
     });
     byId("draw").onclick = () => changed({ drawing: !state.drawing, pointed: null });
-    byId("clear").onclick = () => changed({ own: new Uint8Array(model.channels * height * width), drawing: true });
+    byId("clear").onclick = () => changed({ own: new Uint8ClampedArray(model.channels * height * width), drawing: true });
     byId("original").onclick = () => changed({ own: null, label: state.image.label });
     byId("label").append(...about.classes.map((name, k) => element("option", { value: k, textContent: name })));
     byId("label").onchange = () => changed({ label: byId("label").selectedIndex });
@@ -59,7 +58,7 @@ class Drawing {
     const levels = (this.state.own ?? levelsOf(arrays)).slice();
     for (let channel = 0; channel < model.channels; channel++) {
       const i = pixelAt(row, column, channel);
-      levels[i] = Math.min(Math.max(change(levels[i]), 0), 255);
+      levels[i] = change(levels[i]); // which stays between 0 and 255
     }
     await this.changed({ own: levels });
     this.read(row, column);

@@ -67,6 +67,6 @@ function levelsText(levels) {
 /** The levels of a text, or null if it isn't one of an image of this size. */
 function textLevels(text) {
   if (!/^[\w-]*$/.test(text) || text.length % 4 === 1) return null;
-  const levels = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (sign) => sign.charCodeAt(0));
+  const levels = Uint8ClampedArray.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (sign) => sign.charCodeAt(0));
   return levels.length === model.channels * model.size[0] * model.size[1] ? levels : null;
 }

@@ -1,6 +1,6 @@
 // The page: what is chosen, the controls that change it, and everything drawn again from it.
 
-if (!live) for (const step of ["norm", "mlp"]) byId(`step-${step}`).remove(); // which need what only vit.js computes
+fillIn();
 const stepSections = [...document.querySelectorAll(".step")];
 const stepNames = stepSections.map((section) => section.id.replace("step-", ""));
 const chain = stepNames.filter((step) => step !== "rollout"); // which shows no part of the computation
@@ -68,6 +68,7 @@ async function follow(hash) {
   await changed({ pointed: null, ...changes });
 }
 
+/** Say what the model is, and leave in the page what is true of it. */
 function fillIn() {
   const [height, width] = model.size, [P, Q] = model.patch;
   const count = (value) => value.toLocaleString("en");
@@ -143,7 +144,6 @@ function makeSliders() {
   return Object.fromEntries(made);
 }
 
-fillIn();
 const imageInputs = makeImages();
 const stepButtons = makeSteps();
 const sliders = makeSliders();
