@@ -63,7 +63,7 @@ def test_without_a_selection_nothing_changes(split):
     (None, -10, "such as 10 in all, got -10"),
     (None, 1004, "such as 1000 in all, got 1004"),
     (("1", "2"), 7, "each of 2 classes, such as 8 in all, got 7"),
-    (("1", "2"), 600, r"600 images are 300 of each class, but class 1 has \d+ to train on; take fewer"),
+    (("1", "2"), 600, r"600 images to be no more of each class than the \d+ that class 1 has, got 300"),
 ])  # fmt: skip
 def test_an_impossible_selection_is_refused_with_what_is_available(classes, images, message):
     with pytest.raises(ValueError, match=message):

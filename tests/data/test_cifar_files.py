@@ -110,6 +110,6 @@ def test_a_parquet_file_of_something_else_or_none_is_refused(tmp_path, columns, 
 
 def test_without_pyarrow_the_message_names_the_extra(tmp_path, monkeypatch):
     write_parquet(TEN, TEN_CONTENTS, tmp_path)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ValueError, match=r"pip install 'tinyvit\[parquet\]'"):
         cifar_files.read(TEN, tmp_path)

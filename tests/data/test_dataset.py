@@ -77,8 +77,8 @@ def test_other_seeds_hold_out_other_images():
 @pytest.mark.parametrize(("share", "message"), [
     (0, "share between 0 and 1, got 0"),
     (1.0, "share between 0 and 1, got 1.0"),
-    (0.3, "share of 0.3 of the 1 images of class cat is 0, which leaves none"),
-    (0.7, "share of 0.7 of the 1 images of class cat is 1, which leaves none"),
+    (0.3, "share of the 1 images of class cat that leaves some .*, got 0.3"),
+    (0.7, "share of the 1 images of class cat that leaves some .*, got 0.7"),
 ])  # fmt: skip
 def test_a_share_that_leaves_a_class_without_images_is_refused(share, message):
     with pytest.raises(ValueError, match=message):

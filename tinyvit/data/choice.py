@@ -7,6 +7,7 @@ import numpy as np
 from tinyvit.backend import Key
 from tinyvit.data.dataset import Split
 from tinyvit.text import did_you_mean
+from tinyvit.validation import require
 
 
 def choose(split, classes=None, images=None, seed=0):
@@ -56,15 +57,12 @@ def rows_of_each_class(dataset, images, seed):
     labels = np.unique(dataset.labels)
     K = len(labels)
     each, rest = divmod(images, K)
-    if images < 1 or rest:
-        nearest = K * max(1, round(images / K))
-        raise ValueError(f"expected as many images of each of {K} classes, such as {nearest} in all, got {images}")
+    expected = f"expected as many images of each of {K} classes, such as {K * max(1, round(images / K))} in all"
+    require(images >= 1 and not rest, expected, images)
     chosen = []
     for label in labels:
         name, rows = dataset.classes[label], np.flatnonzero(dataset.labels == label)
-        if len(rows) < each:
-            raise ValueError(
-                f"{images} images are {each} of each class, but class {name} has {len(rows)} to train on; take fewer"
-            )
+        most = f"expected {images} images to be no more of each class than the {len(rows)} that class {name} has"
+        require(len(rows) >= each, most, each)
         chosen.append(Key(seed).at(f"choose.{name}").generator().permutation(rows)[:each])
     return np.sort(np.concatenate(chosen))

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import tarfile
 from contextlib import suppress
+from importlib.util import find_spec
 from io import BytesIO
 
 import numpy as np
@@ -89,12 +90,9 @@ def read_parquet(spec, folder):
     It has the training images file by file, but not in the order of the files. The official checksums identify each
     block; if one doesn't match, all stay in the order in which they came.
     """
-    try:
-        from pyarrow.parquet import read_table
-    except ImportError:
-        raise ValueError(
-            f"the parquet copy takes the extra parquet (pip install 'tinyvit[parquet]'); or get {spec.archive}"
-        ) from None
+    if find_spec("pyarrow") is None:
+        raise ValueError(f"it takes the extra parquet (pip install 'tinyvit[parquet]'); or get {spec.archive}")
+    from pyarrow.parquet import read_table
 
     contents = {}
     for name, parts in zip(PARQUET, (spec.parts[:-1], spec.parts[-1:])):

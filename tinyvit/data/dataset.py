@@ -92,10 +92,7 @@ def hold_out(split, share, seed=0):
     for label in np.unique(labels):
         rows = generator.permutation(np.flatnonzero(labels == label))
         taken = round(share * len(rows))
-        if not 0 < taken < len(rows):
-            raise ValueError(
-                f"a share of {share} of the {len(rows)} images of class {split.train.classes[label]} is {taken}, "
-                "which leaves none to train on or none to test; choose another share"
-            )
+        of_class = f"of the {len(rows)} images of class {split.train.classes[label]}"
+        require(0 < taken < len(rows), f"expected a share {of_class} that leaves some to train and test on", share)
         held[rows[:taken]] = True
     return Split(split.train.subset(np.flatnonzero(~held)), split.train.subset(np.flatnonzero(held)))

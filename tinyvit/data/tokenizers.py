@@ -6,6 +6,7 @@ seen by a text tower.
 """
 
 import re
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -88,12 +89,10 @@ class BytePairTokenizer(Tokenizer):
 
 def tokenizers_library():
     """The library `tokenizers`; ValueError if it is missing."""
-    try:
-        import tokenizers
-    except ImportError:
-        raise ValueError(
-            "texts in CLIP's byte pairs need the library tokenizers: pip install 'tinyvit[tokenizers]'"
-        ) from None
+    if find_spec("tokenizers") is None:
+        raise ValueError("texts in CLIP's byte pairs need the library tokenizers: pip install 'tinyvit[tokenizers]'")
+    import tokenizers
+
     return tokenizers
 
 
