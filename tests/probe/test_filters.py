@@ -31,13 +31,6 @@ def test_there_are_no_more_components_than_filters_or_pixels():
     assert len(probe.filter_components(generator.standard_normal((64, 3, 4, 4))).components) == 28
 
 
-def test_arrays_that_are_not_filters_are_refused():
-    with pytest.raises(ValueError, match=r"expected filters \(D, C, P, Q\) with D at least 2, got \(4, 4\)"):
-        probe.filter_components(np.ones((4, 4)))
-    with pytest.raises(ValueError, match=r"got \(1, 3, 4, 4\)"):
-        probe.filter_components(np.ones((1, 3, 4, 4)))
-
-
 @pytest.mark.parametrize("channels", [1, 2, 3])
 def test_the_figure_has_a_tile_for_each_component_grey_where_it_is_zero(channels):
     found = probe.filter_components(np.random.default_rng(0).standard_normal((64, channels, 3, 3)), count=9)

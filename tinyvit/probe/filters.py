@@ -29,10 +29,7 @@ def filter_components(weight, count=28):
         Σ = (1/(D−1)) Σᵢ (wᵢ − w̄)(wᵢ − w̄)ᵀ = V Λ Vᵀ        variance = λ / Σ λ
 
     `count` of them, or all if there are fewer. Dosovitskiy et al. 2021, section 4.5, figure 7 on the left.
-    Raises ValueError for weights without four axes and for a single filter.
     """
-    if weight.ndim != 4 or len(weight) < 2:
-        raise ValueError(f"expected filters (D, C, P, Q) with D at least 2, got {weight.shape}")
     from sklearn.decomposition import PCA
 
     flat = weight.reshape(len(weight), -1)

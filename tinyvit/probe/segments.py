@@ -14,11 +14,7 @@ def attention_segments(maps, mass=MASS):
     """Of each map (…, rows, columns) the fewest patches that hold the share `mass` of it together: bools of its shape.
 
     maps   such as those of `attention_maps`: how much the class token takes from each patch
-
-    Raises ValueError for a share that isn't between 0 and 1.
     """
-    if not 0 < mass < 1:
-        raise ValueError(f"expected a share between 0 and 1, got {mass}")
     flat = maps.reshape(*maps.shape[:-2], -1)
     order = np.argsort(-flat, axis=-1, kind="stable")
     held = np.take_along_axis(flat, order, -1).cumsum(-1)
