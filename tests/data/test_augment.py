@@ -84,19 +84,6 @@ def test_a_batch_is_the_same_in_float32_and_float64_and_has_soft_targets_where_i
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
-@given(dataset=datasets(), augmentation=augmentations, seed=seeds(), first=st.integers(0, 999), cut=st.integers(1, 11))
-def test_what_happens_to_an_image_depends_on_its_place_in_the_epoch_and_not_on_the_batch(
-    dataset, augmentation, seed, first, cut
-):
-    key = Key(seed, step=1).skip(first)
-    cut = min(cut, len(dataset))
-    parts = [(slice(0, cut), key), (slice(cut, None), key.skip(cut))]
-    parts = [augmented(dataset, augmentation, k, rows=rows) for rows, k in parts if len(dataset.images[rows])]
-    whole = augmented(dataset, augmentation, key)
-    for a, *b in zip(whole, *parts):
-        np.testing.assert_array_equal(a, np.concatenate(b))
-
-
 @given(dataset=datasets(), augmentation=augmentations, mixing=mixings, seed=seeds(), first=st.integers(0, 11),
        count=st.integers(1, 12))  # fmt: skip
 def test_a_part_of_a_batch_has_the_bits_that_it_has_in_the_whole_batch(

@@ -20,19 +20,11 @@ def uniform(seed, *shape):
     return numbers
 
 
-def random_crop(x, padding, u):
-    return geometry.resample(x, geometry.crop(u, padding))
-
-
-def random_flip(x, u):
-    return geometry.resample(x, geometry.flip(u))
-
-
 @given(x=images, padding=paddings, seed=seeds())
 def test_a_crop_pads_and_cuts_out_a_window_image_by_image(x, padding, seed):
     u = uniform(seed, len(x), 2)
     height, width = x.shape[2:]
-    for image, numbers, got in zip(x, u, random_crop(x, padding, u)):
+    for image, numbers, got in zip(x, u, geometry.resample(x, geometry.crop(u, padding))):
         top, left = (int(number * (2 * padding + 1)) for number in numbers)
         roomy = np.pad(image, ((0, 0), (padding, padding), (padding, padding)))
         np.testing.assert_array_equal(got, roomy[:, top : top + height, left : left + width])
@@ -41,7 +33,7 @@ def test_a_crop_pads_and_cuts_out_a_window_image_by_image(x, padding, seed):
 @given(x=images, seed=seeds())
 def test_a_flip_mirrors_the_images_whose_number_is_below_a_half(x, seed):
     u = uniform(seed, len(x))
-    for image, number, got in zip(x, u, random_flip(x, u)):
+    for image, number, got in zip(x, u, geometry.resample(x, geometry.flip(u))):
         np.testing.assert_array_equal(got, image[:, :, ::-1] if number < 0.5 else image)
 
 
