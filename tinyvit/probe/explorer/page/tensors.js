@@ -33,15 +33,17 @@ function matmul(a, b) {
 }
 
 /** The axes in another order: axis i of the result is axis axes[i] of x. */
-function permuted(x, axes) {
-  const steps = axes.map((axis) => x.shape.slice(axis + 1).reduce((product, side) => product * side, 1));
-  const y = tensor(axes.map((axis) => x.shape[axis]));
-  for (let i = 0; i < y.data.length; i++) {
-    let from = 0;
-    for (let axis = axes.length - 1, rest = i; axis >= 0; rest = Math.floor(rest / y.shape[axis--])) {
-      from += (rest % y.shape[axis]) * steps[axis];
+function permuted({ data, shape }, axes) {
+  const steps = axes.map((axis) => shape.slice(axis + 1).reduce((product, side) => product * side, 1));
+  const sides = axes.map((axis) => shape[axis]), place = axes.map(() => 0), y = tensor(sides);
+  for (let i = 0, from = 0; i < y.data.length; i++) {
+    y.data[i] = data[from];
+    for (let axis = axes.length - 1; axis >= 0; axis--) { // one place further, as an odometer counts
+      from += steps[axis];
+      if (++place[axis] < sides[axis]) break;
+      from -= sides[axis] * steps[axis];
+      place[axis] = 0;
     }
-    y.data[i] = x.data[from];
   }
   return y;
 }
