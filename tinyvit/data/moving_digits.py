@@ -52,5 +52,5 @@ def moved(images, starts, steps, frames):
     ground = np.zeros((len(images), SIDE, SIDE), images.dtype)
     ground[:, : images.shape[1], : images.shape[2]] = images
     places = starts[:, None] + np.arange(frames)[:, None] * steps[:, None]      # (n, T, 2)
-    rows, columns = np.moveaxis((np.arange(SIDE) - places[..., None]) % SIDE, 2, 0)   # of each pixel, (n, T, SIDE)
+    rows, columns = np.moveaxis((np.arange(SIDE) - places[..., None]) % SIDE, 2, 0)  # of each pixel, (n, T, SIDE)
     return ground[np.arange(len(images))[:, None, None, None], rows[..., None], columns[:, :, None]]

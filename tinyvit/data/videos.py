@@ -92,6 +92,6 @@ def video_files(folder):
 
 
 def moves(path):
-    """Whether an image file is an animation; False for one that can't be read."""
+    """Whether an image file is an animation that can be read."""
     with suppress(ValueError):
         return opened(path, is_animation, "an animation")
