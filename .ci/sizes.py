@@ -16,12 +16,12 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 28_772,
-    "tinyvit": 29_310,
+    "tests": 28_661,
+    "tinyvit": 29_033,
     "tinyvit/*": 1_225,
     "tinyvit/bench": 1_117,
     "tinyvit/cli": 1_543,
-    "tinyvit/data": 1_502,
+    "tinyvit/data": 1_435,
     "tinyvit/exercises": 3_119,
     "tinyvit/functional": 2_299,
     "tinyvit/interop": 1_445,
@@ -29,7 +29,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/models": 2_936,
     "tinyvit/nn": 1_601,
     "tinyvit/optim": 377,
-    "tinyvit/probe": 3_108,
+    "tinyvit/probe": 2_898,
     "tinyvit/training": 4_101,
 }
 TOKENS = {"tinyvit": 10.8, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % more than when this was begun

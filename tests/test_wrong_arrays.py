@@ -111,7 +111,7 @@ def test_ints_and_bools_count_as_floating_point_numbers(level, case, dtype):
 def test_lists_count_as_arrays_and_everything_else_is_refused_in_one_line(level):
     with kernels.using(level):
         np.testing.assert_allclose(F.layernorm([[1.0, 3.0]], [1, 1], [0, 0])[0], [[-1, 1]], rtol=1e-5)
-        masked, matrix = np.ma.masked_less([[1.0, 3.0]], 2), np.asmatrix([[1.0, 3.0]])
+        masked, matrix = np.ma.masked_less([[1.0, 3.0]], 2), np.ones((1, 2)).view(np.matrix)
         for wrong in (None, "text", {}, np.array(["a"]), np.array([None]), masked, matrix):
             with pytest.raises(ValueError, match="softmax: expected x as an array"):
                 F.softmax(wrong)
