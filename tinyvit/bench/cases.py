@@ -70,15 +70,11 @@ class Case:
 
     @property
     def title(self):
-        fields = self.shape._asdict() if isinstance(self.shape, tuple) else vars(self.shape)
-        parts = [text.format(fields[name]) for name, text in FIELDS.items() if name in fields]
         network = [] if self.architecture in (None, "vit") else [self.architecture]
+        fields = self.shape._asdict() if isinstance(self.shape, tuple) else vars(self.shape)
+        shown = [text.format(fields[name]) for name, text in FIELDS.items() if name in fields]
         drops = ["with dropout"] if self.draws else []
-        return ", ".join([KINDS[self.kind], *network, *parts, f"batch {self.batch_size}", *drops])
-
-    @property
-    def unit(self):
-        return "sequences" if self.kind == "attention" else "images"
+        return ", ".join([KINDS[self.kind], *network, *shown, f"batch {self.batch_size}", *drops])
 
     @property
     def convolves(self):

@@ -28,14 +28,10 @@ def load(threads):
 
 def prepare(case, precision, threads):
     """A function that computes the next step of a case and returns a number to compare implementations by."""
-    make = {"train": train, "infer": infer, "attention": attention, "conv": convolution}[case.kind]
-    return make(case, precision, threads)
-
-
-def train(case, precision, threads):
-    """A training step. Returns the loss."""
-    step = training_step(case, precision, threads)
-    return lambda: float(step())
+    if case.kind == "train":
+        step = training_step(case, precision, threads)
+        return lambda: float(step())
+    return (infer if case.kind == "infer" else operation)(case, precision, threads)
 
 
 def training_step(case, precision, threads=None, device="cpu", replayed=False):
@@ -65,37 +61,25 @@ def infer(case, precision, threads):
     return lambda: float(classify(model, images, threads).max())
 
 
-def attention(case, precision, threads):
-    """Attention and its backward, the batch split over threads as a training step splits it.
+def operation(case, precision, threads):
+    """Attention or a convolution and its backward, the batch split over threads as a training step splits it.
 
-    Returns the largest gradient of the bias or, without one, of the first sample's queries.
+    Returns the largest gradient of what samples share or, without such a thing, of the first sample's queries.
     """
-    (q, k, v), dheads, bias = heads(case, precision)
+    own, shared, dy = arrays(case, precision)
+    forward, backward = F.attention, F.attention_backward
+    if case.kind == "conv":
+        s, backward = case.shape, F.conv2d_backward
+        forward = partial(F.conv2d, stride=s.stride, padding=s.padding, groups=s.groups)
 
     def run(part):
-        _, cache = F.attention(q[part], k[part], v[part], bias)
-        return F.attention_backward(dheads[part], cache)
-
-    def step():
-        gradients = map_threads(run, slices(case.batch_size, threads), threads)
-        largest = gradients[0][0][0] if bias is None else sum(dbias for *_, dbias in gradients)
-        return float(abs(largest).max())
-
-    return step
-
-
-def convolution(case, precision, threads):
-    """A convolution and its backward, the batch split likewise. Returns the largest gradient of the filters."""
-    s, (x, weight, dy) = case.shape, images_and_filters(case, precision)
-
-    def run(part):
-        _, cache = F.conv2d(x[part], weight, None, s.stride, s.padding, s.groups)
-        return F.conv2d_backward(dy[part], cache)
+        _, cache = forward(*(x[part] for x in own), *shared)
+        return backward(dy[part], cache)
 
     def step():
         with freed_memory_kept():
             gradients = map_threads(run, slices(case.batch_size, threads), threads)
-        return float(abs(sum(dweight for _, dweight in gradients)).max())
+        return float(abs(sum(each[-1] for each in gradients) if shared else gradients[0][0][0]).max())
 
     return step
 
@@ -107,21 +91,20 @@ def batch(case, precision):
     return images, generator.integers(0, c.num_classes, case.batch_size)
 
 
-def heads(case, precision):
-    """Queries, keys and values (3, B, H, N, d) and dheads (B, H, N, d), views of what the layers around attention
-    leave, (B, N, 3, H, d) and (B, N, H, d); and a bias (H, N, N) or None."""
-    generator, B, (N, H, d, has_bias) = np.random.default_rng(0), case.batch_size, case.shape
-    shapes = (B, N, 3, H, d), (B, N, H, d), (H, N, N)
-    qkv, dheads, bias = (generator.standard_normal(shape, dtype=precision) for shape in shapes)
-    return qkv.transpose(2, 0, 3, 1, 4), dheads.transpose(0, 2, 1, 3), bias if has_bias else None
+def arrays(case, precision):
+    """What an operation takes: arrays with a row a sample, those that samples share, and the gradient of its result.
 
-
-def images_and_filters(case, precision):
-    """Images (B, C, H, W), filters (O, C/G, k, k) and the gradient of their convolution, all from N(0, 1)."""
-    generator, B, s = np.random.default_rng(0), case.batch_size, case.shape
-    x, y = (B, s.channels, s.side, s.side), (B, s.filters, s.side_of_result, s.side_of_result)
-    shapes = x, (s.filters, s.channels // s.groups, s.kernel_size, s.kernel_size), y
-    return [generator.standard_normal(shape, dtype=precision) for shape in shapes]
+    Attention: queries, keys and values (B, H, N, d) and the gradient, views of what the layers around attention leave,
+    (B, N, 3, H, d) and (B, N, H, d); shared is a bias (H, N, N), if it has one. A convolution: images (B, C, H, W);
+    shared are filters (O, C/G, k, k). All are from N(0, 1).
+    """
+    normal, B, s = partial(np.random.default_rng(0).standard_normal, dtype=precision), case.batch_size, case.shape
+    if case.kind == "conv":
+        images, filters = (B, s.channels, s.side, s.side), (s.filters, s.channels // s.groups, *2 * (s.kernel_size,))
+        return [normal(images)], [normal(filters)], normal((B, s.filters, s.side_of_result, s.side_of_result))
+    N, H, d, has_bias = s
+    qkv, dheads = normal((B, N, 3, H, d)).transpose(2, 0, 3, 1, 4), normal((B, N, H, d)).transpose(0, 2, 1, 3)
+    return [*qkv], [normal((H, N, N))] if has_bias else [], dheads
 
 
 def products(threads):

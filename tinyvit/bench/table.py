@@ -1,5 +1,7 @@
 """Results as text for a terminal of 120 columns."""
 
+from tinyvit.training.display import columns
+
 BASE = "torch"  # whose time the others' are compared with
 
 
@@ -20,54 +22,29 @@ def heading(machine, settings):
 def case_table(result):
     """One case: one line per contestant, the floor, and what went wrong."""
     rows, floor = result["results"], result["floor"]
-    header = ["computed by", "median", "quartiles", f"{result['unit']}/s", "PyTorch/this", "of the floor",
-              "peak memory", "less libraries"]  # fmt: skip
+    header = ["computed by", "median", "quartiles", "samples/s", "PyTorch/this", "of the floor", "peak memory",
+              "less libraries"]  # fmt: skip
     lines = [cells(row) for row in rows if row["median"] is not None]
     if floor["seconds"] is not None:
         rate = f"at {floor['operations_per_second'] / 1e9:,.0f} Gflop/s"
         lines.append(["the floor", duration(floor["seconds"]), rate, *5 * [""]])
     if not any(row["name"] == BASE and row["median"] for row in rows):
         header, *lines = ([*line[:4], *line[5:]] for line in [header, *lines])
-    problems = [f"  {row['title']}: {row['problem']}" for row in rows if row["problem"]]
-    problems += [f"  {name}: {problem}" for name, problem in floor["problems"].items()]
-    problems += [f"  {result['disagreement']}"] if result["disagreement"] else []
-    title = f"{result['case']}: {result['title']}; {2 * result['multiply_adds'] / 1e9:,.1f} Gflop"
-    return "\n".join([title, *columns(header, lines), *problems])
-
-
-def columns(header, lines):
-    """The lines of a table, the first column on the left, the others on the right."""
-    widths = [max(map(len, column)) for column in zip(header, *lines)]
-    for line in (header, ["─" * width for width in widths], *lines):
-        first, *others = (cell.rjust(width) for cell, width in zip(line, widths))
-        yield "  ".join(["", first.lstrip().ljust(widths[0]), *others]).rstrip()
-
-
-def scaling_table(lines):
-    """The points of `scaling.measure`: a line each, with time and memory of every contestant."""
-    names = {row["name"]: row["title"] for line in lines for row in line["results"]}
-    table, problems = [], []
-    for line in lines:
-        own = {row["name"]: row for row in line["results"]}
-        table.append([line["axis"], f"{line['size']:,}"])
-        for name in names:
-            table[-1] += [duration(own[name]["median"]), size(grown(own[name]))]
-        problems += [f"  {line['axis']} {line['size']:,}, {row['title']}: {row['problem']}"
-                     for row in own.values() if row["problem"]]  # fmt: skip
-    header = ["a training step with", ""]
-    for title in names.values():
-        header += [title, "memory"]
-    return "\n".join([*columns(header, table), *problems])
+    problems = {row["title"]: row["problem"] for row in rows if row["problem"]} | floor["problems"]
+    return "\n".join([
+        f"{result['case']}: {result['title']}; {2 * result['multiply_adds'] / 1e9:,.1f} Gflop", *columns(header, lines),
+        *(f"  {name}: {problem}" for name, problem in problems.items()),
+        *([f"  {result['disagreement']}"] if result["disagreement"] else []),
+    ])  # fmt: skip
 
 
 def cells(row):
     """The cells of a contestant's line."""
     against = 1.0 if row["name"] == BASE else row["ratios"].get(BASE)
-    lower, upper = (duration(seconds).split() for seconds in row["quartiles"])
     return [
         row["title"],
         duration(row["median"]),
-        f"{' '.join(lower[: 1 + (lower[1] != upper[1])])}–{' '.join(upper)}",
+        "–".join(map(duration, row["quartiles"])),
         f"{row['per_second']:,.0f}" if row["per_second"] >= 100 else f"{row['per_second']:.3g}",
         "–" if against is None else f"{against:.2f}",
         "–" if row["of_floor"] is None else f"{100 * row['of_floor']:.0f} %",
@@ -87,9 +64,7 @@ def count(number, noun):
 
 
 def duration(seconds):
-    """Seconds with three significant digits, in ms below one second, or a dash."""
-    if seconds is None:
-        return "–"
+    """Seconds with three significant digits, in ms below one second."""
     value, unit = (seconds, "s") if seconds >= 1 else (1e3 * seconds, "ms")
     return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
 

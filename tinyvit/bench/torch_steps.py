@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as T
 
-from tinyvit.bench.steps import SIDES, batch, best_of, heads, images_and_filters
+from tinyvit.bench.steps import SIDES, arrays, batch, best_of
 from tinyvit.functional.patches import as_pair
 from tinyvit.models import build
 from tinyvit.models.registry import architecture_name
@@ -32,8 +32,7 @@ def prepare(case, precision, threads, channels_last=False):
     if case.kind == "train":
         step = training_step(case, precision, layout)
         return lambda: float(step())
-    make = {"infer": infer, "attention": attention, "conv": convolution}[case.kind]
-    return make(case, precision, layout)
+    return (infer if case.kind == "infer" else operation)(case, precision, layout)
 
 
 def training_step(case, precision, layout, device="cpu", low=None, compiler=lambda function: function):
@@ -76,29 +75,20 @@ def infer(case, precision, layout):
     return step
 
 
-def attention(case, precision, layout):
-    """Attention and its backward. Returns the largest gradient of the bias or of the first sample's queries."""
-    qkv, dheads, bias = heads(case, precision)
-    inputs = [torch.from_numpy(array).requires_grad_() for array in (*qkv, bias) if array is not None]
-    dheads = torch.from_numpy(dheads)
+def operation(case, precision, layout):
+    """Attention or a convolution and its backward. Returns the same gradient as tinyvit's step."""
+    own, shared, dy = arrays(case, precision)
+    tensors = [torch.from_numpy(array) for array in (*own, *shared, dy)]
+    forward, s = T.scaled_dot_product_attention, case.shape
+    if case.kind == "conv":
+        tensors = [tensor.to(memory_format=layout) for tensor in tensors]
+        forward = partial(T.conv2d, stride=s.stride, padding=s.padding, groups=s.groups)
+    *inputs, dy = tensors
+    inputs = [tensor.requires_grad_() for tensor in inputs]
 
     def step():
-        attended = T.scaled_dot_product_attention(*inputs[:3], attn_mask=None if bias is None else inputs[3])
-        gradients = torch.autograd.grad(attended, inputs, dheads)
-        return float((gradients[0][0] if bias is None else gradients[-1]).abs().max())
-
-    return step
-
-
-def convolution(case, precision, layout):
-    """A convolution and its backward. Returns the largest gradient of the filters."""
-    s = case.shape
-    x, weight, dy = (torch.tensor(array).to(memory_format=layout) for array in images_and_filters(case, precision))
-    inputs = x.requires_grad_(), weight.requires_grad_()
-
-    def step():
-        y = T.conv2d(*inputs, None, s.stride, s.padding, 1, s.groups)
-        return float(torch.autograd.grad(y, inputs, dy)[1].abs().max())
+        gradients = torch.autograd.grad(forward(*inputs), inputs, dy)
+        return float((gradients[-1] if shared else gradients[0][0]).abs().max())
 
     return step
 

@@ -1,4 +1,4 @@
-"""The process in which the benchmark times one implementation; it is told through a pipe which function to call."""
+"""The process in which the benchmark times one implementation; a pipe tells it when to go on."""
 
 import os
 import signal
@@ -10,51 +10,42 @@ from pathlib import Path
 LEAST_STEPS = 2  # to warm up: the first allocates, the second finds everything in place
 
 
-def work(pipe):
-    """Answer each (function, arguments) with (function(state, *arguments), None), or (None, why not), until the other
-    end is closed."""
+def work(pipe, *arguments):
+    """Send (what `progress(*arguments)` yields, None), each when told to go on, or (None, why not), until the other end
+    is closed."""
     os.dup2(2, 1)  # whatever a library prints is not a result
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which closes the pipe
-    state = {}
     with suppress(EOFError, OSError):
-        while True:
-            function, arguments = pipe.recv()
-            try:
-                answer = function(state, *arguments), None
-            except Exception as error:
-                answer = None, in_a_line(error)
-            pipe.send(answer)
+        try:
+            for answer in progress(*arguments):
+                pipe.send((answer, None))
+                pipe.recv()
+        except Exception as error:
+            pipe.send((None, in_a_line(error)))
 
 
-def prepare(state, module, case, threads, options):
-    """Build a case, or with None matrix products; returns the bytes in use when only libraries were loaded."""
+def progress(module, case, threads, options, seconds):
+    """Build a case, or with None matrix products; warm up for this many seconds, and take turns that last as long.
+
+    Yields the bytes in use when only libraries were loaded; what the second step returned; then, for each turn, the
+    seconds of a step, the largest number that its steps returned, and the most bytes that the process has used.
+    """
     module = import_module(f"tinyvit.bench.{module}")
     module.load(threads)
     before = memory("VmRSS")
-    state["step"] = module.products(threads) if case is None else module.prepare(case, "float32", threads, **options)
-    return before
-
-
-def warm(state, seconds):
-    """Take steps for this many seconds, at least two; returns the shortest time and what the second returned."""
+    step = module.products(threads) if case is None else module.prepare(case, "float32", threads, **options)
+    yield before
     times, values = [], []
     while len(times) < LEAST_STEPS or sum(times) < seconds:
         started = time.perf_counter()
-        values.append(state["step"]())
+        values.append(step())
         times.append(time.perf_counter() - started)
-    return min(times), values[LEAST_STEPS - 1]
-
-
-def turn(state, repeats):
-    """Take steps; returns the seconds of one and the largest number that they returned."""
-    started = time.perf_counter()
-    values = [state["step"]() for _ in range(repeats)]
-    return (time.perf_counter() - started) / repeats, max(values)
-
-
-def peak(state):
-    """The most bytes that the process has used."""
-    return memory("VmHWM")
+    yield values[LEAST_STEPS - 1]
+    repeats = max(1, round(seconds / min(times)))
+    while True:
+        started = time.perf_counter()
+        values = [step() for _ in range(repeats)]
+        yield (time.perf_counter() - started) / repeats, max(values), memory("VmHWM")
 
 
 def memory(name):

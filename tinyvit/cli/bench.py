@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from tinyvit.cli.parsing import parse
 from tinyvit.files import check_folder, expanded, write
 
+SCALING_ROUNDS = 3  # at most
+
 
 @dataclass(frozen=True)
 class BenchOptions:
@@ -25,8 +27,8 @@ class BenchOptions:
     threads: int | None = None
     """CPU threads; by default as many as there are cores."""
     scaling: bool = False
-    """Measure how time and memory of a training step grow with tokens, width, depth and batch; alone unless there are
-    --cases. The picture goes to --out."""
+    """Measure how time and memory of a training step grow with tokens, width, depth and batch, by the last of the
+    levels and in at most three rounds; alone unless there are --cases. The picture goes to --out."""
     json: bool = False
     """Print one JSON object instead of tables."""
     out: str | None = None
@@ -36,37 +38,51 @@ class BenchOptions:
 def bench(rest):
     """tinyvit bench; status 1 if something could not be measured that should have been."""
     options = parse(BenchOptions, rest, "tinyvit bench")
-    cases, levels, threads = checked(options)
+
+    from tinyvit.bench import machine, run, scaling
+    from tinyvit.bench.cases import CASES
+    from tinyvit.bench.table import case_table, heading
+    from tinyvit.kernels import available, using
+    from tinyvit.models.registry import looked_up
+    from tinyvit.progress import tqdm
+    from tinyvit.training.threads import at_once, thread_count
+
+    if options.rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {options.rounds}")
+    if options.scaling and options.out is None:
+        raise ValueError("--scaling draws a picture; say with --out which folder it goes to")
+    names = dict.fromkeys(options.cases) or (() if options.scaling else CASES)
+    cases, threads = [looked_up(CASES, name, "case") for name in names], at_once(thread_count(options.threads))
+    for level in options.kernels:
+        with using(level):  # raises for a level that can't be used
+            pass
+    levels = tuple(dict.fromkeys(options.kernels)) or available()
     folder = None if options.out is None else expanded(options.out)
     if folder is not None:  # made before minutes are spent on results that can't be written
         check_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
 
-    from tinyvit.bench import machine, run, scaling
-    from tinyvit.bench.player import contestants
-    from tinyvit.bench.table import case_table, heading, scaling_table
-    from tinyvit.progress import tqdm
-
     settings = {"cases": [case.name for case in cases], "kernels": list(levels), "threads": threads,
-                "rounds": options.rounds, "left_out": contestants(levels)[-1]}  # fmt: skip
+                "rounds": options.rounds, "left_out": run.contestants(levels)[-1]}  # fmt: skip
     result, texts = {"machine": machine.describe(), "settings": settings, "cases": []}, []
-    turns = run.turns(cases, levels, options.rounds)
-    turns += run.turns(**scaling.plan(levels, options.rounds)) if options.scaling else 0
-    with tqdm(total=turns, unit=" turns", disable=not sys.stderr.isatty(), leave=False, dynamic_ncols=True) as bar:
+    parts = [("cases", cases, levels, options.rounds, True)]
+    if options.scaling:
+        grid = {case.title: case for axis in scaling.cases().values() for case in axis}
+        result["scaling"] = []
+        parts.append(("scaling", grid.values(), levels[-1:], min(options.rounds, SCALING_ROUNDS), False))
 
-        def tell(text):
-            texts.append(text + "\n")
-            if not options.json:
-                with tqdm.external_write_mode(sys.stdout):
-                    print(text, flush=True)
+    def tell(text):
+        texts.append(text + "\n")
+        if not options.json:
+            with tqdm.external_write_mode(sys.stdout):
+                print(text, flush=True)
 
-        tell(heading(result["machine"], settings))
-        for case in run.run(cases, levels, threads, options.rounds, after_turn=bar.update):
-            result["cases"].append(case)
+    tell(heading(result["machine"], settings))
+    for part, these, own_levels, rounds, products in parts:
+        found = run.run(these, own_levels, threads, rounds, products=products)
+        for case in tqdm(found, total=len(these), unit=" cases", disable=not sys.stderr.isatty(), leave=False):
+            result[part].append(case)
             tell(f"\n{case_table(case)}")
-        if options.scaling:
-            result["scaling"] = scaling.measure(levels, threads, options.rounds, after_turn=bar.update)
-            tell(f"\n{scaling_table(result['scaling'])}")
     if options.json:
         print(json.dumps(result, allow_nan=False))
     if folder is not None:
@@ -74,25 +90,4 @@ def bench(rest):
         write(folder / "bench.txt", "".join(texts).encode())
         if options.scaling:
             write(folder / "scaling.png", scaling.draw(result["scaling"], result["machine"]["processor"]))
-    return 1 if run.failures(result) else 0
-
-
-def checked(options):
-    """(cases, levels of kernels, threads) of the options; raises ValueError for invalid ones."""
-    from tinyvit.bench.cases import CASES
-    from tinyvit.kernels import available, using
-    from tinyvit.models.registry import looked_up
-    from tinyvit.training.threads import at_once, thread_count
-
-    for name in ("rounds", "threads"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    if options.scaling and options.out is None:
-        raise ValueError("--scaling draws a picture; say with --out which folder it goes to")
-    names = dict.fromkeys(options.cases) or (() if options.scaling else CASES)
-    for level in options.kernels:
-        with using(level):  # raises for a level that can't be used
-            pass
-    levels = tuple(dict.fromkeys(options.kernels)) or available()
-    return [looked_up(CASES, name, "case") for name in names], levels, at_once(thread_count(options.threads))
+    return int(any(map(run.failed, result["cases"] + result.get("scaling", []))))

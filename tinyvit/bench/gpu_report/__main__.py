@@ -13,6 +13,7 @@ import tinyvit
 from tinyvit.backend import as_device, current, gpu
 from tinyvit.bench import machine
 from tinyvit.bench.gpu_report import comparison, recipe, times
+from tinyvit.bench.worker import in_a_line
 from tinyvit.files import expanded, write
 
 ROOT = Path(tinyvit.__file__).parents[1]
@@ -27,7 +28,7 @@ PRECISIONS = ("bfloat16", "tf32", "float32", "float16")
 
 
 def main(arguments=None):
-    options = parse(arguments)
+    options = parse(sys.argv[1:] if arguments is None else arguments)
     folder = expanded(options.out)
     try:
         options.device = "cpu" if options.dry_run else as_device("cuda")
@@ -36,37 +37,35 @@ def main(arguments=None):
         refuse(error)
     with current(options.device):
         report = carry_out(options, folder)
-    sys.exit(1 if any(part.get("problem") for part in report["parts"].values()) else 0)
+    sys.exit(any(part.get("problem") for part in report["parts"].values()))
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser("python -m tinyvit.bench.gpu_report", description=(
+    """The options, with what --quick makes of the others."""
+    quick = "--quick" in arguments
+    parser = argparse.ArgumentParser("python -m tinyvit.bench.gpu_report", allow_abbrev=False, description=(
         "Run the GPU tests, compare NumPy with CuPy, time training steps against PyTorch, train the recipe cifar10, "
         "and write gpu-report.json and gpu-report.txt."
     ))  # fmt: skip
     parser.error = refuse
+    option = parser.add_argument
     for part, what in PARTS.items():
-        parser.add_argument(f"--{part}", action=argparse.BooleanOptionalAction, help=what)
-    parser.add_argument("--quick", action="store_true", help=(
+        option(f"--{part}", action=argparse.BooleanOptionalAction, default=not (quick and part == "compare"), help=what)
+    option("--quick", action="store_true", help=(
         "about two minutes: no comparison, the tests with few examples, one precision, one epoch"
     ))  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="the same code on the CPU, with little work")
-    parser.add_argument("--out", default="gpu-report", help="folder for the report (gpu-report)")
-    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, help=(
+    option("--dry-run", action="store_true", help="the same code on the CPU, with little work")
+    option("--out", default="gpu-report", help="folder for the report (gpu-report)")
+    option("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS[: 1 if quick else 3], help=(
         f"of the steps that are timed; the first is that of the training ({' '.join(PRECISIONS[:3])})"
     ))  # fmt: skip
-    parser.add_argument("--minutes", type=float, help=(
+    option("--minutes", type=float, default=2.0 if quick else 9.5, help=(
         "for everything; the training takes what the other parts leave (9.5; with --quick 2)"
     ))  # fmt: skip
-    parser.add_argument("--data-dir", help="folder or archive with CIFAR-10; by default where tinyvit keeps it")
+    option("--data-dir", help="folder or archive with CIFAR-10; by default where tinyvit keeps it")
     options = parser.parse_args(arguments)
-    for name in PARTS:
-        if getattr(options, name) is None:
-            setattr(options, name, not (options.quick and name == "compare"))
-    options.precisions = options.precisions or PRECISIONS[: 1 if options.quick else 3]
     if options.dry_run:
-        options.precisions = ("float32",)
-    options.minutes = (2.0 if options.quick else 9.5) if options.minutes is None else options.minutes
+        options.precisions = ["float32"]
     if not options.minutes > 0:
         refuse(f"--minutes must be positive, got {options.minutes}")
     return options
@@ -80,7 +79,7 @@ def refuse(message):
 
 def carry_out(options, folder):
     """Run the parts and write the report; returns it."""
-    started = time.perf_counter()
+    end = time.perf_counter() + 60 * options.minutes
     facts = machine.describe() | ({} if options.dry_run else gpu(options.device))
     report, lines = {"options": vars(options), "machine": facts, "parts": {}}, []
 
@@ -90,24 +89,20 @@ def carry_out(options, folder):
         write(folder / "gpu-report.txt", ("\n".join(lines) + "\n").encode())
         write(folder / "gpu-report.json", (json.dumps(report, indent=1) + "\n").encode())
 
-    def left():
-        return 60 * options.minutes - (time.perf_counter() - started)
-
-    run = {
-        "tests": (lambda: tests(options, left() / 3), lambda result: result["tail"]),
-        "compare": (lambda: comparison.run(options), comparison.lines),
-        "steps": (lambda: times.run(options), times.lines),
-        "train": (lambda: recipe.run(options, left()), recipe.lines),
-    }
     show("a dry run on the CPU, whose figures mean nothing" if options.dry_run else "tinyvit on a GPU",
          *(f"  {name}: {fact}" for name, fact in facts.items() if fact))  # fmt: skip
-    for part in (part for part in PARTS if getattr(options, part)):
-        begun, (measure, text) = time.perf_counter(), run[part]
+    run = {
+        "tests": lambda left: tests(options, left / 3), "compare": lambda left: comparison.run(options),
+        "steps": lambda left: times.run(options), "train": lambda left: recipe.run(options, left),
+    }  # fmt: skip
+    text = {"compare": comparison.lines, "steps": times.lines, "train": recipe.lines}
+    for part in filter(vars(options).get, PARTS):
+        begun = time.perf_counter()
         try:
-            result = measure()
-            shown = text(result)
+            result = run[part](end - begun)
+            shown = text[part](result) if part in text else result["tail"]
         except Exception as error:  # the other parts have to be reported all the same
-            result, shown = {"problem": " ".join(f"{type(error).__name__}: {error}".split())}, []
+            result, shown = {"problem": in_a_line(error, 1000)}, []
         seconds = time.perf_counter() - begun
         report["parts"][part] = {**result, "seconds": seconds}
         problem = [f"problem: {result['problem']}"] if result.get("problem") else []

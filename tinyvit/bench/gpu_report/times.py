@@ -14,9 +14,11 @@ from tinyvit import functional as F
 from tinyvit.backend import library
 from tinyvit.bench import steps
 from tinyvit.bench.cases import CASES, Case
+from tinyvit.bench.run import disagreement
 from tinyvit.bench.table import duration
 from tinyvit.bench.worker import in_a_line
 from tinyvit.training import preset
+from tinyvit.training.display import columns
 
 DRY = replace(preset("digits").model, drop_rate=0.0, drop_path_rate=0.0)
 BATCH = 1024       # images
@@ -26,27 +28,29 @@ SIDE = 8192        # of matrices
 BUSY = 6           # products of about 20 ms that keep the card busy while a step is queued
 SHOWN = 40         # kernels
 TOLERANCE = {"float32": 1e-4, "tf32": 3e-3}  # between the second steps' losses; 3e-2 in 16 bits
-NAMES = {"tinyvit": "tinyvit", "graph": "a CUDA graph", "torch": "PyTorch eager", "compile": "torch.compile"}
 
 
 def run(options):
     """{"case": …, "steps": [one row per precision]}."""
-    config = DRY if options.dry_run else CASES["vit-9x192"].shape
-    case = Case("digits" if options.dry_run else "vit-9x192", "train", 8 if options.dry_run else BATCH, config)
+    case = replace(CASES["vit-9x192"], batch_size=BATCH)
+    if options.dry_run:
+        case = Case("digits", "train", 8, DRY)
     rows = [row(options, case, precision) for precision in options.precisions]
     wrong = [row["disagreement"] for row in rows if row["disagreement"]]
-    return {"case": case.title, "steps": rows} | ({"problem": "; ".join(wrong)} if wrong else {})
+    return {"case": case.title, "batch_size": case.batch_size, "steps": rows} | (
+        {"problem": "; ".join(wrong)} if wrong else {}
+    )
 
 
 def row(options, case, precision):
     """Median times by who takes the step, and where the time of ours goes."""
     device, players, losses, left_out = options.device, {}, {}, {}
-    contest = {"tinyvit": partial(steps.training_step, case, precision, device=device)}
-    if device != "cpu":
-        contest["graph"] = partial(steps.training_step, case, precision, device=device, replayed=True)
-    contest["torch"] = partial(theirs, case, device, precision)
-    if not options.dry_run:
-        contest["compile"] = partial(theirs, case, device, precision, compiled=True)
+    ours = partial(steps.training_step, case, precision, device=device)
+    contest = {"tinyvit": ours, "a CUDA graph": partial(ours, replayed=True),
+               "PyTorch eager": partial(theirs, case, device, precision),
+               "torch.compile": partial(theirs, case, device, precision, compiled=True)}  # fmt: skip
+    for name in ("a CUDA graph", "torch.compile") if device == "cpu" else ():
+        del contest[name]
     for name, make in contest.items():
         try:
             step = make()
@@ -57,19 +61,15 @@ def row(options, case, precision):
                 raise
             left_out[name] = in_a_line(error, 85)
     repeats = {name: max(1, round(TURN / seconds_of(step, device, 2))) for name, step in players.items()}
-    turns = {name: [] for name in players}
-    for _ in range(1 if options.dry_run else 3 if options.quick else ROUNDS):
-        for name, step in players.items():
-            turns[name].append(seconds_of(step, device, repeats[name]))
-    seconds = {name: median(each) for name, each in turns.items()}
+    turns = [{name: seconds_of(step, device, repeats[name]) for name, step in players.items()}
+             for _ in range(1 if options.dry_run else 3 if options.quick else ROUNDS)]  # fmt: skip
+    wrong = disagreement(losses, TOLERANCE.get(precision, 3e-2))
     return {
         "precision": precision,
-        "seconds": seconds,
-        "images_per_second": {name: case.batch_size / each for name, each in seconds.items()},
-        "ratio": {name: each / seconds["tinyvit"] for name, each in seconds.items()},
+        "seconds": {name: median(turn[name] for turn in turns) for name in players},
         "kernels": [] if device == "cpu" else kernels_of(players["tinyvit"], device, 64 if options.dry_run else SIDE),
         "losses": losses,
-        "disagreement": disagreement(losses, precision),
+        "disagreement": wrong and f"{precision}: {wrong}",
         "left_out": left_out,
     }
 
@@ -89,14 +89,6 @@ def theirs(case, device, precision, compiled=False):
         return queue()
 
     return step
-
-
-def disagreement(losses, precision):
-    """A warning if the losses of the second steps differ by more than rounding, so that times mean nothing."""
-    each = np.array(list(losses.values()))
-    if np.ptp(each) <= TOLERANCE.get(precision, 3e-2) * np.max(abs(each)):  # which no NaN is
-        return None
-    return f"{precision}: not the same work: {', '.join(f'{name} got {loss:.6g}' for name, loss in losses.items())}"
 
 
 def synchronize(device):
@@ -162,14 +154,12 @@ def lines(result):
     """The result as text."""
     shown = [result["case"]]
     for row in result["steps"]:
+        ours = row["seconds"]["tinyvit"]
         shown.append(row["precision"])
-        shown += [f"  {NAMES[name]:<14} {duration(seconds):>9}  {row['images_per_second'][name]:>9,.0f} images/s, "
-                  f"{row['ratio'][name]:.2f} × tinyvit's time" for name, seconds in row["seconds"].items()]  # fmt: skip
-        shown += [f"  {NAMES[name]:<14} left out: {why}" for name, why in row["left_out"].items()]
-        if row["kernels"]:
-            shown.append(f"  {'kernel':<44} {'launches':>9} {'time':>10} {'TB/s':>8}")
-        for kernel in row["kernels"]:
-            moved = kernel["bytes"] / max(kernel["seconds"], 1e-9) / 1e12
-            shown.append(f"  {kernel['name']:<44} {kernel['launches']:>9} {duration(kernel['seconds']):>10} "
-                         f"{moved:>8.2f}")  # fmt: skip
+        shown += [f"  {name:<14} {duration(seconds):>9}  {result['batch_size'] / seconds:>9,.0f} images/s, "
+                  f"{seconds / ours:.2f} × tinyvit's time" for name, seconds in row["seconds"].items()]  # fmt: skip
+        shown += [f"  {name:<14} left out: {why}" for name, why in row["left_out"].items()]
+        kernels = [[kernel["name"], str(kernel["launches"]), duration(kernel["seconds"]),
+                    f"{kernel['bytes'] / max(kernel['seconds'], 1e-9) / 1e12:.2f}"] for kernel in row["kernels"]]
+        shown += columns(["kernel", "launches", "time", "TB/s"], kernels) if kernels else []
     return shown
