@@ -110,6 +110,6 @@ def test_features_are_those_of_one_process_in_their_order(teacher):
 
 
 def test_the_benchmark_times_a_step_of_each_number_of_ranks(capsys):
-    main(["--ranks", "1", "2", "--epochs", "1"])
+    main(ranks=(1, 2), epochs=1)
     _, _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split()[0] for row in rows] == ["1", "2"] and all(float(row.split()[1]) > 0 for row in rows)

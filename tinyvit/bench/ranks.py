@@ -48,4 +48,4 @@ def main(preset: str = "digits", batch_size: int = 256, ranks: tuple[int, ...] =
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(main, prog="python -m tinyvit.bench.ranks")
