@@ -28,35 +28,20 @@ from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig
         ("train digits --epochs few", "--epochs.*'few'"),
         ("train digits --optim.name " + 300 * "x", f"'{300 * 'x'}'.*adamw"),
         ("train digits --epochs 0", "epochs must be a positive int, got 0"),
-        ("train digits --device cpu --precision float16", "'float16' needs a GPU; on the CPU take float32"),
         ("train digits --device cpu --cuda-graph", "--cuda-graph needs a GPU"),
         ("train digits --device cpu --distributed nccl", "--distributed nccl needs a GPU for each rank"),
         ("train digits --kernels quick", "'quick'.*--kernels"),
-        ("train digits --threads 100000000", "expected a number of threads from 1 to 4,096, got 100000000"),
-        ("train digits --optim.lr -1", "lr must be a positive finite number, got -1.0"),
         ("train digits --model.mlp-ratio 1e300", "needs about a billion GB or more .*: take a smaller model"),
         (f"train digits --model.embed-dim 1{99 * '0'}", "embed_dim must be an int from 1 to 65,536, got 1000"),
-        ("train digits --model.img-size 8 9", "image size 8×9 is not a multiple of the patch size"),
-        ("train digits --model.in-chans 3", r"reads images \(3, 8, 8\), but the data set's are \(1, 8, 8\)"),
-        ("train digits --architecture tinny", "unknown architecture 'tinny'"),
         ("train digits --architecture vivit", r"model reads videos .*, but the data set's are \(1, 8, 8\)"),
         ("train moving-digits --architecture vit", r"model reads images .*, but the data set's are \(1, 8, 16, 16\)"),
-        ("train moving-digits --task mae", "architecture must be vit for the task 'mae'"),
         ("train digits --classes", "expected names after --classes, got none"),
-        ("train digits --classes 7 seven", "no class 'seven'; expected one of 0, 1, 2"),
-        ("train digits --images 15", "as many images of each of 10 classes, such as 20 in all, got 15"),
         ("train digits --seeds", "seeds must be different ints of at least 0, got none"),
         ("train digits --seed 1 --seeds 2", "expected --seed for one run or --seeds for several, got both"),
-        ("train digits --data-dir .", "digits are built in; leave out --data-dir"),
-        ("train cifar10-cpu --data-dir .", "holds no CIFAR-10; expected test_batch.bin"),
         ("train cifar10-cpu --data-dir ~nobody-of-this-name", "nobody-of-this-name doesn't exist; expected test_b"),
         ("summary", "missing MODEL: The name of a model, or a run folder"),
         ("summary vit_bas_patch16_224", "unknown run folder or model 'vit_bas_patch16_224'; did you mean vit_base"),
-        ("summary vit_base_patch16_224 --img-size 225", "image size 225×225 is not a multiple of .* 240×240"),
-        ("summary vit_base_patch16_224 --batch-size 0", "batch size of at least 1, got 0"),
-        ("gradcheck vit_tiny_patch16_223", "did you mean vit_tiny_patch16_224?"),
         ("gradcheck --directions 0", "directions must be at least 1, got 0"),
-        ("gradcheck --seed -1", "seed must be at least 0, got -1"),
     ],
 )
 def test_bad_input_ends_with_one_line_that_names_it(refused, arguments, message):
@@ -199,9 +184,3 @@ def test_a_command_with_closed_streams_has_the_status_and_the_output_that_it_has
 def test_an_output_that_cannot_be_written_is_said_in_one_line(shell, command):
     expected = "tinyvit: error: the output can't be written: No space left on device\n"
     assert shell(f"{command} >/dev/full") == (2, "", expected)
-
-
-@pytest.mark.parametrize("columns", [1, 5])
-def test_help_is_printed_in_a_very_narrow_terminal(succeeds, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    assert "--batch-size" in succeeds("summary", "--help") and os.environ["COLUMNS"] == str(columns)

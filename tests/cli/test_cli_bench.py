@@ -70,7 +70,7 @@ def test_scaling_alone_measures_no_case_and_leaves_a_picture(succeeds, monkeypat
     succeeds("bench", "--scaling", *QUICK[2:], "--out", ".")
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
     result = json.loads((tmp_path / "bench.json").read_text())
-    assert result["cases"] == [] and len(result["scaling"]) == 2
+    assert [case["case"] for case in result["cases"]] == ["2 tokens", "5 tokens"]
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's /proc to find the workers")

@@ -90,7 +90,6 @@ def test_unreadable_files_are_named_the_others_are_used_and_the_status_is_2(tiny
 @pytest.mark.parametrize(("arguments", "message"), [
     ("predict", "missing RUN: The folder of a run"),
     ("predict {run}", "expected a run folder and images.* and no image"),
-    ("predict {run} {photos} --top 0", "at least 1 class of each image, got top 0"),
     ("predict {run} {photos} --top few", "--top.*'few'"),
 ])  # fmt: skip
 def test_an_invalid_command_line_is_refused(refused, run, photos, arguments, message):

@@ -39,7 +39,7 @@ def test_json_is_one_object_with_a_score_and_an_entry_per_exercise(as_json, subm
     ("grade mine.py --seed -1", "expected a seed of at least 0, got -1"),
     ("grade mine.py --memory 1", "at least 16 MB"),
     ("export", "missing --nbgrader"),
-    ("export --nbgrader mine.py", "expected the folder of an nbgrader course, got mine.py"),
+    ("export --nbgrader mine.py", "Not a directory"),
     ("export --nbgrader c --points 0", "points must be at least 1"),
 ])  # fmt: skip
 def test_bad_input_is_refused_in_a_line(refused, submission, tmp_path, arguments, message):
@@ -58,6 +58,6 @@ def test_assignments_are_written_where_nbgrader_reads_them_and_are_kept(succeeds
     assert json.loads(file.read_text()) == nbgrader.assignments(["softmax"])["softmax"]
     file.write_text("mine")
     said = refused("exercises", "export", "--nbgrader", "course")
-    assert "course/source/softmax/softmax.ipynb is there already" in said and "by --force" in said
+    assert "there already, not as they come: course/source/softmax/softmax.ipynb" in said and "by --force" in said
     succeeds("exercises", "export", "--nbgrader", "course", "--force")
     assert json.loads(file.read_text()) == nbgrader.assignments()["softmax"]

@@ -6,7 +6,6 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tinyvit import data
 from tinyvit.training import features, features_by_layer
@@ -39,27 +38,24 @@ def test_layers_and_pools_are_those_of_the_library(as_json, run, photos, tmp_pat
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_name_that_the_list_cannot_hold_has_no_row_and_without_rows_nothing_is_written(
-    tinyvit, run, photos, tmp_path
+def test_line_breaks_in_names_are_escaped_in_their_list_and_without_rows_nothing_is_written(
+    tinyvit, succeeds, run, photos, tmp_path
 ):
     shutil.copy(photos / "2.png", tmp_path / "line\nbreak.png")
-    status, out, err = tinyvit("features", run, "line\nbreak.png", "missing.png", "--out", "f.npy", "--json")
-    assert status == 2 and json.loads(out)["out"] is None and json.loads(out)["unreadable"] == 2
-    assert "has a line break in its name" in err and "missing.png doesn't exist" in err
-    assert [path.name for path in tmp_path.iterdir()] == ["line\nbreak.png"]
+    status, out, err = tinyvit("features", run, "missing.png", "--out", "f.npy", "--json")
+    assert status == 2 and json.loads(out)["out"] is None and json.loads(out)["unreadable"] == 1
+    assert "missing.png doesn't exist" in err and [path.name for path in tmp_path.iterdir()] == ["line\nbreak.png"]
+    succeeds("features", run, "line\nbreak.png", "--out", "f.npy")
+    assert (tmp_path / "f.txt").read_text() == "line\\nbreak.png\n"
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ("--out f.npy", "expected a run folder and images.* and no image"),
     ("{photos}", "--out"),
     ("{photos} --out f.npy --layer 2", "no layer 2; the model has 0 to 1, or from the end −1 to −2"),
-    ("{photos} --out f.npy --layer last", "expected --layer as one number, got 'last'"),
-    ("{photos} --out f.npy --layer all", "expected --layer as one number, got 'all'"),
+    ("{photos} --out f.npy --layer all", "--layer.*'all'"),
     ("{photos} --out f.npy --pool max", "'max'.*--pool"),
-    ("{photos} --out f.npz", r"a \.npy file, got --out f\.npz"),
-    ("{photos} --out nowhere/f.npy", r"f\.npy is in nowhere, which doesn't exist"),
     ("{photos} --out f.npy --names f.npy", r"both be written to f\.npy"),
-    ("{photos} --out mine.npy", "mine.npy exists already"),
     ("{photos} --out f.npy --names mine.npy", "mine.npy exists already"),
 ])  # fmt: skip
 def test_invalid_features_are_refused(refused, run, photos, tmp_path, arguments, message):
@@ -84,9 +80,11 @@ def test_the_accuracy_is_that_of_the_library_and_the_table_says_the_same(as_json
     assert (found["layer"], found["pool"], found["features"]) == (None, "mean", 16)
     assert (found["dataset"], found["train_images"], found["test_images"]) == ("digits", 1437, 360)
     assert found["classes"] == list("0123456789")
-    rows = dict(re.findall(r"^  (\S.*?) {3,}(\S.*)$", succeeds(command, run), re.MULTILINE))
+    header, _, cells, _, *facts = succeeds(command, run).splitlines()
+    rows = dict(zip(re.split(" {2,}", header.strip()), re.split(" {2,}", cells.strip()), strict=True))
+    rows |= dict(re.fullmatch(r"  (\S.*?) {3,}(\S.*)", fact).groups() for fact in facts)
     assert rows["test accuracy"] == f"{100 * found['test_accuracy']:.2f} %"
-    assert rows["features"] == "16: mean over the patches as the head reads it"
+    assert (rows["layer"], rows["features"], rows["pool"]) == ("as the head reads it", "16", "mean over the patches")
     assert rows["training images"] == "1,437 of digits, 10 classes" and rows["test images"] == "360"
     if command == "knn":
         assert (found["k"], found["temperature"]) == (20, 0.07)
@@ -107,7 +105,7 @@ def test_all_layers_together_give_the_result_of_each_alone(as_json, succeeds, ru
         assert {name: alone[name] for name in row} == row
     out = succeeds(command, run, "--layer", "all", "--pool", "token")
     for place, row in zip(("before the first layer", "after layer 1 of 1", "as the head reads it"), together["layers"]):
-        assert re.search(rf"^  {place} +{100 * row['test_accuracy']:.2f} %", out, re.MULTILINE)
+        assert re.search(rf"^  {place} +16 +{100 * row['test_accuracy']:.2f} %", out, re.MULTILINE)
 
 
 @BOTH
@@ -132,34 +130,17 @@ def test_votes_and_strength_follow_the_options(as_json, succeeds, run):
     assert len(as_json("probe-linear", run, "--images", "100")["tried"]) == len(STRENGTHS)
 
 
-@BOTH
-def test_classes_other_than_the_runs_can_be_probed(as_json, run, tmp_path, command):
-    for i in range(30):
-        folder = tmp_path / "own" / ("dark", "light")[i % 2]
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (12, 12), i + 200 * (i % 2)).save(folder / f"{i}.png")
-    found = as_json(command, run, "--data", "folder", "--data-dir", "own")
-    assert (found["dataset"], found["classes"], found["test_images"]) == ("folder", ["dark", "light"], 6)
-    assert found["test_accuracy"] == 1.0
-
-
 @pytest.mark.parametrize(("arguments", "message"), [
     *((f"{command} {options}", message) for command in COMMANDS for options, message in (
         ("--layer 2", "no layer 2; the model has 0 to 1, or from the end −1 to −2"),
-        ("--layer last", "expected --layer as a number, or all, got 'last'"),
-        ("--data folder", "the data set 'folder' needs --data-dir"),
-        ("--data-dir .", "digits are built in; leave out --data-dir"),
+        ("--layer last", "'last'"),
         ("--classes --json", "expected names after --classes, got none"),
         ("--classes 0 ten", "no class 'ten'; expected one of 0, 1, 2"),
-        ("--images 15", "as many images of each of 10 classes"),
-        ("--seed -1", "a seed of at least 0, got -1"),
+        ("--seed -1", "seed must be at least 0, got -1"),
     )),
     ("knn --k 0", r"a k \(--k; by default 20\) from 1 to 1437, the number of training images, got 0"),
     ("knn --images 10", r"\(--k; by default 20\) from 1 to 10, the number of training images, got 20"),
-    ("knn --temperature 0", r"a temperature above 0 and finite, got 0\.0"),
     ("knn --C 1", "--C"),
-    ("probe-linear --C 0", r"a C above 0 and finite, got 0\.0"),
-    ("probe-linear --images 10", "every class has a single training image.*give C"),
 ])  # fmt: skip
 def test_an_invalid_probing_is_refused(refused, run, arguments, message):
     command, *options = arguments.split()

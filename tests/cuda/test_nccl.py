@@ -13,7 +13,7 @@ import pytest
 from batch_normed import Normed, batch
 
 from tinyvit import Context, Key, optim
-from tinyvit.cli.model_options import computing_together
+from tinyvit.cli.model_options import computing
 from tinyvit.training import distributed, train_step
 from tinyvit.training.distributed import devices, nccl
 from tinyvit.training.distributed.ranks import Ranks
@@ -146,7 +146,7 @@ def test_an_evaluation_moves_the_model_of_each_rank_to_a_card_of_its_own(cupy, m
     learner.to(device="cuda:0")
     trained = SimpleNamespace(model=learner, learner=learner, why_not_gpu=None)
     options = SimpleNamespace(device="auto", kernels=None)
-    with computing_together(trained, options):
+    with computing(trained, options):
         assert learner.device == "cuda:1"
 
 

@@ -38,13 +38,13 @@ USAGE = """usage: tinyvit COMMAND …
   COMMAND --help           the options of a command
 """
 
-COMMANDS = {  # name: file and function
-    "train": "train.train", "finetune": "finetune.finetune", "evaluate": "evaluate.evaluate",
-    "predict": "predict.predict", "match": "match.match", "sample": "sample.sample", "inspect": "inspect.inspect",
-    "features": "features.features", "probe-linear": "features.probe_linear", "knn": "features.knn",
-    "import": "import_weights.import_weights", "export": "export.export", "notebooks": "notebooks.notebooks",
-    "exercises": "exercises.exercises", "data": "data.data", "summary": "summary.summary",
-    "gradcheck": "gradcheck.gradcheck", "bench": "bench.bench",
+COMMANDS = {  # name: file, and in it a dataclass of the options, which is called, or a function of the arguments
+    "train": "train.train", "finetune": "finetune.Finetune", "evaluate": "evaluate.Evaluate",
+    "predict": "predict.Predict", "match": "match.Match", "sample": "sample.Sample", "inspect": "inspect.Inspect",
+    "features": "features.Features", "probe-linear": "features.ProbeLinear", "knn": "features.Knn",
+    "import": "import_weights.Import", "export": "export.Export", "notebooks": "notebooks.Notebooks",
+    "exercises": "exercises.exercises", "data": "data.Data", "summary": "summary.Summary",
+    "gradcheck": "gradcheck.Gradcheck", "bench": "bench.Bench",
 }  # fmt: skip
 
 
@@ -71,7 +71,8 @@ def main(argv=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except (MemoryError, OSError, ValueError, OverflowError) as error:
-        refuse(in_words(error))
+        say(f"tinyvit: error: {in_words(error)}")
+        leave(2)
 
 
 def in_words(error):
@@ -108,24 +109,10 @@ def together(argv):
 @contextlib.contextmanager
 def warnings_as_lines():
     """Inside this a warning to the user is one line on stderr, once, without its place in the source."""
-    said = set()
-
-    def show(message, *rest):
-        text = str(message)
-        if text not in said:
-            said.add(text)
-            say(f"tinyvit: warning: {text}")
-
     with warnings.catch_warnings():
-        warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = show
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = lambda message, *_: say(f"tinyvit: warning: {message}")
         yield
-
-
-def refuse(message):
-    """One line on stderr, and exit status 2."""
-    say(f"tinyvit: error: {message}")
-    leave(2)
 
 
 def leave(status):
@@ -154,5 +141,10 @@ def run(argv):
     if command not in COMMANDS:
         raise ValueError(f"unknown command {command!r}; expected one of {', '.join(COMMANDS)}")
     check_environment()
-    file, function = COMMANDS[command].split(".")
-    return getattr(import_module(f"tinyvit.cli.{file}"), function)(rest) or 0
+    file, name = COMMANDS[command].split(".")
+    found = getattr(import_module(f"tinyvit.cli.{file}"), name)
+    if isinstance(found, type):
+        from tinyvit.cli.parsing import parse
+
+        return parse(found, rest, f"tinyvit {command}")() or 0
+    return found(rest) or 0

@@ -3,15 +3,16 @@
 import json
 import sys
 from dataclasses import dataclass
+from itertools import chain
 
-from tinyvit.cli.parsing import parse
+from tinyvit.cli.parsing import check_least
 from tinyvit.files import check_folder, expanded, write
 
 SCALING_ROUNDS = 3  # at most
 
 
 @dataclass(frozen=True)
-class BenchOptions:
+class Bench:
     """Time tinyvit and, if it is installed, PyTorch on the same work: one process each, taking turns. Beside the times
     stands the floor, what the matrix products alone would take at the best rate that this machine reaches."""
 
@@ -34,60 +35,53 @@ class BenchOptions:
     out: str | None = None
     """Folder to write bench.json, bench.txt and scaling.png to."""
 
+    def __call__(self):
+        from tinyvit.bench import machine, run, scaling
+        from tinyvit.bench.cases import CASES
+        from tinyvit.bench.table import case_table, heading
+        from tinyvit.kernels import available, using
+        from tinyvit.models.registry import looked_up
+        from tinyvit.progress import tqdm
+        from tinyvit.training.threads import at_once, thread_count
 
-def bench(rest):
-    """tinyvit bench; status 1 if something could not be measured that should have been."""
-    options = parse(BenchOptions, rest, "tinyvit bench")
+        check_least(self, rounds=1)
+        if self.scaling and self.out is None:
+            raise ValueError("--scaling draws a picture; say with --out which folder it goes to")
+        names = dict.fromkeys(self.cases) or (() if self.scaling else CASES)
+        cases, threads = [looked_up(CASES, name, "case") for name in names], at_once(thread_count(self.threads))
+        for level in self.kernels:
+            with using(level):  # raises for a level that can't be used
+                pass
+        levels = tuple(dict.fromkeys(self.kernels)) or available()
+        folder = None if self.out is None else expanded(self.out)
+        if folder is not None:  # made before minutes are spent on results that can't be written
+            check_folder(folder)
+            folder.mkdir(parents=True, exist_ok=True)
 
-    from tinyvit.bench import machine, run, scaling
-    from tinyvit.bench.cases import CASES
-    from tinyvit.bench.table import case_table, heading
-    from tinyvit.kernels import available, using
-    from tinyvit.models.registry import looked_up
-    from tinyvit.progress import tqdm
-    from tinyvit.training.threads import at_once, thread_count
+        settings = {"cases": [case.name for case in cases], "kernels": list(levels), "threads": threads,
+                    "rounds": self.rounds, "left_out": run.contestants(levels)[-1]}  # fmt: skip
+        result, texts = {"machine": machine.describe(), "settings": settings, "cases": []}, []
 
-    if options.rounds < 1:
-        raise ValueError(f"rounds must be at least 1, got {options.rounds}")
-    if options.scaling and options.out is None:
-        raise ValueError("--scaling draws a picture; say with --out which folder it goes to")
-    names = dict.fromkeys(options.cases) or (() if options.scaling else CASES)
-    cases, threads = [looked_up(CASES, name, "case") for name in names], at_once(thread_count(options.threads))
-    for level in options.kernels:
-        with using(level):  # raises for a level that can't be used
-            pass
-    levels = tuple(dict.fromkeys(options.kernels)) or available()
-    folder = None if options.out is None else expanded(options.out)
-    if folder is not None:  # made before minutes are spent on results that can't be written
-        check_folder(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        def tell(text):
+            texts.append(text + "\n")
+            if not self.json:
+                with tqdm.external_write_mode(sys.stdout):
+                    print(text, flush=True)
 
-    settings = {"cases": [case.name for case in cases], "kernels": list(levels), "threads": threads,
-                "rounds": options.rounds, "left_out": run.contestants(levels)[-1]}  # fmt: skip
-    result, texts = {"machine": machine.describe(), "settings": settings, "cases": []}, []
-    parts = [("cases", cases, levels, options.rounds, True)]
-    if options.scaling:
-        grid = {case.title: case for axis in scaling.cases().values() for case in axis}
-        result["scaling"] = []
-        parts.append(("scaling", grid.values(), levels[-1:], min(options.rounds, SCALING_ROUNDS), False))
-
-    def tell(text):
-        texts.append(text + "\n")
-        if not options.json:
-            with tqdm.external_write_mode(sys.stdout):
-                print(text, flush=True)
-
-    tell(heading(result["machine"], settings))
-    for part, these, own_levels, rounds, products in parts:
-        found = run.run(these, own_levels, threads, rounds, products=products)
-        for case in tqdm(found, total=len(these), unit=" cases", disable=not sys.stderr.isatty(), leave=False):
-            result[part].append(case)
+        tell(heading(result["machine"], settings))
+        found = run.run(cases, levels, threads, self.rounds)
+        if self.scaling:
+            grid = list({case.title: case for axis in scaling.cases().values() for case in axis}.values())
+            grown = run.run(grid, levels[-1:], threads, min(self.rounds, SCALING_ROUNDS), products=False)
+            cases, found = cases + grid, chain(found, grown)
+        for case in tqdm(found, total=len(cases), unit=" cases", disable=not sys.stderr.isatty(), leave=False):
+            result["cases"].append(case)
             tell(f"\n{case_table(case)}")
-    if options.json:
-        print(json.dumps(result, allow_nan=False))
-    if folder is not None:
-        write(folder / "bench.json", (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
-        write(folder / "bench.txt", "".join(texts).encode())
-        if options.scaling:
-            write(folder / "scaling.png", scaling.draw(result["scaling"], result["machine"]["processor"]))
-    return int(any(map(run.failed, result["cases"] + result.get("scaling", []))))
+        if self.json:
+            print(json.dumps(result, allow_nan=False))
+        if folder is not None:
+            write(folder / "bench.json", (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
+            write(folder / "bench.txt", "".join(texts).encode())
+            if self.scaling:
+                write(folder / "scaling.png", scaling.draw(result["cases"], result["machine"]["processor"]))
+        return int(any(map(run.failed, result["cases"])))

@@ -5,11 +5,13 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from tinyvit.cli.parsing import parse
+from tinyvit.data import BUILT_IN, DATASETS, cache, cifar, cifar_files, load
+from tinyvit.files import expanded
+from tinyvit.training.display import table
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class Data:
     """Fetch a data set, or take over a copy of your own, into the cache folder, where every command looks for it.
     The cache folder is TINYVIT_DATA, or else the platform's."""
 
@@ -20,26 +22,28 @@ class DataOptions:
     data_dir: str | None = None
     """Folder to look in and to put the data into, instead of the cache folder."""
 
+    def __call__(self):
+        name = self.name
+        if name in cifar.CIFARS:
+            split, rows = self.fetched(cifar.CIFARS[name])
+        elif name in DATASETS and name not in BUILT_IN:
+            raise ValueError(f"{name} is made of files of your own: nothing is downloaded; train with --data-dir")
+        elif name in BUILT_IN and (self.source or self.data_dir):
+            raise ValueError(f"{name} is built in: it takes neither --from nor --data-dir")
+        else:
+            split, rows = load(name), [("lies in", "scikit-learn: it is built in; nothing is downloaded")]
+        print(table([*described(name, split), *rows]))
 
-def data(rest):
-    """tinyvit data NAME [--from FILE] [--data-dir DIR]"""
-    from tinyvit.data import BUILT_IN, DATASETS, load
-
-    options = parse(DataOptions, rest, "tinyvit data")
-    name = options.name
-
-    from tinyvit.data.cifar import CIFARS
-    from tinyvit.training.display import table
-
-    if name in CIFARS:
-        split, rows = fetched(CIFARS[name], options)
-    elif name in DATASETS and name not in BUILT_IN:
-        raise ValueError(f"{name} is made of files of your own: nothing is downloaded; train with --data-dir")
-    elif name in BUILT_IN and (options.source or options.data_dir):
-        raise ValueError(f"{name} is built in: it takes neither --from nor --data-dir")
-    else:
-        split, rows = load(name), [("lies in", "scikit-learn: it is built in; nothing is downloaded")]
-    print(table([*described(name, split), *rows]))
+    def fetched(self, spec):
+        """The data set, and rows about its files."""
+        root = expanded(self.data_dir) if self.data_dir else cache.cache_folder()
+        kept = cache.take_over(spec, expanded(self.source), root) if self.source else cache.obtain(spec, root)
+        if cifar_files.is_official(spec, kept.rows):
+            state = "official: byte by byte the original's images and labels"
+        else:
+            state = "not the official files: whole and readable, not the original's bytes (say so beside an accuracy)"
+        came_from = [("came from", kept.source)] if kept.source else []
+        return cifar.as_split(spec, kept.rows), [("lies in", str(kept.path)), *came_from, ("checksums", state)]
 
 
 def described(name, split):
@@ -55,18 +59,3 @@ def described(name, split):
         ("classes", f"{len(classes)}: {shown}"),
         ("size", f"{sum(part.images.nbytes for part in split) / 1e6:,.1f} MB of pixels"),
     ]
-
-
-def fetched(spec, options):
-    """The data set, and rows about its files."""
-    from tinyvit.data import cache, cifar, cifar_files
-    from tinyvit.files import expanded
-
-    root = expanded(options.data_dir) if options.data_dir else cache.cache_folder()
-    kept = cache.take_over(spec, expanded(options.source), root) if options.source else cache.obtain(spec, root)
-    if cifar_files.is_official(spec, kept.rows):
-        state = "official: byte by byte the original's images and labels"
-    else:
-        state = "not the official files: whole and readable, but not the original's bytes (say so beside an accuracy)"
-    came_from = [("came from", kept.source)] if kept.source else []
-    return cifar.as_split(spec, kept.rows), [("lies in", str(kept.path)), *came_from, ("checksums", state)]

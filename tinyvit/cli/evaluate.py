@@ -1,14 +1,16 @@
 """tinyvit evaluate"""
 
-import json
 from dataclasses import dataclass
 
-from tinyvit.cli.model_options import ModelOptions, computing_together
-from tinyvit.cli.parsing import parse
+from tinyvit.cli.model_options import ModelOptions, computing
+from tinyvit.training.display import table
+from tinyvit.training.metrics import picture_kind
+from tinyvit.training.tasks import NotFinite
+from tinyvit.training.trained import load_test_set, require_classifier
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(ModelOptions):
+class Evaluate(ModelOptions):
     """How well a trained model does on the test images of its data set; a classifier class by class."""
 
     data_dir: str | None = None
@@ -18,42 +20,23 @@ class EvaluateOptions(ModelOptions):
     confusion: str | None = None
     """Draw the confusion matrix to this file (.png, .svg or .pdf)."""
 
-
-def evaluate(rest):
-    """tinyvit evaluate RUN"""
-    options = parse(EvaluateOptions, rest, "tinyvit evaluate")
-
-    from tinyvit.training.display import table
-    from tinyvit.training.metrics import picture_kind
-    from tinyvit.training.tasks import NotFinite
-    from tinyvit.training.trained import load_test_set, require_classifier
-
-    if options.confusion is not None:
-        picture_kind(options.confusion)  # refused before anything is computed
-    trained = options.load()
-    if trained.task.classifies:
-        require_classifier(trained)
-    test = load_test_set(trained, options.data_dir)
-    with computing_together(trained, options) as ranks:
-        drawn = options.confusion if ranks.leads else None
-        try:
-            report = trained.task.report(trained.learner, test, options.threads, options.tta, drawn)
-        except NotFinite as error:
-            raise ValueError(f"{trained.folder.model}: {error}") from error
-    parameters = trained.learner.num_parameters()
-    if options.json:
-        result = report.figures | training_of(trained.folder) | {
-            "images": len(test), "parameters": parameters, "architecture": trained.config.architecture,
-            "task": trained.config.task, "dataset": trained.config.dataset, "device": trained.model.device,
-            "tta": options.tta,
+    def __call__(self):
+        if self.confusion is not None:
+            picture_kind(self.confusion)  # refused before anything is computed
+        trained = self.load()
+        if trained.task.classifies:
+            require_classifier(trained)
+        test = load_test_set(trained, self.data_dir)
+        with computing(trained, self) as ranks:
+            drawn = self.confusion if ranks.leads else None
+            try:
+                report = trained.task.report(trained.learner, test, self.threads, self.tta, drawn)
+            except NotFinite as error:
+                raise ValueError(f"{trained.folder.model}: {error}") from error
+        parameters, config, summary = trained.learner.num_parameters(), trained.config, trained.folder.finished() or {}
+        numbers = report.figures | {name: summary[name] for name in ("epochs", "seconds") if name in summary} | {
+            "images": len(test), "parameters": parameters, "architecture": config.architecture, "task": config.task,
+            "dataset": config.dataset, "device": trained.model.device, "tta": self.tta,
         }  # fmt: skip
-        print(json.dumps(result, allow_nan=False))
-    else:
-        rows = [("test images", f"{len(test):,} of {trained.config.dataset}"), ("parameters", f"{parameters:,}")]
-        print(table([*report.rows, *rows]) + report.text)
-
-
-def training_of(folder):
-    """Epochs and seconds of a finished run, under the names of its summary."""
-    summary = folder.finished() or {}
-    return {name: summary[name] for name in ("epochs", "seconds") if name in summary}
+        rows = [("test images", f"{len(test):,} of {config.dataset}"), ("parameters", f"{parameters:,}")]
+        self.show(numbers, table([*report.rows, *rows]) + report.text)

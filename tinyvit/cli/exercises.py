@@ -8,15 +8,16 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from tinyvit.cli.parsing import parse
-from tinyvit.files import expanded, write
+from tinyvit.cli.notebooks import write_all
+from tinyvit.cli.parsing import check_least, parse
+from tinyvit.files import expanded
 from tinyvit.text import printable
 
 WHAT = "grade FILE.py|FILE.ipynb, or export --nbgrader DIR"
 
 
 @dataclass(frozen=True)
-class GradeOptions:
+class Grade:
     """Grade the exercises in a learner's script or notebook, on shapes and numbers that are new each time.
 
     Each solution runs in a process of its own, with limits on time, memory, files and processes, in an empty folder; it
@@ -40,9 +41,22 @@ class GradeOptions:
     json: bool = False
     """Print one JSON object."""
 
+    def __call__(self):
+        if sys.platform != "linux" or not hasattr(os, "killpg"):
+            raise ValueError("grading needs Linux, which limits a solution's memory, time, files and processes")
+
+        from tinyvit.exercises.grading import grade
+
+        grades = grade(expanded(self.file), self.exercises, self.seed, self.time_limit, self.memory)
+        if self.json:
+            print(json.dumps(grades.as_json(), ensure_ascii=False))
+            return
+        unread = [f"not read, as it isn't Python: {why}" for why in grades.unread]
+        print(*map(printable, [*grades.table().split("\n"), *unread]), sep="\n")
+
 
 @dataclass(frozen=True)
-class ExportOptions:
+class Export:
     """Write assignments for nbgrader, one notebook per topic, in the folder source/ that nbgrader reads."""
 
     nbgrader: str
@@ -52,52 +66,24 @@ class ExportOptions:
     points: int = 1
     """Points for each exercise."""
     force: bool = False
-    """Replace notebooks that are there already."""
+    """Replace notebooks that are there already, and changed."""
+
+    def __call__(self):
+        from tinyvit.exercises.nbgrader import assignments
+
+        check_least(self, points=1)
+        folder = expanded(self.nbgrader) / "source"
+        made = assignments(self.exercises, self.points)
+        texts = {name: json.dumps(notebook, indent=1, ensure_ascii=False) + "\n" for name, notebook in made.items()}
+        write_all({folder / name / f"{name}.ipynb": text.encode() for name, text in texts.items()}, self.force)
+        print(f"{len(made)} assignments are in {printable(folder)}\n  nbgrader generate_assignment {next(iter(made))}"
+              f"    in {printable(folder.parent)}: makes the students' version")  # fmt: skip
 
 
 def exercises(rest):
     """tinyvit exercises grade FILE, tinyvit exercises export --nbgrader DIR"""
     what, *rest = ["grade", "--help"] if rest in (["-h"], ["--help"]) else rest or ["nothing"]
-    if what not in ("grade", "export"):
+    commands = {"grade": Grade, "export": Export}
+    if what not in commands:
         raise ValueError(f"expected {WHAT}, got {what}")
-    return grade(rest) if what == "grade" else export(rest)
-
-
-def grade(rest):
-    options = parse(GradeOptions, rest, "tinyvit exercises grade")
-    if sys.platform != "linux" or not hasattr(os, "killpg"):
-        raise ValueError("grading needs Linux, which limits a solution's memory, time, files and processes")
-
-    from tinyvit.exercises import grading
-
-    grades = grading.grade(expanded(options.file), options.exercises, options.seed, options.time_limit, options.memory)
-    if options.json:
-        print(json.dumps(grades.as_json(), ensure_ascii=False))
-        return
-    unread = [f"not read, as it isn't Python: {why}" for why in grades.unread]
-    print(*map(printable, [*grades.table().split("\n"), *unread]), sep="\n")
-
-
-def export(rest):
-    options = parse(ExportOptions, rest, "tinyvit exercises export")
-    if options.points < 1:
-        raise ValueError(f"points must be at least 1, got {options.points}")
-
-    from tinyvit.exercises import nbgrader
-
-    folder = expanded(options.nbgrader)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"expected the folder of an nbgrader course, got {folder}")
-    made = nbgrader.assignments(options.exercises, options.points)
-    files = {folder / "source" / name / f"{name}.ipynb": notebook for name, notebook in made.items()}
-    there = [str(file) for file in files if file.exists()]
-    if there and not options.force:
-        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-        raise ValueError(f"{there[0]} is there already{more}; name another folder, or replace what is there by --force")
-    for file, notebook in files.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write(file, json.dumps(notebook, indent=1, ensure_ascii=False).encode() + b"\n")
-    print(
-        f"{len(files)} assignments are in {printable(folder / 'source')}\n"
-        f"  nbgrader generate_assignment {next(iter(made))}    in {printable(folder)}: makes the students' version"
-    )
+    return parse(commands[what], rest, f"tinyvit exercises {what}")()

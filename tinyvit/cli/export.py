@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Literal
 
-from tinyvit.cli.parsing import Run, parse
+from tinyvit.cli.parsing import Run
 from tinyvit.files import free_place
 from tinyvit.interop import Weights, save
 from tinyvit.interop.saving import check_path
@@ -17,7 +17,7 @@ WITH_POOLER = ("ViTModel", "DeiTModel", "VivitModel")
 
 
 @dataclass(frozen=True)
-class ExportOptions:
+class Export:
     """Export a trained model: to timm, to Hugging Face's Transformers, to readers of the original release's .npz, or
     as an ONNX graph to onnxruntime and others. A model that doesn't fit a format is refused, with the reason."""
 
@@ -30,37 +30,33 @@ class ExportOptions:
     best: bool = False
     """Export the weights with the best evaluation, not the last ones."""
 
-
-HOW_TO_LOAD = {
-    "huggingface": "transformers.{model}.from_pretrained({path!r}{more}), AutoImageProcessor.from_pretrained({path!r})",
-    "timm": "timm.create_model({local!r}, pretrained=True)",
-    "npz": "numpy.load({path!r}), or tinyvit import {quoted}{size} --out RUN",
-    "onnx": "onnxruntime.InferenceSession({path!r}).run(None, {{'images': images}})",
-}
-
-
-def export(rest):
-    """tinyvit export RUN --format FORMAT --out PATH"""
-    options = parse(ExportOptions, rest, "tinyvit export")
-    check_path(options.out, options.format)
-    out = free_place(options.out)
-    trained = load_trained(options.run, "cpu", options.best)
-    config, prepared = trained.model.config, trained.preprocessing
-    if not getattr(config, "num_classes", 0):  # of a task without classes, the model has no head
-        prepared = replace(prepared, classes=())
-    weights = Weights(config, trained.model.state_dict(), prepared)
-    with exit_on_signals():
-        save(weights, out, options.format)
-    model = more = size = ""
-    if options.format == "huggingface":
-        (model,) = json.loads((out / "config.json").read_text())["architectures"]
-        # Without that argument Transformers adds a pooler of random numbers to a model that has none.
-        more = "" if getattr(config, "head_hidden", None) or model not in WITH_POOLER else ", add_pooling_layer=False"
-    if options.format == "npz":
-        print("note: the names of the classes and how images are prepared have no place in an .npz")
-        rows, columns = config.grid  # without an image size, a square grid is assumed
-        size = "" if rows == columns else " --img-size {} {}".format(*prepared.img_size)
-    print(f"written to {printable(out)}: {trained.model.num_parameters():,} parameters")
-    print("load it:", printable(HOW_TO_LOAD[options.format].format(
-        path=str(out), model=model, more=more, quoted=quote(str(out)), size=size, local=f"local-dir:{out}"
-    )))  # fmt: skip
+    def __call__(self):
+        check_path(self.out, self.format)
+        out = free_place(self.out)
+        trained = load_trained(self.run, "cpu", self.best)
+        config, prepared = trained.model.config, trained.preprocessing
+        if not getattr(config, "num_classes", 0):  # of a task without classes, the model has no head
+            prepared = replace(prepared, classes=())
+        weights = Weights(config, trained.model.state_dict(), prepared)
+        with exit_on_signals():
+            save(weights, out, self.format)
+        model = more = size = ""
+        if self.format == "huggingface":
+            (model,) = json.loads((out / "config.json").read_text())["architectures"]
+            # Without that argument Transformers adds a pooler of random numbers to a model that has none.
+            if model in WITH_POOLER and not getattr(config, "head_hidden", None):
+                more = ", add_pooling_layer=False"
+        if self.format == "npz":
+            print("note: the names of the classes and how images are prepared have no place in an .npz")
+            rows, columns = config.grid  # without an image size, a square grid is assumed
+            size = "" if rows == columns else " --img-size {} {}".format(*prepared.img_size)
+        path = repr(str(out))
+        how = {
+            "huggingface":
+                f"transformers.{model}.from_pretrained({path}{more}), AutoImageProcessor.from_pretrained({path})",
+            "timm": f"timm.create_model({f'local-dir:{out}'!r}, pretrained=True)",
+            "npz": f"numpy.load({path}), or tinyvit import {quote(str(out))}{size} --out RUN",
+            "onnx": f"onnxruntime.InferenceSession({path}).run(None, {{'images': images}})",
+        }  # fmt: skip
+        print(f"written to {printable(out)}: {trained.model.num_parameters():,} parameters")
+        print("load it:", printable(how[self.format]))

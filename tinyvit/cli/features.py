@@ -1,13 +1,14 @@
 """tinyvit features, tinyvit probe-linear and tinyvit knn: the features of a trained model, and how well they tell the
 classes of a data set apart."""
 
-import json
+import re
 from dataclasses import dataclass
 from typing import Literal
 
-from tinyvit.cli.model_options import FileOptions, ModelOptions, Readable, computing_together
-from tinyvit.cli.parsing import parse
-from tinyvit.training.display import percent, table
+from tinyvit.cli.model_options import FileOptions, ModelOptions, computing, readable
+from tinyvit.cli.parsing import check_least
+from tinyvit.text import printable
+from tinyvit.training.display import columns, percent, table
 from tinyvit.training.feature_classifiers import check_strength, check_votes, held_out, linear_probe, nearest_neighbours
 from tinyvit.training.features import (
     check_new_files,
@@ -22,7 +23,7 @@ from tinyvit.training.trained import load_prepared_data
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeaturesOptions(FileOptions):
+class Features(FileOptions):
     """Features of images of your own, as a .npy file with a row for each image. IMAGE is a file that Pillow reads, or a
     folder, of which all images are taken. A file that can't be read is named on stderr and gets no row; the exit status
     is then 2."""
@@ -30,58 +31,33 @@ class FeaturesOptions(FileOptions):
     out: str
     """The .npy file to write: float32 (n, D), as numpy.load reads it."""
     names: str | None = None
-    """The text file to write the paths of the images to, a line for each row; by default as --out, ending with .txt."""
-    layer: str | None = None
-    """0 for what the first layer reads, i for what layer i gives; −1 is the last layer. By default what the head
+    """The text file to write the paths of the images to, a line for each row, with line breaks as \\n; by default
+    as --out, ending with .txt."""
+    layer: int | None = None
+    """0 for what the first layer reads, i for what layer i gives; -1 is the last layer. By default what the head
     reads, after the final norm."""
     pool: Literal["token", "mean"] | None = None
     """The first token, such as a ViT's class token, or the mean over the patches; by default as the model does it."""
 
-
-def features(rest):
-    """tinyvit features RUN IMAGE… --out FILE.npy"""
-    options = parse(FeaturesOptions, rest, "tinyvit features")
-    out, names = check_new_files(options.out, options.names)
-    trained = options.load()
-    model, readable = trained.model, Readable()
-    layer = None if options.layer is None else checked_layer(model, layer_number(options.layer, "one number"))
-    pool = checked_pool(model, options.pool)
-    with computing_together(trained, options) as ranks:
-        files = features_of_files(model, trained.preprocessing, options.images, layer=layer, pool=pool,
-                                  threads=options.threads)  # fmt: skip
-        rows = readable.of(on_one_line(files))
-        count, width = save_features(rows, out, names) if ranks.leads else (len(list(rows)), None)
-    unreadable = readable.others
-    if options.json:
+    def __call__(self):
+        out, names = check_new_files(self.out, self.names)
+        trained, unreadable = self.load(), []
+        model = trained.model
+        layer, pool = checked_layer(model, self.layer), checked_pool(model, self.pool)
+        with computing(trained, self) as ranks:
+            files = features_of_files(model, trained.preprocessing, self.images, layer=layer, pool=pool,
+                                      threads=self.threads)  # fmt: skip
+            rows = (file._replace(path=re.sub("[\r\n]", lambda end: printable(end[0]), str(file.path)))
+                    for file in readable(files, unreadable))  # fmt: skip
+            count, width = save_features(rows, out, names) if ranks.leads else (len(list(rows)), None)
         written = {"out": str(out), "names": str(names)} if count else {"out": None, "names": None}
-        found = {"images": count, "unreadable": unreadable, "features": width}
-        print(json.dumps({**found, "layer": layer, "pool": pool, **written}))
-    else:
-        rows = [("images", f"{count:,}" + f", and {unreadable:,} that can't be read" * (unreadable > 0))]
+        shown = [("images", f"{count:,}" + f", and {len(unreadable):,} that can't be read" * bool(unreadable))]
         if count:
             what = f"{width}: {described(model, pool)} {described_layer(model, layer)}"
-            rows += [("features", what), ("written to", str(out)), ("names", str(names))]
-        else:
-            rows.append(("written to", "nowhere, as there is nothing to write"))
-        print(table(rows))
-    return 2 if unreadable else 0
-
-
-def layer_number(text, expected):
-    """The number that --layer was given; ValueError, with what is expected, for anything else."""
-    number = text.replace("−", "-")
-    if not number.removeprefix("-").isdecimal():
-        raise ValueError(f"expected --layer as {expected}, got {text!r}")
-    return int(number[:20])  # no model has so many layers, and Python refuses to read thousands of digits
-
-
-def on_one_line(files):
-    """The same files; those whose path has a line break, which the list of names can't hold, with an error."""
-    for file in files:
-        if file.error is None and set("\r\n") & set(str(file.path)):
-            error = f"{str(file.path)!r} has a line break in its name, which the list of names can't hold"
-            file = file._replace(features=None, error=error)
-        yield file
+            shown += [("features", what), ("written to", out), ("names", names)]
+        self.show({"images": count, "unreadable": len(unreadable), "features": width, "layer": layer, "pool": pool,
+                   **written}, table(shown))  # fmt: skip
+        return 2 if unreadable else 0
 
 
 def described(model, pool):
@@ -102,8 +78,8 @@ def described_layer(model, layer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbingOptions(ModelOptions):
-    """The options of both."""
+class Probing(ModelOptions):
+    """The options of both, and what they have in common."""
 
     data: Literal["digits", "moving-digits", "coloured-digits", "cifar10", "cifar100", "folder"] | None = None
     """Which images and classes; by default the data set, and its classes, that the run was trained on."""
@@ -113,17 +89,56 @@ class ProbingOptions(ModelOptions):
     """Only these classes of the data, by name."""
     images: int | None = None
     """Learn from this many training images, equally many of each class, drawn by the seed; by default from all."""
-    layer: str | None = None
-    """0 for what the first layer reads, i for what layer i gives; −1 is the last layer, and `all` are all layers, one
+    layer: int | Literal["all"] | None = None
+    """0 for what the first layer reads, i for what layer i gives; -1 is the last layer, and `all` are all layers, one
     after the other. By default what the head reads, after the final norm."""
     pool: Literal["token", "mean"] | None = None
     """The first token, such as a ViT's class token, or the mean over the patches; by default as the model does it."""
     seed: int = 0
     """Seed of what is drawn from the training images."""
 
+    def settings(self):
+        """The settings of all layers."""
+        return {}
+
+    def check(self, split):
+        """Raise ValueError for a Split that can't be classified, before minutes are spent."""
+
+    def classify(self, train, test):
+        """The numbers, for JSON, and further columns, from (features, labels) to train on and to test on."""
+
+    def __call__(self):
+        check_least(self, seed=0)
+        thread_count(self.threads)
+        trained = self.load()
+        model, settings = trained.model, self.settings()
+        layers = [*range(model.depth + 1), None] if self.layer == "all" else [checked_layer(model, self.layer)]
+        pool = checked_pool(model, self.pool)
+        split = load_prepared_data(trained, self.data, self.data_dir, self.classes, self.images, self.seed)
+        self.check(split)
+        with computing(trained, self):
+            train, test = (features_by_layer(model, part, layers, pool=pool, threads=self.threads) for part in split)
+        rows, cells = [], []
+        for layer, x, y in zip(layers, train, test):
+            row, more = self.classify((x, split.train.labels), (y, split.test.labels))
+            rows.append({"layer": layer, **row, "features": x.shape[1]})
+            cells.append({"layer": described_layer(model, layer), "features": str(x.shape[1]),
+                          "test accuracy": percent(row["test_accuracy"]), **more})  # fmt: skip
+        dataset, classes = self.data or trained.config.dataset, split.train.classes
+        numbers = {"layers": rows} if len(rows) > 1 else rows[0]
+        about = {"pool": pool, "dataset": dataset, "classes": classes, "train_images": len(split.train),
+                 "test_images": len(split.test)}  # fmt: skip
+        facts = [
+            *((name, f"{value:g}") for name, value in settings.items()), ("pool", described(model, pool)),
+            ("training images", f"{len(split.train):,} of {dataset}, {len(classes)} classes"),
+            ("test images", f"{len(split.test):,}"),
+        ]  # fmt: skip
+        lines = columns(cells[0], [[*row.values()] for row in cells])
+        self.show(numbers | settings | about, "\n".join([*lines, "", table(facts)]))
+
 
 @dataclass(frozen=True)
-class ProbeLinearOptions(ProbingOptions):
+class ProbeLinear(Probing):
     """How well logistic regression tells classes apart by a trained model's features, which stay as they are: the
     accuracy on the test images."""
 
@@ -131,9 +146,21 @@ class ProbeLinearOptions(ProbingOptions):
     """Inverse strength of the L2 regularisation; by default the best of several on a fifth of the training
     images."""
 
+    def check(self, split):
+        if self.C is None:
+            held_out(split.train.labels, self.seed)
+        else:
+            check_strength(self.C)
+
+    def classify(self, train, test):
+        probe = linear_probe(train, test, C=self.C, seed=self.seed)
+        tried = [{"C": C, "accuracy": accuracy} for C, accuracy in probe.tried]
+        held = {"held out for C": percent(dict(probe.tried)[probe.C])} if tried else {}
+        return {"test_accuracy": probe.accuracy, "C": probe.C, "tried": tried}, {"C": f"{probe.C:g}", **held}
+
 
 @dataclass(frozen=True)
-class KnnOptions(ProbingOptions):
+class Knn(Probing):
     """How well the nearest training images, by the cosine of a trained model's features, tell the classes of the test
     images: each of k neighbours votes with the weight exp(cosine/temperature), as in Wu et al. 2018."""
 
@@ -142,98 +169,11 @@ class KnnOptions(ProbingOptions):
     temperature: float = 0.07
     """The lower, the more the nearest of them count."""
 
+    def settings(self):
+        return {"k": self.k, "temperature": self.temperature}
 
-def probe_linear(rest):
-    """tinyvit probe-linear RUN"""
-    options = parse(ProbeLinearOptions, rest, "tinyvit probe-linear")
-    if options.C is not None:
-        check_strength(options.C)
+    def check(self, split):
+        check_votes(len(split.train), **self.settings())
 
-    def check(split):
-        if options.C is None:
-            held_out(split.train.labels, options.seed)
-
-    def classify(train, test):
-        probe = linear_probe(train, test, C=options.C, seed=options.seed)
-        tried = [{"C": C, "accuracy": accuracy} for C, accuracy in probe.tried]
-        held = {"held out for C": percent(dict(probe.tried)[probe.C])} if tried else {}
-        return {"test_accuracy": probe.accuracy, "C": probe.C, "tried": tried}, {"C": f"{probe.C:g}", **held}
-
-    by_layer(options, check, classify, {})
-
-
-def knn(rest):
-    """tinyvit knn RUN"""
-    options = parse(KnnOptions, rest, "tinyvit knn")
-    settings = {"k": options.k, "temperature": options.temperature}
-
-    def check(split):
-        check_votes(len(split.train), **settings)
-
-    def classify(train, test):
-        return {"test_accuracy": nearest_neighbours(train, test, **settings).accuracy}, {}
-
-    by_layer(options, check, classify, settings)
-
-
-def by_layer(options, check, classify, settings):
-    """Classify by the features of each layer that the options name, and print what was found.
-
-    check     function of a Split that raises ValueError where it can't be classified, before minutes are spent
-    classify  function from (features, labels) to train on and to test on to the numbers, for JSON, and further columns
-    settings  the settings of all layers
-    """
-    if options.seed < 0:
-        raise ValueError(f"expected a seed of at least 0, got {options.seed}")
-    thread_count(options.threads)
-    trained = options.load()
-    model = trained.model
-    layers, pool = layers_of(model, options.layer), checked_pool(model, options.pool)
-    split = load_prepared_data(trained, options.data, options.data_dir, options.classes, options.images, options.seed)
-    check(split)
-    with computing_together(trained, options):
-        train, test = (features_by_layer(model, part, layers, pool=pool, threads=options.threads) for part in split)
-    labels, test_labels, widths = split.train.labels, split.test.labels, [x.shape[1] for x in train]
-    found = [classify((x, labels), (y, test_labels)) for x, y in zip(train, test)]
-    dataset, classes = options.data or trained.config.dataset, split.train.classes
-    if options.json:
-        rows = [{"layer": layer, **row, "features": width} for layer, (row, _), width in zip(layers, found, widths)]
-        about = {
-            **settings, "pool": pool, "dataset": dataset, "classes": classes, "train_images": len(split.train),
-            "test_images": len(split.test),
-        }  # fmt: skip
-        print(json.dumps({**({"layers": rows} if len(rows) > 1 else rows[0]), **about}, allow_nan=False))
-        return
-    places = [described_layer(model, layer) for layer in layers]
-    shown = [{"test accuracy": percent(row["test_accuracy"]), **more} for row, more in found]
-    rows, where = list(shown[0].items()), f" {places[0]}"
-    if len(layers) > 1:
-        cells = [[place, *row.values()] for place, row in zip(places, shown)]
-        print(in_columns([["layer", *shown[0]], *cells]) + "\n")
-        rows, where = [], ""
-    width = " to ".join(map(str, sorted({min(widths), max(widths)})))
-    print(table([
-        *rows, *((name, f"{value:g}") for name, value in settings.items()),
-        ("features", f"{width}: {described(model, pool)}{where}"),
-        ("training images", f"{len(split.train):,} of {dataset}, {len(classes)} classes"),
-        ("test images", f"{len(split.test):,}"),
-    ]))  # fmt: skip
-
-
-def layers_of(model, text):
-    """The layers that --layer names, as `features_by_layer` takes them."""
-    if text is None:
-        return [None]
-    if text == "all":
-        return [*range(model.depth + 1), None]
-    return [checked_layer(model, layer_number(text, "a number, or all"))]
-
-
-def in_columns(rows):
-    """Rows of text as lines: the first column flush left, the others flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = []
-    for first, *others in rows:
-        right = [f"{cell:>{width}}" for cell, width in zip(others, widths[1:])]
-        lines.append("   ".join([f"  {first:<{widths[0]}}", *right]))
-    return "\n".join(lines)
+    def classify(self, train, test):
+        return {"test_accuracy": nearest_neighbours(train, test, **self.settings()).accuracy}, {}

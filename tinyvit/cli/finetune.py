@@ -2,22 +2,20 @@
 
 from dataclasses import dataclass
 
-from tinyvit.cli.parsing import Run, parse
+from tinyvit.cli.parsing import Run
 from tinyvit.training.finetune import FinetuneOptions, finetune_config
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(FinetuneOptions):
+class Finetune(FinetuneOptions):
     __doc__ = FinetuneOptions.__doc__
 
     run: Run
     """The folder of a run."""
 
+    def __call__(self):
+        from tinyvit.training import train
 
-def finetune(rest):
-    """tinyvit finetune RUN --data NAME [--field value …]"""
-    from tinyvit.training import train
-
-    options = vars(parse(Options, rest, "tinyvit finetune"))
-    run, data = options.pop("run"), options.pop("data")
-    return train(finetune_config(run, data, **options), name=f"{data}-finetuned").get("interrupted", 0)
+        options = dict(vars(self))
+        config = finetune_config(options.pop("run"), options.pop("data"), **options)
+        return train(config, name=f"{self.data}-finetuned").get("interrupted", 0)

@@ -8,7 +8,6 @@ import numpy as np
 from tyro.conf import Positional, arg
 
 import tinyvit
-from tinyvit.cli.parsing import parse
 from tinyvit.data.tokenizers import from_vocabulary_and_merges
 from tinyvit.files import free_place, making
 from tinyvit.functional.patches import as_pair
@@ -24,7 +23,7 @@ from tinyvit.training.signals import exit_on_signals
 
 
 @dataclass(frozen=True)
-class ImportOptions:
+class Import:
     """Make a run of weights that were trained elsewhere. SOURCE is a timm .safetensors, or a folder with it and timm's
     config.json; a Hugging Face folder with config.json, model.safetensors and preprocessor_config.json; or the original
     release's .npz. Nothing in it is ever run: PyTorch's pickles are refused."""
@@ -42,41 +41,37 @@ class ImportOptions:
     std: tuple[float, ...] | None = None
     """Standard deviation of each channel, likewise."""
 
-
-def import_weights(rest):
-    """tinyvit import SOURCE --out RUN"""
-    options = parse(ImportOptions, rest, "tinyvit import")
-
-    out = free_place(options.out)
-    source = open_source(options.source)
-    given = {name: getattr(options, name) for name in ("num_heads", "img_size", "mean", "std")}
-    weights = source.read(**given)
-    # Weights that were saved in float64 stay float64.
-    precision = "float64" if any(array.dtype == "float64" for array in weights.state.values()) else "float32"
-    architecture = architecture_name(weights.config)
-    task = ARCHITECTURES[architecture][0].task
-    config = TrainConfig("folder", weights.config, architecture, task, precision=precision)
-    tokenizer = tokenizer_in(source.path) if task == "clip" and not weights.config.vocabulary else None
-    versions = {"tinyvit": tinyvit.__version__, "numpy": np.__version__}
-    origin = {**source.origin(), "given": {name: value for name, value in given.items() if value is not None},
-              "notes": list(weights.notes), "versions": versions}  # fmt: skip
-    with exit_on_signals(), making(out) as place:
-        place.mkdir()
-        folder = RunFolder(place)
-        write_tensors(folder.model, weights.state)
-        if tokenizer is not None:
-            folder.write(folder.tokenizer, tokenizer)
-        folder.write_imported(config, weights.preprocessing, origin)
-    for note in weights.notes:
-        print(f"note: {note}")
-    print(described(source.mapping.format, weights))
-    run, classes = printable(quote(str(out))), weights.config.num_classes
-    what = f"predict {run} IMAGE…" if classes else f"features {run} IMAGE… --out FEATURES.npy"
-    if task == "clip":
-        what = f'match {run} IMAGE… --text "a photo of a cat" --text "a photo of a dog"'
-        if tokenizer is None and not weights.config.vocabulary:
-            print("note: there is no tokenizer.json, which match needs; put it into the run folder")
-    print(f"written to {printable(out)}: tinyvit {what}")
+    def __call__(self):
+        out = free_place(self.out)
+        source = open_source(self.source)
+        given = {name: getattr(self, name) for name in ("num_heads", "img_size", "mean", "std")}
+        weights = source.read(**given)
+        # Weights that were saved in float64 stay float64.
+        precision = "float64" if any(array.dtype == "float64" for array in weights.state.values()) else "float32"
+        architecture = architecture_name(weights.config)
+        task = ARCHITECTURES[architecture][0].task
+        config = TrainConfig("folder", weights.config, architecture, task, precision=precision)
+        tokenizer = tokenizer_in(source.path) if task == "clip" and not weights.config.vocabulary else None
+        versions = {"tinyvit": tinyvit.__version__, "numpy": np.__version__}
+        origin = {**source.origin(), "given": {name: value for name, value in given.items() if value is not None},
+                  "notes": list(weights.notes), "versions": versions}  # fmt: skip
+        with exit_on_signals(), making(out) as place:
+            place.mkdir()
+            folder = RunFolder(place)
+            write_tensors(folder.model, weights.state)
+            if tokenizer is not None:
+                folder.write(folder.tokenizer, tokenizer)
+            folder.write_imported(config, weights.preprocessing, origin)
+        for note in weights.notes:
+            print(f"note: {note}")
+        print(described(source.mapping.format, weights))
+        run, classes = printable(quote(str(out))), weights.config.num_classes
+        what = f"predict {run} IMAGE…" if classes else f"features {run} IMAGE… --out FEATURES.npy"
+        if task == "clip":
+            what = f'match {run} IMAGE… --text "a photo of a cat" --text "a photo of a dog"'
+            if tokenizer is None and not weights.config.vocabulary:
+                print("note: there is no tokenizer.json, which match needs; put it into the run folder")
+        print(f"written to {printable(out)}: tinyvit {what}")
 
 
 def described(form, weights):

@@ -1,5 +1,6 @@
 """Options and arguments that the commands about a trained model have in common."""
 
+import json
 import os
 import sys
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from tyro.conf import Positional, arg
 
 from tinyvit.cli.parsing import Run
 from tinyvit.files import expanded
+from tinyvit.models.registry import VARIANTS, looked_up
 from tinyvit.text import printable, say
 
 
@@ -36,6 +38,10 @@ class ModelOptions:
 
         return load_trained(self.run, self.device, self.best)
 
+    def show(self, numbers, text):
+        """Print numbers as JSON, if that is asked for, else the text."""
+        print(json.dumps(numbers, allow_nan=False) if self.json else text)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FileOptions(ModelOptions):
@@ -50,36 +56,42 @@ class FileOptions(ModelOptions):
         if not self.images or "" in self.images:
             raise ValueError(f"expected a run folder and images: RUN IMAGE…, got {self.run} and no image")
 
+    def show_shares(self, results, key, what):
+        """Print for each (image, [(class or text, probability), …], error) a line with a bar for each of these, or one
+        JSON object, with the `what` and the probability of each at `key`. Returns the exit status."""
+        unreadable = []
+        for path, shares, _ in readable(results, unreadable):
+            width = max(len(printable(name)) for name, _ in shares)
+            lines = [f"  {printable(name):<{width}}   {100 * p:6.2f} %  {'█' * round(20 * p)}" for name, p in shares]
+            self.show({"image": str(path), key: [{what: name, "probability": p} for name, p in shares]},
+                      "\n".join([printable(path), *map(str.rstrip, lines)]))  # fmt: skip
+        return 2 if unreadable else 0
+
 
 @contextmanager
 def computing(trained, options):
-    """The kernels and the NumPy settings for a computation with a trained model, of which NaN and infinite results are
-    reported, not warned of; at its end one line on stderr says why no GPU was used."""
+    """A computation with a trained model, shared by the processes that mpiexec or srun has started, if it has; gives
+    their `Ranks`. The model goes to the card of its rank.
+
+    NaN and infinite results are reported by who meets them, not warned of. At the end one line on stderr says why no
+    GPU was used.
+    """
     import numpy as np
 
     from tinyvit.levels import using
-
-    with using(options.kernels), np.errstate(all="ignore"):
-        yield
-    if trained.why_not_gpu:
-        say(f"tinyvit: on the CPU, no GPU: {trained.why_not_gpu}")
-
-
-@contextmanager
-def computing_together(trained, options):
-    """`computing`, shared by the processes that mpiexec or srun has started, if it has; gives their `Ranks`. The model
-    goes to the card of its rank."""
     from tinyvit.training.distributed import launched
     from tinyvit.training.distributed.agreement import check_same, digests
 
-    with launched() as ranks:
+    with launched() as ranks, using(options.kernels), np.errstate(all="ignore"):
         if ranks.size > 1:
             device, _ = ranks.device(options.device)
             if device != trained.learner.device:
                 trained.learner.to(device=device)
             check_same(ranks, digests(trained.model.state_dict()))
-        with computing(trained, options), ranks.sharing():
+        with ranks.sharing():
             yield ranks
+    if trained.why_not_gpu:
+        say(f"tinyvit: on the CPU, no GPU: {trained.why_not_gpu}")
 
 
 def model_and_task(name, device="cpu", **fields):
@@ -88,7 +100,6 @@ def model_and_task(name, device="cpu", **fields):
     fields   replace those of its configuration. Raises ValueError for a name that is neither, and for unknown fields
     """
     from tinyvit.models import build, create_model
-    from tinyvit.models.registry import VARIANTS, looked_up
     from tinyvit.training.run_folder import RunFolder
     from tinyvit.training.tasks import task_class
 
@@ -102,29 +113,21 @@ def model_and_task(name, device="cpu", **fields):
     return build(replace(config.model, **fields), device=device), task_class(config.task)(config)
 
 
-class Readable:
-    """Yields the results of files that could be read; names the others on stderr, and counts them."""
-
-    others = 0
-
-    def of(self, results):
-        for result in results:
-            if result.error is None:
-                yield result
-            else:
-                self.others += 1
-                sys.stdout.flush()
-                say(f"tinyvit: error: {result.error}")
+def readable(results, unreadable):
+    """Yield the results of files that could be read; name the others on stderr, and put them into the list."""
+    for result in results:
+        if result.error is None:
+            yield result
+        else:
+            unreadable.append(result)
+            sys.stdout.flush()
+            say(f"tinyvit: error: {result.error}")
 
 
 def class_number(name, classes):
     """The number of a class that was given by its name, or by its number; ValueError if there is none."""
-    if name in classes:
-        return classes.index(name)
-    if name.isascii() and name.isdigit() and int(name) < len(classes):
-        return int(name)
-    names = ", ".join(classes[:20]) + (f", … {classes[-1]} ({len(classes)} in all)" if len(classes) > 20 else "")
-    raise ValueError(f"there is no class {name!r}; the model has: {names}")
+    numbers = {str(number): number for number in range(len(classes))}
+    return looked_up(numbers | {own: number for number, own in enumerate(classes)}, name, "class")
 
 
 def file_to_write(text, option, endings):
@@ -132,17 +135,7 @@ def file_to_write(text, option, endings):
     path = expanded(text)
     if path.suffix.lower() not in endings:
         raise ValueError(f"{option} must end in {', '.join(endings)}, got --{option} {text!r}")
-    if path.is_dir():
-        raise ValueError(f"--{option} {text!r} is a folder; give a file")
-    if not path.parent.is_dir():
-        raise ValueError(f"there is no folder {path.parent} for --{option} {text!r}; make it first")
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"is in {path.parent}, which doesn't exist"
+        raise ValueError(f"--{option} {text!r} {what}; give a file")
     return path
-
-
-def print_shares(path, shares):
-    """Print an image's path, and a line for each (class or text, probability), with a bar of up to 20 characters."""
-    shares = [(printable(name), probability) for name, probability in shares]
-    width = max(len(name) for name, _ in shares)
-    print(printable(path))
-    for name, probability in shares:
-        print(f"  {name:<{width}}   {100 * probability:6.2f} %  {'█' * round(20 * probability)}".rstrip())

@@ -8,9 +8,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from tinyvit.cli.parsing import parse
 from tinyvit.files import expanded, write
-from tinyvit.text import printable
+from tinyvit.text import printable, some
 
 FIRST = "00_tour.ipynb"
 INSTALLED = ("share", "tinyvit", "notebooks")  # in pip's folder for data, as in setup.cfg
@@ -21,7 +20,7 @@ PATTERNS = (
 
 
 @dataclass(frozen=True)
-class NotebooksOptions:
+class Notebooks:
     """Copy the series of notebooks, with the small trained model that they look into, to a folder of your own."""
 
     folder: Annotated[Positional[str], arg(metavar="DIR")] = "tinyvit-notebooks"
@@ -29,28 +28,27 @@ class NotebooksOptions:
     force: bool = False
     """Replace notebooks in the folder that you have changed: your changes are lost."""
 
-
-def notebooks(rest):
-    """tinyvit notebooks [DIR]"""
-    options = parse(NotebooksOptions, rest, "tinyvit notebooks")
-    source, target = series(), expanded(options.folder)
-    files = files_of(source)
-    there = [file for file in files if (target / file).exists()]
-    changed = [file for file in there if (target / file).read_bytes() != (source / file).read_bytes()]
-    if changed and not options.force:
-        raise ValueError(
-            f"{len(changed)} of the files in {target} are not as they come, and are kept: "
-            f"{', '.join(map(str, changed))}; name another folder, or replace them by --force"
+    def __call__(self):
+        source, target = series(), expanded(self.folder)
+        files = files_of(source)
+        write_all({target / file: (source / file).read_bytes() for file in files}, self.force)
+        count = sum(file.suffix == ".ipynb" for file in files)
+        print(
+            f"{count} notebooks, and a small trained model to look into, are in {printable(target)}\n"
+            f"  pip install 'tinyvit[notebooks]'    once\n"
+            f"  jupyter lab {printable(target / FIRST)}"
         )
-    for file in files:
-        (target / file).parent.mkdir(parents=True, exist_ok=True)
-        write(target / file, (source / file).read_bytes())
-    count = sum(file.suffix == ".ipynb" for file in files)
-    print(
-        f"{count} notebooks, and a small trained model to look into, are in {printable(target)}\n"
-        f"  pip install 'tinyvit[notebooks]'    once\n"
-        f"  jupyter lab {printable(target / FIRST)}"
-    )
+
+
+def write_all(files, force):
+    """Write {path: bytes}; ValueError for files that are there with another content, unless forced."""
+    kept = [] if force else [path for path, new in files.items() if path.exists() and path.read_bytes() != new]
+    if kept:
+        raise ValueError(f"{len(kept)} of the files are there already, not as they come: {some(map(str, kept))}; name "
+                         "another folder, or replace them by --force")  # fmt: skip
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, content)
 
 
 def series():

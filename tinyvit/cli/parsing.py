@@ -4,14 +4,11 @@ import contextlib
 import io
 import os
 import re
-import shutil
 import sys
 from typing import Annotated
 
 import tyro
 from tyro.conf import Positional, arg
-
-NARROWEST = 40  # columns for --help: in fewer than 6, its boxes never end
 
 Run = Annotated[Positional[str], arg(metavar="RUN")]
 
@@ -21,7 +18,8 @@ def parse(config, rest, prog, default=None):
     would mean all classes."""
     messages = io.StringIO()
     try:
-        with contextlib.redirect_stderr(messages), terminal_width({"-h", "--help"}.isdisjoint(rest)):
+        asked = not {"-h", "--help"}.isdisjoint(rest)
+        with contextlib.redirect_stderr(messages), contextlib.nullcontext() if asked else wide_terminal():
             options = tyro.cli(config, default=default, args=rest, prog=prog)
     except SystemExit as error:
         if error.code in (0, None):
@@ -34,11 +32,10 @@ def parse(config, rest, prog, default=None):
 
 
 @contextlib.contextmanager
-def terminal_width(unbroken):
-    """Have tyro print to a terminal of at least `NARROWEST` columns; or to a very wide one, where a break would put a
-    space into a long path."""
-    before, width = os.environ.get("COLUMNS"), shutil.get_terminal_size().columns
-    os.environ["COLUMNS"] = "10000" if unbroken else str(max(NARROWEST, width))
+def wide_terminal():
+    """Have tyro print to a very wide terminal, as a break would put a space into a long path."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "10000"
     try:
         yield
     finally:
@@ -48,19 +45,13 @@ def terminal_width(unbroken):
 
 
 def one_line(box, prog):
-    """The first paragraph of one of tyro's error boxes."""
-    rows = [line.strip("│╭╮╰╯|+ ") for line in box.splitlines()[1:]]
-    rows = ["" if set(row) <= set("─-") else row for row in rows]  # the rules between paragraphs
-    message = []
-    for row in rows:
-        if not row and message:
-            break
-        message.append(row)
-    hint = next((rows[i + 1].split()[0] for i, row in enumerate(rows[:-1]) if "meant" in row), None)
-    close = f"; did you mean {hint}?" if hint else ""
-    text = " ".join(filter(None, message))
+    """The first paragraph of one of tyro's error boxes, and the option that it takes for meant."""
+    text = re.sub(r"(?m)^[│╭╰|+ ]*(─+|-{3,})?|[│╮╯|+ ]+$", "", box.partition("\n")[2])  # no title and no rules
+    hint = re.search(r"meant.*\n\W*(--[\w.-]+)", text)
+    close = f"; did you mean {hint[1]}?" if hint else ""
+    text = " ".join(text.strip().partition("\n\n")[0].split())
     # The message names the field itself.
-    text = re.sub(r"^Error parsing (TrainConfig|\w*Options|optim|augment|model|objective|init): ", "", text)
+    text = re.sub(r"^Error parsing \w+: ", "", text)
     text = re.sub(r"^Missing from .*?: (--\S+|\S+)(.*) \(required\)", r"missing \1:\2", text)
     return f"{text}{close} (options: {prog} --help)"
 
@@ -72,3 +63,10 @@ def option(rest, name):
         for argument, following in zip(rest, [*rest[1:], None]) if argument.partition("=")[0] == name
     ]  # fmt: skip
     return given[-1] if given else None
+
+
+def check_least(options, **least):
+    """Raise ValueError for an option that is below the least that it may be."""
+    for name, bound in least.items():
+        if getattr(options, name) is not None and getattr(options, name) < bound:
+            raise ValueError(f"{name.replace('_', '-')} must be at least {bound}, got {getattr(options, name)}")

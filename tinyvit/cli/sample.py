@@ -1,7 +1,6 @@
 """tinyvit sample"""
 
 import io
-import json
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -9,12 +8,12 @@ import numpy as np
 from tyro.conf import UseAppendAction, arg
 
 from tinyvit.cli.model_options import ModelOptions, class_number, computing, file_to_write
-from tinyvit.cli.parsing import parse
+from tinyvit.cli.parsing import check_least
 from tinyvit.data.pictures import gif, grid, png
 from tinyvit.files import write
 from tinyvit.progress import tqdm
 from tinyvit.text import printable
-from tinyvit.training.sampling import sample as draw
+from tinyvit.training.sampling import sample
 
 ENDINGS = (".npy", ".png", ".gif")
 FRAMES = 40  # of a GIF, at most
@@ -23,7 +22,7 @@ STRIP = 10  # states on the way that a strip shows
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleOptions(ModelOptions):
+class Sample(ModelOptions):
     """Images of a trained diffusion model's own, of the classes that are asked for."""
 
     class_: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(name="class", metavar="NAME…")] = ()
@@ -45,62 +44,47 @@ class SampleOptions(ModelOptions):
     strip: bool = False
     """Whether the .png shows what each image was on its way, a row an image."""
 
-
-def sample(rest):
-    """tinyvit sample RUN"""
-    options = parse(SampleOptions, rest, "tinyvit sample")
-    if () in options.class_:
-        raise ValueError("expected names or numbers after --class, got none")
-    for name, least in (("count", 1), ("seed", 0)):
-        if getattr(options, name) < least:
-            raise ValueError(f"{name} must be at least {least}, got {getattr(options, name)}")
-    path = file_to_write(options.out, "out", ENDINGS)
-    ending = path.suffix.lower()
-    if options.strip and ending != ".png":
-        raise ValueError(f"--strip is a picture: expected --out with the ending .png, got {options.out!r}")
-    trained = options.load()
-    if trained.config.task != "diffusion":
-        raise ValueError(
-            f"{trained.folder.path}: the task {trained.config.task!r} makes no images; sample needs a run of the task "
-            "'diffusion', such as tinyvit train dit-digits makes"
-        )
-    prepared, classes = trained.preprocessing, trained.preprocessing.classes
-    numbers = [class_number(name, classes) for name in sum(options.class_, ()) or classes]
-    labels = np.repeat(numbers, options.count)
-    mean, std = (np.array(values)[:, None, None] for values in (prepared.mean, prepared.std))
-    levels = trained.task.levels
-    steps = min(STEPS, len(levels)) if options.steps is None else options.steps
-    keep = min(steps + 1, {".gif": FRAMES, ".png": STRIP * options.strip}.get(ending, 0))
-    with (
-        computing(trained, options),
-        tqdm(total=len(labels) * steps, unit="step", desc=f"{len(labels)} images", disable=None, leave=False) as bar,
-    ):
-        made = draw(
-            trained.learner, levels, labels, steps=steps, guidance=options.guidance, method=options.sampler,
-            seed=options.seed, limits=(-mean / std, (1 - mean) / std), threads=options.threads, keep=keep,
-            progress=bar.update,
+    def __call__(self):
+        if () in self.class_:
+            raise ValueError("expected names or numbers after --class, got none")
+        check_least(self, count=1, seed=0)
+        path = file_to_write(self.out, "out", ENDINGS)
+        ending = path.suffix.lower()
+        if self.strip and ending != ".png":
+            raise ValueError(f"--strip is a picture: expected --out with the ending .png, got {self.out!r}")
+        trained = self.load()
+        if trained.config.task != "diffusion":
+            raise ValueError(f"{trained.folder.path}: the task {trained.config.task!r} makes no images; sample needs a "
+                             "run of the task 'diffusion', such as tinyvit train dit-digits makes")  # fmt: skip
+        prepared, classes = trained.preprocessing, trained.preprocessing.classes
+        numbers = [class_number(name, classes) for name in sum(self.class_, ()) or classes]
+        labels = np.repeat(numbers, self.count)
+        mean, std = (np.array(values)[:, None, None] for values in (prepared.mean, prepared.std))
+        levels = trained.task.levels
+        steps = min(STEPS, len(levels)) if self.steps is None else self.steps
+        keep = min(steps + 1, {".gif": FRAMES, ".png": STRIP * self.strip}.get(ending, 0))
+        bar = tqdm(total=len(labels) * steps, unit="step", desc=f"{len(labels)} images", disable=None, leave=False)
+        with computing(trained, self), bar:
+            made = sample(
+                trained.learner, levels, labels, steps=steps, guidance=self.guidance, method=self.sampler,
+                seed=self.seed, limits=(-mean / std, (1 - mean) / std), threads=self.threads, keep=keep,
+                progress=bar.update,
+            )  # fmt: skip
+        images, states = (np.clip(x * std + mean, 0, 1).astype("float32") for x in (made.images, made.steps))
+        columns = self.count if len(images) > self.count <= 20 else round(len(images) ** 0.5 + 0.49)
+        if ending == ".npy":
+            np.save(content := io.BytesIO(), images)
+            content = content.getvalue()
+        elif ending == ".gif":
+            content = gif([grid(state, columns) for state in states])
+        elif self.strip:
+            content = png(grid(np.concatenate(states.swapaxes(0, 1)), len(states)))
+        else:
+            content = png(grid(images, columns))
+        write(path, content)
+        names = [classes[number] for number in numbers]
+        self.show(
+            {"out": str(path), "images": len(labels), "classes": names, "shape": list(images.shape), "steps": steps,
+             "guidance": self.guidance, "sampler": self.sampler, "seed": self.seed},
+            f"{len(labels)} images, {self.count} of each of {', '.join(map(printable, names))}: {printable(path)}",
         )  # fmt: skip
-    images, states = (np.clip(x * std + mean, 0, 1).astype("float32") for x in (made.images, made.steps))
-    write(path, content(ending, images, states, options))
-    names = [classes[number] for number in numbers]
-    if options.json:
-        asked = {"guidance": options.guidance, "sampler": options.sampler, "seed": options.seed}
-        found = {"out": str(path), "images": len(labels), "classes": names, "shape": list(images.shape), "steps": steps}
-        print(json.dumps(found | asked))
-    else:
-        of = ", ".join(map(printable, names))
-        print(f"{len(labels)} images, {options.count} of each of {of}: {printable(path)}")
-
-
-def content(ending, images, states, options):
-    """The bytes of the file."""
-    columns = options.count if len(images) > options.count and options.count <= 20 else round(len(images) ** 0.5 + 0.49)
-    if options.strip:
-        return png(grid(np.concatenate(states.swapaxes(0, 1)), len(states)))
-    if ending == ".png":
-        return png(grid(images, columns))
-    if ending == ".gif":
-        return gif([grid(state, columns) for state in states])
-    buffer = io.BytesIO()
-    np.save(buffer, images)
-    return buffer.getvalue()

@@ -6,11 +6,10 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from tinyvit.cli.model_options import model_and_task
-from tinyvit.cli.parsing import parse
 
 
 @dataclass(frozen=True)
-class SummaryOptions:
+class Summary:
     """A model by its name, or the model of a run, layer by layer. Multiply-adds count the matrix products of a forward;
     activations are what its backward needs, in float32."""
 
@@ -25,18 +24,14 @@ class SummaryOptions:
     recompute: bool = False
     """Whether activations are those of a training with --recompute."""
 
+    def __call__(self):
+        from tinyvit.models.summary import format_summary, summarize
 
-def summary(rest):
-    """tinyvit summary MODEL, tinyvit summary RUN"""
-    options = parse(SummaryOptions, rest, "tinyvit summary")
-
-    from tinyvit.models.summary import format_summary, summarize
-
-    fields = {"img_size": options.img_size, "num_classes": options.num_classes}
-    model, task = model_and_task(options.model, "meta", **{k: v for k, v in fields.items() if v is not None})
-    print(format_summary(summarize(model, options.batch_size, options.recompute)))
-    if task is not None:
-        learner = task.build(device="meta")
-        more = learner.num_parameters() - task.backbone(learner).num_parameters()
-        if more:
-            print(f"\nthe task {task.name!r} trains {more:,} more parameters around this model")
+        fields = {"img_size": self.img_size, "num_classes": self.num_classes}
+        model, task = model_and_task(self.model, "meta", **{k: v for k, v in fields.items() if v is not None})
+        print(format_summary(summarize(model, self.batch_size, self.recompute)))
+        if task is not None:
+            learner = task.build(device="meta")
+            more = learner.num_parameters() - task.backbone(learner).num_parameters()
+            if more:
+                print(f"\nthe task {task.name!r} trains {more:,} more parameters around this model")
