@@ -108,7 +108,7 @@ def test_imports_run_one_way(file):
 
 def test_only_workers_of_the_benchmark_import_torch():
     importers = {file for file in SOURCES for name in imports(SOURCES[file]) if name.partition(".")[0] == "torch"}
-    assert importers - {"training/curves.py"} == {"bench/torch_steps.py", "bench/gpu_report/times.py"}
+    assert importers - {"training/curves.py"} == {"bench/torch_steps.py"}
 
 
 def test_only_the_backend_and_the_kernels_import_cupy():

@@ -63,7 +63,7 @@ def test_inference_attention_and_convolution_give_the_same_number(case):
 
 
 def test_the_step_that_a_gpu_is_compared_with_goes_the_same_way():
-    ours, theirs = steps.prepare(TRAIN, "float32", 1), times.theirs(TRAIN, "cpu", "float32")
+    ours, theirs = steps.prepare(TRAIN, "float32", 1), times.theirs(TRAIN, "float32")
     np.testing.assert_allclose([ours() for _ in range(4)], [theirs().item() for _ in range(4)], rtol=1e-5)
 
 

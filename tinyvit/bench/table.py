@@ -1,7 +1,5 @@
 """Results as text for a terminal of 120 columns."""
 
-from tinyvit.training.display import columns
-
 BASE = "torch"  # whose time the others' are compared with
 
 
@@ -36,6 +34,14 @@ def case_table(result):
         *(f"  {name}: {problem}" for name, problem in problems.items()),
         *([f"  {result['disagreement']}"] if result["disagreement"] else []),
     ])  # fmt: skip
+
+
+def columns(header, rows):
+    """The lines of a table: rows of text below a header, the first column on the left, the others on the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows)]
+    for row in (header, ["─" * width for width in widths], *rows):
+        first, *others = (cell.rjust(width) for cell, width in zip(row, widths))
+        yield "  ".join(["", first.lstrip().ljust(widths[0]), *others]).rstrip()
 
 
 def cells(row):

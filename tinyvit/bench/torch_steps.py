@@ -35,24 +35,30 @@ def prepare(case, precision, threads, channels_last=False):
     return (infer if case.kind == "infer" else operation)(case, precision, layout)
 
 
-def training_step(case, precision, layout, device="cpu", low=None, compiler=lambda function: function):
+def training_step(case, precision, layout=torch.channels_last, device="cpu", compiled=False):
     """A function that takes a training step and returns the loss, without waiting for a GPU.
 
-    Loss and accuracy, gradients, their norm, fused AdamW. `low` is a dtype for PyTorch's automatic mixed precision.
+    Loss and accuracy, gradients, their norm, fused AdamW. tf32 is PyTorch's switch of that name, bfloat16 and float16
+    are its automatic mixed precision, with weights in float32 as ours.
     """
-    ours = build(case.shape, seed=0, dtype=precision)
+    ours = build(case.shape, seed=0, dtype="float64" if precision == "float64" else "float32")
     model = twin(ours).to(device, memory_format=layout).train()
     optimizer = torch.optim.AdamW(groups(ours, model), lr=1e-3, weight_decay=0.01, fused=True)
-    images, targets = (torch.tensor(array).to(device) for array in batch(case, precision))
+    images, targets = (torch.tensor(array).to(device) for array in batch(case, str(ours.dtype)))
     images = images.to(memory_format=layout)
+    low = precision in ("bfloat16", "float16")
 
-    @compiler
     def loss_and_accuracy(images, targets):
-        with torch.autocast(device.partition(":")[0], low) if low else nullcontext():
+        with torch.autocast(device.partition(":")[0], getattr(torch, precision)) if low else nullcontext():
             logits = model(images)
             return T.cross_entropy(logits, targets), (logits.detach().argmax(1) == targets).float().mean()
 
+    if compiled:
+        loss_and_accuracy = torch.compile(loss_and_accuracy)
+
     def step():
+        # The switch is the process's, and other steps may have turned it since.
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
         optimizer.zero_grad(set_to_none=True)
         loss, _ = loss_and_accuracy(images, targets)
         loss.backward()

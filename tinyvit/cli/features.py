@@ -5,10 +5,11 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from tinyvit.bench.table import columns
 from tinyvit.cli.model_options import FileOptions, ModelOptions, computing, readable
 from tinyvit.cli.parsing import check_least
 from tinyvit.text import printable
-from tinyvit.training.display import columns, percent, table
+from tinyvit.training.display import percent, table
 from tinyvit.training.feature_classifiers import check_strength, check_votes, held_out, linear_probe, nearest_neighbours
 from tinyvit.training.features import (
     check_new_files,

@@ -136,14 +136,6 @@ def table(rows):
     return "\n".join(f"  {name:<{width}}   {value}" for name, value in rows)
 
 
-def columns(header, rows):
-    """The lines of a table: rows of text below a header, the first column on the left, the others on the right."""
-    widths = [max(map(len, column)) for column in zip(header, *rows)]
-    for row in (header, ["─" * width for width in widths], *rows):
-        first, *others = (cell.rjust(width) for cell, width in zip(row, widths))
-        yield "  ".join(["", first.lstrip().ljust(widths[0]), *others]).rstrip()
-
-
 def percent(share):
     """A share from 0 to 1, or a dash for None and NaN."""
     return f"{100 * share:.2f} %" if share is not None and share == share else "–"

@@ -15,10 +15,9 @@ from tinyvit.backend import library
 from tinyvit.bench import steps
 from tinyvit.bench.cases import CASES, Case
 from tinyvit.bench.run import disagreement
-from tinyvit.bench.table import duration
+from tinyvit.bench.table import columns, duration
 from tinyvit.bench.worker import in_a_line
 from tinyvit.training import preset
-from tinyvit.training.display import columns
 
 DRY = replace(preset("digits").model, drop_rate=0.0, drop_path_rate=0.0)
 BATCH = 1024       # images
@@ -47,8 +46,8 @@ def row(options, case, precision):
     device, players, losses, left_out = options.device, {}, {}, {}
     ours = partial(steps.training_step, case, precision, device=device)
     contest = {"tinyvit": ours, "a CUDA graph": partial(ours, replayed=True),
-               "PyTorch eager": partial(theirs, case, device, precision),
-               "torch.compile": partial(theirs, case, device, precision, compiled=True)}  # fmt: skip
+               "PyTorch eager": partial(theirs, case, precision, device=device),
+               "torch.compile": partial(theirs, case, precision, device=device, compiled=True)}  # fmt: skip
     for name in ("a CUDA graph", "torch.compile") if device == "cpu" else ():
         del contest[name]
     for name, make in contest.items():
@@ -74,21 +73,11 @@ def row(options, case, precision):
     }
 
 
-def theirs(case, device, precision, compiled=False):
-    """PyTorch's: tf32 is its switch of that name, 16 bits its automatic mixed precision, weights in float32 as ours."""
-    import torch
-
+def theirs(*arguments, **options):
+    """PyTorch's step, if it is installed."""
     from tinyvit.bench.torch_steps import training_step
 
-    low = getattr(torch, precision) if precision in ("bfloat16", "float16") else None
-    compiler = {"compiler": torch.compile} if compiled else {}
-    queue = training_step(case, "float32", torch.channels_last, device, low, **compiler)
-
-    def step():  # the switch is the process's, and other steps may have turned it since
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
-        return queue()
-
-    return step
+    return training_step(*arguments, **options)
 
 
 def synchronize(device):
