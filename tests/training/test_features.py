@@ -12,8 +12,9 @@ from tinyvit import probe
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.nn.block import Block
 from tinyvit.training import features, features_by_layer
-from tinyvit.training.features import FileFeatures, check_new_files, features_of_files, save_features
+from tinyvit.training.features import check_new_files, features_of_files, save_features
 from tinyvit.training.inference import evaluation_batch
+from tinyvit.training.predict import FileResult
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -140,7 +141,7 @@ def test_files_are_prepared_as_the_images_of_the_data_set_are(tmp_path, layer):
     found = list(features_of_files(model, Preprocessing.from_dataset(dataset), paths, layer=layer, pool="mean"))
     assert [file.path for file in found] == paths and not any(file.error for file in found)
     expected = features(model, dataset, layer=layer, pool="mean")
-    np.testing.assert_allclose([file.features for file in found], expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose([file.result for file in found], expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_file_whose_features_are_nan_or_infinite_is_named(tmp_path):
@@ -154,7 +155,7 @@ def test_a_file_whose_features_are_nan_or_infinite_is_named(tmp_path):
 def test_saved_features_are_loaded_again_with_a_name_in_any_encoding_for_each_row(tmp_path, n):
     array = np.random.default_rng(0).standard_normal((n, 3))
     paths = [os.fsdecode(b"caf\xe9%d.png" % i) for i in range(n)]
-    files = (FileFeatures(path, row) for path, row in zip(paths, array))
+    files = (FileResult(path, row) for path, row in zip(paths, array))
     assert save_features(files, tmp_path / "f.npy", tmp_path / "f.txt") == (n, 3)
     for mapped in (None, "r"):
         loaded = np.load(tmp_path / "f.npy", mmap_mode=mapped)
@@ -164,7 +165,7 @@ def test_saved_features_are_loaded_again_with_a_name_in_any_encoding_for_each_ro
 
 def test_without_rows_or_after_an_error_nothing_is_written(tmp_path, monkeypatch):
     def broken():
-        yield FileFeatures("0.png", np.zeros(2))
+        yield FileResult("0.png", np.zeros(2))
         raise ValueError("the weights are damaged")
 
     assert save_features([], tmp_path / "f.npy", tmp_path / "f.txt") == (0, None)
@@ -176,7 +177,7 @@ def test_without_rows_or_after_an_error_nothing_is_written(tmp_path, monkeypatch
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"f\.txt can't be written: No space.*so make room"):
-        save_features([FileFeatures("0.png", np.zeros(2))], tmp_path / "f.npy", tmp_path / "f.txt")
+        save_features([FileResult("0.png", np.zeros(2))], tmp_path / "f.npy", tmp_path / "f.txt")
     assert not any(tmp_path.iterdir())
 
 

@@ -23,9 +23,9 @@ def test_files_are_prepared_as_the_images_of_the_data_set_are(tmp_path, size, tt
     assert [p.path for p in predictions] == paths
     for prediction, expected in zip(predictions, probs):
         assert prediction.error is None
-        got = dict(prediction.top)
+        got = dict(prediction.result)
         np.testing.assert_allclose([got[name] for name in CLASSES], expected, rtol=1e-9)
-        assert [p for _, p in prediction.top] == sorted(got.values(), reverse=True)
+        assert [p for _, p in prediction.result] == sorted(got.values(), reverse=True)
 
 
 def test_classes_of_equal_probability_keep_their_order(tmp_path):
@@ -34,7 +34,7 @@ def test_classes_of_equal_probability_keep_their_order(tmp_path):
     model.head.weight.data = np.zeros(model.head.weight.shape)
     model.head.bias.data = np.array([0.0, 1, 0, 1, 0, 0])
     (prediction,) = predict(model, Preprocessing.from_dataset(dataset), saved(dataset, tmp_path))
-    assert [name for name, _ in prediction.top] == ["dog", "emu", "cat", "cow", "fox"]
+    assert [name for name, _ in prediction.result] == ["dog", "emu", "cat", "cow", "fox"]
 
 
 @given(bad=st.sets(st.integers(0, 9), max_size=10), seed=seeds())
@@ -47,7 +47,7 @@ def test_unreadable_files_are_reported_in_their_place_and_the_others_processed(t
     predictions = list(predict(model, Preprocessing.from_dataset(dataset), [folder / f"{i}.png" for i in range(10)]))
     for i, prediction in enumerate(predictions):
         assert prediction.path == folder / f"{i}.png"
-        assert (prediction.error is not None) == (i in bad) == (not prediction.top)
+        assert (prediction.error is not None) == (i in bad) == (prediction.result is None)
         assert i not in bad or prediction.error.startswith(f"{folder / f'{i}.png'} can't be read")
 
 

@@ -29,6 +29,6 @@ class Match(FileOptions):
         with computing(trained, self):
             vectors = text_vectors(trained.model, tokenizer, self.text, self.template or AS_IT_IS)
             found = match(trained.model, trained.preprocessing, vectors, self.images, self.threads)
-            named = (one if one.error else one._replace(probabilities=[*zip(self.text, map(float, one.probabilities))])
+            named = (one if one.error else one._replace(result=[*zip(self.text, map(float, one.result))])
                      for one in found)  # fmt: skip
             return self.show_shares(named, "texts", "text")

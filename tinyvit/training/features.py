@@ -6,8 +6,6 @@ were learned for the last layer's tokens alone.
 """
 
 import os
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,14 +19,6 @@ from tinyvit.training.predict import of_files
 from tinyvit.training.threads import thread_count
 
 POOLS = ("token", "mean")
-
-
-class FileFeatures(NamedTuple):
-    """The features (D,) of an image file; or why there are none."""
-
-    path: Path
-    features: np.ndarray | None
-    error: str | None = None
 
 
 def features(model, images, *, layer=None, pool=None, threads=None):
@@ -61,7 +51,8 @@ def features_by_layer(model, images, layers, *, pool=None, threads=None):
 
 
 def features_of_files(model, preprocessing, paths, *, layer=None, pool=None, threads=None):
-    """`FileFeatures` of each image file, in order, a batch at a time; with an error for each file that can't be read.
+    """A `FileResult` of each image file, in order, a batch at a time: its features (D,), or an error for a file that
+    can't be read.
 
     paths   files and folders; of folders, their `image_files`
 
@@ -72,7 +63,7 @@ def features_of_files(model, preprocessing, paths, *, layer=None, pool=None, thr
     def rows(images, names):
         return check_finite(read(model, images, [layer], pool, threads)[0], names)
 
-    return (FileFeatures(*found) for found in of_files(rows, model, preprocessing, paths, threads))
+    return of_files(rows, model, preprocessing, paths, threads)
 
 
 def batches_of(model, images):
@@ -152,7 +143,7 @@ def check_finite(rows, names):
 def save_features(files, out, names):
     """Write the features of images to `out`, float32 (n, D), and their paths to `names`, a line each, in their order.
 
-    files   `FileFeatures` without errors, whose paths have no line breaks
+    files   `FileResult`s without errors, whose paths have no line breaks
     out     a .npy file, as `numpy.load` reads it, also mapped
     names   a text file in the encoding of the system's file names
 
@@ -162,7 +153,7 @@ def save_features(files, out, names):
     files = list(files)
     if not files:
         return 0, None
-    rows = np.stack([file.features for file in files]).astype("<f4")
+    rows = np.stack([file.result for file in files]).astype("<f4")
     with replacing(out) as array, replacing(names) as lines:
         np.save(array, rows)
         lines.write(b"".join(os.fsencode(file.path) + b"\n" for file in files))

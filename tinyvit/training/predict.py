@@ -2,7 +2,7 @@
 
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,16 +17,17 @@ from tinyvit.training.threads import thread_count
 BATCH = 64  # images at a time, or fewer for a large model, so that thousands need no more memory than these
 
 
-class Prediction(NamedTuple):
-    """The likeliest classes of an image with their probabilities, the likeliest first; or why there are none."""
+class FileResult(NamedTuple):
+    """What a model gives for an image file; or why there is nothing."""
 
     path: Path
-    top: list[tuple[str, float]]
+    result: Any
     error: str | None = None
 
 
 def predict(model, preprocessing, paths, *, top=5, tta=False, threads=None):
-    """A `Prediction` for each image file, in order; one for each file that can't be read, too.
+    """A `FileResult` for each image file, in order, with its likeliest classes as (name, probability), the likeliest
+    first; one for each file that can't be read, too.
 
     paths   files and folders; of folders, their `image_files`
     top     classes for each image, at most
@@ -44,13 +45,12 @@ def predict(model, preprocessing, paths, *, top=5, tta=False, threads=None):
         for order, p in zip(likeliest(logits, top), np.exp(log_softmax(logits.astype("float64")))):
             yield [(preprocessing.classes[k], float(p[k])) for k in order]
 
-    for path, found, error in of_files(named, model, preprocessing, paths, threads):
-        yield Prediction(path, found or [], error)
+    return of_files(named, model, preprocessing, paths, threads)
 
 
 def of_files(function, model, preprocessing, paths, threads=None):
-    """(path, result, None) of each image file of `paths`, in order; (path, None, why) for one that can't be read, and
-    for a folder without images.
+    """A `FileResult` of each image file of `paths`, in order; one with an error for a file that can't be read, and for
+    a folder without images.
 
     function(images, paths) has a result for each prepared image of a batch, as many at a time as the model takes.
     """
@@ -65,7 +65,8 @@ def of_files(function, model, preprocessing, paths, threads=None):
             images = to_device(preprocessing(np.stack(images), model.dtype.name), model.device)
             results = iter(function(images, names))
         for path, image in batch:
-            yield (path, None, str(image)) if isinstance(image, Exception) else (path, next(results), None)
+            failed = isinstance(image, Exception)
+            yield FileResult(path, None, str(image)) if failed else FileResult(path, next(results))
 
 
 def expand(paths, videos=False):

@@ -38,20 +38,23 @@ def train_seeds(config, seeds, out=None, display=None, name=None):
     with using(config.kernels):
         Trainer(replace(config, seed=seeds[0]))  # raises what would refuse each of them, before anything is written
     folder = RunFolder(out or config.out or next_free(place))
-    config = replace(config, out=None)
     with folder.made():
-        write(folder, config, seeds)
-        return run_all(folder, config, seeds, display or Display())
+        return run_all(folder, replace(config, out=None), seeds, display or Display())
 
 
 def resume_seeds(path, display=None, **changes):
     """Go on with the runs in the folder `path`, as `resume` does with one: finished ones aren't changed, a stopped one
     continues, and the others begin; returns the summary, a dict."""
     folder = RunFolder(path)
-    seeds, config = read(folder)
+    try:
+        content = json.loads(read_text(folder.seeds))
+        seeds, config = content["seeds"], from_json(json.dumps(content["config"]), folder.seeds)
+        check(seeds)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{folder.seeds} doesn't hold seeds and their configuration: {error}") from error
     check(seeds, changes.get("distributed", "auto"))
-    config = with_absolute_paths(replace(config, **changes))
     with folder.locked():
+        config = with_absolute_paths(replace(config, **changes))
         return run_all(folder, config, seeds, display or Display(), **changes)
 
 
@@ -67,76 +70,51 @@ def check(seeds, distributed="none"):
         )
 
 
-def write(folder, config, seeds):
-    folder.write_json(folder.seeds, {"seeds": list(seeds), "config": json.loads(to_json(config))})
-
-
-def read(folder):
-    """(seeds, configuration) of a folder with a run for each seed."""
-    try:
-        content = json.loads(read_text(folder.seeds))
-        seeds, config = content["seeds"], json.dumps(content["config"])
-        check(seeds)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"{folder.seeds} doesn't hold seeds and their configuration: {error}") from error
-    return seeds, from_json(config, folder.seeds)
-
-
 def run_all(folder, config, seeds, display, **changes):
     """Finish the run of each seed; returns the summary of all. Changes are noted once a run has ended with them."""
-    runs = {seed: folder.path / f"seed-{seed}" for seed in seeds}
-    summaries = {}
-    for number, (seed, path) in enumerate(runs.items(), start=1):
+    runs, summaries = {seed: RunFolder(folder.path / f"seed-{seed}") for seed in seeds}, {}
+    content = {"seeds": list(seeds), "config": json.loads(to_json(config))}
+    if not folder.seeds.exists():
+        folder.write_json(folder.seeds, content)
+    for number, (seed, run) in enumerate(runs.items(), start=1):
         display.print(("\n" if number > 1 else "") + f"seed {seed}, run {number} of {len(seeds)}\n")
-        if (path / "config.json").exists():
-            summaries[seed] = resume(path, display, **changes)
-        else:
-            summaries[seed] = train(replace(config, seed=seed, init=init_of(runs, config)), path, display)
-        if changes:
-            write(folder, config, seeds)
+        if run.config.exists():
+            summaries[seed] = resume(run.path, display, **changes)
+        else:  # from the weights that the first run took, whose SHA256 it has noted
+            begun = [other for other in runs.values() if other.config.exists()]
+            init = begun[0].read_config().init if begun else config.init
+            summaries[seed] = train(replace(config, seed=seed, init=init), run.path, display)
+        folder.write_json(folder.seeds, content)
         if "interrupted" in summaries[seed]:
             display.print(f"\n  go on with all seeds: tinyvit train --resume {folder.path}")
             return {"interrupted": summaries[seed]["interrupted"]}
-    summary = combined(config, summaries)
+    summary = combined(folder, config, summaries, display)
     folder.write_json(folder.summary, summary)
-    show(summary, folder.path, config, display)
     return summary
 
 
-def init_of(runs, config):
-    """What the next run starts from: the weights that the first run took, whose SHA256 it has noted."""
-    begun = [path for path in runs.values() if (path / "config.json").exists()]
-    return RunFolder(begun[0]).read_config().init if begun else config.init
-
-
-def combined(config, summaries):
-    """The summary of several runs from the summary of each, by seed."""
-    task = task_class(config.task)(config)
-    scores = {}
+def combined(folder, config, summaries, display):
+    """The summary of several runs from the summary of each, by seed; means and standard deviations (n − 1) of the
+    scores, and the worst run, are printed."""
+    task, found, seeds = task_class(config.task)(config), list(summaries.values()), list(summaries)
+    scores, rows = {}, []
     for name in task.scores:
-        values = [summary[name] for summary in summaries.values()]
+        values = [summary[name] for summary in found]
         scores[name] = {"mean": mean(values), "std": stdev(values) if len(values) > 1 else None, "values": values}
-    worst = (min if task.higher_is_better else max)(summaries, key=lambda seed: summaries[seed][task.headline])
-    return {
-        "seeds": list(summaries),
-        "scores": scores,
-        "worst": {"seed": worst, **{name: summaries[worst][name] for name in task.scores}},
-        "seconds": sum(summary["seconds"] for summary in summaries.values()),
-    }
-
-
-def show(summary, path, config, display):
-    """Print the means and standard deviations (n − 1) of the scores, and the worst run."""
-    task, seeds = task_class(config.task)(config), summary["seeds"]
-    rows = []
-    for name, score in summary["scores"].items():
-        spread = "" if score["std"] is None else f" ± {task.shown(name, score['std'])}"
-        rows.append((name.replace("_", " "), task.shown(name, score["mean"]) + spread))
-    worst = summary["worst"]
+        spread = f" ± {task.shown(name, scores[name]['std'])}" if len(values) > 1 else ""
+        rows.append((name.replace("_", " "), task.shown(name, scores[name]["mean"]) + spread))
+    worst = (min if task.higher_is_better else max)(seeds, key=lambda seed: summaries[seed][task.headline])
+    seconds = sum(summary["seconds"] for summary in found)
     rows += [
-        ("the worst", f"{task.shown(task.headline, worst[task.headline])}, with seed {worst['seed']}"),
-        ("time", f"{clock(summary['seconds'])} (minutes:seconds)"),
-        ("folder", str(path)),
+        ("the worst", f"{task.shown(task.headline, summaries[worst][task.headline])}, with seed {worst}"),
+        ("time", f"{clock(seconds)} (minutes:seconds)"),
+        ("folder", str(folder.path)),
     ]
     title = f"mean ± standard deviation of {len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]} alone"
     display.print(f"\n{title}\n\n{table(rows)}")
+    return {
+        "seeds": seeds,
+        "scores": scores,
+        "worst": {"seed": worst, **{name: summaries[worst][name] for name in task.scores}},
+        "seconds": seconds,
+    }

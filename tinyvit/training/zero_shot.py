@@ -3,9 +3,6 @@
 Radford et al. 2021, "Learning transferable visual models from natural language supervision", section 3.1.
 """
 
-from pathlib import Path
-from typing import NamedTuple
-
 import numpy as np
 
 from tinyvit import functional as F
@@ -16,14 +13,6 @@ from tinyvit.validation import require
 
 AS_IT_IS = ("{}",)
 TEXTS = 256  # at a time
-
-
-class Match(NamedTuple):
-    """The probabilities (K,) of the texts for an image file, in their order; or why there are none."""
-
-    path: Path
-    probabilities: np.ndarray | None
-    error: str | None = None
 
 
 def prompts(texts, templates=AS_IT_IS):
@@ -70,7 +59,8 @@ def image_logits(model, vectors, images, threads=None):
 
 
 def match(model, preprocessing, vectors, paths, threads=None):
-    """A `Match` for each image file, in order; one for each file that can't be read, too.
+    """A `FileResult` for each image file, in order, with the probabilities (K,) of the texts; one for each file that
+    can't be read, too.
 
     vectors   of the texts, `text_vectors`
     paths     files and folders; of folders, their `image_files`
@@ -86,4 +76,4 @@ def match(model, preprocessing, vectors, paths, threads=None):
         check_finite(logits)
         return F.softmax(logits)[0]
 
-    return (Match(*found) for found in of_files(probabilities, model, preprocessing, paths, threads))
+    return of_files(probabilities, model, preprocessing, paths, threads)

@@ -57,14 +57,14 @@ class Diffusion(Task):
         return {"images": images, "labels": targets, "t": xp.minimum(t, T - 1), "noise": noise}
 
     def loss(self, model, batch, ctx):
+        if not self.config.model.learn_sigma:
+            return super().loss(model, batch, ctx)
         images, t, noise = batch["images"], batch["t"], batch["noise"]
         level = self.table(self.levels, images)[t]
         noisy, _ = F.add_noise(images, noise, level)
         output, cache = model(noisy, ctx, t=t, labels=batch["labels"])
         C, xp = images.shape[1], array_module(images)
         error, c_error = F.mean_squared_error(output[:, :C], noise)
-        if output.shape[1] == C:
-            return error, lambda dloss=1.0: model.backward(F.mean_squared_error_backward(dloss, c_error), cache), {}
         bits, c_bits = self.bits(output, images, noisy, t, level)
 
         def backward(dloss=1.0):

@@ -68,15 +68,6 @@ class MaskedAutoencoding(Task):
     def batch(self, images, targets, key):
         return {"images": images, "order": random_order(images, self.config.model.patch_size, key)}
 
-    def loss(self, model, batch, ctx):
-        pixels, targets, cache = self.predictions(model, batch, ctx)
-        loss, c_loss = self.error(pixels, targets)
-
-        def backward(dloss=1.0):
-            return model.backward(F.mean_squared_error_backward(dloss, c_loss), cache)
-
-        return loss, backward, {}
-
     def predictions(self, model, batch, ctx):
         """The predicted pixels of the hidden patches, their targets, and the model's cache."""
         images, order = batch["images"], batch["order"]

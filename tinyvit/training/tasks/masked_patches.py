@@ -83,27 +83,17 @@ class MaskedPatchPrediction(Task):
         levels = xp.clip(xp.floor((colours * std + mean) * LEVELS), 0, LEVELS - 1).astype("int64")
         return (levels * constant(LEVELS ** np.arange(channels)[::-1], device, "int64")).sum(-1)
 
-    def loss(self, model, batch, ctx):
-        predicted, targets, cache = self.predictions(model, batch, ctx)
-        loss, c_loss = self.error(predicted, targets)
-        is_regression = self.config.objective.target == "colour"
-        of_error = F.mean_squared_error_backward if is_regression else F.cross_entropy_backward
-
-        def backward(dloss=1.0):
-            return model.backward(of_error(dloss, c_loss).reshape(predicted.shape), cache)
-
-        return loss, backward, {}
-
     def predictions(self, model, batch, ctx):
         """The predictions for the chosen patches, (B, n, K) or (B, n, C), their targets, and the model's cache."""
         predicted, cache = model(batch["images"], batch["mask"], batch["where"], ctx)
         return predicted, batch["targets"], cache
 
     def error(self, predicted, targets):
-        """(the mean loss of predictions, its cache)."""
+        """(the mean loss of predictions, the function dloss -> dpredicted)."""
         if self.config.objective.target == "colour":
-            return F.mean_squared_error(predicted, targets)
-        return F.cross_entropy(predicted.reshape(-1, predicted.shape[-1]), targets.reshape(-1))
+            return super().error(predicted, targets)
+        loss, cache = F.cross_entropy(predicted.reshape(-1, predicted.shape[-1]), targets.reshape(-1))
+        return loss, lambda dloss: F.cross_entropy_backward(dloss, cache).reshape(predicted.shape)
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         if self.train is None:

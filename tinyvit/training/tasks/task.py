@@ -153,8 +153,16 @@ class Task:
         """(loss, backward, metrics), or (loss, backward, metrics, updates), as `train_step` wants them.
 
         updates   `nn.buffer_updates(cache)`, if the model updates buffers in training
+
+        By default the mean error of the `predictions`.
         """
-        raise NotImplementedError(f"the task {self.name!r} has no loss")
+        predicted, targets, cache = self.predictions(model, batch, ctx)
+        loss, error_backward = self.error(predicted, targets)
+
+        def backward(dloss=1.0):
+            return model.backward(error_backward(dloss), cache)
+
+        return loss, backward, {}
 
     def graph_of(self, step):
         """Which of several CUDA graphs replays step number `step`, where `static` is true: any hashable value."""
@@ -207,8 +215,9 @@ class Task:
         raise NotImplementedError(f"the task {self.name!r} has no predictions")
 
     def error(self, predicted, targets):
-        """(the mean error of predictions, its cache): of squares, unless a task has another one."""
-        return F.mean_squared_error(predicted, targets)
+        """(the mean error of predictions, the function dloss -> dpredicted): of squares, unless a task has another."""
+        error, cache = F.mean_squared_error(predicted, targets)
+        return error, lambda dloss: F.mean_squared_error_backward(dloss, cache)
 
     def error_of(self, model, labels, key, images, where):
         """The sum of the errors of images[where], as `sum_over` wants it."""
