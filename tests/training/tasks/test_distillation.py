@@ -86,8 +86,9 @@ def test_the_teacher_sees_what_the_student_sees_as_it_normalises_it(config, teac
     expected = task.batch(images, None, None)["teacher"]
     other = replace(digits, mean=(0.2,), std=(0.7,))
     task.begin(model, 10, other)
-    seen = task.batch(other.normalise(digits.images[:5]), None, None)
-    np.testing.assert_allclose(seen["teacher"], expected, rtol=1e-4, atol=1e-5)
+    for _ in range(2):
+        seen = task.batch(other.normalise(digits.images[:5]), None, None)
+        np.testing.assert_allclose(seen["teacher"], expected, rtol=1e-4, atol=1e-5)
     mixed = 0.3 * images + 0.7 * images[::-1]
     task.begin(model, 10, digits)
     np.testing.assert_allclose(task.batch(mixed, None, None)["teacher"], task.teacher(mixed)[0], rtol=1e-5, atol=1e-6)
@@ -103,7 +104,7 @@ def test_a_teacher_that_is_missing_or_another_on_resume_is_refused(config, teach
     shutil.copytree(teacher, moved)
     stopped(config(options={"teacher": str(moved)}), tmp_path / "run")
     shutil.rmtree(moved)
-    with pytest.raises(ValueError, match=r"the teacher can't be read: .*teacher"):
+    with pytest.raises(ValueError, match="teacher is not a run folder: it doesn't exist"):
         resume(tmp_path / "run")
     train(replace(TEACHER, seed=1), moved)
     with pytest.raises(ValueError, match="holds other weights than those that this training began with"):
@@ -114,7 +115,7 @@ def test_a_teacher_that_is_missing_or_another_on_resume_is_refused(config, teach
     (dict(classes=("1", "0")), r"tells other classes apart: \['0', '1', .* and the data set has \['1', '0'\]"),
     (dict(model=DeiTConfig(**SHAPE | dict(img_size=12)), resize_images=True), None),
     (dict(options={"teacher": None}), "needs a teacher: give the folder of a trained run by --objective.teacher"),
-    (dict(options={"teacher": "/nowhere"}), "the teacher can't be read: "),
+    (dict(options={"teacher": "/nowhere"}), "/nowhere is not a run folder"),
 ])  # fmt: skip
 def test_a_teacher_that_does_not_fit_is_refused(change, message, config, tmp_path):
     if message is None:  # a ResNet reads images of any size

@@ -58,7 +58,7 @@ class Distillation(Classification):
 
     def batch(self, images, targets, key):
         factor, offset = self.renormalise
-        seen = images if factor is None else (images * factor + offset).astype(images.dtype)
+        seen = (images * factor + offset).astype(images.dtype)
         logits = classify(self.teacher, F.cast(seen, self.teacher.dtype), self.config.threads)
         return {"images": images, "targets": targets, "teacher": logits}
 
@@ -113,10 +113,7 @@ def load_teacher(config, dataset, device):
     path = config.objective.teacher
     if path is None:
         raise ValueError("distillation needs a teacher: give the folder of a trained run by --objective.teacher")
-    try:
-        trained = load_classifier(path, device)
-    except ValueError as error:
-        raise ValueError(f"the teacher can't be read: {error}") from error
+    trained = load_classifier(path, device)
     teacher, known = trained.model, trained.preprocessing
     if known.classes != dataset.classes:
         raise ValueError(
@@ -137,13 +134,9 @@ def load_teacher(config, dataset, device):
 
 
 def renormalisation(dataset, known, device, dtype):
-    """(factor, offset), each (C, 1, 1), with which images normalised for the student are so for the teacher.
-
-    (x σ + μ − μ_t) / σ_t; (None, None) where both are normalised alike.
-    """
+    """(factor, offset), each (C, 1, 1), with which images normalised for the student are so for the teacher:
+    (x σ + μ − μ_t) / σ_t."""
     mean, std, their_mean, their_std = (
         np.asarray(values, "float64")[:, None, None] for values in (dataset.mean, dataset.std, known.mean, known.std)
     )
-    if np.array_equal(mean, their_mean) and np.array_equal(std, their_std):
-        return None, None
-    return (to_device(x.astype(dtype), device) for x in (std / their_std, (mean - their_mean) / their_std))
+    return tuple(to_device(x.astype(dtype), device) for x in (std / their_std, (mean - their_mean) / their_std))
