@@ -10,8 +10,8 @@ import pytest
 from tinyvit import Context, ViT, ViTConfig, create_model, optim
 from tinyvit.training import PRESETS, train, train_step, trainer
 from tinyvit.training.inference import evaluation_batch
-from tinyvit.training.memory_needs import OPTIONS, Needs, OutOfMemory, measured, require_memory
-from tinyvit.training.tasks import classification
+from tinyvit.training.memory_needs import Needs, OutOfMemory, measured, require_memory
+from tinyvit.training.tasks import Classification, classification
 from tinyvit.training.trainer import Trainer
 
 SHAPE = ViTConfig(img_size=8, patch_size=2, in_chans=1, embed_dim=32, depth=2, num_heads=2)
@@ -21,8 +21,10 @@ CONFIG = replace(PRESETS["digits"], model=replace(PRESETS["digits"].model, embed
 MEASURE = """
 import json, sys
 import numpy as np
-from tinyvit import Context, Key, ViT, ViTConfig, optim
-from tinyvit.models import ResNetConfig, build
+sys.path.insert(0, "tests")
+import tiny_architecture  # one that the package doesn't know
+from tinyvit import Context, Key, ViTConfig, optim
+from tinyvit.models import build, config_class
 from tinyvit.training import train_step
 from tinyvit.training.memory_needs import SURE, needs_of_step
 from tinyvit.training.tasks import classification
@@ -43,17 +45,10 @@ def foreseen(model, optimizer, images, threads, accumulate=1):
     batch = {"images": np.zeros((images, *model.image_shape), "float32"), "targets": np.zeros(images, int)}
     return needs_of_step(model, optimizer, loss_of, batch, Context(True, Key(0, 0)), threads, accumulate)
 
-shape, images, options = json.loads(sys.argv[1])
-steps(ViT(ViTConfig(img_size=8, embed_dim=16, depth=1, num_heads=2)), 4, threads=options["threads"])
+architecture, shape, images, options = json.loads(sys.argv[1])
+steps(build(ViTConfig(img_size=8, embed_dim=16, depth=1, num_heads=2)), 4, threads=options["threads"])
 before = kilobytes("VmRSS")
-if "layers" in shape:  # an architecture that the package doesn't know
-    sys.path.insert(0, "tests")
-    from tiny_architecture import TinyConfig
-    model = build(TinyConfig(**shape))
-elif "depths" in shape:  # with batch norm: all threads' parts are there at the same time, whatever the number of cores
-    model = build(ResNetConfig(**shape))
-else:
-    model = ViT(ViTConfig(**shape))
+model = build(config_class(architecture)(**shape))
 optimizer = steps(model, images, **options)
 measured = 1024 * (kilobytes("VmHWM") - before)
 needs = foreseen(model, optimizer, images, **options)
@@ -64,18 +59,18 @@ print(measured, total, needs.held + SURE * (total - needs.held))
 
 @pytest.mark.end_to_end
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-@pytest.mark.parametrize(("shape", "images", "options"), [
-    (dict(embed_dim=192, depth=3, num_heads=3, mlp_ratio=4.0), 48, dict(threads=2)),
-    (dict(embed_dim=128, depth=2, num_heads=8, patch_size=2), 32, dict(threads=1)),
-    (dict(embed_dim=192, depth=3, num_heads=3, mlp_ratio=4.0, drop_rate=0.1), 64, dict(threads=4, accumulate=2)),
-    (dict(embed_dim=512, depth=6, num_heads=8, patch_size=8), 16, dict(threads=2)),
-    (dict(img_size=32, in_chans=3, width=128, layers=6), 64, dict(threads=2)),
-    (dict(img_size=32, depths=(2, 2), width=16), 64, dict(threads=3, accumulate=2)),
+@pytest.mark.parametrize(("architecture", "shape", "images", "options"), [
+    ("vit", dict(embed_dim=128, depth=2, num_heads=8, patch_size=2), 32, dict(threads=1)),
+    ("vit", dict(embed_dim=192, depth=3, num_heads=3, mlp_ratio=4.0, drop_rate=0.1), 64, dict(threads=4, accumulate=2)),
+    ("vit", dict(embed_dim=512, depth=6, num_heads=8, patch_size=8), 16, dict(threads=2)),
+    ("tiny", dict(img_size=32, in_chans=3, width=128, layers=6), 64, dict(threads=2)),
+    # With batch norm all threads' parts are there at the same time, whatever the number of cores.
+    ("resnet", dict(img_size=32, depths=(2, 2), width=16), 64, dict(threads=3, accumulate=2)),
 ])  # fmt: skip
-def test_a_step_needs_about_what_is_predicted_and_never_less_than_the_least(shape, images, options):
+def test_a_step_needs_about_what_is_predicted_and_never_less_than_the_least(architecture, shape, images, options):
     """At the level of kernels in force: CI runs it at all of them."""
-    command = [sys.executable, "-c", MEASURE, json.dumps([shape, images, options])]
-    for _ in range(1 + ("depths" in shape)):  # in the first numba compiles what only a ResNet takes
+    command = [sys.executable, "-c", MEASURE, json.dumps([architecture, shape, images, options])]
+    for _ in range(1 + (architecture == "resnet")):  # in the first numba compiles what only a ResNet takes
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     measured, total, least = map(float, done.stdout.split())
     assert 0.85 < total / measured < 1.15
@@ -120,15 +115,15 @@ def test_parts_that_run_one_after_the_other_need_the_memory_of_one(monkeypatch):
 def test_the_advised_batch_is_smaller_and_fits_with_little_to_spare(batch_size, share):
     total = NEEDS.total(batch_size)
     free = None if share is None else round(share * total)
-    fits = int(re.search(r"--batch-size (\d+) would fit", NEEDS.message(batch_size, free, OPTIONS))[1])
+    fits = int(re.search(r"--batch-size (\d+) would fit", NEEDS.message(batch_size, free))[1])
     assert fits < batch_size
     assert NEEDS.total(fits) < 0.9 * min(1, share or 1) * total < 2 * NEEDS.total(fits + 2)
 
 
 @pytest.mark.parametrize("free", [0, 300_000, 1_000_000])
 def test_the_message_says_so_where_nothing_would_fit(free):
-    assert NEEDS.message(64, free, OPTIONS).endswith("not even one image fits: take a smaller model")
-    assert NEEDS.message(1, None, OPTIONS).endswith("not even one image fits: take a smaller model")
+    assert NEEDS.message(64, free).endswith("not even one image fits: take a smaller model")
+    assert NEEDS.message(1, None).endswith("not even one image fits: take a smaller model")
 
 
 def test_too_little_memory_is_refused_and_unknown_memory_is_not():
@@ -171,21 +166,25 @@ def test_a_model_whose_weights_do_not_fit_is_refused_before_it_is_made(tmp_path,
 
 
 def failing_objective(model, images, targets, ctx):
-    if len(images) > 40:
-        raise MemoryError("Unable to allocate 1 GiB")
-    return classification()(model, images, targets, ctx)
+    raise MemoryError("Unable to allocate 1 GiB")
 
 
-def test_a_step_that_runs_out_of_memory_says_what_would_fit_and_changes_no_weight():
+def test_a_step_that_runs_out_of_memory_changes_no_weight():
     model = ViT(SHAPE)
     optimizer, before = optim.AdamW(model), model.storage.data.copy()
-    images, labels = np.zeros((300, 1, 8, 8), "float32"), np.zeros(300, int)
-    for threads in (1, 2):
-        with pytest.raises(MemoryError, match="a step on 300 images .*a batch of .*accumulate") as caught:
-            train_step(model, optimizer, images, labels, objective=failing_objective, threads=threads)
-        assert isinstance(caught.value, OutOfMemory) and "1 GiB" in str(caught.value.__cause__)
+    with pytest.raises(MemoryError, match="1 GiB"):
+        train_step(model, optimizer, np.zeros((9, 1, 8, 8)), np.zeros(9, int), objective=failing_objective, threads=2)
     np.testing.assert_array_equal(model.storage.data, before)
     assert optimizer.t == 0
+
+
+@pytest.mark.end_to_end
+def test_a_training_that_runs_out_of_memory_says_what_would_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(Classification, "loss", failing_objective)
+    monkeypatch.setattr(trainer, "needs_of_step", lambda *model: NEEDS)
+    with pytest.raises(OutOfMemory, match="a step on 64 images .*--batch-size .* would fit; --recompute") as caught:
+        train(CONFIG, tmp_path / "run")
+    assert "1 GiB" in str(caught.value.__cause__)
 
 
 LIMITED = """

@@ -1,3 +1,4 @@
+import re
 import shutil
 from dataclasses import replace
 
@@ -71,13 +72,10 @@ def test_the_test_images_are_normalised_as_they_were_in_training_whatever_the_fo
     assert (test.images == np.array([1, 2, 3])[:, None, None]).all()
 
 
-@pytest.mark.parametrize(("classes", "message"), [
-    (("bright", "grey"), r"the classes \['bright', 'grey'\], but the model \['bright', 'dark'\]"),
-    (("bright", "dark", "grey"), "has 3 classes, but the model 2"),
-])  # fmt: skip
-def test_a_data_set_of_other_classes_is_refused(finished, tmp_path, classes, message):
+@pytest.mark.parametrize("classes", [("bright", "grey"), ("bright", "dark", "grey")])
+def test_a_data_set_of_other_classes_is_refused(finished, tmp_path, classes):
     other = pictures(tmp_path / "other", classes)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=re.escape(f"the classes {list(classes)}, but the model ['bright', 'dark']")):
         load_test_set(load_trained(finished, "cpu"), other)
 
 

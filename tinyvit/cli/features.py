@@ -13,7 +13,6 @@ from tinyvit.training.display import percent, table
 from tinyvit.training.feature_classifiers import check_strength, check_votes, held_out, linear_probe, nearest_neighbours
 from tinyvit.training.features import (
     check_new_files,
-    checked_layer,
     checked_pool,
     features_by_layer,
     features_of_files,
@@ -44,7 +43,8 @@ class Features(FileOptions):
         out, names = check_new_files(self.out, self.names)
         trained, unreadable = self.load(), []
         model = trained.model
-        layer, pool = checked_layer(model, self.layer), checked_pool(model, self.pool)
+        layer = self.layer if self.layer is None else model.layer_number(self.layer)
+        pool = checked_pool(model, self.pool)
         with computing(trained, self) as ranks:
             files = features_of_files(model, trained.preprocessing, self.images, layer=layer, pool=pool,
                                       threads=self.threads)  # fmt: skip
@@ -69,7 +69,7 @@ def described(model, pool):
 
 
 def described_layer(model, layer):
-    """The layer of the features in words; `layer` as `checked_layer` returns it."""
+    """The layer of the features in words; `layer` as `layer_number` of the model returns it."""
     if layer is None:
         return "as the head reads it"
     return f"after layer {layer} of {model.depth}" if layer else "before the first layer"
@@ -113,7 +113,9 @@ class Probing(ModelOptions):
         thread_count(self.threads)
         trained = self.load()
         model, settings = trained.model, self.settings()
-        layers = [*range(model.depth + 1), None] if self.layer == "all" else [checked_layer(model, self.layer)]
+        layers = [*range(model.depth + 1), None]
+        if self.layer != "all":
+            layers = [self.layer if self.layer is None else model.layer_number(self.layer)]
         pool = checked_pool(model, self.pool)
         split = load_prepared_data(trained, self.data, self.data_dir, self.classes, self.images, self.seed)
         self.check(split)

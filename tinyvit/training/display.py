@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-import time
 
 from tinyvit.backend import gpu
 from tinyvit.functional.patches import as_pair
@@ -11,7 +10,6 @@ from tinyvit.training.threads import at_once
 
 # The fields of a model's configuration that are printed, where it has them.
 SHAPE = {"patch_size": "patch {}", "embed_dim": "{} wide", "depth": "{} deep", "num_heads": "{} heads"}
-BETWEEN_UPDATES = 0.2  # seconds: reading a loss off a GPU waits for it, so not every step does
 
 
 class Display:
@@ -63,23 +61,18 @@ class Display:
             dynamic_ncols=True,
             bar_format="{percentage:3.0f} % |{bar}| {desc}{rate_fmt}, {remaining} left",
         )
-        self.epochs, self.shown = config.epochs, 0.0
+        self.epochs = config.epochs
 
     def step(self, epoch, images, result):
         with contextlib.suppress(OSError):
-            self.draw(epoch, images, result)
-
-    def draw(self, epoch, images, result):
-        self.bar.update(images)
-        now = time.monotonic()
-        if not self.bar.disable and now - self.shown > BETWEEN_UPDATES:
-            self.shown = now
+            if not self.bar.update(images):
+                return  # it isn't drawn after each step, and reading a loss off a GPU waits for it
             figures = {"loss": f"{float(result.loss):.3f}"}
             for name in self.task.metrics:
                 value = float(result.metrics[name])
                 figures[name] = f"{100 * value:.0f} %" if name in self.task.shares else f"{value:.3f}"
             text = ", ".join(f"{name} {value}" for name, value in figures.items())
-            self.bar.set_description_str(f"epoch {epoch + 1}/{self.epochs}, {text}, ", refresh=False)
+            self.bar.set_description_str(f"epoch {epoch + 1}/{self.epochs}, {text}, ")
 
     def epoch(self, row):
         with contextlib.suppress(OSError), self.aside():

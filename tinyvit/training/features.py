@@ -15,6 +15,7 @@ from tinyvit.data import Dataset
 from tinyvit.files import expanded, replacing
 from tinyvit.nn import Context
 from tinyvit.training.inference import evaluation_batch, forwards, in_parts
+from tinyvit.training.metrics import check_finite
 from tinyvit.training.predict import of_files
 from tinyvit.training.threads import thread_count
 
@@ -41,13 +42,16 @@ def features(model, images, *, layer=None, pool=None, threads=None):
 
 def features_by_layer(model, images, layers, *, pool=None, threads=None):
     """A list with the features (n, D) of images at each of some layers, from one forward; see `features`."""
-    layers, pool = [checked_layer(model, layer) for layer in layers], checked_pool(model, pool)
+    layers = [None if layer is None else model.layer_number(layer) for layer in layers]
+    pool = checked_pool(model, pool)
     if not layers:
         raise ValueError("expected at least one layer, got none")
     thread_count(threads)  # refused here if it is none
     found = [read(model, batch, layers, pool, threads) for batch in batches_of(model, images)]
     found = [np.concatenate(of_layer) for of_layer in zip(*found)]
-    return [check_finite(rows, range(len(rows))) for rows in found]
+    for rows in found:
+        check_finite(rows, "features")
+    return found
 
 
 def features_of_files(model, preprocessing, paths, *, layer=None, pool=None, threads=None):
@@ -58,10 +62,12 @@ def features_of_files(model, preprocessing, paths, *, layer=None, pool=None, thr
 
     Raises ValueError as `features` does.
     """
-    layer, pool = checked_layer(model, layer), checked_pool(model, pool)
+    layer, pool = layer if layer is None else model.layer_number(layer), checked_pool(model, pool)
 
     def rows(images, names):
-        return check_finite(read(model, images, [layer], pool, threads)[0], names)
+        (found,) = read(model, images, [layer], pool, threads)
+        check_finite(found, "features", names)
+        return found
 
     return of_files(rows, model, preprocessing, paths, threads)
 
@@ -97,8 +103,7 @@ def read(model, images, layers, pool, threads):
         widths[:] = [found[layer].shape[1] for layer in layers]
         return array_module(x).concatenate([found[layer] for layer in layers], 1)
 
-    with np.errstate(all="ignore"):  # an overflow is reported by `check_finite`
-        together = to_numpy(in_parts(of_part, model, images, threads))
+    together = to_numpy(in_parts(of_part, model, images, threads))
     return np.split(together, np.cumsum(widths)[:-1], axis=1)
 
 
@@ -111,11 +116,6 @@ def vectors(model, x, pool):
     return F.cast(x, model.dtype).copy()
 
 
-def checked_layer(model, layer):
-    """The layer's number from 0, or None for the head's input; ValueError if the model has no such layer."""
-    return None if layer is None else model.layer_number(layer)
-
-
 def checked_pool(model, pool):
     """The pooling of tokens, by default the model's; ValueError for an unknown one."""
     if pool is None:
@@ -125,16 +125,6 @@ def checked_pool(model, pool):
     if pool == "token" and not model.num_prefix_tokens:
         raise ValueError(f"{type(model).__name__} has no token in front of its grid to read; take the pool mean")
     return pool
-
-
-def check_finite(rows, names):
-    """The features of images of these names; ValueError if one is NaN or infinite."""
-    if not np.isfinite(rows).all():
-        wrong = int(np.flatnonzero(~np.isfinite(rows).all(1))[0])
-        raise ValueError(
-            f"the features of image {names[wrong]} are NaN or infinite: the weights are damaged or diverged"
-        )
-    return rows
 
 
 # -- in a file --------------------------------------------------------------------------------------------------------

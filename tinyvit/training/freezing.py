@@ -1,7 +1,5 @@
 """Freezes the lower part of a model: it gets neither gradients nor caches."""
 
-FREEZABLE = "embed (the first part), a number of layers with the first part below them, or trunk (all but the head)"
-
 
 def frozen_parts(freeze, model):
     """How many of a model's parts a word freezes: "embed", "3" for the first part and three layers, "trunk", None.
@@ -16,7 +14,8 @@ def frozen_parts(freeze, model):
         return len(model.parts()) - 1
     if freeze.isdecimal() and 1 <= int(freeze) <= model.depth:
         return 1 + int(freeze)
-    raise ValueError(f"freeze must be {FREEZABLE}; the model has {model.depth} layers, got {freeze!r}")
+    raise ValueError("freeze must be embed (the first part), a number of layers with the first part below them, or "
+                     f"trunk (all but the head); the model has {model.depth} layers, got {freeze!r}")  # fmt: skip
 
 
 def freeze_parts(model, count):

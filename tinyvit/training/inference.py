@@ -1,5 +1,7 @@
 """Forward passes over a data set, a batch at a time and each batch in parts by several threads."""
 
+import numpy as np
+
 from tinyvit.backend import array_module
 from tinyvit.data import Loader
 from tinyvit.models.architecture import Architecture
@@ -20,21 +22,19 @@ def forwards(model, dataset):
 def in_parts(function, model, images, threads=None):
     """function(images) of a batch, arrays with one row per image, computed in parts by several threads.
 
+    NumPy warns of no overflow in it: who uses the result looks whether it is finite.
+
     Inside `Ranks.sharing` each rank computes its part of the batch, and all get all of it.
     """
     ranks, xp = sharing(), array_module(images)
-    with freed_memory_kept(), model.storage.compute_scope():
-        if ranks is None:
-            return in_threads(function, model, images, threads)
-        own = images[ranks.part(len(images)).where]  # of a few images there may be none for this rank
-        found = ranks.results(in_threads(function, model, own, threads) if len(own) else None)
-        return xp.concatenate([rows for rows in found if rows is not None])
-
-
-def in_threads(function, model, images, threads):
-    count = threads_for(images, threads)
-    parts = [images[part] for part in slices(len(images), count)]
-    return array_module(images).concatenate(map_threads(function, parts, count, model.storage.device))
+    with freed_memory_kept(), model.storage.compute_scope(), np.errstate(all="ignore"):
+        own = images if ranks is None else images[ranks.part(len(images)).where]
+        count = threads_for(own, threads)
+        parts = [own[part] for part in slices(len(own), count)]
+        found = map_threads(function, parts, count, model.storage.device)
+        if ranks is not None:
+            found = [rows for part in ranks.results(found) for rows in part]
+        return xp.concatenate(found)
 
 
 def sum_over(images, function):
@@ -49,15 +49,10 @@ def sum_over(images, function):
     return sum(ranks.results(function(images, where) if where.stop > where.start else 0))
 
 
-def forward_bytes(model):
-    """Bytes that the forward of an image takes, about, where nothing is kept for a backward."""
-    return round(FORWARD * 4 * widest_output(model))
-
-
 def evaluation_batch(model, most=256):
     """Images that are evaluated at a time: a power of two that depends on the model's shape and on nothing else, so
     that a loss has the same digits on every machine, and takes no more memory than training on a few images does."""
     if not isinstance(model, Architecture):
         return most
-    images = min(most, INFERENCE // forward_bytes(model))
+    images = min(most, INFERENCE // round(FORWARD * 4 * widest_output(model)))
     return 1 << max(0, images.bit_length() - 1)

@@ -13,11 +13,11 @@ from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.levels import using
 from tinyvit.training.config import to_json
 from tinyvit.training.curves import draw_curves, tensorboard
-from tinyvit.training.display import Display
+from tinyvit.training.display import Display, Silent
 from tinyvit.training.distributed import launched
 from tinyvit.training.divergence import Diverged
 from tinyvit.training.memory import freed_memory_kept, give_back_freed_memory
-from tinyvit.training.memory_needs import OPTIONS, raise_if_out_of_memory
+from tinyvit.training.memory_needs import raise_if_out_of_memory
 from tinyvit.training.run_folder import RunFolder, next_free
 from tinyvit.training.signals import stop_on_signals
 from tinyvit.training.step import train_step
@@ -39,7 +39,7 @@ def train(config, out=None, display=None, name=None):
     little memory: before anything is written, if that is foreseen.
     """
     with using(config.kernels), launched(config.distributed) as ranks:
-        display = ranks.shown(Display() if display is None else display)
+        display = (display or Display()) if ranks.leads else Silent()
         trainer = Trainer(config, ranks=ranks)
         trainer.check_ranks()
         place = out or config.out or f"runs/{name or config.dataset}"
@@ -62,7 +62,7 @@ def resume(path, display=None, **changes):
     """
     folder = RunFolder(path)
     with launched(changes.get("distributed", "auto")) as ranks:
-        display = ranks.shown(Display() if display is None else display)
+        display = (display or Display()) if ranks.leads else Silent()
         config = replace(ranks.first(folder.read_config), **changes)
         with using(config.kernels), ranks.held(folder.resumed()):
             task = task_class(config.task)(config)
@@ -79,11 +79,8 @@ def resume(path, display=None, **changes):
                 trainer.restore(tensors, about)
             trainer.check_ranks()
 
-            def note():
-                if changes:  # needed again, to evaluate the run or to resume it once more
-                    folder.write(folder.config, to_json(trainer.config).encode())
-
-            ranks.first(note)
+            # Changes are needed again, to evaluate the run or to resume it once more.
+            ranks.first(lambda: changes and folder.write(folder.config, to_json(trainer.config).encode()))
             return run(trainer, folder, display)
 
 
@@ -171,7 +168,7 @@ def advice(trainer, folder):
         saved = [f"the last good checkpoint is {manifest}" for manifest in folder.checkpoints.manifests()[:1]]
         raise Diverged(f"the training diverged: {error}; {''.join(saved) or 'nothing was saved yet'}") from error
     except Exception as error:
-        raise_if_out_of_memory(error, trainer.largest, lambda: trainer.needs, OPTIONS)
+        raise_if_out_of_memory(error, trainer.largest, trainer.needs)
         raise
 
 
@@ -179,8 +176,8 @@ def save_best(trainer, folder):
     """Save the weights separately if their evaluation, just done, is the best so far."""
     history, name = trainer.history, trainer.task.headline
     if history and history[-1]["step"] == trainer.step:
-        sign = 1 if trainer.task.higher_is_better else -1
-        if sign * history[-1][name] >= max(sign * row[name] for row in history):
+        best = (max if trainer.task.higher_is_better else min)(row[name] for row in history)
+        if history[-1][name] == best:
             folder.checkpoints.save_best(trainer.step, trainer.weights(), {"metrics": history[-1]})
 
 
@@ -208,7 +205,10 @@ def finish(trainer, folder, seconds, stop):
         "threads": trainer.threads,
         "kernels": trainer.kernels,
         "precision": config.precision,
-        "versions": versions(trainer.device),
+        "versions": {
+            "tinyvit": tinyvit.__version__, "python": platform.python_version(), "numpy": np.__version__,
+            **({} if trainer.device == "cpu" else gpu(trainer.device)),
+        },
     }
     if not trainer.finished:
         summary["interrupted"] = stop.exit_status
@@ -217,9 +217,3 @@ def finish(trainer, folder, seconds, stop):
         folder.write(folder.curves, draw_curves(history, task))
     folder.write_json(folder.summary, summary)  # last: a folder with a summary is whole
     return summary
-
-
-def versions(device):
-    """Versions of what the run was computed with."""
-    here = {"tinyvit": tinyvit.__version__, "python": platform.python_version(), "numpy": np.__version__}
-    return here | ({} if device == "cpu" else gpu(device))

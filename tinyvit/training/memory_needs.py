@@ -26,10 +26,6 @@ LOADED = 4  # batches on a CPU: the current one, and those that the loader has p
 MEASURED = 16_000_000  # bytes, about, of the samples that are measured: of fewer, a kernel's own arrays would hide them
 OF_CUDA = ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED")
 
-# What would take less, as an option of the command line, and in Python.
-OPTIONS = "--batch-size {} would fit; --recompute and --optim.accumulate take less, too"
-ARGUMENTS = "a batch of {} would fit; Context(recompute=True) and accumulate take less, too"
-
 
 class OutOfMemory(MemoryError):
     """Too little memory, with a message that says how much was needed and which batch would fit."""
@@ -52,7 +48,7 @@ class Needs(NamedTuple):
         """Bytes of a training with batches of this size, about."""
         return self.held + max(self.between, round(self.sample * batch_size))
 
-    def message(self, batch_size, free, words):
+    def message(self, batch_size, free):
         """The error: how much is needed, how much is available (`free`, or None), and which batch would fit."""
         total, there = self.total(batch_size), "can be had" if self.device == "cpu" else f"are free on {self.device}"
         text = (
@@ -65,7 +61,7 @@ class Needs(NamedTuple):
         fits = min(batch_size - 1, int(room // max(1, self.sample)))
         if fits < 1 or room < self.between:
             return f"{text}; not even one image fits: take a smaller model"
-        return f"{text}; {words.format(fits)}"
+        return f"{text}; --batch-size {fits} would fit; --recompute and --optim.accumulate take less, too"
 
 
 def needs_of_weights(config, device):
@@ -112,21 +108,11 @@ def measured(model, loss_of, batch, ctx):
     def peak(samples):
         return max(1, peak_of(lambda: map_threads(run, [samples], 1, device), device))
 
-    one = None
-    try:
-        run(1)  # imports and tables don't count
-        one = peak(1)
-        few = max(1, min(len(next(iter(batch.values()))), 2 * MEASURED // one))
-        return peak(few) / few
-    except Exception as error:
-        if not is_lack_of_memory(error):
-            raise
-        drop_tracebacks(error)
-        if one is None:
-            raise OutOfMemory("too little memory: not even one image fits: take a smaller model") from error
-        return one
-    finally:
-        buffer[:] = 0
+    run(1)  # imports and tables don't count
+    few = max(1, min(len(next(iter(batch.values()))), 2 * MEASURED // peak(1)))
+    each = peak(few) / few
+    buffer[:] = 0
+    return each
 
 
 def peak_of(function, device):
@@ -144,27 +130,23 @@ def peak_of(function, device):
 def require_memory(needs, batch_size, free):
     """Raise OutOfMemory if a step surely doesn't fit into `free` bytes (None: unknown)."""
     if free is not None and needs.held + SURE * (needs.total(batch_size) - needs.held) > free:
-        raise OutOfMemory(needs.message(batch_size, free, OPTIONS))
+        raise OutOfMemory(needs.message(batch_size, free))
 
 
-def raise_if_out_of_memory(error, batch_size, find_needs, words):
-    """Raise OutOfMemory, by the `Needs` that `find_needs()` returns, if an error says that memory ran out."""
+def raise_if_out_of_memory(error, batch_size, needs):
+    """Raise OutOfMemory if an error says that memory ran out in a training that has these `Needs`."""
     if not is_lack_of_memory(error):
         return
-    drop_tracebacks(error)
-    needs = find_needs()
+    # Its tracebacks hold the caches. It isn't enough to clear their frames: each keeps its function, such as a
+    # backward, whose closure keeps them, too.
+    one = error
+    while one is not None:
+        traceback.clear_frames(one.__traceback__)
+        one.__traceback__ = None
+        one = one.__cause__ or one.__context__
     free = available_memory(needs.device)
     # Both the needed and the free memory include what the model already holds.
-    raise OutOfMemory(needs.message(batch_size, None if free is None else free + needs.held, words)) from error
-
-
-def drop_tracebacks(error):
-    """Free what the tracebacks of an error and of its causes hold. It isn't enough to clear their frames: each keeps
-    its function, such as a backward, whose closure keeps the caches."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__
+    raise OutOfMemory(needs.message(batch_size, None if free is None else free + needs.held)) from error
 
 
 def is_lack_of_memory(error):

@@ -78,11 +78,12 @@ def calibration_error(confidences, correct, bins=BINS):
     return float(np.abs(gaps).sum() / len(confidences))
 
 
-def check_finite(logits):
-    """Raise NotFinite if a logit is NaN or infinite."""
-    if not np.isfinite(logits).all():
-        wrong = int(np.flatnonzero(~np.isfinite(logits).all(1))[0])
-        raise NotFinite(f"the logits of image {wrong} are NaN or infinite: the weights are damaged or diverged")
+def check_finite(rows, what="logits", names=None):
+    """Raise NotFinite if a row (n, D), of images of these names or numbered from 0, has NaN or infinity."""
+    if not np.isfinite(rows).all():
+        wrong = int(np.flatnonzero(~np.isfinite(rows).all(1))[0])
+        name = wrong if names is None else names[wrong]
+        raise NotFinite(f"the {what} of image {name} are NaN or infinite: the weights are damaged or diverged")
 
 
 # -- as JSON and as a table -------------------------------------------------------------------------------------------

@@ -39,8 +39,7 @@ def predict(model, preprocessing, paths, *, top=5, tta=False, threads=None):
         raise ValueError(f"expected to name at least 1 class of each image, got top {top}")
 
     def named(images, _):
-        with np.errstate(all="ignore"):  # an overflow is reported by `check_finite`
-            logits = to_numpy(classify(model, images, threads, tta))
+        logits = to_numpy(classify(model, images, threads, tta))
         check_finite(logits)
         for order, p in zip(likeliest(logits, top), np.exp(log_softmax(logits.astype("float64")))):
             yield [(preprocessing.classes[k], float(p[k])) for k in order]

@@ -15,7 +15,6 @@
 A folder with seeds.json holds such runs, one for each seed; see `training.seeds`.
 """
 
-import hashlib
 import json
 from contextlib import contextmanager, suppress
 from itertools import chain, count
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from tinyvit.files import (
     check_folder,
+    digest,
     expanded,
     identity,
     locked,
@@ -160,7 +160,7 @@ class RunFolder:
 
     def digest(self):
         """The SHA-256 of config.json."""
-        return hashlib.sha256(self.config.read_bytes()).hexdigest()
+        return digest(self.config.read_bytes())
 
     def finished(self):
         """The summary of a run that has nothing left to do; None if it is unfinished, or a file is damaged or gone."""

@@ -13,7 +13,6 @@ from tinyvit.nn.buffers import check_returned, commit, mean_updates
 from tinyvit.optim import clip_by_each_norm, clip_by_global_norm, global_norm
 from tinyvit.training import meeting
 from tinyvit.training.memory import freed_memory_kept
-from tinyvit.training.memory_needs import ARGUMENTS, needs_of_step, raise_if_out_of_memory
 from tinyvit.training.tasks import classification
 from tinyvit.training.threads import busy, map_threads, slices, threads_for
 
@@ -88,7 +87,7 @@ def train_step(
                  numbers in the model may then change, and not what is frozen. Not where other ranks have a part
 
     Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, and accumulate > 1 for
-    an objective that mixes samples; OutOfMemory, a MemoryError that says what would fit, if memory runs out.
+    an objective that mixes samples.
     """
     if accumulate < 1:
         raise ValueError(f"expected to accumulate over at least 1 part, got {accumulate}")
@@ -120,13 +119,7 @@ def train_step(
         gradients = gradients_by(
             model, loss_of, samples, parts, buffers, accumulate, threads, met, ranks, scale, clip_each, clip_norm
         )
-        try:
-            found = gradients(batch, ctx) if replay is None else replay(gradients, batch, ctx).copied()
-        except Exception as error:
-            raise_if_out_of_memory(error, own, lambda: needs_of_step(
-                model, optimizer, loss_of, batch, ctx, threads, accumulate
-            ), ARGUMENTS)  # fmt: skip
-            raise
+        found = gradients(batch, ctx) if replay is None else replay(gradients, batch, ctx).copied()
         loss, norm, metrics, applied, updates = found
         if optimizer.next_step == 0 and ctx is not None and ctx.training and not updates:
             check_returned(model)
@@ -197,12 +190,10 @@ def mean_of(shares):
 
 def clip(model, each, together):
     """Clip the gradients, each parameter's and then all together; returns their global norm before that."""
-    if each is None:
-        return global_norm(model) if together is None else clip_by_global_norm(model, together)
-    norm = clip_by_each_norm(model, each)
+    norms = [] if each is None else [clip_by_each_norm(model, each)]
     if together is not None:
-        clip_by_global_norm(model, together)
-    return norm
+        norms.append(clip_by_global_norm(model, together))
+    return norms[0] if norms else global_norm(model)
 
 
 def named_arrays(images, targets, objective, device):

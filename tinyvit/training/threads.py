@@ -112,8 +112,8 @@ def in_pool(function, pieces, threads):
     finally:
         wait(futures)  # also after an interrupt: no thread may go on adding to gradients
     errors = [future.exception() for future in futures if future.exception()]
-    for error in sorted(errors, key=lambda error: isinstance(error, LeftAlone)):  # which follows from another one
-        raise error
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, LeftAlone))  # which follows from another one
     return [future.result() for future in futures]
 
 
@@ -168,7 +168,7 @@ def blas_libraries(fast):
 
 
 def slices(length, parts):
-    """`length` cut into at most `parts` stretches of nearly equal size, none empty."""
-    parts = min(parts, length)
+    """`length` cut into at most `parts` stretches of nearly equal size, none empty; none of 0."""
+    parts = max(1, min(parts, length))
     edges = [length * i // parts for i in range(parts + 1)]
-    return [slice(start, stop) for start, stop in pairwise(edges)]
+    return [slice(start, stop) for start, stop in pairwise(edges) if stop > start]

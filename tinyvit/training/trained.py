@@ -132,13 +132,8 @@ def load_test_set(trained, data_dir=None):
     if trained.folder.imported.is_file() and not trained.why_no_classes:
         test = renumbered(test, prepared.classes)
     test = as_configured(test, trained.config)
-    if not trained.why_no_classes:
-        if len(test.classes) != len(prepared.classes):
-            raise ValueError(f"the data set has {len(test.classes)} classes, but the model {len(prepared.classes)}")
-        if test.classes != prepared.classes:
-            raise ValueError(
-                f"the data set has the classes {list(test.classes)}, but the model {list(prepared.classes)}"
-            )
+    if not trained.why_no_classes and test.classes != prepared.classes:
+        raise ValueError(f"the data set has the classes {list(test.classes)}, but the model {list(prepared.classes)}")
     return replace(test, mean=prepared.mean, std=prepared.std)
 
 

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -48,6 +48,7 @@ class Trainer:
                          as neither
     kernels              the level that operations run at: that of the `tinyvit.kernels.using` around it
     graphs               a `cuda_graph.StepGraphs`, if steps are replayed
+    data_digest          a checksum of the training data
     sums                 over the current epoch of the loss, the task's metrics, and the steps, on the device
 
     fresh   whether to load the weights that config.init names; False if `restore` follows
@@ -91,7 +92,8 @@ class Trainer:
         self.ema = None if o.ema is None else optim.EMA(self.model, o.ema)
         self.loader = data.Loader(
             self.split.train, config.batch_size, shuffle=True, augment=config.augment,
-            seed=config.seed, dtype=self.model.dtype.name, device=self.device, part=self.own_part,
+            seed=config.seed, dtype=self.model.dtype.name, device=self.device,
+            part=None if ranks.size == 1 else lambda samples: ranks.part(samples).where,
         )  # fmt: skip
         smallest = min(end - begin for begin, end in pairwise(self.loader.edges))
         if smallest < ranks.size:
@@ -108,6 +110,7 @@ class Trainer:
         self.history, self.seconds = [], 0.0
         self.faults, self.wait = Faults(), [0.0, 0.0]
         self.reset_sums()
+        self.data_digest = digest_of(self.split.train)
         with self.model.storage.on_device():
             self.graphs = StepGraphs(self.device) if config.cuda_graph else None
 
@@ -152,11 +155,6 @@ class Trainer:
     def data_wait(self):
         """Share (0 to 1) of the training's time that batches were waited for."""
         return self.wait[0] / sum(self.wait) if any(self.wait) else 0.0
-
-    @property
-    def own_part(self):
-        """The function from the size of a batch to this rank's slice of it; None where there is one rank."""
-        return None if self.ranks.size == 1 else lambda samples: self.ranks.part(samples).where
 
     @property
     def batch_images(self):
@@ -296,19 +294,8 @@ class Trainer:
     def check_ranks(self):
         """Raise ValueError unless all ranks are about to train the same."""
         if self.ranks.size > 1:
-            check_ranks(self.ranks, facts_of(self))
-
-    @cached_property
-    def data_digest(self):
-        """A checksum of the training images, labels and classes, in this order."""
-        return self.digest_of(self.split.train)
-
-    def digest_of(self, dataset):
-        """The same of any `Dataset`."""
-        digest = hashlib.sha256(repr((dataset.classes, dataset.images.shape)).encode())
-        for array in (dataset.images, dataset.labels):
-            digest.update(np.ascontiguousarray(array))
-        return digest.hexdigest()
+            data = {"training": self.data_digest, "evaluated": digest_of(self.split.test)}
+            check_ranks(self.ranks, facts_of(self.config, self.kernels, data))
 
     def restore(self, tensors, about):
         """Restore what `state` returned; raises ValueError for another configuration or other data."""
@@ -344,6 +331,14 @@ class Trainer:
                 f"the checkpoint stands at step {self.step}, epoch {self.epoch}, batch {self.batch}, which doesn't fit "
                 f"config.json and the data with their {len(self.loader)} batches an epoch"
             )
+
+
+def digest_of(dataset):
+    """A checksum of a `Dataset`'s images, labels and classes, in this order."""
+    digest = hashlib.sha256(repr((dataset.classes, dataset.images.shape)).encode())
+    for array in (dataset.images, dataset.labels):
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()
 
 
 def described(array):

@@ -35,15 +35,11 @@ def whitening_filters(dataset, patch_size, eps=EPS):
 def whiten(model, dataset):
     """Replace the filters by which a model reads its images by `whitening_filters`, as many as it has of them.
 
-    Filters beyond the 2·C·P·Q that there can be keep their random weights. Raises ValueError for a model without any,
-    and for images smaller than a filter.
+    Filters beyond the 2·C·P·Q that there can be keep their random weights. Raises ValueError for a model without any.
     """
     weight = model.image_filters
     if weight is None:
         raise ValueError(f"init.whiten needs filters that read the images, and a {type(model).__name__} has none")
-    if any(side < patch for side, patch in zip(dataset.images.shape[2:], weight.shape[2:])):
-        sizes = ("×".join(map(str, shape[2:])) for shape in (weight.shape, dataset.images.shape))
-        raise ValueError("init.whiten needs images as large as the filters of {}, got {}".format(*sizes))
     filters = whitening_filters(dataset, weight.shape[2:])[: len(weight.data)]
     values = to_numpy(weight.data).copy()
     values[: len(filters)] = filters

@@ -3,8 +3,6 @@
 Radford et al. 2021, "Learning transferable visual models from natural language supervision", section 3.1.
 """
 
-import numpy as np
-
 from tinyvit import functional as F
 from tinyvit.backend import array_module, to_device, to_numpy
 from tinyvit.nn import Context
@@ -71,8 +69,7 @@ def match(model, preprocessing, vectors, paths, threads=None):
     from tinyvit.training.predict import of_files
 
     def probabilities(images, _):
-        with np.errstate(all="ignore"):  # an overflow is reported by `check_finite`
-            logits = to_numpy(image_logits(model, vectors, images, threads)).astype("float64")
+        logits = to_numpy(image_logits(model, vectors, images, threads)).astype("float64")
         check_finite(logits)
         return F.softmax(logits)[0]
 

@@ -1,6 +1,5 @@
 """What all ranks must have alike: before the first step what they train, and at every checkpoint the weights."""
 
-import hashlib
 import json
 from dataclasses import asdict
 
@@ -8,6 +7,7 @@ import numpy as np
 
 import tinyvit
 from tinyvit.backend import to_numpy
+from tinyvit.files import digest
 
 # What may differ: where files are, and how many threads compute.
 OWN = ("out", "data_dir", "threads", "device", "distributed")
@@ -29,15 +29,14 @@ def check_same(ranks, facts, when=""):
             )
 
 
-def facts_of(trainer):
-    """The properties that must be equal in all ranks: versions, configuration, kernels, data."""
+def facts_of(config, kernels, data):
+    """The properties that must be equal in all ranks: versions, configuration, kernels, checksums of `data` by name."""
     return {
         "tinyvit": tinyvit.__version__,
         "numpy": np.__version__,
-        "kernels": trainer.kernels,
-        **flat({name: value for name, value in asdict(trainer.config).items() if name not in OWN}),
-        "SHA256 of the training images": trainer.data_digest,
-        "SHA256 of the evaluated images": trainer.digest_of(trainer.split.test),
+        "kernels": kernels,
+        **flat({name: value for name, value in asdict(config).items() if name not in OWN}),
+        **{f"SHA256 of the {name} images": checksum for name, checksum in data.items()},
     }
 
 
@@ -51,8 +50,5 @@ def flat(values, prefix=""):
 
 def digests(tensors):
     """The SHA256 of each of the tensors, by name."""
-    found = {}
-    for name, tensor in tensors.items():
-        content = np.ascontiguousarray(to_numpy(tensor)).reshape(-1).view("uint8")
-        found[f"SHA256 of {name}"] = hashlib.sha256(content).hexdigest()
-    return found
+    arrays = {name: np.ascontiguousarray(to_numpy(tensor)) for name, tensor in tensors.items()}
+    return {f"SHA256 of {name}": digest(array) for name, array in arrays.items()}

@@ -10,12 +10,10 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
-from tinyvit.backend import choose_device
+from tinyvit.backend import choose_device, library
 from tinyvit.launcher import started_in_parallel
 from tinyvit.nn.buffers import BufferUpdate
-from tinyvit.training.display import Silent
 from tinyvit.training.distributed import mpi
-from tinyvit.training.distributed.devices import bus, card_of, check_cards
 from tinyvit.training.distributed.nccl import Nccl
 from tinyvit.training.signals import Stop
 from tinyvit.training.threads import limit_cores
@@ -51,10 +49,6 @@ class Alone:
     def first(self, function, *arguments):
         """What the function returns in the first rank, in all of them; an error there is raised in all."""
         return function(*arguments)
-
-    def shown(self, display):
-        """The display that this rank shows."""
-        return display
 
     def held(self, holding):
         """The context manager `holding` in the first rank alone; an error as it begins is raised in all."""
@@ -129,9 +123,6 @@ class Ranks(Alone):
             raise error
         return result
 
-    def shown(self, display):
-        return display if self.leads else Silent()
-
     @contextmanager
     def held(self, holding):
         with ExitStack() as stack:
@@ -149,11 +140,16 @@ class Ranks(Alone):
         return amount if amount is None or device != "cpu" else amount // self.mpi.local
 
     def device(self, device):
-        """Arrays are then exchanged where they are: by NCCL between GPUs, unless MPI was asked for."""
-        found, reason = choose_device(device)
-        if found != "cpu" and device in ("auto", "cuda"):
-            found = card_of(self.mpi.place)
-        check_cards(self.gather((self.mpi.machine, found, None if found == "cpu" else bus(found))), self.names)
+        """Each rank of a machine takes another of the GPUs that it sees, unless one was asked for by its number; where
+        the launcher shows each a GPU of its own, that is its first. Arrays are then exchanged where they are: by NCCL
+        between GPUs, unless MPI was asked for."""
+        (found, reason), address = choose_device(device), None
+        if found != "cpu":
+            runtime = library("cuda").cuda.runtime
+            if device in ("auto", "cuda"):
+                found = f"cuda:{self.mpi.place % runtime.getDeviceCount()}"
+            address = runtime.deviceGetPCIBusId(int(found[5:]))  # the same in every process
+        check_cards(self.gather((self.mpi.machine, address)), self.names)
         if found != "cpu" and self.how != "mpi" and not isinstance(self.link, Nccl):
             self.link = Nccl(self.link, found)
         return found, reason
@@ -183,6 +179,25 @@ class Ranks(Alone):
     def join(self, values):
         """The values of the parts of a batch in all ranks, in order, from those of this one."""
         return [value for values in self.link.results(values) for value in values]
+
+
+def check_cards(found, names):
+    """Raise ValueError if two ranks compute on the same card, or some on a card and some on the CPU.
+
+    found   (machine, address of the card or None) of every rank
+    """
+    addresses = [address for _, address in found]
+    if None not in addresses and len(set(found)) < len(found):
+        raise ValueError(
+            f"{len(found)} ranks share {len(set(found))} GPU{'s' * (len(set(found)) > 1)}, and each needs its own; "
+            "start as many ranks as there are GPUs, give --device cpu, or with Slurm --gpus-per-task 1"
+        )
+    if None in addresses and any(addresses):
+        with_one = next(name for name, address in zip(names, addresses) if address)
+        raise ValueError(
+            f"{with_one} found a GPU and {names[addresses.index(None)]} none; give --device cpu, or start ranks where "
+            "there are GPUs"
+        )
 
 
 def sharing():

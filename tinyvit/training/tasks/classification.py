@@ -63,9 +63,7 @@ class Classification(Task):
         from tinyvit.training.metrics import report_of, save_confusion
 
         require_classes(model)
-        with np.errstate(all="ignore"):  # an overflow is reported by report_of
-            logits = logits_of(model, dataset, threads, tta)
-        report = report_of(logits, dataset, self.part)
+        report = report_of(logits_of(model, dataset, threads, tta), dataset, self.part)
         if confusion is not None:
             save_confusion(confusion, report.figures["confusion"], dataset.classes)
         return report
