@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import seeds
+from strategies import redrawn, seeds
 
 from tinyvit import ViT, ViTConfig, optim
 from tinyvit.optim import optimizers
@@ -24,11 +24,7 @@ each_optimizer = pytest.mark.parametrize("make", ALL.values(), ids=ALL)
 def small_model(seed=0, dtype="float64"):
     """A ViT with random weights in every parameter."""
     config = ViTConfig(img_size=4, patch_size=2, in_chans=1, num_classes=3, embed_dim=8, depth=1, num_heads=2)
-    model = ViT(config, dtype=dtype)
-    generator = np.random.default_rng(seed)
-    for parameter in model.parameters():
-        parameter.data = generator.standard_normal(parameter.shape)
-    return model
+    return redrawn(ViT(config, dtype=dtype), seed, std=1.0)
 
 
 def gradients(model, steps, seed=0):

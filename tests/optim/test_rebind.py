@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+from strategies import redrawn
 
 from tinyvit import ViT, ViTConfig, nn, optim
 from tinyvit.training import train_step
@@ -30,10 +31,7 @@ CHANGES = {
 
 
 def small_vit(seed=0):
-    model = ViT(ViTConfig(4, 2, 1, 3, 8, 2, 2), seed=seed, dtype="float64")
-    for parameter in model.parameters():
-        parameter.data = 0.3 * np.random.default_rng(seed).standard_normal(parameter.shape)
-    return model
+    return redrawn(ViT(ViTConfig(4, 2, 1, 3, 8, 2, 2), dtype="float64"), seed)
 
 
 def one_step(model, optimizer):

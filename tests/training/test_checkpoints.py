@@ -13,11 +13,7 @@ def checkpoints(tmp_path):
     return found
 
 
-def unexpected(message):
-    raise AssertionError(message)
-
-
-def newest(checkpoints, report=unexpected):
+def newest(checkpoints, report=pytest.fail):
     about, tensors = checkpoints.newest(report)
     assert (tensors["w"] == about["step"]).all()
     return about["step"]
@@ -32,7 +28,7 @@ def test_the_newest_two_are_kept(checkpoints):
 
 def test_of_two_after_the_same_step_the_later_epoch_is_newer(checkpoints):
     checkpoints.save(4, 3, {"w": np.full(3, 4)}, {"step": 4, "later": True})
-    assert checkpoints.newest(unexpected)[0]["later"]
+    assert checkpoints.newest(pytest.fail)[0]["later"]
 
 
 def test_checkpoints_are_ordered_by_number_and_not_by_name(tmp_path):
@@ -96,8 +92,8 @@ def test_if_all_are_damaged_that_is_an_error_and_nothing_is_removed(checkpoints)
 
 
 def test_an_empty_folder_has_no_newest_checkpoint(tmp_path):
-    assert Checkpoints(tmp_path).newest(unexpected) is None
-    assert Checkpoints(tmp_path / "nowhere").newest(unexpected) is None
+    assert Checkpoints(tmp_path).newest(pytest.fail) is None
+    assert Checkpoints(tmp_path / "nowhere").newest(pytest.fail) is None
 
 
 def test_the_best_is_kept_separately_and_replaces_the_previous_best(checkpoints):

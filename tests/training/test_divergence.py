@@ -1,5 +1,6 @@
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -65,18 +66,17 @@ def test_a_step_without_a_finite_gradient_changes_nothing_even_if_the_loss_is_fi
     assert bits(model, optimizer) == before
 
 
-class Step:
-    def __init__(self, applied):
-        self.applied, self.overflowed = np.bool_(applied), False
+def step(applied):
+    return SimpleNamespace(applied=np.bool_(applied), overflowed=False)
 
 
 @given(st.lists(st.booleans(), max_size=40))
 def test_faults_count_every_step_left_out_and_end_at_so_many_in_a_row(applied):
     faults = Faults()
-    ended = [faults.saw(Step(each)) for each in applied]
+    ended = [faults.saw(step(each)) for each in applied]
     assert faults.skipped == applied.count(False)
     text = "".join("x" if each else "." for each in applied)
-    assert ended == [text[: i + 1].endswith("." * IN_A_ROW) for i in range(len(text))]
+    assert ended == ["." * IN_A_ROW in text[: i + 1] for i in range(len(text))]
 
 
 def test_a_streak_that_ended_between_two_checks_is_seen_at_the_next_one(monkeypatch):
@@ -87,13 +87,13 @@ def test_a_streak_that_ended_between_two_checks_is_seen_at_the_next_one(monkeypa
 
     monkeypatch.setattr("tinyvit.training.divergence.array_module", lambda x: Elsewhere)
     faults = Faults()
-    ended = [faults.saw(Step(not 5 <= i < 5 + IN_A_ROW)) for i in range(BETWEEN_LOOKS)]
+    ended = [faults.saw(step(not 5 <= i < 5 + IN_A_ROW)) for i in range(BETWEEN_LOOKS)]
     assert ended == [False] * (BETWEEN_LOOKS - 1) + [True]
 
 
 def test_counting_continues_from_the_saved_state():
     faults = Faults(skipped=30, streak=IN_A_ROW - 1)
-    assert faults.saw(Step(False)) and faults.skipped == 31
+    assert faults.saw(step(False)) and faults.skipped == 31
 
 
 def poisoned(path, attribute="weight"):

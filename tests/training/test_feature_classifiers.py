@@ -32,16 +32,6 @@ def test_separable_features_are_all_recognised(classify, seed, K):
 
 
 @BOTH
-@FEW
-@given(seed=seeds())
-def test_the_same_data_give_the_same_answer_bit_for_bit(classify, seed):
-    train, test = clusters(seed, spread=3), clusters(seed + 1, spread=3)
-    one, other = classify(train, test), classify(train, test)
-    assert one[:-1] == other[:-1]
-    np.testing.assert_array_equal(one.predicted, other.predicted)
-
-
-@BOTH
 def test_the_labels_of_the_test_decide_nothing_but_the_accuracy(classify):
     train, test = clusters(0, spread=3), clusters(1, spread=3)
     right, wrong = classify(train, test), classify(train, (test[0], (test[1] + 1) % 3))

@@ -1,4 +1,4 @@
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,20 +12,13 @@ from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.trained import load_prepared_data
 
 
-class Trained(NamedTuple):
-    """The attributes of a trained model that are needed here."""
-
-    folder: RunFolder
-    config: TrainConfig
-    preprocessing: Preprocessing | None
-
-
-def trained(size=8, channels=1, dataset="digits", preprocessing=True, resample="bicubic", crop=1.0, **fields):
+def trained(size=8, channels=1, dataset="digits", resample="bicubic", crop=1.0, **fields):
+    """A trained model's attributes that are needed here."""
     config = TrainConfig(dataset, ViTConfig(size, 2, in_chans=channels, embed_dim=8, depth=1, num_heads=2), **fields)
     prepared = Preprocessing(
         tuple("0123456789"), channels, as_pair(size), (0.4,) * channels, (0.3,) * channels, 16.0, resample, crop
     )
-    return Trained(RunFolder("run"), config, prepared if preprocessing else None)
+    return SimpleNamespace(folder=RunFolder("run"), config=config, preprocessing=prepared)
 
 
 @pytest.fixture

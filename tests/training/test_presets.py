@@ -48,8 +48,3 @@ def test_the_first_steps_of_every_recipe_run_on_a_cpu(random_images, name):
     assert (trainer.model.storage.data != before).any()
     if config.task == "classification":  # the head starts at zero: every class is equally likely
         assert losses[0] == pytest.approx(np.log(config.model.num_classes), rel=1e-4)
-
-
-def test_an_unknown_preset_is_refused_with_a_suggestion():
-    with pytest.raises(ValueError, match="unknown preset 'cifar10cpu'; did you mean cifar10-cpu"):
-        preset("cifar10cpu")

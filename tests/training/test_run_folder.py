@@ -7,12 +7,10 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tinyvit.training import PRESETS, resume, train
-from tinyvit.training.display import Display
-from tinyvit.training.run_folder import RunFolder, next_free
+from tinyvit.training.display import Silent
+from tinyvit.training.run_folder import RunFolder
 
 CONFIG = PRESETS["digits"]
 
@@ -41,19 +39,6 @@ def test_a_folder_that_holds_a_run_is_refused_and_stays_as_it_is(folder, left):
     with pytest.raises(ValueError, match=message), folder.started(CONFIG):
         pass
     assert contents(folder.path) == {left: b"precious", ".lock": b""}
-
-
-def test_a_run_killed_before_it_wrote_its_configuration_can_be_started_again(folder, monkeypatch):
-    def killed(*paths):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", killed)
-    with pytest.raises(KeyboardInterrupt), folder.started(CONFIG):
-        pass
-    monkeypatch.undo()
-    assert folder.path.exists() and not folder.config.exists()
-    with folder.started(CONFIG):
-        assert folder.read_config() == CONFIG
 
 
 HOLD_THE_LOCK = """
@@ -94,15 +79,6 @@ def test_a_folder_that_is_not_a_run_is_refused(tmp_path):
             RunFolder(tmp_path / name).read_config()
 
 
-@given(taken=st.integers(0, 4))
-def test_next_free_is_the_first_unused_name(tmp_path_factory, taken):
-    path = tmp_path_factory.mktemp("runs") / "digits"
-    names = ["digits", "digits-2", "digits-3", "digits-4", "digits-5"]
-    for name in names[:taken]:
-        (path.parent / name).mkdir()
-    assert next_free(path).name == names[taken]
-
-
 # -- folders that are removed, moved or replaced ----------------------------------------------------------------------
 
 SMALL = replace(
@@ -111,7 +87,7 @@ SMALL = replace(
 GONE = "run was removed, moved or replaced while this training was writing to it"
 
 
-class Meanwhile(Display):
+class Meanwhile(Silent):
     """A silent display that calls a function after the first step of a training."""
 
     def __init__(self, action=lambda: None):
@@ -120,9 +96,6 @@ class Meanwhile(Display):
     def step(self, *arguments):
         self.action, action = (lambda: None), self.action
         action()
-
-    def print(self, text):
-        pass
 
 
 def test_a_removed_run_belongs_to_the_next_training_that_begins_there(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from running_statistics import MOMENTUM, norms, squares, vit_with_running_norm
+from running_statistics import norms, squares, vit_with_running_norm
 
 from tinyvit import Context, Key, optim
 from tinyvit.training import train_step
@@ -33,25 +33,6 @@ def test_buffers_are_committed_once_a_step_and_alike_however_the_batch_is_split(
     assert [norm.commits for norm in norms(model)] == [1] * 4
     for (name, got), expected in zip(model.state_dict().items(), whole.state_dict().values()):
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12, err_msg=name)
-
-
-def test_buffers_move_by_the_statistics_of_the_batch():
-    model, _ = step_with_buffers()
-    seen, first = [], vit_with_running_norm()
-    first(random_batch(7)[0], Context(training=True, key=Key(0), observer=Seen(seen)))
-    mean = MOMENTUM * seen[0].mean((0, 1))
-    np.testing.assert_allclose(norms(model)[0].mean.data, mean, rtol=1e-12, atol=1e-12)
-
-
-class Seen:
-    """An observer that records the input of the first block."""
-
-    def __init__(self, seen):
-        self.seen = seen
-
-    def value(self, path, y):
-        if path == "(embed)":
-            self.seen.append(y)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from strategies import redrawn
 
 from tinyvit import Context, Key, ViT, ViTConfig
 from tinyvit.training import classification
@@ -13,12 +14,6 @@ TRAINING = Context(training=True, key=Key(0, 1))
 def batch(seed=0, size=4, dtype="float64"):
     generator = np.random.default_rng(seed)
     return generator.standard_normal((size, 1, 8, 8)).astype(dtype), generator.integers(0, 3, size)
-
-
-def redrawn(model, seed=0):
-    """The model with every parameter from N(0, 0.2²); its initial head is zero, and so are the trunk's gradients."""
-    model.storage.data[:] = 0.2 * np.random.default_rng(seed).standard_normal(model.storage.size)
-    return model
 
 
 @pytest.mark.parametrize("keep", [0.25, 0.5, 1.0])
