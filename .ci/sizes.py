@@ -16,11 +16,11 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 28_661,
-    "tinyvit": 29_033,
+    "tests": 28_352,
+    "tinyvit": 28_623,
     "tinyvit/*": 1_225,
-    "tinyvit/bench": 1_117,
-    "tinyvit/cli": 1_543,
+    "tinyvit/bench": 995,
+    "tinyvit/cli": 1_366,
     "tinyvit/data": 1_435,
     "tinyvit/exercises": 3_119,
     "tinyvit/functional": 2_299,
@@ -30,7 +30,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_601,
     "tinyvit/optim": 377,
     "tinyvit/probe": 2_898,
-    "tinyvit/training": 4_101,
+    "tinyvit/training": 3_990,
 }
 TOKENS = {"tinyvit": 10.8, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % more than when this was begun
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
