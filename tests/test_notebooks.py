@@ -150,12 +150,13 @@ def test_what_a_docstring_says_is_derived_in_a_notebook_is_derived_there(source)
 
 
 @every_notebook
-def test_there_are_two_exercises_or_more(source):
-    text = "\n".join(cell.source for cell in made(source).cells if cell.cell_type == "markdown")
-    assert len(re.findall(r"^\*\*\d+\.\*\* ", text.partition("## Exercises")[2], re.MULTILINE)) >= 2
+def test_there_are_two_exercises_or_more_that_the_package_checks(source):
+    text = written(made(source)).partition("## Exercises")[2]
+    assert len(re.findall(r"^\*\*\d+\.\*\* ", text, re.MULTILINE)) >= 2
+    assert sum(called.startswith("exercises.check") for called, _ in calls(source)) >= 2
 
 
-# -- checks of the learner's functions --------------------------------------------------------------------------------
+# -- checks of the learner's functions and numbers ----------------------------------------------------------------------
 
 
 def calls(source):
@@ -167,7 +168,7 @@ def calls(source):
 
 def checked(source, check="exercises.check"):
     """(exercise, the learner's function) of each check in a notebook."""
-    found = [call.args for called, call in calls(source) if called == check]
+    found = [call.args[:2] for called, call in calls(source) if called == check]
     return [(exercise.value, function.id) for exercise, function in found]
 
 
@@ -180,6 +181,16 @@ def test_no_notebook_has_a_checker_of_its_own_that_calls_the_learners_function(s
                 if isinstance(node, ast.FunctionDef) and node.name.startswith("my_")}  # fmt: skip
     checks = [*checked(source), *checked(source, "exercises.check_steps")]
     assert learners == {function for _, function in checks}
+
+
+@every_notebook
+def test_a_number_that_is_asked_for_goes_to_its_check_alone_which_answers_whatever_it_is(source):
+    """What the check says to anything is tested in exercises/test_number_answers.py."""
+    asked = checked(source, "exercises.check_number")
+    uses = [node for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)]
+    for shown, name in asked:
+        assert shown == name and [type(node.ctx) for node in uses if node.id == name] == [ast.Store, ast.Load]
+    assert printed(made(source)).count("in place of None.") == len(asked)
 
 
 @pytest.mark.parametrize("source, exercise, function", CHECKED, ids=[f"{s.stem[:2]}-{e}" for s, e, _ in CHECKED])
