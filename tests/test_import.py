@@ -106,14 +106,13 @@ def test_imports_run_one_way(file):
     assert {path[1] for path in paths if path[0] == "tinyvit"} <= MAY_IMPORT[own] | {own}
 
 
-def test_only_workers_of_the_benchmark_import_torch():
-    importers = {file for file in SOURCES for name in imports(SOURCES[file]) if name.partition(".")[0] == "torch"}
-    assert importers - {"training/curves.py"} == {"bench/torch_steps.py"}
-
-
-def test_only_the_backend_and_the_kernels_import_cupy():
-    importers = {layer(file) for file in SOURCES for name in imports(SOURCES[file]) if name.startswith("cupy")}
-    assert "backend" in importers and importers <= {"backend", "kernels"}
+@pytest.mark.parametrize("library, files", [
+    ("torch", r"bench/torch_steps\.py|training/curves\.py"),
+    ("cupy", r"backend.*|kernels/.*"),
+])  # fmt: skip
+def test_a_library_is_imported_in_its_own_files_alone(library, files):
+    importers = {file for file in SOURCES for name in imports(SOURCES[file]) if name.partition(".")[0] == library}
+    assert importers and all(re.fullmatch(files, file) for file in importers)
 
 
 def test_every_context_variable_is_in_the_table_of_contributing_with_its_reason():
@@ -121,31 +120,3 @@ def test_every_context_variable_is_in_the_table_of_contributing_with_its_reason(
     found = {name for path in SOURCES.values() for name in called.findall(path.read_text(encoding="utf-8"))}
     table = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Context variables")[2]
     assert found == set(re.findall(r"^\| `(tinyvit\.[\w.]+)` \|", table, re.M))
-
-
-# -- architectures ----------------------------------------------------------------------------------------------------
-
-VIT_ALONE = {"ViT", "ViTConfig", "ViTCache", "Embed", "Encode", "blocks", "cls_token", "embed", "patch_embed"}
-# Exercises and bench are about a ViT on purpose; kernels and data see no model, and have blocks of their own.
-MAY_NAME_VIT = {"models", "interop", "exercises", "bench", "kernels", "data"}
-
-
-def names(path):
-    """Every name and attribute that a file uses, including imports but not its own definitions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
-    yield from (name.rpartition(".")[2] for name in imports(path))
-
-
-SEE_ONLY_THE_PROTOCOL = [
-    file for file in SOURCES if layer(file) not in MAY_NAME_VIT and file != "training/presets.py"
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("file", SEE_ONLY_THE_PROTOCOL)
-def test_outside_models_interop_and_presets_nothing_names_vit(file):
-    assert not VIT_ALONE & set(names(SOURCES[file]))
-    assert not any(name.startswith("tinyvit.models.vit") for name in imports(SOURCES[file]))

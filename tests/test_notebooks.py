@@ -156,7 +156,7 @@ def test_there_are_two_exercises_or_more_that_the_package_checks(source):
     assert sum(called.startswith("exercises.check") for called, _ in calls(source)) >= 2
 
 
-# -- checks of the learner's functions and numbers ----------------------------------------------------------------------
+# -- checks of the learner's functions and numbers --------------------------------------------------------------------
 
 
 def calls(source):

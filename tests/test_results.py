@@ -40,15 +40,6 @@ def quoted(runs):
     return f"{mean(found):.1f}{f' ± {stdev(found):.1f}' if len(found) > 1 else ''} ({len(found)})"
 
 
-@pytest.mark.parametrize("name, key", [
-    ("data_size", ("data", "model", "images", "steps", "seed")), ("distillation", ("name", "seed")),
-    ("masking", ("model", "labels", "seed")), ("diffusion", ("model", "method", "steps", "guidance")),
-])  # fmt: skip
-def test_each_run_is_stored_once(name, key):
-    runs = script(name).stored()
-    assert runs and len({tuple(run.get(field) for field in key) for run in runs}) == len(runs)
-
-
 @pytest.mark.parametrize("data, head", [
     ("digits", "| model and training | 50 images"), ("cifar10", "| model | 500 images"),
 ])  # fmt: skip
