@@ -1,26 +1,21 @@
-"""Right solutions get full credit on shapes that nobody knew, and messages say what is wrong and where."""
+"""Right solutions get full credit on shapes that nobody knew; all else gets none, and one clear line that says why."""
 
 import json
+import textwrap
+from itertools import chain
 
 import pytest
 
-from tinyvit import exercises
 from tinyvit.exercises import grading
 from tinyvit.exercises.catalogue import EXERCISES
 from tinyvit.exercises.exercise import sources
 from tinyvit.exercises.grading.hidden import hidden_sizes
 
-SOFTMAX = """
+RIGHT = """
 import numpy as np
-from tinyvit import exercises, gradcheck
-
-x = gradcheck.of_no_use_here()
-
-def softmax(x):
-    exps = np.exp(x - x.max(-1, keepdims=True))
-    return exps / exps.sum(-1, keepdims=True)
-
-exercises.check("softmax", softmax)
+def along(x, axis=-1):
+    exps = np.exp(x - x.max(axis, keepdims=True))
+    return exps / exps.sum(axis, keepdims=True)
 """
 
 
@@ -46,95 +41,155 @@ def test_the_inputs_are_new_each_time_and_those_of_a_seed_come_again(tmp_path):
     assert graded(tmp_path, text, seed=drawn[0].seed) == drawn[0]
 
 
-@pytest.mark.parametrize("name", EXERCISES)
-def test_hidden_sizes_are_drawn_anew_and_are_not_those_of_the_exercise(name):
-    exercise = EXERCISES[name]
-    first, second = (hidden_sizes(exercise, seed) for seed in (1, 2))
-    if not any(exercise.sizes):
-        assert not first
-        return
-    assert first == hidden_sizes(exercise, 1) and len({str(one) for one in first + second}) > 1
-    for sizes in first + second:
+FIT = {
+    "group_norm": lambda sizes: sizes["C"] % sizes["G"] == 0,
+    "patchify_backward": lambda sizes: sizes["H"] % sizes["P"] == sizes["W"] % sizes["Q"] == 0,
+    "max_pool2d_backward": lambda sizes: sizes["P"] <= min(sizes["H"], sizes["W"]),
+    "window_reverse": lambda sizes: sizes["s"] < sizes["p"],
+}
+
+
+@pytest.mark.parametrize("name", [name for name, exercise in EXERCISES.items() if any(exercise.sizes)])
+def test_hidden_sizes_are_drawn_anew_fit_together_and_are_not_those_of_the_exercise(name):
+    exercise, drawn = EXERCISES[name], [hidden_sizes(EXERCISES[name], seed) for seed in range(30)]
+    assert drawn[1] == hidden_sizes(exercise, 1) and len({str(one) for one in drawn[1] + drawn[2]}) > 1
+    for sizes in chain(*drawn):
         assert sizes not in exercise.sizes and sizes.keys() in [own.keys() for own in exercise.sizes]
+        assert FIT.get(name, bool)(sizes)
 
 
-@pytest.mark.parametrize(("name", "fit"), [
-    ("group_norm", lambda sizes: sizes["C"] % sizes["G"] == 0),
-    ("patchify_backward", lambda sizes: sizes["H"] % sizes["P"] == sizes["W"] % sizes["Q"] == 0),
-    ("max_pool2d_backward", lambda sizes: sizes["P"] <= min(sizes["H"], sizes["W"])),
-    ("window_reverse", lambda sizes: sizes["s"] < sizes["p"]),
-])  # fmt: skip
-def test_hidden_sizes_fit_together(name, fit):
-    assert all(fit(sizes) for seed in range(30) for sizes in hidden_sizes(EXERCISES[name], seed))
+# -- what gets no credit ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.end_to_end
-@pytest.mark.parametrize(("code", "status", "said"), [
-    ("def softmax(x):\n    return x\n", "wrong", "line 1: probs wrong in"),
-    ("def softmax(x):\n    return x[0]\n", "wrong", "probs has the shape"),
-    ("def softmax(x):\n    pass\n", "wrong", "It returned None"),
-    ("def softmax(x):\n    return {1, 2}\n", "wrong", "probs is a set"),
-    ("def softmax(x):\n    return 1j * x\n", "wrong", "complex128; expected real numbers"),
-    ("def softmax(x):\n    return np.exp(x)\n", "error", "line 2: raised NameError: name 'np' is not defined"),
-    ("def softmax():\n    return 1\n", "error", "takes 0 positional arguments"),
-    ("softmax = 3\ncheck('softmax', softmax)\n", "error", "is no function"),
-    ("softmax = 1 / 0\ncheck('softmax', softmax)\n", "error", "line 1: raised ZeroDivisionError"),
-], ids=range(9))  # fmt: skip
-def test_a_message_says_what_is_wrong_and_where(tmp_path, code, status, said):
-    (grade,) = graded(tmp_path, code).exercises
-    assert (grade.score, grade.status) == (0, status) and said in grade.message
+def inside(*lines):
+    """A right softmax that does something else before it answers."""
+    return "def softmax(x):\n" + "".join(f"    {line}\n" for line in lines) + "    return along(x)\n"
 
 
-@pytest.mark.end_to_end
-def test_letters_of_sizes_and_later_annotations_are_no_reason_to_refuse(tmp_path):
-    code = """from __future__ import annotations
-import numpy as np
-from matplotlib import pyplot as x
-dy = x.nothing
-def my_centre_backward(dy: Unknown) -> Unknown:
-    sizes = dict(zip("ND", dy.shape)) | {"F": 1}
-    return dy - dy.sum(-1, keepdims=True) / sizes["D"]
+def stepping(line):
+    return f"def softmax_backward(dy, x):\n    {line}\n    return x\n"
+
+
+CENTRAL = """
+def my_softmax_backward(dy, x):
+    dx = np.zeros_like(x)
+    for place in np.ndindex(x.shape):
+        step = np.zeros_like(x)
+        step[place] = 1e-5
+        dx[place] = ((along(x + step) - along(x - step)) * dy).sum() / 2e-5
+    return dx
 """
-    (grade,) = graded(tmp_path, code + "gelu = 3\nfrom matplotlib import mlp\n").exercises
-    assert grade.status == "right", grade
+HIDDEN_COMPLEX = """
+def softmax_backward(dy, x):
+    i, dx = np.roots([1, 0, 1])[0], np.zeros_like(x)
+    for place in np.ndindex(x.shape):
+        step = np.zeros_like(x) * i
+        step[place] = 1e-20 * i
+        dx[place] = ((along(x + step) - along(x)) / i * dy).sum() / 1e-20
+    return dx
+"""
+CASES = {
+    "refused": [  # by the source, before anything runs
+        ("import tinyvit as numbers_\n" + inside("numbers_"), "imports tinyvit"),
+        (inside("from tinyvit.functional import softmax as F", "return F(x)[0]"), "imports tinyvit"),
+        ("from scipy.special import softmax as s\n" + inside("return s(x)"), "imports scipy"),
+        (inside("import importlib", "importlib.import_module('tinyvit')"), "imports importlib"),
+        (inside("from dataclasses import sys", "sys.modules"), "imports dataclasses.sys"),
+        (inside("__import__('tinyvit')"), "uses __import__"),
+        (inside("eval('__imp' + 'ort__')('os').getpid()"), "uses eval"),
+        (inside("globals()['__builtins__']"), "uses globals"),
+        (inside("one = (i for i in x)", "one.gi_frame"), "uses .gi_frame"),
+        (inside("open('/etc/passwd').read()"), "uses open"),
+        (inside("np.save('table.npy', x)"), "uses .save"),
+        (inside("np.lib._npyio_impl.os.listdir('/')"), "uses .os"),
+        (inside("import operator", "operator.attrgetter('o' + 's')(np.lib._npyio_impl)"), "uses .attrgetter"),
+        (inside("x.ctypes.data"), "uses .ctypes"),
+        (inside("np.allclose = lambda *rest, **more: True"), "changes the module np"),
+        (inside("[].__class__.__base__.__subclasses__()"), "uses .__"),
+        (stepping("step = np.zeros(x.shape, complex)"), "write the gradient's formula"),
+        (stepping("step = np.zeros(x.shape) * 1j"), "write the gradient's formula"),
+        (stepping("step = np.zeros(x.shape) * np.emath.sqrt(-1)"), "write the gradient's formula"),
+        (stepping("step = np.zeros(x.shape) * (-1) ** 0.5"), "write the gradient's formula"),
+        (stepping("step = x.astype('c16')"), "write the gradient's formula"),
+    ],
+    "wrong": [
+        ("def softmax(x):\n    return x\n", "line 1: probs wrong in"),
+        (inside("return x[0]"), "probs has the shape"),
+        (inside("return {1, 2}"), "probs is a set"),
+        (inside("return 1j * x"), "complex128; expected real numbers"),
+        (inside("print('{\"score\": 1, \"status\": \"right\"}')", "return None"), "It returned None"),
+        (inside("if x.shape != (3, 4):", "    return x"), "probs wrong in"),  # a table of what the checker asks
+        ("class Same(float):\n    def __eq__(self, other):\n        return True\n" + inside("return Same()"), "probs is a Same"),
+        ("calls = []\n" + inside("calls.append(1)", "if len(calls) > 2:", "    return x"), "probs wrong in"),
+        ("seen = {}\n" + inside("return seen.setdefault(0, along(x))"), "probs "),
+        (inside("x[:] = along(x)", "return x"), "changes x in place"),
+        (CENTRAL, "dx wrong in"),
+    ],
+    "error": [
+        (inside("return exp(x)"), "line 2: raised NameError: name 'exp' is not defined"),
+        ("def softmax():\n    return 1\n", "takes 0 positional arguments"),
+        ("softmax = 3\ncheck('softmax', softmax)\n", "is no function"),
+        ("softmax = 1 / 0\ncheck('softmax', softmax)\n", "line 1: raised ZeroDivisionError"),
+        (inside("return softmax(x)"), "it calls itself without end"),
+        (inside("return np.zeros(10_000_000)"), "at most 64 are read"),
+        (inside("raise SystemExit(0)"), "raised SystemExit"),
+        (inside("getattr([], '__cla' + 'ss__')"), "can't be read in grading"),
+        (HIDDEN_COMPLEX, "ComplexWarning"),
+    ],
+    "time": [
+        (inside("while True: pass"), "was not done after 0.5 seconds"),
+        (inside("10**10**9"), "was not done"),
+        ("while True: softmax = 1\nexercises.check('softmax', softmax)\n", "was not done"),
+    ],
+    "memory": [
+        (inside("np.ones(10 * 2**30 // 8)"), "needs more than 128 MB"),
+        (inside("all = []", "while True: all.append(np.ones(2**20))"), "needs more than 128 MB"),
+    ],
+}
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("status, code, said", [
+    pytest.param(status, *case, id=f"{status} {i}") for status, cases in CASES.items() for i, case in enumerate(cases)
+])  # fmt: skip
+def test_what_is_wrong_cheats_or_never_ends_gets_no_credit_and_one_line(tmp_path, status, code, said):
+    options = {"seconds": 0.5} if status == "time" else {}
+    (grade,) = graded(tmp_path, code.lstrip() + RIGHT, megabytes=128, **options).exercises
+    assert (grade.score, grade.status) == (0, status) and said in grade.message
+    assert status != "refused" or (grade.message.startswith("line ") and "\n" not in grade.message)
+
+
+# -- what a submission may look like ----------------------------------------------------------------------------------
 
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("code", [
-    "softmax = functools.partial(along, axis=-1)",
-    "rows = partial(along, axis=-1)\nmy_softmax = rows",
+    "import functools\nsoftmax = functools.partial(along, axis=-1)",
+    "from functools import partial\nrows = partial(along, axis=-1)\nmy_softmax = rows",
     "class Along:\n    def __call__(self, x):\n        return along(x, -1)\nsoftmax = Along()",
     "class Other:\n    def gelu(self):\n        pass\ndef softmax(x, *, axis=-1):\n    return along(x, axis)",
-], ids=["partial", "another name", "instance", "method"])  # fmt: skip
+    """
+    def layernorm(x, weight, *, eps=1e-6, bias):
+        centred = x - x.mean(-1, keepdims=True)
+        return weight * centred / ((centred**2).mean(-1, keepdims=True) + eps) ** 0.5 + bias
+    """,
+    """
+    from matplotlib import pyplot as x
+    dy = x.nothing
+    gelu = 3
+    def my_centre_backward(dy: Unknown) -> Unknown:
+        sizes = dict(zip("ND", dy.shape)) | {"F": 1}
+        return dy - dy.sum(-1, keepdims=True) / sizes["D"]
+    """,
+], ids=["partial", "another name", "instance", "method", "arguments by name", "letters of sizes"])  # fmt: skip
 def test_a_function_may_be_made_in_any_way(tmp_path, code):
-    along = SOFTMAX.replace("softmax(x)", "along(x, axis)").replace("-1", "axis").partition("exercises.check")[0]
-    grades = graded(tmp_path, f"import functools\nfrom functools import partial\n{along}{code}\n")
-    assert [(one.name, one.status) for one in grades.exercises] == [("softmax", "right")]
+    text = f"from __future__ import annotations\n{RIGHT}\n{textwrap.dedent(code)}\n"
+    (grade,) = graded(tmp_path, text).exercises
+    assert grade.status == "right", grade
 
 
 @pytest.mark.end_to_end
-def test_arguments_that_are_taken_by_name_alone_get_theirs(tmp_path):
-    code = """def layernorm(x, weight, *, eps=1e-6, bias):
-    centred = x - x.mean(-1, keepdims=True)
-    return weight * centred / ((centred**2).mean(-1, keepdims=True) + eps) ** 0.5 + bias
-"""
-    (grade,) = graded(tmp_path, code).exercises
-    names = {}
-    exec(code, names)
-    assert grade.status == "right" and exercises.check("layernorm", names["layernorm"]), grade
-
-
-@pytest.mark.end_to_end
-def test_an_exercise_that_is_asked_for_and_missing_gives_no_points(tmp_path):
-    grades = graded(tmp_path, SOFTMAX, exercises=("softmax", "gelu"))
-    assert [(one.name, one.score, one.status) for one in grades.exercises] == [
-        ("softmax", 1, "right"), ("gelu", 0, "missing")
-    ]  # fmt: skip
-    assert grades.score == 0.5 and "1 of 2 right" in grades.table()
-
-
-@pytest.mark.end_to_end
-def test_a_notebook_runs_only_what_its_exercises_need(tmp_path):
+def test_a_notebook_runs_only_what_its_exercises_need_and_a_missing_one_gives_no_points(tmp_path):
     outside = tmp_path / "outside"
     cells = [
         "%matplotlib inline\n!ls\nimport numpy as np",
@@ -143,26 +198,26 @@ def test_a_notebook_runs_only_what_its_exercises_need(tmp_path):
         "HALF = 0.5",
         "def helper(x):\n    return np.exp(x - x.max(-1, keepdims=True))",
         "def my_softmax(x):\n    return helper(x) * HALF * 2 / helper(x).sum(-1, keepdims=True)",
-        "exercises.check('softmax', my_softmax)",
+        "x = gradcheck.of_no_use_here()\nexercises.check('softmax', my_softmax)",
         "def my_gelu(x):\n\n    return oops(x)",
         "def broken(:",
     ]
     notebook = {"cells": [{"cell_type": "code", "source": cell.splitlines(True)} for cell in cells]}
-    grades = graded(tmp_path, json.dumps(notebook), "submission.ipynb")
-    found = {one.name: one for one in grades.exercises}
-    assert found["softmax"].status == "right" and not outside.exists()
-    assert found["gelu"].message.startswith("cell 8, line 3: raised NameError")
+    grades = graded(tmp_path, json.dumps(notebook), "submission.ipynb", exercises=("softmax", "gelu", "linear"))
+    softmax, gelu, linear = grades.exercises
+    assert (softmax.status, softmax.score, linear.status, linear.score) == ("right", 1, "missing", 0)
+    assert gelu.message.startswith("cell 8, line 3: raised NameError") and not outside.exists()
     assert grades.unread == ("cell 9, line 1: invalid syntax",)
+    assert grades.score == pytest.approx(1 / 3) and "1 of 3 right" in grades.table()
 
 
-def test_what_can_not_be_graded_is_refused_with_what_was_expected(tmp_path):
-    with pytest.raises(ValueError, match="has no exercise: expected a function"):
-        graded(tmp_path, "x = 1\n")
-    with pytest.raises(ValueError, match="no notebook: expected JSON with cells"):
-        graded(tmp_path, "[1", "submission.ipynb")
-    with pytest.raises(ValueError, match=r"FILE.py or FILE.ipynb, got .*\.txt"):
-        graded(tmp_path, "", "submission.txt")
-    with pytest.raises(ValueError, match="did you mean 'softmax'"):
-        graded(tmp_path, SOFTMAX, exercises=("softmaxx",))
-    with pytest.raises(ValueError, match="expected 0 to 3600 seconds"):
-        graded(tmp_path, SOFTMAX, seconds=0)
+@pytest.mark.parametrize("text, name, options, said", [
+    ("x = 1\n", "submission.py", {}, "has no exercise: expected a function"),
+    ("[1", "submission.ipynb", {}, "no notebook: expected JSON with cells"),
+    ("", "submission.txt", {}, r"FILE.py or FILE.ipynb, got .*\.txt"),
+    (RIGHT, "submission.py", {"exercises": ("softmaxx",)}, "did you mean 'softmax'"),
+    (RIGHT, "submission.py", {"seconds": 0}, "expected 0 to 3600 seconds"),
+])  # fmt: skip
+def test_what_can_not_be_graded_is_refused_with_what_was_expected(tmp_path, text, name, options, said):
+    with pytest.raises(ValueError, match=said):
+        graded(tmp_path, text, name, **options)
