@@ -39,14 +39,6 @@ def test_an_endless_loop_is_ended_and_its_line_is_shown(function):
     assert not report and "It did not return: it was still at line" in answer and "after 0.2 seconds" in answer
 
 
-def test_an_endless_loop_is_ended_in_a_thread_other_than_the_main_one():
-    reports = []
-    caller = threading.Thread(target=lambda: reports.append(exercises.check("softmax", endless, time_limit=0.2)))
-    caller.start()
-    caller.join(5)
-    assert len(reports) == 1 and "It did not return" in str(reports[0]) and not running()
-
-
 def test_nothing_is_raised_in_a_thread_that_has_left_the_function_and_takes_its_time_to_end():
     raised = []
 

@@ -119,7 +119,7 @@ CASES = {
         (inside("return 1j * x"), "complex128; expected real numbers"),
         (inside("print('{\"score\": 1, \"status\": \"right\"}')", "return None"), "It returned None"),
         (inside("if x.shape != (3, 4):", "    return x"), "probs wrong in"),  # a table of what the checker asks
-        ("class Same(float):\n    def __eq__(self, other):\n        return True\n" + inside("return Same()"), "probs is a Same"),
+        ("class Same(float):\n    __eq__ = lambda *_: True\n" + inside("return Same()"), "probs is a Same"),
         ("calls = []\n" + inside("calls.append(1)", "if len(calls) > 2:", "    return x"), "probs wrong in"),
         ("seen = {}\n" + inside("return seen.setdefault(0, along(x))"), "probs "),
         (inside("x[:] = along(x)", "return x"), "changes x in place"),

@@ -35,41 +35,23 @@ def merge_tiles(m1, Z1, a1, m2, Z2, a2):
     return shares[:, :1] * a1 / Z1[:, None] + shares[:, 1:] * a2 / Z2[:, None]
 
 
-def depthwise(x, weight, padding):
-    return F.conv2d(x, weight[:, None], None, 1, padding, x.shape[1])
-
-
-def depthwise_backward(dy, x, weight, padding):
-    dx, dweight = F.conv2d_backward(dy, depthwise(x, weight, padding)[1])
-    return dx, dweight[:, 0]
-
-
 def worked_example_backward(patches):
     gradients = worked_example.backward(worked_example.forward(patches)[1])
     return gradients["dpatches"], gradients["dcls_token"]
 
 
-# What the package gives, beside the whole ViT, which has all parts of a block in it.
+# What the package gives, beside the whole ViT, which has all parts of a block in it. The backwards of exercises on both
+# are held to their forwards below.
+SAME = (F.conv2d, F.batch_norm, F.group_norm, F.standardize_weight, F.max_pool2d, F.place_tokens, F.add_noise,
+        F.tubelets, F.from_tubelets, F.cross_entropy)  # fmt: skip
 PACKAGE = {
+    **{forward.__name__: lambda *a, forward=forward: forward(*a)[0] for forward in SAME},
     "worked_example_backward": worked_example_backward,
-    "cross_entropy": lambda *a: F.cross_entropy(*a)[0],
-    "cross_entropy_backward": lambda dy, *a: F.cross_entropy_backward(dy, F.cross_entropy(*a)[1]),
     "adam": adam,
     "bicubic": bicubic,
-    "conv2d": lambda *a: F.conv2d(*a)[0],
-    "conv2d_backward": lambda dy, x, w, s, p: F.conv2d_backward(dy, F.conv2d(x, w, w[:, 0, 0, 0], s, p)[1]),
-    "depthwise_conv2d": lambda *a: depthwise(*a)[0],
-    "depthwise_conv2d_backward": depthwise_backward,
-    "batch_norm": lambda *a: F.batch_norm(*a)[0],
-    "batch_norm_backward": lambda dy, x, w, eps: F.batch_norm_backward(dy, F.batch_norm(x, w, w, eps)[1]),
+    "depthwise_conv2d": lambda x, weight, padding: F.conv2d(x, weight[:, None], None, 1, padding, x.shape[1])[0],
     "running_statistics": running_statistics,
-    "group_norm": lambda *a: F.group_norm(*a)[0],
-    "group_norm_backward": lambda dy, x, w, *a: F.group_norm_backward(dy, F.group_norm(x, w, w, *a)[1]),
-    "standardize_weight": lambda *a: F.standardize_weight(*a)[0],
-    "standardize_weight_backward": lambda dy, *a: F.standardize_weight_backward(dy, F.standardize_weight(*a)[1]),
     "relu_backward": lambda dy, x: F.relu_backward(dy, F.relu(x)[1]),
-    "max_pool2d": lambda *a: F.max_pool2d(*a)[0],
-    "max_pool2d_backward": lambda dy, *a: F.max_pool2d_backward(dy, F.max_pool2d(*a)[1]),
     "avg_pool2d_backward": lambda dy, kernel, stride, size: F.avg_pool2d_backward(
         dy, F.avg_pool2d(np.zeros((*dy.shape[:2], *size)), kernel, stride)[1]
     ),
@@ -77,15 +59,8 @@ PACKAGE = {
     "window_partition": lambda *a: F.to_windows(*a)[0],
     "window_reverse": lambda *a: F.from_windows(*a)[0],
     "relative_bias": lambda table, side: F.relative_bias(table, (side, side))[0],
-    "relative_bias_backward": lambda dy, side: F.relative_bias_backward(
-        dy, F.relative_bias(np.zeros(((2 * side - 1) ** 2, len(dy))), (side, side))[1]
-    ),
     "silu_backward": lambda dy, x: F.silu_backward(dy, F.silu(x)[1]),
     "scale_channels_backward": lambda dy, *a: F.scale_channels_backward(dy, F.scale_channels(*a)[1]),
-    "place_tokens": lambda *a: F.place_tokens(*a)[0],
-    "place_tokens_backward": lambda dy, index: F.place_tokens_backward(
-        dy, F.place_tokens(dy[:, : index.shape[1]], dy[:1, :1], index, dy.shape[1])[1]
-    ),
     "l2_normalise_backward": lambda dy, x: F.l2_normalise_backward(dy, F.l2_normalise(x)[1]),
     "dino_loss_backward": lambda *a: F.dino_loss_backward(1.0, F.dino_loss(*a)[1]),
     "embedding_backward": lambda dy, index, n: F.embedding_backward(
@@ -94,15 +69,12 @@ PACKAGE = {
     "similarity_backward": lambda dy, x, y, scale: F.similarity_backward(dy, F.similarity(x, y, np.array(scale))[1]),
     "contrastive_loss_backward": lambda logits: F.contrastive_loss_backward(1.0, F.contrastive_loss(logits)[1]),
     "zero_shot": lambda images, prompts: images @ F.l2_normalise(prompts.mean(1))[0].T,
-    "add_noise": lambda *a: F.add_noise(*a)[0],
     "ddim_step": F.step_back,
     "modulate_backward": lambda dy, x, gain: F.modulate_backward(dy, F.modulate(x, gain, gain)[1]),
     "add_gated_backward": lambda dy, x, gate: F.add_gated_backward(dy, F.add_gated(x, x, gate)[1]),
     "embed_labels_backward": lambda dy, labels, n: F.embed_labels_backward(
         dy, F.embed_labels(np.zeros((n, dy.shape[1])), labels)[1]
     ),
-    "tubelets": lambda *a: F.tubelets(*a)[0],
-    "from_tubelets": lambda *a: F.from_tubelets(*a)[0],
     "inflate": inflate_filters,
     "merge_tiles": merge_tiles,
     "to_fragments": lambda A: A.reshape(2, 8, 2, 4, 2).transpose(1, 3, 2, 0, 4).reshape(32, 8),
@@ -141,14 +113,6 @@ def test_the_packages_vit_passes():
     assert exercises.check("vit_backward", packages_gradients)
 
 
-@pytest.mark.parametrize("name", EXERCISES)
-def test_the_answer_is_the_same_where_numpy_raises_on_overflow(name):
-    with np.errstate(all="raise"):
-        assert exercises.check(name, EXERCISES[name].right)
-        wrong = exercises.check(name, lambda *arguments: None)
-    assert not wrong and not wrong.right
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_scores_near_1000_are_right_in_any_order_of_operations(seed):
     def attention_backward(dy, q, k, v):
@@ -184,30 +148,19 @@ def test_a_backward_exercise_asks_for_the_derivative_of_its_forward(name):
 # -- other ways to write and return ---------------------------------------------------------------------------------
 
 
-def test_other_kinds_of_functions_pass():
+def test_a_function_may_take_more_print_and_be_an_object_that_is_called():
     class Softmax:
-        def __call__(self, *rows):
+        def __call__(self, *rows, unused=None):
+            print("rows are", rows[0].shape)
             return F.softmax(*rows)[0]
 
-        def method(self, x, unused=None):
-            return F.softmax(x)[0]
-
-    assert exercises.check("softmax", Softmax())
-    assert exercises.check("softmax", Softmax().method)
+    report = exercises.check("softmax", Softmax())
+    assert report and "Your function printed:\n  | rows are (3, 4)" in str(report)
 
 
 def test_a_loss_may_be_any_kind_of_number():
     for kind in (float, np.float64, np.asarray):
         assert exercises.check("cross_entropy", lambda *arguments, kind=kind: kind(F.cross_entropy(*arguments)[0]))
-
-
-def test_what_a_function_prints_is_shown_and_is_not_a_mistake():
-    def talks(x):
-        print("x is", x.shape)
-        return F.softmax(x)[0]
-
-    report = exercises.check("softmax", talks)
-    assert report and "Your function printed:\n  | x is (3, 4)" in str(report)
 
 
 def test_formulas_written_in_the_exercises_agree_with_the_package():

@@ -73,6 +73,18 @@ def test_a_result_in_float32_is_refused(name):
     assert not exercises.check(name, function)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("name", [name for name, exercise in EXERCISES.items()
+                                  if exercise.calls is None and name not in ("kahan_sum", "derivative")])  # fmt: skip
+def test_an_unknown_error_is_refused_and_gets_no_name(name):
+    def function(*arguments):
+        random = np.random.default_rng(5)
+        return with_arrays(lambda x: x + random.uniform(0.5, 1, np.shape(x)), EXERCISES[name].right(*arguments))
+
+    report = exercises.check(name, function)
+    assert not report and report.mistakes == (), report
+
+
 # Their results have no axis for the samples.
 SUMMED = "cross_entropy", "embedding_backward", "embed_labels_backward"
 

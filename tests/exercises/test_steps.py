@@ -82,42 +82,31 @@ def test_steps_may_be_yielded_in_an_array_that_is_changed_afterwards():
     assert exercises.check_steps("layernorm", layernorm)
 
 
-def changed(**others):
-    """The steps of `attention`, some of them changed."""
-    return lambda *arguments: values("attention")(*arguments) | others
-
-
 def said(function, name="attention", **options):
     report = exercises.check_steps(name, function, **options)
     assert not report
     return " ".join(str(report).split())
 
 
-def test_unknown_and_missing_names_are_said():
-    assert "There is no step scoers; the steps are scores, probs, heads" in said(changed(scoers=np.ones(3)))
-    without = said(lambda *arguments: {"scores": values("attention")(*arguments)["scores"]})
-    assert "Right up to scores; nothing wrong in what it gave. Missing: probs, heads." in without
-    heads = said(lambda *arguments: {"heads": 2 * values("attention")(*arguments)["heads"]})
-    assert "First wrong at heads." in heads and "nothing for scores, probs: the mistake is there or in heads" in heads
-    assert "a constant factor" in heads
+SCORES = "scores", np.ones((2, 3, 4, 5))
 
 
-def test_wrong_shapes_and_types_are_said():
-    shape = said(changed(probs=np.ones((2, 3, 5, 4))))
-    assert "first wrong at probs. probs has the shape (2, 3, 5, 4), and should have (2, 3, 4, 5)" in shape
-    assert "probs is a list; expected a NumPy array (2, 3, 4, 5)" in said(changed(probs=[1, 2]))
-    transposed = said(lambda *a: values("attention")(*a) | {"scores": values("attention")(*a)["scores"].mT})
-    assert "the axes are in the order (0, 1, 3, 2)" in transposed
-
-
-def test_a_function_of_another_form_is_answered_in_words():
-    assert "It returned None; return a dict of arrays" in said(lambda q, k, v: None)
-    assert "It returned one array (2, 3, 4, 6); return a dict" in said(lambda q, k, v: q)
-    assert "It gave no steps" in said(lambda q, k, v: {})
-    assert "where a name and an array were expected" in said(lambda q, k, v: [q])
-    scores = "scores", np.ones((2, 3, 4, 5))
-    assert "It gave scores twice." in said(lambda q, k, v: [scores, scores])
-    assert "It raised TypeError" in said(lambda q: {})
+@pytest.mark.parametrize("make, expected", [
+    (lambda steps: steps | {"scoers": np.ones(3)}, "There is no step scoers; the steps are scores, probs, heads"),
+    (lambda steps: {"scores": steps["scores"]}, "up to scores; nothing wrong in what it gave. Missing: probs, heads."),
+    (lambda steps: {"heads": 2 * steps["heads"]}, "You gave nothing for scores, probs: the mistake is there or"),
+    (lambda steps: {"heads": 2 * steps["heads"]}, "a constant factor"),
+    (lambda steps: steps | {"probs": np.ones((2, 3, 5, 4))}, "probs has the shape (2, 3, 5, 4), and should have (2,"),
+    (lambda steps: steps | {"probs": [1, 2]}, "probs is a list; expected a NumPy array (2, 3, 4, 5)"),
+    (lambda steps: steps | {"scores": steps["scores"].mT}, "the axes are in the order (0, 1, 3, 2)"),
+    (lambda steps: None, "It returned None; return a dict of arrays"),
+    (lambda steps: steps["scores"], "It returned one array (2, 3, 4, 5); return a dict"),
+    (lambda steps: {}, "It gave no steps"),
+    (lambda steps: [steps["scores"]], "where a name and an array were expected"),
+    (lambda steps: [SCORES, SCORES], "It gave scores twice."),
+])  # fmt: skip
+def test_what_is_wrong_missing_or_of_another_form_is_said(make, expected):
+    assert expected in said(lambda q, k, v: make(values("attention")(q, k, v)))
 
 
 def test_what_was_given_before_an_error_or_an_endless_loop_is_compared():
@@ -132,9 +121,8 @@ def test_what_was_given_before_an_error_or_an_endless_loop_is_compared():
         while True:
             pass
 
-    assert "Right up to scores" in said(endless, time_limit=0.3) and "not done after 0.3 seconds" in said(
-        endless, time_limit=0.3
-    )
+    answer = said(endless, time_limit=0.3)
+    assert "Right up to scores" in answer and "not done after 0.3 seconds" in answer
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -1,6 +1,5 @@
 """Two mistakes in one function are both named, whether in one output or in several."""
 
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -44,34 +43,19 @@ def rollout(attention):
     return rolled
 
 
-AS_WRITTEN = [
-    (
-        "layernorm_backward",
-        layernorm_backward(mean_terms=False, sign=-1),
-        {"the 1/N terms are missing", "the sign is wrong"},
-    ),
-    (
-        "layernorm_backward",
-        layernorm_backward(rows=lambda x: x.mean((0, 1)), of="x"),
-        {"x in place of x̂ in dweight", "the gradients of weight and bias are means"},
-    ),
+@pytest.mark.parametrize("name, function, mistakes", [
+    ("layernorm_backward", layernorm_backward(mean_terms=False, sign=-1),
+     {"the 1/N terms are missing", "the sign is wrong"}),
+    ("layernorm_backward", layernorm_backward(rows=lambda x: x.mean((0, 1)), of="x"),
+     {"x in place of x̂ in dweight", "the gradients of weight and bias are means"}),
     ("adam", adam, {"uphill", "the square root is forgotten"}),
     ("attention", lambda q, k, v: softmax((q @ k.mT).mT).mT @ v, {"softmax over the queries", "the scale 1/√d is"}),
     ("linear", lambda x, weight, bias: x @ weight, {"weight is not transposed", "bias is forgotten"}),
-    (
-        "linear_backward",
-        lambda dy, x, weight: (dy @ weight, np.tensordot(x, dy, 2 * [[0, 1]]) / len(x), dy.sum((0, 1))),
-        {"wrong transpose in dweight", "a constant factor"},
-    ),
+    ("linear_backward", lambda dy, x, W: (dy @ W, np.tensordot(x, dy, 2 * [[0, 1]]) / len(x), dy.sum((0, 1))),
+     {"wrong transpose in dweight", "a constant factor"}),
     ("gelu", lambda x: 2 * np.tanh(x) * x, set()),
     ("rollout", rollout, {"the product in the wrong order", "the residual connection is forgotten"}),
-]
-
-
-NAMES = [f"{name}: {'; '.join(sorted(mistakes))}" for name, _, mistakes in AS_WRITTEN]
-
-
-@pytest.mark.parametrize("name, function, mistakes", AS_WRITTEN, ids=NAMES)
+])  # fmt: skip
 def test_two_mistakes_as_a_learner_makes_them_are_both_named(name, function, mistakes):
     report = exercises.check(name, function)
     answer = " ".join(report.answer.split())
@@ -79,12 +63,6 @@ def test_two_mistakes_as_a_learner_makes_them_are_both_named(name, function, mis
     for mistake in mistakes:
         assert any(found.startswith(mistake) for found in report.mistakes)
         assert f"like this mistake: {mistake}" in answer or f"Together with it, this one: {mistake}" in answer
-
-
-def test_two_mistakes_in_one_output_are_said_to_be_made_together():
-    answer = " ".join(exercises.check("rollout", rollout).answer.split())
-    assert "It looks like this mistake: the product in the wrong order." in answer
-    assert "Together with it, this one: the residual connection is forgotten." in answer
 
 
 # -- pairs of the exercises' mistakes ---------------------------------------------------------------------------------
@@ -115,15 +93,6 @@ def made_alike(together, outputs):
     return outputs and all(np.array_equal(together[name].round(9), outputs[name].round(9)) for name in outputs)
 
 
-@pytest.mark.parametrize("name", ["softmax_backward", "layernorm_backward", "rmsnorm", "conv2d_backward"])
-def test_any_two_mistakes_of_different_steps_are_both_named(name):
-    pairs = list(pairs_of(EXERCISES[name]))
-    assert pairs
-    for names, together in pairs:
-        report = exercises.check(name, together)
-        assert not report and set(report.mistakes) == names, report
-
-
 @pytest.mark.full
 def test_nearly_all_pairs_of_all_exercises_are_named():
     """Some pairs give the numbers of others, and one of their names will do."""
@@ -134,24 +103,3 @@ def test_nearly_all_pairs_of_all_exercises_are_named():
             assert not report and report.mistakes, (exercise.name, names)
             named.append(set(report.mistakes) == names)
     assert len(named) > 150 and sum(named) >= 0.95 * len(named)
-
-
-@pytest.mark.full
-def test_an_unknown_error_is_not_taken_for_two_mistakes():
-    for exercise in EXERCISES.values():
-        if exercise.calls is None and exercise.name not in ("kahan_sum", "derivative"):
-            report = exercises.check(exercise.name, partial(shifted, exercise))
-            assert not report and report.mistakes == (), report
-
-
-def shifted(exercise, *arguments):
-    """The right answer with an error added to each number."""
-    random = np.random.default_rng(5)
-
-    def noisy(output):
-        if isinstance(output, dict):
-            return {name: noisy(array) for name, array in output.items()}
-        return output + random.uniform(0.5, 1, np.shape(output))
-
-    right = exercise.right(*arguments)
-    return tuple(map(noisy, right)) if isinstance(right, tuple) else noisy(right)
