@@ -24,8 +24,8 @@ def seeds():
     return st.integers(0, 2**32 - 1)
 
 
-def laid_out(x, layout):
-    """The same numbers in another memory order, read-only."""
+def laid_out(x, layout, writeable=False):
+    """The same numbers in another memory order, read-only by default."""
     if layout == "fortran":
         x = np.asfortranarray(x)
     elif layout == "strided":
@@ -33,8 +33,8 @@ def laid_out(x, layout):
     elif layout == "reversed":
         x = np.ascontiguousarray(x[::-1])[::-1]
     elif layout == "unaligned":  # as from a file that is mapped into memory
-        x = np.frombuffer(b"?" + x.tobytes(), x.dtype, x.size, offset=1).reshape(x.shape)
-    x.flags.writeable = False
+        x = np.frombuffer(bytearray(b"?" + x.tobytes()), x.dtype, x.size, offset=1).reshape(x.shape)
+    x.flags.writeable = writeable
     return x
 
 

@@ -6,8 +6,10 @@ A compiled kernel that trusts a shape ends its process, so the tests run this in
 import resource
 import warnings
 from functools import partial
+from math import prod
 
 import numpy as np
+from strategies import laid_out
 
 from tinyvit import functional as F
 from tinyvit import gradcheck, kernels, levels
@@ -56,41 +58,20 @@ CASES = array_cases()
 ROUNDING = {"standardize_weight": 1e-3, "standardize_weight_original": 1e-1}
 
 
-def reshaped(shape, edit, axis, length):
-    """A shape with one edit to it."""
-    at, rest = axis % (len(shape) + (edit == "insert") or 1), list(shape)
-    if edit == "ones":
-        rest = [1] * axis
-    elif edit == "reverse":
-        rest = rest[::-1]
-    elif edit == "insert":
-        rest.insert(at, length)
-    elif edit == "drop":
-        del rest[at : at + 1]
-    elif edit == "set":
-        rest[at : at + 1] = [length] * bool(rest)
-    elif edit == "lengthen":
-        rest[at : at + 1] = [side + 1 for side in rest[at : at + 1]]
-    return tuple(rest)
+def changed(array, dtype, layout, start, removed, new):
+    """An array of another shape, dtype and memory layout, with the numbers of `array` as far as they go.
 
-
-def changed(array, dtype, layout, *edit):
-    """An array of another shape, dtype and memory layout, with the numbers of `array` as far as they go."""
-    shape = reshaped(array.shape, *edit)
-    count = int(np.prod(shape))
+    Its shape is that of `array`, in which axes of the lengths `new` replace the `removed` ones from `start` on.
+    """
+    shape = (*array.shape[:start], *new, *array.shape[start + removed :])
+    count = prod(shape)
     if layout == "broadcast" or count > 1e7:  # takes no memory; a kernel that walks through it leaves what there is
-        return np.broadcast_to(changed(array, dtype, "C", "ones", 0, 0), shape)
+        return np.broadcast_to(changed(array, dtype, "contiguous", 0, array.ndim, ()), shape)
     x = np.resize(array if array.size else np.ones(1), count).reshape(shape)
     x = np.zeros(shape, [("a", "f4")]) if dtype == "structured" else x.astype(dtype)
-    if layout == "F":
-        return np.asfortranarray(x)
-    if layout == "reversed" and x.ndim:
-        return np.flip(np.flip(x).copy())
-    if layout == "strided" and x.ndim:
-        return np.repeat(x, 2, axis=-1)[..., ::2]
-    if layout == "unaligned" and not x.dtype.hasobject:
-        return np.frombuffer(bytearray(b"?" + x.tobytes()), x.dtype, x.size, offset=1).reshape(shape)
-    return x.tolist() if layout == "list" else x
+    if layout == "list":
+        return x.tolist()
+    return laid_out(x, layout if x.ndim and not x.dtype.hasobject else "contiguous", writeable=True)
 
 
 def flattened(value):
