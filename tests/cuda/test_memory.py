@@ -12,7 +12,7 @@ from pretend_cupy import Pool
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
 from tinyvit.kernels.cuda.cublas import STATUSES
-from tinyvit.training import PRESETS, loop, resume, train, train_step
+from tinyvit.training import PRESETS, train_step
 from tinyvit.training.memory_needs import SURE, OutOfMemory, is_lack_of_memory, needs_of_step
 from tinyvit.training.tasks import classification
 from tinyvit.training.trainer import Trainer, load_split
@@ -138,27 +138,6 @@ def test_a_training_that_does_not_fit_is_refused_by_one_line_before_anything_is_
     (line,) = capsys.readouterr().err.splitlines()
     assert end.value.code == 2 and line.startswith("tinyvit: error: too little memory: a step on 1024 images needs ")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.full
-def test_a_training_that_runs_out_of_memory_keeps_its_checkpoints_and_is_resumed_bit_for_bit(monkeypatch, tmp_path):
-    train(CONFIG, tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        calls = []
-
-        def until_it_is_full(*arguments, **options):
-            calls.append(1)
-            if len(calls) == 4:  # in the second epoch
-                with_room(patch, 3_500_000)
-            return train_step(*arguments, **options)
-
-        patch.setattr(loop, "train_step", until_it_is_full)
-        with pytest.raises(OutOfMemory, match="too little memory: .* are free on cuda:0; --batch-size .* would fit"):
-            train(CONFIG, tmp_path / "run")
-    assert list((tmp_path / "run" / "checkpoints").glob("step-*.json"))
-    resume(tmp_path / "run")
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
-    assert weights[0] == weights[1]
 
 
 @pytest.mark.parametrize("text", [
