@@ -1,52 +1,39 @@
 """A small classifier with batch norm: images normalised, GELU, normalised again, averaged, and a linear layer."""
 
-from typing import Any, NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 
 from tinyvit import functional as F
 from tinyvit import nn
+from tinyvit.models.architecture import Architecture
 from tinyvit.nn.head import MapPool
 
 SHAPE, CLASSES = (3, 5, 4), 4
 
 
-class NormedCache(NamedTuple):
-    norm1: Any
-    act: Any
-    norm2: Any
-    act2: Any
-    pool: Any
-    fc: Any
+class Gelu(nn.Module):
+    def forward(self, x, ctx=None):
+        return F.gelu(x)
+
+    def backward(self, dy, cache):
+        return F.gelu_backward(dy, cache)
 
 
-class Normed(nn.Module):
+class Normed(Architecture):
     def __init__(self, dtype="float64", seed=0):
+        self.config = SimpleNamespace(img_size=SHAPE[1:], in_chans=SHAPE[0], num_classes=CLASSES)
         self.norm1 = nn.BatchNorm2d(SHAPE[0])
         self.norm2 = nn.BatchNorm2d(SHAPE[0], eps=1e-3, momentum=0.3)
-        self.pool = MapPool()
-        self.fc = nn.Linear(SHAPE[0], CLASSES)
+        self.gelu, self.pool, self.fc = Gelu(), MapPool(), nn.Linear(SHAPE[0], CLASSES)
         self.materialize(dtype=dtype)
         generator = np.random.default_rng(seed)
         for parameter in self.parameters():
             parameter.data = generator.standard_normal(parameter.shape)
 
-    def forward(self, x, ctx=None):
-        x, c_norm1 = self.norm1(x, ctx)
-        x, c_act = F.gelu(x)
-        x, c_norm2 = self.norm2(x, ctx)
-        x, c_act2 = F.gelu(x)
-        x, c_pool = self.pool(x, ctx)
-        logits, c_fc = self.fc(x, ctx)
-        return logits, NormedCache(c_norm1, c_act, c_norm2, c_act2, c_pool, c_fc)
-
-    def backward(self, dlogits, cache):
-        dx = self.fc.backward(dlogits, cache.fc)
-        dx = self.pool.backward(dx, cache.pool)
-        dx = F.gelu_backward(dx, cache.act2)
-        dx = self.norm2.backward(dx, cache.norm2)
-        dx = F.gelu_backward(dx, cache.act)
-        return self.norm1.backward(dx, cache.norm1)
+    def parts(self):
+        names = "norm1", "gelu", "norm2", "gelu", "pool", "fc"
+        return [(name, getattr(self, name)) for name in names]
 
 
 def batch(size, seed=0, dtype="float64"):

@@ -1,8 +1,8 @@
-"""Hypothesis profiles, and the devices that the tests run on.
+"""Hypothesis profiles, and which tests need a GPU.
 
 By default, each property gets 30 random examples, new ones in every run. In CI the examples are the same in every run,
-so that a result changes only if the code does: 30, or 20 ("few") where the suite runs again with other kernels or on
-another device. "many" are 200.
+so that a result changes only if the code does: 30, or 20 ("few") on the pretended GPU and in several processes. "many"
+are 200.
 """
 
 import gc
@@ -14,7 +14,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes that share t
     # Set before NumPy, SciPy and PyTorch load a library each, and for the processes that tests start.
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
-import on_the_stand_in
 import pytest
 from hypothesis import settings
 
@@ -32,19 +31,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-if on_the_stand_in.ASKED:
-    on_the_stand_in.begin()
-
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out the tests marked `gpu` where none works, and on the stand-in those that don't apply there."""
-    out = {item for item in items if item.get_closest_marker("gpu")}
-    if on_the_stand_in.ASKED:
-        out |= {item for item in items if on_the_stand_in.left_out(item)}
-    elif out and why_no_gpu() is None:
-        out = set()
-    config.hook.pytest_deselected(items=list(out))
-    items[:] = [item for item in items if item not in out]
+    """Leave out the tests marked `gpu` where none works."""
+    out = [item for item in items if item.get_closest_marker("gpu")]
+    if out and why_no_gpu() is not None:
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in set(out)]
 
 
 def pytest_collection_finish():

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 from hypothesis import strategies as st
-from strategies import images_for, on_the_host
+from strategies import images_for
 
 from tinyvit import ViT, ViTConfig
 from tinyvit.data.preprocessing import Preprocessing
@@ -25,7 +25,7 @@ def example(config=CONFIG):
     """Freshly initialised weights of this shape."""
     classes = ("a", "b", "c")[: config.num_classes]
     prepared = Preprocessing(classes, 3, (8, 8), (0.5, 0.4, 0.3), (0.25, 0.5, 0.75), resample="bilinear", crop=None)
-    return Weights(config, on_the_host(ViT(config)), prepared)
+    return Weights(config, ViT(config).state_dict(), prepared)
 
 
 def through_json(value):

@@ -1,10 +1,9 @@
 """A stand-in for CuPy, built on NumPy, with the part of CuPy that tinyvit uses and nothing else.
 
 Tables list every function, method and argument; `cuda/test_cupy_has_it.py` compares them with the real CuPy, which
-needs no GPU for that. Anything else raises. In the package, these raise as well: a host array beside device arrays, a
-number that is read back by accident, a boolean mask as an index (CuPy would wait for the number of elements), and
-NumPy functions on a device array. Tests may do all of that. Arrays lie between guards that no kernel may touch,
-and CUDA kernels run in `emulated_cuda`.
+needs no GPU for that. Anything else raises, and so do a host array beside device arrays, a boolean mask as an index
+(CuPy would wait for the number of elements), NumPy functions on a device array, and, while `nothing_waits`, a number
+that is read back. Arrays lie between guards that no kernel may touch, and CUDA kernels run in `emulated_cuda`.
 
 What is launched is done at once. While a stream is captured it is noted instead, and done whenever the graph is
 launched; until then what it computes is not there.
@@ -14,7 +13,6 @@ The stand-in can't tell whether a GPU computes the same, only that the code uses
 
 import itertools
 import operator
-import sys
 import weakref
 from contextlib import contextmanager, nullcontext
 from functools import partial, wraps
@@ -130,7 +128,7 @@ class Pool:
 class ndarray:
     """An array on the pretended device.
 
-    host     the NumPy array that it is made of; tests look at it, tinyvit can't
+    host     the NumPy array that it is made of
     whole    its memory
     base     the array that this is a view of, or None
     """
@@ -153,27 +151,19 @@ class ndarray:
         return self.whole.bytes
 
     def __array__(self, *args, **kwargs):
-        if package_asks():
-            raise TypeError("Implicit conversion to a NumPy array is not allowed")
-        return self.host
+        raise TypeError("Implicit conversion to a NumPy array is not allowed")
 
     def __array_function__(self, function, types, args, kwargs):
-        if package_asks() and function.__name__ not in NUMPYS:
+        if function.__name__ not in NUMPYS:
             raise TypeError(f"numpy.{function.__name__} of an array of the device")
-        return function(*map(as_numpy, args), **{key: as_numpy(value) for key, value in kwargs.items()})
+        return function(*(getattr(x, "host", x) for x in args), **kwargs)
 
     def __array_ufunc__(self, ufunc, method, *args, **kwargs):
-        if package_asks():  # NumPy asks here about a scalar of its own with a device array, which CuPy computes, too
-            args = tuple(map(on_host, args))
-            if method != "__call__" or kwargs:
-                raise TypeError(f"numpy.{ufunc.__name__}.{method} of an array of the device")
-            return computed(lambda: ufunc(*args))
-        return getattr(ufunc, method)(*map(as_numpy, args), **{key: as_numpy(value) for key, value in kwargs.items()})
-
-    def __getattr__(self, name):
-        if name.startswith("__") or package_asks():
-            raise AttributeError(f"array of the device: {name!r} is not among what is known of CuPy")
-        return getattr(self.host, name)
+        """NumPy asks here about a scalar of its own with a device array, which CuPy computes, too."""
+        if method != "__call__" or kwargs:
+            raise TypeError(f"numpy.{ufunc.__name__}.{method} of an array of the device")
+        args = tuple(map(on_host, args))
+        return computed(lambda: ufunc(*args))
 
     def get(self):
         self.wait()
@@ -185,12 +175,9 @@ class ndarray:
         self.host[...] = x
 
     def wait(self):
-        """Wait for the device, which the package may do for complex numbers only (in gradient checks)."""
-        assert not Waiting.forbidden or self.dtype.kind == "c", "this waits for the GPU"
+        """Wait for the device."""
+        assert not Waiting.forbidden, "this waits for the GPU"
         assert Stream.current.captured is None, "what is captured isn't computed yet"
-
-    def __reduce__(self):
-        return on_device, (self.host.copy(),)
 
     def __len__(self):
         return len(self.host)
@@ -220,7 +207,7 @@ class ndarray:
 def method(name, named):
     def call(self, *args, **kwargs):
         unknown = set(kwargs) - set(named)
-        assert not (unknown and package_asks()), f"ndarray.{name}: {unknown} is not among the arguments known of CuPy"
+        assert not unknown, f"ndarray.{name}: {unknown} is not among the arguments known of CuPy"
         here, args = self.host if name in ANYWHERE else on_host(self), tuple(map(on_host, args))
         kwargs = {k: on_host(v) for k, v in kwargs.items()}
         return self.result(lambda: getattr(here, name)(*args, **kwargs))
@@ -321,7 +308,7 @@ def refuse_cublas():
 
 
 class Waiting:
-    """Whether any wait of the host for the device is an error, even in a test."""
+    """Whether a wait of the host for the device is an error."""
 
     forbidden = 0
 
@@ -334,24 +321,6 @@ def nothing_waits():
         yield
     finally:
         Waiting.forbidden -= 1
-
-
-def package_asks():
-    """Whether the package, and not a test, made this call: the innermost frame outside of this file decides."""
-    frame = sys._getframe(1)
-    while frame.f_globals is OURS:
-        frame = frame.f_back
-    return frame.f_globals.get("__name__", "").partition(".")[0] == "tinyvit"
-
-
-OURS = globals()
-
-
-def as_numpy(x):
-    """A test's value with device arrays replaced by their NumPy arrays."""
-    if isinstance(x, (list, tuple)):
-        return type(x)(map(as_numpy, x))
-    return x.host if isinstance(x, ndarray) else x
 
 
 def on_device(x):
@@ -374,7 +343,7 @@ def on_host(x):
     """A value that NumPy can compute with: the host array of a device array, a scalar, or a list of them."""
     if isinstance(x, (list, tuple)):
         return type(x)(map(on_host, x))
-    assert not isinstance(x, np.ndarray) or not package_asks(), "a host array among the device's"
+    assert not isinstance(x, np.ndarray), "a host array among the device's"
     if not isinstance(x, ndarray):
         return x
     assert x.whole.device == Device.current, f"an array of device {x.whole.device} while {Device.current} is current"
@@ -385,7 +354,7 @@ def index(key):
     parts = tuple(map(on_host, key)) if isinstance(key, tuple) else on_host(key)
     for part in parts if isinstance(parts, tuple) else (parts,):
         waits = isinstance(part, np.ndarray) and part.dtype.kind == "b"
-        assert not (waits and package_asks()), "a mask as an index waits for its size"
+        assert not waits, "a mask as an index waits for its size"
     return parts
 
 

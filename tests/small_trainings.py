@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import contrastive_task  # noqa: F401
 import tiny_task  # noqa: F401
 
 from tinyvit.models import FactorisedViViTConfig
@@ -70,7 +69,6 @@ CASES = {  # by name, from a folder with the run `teacher`
     "masked-patches": lambda folder: of_task("masked-patches", target="colour"),
     "dino": lambda folder: of_task("dino", prototypes=32, hidden=16, bottleneck=8, frozen_last=0.2),
     "brightness": lambda folder: of_task("brightness"),
-    "mirrored": lambda folder: of_task("mirrored"),
     "clip": lambda folder: clip(),
     "diffusion": lambda folder: diffusion(),
     "video": lambda folder: video(),

@@ -5,7 +5,6 @@ from dataclasses import replace
 from strategies import redrawn
 
 from tinyvit import ViT, ViTConfig, interop
-from tinyvit.backend import to_numpy
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import Weights
@@ -31,8 +30,7 @@ def weights_of(config=CONFIG, dtype="float32", **changes):
     """`Weights` with every number from N(0, 0.2²)."""
     classes = PREPARED.classes if config.num_classes else ()
     prepared = replace(PREPARED, classes=classes, **changes)
-    state = redrawn(ViT(config, dtype=dtype)).state_dict()
-    return Weights(config, {name: to_numpy(array) for name, array in state.items()}, prepared)
+    return Weights(config, redrawn(ViT(config, dtype=dtype)).state_dict(), prepared)
 
 
 def weights_of_model(model):

@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tinyvit import ViT, ViTConfig
-from tinyvit.backend import to_numpy
 from tinyvit.data import Dataset, Split
 from tinyvit.data.images import RESAMPLE
 from tinyvit.data.preprocessing import Preprocessing
@@ -133,11 +132,6 @@ def images_for(model, seed, count):
     return np.random.default_rng(seed).standard_normal((count, *model.embed.image_shape))
 
 
-def on_the_host(model):
-    """The model's state as NumPy arrays, whatever its device."""
-    return {name: to_numpy(array) for name, array in model.state_dict().items()}
-
-
 @st.composite
 def weights(draw, dtype="float32", **fixed):
     """Random `Weights` of a small ViT of any kind; `fixed` are fields of its configuration, as values or strategies."""
@@ -174,4 +168,4 @@ def weights(draw, dtype="float32", **fixed):
         channels, as_pair(size), draw(numbers), draw(numbers), resample=draw(st.sampled_from(RESAMPLE)),
         crop=draw(st.none() | share if square else st.none()),
     )  # fmt: skip
-    return Weights(config, on_the_host(model), prepared)
+    return Weights(config, model.state_dict(), prepared)

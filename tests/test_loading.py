@@ -10,7 +10,6 @@ from small_weights import CONFIG, GIVEN, PLACES, PREPARED, weights_of, write_all
 
 import tinyvit
 from tinyvit import ViT, cli, interop
-from tinyvit.backend import to_numpy
 from tinyvit.data import read_image
 from tinyvit.training.trained import load_trained
 
@@ -176,4 +175,4 @@ def test_a_model_that_was_not_loaded_has_no_preprocessing_until_it_is_given_one(
     with pytest.raises(ValueError, match="doesn't say how images are prepared"):
         model.predict(photo())
     model.preprocessing = PREPARED
-    assert to_numpy(model.predict(photo())).shape == (1, 3) and model.classes == ("cat", "dog", "eel")
+    assert model.predict(photo()).shape == (1, 3) and model.classes == ("cat", "dog", "eel")

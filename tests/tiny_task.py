@@ -9,11 +9,9 @@ batch's images and gathers the brightness b of all of them.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tinyvit import functional as F
 from tinyvit import nn
-from tinyvit.backend import array_module
+from tinyvit.backend import array_module, to_device
 from tinyvit.models import build
 from tinyvit.training.inference import forwards
 from tinyvit.training.tasks import Task, register
@@ -101,7 +99,8 @@ class Brightness(Task):
             if stop:
                 return None
             outputs.append(model(images)[0])
-        off = np.concatenate(outputs) - brightness(dataset.normalise(dataset.images))
+        images = to_device(dataset.normalise(dataset.images), model.device)
+        off = array_module(images).concatenate(outputs) - brightness(images)
         return {self.headline: float((off * off).mean())}
 
 

@@ -10,7 +10,7 @@ from strategies import redrawn
 from tinyvit import Context, Key, ViTConfig, nn
 from tinyvit import functional as F
 from tinyvit.backend import to_device, to_numpy
-from tinyvit.models import CoAtNetConfig, SwinConfig, build
+from tinyvit.models import BiTConfig, CoAtNetConfig, DeiTConfig, Dinov2Config, HybridConfig, SwinConfig, build
 from tinyvit.nn.layers import FinishedCache, Unfinished
 from tinyvit.optim import SGD
 from tinyvit.training import train_step
@@ -26,6 +26,13 @@ COATNET = CoAtNetConfig(
 )  # fmt: skip
 IMAGES = np.random.default_rng(0).normal(size=(6, 3, 8, 8)).astype("float32")
 LABELS = np.arange(6) % 3
+SMALL = dict(img_size=8, num_classes=3)
+VIT = SMALL | dict(embed_dim=24, depth=1, num_heads=3, patch_size=4)
+OTHERS = {
+    "rope": replace(CONFIG, positions="rope", head_hidden=5, global_pool="avg"), "deit": DeiTConfig(**VIT),
+    "dinov2": Dinov2Config(**VIT, swiglu=True), "hybrid": HybridConfig(**VIT, backbone_width=4),
+    "bit": BiTConfig(**SMALL, depths=(1, 1), width=4, num_groups=2),
+}
 CTX = Context(training=True, key=Key(1, 0))
 
 
@@ -48,6 +55,7 @@ STEPS = {
     "dropout": {"config": replace(CONFIG, drop_rate=0.2)},
     "gelu_tanh": {"config": replace(CONFIG, activation="gelu_tanh", qkv_bias=False)},
     "swin": {"config": SWIN}, "swin, no bias": {"config": SWIN, "frozen": "*.bias"}, "coatnet": {"config": COATNET},
+    **{name: {"config": config} for name, config in OTHERS.items()},
 }  # fmt: skip
 
 

@@ -24,8 +24,6 @@ def own_levels(case):
     for level in kernels.available()[::-1]:
         with kernels.using(level):
             y, cache = forward(*(x.astype("float32") for x in inputs))
-            if not isinstance(y, (np.ndarray, np.generic)):
-                return [None]  # on a GPU there is one
             operation = getattr(F, case.partition(",")[0])
             written_at[operation.which(x), backward.which(np.asarray(y), cache)] = level
     return [None, *list(written_at.values())[1:]]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from layouts import CONFIG, HUGGINGFACE, JSON, assert_equal_state, example, logits_of, through_json
-from strategies import on_the_host, weights
+from strategies import weights
 
 from tinyvit import ViT
 from tinyvit.interop import Weights
@@ -121,7 +121,7 @@ def test_a_centre_crop_that_is_not_square_is_refused():
     config = replace(CONFIG, img_size=(8, 12))
     prepared = replace(EXAMPLE.preprocessing, img_size=(8, 12), crop=1.0)
     with pytest.raises(ValueError, match="can't cut 8×12 pixels"):
-        HUGGINGFACE.write(EXAMPLE._replace(config=config, state=on_the_host(ViT(config)), preprocessing=prepared))
+        HUGGINGFACE.write(EXAMPLE._replace(config=config, state=ViT(config).state_dict(), preprocessing=prepared))
 
 
 @pytest.mark.parametrize("preprocessor, expected", [

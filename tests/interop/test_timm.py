@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from layouts import CONFIG, JSON, assert_equal_state, example, logits_of, through_json
-from strategies import on_the_host, weights
+from strategies import weights
 
 from tinyvit import ViT
 from tinyvit.interop import Weights, timm
@@ -69,7 +69,7 @@ def test_a_norm_after_pooling_the_class_token_equals_one_before_it_and_one_after
 
 
 def test_the_hidden_layer_of_early_versions_is_read():
-    read = timm.read(on_the_host(ViT(replace(CONFIG, head_hidden=5))))
+    read = timm.read(ViT(replace(CONFIG, head_hidden=5)).state_dict())
     assert (read.config.head_hidden, read.config.num_heads) == (5, 3)
 
 
@@ -148,7 +148,7 @@ def test_heads_come_from_the_arguments_the_architecture_the_caller_or_the_width_
     assert timm.read(state, num_heads=2).config.num_heads == 2
     assumed = timm.read(state)
     assert assumed.config.num_heads == 3 and any("3 are assumed" in note for note in assumed.notes)
-    narrow = on_the_host(ViT(replace(CONFIG, embed_dim=24)))
+    narrow = ViT(replace(CONFIG, embed_dim=24)).state_dict()
     with pytest.raises(ValueError, match="nothing says how many heads there are; give --num-heads"):
         timm.read(narrow)
 

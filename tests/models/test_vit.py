@@ -6,7 +6,6 @@ from strategies import seeds
 
 from tinyvit import Context, Key, ViT, ViTConfig, gradcheck
 from tinyvit import functional as F
-from tinyvit.backend import to_device, to_numpy
 from tinyvit.models.vit import some_tokens
 from tinyvit.models.vit_config import POSITIONS
 
@@ -303,8 +302,8 @@ def test_a_sample_gets_the_same_patches_however_the_batch_was_split():
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_all_patches_in_any_order_give_the_logits_of_the_image(positions):
     model, ctx = vit(positions=positions, global_pool="avg"), Context(training=True, key=Key(0))
-    logits, _ = model.forward_some(to_device(images(), model.device), 1.0, ctx)
-    np.testing.assert_allclose(to_numpy(logits), model(images())[0], atol=1e-12)
+    logits, _ = model.forward_some(images(), 1.0, ctx)
+    np.testing.assert_allclose(logits, model(images())[0], atol=1e-12)
 
 
 def test_a_share_below_one_patch_keeps_one():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import redrawn, seeds
 
 from tinyvit import gradcheck
-from tinyvit.backend import Key, to_device, to_numpy
+from tinyvit.backend import Key
 from tinyvit.models import FactorisedViViTConfig, ViTConfig, ViViTConfig, build, create_model
 from tinyvit.models.vivit import inflate_filters
 from tinyvit.nn import Context
@@ -63,22 +63,22 @@ def test_tubelets_of_single_images_make_it_a_vit():
 def test_in_the_spatial_stage_no_gradient_reaches_the_patches_of_other_frames(seed, pool):
     model = redrawn(build(replace(FACTORISED, global_pool=pool), dtype="float64"), seed)
     videos, parts = random_videos(FACTORISED), model.parts()[: 1 + FACTORISED.depth]
-    tokens, caches = model.forward_parts(to_device(videos, model.device), parts)
+    tokens, caches = model.forward_parts(videos, parts)
     t, s = 3, 2
     dtokens = np.zeros(tokens.shape).reshape(len(tokens), t, -1, 12)
     dtokens[:, 1] = np.random.default_rng(seed).standard_normal(dtokens[:, 1].shape)
-    dtokens = to_device(dtokens.reshape(tokens.shape), model.device)
-    dvideos = to_numpy(model.backward_parts(dtokens, parts, caches)).reshape(2, 2, t, s, 8, 12)
+    dtokens = dtokens.reshape(tokens.shape)
+    dvideos = model.backward_parts(dtokens, parts, caches).reshape(2, 2, t, s, 8, 12)
     assert not dvideos[:, :, [0, 2]].any() and dvideos[:, :, 1].all()
 
 
 def test_in_joint_attention_the_gradient_reaches_all_frames():
     model = redrawn(build(JOINT, dtype="float64"))
     parts = model.parts()[: 1 + JOINT.depth]
-    tokens, caches = model.forward_parts(to_device(random_videos(JOINT), model.device), parts)
+    tokens, caches = model.forward_parts(random_videos(JOINT), parts)
     dtokens = np.zeros(tokens.shape)
     dtokens[:, 1] = 1 + np.arange(12)
-    assert to_numpy(model.backward_parts(to_device(dtokens, model.device), parts, caches)).all()
+    assert model.backward_parts(dtokens, parts, caches).all()
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -155,11 +155,11 @@ def test_the_spatial_transformer_of_an_inflated_model_is_the_image_model(how):
     image, model = redrawn(build(IMAGES, dtype="float64")), redrawn(build(FACTORISED, dtype="float64"), 1)
     model.load_state_dict(model.state_from(image, how))
     frames = np.random.default_rng(2).standard_normal((2, 2, 8, 12))
-    still = to_device(np.repeat(frames[:, :, None], 6, axis=2), model.device)
+    still = np.repeat(frames[:, :, None], 6, axis=2)
     tokens, _ = model.forward_parts(still, model.parts()[:3])
     x, _ = model.frames.norm(tokens.reshape(6, 7, 12))
     features = np.repeat(image.features(frames), 3, axis=0)
-    np.testing.assert_allclose(to_numpy(x[:, 0]), features, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(x[:, 0], features, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("S", [1, 2, 3, 4])
