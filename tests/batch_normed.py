@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+from strategies import redrawn
 
 from tinyvit import functional as F
 from tinyvit import nn
@@ -26,10 +27,7 @@ class Normed(Architecture):
         self.norm1 = nn.BatchNorm2d(SHAPE[0])
         self.norm2 = nn.BatchNorm2d(SHAPE[0], eps=1e-3, momentum=0.3)
         self.gelu, self.pool, self.fc = Gelu(), MapPool(), nn.Linear(SHAPE[0], CLASSES)
-        self.materialize(dtype=dtype)
-        generator = np.random.default_rng(seed)
-        for parameter in self.parameters():
-            parameter.data = generator.standard_normal(parameter.shape)
+        redrawn(self.materialize(dtype=dtype), seed, std=1)
 
     def parts(self):
         names = "norm1", "gelu", "norm2", "gelu", "pool", "fc"

@@ -3,7 +3,7 @@ it trains; its forward doesn't mix samples, so how a batch was split must not ma
 
 from typing import NamedTuple
 
-import numpy as np
+from strategies import redrawn
 
 from tinyvit import ViT, ViTConfig, nn
 from tinyvit import functional as F
@@ -47,11 +47,7 @@ def vit_with_running_norm(dtype="float64", device="cpu", precision=None, **field
     model = ViT(ViTConfig(**shape | fields), device="meta")
     for block in model.blocks:
         block.norm1, block.drop_path2 = RunningNorm(8), RunningNorm(8)
-    model.materialize(dtype=dtype, device=device, precision=precision)
-    generator = np.random.default_rng(0)
-    for parameter in model.parameters():
-        parameter.data = 0.3 * generator.standard_normal(parameter.shape)
-    return model
+    return redrawn(model.materialize(dtype=dtype, device=device, precision=precision), std=0.3)
 
 
 def norms(model):

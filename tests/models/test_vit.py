@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import seeds
+from strategies import redrawn, seeds
 
 from tinyvit import Context, Key, ViT, ViTConfig, gradcheck
 from tinyvit import functional as F
@@ -17,11 +17,7 @@ def vit(seed=0, dtype="float64", **fields):
     fields = SMALL | fields
     if fields.get("positions") == "rope":
         fields["num_heads"] = 2
-    model = ViT(ViTConfig(**fields), dtype=dtype)
-    generator = np.random.default_rng(seed)
-    for parameter in model.parameters():
-        parameter.data = 0.2 * generator.standard_normal(parameter.shape)
-    return model
+    return redrawn(ViT(ViTConfig(**fields), dtype=dtype), seed)
 
 
 def images(seed=0, count=3, dtype="float64"):

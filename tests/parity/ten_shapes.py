@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
+from strategies import redrawn
 
 from tinyvit import ViT, ViTConfig
 from tinyvit.data.preprocessing import Preprocessing
@@ -30,9 +31,7 @@ SHAPES = {
 
 def random_weights(config, dtype="float64", seed=0, std=0.2):
     """Weights of this shape, every parameter drawn from N(0, std²)."""
-    model, generator = ViT(config, dtype=dtype), np.random.default_rng(seed)
-    for parameter in model.parameters():
-        parameter.data = std * generator.standard_normal(parameter.shape)
+    model = redrawn(ViT(config, dtype=dtype), seed, std)
     classes = tuple(f"kind {i}" for i in range(config.num_classes))
     mean = tuple(0.3 + 0.1 * i for i in range(config.in_chans))
     prepared = Preprocessing(classes, config.in_chans, as_pair(config.img_size), mean, mean, crop=None)

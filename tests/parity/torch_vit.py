@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from strategies import redrawn
 from torch import nn
 from torch.nn import functional as T
 
@@ -121,10 +122,7 @@ def rotated(x, grid, theta=100.0):
 
 def redrawn_vit(config, seed=0, dtype="float64"):
     """Our model with every parameter from N(0, 0.2²); its initial head is zero and would block all gradients."""
-    model, generator = ViT(config, dtype=dtype), np.random.default_rng(seed)
-    for parameter in model.parameters():
-        parameter.data = 0.2 * generator.standard_normal(parameter.shape)
-    return model
+    return redrawn(ViT(config, dtype=dtype), seed)
 
 
 def torch_twin(model, dtype=None):
