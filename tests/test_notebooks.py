@@ -89,10 +89,18 @@ def test_it_runs_as_a_script_without_a_warning(source, tmp_path):
 
 
 @every_notebook
-def test_the_ipynb_has_the_cells_of_its_source(source):
-    written, stored = jupytext.read(source), made(source)
-    cells = [[(cell.cell_type, cell.source) for cell in notebook.cells] for notebook in (stored, written)]
+def test_the_ipynb_is_its_source_after_one_run_without_errors_and_holds_no_paths(source):
+    notebook = made(source)
+    cells = [[(cell.cell_type, cell.source) for cell in one.cells] for one in (notebook, jupytext.read(source))]
     assert cells[0] == cells[1], f"python notebooks/make.py {source.stem}"
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    for output in (output for cell in code for output in cell.outputs):
+        assert output.output_type != "error" and output.get("name") != "stderr", output
+    assert source.with_suffix(".ipynb").stat().st_size < LARGEST * 1000
+    assert [cell.id for cell in notebook.cells] == [f"cell-{n:02}" for n in range(len(notebook.cells))]
+    assert not any(cell.metadata for cell in notebook.cells)
+    assert not re.search(r"/(home|Users|tmp|opt|root|usr)/", printed(notebook))
 
 
 def test_the_framed_pictures_are_of_the_architectures_picture(monkeypatch):
@@ -102,23 +110,6 @@ def test_the_framed_pictures_are_of_the_architectures_picture(monkeypatch):
         picture = make.ARCHITECTURE.with_stem(f"architecture-{number}")
         assert picture.read_text() == make.framed(*frame) != make.ARCHITECTURE.read_text()
         assert any(f"(figures/{picture.name})" in source.read_text() for source in SOURCES)
-
-
-@every_notebook
-def test_stored_outputs_come_from_one_run_without_errors_and_warnings(source):
-    code = [cell for cell in made(source).cells if cell.cell_type == "code"]
-    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    for output in (output for cell in code for output in cell.outputs):
-        assert output.output_type != "error" and output.get("name") != "stderr", output
-
-
-@every_notebook
-def test_the_ipynb_is_small_and_holds_no_paths_or_times(source):
-    assert source.with_suffix(".ipynb").stat().st_size < LARGEST * 1000
-    notebook = made(source)
-    assert [cell.id for cell in notebook.cells] == [f"cell-{n:02}" for n in range(len(notebook.cells))]
-    assert not any(cell.metadata for cell in notebook.cells)
-    assert not re.search(r"/(home|Users|tmp|opt|root|usr)/", printed(notebook))
 
 
 @every_notebook
