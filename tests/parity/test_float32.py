@@ -165,35 +165,23 @@ def assert_at_most_twice_as_far(errors):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_float32_operation_is_near_float64(name):
-    got, _, exact = measured(CASES[name])
-    assert_near(got, exact)
+def test_a_float32_operation_is_near_float64_and_its_gradients_err_at_most_twice_as_much_as_torchs(name):
+    errors = []
+    for seed in range(CASES[name].repeats):
+        got, by_torch, exact = measured(CASES[name], seed)
+        if seed == 0:
+            assert_near(got, exact)
+        errors.append(squared_errors(got, by_torch, exact))
+    assert_at_most_twice_as_far({gradient: sum(draw[gradient] for draw in errors) for gradient in errors[0]})
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_float32_operations_gradients_err_at_most_twice_as_much_as_torchs(name):
-    draws = [squared_errors(*measured(CASES[name], seed)) for seed in range(CASES[name].repeats)]
-    assert_at_most_twice_as_far({gradient: sum(draw[gradient] for draw in draws) for gradient in draws[0]})
-
-
-@pytest.fixture(scope="module")
-def vit():
-    """Logits and gradients of a ViT 192 wide and 6 deep: float32 by hand and by PyTorch, float64 by PyTorch."""
+def test_a_float32_vit_is_near_float64_and_its_gradients_err_at_most_twice_as_much_as_torchs():
+    """192 wide and 6 deep."""
     model = redrawn_vit(ViTConfig(embed_dim=D, depth=6, num_heads=H, mlp_ratio=4.0), dtype="float32")
     generator = np.random.default_rng(0)
     images, dlogits = (generator.standard_normal(shape, "float32") for shape in ((B, 3, 32, 32), (B, 10)))
-    return (
-        gradients_by_hand(model, images, dlogits),
-        gradients_by_autograd(torch_twin(model), images, dlogits),
-        gradients_by_autograd(torch_twin(model, "float64"), images, dlogits),
-    )
-
-
-def test_a_float32_vit_is_near_float64(vit):
-    got, _, exact = vit
+    got = gradients_by_hand(model, images, dlogits)
+    by_torch, exact = (gradients_by_autograd(torch_twin(model, dtype), images, dlogits) for dtype in (None, "float64"))
     assert_near(got, exact)
-
-
-def test_a_float32_vits_gradients_err_at_most_twice_as_much_as_torchs(vit):
-    errors = squared_errors(*vit)
+    errors = squared_errors(got, by_torch, exact)
     assert_at_most_twice_as_far(errors | {"all gradients together": sum(errors.values())})
