@@ -16,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 28_352,
+    "tests": 27_701,
     "tinyvit": 28_623,
     "tinyvit/*": 1_225,
     "tinyvit/bench": 995,
