@@ -59,11 +59,11 @@ def test_without_a_selection_nothing_changes(split):
     (("1", "2", "1"), None, "each class once, got 1 2 times"),
     (("1",), None, "at least two classes, got 1"),
     ((), None, "at least two classes, got none"),
-    (None, 0, "as many images of each of 10 classes, such as 10 in all, got 0"),
+    (None, 0, "equally many images of each of 10 classes, such as 10 in all, got 0"),
     (None, -10, "such as 10 in all, got -10"),
     (None, 1004, "such as 1000 in all, got 1004"),
     (("1", "2"), 7, "each of 2 classes, such as 8 in all, got 7"),
-    (("1", "2"), 600, r"600 images to be no more of each class than the \d+ that class 1 has, got 300"),
+    (("1", "2"), 600, r"at most \d+ images of each class, as many as class 1 has, got 300"),
 ])  # fmt: skip
 def test_an_impossible_selection_is_refused_with_what_is_available(classes, images, message):
     with pytest.raises(ValueError, match=message):

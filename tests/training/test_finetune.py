@@ -182,7 +182,7 @@ def test_killed_before_its_first_checkpoint_it_restarts_only_with_the_same_weigh
     (dict(freeze="blocks"), "freeze must be embed"),
     (dict(resize_positions="nearest"), "resize_positions must be one of bilinear, .*, got 'nearest'"),
     (dict(classes=("7", "ten")), "no class 'ten'"),
-    (dict(images=30_000), "10000 of each class, but class 7 has"),
+    (dict(images=30_000), "images of each class, as many as class 7 has, got 10000"),
 ])  # fmt: skip
 def test_impossible_settings_are_refused_before_anything_is_written(source, tmp_path, fields, message):
     with pytest.raises(ValueError, match=message):

@@ -60,7 +60,7 @@ def test_all_images_of_folders_are_taken_and_an_empty_folder_is_an_error(tmp_pat
     assert [p.path for p in predictions] == [paths[2], *paths, tmp_path / "empty", tmp_path / "nowhere.png"]
     errors = [p.error for p in predictions]
     assert errors[:4] == 4 * [None]
-    assert "empty holds no images" in errors[4] and "nowhere.png doesn't exist" in errors[5]
+    assert "empty holds no images" in errors[4] and "nowhere.png can't be read" in errors[5]
 
 
 def test_weights_that_are_nan_or_infinite_are_refused(tmp_path):

@@ -57,12 +57,12 @@ def rows_of_each_class(dataset, images, seed):
     labels = np.unique(dataset.labels)
     K = len(labels)
     each, rest = divmod(images, K)
-    expected = f"expected as many images of each of {K} classes, such as {K * max(1, round(images / K))} in all"
+    expected = f"expected equally many images of each of {K} classes, such as {K * max(1, round(images / K))} in all"
     require(images >= 1 and not rest, expected, images)
     chosen = []
     for label in labels:
         name, rows = dataset.classes[label], np.flatnonzero(dataset.labels == label)
-        most = f"expected {images} images to be no more of each class than the {len(rows)} that class {name} has"
+        most = f"expected at most {len(rows)} images of each class, as many as class {name} has"
         require(len(rows) >= each, most, each)
         chosen.append(Key(seed).at(f"choose.{name}").generator().permutation(rows)[:each])
     return np.sort(np.concatenate(chosen))
