@@ -44,7 +44,7 @@ def test_line_breaks_in_names_are_escaped_in_their_list_and_without_rows_nothing
     shutil.copy(photos / "2.png", tmp_path / "line\nbreak.png")
     status, out, err = tinyvit("features", run, "missing.png", "--out", "f.npy", "--json")
     assert status == 2 and json.loads(out)["out"] is None and json.loads(out)["unreadable"] == 1
-    assert "missing.png doesn't exist" in err and [path.name for path in tmp_path.iterdir()] == ["line\nbreak.png"]
+    assert "missing.png can't be read" in err and [path.name for path in tmp_path.iterdir()] == ["line\nbreak.png"]
     succeeds("features", run, "line\nbreak.png", "--out", "f.npy")
     assert (tmp_path / "f.txt").read_text() == "line\\nbreak.png\n"
 

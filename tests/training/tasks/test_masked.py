@@ -233,7 +233,7 @@ def test_inspect_draws_reconstructions_of_an_autoencoder(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["inspect", str(tmp_path / "mae"), "--reconstructions", "0"])
     assert ended.value.code == 2
-    assert capsys.readouterr().err == "tinyvit: error: expected 1 to 64 images, got --reconstructions 0\n"
+    assert capsys.readouterr().err == "tinyvit: error: reconstructions must be at least 1, got 0\n"
 
 
 def test_the_papers_model_has_as_many_parameters_as_the_original():
