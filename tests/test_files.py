@@ -57,7 +57,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_says_what_to_do(tmp_path, mo
     write(path, b"old")
 
     monkeypatch.setattr(os, failing, raising(OSError(errno.ENOSPC, "No space left on device")))
-    with pytest.raises(OSError, match="summary.json can't be written: No space left.*, so make room or choose"):
+    with pytest.raises(OSError, match="summary.json can't be written: No space left.*: make room or choose"):
         write(path, b"new and longer")
     assert contents(tmp_path) == {"summary.json": b"old"}
 

@@ -113,8 +113,8 @@ def placed(path, advice=ADVICE, check=lambda path: None):
     except OSError as error:
         if not path.parent.exists():
             raise ValueError(f"{path.parent} was removed while it was in use; {path.name} can't be saved") from error
-        reason = error.strerror or error  # its own path would be the hidden one
-        raise OSError(f"{path} can't be written: {reason}; nothing of it is left, so {advice}") from error
+        # The error's own path would be the hidden one.
+        raise OSError(f"{path} can't be written: {error.strerror or error}; nothing of it is left: {advice}") from error
 
 
 def free_place(path):
@@ -170,8 +170,8 @@ def write_with_manifest(manifest, files, about=None, write=write):
         if not isinstance(content, Path):
             write(manifest.with_name(name), content)
     body = {"format": 1, "files": {name: entry(content) for name, content in files.items()}, **(about or {})}
-    signed = {**body, "sha256": signature(body)}
-    write(manifest, (json.dumps(signed, indent=1, allow_nan=False) + "\n").encode())
+    body["sha256"] = signature(body)
+    write(manifest, (json.dumps(body, indent=1, allow_nan=False) + "\n").encode())
 
 
 def entry(content):

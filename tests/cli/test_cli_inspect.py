@@ -159,7 +159,7 @@ def test_images_that_do_not_fit_into_the_page_are_named_and_one_must(
     ("--image -1", "there is no test image -1; there are images 0 to 359"),
     ("--image nowhere.png", "nowhere.png"),
     ("--images 0", "images must be at least 1, got 0"),
-    ("--reconstructions 3", "--reconstructions needs a run with a decoder"),
+    ("--reconstructions 3", "--reconstructions needs a run of the task mae"),
     ("--html page.txt", "html must end in .html, .htm, got --html 'page.txt'"),
     ("--html folder.html", "--html 'folder.html' is a folder; give a file"),
     ("--html nowhere/a.html", "--html 'nowhere/a.html' is in nowhere, which doesn't exist"),

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tinyvit.training.metrics import draw_confusion, picture_kind, save_confusion
+from tinyvit.training.metrics import draw_confusion, save_confusion
 
 
 def matrix(K, images=100, seed=0):
@@ -44,15 +44,3 @@ def test_equal_numbers_give_equal_pictures_in_the_format_of_their_name_with_any_
     one, other = ((tmp_path / f"{name}.{kind.upper()}").read_bytes() for name in ("one", "other"))
     assert one.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind])
     assert one == other or kind != "png"  # the others have the time in them
-
-
-@pytest.mark.parametrize(("name", "message"), [
-    ("confusion", "expected a name that ends with .png, .svg or .pdf"),
-    ("confusion.txt", "expected a name that ends with .png, .svg or .pdf"),
-    ("nowhere/confusion.png", "is in .*nowhere, which doesn't exist"),
-    ("folder.png", "folder.png is a folder"),
-])  # fmt: skip
-def test_a_name_without_a_picture_format_is_refused(tmp_path, name, message):
-    (tmp_path / "folder.png").mkdir()
-    with pytest.raises(ValueError, match=message):
-        picture_kind(tmp_path / name)

@@ -75,7 +75,7 @@ def test_files_are_resized_and_cropped_as_those_of_the_run(pictures):
 
 
 def test_images_with_other_channels_are_refused():
-    with pytest.raises(ValueError, match="the model reads images with 3 channels, and those of digits have 1 channel$"):
+    with pytest.raises(ValueError, match="the model reads 3-channel images, got 1-channel ones in digits$"):
         load_prepared_data(trained(channels=3))
 
 

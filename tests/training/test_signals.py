@@ -12,7 +12,7 @@ import pytest
 from tinyvit.training import PRESETS, evaluate, resume, train
 from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.display import Display
-from tinyvit.training.signals import EXIT_STATUS, stop_on_signals
+from tinyvit.training.signals import SIGNALS, stop_on_signals
 from tinyvit.training.trained import load_trained
 
 pytestmark = pytest.mark.end_to_end
@@ -50,7 +50,7 @@ def finish(process):
     return process.returncode, out, err
 
 
-@pytest.mark.parametrize("number", EXIT_STATUS)
+@pytest.mark.parametrize("number", sorted(SIGNALS))
 def test_a_signal_ends_the_training_and_its_progress_is_saved(start_training, tmp_path, number):
     process = start_training(FIRST_EPOCH, "--epochs", "1000")
     process.send_signal(number)
@@ -129,10 +129,10 @@ def test_nohup_protects_a_training_from_sighup():
 
 
 def test_after_the_training_the_signals_are_handled_as_before():
-    before = [signal.getsignal(number) for number in EXIT_STATUS]
+    before = [signal.getsignal(number) for number in SIGNALS]
     with stop_on_signals():
-        assert [signal.getsignal(number) for number in EXIT_STATUS] != before
-    assert [signal.getsignal(number) for number in EXIT_STATUS] == before
+        assert [signal.getsignal(number) for number in SIGNALS] != before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
 def test_a_training_outside_the_main_thread_leaves_the_signals_alone():

@@ -15,7 +15,7 @@ from tinyvit.training.display import Silent
 from tinyvit.training.predict import predict
 from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.tasks.classification import evaluate
-from tinyvit.training.trained import load_classifier, load_data, load_test_set, load_trained
+from tinyvit.training.trained import load_data, load_test_set, load_trained, require_classifier
 
 MODEL = ViTConfig(img_size=4, patch_size=2, num_classes=2, embed_dim=8, depth=1, num_heads=2)
 
@@ -125,6 +125,8 @@ def test_a_run_without_a_head_is_not_a_classifier(headless, photos):
     with pytest.raises(ValueError, match=r"^\S+copy: the model has no head \(num_classes is 0\)"):
         load_classifier(headless.path, "cpu")
     trained = load_trained(headless.path, "cpu")
+    with pytest.raises(ValueError, match=r"^\S+copy: the model has no head \(num_classes is 0\)"):
+        require_classifier(trained)
     with pytest.raises(ValueError, match="the model has no head"):
         next(predict(trained.model, trained.preprocessing, [photos / "dark" / "0.png"]))
     with pytest.raises(ValueError, match="the model has no head"):

@@ -39,7 +39,7 @@ class Bench:
         from tinyvit.bench import machine, run, scaling
         from tinyvit.bench.cases import CASES
         from tinyvit.bench.table import case_table, heading
-        from tinyvit.kernels import available, using
+        from tinyvit.levels import available, checked
         from tinyvit.models.registry import looked_up
         from tinyvit.progress import tqdm
         from tinyvit.training.threads import at_once, thread_count
@@ -50,8 +50,7 @@ class Bench:
         names = dict.fromkeys(self.cases) or (() if self.scaling else CASES)
         cases, threads = [looked_up(CASES, name, "case") for name in names], at_once(thread_count(self.threads))
         for level in self.kernels:
-            with using(level):  # raises for a level that can't be used
-                pass
+            checked(level, "kernels")
         levels = tuple(dict.fromkeys(self.kernels)) or available()
         folder = None if self.out is None else expanded(self.out)
         if folder is not None:  # made before minutes are spent on results that can't be written

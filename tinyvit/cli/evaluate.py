@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from tinyvit.cli.model_options import ModelOptions, computing
+from tinyvit.cli.model_options import ModelOptions, computing, file_to_write
 from tinyvit.training.display import table
-from tinyvit.training.metrics import picture_kind
 from tinyvit.training.tasks import NotFinite
 from tinyvit.training.trained import load_test_set, require_classifier
 
@@ -22,7 +21,7 @@ class Evaluate(ModelOptions):
 
     def __call__(self):
         if self.confusion is not None:
-            picture_kind(self.confusion)  # refused before anything is computed
+            file_to_write(self.confusion, "confusion", (".png", ".svg", ".pdf"))  # refused before anything is computed
         trained = self.load()
         if trained.task.classifies:
             require_classifier(trained)

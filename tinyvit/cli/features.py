@@ -80,7 +80,11 @@ def described_layer(model, layer):
 
 @dataclass(frozen=True, kw_only=True)
 class Probing(ModelOptions):
-    """The options of both, and what they have in common."""
+    """The options of both, and what they have in common. A subclass has
+
+    check(split)            which raises ValueError for a Split that can't be classified, before minutes are spent
+    classify(train, test)   the numbers, for JSON, and further columns, from (features, labels) to train and to test on
+    """
 
     data: Literal["digits", "moving-digits", "coloured-digits", "cifar10", "cifar100", "folder"] | None = None
     """Which images and classes; by default the data set, and its classes, that the run was trained on."""
@@ -101,12 +105,6 @@ class Probing(ModelOptions):
     def settings(self):
         """The settings of all layers."""
         return {}
-
-    def check(self, split):
-        """Raise ValueError for a Split that can't be classified, before minutes are spent."""
-
-    def classify(self, train, test):
-        """The numbers, for JSON, and further columns, from (features, labels) to train on and to test on."""
 
     def __call__(self):
         check_least(self, seed=0)

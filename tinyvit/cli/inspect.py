@@ -101,8 +101,7 @@ class Inspect(ModelOptions):
         if self.class_ is not None and trained.why_no_classes:
             raise ValueError(f"--class is for a classifier, and {trained.why_no_classes}; leave it out")
         if self.reconstructions is not None and not reconstructs(trained):
-            raise ValueError(f"--reconstructions needs a run with a decoder (of the task mae), and the task of "
-                             f"{trained.folder.path} is {trained.config.task!r}")  # fmt: skip
+            raise ValueError(f"--reconstructions needs a run of the task mae, not of {trained.config.task!r}")
 
     def numbered(self, test):
         """The number of the test image that --image gives, by default 0; None if it is a file."""

@@ -34,14 +34,13 @@ def parse(config, rest, prog, default=None):
 @contextlib.contextmanager
 def wide_terminal():
     """Have tyro print to a very wide terminal, as a break would put a space into a long path."""
-    before = os.environ.get("COLUMNS")
+    before = dict(os.environ)
     os.environ["COLUMNS"] = "10000"
     try:
         yield
     finally:
         del os.environ["COLUMNS"]
-        if before is not None:
-            os.environ["COLUMNS"] = before
+        os.environ.update(before)
 
 
 def one_line(box, prog):

@@ -58,11 +58,7 @@ def require_channels(dataset, channels, name):
     """Raise ValueError unless images have as many channels as the model reads."""
     found = dataset.images.shape[1]
     if found != channels:
-        raise ValueError(f"the model reads images with {plural(channels)}, and those of {name} have {plural(found)}")
-
-
-def plural(channels):
-    return f"{channels} channel{'s' * (channels != 1)}"
+        raise ValueError(f"the model reads {channels}-channel images, got {found}-channel ones in {name}")
 
 
 def check_fit(config, dataset):

@@ -3,7 +3,7 @@
 Ho et al. 2020, "Denoising diffusion probabilistic models"; Song et al. 2021, "Denoising diffusion implicit models".
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from tinyvit.nn import Context
 from tinyvit.training.memory import freed_memory_kept
 from tinyvit.training.threads import map_threads, thread_count
 
-Method = Literal["ddim", "ddpm"]
 PART = {"cpu": 16, "gpu": 256}  # images that are made together, always as many: each then has the same digits however
 #                                 many are asked for, and on any number of threads
 
@@ -69,8 +68,9 @@ def sample(model, levels, labels, *, steps=50, guidance=1.0, method="ddim", seed
     threads = min(thread_count(threads), len(parts))  # or a BLAS would take more for a single part
     with freed_memory_kept(), np.errstate(all="ignore"):
         found = map_threads(of_part, parts, threads, model.storage.device)
-    images, states = (np.concatenate(arrays, axis)[place] for arrays, axis, place in zip(
-        zip(*found), (0, 1), (slice(len(labels)), (slice(None), slice(len(labels))))))  # fmt: skip
+    images, states = zip(*found)
+    images = np.concatenate(images)[: len(labels)]
+    states = np.concatenate(states, 1)[:, : len(labels)]
     if not np.isfinite(images).all():
         raise ValueError("the images are NaN or infinite: the weights are damaged or diverged")
     return Samples(images, states)

@@ -5,10 +5,8 @@ import sys
 import threading
 from contextlib import contextmanager
 
-EXIT_STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 HANGUP = getattr(signal, "SIGHUP", None)  # what closing a terminal sends; Windows has none
-if HANGUP is not None:
-    EXIT_STATUS[HANGUP] = 129
+SIGNALS = {signal.SIGINT, signal.SIGTERM, HANGUP} - {None}
 
 
 class Stop:
@@ -21,11 +19,11 @@ class Stop:
 
     @property
     def exit_status(self):
-        return EXIT_STATUS[self.signal]
+        return 128 + self.signal
 
 
 @contextmanager
-def first_signal(handle, numbers=EXIT_STATUS):
+def first_signal(handle, numbers=SIGNALS):
     """Inside this, the first of these signals is given to `handle`; a second one acts as it did before.
 
     A closed terminal that was to be ignored, as by nohup, still is.
@@ -64,4 +62,4 @@ def stop_on_signals():
 def exit_on_signals():
     """Inside this, SIGTERM and a closed terminal raise SystemExit with 128 + their number, so that half-made files are
     removed. Ctrl-C raises KeyboardInterrupt anyway."""
-    return first_signal(lambda number: sys.exit(EXIT_STATUS[number]), EXIT_STATUS.keys() - {signal.SIGINT})
+    return first_signal(lambda number: sys.exit(128 + number), SIGNALS - {signal.SIGINT})

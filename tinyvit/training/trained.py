@@ -51,8 +51,10 @@ def load_trained(path, device="auto", best=False):
     if task.needs_classes:
         reads, says = (*reads, config.model.num_classes), (*says, len(preprocessing.classes))
     if says != reads:
-        raise ValueError(f"{folder.preprocessing} is of another model: it says {says}, and config.json {reads} "
-                         "(channels, image size, classes)")  # fmt: skip
+        raise ValueError(
+            f"{folder.preprocessing} is of another model: it says {says}, and config.json {reads} "
+            "(channels, image size, classes)"
+        )
     device, why_not_gpu = choose_device(device)
     state = folder.checkpoints.best() if best else folder.load_model()
     # What was trained in a GPU's own precision has float32 weights, and runs in float32 on a CPU.
@@ -65,13 +67,6 @@ def load_trained(path, device="auto", best=False):
         named = f"architecture {config.architecture!r}, task {config.task!r}"
         raise ValueError(f"{folder.model}: {error} (config.json names {named})") from error
     return Trained(folder, config, task.backbone(learner), preprocessing, why_not_gpu, task, learner)
-
-
-def load_classifier(path, device="auto", best=False):
-    """As `load_trained`; also raises ValueError for a model that isn't a classifier."""
-    trained = load_trained(path, device, best)
-    require_classifier(trained)
-    return trained
 
 
 def require_classifier(trained):

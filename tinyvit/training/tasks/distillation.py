@@ -108,12 +108,13 @@ def load_teacher(config, dataset, device):
     Raises ValueError for a run that can't be read, that isn't a classifier of the data set's classes, or that can't
     read the student's images.
     """
-    from tinyvit.training.trained import load_classifier
+    from tinyvit.training.trained import load_trained, require_classifier
 
     path = config.objective.teacher
     if path is None:
         raise ValueError("distillation needs a teacher: give the folder of a trained run by --objective.teacher")
-    trained = load_classifier(path, device)
+    trained = load_trained(path, device)
+    require_classifier(trained)
     teacher, known = trained.model, trained.preprocessing
     if known.classes != dataset.classes:
         raise ValueError(
