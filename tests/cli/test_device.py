@@ -49,6 +49,12 @@ def test_nothing_is_said_where_the_cpu_was_requested(says_all, without_cupy, run
     assert says_all("predict", run, run / "curves.png", "--device", "cpu")[2] == ""
 
 
+@pytest.mark.parametrize("command", ["predict {run} gone.png", "inspect {run} --images 1 --out /proc/none"])
+def test_after_an_error_nothing_is_said_about_the_cpu(says_all, without_cupy, run, command):
+    status, _, err = says_all(*command.format(run=run).split())
+    assert status == 2 and "no GPU" not in err
+
+
 def test_a_gpu_run_can_be_resumed_on_the_cpu_in_float32_only(refused, tinyvit, without_cupy, unfinished):
     message = "precision 'bfloat16' needs a GPU, and none can be used: CuPy isn't installed"
     assert message in refused("train", "digits", "--precision", "bfloat16")

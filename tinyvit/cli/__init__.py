@@ -48,12 +48,16 @@ COMMANDS = {  # name: file, and in it a dataclass of the options, which is calle
 }  # fmt: skip
 
 
+notes = []  # lines for stderr at the end of a command that succeeds
+
+
 def main(argv=None):
     """Run a command; ends the process with status 2 and one line on stderr where the input is wrong."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell
             setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
     argv = sys.argv[1:] if argv is None else list(argv)
+    notes.clear()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without × or ─ shows ? instead
@@ -62,6 +66,8 @@ def main(argv=None):
             status = run(argv)
         if status == 0:
             sys.stdout.flush()  # output that can't be written is an error, unless there is a worse one
+            for note in notes:
+                say(f"tinyvit: {note}")
         leave(status)
     except KeyboardInterrupt:
         print("tinyvit: interrupted", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from tinyvit.cli import notes
 from tinyvit.cli.parsing import Run
 from tinyvit.files import expanded
 from tinyvit.models.registry import VARIANTS, looked_up
@@ -73,8 +74,8 @@ def computing(trained, options):
     """A computation with a trained model, shared by the processes that mpiexec or srun has started, if it has; gives
     their `Ranks`. The model goes to the card of its rank.
 
-    NaN and infinite results are reported by who meets them, not warned of. At the end one line on stderr says why no
-    GPU was used.
+    NaN and infinite results are reported by who meets them, not warned of. If the command succeeds, one line on stderr
+    says why no GPU was used.
     """
     import numpy as np
 
@@ -91,7 +92,7 @@ def computing(trained, options):
         with ranks.sharing():
             yield ranks
     if trained.why_not_gpu:
-        say(f"tinyvit: on the CPU, no GPU: {trained.why_not_gpu}")
+        notes.append(f"on the CPU, no GPU: {trained.why_not_gpu}")
 
 
 def model_and_task(name, device="cpu", **fields):
