@@ -17,7 +17,8 @@ from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("trian", "unknown command 'trian'; expected one of train, finetune, evaluate"),
+        ("trian", "unknown command 'trian'; did you mean train"),
+        ("export run", r"missing --out: The folder .* --format: \{.*\} The library.*\. \(options: "),
         ("--epochs 3", "unknown command '--epochs'"),
         ("train", "preset"),
         ("train digit", "unknown preset 'digit'; did you mean digits"),

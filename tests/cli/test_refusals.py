@@ -58,7 +58,7 @@ def test_options_that_no_computation_can_have_are_refused(refused, run, command)
     for options, said in (
         ("--threads 0", "expected a number of threads from 1 to 4,096, got 0"),
         ("--device tpu", "unknown device 'tpu'; expected one of auto, cpu, cuda"),
-        ("--kernels quick", "invalid choice 'quick' for argument '--kernels'"),
+        ("--kernels quick", "'quick' for argument '--kernels'. Expected one of ('fast', 'numpy', 'reference')"),
         ("--treads 1", "did you mean --threads"),
     ):
         assert said in refused(*command(run), *options.split())

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from tinyvit.launcher import started_in_parallel
 from tinyvit.levels import check_environment
-from tinyvit.text import say
+from tinyvit.text import did_you_mean, say
 
 USAGE = """usage: tinyvit COMMAND …
 
@@ -145,7 +145,7 @@ def run(argv):
         print(f"tinyvit {tinyvit.__version__}")
         return 0
     if command not in COMMANDS:
-        raise ValueError(f"unknown command {command!r}; expected one of {', '.join(COMMANDS)}")
+        raise ValueError(f"unknown command {command!r}; {did_you_mean(command, COMMANDS)}")
     check_environment()
     file, name = COMMANDS[command].split(".")
     found = getattr(import_module(f"tinyvit.cli.{file}"), name)

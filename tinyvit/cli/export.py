@@ -26,7 +26,7 @@ class Export:
     out: str
     """The folder (huggingface, timm) or the file (.npz, .onnx), which must not be there yet."""
     format: Literal["huggingface", "timm", "npz", "onnx"]
-    """For whom."""
+    """The library or file format to export to."""
     best: bool = False
     """Export the weights with the best evaluation, not the last ones."""
 

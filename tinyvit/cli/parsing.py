@@ -13,9 +13,9 @@ from tyro.conf import Positional, arg
 Run = Annotated[Positional[str], arg(metavar="RUN")]
 
 
-def parse(config, rest, prog, default=None):
-    """Options as a dataclass; tyro's boxed errors become one line. `--classes` without names is refused, as it
-    would mean all classes."""
+def parse(config, rest, prog, default=None, help_of=None):
+    """Options as a dataclass; tyro's boxed errors become one line, which refers to the help of `help_of`, by default of
+    `prog`. `--classes` without names is refused, as it would mean all classes."""
     messages = io.StringIO()
     try:
         asked = not {"-h", "--help"}.isdisjoint(rest)
@@ -25,7 +25,7 @@ def parse(config, rest, prog, default=None):
         if error.code in (0, None):
             sys.stdout.flush()  # help that can't be written is an error
             raise
-        raise ValueError(one_line(messages.getvalue(), prog)) from None
+        raise ValueError(one_line(messages.getvalue(), help_of or prog)) from None
     if "--classes" in rest and not options.classes:
         raise ValueError("expected names after --classes, got none")
     return options
@@ -51,7 +51,10 @@ def one_line(box, prog):
     text = " ".join(text.strip().partition("\n\n")[0].split())
     # The message names the field itself.
     text = re.sub(r"^Error parsing \w+: ", "", text)
-    text = re.sub(r"^Missing from .*?: (--\S+|\S+)(.*) \(required\)", r"missing \1:\2", text)
+    text = re.sub("^Missing from .*?:", "missing (required)", text).removesuffix(" (required)")
+    text = re.sub(r"\(required\) (\S+)( STR)?", r"\1:", text)
+    if found := re.search(r"Expected one of \((.*)\)", text):  # those of an optional argument, in any order
+        text = text.replace(found[1], ", ".join(sorted({*found[1].split(", ")} - {"'None'"})))
     return f"{text}{close} (options: {prog} --help)"
 
 

@@ -77,7 +77,7 @@ class ResumeOptions:
 
 def resume(rest):
     """tinyvit train --resume RUN"""
-    options = vars(parse(ResumeOptions, rest, "tinyvit train"))
+    options = vars(parse(ResumeOptions, rest, "tinyvit train", help_of="tinyvit train --resume RUN"))
     path = options.pop("resume")
 
     from tinyvit.files import expanded
