@@ -34,6 +34,8 @@ from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig
         ("train digits --kernels quick", "'quick'.*--kernels"),
         ("train digits --model.mlp-ratio 1e300", "needs about a billion GB or more .*: take a smaller model"),
         (f"train digits --model.embed-dim 1{99 * '0'}", "embed_dim must be an int from 1 to 65,536, got 1000"),
+        ("train digits --architecture clip", "'clip' can't serve the task 'classification': a CLIP tells images"),
+        ("train digits --model.num-classes 20", "has 20 classes, but the data set has 10; take --model.num-classes 10"),
         ("train digits --architecture vivit", r"model reads videos .*, but the data set's are \(1, 8, 8\)"),
         ("train moving-digits --architecture vit", r"model reads images .*, but the data set's are \(1, 8, 16, 16\)"),
         ("train digits --classes", "expected names after --classes, got none"),

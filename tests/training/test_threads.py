@@ -44,7 +44,7 @@ def test_thread_count_is_the_argument_else_the_environment_else_the_number_of_co
 @pytest.mark.parametrize("asked", ["0", "-2", "two", "1.5"])
 def test_an_invalid_number_of_threads_is_refused_with_the_given_value(monkeypatch, asked):
     monkeypatch.setenv("TINYVIT_THREADS", asked)
-    with pytest.raises(ValueError, match=f"threads from 1 to 4,096, got '{asked}'"):
+    with pytest.raises(ValueError, match=f"threads from 1 to 4,096 in TINYVIT_THREADS, got '{asked}'"):
         thread_count()
 
 

@@ -183,6 +183,16 @@ def check_exchange(distributed, device):
         raise ValueError("--distributed nccl needs a GPU for each rank, and this training is on the CPU; take mpi")
 
 
+def check_served(architecture, task):
+    """Raise ValueError for an architecture that can't serve a task."""
+    cls, config = ARCHITECTURES[architecture]
+    reason = cls.why_no_classes if task.classifies else None
+    if task.needs_classes and "num_classes" not in config.__dataclass_fields__:
+        reason = reason or "it has no num_classes"
+    if reason:
+        raise ValueError(f"the architecture {architecture!r} can't serve the task {task.name!r}: {reason}")
+
+
 @dataclass(frozen=True)
 class TrainConfig(RunOptions):
     """A training run."""
@@ -230,13 +240,7 @@ class TrainConfig(RunOptions):
             if found is not expected:
                 owner = f"architecture {self.architecture!r}" if name == "model" else f"task {self.task!r}"
                 raise ValueError(f"{name} must be a {expected.__name__} for the {owner}, got a {found.__name__}")
-        reason = ARCHITECTURES[self.architecture][0].why_no_classes
-        if task.classifies and reason:
-            raise ValueError(f"the architecture {self.architecture!r} can't serve the task {self.task!r}: {reason}")
-        if task.needs_classes and not hasattr(self.model, "num_classes"):
-            raise ValueError(
-                f"the architecture {self.architecture!r} can't serve the task {self.task!r}: it has no num_classes"
-            )
+        check_served(self.architecture, task)
         require(
             not task.mixes_samples or self.optim.accumulate == 1,
             f"optim.accumulate must be 1 for the task {self.task!r}, which mixes samples", self.optim.accumulate,
@@ -259,10 +263,10 @@ class TrainConfig(RunOptions):
         for side in self.optim.small_sizes:
             require(side <= smallest, f"optim.small-sizes must be at most {smallest}", side)
             replace(self.model, img_size=side)  # raises for a size that can't be built
-        require(
-            not self.optim.small_sizes or getattr(self.model, "dynamic_img_size", False),
-            "optim.small-sizes need a model for images of any size, --model.dynamic-img-size", False,
-        )  # fmt: skip
+        if self.optim.small_sizes and not getattr(self.model, "dynamic_img_size", False):
+            raise ValueError(
+                "optim.small-sizes needs a model that reads images of any size; add --model.dynamic-img-size"
+            )
 
 
 # -- JSON and the command line ----------------------------------------------------------------------------------------
@@ -324,6 +328,7 @@ def switched(config, architecture=None, task=None):
     if architecture not in (None, config.architecture):
         shape = {name: getattr(config.model, name, None) for name in ("img_size", "in_chans", "num_classes", "frames")}
         cls = config_class(architecture)
+        check_served(architecture, task_class(task or config.task))
         known = {field.name for field in fields(cls)}
         model = cls(**{name: value for name, value in shape.items() if name in known and value is not None})
         changes |= {"architecture": architecture, "model": model}

@@ -78,5 +78,5 @@ def check_fit(config, dataset):
     if task_class(config.task).needs_classes and model.num_classes != len(dataset.classes):
         raise ValueError(
             f"the model has {model.num_classes} classes, but the data set has {len(dataset.classes)}; "
-            "set --model.num-classes"
+            f"take --model.num-classes {len(dataset.classes)}"
         )

@@ -55,7 +55,8 @@ def thread_count(threads=None):
     except ValueError:
         count = 0
     if not 1 <= count <= MOST:
-        raise ValueError(f"expected a number of threads from 1 to {MOST:,}, got {short(repr(asked))}")
+        variable = "" if threads is not None else " in TINYVIT_THREADS"
+        raise ValueError(f"expected a number of threads from 1 to {MOST:,}{variable}, got {short(repr(asked))}")
     return count
 
 
