@@ -20,14 +20,15 @@ ADVICE = "make room or choose another place"
 def expanded(path):
     """`path` as a Path, with ~ and ~user replaced by their home folders; a user that the system doesn't know stays as
     written, as in a shell (Path.expanduser raises RuntimeError)."""
+    if path == "":
+        raise ValueError("expected a path, got an empty one")
     return Path(os.path.expanduser(path))
 
 
 def check_folder(path):
     """Raise ValueError for a path at which there is no folder, and none can be made."""
     if os.path.lexists(path) and not path.is_dir():
-        what = "a file" if path.exists() else "a link to itself, or to nothing"
-        raise ValueError(f"{path} is {what}; choose a folder with --out")
+        raise ValueError(f"{path} is a file or a broken link; choose a folder")
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def test_json_is_one_object_with_a_score_and_an_entry_per_exercise(as_json, subm
     ("", "expected grade FILE.py|FILE.ipynb, or export --nbgrader DIR, got nothing"),
     ("mark", "got mark"),
     ("grade", "missing FILE: The script or notebook"),
-    ("grade gone.py", "gone.py can't be used: No such file"),
+    ("grade gone.py", "expected an existing script or notebook, FILE.py or FILE.ipynb, got gone.py"),
     ("grade empty.py", "empty.py has no exercise"),
     ("grade mine.py --exercises sofmax", "there is no exercise 'sofmax'"),
     ("grade mine.py --seed -1", "expected a seed of at least 0, got -1"),
@@ -47,17 +47,18 @@ def test_bad_input_is_refused_in_a_line(refused, submission, tmp_path, arguments
     assert message in refused("exercises", *arguments.split())
 
 
-def test_the_help_says_what_grading_does_not_hold(succeeds):
-    assert "does not hold a determined attacker" in " ".join(succeeds("exercises", "--help").split())
+def test_the_help_names_both_commands_and_says_what_grading_does_not_hold(succeeds):
+    assert all(f"exercises {name} --help" in succeeds("exercises", "--help") for name in ("grade", "export"))
+    assert "does not hold a determined attacker" in " ".join(succeeds("exercises", "grade", "--help").split())
 
 
 def test_assignments_are_written_where_nbgrader_reads_them_and_are_kept(succeeds, refused, tmp_path):
     out = succeeds("exercises", "export", "--nbgrader", "course", "--exercises", "softmax", "gelu")
-    assert "2 assignments are in course/source" in out
+    assert "2 assignments written to course/source" in out
     file = tmp_path / "course" / "source" / "softmax" / "softmax.ipynb"
     assert json.loads(file.read_text()) == nbgrader.assignments(["softmax"])["softmax"]
     file.write_text("mine")
     said = refused("exercises", "export", "--nbgrader", "course")
-    assert "there already, not as they come: course/source/softmax/softmax.ipynb" in said and "by --force" in said
+    assert "are there already: course/source/softmax/softmax.ipynb" in said and "with --force" in said
     succeeds("exercises", "export", "--nbgrader", "course", "--force")
     assert json.loads(file.read_text()) == nbgrader.assignments()["softmax"]

@@ -41,7 +41,7 @@ def test_files_that_a_learner_changed_are_kept_and_named_unless_forced(succeeds,
     mine.write_text("my solution")
     (tmp_path / "lessons" / "mine.txt").write_text("a note")
     (tmp_path / "lessons" / "01_images_into_tokens.py").unlink()
-    said = "1 of the files are there already, not as they come: lessons/02_layer_norm.ipynb"
+    said = "files with other contents are there already: lessons/02_layer_norm.ipynb"
     assert said in refused("notebooks", "lessons")
     succeeds("notebooks", "lessons", "--force")
     assert mine.read_bytes() == (SERIES / mine.name).read_bytes()
@@ -58,6 +58,7 @@ def test_a_folder_in_the_way_is_named_and_links_to_the_notebooks_are_not_written
     before = (SERIES / command.FIRST).stat()
     succeeds("notebooks", "lessons", *force)
     assert not (lessons / command.FIRST).is_symlink() and (SERIES / command.FIRST).stat() == before
+    assert "is a file or a broken link; choose a folder" in refused("notebooks", lessons / "checkpoint" / "config.json")
     (lessons / command.FIRST).unlink()
     (lessons / command.FIRST).mkdir()
     assert "Is a directory" in refused("notebooks", "lessons", *force)

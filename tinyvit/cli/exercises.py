@@ -1,8 +1,6 @@
 """tinyvit exercises"""
 
 import json
-import os
-import sys
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,7 +11,10 @@ from tinyvit.cli.parsing import check_least, parse
 from tinyvit.files import expanded
 from tinyvit.text import printable
 
-WHAT = "grade FILE.py|FILE.ipynb, or export --nbgrader DIR"
+USAGE = """usage: tinyvit exercises grade FILE.py|FILE.ipynb [OPTIONS]
+       tinyvit exercises export --nbgrader DIR [OPTIONS]
+
+options: tinyvit exercises grade --help, tinyvit exercises export --help"""
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,6 @@ class Grade:
     """Print one JSON object."""
 
     def __call__(self):
-        if sys.platform != "linux" or not hasattr(os, "killpg"):
-            raise ValueError("grading needs Linux, which limits a solution's memory, time, files and processes")
-
         from tinyvit.exercises.grading import grade
 
         grades = grade(expanded(self.file), self.exercises, self.seed, self.time_limit, self.memory)
@@ -76,14 +74,17 @@ class Export:
         made = assignments(self.exercises, self.points)
         texts = {name: json.dumps(notebook, indent=1, ensure_ascii=False) + "\n" for name, notebook in made.items()}
         write_all({folder / name / f"{name}.ipynb": text.encode() for name, text in texts.items()}, self.force)
-        print(f"{len(made)} assignments are in {printable(folder)}\n  nbgrader generate_assignment {next(iter(made))}"
-              f"    in {printable(folder.parent)}: makes the students' version")  # fmt: skip
+        print(f"{len(made)} assignment{'s' * (len(made) > 1)} written to {printable(folder)}")
+        print(f"  nbgrader generate_assignment {next(iter(made))}    in {printable(folder.parent)}, for the students")
 
 
 def exercises(rest):
     """tinyvit exercises grade FILE, tinyvit exercises export --nbgrader DIR"""
-    what, *rest = ["grade", "--help"] if rest in (["-h"], ["--help"]) else rest or ["nothing"]
+    if rest in (["-h"], ["--help"]):
+        print(USAGE)
+        return 0
+    what, *rest = rest or ["nothing"]
     commands = {"grade": Grade, "export": Export}
     if what not in commands:
-        raise ValueError(f"expected {WHAT}, got {what}")
+        raise ValueError(f"expected grade FILE.py|FILE.ipynb, or export --nbgrader DIR, got {what}")
     return parse(commands[what], rest, f"tinyvit exercises {what}")()

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from tinyvit.files import expanded, write
+from tinyvit.files import check_folder, expanded, write
 from tinyvit.text import printable, some
 
 FIRST = "00_tour.ipynb"
@@ -23,7 +23,7 @@ PATTERNS = (
 class Notebooks:
     """Copy the series of notebooks, with the small trained model that they look into, to a folder of your own."""
 
-    folder: Annotated[Positional[str], arg(metavar="DIR")] = "tinyvit-notebooks"
+    folder: Annotated[Positional[str], arg(metavar="[DIR]")] = "tinyvit-notebooks"
     """The folder, which is made if there is none."""
     force: bool = False
     """Replace notebooks in the folder that you have changed: your changes are lost."""
@@ -41,12 +41,13 @@ class Notebooks:
 
 
 def write_all(files, force):
-    """Write {path: bytes}; ValueError for files that are there with another content, unless forced."""
+    """Write {path: bytes}; ValueError for files that are there with other contents, unless forced."""
     kept = [] if force else [path for path, new in files.items() if path.exists() and path.read_bytes() != new]
     if kept:
-        raise ValueError(f"{len(kept)} of the files are there already, not as they come: {some(map(str, kept))}; name "
-                         "another folder, or replace them by --force")  # fmt: skip
+        raise ValueError(f"files with other contents are there already: {some(map(str, kept))}; choose another folder, "
+                         "or replace them with --force")  # fmt: skip
     for path, content in files.items():
+        check_folder(path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, content)
 
@@ -60,9 +61,7 @@ def series():
         for file in metadata.files("tinyvit") or ():
             if file.parts[-4:] == (*INSTALLED, FIRST) and file.locate().is_file():
                 return file.locate().resolve().parent
-    raise ValueError(
-        "this installation has no notebooks; install tinyvit by pip, or take the folder notebooks/ of its repository"
-    )
+    raise ValueError("this installation has no notebooks; install tinyvit by pip, or take notebooks/ of its repository")
 
 
 def files_of(source):

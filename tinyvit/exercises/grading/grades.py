@@ -79,9 +79,9 @@ def grade(path, exercises=None, seed=None, seconds=10.0, megabytes=512):
     OSError if it can't be read. What the solutions do is never raised.
     """
     if sys.platform != "linux":
-        raise ValueError(f"grading needs the limits that Linux sets to a process, and this is {sys.platform}")
+        raise ValueError(f"grading needs Linux, which limits a solution's memory and time, and this is {sys.platform}")
     if not 0 < seconds <= 3600 or not 16 <= megabytes <= 1 << 20:
-        raise ValueError(f"expected 0 to 3600 seconds and at least 16 MB, got {seconds:g} and {megabytes}")
+        raise ValueError(f"expected 0 < seconds <= 3600 and at least 16 MB, got {seconds:g} and {megabytes}")
     if seed is not None and seed < 0:
         raise ValueError(f"expected a seed of at least 0, got {seed}")
     for name in exercises or ():
@@ -89,11 +89,11 @@ def grade(path, exercises=None, seed=None, seconds=10.0, megabytes=512):
     seed = secrets.randbits(32) if seed is None else seed
     submission = Submission(path, EXERCISES)
     asked = list(dict.fromkeys(exercises)) if exercises else list(submission.answers)
-    if not asked and not submission.unread:
-        raise ValueError(
+    if not asked:
+        raise ValueError("; ".join([
             f"{path} has no exercise: expected a function with the name of one, as softmax or my_softmax, "
-            "or exercises.check(name, function)"
-        )
+            "or exercises.check(name, function)", *(f"not Python: {why}" for why in submission.unread)
+        ]))  # fmt: skip
     with ThreadPoolExecutor(os.cpu_count()) as threads:  # each waits for a process
         graded = threads.map(lambda name: grade_one(submission, find(name), seed, seconds, megabytes), asked)
         return Grades(str(path), seed, tuple(graded), tuple(submission.unread))

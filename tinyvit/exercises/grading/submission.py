@@ -99,8 +99,8 @@ def pieces(path):
     Raises ValueError if it is neither, and OSError if it can't be read.
     """
     path = Path(path)
-    if path.suffix not in (".py", ".ipynb"):
-        raise ValueError(f"expected a script or a notebook, FILE.py or FILE.ipynb, got {path}")
+    if path.suffix not in (".py", ".ipynb") or not path.exists():
+        raise ValueError(f"expected an existing script or notebook, FILE.py or FILE.ipynb, got {path}")
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".py":
