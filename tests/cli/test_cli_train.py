@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 
@@ -30,11 +31,25 @@ def test_a_finished_run_is_shown_and_not_trained_again(succeeds, run):
     assert (run / "model.safetensors").stat().st_mtime_ns == before
 
 
+def test_a_finished_run_without_its_preprocessing_gets_it_again(succeeds, refused, own_run):
+    preprocessing = own_run / "preprocessing.json"
+    before = preprocessing.read_bytes()
+    preprocessing.unlink()
+    assert f"{preprocessing} is missing; finish the run with tinyvit train --resume" in refused("evaluate", own_run)
+    succeeds("train", "--resume", own_run)
+    assert preprocessing.read_bytes() == before
+
+
+def test_without_tensorboardx_no_run_is_begun(refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    assert re.search(r"tensorboardX, .*; install .*\[tensorboard\]", refused("train", "digits", "--tensorboard"))
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     ("--resume", "--resume"),
-    ("--resume=", "is not a run folder"),
+    ("--resume=", "expected a path, got an empty one"),
     ("--resume nowhere", "nowhere is not a run folder: it doesn't exist"),
-    ("--resume {} --epochs 3", "--epochs"),
+    ("--resume {} --epochs 3", "--epochs.*options: tinyvit train --resume RUN --help"),
     ("--resume {} --threads 0", "threads must be a positive int"),
     ("digits --resume {}", "without a preset: tinyvit train --resume RUN"),
     ("digits --out {}", r"already holds a run \(.*\).*tinyvit train --resume"),

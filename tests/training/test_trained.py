@@ -79,12 +79,6 @@ def test_a_data_set_of_other_classes_is_refused(finished, tmp_path, classes):
         load_test_set(load_trained(finished, "cpu"), other)
 
 
-def test_a_missing_preprocessing_is_named(copy):
-    copy.preprocessing.unlink()
-    with pytest.raises(ValueError, match=r"preprocessing\.json is missing; finish the run with tinyvit train --resume"):
-        load_trained(copy.path, "cpu")
-
-
 @pytest.mark.parametrize("changes", [{"img_size": (5, 4)}, {"classes": ("cat", "dog", "cow")},
                                      {"channels": 1, "mean": (0.5,), "std": (0.5,)}])  # fmt: skip
 def test_a_preprocessing_of_another_model_is_refused(copy, changes):
@@ -122,8 +116,6 @@ def test_a_run_without_a_head_gives_features(headless, finished):
 
 
 def test_a_run_without_a_head_is_not_a_classifier(headless, photos):
-    with pytest.raises(ValueError, match=r"^\S+copy: the model has no head \(num_classes is 0\)"):
-        load_classifier(headless.path, "cpu")
     trained = load_trained(headless.path, "cpu")
     with pytest.raises(ValueError, match=r"^\S+copy: the model has no head \(num_classes is 0\)"):
         require_classifier(trained)

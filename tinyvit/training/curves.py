@@ -50,16 +50,8 @@ def draw_curves(history, task):
     return content.getvalue()
 
 
-@contextmanager
-def tensorboard(folder, history=()):
-    """A function that writes a row of metrics as scalars into event files in `folder`, at row["step"]; `train_loss` is
-    shown as loss/train, beside loss/test.
-
-    history   rows that are written first. What was written there before is hidden: a killed process's file may end
-              anywhere, and a resumed run shows one curve
-
-    Raises ValueError if tensorboardX is not installed.
-    """
+def summary_writer():
+    """tensorboardX's SummaryWriter; ValueError if it is not installed."""
     try:
         from tensorboardX import SummaryWriter
     except ImportError as error:
@@ -67,9 +59,20 @@ def tensorboard(folder, history=()):
             "TensorBoard logging needs tensorboardX, which is not installed; install the extra tensorboard "
             "(python -m pip install -e '.[tensorboard]'), or train without it: metrics.jsonl has the same numbers"
         ) from error
+    return SummaryWriter
+
+
+@contextmanager
+def tensorboard(folder, history=()):
+    """A function that writes a row of metrics as scalars into event files in `folder`, at row["step"]; `train_loss` is
+    shown as loss/train, beside loss/test.
+
+    history   rows that are written first. What was written there before is hidden: a killed process's file may end
+              anywhere, and a resumed run shows one curve
+    """
     # A file is named after the second; without a suffix, a second run within it would overwrite the first one's.
     options = {"flush_secs": FLUSH_SECONDS, "filename_suffix": f".{time.time_ns()}"}
-    with SummaryWriter(str(folder), purge_step=1, **options) as writer:
+    with summary_writer()(str(folder), purge_step=1, **options) as writer:
 
         def add(row):
             for name, value in row.items():

@@ -29,7 +29,7 @@ def train(config, out=None, display=None, name=None):
     """Train as `config` (a `TrainConfig`) says, into the folder `out`; returns the summary, a dict.
 
     `out` is config.out, or the first free folder of runs/NAME, runs/NAME-2, …, where `name` is the data set's unless
-    given. A SIGINT or SIGTERM ends the training after the current step and saves its progress. The summary
+    given. SIGINT, SIGTERM or SIGHUP ends the training after the current step and saves its progress. The summary
     then has "interrupted", the signal's exit status, and no scores if steps followed the last evaluation.
 
     Operations run at the level config.kernels, or else at the current one.

@@ -166,6 +166,7 @@ class RunFolder:
         """The summary of a run that has nothing left to do; None if it is unfinished, or a file is damaged or gone."""
         try:
             summary = json.loads(read_text(self.summary))
+            read_text(self.preprocessing)
             self.load_model()
         except (OSError, ValueError, RecursionError):
             return None

@@ -20,6 +20,7 @@ from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
 from tinyvit.training.config import check_exchange, check_graph
 from tinyvit.training.cuda_graph import StepGraphs
+from tinyvit.training.curves import summary_writer
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.distributed import ALONE
 from tinyvit.training.distributed.agreement import check_same as check_ranks
@@ -54,8 +55,8 @@ class Trainer:
     fresh   whether to load the weights that config.init names; False if `restore` follows
     ranks   `distributed.Ranks` that each train a part of every batch, or `ALONE`
 
-    Raises ValueError for data that can't be read or don't fit the model, and for weights that can't be taken over;
-    OutOfMemory where a step surely needs more memory than there is.
+    Raises ValueError for data that can't be read or don't fit the model, for weights that can't be taken over, and for
+    TensorBoard where tensorboardX is not installed; OutOfMemory where a step surely needs more memory than there is.
     """
 
     def __init__(self, config, fresh=True, ranks=ALONE):
@@ -70,6 +71,8 @@ class Trainer:
         check_exchange(config.distributed, self.device)
         check_graph(config, self.device, ranks.size, self.kernels)
         check_precision(config.precision, self.device, self.why_not_gpu)
+        if config.tensorboard:
+            summary_writer()
         self.threads = thread_count(config.threads)
         free = ranks.share(available_memory(self.device), self.device)
         require_memory(needs_of_weights(config, self.device), config.batch_size, free)
