@@ -197,7 +197,7 @@ def verified_manifest(path):
         if not file.is_file():
             raise ValueError(f"{file} is missing")
         if (found := entry(file)) != expected:
-            raise ValueError(f"{file} is damaged: it has {found['bytes']:,} bytes, and not the SHA256 in {path.name}")
+            raise ValueError(f"{file} is damaged: its {found['bytes']:,} bytes don't have the SHA256 in {path.name}")
     return content
 
 

@@ -87,6 +87,7 @@ def test_a_tilde_with_an_unknown_user_is_a_folder_name_as_in_a_shell(succeeds, t
 def test_without_a_command_the_commands_are_listed(succeeds):
     out = succeeds()
     assert all(f"  {command} " in out for command in COMMANDS) and succeeds("--help") == out
+    assert "[MODEL]" in succeeds("gradcheck", "--help") and "[DIR]" in succeeds("notebooks", "--help")
     assert re.fullmatch(r"tinyvit \d+\.\d+\.\d+\n", succeeds("--version"))
 
 

@@ -49,7 +49,7 @@ def test_a_gif_and_a_folder_of_its_frames_are_predicted_alike_and_other_commands
     ("predict RUN still.png", "still.png can't be read as a video: it has 1 frame, and the model reads 4"),
     ("predict RUN nothing.gif", "nothing.gif can't be read as a video: No such file or directory"),
     ("features RUN short.gif --out f.npy", "short.gif can't be read as a video: it has 3 frames, and the model"),
-    ("inspect RUN", "inspect looks at single images"),
+    ("inspect RUN", "features, knn, probe-linear and summary work with it"),
     ("inspect RUN --html page.html", "inspect looks at single images"),
     ("predict DIGITS clip.gif", "clip.gif can't be read as an image: it is a video, and the model reads single images"),
 ])  # fmt: skip

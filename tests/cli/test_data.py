@@ -37,7 +37,7 @@ def test_it_downloads_a_data_set_and_describes_it(tinyvit, cifar, tmp_path, monk
     assert table["data set"] == spec.name
     assert table["images"] == f"{3 * len(spec.parts) - 3} training and 3 test"
     assert table["classes"].startswith(f"{K}: {spec.classes[0]}, ") and table["classes"].endswith(spec.classes[-1])
-    assert table["lies in"] == str(tmp_path / "cache" / spec.folder)
+    assert table["stored in"] == str(tmp_path / "cache" / spec.folder)
     assert table["came from"] == address
     assert table["checksums"].startswith("official")
 
@@ -49,7 +49,7 @@ def test_given_files_are_copied_and_later_commands_find_them(succeeds, cifar, tm
     found = rows(succeeds("data", spec.name, "--from", "mine"))
     assert found["came from"] == f"file: {tmp_path / 'mine'}"
     assert found["checksums"].startswith("official" if official else "not the official files")
-    assert found["lies in"] == str(tmp_path / "cache" / spec.folder)
+    assert found["stored in"] == str(tmp_path / "cache" / spec.folder)
     assert rows(succeeds("data", spec.name)) == found
 
 
@@ -58,12 +58,12 @@ def test_data_already_in_a_data_dir_are_described_and_left_unchanged(succeeds, c
     write_folder(spec, files, tmp_path / "mine")
     before = contents(tmp_path / "mine")
     found = rows(succeeds("data", spec.name, "--data-dir", "mine"))
-    assert found["lies in"] == "mine" and "came from" not in found and contents(tmp_path / "mine") == before
+    assert found["stored in"] == "mine" and "came from" not in found and contents(tmp_path / "mine") == before
 
 
 def test_the_digits_are_built_in(succeeds):
     found = rows(succeeds("data", "digits"))
-    assert found["images"] == "1,437 training and 360 test" and "built in" in found["lies in"]
+    assert found["images"] == "1,437 training and 360 test" and "built in" in found["stored in"]
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -181,5 +181,5 @@ def test_a_model_without_label_dropout_goes_by_the_time_alone_where_no_class_is_
 
 def test_no_dit_classifies():
     model, images, _, _ = drawn()
-    with pytest.raises(ValueError, match="a DiT makes images and tells no classes apart; take model.features"):
+    with pytest.raises(ValueError, match="a DiT generates images and is not a classifier; take model.features"):
         model.predict(images)

@@ -18,7 +18,7 @@ USAGE = """usage: tinyvit COMMAND …
   predict RUN IMAGE…       classify images of your own
   match RUN IMAGE… --text "…" --text "…"
                            which text an image is most like, by a trained CLIP
-  sample RUN --class 7     images of a trained diffusion model's own, of the classes that are asked for
+  sample RUN --class 7     generate images of a class with a trained diffusion model
   inspect RUN              pictures of where a trained model looks, what it has learned, and what it gets wrong,
                            or, with --html, a page in which one steps through it
   features RUN IMAGE…      the features of images that its head reads, as a .npy file with one row per image
@@ -31,7 +31,8 @@ USAGE = """usage: tinyvit COMMAND …
   exercises grade FILE     grade the exercises in a learner's script or notebook
   exercises export --nbgrader DIR
                            write the exercises as assignments for nbgrader
-  data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100
+  data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100; digits, moving-digits and
+                           coloured-digits are built in
   summary MODEL            layer by layer: shapes, parameters, multiply-adds, memory; or that of a run: summary RUN
   gradcheck [MODEL]        check every hand-written gradient
   bench                    how fast training, inference and attention are here, beside PyTorch

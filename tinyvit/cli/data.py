@@ -31,7 +31,7 @@ class Data:
         elif name in BUILT_IN and (self.source or self.data_dir):
             raise ValueError(f"{name} is built in: it takes neither --from nor --data-dir")
         else:
-            split, rows = load(name), [("lies in", "scikit-learn: it is built in; nothing is downloaded")]
+            split, rows = load(name), [("stored in", "scikit-learn: it is built in, nothing is downloaded")]
         print(table([*described(name, split), *rows]))
 
     def fetched(self, spec):
@@ -43,7 +43,7 @@ class Data:
         else:
             state = "not the official files: whole and readable, not the original's bytes (say so beside an accuracy)"
         came_from = [("came from", kept.source)] if kept.source else []
-        return cifar.as_split(spec, kept.rows), [("lies in", str(kept.path)), *came_from, ("checksums", state)]
+        return cifar.as_split(spec, kept.rows), [("stored in", str(kept.path)), *came_from, ("checksums", state)]
 
 
 def described(name, split):

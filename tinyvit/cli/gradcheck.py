@@ -22,7 +22,7 @@ class Gradcheck:
     """Compare every hand-written gradient with the complex step and with central differences, in float64: those of the
     operations, and of a model by its name or of the shape of a run's."""
 
-    model: Annotated[Positional[str], arg(metavar="MODEL")] = "(small)"
+    model: Annotated[Positional[str], arg(metavar="[MODEL]")] = "(small)"
     """The name of a model, or a run folder; by default a small ViT."""
     directions: int = 20
     """Random directions through all parameters and the input of the model."""

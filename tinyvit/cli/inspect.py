@@ -67,7 +67,7 @@ class Inspect(ModelOptions):
         trained = self.load()
         if trained.preprocessing.frames is not None:
             raise ValueError(f"inspect looks at single images, and the model of {self.run} reads videos; tinyvit "
-                             "evaluate, predict, features and summary work with it")  # fmt: skip
+                             "evaluate, predict, features, knn, probe-linear and summary work with it")  # fmt: skip
         (self.draw_pictures if self.html is None else self.make_page)(trained)
 
     def draw_pictures(self, trained):

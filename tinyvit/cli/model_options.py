@@ -51,7 +51,7 @@ class FileOptions(ModelOptions):
     images: Annotated[Positional[tuple[str, ...]], arg(metavar="IMAGE…")]
     """Files that Pillow reads, or folders, of which all images are taken."""
     data_dir: str | None = None
-    """Accepted as by the other commands about a run; a run's own preprocessing is all that is needed here."""
+    """Has no effect: these images need no data set. Accepted so that commands about a run take the same options."""
 
     def __post_init__(self):
         if not self.images or "" in self.images:

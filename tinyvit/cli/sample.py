@@ -23,7 +23,7 @@ STRIP = 10  # states on the way that a strip shows
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(ModelOptions):
-    """Images of a trained diffusion model's own, of the classes that are asked for."""
+    """Generate images of the given classes with a trained diffusion model."""
 
     class_: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(name="class", metavar="NAME…")] = ()
     """Classes by name or number, from 0; by default all of them."""
@@ -86,5 +86,5 @@ class Sample(ModelOptions):
         self.show(
             {"out": str(path), "images": len(labels), "classes": names, "shape": list(images.shape), "steps": steps,
              "guidance": self.guidance, "sampler": self.sampler, "seed": self.seed},
-            f"{len(labels)} images, {self.count} of each of {', '.join(map(printable, names))}: {printable(path)}",
+            f"{len(labels)} images, {self.count} per class ({', '.join(map(printable, names))}): {printable(path)}",
         )  # fmt: skip

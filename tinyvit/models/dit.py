@@ -249,7 +249,7 @@ class DiT(Architecture):
     """
 
     num_prefix_tokens, first_token, readers = 1, "condition", "condition has"
-    why_no_classes = "a DiT makes images and tells no classes apart"
+    why_no_classes = "a DiT generates images and is not a classifier"
 
     def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
         self.config = config

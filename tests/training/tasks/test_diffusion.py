@@ -97,7 +97,7 @@ def test_the_score_is_the_mean_of_the_losses_of_each_image_alone_with_four_noise
     (dict(augment=AugmentConfig(mixup=0.2)), "augment.mixup must be 0 for the task 'diffusion', got 0.2"),
     (dict(optim=OptimConfig(keep_patches=0.5)), "optim.keep-patches must be 1 for the task 'diffusion', got 0.5"),
     (dict(optim=OptimConfig(label_smoothing=0.1)), "optim.label-smoothing must be 0 for the task 'diffusion', got 0.1"),
-    (dict(task="classification", objective=None), "'dit' can't serve the task 'classification': a DiT makes images"),
+    (dict(task="classification", objective=None), "can't serve the task 'classification': a DiT generates images"),
 ])  # fmt: skip
 def test_what_can_not_be_trained_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
