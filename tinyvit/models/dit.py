@@ -15,7 +15,7 @@ from tinyvit.models.registry import register, variant
 from tinyvit.models.vit_config import DEEPEST
 from tinyvit.nn import init
 from tinyvit.nn.block import in_turn, in_turn_backward
-from tinyvit.nn.dit_block import DiTBlock, PlainNorm, Silu, chain, chain_backward, columns, join, split
+from tinyvit.nn.dit_block import DiTBlock, PlainNorm, Silu, columns, join, split
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
@@ -90,10 +90,10 @@ class TimestepEmbedder(Module):
 
     def forward(self, t, ctx=None):
         waves = F.cast(F.timestep_embedding(t, FREQUENCIES), self.storage.compute_dtype)
-        return chain(self.mlp, waves, ctx)
+        return in_turn(self.mlp, waves, ctx)
 
     def backward(self, dy, cache):
-        chain_backward(self.mlp, dy, cache)
+        in_turn_backward(dy, self.mlp, cache)
 
 
 class Table(Module):
@@ -216,7 +216,7 @@ class FinalLayer(Module):
 
     def forward(self, x, ctx=None):
         c, x = split(x)
-        modulation, c_modulation = chain(self.adaLN_modulation, c, ctx)                    # (B, 2D)
+        modulation, c_modulation = in_turn(self.adaLN_modulation, c, ctx)                  # (B, 2D)
         x, c_norm = self.norm_final(x, ctx)
         x, c_modulate = F.modulate(x, *columns(modulation, 2))
         x, c_linear = self.linear(x, ctx)                                                  # (B, N, C′·P·Q)
@@ -227,7 +227,7 @@ class FinalLayer(Module):
         dx = self.linear.backward(F.unpatchify_backward(dy, cache.unpatchify), cache.linear)
         dx, *dmodulation = F.modulate_backward(dx, cache.modulate)
         dmodulation = array_module(dy).concatenate(dmodulation, axis=1)
-        dc = chain_backward(self.adaLN_modulation, dmodulation, cache.adaLN_modulation)
+        dc = in_turn_backward(dmodulation, self.adaLN_modulation, cache.adaLN_modulation)
         return join(dc, self.norm_final.backward(dx, cache.norm_final))
 
 

@@ -12,6 +12,7 @@ from tinyvit.models.architecture import as_input
 from tinyvit.models.convnet import ConvNet, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.nn import init
+from tinyvit.nn.block import in_turn, in_turn_backward
 from tinyvit.nn.conv import Conv2d
 from tinyvit.nn.head import MapPool, linear_head
 from tinyvit.nn.module import Module
@@ -156,7 +157,7 @@ class BasicBlock(Module):
 
     def backward(self, dy, cache):
         dy = F.relu_backward(dy, cache.relu2)
-        dshortcut = in_turn_backward(self.downsample, dy, cache.downsample)
+        dshortcut = in_turn_backward(dy, self.downsample, cache.downsample)
         dh = self.bn2.backward(dy, cache.bn2)
         dh = self.conv2.backward(dh, cache.conv2)
         dh = F.relu_backward(dh, cache.relu1)
@@ -213,7 +214,7 @@ class Bottleneck(Module):
 
     def backward(self, dy, cache):
         dy = F.relu_backward(dy, cache.relu3)
-        dshortcut = in_turn_backward(self.downsample, dy, cache.downsample)
+        dshortcut = in_turn_backward(dy, self.downsample, cache.downsample)
         dh = self.bn3.backward(dy, cache.bn3)
         dh = self.conv3.backward(dh, cache.conv3)
         dh = F.relu_backward(dh, cache.relu2)
@@ -232,21 +233,6 @@ def downsample(in_chans, out_chans, stride):
     if stride == 1 and in_chans == out_chans:
         return []
     return [Conv2d(in_chans, out_chans, 1, stride), BatchNorm2d(out_chans)]
-
-
-def in_turn(modules, x, ctx):
-    """The output of the last of these modules, each of which reads what the one before gives, and their caches."""
-    caches = []
-    for module in modules:
-        x, cache = module(x, ctx)
-        caches.append(cache)
-    return x, tuple(caches)
-
-
-def in_turn_backward(modules, dy, caches):
-    for module, cache in zip(reversed(modules), reversed(caches)):
-        dy = module.backward(dy, cache)
-    return dy
 
 
 class ResNetTrunk(Trunk):

@@ -10,7 +10,7 @@ from tinyvit.backend import array_module
 from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.nn import init
 from tinyvit.nn.attention import Attention
-from tinyvit.nn.block import Mlp
+from tinyvit.nn.block import Mlp, in_turn, in_turn_backward
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.tree import tree
@@ -24,21 +24,6 @@ class Silu(Module):
 
     def backward(self, dy, cache):
         return F.silu_backward(dy, cache)
-
-
-def chain(layers, x, ctx):
-    """The output of layers that each take what the one before gives, and a tuple of their caches."""
-    caches = []
-    for layer in layers:
-        x, cache = layer(x, ctx)
-        caches.append(cache)
-    return x, tuple(caches)
-
-
-def chain_backward(layers, dx, caches):
-    for layer, cache in zip(reversed(layers), reversed(caches)):
-        dx = layer.backward(dx, cache)
-    return dx
 
 
 class PlainNorm(Module):
@@ -90,7 +75,7 @@ class DiTBlock(Module):
 
     def forward(self, x, ctx=None):
         c, x = split(x)
-        modulation, c_modulation = chain(self.adaLN_modulation, c, ctx)                    # (B, 6D)
+        modulation, c_modulation = in_turn(self.adaLN_modulation, c, ctx)                  # (B, 6D)
         offset1, gain1, gate1, offset2, gain2, gate2 = columns(modulation, 6)
         a, c_norm1 = self.norm1(x, ctx)
         a, c_modulate1 = F.modulate(a, offset1, gain1)
@@ -115,7 +100,7 @@ class DiTBlock(Module):
         da, doffset1, dgain1 = F.modulate_backward(da, cache.modulate1)
         dx = dx + self.norm1.backward(da, cache.norm1)
         dmodulation = array_module(dy).concatenate([doffset1, dgain1, dgate1, doffset2, dgain2, dgate2], axis=1)
-        return join(dc + chain_backward(self.adaLN_modulation, dmodulation, cache.adaLN_modulation), dx)
+        return join(dc + in_turn_backward(dmodulation, self.adaLN_modulation, cache.adaLN_modulation), dx)
 
 
 def split(x):
