@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from tinyvit import functional as F
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.architecture import as_input
-from tinyvit.models.convnet import ConvNet, Trunk
+from tinyvit.models.convnet import ConvNet, Stage, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth
 from tinyvit.nn import init
@@ -269,13 +269,6 @@ class Downsample(Module):
         return self.conv.backward(dx, cache.conv)
 
 
-class Stage(Module):
-    """The blocks that work at one size; only gives them timm's names."""
-
-    def __init__(self, blocks):
-        self.blocks = blocks
-
-
 class BiTTrunk(Trunk):
     """Images into feature maps: the stem and all blocks, by timm's names `stem` and `stages.0.blocks.0`."""
 
@@ -289,10 +282,6 @@ class BiTTrunk(Trunk):
                 blocks.append(kind(config, in_chans, width, 2 if i and not j else 1, changes=not j))
                 in_chans = 4 * width
             self.stages.append(Stage(blocks))
-
-    def parts(self):
-        stages = enumerate(self.stages)
-        return [("stem", self.stem), *((f"stages.{i}.{name}", b) for i, s in stages for name, b in s.children())]
 
 
 class Head(Module):

@@ -11,7 +11,7 @@ from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.architecture import as_input
 from tinyvit.models.bit import Head
-from tinyvit.models.convnet import ConvNet, Trunk
+from tinyvit.models.convnet import ConvNet, Stage, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth
 from tinyvit.models.swin import MapNorm, as_maps, as_tokens
@@ -210,13 +210,6 @@ class RelativeBlock(Module):
         return da + self.shortcut.backward(as_maps(dx), cache.shortcut)
 
 
-class CoAtNetStage(Module):
-    """The blocks that work at one size; only gives them timm's names."""
-
-    def __init__(self, blocks):
-        self.blocks = blocks
-
-
 class CoAtNetTrunk(Trunk):
     """Images into feature maps: `stem` and the blocks `stages.0.blocks.0`, …"""
 
@@ -233,11 +226,7 @@ class CoAtNetTrunk(Trunk):
                 else:
                     blocks.append(RelativeBlock(config, in_chans, width, stride, drop_path, config.grid(i)))
                 in_chans, before = width, before + 1
-            self.stages.append(CoAtNetStage(blocks))
-
-    def parts(self):
-        stages = enumerate(self.stages)
-        return [("stem", self.stem), *((f"stages.{i}.{name}", b) for i, s in stages for name, b in s.children())]
+            self.stages.append(Stage(blocks))
 
 
 @register("coatnet", CoAtNetConfig)

@@ -11,18 +11,26 @@ from tinyvit.nn.relative_attention import RelativeAttention, resized_table
 class Trunk(Module):
     """A stem and blocks, each of which reads the feature maps (B, C, H, W) of the one before.
 
-    A network's own parts, and the stem of a hybrid. A subclass names them in `parts()`.
+    A network's own parts, and the stem of a hybrid. A subclass has `stem` and `stages`, or names others in `parts()`.
     """
 
     def parts(self):
-        """[(name, module), …]: the stem and the blocks."""
-        raise TypeError(f"{type(self).__name__} has no parts")
+        """[(name, module), …]: `stem` and the blocks `stages.0.blocks.0`, …"""
+        stages = enumerate(self.stages)
+        return [("stem", self.stem), *((f"stages.{i}.{name}", b) for i, s in stages for name, b in s.children())]
 
     def forward(self, images, ctx=None):
         return in_turn([part for _, part in self.parts()], images, ctx)
 
     def backward(self, dx, caches):
         return in_turn_backward(dx, [part for _, part in self.parts()], caches)
+
+
+class Stage(Module):
+    """The blocks that work at one size; only gives them timm's names."""
+
+    def __init__(self, blocks):
+        self.blocks = blocks
 
 
 class ConvNet(Architecture):

@@ -13,7 +13,7 @@ from tinyvit import functional as F
 from tinyvit.functional.patches import grid_of
 from tinyvit.models.architecture import as_input
 from tinyvit.models.registry import register, variant
-from tinyvit.models.vit import Embed, ViT
+from tinyvit.models.vit import Embed, ViT, block_options
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
 from tinyvit.nn.block import Block
@@ -133,13 +133,8 @@ class ScaledBlockCache(NamedTuple):
 class ScaledBlock(Block):
     """x′ = x + γ₁ Attention(LayerNorm(x)), y = x′ + γ₂ MLP(LayerNorm(x′)). Touvron et al. 2021, "Going deeper"."""
 
-    def __init__(self, config, drop_path):
-        super().__init__(
-            config.embed_dim, config.num_heads, config.mlp_hidden, qkv_bias=config.qkv_bias,
-            activation=config.activation, norm_eps=config.norm_eps, drop=config.drop_rate,
-            attn_drop=config.attn_drop_rate, drop_path=drop_path,
-            rope_grid=config.grid if config.positions == "rope" else None,
-        )  # fmt: skip
+    def __init__(self, config, **options):
+        super().__init__(**options)
         if config.swiglu:
             self.mlp = GatedMlp(config.embed_dim, config.swiglu_hidden)
         self.ls1 = LayerScale(config.embed_dim, config.layer_scale)
@@ -178,8 +173,7 @@ class Dinov2(ViT):
 
     def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
         super().__init__(config, device="meta")
-        rates = [config.drop_path_rate * i / max(1, config.depth - 1) for i in range(config.depth)]
-        self.encode.blocks = [ScaledBlock(config, rate) for rate in rates]
+        self.encode.blocks = [ScaledBlock(config, **options) for options in block_options(config, config.depth)]
         self.materialize(seed, dtype, device, precision)
 
     @property

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from tinyvit import functional as F
 from tinyvit.models.architecture import Architecture, as_input, image_shape
 from tinyvit.models.registry import register, variant
+from tinyvit.models.vit import block_options
 from tinyvit.models.vit_config import DEEPEST
 from tinyvit.models.vivit import TubeletEmbed, ViViTConfig, image_state, positions_of
 from tinyvit.nn import init
@@ -105,8 +106,8 @@ class FrameBlockCache(NamedTuple):
 class FrameBlock(Block):
     """A block whose tokens (B, t·n, D) attend to those of their own frame index alone. Derived in notebooks/19."""
 
-    def __init__(self, count, *shape, **options):
-        super().__init__(*shape, **options)
+    def __init__(self, count, **options):
+        super().__init__(**options)
         self.count = count
 
     def forward(self, x, ctx=None):
@@ -193,16 +194,11 @@ class FactorisedViViT(Architecture):
 
     def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
         self.config = config
-        depth = config.depth + config.temporal_depth
-        shape = config.embed_dim, config.num_heads, config.mlp_hidden
-        options = [dict(
-            qkv_bias=config.qkv_bias, activation=config.activation, norm_eps=config.norm_eps, drop=config.drop_rate,
-            attn_drop=config.attn_drop_rate, drop_path=config.drop_path_rate * i / max(1, depth - 1),
-        ) for i in range(depth)]  # fmt: skip
+        options = block_options(config, config.depth + config.temporal_depth)
         self.embed = FrameEmbed(config)
-        self.blocks = [FrameBlock(config.video_grid[0], *shape, **own) for own in options[: config.depth]]
+        self.blocks = [FrameBlock(config.video_grid[0], **own) for own in options[: config.depth]]
         self.frames = Frames(config)
-        self.temporal_blocks = [Block(*shape, **own) for own in options[config.depth :]]
+        self.temporal_blocks = [Block(**own) for own in options[config.depth :]]
         self.temporal_norm = LayerNorm(config.embed_dim, config.norm_eps)
         self.pool = TokenPool() if config.global_pool == "token" else MeanPool(0)
         self.head = linear_head(config.embed_dim, config.num_classes)

@@ -94,15 +94,7 @@ class Encode(Module):
 
     def __init__(self, config, prefix):
         self.tokens = prefix + prod(config.grid) if config.positions == "rope" else None
-        self.blocks = [
-            Block(
-                config.embed_dim, config.num_heads, config.mlp_hidden, qkv_bias=config.qkv_bias,
-                activation=config.activation, norm_eps=config.norm_eps, drop=config.drop_rate,
-                attn_drop=config.attn_drop_rate, drop_path=config.drop_path_rate * i / max(1, config.depth - 1),
-                rope_grid=config.grid if config.positions == "rope" else None,
-            )
-            for i in range(config.depth)
-        ]  # fmt: skip
+        self.blocks = [Block(**options) for options in block_options(config, config.depth)]
         self.norm = LayerNorm(config.embed_dim, config.norm_eps)
 
     def forward(self, tokens, ctx=None):
@@ -115,6 +107,16 @@ class Encode(Module):
 
     def backward(self, dtokens, cache):
         return in_turn_backward(self.norm.backward(dtokens, cache.norm), self.blocks, cache.blocks)
+
+
+def block_options(config, depth):
+    """The arguments of `depth` blocks; stochastic depth grows linearly from 0 at the first."""
+    options = dict(
+        dim=config.embed_dim, num_heads=config.num_heads, mlp_hidden=config.mlp_hidden, qkv_bias=config.qkv_bias,
+        activation=config.activation, norm_eps=config.norm_eps, drop=config.drop_rate, attn_drop=config.attn_drop_rate,
+        rope_grid=config.grid if config.positions == "rope" else None,
+    )  # fmt: skip
+    return [options | {"drop_path": config.drop_path_rate * i / max(1, depth - 1)} for i in range(depth)]
 
 
 def make_positions(config, prefix):
