@@ -11,6 +11,7 @@ from strategies import redrawn
 
 from tinyvit import interop
 from tinyvit.functional.patches import as_pair
+from tinyvit.interop import huggingface
 from tinyvit.models import BiTConfig, ClipConfig, DeiTConfig, Dinov2Config, ResNetConfig, SwinConfig, ViViTConfig, build
 from tinyvit.tensors import load_tensors
 
@@ -126,6 +127,13 @@ def test_what_hugging_face_has_no_place_for_is_refused_before_anything_is_writte
     with pytest.raises(ValueError, match=message):
         interop.save(weights_of(config), tmp_path / "theirs", "huggingface")
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["deit", "dinov2", "vivit", "clip"])
+def test_an_activation_that_transformers_does_not_have_is_refused(name, monkeypatch, tmp_path):
+    monkeypatch.delitem(huggingface.TO_ACTIVATION, CONFIGS[name].activation)
+    with pytest.raises(ValueError, match=f"has no place for activation '{CONFIGS[name].activation}', only for .*gelu"):
+        interop.save(weights_of(CONFIGS[name]), tmp_path / "theirs", "huggingface")
 
 
 @pytest.mark.parametrize("preprocessor, size, crop", [

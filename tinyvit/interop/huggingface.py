@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyvit.interop import names
 from tinyvit.interop.fields import Classes, Number, Sides, Size, checked
 from tinyvit.interop.huggingface_config import made_size, preprocessing_of, processor_of, to_preprocessor
 from tinyvit.interop.mappings import Mapping, Weights, register
@@ -29,13 +30,12 @@ FIELDS = {
 BY_DEFAULT = {int: Size, float: Number, bool: bool, str: str, tuple: tuple[Size, ...], dict: dict}
 # Arrays that only training uses, by a pattern of their names.
 UNUSED = {r"embeddings\.mask_token$": "the mask token", r"decoder\.": "the decoder", r"pooler\.dense\.": "the pooler"}
-# Transformers has several names for the same function.
+# Transformers has several names for the same function; the first one is written.
 ACTIVATIONS = {
-    "gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh", "gelu_accurate": "gelu_tanh",
-    "quick_gelu": "quick_gelu",
+    "gelu": "gelu", "gelu_python": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh", "gelu_python_tanh": "gelu_tanh", "gelu_accurate": "gelu_tanh", "quick_gelu": "quick_gelu",
 }  # fmt: skip
-TO_ACTIVATION = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu"}
+TO_ACTIVATION = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,5 @@ def activation_of(said):
     return ACTIVATIONS[said["hidden_act"]]
 
 
-def expect_place(config, **only):
-    """Raise ValueError for a field of ours with a value that theirs has no place for."""
-    for name, value in only.items():
-        if getattr(config, name) != value:
-            raise ValueError(f"{LAYOUT} has no place for {name} {getattr(config, name)!r}, only for {value!r}")
+expect_place = partial(names.expect_place, LAYOUT)
+to_activation = partial(names.activation_in, LAYOUT, TO_ACTIVATION)

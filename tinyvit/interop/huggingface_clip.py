@@ -65,7 +65,7 @@ def about(config):
     byte pairs isn't among the weights, and isn't written.
     """
     huggingface.expect_place(config, img_size=as_pair(config.img_size)[0], patch_size=as_pair(config.patch_size)[0])
-    common = {"hidden_act": huggingface.TO_ACTIVATION[config.activation], "layer_norm_eps": config.norm_eps,
+    common = {"hidden_act": huggingface.to_activation(config), "layer_norm_eps": config.norm_eps,
               "projection_dim": config.projection_dim}  # fmt: skip
     vision = common | {theirs: getattr(config, ours) for ours, theirs in VISION.items()} | {
         "model_type": "clip_vision_model", "intermediate_size": int(config.embed_dim * config.mlp_ratio),

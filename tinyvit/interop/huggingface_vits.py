@@ -1,6 +1,6 @@
 """Hugging Face's ViT, DeiT, DINOv2 and ViViT, which have most of their layout in common, and Swin."""
 
-from tinyvit.interop.huggingface import TO_ACTIVATION, Layout, activation_of, expect_only, expect_place, register_layout
+from tinyvit.interop.huggingface import Layout, activation_of, expect_only, expect_place, register_layout, to_activation
 from tinyvit.interop.names import as_side, by_table, mlp_ratio
 from tinyvit.models import DeiTConfig, Dinov2Config, SwinConfig, ViTConfig, ViViTConfig
 
@@ -128,7 +128,7 @@ def about_vit(config):
     if config.num_classes:
         expect_place(config, head_hidden=None)
     pooler = {} if config.head_hidden is None else {"pooler_output_size": config.head_hidden, "pooler_act": "tanh"}
-    return {"intermediate_size": config.mlp_hidden, "hidden_act": TO_ACTIVATION[config.activation], **pooler}
+    return {"intermediate_size": config.mlp_hidden, "hidden_act": to_activation(config), **pooler}
 
 
 def about_deit(config):
@@ -144,13 +144,12 @@ def about_dinov2(config):
     registers = {"model_type": "dinov2_with_registers", "architectures": ["Dinov2WithRegistersModel"],
                  "num_register_tokens": config.num_registers} if config.num_registers else {}  # fmt: skip
     return {"mlp_ratio": int(config.mlp_ratio), "use_swiglu_ffn": config.swiglu, **registers,
-            "layerscale_value": config.layer_scale, "hidden_act": TO_ACTIVATION[config.activation]}  # fmt: skip
+            "layerscale_value": config.layer_scale, "hidden_act": to_activation(config)}  # fmt: skip
 
 
 def about_vivit(config):
-    """Those of ViT, and the sides of a tubelet; the GELU with a tanh is their gelu_fast."""
-    hidden_act = {"gelu": "gelu", "gelu_tanh": "gelu_fast"}[config.activation]
-    return about_vit(config) | {"num_frames": config.frames, "tubelet_size": config.tubelet, "hidden_act": hidden_act}
+    """Those of ViT, and the sides of a tubelet."""
+    return about_vit(config) | {"num_frames": config.frames, "tubelet_size": config.tubelet}
 
 
 def about_swin(config):

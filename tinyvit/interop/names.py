@@ -17,6 +17,20 @@ MOST_NAMES = 20  # of each kind in an error; a file of another model lacks hundr
 GIVE_SIZE = "give the size of the images: --img-size HEIGHT WIDTH, in Python img_size=(height, width)"
 
 
+def expect_place(layout, config, **only):
+    """Raise ValueError for a field of ours with a value that a layout has no place for."""
+    for name, value in only.items():
+        if getattr(config, name) != value:
+            raise ValueError(f"{layout} has no place for {name} {getattr(config, name)!r}, only for {value!r}")
+
+
+def activation_in(layout, table, config):
+    """A layout's name of the configured activation, from its names by ours; ValueError if it has none."""
+    if config.activation not in table:
+        raise ValueError(f"{layout} has no place for activation {config.activation!r}, only for {some(table)}")
+    return table[config.activation]
+
+
 # -- arrays under other names -----------------------------------------------------------------------------------------
 
 
@@ -201,10 +215,7 @@ def square_image(patches, patch_size, layout):
     """
     side = isqrt(patches)
     if side * side != patches or not patches:
-        raise ValueError(
-            f"{patches} patches don't form a square, and {layout} doesn't say how many rows and columns they have; "
-            + GIVE_SIZE
-        )
+        raise ValueError(f"{patches} patches don't form a square, and {layout} doesn't say how they lie; {GIVE_SIZE}")
     note = f"nothing says how the {patches} patches lie; {side} rows of {side} are assumed, otherwise {GIVE_SIZE}"
     return tuple(side * length for length in patch_size), (note,) if side > 1 else ()
 

@@ -107,9 +107,7 @@ def write(weights):
     pooling than the class token.
     """
     config = weights.config
-    for name, only in ONLY.items():
-        if getattr(config, name) != only:
-            raise ValueError(f"{LAYOUT} has no place for {name} {getattr(config, name)!r}; its ViTs have {only!r}")
+    names.expect_place(LAYOUT, config, **ONLY)
     state = names.with_one_table(weights, LAYOUT)
     if not config.qkv_bias:
         dtype = state["cls_token"].dtype

@@ -29,11 +29,12 @@ FIELDS = ("patch_size", "in_chans", "num_classes", "embed_dim", "depth", "mlp_ra
           "drop_path_rate")  # fmt: skip
 PARTS = names.in_equal_parts(lambda name: (name,))  # for `to_ours`
 SOURCE = "timm's config.json"
+ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_tanh"}  # theirs by ours
 # The arguments that are read.
 ARGS = {
     "img_size": Sides, "patch_size": Sides, "in_chans": Size, "num_classes": Classes, "embed_dim": Size, "depth": Size,
     "num_heads": Size, "mlp_ratio": Number, "qkv_bias": bool, "global_pool": str, "norm_layer": Literal["layernorm"],
-    "act_layer": Literal["gelu", "gelu_tanh"], "pool_include_prefix": Literal[False], "pos_drop_rate": Number,
+    "act_layer": Literal[tuple(ACTIVATIONS)], "pool_include_prefix": Literal[False], "pos_drop_rate": Number,
     "proj_drop_rate": Number, "attn_drop_rate": Number, "drop_path_rate": Number, "init_values": Number,
 }  # fmt: skip
 PRETRAINED = {
@@ -161,18 +162,15 @@ def write(weights):
     Raises ValueError for what timm's ViT has no place for; a hidden layer in the head it had in its early versions.
     """
     config = weights.config
-    if config.head_hidden is not None:
-        raise ValueError(f"{LAYOUT} has no place for head_hidden {config.head_hidden}: its head is one linear layer")
-    if config.norm_eps != NORM_EPS:
-        raise ValueError(f"{LAYOUT} has no place for norm_eps {config.norm_eps}; timm's ViTs have {NORM_EPS}")
+    names.expect_place(LAYOUT, config, head_hidden=None, norm_eps=NORM_EPS)
     state = names.with_one_table(weights, LAYOUT) if config.positions != "none" else weights.state
     args = {name: getattr(config, name) for name in ("img_size", "global_pool", "num_heads", *FIELDS)}
-    args |= {"act_layer": config.activation, "fc_norm": False, "class_token": True,
+    args |= {"act_layer": names.activation_in(LAYOUT, ACTIVATIONS, config), "fc_norm": False, "class_token": True,
              "pos_drop_rate": config.drop_rate, "proj_drop_rate": config.drop_rate}  # fmt: skip
     args |= {"pos_embed": "none"} if config.positions == "none" else {}
     vits = {name: fields for name, (architecture, fields) in VARIANTS.items() if architecture == "vit"}
     closest = min(vits, key=lambda name: abs(vits[name]["embed_dim"] - config.embed_dim))
-    return state, to_about(weights, closest, args, ("patch_embed.proj", "head"))
+    return state, to_about(weights, closest, args, "patch_embed.proj", "head")
 
 
 # -- config.json: how a model is built, and how images are prepared ---------------------------------------------------
@@ -240,15 +238,14 @@ def preprocessing_of(about, config, mean=None, std=None):
     return Preprocessing(classes, config.in_chans, size, mean, std, resample=resample, crop=crop), notes
 
 
-def to_about(weights, architecture, args, ends):
+def to_about(weights, architecture, args, first, last):
     """The config.json, as a dict, with which timm builds the model of these weights.
 
     architecture  timm's name
     args          in which the model differs from what the name stands for
-    ends          the first convolution and the last layer
+    first, last   the first convolution and the last layer, or the last two
     """
     config, prepared = weights.config, weights.preprocessing
-    first, last = ends
     crop = {"crop_pct": 1.0, "crop_mode": "squash"} if prepared.crop is None else {
         "crop_pct": prepared.crop, "crop_mode": "center"}  # fmt: skip
     pretrained = {

@@ -110,7 +110,7 @@ def write(architecture, weights):
     if architecture == "bit" and config.num_classes:
         state["head.fc.weight"] = state["head.fc.weight"][:, :, None, None]
     args = {name: shape[name] for name in FREE if name != "img_size" or kind.one_size}
-    return state, to_about(weights, name, args, (kind.first, kind.last))
+    return state, to_about(weights, name, args, kind.first, kind.last)
 
 
 def check_windows(config):

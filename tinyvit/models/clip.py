@@ -5,7 +5,7 @@ Radford et al. 2021, "Learning transferable visual models from natural language 
 
 from dataclasses import dataclass
 from math import log
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.models.architecture import Architecture, as_input
 from tinyvit.models.registry import register, variant
 from tinyvit.models.text_tower import TextTower, projection
-from tinyvit.models.vit_config import DEEPEST
+from tinyvit.models.vit_config import DEEPEST, Activation
 from tinyvit.nn import init
 from tinyvit.nn.block import Block
 from tinyvit.nn.head import TokenPool
@@ -62,8 +62,8 @@ class ClipConfig:
     """Width of the space that images and texts share."""
     mlp_ratio: Positive = 4.0
     """Width of the MLPs' hidden layers, as a multiple of their tower's width."""
-    activation: Literal["quick_gelu", "gelu", "gelu_tanh"] = "quick_gelu"
-    """GELU, in the form x σ(1.702 x), exact, or in its tanh form."""
+    activation: Activation = "quick_gelu"
+    """GELU, exact, in its tanh form, or as x σ(1.702 x)."""
     norm_eps: NotNegative = 1e-5
     """ε of the layer norms."""
 

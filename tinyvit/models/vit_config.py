@@ -5,10 +5,12 @@ from numbers import Integral
 from typing import Annotated, Literal, get_args
 
 from tinyvit.functional.patches import as_pair, grid_of
+from tinyvit.nn.block import ACTIVATIONS
 from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Width, Within, validate
 
 Positions = Literal["learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none"]
 Pooling = Literal["token", "avg"]
+Activation = Literal[tuple(ACTIVATIONS)]
 POSITIONS, POOLINGS = get_args(Positions), get_args(Pooling)
 POSITIONS_DIVIDE = {"learned_2d": 2, "sincos_1d": 2, "sincos_2d": 4, "sincos_3d": 6}  # divisors of embed_dim
 DEEPEST = 1000  # blocks: as many as anyone has trained; building more takes minutes before any memory is asked for
@@ -48,8 +50,8 @@ class ViTConfig:
     """Dropout on the attention probabilities."""
     drop_path_rate: Rate = 0.0
     """Stochastic depth of the last block; it grows linearly from 0 at the first."""
-    activation: Literal["gelu", "gelu_tanh"] = "gelu"
-    """GELU, exact or in its tanh form."""
+    activation: Activation = "gelu"
+    """GELU, exact, in its tanh form, or as x σ(1.702 x)."""
     norm_eps: NotNegative = 1e-6
     """ε of the layer norms."""
     dynamic_img_size: bool = False
