@@ -81,7 +81,7 @@ def test_options_of_pictures_that_it_cannot_have_are_refused(refused, run):
     for options, said in (
         ("--layer 0", "there is no layer to draw; Tiny has no attention over the same patches in every layer"),
         ("--head 0", "there is no head to draw; Tiny has no attention over the same patches in every layer"),
-        ("--html page.html", "the page explains the steps of a Vision Transformer with one class token"),
+        ("--html page.html", "the page explains the steps of a plain Vision Transformer"),
     ):
         assert said in refused("inspect", run, *options.split())
 

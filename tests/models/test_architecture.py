@@ -202,7 +202,7 @@ def test_a_trace_without_attention_still_has_all_values_and_gradients():
 
 def test_probes_that_an_architecture_does_not_support_are_refused_in_one_line():
     model = Tiny(TinyConfig())
-    with pytest.raises(ValueError, match="class token, and Tiny has other steps"):
+    with pytest.raises(ValueError, match="plain Vision Transformer, and a Tiny has others"):
         explorer(model, images(1), [0], np.zeros((1, 1, 8, 8), "uint8"), "0123456789", ["a"])
     assert probe.patch_filters(model).shape == (12, 1, 4, 4) and probe.patch_positions(model).shape == (4, 12)
 

@@ -14,7 +14,7 @@ from strategies import images_for, redrawn, seeds, vits
 
 from tinyvit import ViT, ViTConfig, create_model, probe
 from tinyvit.probe.explorer import LARGEST_LIVE_PAGE, LARGEST_PAGE, choose, live
-from tinyvit.probe.explorer.numbers import numbers
+from tinyvit.probe.explorer.numbers import facts, numbers
 from tinyvit.probe.explorer.packing import layout, packed, share_codes, signed_codes
 
 CONFIG = ViTConfig(8, 4, in_chans=1, num_classes=5, embed_dim=12, depth=2, num_heads=3)
@@ -134,16 +134,18 @@ def test_a_live_page_of_the_largest_model_that_runs_in_it_stays_below_a_megabyte
 
 @pytest.mark.parametrize(("config", "reason"), [
     (LARGE, "parameters, and the page has room for 150,000"),
-    (ViTConfig(128, 32, embed_dim=8, depth=1, num_heads=1), "16,384 pixels, and the page lets draw on 4,096"),
+    (ViTConfig(128, 32, embed_dim=8, depth=1, num_heads=1), "16,384 pixels, and the page has room for 4,096"),
     (ViTConfig(32, 1, embed_dim=8, depth=4, num_heads=1), "million multiplications"),
+    (replace(CONFIG, activation="quick_gelu"), "its activation is quick_gelu, and the page computes gelu and gelu_tan"),
 ])  # fmt: skip
-def test_a_model_that_is_too_large_to_run_in_the_page_has_a_reason(config, reason):
+def test_a_model_that_can_not_run_in_the_page_has_a_reason(config, reason):
     assert reason in live.why_not_live(ViT(config))
 
 
-def test_another_architecture_does_not_run_in_the_page():
-    model = create_model("deit_tiny_distilled_patch16_224", device="meta")
-    assert "a DeiT has other layers" in live.why_not_live(model)
+@pytest.mark.parametrize("name", ["hybrid_digits", "vit_small_patch14_dinov2", "deit_tiny_distilled_patch16_224"])
+def test_a_page_of_another_architecture_which_it_would_explain_wrongly_is_refused(name):
+    with pytest.raises(ValueError, match="explains the steps of a plain Vision Transformer, and a .* has others"):
+        facts(create_model(name, device="meta"))
 
 
 def test_a_small_model_runs_in_the_page_unless_it_computes_in_bfloat16(monkeypatch):

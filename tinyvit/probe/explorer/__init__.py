@@ -38,7 +38,7 @@ def explorer(model, images, labels, pictures, classes, names, title="tinyvit", l
     """One HTML page that shows, step by step, what a ViT computes of some images, and how the gradients flow back.
 
     The page computes a small ViT itself, forward and backward, so that images can be drawn and heads switched off. Of
-    another model, or one that is too large (`live.why_not_live`), it shows the numbers computed here.
+    one that it can't compute (`live.why_not_live`), it shows the numbers computed here.
 
     images     (B, C, H, W), normalised as the model reads them
     labels     (B,): every image's loss is −log of the probability of its label
@@ -51,7 +51,7 @@ def explorer(model, images, labels, pictures, classes, names, title="tinyvit", l
 
     The page is one file of plain HTML, CSS and JavaScript. It loads nothing: its own security policy forbids it to.
     Names are shown as text, whatever they contain.
-    Raises ValueError if not even one image fits, or if a number is not finite.
+    Raises ValueError for another architecture, if not even one image fits, and if a number is not finite.
     """
     about = {
         "model": facts(model), "classes": list(map(str, classes)), "shares": SHARES, "signed": SIGNED,

@@ -4,9 +4,9 @@ import numpy as np
 
 from tinyvit.backend import to_numpy
 from tinyvit.functional.patches import as_pair
-from tinyvit.models import architecture_name
 from tinyvit.probe.explorer.packing import layout, packed
 
+ACTIVATIONS = "gelu", "gelu_tanh"  # those of page/vit.js
 MOST_PARAMETERS = 150_000          # 0.7 MB of the page
 MOST_MULTIPLICATIONS = 12_000_000  # of a forward: about 50 ms with its backward
 MOST_PIXELS = 4096                 # that can be drawn on, and stand in a link
@@ -14,16 +14,16 @@ MOST_PIXELS = 4096                 # that can be drawn on, and stand in a link
 
 def why_not_live(model):
     """None, or the reason why the page can't compute this model itself, as a clause that follows "because"."""
-    if architecture_name(model) != "vit":
-        return f"a {type(model).__name__} has other layers than the Vision Transformer that the page computes"
     if model.precision == "bfloat16":
         return "it computes in bfloat16, which browsers don't have"
     config, parameters = model.config, model.num_parameters()
+    if config.activation not in ACTIVATIONS:
+        return f"its activation is {config.activation}, and the page computes {' and '.join(ACTIVATIONS)}"
     if parameters > MOST_PARAMETERS:
         return f"it has {parameters:,} parameters, and the page has room for {MOST_PARAMETERS:,}"
     height, width = as_pair(config.img_size)
     if height * width > MOST_PIXELS:
-        return f"its images have {height * width:,} pixels, and the page lets draw on {MOST_PIXELS:,}"
+        return f"its images have {height * width:,} pixels, and the page has room for {MOST_PIXELS:,}"
     tokens = 1 + config.grid[0] * config.grid[1]
     multiplications = tokens * parameters + 2 * config.depth * tokens * tokens * config.embed_dim
     if multiplications > MOST_MULTIPLICATIONS:

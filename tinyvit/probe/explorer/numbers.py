@@ -3,6 +3,7 @@
 import numpy as np
 
 from tinyvit.functional.patches import as_pair
+from tinyvit.models import architecture_name
 from tinyvit.probe.explorer.packing import share_codes, signed_codes
 from tinyvit.probe.rollout import attention_rollout
 from tinyvit.probe.trace import trace
@@ -69,15 +70,12 @@ def shown(picture):
 def facts(model):
     """The sizes and kinds of a model that the page's text and formulas mention, by the page's names.
 
-    Raises ValueError for an architecture that the page, which explains a Vision Transformer, has no words for.
+    Raises ValueError for any architecture but the plain Vision Transformer, whose steps the page explains.
     """
     config = model.config
-    lacking = [field for field in FIELDS.values() if not hasattr(config, field)]
-    if lacking or model.grid is None or model.num_prefix_tokens != 1:
-        raise ValueError(
-            "the page explains the steps of a Vision Transformer with one class token, and "
-            f"{type(model).__name__} has other steps; leave out --html for its pictures"
-        )
+    if architecture_name(model) != "vit":
+        raise ValueError(f"the page explains the steps of a plain Vision Transformer, and a {type(model).__name__} has "
+                         "others; leave out --html for its pictures")  # fmt: skip
     found = {name: getattr(config, field) for name, field in FIELDS.items()}
     sizes = {"size": as_pair(config.img_size), "patch": as_pair(config.patch_size), "grid": model.grid}
     return {**found, **sizes, "parameters": model.num_parameters()}

@@ -27,6 +27,8 @@ function multi_head_attention_backward(dy, cache, grads) {
   return [dx, { dq, dk, dv, dprobs, dscores, deach }];
 }
 
+const ACTIVATIONS = { gelu: [gelu, gelu_backward], gelu_tanh: [gelu_tanh, gelu_tanh_backward] };
+
 /** x + attention(norm(x)), and to that the MLP of its norm. */
 function block(x, w, name, config, on) {
   const [a1, c_norm1] = layernorm(x, w[`${name}norm1.weight`], w[`${name}norm1.bias`], config.eps);
@@ -34,7 +36,7 @@ function block(x, w, name, config, on) {
   const mid = plus(x, a);
   const [m1, c_norm2] = layernorm(mid, w[`${name}norm2.weight`], w[`${name}norm2.bias`], config.eps);
   const [h, c_fc1] = linear(m1, w[`${name}mlp.fc1.weight`], w[`${name}mlp.fc1.bias`]);
-  const [activated, c_act] = config.activation === "gelu" ? gelu(h) : gelu_tanh(h);
+  const [activated, c_act] = ACTIVATIONS[config.activation][0](h);
   const [m, c_fc2] = linear(activated, w[`${name}mlp.fc2.weight`], w[`${name}mlp.fc2.bias`]);
   const cache = { name, activation: config.activation, norm1: c_norm1, attn: c_attn, norm2: c_norm2, fc1: c_fc1,
                   act: c_act, fc2: c_fc2 };
@@ -45,7 +47,7 @@ function block(x, w, name, config, on) {
 function block_backward(dy, cache, grads) {
   const { name } = cache;
   const dactivated = linear_into(grads, `${name}mlp.fc2`, dy, cache.fc2);
-  const dh = (cache.activation === "gelu" ? gelu_backward : gelu_tanh_backward)(dactivated, cache.act);
+  const dh = ACTIVATIONS[cache.activation][1](dactivated, cache.act);
   const dm1 = linear_into(grads, `${name}mlp.fc1`, dh, cache.fc1);
   const dmid = plus(dy, norm_into(grads, `${name}norm2`, dm1, cache.norm2));
   const [da1, dattn] = multi_head_attention_backward(dmid, cache.attn, grads);
