@@ -12,7 +12,7 @@ from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.patches import grid_of
 from tinyvit.models.architecture import as_input, require_classes
 from tinyvit.models.registry import register, variant
-from tinyvit.models.vit import Embed, ViT, ViTCache, make_positions
+from tinyvit.models.vit import Embed, ViT, ViTCache
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
 from tinyvit.nn.head import linear_head
@@ -54,38 +54,44 @@ class DeiTEmbedCache(NamedTuple):
     __repr__ = tree
 
 
+def learned_tokens(count, dim):
+    """`count` tokens besides the class token; None for none."""
+    # Not zero like the class token: two tokens that start alike, with equal gradients, would stay alike.
+    return Parameter((1, count, dim), init.normal(TOKEN_STD), decay=False) if count else None
+
+
 class DeiTEmbed(Embed):
     """Images (B, C, H, W) into tokens (B, 2+R+N, D): class and distillation token, R registers, patches. Section 4.
 
     Registers: Darcet et al. 2024, "Vision transformers need registers".
     """
 
+    num_read = HEADS
+
     def __init__(self, config):
         super().__init__(config)
-        self.positions = make_positions(config, HEADS)
-        # Not zero like the class token: two tokens that start alike, with equal gradients, would stay alike.
-        self.dist_token = Parameter((1, 1, config.embed_dim), init.normal(TOKEN_STD), decay=False)
-        shape = 1, config.num_registers, config.embed_dim
-        self.reg_token = Parameter(shape, init.normal(TOKEN_STD), decay=False) if config.num_registers else None
+        self.dist_token = learned_tokens(self.num_read - 1, config.embed_dim)
+        self.reg_token = learned_tokens(config.num_registers, config.embed_dim)
 
     def forward(self, images, ctx=None):
         images = as_input(images, self.image_shape, self.storage.compute_dtype, self.any_size)
         x, c_patch = self.patch_embed(images, ctx)                             # (B, N, D)
-        x, c_dist = F.prepend_token(x, self.dist_token.value)
+        x, c_dist = F.prepend_token(x, self.dist_token.value) if self.dist_token else (x, None)
         x, c_cls = F.prepend_token(x, self.cls_token.value)                    # (B, 2+N, D)
         x, c_positions = self.positions(x, ctx, grid=grid_of(images.shape[2:], self.patch_embed.patch_size))
-        x, c_registers = F.insert_tokens(x, self.reg_token.value, HEADS) if self.reg_token else (x, None)
+        x, c_registers = F.insert_tokens(x, self.reg_token.value, self.num_read) if self.reg_token else (x, None)
         x, c_drop = self.pos_drop(x, ctx)                                      # (B, 2+R+N, D)
         return x, DeiTEmbedCache(c_patch, c_dist, c_cls, c_positions, c_registers, c_drop)
 
     def backward(self, dx, cache):
         dx = self.pos_drop.backward(dx, cache.pos_drop)
-        with self.gradients() as (dcls, ddist, *dregisters):
-            if dregisters:
-                dx, _ = F.insert_tokens_backward(dx, cache.reg_token, into=dregisters)
+        with self.gradients() as (dcls, *others):
+            if self.reg_token:
+                dx, _ = F.insert_tokens_backward(dx, cache.reg_token, into=others[-1:])
             dx = self.positions.backward(dx, cache.positions)
             dx, _ = F.prepend_token_backward(dx, cache.cls_token, into=(dcls,))
-            dx, _ = F.prepend_token_backward(dx, cache.dist_token, into=(ddist,))
+            if self.dist_token:
+                dx, _ = F.prepend_token_backward(dx, cache.dist_token, into=others[:1])
         return self.patch_embed.backward(dx, cache.patch_embed)
 
 

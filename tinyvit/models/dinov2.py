@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.functional.patches import grid_of
-from tinyvit.models.architecture import as_input
+from tinyvit.models.deit import DeiTEmbed
 from tinyvit.models.registry import register, variant
-from tinyvit.models.vit import Embed, ViT, block_options
+from tinyvit.models.vit import ViT, block_options
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
 from tinyvit.nn.block import Block
@@ -22,8 +21,6 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 from tinyvit.validation import Count, Finite
-
-TOKEN_STD = 0.02  # initial standard deviation of the registers
 
 
 @dataclass(frozen=True)
@@ -43,39 +40,10 @@ class Dinov2Config(ViTConfig):
         return (int(self.embed_dim * self.mlp_ratio * 2 / 3) + 7) // 8 * 8
 
 
-class Dinov2EmbedCache(NamedTuple):
-    embed: Any
-    reg_token: Any
-
-    __repr__ = tree
-
-
-class Dinov2Embed(Embed):
+class Dinov2Embed(DeiTEmbed):
     """Images (B, C, H, W) into tokens (B, 1+R+N, D): class token, R registers, patches."""
 
-    def __init__(self, config):
-        super().__init__(config)
-        shape = 1, config.num_registers, config.embed_dim
-        self.reg_token = Parameter(shape, init.normal(TOKEN_STD), decay=False) if config.num_registers else None
-
-    def forward(self, images, ctx=None):
-        images = as_input(images, self.image_shape, self.storage.compute_dtype, self.any_size)
-        x, c_patch = self.patch_embed(images, ctx)                             # (B, N, D)
-        x, c_token = F.prepend_token(x, self.cls_token.value)                  # (B, 1+N, D)
-        x, c_positions = self.positions(x, ctx, grid=grid_of(images.shape[2:], self.patch_embed.patch_size))
-        x, c_registers = F.insert_tokens(x, self.reg_token.value, 1) if self.reg_token else (x, None)
-        x, c_drop = self.pos_drop(x, ctx)                                      # (B, 1+R+N, D)
-        return x, Dinov2EmbedCache((c_patch, c_token, c_positions, c_drop), c_registers)
-
-    def backward(self, dx, cache):
-        c_patch, c_token, c_positions, c_drop = cache.embed
-        dx = self.pos_drop.backward(dx, c_drop)
-        with self.gradients() as (dcls, *dregisters):
-            if dregisters:
-                dx, _ = F.insert_tokens_backward(dx, cache.reg_token, into=dregisters)
-            dx = self.positions.backward(dx, c_positions)
-            dx, _ = F.prepend_token_backward(dx, c_token, into=(dcls,))
-        return self.patch_embed.backward(dx, c_patch)
+    num_read = 1
 
 
 class LayerScale(Module):

@@ -46,12 +46,13 @@ class Embed(Module):
     """
 
     transparent = True
+    num_read = 1  # tokens that a head reads: the class token
 
     def __init__(self, config):
         self.image_shape = (config.in_chans, *as_pair(config.img_size))
         self.any_size = config.dynamic_img_size
         self.cls_token = Parameter((1, 1, config.embed_dim), init.zeros, decay=False)
-        self.positions = make_positions(config, ViT.num_prefix_tokens)
+        self.positions = make_positions(config, self.num_read)
         self.patch_embed = PatchEmbed(config.patch_size, config.in_chans, config.embed_dim)
         self.pos_drop = Dropout(config.drop_rate)
 
@@ -112,10 +113,16 @@ class Encode(Module):
 def block_options(config, depth):
     """The arguments of `depth` blocks; stochastic depth grows linearly from 0 at the first."""
     options = dict(
-        dim=config.embed_dim, num_heads=config.num_heads, mlp_hidden=config.mlp_hidden, qkv_bias=config.qkv_bias,
-        activation=config.activation, norm_eps=config.norm_eps, drop=config.drop_rate, attn_drop=config.attn_drop_rate,
+        dim=config.embed_dim,
+        num_heads=config.num_heads,
+        mlp_hidden=config.mlp_hidden,
+        qkv_bias=config.qkv_bias,
+        activation=config.activation,
+        norm_eps=config.norm_eps,
+        drop=config.drop_rate,
+        attn_drop=config.attn_drop_rate,
         rope_grid=config.grid if config.positions == "rope" else None,
-    )  # fmt: skip
+    )
     return [options | {"drop_path": config.drop_path_rate * i / max(1, depth - 1)} for i in range(depth)]
 
 
