@@ -28,12 +28,12 @@ def test_an_error_is_reported_in_one_line(error, line):
 @pytest.mark.parametrize("case", [TRAIN, INFER, ATTENTION, CONV], ids=lambda case: case.kind)
 def test_a_worker_warms_up_by_two_steps_and_computes_what_this_process_would(case):
     with Player(tinyvit("reference"), case, 1, turn=1e-9) as player:
-        player.built()
-        player.warm()
-        player.turn()
-    _, second, (_, third, _) = islice(worker.progress("steps", case, 1, {}, 1e-9), 3)
-    assert [player.second, *player.values] == pytest.approx([second, third], rel=1e-5)
-    assert player.seconds[0] > 0 and player.problem is None and 0 < player.before < player.peak
+        for _ in range(3):
+            player.go_on()
+    _, second, (_, third, _) = islice(worker.progress(tinyvit("reference"), case, 1, 1e-9), 3)
+    assert [player.answers[1], *player.values] == pytest.approx([second, third], rel=1e-5)
+    before, _, (seconds, _, peak) = player.answers
+    assert [seconds] == player.seconds and seconds > 0 and player.problem is None and 0 < before < peak
 
 
 @pytest.mark.end_to_end
@@ -43,8 +43,8 @@ def test_a_player_that_fails_or_is_killed_has_no_more_turns_and_keeps_its_reason
     with Player(tinyvit("reference")._replace(module=module), TRAIN, 1) as player:
         if module == "steps":
             player.process.kill()
-        for move in (player.built, player.warm, player.turn, player.turn):
-            move()
+        for _ in range(4):
+            player.go_on()
         player.process.join(30)
         assert not player.process.is_alive()
-    assert reason in player.problem and player.seconds == [] and player.peak is None
+    assert reason in player.problem and player.answers == []

@@ -43,12 +43,12 @@ def test_logits_and_every_gradient_are_ours(name, samples, seed):
     assert_all_close(gradients_by_hand(model, images, dlogits), expected)
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("layout", ["torch", "channels_last"])
 @pytest.mark.parametrize("name", STEPS)
-def test_a_training_goes_the_same_way_step_by_step(name, channels_last):
+def test_a_training_goes_the_same_way_step_by_step(name, layout):
     case = replace(TRAIN, shape=STEPS[name], batch_size=5)
     ours = steps.prepare(case, "float64", 1)
-    theirs = torch_steps.prepare(case, "float64", 1, channels_last=channels_last)
+    theirs = torch_steps.prepare(case, "float64", 1, layout)
     losses = [(ours(), theirs()) for _ in range(6)]
     np.testing.assert_allclose(*np.transpose(losses), rtol=1e-9)
     assert len({loss for loss, _ in losses}) == 6
@@ -76,19 +76,13 @@ def test_dropout_and_stochastic_depth_are_active_in_training_only(field):
     assert torch.equal(model.eval()(images), model(images))
 
 
-@pytest.mark.parametrize("field", [{"positions": "rope"}, {"head_hidden": 3}, {"activation": "gelu_tanh"}])
-def test_configurations_that_the_torch_side_lacks_are_refused(field):
-    with pytest.raises(ValueError, match="sincos_2d positions, a linear head and exact GELU"):
-        twin(redrawn_vit(replace(CONFIG, **field)))
-
-
 @pytest.mark.parametrize("case", [TRAIN, INFER, ATTENTION], ids=lambda case: case.kind)
 def test_a_run_with_torch_has_ratios_and_no_disagreement(case):
     (result,) = small_run((case,))
     ours, theirs = result["results"]
     assert ours["ratios"].keys() == {"torch"} and ours["ratios"]["torch"] > 0
     assert (ours["problem"], theirs["problem"], result["disagreement"]) == (None, None, None)
-    assert result["floor"]["by_library"].keys() == {"products", "torch_products"}
+    assert result["floor"]["operations_per_second"] > 0 and not result["floor"]["problems"]
 
 
 def test_a_convolution_is_timed_in_both_memory_formats_of_torch():

@@ -1,7 +1,6 @@
 """A whole benchmark: from cases to results that JSON can hold. Each implementation computes in a process of its own."""
 
 import multiprocessing
-import os
 import time
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -15,25 +14,21 @@ from tinyvit.bench import worker
 TOLERANCE = 1e-3  # of a loss after one step, in float32
 TURN = 0.2        # seconds of a contestant's turn in a round, or one step if that is longer
 PAUSE = 0.05      # seconds between turns, in which the last one's idle threads stop to look for work
-# The variables that set the number of threads of BLAS libraries and kernels.
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS",
-           "TINYVIT_THREADS")  # fmt: skip
 
 
 class Contestant(NamedTuple):
-    """One implementation: a module of this package, and the arguments of its `prepare` besides the case's."""
+    """One implementation: a module of this package, and the level of tinyvit's kernels in its process."""
 
     name: str
     title: str
     module: str = "torch_steps"
-    options: dict = {}  # noqa: RUF012 (only read)
-    kernels: str = ""
+    kernels: str | None = None
 
     def plays(self, case):
         """Whether it takes part in a case: channels last is for convolutions, and PyTorch's models are timm's."""
         if self.module == "torch_steps" and case.architecture and not find_spec("timm"):
             return False
-        return case.convolves or "channels_last" not in self.options
+        return case.convolves or self.name != "channels_last"
 
 
 def tinyvit(level):
@@ -41,8 +36,7 @@ def tinyvit(level):
     return Contestant(level, f"tinyvit, {level}", "steps", kernels=level)
 
 
-TORCH = [Contestant("torch", "PyTorch eager"), Contestant("channels_last", "PyTorch, channels last",
-                                                          options={"channels_last": True})]  # fmt: skip
+TORCH = [Contestant("torch", "PyTorch eager"), Contestant("channels_last", "PyTorch, channels last")]
 PRODUCTS = Contestant("products", "matrix products, NumPy", "steps")
 TORCH_PRODUCTS = Contestant("torch_products", "matrix products, PyTorch")
 
@@ -59,28 +53,18 @@ def contestants(levels):
 class Player:
     """A contestant with its process, which builds a case, or with None matrix products, and its results.
 
-    before    bytes in use before the case was built; `peak` the most that was in use
-    second    what the second step of all returned: a loss that depends on the gradients of the first
-    seconds   of a step, one entry a round; fewer where it could not go on
-    values    what a step returned, likewise: a loss, or the rate of matrix products
+    answers   what its process has sent, see `worker.progress`; fewer where it could not go on
     problem   why it could not go on, or None
     """
 
-    before = second = peak = problem = None
+    problem = None
 
     def __init__(self, contestant, case, threads, turn=TURN):
-        self.contestant, self.seconds, self.values = contestant, [], []
+        self.contestant, self.answers = contestant, []
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        what = theirs, contestant.module, case, threads, contestant.options, turn
-        self.process = context.Process(target=worker.work, args=what, daemon=True)
-        before = dict(os.environ)
-        os.environ.update(dict.fromkeys(THREADS, str(threads)), TINYVIT_KERNELS=contestant.kernels)
-        try:
-            self.process.start()  # which inherits them
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        self.process = context.Process(target=worker.work, args=(theirs, contestant, case, threads, turn), daemon=True)
+        self.process.start()
         theirs.close()
 
     def __enter__(self):
@@ -92,35 +76,30 @@ class Player:
         self.process.kill()
         self.process.join()
 
-    def built(self):
-        """Wait until the case is built."""
-        self.before = self.answer()
-
-    def warm(self):
-        """Have it warm up."""
-        self.second = self.answer(go_on=True)
-
-    def turn(self):
-        """Have it take one turn."""
-        if (answer := self.answer(go_on=True)) is not None:
-            seconds, value, self.peak = answer
-            self.seconds.append(seconds)
-            self.values.append(value)
-
-    def answer(self, go_on=False):
-        """What the process sends next, if it is told to go on; None after a problem."""
+    def go_on(self):
+        """Have it build its case, then warm up, then take one turn after the other; nothing after a problem."""
         if self.problem is not None:
-            return None
+            return
         try:
-            if go_on:
+            if self.answers:  # it begins by itself, so that all load their libraries at the same time
                 self.pipe.send(None)
             answer, self.problem = self.pipe.recv()
+            self.answers += [answer] * (self.problem is None)
         except (EOFError, OSError):
             self.process.join()
             killed = "its process was killed, as the system does when memory runs out"
             ended = f"its process ended with status {self.process.exitcode}"
-            answer, self.problem = None, killed if self.process.exitcode == -9 else ended
-        return answer
+            self.problem = killed if self.process.exitcode == -9 else ended
+
+    @property
+    def seconds(self):
+        """Seconds of a step, one entry a round."""
+        return [seconds for seconds, _, _ in self.answers[2:]]
+
+    @property
+    def values(self):
+        """What the steps returned, likewise: a loss, or the rate of matrix products."""
+        return [value for _, value, _ in self.answers[2:]]
 
 
 def run(cases, levels, threads, rounds, turn=TURN, products=True):
@@ -136,10 +115,8 @@ def run(cases, levels, threads, rounds, turn=TURN, products=True):
                 [stack.enter_context(Player(one, what, threads, turn)) for one in some]
                 for some, what in (([one for one in playing if one.plays(case)], case), (rating * products, None))
             )
-            for player in players + rates:  # all are started: loading libraries takes a while
-                player.built()
-            for player in players + rates:
-                player.warm()
+            for player in 2 * (players + rates):
+                player.go_on()
             take_turns(players + rates, rounds)
             yield result_of(case, players, rates)
 
@@ -149,7 +126,7 @@ def take_turns(players, rounds):
     for number in range(rounds):
         first = number % len(players)
         for player in players[first:] + players[:first]:
-            player.turn()
+            player.go_on()
             time.sleep(PAUSE)
 
 
@@ -162,6 +139,7 @@ def result_of(case, players, rates=()):
     multiply_adds = case.multiply_adds()
     rate = middle([max(values) for values in zip(*(player.values for player in rates if player.values))])
     floor = quotient(2 * multiply_adds, rate)
+    second_steps = {one.contestant.title: one.answers[1] for one in players if len(one.answers) > 1}
     return {
         "case": case.name,
         "title": case.title,
@@ -170,27 +148,24 @@ def result_of(case, players, rates=()):
         "floor": {
             "seconds": floor,
             "operations_per_second": rate,
-            "by_library": {player.contestant.name: middle(player.values) for player in rates},
             "problems": {player.contestant.name: player.problem for player in rates if player.problem},
         },
         "results": [row_of(case, player, players, floor) for player in players],
-        "disagreement": None if case.draws else disagreement({one.contestant.title: one.second for one in players}),
+        "disagreement": None if case.draws else disagreement(second_steps),
     }
 
 
 def disagreement(values, tolerance=TOLERANCE):
     """A warning if the contestants' second steps differ by more than rounding, so that times mean nothing."""
-    known = {name: value for name, value in values.items() if value is not None}
-    each = np.array([*known.values()] or [0.0])
+    each = np.array([*values.values()] or [0.0])
     if np.ptp(each) <= tolerance * np.max(abs(each)):  # which no NaN is
         return None
-    return f"not the same work: {', '.join(f'{name} got {value:.6g}' for name, value in known.items())}"
+    return f"not the same work: {', '.join(f'{name} got {value:.6g}' for name, value in values.items())}"
 
 
 def row_of(case, player, players, floor):
     """One contestant's figures. `ratios` says how many times as long each other one took, see `ratio`."""
     one, seconds = player.contestant, middle(player.seconds)
-    others = {other.contestant.name: other.seconds for other in players if other is not player}
     return {
         "name": one.name,
         "title": one.title,
@@ -198,9 +173,9 @@ def row_of(case, player, players, floor):
         "quartiles": quartiles(player.seconds),
         "per_second": quotient(case.batch_size, seconds),
         "of_floor": quotient(floor, seconds),
-        "ratios": {name: ratio(theirs, player.seconds) for name, theirs in others.items()},
-        "peak_bytes": player.peak,
-        "bytes_before": player.before,
+        "ratios": {other.contestant.name: ratio(other.seconds, player.seconds) for other in players if other != player},
+        "peak_bytes": player.answers[-1][2] if seconds else None,
+        "bytes_before": player.answers[0] if seconds else None,
         "seconds": player.seconds,
         "problem": player.problem,
     }

@@ -26,7 +26,7 @@ def load(threads):
     F.gelu(np.zeros(1, np.float32))
 
 
-def prepare(case, precision, threads):
+def prepare(case, precision, threads, name=None):
     """A function that computes the next step of a case and returns a number to compare implementations by."""
     if case.kind == "train":
         step = training_step(case, precision, threads)

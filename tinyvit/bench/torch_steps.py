@@ -23,12 +23,12 @@ def load(threads):
     optimizer.step()
 
 
-def prepare(case, precision, threads, channels_last=False):
+def prepare(case, precision, threads, name="torch"):
     """A function that computes the next step of a case and returns the same number as tinyvit's.
 
-    channels_last   PyTorch's other memory format of what convolutions read, in which a ViT's images always are
+    name   "channels_last" keeps the channels of a pixel side by side in memory, as a ViT's images always are here
     """
-    layout = torch.channels_last if channels_last or not case.convolves else torch.contiguous_format
+    layout = torch.channels_last if name == "channels_last" or not case.convolves else torch.contiguous_format
     if case.kind == "train":
         step = training_step(case, precision, layout)
         return lambda: float(step())
@@ -43,7 +43,7 @@ def training_step(case, precision, layout=torch.channels_last, device="cpu", com
     """
     ours = build(case.shape, seed=0, dtype="float64" if precision == "float64" else "float32")
     model = twin(ours).to(device, memory_format=layout).train()
-    optimizer = torch.optim.AdamW(groups(ours, model), lr=1e-3, weight_decay=0.01, fused=True)
+    optimizer = torch.optim.AdamW(groups(ours, model), lr=1e-3, fused=True)
     images, targets = (torch.tensor(array).to(device) for array in batch(case, str(ours.dtype)))
     images = images.to(memory_format=layout)
     low = precision in ("bfloat16", "float16")
@@ -114,17 +114,14 @@ def products(threads):
 
 
 def twin(ours):
-    """timm's model with the weights of a tinyvit model. Raises ValueError for what timm's has no argument for."""
+    """timm's model with the weights of a tinyvit model: a ViT with learned or sincos_2d positions, a linear head and
+    exact GELU, or one of the other architectures."""
     config = ours.config
     theirs = {"vit": vit, "hybrid": hybrid, "resnet": resnet, "swin": swin, "coatnet": coatnet}
     model = theirs[architecture_name(config)](config).to(getattr(torch, str(ours.dtype)))
-    weights, own = model.state_dict(), ours.state_dict()
-    for name, weight in weights.items():
-        if our_name(name) in own:
-            weights[name] = torch.tensor(own.pop(our_name(name))).reshape(weight.shape)  # a linear layer may be 1×1
-    if own:
-        raise ValueError(f"timm's model has no {', '.join(own)}")
-    model.load_state_dict(weights)
+    own, weights = ours.state_dict(), model.state_dict().items()
+    model.load_state_dict({name: torch.tensor(own[our_name(name)]).reshape(weight.shape)  # a linear layer may be 1×1
+                           for name, weight in weights if our_name(name) in own})  # fmt: skip
     if getattr(config, "positions", "learned") != "learned":
         model.pos_embed.requires_grad_(False)
     return model
@@ -138,11 +135,10 @@ def our_name(name):
 def groups(ours, model):
     """PyTorch's parameter groups: weight decay for what our model marks `decay`, none for the rest."""
     decays = {name for name, parameter in ours.named_parameters() if parameter.decay}
-    found = {True: [], False: []}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            found[our_name(name) in decays].append(parameter)
-    return [{"params": found[True]}, {"params": found[False], "weight_decay": 0.0}]
+    learned = [(our_name(name) in decays, parameter) for name, parameter in model.named_parameters()
+               if parameter.requires_grad]  # fmt: skip
+    return [{"params": [parameter for decay, parameter in learned if decay == marked], "weight_decay": share}
+            for marked, share in ((True, 0.01), (False, 0.0))]  # fmt: skip
 
 
 def timm(name):
@@ -158,8 +154,6 @@ def timm(name):
 
 
 def vit(c, **more):
-    if c.positions not in ("learned", "sincos_2d") or c.head_hidden or c.activation != "gelu":
-        raise ValueError("PyTorch's side has learned or sincos_2d positions, a linear head and exact GELU only")
     options = {"img_size": c.img_size, "patch_size": c.patch_size} | more
     return timm("vision_transformer").VisionTransformer(
         **options, in_chans=c.in_chans, num_classes=c.num_classes, global_pool=c.global_pool, fc_norm=False,

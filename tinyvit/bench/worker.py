@@ -7,33 +7,36 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
+from tinyvit.levels import using
+
 LEAST_STEPS = 2  # to warm up: the first allocates, the second finds everything in place
 
 
-def work(pipe, *arguments):
-    """Send (what `progress(*arguments)` yields, None), each when told to go on, or (None, why not), until the other end
-    is closed."""
+def work(pipe, contestant, *arguments):
+    """Send (what `progress(contestant, *arguments)` yields, None), each when told to go on, or (None, why not), until
+    the other end is closed."""
     os.dup2(2, 1)  # whatever a library prints is not a result
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which closes the pipe
     with suppress(EOFError, OSError):
         try:
-            for answer in progress(*arguments):
-                pipe.send((answer, None))
-                pipe.recv()
+            with using(contestant.kernels):
+                for answer in progress(contestant, *arguments):
+                    pipe.send((answer, None))
+                    pipe.recv()
         except Exception as error:
             pipe.send((None, in_a_line(error)))
 
 
-def progress(module, case, threads, options, seconds):
+def progress(contestant, case, threads, seconds):
     """Build a case, or with None matrix products; warm up for this many seconds, and take turns that last as long.
 
     Yields the bytes in use when only libraries were loaded; what the second step returned; then, for each turn, the
     seconds of a step, the largest number that its steps returned, and the most bytes that the process has used.
     """
-    module = import_module(f"tinyvit.bench.{module}")
+    module = import_module(f"tinyvit.bench.{contestant.module}")
     module.load(threads)
     before = memory("VmRSS")
-    step = module.products(threads) if case is None else module.prepare(case, "float32", threads, **options)
+    step = module.products(threads) if case is None else module.prepare(case, "float32", threads, contestant.name)
     yield before
     times, values = [], []
     while len(times) < LEAST_STEPS or sum(times) < seconds:
