@@ -51,17 +51,13 @@ def parse(arguments):
     option = parser.add_argument
     for part, what in PARTS.items():
         option(f"--{part}", action=argparse.BooleanOptionalAction, default=not (quick and part == "compare"), help=what)
-    option("--quick", action="store_true", help=(
-        "about two minutes: no comparison, the tests with few examples, one precision, one epoch"
-    ))  # fmt: skip
+    option("--quick", action="store_true", help="two minutes: no comparison, few examples, one precision, one epoch")
     option("--dry-run", action="store_true", help="the same code on the CPU, with little work")
-    option("--out", default="gpu-report", help="folder for the report (gpu-report)")
-    option("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS[: 1 if quick else 3], help=(
-        f"of the steps that are timed; the first is that of the training ({' '.join(PRECISIONS[:3])})"
-    ))  # fmt: skip
-    option("--minutes", type=float, default=2.0 if quick else 9.5, help=(
-        "for everything; the training takes what the other parts leave (9.5; with --quick 2)"
-    ))  # fmt: skip
+    option("--out", default="gpu-report", help="folder for the report (%(default)s)")
+    option("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS[: 1 if quick else 3],
+           help="of the steps that are timed; the first is that of the training (%(default)s)")  # fmt: skip
+    option("--minutes", type=float, default=2.0 if quick else 9.5,
+           help="for everything; the training takes what the other parts leave (%(default)s)")  # fmt: skip
     option("--data-dir", help="folder or archive with CIFAR-10; by default where tinyvit keeps it")
     options = parser.parse_args(arguments)
     if options.dry_run:
@@ -91,16 +87,11 @@ def carry_out(options, folder):
 
     show("a dry run on the CPU, whose figures mean nothing" if options.dry_run else "tinyvit on a GPU",
          *(f"  {name}: {fact}" for name, fact in facts.items() if fact))  # fmt: skip
-    run = {
-        "tests": lambda left: tests(options, left / 3), "compare": lambda left: comparison.run(options),
-        "steps": lambda left: times.run(options), "train": lambda left: recipe.run(options, left),
-    }  # fmt: skip
-    text = {"compare": comparison.lines, "steps": times.lines, "train": recipe.lines}
+    runs = {"tests": tests, "compare": comparison.run, "steps": times.run, "train": recipe.run}
     for part in filter(vars(options).get, PARTS):
         begun = time.perf_counter()
         try:
-            result = run[part](end - begun)
-            shown = text[part](result) if part in text else result["tail"]
+            result, shown = runs[part](options, end - begun)
         except Exception as error:  # the other parts have to be reported all the same
             result, shown = {"problem": in_a_line(error, 1000)}, []
         seconds = time.perf_counter() - begun
@@ -111,17 +102,16 @@ def carry_out(options, folder):
 
 
 def tests(options, seconds):
-    """The tests that need a GPU, run by pytest in its own process: {"tail": its last lines}."""
-    if not (ROOT / TESTS).is_dir():
-        return {"tail": [], "problem": f"there is no {ROOT / TESTS}; run this from a checkout of the repository"}
+    """The tests that need a GPU, run by pytest in its own process for a third of the time: {} or {"problem": …}, and
+    its last lines."""
     which = ["-m", "cuda", f"{TESTS}/test_elementwise.py"] if options.dry_run else ["-m", "gpu", TESTS]
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", *which], cwd=ROOT,
-        env=os.environ | ({"HYPOTHESIS_PROFILE": "few"} if options.quick else {}), text=True, timeout=max(seconds, 30),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env=os.environ | ({"HYPOTHESIS_PROFILE": "few"} if options.quick else {}), text=True,
+        timeout=max(seconds / 3, 30), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     problem = {"problem": f"pytest ended with status {ended.returncode}"} if ended.returncode else {}
-    return {"tail": ended.stdout.splitlines()[-10 if problem else -1 :]} | problem
+    return problem, ended.stdout.splitlines()[-10 if problem else -1 :]
 
 
 if __name__ == "__main__":

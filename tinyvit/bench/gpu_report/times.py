@@ -4,7 +4,6 @@ import time
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from math import prod
 from statistics import median
 
@@ -29,30 +28,27 @@ SHOWN = 40         # kernels
 TOLERANCE = {"float32": 1e-4, "tf32": 3e-3}  # between the second steps' losses; 3e-2 in 16 bits
 
 
-def run(options):
-    """{"case": …, "steps": [one row per precision]}."""
+def run(options, seconds):
+    """{"case": …, "steps": [one row per precision]}, and "problem" unless all took the same steps; and as text."""
     case = replace(CASES["vit-9x192"], batch_size=BATCH)
     if options.dry_run:
         case = Case("digits", "train", 8, DRY)
     rows = [row(options, case, precision) for precision in options.precisions]
     wrong = [row["disagreement"] for row in rows if row["disagreement"]]
-    return {"case": case.title, "batch_size": case.batch_size, "steps": rows} | (
-        {"problem": "; ".join(wrong)} if wrong else {}
-    )
+    result = {"case": case.title, "steps": rows} | ({"problem": "; ".join(wrong)} if wrong else {})
+    return result, [case.title, *(line for row in rows for line in lines(row, case.batch_size))]
 
 
 def row(options, case, precision):
     """Median times by who takes the step, and where the time of ours goes."""
     device, players, losses, left_out = options.device, {}, {}, {}
-    ours = partial(steps.training_step, case, precision, device=device)
-    contest = {"tinyvit": ours, "a CUDA graph": partial(ours, replayed=True),
-               "PyTorch eager": partial(theirs, case, precision, device=device),
-               "torch.compile": partial(theirs, case, precision, device=device, compiled=True)}  # fmt: skip
-    for name in ("a CUDA graph", "torch.compile") if device == "cpu" else ():
-        del contest[name]
-    for name, make in contest.items():
+    contest = {"tinyvit": (steps.training_step, {}), "PyTorch eager": (theirs, {})}
+    if device != "cpu":
+        contest |= {"a CUDA graph": (steps.training_step, {"replayed": True}),
+                    "torch.compile": (theirs, {"compiled": True})}  # fmt: skip
+    for name, (make, more) in contest.items():
         try:
-            step = make()
+            step = make(case, precision, device=device, **more)
             losses[name] = [float(step()) for _ in range(3)][1]  # in the first steps kernels are compiled
             players[name] = step
         except Exception as error:  # it is not installed, has no GPU, can't compile here, or has too little memory
@@ -139,16 +135,14 @@ def described(name, arrays):
     return f"product {f'{prod(batches)} of ' if batches else ''}{m}×{k}×{n}, {a.dtype} → {out.dtype}"
 
 
-def lines(result):
-    """The result as text."""
-    shown = [result["case"]]
-    for row in result["steps"]:
-        ours = row["seconds"]["tinyvit"]
-        shown.append(row["precision"])
-        shown += [f"  {name:<14} {duration(seconds):>9}  {result['batch_size'] / seconds:>9,.0f} images/s, "
-                  f"{seconds / ours:.2f} × tinyvit's time" for name, seconds in row["seconds"].items()]  # fmt: skip
-        shown += [f"  {name:<14} left out: {why}" for name, why in row["left_out"].items()]
-        kernels = [[kernel["name"], str(kernel["launches"]), duration(kernel["seconds"]),
-                    f"{kernel['bytes'] / max(kernel['seconds'], 1e-9) / 1e12:.2f}"] for kernel in row["kernels"]]
-        shown += columns(["kernel", "launches", "time", "TB/s"], kernels) if kernels else []
-    return shown
+def lines(row, batch_size):
+    """A row as text."""
+    yield row["precision"]
+    for name, seconds in row["seconds"].items():
+        yield (f"  {name:<14} {duration(seconds):>9}  {batch_size / seconds:>9,.0f} images/s, "
+               f"{seconds / row['seconds']['tinyvit']:.2f} × tinyvit's time")  # fmt: skip
+    for name, why in row["left_out"].items():
+        yield f"  {name:<14} left out: {why}"
+    kernels = [[kernel["name"], str(kernel["launches"]), duration(kernel["seconds"]),
+                f"{kernel['bytes'] / max(kernel['seconds'], 1e-9) / 1e12:.2f}"] for kernel in row["kernels"]]
+    yield from columns(["kernel", "launches", "time", "TB/s"], kernels) if kernels else ()
