@@ -3,10 +3,10 @@
 Each row has an image of CIFAR-10's test set, first as it is and then as it becomes.
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
+import tyro
 
 from tinyvit.backend import Key
 from tinyvit.data import geometry, load, policy
@@ -60,13 +60,15 @@ def draw(dataset, path):
     figure.savefig(path, format="png")
 
 
-def main(args=None):
-    parser = argparse.ArgumentParser(prog="python -m tinyvit.data.gallery", description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=Path, help="the PNG file to write")
-    parser.add_argument("--data-dir", help="folder or archive with CIFAR-10")
-    options = parser.parse_args(args)
-    draw(load("cifar10", options.data_dir).test, options.out)
+def main(out: tyro.conf.Positional[Path], data_dir: str | None = None):
+    """Draw a picture of every augmentation.
+
+    Args:
+        out: The PNG file to write.
+        data_dir: Folder or archive with CIFAR-10.
+    """
+    draw(load("cifar10", data_dir).test, out)
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, prog="python -m tinyvit.data.gallery")
