@@ -7,15 +7,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import tinyvit
+from tinyvit.data.folder import physical_memory
 from tinyvit.training.threads import cores
 
 
 def describe():
     """Processor, memory, load and versions, as a dict for JSON; None for what the system doesn't report."""
-    found = {"processor": processor(), "cores": cores(), "memory_bytes": None, "load": None}
-    with suppress(AttributeError, OSError, ValueError):  # Windows has neither
-        found["load"] = round(os.getloadavg()[0], 2)
-        found["memory_bytes"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = {"processor": processor(), "cores": cores(), "memory_bytes": physical_memory(),
+             "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None}  # fmt: skip
     with suppress(ImportError):  # on a machine with a GPU there may be only NumPy and CuPy
         from threadpoolctl import threadpool_info
 
