@@ -13,7 +13,6 @@ from torch_autograd import assert_all_close, normal
 from torch_vit import gradients_by_autograd, gradients_by_hand, redrawn_vit
 
 from tinyvit.bench import steps, torch_steps
-from tinyvit.bench.gpu_report import times
 from tinyvit.bench.torch_steps import twin
 from tinyvit.models.hybrid import HybridConfig
 from tinyvit.models.resnet import ResNetConfig
@@ -63,7 +62,7 @@ def test_inference_attention_and_convolution_give_the_same_number(case):
 
 
 def test_the_step_that_a_gpu_is_compared_with_goes_the_same_way():
-    ours, theirs = steps.prepare(TRAIN, "float32", 1), times.theirs(TRAIN, "float32")
+    ours, theirs = steps.prepare(TRAIN, "float32", 1), torch_steps.training_step(TRAIN, "float32")
     np.testing.assert_allclose([ours() for _ in range(4)], [theirs().item() for _ in range(4)], rtol=1e-5)
 
 

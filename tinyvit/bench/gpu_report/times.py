@@ -4,6 +4,7 @@ import time
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from math import prod
 from statistics import median
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.backend import library
-from tinyvit.bench import steps
 from tinyvit.bench.cases import CASES, Case
 from tinyvit.bench.run import disagreement
 from tinyvit.bench.table import columns, duration
@@ -42,12 +42,12 @@ def run(options, seconds):
 def row(options, case, precision):
     """Median times by who takes the step, and where the time of ours goes."""
     device, players, losses, left_out = options.device, {}, {}, {}
-    contest = {"tinyvit": (steps.training_step, {}), "PyTorch eager": (theirs, {})}
+    contest = {"tinyvit": ("steps", {}), "PyTorch eager": ("torch_steps", {})}
     if device != "cpu":
-        contest |= {"a CUDA graph": (steps.training_step, {"replayed": True}),
-                    "torch.compile": (theirs, {"compiled": True})}  # fmt: skip
-    for name, (make, more) in contest.items():
+        contest |= {"a CUDA graph": ("steps", {"replayed": True}), "torch.compile": ("torch_steps", {"compiled": True})}
+    for name, (module, more) in contest.items():
         try:
+            make = import_module(f"tinyvit.bench.{module}").training_step
             step = make(case, precision, device=device, **more)
             losses[name] = [float(step()) for _ in range(3)][1]  # in the first steps kernels are compiled
             players[name] = step
@@ -67,13 +67,6 @@ def row(options, case, precision):
         "disagreement": wrong and f"{precision}: {wrong}",
         "left_out": left_out,
     }
-
-
-def theirs(*arguments, **options):
-    """PyTorch's step, if it is installed."""
-    from tinyvit.bench.torch_steps import training_step
-
-    return training_step(*arguments, **options)
 
 
 def synchronize(device):
