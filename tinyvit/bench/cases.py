@@ -33,7 +33,8 @@ class Heads(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """The shape of a convolution alone on images of side × side pixels, padded as the layers of a ResNet."""
+    """The shape of a convolution alone on images of side × side pixels, padded by half of its odd kernel as in
+    a ResNet."""
 
     side: int
     channels: int
@@ -43,12 +44,8 @@ class Filters(NamedTuple):
     groups: int = 1
 
     @property
-    def padding(self):
-        return self.kernel_size // 2
-
-    @property
     def side_of_result(self):
-        return (self.side + 2 * self.padding - self.kernel_size) // self.stride + 1
+        return -(-self.side // self.stride)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def operation(case, precision, threads):
     forward, backward = F.attention, F.attention_backward
     if case.kind == "conv":
         s, backward = case.shape, F.conv2d_backward
-        forward = partial(F.conv2d, stride=s.stride, padding=s.padding, groups=s.groups)
+        forward = partial(F.conv2d, stride=s.stride, padding=s.kernel_size // 2, groups=s.groups)
 
     def run(part):
         _, cache = forward(*(x[part] for x in own), *shared)

@@ -88,7 +88,7 @@ def operation(case, precision, layout):
     forward, s = T.scaled_dot_product_attention, case.shape
     if case.kind == "conv":
         tensors = [tensor.to(memory_format=layout) for tensor in tensors]
-        forward = partial(T.conv2d, stride=s.stride, padding=s.padding, groups=s.groups)
+        forward = partial(T.conv2d, stride=s.stride, padding=s.kernel_size // 2, groups=s.groups)
     *inputs, dy = tensors
     inputs = [tensor.requires_grad_() for tensor in inputs]
 
