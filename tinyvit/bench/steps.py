@@ -27,11 +27,12 @@ def load(threads):
 
 
 def prepare(case, precision, threads, name=None):
-    """A function that computes the next step of a case and returns a number to compare implementations by."""
-    if case.kind == "train":
-        step = training_step(case, precision, threads)
-        return lambda: float(step())
-    return (infer if case.kind == "infer" else operation)(case, precision, threads)
+    """A function that computes the next step of a case and returns a number to compare implementations by.
+
+    name   of the contestant, which only PyTorch's side needs
+    """
+    make = {"train": training_step, "infer": infer}.get(case.kind, operation)
+    return make(case, precision, threads)
 
 
 def training_step(case, precision, threads=None, device="cpu", replayed=False):
@@ -58,7 +59,7 @@ def infer(case, precision, threads):
     """The logits of a batch. Returns the largest."""
     model = build(case.shape, seed=0, dtype=precision)
     images, _ = batch(case, precision)
-    return lambda: float(classify(model, images, threads).max())
+    return lambda: classify(model, images, threads).max()
 
 
 def operation(case, precision, threads):
@@ -79,7 +80,7 @@ def operation(case, precision, threads):
     def step():
         with freed_memory_kept():
             gradients = map_threads(run, slices(case.batch_size, threads), threads)
-        return float(abs(sum(each[-1] for each in gradients) if shared else gradients[0][0][0]).max())
+        return abs(sum(each[-1] for each in gradients) if shared else gradients[0][0][0]).max()
 
     return step
 

@@ -29,10 +29,8 @@ def prepare(case, precision, threads, name="torch"):
     name   "channels_last" keeps the channels of a pixel side by side in memory, as a ViT's images always are here
     """
     layout = torch.channels_last if name == "channels_last" or not case.convolves else torch.contiguous_format
-    if case.kind == "train":
-        step = training_step(case, precision, layout)
-        return lambda: float(step())
-    return (infer if case.kind == "infer" else operation)(case, precision, layout)
+    make = {"train": training_step, "infer": infer}.get(case.kind, operation)
+    return make(case, precision, layout)
 
 
 def training_step(case, precision, layout=torch.channels_last, device="cpu", compiled=False):
@@ -76,7 +74,7 @@ def infer(case, precision, layout):
 
     def step():
         with torch.inference_mode():
-            return float(model(images).max())
+            return model(images).max()
 
     return step
 
@@ -94,7 +92,7 @@ def operation(case, precision, layout):
 
     def step():
         gradients = torch.autograd.grad(forward(*inputs), inputs, dy)
-        return float((gradients[-1] if shared else gradients[0][0]).abs().max())
+        return (gradients[-1] if shared else gradients[0][0]).abs().max()
 
     return step
 

@@ -41,13 +41,13 @@ def progress(contestant, case, threads, seconds):
     times, values = [], []
     while len(times) < LEAST_STEPS or sum(times) < seconds:
         started = time.perf_counter()
-        values.append(step())
+        values.append(float(step()))
         times.append(time.perf_counter() - started)
     yield values[LEAST_STEPS - 1]
     repeats = max(1, round(seconds / min(times)))
     while True:
         started = time.perf_counter()
-        values = [step() for _ in range(repeats)]
+        values = [float(step()) for _ in range(repeats)]
         yield (time.perf_counter() - started) / repeats, max(values), memory("VmHWM")
 
 
