@@ -14,13 +14,29 @@ KINDS = {
 }  # fmt: skip
 # The fields of a shape that a title has.
 FIELDS = {
-    "img_size": "{0}×{0}", "stages": "stages {}", "depths": "{} blocks", "widths": "{} channels",
-    "width": "{} channels at first", "backbone_depths": "{} residual blocks below", "patch_size": "patch {}",
-    "embed_dim": "{} wide", "depth": "{} deep", "num_heads": "{} heads", "window_size": "windows {}",
-    "mlp_ratio": "MLP ×{:g}", "tokens": "{:,} tokens", "heads": "{} heads", "head_dim": "head width {}",
-    "bias": "bias {}", "kernel_size": "{0}×{0}", "stride": "stride {}", "groups": "groups {}",
-    "channels": "{} channels", "filters": "{} filters", "side": "{0}×{0}",
-}  # fmt: skip
+    "img_size": "{0}×{0}",
+    "stages": "stages {}",
+    "depths": "{} blocks",
+    "widths": "{} channels",
+    "width": "{} channels at first",
+    "backbone_depths": "{} residual blocks below",
+    "patch_size": "patch {}",
+    "embed_dim": "{} wide",
+    "depth": "{} deep",
+    "num_heads": "{} heads",
+    "window_size": "windows {}",
+    "mlp_ratio": "MLP ×{:g}",
+    "tokens": "{:,} tokens",
+    "heads": "{} heads",
+    "head_dim": "head width {}",
+    "bias": "bias {}",
+    "kernel_size": "{0}×{0}",
+    "stride": "stride {}",
+    "groups": "groups {}",
+    "channels": "{} channels",
+    "filters": "{} filters",
+    "side": "{0}×{0}",
+}
 
 
 class Heads(NamedTuple):

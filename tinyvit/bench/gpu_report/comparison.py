@@ -12,11 +12,25 @@ BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 1.6e-2}  # of the larg
 # How many of an operation's arrays are activations, if not all: the rest are parameters, and stay in float32 where they
 # only shift or scale.
 INPUTS = {
-    "linear": 1, "layernorm": 1, "prepend_token": 1, "insert_tokens": 1, "add_positions": 1, "grid_positions": 0,
-    "resize_positions": 0, "relative_bias": 0, "add_layernorm": 2, "add_branch": 2, "add_branch_layernorm": 2,
-    "bias_gelu": 1, "batch_norm": 1, "batch_norm_running": 1, "group_norm": 1, "conv2d": 1, "standardize_weight": 0,
+    "linear": 1,
+    "layernorm": 1,
+    "prepend_token": 1,
+    "insert_tokens": 1,
+    "add_positions": 1,
+    "grid_positions": 0,
+    "resize_positions": 0,
+    "relative_bias": 0,
+    "add_layernorm": 2,
+    "add_branch": 2,
+    "add_branch_layernorm": 2,
+    "bias_gelu": 1,
+    "batch_norm": 1,
+    "batch_norm_running": 1,
+    "group_norm": 1,
+    "conv2d": 1,
+    "standardize_weight": 0,
     "standardize_weight_original": 0,
-}  # fmt: skip
+}
 MATRICES = {"linear": (1,), "conv2d": (1,)}  # parameters that are multiplied with
 
 
