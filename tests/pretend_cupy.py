@@ -521,11 +521,13 @@ class Graph:
             launched(work)
 
 
-class MemoryPool(Pool):
+class MemoryPool:
     """cupy.cuda.MemoryPool. All arrays are in the `Pool`, and so are those that a graph computes."""
 
     def __init__(self, allocator):
         assert callable(allocator)
+
+    malloc, free_all_blocks = Pool.malloc, Pool.free_all_blocks
 
     def set_limit(self, size):
         assert size == 0
