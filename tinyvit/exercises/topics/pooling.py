@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, fit, lesson
+from tinyvit.exercises.exercise import Case, exercise, fit, lesson
 
 
 def relu_inputs(random, B, C, H, W):
@@ -24,12 +24,19 @@ def max_backward_inputs(random, B, C, H, W, P, s):
     return random.standard_normal((B, C, *grid(H, W, P, s))), x, P, s
 
 
+def negative(random, make):
+    """Inputs whose numbers are all below 0, also the largest one of each window."""
+    *dy, x, P, s = make(random, **SIZES[1])
+    return *dy, x - x.max() - 1, P, s
+
+
 def avg_backward_inputs(random, B, C, H, W, P, s):
     return random.standard_normal((B, C, *grid(H, W, P, s))), P, s, (H, W)
 
 
 RELU_SIZES = {"B": 2, "C": 3, "H": 4, "W": 5}, {"B": 1, "C": 2, "H": 3, "W": 7}
 SIZES = {"B": 2, "C": 3, "H": 6, "W": 9, "P": 3, "s": 2}, {"B": 1, "C": 2, "H": 7, "W": 4, "P": 2, "s": 1}
+NEGATIVE = "negative numbers alone"
 
 
 @exercise(relu_inputs, RELU_SIZES)
@@ -72,7 +79,7 @@ Mistakes:
 """)
 
 
-@exercise(pool_inputs, SIZES)
+@exercise(pool_inputs, SIZES, traps=(Case(NEGATIVE, lambda random: negative(random, pool_inputs)),))
 def max_pool2d(x, kernel, stride):
     """The largest number of each window of P×P pixels, of each channel by itself.
 
@@ -116,10 +123,13 @@ Mistakes:
   the largest over the channels, too
     Each channel is pooled by itself.
     `(seen, 0)` → `(seen, (0, 2))`
+  the maximum starts from 0
+    All numbers of a window may be negative: start from one of them, or from −∞.
+    `(seen, 0)` → `([0 * seen[0], *seen], 0)`
 """)
 
 
-@exercise(max_backward_inputs, SIZES)
+@exercise(max_backward_inputs, SIZES, traps=(Case(NEGATIVE, lambda random: negative(random, max_backward_inputs)),))
 def max_pool2d_backward(dy, x, kernel, stride):
     """The gradient of max pooling: each window's goes to its largest pixel, of equal ones to the first, row by row.
 
@@ -162,6 +172,12 @@ Mistakes:
   dx is overwritten where windows overlap
     A pixel can be the largest of several windows: += in place of =.
     `+=` → `=`
+  the maximum starts from 0
+    All numbers of a window may be negative: start from one of them, or from −∞.
+    `window.argmax()` → `np.maximum(window, 0).argmax()`
+  the maximum starts from 0
+    All numbers of a window may be negative: start from one of them, or from −∞.
+    `dy[b, c, i, j]` → `dy[b, c, i, j] * (window > 0).any()`
   every pixel of a window gets its gradient
     Only the largest one moves the result.
     `[largest]` → `[:]`

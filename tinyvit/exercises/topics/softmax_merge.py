@@ -20,15 +20,15 @@ def first_is_larger(random):
 
 
 def overlapping(random):
-    """The first half's largest score is the larger one, and both count."""
+    """All scores are negative; the first half's largest one is the larger one, and both count."""
     m1, l1, m2, l2 = halves(random)
-    return max(m1, m2) + 0.5, l1, min(m1, m2), l2
+    return max(m1, m2) - 5, l1, min(m1, m2) - 5.5, l2
 
 
 @exercise(
     halves, ({},),
     traps=(
-        Case("the larger scores in the first half", overlapping),
+        Case("negative scores, the larger ones in the first half", overlapping),
         Case("a second half 1000 higher", second_is_larger),
         Case("a second half 1000 lower", first_is_larger),
     ),
@@ -88,6 +88,9 @@ Mistakes:
   the maxima are added
     The largest score of all is the larger one of the two.
     `return m,` → `return m1 + m2,`
+  the maximum starts from 0
+    All scores may be negative: m is the larger one of m1 and m2.
+    `max(m1, m2)` → `max(m1, m2, 0)`
   the smaller maximum
     The largest score of all is the larger one of the two.
     `max(` → `min(`
