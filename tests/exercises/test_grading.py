@@ -127,6 +127,7 @@ CASES = {
     ],
     "error": [
         (inside("return exp(x)"), "line 2: raised NameError: name 'exp' is not defined"),
+        ("from numpy import *\n" + inside("return fromfile('table')"), "name 'fromfile' is not defined"),
         ("def softmax():\n    return 1\n", "takes 0 positional arguments"),
         ("softmax = 3\ncheck('softmax', softmax)\n", "is no function"),
         ("softmax = 1 / 0\ncheck('softmax', softmax)\n", "line 1: raised ZeroDivisionError"),
@@ -165,6 +166,7 @@ def test_what_is_wrong_cheats_or_never_ends_gets_no_credit_and_one_line(tmp_path
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("code", [
     "import functools\nsoftmax = functools.partial(along, axis=-1)",
+    "from numpy import *\ndef softmax(x):\n    return divide(along(x), 1)",
     "from functools import partial\nrows = partial(along, axis=-1)\nmy_softmax = rows",
     "class Along:\n    def __call__(self, x):\n        return along(x, -1)\nsoftmax = Along()",
     "class Other:\n    def gelu(self):\n        pass\ndef softmax(x, *, axis=-1):\n    return along(x, axis)",
@@ -181,7 +183,7 @@ def test_what_is_wrong_cheats_or_never_ends_gets_no_credit_and_one_line(tmp_path
         sizes = dict(zip("ND", dy.shape)) | {"F": 1}
         return dy - dy.sum(-1, keepdims=True) / sizes["D"]
     """,
-], ids=["partial", "another name", "instance", "method", "arguments by name", "letters of sizes"])  # fmt: skip
+], ids=["partial", "star", "another name", "instance", "method", "arguments by name", "letters of sizes"])  # fmt: skip
 def test_a_function_may_be_made_in_any_way(tmp_path, code):
     text = f"from __future__ import annotations\n{RIGHT}\n{textwrap.dedent(code)}\n"
     (grade,) = graded(tmp_path, text).exercises

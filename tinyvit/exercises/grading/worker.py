@@ -57,8 +57,13 @@ def builtins_for(source, backward):
         example = SimpleNamespace(**{name: value for name, value in values if isinstance(value, np.ndarray)})
         example.models = example.worked_example = given["tinyvit"] = example
 
-    def import_(name, *rest, **named):
-        return given.get(name.partition(".")[0]) or builtins.__import__(name, *rest, **named)
+    def import_(name, names=None, own=None, wanted=(), level=0):
+        handed = given.get(name.partition(".")[0])
+        if wanted != ("*",):
+            return handed or builtins.__import__(name, names, own, wanted, level)
+        found = vars(handed or import_module(name))  # without the modules that NumPy would load only now
+        public = [one for one in found.get("__all__", found) if one in found and rules.may_be_read(one)]
+        return SimpleNamespace(**{one: found[one] for one in public})
 
     def get(thing, name, *default):
         if not rules.may_be_read(str(name)) or (backward and name in rules.COMPLEX):
