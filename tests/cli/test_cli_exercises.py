@@ -34,7 +34,8 @@ def test_json_is_one_object_with_a_score_and_an_entry_per_exercise(as_json, subm
     ("mark", "got mark"),
     ("grade", "missing FILE: The script or notebook"),
     ("grade gone.py", "expected an existing script or notebook, FILE.py or FILE.ipynb, got gone.py"),
-    ("grade empty.py", "empty.py has no exercise"),
+    ("grade empty.py", "empty.py has no exercise: expected a function"),
+    ("grade text.py", "text.py has no exercise: not Python"),
     ("grade mine.py --exercises sofmax", "there is no exercise 'sofmax'"),
     ("grade mine.py --seed -1", "expected a seed of at least 0, got -1"),
     ("grade mine.py --memory 1", "at least 16 MB"),
@@ -44,6 +45,7 @@ def test_json_is_one_object_with_a_score_and_an_entry_per_exercise(as_json, subm
 ])  # fmt: skip
 def test_bad_input_is_refused_in_a_line(refused, submission, tmp_path, arguments, message):
     (tmp_path / "empty.py").write_text("")
+    (tmp_path / "text.py").write_text("dear teacher")
     assert message in refused("exercises", *arguments.split())
 
 

@@ -81,7 +81,7 @@ def grade(path, exercises=None, seed=None, seconds=10.0, megabytes=512):
     if sys.platform != "linux":
         raise ValueError(f"grading needs Linux, which limits a solution's memory and time, and this is {sys.platform}")
     if not 0 < seconds <= 3600 or not 16 <= megabytes <= 1 << 20:
-        raise ValueError(f"expected 0 < seconds <= 3600 and at least 16 MB, got {seconds:g} and {megabytes}")
+        raise ValueError(f"expected above 0 and at most 3600 s, and at least 16 MB, got {seconds:g} s and {megabytes} MB")
     if seed is not None and seed < 0:
         raise ValueError(f"expected a seed of at least 0, got {seed}")
     for name in exercises or ():
@@ -90,10 +90,11 @@ def grade(path, exercises=None, seed=None, seconds=10.0, megabytes=512):
     submission = Submission(path, EXERCISES)
     asked = list(dict.fromkeys(exercises)) if exercises else list(submission.answers)
     if not asked:
-        raise ValueError("; ".join([
-            f"{path} has no exercise: expected a function with the name of one, as softmax or my_softmax, "
-            "or exercises.check(name, function)", *(f"not Python: {why}" for why in submission.unread)
-        ]))  # fmt: skip
+        unread = "".join(f" not Python: {one};" for one in submission.unread)
+        raise ValueError(
+            f"{path} has no exercise:{unread} expected a function with the name of one, as softmax or my_softmax, "
+            "or exercises.check(name, function)"
+        )
     with ThreadPoolExecutor(os.cpu_count()) as threads:  # each waits for a process
         graded = threads.map(lambda name: grade_one(submission, find(name), seed, seconds, megabytes), asked)
         return Grades(str(path), seed, tuple(graded), tuple(submission.unread))
