@@ -54,8 +54,7 @@ def spread(got, right, tolerance):
         others = tuple(other for other in range(got.ndim) if other != axis)
         hit = wrong.any(others) if others else wrong
         if size > 1 and not hit.all():
-            bad = ", ".join(map(str, np.flatnonzero(hit)))
-            yield f"only index {bad} of axis {axis} is wrong; all else is right"
+            yield f"all that is wrong is at index {runs(np.flatnonzero(hit))} of axis {axis}"
             return
     for axis, size in enumerate(got.shape):
         if size > 1 and agree(error, np.broadcast_to(error.mean(axis, keepdims=True), error.shape), tolerance):
@@ -68,3 +67,10 @@ def spread(got, right, tolerance):
         if size > 1 and same and np.isfinite(ratio).all():
             yield f"what is wrong is a factor that is the same along axis {axis}, and varies along the others"
             return
+
+
+def runs(numbers):
+    """Rising integers as text: `3, 5 to 7`; at most the first eight runs of neighbours."""
+    found = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    texts = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in found]
+    return ", ".join(texts[:8] + ["…"] * (len(texts) > 8))

@@ -100,8 +100,11 @@ def misread(function):
     return [ast.parse(text).body[0] for text in texts]
 
 
-def places(node):
-    """(parent, field, index or None, whether it is all that a line computes) of each expression below a node."""
+def places(node, step=None):
+    """(parent, field, index or None, the step that it is a part of, whether it is all that a line computes) of each
+    expression below a node; the step is None for one that a reader sees as a step itself."""
+    step = step if isinstance(node, (ast.Tuple, ast.Attribute, ast.Slice, ast.keyword)) else node
+    step = step if isinstance(step, ast.expr) else None
     for field, child in ast.iter_fields(node):
         for i, one in enumerate(child if isinstance(child, list) else [child]):
             stored = isinstance(getattr(one, "ctx", None), ast.Store)
@@ -109,8 +112,8 @@ def places(node):
                 continue
             if isinstance(one, ast.expr) and not isinstance(one, (ast.Tuple, ast.Starred)):
                 line = isinstance(node, (ast.Assign, ast.Return, ast.AugAssign, ast.Tuple))
-                yield node, field, i if isinstance(child, list) else None, line
-            yield from places(one)
+                yield node, field, i if isinstance(child, list) else None, step, line
+            yield from places(one, step)
 
 
 def variables(function):
@@ -163,13 +166,12 @@ def changed_solutions(name):
             made.append((function.name, compiled(function), ast.unparse(statement)))
             del function.body[0]
         for changes in (steps_changed, names_changed, *([replaced] if own else [])):
-            for parent, field, index, line in list(places(function)):
+            for parent, field, index, step, line in list(places(function)):
                 held = getattr(parent, field)
                 node = held if index is None else held[index]
                 for other in list(changes(function, parent, node, line and own)) if len(made) < MOST else ():
                     put(parent, field, index, ast.fix_missing_locations(other))
-                    step = other if line or not isinstance(parent, ast.expr) else parent
-                    made.append((function.name, compiled(function), ast.unparse(step)))
+                    made.append((function.name, compiled(function), ast.unparse(step or other)))
                 put(parent, field, index, node)
     return made[:MOST]
 
