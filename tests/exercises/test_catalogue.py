@@ -24,7 +24,7 @@ def test_a_description_names_arguments_and_results_and_shows_no_solution(name):
     assert text.startswith(exercise.signature)
     for entry in [*exercise.arguments, *exercise.returns]:
         assert f"  {entry} " in text
-    assert "def " not in text
+    assert "def " not in text and "must not be changed in place" in text
 
 
 @pytest.mark.parametrize("name", EXERCISES)

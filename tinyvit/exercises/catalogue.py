@@ -45,7 +45,8 @@ def describe(name):
         return [f"  {entry:<{width}}  {text}" for entry, text in entries.items()]
 
     came, goes = rows(exercise.arguments), rows(exercise.returns)
-    return "\n".join([exercise.signature, "", exercise.asks, "", *came, "", "returns", *goes])
+    asks = f"{exercise.asks} Arguments must not be changed in place."
+    return "\n".join([exercise.signature, "", asks, "", *came, "", "returns", *goes])
 
 
 def solution(name):

@@ -35,7 +35,7 @@ def notebook(exercises, points):
     """A notebook of these exercises, as plain dicts and lists."""
     title = "# " + ", ".join(exercise.name.replace("_", " ") for exercise in exercises)
     cells = [
-        cell("markdown", f"{title}\n\nWrite the functions in NumPy. Inputs must not be changed.", "about", locked=True),
+        cell("markdown", f"{title}\n\nWrite the functions in NumPy.", "about", locked=True),
         cell("code", "import numpy as np\n\nfrom tinyvit import exercises", "imports", locked=True),
     ]
     for exercise in exercises:

@@ -20,7 +20,7 @@ def first_step(random):
     inputs, ({"D": 5, "t": 3}, {"D": 4, "t": 7}), traps=(Case("the first step, where m and v are 0", first_step),),
 )
 def adam(theta, g, m, v, t, lr, beta1, beta2, eps):
-    """One step of Adam (Kingma & Ba 2015, algorithm 1). Return new arrays, and don't change the given ones.
+    """One step of Adam (Kingma & Ba 2015, algorithm 1).
 
       theta  (D,), the parameters
       g      (D,), their gradient

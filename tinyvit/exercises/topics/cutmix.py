@@ -27,7 +27,7 @@ def nothing(random):
 )
 def cutmix(image, target, partner, partner_target, box):
     """Paste a rectangle of a partner into an image, at the same place, and mix the targets by the shares of the pixels
-    (Yun et al. 2019). Return new arrays, and don't change the given ones.
+    (Yun et al. 2019).
 
       image           (C, H, W)
       target          (K,), probabilities
