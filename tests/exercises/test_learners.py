@@ -83,14 +83,44 @@ def test_the_solutions_of_a_few_exercises_are_told_apart(name):
             assert bool(checked(name, source, mistake)) == right, source
 
 
-def test_a_slip_is_answered_with_the_step_that_gives_the_learners_numbers():
-    def f(dy, x, weight, eps):
-        r = ((x * x).mean(-1, keepdims=True) + eps) ** -0.5
-        return r * dy * weight - r**3 * x * (dy * x).mean(-1, keepdims=True), (dy * x * r).sum((0, 1))
+def rmsnorm_backward(dy, x, weight, eps):
+    r = ((x * x).mean(-1, keepdims=True) + eps) ** -0.5
+    return r * dy * weight - r**3 * x * (dy * x).mean(-1, keepdims=True), (dy * x * r).sum((0, 1))
 
-    report = exercises.check("rmsnorm_backward", f)
-    assert not report and not report.mistakes
-    assert "`dy * xhat`" in " ".join(report.located) and "isn't right" in report.located[0]
+
+def kahan_sum(numbers):
+    total = lost = np.float32(0)
+    for number in numbers:
+        new = total + (number - lost)
+        lost, total = new - total, new
+    return total
+
+
+def window_partition(x, window, shift):
+    B, H, W, D = x.shape
+    rolled = np.roll(x, (-shift, -shift), (0, 1)).reshape(B, H // window, window, W // window, window, D)
+    return rolled.transpose(0, 1, 3, 2, 4, 5).reshape(-1, window * window, D)
+
+
+def standardize_weight(weight, eps):
+    centred = weight - weight.mean((0, 2, 3), keepdims=True)
+    return centred / np.sqrt((centred**2).mean((0, 2, 3), keepdims=True) + eps)
+
+
+def schedule(step, total, warmup):
+    return min((step + 1) / warmup, 1.0) if step <= 0.8 * total else (total - step - 1) / (0.2 * total)
+
+
+@pytest.mark.parametrize("function, said", [
+    (rmsnorm_backward, "the step `dy * xhat`, which isn't right"),
+    pytest.param(kahan_sum, "the step `new - total`", marks=pytest.mark.full),  # no two mistakes; 6 seconds
+    (window_partition, "the step `np.roll(x, (-shift, -shift), (1, 0))`"),
+    (standardize_weight, "the step `(0, 2, 3)`"),
+    (schedule, "is at index 801 to 999 of axis 0"),
+])  # fmt: skip
+def test_a_slip_is_answered_with_the_whole_step_or_the_entries_that_are_wrong(function, said):
+    report = exercises.check(function.__name__, function)
+    assert not report and not report.mistakes and said in " ".join(report.located)
 
 
 @pytest.mark.parametrize("name", ["softmax_backward", "rmsnorm", "embed_backward", "cutmix"])

@@ -283,6 +283,11 @@ def namespace(texts):
 @lru_cache(256)
 def edited(function, edits):
     """A solution with edits, ready to be called; ValueError for a text that isn't in it."""
+    return namespace(edited_texts(function, edits))[function.__name__]
+
+
+def edited_texts(function, edits):
+    """The sources of a solution with edits; ValueError for a text that isn't in it."""
     texts = dict(sources(function))
     for part, old, new in edits:
         if new is None:
@@ -291,4 +296,4 @@ def edited(function, edits):
             texts[part] = texts[part].replace(old, new)
         else:
             raise ValueError(f"the solution {part} has no {old!r}")
-    return namespace(texts)[function.__name__]
+    return texts

@@ -113,7 +113,7 @@ def places(node, step=None):
             if isinstance(one, ast.expr) and not isinstance(one, (ast.Tuple, ast.Starred)):
                 line = isinstance(node, (ast.Assign, ast.Return, ast.AugAssign, ast.Tuple))
                 yield node, field, i if isinstance(child, list) else None, step, line
-            yield from places(one, step)
+            yield from places(one, step or (None if isinstance(node, ast.Return) else one))
 
 
 def variables(function):

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Mistake, edited
+from tinyvit.exercises.exercise import Mistake, edited, edited_texts
 from tinyvit.exercises.general_mistakes import DY_FORGOTTEN, differs_by, dy_forgotten, rearranged, takes_dy
 
 
@@ -26,10 +26,13 @@ def two_mistakes(exercise, case, arguments, got, wrong, on_purpose):
 
 
 def both_edited(exercise, arguments, on_purpose):
-    """The solution with the edits of both, as far as those of one leave the other's text in place."""
+    """The solution with the edits of both, as far as the other's text stands outside of what the first has written:
+    inside it, the second edit would not be what its words say."""
     for (one, first), (other, second) in combinations(on_purpose, 2):
         if one.edits and other.edits and one.said != other.said:
             with contextlib.suppress(Exception):  # two edits together may make no sense
+                blanked = tuple((part, old, new and "\0") for part, old, new in one.edits)
+                edited_texts(exercise.right, blanked + other.edits)
                 formula = edited(exercise.right, one.edits + other.edits)
                 outputs = exercise.made_by(formula, arguments())
                 changed = first.keys() | second
