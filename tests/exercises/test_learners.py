@@ -96,12 +96,6 @@ def kahan_sum(numbers):
     return total
 
 
-def window_partition(x, window, shift):
-    B, H, W, D = x.shape
-    rolled = np.roll(x, (-shift, -shift), (0, 1)).reshape(B, H // window, window, W // window, window, D)
-    return rolled.transpose(0, 1, 3, 2, 4, 5).reshape(-1, window * window, D)
-
-
 def standardize_weight(weight, eps):
     centred = weight - weight.mean((0, 2, 3), keepdims=True)
     return centred / np.sqrt((centred**2).mean((0, 2, 3), keepdims=True) + eps)
@@ -114,7 +108,6 @@ def schedule(step, total, warmup):
 @pytest.mark.parametrize("function, said", [
     (rmsnorm_backward, "the step `dy * xhat`, which isn't right"),
     pytest.param(kahan_sum, "the step `new - total`", marks=pytest.mark.full),  # no two mistakes; 6 seconds
-    (window_partition, "the step `np.roll(x, (-shift, -shift), (1, 0))`"),
     (standardize_weight, "the step `(0, 2, 3)`"),
     (schedule, "is at index 801 to 999 of axis 0"),
 ])  # fmt: skip

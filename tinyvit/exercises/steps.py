@@ -48,17 +48,14 @@ def check_steps(name, mine, time_limit=5.0, seed=0):
     if not callable(mine):
         raise TypeError(f"check_steps: expected your function itself, got {type(mine).__name__}")
     exercise, given = find(name), {}
-    result = call(lambda *arguments: collect(mine, arguments, given), draw(exercise, seed), time_limit)
+    drawn = exercise.draw(exercise.cases()[0], seed)
+    result = call(lambda *arguments: collect(mine, arguments, given), drawn, time_limit)
     with np.errstate(all="ignore"):
         right, *paragraphs = compared(exercise, expected, given, trouble(result, given, time_limit))
     exception = None if isinstance(result.exception, Stopped) else result.exception
     report = Report(name, right, text_of(*paragraphs, *says([result.printed])), exception=exception)
     print(report.answer)
     return report
-
-
-def draw(exercise, seed):
-    return exercise.draw(exercise.cases()[0], seed)
 
 
 def expected_steps(name, seed=0):
@@ -80,7 +77,7 @@ def expected_steps(name, seed=0):
     sys.setprofile(look)
     try:
         with np.errstate(all="ignore"):
-            space[name](*draw(exercise, seed))
+            space[name](*exercise.draw(exercise.cases()[0], seed))
     finally:
         sys.setprofile(before)
     found = {}

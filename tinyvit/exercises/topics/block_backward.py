@@ -11,18 +11,17 @@ from tinyvit.exercises.topics.multi_head_attention_backward import multi_head_at
 
 
 def inputs(random, B, N, H, d, M):
-    arguments = forward.inputs(random, B, N, H, d, M)
-    return random.standard_normal(arguments[0].shape), *arguments
+    return with_dy(random, *forward.inputs(random, B, N, H, d, M))
 
 
-def large_scores(random):
-    arguments = forward.large_scores(random)
+def with_dy(random, *arguments):
     return random.standard_normal(arguments[0].shape), *arguments
 
 
 @exercise(
     inputs, forward.SIZES, equal=forward.EQUAL,
-    traps=(Case(heads.LARGE, large_scores, tolerance=1e-8),),  # as of the attention
+    # As of the attention.
+    traps=(Case(heads.LARGE, lambda random: with_dy(random, *forward.large_scores(random)), tolerance=1e-8),),
 )
 def block_backward(dy, x, parameters, num_heads, eps):
     """The gradients of `block`: of x, and of all parameters by their names.

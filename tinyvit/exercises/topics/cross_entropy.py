@@ -23,10 +23,6 @@ def backward_inputs(random, B, K):
     return float(random.uniform(0.5, 2)), *inputs(random, B, K)
 
 
-def large_logits_backward(random):
-    return float(random.uniform(0.5, 2)), *large_logits(random)
-
-
 SIZES = {"B": 3, "K": 4}, {"B": 7, "K": 5}  # in the second, labels occur twice
 OVERFLOW = (
     "the logarithm of a probability that became 0",
@@ -113,7 +109,7 @@ Mistakes:
         Case("a single sample", lambda random: backward_inputs(random, 1, 4)),
         Case(
             LARGE,
-            large_logits_backward,
+            lambda random: (float(random.uniform(0.5, 2)), *large_logits(random)),
             usual=("the row's maximum is not subtracted", "exp(1000) overflows; subtract each row's maximum first."),
         ),
     ),
