@@ -16,23 +16,23 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 27_701,
-    "tinyvit": 28_623,
+    "tests": 27_717,
+    "tinyvit": 28_527,
     "tinyvit/*": 1_225,
-    "tinyvit/bench": 995,
+    "tinyvit/bench": 960,
     "tinyvit/cli": 1_366,
-    "tinyvit/data": 1_435,
+    "tinyvit/data": 1_431,
     "tinyvit/exercises": 3_119,
     "tinyvit/functional": 2_299,
-    "tinyvit/interop": 1_445,
+    "tinyvit/interop": 1_443,
     "tinyvit/kernels": 4_937,
-    "tinyvit/models": 2_936,
-    "tinyvit/nn": 1_601,
+    "tinyvit/models": 2_893,
+    "tinyvit/nn": 1_591,
     "tinyvit/optim": 377,
-    "tinyvit/probe": 2_898,
-    "tinyvit/training": 3_990,
+    "tinyvit/probe": 2_897,
+    "tinyvit/training": 3_989,
 }
-TOKENS = {"tinyvit": 10.8, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % more than when this was begun
+TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 COMMENTS = re.compile(r"/\*.*?\*/|<!--.*?-->|^\s*//.*?$", re.DOTALL | re.MULTILINE)
 
