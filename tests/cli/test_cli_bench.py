@@ -11,7 +11,6 @@ import pytest
 from small_bench import TRAIN
 
 from tinyvit.bench.cases import CASES
-from tinyvit.bench.run import Player
 
 QUICK = ["--cases", "small", "--kernels", "numpy", "--rounds", "1", "--threads", "1"]
 
@@ -59,13 +58,7 @@ def test_a_table_is_printed_and_written_with_the_results_and_json_is_one_object(
 
 
 def test_a_worker_that_dies_gives_status_1_and_its_reason(tinyvit, monkeypatch):
-    go_on = Player.go_on
-
-    def dies(player):
-        player.process.kill()
-        go_on(player)
-
-    monkeypatch.setattr("tinyvit.bench.run.Player.go_on", dies)
+    monkeypatch.setattr("tinyvit.bench.run.Player.__enter__", lambda self: self.process.kill() or self)
     status, out, err = tinyvit("bench", *QUICK)
     assert (status, err) == (1, "")
     assert re.search("^  tinyvit, numpy: its process was killed", out, re.MULTILINE)
