@@ -81,7 +81,7 @@ def grade(path, exercises=None, seed=None, seconds=10.0, megabytes=512):
     if sys.platform != "linux":
         raise ValueError(f"grading needs Linux, which limits a solution's memory and time, and this is {sys.platform}")
     if not 0 < seconds <= 3600 or not 16 <= megabytes <= 1 << 20:
-        raise ValueError(f"expected above 0 and at most 3600 s, and at least 16 MB, got {seconds:g} s and {megabytes} MB")
+        raise ValueError(f"expected above 0 and at most 3600 s and at least 16 MB, got {seconds:g} s and {megabytes}")
     if seed is not None and seed < 0:
         raise ValueError(f"expected a seed of at least 0, got {seed}")
     for name in exercises or ():
