@@ -16,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
-    "tests": 27_712,
+    "tests": 27_713,
     "tinyvit": 28_527,
     "tinyvit/*": 1_225,
     "tinyvit/bench": 960,

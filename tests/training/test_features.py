@@ -173,7 +173,7 @@ def test_without_rows_or_after_an_error_nothing_is_written(tmp_path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"f\.txt can't be written: No space.*so make room"):
+    with pytest.raises(OSError, match=r"f\.txt can't be written: No space.*make room"):
         save_features([FileResult("0.png", np.zeros(2))], tmp_path / "f.npy", tmp_path / "f.txt")
     assert not any(tmp_path.iterdir())
 
