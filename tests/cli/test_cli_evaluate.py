@@ -44,7 +44,7 @@ def test_the_confusion_matrix_is_drawn_where_asked_and_nothing_else_is_written(s
     succeeds("evaluate", run, "--confusion", "who is what.png")
     assert [path.name for path in tmp_path.iterdir()] == ["who is what.png"]
     assert (tmp_path / "who is what.png").read_bytes().startswith(b"\x89PNG")
-    assert "expected a name that ends with .png" in refused("evaluate", "no run", "--confusion", "confusion.txt")
+    assert "confusion must end in .png, .svg, .pdf" in refused("evaluate", "no run", "--confusion", "confusion.txt")
     assert "is in nowhere, which doesn't exist" in refused("evaluate", "no run", "--confusion", "nowhere/a.png")
 
 

@@ -42,7 +42,7 @@ def test_a_gif_and_a_folder_of_its_frames_are_predicted_alike_and_other_commands
     assert as_json("evaluate", moving)["test_accuracy"] == summary["test_accuracy"]
     assert as_json("features", moving, "clip.gif", "frames", "--out", "f.npy")["features"] == 24
     assert f"{summary['parameters']:,}" in succeeds("summary", moving)
-    assert "frames     8" in succeeds("data", "moving-digits")
+    assert "frames      8" in succeeds("data", "moving-digits")
 
 
 @pytest.mark.parametrize("command, said", [
