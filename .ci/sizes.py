@@ -17,9 +17,9 @@ from pathlib import Path
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_259,
     "tests": 27_713,
-    "tinyvit": 28_527,
+    "tinyvit": 28_528,
     "tinyvit/*": 1_225,
-    "tinyvit/bench": 960,
+    "tinyvit/bench": 961,
     "tinyvit/cli": 1_366,
     "tinyvit/data": 1_431,
     "tinyvit/exercises": 3_119,

@@ -31,11 +31,11 @@ def prepare(case, precision, threads, name=None):
 
     name   of the contestant, which only PyTorch's side needs
     """
-    make = {"train": training_step, "infer": infer}.get(case.kind, operation)
-    return make(case, precision, threads)
+    make = {"train": training_step, "infer": infer}.get(case.kind)
+    return make(case, precision) if make else operation(case, precision, threads)
 
 
-def training_step(case, precision, threads=None, device="cpu", replayed=False):
+def training_step(case, precision, device="cpu", replayed=False):
     """A function that takes a training step as `train_step` does: loss, gradients, their norm, AdamW.
 
     It returns the loss, without waiting for a GPU. With `replayed` the step is a CUDA graph.
@@ -50,16 +50,16 @@ def training_step(case, precision, threads=None, device="cpu", replayed=False):
 
     def step():
         ctx = Context(training=True, key=Key(seed=0, step=optimizer.t if on_cpu else 0))
-        return train_step(model, optimizer, images, targets, ctx, threads=threads, replay=replay).loss
+        return train_step(model, optimizer, images, targets, ctx, replay=replay).loss
 
     return step
 
 
-def infer(case, precision, threads):
+def infer(case, precision):
     """The logits of a batch. Returns the largest."""
     model = build(case.shape, seed=0, dtype=precision)
     images, _ = batch(case, precision)
-    return lambda: classify(model, images, threads).max()
+    return lambda: classify(model, images).max()
 
 
 def operation(case, precision, threads):

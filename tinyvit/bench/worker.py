@@ -12,15 +12,16 @@ from tinyvit.levels import using
 LEAST_STEPS = 2  # to warm up: the first allocates, the second finds everything in place
 
 
-def work(pipe, contestant, *arguments):
-    """Send (what `progress(contestant, *arguments)` yields, None), each when told to go on, or (None, why not), until
-    the other end is closed."""
+def work(pipe, contestant, case, threads, seconds):
+    """Send (what `progress` of the same arguments yields, None), each when told to go on, or (None, why not), until the
+    other end is closed."""
+    os.environ["TINYVIT_THREADS"] = str(threads)  # of which a step on a small batch takes fewer
     os.dup2(2, 1)  # whatever a library prints is not a result
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which closes the pipe
     with suppress(EOFError, OSError):
         try:
             with using(contestant.kernels):
-                for answer in progress(contestant, *arguments):
+                for answer in progress(contestant, case, threads, seconds):
                     pipe.send((answer, None))
                     pipe.recv()
         except Exception as error:
