@@ -239,7 +239,7 @@ def version(number):
 
 
 class Scope(NamedTuple):
-    """What an operation on a GPU needs to know besides its arguments.
+    """Settings of an operation on a GPU, besides its arguments.
 
     products   "tf32" where the factors of float32 products are rounded to 10 bits of mantissa; sums stay float32, and
                other dtypes and NumPy are not affected

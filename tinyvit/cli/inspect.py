@@ -168,7 +168,7 @@ def counted(n, what):
 
 
 def place(heat):
-    """Where a map is largest, in words."""
+    """Say in words where a map is largest."""
     row, column = np.unravel_index(heat.argmax(), heat.shape)
     return f"row {row}, column {column}"
 

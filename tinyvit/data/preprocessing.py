@@ -79,7 +79,7 @@ class Preprocessing:
 
     @property
     def options(self):
-        """What `read_image` and `read_video` take besides a path."""
+        """The arguments of `read_image` and `read_video` besides a path."""
         options = dict(channels=self.channels, size=self.img_size, resample=self.resample, crop=self.crop)
         return options if self.frames is None else options | {"frames": self.frames}
 
