@@ -3,7 +3,8 @@
     python tests/single_faults.py [--count 40] [--seed 0] [--only 3 7] [--revision HEAD]
 
 A fault changes one operator, axis, index or constant of `functional/`, `nn/`, `kernels/` (Python), `optim/` or
-`training/step.py` in a copy of a revision. The tests run there until one fails, first those that are near.
+`training/step.py` in a copy of a revision. The tests run there until one fails, first those of that file, then those
+that are near.
 """
 
 import argparse
@@ -104,7 +105,8 @@ def main():
             file = folder / "tinyvit" / name
             text = file.read_text(encoding="utf-8")
             file.write_text(changed(text, fault), encoding="utf-8")
-            test = found_by(folder, near) or found_by(folder, [])
+            own = f"tests/{name.rpartition('/')[0]}/test_{file.name}"
+            test = found_by(folder, [own, *near] if (folder / own).exists() else near) or found_by(folder, [])
             file.write_text(text, encoding="utf-8")
             missed += test is None
             print(f"{i:3} {name}:{line}:{column} {old} → {new}: {test or 'NOT FOUND'}", flush=True)
