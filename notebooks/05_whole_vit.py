@@ -28,7 +28,7 @@ from tinyvit.functional.attention import attention_scores, attention_scores_back
 from tinyvit.models import worked_example as example
 from tinyvit.models.summary import summarize
 from tinyvit.models.vit import Encode
-from tinyvit.nn.block import in_turn, in_turn_backward
+from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.training.trained import load_data, load_trained
 
 plt.rcParams.update({"figure.dpi": 144, "figure.constrained_layout.use": True})
@@ -559,8 +559,8 @@ print(inspect.getsource(ViT.forward))
 print(inspect.getsource(ViT.backward))
 print(inspect.getsource(Encode.forward))
 print(inspect.getsource(Encode.backward))
-print(inspect.getsource(in_turn))
-print(inspect.getsource(in_turn_backward))
+print(inspect.getsource(stack))
+print(inspect.getsource(stack_backward))
 
 # %%
 small = ViT(ViTConfig(img_size=8, patch_size=4, embed_dim=12, depth=2, num_heads=3), dtype="float64")

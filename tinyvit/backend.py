@@ -244,12 +244,10 @@ class Scope(NamedTuple):
     products   "tf32" where the factors of float32 products are rounded to 10 bits of mantissa; sums stay float32, and
                other dtypes and NumPy are not affected
     owner      the `Compute` that set this, if one did
-    sums       where kernels may leave sums over rows, if somewhere; see `functional.sums.sums_together`
     """
 
     products: str = "float32"
     owner: Any = None
-    sums: Any = None
 
 
 _scope = ContextVar("tinyvit.scope", default=Scope())  # noqa: B039 (a tuple)

@@ -209,7 +209,7 @@ def _names(forward, count):
 # -- every operation, on small arrays of distinct sizes ----------------------------------------------------------
 
 B, N, D, H, K = 2, 5, 12, 3, 4
-STACKED = ("split_heads", "add_layernorm", "add_branch_layernorm")  # have several results, of one shape
+STACKED = ("split_heads",)  # have several results, of one shape
 
 
 def stacked(operation):
@@ -264,7 +264,6 @@ def operation_cases(seed=0, only=None):
         "attention_dropout": lambda: case(*heads(), rate=0.3, key=key),
         "tiled_attention": lambda: case(*heads(), tile=2),
         "tiled_attention, bias": lambda: case(*heads(), normal(H, N, N), tile=2),
-        "bias_gelu": lambda: case(normal(B, N, D), normal(D)),
         "dropout": lambda: case(normal(B, N, D), rate=0.3, key=key),
         "drop_path": lambda: case(normal(8, N, D), rate=0.3, key=key),
         "embedding": lambda: case(normal(K, D), index=generator.integers(0, K, (B, N))),
@@ -296,10 +295,6 @@ def operation_cases(seed=0, only=None):
         "cross_entropy, smoothed": lambda: case(
             normal(B, K), targets=generator.dirichlet(np.ones(K), B), label_smoothing=0.1),
         "distillation": lambda: case(normal(B, K), teacher=normal(B, K), temperature=2.0),
-        "add_layernorm": lambda: case(normal(B, N, D), normal(B, N, D), normal(D), normal(D)),
-        "add_branch": lambda: case(normal(8, N, D), normal(8, N, D), normal(D), rate=0.3, key=key),
-        "add_branch_layernorm": lambda: case(normal(8, N, D), normal(8, N, D), normal(D), normal(D), normal(D),
-            rate=0.3, key=key),
         "batch_norm": lambda: case(normal(B, K, 3, 5), normal(K), normal(K)),
         "batch_norm_running": lambda: case(
             normal(B, K, 3, 5), normal(K), normal(K), mean=normal(K), variance=normal(K) ** 2),

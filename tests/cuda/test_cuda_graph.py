@@ -11,7 +11,6 @@ from steps import advance
 from strategies import redrawn
 
 from tinyvit import Context, Key, ViT, ViTConfig, backend, optim
-from tinyvit.kernels.cuda import column_sums
 from tinyvit.models import ResNetConfig, SwinConfig, build
 from tinyvit.training import PRESETS, cuda_graph, train_step
 from tinyvit.training.config import check_graph, switched
@@ -129,14 +128,6 @@ def test_where_memory_is_short_the_pool_frees_nothing(cupy, monkeypatch):
     monkeypatch.setattr(cupy.cuda, "Memory", full)
     with pytest.raises(MemoryError, match="no memory for a CUDA graph"):
         allocate(cupy.cuda, 512)
-
-
-@pytest.mark.cuda
-def test_tables_that_a_graph_reads_are_kept(pretended, monkeypatch):
-    monkeypatch.setattr(column_sums, "MOST_TABLES", 1)
-    kept = len(column_sums.CAPTURED)
-    trained(redrawn(ViT(FUSED, device="cuda")), replay=True, sizes=(6, 4, 6, 4))
-    assert len(column_sums.CAPTURED) == kept + 2 and len(column_sums.TABLES) <= 1
 
 
 def few_steps(config):

@@ -42,8 +42,6 @@ from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, d
 from tinyvit.functional.embedding import embedding, embedding_backward
 from tinyvit.functional.gathering import gather_batch, gather_batch_backward
 from tinyvit.functional.gelu import (
-    bias_gelu,
-    bias_gelu_backward,
     gelu,
     gelu_backward,
     gelu_tanh,
@@ -61,7 +59,7 @@ from tinyvit.functional.groupnorm import (
 )
 from tinyvit.functional.heads import merge_heads, merge_heads_backward, split_heads, split_heads_backward
 from tinyvit.functional.layer_scale import layer_scale, layer_scale_backward
-from tinyvit.functional.layernorm import add_layernorm, add_layernorm_backward, layernorm, layernorm_backward
+from tinyvit.functional.layernorm import layernorm, layernorm_backward
 from tinyvit.functional.linear import linear, linear_backward
 from tinyvit.functional.masking import (
     mean_squared_error,
@@ -96,12 +94,6 @@ from tinyvit.functional.positions import (
 )
 from tinyvit.functional.relative_bias import relative_bias, relative_bias_backward
 from tinyvit.functional.relu import relu, relu_backward
-from tinyvit.functional.residual import (
-    add_branch,
-    add_branch_backward,
-    add_branch_layernorm,
-    add_branch_layernorm_backward,
-)
 from tinyvit.functional.rope import rope, rope_backward
 from tinyvit.functional.scale_channels import scale_channels, scale_channels_backward
 from tinyvit.functional.shifted_windows import (

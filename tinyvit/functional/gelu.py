@@ -6,7 +6,6 @@ from typing import NamedTuple
 from tinyvit.backend import Array, array_module, erf
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.sigmoid import logistic
-from tinyvit.functional.sums import sum_rows
 
 SQRT_HALF = 0.5**0.5
 SQRT_2_OVER_PI = (2 / pi) ** 0.5
@@ -37,21 +36,6 @@ def gelu_backward(dy, cache):
     xp = array_module(x)
     pdf = xp.exp(-0.5 * x * x) * INV_SQRT_2PI
     return dy * (cdf + x * pdf)
-
-
-@operation
-def bias_gelu(x, bias):
-    """y = gelu(x + bias) for x (..., D) and bias (D,), that of the layer before. Raises ValueError for other shapes."""
-    if x.ndim == 0 or bias.shape != x.shape[-1:]:
-        raise ValueError(f"bias_gelu: expected x (..., D) and bias (D,), got {x.shape} and {bias.shape}")
-    return gelu(x + bias)
-
-
-@backward_of(bias_gelu, result=lambda cache: cache.x.shape, parameters=lambda cache: (cache.x.shape[-1:],))
-def bias_gelu_backward(dy, cache):
-    """dx = gelu_backward(dy) and dbias = Σ dx over all rows. Returns (dx, dbias)."""
-    dx = gelu_backward(dy, cache)
-    return dx, sum_rows(dx)
 
 
 class GeluTanhCache(NamedTuple):

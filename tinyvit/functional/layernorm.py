@@ -1,4 +1,4 @@
-"""Layer normalisation, alone and after a residual connection."""
+"""Layer normalisation."""
 
 from typing import NamedTuple
 
@@ -51,36 +51,3 @@ def layernorm_backward(dy, cache):
     g = dy * weight
     dx = rstd * (g - g.mean(-1, keepdims=True) - xhat * (g * xhat).mean(-1, keepdims=True))
     return dx, sum_rows(dy * xhat), sum_rows(dy)
-
-
-@operation
-def add_layernorm(x, branch, weight, bias, eps=1e-6):
-    """Add a residual branch to `x` and normalise the sum: ((x + branch, layernorm(x + branch)), cache).
-
-    x and branch (..., D). The pre-norm residual connection: the sum goes on to the next one, its norm into the branch
-    between them. The cache is that of `layernorm`. Raises ValueError if the shapes don't fit.
-    """
-    if x.shape != branch.shape:
-        raise ValueError(f"add_layernorm: expected x and branch of one shape, got {x.shape} and {branch.shape}")
-    total = x + branch
-    y, cache = layernorm(total, weight, bias, eps)
-    return (total, y), cache
-
-
-@backward_of(
-    add_layernorm,
-    result=lambda cache: [result_shape(cache)] * 2,
-    parameters=lambda cache: (cache.weight.shape,) * 2,
-)
-def add_layernorm_backward(dy, cache):
-    """`dy` is a pair: the gradient of the sum from where else it goes, None if it goes nowhere, and that of its norm.
-
-    Returns (dx, dbranch, dweight, dbias); the first two are the same array, since x and branch enter the sum alike.
-    """
-    dtotal, dy = dy
-    dx, dweight, dbias = layernorm_backward(dy, cache)
-    dx = dx if dtotal is None else dtotal + dx
-    return dx, dx, dweight, dbias
-
-
-add_layernorm_backward.first_may_lack = True

@@ -4,14 +4,7 @@ NumPy adds up the rows of a leading axis one after the other, so that the roundi
 stages of 16 it grows with the number of stages, as in PyTorch.
 """
 
-from contextlib import contextmanager
-from operator import itemgetter
-from typing import NamedTuple
-
-import numpy as np
-
-from tinyvit.backend import Array, array_module, scope, scoped
-from tinyvit.dispatch import operation
+from tinyvit.backend import array_module
 
 STAGE = 16
 
@@ -46,57 +39,3 @@ def sum_to_shape(x, shape):
     kept = [axis for axis in range(x.ndim) if padded[axis] != 1]
     x = x.transpose(*repeated, *kept)
     return sum_first(x.reshape(-1, *x.shape[len(repeated) :])).reshape(shape)
-
-
-class Left(NamedTuple):
-    """Sums that are still to be added to a flat array."""
-
-    x: Array     # the flat array
-    parts: list  # of (rows (count, R, D), i, where): Σ rows[i] is to be added to x[where : where + D]
-
-
-@contextmanager
-def sums_together(x):
-    """Inside this, a GPU may leave the last stage of sums over rows that go into parts of the flat array `x`.
-
-    One kernel does all of them at its end, or when `finish_sums` is called; until then `x` lacks them.
-    """
-    if array_module(x) is np:
-        yield
-        return
-    with scoped(sums=Left(x, [])):
-        yield
-        finish_sums()
-
-
-def finish_sums():
-    """Add what was left inside the innermost `sums_together`, if there is one."""
-    left = scope().sums
-    if left is None:
-        return
-    parts = sorted(left.parts, key=itemgetter(2))
-    left.parts.clear()
-    while parts:
-        now, later, stop = [], [], 0
-        for part in parts:  # what overlaps the one before, as if a parameter was used twice, waits for the next round
-            rows, _, where = part
-            if where < stop:
-                later.append(part)
-            else:
-                now.append(part)
-                stop = where + rows.shape[-1]
-        add_sums(left.x, tuple(now))
-        parts = later
-
-
-@operation
-def add_sums(x, parts):
-    """x[where : where + D] += Σ rows[i] for each (rows (count, R, D), i, where) of the parts, in place.
-
-    No two of them overlap.
-    """
-    for rows, i, where in parts:
-        x[where : where + rows.shape[-1]] += sum_first(rows[i])
-
-
-add_sums.in_place = ("x",)

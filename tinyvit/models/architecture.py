@@ -8,9 +8,9 @@ import numpy as np
 from tinyvit import functional as F
 from tinyvit.backend import to_device
 from tinyvit.functional.patches import as_pair
-from tinyvit.nn.block import in_turn, in_turn_backward
 from tinyvit.nn.context import Context
 from tinyvit.nn.module import Module
+from tinyvit.nn.stack import stack, stack_backward
 
 HEADLESS = "the model has no head (num_classes is 0): it gives features"
 
@@ -94,11 +94,11 @@ class Architecture(Module):
         """The output of the last of these parts, and a tuple of their caches."""
         if parts[:1] == self.parts()[:1]:
             ctx = self.context_of(x, ctx)
-        return in_turn([part for _, part in parts], x, ctx)
+        return stack([part for _, part in parts], x, ctx)
 
     def backward_parts(self, dy, parts, caches):
         """The gradient with respect to the input of the first of these parts."""
-        return in_turn_backward(dy, [part for _, part in parts], caches)
+        return stack_backward([part for _, part in parts], dy, caches)
 
     def context_of(self, images, ctx):
         """The context of a forward of these images through the parts."""

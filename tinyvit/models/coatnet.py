@@ -18,7 +18,7 @@ from tinyvit.models.swin import MapNorm, as_maps, as_tokens
 from tinyvit.nn.block import Mlp
 from tinyvit.nn.conv import Conv2d
 from tinyvit.nn.head import MapPool
-from tinyvit.nn.layers import DropPath, LayerNorm, add, add_backward, passes_on
+from tinyvit.nn.layers import DropPath, LayerNorm
 from tinyvit.nn.mbconv import MBConv, Shortcut, halved, halved_backward
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
@@ -155,7 +155,6 @@ class RelativeBlockCache(NamedTuple):
     norm2: LayerNormCache
     mlp: Any
     drop_path2: Any
-    sum: Any
 
     __repr__ = tree
 
@@ -184,25 +183,23 @@ class RelativeBlock(Module):
         grid = a.shape[2:]
         a = as_tokens(a).reshape(len(a), -1, a.shape[1])                       # (B, n, D)
         shape = a.shape
-        later = passes_on(self.drop_path1)                                     # on a GPU: the sum adds the bias
-        a, c_attn = self.attn(a, ctx, grid=grid, bias_later=later)             # (B, n, D')
+        a, c_attn = self.attn(a, ctx, grid=grid)                               # (B, n, D')
         a, c_drop1 = self.drop_path1(a, ctx)
-        a = a.reshape(shape[0], *grid, -1)
-        x, m, c_norm2 = self.norm2.of_sum(as_tokens(shortcut), a, ctx)         # shortcut + a, and its norm
-        m, c_mlp = self.mlp(m, ctx, bias_later=passes_on(self.drop_path2))
+        x = as_tokens(shortcut) + a.reshape(shape[0], *grid, -1)               # (B, H, W, D')
+        m, c_norm2 = self.norm2(x, ctx)
+        m, c_mlp = self.mlp(m, ctx)
         m, c_drop2 = self.drop_path2(m, ctx)
-        y, c_sum = add(x, m)
-        return as_maps(y), RelativeBlockCache(
-            c_shortcut, c_norm1, c_pool, shape, c_attn, c_drop1, c_norm2, c_mlp, c_drop2, c_sum
+        return as_maps(x + m), RelativeBlockCache(
+            c_shortcut, c_norm1, c_pool, shape, c_attn, c_drop1, c_norm2, c_mlp, c_drop2
         )
 
     def backward(self, dmaps, cache):
-        dx, dm = add_backward(as_tokens(dmaps), cache.sum)
-        dm = self.drop_path2.backward(dm, cache.drop_path2)
+        dy = as_tokens(dmaps)                                                  # (B, H, W, D')
+        dm = self.drop_path2.backward(dy, cache.drop_path2)
         dm = self.mlp.backward(dm, cache.mlp)
-        dx, da = self.norm2.of_sum_backward(dx, dm, cache.norm2)               # (B, H, W, D')
+        dx = dy + self.norm2.backward(dm, cache.norm2)
         B, rows, columns, width = dx.shape
-        da = self.drop_path1.backward(da.reshape(B, rows * columns, width), cache.drop_path1)
+        da = self.drop_path1.backward(dx.reshape(B, rows * columns, width), cache.drop_path1)
         da = self.attn.backward(da, cache.attn)
         da = as_maps(da.reshape(B, rows, columns, -1))
         da = da if self.stride == 1 else halved_backward(da, cache.pool)

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from tinyvit.models.architecture import Architecture
-from tinyvit.nn.block import in_turn, in_turn_backward
 from tinyvit.nn.module import Module
 from tinyvit.nn.relative_attention import RelativeAttention, resized_table
+from tinyvit.nn.stack import stack, stack_backward
 
 
 class Trunk(Module):
@@ -20,10 +20,10 @@ class Trunk(Module):
         return [("stem", self.stem), *((f"stages.{i}.{name}", b) for i, s in stages for name, b in s.children())]
 
     def forward(self, images, ctx=None):
-        return in_turn([part for _, part in self.parts()], images, ctx)
+        return stack([part for _, part in self.parts()], images, ctx)
 
     def backward(self, dx, caches):
-        return in_turn_backward(dx, [part for _, part in self.parts()], caches)
+        return stack_backward([part for _, part in self.parts()], dx, caches)
 
 
 class Stage(Module):

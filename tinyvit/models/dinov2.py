@@ -113,7 +113,8 @@ class ScaledBlock(Block):
         a, c_attn = self.attn(a, ctx)
         a, c_ls1 = self.ls1(a, ctx)
         a, c_drop1 = self.drop_path1(a, ctx)
-        x, m, c_norm2 = self.norm2.of_sum(x, a, ctx)       # x + a, and its norm
+        x = x + a
+        m, c_norm2 = self.norm2(x, ctx)
         m, c_mlp = self.mlp(m, ctx)
         m, c_ls2 = self.ls2(m, ctx)
         m, c_drop2 = self.drop_path2(m, ctx)
@@ -123,11 +124,11 @@ class ScaledBlock(Block):
         dm = self.drop_path2.backward(dy, cache.drop_path2)
         dm = self.ls2.backward(dm, cache.ls2)
         dm = self.mlp.backward(dm, cache.mlp)
-        dx, da = self.norm2.of_sum_backward(dy, dm, cache.norm2)
-        da = self.drop_path1.backward(da, cache.drop_path1)
+        dx = dy + self.norm2.backward(dm, cache.norm2)
+        da = self.drop_path1.backward(dx, cache.drop_path1)
         da = self.ls1.backward(da, cache.ls1)
         da = self.attn.backward(da, cache.attn)
-        return self.norm1.beside_backward(dx, da, cache.norm1)
+        return dx + self.norm1.backward(da, cache.norm1)
 
 
 @register("dinov2", Dinov2Config)

@@ -14,12 +14,12 @@ from tinyvit.models.architecture import Architecture, as_input
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit_config import DEEPEST
 from tinyvit.nn import init
-from tinyvit.nn.block import in_turn, in_turn_backward
 from tinyvit.nn.dit_block import DiTBlock, PlainNorm, Silu, columns, join, split
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.positions import FixedPositions
+from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 from tinyvit.validation import NotNegative, Positive, PositiveInt, Rate, Width, Within, validate
@@ -90,10 +90,10 @@ class TimestepEmbedder(Module):
 
     def forward(self, t, ctx=None):
         waves = F.cast(F.timestep_embedding(t, FREQUENCIES), self.storage.compute_dtype)
-        return in_turn(self.mlp, waves, ctx)
+        return stack(self.mlp, waves, ctx)
 
     def backward(self, dy, cache):
-        in_turn_backward(dy, self.mlp, cache)
+        stack_backward(self.mlp, dy, cache)
 
 
 class Table(Module):
@@ -216,7 +216,7 @@ class FinalLayer(Module):
 
     def forward(self, x, ctx=None):
         c, x = split(x)
-        modulation, c_modulation = in_turn(self.adaLN_modulation, c, ctx)                  # (B, 2D)
+        modulation, c_modulation = stack(self.adaLN_modulation, c, ctx)                  # (B, 2D)
         x, c_norm = self.norm_final(x, ctx)
         x, c_modulate = F.modulate(x, *columns(modulation, 2))
         x, c_linear = self.linear(x, ctx)                                                  # (B, N, C′·P·Q)
@@ -227,7 +227,7 @@ class FinalLayer(Module):
         dx = self.linear.backward(F.unpatchify_backward(dy, cache.unpatchify), cache.linear)
         dx, *dmodulation = F.modulate_backward(dx, cache.modulate)
         dmodulation = array_module(dy).concatenate(dmodulation, axis=1)
-        dc = in_turn_backward(dmodulation, self.adaLN_modulation, cache.adaLN_modulation)
+        dc = stack_backward(self.adaLN_modulation, dmodulation, cache.adaLN_modulation)
         return join(dc, self.norm_final.backward(dx, cache.norm_final))
 
 
@@ -274,13 +274,13 @@ class DiT(Architecture):
 
     def forward(self, images, ctx=None, t=None, labels=None):
         x, c_embed = self.embed(images, ctx, t=t, labels=labels)               # (B, 1+N, D)
-        x, c_blocks = in_turn(self.blocks, x, ctx)
+        x, c_blocks = stack(self.blocks, x, ctx)
         noise, c_final = self.final_layer(x, ctx)
         return noise, DiTCache(c_embed, c_blocks, c_final)
 
     def backward(self, dnoise, cache):
         dx = self.final_layer.backward(dnoise, cache.final_layer)
-        dx = in_turn_backward(dx, self.blocks, cache.blocks)
+        dx = stack_backward(self.blocks, dx, cache.blocks)
         return self.embed.backward(dx, cache.embed)
 
     def predict(self, images, preprocess=None):

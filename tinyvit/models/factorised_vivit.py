@@ -97,7 +97,6 @@ class FrameBlockCache(NamedTuple):
     norm2: Any
     mlp: Any
     drop_path2: Any
-    sum: Any
     join: Any
 
     __repr__ = tree

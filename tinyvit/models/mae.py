@@ -11,10 +11,11 @@ from tinyvit.functional.patches import as_pair
 from tinyvit.models.registry import build
 from tinyvit.models.vit import EmbedCache, EncodeCache
 from tinyvit.nn import init
-from tinyvit.nn.block import Block, in_turn, in_turn_backward
+from tinyvit.nn.block import Block
 from tinyvit.nn.layers import LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.positions import FixedPositions
+from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 
@@ -53,7 +54,7 @@ class Decoder(Module):
         x, c_embed = self.embed(tokens, ctx)
         x, c_place = F.place_tokens(x, self.mask_token.value, index, order.shape[1] + 1)     # (B, 1+N, D')
         x, c_positions = self.positions(x, ctx, grid=grid)
-        x, c_blocks = in_turn(self.blocks, x, ctx, then=self.norm)
+        x, c_blocks = stack(self.blocks, x, ctx)
         x, c_norm = self.norm(x, ctx)
         x, c_take = F.take_tokens(x, hidden)                                                # (B, N−n, D')
         x, c_pred = self.pred(x, ctx)
@@ -63,7 +64,7 @@ class Decoder(Module):
         dx = self.pred.backward(dpixels, cache.pred)
         dx = F.take_tokens_backward(dx, cache.take)
         dx = self.norm.backward(dx, cache.norm)
-        dx = in_turn_backward(dx, self.blocks, cache.blocks)
+        dx = stack_backward(self.blocks, dx, cache.blocks)
         dx = self.positions.backward(dx, cache.positions)
         with self.gradients() as into:
             dx, _ = F.place_tokens_backward(dx, cache.place, into=into)

@@ -12,11 +12,11 @@ from tinyvit.models.architecture import as_input
 from tinyvit.models.convnet import ConvNet, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.nn import init
-from tinyvit.nn.block import in_turn, in_turn_backward
 from tinyvit.nn.conv import Conv2d
 from tinyvit.nn.head import MapPool, linear_head
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
+from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import tree
 from tinyvit.validation import Count, PositiveInt, Width, Within, validate
 
@@ -151,13 +151,13 @@ class BasicBlock(Module):
         h, c_relu1 = F.relu(h)
         h, c_conv2 = self.conv2(h, ctx)
         h, c_norm2 = self.bn2(h, ctx)
-        shortcut, c_down = in_turn(self.downsample, x, ctx)
+        shortcut, c_down = stack(self.downsample, x, ctx)
         y, c_relu2 = F.relu(h + shortcut)
         return y, BasicBlockCache(c_conv1, c_norm1, c_relu1, c_conv2, c_norm2, c_down, c_relu2)
 
     def backward(self, dy, cache):
         dy = F.relu_backward(dy, cache.relu2)
-        dshortcut = in_turn_backward(dy, self.downsample, cache.downsample)
+        dshortcut = stack_backward(self.downsample, dy, cache.downsample)
         dh = self.bn2.backward(dy, cache.bn2)
         dh = self.conv2.backward(dh, cache.conv2)
         dh = F.relu_backward(dh, cache.relu1)
@@ -206,7 +206,7 @@ class Bottleneck(Module):
         h, c_relu2 = F.relu(h)
         h, c_conv3 = self.conv3(h, ctx)
         h, c_norm3 = self.bn3(h, ctx)
-        shortcut, c_down = in_turn(self.downsample, x, ctx)
+        shortcut, c_down = stack(self.downsample, x, ctx)
         y, c_relu3 = F.relu(h + shortcut)
         return y, BottleneckCache(
             c_conv1, c_norm1, c_relu1, c_conv2, c_norm2, c_relu2, c_conv3, c_norm3, c_down, c_relu3
@@ -214,7 +214,7 @@ class Bottleneck(Module):
 
     def backward(self, dy, cache):
         dy = F.relu_backward(dy, cache.relu3)
-        dshortcut = in_turn_backward(dy, self.downsample, cache.downsample)
+        dshortcut = stack_backward(self.downsample, dy, cache.downsample)
         dh = self.bn3.backward(dy, cache.bn3)
         dh = self.conv3.backward(dh, cache.conv3)
         dh = F.relu_backward(dh, cache.relu2)

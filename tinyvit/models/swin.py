@@ -17,7 +17,7 @@ from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth
 from tinyvit.nn.block import Mlp
 from tinyvit.nn.head import MapPool
-from tinyvit.nn.layers import DropPath, LayerNorm, Linear, add, add_backward, moved, passes_on
+from tinyvit.nn.layers import DropPath, LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.relative_attention import RelativeAttention
@@ -136,7 +136,6 @@ class SwinBlockCache(NamedTuple):
     norm2: LayerNormCache
     mlp: Any
     drop_path2: Any
-    sum: Any
 
     __repr__ = tree
 
@@ -175,26 +174,25 @@ class SwinBlock(Module):
         a, c_norm1 = self.norm1(x, ctx)
         a, c_cut = F.to_windows(a, window, shift)                              # (B·windows, window², D)
         masks = self.masks(sides, window, shift, device_of(a)) if shift else None
-        later = passes_on(self.drop_path1)                                     # on a GPU: the sum adds the bias
-        a, c_attn = self.attn(a, ctx, grid=(window, window), masks=masks, bias_later=later)
-        a, c_join = moved(F.from_windows, a, sides, window, shift)             # (B, H, W, D)
+        a, c_attn = self.attn(a, ctx, grid=(window, window), masks=masks)
+        a, c_join = F.from_windows(a, sides, window, shift)                    # (B, H, W, D)
         a, c_drop1 = self.drop_path1(a, ctx)
-        x, m, c_norm2 = self.norm2.of_sum(x, a, ctx)                           # x + a, and its norm
-        m, c_mlp = self.mlp(m, ctx, bias_later=passes_on(self.drop_path2))
+        x = x + a
+        m, c_norm2 = self.norm2(x, ctx)
+        m, c_mlp = self.mlp(m, ctx)
         m, c_drop2 = self.drop_path2(m, ctx)
-        y, c_sum = add(x, m)
-        return as_maps(y), SwinBlockCache(c_norm1, c_cut, c_attn, c_join, c_drop1, c_norm2, c_mlp, c_drop2, c_sum)
+        return as_maps(x + m), SwinBlockCache(c_norm1, c_cut, c_attn, c_join, c_drop1, c_norm2, c_mlp, c_drop2)
 
     def backward(self, dmaps, cache):
-        dx, dm = add_backward(as_tokens(dmaps), cache.sum)
-        dm = self.drop_path2.backward(dm, cache.drop_path2)
+        dy = as_tokens(dmaps)
+        dm = self.drop_path2.backward(dy, cache.drop_path2)
         dm = self.mlp.backward(dm, cache.mlp)
-        dx, da = self.norm2.of_sum_backward(dx, dm, cache.norm2)
-        da = self.drop_path1.backward(da, cache.drop_path1)
+        dx = dy + self.norm2.backward(dm, cache.norm2)
+        da = self.drop_path1.backward(dx, cache.drop_path1)
         da = F.from_windows_backward(da, cache.join)
         da = self.attn.backward(da, cache.attn)
         da = F.to_windows_backward(da, cache.cut)
-        return as_maps(self.norm1.beside_backward(dx, da, cache.norm1))
+        return as_maps(dx + self.norm1.backward(da, cache.norm1))
 
 
 class PatchMergingCache(NamedTuple):

@@ -9,9 +9,10 @@ from tinyvit import functional as F
 from tinyvit.backend import constant, device_of
 from tinyvit.nn import init
 from tinyvit.nn.attention import Attention
-from tinyvit.nn.block import Block, in_turn, in_turn_backward
+from tinyvit.nn.block import Block
 from tinyvit.nn.layers import LayerNorm, Linear
 from tinyvit.nn.module import Module
+from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 
@@ -22,9 +23,9 @@ TOKEN_STD, POSITION_STD = 0.02, 0.01
 class CausalAttention(Attention):
     """`Attention` in which a token takes from itself and from those before it: no later one gets a gradient from it."""
 
-    def forward(self, x, ctx=None, bias_later=False):
+    def forward(self, x, ctx=None):
         mask = causal_mask(x.shape[1], device_of(x), self.storage.dtype.name)
-        return super().forward(x, ctx, mask, bias_later)
+        return super().forward(x, ctx, mask)
 
     def backward(self, dy, cache):
         dx, _ = super().backward(dy, cache)  # the mask is a constant
@@ -76,7 +77,7 @@ class TextTower(Module):
         x, c_embed = self.token_embed(tokens, ctx)                             # (K, T, D)
         x, c_positions = F.add_positions(x, self.pos_embed.value[:, :T])
         x = F.cast(x, self.storage.compute_dtype)
-        x, c_blocks = in_turn(self.blocks, x, ctx)
+        x, c_blocks = stack(self.blocks, x, ctx)
         x, c_take = F.take_tokens(x, tokens.argmax(-1)[:, None])               # (K, 1, D)
         x, c_norm = self.norm(x, ctx)
         y, c_proj = self.proj(x, ctx)                                          # (K, 1, P)
@@ -86,7 +87,7 @@ class TextTower(Module):
         dx = self.proj.backward(dy[:, None], cache.proj)
         dx = self.norm.backward(dx, cache.norm)
         dx = F.take_tokens_backward(dx, cache.take)
-        dx = in_turn_backward(dx, self.blocks, cache.blocks)
+        dx = stack_backward(self.blocks, dx, cache.blocks)
         dx = F.cast(dx, self.pos_embed.data.dtype)
         with self.gradients() as (dpositions,):
             into = dpositions if dpositions is False else dpositions[:, : dx.shape[1]]

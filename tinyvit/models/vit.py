@@ -18,7 +18,7 @@ from tinyvit.models.architecture import Architecture, as_input
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
-from tinyvit.nn.block import Block, BlockCache, in_turn, in_turn_backward
+from tinyvit.nn.block import Block, BlockCache
 from tinyvit.nn.context import Context
 from tinyvit.nn.head import MeanPool, MlpHead, TokenPool, linear_head
 from tinyvit.nn.layers import Dropout, Identity, LayerNorm
@@ -26,6 +26,7 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions
 from tinyvit.nn.recompute import RecomputedCache
+from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 
@@ -102,12 +103,12 @@ class Encode(Module):
         if self.tokens not in (None, tokens.shape[1]) and (ctx is None or ctx.patches is None):
             raise ValueError(f"expected {self.tokens} tokens, got {tokens.shape[1]}; rotary positions of another grid "
                              "need the context model.context_of(images, None)")  # fmt: skip
-        tokens, c_blocks = in_turn(self.blocks, tokens, ctx, then=self.norm)
+        tokens, c_blocks = stack(self.blocks, tokens, ctx)
         tokens, c_norm = self.norm(tokens, ctx)
         return tokens, EncodeCache(c_blocks, c_norm)
 
     def backward(self, dtokens, cache):
-        return in_turn_backward(self.norm.backward(dtokens, cache.norm), self.blocks, cache.blocks)
+        return stack_backward(self.blocks, self.norm.backward(dtokens, cache.norm), cache.blocks)
 
 
 def block_options(config, depth):

@@ -2,7 +2,7 @@
 
 from tinyvit.nn import init
 from tinyvit.nn.attention import Attention
-from tinyvit.nn.block import Block, Mlp, in_turn, in_turn_backward
+from tinyvit.nn.block import Block, Mlp
 from tinyvit.nn.buffers import BufferUpdate, buffer_updates
 from tinyvit.nn.context import Context
 from tinyvit.nn.conv import Conv2d, StandardizedConv2d
@@ -12,6 +12,7 @@ from tinyvit.nn.norms import BatchNorm2d, GroupNorm
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.precision import PRECISIONS, Precision
 from tinyvit.nn.recompute import RecomputedCache, recomputed, with_recompute
+from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.storage import Storage
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Buffer, Parameter

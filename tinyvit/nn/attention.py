@@ -7,7 +7,7 @@ from tinyvit.functional.heads import MergeHeadsCache, SplitHeadsCache
 from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.rope import RopeCache
 from tinyvit.nn import init
-from tinyvit.nn.layers import Dropout, Linear, passes_on
+from tinyvit.nn.layers import Dropout, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.tree import tree
 
@@ -54,7 +54,7 @@ class Attention(Module):
         self.proj = Linear(dim, dim)
         self.proj_drop = Dropout(proj_drop)
 
-    def forward(self, x, ctx=None, bias=None, bias_later=False):
+    def forward(self, x, ctx=None, bias=None):
         qkv, c_qkv = self.qkv(x, ctx)                                                 # (B, N, 3D)
         (q, k, v), c_split = F.split_heads(qkv, self.num_heads)                       # each (B, H, N, d)
         c_rope = None
@@ -70,7 +70,7 @@ class Attention(Module):
         else:
             heads, c_heads = F.attention(q, k, v, bias)                               # (B, H, N, d)
         heads, c_merge = F.merge_heads(heads)                                         # (B, N, D)
-        y, c_proj = self.proj(heads, ctx, bias_later=bias_later and passes_on(self.proj_drop))
+        y, c_proj = self.proj(heads, ctx)
         y, c_drop = self.proj_drop(y, ctx)
         return y, SelfAttentionCache(c_qkv, c_split, c_rope, c_heads, c_merge, c_proj, c_drop)
 

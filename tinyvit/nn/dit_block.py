@@ -10,9 +10,10 @@ from tinyvit.backend import array_module
 from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.nn import init
 from tinyvit.nn.attention import Attention
-from tinyvit.nn.block import Mlp, in_turn, in_turn_backward
+from tinyvit.nn.block import Mlp
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
+from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import tree
 
 
@@ -75,7 +76,7 @@ class DiTBlock(Module):
 
     def forward(self, x, ctx=None):
         c, x = split(x)
-        modulation, c_modulation = in_turn(self.adaLN_modulation, c, ctx)                  # (B, 6D)
+        modulation, c_modulation = stack(self.adaLN_modulation, c, ctx)                  # (B, 6D)
         offset1, gain1, gate1, offset2, gain2, gate2 = columns(modulation, 6)
         a, c_norm1 = self.norm1(x, ctx)
         a, c_modulate1 = F.modulate(a, offset1, gain1)
@@ -100,7 +101,7 @@ class DiTBlock(Module):
         da, doffset1, dgain1 = F.modulate_backward(da, cache.modulate1)
         dx = dx + self.norm1.backward(da, cache.norm1)
         dmodulation = array_module(dy).concatenate([doffset1, dgain1, dgate1, doffset2, dgain2, dgate2], axis=1)
-        return join(dc + in_turn_backward(dmodulation, self.adaLN_modulation, cache.adaLN_modulation), dx)
+        return join(dc + stack_backward(self.adaLN_modulation, dmodulation, cache.adaLN_modulation), dx)
 
 
 def split(x):

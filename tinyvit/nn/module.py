@@ -61,8 +61,7 @@ class Module:
     def reported(self, output, cache, ctx):
         """The cache, unless the context wants none, after the context's observer was told the output."""
         if ctx is not None and ctx.observer is not None:
-            finished = getattr(output, "finished", None)  # of what a later module finishes
-            ctx.observer.value(self.path, output if finished is None else finished())
+            ctx.observer.value(self.path, output)
         if ctx is None or ctx.keep_caches:
             return cache
         return tuple(buffer_updates(cache)) or None if ctx.training else None
@@ -217,14 +216,6 @@ class Module:
         if walk is None or walk.root is not self or not walk.is_current():
             walk = storage.walk = Walk(self)
         return walk
-
-    def beside(self, x, ctx=None):
-        """(x, y, cache), for what goes through this module and past it."""
-        return x, *self(x, ctx)
-
-    def beside_backward(self, dpast, dy, cache):
-        """dpast + self.backward(dy, cache): the gradient of what goes through this module and past it."""
-        return dpast + self.backward(dy, cache)
 
     # -- gradients ---------------------------------------------------------------------------------------------
 

@@ -52,13 +52,11 @@ class RelativeAttention(Module):
         self.qkv.weight.parts = 3
         self.proj = Linear(out_dim, out_dim)
 
-    def forward(self, x, ctx=None, grid=None, masks=None, bias_later=False):
+    def forward(self, x, ctx=None, grid=None, masks=None):
         """y and the cache.
 
         grid    (rows, columns) of the n tokens, by default `sides`
         masks   (W, n, n), added to the scores, where x has W windows of each sample one after the other
-
-        With `bias_later`, y may come as an `Unfinished`.
         """
         qkv, c_qkv = self.qkv(x, ctx)                                                 # (B, n, 3·out_dim)
         bias, c_bias = F.relative_bias(self.relative_position_bias_table.value, self.sides, grid)
@@ -72,7 +70,7 @@ class RelativeAttention(Module):
         y, c_heads = F.attention(*heads, bias)
         y, c_merge = F.merge_heads(y)                                                 # (B, n, out_dim)
         y = y if windows is None else windows_apart(y, windows)
-        y, c_proj = self.proj(y, ctx, bias_later=bias_later)
+        y, c_proj = self.proj(y, ctx)
         return y, RelativeAttentionCache(c_qkv, c_split, c_bias, windows, c_heads, c_merge, c_proj)
 
     def backward(self, dy, cache):

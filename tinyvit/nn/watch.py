@@ -3,8 +3,6 @@
 import copy
 from functools import partial
 
-from tinyvit import functional as F
-from tinyvit.nn.layers import FinishedCache, LayerNorm, SumGradient
 from tinyvit.nn.module import Module, backward_in_scope
 
 
@@ -27,8 +25,6 @@ def watch(model, observer):
             twin = copies[id(value)] = copy.copy(value)
             vars(twin).update({name: copied(item) for name, item in vars(value).items()})
             twin.backward = partial(watched_backward, twin, observer)
-            if isinstance(twin, LayerNorm):
-                twin.of_sum_backward = partial(watched_backward_of_sum, twin, observer)
         return copies[id(value)]
 
     return copied(model)
@@ -37,13 +33,5 @@ def watch(model, observer):
 def watched_backward(module, observer, dy, cache):
     """A module's backward, its gradients reported."""
     dx = backward_in_scope(module, dy, cache)
-    observer.gradient(module.path, *(g.x if isinstance(g, SumGradient) else g for g in (dy, dx)))
+    observer.gradient(module.path, dy, dx)
     return dx
-
-
-def watched_backward_of_sum(norm, observer, dtotal, dy, cache):
-    """A LayerNorm's `of_sum_backward`; the gradient through the norm alone is computed besides, and reported."""
-    own = cache.own.norm if isinstance(cache, FinishedCache) else cache
-    dx, *_ = F.layernorm_backward(dy, own, into=(False, False))
-    observer.gradient(norm.path, dy, dx)
-    return type(norm).of_sum_backward(norm, dtotal, dy, cache)

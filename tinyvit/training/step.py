@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tinyvit.backend import array_module, to_device
-from tinyvit.functional.sums import sums_together
 from tinyvit.nn import Context
 from tinyvit.nn.buffers import check_returned, commit, mean_updates
 from tinyvit.optim import clip_by_each_norm, clip_by_global_norm, global_norm
@@ -150,7 +149,7 @@ def gradients_by(
             ctx = replace(ctx or Context(), join=met.join(number))
         factor = 1 if loss_scale is None else loss_scale.scale
         buffer[:] = 0
-        with storage.grads.into(buffer, model.image_layer), sums_together(buffer):
+        with storage.grads.into(buffer, model.image_layer):
             for piece in slices(where.stop - where.start, accumulate):
                 share = (piece.stop - piece.start) / samples
                 piece = slice(where.start + piece.start, where.start + piece.stop)

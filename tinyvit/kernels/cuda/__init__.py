@@ -8,7 +8,6 @@ measurement has shown to pay has no kernel: the reference implementation runs on
 
 from tinyvit.kernels.cuda import (
     adam,
-    add_layernorm,
     attention,
     attention_dropout,
     augment,
@@ -27,7 +26,6 @@ from tinyvit.kernels.cuda import (
     losses,
     muon,
     positions,
-    residual,
     tensor_attention,
     through_float32,
     tokens,

@@ -114,11 +114,3 @@ __device__ inline float uniform(unsigned long long first, long long row, long lo
     unsigned int half = entry % 2 ? both >> 32 : both;
     return (half >> 8) * (1.0f / 16777216.0f);
 }
-
-// What drop path multiplies a row with: `scale` if its sample, of `each` rows, is kept, else 0. With keep = 1 nothing is
-// drawn. A division of 64 bits takes several times as long as one of 32.
-__device__ inline float factor_of_row(unsigned long long first, float keep, float scale, long long row, long long each) {
-    if (keep >= 1.0f) return scale;
-    long long sample = row >> 32 ? row / each : (unsigned int)row / (unsigned int)each;
-    return uniform(first, sample, 0) < keep ? scale : 0.0f;
-}

@@ -28,7 +28,6 @@ from tinyvit.kernels.cuda.source import (
 
 SOURCE = Source("dropout.cu", PACKED)
 BLOCK = 256
-NO_KEY = np.uint64(0), None  # where nothing is dropped; kernels take a key as a number, or where to read it
 
 
 class CudaDropoutCache(NamedTuple):
@@ -50,16 +49,7 @@ class CudaDropoutCache(NamedTuple):
 
 def as_arguments(first):
     """The two arguments of a kernel for what a key gives the first sample: a number, and an address or None."""
-    return (first, None) if isinstance(first, np.uint64) else (NO_KEY[0], first)
-
-
-def of_rows(cache, shape):
-    """How a kernel that has the rows of an array (B, ..., D) drops samples, from the cache of `drop_path`.
-
-    What the key gives the first sample, the probability of being kept, the factor then, and the rows of a sample.
-    """
-    key, keep = (NO_KEY, 1.0) if cache.first is None else (as_arguments(cache.first), cache.keep)
-    return *key, keep, 1 / keep, prod(shape[1:-1])
+    return (first, None) if isinstance(first, np.uint64) else (np.uint64(0), first)
 
 
 def dropout_cuda(x, rate, key=None):

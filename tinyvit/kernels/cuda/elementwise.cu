@@ -55,45 +55,6 @@ template <float times_slope(float, float)> __device__ void backward(const T *dy,
     store_pack<PACK>(dx + i, out);
 }
 
-// y = gelu(x + bias). Every thread stays in its columns, from pack to pack as in linear.cu.
-extern "C" __global__ void bias_gelu_forward(
-    const T *x, const float *bias, T *y, long long packs, long long packs_of_row, long long stride
-) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= stride) return;
-    float add[PACK], numbers[PACK];
-    load_pack<PACK>(add, bias + i % packs_of_row * PACK);
-    for (; i < packs; i += stride) {
-        load_pack<PACK>(numbers, x + i * PACK);
-        for (int j = 0; j < PACK; j++) numbers[j] = gelu_of(numbers[j] + add[j]);
-        store_pack<PACK>(y + i * PACK, numbers);
-    }
-}
-
-// dx = dy · gelu'(x + bias), and its sums over `share` rows for each block, row y of `partial`, unless that is null. A
-// thread has PACK columns, and warp w takes every eighth row.
-extern "C" __global__ void __launch_bounds__(256) bias_gelu_backward(
-    const T *dy, const T *x, const float *bias, T *dx, float *partial, long long rows, long long columns, long long share
-) {
-    long long column = ((long long)blockIdx.x * 32 + threadIdx.x % 32) * PACK;
-    long long begin = blockIdx.y * share, end = min(begin + share, rows);
-    float sums[PACK] = {}, add[PACK], in[PACK], out[PACK];
-    if (column < columns) {
-        load_pack<PACK>(add, bias + column);
-        #pragma unroll 2
-        for (long long row = begin + threadIdx.x / 32; row < end; row += 8) {
-            load_pack<PACK>(in, x + row * columns + column);
-            load_pack<PACK>(out, dy + row * columns + column);
-            for (int j = 0; j < PACK; j++) {
-                out[j] = times_slope_of_gelu(out[j], in[j] + add[j]);
-                sums[j] += out[j];
-            }
-            store_pack<PACK>(dx + row * columns + column, out);
-        }
-    }
-    if (partial) store_column_sums(partial + blockIdx.y * columns, sums, columns, false);
-}
-
 extern "C" __global__ void gelu_forward(const T *x, T *y, long long size) { forward<gelu_of>(x, y, size); }
 extern "C" __global__ void gelu_tanh_forward(const T *x, T *y, long long size) { forward<gelu_tanh_of>(x, y, size); }
 

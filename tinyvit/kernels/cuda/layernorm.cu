@@ -29,41 +29,17 @@ __device__ inline void store_row(T *row, const float (&numbers)[LANE], long long
     }
 }
 
-__device__ inline float rounded(float x) {
-    T y;
-    store(&y, x);
-    return to_float(y);
-}
-
-// y = (x − μ) / √(σ² + ε) · weight + bias, with x + branch in place of x, kept as `sum`, if there is a branch. That may
-// lack a bias, `offset`, and samples of `each` rows may still have to be dropped from it: see common.cuh. This, and what
-// the backward makes of it, has the bits of residual.cu: a product is rounded before it is added, in either.
+// y = (x − μ) / √(σ² + ε) · weight + bias.
 // statistics (3, rows): the mean, what its rounding has left of it, 1 / standard deviation.
 extern "C" __global__ void __launch_bounds__(256) layernorm_forward(
-    const T *x, const T *branch, const float *offset, unsigned long long key, const unsigned long long *key_at,
-    float keep, float scale, long long each, const float *weight, const float *bias, float eps, T *sum, T *y,
-    float *statistics, long long rows, long long D
+    const T *x, const float *weight, const float *bias, float eps, T *y, float *statistics, long long rows, long long D
 ) {
-    if (key_at) key = *key_at;
     float w[LANE], b[LANE];
     load_row(w, weight, D);
     load_row(b, bias, D);
     for (long long row = (long long)blockIdx.x * AT_ONCE + threadIdx.x / SPAN; row < rows; row += gridDim.x * AT_ONCE) {
         float numbers[LANE], total = 0.0f, rest = 0.0f, squares = 0.0f;
         load_row(numbers, x + row * D, D);
-        if (branch) {
-            float added[LANE];
-            load_row(added, branch + row * D, D);
-            if (offset) {
-                float more[LANE], factor = factor_of_row(key, keep, scale, row, each);
-                load_row(more, offset, D);
-                #pragma unroll
-                for (int i = 0; i < LANE; i++) added[i] = __fmul_rn(added[i] + more[i], factor);
-            }
-            #pragma unroll
-            for (int i = 0; i < LANE; i++) numbers[i] = rounded(numbers[i] + added[i]);  // as the backward reads it
-            store_row(sum + row * D, numbers, D);
-        }
         #pragma unroll
         for (int i = 0; i < LANE; i++) total += numbers[i];
         float mean = row_sum(total) / D;
@@ -104,20 +80,17 @@ __device__ inline void store_block_sums(float *row, const float (&numbers)[LANE]
     }
 }
 
-// dx = rstd (g − mean(g) − x̂ mean(g x̂)) with g = dy · weight, and dsum added to it if that is given.
-// partial, unless null: of the rows of each block Σ dy x̂ and Σ dy (2, blocks, D). With an OFFSET also Σ of the gradient of
-// a branch that was added with it, which goes to dbranch unless that is null, as where it is dx (3, blocks, D).
-template <bool OFFSET> __device__ inline void backward(
-    const T *dy, const T *x, const float *statistics, const float *weight, const T *dsum, T *dx, float *partial,
-    T *dbranch, unsigned long long key, float keep, float scale, long long each, long long rows, long long D
+// dx = rstd (g − mean(g) − x̂ mean(g x̂)) with g = dy · weight.
+// partial (2, blocks, D), unless null: Σ dy x̂ and Σ dy over the rows of each block.
+extern "C" __global__ void __launch_bounds__(256) layernorm_backward(
+    const T *dy, const T *x, const float *statistics, const float *weight, T *dx, float *partial, long long rows,
+    long long D
 ) {
-    constexpr bool HOLDS_WEIGHT = !OFFSET || LANE < 32;  // in registers, of which there are too few else
-    float w[LANE], dweight[LANE] = {}, dbias[LANE] = {}, doffset[OFFSET ? LANE : 1] = {};
-    if (HOLDS_WEIGHT) load_row(w, weight, D);
+    float w[LANE], dweight[LANE] = {}, dbias[LANE] = {};
+    load_row(w, weight, D);
     for (long long row = (long long)blockIdx.x * AT_ONCE + threadIdx.x / SPAN; row < rows; row += gridDim.x * AT_ONCE) {
         float g[LANE], xhat[LANE], mean_g = 0.0f, along = 0.0f;
         float mean = statistics[row], rest = statistics[rows + row], rstd = statistics[2 * rows + row];
-        if (!HOLDS_WEIGHT) load_row(w, weight, D);
         load_row(g, dy + row * D, D);
         load_row(xhat, x + row * D, D);
         #pragma unroll
@@ -133,41 +106,9 @@ template <bool OFFSET> __device__ inline void backward(
         along = row_sum(along) / D;
         #pragma unroll
         for (int i = 0; i < LANE; i++) g[i] = (g[i] - mean_g - xhat[i] * along) * rstd;
-        if (dsum) {
-            float more[LANE];
-            load_row(more, dsum + row * D, D);
-            #pragma unroll
-            for (int i = 0; i < LANE; i++) g[i] += more[i];
-        }
         store_row(dx + row * D, g, D);
-        if constexpr (OFFSET) {
-            float factor = factor_of_row(key, keep, scale, row, each);
-            #pragma unroll
-            for (int i = 0; i < LANE; i++) {
-                g[i] = __fmul_rn(rounded(g[i]), factor);  // of dx as it was stored
-                doffset[i] += g[i];
-            }
-            if (dbranch) store_row(dbranch + row * D, g, D);
-        }
     }
     if (!partial) return;
     store_block_sums(partial + blockIdx.x * D, dweight, D);
     store_block_sums(partial + ((long long)gridDim.x + blockIdx.x) * D, dbias, D);
-    if constexpr (OFFSET) store_block_sums(partial + (2 * (long long)gridDim.x + blockIdx.x) * D, doffset, D);
-}
-
-extern "C" __global__ void __launch_bounds__(256) layernorm_backward(
-    const T *dy, const T *x, const float *statistics, const float *weight, const T *dsum, T *dx, float *partial,
-    long long rows, long long D
-) {
-    backward<false>(dy, x, statistics, weight, dsum, dx, partial, nullptr, 0, 1.0f, 1.0f, 1, rows, D);
-}
-
-extern "C" __global__ void __launch_bounds__(256) layernorm_branch_backward(
-    const T *dy, const T *x, const float *statistics, const float *weight, const T *dsum, T *dx, float *partial,
-    T *dbranch, unsigned long long key, const unsigned long long *key_at, float keep, float scale, long long each,
-    long long rows, long long D
-) {
-    if (key_at) key = *key_at;
-    backward<true>(dy, x, statistics, weight, dsum, dx, partial, dbranch, key, keep, scale, each, rows, D);
 }

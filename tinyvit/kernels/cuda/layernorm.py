@@ -1,4 +1,4 @@
-"""Layer norm in one pass forward and one back, of x or of x and a residual branch.
+"""Layer norm in one pass forward and one back.
 
 The backward also sums the parameters' gradients over the rows of each block; `column_sums` adds up the blocks' sums.
 """
@@ -9,7 +9,6 @@ from tinyvit.backend import Array, array_module
 from tinyvit.functional.layernorm import LayerNormCache, fits, layernorm, layernorm_backward
 from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.column_sums import add_sums_of_blocks
-from tinyvit.kernels.cuda.dropout import NO_KEY
 from tinyvit.kernels.cuda.source import (
     KINDS,
     PACKED,
@@ -64,52 +63,26 @@ def layernorm_cuda(x, weight, bias, eps=1e-6):
         return layernorm.reference(x, weight, bias, eps)  # raises
     if not weight.dtype == bias.dtype == "float32" or x.shape[-1] > LONGEST:
         return run_reference(layernorm, x, weight, bias, eps)
-    _, y, cache = normalised(x, None, weight, bias, eps)
-    return y, cache
+    x, weight, bias = map(contiguous, (x, weight, bias))
+    D = x.shape[-1]
+    y, rows = empty_like(x), x.size // D
+    statistics = array_module(x).empty((3, rows), "float32")
+    arguments = x, weight, bias, float(eps), y, statistics, rows, D
+    launch("forward", MOST_FORWARD, pack_of(D, x, y, weight, bias), arguments)
+    return y, CudaLayerNormCache(x, statistics, weight)
 
 
 def layernorm_backward_cuda(dy, cache, into):
-    if dy.dtype == cache.x.dtype:
-        return gradients(dy, None, cache, into)
-    return run_reference(layernorm_backward, dy, LayerNormCache(cache.xhat, cache.rstd, cache.weight))
-
-
-def normalised(x, branch, weight, bias, eps, offset=None, drop=(*NO_KEY, 1.0, 1.0, 1)):
-    """(x + branch, its layer norm, cache); without a branch, (None, layer norm of x, cache).
-
-    offset, drop   of a branch that lacks its bias (D,), and how samples are dropped: as `dropout.of_rows` says
-    """
-    x, branch, weight, bias, offset = (
-        None if array is None else contiguous(array) for array in (x, branch, weight, bias, offset)
-    )
-    D = x.shape[-1]
-    rows = x.size // D if D else 0
-    y, total = empty_like(x), None if branch is None else empty_like(x)
-    statistics = array_module(x).empty((3, rows), "float32")
-    given = [array for array in (x, y, weight, bias, branch, total, offset) if array is not None]
-    arguments = x, branch, offset, *drop, weight, bias, float(eps), total, y, statistics, rows, D
-    launch("forward", MOST_FORWARD, pack_of(D, *given), arguments)
-    return total, y, CudaLayerNormCache(x if branch is None else total, statistics, weight)
-
-
-def gradients(dy, dsum, cache, into, dbranch=None, drop=None):
-    """(dx, dweight, dbias), where dsum, if there is one, is part of dx.
-
-    drop   of a branch that was added without its bias, as for `normalised`: the last gradient is then that of the bias,
-           and dbranch, unless it is None, is filled with that of the branch
-    """
-    dy, dsum = (None if array is None else contiguous(array) for array in (dy, dsum))
     x, statistics, weight = cache
+    if dy.dtype != x.dtype:
+        return run_reference(layernorm_backward, dy, LayerNormCache(cache.xhat, cache.rstd, weight))
+    dy = contiguous(dy)
     dx, rows, D = empty_like(dy), statistics.shape[1], x.shape[-1]
-    pack = pack_of(D, *(array for array in (dy, x, dx, weight, dsum, dbranch) if array is not None))
+    pack = pack_of(D, dy, x, dx, weight)
     wanted, parts = any(goal is not False for goal in into), blocks_of_backward(rows, D, pack)
-    partial = array_module(x).empty((len(into), parts, D), "float32") if wanted else None
-    arguments = dy, x, statistics, weight, dsum, dx, partial
-    if drop is None:
-        launch("backward", MOST_BACKWARD, pack, (*arguments, rows, D))
-    else:
-        launch("branch_backward", MOST_BACKWARD, pack, (*arguments, dbranch, *drop, rows, D))
-    return dx, *(add_sums_of_blocks(partial, into) if wanted else (None,) * len(into))
+    partial = array_module(x).empty((2, parts, D), "float32") if wanted else None
+    launch("backward", MOST_BACKWARD, pack, (dy, x, statistics, weight, dx, partial, rows, D))
+    return dx, *(add_sums_of_blocks(partial, into) if wanted else (None, None))
 
 
 def shape_for(D, pack):
