@@ -535,27 +535,8 @@ print(inspect.getsource(Block.forward))
 print(inspect.getsource(Block.backward))
 
 # %% [markdown]
-# Each branch ends in a bias, in stochastic depth (notebook 06) and in the residual sum. A GPU does all of that in one
-# pass through memory, so both branches may keep their last bias for later (`bias_later`), and `add` and `of_sum`
-# then make up for it. Where another block follows, the last sum may wait as well (`sum_later`), for that block's first
-# norm. On a CPU nothing is kept, and `add` is a plain sum; `beside` gives $x$ and $\operatorname{norm}_1(x)$, and
-# `beside_backward` is $dx' + J_{\text{norm}_1}^\top da$, the last line above.
-#
-# `of_sum` is the sum and its norm in one go, since the one is not needed without the other:
-#
-# $$x' = x + a \qquad y = \operatorname{norm}(x') \tag{add\_layernorm}$$
-#
-# The sum goes on, too, to the next residual connection. So what comes back to it comes from two places, $dx'$ from
-# there and $J_{\text{norm}}^\top dy$ through the norm, and both summands get all of it:
-#
-# $$\begin{aligned}
-# dx &= da = dx' \\
-# &\quad + J_{\text{norm}}^\top \, dy
-# \end{aligned} \tag{add\_layernorm\_backward}$$
-
-# %%
-print(inspect.getsource(F.add_layernorm))
-print(inspect.getsource(F.add_layernorm_backward))
+# `drop_path1` and `drop_path2` are stochastic depth (notebook 06): in training they drop a branch for some samples. In
+# the backward, `dx` is $dx'$, the gradient of what stands between the branches, to which both paths have added.
 
 # %%
 block = Block(12, 3, 48).materialize(seed=0, dtype="float64")

@@ -22,7 +22,7 @@ FIELDS = [
 @pytest.fixture(params=kernels.LEVELS, autouse=True)
 def level(request):
     """Kernels cache less than the reference implementation; the summary counts for the current level."""
-    summary._measured_parts.cache_clear()  # tests change the number of tokens from which attention is tiled
+    summary._measure_parts.cache_clear()  # tests change the number of tokens from which attention is tiled
     with kernels.using(request.param):
         yield request.param
 

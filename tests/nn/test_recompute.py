@@ -170,7 +170,7 @@ def test_any_module_with_any_number_of_inputs_can_be_recomputed():
     module, (a, b, c, d) = Cross(), np.random.default_rng(0).standard_normal((4, 3))
     outputs, cache = nn.with_recompute(module, a, b, ctx=Context(recompute=True))
     assert_same_bits(outputs, (a * b, a + b))
-    assert_same_bits(module.backward((c, d), nn.recomputed(cache)), (c * b + d, c * a + d))
+    assert_same_bits(module.backward((c, d), nn.recompute_cache(cache)), (c * b + d, c * a + d))
     assert module.calls == 2
 
 
@@ -199,5 +199,5 @@ def test_reference_around_the_backward_does_not_affect_the_recomputed_forward():
     with kernels.using("numpy"):
         _, cache = nn.with_recompute(module, np.ones(2), ctx=Context(recompute=True))
     with tinyvit.reference():
-        module.backward(np.ones(2), nn.recomputed(cache))
+        module.backward(np.ones(2), nn.recompute_cache(cache))
     assert seen == ["numpy", "numpy", "reference"]

@@ -173,14 +173,14 @@ class Architecture(Module):
             raise ValueError(f"{self.why_no_classes}; call the model for its output, or take model.features(images)")
         kind = getattr(getattr(images, "dtype", None), "kind", "u")
         if kind in "uib" if preprocess is None else preprocess:
-            images = self.prepared(images)
+            images = self.prepare(images)
         elif not hasattr(images, "dtype"):
             raise ValueError(f"expected an array of images (B, C, H, W), got {type(images).__name__}")
         with self.storage.compute_scope():
             logits, _ = self(images, Context(keep_caches=False))
             return F.softmax(F.cast(logits, self.dtype) if self.storage.precision.is_low else logits)[0]
 
-    def prepared(self, images):
+    def prepare(self, images):
         """Images as Pillow and NumPy have them, as the model reads them, (B, C, H, W)."""
         if self.preprocessing is None:
             raise ValueError(

@@ -11,10 +11,11 @@ from tinyvit.functional.patches import as_pair
 from tinyvit.models.architecture import as_input
 from tinyvit.models.convnet import ConvNet, Stage, Trunk
 from tinyvit.models.registry import register, variant
-from tinyvit.models.resnet import Depth
+from tinyvit.models.resnet import Depth, ResidualBlock
 from tinyvit.nn import init
+from tinyvit.nn.chain import Branch, Chain, Operation
 from tinyvit.nn.conv import StandardizedConv2d, pad_same
-from tinyvit.nn.head import MapPool, linear_head
+from tinyvit.nn.head import MapPool, fc_head
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import GroupNorm
 from tinyvit.nn.tree import tree
@@ -81,62 +82,51 @@ def conv(config, in_chans, out_chans, kernel_size, stride=1):
     return StandardizedConv2d(in_chans, out_chans, kernel_size, stride, padding, config.epsilon, config.std_eps)
 
 
-class BiTStemCache(NamedTuple):
-    conv: Any
-    norm: Any
-    relu: Any
-    pad: Any
-    pool: Any
-
-    __repr__ = tree
+def norm(config, dim, weight_init=init.ones):
+    return GroupNorm(config.num_groups, dim, config.norm_eps, weight_init)
 
 
-class BiTStem(Module):
+class PadForPool(Module):
+    """Zeros around feature maps (B, C, H, W) for windows of 3×3 with stride 2: one on each side, or TensorFlow's
+    padding. They count: without a ReLU before them, they may be the largest numbers."""
+
+    def __init__(self, same):
+        self.same = same
+
+    def forward(self, x, ctx=None):
+        return pad_same(x, 3, 2) if self.same else F.zero_pad2d(x, (1, 1, 1, 1))
+
+    def backward(self, dy, cache):
+        return F.zero_pad2d_backward(dy, cache)
+
+
+class BiTStem(Chain):
     """Images into feature maps: a convolution; norm and ReLU if they follow one; a max pooling if large."""
 
     def __init__(self, config):
         self.image_shape = (config.in_chans, *as_pair(config.img_size))
-        self.large, self.same = config.stem == "conv7", config.padding == "same"
-        kernel, stride = (7, 2) if self.large else (3, 1)
+        large = config.stem == "conv7"
+        kernel, stride = (7, 2) if large else (3, 1)
         self.conv = conv(config, config.in_chans, config.width, kernel, stride)
-        self.norm = None if config.preactivation else GroupNorm(config.num_groups, config.width, config.norm_eps)
+        if not config.preactivation:
+            self.norm = norm(config, config.width)
+            self.relu = Operation(F.relu)
+        if large:
+            self.pad = PadForPool(config.padding == "same")
+            self.pool = Operation(F.max_pool2d, 3, 2)
 
     @property
     def image_layer(self):
         return self.conv
 
     def forward(self, images, ctx=None):
-        x = as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True)
-        x, c_conv = self.conv(x, ctx)
-        c_norm = c_relu = c_pad = c_pool = None
-        if self.norm is not None:
-            x, c_norm = self.norm(x, ctx)
-            x, c_relu = F.relu(x)
-        if self.large:  # the zeros count: without a ReLU before it, they may be the largest
-            x, c_pad = pad_same(x, 3, 2) if self.same else F.zero_pad2d(x, (1, 1, 1, 1))
-            x, c_pool = F.max_pool2d(x, 3, 2)
-        return x, BiTStemCache(c_conv, c_norm, c_relu, c_pad, c_pool)
-
-    def backward(self, dx, cache):
-        if self.large:
-            dx = F.max_pool2d_backward(dx, cache.pool)
-            dx = F.zero_pad2d_backward(dx, cache.pad)
-        if self.norm is not None:
-            dx = F.relu_backward(dx, cache.relu)
-            dx = self.norm.backward(dx, cache.norm)
-        return self.conv.backward(dx, cache.conv)
+        return super().forward(as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True), ctx)
 
 
-class BiTBlockCache(NamedTuple):
+class PreActivationCache(NamedTuple):
     norm1: Any
     relu1: Any
-    conv1: Any
-    norm2: Any
-    relu2: Any
-    conv2: Any
-    norm3: Any
-    relu3: Any
-    conv3: Any
+    branch: Any
     downsample: Any
 
     __repr__ = tree
@@ -150,123 +140,53 @@ class PreActivationBlock(Module):
     """
 
     def __init__(self, config, in_chans, width, stride, changes):
-        def norm(dim):
-            return GroupNorm(config.num_groups, dim, config.norm_eps)
-
-        self.downsample = Downsample(config, in_chans, 4 * width, stride) if changes else None
-        self.norm1 = norm(in_chans)
-        self.conv1 = conv(config, in_chans, width, 1)
-        self.norm2 = norm(width)
-        self.conv2 = conv(config, width, width, 3, stride)
-        self.norm3 = norm(width)
-        self.conv3 = conv(config, width, 4 * width, 1)
+        self.downsample = Chain(conv=conv(config, in_chans, 4 * width, 1, stride)) if changes else None
+        self.norm1 = norm(config, in_chans)
+        self.branch = Branch(
+            conv1=conv(config, in_chans, width, 1),
+            norm2=norm(config, width),
+            relu2=Operation(F.relu),
+            conv2=conv(config, width, width, 3, stride),
+            norm3=norm(config, width),
+            relu3=Operation(F.relu),
+            conv3=conv(config, width, 4 * width, 1),
+        )
 
     def forward(self, x, ctx=None):
         h, c_norm1 = self.norm1(x, ctx)
         h, c_relu1 = F.relu(h)
+        y, c_branch = self.branch(h, ctx)
         shortcut, c_down = (x, None) if self.downsample is None else self.downsample(h, ctx)
-        h, c_conv1 = self.conv1(h, ctx)
-        h, c_norm2 = self.norm2(h, ctx)
-        h, c_relu2 = F.relu(h)
-        h, c_conv2 = self.conv2(h, ctx)
-        h, c_norm3 = self.norm3(h, ctx)
-        h, c_relu3 = F.relu(h)
-        h, c_conv3 = self.conv3(h, ctx)
-        caches = c_norm1, c_relu1, c_conv1, c_norm2, c_relu2, c_conv2, c_norm3, c_relu3, c_conv3, c_down
-        return h + shortcut, BiTBlockCache(*caches)
+        return y + shortcut, PreActivationCache(c_norm1, c_relu1, c_branch, c_down)
 
     def backward(self, dy, cache):
-        dh = self.conv3.backward(dy, cache.conv3)
-        dh = F.relu_backward(dh, cache.relu3)
-        dh = self.norm3.backward(dh, cache.norm3)
-        dh = self.conv2.backward(dh, cache.conv2)
-        dh = F.relu_backward(dh, cache.relu2)
-        dh = self.norm2.backward(dh, cache.norm2)
-        dh = self.conv1.backward(dh, cache.conv1)
+        dh = self.branch.backward(dy, cache.branch)
         if self.downsample is not None:
             dh = dh + self.downsample.backward(dy, cache.downsample)
-        dh = F.relu_backward(dh, cache.relu1)
-        dx = self.norm1.backward(dh, cache.norm1)
+        dx = self.norm1.backward(F.relu_backward(dh, cache.relu1), cache.norm1)
         return dx + dy if self.downsample is None else dx
 
 
-class PostActivationCache(NamedTuple):
-    conv1: Any
-    norm1: Any
-    relu1: Any
-    conv2: Any
-    norm2: Any
-    relu2: Any
-    conv3: Any
-    norm3: Any
-    downsample: Any
-    relu3: Any
-
-    __repr__ = tree
-
-
-class PostActivationBlock(Module):
-    """y = ReLU(norm(conv(ReLU(norm(conv(ReLU(norm(conv(x)))))))) + shortcut), with kernels of 1, 3 and 1.
-
-    The block of the hybrid's stem. The last norm's scale starts at 0.
-    """
+class PostActivationBlock(ResidualBlock):
+    """The branch norm(conv(ReLU(norm(conv(ReLU(norm(conv(x)))))))), with kernels of 1, 3 and 1: the hybrid's stem."""
 
     def __init__(self, config, in_chans, width, stride, changes):
-        self.downsample = Downsample(config, in_chans, 4 * width, stride) if changes else None
-        self.conv1 = conv(config, in_chans, width, 1)
-        self.norm1 = GroupNorm(config.num_groups, width, config.norm_eps)
-        self.conv2 = conv(config, width, width, 3, stride)
-        self.norm2 = GroupNorm(config.num_groups, width, config.norm_eps)
-        self.conv3 = conv(config, width, 4 * width, 1)
-        self.norm3 = GroupNorm(config.num_groups, 4 * width, config.norm_eps, weight_init=init.zeros)
-
-    def forward(self, x, ctx=None):
-        shortcut, c_down = (x, None) if self.downsample is None else self.downsample(x, ctx)
-        h, c_conv1 = self.conv1(x, ctx)
-        h, c_norm1 = self.norm1(h, ctx)
-        h, c_relu1 = F.relu(h)
-        h, c_conv2 = self.conv2(h, ctx)
-        h, c_norm2 = self.norm2(h, ctx)
-        h, c_relu2 = F.relu(h)
-        h, c_conv3 = self.conv3(h, ctx)
-        h, c_norm3 = self.norm3(h, ctx)
-        y, c_relu3 = F.relu(h + shortcut)
-        caches = c_conv1, c_norm1, c_relu1, c_conv2, c_norm2, c_relu2, c_conv3, c_norm3, c_down, c_relu3
-        return y, PostActivationCache(*caches)
-
-    def backward(self, dy, cache):
-        dy = F.relu_backward(dy, cache.relu3)
-        dh = self.norm3.backward(dy, cache.norm3)
-        dh = self.conv3.backward(dh, cache.conv3)
-        dh = F.relu_backward(dh, cache.relu2)
-        dh = self.norm2.backward(dh, cache.norm2)
-        dh = self.conv2.backward(dh, cache.conv2)
-        dh = F.relu_backward(dh, cache.relu1)
-        dh = self.norm1.backward(dh, cache.norm1)
-        dx = self.conv1.backward(dh, cache.conv1)
-        return dx + (dy if self.downsample is None else self.downsample.backward(dy, cache.downsample))
-
-
-class DownsampleCache(NamedTuple):
-    conv: Any
-    norm: Any
-
-
-class Downsample(Module):
-    """The shortcut where the shape changes: a convolution of 1×1, normalised if norms follow convolutions."""
-
-    def __init__(self, config, in_chans, out_chans, stride):
-        self.conv = conv(config, in_chans, out_chans, 1, stride)
-        self.norm = None if config.preactivation else GroupNorm(config.num_groups, out_chans, config.norm_eps)
-
-    def forward(self, x, ctx=None):
-        x, c_conv = self.conv(x, ctx)
-        x, c_norm = (x, None) if self.norm is None else self.norm(x, ctx)
-        return x, DownsampleCache(c_conv, c_norm)
-
-    def backward(self, dx, cache):
-        dx = dx if self.norm is None else self.norm.backward(dx, cache.norm)
-        return self.conv.backward(dx, cache.conv)
+        self.downsample = Chain()
+        if changes:
+            self.downsample = Chain(
+                conv=conv(config, in_chans, 4 * width, 1, stride),
+                norm=norm(config, 4 * width),
+            )
+        self.branch = Branch(
+            conv1=conv(config, in_chans, width, 1),
+            norm1=norm(config, width),
+            relu1=Operation(F.relu),
+            conv2=conv(config, width, width, 3, stride),
+            norm2=norm(config, width),
+            relu2=Operation(F.relu),
+            conv3=conv(config, width, 4 * width, 1),
+            norm3=norm(config, 4 * width, weight_init=init.zeros),
+        )
 
 
 class BiTTrunk(Trunk):
@@ -284,41 +204,6 @@ class BiTTrunk(Trunk):
             self.stages.append(Stage(blocks))
 
 
-class Head(Module):
-    """Only gives the last layer timm's name, `head.fc`."""
-
-    def __init__(self, dim, num_classes):
-        self.fc = linear_head(dim, num_classes)
-
-    def forward(self, features, ctx=None):
-        return self.fc(features, ctx)
-
-    def backward(self, dlogits, cache):
-        return self.fc.backward(dlogits, cache)
-
-
-class LastNormCache(NamedTuple):
-    norm: Any
-    relu: Any
-
-
-class LastNorm(Module):
-    """The norm and ReLU after the last block, which gave a residual stream."""
-
-    transparent = True
-
-    def __init__(self, config):
-        self.norm = GroupNorm(config.num_groups, config.out_chans, config.norm_eps)
-
-    def forward(self, x, ctx=None):
-        x, c_norm = self.norm(x, ctx)
-        x, c_relu = F.relu(x)
-        return x, LastNormCache(c_norm, c_relu)
-
-    def backward(self, dx, cache):
-        return self.norm.backward(F.relu_backward(dx, cache.relu), cache.norm)
-
-
 @register("bit", BiTConfig)
 class BiT(ConvNet):
     """BiT. Its parts: `stem`, the blocks `stages.0.blocks.0`, …, `norm` with a ReLU if it needs one, `pool`, `head`.
@@ -330,9 +215,11 @@ class BiT(ConvNet):
         self.config = config
         self.trunk = BiTTrunk(config)
         self.trunk.transparent = True
-        self.last = LastNorm(config) if config.preactivation else None
+        self.last = None
+        if config.preactivation:
+            self.last = Branch(norm=norm(config, config.out_chans), relu=Operation(F.relu))
         self.pool = MapPool()
-        self.head = Head(config.out_chans, config.num_classes)
+        self.head = fc_head(config.out_chans, config.num_classes)
         self.materialize(seed, dtype, device, precision)
 
     def parts(self):
@@ -340,11 +227,11 @@ class BiT(ConvNet):
         return [*self.trunk.parts(), *last, ("pool", self.pool), ("head", self.head)]
 
 
-def imagenet(name, depths, factor):
+def name_imagenet(name, depths, factor):
     """Name a model of section 3.1 of the paper, R50x1 and wider and deeper ones, for 224×224 images."""
     variant(name, "bit", img_size=224, num_classes=1000, depths=depths, width=64 * factor, stem="conv7")
 
 
-imagenet("resnetv2_50x1_bit", (3, 4, 6, 3), 1)
-imagenet("resnetv2_50x3_bit", (3, 4, 6, 3), 3)
-imagenet("resnetv2_101x1_bit", (3, 4, 23, 3), 1)
+name_imagenet("resnetv2_50x1_bit", (3, 4, 6, 3), 1)
+name_imagenet("resnetv2_50x3_bit", (3, 4, 6, 3), 3)
+name_imagenet("resnetv2_101x1_bit", (3, 4, 23, 3), 1)

@@ -229,7 +229,7 @@ class Clip(Architecture):
         return self.backward(dx, cache.visual)
 
 
-def published(name, patch_size, embed_dim, depth, num_heads, text_dim, projection_dim, img_size=224):
+def name_published(name, patch_size, embed_dim, depth, num_heads, text_dim, projection_dim, img_size=224):
     """Name a model of the paper's table 19; heads are 64 wide."""
     variant(
         name, "clip", img_size=img_size, patch_size=patch_size, embed_dim=embed_dim, depth=depth, num_heads=num_heads,
@@ -237,7 +237,7 @@ def published(name, patch_size, embed_dim, depth, num_heads, text_dim, projectio
     )  # fmt: skip
 
 
-published("clip_vit_base_patch32_224", 32, 768, 12, 12, 512, 512)
-published("clip_vit_base_patch16_224", 16, 768, 12, 12, 512, 512)
-published("clip_vit_large_patch14_224", 14, 1024, 24, 16, 768, 768)
-published("clip_vit_large_patch14_336", 14, 1024, 24, 16, 768, 768, img_size=336)
+name_published("clip_vit_base_patch32_224", 32, 768, 12, 12, 512, 512)
+name_published("clip_vit_base_patch16_224", 16, 768, 12, 12, 512, 512)
+name_published("clip_vit_large_patch14_224", 14, 1024, 24, 16, 768, 768)
+name_published("clip_vit_large_patch14_336", 14, 1024, 24, 16, 768, 768, img_size=336)

@@ -10,16 +10,16 @@ from tinyvit import functional as F
 from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.architecture import as_input
-from tinyvit.models.bit import Head
 from tinyvit.models.convnet import ConvNet, Stage, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth
 from tinyvit.models.swin import MapNorm, as_maps, as_tokens
 from tinyvit.nn.block import Mlp
+from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.conv import Conv2d
-from tinyvit.nn.head import MapPool
-from tinyvit.nn.layers import DropPath, LayerNorm
-from tinyvit.nn.mbconv import MBConv, Shortcut, halved, halved_backward
+from tinyvit.nn.head import MapPool, fc_head
+from tinyvit.nn.layers import DropPath, Identity, LayerNorm
+from tinyvit.nn.mbconv import Halve, MBConv, Shortcut
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
 from tinyvit.nn.relative_attention import RelativeAttention
@@ -100,22 +100,14 @@ class CoAtNetConfig:
         return sides
 
 
-class CoAtNetStemCache(NamedTuple):
-    conv1: Any
-    norm1: Any
-    act: Any
-    conv2: Any
-
-    __repr__ = tree
-
-
-class CoAtNetStem(Module):
+class CoAtNetStem(Chain):
     """Images (B, C, H, W) into feature maps: a convolution of 3×3, batch norm, GELU, and another one."""
 
     def __init__(self, config):
         self.image_shape = (config.in_chans, *as_pair(config.img_size))
         self.conv1 = Conv2d(config.in_chans, config.stem_width, 3, config.stem_stride, bias=True)
         self.norm1 = BatchNorm2d(config.stem_width)
+        self.act = Operation(F.gelu)
         self.conv2 = Conv2d(config.stem_width, config.stem_width, 3, bias=True)
 
     @property
@@ -125,17 +117,7 @@ class CoAtNetStem(Module):
     def forward(self, images, ctx=None):
         x = as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True)
         require_no_larger(x.shape[2:], self.image_shape[1:])
-        x, c_conv1 = self.conv1(x, ctx)
-        x, c_norm1 = self.norm1(x, ctx)
-        x, c_act = F.gelu(x)
-        x, c_conv2 = self.conv2(x, ctx)
-        return x, CoAtNetStemCache(c_conv1, c_norm1, c_act, c_conv2)
-
-    def backward(self, dx, cache):
-        dx = self.conv2.backward(dx, cache.conv2)
-        dx = F.gelu_backward(dx, cache.act)
-        dx = self.norm1.backward(dx, cache.norm1)
-        return self.conv1.backward(dx, cache.conv1)
+        return super().forward(x, ctx)
 
 
 def require_no_larger(sides, largest):
@@ -167,9 +149,9 @@ class RelativeBlock(Module):
     """
 
     def __init__(self, config, in_chans, out_chans, stride, drop_path, grid):
-        self.stride = stride
         self.shortcut = Shortcut(in_chans, out_chans, stride)
         self.norm1 = MapNorm(in_chans, config.norm_eps)
+        self.pool = Halve() if stride == 2 else Identity()
         self.attn = RelativeAttention(in_chans, out_chans, out_chans // config.head_dim, grid)
         self.drop_path1 = DropPath(drop_path)
         self.norm2 = LayerNorm(out_chans, config.norm_eps)
@@ -179,7 +161,7 @@ class RelativeBlock(Module):
     def forward(self, maps, ctx=None):
         shortcut, c_shortcut = self.shortcut(maps, ctx)
         a, c_norm1 = self.norm1(maps, ctx)
-        a, c_pool = halved(a) if self.stride == 2 else (a, None)
+        a, c_pool = self.pool(a, ctx)
         grid = a.shape[2:]
         a = as_tokens(a).reshape(len(a), -1, a.shape[1])                       # (B, n, D)
         shape = a.shape
@@ -201,8 +183,7 @@ class RelativeBlock(Module):
         B, rows, columns, width = dx.shape
         da = self.drop_path1.backward(dx.reshape(B, rows * columns, width), cache.drop_path1)
         da = self.attn.backward(da, cache.attn)
-        da = as_maps(da.reshape(B, rows, columns, -1))
-        da = da if self.stride == 1 else halved_backward(da, cache.pool)
+        da = self.pool.backward(as_maps(da.reshape(B, rows, columns, -1)), cache.pool)
         da = self.norm1.backward(da, cache.norm1)
         return da + self.shortcut.backward(as_maps(dx), cache.shortcut)
 
@@ -239,7 +220,7 @@ class CoAtNet(ConvNet):
         self.trunk.transparent = True
         self.norm = MapNorm(config.out_chans, config.norm_eps)
         self.pool = MapPool()
-        self.head = Head(config.out_chans, config.num_classes)
+        self.head = fc_head(config.out_chans, config.num_classes)
         self.materialize(seed, dtype, device, precision)
 
     def parts(self):

@@ -1,4 +1,4 @@
-"""What convolutional networks have in common: they read images of any size, and their blocks follow a stem."""
+"""The common part of convolutional networks: they read images of any size, and their blocks follow a stem."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ class ConvNet(Architecture):
         return len(self.trunk.parts()) - 1
 
     def at_img_size(self, img_size, method="bicubic"):
-        """The same model with images of another size as those that it is for.
+        """Copy the model for images of another size.
 
         All weights stay as they are, but tables of relative positions where the grid or its windows have other sides:
         see `nn.relative_attention.resized_table`.

@@ -176,12 +176,12 @@ class DeiT(ViT):
         return logits, ViTCache(c_embed, c_encode, c_pool, c_head)
 
 
-def imagenet(name, embed_dim, num_heads):
+def name_imagenet(name, embed_dim, num_heads):
     """Name a model of table 1 of the paper, for 224×224 images."""
     variant(name, "deit", img_size=224, patch_size=16, num_classes=1000, embed_dim=embed_dim, depth=12,
             num_heads=num_heads, mlp_ratio=4.0)  # fmt: skip
 
 
-imagenet("deit_tiny_distilled_patch16_224", 192, 3)
-imagenet("deit_small_distilled_patch16_224", 384, 6)
-imagenet("deit_base_distilled_patch16_224", 768, 12)
+name_imagenet("deit_tiny_distilled_patch16_224", 192, 3)
+name_imagenet("deit_small_distilled_patch16_224", 384, 6)
+name_imagenet("deit_base_distilled_patch16_224", 768, 12)

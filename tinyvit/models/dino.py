@@ -13,6 +13,7 @@ from tinyvit.functional.flat import move_average
 from tinyvit.models.registry import build
 from tinyvit.nn import init
 from tinyvit.nn.buffers import BufferUpdate
+from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.context import Context
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
@@ -52,15 +53,7 @@ class NormalisedLinear(Module):
         return dx
 
 
-class DinoHeadCache(NamedTuple):
-    layers: tuple
-    normalise: Any
-    last: NormalisedLinearCache
-
-    __repr__ = tree
-
-
-class DinoHead(Module):
+class DinoHead(Chain):
     """Features (..., D) to a logit for each prototype (..., K), a cosine.
 
     Three linear layers with GELU between them, then a vector of length 1, whose cosines with the prototypes are the
@@ -68,33 +61,20 @@ class DinoHead(Module):
     """
 
     def __init__(self, dim, prototypes, hidden, bottleneck):
-        widths = dim, hidden, hidden, bottleneck
-        self.layers = [Linear(a, b, weight_init=init.normal(STD)) for a, b in pairwise(widths)]
+        layers = {}
+        for number, (a, b) in enumerate(pairwise((dim, hidden, hidden, bottleneck))):
+            if number:
+                layers[f"act{number}"] = Operation(F.gelu)
+            layers[str(number)] = Linear(a, b, weight_init=init.normal(STD))
+        self.layers = Chain(**layers)
+        self.normalise = Operation(F.l2_normalise)
         self.last = NormalisedLinear(bottleneck, prototypes)
-
-    def forward(self, x, ctx=None):
-        caches = []
-        for number, layer in enumerate(self.layers):
-            x, c_gelu = F.gelu(x) if number else (x, None)
-            x, c_linear = layer(x, ctx)
-            caches.append((c_gelu, c_linear))
-        x, c_normalise = F.l2_normalise(x)
-        y, c_last = self.last(x, ctx)
-        return y, DinoHeadCache(tuple(caches), c_normalise, c_last)
-
-    def backward(self, dy, cache):
-        dx = self.last.backward(dy, cache.last)
-        dx = F.l2_normalise_backward(dx, cache.normalise)
-        for layer, (c_gelu, c_linear) in zip(reversed(self.layers), reversed(cache.layers)):
-            dx = layer.backward(dx, c_linear)
-            dx = dx if c_gelu is None else F.gelu_backward(dx, c_gelu)
-        return dx
 
 
 class DinoNetworkCache(NamedTuple):
     backbone: tuple  # an entry for each size of crops
     views: tuple     # how many of each
-    head: DinoHeadCache
+    head: Any
 
     __repr__ = tree
 
@@ -113,7 +93,7 @@ class DinoNetwork(Module):
         features, caches = [], []
         for number, images in enumerate(views):
             B, n = images.shape[:2]
-            x, cache = self.backbone(images.reshape(B * n, *images.shape[2:]), of_views(ctx, n, number))
+            x, cache = self.backbone(images.reshape(B * n, *images.shape[2:]), view_context(ctx, n, number))
             features.append(x.reshape(B, n, -1))
             caches.append(cache)
         features = array_module(x).concatenate(features, axis=1)               # (B, V, D)
@@ -128,7 +108,7 @@ class DinoNetwork(Module):
             first += n
 
 
-def of_views(ctx, count, number):
+def view_context(ctx, count, number):
     """The context for `count` views of each sample, of the size `number`: all of them draw numbers of their own."""
     if ctx is None or ctx.key is None:
         return ctx
@@ -168,7 +148,7 @@ class Dino(Module):
         return F.softmax((logits - self.centre.data) * (1 / temperature))[0], logits
 
     def new_centre(self, logits):
-        """What a step that sees these logits of the teacher, (B, T, K), will commit."""
+        """The centre that a step commits after it has seen these logits of the teacher, (B, T, K)."""
         return BufferUpdate(self, {"mean": logits.mean((0, 1))})
 
     def commit(self, statistics):
@@ -179,11 +159,11 @@ class Dino(Module):
     def move_teacher(self, momentum, applied):
         """θₜ ← m θₜ + (1 − m) θₛ; `applied`, a boolean on the device, is False where nothing is to change."""
         with self.storage.on_device():
-            for theirs, own in zip(stretches(self.teacher), stretches(self.student)):
+            for theirs, own in zip(flat_ranges(self.teacher), flat_ranges(self.student)):
                 move_average(self.storage.data[theirs], self.storage.data[own], (1 - momentum) * applied)
 
 
-def stretches(network):
+def flat_ranges(network):
     """The stretches of the storage's flat array that hold the parameters of a network: with weight decay, and without.
 
     Those of two networks of one shape are laid out alike.

@@ -16,6 +16,7 @@ from tinyvit.models.vit import ViT, block_options
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
 from tinyvit.nn.block import Block
+from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.tree import tree
@@ -61,28 +62,13 @@ class LayerScale(Module):
         return dx
 
 
-class GatedMlpCache(NamedTuple):
-    fc1: Any
-    act: Any
-    fc2: Any
-
-
-class GatedMlp(Module):
+class GatedMlp(Chain):
     """y = (SiLU(a) · b) W₂ᵀ + b₂ with a and b the halves of x W₁ᵀ + b₁. See `functional.swiglu`."""
 
     def __init__(self, dim, hidden):
         self.fc1 = Linear(dim, 2 * hidden)
+        self.act = Operation(F.swiglu)
         self.fc2 = Linear(hidden, dim)
-
-    def forward(self, x, ctx=None):
-        h, c_fc1 = self.fc1(x, ctx)
-        h, c_act = F.swiglu(h)
-        y, c_fc2 = self.fc2(h, ctx)
-        return y, GatedMlpCache(c_fc1, c_act, c_fc2)
-
-    def backward(self, dy, cache):
-        dh = self.fc2.backward(dy, cache.fc2)
-        return self.fc1.backward(F.swiglu_backward(dh, cache.act), cache.fc1)
 
 
 class ScaledBlockCache(NamedTuple):
@@ -150,7 +136,7 @@ class Dinov2(ViT):
         return 1 + self.config.num_registers
 
 
-def published(name, embed_dim, depth, num_heads, swiglu=False):
+def name_published(name, embed_dim, depth, num_heads, swiglu=False):
     """Name a model of the paper, for 518×518 images, without a head: as it is, and with four registers."""
     for ending, registers in (("", 0), ("_reg4", 4)):
         variant(f"vit_{name}_patch14{ending}_dinov2", "dinov2", img_size=518, patch_size=14, num_classes=0,
@@ -158,7 +144,7 @@ def published(name, embed_dim, depth, num_heads, swiglu=False):
                 num_registers=registers)  # fmt: skip
 
 
-published("small", 384, 12, 6)
-published("base", 768, 12, 12)
-published("large", 1024, 24, 16)
-published("giant", 1536, 40, 24, swiglu=True)
+name_published("small", 384, 12, 6)
+name_published("base", 768, 12, 12)
+name_published("large", 1024, 24, 16)
+name_published("giant", 1536, 40, 24, swiglu=True)

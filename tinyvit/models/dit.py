@@ -14,7 +14,8 @@ from tinyvit.models.architecture import Architecture, as_input
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit_config import DEEPEST
 from tinyvit.nn import init
-from tinyvit.nn.dit_block import DiTBlock, PlainNorm, Silu, columns, join, split
+from tinyvit.nn.chain import Chain, Operation
+from tinyvit.nn.dit_block import DiTBlock, PlainNorm, columns, join, split
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
@@ -85,15 +86,15 @@ class TimestepEmbedder(Module):
     """Times (B,) into vectors (B, D): cosines and sines, then a linear layer, SiLU, and a linear layer."""
 
     def __init__(self, dim):
-        self.mlp = [Linear(FREQUENCIES, dim, weight_init=init.normal(STD)), Silu(),
-                    Linear(dim, dim, weight_init=init.normal(STD))]  # fmt: skip
+        self.mlp = Chain(Linear(FREQUENCIES, dim, weight_init=init.normal(STD)), Operation(F.silu),
+                         Linear(dim, dim, weight_init=init.normal(STD)))  # fmt: skip
 
     def forward(self, t, ctx=None):
         waves = F.cast(F.timestep_embedding(t, FREQUENCIES), self.storage.compute_dtype)
-        return stack(self.mlp, waves, ctx)
+        return self.mlp(waves, ctx)
 
     def backward(self, dy, cache):
-        stack_backward(self.mlp, dy, cache)
+        self.mlp.backward(dy, cache)
 
 
 class Table(Module):
@@ -165,7 +166,7 @@ class DiTEmbed(Module):
     def forward(self, images, ctx=None, t=None, labels=None):
         xp = array_module(images)
         images = as_input(images, self.image_shape, self.storage.compute_dtype)
-        t = xp.zeros(len(images), "int64") if t is None else self.checked("t", t, images)
+        t = xp.zeros(len(images), "int64") if t is None else self.check_ints("t", t, images)
         if labels is None and self.y_embedder.dropout:
             labels = xp.zeros(len(images), "int64") + self.y_embedder.num_classes
         tokens, c_patch = self.x_embedder(images, ctx)                         # (B, N, D)
@@ -173,7 +174,7 @@ class DiTEmbed(Module):
         time, c_time = self.t_embedder(t, ctx)                                 # (B, D)
         if labels is None:
             return join(time, tokens), DiTEmbedCache(c_patch, c_positions, c_time, None)
-        label, c_label = self.y_embedder(self.checked("labels", labels, images), ctx)
+        label, c_label = self.y_embedder(self.check_ints("labels", labels, images), ctx)
         condition = time + F.cast(label, time.dtype)
         return join(condition, tokens), DiTEmbedCache(c_patch, c_positions, c_time, c_label)
 
@@ -185,7 +186,7 @@ class DiTEmbed(Module):
         dtokens = self.positions.backward(dtokens, cache.positions)
         return self.x_embedder.backward(dtokens, cache.x_embedder)
 
-    def checked(self, name, values, images):
+    def check_ints(self, name, values, images):
         """One int for each image; ValueError for anything else."""
         if getattr(values, "shape", None) != (len(images),) or values.dtype.kind not in "iu":
             got = f"{values.dtype} {values.shape}" if hasattr(values, "dtype") else type(values).__name__
@@ -212,11 +213,11 @@ class FinalLayer(Module):
         self.patch_size, self.img_size = as_pair(config.patch_size), as_pair(config.img_size)
         self.norm_final = PlainNorm(dim, config.norm_eps)
         self.linear = Linear(dim, config.out_chans * self.patch_size[0] * self.patch_size[1], weight_init=init.zeros)
-        self.adaLN_modulation = [Silu(), Linear(dim, 2 * dim, weight_init=init.zeros)]
+        self.adaLN_modulation = Chain(Operation(F.silu), Linear(dim, 2 * dim, weight_init=init.zeros))
 
     def forward(self, x, ctx=None):
         c, x = split(x)
-        modulation, c_modulation = stack(self.adaLN_modulation, c, ctx)                  # (B, 2D)
+        modulation, c_modulation = self.adaLN_modulation(c, ctx)                           # (B, 2D)
         x, c_norm = self.norm_final(x, ctx)
         x, c_modulate = F.modulate(x, *columns(modulation, 2))
         x, c_linear = self.linear(x, ctx)                                                  # (B, N, C′·P·Q)
@@ -227,7 +228,7 @@ class FinalLayer(Module):
         dx = self.linear.backward(F.unpatchify_backward(dy, cache.unpatchify), cache.linear)
         dx, *dmodulation = F.modulate_backward(dx, cache.modulate)
         dmodulation = array_module(dy).concatenate(dmodulation, axis=1)
-        dc = stack_backward(self.adaLN_modulation, dmodulation, cache.adaLN_modulation)
+        dc = self.adaLN_modulation.backward(dmodulation, cache.adaLN_modulation)
         return join(dc, self.norm_final.backward(dx, cache.norm_final))
 
 
@@ -287,7 +288,7 @@ class DiT(Architecture):
         raise ValueError(f"{self.why_no_classes}; take model.features(images), or tinyvit.training.sample")
 
 
-def published(letter, embed_dim, depth, num_heads):
+def name_published(letter, embed_dim, depth, num_heads):
     """Name a model of the paper's table 1 with patches of 2, 4 and 8, for latent images of 32×32×4 and ImageNet's
     classes: by the paper's name, as DiT-S/2, and as dit_s_2."""
     for patch in (2, 4, 8):
@@ -296,7 +297,7 @@ def published(letter, embed_dim, depth, num_heads):
                     depth=depth, num_heads=num_heads, learn_sigma=True)  # fmt: skip
 
 
-published("S", 384, 12, 6)
-published("B", 768, 12, 12)
-published("L", 1024, 24, 16)
-published("XL", 1152, 28, 16)
+name_published("S", 384, 12, 6)
+name_published("B", 768, 12, 12)
+name_published("L", 1024, 24, 16)
+name_published("XL", 1152, 28, 16)

@@ -30,7 +30,7 @@ class FactorisedViViTConfig(ViViTConfig):
     """Blocks of the temporal transformer; `depth` are those of the spatial one."""
 
 
-def of_frames(ctx, frames):
+def frame_context(ctx, frames):
     """The context for samples that were split into frames: frame k of sample s draws the random numbers of sample
     s · frames + k, on any number of threads."""
     if ctx is None or ctx.key is None:
@@ -74,7 +74,7 @@ class FrameEmbed(Module):
         x, c_split = F.split_frames(x, self.count)                             # (B·t, h·w, D)
         x, c_token = F.prepend_token(x, self.cls_token.value) if self.cls_token else (x, None)
         x, c_positions = self.positions(x, ctx)
-        x, c_drop = self.pos_drop(x, of_frames(ctx, self.count))
+        x, c_drop = self.pos_drop(x, frame_context(ctx, self.count))
         x, c_join = F.join_frames(x, self.count)                               # (B, t·n, D)
         return x, FrameEmbedCache(c_patch, c_split, c_token, c_positions, c_drop, c_join)
 
@@ -111,7 +111,7 @@ class FrameBlock(Block):
 
     def forward(self, x, ctx=None):
         x, c_split = F.split_frames(x, self.count)                             # (B·t, n, D)
-        y, c_block = super().forward(x, of_frames(ctx, self.count))
+        y, c_block = super().forward(x, frame_context(ctx, self.count))
         y, c_join = F.join_frames(y, self.count)                               # (B, t·n, D)
         return y, FrameBlockCache(c_split, *c_block, c_join)
 

@@ -4,7 +4,7 @@ Dosovitskiy et al. 2021, section 3.1, "Hybrid architecture".
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.bit import BiTConfig, BiTTrunk
@@ -12,9 +12,8 @@ from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth, ResNetConfig, ResNetTrunk
 from tinyvit.models.vit import Embed, ViT
 from tinyvit.models.vit_config import ViTConfig
-from tinyvit.nn.module import Module
+from tinyvit.nn.chain import Chain
 from tinyvit.nn.patch_embed import PatchEmbed
-from tinyvit.nn.tree import tree
 from tinyvit.validation import NotNegative, Width
 
 
@@ -61,14 +60,7 @@ class HybridConfig(ViTConfig):
         return ResNetConfig(**shape, block=self.backbone)
 
 
-class HybridPatchesCache(NamedTuple):
-    backbone: Any
-    patch_embed: Any
-
-    __repr__ = tree
-
-
-class HybridPatches(Module):
+class HybridPatches(Chain):
     """Images (B, C, H, W) through the stem, and its feature maps cut into patches and projected: (B, N, D)."""
 
     def __init__(self, config):
@@ -82,15 +74,6 @@ class HybridPatches(Module):
     @property
     def image_layer(self):
         return self.backbone.stem.image_layer
-
-    def forward(self, images, ctx=None):
-        maps, c_backbone = self.backbone(images, ctx)                          # (B, C', H', W')
-        tokens, c_patch = self.patch_embed(maps, ctx)                          # (B, N, D)
-        return tokens, HybridPatchesCache(c_backbone, c_patch)
-
-    def backward(self, dtokens, cache):
-        dmaps = self.patch_embed.backward(dtokens, cache.patch_embed)
-        return self.backbone.backward(dmaps, cache.backbone)
 
 
 class HybridEmbed(Embed):

@@ -12,11 +12,11 @@ from tinyvit.models.architecture import as_input
 from tinyvit.models.convnet import ConvNet, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.nn import init
+from tinyvit.nn.chain import Branch, Chain, Operation
 from tinyvit.nn.conv import Conv2d
 from tinyvit.nn.head import MapPool, linear_head
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
-from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import tree
 from tinyvit.validation import Count, PositiveInt, Width, Within, validate
 
@@ -77,16 +77,7 @@ class StemShape(NamedTuple):
 STEMS = {"conv3": StemShape(3, 1, 1), "conv4": StemShape(4, 2, 2), "conv7": StemShape(7, 2, 4)}
 
 
-class ResNetStemCache(NamedTuple):
-    conv1: Any
-    bn1: Any
-    relu: Any
-    pool: Any
-
-    __repr__ = tree
-
-
-class ResNetStem(Module):
+class ResNetStem(Chain):
     """Images (B, C, H, W) into feature maps: a convolution, batch norm, ReLU, and after one of 7×7 a max pooling."""
 
     transparent = True
@@ -94,93 +85,62 @@ class ResNetStem(Module):
     def __init__(self, config):
         self.image_shape = (config.in_chans, *as_pair(config.img_size))
         kernel, conv_stride, stride = STEMS[config.stem]
-        self.pools = stride > conv_stride
         self.conv1 = Conv2d(config.in_chans, config.width, kernel, conv_stride)
         self.bn1 = BatchNorm2d(config.width)
+        self.relu = Operation(F.relu)
+        self.pool = Operation(F.max_pool2d, 3, 2, 1) if stride > conv_stride else None
 
     @property
     def image_layer(self):
         return self.conv1
 
     def forward(self, images, ctx=None):
-        x = as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True)
-        x, c_conv = self.conv1(x, ctx)
-        x, c_norm = self.bn1(x, ctx)
-        x, c_relu = F.relu(x)
-        x, c_pool = F.max_pool2d(x, 3, 2, 1) if self.pools else (x, None)
-        return x, ResNetStemCache(c_conv, c_norm, c_relu, c_pool)
-
-    def backward(self, dx, cache):
-        dx = F.max_pool2d_backward(dx, cache.pool) if self.pools else dx
-        dx = F.relu_backward(dx, cache.relu)
-        dx = self.bn1.backward(dx, cache.bn1)
-        return self.conv1.backward(dx, cache.conv1)
+        return super().forward(as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True), ctx)
 
 
-class BasicBlockCache(NamedTuple):
-    conv1: Any
-    bn1: Any
-    relu1: Any
-    conv2: Any
-    bn2: Any
-    downsample: tuple
-    relu2: Any
+class ResidualCache(NamedTuple):
+    branch: Any
+    downsample: Any
+    relu: Any
 
     __repr__ = tree
 
 
-class BasicBlock(Module):
-    """y = ReLU(BN(conv(ReLU(BN(conv(x))))) + x), with convolutions of 3×3. Figure 5, left.
+class ResidualBlock(Module):
+    """y = ReLU(branch(x) + shortcut(x)); the shortcut is x, or where the shape changes a convolution and batch norm.
 
-    The last norm's scale starts at 0, so that a block does nothing at first. Goyal et al. 2017, "Accurate, large
-    minibatch SGD", section 5.1.
+    The branch's last norm starts with a scale of 0, so that a block does nothing at first. Goyal et al. 2017,
+    "Accurate, large minibatch SGD", section 5.1.
     """
+
+    def forward(self, x, ctx=None):
+        h, c_branch = self.branch(x, ctx)
+        shortcut, c_down = self.downsample(x, ctx)
+        y, c_relu = F.relu(h + shortcut)
+        return y, ResidualCache(c_branch, c_down, c_relu)
+
+    def backward(self, dy, cache):
+        dy = F.relu_backward(dy, cache.relu)
+        return self.branch.backward(dy, cache.branch) + self.downsample.backward(dy, cache.downsample)
+
+
+class BasicBlock(ResidualBlock):
+    """The branch BN(conv(ReLU(BN(conv(x))))), with convolutions of 3×3. Figure 5, left."""
 
     expansion = 1
 
     def __init__(self, in_chans, width, stride=1):
-        self.conv1 = Conv2d(in_chans, width, 3, stride)
-        self.bn1 = BatchNorm2d(width)
-        self.conv2 = Conv2d(width, width, 3)
-        self.bn2 = BatchNorm2d(width, weight_init=init.zeros)
+        self.branch = Branch(
+            conv1=Conv2d(in_chans, width, 3, stride),
+            bn1=BatchNorm2d(width),
+            relu1=Operation(F.relu),
+            conv2=Conv2d(width, width, 3),
+            bn2=BatchNorm2d(width, weight_init=init.zeros),
+        )
         self.downsample = downsample(in_chans, width, stride)
 
-    def forward(self, x, ctx=None):
-        h, c_conv1 = self.conv1(x, ctx)
-        h, c_norm1 = self.bn1(h, ctx)
-        h, c_relu1 = F.relu(h)
-        h, c_conv2 = self.conv2(h, ctx)
-        h, c_norm2 = self.bn2(h, ctx)
-        shortcut, c_down = stack(self.downsample, x, ctx)
-        y, c_relu2 = F.relu(h + shortcut)
-        return y, BasicBlockCache(c_conv1, c_norm1, c_relu1, c_conv2, c_norm2, c_down, c_relu2)
 
-    def backward(self, dy, cache):
-        dy = F.relu_backward(dy, cache.relu2)
-        dshortcut = stack_backward(self.downsample, dy, cache.downsample)
-        dh = self.bn2.backward(dy, cache.bn2)
-        dh = self.conv2.backward(dh, cache.conv2)
-        dh = F.relu_backward(dh, cache.relu1)
-        dh = self.bn1.backward(dh, cache.bn1)
-        return self.conv1.backward(dh, cache.conv1) + dshortcut
-
-
-class BottleneckCache(NamedTuple):
-    conv1: Any
-    bn1: Any
-    relu1: Any
-    conv2: Any
-    bn2: Any
-    relu2: Any
-    conv3: Any
-    bn3: Any
-    downsample: tuple
-    relu3: Any
-
-    __repr__ = tree
-
-
-class Bottleneck(Module):
+class Bottleneck(ResidualBlock):
     """A convolution of 1×1 to `width` channels, one of 3×3, and one of 1×1 to four times as many. Figure 5, right.
 
     The stride is in the convolution of 3×3, as in PyTorch's and timm's models.
@@ -189,40 +149,17 @@ class Bottleneck(Module):
     expansion = 4
 
     def __init__(self, in_chans, width, stride=1):
-        self.conv1 = Conv2d(in_chans, width, 1)
-        self.bn1 = BatchNorm2d(width)
-        self.conv2 = Conv2d(width, width, 3, stride)
-        self.bn2 = BatchNorm2d(width)
-        self.conv3 = Conv2d(width, 4 * width, 1)
-        self.bn3 = BatchNorm2d(4 * width, weight_init=init.zeros)
-        self.downsample = downsample(in_chans, 4 * width, stride)
-
-    def forward(self, x, ctx=None):
-        h, c_conv1 = self.conv1(x, ctx)
-        h, c_norm1 = self.bn1(h, ctx)
-        h, c_relu1 = F.relu(h)
-        h, c_conv2 = self.conv2(h, ctx)
-        h, c_norm2 = self.bn2(h, ctx)
-        h, c_relu2 = F.relu(h)
-        h, c_conv3 = self.conv3(h, ctx)
-        h, c_norm3 = self.bn3(h, ctx)
-        shortcut, c_down = stack(self.downsample, x, ctx)
-        y, c_relu3 = F.relu(h + shortcut)
-        return y, BottleneckCache(
-            c_conv1, c_norm1, c_relu1, c_conv2, c_norm2, c_relu2, c_conv3, c_norm3, c_down, c_relu3
+        self.branch = Branch(
+            conv1=Conv2d(in_chans, width, 1),
+            bn1=BatchNorm2d(width),
+            relu1=Operation(F.relu),
+            conv2=Conv2d(width, width, 3, stride),
+            bn2=BatchNorm2d(width),
+            relu2=Operation(F.relu),
+            conv3=Conv2d(width, 4 * width, 1),
+            bn3=BatchNorm2d(4 * width, weight_init=init.zeros),
         )
-
-    def backward(self, dy, cache):
-        dy = F.relu_backward(dy, cache.relu3)
-        dshortcut = stack_backward(self.downsample, dy, cache.downsample)
-        dh = self.bn3.backward(dy, cache.bn3)
-        dh = self.conv3.backward(dh, cache.conv3)
-        dh = F.relu_backward(dh, cache.relu2)
-        dh = self.bn2.backward(dh, cache.bn2)
-        dh = self.conv2.backward(dh, cache.conv2)
-        dh = F.relu_backward(dh, cache.relu1)
-        dh = self.bn1.backward(dh, cache.bn1)
-        return self.conv1.backward(dh, cache.conv1) + dshortcut
+        self.downsample = downsample(in_chans, 4 * width, stride)
 
 
 BLOCKS = {"basic": BasicBlock, "bottleneck": Bottleneck}
@@ -231,8 +168,8 @@ BLOCKS = {"basic": BasicBlock, "bottleneck": Bottleneck}
 def downsample(in_chans, out_chans, stride):
     """The layers of a shortcut that changes the shape; none where it doesn't."""
     if stride == 1 and in_chans == out_chans:
-        return []
-    return [Conv2d(in_chans, out_chans, 1, stride), BatchNorm2d(out_chans)]
+        return Chain()
+    return Chain(Conv2d(in_chans, out_chans, 1, stride), BatchNorm2d(out_chans))
 
 
 class ResNetTrunk(Trunk):
@@ -272,16 +209,16 @@ class ResNet(ConvNet):
         return [*self.trunk.parts(), ("pool", self.pool), ("fc", self.fc)]
 
 
-def imagenet(name, block, depths):
+def name_imagenet(name, block, depths):
     """Name a model of table 1 of the paper, for 224×224 images."""
     variant(name, "resnet", img_size=224, num_classes=1000, block=block, depths=depths, width=64, stem="conv7")
 
 
-imagenet("resnet18", "basic", (2, 2, 2, 2))
-imagenet("resnet34", "basic", (3, 4, 6, 3))
-imagenet("resnet50", "bottleneck", (3, 4, 6, 3))
-imagenet("resnet101", "bottleneck", (3, 4, 23, 3))
-imagenet("resnet152", "bottleneck", (3, 8, 36, 3))
+name_imagenet("resnet18", "basic", (2, 2, 2, 2))
+name_imagenet("resnet34", "basic", (3, 4, 6, 3))
+name_imagenet("resnet50", "bottleneck", (3, 4, 6, 3))
+name_imagenet("resnet101", "bottleneck", (3, 4, 23, 3))
+name_imagenet("resnet152", "bottleneck", (3, 8, 36, 3))
 # Section 4.2 of the paper, with projections where the shape changes; and a smaller one for the 8×8 digits.
 variant("resnet20_32", "resnet", img_size=32, num_classes=10, depths=(3, 3, 3), width=16)
 variant("resnet8_digits", "resnet", img_size=8, in_chans=1, num_classes=10, depths=(1, 1, 1), width=32)

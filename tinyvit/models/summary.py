@@ -13,6 +13,7 @@ import numpy as np
 from tinyvit.backend import Key
 from tinyvit.levels import level
 from tinyvit.nn import Module
+from tinyvit.nn.chain import Operation
 from tinyvit.nn.context import Context, as_one_of_two
 from tinyvit.nn.variables import Parameter, Variable
 
@@ -47,7 +48,7 @@ def summarize(model, batch_size=1, recompute=False, frozen=0):
     if batch_size < 1:
         raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
     rows, layers = [], []
-    for i, (path, shape, _, own) in enumerate(measured_parts(model)):
+    for i, (path, shape, _, own) in enumerate(measure_parts(model)):
         if i >= frozen and recompute and 1 <= i <= model.depth:
             layers.append(Row("layers", "one at a time", shape, 0, 0, sum(row.activations for row in own)))
             rows.append(Row(path, "input", shape, 0, 0, prod(shape)))
@@ -75,16 +76,16 @@ def activation_bytes(model, batch_size, recompute=False, bytes_per_number=4, fro
 
 def widest_output(model):
     """Numbers in an image or the largest output of a module for it, which depend on the model's shape alone."""
-    return max(part.widest for part in measured_parts(model))
+    return max(part.widest for part in measure_parts(model))
 
 
-def measured_parts(model):
+def measure_parts(model):
     """A `Part` for each of a model's parts."""
-    return _measured_parts(type(model), model.config, level())
+    return _measure_parts(type(model), model.config, level())
 
 
 @lru_cache(maxsize=8)
-def _measured_parts(architecture, config, level):
+def _measure_parts(architecture, config, level):
     model = architecture(config, device="meta")
     names = {id(module): (path, prefix) for path, prefix, module in model._walk()}
     known, found = {}, []
@@ -98,7 +99,7 @@ def _measured_parts(architecture, config, level):
                 new((base(variable.data) for _, variable in part._named_variables()), seen)  # they are not activations
                 outputs = Outputs()
                 x, cache = part(x, as_one_of_two(Context(training=True, key=Key(0, 0), observer=outputs)))
-                rows = [row for row in rows_of(part, cache, outputs, names, seen) if is_telling(row)]
+                rows = [row for row in rows_of(part, cache, outputs, names, seen) if is_informative(row)]
                 widest = max(prod(shape), *(prod(shape) for shapes in outputs.values() for shape in shapes))
                 known[alike] = Part(path, shape, widest, rows), x
                 del cache
@@ -144,13 +145,14 @@ def rows_of(module, cache, outputs, names, seen):
     """
     (path, prefix), children, items = names[id(module)], dict(module.children()), []
     for name, item in zip(getattr(cache, "_fields", ()), cache or ()):
-        several = f"{name}.0" in children
+        name, several = name.removeprefix("_"), f"{name}.0" in children
         items += [(f"{name}.{i}", one) for i, one in enumerate(item)] if several else [(name, item)]
     shape = outputs.get(module.path, [()])[-1]
     if not any(name in children for name, _ in items):
         products = sum(multiply_adds(below, outputs) for _, below in module.named_modules())
         size = sum(parameter.size for parameter in new(module.parameters(), seen))
-        yield Row(path.strip("()"), type(module).__name__, shape, size, products, held(cache, seen))
+        kind = type(cache).__name__.removesuffix("Cache") if isinstance(module, Operation) else type(module).__name__
+        yield Row(path.strip("()"), kind, shape, size, products, count_new_numbers(cache, seen))
         return
     for name, value in vars(module).items():
         if isinstance(value, Parameter) and new([value], seen):
@@ -160,24 +162,24 @@ def rows_of(module, cache, outputs, names, seen):
             yield from rows_of(children.pop(name), item, outputs, names, seen)
         elif (array := next(arrays_in(item), None)) is not None:
             kind = type(item).__name__.removesuffix("Cache")
-            yield Row(prefix + name, kind, array.shape, 0, attention_multiply_adds(item), held(item, seen))
+            yield Row(prefix + name, kind, array.shape, 0, attention_multiply_adds(item), count_new_numbers(item, seen))
     for child in children.values():  # those that the cache doesn't name
         yield from rows_of(child, None, outputs, names, seen)
 
 
-def is_telling(row):
+def is_informative(row):
     """Whether a row says more than that a layer is there: dropout has no row."""
     return row.parameters or row.activations or row.kind.endswith("Pool")
 
 
 def multiply_adds(module, outputs):
-    """Of the products with a module's own matrices, in all of its calls."""
+    """The multiply-adds of the products with a module's own matrices, in all of its calls."""
     matrices = [p for p in vars(module).values() if isinstance(p, Parameter) and p.is_matrix]
     return sum(prod(shape) // p.shape[0] * p.size for p in matrices for shape in outputs.get(module.path, ()))
 
 
 def attention_multiply_adds(cache):
-    """Of the scores and the weighted values, if this is an attention's cache."""
+    """The multiply-adds of the scores and the weighted values, if this is an attention's cache."""
     q, k, v = (getattr(cache, name, None) for name in "qkv")
     return 0 if q is None else q.size * k.shape[-2] + q.size // q.shape[-1] * k.shape[-2] * v.shape[-1]
 
@@ -198,7 +200,7 @@ def new(things, seen):
     return list(found.values())
 
 
-def held(cache, seen):
+def count_new_numbers(cache, seen):
     """Numbers in the memory that a cache holds and none before has held.
 
     Masks don't count, and neither do tables that every call shares, which are read-only (`backend.constant`).

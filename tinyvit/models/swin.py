@@ -11,12 +11,12 @@ from tinyvit.backend import device_of
 from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.models.architecture import as_input
-from tinyvit.models.bit import Head
 from tinyvit.models.convnet import ConvNet, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth
 from tinyvit.nn.block import Mlp
-from tinyvit.nn.head import MapPool
+from tinyvit.nn.chain import Chain, Operation
+from tinyvit.nn.head import MapPool, fc_head
 from tinyvit.nn.layers import DropPath, LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
@@ -195,29 +195,20 @@ class SwinBlock(Module):
         return as_maps(dx + self.norm1.backward(da, cache.norm1))
 
 
-class PatchMergingCache(NamedTuple):
-    merge: Any
-    norm: LayerNormCache
-    reduction: Any
-
-
-class PatchMerging(Module):
+class PatchMerging(Chain):
     """Feature maps (B, D, H, W) of four neighbours normalised and projected to one: (B, 2D, ⌈H/2⌉, ⌈W/2⌉)."""
 
     def __init__(self, dim):
+        self.merge = Operation(F.merge_patches)                                # (B, ⌈H/2⌉, ⌈W/2⌉, 4D)
         self.norm = LayerNorm(4 * dim, 1e-5)
         self.reduction = Linear(4 * dim, 2 * dim, bias=False)
 
     def forward(self, maps, ctx=None):
-        x, c_merge = F.merge_patches(as_tokens(maps))                          # (B, ⌈H/2⌉, ⌈W/2⌉, 4D)
-        x, c_norm = self.norm(x, ctx)
-        x, c_reduction = self.reduction(x, ctx)
-        return as_maps(x), PatchMergingCache(c_merge, c_norm, c_reduction)
+        y, cache = super().forward(as_tokens(maps), ctx)
+        return as_maps(y), cache
 
     def backward(self, dmaps, cache):
-        dx = self.reduction.backward(as_tokens(dmaps), cache.reduction)
-        dx = self.norm.backward(dx, cache.norm)
-        return as_maps(F.merge_patches_backward(dx, cache.merge))
+        return as_maps(super().backward(as_tokens(dmaps), cache))
 
 
 class MapNorm(LayerNorm):
@@ -278,22 +269,22 @@ class Swin(ConvNet):
         self.trunk.transparent = True
         self.norm = MapNorm(config.out_chans, config.norm_eps)
         self.pool = MapPool()
-        self.head = Head(config.out_chans, config.num_classes)
+        self.head = fc_head(config.out_chans, config.num_classes)
         self.materialize(seed, dtype, device, precision)
 
     def parts(self):
         return [*self.trunk.parts(), ("norm", self.norm), ("pool", self.pool), ("head", self.head)]
 
 
-def imagenet(name, embed_dim, depths, num_heads):
+def name_imagenet(name, embed_dim, depths, num_heads):
     """Name a model of table 7 of the paper, for 224×224 images."""
     variant(name, "swin", img_size=224, patch_size=4, num_classes=1000, embed_dim=embed_dim, depths=depths,
             num_heads=num_heads, window_size=7)  # fmt: skip
 
 
-imagenet("swin_tiny_patch4_window7_224", 96, (2, 2, 6, 2), (3, 6, 12, 24))
-imagenet("swin_small_patch4_window7_224", 96, (2, 2, 18, 2), (3, 6, 12, 24))
-imagenet("swin_base_patch4_window7_224", 128, (2, 2, 18, 2), (4, 8, 16, 32))
+name_imagenet("swin_tiny_patch4_window7_224", 96, (2, 2, 6, 2), (3, 6, 12, 24))
+name_imagenet("swin_small_patch4_window7_224", 96, (2, 2, 18, 2), (3, 6, 12, 24))
+name_imagenet("swin_base_patch4_window7_224", 128, (2, 2, 18, 2), (4, 8, 16, 32))
 # For CIFAR: windows of 4×4 patches of 2×2 pixels, on grids of 16×16, 8×8 and 4×4.
 variant("swin_small_32", "swin", img_size=32, patch_size=2, num_classes=10, embed_dim=64, depths=(2, 2, 2),
         num_heads=(2, 4, 8), window_size=4)  # fmt: skip

@@ -152,8 +152,8 @@ class ViTCache(NamedTuple):
         return self.encode.blocks
 
 
-class SomeCache(NamedTuple):
-    """Of a forward that saw only some of the patches."""
+class PatchDropoutCache(NamedTuple):
+    """The cache of a forward that saw only some of the patches."""
 
     embed: EmbedCache
     take: TakeTokensCache
@@ -249,14 +249,14 @@ class ViT(Architecture):
         tokens, c_take = F.take_tokens(tokens, index)                          # (B, n+1, D)
         ctx = self.context_of(images, ctx, index[:, self.num_prefix_tokens :] - self.num_prefix_tokens)
         logits, caches = self.forward_parts(tokens, self.parts()[1:], ctx)
-        return logits, SomeCache(c_embed, c_take, caches)
+        return logits, PatchDropoutCache(c_embed, c_take, caches)
 
     def backward_some(self, dlogits, cache):
         dtokens = self.backward_parts(dlogits, self.parts()[1:], cache.above)
         return self.embed.backward(F.take_tokens_backward(dtokens, cache.take), cache.embed)
 
     def at_img_size(self, img_size, method="bicubic"):
-        """The same model for images of another size, cut into patches of the same size; this one isn't changed.
+        """Copy the model for images of another size, cut into patches of the same size.
 
         All weights stay but the positions, which are resized as a model with `dynamic_img_size` does it in its forward:
 
@@ -292,7 +292,7 @@ def some_tokens(tokens, keep, prefix, key):
     return xp.concatenate([first, chosen], axis=1)
 
 
-def imagenet(name, patch_size, embed_dim, depth, num_heads):
+def name_imagenet(name, patch_size, embed_dim, depth, num_heads):
     """Name a model of the table of Dosovitskiy et al. 2021 (Touvron et al. 2021 for Ti and S), for 224×224 images."""
     variant(
         name, "vit", img_size=224, patch_size=patch_size, num_classes=1000, embed_dim=embed_dim, depth=depth,
@@ -300,10 +300,10 @@ def imagenet(name, patch_size, embed_dim, depth, num_heads):
     )  # fmt: skip
 
 
-imagenet("vit_tiny_patch16_224", 16, 192, 12, 3)
-imagenet("vit_small_patch16_224", 16, 384, 12, 6)
-imagenet("vit_base_patch16_224", 16, 768, 12, 12)
-imagenet("vit_base_patch32_224", 32, 768, 12, 12)
-imagenet("vit_large_patch16_224", 16, 1024, 24, 16)
-imagenet("vit_large_patch32_224", 32, 1024, 24, 16)
-imagenet("vit_huge_patch14_224", 14, 1280, 32, 16)
+name_imagenet("vit_tiny_patch16_224", 16, 192, 12, 3)
+name_imagenet("vit_small_patch16_224", 16, 384, 12, 6)
+name_imagenet("vit_base_patch16_224", 16, 768, 12, 12)
+name_imagenet("vit_base_patch32_224", 32, 768, 12, 12)
+name_imagenet("vit_large_patch16_224", 16, 1024, 24, 16)
+name_imagenet("vit_large_patch32_224", 32, 1024, 24, 16)
+name_imagenet("vit_huge_patch14_224", 14, 1280, 32, 16)

@@ -11,7 +11,7 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d, GroupNorm
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.precision import PRECISIONS, Precision
-from tinyvit.nn.recompute import RecomputedCache, recomputed, with_recompute
+from tinyvit.nn.recompute import RecomputedCache, recompute_cache, with_recompute
 from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.storage import Storage
 from tinyvit.nn.tree import tree

@@ -11,20 +11,10 @@ from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.nn import init
 from tinyvit.nn.attention import Attention
 from tinyvit.nn.block import Mlp
+from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
-from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import tree
-
-
-class Silu(Module):
-    """y = x σ(x). See `functional.silu`."""
-
-    def forward(self, x, ctx=None):
-        return F.silu(x)
-
-    def backward(self, dy, cache):
-        return F.silu_backward(dy, cache)
 
 
 class PlainNorm(Module):
@@ -42,7 +32,7 @@ class PlainNorm(Module):
 
 
 class DiTBlockCache(NamedTuple):
-    adaLN_modulation: tuple
+    adaLN_modulation: Any
     norm1: Any
     modulate1: Any
     attn: Any
@@ -72,11 +62,11 @@ class DiTBlock(Module):
         self.attn = Attention(dim, num_heads)
         self.norm2 = PlainNorm(dim, norm_eps)
         self.mlp = Mlp(dim, mlp_hidden, "gelu_tanh")
-        self.adaLN_modulation = [Silu(), Linear(dim, 6 * dim, weight_init=init.zeros)]
+        self.adaLN_modulation = Chain(Operation(F.silu), Linear(dim, 6 * dim, weight_init=init.zeros))
 
     def forward(self, x, ctx=None):
         c, x = split(x)
-        modulation, c_modulation = stack(self.adaLN_modulation, c, ctx)                  # (B, 6D)
+        modulation, c_modulation = self.adaLN_modulation(c, ctx)                           # (B, 6D)
         offset1, gain1, gate1, offset2, gain2, gate2 = columns(modulation, 6)
         a, c_norm1 = self.norm1(x, ctx)
         a, c_modulate1 = F.modulate(a, offset1, gain1)
@@ -101,7 +91,7 @@ class DiTBlock(Module):
         da, doffset1, dgain1 = F.modulate_backward(da, cache.modulate1)
         dx = dx + self.norm1.backward(da, cache.norm1)
         dmodulation = array_module(dy).concatenate([doffset1, dgain1, dgate1, doffset2, dgain2, dgate2], axis=1)
-        return join(dc + stack_backward(self.adaLN_modulation, dmodulation, cache.adaLN_modulation), dx)
+        return join(dc + self.adaLN_modulation.backward(dmodulation, cache.adaLN_modulation), dx)
 
 
 def split(x):

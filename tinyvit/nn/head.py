@@ -1,11 +1,8 @@
 """From tokens to logits: pooling and heads."""
 
-from typing import NamedTuple
-
 from tinyvit import functional as F
-from tinyvit.functional.linear import LinearCache
-from tinyvit.functional.tanh import TanhCache
 from tinyvit.nn import init
+from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.layers import Identity, Linear
 from tinyvit.nn.module import Module
 
@@ -43,46 +40,22 @@ class MapPool(Module):
         return F.global_avg_pool2d_backward(dfeatures, cache)
 
 
-class MlpHeadCache(NamedTuple):
-    pre_logits: LinearCache
-    tanh: TanhCache
-    head: LinearCache
-
-
-class MlpHead(Module):
+class MlpHead(Chain):
     """The pre-training head: one hidden layer with tanh, then the logits, if there are classes. Section 3.1."""
 
     transparent = True
 
     def __init__(self, dim, hidden, num_classes):
-        self.pre_logits = PreLogits(dim, hidden)
-        self.head = linear_head(hidden, num_classes)
-
-    def forward(self, features, ctx=None):
-        h, c_pre = self.pre_logits(features, ctx)                              # (B, hidden)
-        h, c_tanh = F.tanh(h)
-        logits, c_head = self.head(h, ctx)                                     # (B, K)
-        return logits, MlpHeadCache(c_pre, c_tanh, c_head)
-
-    def backward(self, dlogits, cache):
-        dh = self.head.backward(dlogits, cache.head)
-        dh = F.tanh_backward(dh, cache.tanh)
-        return self.pre_logits.backward(dh, cache.pre_logits)
-
-
-class PreLogits(Module):
-    """Only gives the hidden layer timm's name, `pre_logits.fc`."""
-
-    def __init__(self, dim, hidden):
-        self.fc = Linear(dim, hidden, weight_init=init.lecun_normal(dim))
-
-    def forward(self, features, ctx=None):
-        return self.fc(features, ctx)
-
-    def backward(self, dh, cache):
-        return self.fc.backward(dh, cache)
+        self.pre_logits = Chain(fc=Linear(dim, hidden, weight_init=init.lecun_normal(dim)))  # (B, hidden)
+        self.tanh = Operation(F.tanh)
+        self.head = linear_head(hidden, num_classes)                                         # (B, K)
 
 
 def linear_head(dim, num_classes):
     """A linear layer that starts at zero, so that every class is equally likely at first; Identity without classes."""
     return Linear(dim, num_classes, weight_init=init.zeros) if num_classes else Identity()
+
+
+def fc_head(dim, num_classes):
+    """`linear_head` under timm's name for networks of feature maps, `head.fc`."""
+    return Chain(fc=linear_head(dim, num_classes))

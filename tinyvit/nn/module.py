@@ -55,10 +55,10 @@ class Module:
         output, cache = result
         for value in (*inputs, *named.values()):
             if isinstance(value, Context):
-                return output, self.reported(output, cache, value)
+                return output, self.report(output, cache, value)
         return output, cache
 
-    def reported(self, output, cache, ctx):
+    def report(self, output, cache, ctx):
         """The cache, unless the context wants none, after the context's observer was told the output."""
         if ctx is not None and ctx.observer is not None:
             ctx.observer.value(self.path, output)
@@ -193,7 +193,7 @@ class Module:
 
     @property
     def device(self):
-        """Where the parameters are: "cpu" or "cuda:0"."""
+        """The device of the parameters: "cpu" or "cuda:0"."""
         return self.storage.device
 
     @property

@@ -15,7 +15,7 @@ from tinyvit.nn.tree import tree
 
 
 class RecomputedCache(NamedTuple):
-    """In the place of a module's cache: what is needed to compute it again.
+    """The inputs from which a module's cache is computed again.
 
     Every other attribute is that of the module's own cache, computed each time it is read: keep `cache.attn.heads` in a
     variable if you need it twice. As for any backward, the parameters must be those of the forward.
@@ -58,6 +58,6 @@ def keeps_inputs_only(ctx):
     return ctx is not None and ctx.recompute and ctx.keep_caches
 
 
-def recomputed(cache):
+def recompute_cache(cache):
     """The module's own cache, for its backward, from either one that `with_recompute` gives."""
     return cache.again() if isinstance(cache, RecomputedCache) else cache

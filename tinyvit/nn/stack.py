@@ -1,6 +1,6 @@
 """Modules in order, each of which reads what the one before it returned."""
 
-from tinyvit.nn.recompute import recomputed, with_recompute
+from tinyvit.nn.recompute import recompute_cache, with_recompute
 
 
 def stack(modules, x, ctx=None):
@@ -18,5 +18,5 @@ def stack(modules, x, ctx=None):
 def stack_backward(modules, dy, caches):
     """The gradient of the first module's input."""
     for module, cache in zip(reversed(modules), reversed(caches)):
-        dy = module.backward(dy, recomputed(cache))
+        dy = module.backward(dy, recompute_cache(cache))
     return dy

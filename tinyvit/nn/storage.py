@@ -105,7 +105,7 @@ class Storage:
     def __repr__(self):
         return f"Storage({len(self.parameters)} parameters, {self.size:,} numbers, {self.dtype} on {self.device})"
 
-    def rearranged(self, flat, before, new=None):
+    def rearrange(self, flat, before, new=None):
         """`flat`, which is laid out as the storage `before`, laid out as this one.
 
         What only this one has is taken from the array `new`, zeros by default, which is written to.
@@ -126,11 +126,11 @@ class Storage:
         treatments = [(p.trainable, p.decay, p.lr_scale, p in leaving_out) for p in self.parameters]
         before, found = self.segmented
         if treatments != before:
-            found = self.joined(treatments)
+            found = self.join_segments(treatments)
             self.segmented = treatments, found
         return found
 
-    def joined(self, treatments):
+    def join_segments(self, treatments):
         """Segments of parameters that follow one another and are treated alike, less those that are left out."""
         found = []
         for parameter, stop, (*treatment, left_out) in zip(

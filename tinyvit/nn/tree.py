@@ -19,13 +19,13 @@ def tree(node):
               norm1: LayerNorm  weight (64,), bias (64,)
     """
     first = f"{type(node).__name__}{own(node)}"
-    return "\n".join([f"{first}  {size(node)}" if is_module(node) else first, *below(node)])
+    return "\n".join([f"{first}  {size(node)}" if is_module(node) else first, *lines_below(node)])
 
 
-def below(node):
+def lines_below(node):
     """The lines of what a module or cache is made of, two spaces further in."""
     lines = []
-    for (text, inner), group in groupby(parts(node), key=lambda part: described(part[1])):
+    for (text, inner), group in groupby(parts(node), key=lambda part: description(part[1])):
         names, (part, *_) = zip(*group)
         if len(names) > 1:
             text += f"  {len(names)} × {part.num_parameters():,} parameters" if is_module(part) else ""
@@ -34,8 +34,8 @@ def below(node):
     return lines
 
 
-def described(node):
-    return f"{type(node).__name__}{own(node)}", tuple(below(node))
+def description(node):
+    return f"{type(node).__name__}{own(node)}", tuple(lines_below(node))
 
 
 def fields(node):

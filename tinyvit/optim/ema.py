@@ -62,7 +62,7 @@ class EMA:
         if self.storage is not before:
             with self.storage.on_device():
                 present = self.storage.data.copy()
-            self.average = self.storage.rearranged(self.average, before, new=present)
+            self.average = self.storage.rearrange(self.average, before, new=present)
             self.t = count_on(self.storage, self.t)
         return self
 

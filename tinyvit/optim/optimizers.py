@@ -70,7 +70,7 @@ class Optimizer:
         """
         before, self.storage = self.storage, own_storage(self.model)
         if self.storage is not before:
-            self.state = [self.storage.rearranged(array, before) for array in self.state]
+            self.state = [self.storage.rearrange(array, before) for array in self.state]
             self.t = count_on(self.storage, self.t)
             with self.storage.on_device():
                 in_float16 = self.storage.compute_dtype == "float16"
