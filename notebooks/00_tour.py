@@ -16,7 +16,7 @@ import numpy as np
 import tinyvit
 from tinyvit import ViT, ViTConfig, exercises, gradcheck, probe
 from tinyvit import functional as F
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.sums import as_rows
 from tinyvit.optim import AdamW
 from tinyvit.training import train_step

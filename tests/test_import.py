@@ -49,26 +49,29 @@ def test_the_public_names_are_complete_and_there_are_no_others():
 
 PACKAGE = Path(tinyvit.__file__).parent
 DISPATCH = {"dispatch", "levels"}
-BELOW = {"backend", "functional", "kernels", "nn", "models", *DISPATCH}
+BACKEND = {"arrays", "keys", "backend"}
+BELOW = {*BACKEND, "functional", "kernels", "nn", "models", *DISPATCH}
 FILES = {"files", "progress", "tensors", "text"}
 MAY_IMPORT = {
     "minimal": set(),
     "text": set(),
     "files": set(),
-    "backend": set(),
-    "tensors": {"backend", "text"},
+    "arrays": set(),
+    "keys": {"arrays"},
+    "backend": {"arrays", "keys"},
+    "tensors": {*BACKEND, "text"},
     "levels": set(), "progress": set(),
     "launcher": set(),
-    "dispatch": {"backend", "levels"},
-    "functional": {"backend", *DISPATCH},
-    "kernels": {"backend", "functional", "data", *DISPATCH},  # data: of its operations on batches
-    "nn": {"backend", "functional", "text", *DISPATCH},
-    "gradcheck": {"backend", "functional"},
-    "exercises": {"backend", "models", "training"},  # the worked example, and to train a learner's functions
+    "dispatch": {*BACKEND, "levels"},
+    "functional": {*BACKEND, *DISPATCH},
+    "kernels": {*BACKEND, "functional", "data", *DISPATCH},  # data: of its operations on batches
+    "nn": {*BACKEND, "functional", "text", *DISPATCH},
+    "gradcheck": {*BACKEND, "functional"},
+    "exercises": {*BACKEND, "models", "training"},  # the worked example, and to train a learner's functions
     "validation": set(),
-    "models": {"levels", "backend", "functional", "nn", "validation"},
-    "optim": {"backend", "functional", "nn"},
-    "data": {"backend", "dispatch", "files", "progress", "text", "validation"},
+    "models": {"levels", *BACKEND, "functional", "nn", "validation"},
+    "optim": {*BACKEND, "functional", "nn"},
+    "data": {*BACKEND, "dispatch", "files", "progress", "text", "validation"},
     "probe": BELOW,
     "interop": BELOW | FILES | {"data", "validation"},  # the preprocessing is stored with the weights
     "training": BELOW | FILES | {"data", "launcher", "optim", "validation", "__init__"},

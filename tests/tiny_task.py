@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit import nn
-from tinyvit.backend import array_module, to_device
+from tinyvit.arrays import array_module
+from tinyvit.backend import to_device
 from tinyvit.models import build
 from tinyvit.training.inference import forwards
 from tinyvit.training.tasks import Task, register

@@ -9,8 +9,8 @@
 from importlib import import_module
 
 from tinyvit import functional, kernels, nn
-from tinyvit.backend import Key
 from tinyvit.functional import reference
+from tinyvit.keys import Key
 from tinyvit.models import ViT, ViTConfig, create_model
 from tinyvit.nn import Context
 

@@ -1,65 +1,24 @@
-"""Array library, device, dtype and random numbers.
+"""Devices: "cpu", or a GPU, "cuda:0", "cuda:1", …
 
-Besides `kernels/`, only this file imports CuPy: everything else asks an array for its library (`array_module`) and is
-written once for both.
+"cuda" is CuPy's current GPU, by default the first; "auto" is that one if it works, else the CPU. Besides `kernels/`, no
+other file imports CuPy.
 """
 
 import gc
-import hashlib
 import re
 import sys
 import warnings
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
 from functools import cache
-from math import pi, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-Array = Any  # a numpy.ndarray or a cupy.ndarray
+from tinyvit.arrays import array_module
+from tinyvit.keys import Key as Key
 
-DTYPES = ("float32", "float64", "complex128")
-LOCKED = 1 << 26  # bytes, at most, of an array that goes to a GPU through pinned memory
-
-
-def array_module(x):
-    """The library that `x` belongs to: `numpy`, or `cupy` for an array on a GPU."""
-    return sys.modules["cupy"] if is_of_cupy(type(x)) else np
-
-
-@cache
-def is_of_cupy(array_type):
-    return array_type.__module__.partition(".")[0] == "cupy"
-
-
-def as_dtype(dtype):
-    """`dtype` as a numpy.dtype, if tinyvit keeps weights in it (float32, float64, complex128); else ValueError."""
-    try:
-        name = np.dtype(dtype).name
-    except TypeError:
-        name = str(dtype)
-    if name not in DTYPES:
-        hint = "; ask for it by precision=, weights stay float32" if name in ("bfloat16", "float16") else ""
-        hint = f"; a device goes by name, device={name!r}" if name.startswith(("cpu", "cuda")) else hint
-        raise ValueError(f"unknown dtype {name!r}; expected one of {', '.join(DTYPES)}{hint}")
-    return np.dtype(name)
-
-
-def low_precision_dtype(name):
-    """The dtype "float16" or "bfloat16"; ml_dtypes, which the GPU extras install, gives NumPy the latter."""
-    if str(name) == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
-
-
-# -- devices ----------------------------------------------------------------------------------------------
-#
-# "cpu", or a GPU: "cuda:0", "cuda:1", … "cuda" is CuPy's current one, by default the first; "auto" is that one if it
-# works, else the CPU.
+MAX_PINNED_BYTES = 1 << 26  # of an array that goes to a GPU through pinned memory
 
 
 def library(device):
@@ -141,7 +100,7 @@ def gpu(device):
 
 
 def device_of(x):
-    """Where an array is: "cpu", or "cuda:0"."""
+    """The device of an array: "cpu", or "cuda:0"."""
     return "cpu" if array_module(x) is np else f"cuda:{x.device.id}"
 
 
@@ -152,18 +111,18 @@ def to_device(x, device):
     xp, device = library(device), as_device(device)
     with current(device):
         if array_module(x) is np:
-            return uploaded(xp, np.asarray(x))
+            return upload(xp, np.asarray(x))
         # CuPy's asarray leaves an array on the GPU that it is on; copy() brings it to the current one.
         return x.copy() if device_of(x) != device else x
 
 
-def uploaded(xp, x):
+def upload(xp, x):
     """A NumPy array on the current GPU.
 
     CuPy's asarray copies through pinned memory, which it rounds up to a power of two and keeps, so that nothing waits.
     That suits batches and parameters; for a large data set it could take all memory.
     """
-    if x.nbytes <= LOCKED:
+    if x.nbytes <= MAX_PINNED_BYTES:
         return xp.asarray(x)
     copy = xp.empty(x.shape, x.dtype)
     copy.set(x)
@@ -205,7 +164,7 @@ def why_no_gpu(number=None):
     except Exception as error:  # a library of another version raises whatever it likes
         if getattr(error, "name", None) == "cupy":
             return "CuPy isn't installed (pip install 'tinyvit[cuda12]', or cuda13)"
-        return in_words(error)
+        return describe(error)
     number = now if number is None else number
     if number >= count:
         return f"there {'is 1 GPU, cuda:0' if count == 1 else f'are {count} GPUs, cuda:0 to cuda:{count - 1}'}"
@@ -220,10 +179,10 @@ def why_no_kernel(cupy, number):
         x = cupy.ones((2, 2), "float32") + 1
         return None if float((x @ x).sum()) == 32 else "it gave a wrong result for a 2×2 product"
     except Exception as error:
-        return in_words(error)
+        return describe(error)
 
 
-def in_words(error):
+def describe(error):
     """The cause of an error of CuPy in plain words, if it is a known one, and the error as one line."""
     said = " ".join(f"{type(error).__name__}: {error}".replace("=", " ").split())[:300]  # without CuPy's rules of ====
     cause = next((cause for words, cause in CAUSES.items() if words in said.lower()), "CuPy can't compute")
@@ -268,11 +227,6 @@ def scoped(**changes):
         _scope.reset(token)
 
 
-def on_gpu(x):
-    """Whether an array is one of a GPU."""
-    return array_module(x) is not np
-
-
 def erf(x):
     """The error function 2/√π ∫₀ˣ exp(−t²) dt of an array, real or complex.
 
@@ -287,86 +241,3 @@ def erf(x):
     from cupyx.scipy.special import erf as function
 
     return function(x)
-
-
-# -- random numbers ---------------------------------------------------------------------------------------
-
-MASK64 = (1 << 64) - 1
-GOLDEN_GAMMA = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio, made odd
-
-
-@dataclass(frozen=True)
-class Key:
-    """A random stream: the same key gives the same numbers, in any order and on any number of threads.
-
-    A key has no state: the number for entry e of sample s is a hash of (seed, step, path, s, e). So a mask doesn't
-    depend on how a batch was split, and a recomputed block draws the same one again.
-
-    seed    of the whole run
-    step    of the optimizer; None: `train_step` says which, and elsewhere it is 0
-    path    of the layer that draws, as in `blocks.3.mlp.drop1`
-    sample  global index of the first sample of the batch
-    on_gpu  where the numbers of a step lie on a GPU, if the step is replayed: a `cuda_graph.StreamStarts`
-    """
-
-    seed: int
-    step: int | None = None
-    path: str = ""
-    sample: int = 0
-    on_gpu: Any = field(default=None, compare=False, repr=False)
-
-    def at(self, path):
-        """The stream of another layer."""
-        return replace(self, path=path)
-
-    def skip(self, samples):
-        """The stream of a batch that starts `samples` later."""
-        return replace(self, sample=self.sample + samples)
-
-    def bits(self):
-        """128 bits that depend on everything in the key except the sample."""
-        name = repr((int(self.seed), int(self.step or 0), self.path)).encode()
-        return int.from_bytes(hashlib.blake2b(name, digest_size=16).digest(), "little")
-
-    def first(self):
-        """64 bits from which the streams of the first sample and of those after it start."""
-        return self.bits() + self.sample * GOLDEN_GAMMA & MASK64
-
-    def start(self):
-        """`first` as np.uint64; of a step that is replayed an array () on the GPU, which holds that of the last one."""
-        return np.uint64(self.first()) if self.on_gpu is None else self.on_gpu.start(self)
-
-    def generator(self):
-        """A NumPy Generator for draws on the CPU: initial weights, the order of an epoch."""
-        return np.random.Generator(np.random.Philox(key=self.bits()))
-
-    def uniform(self, shape, xp=np):
-        """Numbers in [0, 1), float32, shape (B, ...): a row per sample, each row a stream of its own.
-
-        SplitMix64 run as a counter (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number
-        generators"): the 64 bits for a pair of entries e of the stream that starts at s are mix(s + e·γ), and the
-        streams start at mix(key + sample·γ). Exact integer arithmetic, so NumPy and CuPy give the same bits.
-        """
-        rows, entries = shape[0], prod(shape[1:])
-        starts = _mix64(self.start() + xp.arange(rows, dtype="uint64") * xp.uint64(GOLDEN_GAMMA))
-        counters = xp.arange(1, entries // 2 + 2, dtype="uint64") * xp.uint64(GOLDEN_GAMMA)
-        halves = _mix64(starts[:, None] + counters).view("uint32")[:, :entries]  # two numbers from each 64 bits
-        # The upper 24 bits fill a float32's mantissa exactly.
-        return ((halves >> xp.uint32(8)).astype("float32") * 2.0**-24).reshape(shape)
-
-    def normal(self, shape, xp=np, dtype="float32"):
-        """Numbers from N(0, 1), of shape (B, ...): a row per sample, as of `uniform`, two of whose numbers make one.
-
-        √(−2 log(1 − u)) cos(2π v), in float64 whatever the dtype. Box & Muller 1958, "A note on the generation of
-        random normal deviates".
-        """
-        pairs = self.uniform((shape[0], prod(shape[1:]), 2), xp).astype("float64")
-        return ((-2 * xp.log(1 - pairs[..., 0])) ** 0.5 * xp.cos(2 * pi * pairs[..., 1])).astype(dtype).reshape(shape)
-
-
-def _mix64(z):
-    """SplitMix64's finaliser: every bit of the result depends on every bit of z (uint64, wraps around)."""
-    uint64 = array_module(z).uint64
-    z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
-    return z ^ (z >> uint64(31))

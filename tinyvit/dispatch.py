@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from tinyvit import levels
-from tinyvit.backend import device_of, is_of_cupy, to_device
+from tinyvit.arrays import is_of_cupy
+from tinyvit.backend import device_of, to_device
 
 LOW_PRECISION = ("bfloat16", "float16")  # dtypes that only kernels compute in
 OPERANDS = {                             # arguments of these names are arrays of numbers, in every operation

@@ -19,7 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import Key, array_module, device_of, to_device, to_numpy
+from tinyvit.arrays import array_module
+from tinyvit.backend import device_of, to_device, to_numpy
+from tinyvit.keys import Key
 
 STEPS = {"complex": 1e-20, "central": 1e-5}
 MODEL_STEPS = {"complex": 1e-20, "central": 1e-4}  # in a direction of millions of numbers, rounding counts for more

@@ -4,8 +4,9 @@ import cupy
 import numpy as np
 
 from tinyvit import kernels
-from tinyvit.backend import Key, to_device
+from tinyvit.backend import to_device
 from tinyvit.bench.gpu_report import comparison
+from tinyvit.keys import Key
 from tinyvit.models import ViT, ViTConfig
 from tinyvit.nn import Context
 from tinyvit.optim import AdamW

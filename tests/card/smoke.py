@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 
 from tinyvit import kernels
-from tinyvit.backend import Key, to_device, to_numpy, why_no_gpu
+from tinyvit.backend import to_device, to_numpy, why_no_gpu
+from tinyvit.keys import Key
 from tinyvit.models import ViT
 from tinyvit.nn import Context
 from tinyvit.optim import AdamW

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tinyvit import data
-from tinyvit.backend import Key
 from tinyvit.data import Dataset, augment
 from tinyvit.data.augment import Augmentation
 from tinyvit.data.images import read_image
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.data.videos import evenly, read_video, video_files
+from tinyvit.keys import Key
 
 KINDS = "gif", "png", "webp"
 

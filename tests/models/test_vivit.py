@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import redrawn, seeds
 
 from tinyvit import gradcheck
-from tinyvit.backend import Key
+from tinyvit.keys import Key
 from tinyvit.models import FactorisedViViTConfig, ViTConfig, ViViTConfig, build, create_model
 from tinyvit.models.vivit import inflate_filters
 from tinyvit.nn import Context

@@ -5,7 +5,7 @@ import pytest
 from strategies import redrawn
 
 from tinyvit import ViT, ViTConfig, nn, optim
-from tinyvit.backend import Key
+from tinyvit.keys import Key
 from tinyvit.training import classification, train_step
 from tinyvit.training.freezing import freeze_parts, frozen_parts
 

@@ -6,8 +6,9 @@ from functools import partial
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import Key, to_device
+from tinyvit.backend import to_device
 from tinyvit.functional.patches import as_pair
+from tinyvit.keys import Key
 from tinyvit.models import build
 from tinyvit.nn import Context
 from tinyvit.optim import AdamW

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.data import geometry, policy
 from tinyvit.data.erasing import erase, rectangles
 from tinyvit.data.mixing import cutmix, mixup, one_hot, random_box

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinyvit.backend import Key
 from tinyvit.data.dataset import Split
+from tinyvit.keys import Key
 from tinyvit.text import did_you_mean
 from tinyvit.validation import require
 

@@ -4,7 +4,7 @@ images   (B, C, H, W), real levels from 0 (black) to 255 (fully lit), C of 1 or 
 factor   (B,)  1 leaves an image as it is, 0 removes the property, above 1 increases it
 """
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601: how bright red, green and blue look
 

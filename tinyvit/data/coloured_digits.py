@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tinyvit.backend import Key
 from tinyvit.data.dataset import Dataset, Split
 from tinyvit.data.digits import digits
+from tinyvit.keys import Key
 
 COLOURS = {"red": (225, 40, 40), "green": (40, 185, 60), "blue": (50, 80, 240), "yellow": (240, 220, 50),
            "purple": (190, 60, 220), "white": (245, 245, 245)}  # fmt: skip

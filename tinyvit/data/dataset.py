@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Key, constant, device_of
+from tinyvit.backend import constant, device_of
+from tinyvit.keys import Key
 from tinyvit.validation import require
 
 

@@ -5,7 +5,7 @@ Zhong et al. 2020, "Random erasing data augmentation", algorithm 1.
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 
 AREA = (0.02, 0.4)       # share of the image that is erased, at least and at most
 ASPECT = (0.3, 1 / 0.3)  # height to width

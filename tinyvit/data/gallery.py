@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from tinyvit.backend import Key
 from tinyvit.data import geometry, load, policy
 from tinyvit.data.augment import Augmentation, augment
+from tinyvit.keys import Key
 
 BLOCKS, SAMPLES = 2, 4  # rows side by side, and samples in a row
 SEED = 6

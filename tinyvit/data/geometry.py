@@ -8,7 +8,7 @@ that are drawn there.
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 
 
 def crop(uniform, padding):

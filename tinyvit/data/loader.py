@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array, Key, array_module, as_device, current, to_device
+from tinyvit.arrays import Array, array_module
+from tinyvit.backend import as_device, current, to_device
 from tinyvit.data.augment import Augmentation, augment
+from tinyvit.keys import Key
 from tinyvit.validation import require
 
 NOTHING = Augmentation()

@@ -8,7 +8,7 @@ Each image is mixed with the one as far from the batch's end as it is from its s
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 
 
 def one_hot(labels, K, dtype):

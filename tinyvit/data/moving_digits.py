@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tinyvit.backend import Key
 from tinyvit.data.dataset import Dataset, Split
 from tinyvit.data.digits import digits
+from tinyvit.keys import Key
 
 DIRECTIONS = {  # rows down, columns to the right
     "right": (0, 1), "down-right": (1, 1), "down": (1, 0), "down-left": (1, -1),

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.data import colour, geometry
 
 STRENGTHS = 30  # steps from nothing to the full range

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.data import colour
 
 RATIO = 4 / 3   # widest shape of a crop, width to height; 3/4 is the narrowest

@@ -39,7 +39,7 @@ from types import FunctionType
 
 import numpy as np
 
-from tinyvit.backend import Key
+from tinyvit.keys import Key
 
 TOLERANCE = 1e-11  # of |got − expected| / max(1, |expected|): far above rounding, far below any other formula
 REGISTERED = {}  # the exercises by name, in the order in which they were made

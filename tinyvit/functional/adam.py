@@ -1,6 +1,6 @@
 """One step of Adam or AdamW on a stretch of parameters, in place."""
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.dispatch import operation
 from tinyvit.functional.flat import require_alike
 

@@ -3,7 +3,7 @@
 from math import prod
 from typing import Any, NamedTuple
 
-from tinyvit.backend import Array
+from tinyvit.arrays import Array
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.sums import sum_first
 

@@ -3,7 +3,7 @@
 from math import log
 from typing import NamedTuple
 
-from tinyvit.backend import Array, array_module
+from tinyvit.arrays import Array, array_module
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.softmax import log_softmax
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tinyvit.backend import Array, array_module
+from tinyvit.arrays import Array, array_module
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.batchnorm import per_channel, sum_per_channel
 from tinyvit.functional.windows import Windows, is_int, windows_on

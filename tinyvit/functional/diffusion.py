@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from tinyvit.backend import Array, array_module
+from tinyvit.arrays import Array, array_module
 from tinyvit.dispatch import backward_of, operation
 
 Schedule = Literal["linear", "cosine"]

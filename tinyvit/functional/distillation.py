@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array, array_module
+from tinyvit.arrays import Array, array_module
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.softmax import log_softmax
 

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from tinyvit.backend import Array, Key, array_module
+from tinyvit.arrays import Array, array_module
 from tinyvit.dispatch import backward_of, operation
+from tinyvit.keys import Key
 
 
 class DropoutCache(NamedTuple):

@@ -1,6 +1,6 @@
 """Operations on the flat arrays of a model, besides an optimizer's step."""
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.dispatch import operation
 
 

@@ -3,7 +3,7 @@
 import os
 from typing import Any, NamedTuple
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.dispatch import backward_of, operation
 
 

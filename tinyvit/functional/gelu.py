@@ -3,7 +3,8 @@
 from math import pi
 from typing import NamedTuple
 
-from tinyvit.backend import Array, array_module, erf
+from tinyvit.arrays import Array, array_module
+from tinyvit.backend import erf
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.sigmoid import logistic
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tinyvit.backend import Array
+from tinyvit.arrays import Array
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.batchnorm import check_channels, per_channel, sum_per_channel
 from tinyvit.functional.windows import is_int

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tinyvit.backend import Array, array_module
+from tinyvit.arrays import Array, array_module
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.sums import sum_rows
 from tinyvit.functional.tokens import check_index, rows_of

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tinyvit.backend import Array
+from tinyvit.arrays import Array
 from tinyvit.dispatch import backward_of, operation
 
 

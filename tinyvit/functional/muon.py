@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.dispatch import operation
 from tinyvit.functional.flat import require_alike
 

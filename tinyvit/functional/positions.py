@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import array_module, device_of
+from tinyvit.arrays import array_module
+from tinyvit.backend import device_of
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.interpolation import INTERPOLATIONS, matrix_on
 from tinyvit.functional.sums import sum_first

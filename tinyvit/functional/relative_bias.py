@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import array_module, constant, device_of
+from tinyvit.arrays import array_module
+from tinyvit.backend import constant, device_of
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.patches import as_pair
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array, constant, device_of
+from tinyvit.arrays import Array
+from tinyvit.backend import constant, device_of
 from tinyvit.dispatch import backward_of, operation
 
 

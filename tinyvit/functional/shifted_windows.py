@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import array_module, constant
+from tinyvit.arrays import array_module
+from tinyvit.backend import constant
 from tinyvit.dispatch import backward_of, operation
 from tinyvit.functional.patches import as_pair
 from tinyvit.functional.windows import is_int

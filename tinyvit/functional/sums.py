@@ -4,7 +4,7 @@ NumPy adds up the rows of a leading axis one after the other, so that the roundi
 stages of 16 it grows with the number of stages, as in PyTorch.
 """
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 
 STAGE = 16
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array, array_module, erf
+from tinyvit.arrays import Array, array_module
+from tinyvit.backend import erf
 from tinyvit.dispatch import backward_of, operation
 
 LEAST = 1e-12  # a less likely pixel counts as this likely, and gets no gradient

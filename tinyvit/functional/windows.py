@@ -3,7 +3,7 @@
 from numbers import Integral
 from typing import NamedTuple
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 
 
 class Windows(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from tinyvit.backend import Array
+from tinyvit.arrays import Array
 from tinyvit.data.folder import expect_memory
 from tinyvit.files import entry, expanded
 from tinyvit.interop.folder import CONFIG, WANTED, kind_of, read_if_there, read_npz, weight_files

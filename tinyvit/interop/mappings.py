@@ -12,7 +12,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from tinyvit.backend import Array
+from tinyvit.arrays import Array
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.models import ViTConfig
 from tinyvit.text import short, some

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.patches import grid_of
 from tinyvit.models.architecture import as_input, require_classes

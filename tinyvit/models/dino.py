@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.flat import move_average
 from tinyvit.models.registry import build
 from tinyvit.nn import init

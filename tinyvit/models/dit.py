@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Annotated, Any, NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.models.architecture import Architecture, as_input
 from tinyvit.models.registry import register, variant

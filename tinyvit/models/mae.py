@@ -6,7 +6,7 @@ He et al. 2022, "Masked autoencoders are scalable vision learners".
 from typing import Any, NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.registry import build
 from tinyvit.models.vit import EmbedCache, EncodeCache

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Key
+from tinyvit.keys import Key
 from tinyvit.levels import level
 from tinyvit.nn import Module
 from tinyvit.nn.chain import Operation

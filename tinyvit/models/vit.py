@@ -8,7 +8,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module, device_of
+from tinyvit.arrays import array_module
+from tinyvit.backend import device_of
 from tinyvit.functional.dropout import DropoutCache
 from tinyvit.functional.interpolation import matrix_on
 from tinyvit.functional.layernorm import LayerNormCache

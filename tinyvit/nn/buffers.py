@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.cast import cast
 from tinyvit.text import some
 

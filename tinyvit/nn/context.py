@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tinyvit.backend import Key
+from tinyvit.keys import Key
 
 
 @dataclass(frozen=True)

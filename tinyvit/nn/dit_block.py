@@ -6,7 +6,7 @@ Peebles & Xie 2023, "Scalable diffusion models with transformers".
 from typing import Any, NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.nn import init
 from tinyvit.nn.attention import Attention

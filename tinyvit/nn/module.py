@@ -6,7 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from tinyvit.backend import Key, as_device, to_numpy
+from tinyvit.backend import as_device, to_numpy
+from tinyvit.keys import Key
 from tinyvit.nn.buffers import buffer_updates
 from tinyvit.nn.context import Context
 from tinyvit.nn.precision import as_precision

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import AMPERE, as_dtype, capability, low_precision_dtype
+from tinyvit.arrays import as_dtype, low_precision_dtype
+from tinyvit.backend import AMPERE, capability
 
 MASTER = {"float32": "float32", "float64": "float64", "tf32": "float32", "bfloat16": "float32", "float16": "float32"}
 PRECISIONS = tuple(MASTER)

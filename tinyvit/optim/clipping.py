@@ -1,6 +1,6 @@
 """The norm of the gradients, and clipping to it."""
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.flat import squared_norm
 
 

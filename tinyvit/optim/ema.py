@@ -4,7 +4,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from tinyvit.backend import array_module, to_device, to_numpy
+from tinyvit.arrays import array_module
+from tinyvit.backend import to_device, to_numpy
 from tinyvit.functional.flat import move_average
 from tinyvit.optim.optimizers import CHUNK, count_on, described, own_storage, require_at_least_0, require_fit
 

@@ -1,6 +1,6 @@
 """Loss scaling, so that float16 gradients are not rounded to zero."""
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 
 FIRST = 2.0**16
 MOST = 2.0**24    # gradients that are all zero would let it grow for ever, and infinity times zero is NaN

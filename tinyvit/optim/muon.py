@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.muon import Matrix, muon_step
 from tinyvit.optim.optimizers import AdamW, require_at_least_0
 

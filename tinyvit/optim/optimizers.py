@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tinyvit.backend import array_module, to_device, to_numpy
+from tinyvit.arrays import array_module
+from tinyvit.backend import to_device, to_numpy
 from tinyvit.functional.adam import adam_step
 from tinyvit.optim.loss_scale import LossScale
 

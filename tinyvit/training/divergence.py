@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.nn import Context, watch
 
 IN_A_ROW = 10   # skipped steps, one after the other, that end a training

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Key
+from tinyvit.keys import Key
 
 STRENGTHS = tuple(10.0**power for power in range(-5, 4))  # values of C to choose from
 HELD_OUT = 0.2                                            # share of each class that C is chosen on

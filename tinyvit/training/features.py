@@ -10,7 +10,8 @@ import os
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module, to_device, to_numpy
+from tinyvit.arrays import array_module
+from tinyvit.backend import to_device, to_numpy
 from tinyvit.data import Dataset
 from tinyvit.files import expanded, replacing
 from tinyvit.nn import Context

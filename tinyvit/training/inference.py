@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.data import Loader
 from tinyvit.models.architecture import Architecture
 from tinyvit.models.summary import widest_output

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import Key, array_module, to_device, to_numpy
+from tinyvit.arrays import array_module
+from tinyvit.backend import to_device, to_numpy
+from tinyvit.keys import Key
 from tinyvit.nn import Context
 from tinyvit.training.memory import freed_memory_kept
 from tinyvit.training.threads import map_threads, thread_count

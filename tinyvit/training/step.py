@@ -6,7 +6,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
-from tinyvit.backend import array_module, to_device
+from tinyvit.arrays import array_module
+from tinyvit.backend import to_device
 from tinyvit.nn import Context
 from tinyvit.nn.buffers import check_returned, commit, mean_updates
 from tinyvit.optim import clip_by_each_norm, clip_by_global_norm, global_norm

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.levels import level
 from tinyvit.text import short
 from tinyvit.training.meeting import LeftAlone

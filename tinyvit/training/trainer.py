@@ -12,9 +12,11 @@ from itertools import pairwise
 import numpy as np
 
 from tinyvit import data, optim
-from tinyvit.backend import Key, array_module, to_device
+from tinyvit.arrays import array_module
+from tinyvit.backend import to_device
 from tinyvit.data.resize import shrink
 from tinyvit.functional.patches import as_pair
+from tinyvit.keys import Key
 from tinyvit.levels import level
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision

@@ -4,7 +4,8 @@ Radford et al. 2021, "Learning transferable visual models from natural language 
 """
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module, to_device, to_numpy
+from tinyvit.arrays import array_module
+from tinyvit.backend import to_device, to_numpy
 from tinyvit.nn import Context
 from tinyvit.training.inference import in_parts
 from tinyvit.validation import require

@@ -5,7 +5,8 @@ from functools import partial
 import numpy as np
 
 from tinyvit import kernels
-from tinyvit.backend import array_module, low_precision_dtype, to_device, to_numpy
+from tinyvit.arrays import array_module, low_precision_dtype
+from tinyvit.backend import to_device, to_numpy
 from tinyvit.gradcheck import operation_cases
 
 BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 1.6e-2}  # of the largest number

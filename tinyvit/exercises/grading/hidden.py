@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.backend import Key
+from tinyvit.keys import Key
 
 TRIES = 5000  # of drawing sizes that fit together
 MORE = 4  # by which a side may exceed the exercise's own, or by half of that

@@ -12,7 +12,7 @@ Without a bias, heads of the usual widths go to `tensor_attention` in low precis
 is the reference implementation, in float32.
 """
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.attention import AttentionCache, attention, attention_backward, check_shapes
 from tinyvit.functional.heads import empty_gradients

@@ -3,7 +3,7 @@
 Scores, probabilities and what is kept of them are in memory, so no fused kernel takes part.
 """
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.attention import (
     AttentionDropoutCache,
     attention_dropout,

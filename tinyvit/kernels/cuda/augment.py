@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tinyvit.backend import array_module, device_of
+from tinyvit.arrays import array_module
+from tinyvit.backend import device_of
 from tinyvit.data import geometry
 from tinyvit.data.augment import CHANGED, changed
 from tinyvit.data.dataset import factor_and_shift

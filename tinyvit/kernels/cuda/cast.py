@@ -1,6 +1,6 @@
 """From float32 to bfloat16 and float16, and back."""
 
-from tinyvit.backend import low_precision_dtype
+from tinyvit.arrays import low_precision_dtype
 from tinyvit.functional import cast as operation
 from tinyvit.kernels.cuda.source import KINDS, TYPES, Source, blocks, contiguous, empty_like, pack_of, type_of
 

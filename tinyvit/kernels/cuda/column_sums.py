@@ -3,7 +3,7 @@
 Blocks sum up some rows each; then their sums are added up.
 """
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.kernels.cuda.source import PACKED, Source, blocks, pack_of, type_of
 
 SOURCE = Source("column_sums.cu", PACKED)

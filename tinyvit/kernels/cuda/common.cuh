@@ -99,7 +99,7 @@ template <int N> __device__ inline void store_column_sums(float *row, const floa
     row[column] = add ? row[column] + sum : sum;
 }
 
-// -- random numbers: `backend.Key.uniform`, number by number ----------------------------------------------------------
+// -- random numbers: `keys.Key.uniform`, number by number ----------------------------------------------------------
 
 __device__ inline unsigned long long mix64(unsigned long long z) {
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;

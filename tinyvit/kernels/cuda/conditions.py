@@ -1,6 +1,6 @@
 """The gradient of a table of labels, by a product that goes straight into its buffer."""
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.conditions import embed_labels_backward
 from tinyvit.kernels.cuda.linear import add_product
 from tinyvit.kernels.cuda.source import contiguous

@@ -7,7 +7,7 @@ as they are; a depthwise one has kernels of its own.
 
 from math import prod
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.batchnorm import sum_per_channel
 from tinyvit.functional.conv import ConvCache, check_cache, checked_windows, conv2d, conv2d_backward
 from tinyvit.kernels.cuda import depthwise

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array, array_module
+from tinyvit.arrays import Array, array_module
 from tinyvit.functional.cross_entropy import are_labels, cross_entropy, cross_entropy_backward, smoothed_targets
 from tinyvit.kernels.cuda.flat import total_of
 from tinyvit.kernels.cuda.source import KINDS, TYPED, TYPES, Source, blocks, contiguous

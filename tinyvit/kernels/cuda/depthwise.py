@@ -5,7 +5,7 @@ On an H200 a step of cifar10-coatnet (batch 512, float32, as a CUDA graph) takes
 
 from math import prod
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.kernels.cuda.column_sums import add_partial_sums
 from tinyvit.kernels.cuda.source import TYPED, Source, blocks, empty_like, type_of
 

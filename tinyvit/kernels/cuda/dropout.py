@@ -1,11 +1,10 @@
-"""Dropout and stochastic depth in one pass, with the bits of `backend.Key.uniform` and no mask in memory."""
+"""Dropout and stochastic depth in one pass, with the bits of `keys.Key.uniform` and no mask in memory."""
 
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Key
 from tinyvit.dispatch import kind as kind_of
 from tinyvit.functional.dropout import (
     DropoutCache,
@@ -25,6 +24,7 @@ from tinyvit.kernels.cuda.source import (
     run_reference,
     type_of,
 )
+from tinyvit.keys import Key
 
 SOURCE = Source("dropout.cu", PACKED)
 BLOCK = 256

@@ -1,6 +1,6 @@
 """The sum of squares of a flat array in two stages, always in the same order, and a moving average in one pass."""
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.flat import move_average, require_alike, squared_norm
 from tinyvit.kernels.cuda.source import Source, blocks, contiguous, pack_of
 

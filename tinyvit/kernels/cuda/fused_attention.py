@@ -13,7 +13,7 @@ Dao et al. 2022, "FlashAttention", with rows of scores for each thread in place 
 from math import frexp, ldexp
 from typing import NamedTuple
 
-from tinyvit.backend import Array, array_module
+from tinyvit.arrays import Array, array_module
 from tinyvit.functional.attention import attention_backward, attention_probs
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.functional.tiled_attention import tiled_attention_backward

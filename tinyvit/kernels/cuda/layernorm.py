@@ -5,7 +5,7 @@ The backward also sums the parameters' gradients over the rows of each block; `c
 
 from typing import NamedTuple
 
-from tinyvit.backend import Array, array_module
+from tinyvit.arrays import Array, array_module
 from tinyvit.functional.layernorm import LayerNormCache, fits, layernorm, layernorm_backward
 from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.column_sums import add_sums_of_blocks

@@ -8,7 +8,7 @@ precision y is thereby rounded twice, before and after the bias.
 
 from math import prod
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.linear import LinearCache, check_shapes, linear, linear_backward
 from tinyvit.kernels.cuda.column_sums import add_column_sums
 from tinyvit.kernels.cuda.products import can_multiply, multiply

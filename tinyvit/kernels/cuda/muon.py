@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array, array_module, device_of
+from tinyvit.arrays import Array, array_module
+from tinyvit.backend import device_of
 from tinyvit.functional.flat import require_alike
 from tinyvit.functional.muon import EPS, NEWTON_SCHULZ, by_shape, muon_step, require_inside
 from tinyvit.kernels.cuda.products import multiply_batches

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import array_module, scope
+from tinyvit.arrays import array_module
+from tinyvit.backend import scope
 from tinyvit.kernels.cuda.cublas import products_of_stream
 from tinyvit.kernels.cuda.source import run
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tinyvit.backend import AMPERE, array_module, capability, device_of
+from tinyvit.arrays import array_module
+from tinyvit.backend import AMPERE, capability, device_of
 
 FOLDER = Path(__file__).parent
 OPTIONS = ("-std=c++17",)

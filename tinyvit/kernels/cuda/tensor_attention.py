@@ -12,7 +12,7 @@ Dao et al. 2022, "FlashAttention", and Dao 2023, "FlashAttention-2", for the div
 
 from math import copysign, frexp, ldexp
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.dispatch import LOW_PRECISION, kind
 from tinyvit.functional.attention import attention_backward
 from tinyvit.functional.heads import empty_gradients

@@ -1,6 +1,6 @@
 """Tokens put beside the patches, each by a copy of what comes before and after them."""
 
-from tinyvit.backend import array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.tokens import (
     InsertTokensCache,
     PrependTokenCache,

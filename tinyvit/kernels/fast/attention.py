@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array
+from tinyvit.arrays import Array
 from tinyvit.functional.attention import AttentionCache, attention, attention_backward, attention_scores, check_shapes
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.functional.tiled_attention import TILE, check_tile, tiled_attention, tiled_attention_backward

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array
+from tinyvit.arrays import Array
 from tinyvit.functional.batchnorm import (
     BatchNormCache,
     RunningNormCache,

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array
+from tinyvit.arrays import Array
 from tinyvit.functional.cross_entropy import (
     cross_entropy,
     cross_entropy_backward,

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array
+from tinyvit.arrays import Array
 from tinyvit.functional.gelu import INV_SQRT_2PI, gelu, gelu_backward
 from tinyvit.kernels.fast.compiled import INPUT, OUTPUT, as_contiguous, compiled
 from tinyvit.kernels.fast.exp import F, exp

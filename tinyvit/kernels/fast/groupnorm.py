@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array
+from tinyvit.arrays import Array
 from tinyvit.functional.groupnorm import GroupNormCache, group_norm, group_norm_backward
 from tinyvit.kernels.fast.batchnorm import fit, gradient, gradient_sums, in_two, moments, normalise
 from tinyvit.kernels.fast.compiled import as_contiguous

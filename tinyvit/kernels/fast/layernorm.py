@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import Array
+from tinyvit.arrays import Array
 from tinyvit.functional.layernorm import LayerNormCache, fits, layernorm, layernorm_backward
 from tinyvit.functional.sums import as_rows
 from tinyvit.kernels.fast.compiled import (

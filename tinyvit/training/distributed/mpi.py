@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tinyvit.backend import array_module, to_numpy
+from tinyvit.arrays import array_module
+from tinyvit.backend import to_numpy
 
 MISSING = (
     "{} needs mpi4py, which can't be used here: {}; install it with an MPI (python -m pip install mpi4py mpich, or "

@@ -6,7 +6,8 @@ from math import log
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module, to_numpy
+from tinyvit.arrays import array_module
+from tinyvit.backend import to_numpy
 from tinyvit.functional.softmax import log_softmax
 from tinyvit.models.architecture import Architecture, require_classes
 from tinyvit.models.registry import ARCHITECTURES

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module, to_device, to_numpy
+from tinyvit.arrays import array_module
+from tinyvit.backend import to_device, to_numpy
 from tinyvit.data.tokenizers import WordTokenizer, vocabulary_of
 from tinyvit.functional.contrastive import LARGEST_LOGIT_SCALE
 from tinyvit.training.inference import forwards

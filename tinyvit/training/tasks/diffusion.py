@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import Key, array_module, constant, device_of
+from tinyvit.arrays import array_module
+from tinyvit.backend import constant, device_of
 from tinyvit.functional.diffusion import Schedule
+from tinyvit.keys import Key
 from tinyvit.training.tasks.task import Options, Task, register
 from tinyvit.validation import PositiveInt
 

@@ -10,7 +10,8 @@ from typing import Annotated
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module, constant, device_of, to_device, to_numpy
+from tinyvit.arrays import array_module
+from tinyvit.backend import constant, device_of, to_device, to_numpy
 from tinyvit.data import views
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.dino import Dino

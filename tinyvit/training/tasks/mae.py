@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tinyvit import functional as F
-from tinyvit.backend import Key, array_module
+from tinyvit.arrays import array_module
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.functional.tokens import rows_of
+from tinyvit.keys import Key
 from tinyvit.models.mae import MaskedAutoencoder
 from tinyvit.training.tasks.task import Options, Task, register
 from tinyvit.validation import PositiveInt, Share, require

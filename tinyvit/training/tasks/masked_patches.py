@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.backend import array_module, constant, device_of
+from tinyvit.arrays import array_module
+from tinyvit.backend import constant, device_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.masked_patches import MaskedPatches
 from tinyvit.training.tasks.mae import MaskedAutoencoding, check_share, random_order, without_classes

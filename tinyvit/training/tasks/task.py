@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.backend import Key
+from tinyvit.keys import Key
 from tinyvit.models import build
 from tinyvit.models.registry import looked_up
 from tinyvit.nn import Context

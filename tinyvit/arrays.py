@@ -1,0 +1,51 @@
+"""NumPy or CuPy: the library that an array belongs to, and dtypes.
+
+The mathematics asks an array for its library (`array_module`), and so is written once for both.
+"""
+
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+Array = Any  # a numpy.ndarray or a cupy.ndarray
+
+DTYPES = ("float32", "float64", "complex128")
+
+
+def array_module(x):
+    """The library that `x` belongs to: `numpy`, or `cupy` for an array on a GPU."""
+    return sys.modules["cupy"] if is_of_cupy(type(x)) else np
+
+
+@cache
+def is_of_cupy(array_type):
+    return array_type.__module__.partition(".")[0] == "cupy"
+
+
+def as_dtype(dtype):
+    """`dtype` as a numpy.dtype, if tinyvit keeps weights in it (float32, float64, complex128); else ValueError."""
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = str(dtype)
+    if name not in DTYPES:
+        hint = "; ask for it by precision=, weights stay float32" if name in ("bfloat16", "float16") else ""
+        hint = f"; a device goes by name, device={name!r}" if name.startswith(("cpu", "cuda")) else hint
+        raise ValueError(f"unknown dtype {name!r}; expected one of {', '.join(DTYPES)}{hint}")
+    return np.dtype(name)
+
+
+def low_precision_dtype(name):
+    """The dtype "float16" or "bfloat16"; ml_dtypes, which the GPU extras install, gives NumPy the latter."""
+    if str(name) == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def on_gpu(x):
+    """Whether an array is one of a GPU."""
+    return array_module(x) is not np
