@@ -19,7 +19,7 @@ from tinyvit.kernels.cuda import layernorm
 @pytest.mark.parametrize("dtype", [*EPSILON, "float64"])  # the last by the reference implementations
 def test_all_operations_are_those_of_numpy(cupy, dtype):
     rows = list(comparison.operations("cuda:0", dtype))
-    assert len(rows) > 75 and not [row for row in rows if not row["error"] <= BOUND.get(dtype, 1e-6)]
+    assert len(rows) > 71 and not [row for row in rows if not row["error"] <= BOUND.get(dtype, 1e-6)]
 
 
 # Of each operation with kernels: its arrays, for rows (B, N) of D numbers, how many of them are of the dtype that is
