@@ -28,6 +28,7 @@ from tinyvit import functional as F
 from tinyvit.models import CoAtNetConfig, build
 from tinyvit.models.coatnet import RelativeBlock
 from tinyvit.models.summary import summarize
+from tinyvit.nn.chain import Chain
 from tinyvit.nn.mbconv import MBConv, SqueezeExcite
 from tinyvit.training import train
 from tinyvit.training.config import AugmentConfig, OptimConfig, TrainConfig
@@ -198,10 +199,13 @@ assert difference < 1e-13
 # dx &= n'[W_1'[n'[g'[dh_1]]]] \\
 # &\quad + \mathrm{shortcut}'[dy]
 # \end{aligned} \tag{MBConv.backward}$$
+#
+# The branch has no fork in it, so it is a `Chain`: parts with names, one after the other, and backwards the other way
+# round.
 
 # %%
-print(inspect.getsource(MBConv.forward))
-print(inspect.getsource(MBConv.backward))
+for what in (MBConv.__init__, MBConv.forward, MBConv.backward, Chain.forward, Chain.backward):
+    print(inspect.getsource(what))
 
 # %% [markdown]
 # ### Squeeze and excitation
@@ -254,8 +258,8 @@ print(inspect.getsource(MBConv.backward))
 # \end{aligned} \tag{silu\_backward}$$
 
 # %%
-for what in (SqueezeExcite.forward, SqueezeExcite.backward, F.scale_channels, F.scale_channels_backward,
-             F.sigmoid, F.sigmoid_backward, F.silu, F.silu_backward):  # fmt: skip
+for what in (SqueezeExcite.__init__, SqueezeExcite.forward, SqueezeExcite.backward, F.scale_channels,
+             F.scale_channels_backward, F.sigmoid, F.sigmoid_backward, F.silu, F.silu_backward):  # fmt: skip
     print(inspect.getsource(what))
 
 # %% [markdown]

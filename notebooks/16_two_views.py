@@ -139,11 +139,12 @@ assert np.allclose(y, [0.6, 0.8]) and np.allclose(dx, [0.128, -0.096])
 # dh_1 &= g'(h_1) \odot W_2^\top dh_2 \\
 # dx &= W_1^\top dh_1
 # \end{aligned} \tag{DinoHead.backward}$$
+#
+# The head is a `Chain`, whose `forward` and `backward` run its parts in order and in reverse (notebook 14).
 
 # %%
-for layer in (NormalisedLinear, DinoHead):
-    print(inspect.getsource(layer.forward))
-    print(inspect.getsource(layer.backward))
+for what in (NormalisedLinear.forward, NormalisedLinear.backward, DinoHead.__init__):
+    print(inspect.getsource(what))
 
 # %% [markdown]
 # Views of one size go through the ViT together, those of all sizes together through the head. With $v$ and $v'$ for the
