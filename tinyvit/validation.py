@@ -41,6 +41,7 @@ class Within:
 
 PositiveInt = Annotated[int, Within(1, words="a positive int")]
 Width = Annotated[int, Within(1, 65_536)]  # of a model's layers: far above any that was trained
+Sides = PositiveInt | tuple[PositiveInt, PositiveInt]  # of a square, or (height, width)
 Count = Annotated[int, Within(0, words="an int of at least 0")]
 Positive = Annotated[float, Within(0, above=True, words="a positive finite number")]
 NotNegative = Annotated[float, Within(0, words="a finite number of at least 0")]

@@ -253,9 +253,9 @@ def test_numpy_numbers_in_a_configuration_become_pythons():
         (dict(mlp_ratio=0.01), "mlp_ratio 0.01 leaves the MLP of width 24 no hidden layer"),
         (dict(drop_rate=1.0), "drop_rate must be a number of at least 0 and below 1, got 1.0"),
         (dict(drop_path_rate=-0.1), "drop_path_rate must be a number of at least 0 and below 1, got -0.1"),
-        (dict(img_size=(8, 12, 3)), "expected a size as a positive int or"),
-        (dict(patch_size=0), "expected a size as a positive int or"),
-        (dict(img_size=8.0), r"expected a size as a positive int or .* got 8\.0"),
+        (dict(img_size=(8, 12, 3)), "img_size must be a positive int or"),
+        (dict(patch_size=0), "patch_size must be a positive int or"),
+        (dict(img_size=8.0), r"img_size must be a positive int or .* got 8\.0"),
     ],
 )
 def test_a_shape_that_cannot_be_built_is_refused_with_the_reason(fields, message):

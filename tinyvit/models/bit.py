@@ -19,14 +19,14 @@ from tinyvit.nn.head import MapPool, fc_head
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import GroupNorm
 from tinyvit.nn.tree import tree
-from tinyvit.validation import Count, NotNegative, PositiveInt, Width, validate
+from tinyvit.validation import Count, NotNegative, PositiveInt, Sides, Width, validate
 
 
 @dataclass(frozen=True)
 class BiTConfig:
     """The shape of a BiT. Raises ValueError for a shape that can't be built."""
 
-    img_size: int | tuple[int, int] = 32
+    img_size: Sides = 32
     """Side of the images in pixels, or height and width; other sizes are read, too."""
     in_chans: PositiveInt = 3
     """Channels of the images (C)."""
@@ -52,8 +52,6 @@ class BiTConfig:
     """ε of the group norms."""
 
     def __post_init__(self):
-        height, width = as_pair(self.img_size)
-        object.__setattr__(self, "img_size", height if isinstance(self.img_size, int) else (height, width))
         validate(self)
         if not self.depths:
             raise ValueError("depths must name the blocks of at least one stage, got none")

@@ -24,7 +24,7 @@ from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.positions import LearnedPositions
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
-from tinyvit.validation import NotNegative, Positive, PositiveInt, Width, Within, validate
+from tinyvit.validation import NotNegative, Positive, PositiveInt, Sides, Width, Within, validate
 
 FIRST_LOGIT_SCALE = log(1 / 0.07)
 Depth = Annotated[int, Within(1, DEEPEST)]
@@ -34,9 +34,9 @@ Depth = Annotated[int, Within(1, DEEPEST)]
 class ClipConfig:
     """The shape of a CLIP. Raises ValueError for a shape that can't be built."""
 
-    img_size: int | tuple[int, int] = 224
+    img_size: Sides = 224
     """Side of the images in pixels, or height and width."""
-    patch_size: int | tuple[int, int] = 32
+    patch_size: Sides = 32
     """Side of a patch in pixels, or height and width; it must divide the image's."""
     in_chans: PositiveInt = 3
     """Channels of the images (C)."""
@@ -68,9 +68,6 @@ class ClipConfig:
     """ε of the layer norms."""
 
     def __post_init__(self):
-        for name in ("img_size", "patch_size"):
-            height, width = as_pair(getattr(self, name))
-            object.__setattr__(self, name, height if height == width else (height, width))
         if self.vocabulary:
             object.__setattr__(self, "vocab_size", len(self.vocabulary) + 2)
         validate(self)

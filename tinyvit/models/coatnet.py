@@ -24,7 +24,7 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
 from tinyvit.nn.relative_attention import RelativeAttention
 from tinyvit.nn.tree import tree
-from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, PositiveShare, Rate, Width, validate
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, PositiveShare, Rate, Sides, Width, validate
 
 Stride = Literal[1, 2]
 
@@ -33,7 +33,7 @@ Stride = Literal[1, 2]
 class CoAtNetConfig:
     """The shape of a CoAtNet. Raises ValueError for a shape that can't be built."""
 
-    img_size: int | tuple[int, int] = 32
+    img_size: Sides = 32
     """Side of the images in pixels, or height and width. Smaller images are read, too; larger ones are refused, as they
     have differences of positions that were never learned."""
     in_chans: PositiveInt = 3
@@ -65,8 +65,6 @@ class CoAtNetConfig:
     """ε of the layer norms; that of the batch norms is 1e-5."""
 
     def __post_init__(self):
-        height, width = as_pair(self.img_size)
-        object.__setattr__(self, "img_size", height if isinstance(self.img_size, int) else (height, width))
         validate(self)
         count = len(self.stages)
         if set(self.stages) - set("CT"):

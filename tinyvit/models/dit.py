@@ -4,7 +4,6 @@ Peebles & Xie 2023, "Scalable diffusion models with transformers". Parameters ha
 """
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Annotated, Any, NamedTuple
 
 from tinyvit import functional as F
@@ -23,7 +22,7 @@ from tinyvit.nn.positions import FixedPositions
 from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
-from tinyvit.validation import NotNegative, Positive, PositiveInt, Rate, Width, Within, validate
+from tinyvit.validation import NotNegative, Positive, PositiveInt, Rate, Sides, Width, Within, validate
 
 FREQUENCIES = 256  # cosines and sines of the time
 STD = 0.02         # initial standard deviation of the class vectors and of the layers on the time
@@ -33,9 +32,9 @@ STD = 0.02         # initial standard deviation of the class vectors and of the 
 class DiTConfig:
     """The shape of a DiT. Raises ValueError for a shape that can't be built."""
 
-    img_size: int | tuple[int, int] = 32
+    img_size: Sides = 32
     """Side of the images in pixels, or height and width."""
-    patch_size: int | tuple[int, int] = 2
+    patch_size: Sides = 2
     """Side of a patch in pixels, or height and width; it must divide the image's."""
     in_chans: PositiveInt = 3
     """Channels of the images (C)."""
@@ -57,10 +56,6 @@ class DiTConfig:
     """ε of the layer norms."""
 
     def __post_init__(self):
-        for name in ("img_size", "patch_size"):
-            height, width = as_pair(getattr(self, name))
-            square = isinstance(getattr(self, name), Integral)
-            object.__setattr__(self, name, height if square else (height, width))
         validate(self)
         if self.embed_dim % 4 or self.embed_dim % self.num_heads:
             raise ValueError(

@@ -18,7 +18,7 @@ from tinyvit.nn.head import MapPool, linear_head
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
 from tinyvit.nn.tree import tree
-from tinyvit.validation import Count, PositiveInt, Width, Within, validate
+from tinyvit.validation import Count, PositiveInt, Sides, Width, Within, validate
 
 Depth = Annotated[int, Within(1, 1000)]
 
@@ -27,7 +27,7 @@ Depth = Annotated[int, Within(1, 1000)]
 class ResNetConfig:
     """The shape of a ResNet. Raises ValueError for a shape that can't be built."""
 
-    img_size: int | tuple[int, int] = 32
+    img_size: Sides = 32
     """Side of the images in pixels, or height and width; other sizes are read, too."""
     in_chans: PositiveInt = 3
     """Channels of the images (C)."""
@@ -44,8 +44,6 @@ class ResNetConfig:
     pooling, which divide it by 4."""
 
     def __post_init__(self):
-        height, width = as_pair(self.img_size)
-        object.__setattr__(self, "img_size", height if isinstance(self.img_size, int) else (height, width))
         validate(self)
         if not self.depths:
             raise ValueError("depths must name the blocks of at least one stage, got none")

@@ -22,16 +22,16 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.relative_attention import RelativeAttention
 from tinyvit.nn.tree import tree
-from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Width, validate
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Sides, Width, validate
 
 
 @dataclass(frozen=True)
 class SwinConfig:
     """The shape of a Swin. Raises ValueError for a shape that can't be built."""
 
-    img_size: int | tuple[int, int] = 32
+    img_size: Sides = 32
     """Side of the images in pixels, or height and width; other multiples of patch_size are read, too."""
-    patch_size: int | tuple[int, int] = 2
+    patch_size: Sides = 2
     """Side of a patch in pixels, or height and width."""
     in_chans: PositiveInt = 3
     """Channels of the images (C)."""
@@ -55,10 +55,6 @@ class SwinConfig:
     """ε of the blocks' layer norms and of the last; after the patches and in the mergers 1e-5, as in Transformers."""
 
     def __post_init__(self):
-        for name in ("img_size", "patch_size"):
-            height, width = as_pair(getattr(self, name))
-            square = isinstance(getattr(self, name), int)
-            object.__setattr__(self, name, height if square else (height, width))
         validate(self)
         if not self.depths or len(self.depths) != len(self.num_heads):
             raise ValueError(

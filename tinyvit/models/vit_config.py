@@ -1,12 +1,11 @@
 """The configuration of a Vision Transformer."""
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Annotated, Literal, get_args
 
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.nn.block import ACTIVATIONS
-from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Width, Within, validate
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Sides, Width, Within, validate
 
 Positions = Literal["learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none"]
 Pooling = Literal["token", "avg"]
@@ -20,9 +19,9 @@ DEEPEST = 1000  # blocks: as many as anyone has trained; building more takes min
 class ViTConfig:
     """The shape of a ViT. Raises ValueError for a shape that can't be built."""
 
-    img_size: int | tuple[int, int] = 32
+    img_size: Sides = 32
     """Side of the images in pixels, or height and width."""
-    patch_size: int | tuple[int, int] = 4
+    patch_size: Sides = 4
     """Side of a patch in pixels, or height and width; it must divide the image's."""
     in_chans: PositiveInt = 3
     """Channels of the images (C)."""
@@ -61,10 +60,6 @@ class ViTConfig:
     (zoom)."""
 
     def __post_init__(self):
-        for name in ("img_size", "patch_size"):
-            height, width = as_pair(getattr(self, name))
-            square = isinstance(getattr(self, name), Integral)
-            object.__setattr__(self, name, height if square else (height, width))
         validate(self)
         if self.mlp_hidden < 1:
             raise ValueError(f"mlp_ratio {self.mlp_ratio} leaves the MLP of width {self.embed_dim} no hidden layer")
