@@ -194,8 +194,7 @@ def backward_of(forward, result=None, parameters=None):
     and where there are parameters (dy, cache, into) with an entry for each of them, checked. It may add to the arrays
     in `into` and return them; what else it returns is added to them here. Where `op_backward.can_skip_inputs` was set,
     it takes `inputs` as well, and needn't compute what isn't wanted. `op_backward.which(dy, cache)` says what
-    would run. `op_backward.first_may_lack` says that the first of several gradients may be None, for a result that goes
-    nowhere. Raises ValueError for a `dy` or an `into` that doesn't fit.
+    would run. Raises ValueError for a `dy` or an `into` that doesn't fit.
     """
 
     def decorate(reference):
@@ -204,8 +203,6 @@ def backward_of(forward, result=None, parameters=None):
         @functools.wraps(reference)
         def backward(dy, cache, into=None, inputs=True):
             expected, implementation = shape_of_result(cache), None
-            if backward.first_may_lack and isinstance(dy, tuple) and dy and dy[0] is None:
-                expected = [False, *expected[1:]]
             if getattr(dy, "shape", False) == expected or fits(dy, expected):
                 implementation = kernels.known.get((levels.level(), type(cache), *kinds(dy)))
             if implementation is None:
@@ -255,7 +252,7 @@ def backward_of(forward, result=None, parameters=None):
                 kernels.known[levels.level(), type(cache), *kinds(dy)] = implementation
             return dy, implementation
 
-        backward.first_may_lack = backward.can_skip_inputs = False
+        backward.can_skip_inputs = False
         backward.reference, backward.register, backward.which = reference, kernels.register, kernels.which
         backward.register_cache = kernels.register_cache
         backward.result, backward.parameters = result, parameters
@@ -280,12 +277,7 @@ def kinds(dy):
 
 
 def as_gradient(name, dy, expected, moves_numbers_only):
-    """`dy` as floating-point numbers; raises ValueError unless it has the shape (or shapes) of the result.
-
-    expected   the shape, a list of shapes, or False for a gradient that is None
-    """
-    if expected is False:
-        return None
+    """`dy` as floating-point numbers; raises ValueError unless it has the shape (or shapes) of the result."""
     if isinstance(expected, list):
         dy = tuple(dy) if getattr(dy, "shape", ())[:1] == (len(expected),) else dy
         if not isinstance(dy, tuple) or len(dy) < len(expected):
