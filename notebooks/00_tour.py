@@ -185,7 +185,7 @@ print(inspect.getsource(F.softmax_backward))
 # %% [markdown]
 # - **`@operation`** stands above a forward. It checks that the operands are arrays of one library and calls the fastest
 #   implementation that the machine has. What stands below is the reference implementation, which all others are
-#   compared with.
+#   compared with. Where the first argument isn't the only array, `@operation(arrays="x weight bias")` names them.
 # - **`@backward_of(softmax, ...)`** says whose backward this is and what shapes belong to it, so that a gradient of the
 #   wrong shape is refused.
 # - **`xp`** is the array library: `array_module(x)` is NumPy for an array on the CPU and CuPy for one on a GPU. Read it

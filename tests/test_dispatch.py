@@ -1,4 +1,5 @@
 import inspect
+import re
 import threading
 from contextlib import nullcontext
 
@@ -23,7 +24,7 @@ def doubling(monkeypatch):
     class KernelCache(tuple):
         pass
 
-    @backward_of(double)
+    @backward_of(double, result=lambda cache: ())
     def double_backward(dy, cache):
         return 2 * dy
 
@@ -95,7 +96,7 @@ def test_without_inputs_their_gradient_is_none_and_those_of_parameters_are_the_s
 @pytest.mark.parametrize("into, message", [
     ((), "into= has 0 entries for 2 parameter gradients"),
     ((False,) * 3, "into= has 3 entries for 2 parameter gradients"),
-    ((np.zeros((3, 12)), False), "into=: expected an array"),  # it isn't broadcast
+    ((np.zeros((3, 12)), False), "into=: expected a writeable floating-point array"),  # it isn't broadcast
 ])  # fmt: skip
 def test_another_number_or_shape_of_destinations_is_refused(backward, into, message):
     with pytest.raises(ValueError, match=message):
@@ -121,7 +122,7 @@ OPERATIONS = [name for name in dir(F) if hasattr(F, f"{name}_backward")]
 def test_an_operation_shows_its_own_source_and_its_backward_stands_right_below(name):
     op, backward = getattr(F, name), getattr(F, f"{name}_backward")
     assert op.__doc__ and backward.__doc__
-    assert inspect.getsource(op).startswith(f"@operation\ndef {name}(")
+    assert re.match(rf"@operation(\(.*\))?\ndef {name}\(", inspect.getsource(op))
     assert list(inspect.signature(op.backward).parameters) == ["dy", "cache"]
     assert inspect.getsourcefile(op) == inspect.getsourcefile(backward)
     lines, first = inspect.getsourcelines(op)
@@ -138,11 +139,36 @@ def test_a_call_like_an_earlier_one_looks_for_no_kernel_and_converts_nothing(mon
         return F.linear_backward(y, cache, into=into)
 
     run()
-    for name in ("as_operand", "as_gradient", "kind"):
-        monkeypatch.delattr(dispatch, name)
+    for module, name in ((dispatch, "as_operand"), (dispatch, "as_gradient"), (levels, "kind")):
+        monkeypatch.delattr(module, name)
     run()
     with pytest.raises(NameError):
         F.linear(x.astype("float64"), weight)
+
+
+def test_every_part_of_a_gradient_is_checked_each_time():
+    heads, cache = F.split_heads(np.ones((2, 5, 12)), 2)
+    F.split_heads_backward(heads, cache)
+    with pytest.raises(ValueError, match="split_heads_backward: expected dy as an array of numbers, got object"):
+        F.split_heads_backward((heads[0], np.full(heads[1].shape, None), heads[2]), cache)
+    with pytest.raises(ValueError, match="split_heads_backward: expected dy as a tuple of 3 arrays, got 1 entries"):
+        F.split_heads_backward(heads[:1], cache)
+
+
+def scale(x, gain):
+    return x * gain, ()
+
+
+def test_an_argument_that_was_not_declared_takes_no_array():
+    with pytest.raises(ValueError, match=r"scale: expected gain as a number or a tuple, got an array \(3,\)"):
+        operation(scale)(np.ones(3), np.ones(3))
+    np.testing.assert_array_equal(operation(scale, arrays="x gain")(np.ones(3), [1, 2, 3])[0], [1, 2, 3])
+
+
+@pytest.mark.parametrize("declaration", [{"arrays": "x gian"}, {"arrays": "gain"}, {"in_place": "gain"}])
+def test_a_declaration_of_anything_but_the_arguments_is_refused(declaration):
+    with pytest.raises(ValueError, match=r"scale: expected names of \(x, gain\), the first among them, got"):
+        operation(**declaration)(scale)
 
 
 def test_missing_and_unknown_arguments_are_named_in_one_line():

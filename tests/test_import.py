@@ -48,8 +48,8 @@ def test_the_public_names_are_complete_and_there_are_no_others():
 # -- the layers -------------------------------------------------------------------------------------------------------
 
 PACKAGE = Path(tinyvit.__file__).parent
-DISPATCH = {"dispatch", "levels"}
 BACKEND = {"arrays", "keys", "backend"}
+DISPATCH = {"dispatch", "levels", "operands"}
 BELOW = {*BACKEND, "functional", "kernels", "nn", "models", *DISPATCH}
 FILES = {"files", "progress", "tensors", "text"}
 MAY_IMPORT = {
@@ -60,9 +60,10 @@ MAY_IMPORT = {
     "keys": {"arrays"},
     "backend": {"arrays", "keys"},
     "tensors": {*BACKEND, "text"},
-    "levels": set(), "progress": set(),
+    "operands": {*BACKEND},
+    "levels": {*BACKEND, "operands"}, "progress": set(),
     "launcher": set(),
-    "dispatch": {*BACKEND, "levels"},
+    "dispatch": {"levels", "operands"},
     "functional": {*BACKEND, *DISPATCH},
     "kernels": {*BACKEND, "functional", "data", *DISPATCH},  # data: of its operations on batches
     "nn": {*BACKEND, "functional", "text", *DISPATCH},
@@ -71,7 +72,7 @@ MAY_IMPORT = {
     "validation": set(),
     "models": {"levels", *BACKEND, "functional", "nn", "validation"},
     "optim": {*BACKEND, "functional", "nn"},
-    "data": {*BACKEND, "dispatch", "files", "progress", "text", "validation"},
+    "data": {*BACKEND, "levels", "files", "progress", "text", "validation"},
     "probe": BELOW,
     "interop": BELOW | FILES | {"data", "validation"},  # the preprocessing is stored with the weights
     "training": BELOW | FILES | {"data", "launcher", "optim", "validation", "__init__"},

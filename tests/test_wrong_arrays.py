@@ -138,11 +138,11 @@ def test_a_number_may_come_as_an_array_without_axes_but_not_with(level):
     with kernels.using(level):
         y = F.layernorm(x, x[0], x[1], np.asarray(0.5))[0]
         np.testing.assert_array_equal(y, F.layernorm(x, x[0], x[1], 0.5)[0], strict=True)
-        with pytest.raises(ValueError, match=r"layernorm: expected eps as a number, got an array \(4,\)"):
+        with pytest.raises(ValueError, match=r"layernorm: expected eps as a number or a tuple, got an array \(4,\)"):
             F.layernorm(x, x[0], x[1], x[0])
         for where in (True, np.asarray(True)):  # the same kinds of arguments again go the short way
             adam_step(*np.ones((4, 5), "float32"), 1, 0.1, (0.9, 0.99), 1e-8, 0.1, where)
-            with pytest.raises(ValueError, match=r"adam_step: expected where as a number, got an array \(5,\)"):
+            with pytest.raises(ValueError, match=r"adam_step: expected where as a number .*, got an array \(5,\)"):
                 adam_step(*np.ones((4, 5), "float32"), 1, 0.1, (0.9, 0.99), 1e-8, 0.1, np.ones(5, bool))
 
 
@@ -189,11 +189,6 @@ def test_the_cache_of_a_kernel_has_every_field_of_the_references(level, case):
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6, err_msg=name)
         elif not isinstance(want, tuple) and name != "tile":  # every kernel has its own
             assert got == want, name
-
-
-@pytest.mark.parametrize("name", [name for name in dir(F) if hasattr(F, f"{name}_backward")])
-def test_every_operation_declares_the_shape_of_its_result(name):
-    assert getattr(F, name).backward.result is not None
 
 
 @levelled

@@ -2,8 +2,8 @@
 
 `functional/` holds the reference implementations. `kernels/` may register something faster for an array library and
 dtype; the dispatcher takes the best that the current level allows (see `levels`). No implementation gets an array that
-was not checked here: operands are floating-point arrays of one library, a gradient has the shape of the result that it
-belongs to, and so does every entry of `into=`, which the dispatcher gives to every backward.
+was not checked here, by `operands`: operands are floating-point arrays of one library, a gradient has the shape of the
+result that it belongs to, and so does every entry of `into=`, which the dispatcher gives to every backward.
 
 A call whose arguments have the types and dtypes of an earlier one goes straight to the implementation that was found
 then: only shapes are left to check.
@@ -12,172 +12,93 @@ then: only shapes are left to check.
 import functools
 import inspect
 from operator import is_
-from pathlib import Path
 
 import numpy as np
 
 from tinyvit import levels
-from tinyvit.arrays import is_of_cupy
-from tinyvit.backend import device_of, to_device
-
-LOW_PRECISION = ("bfloat16", "float16")  # dtypes that only kernels compute in
-OPERANDS = {                             # arguments of these names are arrays of numbers, in every operation
-    "x", "weight", "bias", "branch", "q", "k", "v", "logits", "token", "positions", "along_x", "along_y", "g", "m",
-    "average", "mean", "variance", "texts", "logit_scale", "offset", "gain", "gate",
-}  # fmt: skip
-NUMBERS = {"eps", "rate", "label_smoothing", "t", "lr", "weight_decay", "share", "where"}
+from tinyvit.operands import as_gradient, as_operand, check_into
 
 
-def kind(x):
-    """The array library and dtype of `x`, which its kernels are registered for: ("numpy", "float32")."""
-    return kind_of(type(x), getattr(x, "dtype", None))
-
-
-@functools.cache
-def kind_of(array_type, dtype):
-    return "cupy" if is_of_cupy(array_type) else "numpy", str(dtype)
-
-
-class Kernels:
-    """The reference implementation of one function, if there is one, and its kernels by level and by kind of array."""
-
-    def __init__(self, reference=None):
-        self.reference = reference
-        self.by_level, self.by_cache = {level: {} for level in levels.LEVELS}, {}
-        self.known = {}  # (level, types and dtypes of arguments) -> what was found for them, if none was converted
-
-    def register(self, kind, kernel, level="numpy"):
-        """Add a kernel, with the function's own signature, for arrays of that kind."""
-        self.by_level[level][kind] = kernel
-        self.known = {}
-
-    def register_cache(self, cache_type, kernel):
-        """Add the kernel of a backward that goes with a cache of this type."""
-        self.by_cache[cache_type] = kernel
-        self.known = {}
-
-    def find(self, x, cache=None):
-        """The kernel that goes with a cache of its own, else the best implementation for `x` at the current level."""
-        if type(cache) in self.by_cache:
-            return self.by_cache[type(cache)]
-        here = kind(x)
-        for level in levels.BELOW[levels.level()]:
-            levels.load(level, here)
-            if here in self.by_level[level]:
-                return self.by_level[level][here]
-        return self.reference
-
-    def which(self, x, cache=None):
-        """What would run, and where it is written: "layernorm tinyvit/functional/layernorm.py:17"."""
-        source = inspect.unwrap(self.find(x, cache))
-        path, package = Path(source.__code__.co_filename), Path(__file__).parents[1]
-        path = path.relative_to(package) if path.is_relative_to(package) else path
-        return f"{source.__name__} {path.as_posix()}:{source.__code__.co_firstlineno}"
-
-
-def operation(reference):
+def operation(reference=None, *, arrays="", any_dtype="", in_place=""):
     """Make a forward `(x, ...) -> (result, cache)` an operation that kernels can be registered for.
 
-    It has the name, signature and docstring of the function. `op.reference` is the reference implementation;
+    The declaration has names of arguments, as in "x weight bias". An argument that it doesn't name takes no array:
+
+    arrays      operands of floating-point numbers; by default the first argument. Ints and bools are converted
+    any_dtype   other arrays, which keep their dtype and are brought to the first one's device: labels, indices, masks,
+                targets. The first argument is among them where the reference computes nothing, like its backward's,
+                and so is right for any dtype
+    in_place    those of the arrays that are updated
+
+    An operation has the signature and docstring of its function. `op.reference` is the reference implementation;
     `op.register(kind, kernel, level)` adds a kernel, with the same signature, for arrays of that kind; `op.which(x)`
-    says what would run. Lists and arrays of ints or bools are taken as floating-point numbers, NumPy's scalars as
-    Python's. Raises ValueError for operands that are not arrays of numbers or belong to another library than the first,
-    and for arrays in bfloat16 and float16 without a kernel, unless `op.moves_numbers_only` was set: a reference that
-    computes nothing, like its backward's, is right for any dtype. `op.in_place` names the arguments that it updates.
+    says what would run. Lists are taken as arrays, NumPy's scalars as Python's. Raises ValueError for operands that are
+    not arrays of numbers or belong to another library than the first, for arrays in bfloat16 and float16 without a
+    kernel, and for an array that wasn't declared.
     """
-    kernels, name, signature = Kernels(reference), reference.__name__, inspect.signature(reference)
+    if reference is None:
+        return functools.partial(operation, arrays=arrays, any_dtype=any_dtype, in_place=in_place)
+    name, signature = reference.__name__, inspect.signature(reference)
     names = list(signature.parameters)
-    operands = [i for i, argument in enumerate(names) if argument in OPERANDS or i == 0]
+    any_dtype, in_place = any_dtype.split(), tuple(in_place.split())
+    dtype_agnostic = names[0] in any_dtype
+    arrays = arrays.split() or ([] if dtype_agnostic else names[:1])
+    declared = {*arrays, *any_dtype}
+    if stray := (declared - {*names}) | ({names[0], *in_place} - declared):
+        raise ValueError(f"{name}: expected names of {signature}, the first among them, got {', '.join(stray)}")
+    kernels = levels.Kernels(reference)
+    find = kernels.find if dtype_agnostic else kernels.find_precise
 
     @functools.wraps(reference)
     def forward(*args, **kwargs):
         if args and not kwargs:
-            dtype = getattr(args[0], "dtype", None)
-            found = kernels.known.get((levels.level(), dtype, *map(type, args)))
-            if found is not None:
-                implementation, others, scalars = found
-                for i, expected in others:
-                    if args[i].dtype is not expected:
+            known = kernels.known.get((levels.level(), getattr(args[0], "dtype", None), *map(type, args)))
+            if known is not None:
+                implementation, dtypes = known
+                for i, dtype in dtypes:
+                    if args[i].dtype is not dtype:
                         break
                 else:
-                    if not scalars or not any(args[i].ndim for i in scalars):
-                        return implementation(*args)
-        return convert_and_run(args, kwargs)
+                    return implementation(*args)
+        bound = bind(args, kwargs)
+        first = bound.arguments[names[0]]
+        implementation = find(first)
+        if not kwargs and all(map(is_, args, bound.args)):
+            # A number on a GPU may come as a whole array the next time: None is no dtype, so it is checked again.
+            dtypes = [(i, x.dtype if names[i] in declared else None)
+                      for i, x in enumerate(args) if i and hasattr(x, "dtype")]  # fmt: skip
+            kernels.known[levels.level(), first.dtype, *map(type, args)] = implementation, dtypes
+        return implementation(*bound.args, **bound.kwargs)
 
-    def convert_and_run(args, kwargs):
+    def bind(args, kwargs):
+        """The arguments as they are declared, each checked and converted."""
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{name}: {error}") from None
         given, first = bound.arguments, None
         for argument, value in given.items():
-            if argument in NUMBERS and getattr(value, "ndim", 0) > 0:
-                raise ValueError(f"{name}: expected {argument} as a number, got an array {value.shape}")
-            if isinstance(value, np.generic) or (argument in NUMBERS and type(value) is np.ndarray):
-                given[argument] = value.item()  # such as 1 / np.sqrt(d): it would turn a float32 result into float64
-        for argument in (names[i] for i in operands):
-            value = given.get(argument)
-            if value is None and signature.parameters[argument].default is inspect.Parameter.empty:
-                raise ValueError(f"{name}: expected {argument} as an array, got NoneType")
-            if first is None or value is not None:
-                x = given[argument] = as_operand(name, argument, value, first, forward.moves_numbers_only)
+            x = value.item() if isinstance(value, np.generic) else value  # 1 / np.sqrt(d) would make float64 of float32
+            if argument in declared:
+                if x is not None or signature.parameters[argument].default is not None:
+                    x = as_operand(name, argument, x, first, argument in arrays)
                 first = x if first is None else first
-                if argument in forward.in_place and x is not value:
+                if argument in in_place and x is not value:
                     got = getattr(value, "dtype", type(value).__name__)
                     raise ValueError(f"{name}: expected {argument} as an array of floating-point numbers, got {got}")
-        implementation = kernels.find(first)
-        if implementation is reference and not forward.moves_numbers_only:
-            check_dtype(name, first)
-        if not kwargs and all(map(is_, args, bound.args)):
-            others = [(i, args[i].dtype) for i in operands[1:] if i < len(args) and args[i] is not None]
-            scalars = [i for i, value in enumerate(args) if names[i] in NUMBERS and hasattr(value, "ndim")]  # on a GPU
-            kernels.known[levels.level(), first.dtype, *map(type, args)] = implementation, others, scalars
-        return implementation(*bound.args, **bound.kwargs)
+            elif hasattr(x, "ndim"):
+                if x.ndim:
+                    raise ValueError(f"{name}: expected {argument} as a number or a tuple, got an array {x.shape}")
+                x = x.item() if type(x) is np.ndarray else x
+            given[argument] = x
+        return bound
 
-    forward.moves_numbers_only, forward.in_place = False, ()
+    forward.in_place, forward.dtype_agnostic = in_place, dtype_agnostic
     forward.reference, forward.register, forward.which = reference, kernels.register, kernels.which
     return forward
 
 
-def as_operand(name, argument, x, first, moves_numbers_only):
-    """`x` as an array of floating-point numbers, of the library of the first operand (None if it is the first)."""
-    real = first is not None and first.dtype.kind == "f"
-    if isinstance(x, (list, tuple, int, float, complex)):
-        dtype = first.dtype if real and isinstance(x, (int, float)) else None  # a number changes no array's dtype
-        x = np.asarray(x, dtype)
-        x = x if first is None else to_device(x, device_of(first))
-    check_array(name, argument, x)
-    if first is not None and kind(first)[0] != kind(x)[0]:
-        raise ValueError(
-            f"{name}: expected {argument} as an array of {kind(first)[0]}, like the first argument, "
-            f"got one of {kind(x)[0]}"
-        )
-    if x.dtype.kind not in "biu" or moves_numbers_only or argument == "bias":  # attention refuses a mask as its bias
-        return x
-    return x.astype(first.dtype if real else "float64")
-
-
-def check_array(name, argument, x):
-    """Raise ValueError for anything but an array of numbers; a mask would be ignored, a matrix multiplies otherwise."""
-    if not hasattr(x, "dtype") or type(x).__name__ in ("MaskedArray", "matrix") or not (
-        isinstance(x, np.ndarray) or kind(x)[0] == "cupy"
-    ):
-        raise ValueError(f"{name}: expected {argument} as an array, got {type(x).__name__}")
-    if x.dtype.kind not in "biufc" and str(x.dtype) not in LOW_PRECISION:
-        raise ValueError(f"{name}: expected {argument} as an array of numbers, got {x.dtype}")
-
-
-def check_dtype(name, x):
-    """Raise ValueError for an array in bfloat16 or float16, in which the reference would add up too few digits."""
-    library, dtype = kind(x)
-    if dtype in LOW_PRECISION:
-        raise ValueError(
-            f"{name}: no kernel for {dtype} arrays of {library} at the level {levels.level()!r}, and the reference "
-            'implementation needs at least float32; compute in float32 (x.astype("float32"), or precision="float32")'
-        )
-
-
-def backward_of(forward, result=None, parameters=None):
+def backward_of(forward, result, parameters=None, can_skip_inputs=False):
     """Make a backward `(dy, cache) -> gradients` the other half of `forward`, with kernels and `into=`.
 
     result      cache -> the shape of the forward's result, which `dy` must have; a list of them for a tuple of arrays.
@@ -192,21 +113,32 @@ def backward_of(forward, result=None, parameters=None):
     `op_backward.register(kind, kernel, level)` adds a kernel that understands the reference's cache;
     `op_backward.register_cache(type, kernel)` one that goes with a kernel's own cache type. A kernel takes (dy, cache),
     and where there are parameters (dy, cache, into) with an entry for each of them, checked. It may add to the arrays
-    in `into` and return them; what else it returns is added to them here. Where `op_backward.can_skip_inputs` was set,
-    it takes `inputs` as well, and needn't compute what isn't wanted. `op_backward.which(dy, cache)` says what
-    would run. Raises ValueError for a `dy` or an `into` that doesn't fit.
+    in `into` and return them; what else it returns is added to them here. With `can_skip_inputs` all kernels take
+    `inputs` as well, and needn't compute what isn't wanted. `op_backward.which(dy, cache)` says what would run. Raises
+    ValueError for a `dy` or an `into` that doesn't fit.
     """
 
     def decorate(reference):
-        kernels, name = Kernels(reference), reference.__name__
+        kernels, name = levels.Kernels(reference), reference.__name__
+        find = kernels.find if forward.dtype_agnostic else kernels.find_precise
 
         @functools.wraps(reference)
         def backward(dy, cache, into=None, inputs=True):
-            expected, implementation = shape_of_result(cache), None
-            if getattr(dy, "shape", False) == expected or fits(dy, expected):
-                implementation = kernels.known.get((levels.level(), type(cache), *kinds(dy)))
+            try:
+                expected = result(cache)
+            except (AttributeError, IndexError, TypeError, ValueError) as error:
+                raise ValueError(f"{name}: expected a cache of its forward, got {type(cache).__name__}") from error
+            shape, dtype = getattr(dy, "shape", None), getattr(dy, "dtype", None)
+            if isinstance(dy, tuple):  # whatever comes after the parts of the result
+                shape = [getattr(part, "shape", None) for part in dy[: len(expected)]]
+                dtype = tuple([(type(part), getattr(part, "dtype", None)) for part in dy])
+            key = levels.level(), type(cache), type(dy), dtype
+            implementation = kernels.known.get(key) if shape == expected else None
             if implementation is None:
-                dy, implementation = convert_and_find(dy, cache, expected)
+                given, dy = dy, as_gradient(name, dy, expected, not forward.dtype_agnostic)
+                implementation = find(dy, cache)
+                if dy is given:
+                    kernels.known[key] = implementation
             if parameters is None:
                 if into:
                     check_into(name, into, ())
@@ -218,14 +150,15 @@ def backward_of(forward, result=None, parameters=None):
                 check_into(name, into, shapes)
             if implementation is reference:
                 gradients = reference(dy, cache)
-            elif inputs or not backward.can_skip_inputs:
-                gradients = implementation(dy, cache, into)
+            elif can_skip_inputs:
+                gradients = implementation(dy, cache, into, inputs)
             else:
-                gradients = implementation(dy, cache, into, inputs=False)
+                gradients = implementation(dy, cache, into)
             gradients = list(gradients) if isinstance(gradients, tuple) else [gradients]
+            first = len(gradients) - len(into)
             if not inputs:
-                gradients[: len(gradients) - len(into)] = [None] * (len(gradients) - len(into))
-            for i, goal in enumerate(into, len(gradients) - len(into)):
+                gradients[:first] = [None] * first
+            for i, goal in enumerate(into, first):
                 if goal is False:
                     gradients[i] = None
                 elif goal is not None and goal is not gradients[i]:
@@ -233,77 +166,9 @@ def backward_of(forward, result=None, parameters=None):
                     gradients[i] = goal
             return tuple(gradients) if len(gradients) > 1 else gradients[0]
 
-        def shape_of_result(cache):
-            try:
-                return None if result is None else result(cache)
-            except (AttributeError, IndexError, TypeError, ValueError) as error:
-                raise ValueError(f"{name}: expected a cache of its forward, got {type(cache).__name__}") from error
-
-        def convert_and_find(dy, cache, expected):
-            given, dy = dy, dy.item() if isinstance(dy, np.generic) else dy  # Python's numbers change no array's dtype
-            if expected is not None:
-                dy = as_gradient(name, dy, expected, forward.moves_numbers_only)
-            implementation = kernels.find(dy, cache)
-            if not forward.moves_numbers_only:
-                for part in dy if isinstance(dy, tuple) else (dy,):
-                    if implementation is reference or kind(part)[0] == "numpy":
-                        check_dtype(name, part)
-            if dy is given:
-                kernels.known[levels.level(), type(cache), *kinds(dy)] = implementation
-            return dy, implementation
-
-        backward.can_skip_inputs = False
         backward.reference, backward.register, backward.which = reference, kernels.register, kernels.which
-        backward.register_cache = kernels.register_cache
-        backward.result, backward.parameters = result, parameters
+        backward.register_cache, backward.parameters = kernels.register_cache, parameters
         forward.backward = backward
         return backward
 
     return decorate
-
-
-def fits(dy, expected):
-    """Whether `dy` is a tuple of the shapes in the list `expected`."""
-    if not (isinstance(expected, list) and isinstance(dy, tuple) and len(dy) >= len(expected)):
-        return False
-    return all(getattr(part, "shape", False) == shape for part, shape in zip(dy, expected))
-
-
-def kinds(dy):
-    """The types and dtypes of a gradient, or of all gradients of a tuple."""
-    if not isinstance(dy, tuple):
-        return type(dy), getattr(dy, "dtype", None)
-    return tuple([(type(part), getattr(part, "dtype", None)) for part in dy])
-
-
-def as_gradient(name, dy, expected, moves_numbers_only):
-    """`dy` as floating-point numbers; raises ValueError unless it has the shape (or shapes) of the result."""
-    if isinstance(expected, list):
-        dy = tuple(dy) if getattr(dy, "shape", ())[:1] == (len(expected),) else dy
-        if not isinstance(dy, tuple) or len(dy) < len(expected):
-            got = f"{len(dy)} entries" if isinstance(dy, tuple) else type(dy).__name__
-            raise ValueError(f"{name}: expected dy as a tuple of {len(expected)} arrays, got {got}")
-        checked = [as_gradient(name, *pair, moves_numbers_only) for pair in zip(dy, expected)]
-        return dy if all(map(is_, checked, dy)) else tuple(checked)
-    if isinstance(dy, (int, float, complex)) and expected == ():
-        return dy
-    check_array(name, "dy", dy)
-    if dy.shape != expected:
-        raise ValueError(f"{name}: expected dy {expected}, the shape of the result, got {dy.shape}")
-    return dy.astype("float64") if dy.dtype.kind in "biu" and not moves_numbers_only else dy
-
-
-def check_into(name, into, shapes):
-    """Raise ValueError unless `into` has an entry for each parameter, each one an array of its shape, None or False."""
-    if len(into) != len(shapes):
-        raise ValueError(f"{name}: into= has {len(into)} entries for {len(shapes)} parameter gradients")
-    for goal, shape in zip(into, shapes):
-        if goal is None or goal is False:
-            continue
-        if getattr(goal, "shape", None) != shape:
-            got = getattr(goal, "shape", type(goal).__name__)
-            raise ValueError(f"{name}: into=: expected an array {shape} to add to, got {got}")
-        if goal.dtype.kind not in "fc" and str(goal.dtype) not in LOW_PRECISION:
-            raise ValueError(f"{name}: into=: expected an array of floating-point numbers, got {goal.dtype}")
-        if type(goal) is np.ndarray and not goal.flags.writeable:
-            raise ValueError(f"{name}: into=: expected an array to add to, got a read-only one")

@@ -10,12 +10,16 @@ Three levels, each of which falls back on the one before it where it has nothing
 best that is installed is taken.
 """
 
+import inspect
 import os
 import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
+
+from tinyvit.operands import LOW_PRECISION, kind
 
 LEVELS = ("reference", "numpy", "fast")
 BELOW = {"reference": (), "numpy": ("numpy",), "fast": ("fast", "numpy")}  # where kernels are looked for, in this order
@@ -104,3 +108,50 @@ def load(level, kind):
     if loader := _loaders.get((level, kind)):
         loader()  # imports a module, so a second thread waits for the first
         _loaders.pop((level, kind), None)
+
+
+class Kernels:
+    """The reference implementation of a function, if there is one, and its kernels by level and by kind of array."""
+
+    def __init__(self, reference=None):
+        self.reference, self.by_kind, self.by_cache = reference, {}, {}
+        self.known = {}  # (level, types and dtypes of arguments) -> what was found for them, if none was converted
+
+    def register(self, kind, kernel, level="numpy"):
+        """Add a kernel, with the function's own signature, for arrays of that kind."""
+        self.by_kind[level, kind] = kernel
+        self.known.clear()
+
+    def register_cache(self, cache_type, kernel):
+        """Add the kernel of a backward that goes with a cache of this type."""
+        self.by_cache[cache_type] = kernel
+        self.known.clear()
+
+    def find(self, x, cache=None):
+        """The kernel that goes with a cache of its own, else the best implementation for `x` at the current level."""
+        if type(cache) in self.by_cache:
+            return self.by_cache[type(cache)]
+        here = kind(x)
+        for place in BELOW[level()]:
+            load(place, here)
+            if (place, here) in self.by_kind:
+                return self.by_kind[place, here]
+        return self.reference
+
+    def find_precise(self, x, cache=None):
+        """As `find`; ValueError for low precision without a kernel: the reference would add up too few digits."""
+        implementation, (library, dtype) = self.find(x, cache), kind(x)
+        if dtype in LOW_PRECISION and (implementation is self.reference or library == "numpy"):
+            raise ValueError(
+                f"{self.reference.__name__}: no kernel for {dtype} arrays of {library} at the level {level()!r}, and "
+                'the reference implementation needs at least float32; compute in float32 (x.astype("float32"), or '
+                'precision="float32")'
+            )
+        return implementation
+
+    def which(self, x, cache=None):
+        """The name of what would run, and where it is written: "layernorm tinyvit/functional/layernorm.py:17"."""
+        source = inspect.unwrap(self.find(x, cache))
+        path, package = Path(source.__code__.co_filename), Path(__file__).parents[1]
+        path = path.relative_to(package) if path.is_relative_to(package) else path
+        return f"{source.__name__} {path.as_posix()}:{source.__code__.co_firstlineno}"

@@ -30,7 +30,7 @@ OPERATIONS = {
 }
 OTHERS = "More operations"
 FOLDERS = {"nn": "Layers", "models": "Architectures", "optim": "Optimizers"}
-FILES = ("minimal", "gradcheck", "dispatch")
+FILES = ("minimal", "gradcheck", "dispatch", "operands")
 
 
 class Page(NamedTuple):
@@ -137,7 +137,7 @@ def definition(node, lines, start):
         # Once each: a property and its setter share a name.
         methods = tuple(dict.fromkeys(part.name for part in node.body if isinstance(part, ast.FunctionDef)))
     else:
-        kind = "operation" if "operation" in map(ast.unparse, node.decorator_list) else "function"
+        kind = "operation" if any("operation" in ast.unparse(one) for one in node.decorator_list) else "function"
     return Definition(node.name, kind, "\n".join(lines), inspect.cleandoc(doc), methods)
 
 

@@ -51,7 +51,6 @@ weight = np.ones((3, 2))
     (weight, np.array([-1, 1]), "expected labels from 0 to 2, got -1 to 1"),
     (weight, np.array([0.0]), r"expected labels \(B,\) as an array of ints, got float64 \(1,\)"),
     (weight, np.array([[0]]), r"got int64 \(1, 1\)"),
-    (weight, [0], "got list"),
     (weight[0], np.array([0]), r"expected a table \(K, D\), got \(2,\)"),
 ])  # fmt: skip
 def test_labels_that_are_none_are_refused(table, labels, message):

@@ -1,5 +1,7 @@
 """Properties of every operation, at every level of kernels that has an implementation of its own."""
 
+import inspect
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -117,9 +119,11 @@ def test_large_and_small_numbers_give_no_nan(case, level, scale, dtype):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_arguments_can_be_given_by_name(case):
+def test_every_argument_can_be_given_by_name_and_is_checked(case):
     forward, _, inputs = CASES[case]
-    names = gradcheck._names(forward, len(inputs))
-    y, _ = forward(*inputs)
-    by_name, _ = forward(**dict(zip(names, inputs)))
-    np.testing.assert_array_equal(by_name, y)
+    arguments = inspect.signature(forward).parameters
+    named = dict(zip(arguments, inputs))
+    np.testing.assert_array_equal(forward(**named)[0], forward(*inputs)[0])
+    for argument in arguments:
+        with pytest.raises(ValueError, match=f"^{case.partition(',')[0]}: expected {argument} as an? "):
+            forward(**named | {argument: np.array([None])})

@@ -70,7 +70,7 @@ x, token = np.ones((2, 3, 4)), np.ones((1, 1, 4))
         (lambda: F.replace_tokens(x, np.ones((1, 1, 5)), np.ones((2, 3), bool)), r"token \(1, 1, D\), got \(2, 3, 4\)"),
         (lambda: F.replace_tokens(x, token, np.ones((2, 4), bool)), r"mask of bools \(2, 3\), got bool \(2, 4\)"),
         (lambda: F.replace_tokens(x, token, np.ones((2, 3))), r"mask of bools \(2, 3\), got float64 \(2, 3\)"),
-        (lambda: F.replace_tokens(x, token, None), r"mask of bools \(2, 3\), got NoneType"),
+        (lambda: F.replace_tokens(x, token, None), "expected mask as an array, got NoneType"),
         (lambda: F.place_tokens(x, token, np.zeros((2, 3), int), 2), "count as an int of at least 3, got 2"),
         # Of an index on a GPU only the shape is looked at, so that nothing waits for it.
         (lambda: F.place_tokens.reference(x, token, np.zeros((2, 2), int), 3), "place_tokens: .* got one twice"),

@@ -16,7 +16,7 @@ from tinyvit.arrays import array_module
 from tinyvit.data import geometry, policy
 from tinyvit.data.erasing import erase, rectangles
 from tinyvit.data.mixing import cutmix, mixup, one_hot, random_box
-from tinyvit.dispatch import Kernels
+from tinyvit.levels import Kernels
 from tinyvit.validation import Count, NotNegative, Share, Within, validate
 
 MOST_OPERATIONS = 100  # of RandAugment: each is a pass over the batch, and an image is grey long before

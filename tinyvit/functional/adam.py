@@ -5,7 +5,7 @@ from tinyvit.dispatch import operation
 from tinyvit.functional.flat import require_alike
 
 
-@operation
+@operation(arrays="theta g m v", in_place="theta m v")
 def adam_step(theta, g, m, v, t, lr, betas, eps, weight_decay, where=True):
     """Step t of Adam along the gradient g, in the notation of Kingma & Ba 2015, algorithm 1:
 
@@ -34,9 +34,6 @@ def adam_step(theta, g, m, v, t, lr, betas, eps, weight_decay, where=True):
     theta -= lr * m_hat / (v_hat**0.5 + eps)
     for array, old in before:
         array_module(array).copyto(array, old, where=~where)
-
-
-adam_step.in_place = ("theta", "m", "v")
 
 
 def debiasing(beta, t, dtype):

@@ -25,7 +25,7 @@ def heads_shape(cache):
     return *cache.q.shape[:-1], cache.v.shape[-1]
 
 
-@operation
+@operation(arrays="q k v", any_dtype="bias")
 def attention(q, k, v, bias=None, scale=None):
     """Let every query take from all values, by how well it matches their keys:
 
@@ -68,7 +68,7 @@ class AttentionDropoutCache(NamedTuple):
     bias: Array | None
 
 
-@operation
+@operation(arrays="q k v", any_dtype="bias")
 def attention_dropout(q, k, v, bias=None, scale=None, rate=0.0, key=None):
     """`attention` with dropout on the probabilities: heads = dropout(probs) v. See `attention` and `dropout`."""
     check_shapes(q, k, v, bias)

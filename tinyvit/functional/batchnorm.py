@@ -20,7 +20,7 @@ class BatchNormCache(NamedTuple):
     shape = property(lambda self: self.xhat.shape)
 
 
-@operation
+@operation(arrays="x weight bias")
 def batch_norm(x, weight, bias, eps=1e-5, join=None):
     """Give every channel of `x` (B, C, …) mean 0 and variance 1 over the batch, then scale and shift it:
 
@@ -67,7 +67,7 @@ class RunningNormCache(NamedTuple):
     shape = property(lambda self: self.xhat.shape)
 
 
-@operation
+@operation(arrays="x weight bias mean variance")
 def batch_norm_running(x, weight, bias, mean, variance, eps=1e-5):
     """Normalise every channel of `x` (B, C, …) with a given mean and variance, as batch normalisation in evaluation:
 
@@ -78,9 +78,8 @@ def batch_norm_running(x, weight, bias, mean, variance, eps=1e-5):
     """
     check_channels("batch_norm_running", x, weight, bias)
     for name, statistic in (("mean", mean), ("variance", variance)):
-        got = getattr(statistic, "shape", type(statistic).__name__)
-        if got != weight.shape:
-            raise ValueError(f"batch_norm_running: expected {name} {weight.shape}, got {got}")
+        if statistic.shape != weight.shape:
+            raise ValueError(f"batch_norm_running: expected {name} {weight.shape}, got {statistic.shape}")
     rstd = (variance.astype(x.dtype) + eps) ** -0.5
     xhat = (x - per_channel(mean.astype(x.dtype), x)) * per_channel(rstd, x)
     return xhat * per_channel(weight, x) + per_channel(bias, x), RunningNormCache(xhat, rstd, weight)

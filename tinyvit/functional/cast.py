@@ -3,7 +3,7 @@
 from tinyvit.dispatch import operation
 
 
-@operation
+@operation(arrays="x out", in_place="out")
 def cast(x, dtype, out=None):
     """`x` rounded to `dtype`, or x itself if that is its dtype; with `out`, an array of that dtype, written there.
 
@@ -13,8 +13,7 @@ def cast(x, dtype, out=None):
     """
     if out is None:
         return x.astype(dtype, copy=False)
-    if getattr(out, "shape", None) != x.shape or out.dtype != dtype:
-        got = f"{out.dtype} {out.shape}" if hasattr(out, "dtype") else type(out).__name__
-        raise ValueError(f"cast: expected out as an array {dtype} {x.shape}, got {got}")
+    if out.shape != x.shape or out.dtype != dtype:
+        raise ValueError(f"cast: expected out as an array {dtype} {x.shape}, got {out.dtype} {out.shape}")
     out[...] = x
     return out

@@ -29,7 +29,7 @@ class EmbedLabelsCache(NamedTuple):
     shape: tuple   # of the table
 
 
-@operation
+@operation(any_dtype="labels")
 def embed_labels(weight, labels):
     """Row labels_b of the table `weight` (K, D) for each sample b: (B, D).
 
@@ -39,9 +39,8 @@ def embed_labels(weight, labels):
     """
     if weight.ndim != 2:
         raise ValueError(f"embed_labels: expected a table (K, D), got {weight.shape}")
-    if getattr(getattr(labels, "dtype", None), "kind", "?") not in "iu" or labels.ndim != 1:
-        got = f"{labels.dtype} {labels.shape}" if hasattr(labels, "dtype") else type(labels).__name__
-        raise ValueError(f"embed_labels: expected labels (B,) as an array of ints, got {got}")
+    if labels.dtype.kind not in "iu" or labels.ndim != 1:
+        raise ValueError(f"embed_labels: expected labels (B,) as an array of ints, got {labels.dtype} {labels.shape}")
     if array_module(labels) is np and labels.size and not 0 <= labels.min() <= labels.max() < len(weight):
         raise ValueError(
             f"embed_labels: expected labels from 0 to {len(weight) - 1}, got {labels.min()} to {labels.max()}"

@@ -19,7 +19,7 @@ class SimilarityCache(NamedTuple):
     shape: tuple   # of logit_scale
 
 
-@operation
+@operation(arrays="images texts logit_scale")
 def similarity(images, texts, logit_scale):
     """The cosine of every image (B, D) with every text (K, D), vectors of length 1, times e^s: logits (B, K).
 
@@ -59,7 +59,7 @@ class ContrastiveLossCache(NamedTuple):
     targets: Array    # (B, B)  what both should be
 
 
-@operation
+@operation(any_dtype="alike")
 def contrastive_loss(logits, alike=None):
     """How badly each image finds its own text among all texts of the batch, and each text its image, a scalar:
 
@@ -75,7 +75,7 @@ def contrastive_loss(logits, alike=None):
     if logits.ndim != 2 or logits.shape[0] != logits.shape[1] or not logits.size:
         raise ValueError(f"contrastive_loss: expected logits (B, B) of at least one pair, got {logits.shape}")
     xp, B = array_module(logits), len(logits)
-    alike = xp.arange(B)[:, None] == xp.arange(B) if alike is None else xp.asarray(alike)
+    alike = xp.arange(B)[:, None] == xp.arange(B) if alike is None else alike
     if alike.shape != logits.shape:
         raise ValueError(f"contrastive_loss: expected alike {logits.shape}, got {alike.shape}")
     targets = (alike / alike.sum(1, keepdims=True)).astype(logits.real.dtype)

@@ -25,7 +25,7 @@ def parameter_shapes(cache):
     return shapes if cache.has_bias else shapes[:1]
 
 
-@operation
+@operation(arrays="x weight bias")
 def conv2d(x, weight, bias=None, stride=1, padding=0, groups=1):
     """Slide filters `weight` (O, C/G, P, Q) over images `x` (B, C, H, W), padded with zeros, and add `bias` (O,):
 
@@ -51,7 +51,7 @@ def conv2d(x, weight, bias=None, stride=1, padding=0, groups=1):
     return y, ConvCache(x, weight, bias is not None, groups, windows)
 
 
-@backward_of(conv2d, result=result_shape, parameters=parameter_shapes)
+@backward_of(conv2d, result=result_shape, parameters=parameter_shapes, can_skip_inputs=True)
 def conv2d_backward(dy, cache):
     """With the images xᵤᵥ, shifted by (u, v): dxᵤᵥ = weightᵤᵥᵀ dy, added up over the places (u, v) of a filter;
     dweightᵤᵥ = dy xᵤᵥᵀ; dbias = Σ dy. Returns (dx, dweight, dbias); without a bias, (dx, dweight)."""
@@ -67,9 +67,6 @@ def conv2d_backward(dy, cache):
         dfilters[..., row, column] = dcolumns @ as_columns(windows.at(padded, row, column), groups).mT
     dx, dweight = xp.ascontiguousarray(windows.crop(dpadded)), dfilters.reshape(weight.shape)
     return (dx, dweight, sum_per_channel(dy)) if has_bias else (dx, dweight)
-
-
-conv2d_backward.can_skip_inputs = True
 
 
 def in_groups(weight, groups):

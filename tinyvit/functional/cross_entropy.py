@@ -13,7 +13,7 @@ class CrossEntropyCache(NamedTuple):
     targets: Array  # (B, K)  the smoothed target probabilities
 
 
-@operation
+@operation(any_dtype="targets")
 def cross_entropy(logits, targets, label_smoothing=0.0):
     """The mean over samples of −Σₖ tₖ log softmax(logits)ₖ, a scalar of the logits' dtype.
 
@@ -26,7 +26,7 @@ def cross_entropy(logits, targets, label_smoothing=0.0):
     (on a GPU that would mean waiting for it; there, check labels when they are loaded).
     """
     xp = array_module(logits)
-    targets = smoothed_targets(xp.asarray(targets), logits, label_smoothing)
+    targets = smoothed_targets(targets, logits, label_smoothing)
     shifted = logits - logits.real.max(-1, keepdims=True)
     log_probs = shifted - xp.log(xp.exp(shifted).sum(-1, keepdims=True))
     # Where a target is 0 nothing is lost, however improbable the class: 0 · log 0 counts as 0.

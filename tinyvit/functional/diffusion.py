@@ -41,14 +41,12 @@ class AddNoiseCache(NamedTuple):
     shape: tuple   # of the images
 
 
-@operation
+@operation(any_dtype="noise level")
 def add_noise(x, noise, level):
     """x_t = √ᾱ x + √(1 − ᾱ) ε, for images x and noise ε (B, …) and a level ᾱ (B,) for each; x alone gets a gradient.
 
     Ho et al. 2020, "Denoising diffusion probabilistic models", eq. 4. Derived in notebooks/18.
     """
-    xp = array_module(x)
-    noise, level = xp.asarray(noise), xp.asarray(level)
     if not x.ndim or noise.shape != x.shape or level.shape != x.shape[:1]:
         raise ValueError(
             f"add_noise: expected x and noise (B, …) and a level (B,), got {x.shape}, {noise.shape} and {level.shape}"

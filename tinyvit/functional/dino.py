@@ -46,7 +46,7 @@ class DinoLossCache(NamedTuple):
     pairs: int      # of a teacher's view and another one, over all samples
 
 
-@operation
+@operation(any_dtype="teacher")
 def dino_loss(logits, teacher, temperature=0.1):
     """How little a student's view of an image agrees with the teacher's of another one, a scalar:
 
@@ -61,7 +61,6 @@ def dino_loss(logits, teacher, temperature=0.1):
     Raises ValueError for shapes that don't fit and for a temperature that isn't positive.
     """
     xp = array_module(logits)
-    teacher = xp.asarray(teacher)
     check_views(logits, teacher, temperature)
     (B, V, _), T = logits.shape, teacher.shape[1]
     dtype = logits.real.dtype if logits.dtype.kind in "fc" else np.dtype("float64")

@@ -16,7 +16,7 @@ class DistillationCache(NamedTuple):
     temperature: float
 
 
-@operation
+@operation(any_dtype="teacher")
 def distillation(logits, teacher, temperature=1.0):
     """The divergence of the student's probabilities from the teacher's, both at temperature τ, a scalar:
 
@@ -29,7 +29,6 @@ def distillation(logits, teacher, temperature=1.0):
     Raises ValueError for shapes that don't fit and for a temperature that isn't positive.
     """
     xp = array_module(logits)
-    teacher = xp.asarray(teacher)
     check_logits(logits, teacher, temperature)
     dtype = logits.real.dtype if logits.dtype.kind in "fc" else np.dtype("float64")
     log_q = log_softmax(logits * (1 / temperature))

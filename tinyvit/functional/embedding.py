@@ -13,7 +13,7 @@ class EmbeddingCache(NamedTuple):
     shape: tuple  # (V, D) of the table
 
 
-@operation
+@operation(any_dtype="index")
 def embedding(weight, index):
     """Row index[b, t] of the table `weight` (V, D) for each word t of text b: (B, T, D).
 
@@ -51,11 +51,10 @@ def embedding_backward(dy, cache):
 
 def check_words(weight, index):
     """Raise ValueError unless `index` (B, T) fits the table `weight` (V, D)."""
-    dtype = getattr(index, "dtype", np.dtype(bool))
-    if weight.ndim != 2 or getattr(index, "ndim", 0) != 2 or dtype.kind not in "iu":
-        got = f"{dtype} {index.shape}" if hasattr(index, "dtype") else type(index).__name__
+    if weight.ndim != 2 or index.ndim != 2 or index.dtype.kind not in "iu":
         raise ValueError(
-            f"embedding: expected a table (V, D) and an index (B, T) of ints, got {weight.shape} and {got}"
+            f"embedding: expected a table (V, D) and an index (B, T) of ints, got {weight.shape} and "
+            f"{index.dtype} {index.shape}"
         )
     if array_module(index) is np and index.size and not 0 <= index.min() <= index.max() < len(weight):
         raise ValueError(

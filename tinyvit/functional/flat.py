@@ -10,7 +10,7 @@ def squared_norm(x):
     return array_module(x).vdot(x, x)
 
 
-@operation
+@operation(arrays="average x", in_place="average")
 def move_average(average, x, share):
     """e ← e + share · (x − e) of flat arrays (n,), in place; nothing is returned.
 
@@ -18,9 +18,6 @@ def move_average(average, x, share):
     """
     require_alike(move_average, average=average, x=x)
     average += share * (x - average)
-
-
-move_average.in_place = ("average",)
 
 
 def require_alike(update, **arrays):

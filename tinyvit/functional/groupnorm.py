@@ -16,7 +16,7 @@ class GroupNormCache(NamedTuple):
     shape = property(lambda self: self.xhat.shape)
 
 
-@operation
+@operation(arrays="x weight bias")
 def group_norm(x, weight, bias, num_groups, eps=1e-5):
     """Give every group of channels of each sample of `x` (B, C, …) mean 0 and variance 1, then scale and shift:
 

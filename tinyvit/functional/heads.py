@@ -18,7 +18,7 @@ def parts_shapes(cache):
     return [(B, H, N, D // (parts * H))] * parts
 
 
-@operation
+@operation(any_dtype="x")
 def split_heads(x, num_heads, parts=3):
     """A tuple of queries, keys and values (B, H, N, d), views of x (B, N, 3·H·d), in which they lie in this order.
 
@@ -50,7 +50,7 @@ def merged_shape(cache):
     return B, N, H * d
 
 
-@operation
+@operation(any_dtype="x")
 def merge_heads(x):
     """Tokens (B, N, H·d) from heads x (B, H, N, d): those of a token side by side."""
     if x.ndim != 4:
@@ -64,9 +64,6 @@ def merge_heads_backward(dy, cache):
     """dx (B, H, N, d): a view of dy, cut into heads again."""
     B, H, N, d = cache.shape
     return dy.reshape(B, N, H, d).transpose(0, 2, 1, 3)
-
-
-split_heads.moves_numbers_only = merge_heads.moves_numbers_only = True
 
 
 class HeadGradients(tuple):

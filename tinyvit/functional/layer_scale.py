@@ -12,7 +12,7 @@ class LayerScaleCache(NamedTuple):
     weight: Array  # (D,)
 
 
-@operation
+@operation(arrays="x weight")
 def layer_scale(x, weight):
     """y = x · weight for tokens `x` (..., D) and a factor for each feature, (D,).
 

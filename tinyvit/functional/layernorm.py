@@ -23,7 +23,7 @@ def fits(x, weight, bias):
     return x.ndim > 0 and x.shape[-1] > 0 and weight.shape == bias.shape == x.shape[-1:]
 
 
-@operation
+@operation(arrays="x weight bias")
 def layernorm(x, weight, bias, eps=1e-6):
     """Give every row of `x` (..., D) mean 0 and variance 1, then scale by `weight` (D,) and shift by `bias` (D,):
 

@@ -22,7 +22,7 @@ def parameter_shapes(cache):
     return shapes if cache.has_bias else shapes[:1]
 
 
-@operation
+@operation(arrays="x weight bias")
 def linear(x, weight, bias=None):
     """Map every row of `x` (..., in) to y = x Wᵀ + b (..., out), with `weight` (out, in) and `bias` (out,).
 
@@ -35,7 +35,7 @@ def linear(x, weight, bias=None):
     return y.reshape(*x.shape[:-1], weight.shape[0]), LinearCache(x, weight, bias is not None)
 
 
-@backward_of(linear, result=result_shape, parameters=parameter_shapes)
+@backward_of(linear, result=result_shape, parameters=parameter_shapes, can_skip_inputs=True)
 def linear_backward(dy, cache):
     """dx = dy W, dW = dyᵀ x and db = Σ dy, the last two summed over all rows.
 
@@ -46,9 +46,6 @@ def linear_backward(dy, cache):
     dx = (dy_rows @ weight).reshape(x.shape)
     dweight = dy_rows.mT @ as_rows(x)
     return (dx, dweight, sum_rows(dy)) if has_bias else (dx, dweight)
-
-
-linear_backward.can_skip_inputs = True
 
 
 def check_shapes(x, weight, bias):

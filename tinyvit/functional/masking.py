@@ -14,16 +14,15 @@ class ReplaceTokensCache(NamedTuple):
     shape: tuple   # of the tokens
 
 
-@operation
+@operation(arrays="x token", any_dtype="mask")
 def replace_tokens(x, token, mask):
     """Put `token` (1, 1, D) in place of those of the tokens `x` (B, N, D) where `mask` (B, N) is true.
 
     Dosovitskiy et al. 2021, appendix B.1.2. Derived in notebooks/15.
     """
     check_token("replace_tokens", x, token)
-    if getattr(mask, "shape", None) != x.shape[:2] or mask.dtype.kind != "b":
-        got = f"{mask.dtype} {mask.shape}" if hasattr(mask, "dtype") else type(mask).__name__
-        raise ValueError(f"replace_tokens: expected a mask of bools {x.shape[:2]}, got {got}")
+    if mask.shape != x.shape[:2] or mask.dtype.kind != "b":
+        raise ValueError(f"replace_tokens: expected a mask of bools {x.shape[:2]}, got {mask.dtype} {mask.shape}")
     return array_module(x).where(mask[..., None], token, x), ReplaceTokensCache(mask, x.shape)
 
 
@@ -41,7 +40,7 @@ class PlaceTokensCache(NamedTuple):
     shape: tuple  # (B, N, D) of the result
 
 
-@operation
+@operation(arrays="x token", any_dtype="index")
 def place_tokens(x, token, index, count):
     """Put each sample's tokens `x` (B, n, D) at `index` (B, n) among `count` tokens, and `token` (1, 1, D) at all other
     places: (B, count, D). The inverse of `take_tokens`, with a mask token in the gaps.
@@ -74,13 +73,12 @@ class MeanSquaredErrorCache(NamedTuple):
     difference: Array  # of x's shape
 
 
-@operation
+@operation(any_dtype="targets")
 def mean_squared_error(x, targets):
     """The mean of (x − targets)² over all numbers, a scalar; the targets get no gradient.
 
     He et al. 2022, "Masked autoencoders are scalable vision learners", section 3. Derived in notebooks/15.
     """
-    targets = array_module(x).asarray(targets)
     if targets.shape != x.shape or not x.size or targets.dtype.kind != "f":
         raise ValueError(
             f"mean_squared_error: expected targets {x.shape} of floating-point numbers, and at least one, got "

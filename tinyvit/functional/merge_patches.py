@@ -18,7 +18,7 @@ def merged_shape(cache):
     return B, (H + 1) // 2, (W + 1) // 2, 4 * D
 
 
-@operation
+@operation(any_dtype="x")
 def merge_patches(x):
     """The tokens of each square of 2×2, side by side: x (B, H, W, D) becomes (B, ⌈H/2⌉, ⌈W/2⌉, 4D).
 
@@ -41,6 +41,3 @@ def merge_patches_backward(dy, cache):
     for i, (row, column) in enumerate(PLACES):
         dx[:, row::2, column::2] = dy[..., i * D : (i + 1) * D]
     return dx if (2 * rows, 2 * columns) == (H, W) else dx[:, :H, :W].copy()
-
-
-merge_patches.moves_numbers_only = True

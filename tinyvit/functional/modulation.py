@@ -11,7 +11,7 @@ class ModulateCache(NamedTuple):
     gain: Array  # (B, D)
 
 
-@operation
+@operation(arrays="x offset gain")
 def modulate(x, offset, gain):
     """y = x (1 + gain) + offset, for tokens x (B, N, D) and an offset and a gain (B, D) for each sample.
 
@@ -34,7 +34,7 @@ class AddGatedCache(NamedTuple):
     gate: Array    # (B, D)
 
 
-@operation
+@operation(arrays="x branch gate")
 def add_gated(x, branch, gate):
     """y = x + gate · branch, for tokens x and the branch (B, N, D) and a gate (B, D) for each sample.
 

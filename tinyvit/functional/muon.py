@@ -35,7 +35,7 @@ class Matrix(NamedTuple):
         return flat[self.start : self.start + self.size].reshape(self.rows, self.columns)
 
 
-@operation
+@operation(arrays="theta g m", in_place="theta m")
 def muon_step(theta, g, m, matrices, lr, momentum, nesterov, iterations, weight_decay, where=True):
     """A step of Muon along the gradient g for every `Matrix` in the flat arrays θ, g and m, no two of which overlap:
 
@@ -60,9 +60,6 @@ def muon_step(theta, g, m, matrices, lr, momentum, nesterov, iterations, weight_
             x -= rate * matrix.stretch * step
     for array, old in before:
         array_module(array).copyto(array, old, where=~where)
-
-
-muon_step.in_place = ("theta", "m")
 
 
 def direction(g, m, momentum, nesterov):

@@ -16,7 +16,7 @@ def padded_shape(cache):
     return B, C, top + H + bottom, left + W + right
 
 
-@operation
+@operation(any_dtype="x")
 def zero_pad2d(x, padding):
     """Put zeros around maps `x` (B, C, H, W): `padding` (top, bottom, left, right) rows and columns of them.
 
@@ -43,6 +43,3 @@ def inside(cache):
     """Where the maps are between the zeros."""
     (_, _, H, W), (top, _, left, _) = cache
     return ..., slice(top, top + H), slice(left, left + W)
-
-
-zero_pad2d.moves_numbers_only = True

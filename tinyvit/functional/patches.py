@@ -44,7 +44,7 @@ def patches_shape(cache):
     return B, H // p * (W // q), C * p * q
 
 
-@operation
+@operation(any_dtype="x")
 def patchify(x, patch):
     """Cut images `x` (B, C, H, W) into patches (B, N, C·P·Q), row by row; `patch` is P or (P, Q).
 
@@ -66,7 +66,7 @@ def patchify_backward(dy, cache):
     return unpatchify.reference(dy, cache.patch, cache.shape[2:])[0]
 
 
-@operation
+@operation(any_dtype="x")
 def unpatchify(x, patch, img_size=None):
     """Put patches `x` (B, N, C·P·Q) together to images (B, C, H, W): the inverse of `patchify`.
 
@@ -93,6 +93,3 @@ def unpatchify(x, patch, img_size=None):
 def unpatchify_backward(dy, cache):
     """Every number went to one pixel, so the gradient goes back there: `patchify`."""
     return patchify.reference(dy, cache.patch)[0]
-
-
-patchify.moves_numbers_only = unpatchify.moves_numbers_only = True

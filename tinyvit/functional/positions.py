@@ -20,7 +20,7 @@ class AddPositionsCache(NamedTuple):
     shape: tuple  # (B, N, D) of the tokens
 
 
-@operation
+@operation(arrays="x positions")
 def add_positions(x, positions):
     """Add `positions` (1, N, D) to the tokens `x` (B, N, D) of every sample. Dosovitskiy et al. 2021, eq. 1."""
     if positions.shape != (1, *x.shape[1:]):
@@ -47,7 +47,7 @@ def axes_shapes(cache):
     return (1, columns, half), (1, rows, half)
 
 
-@operation
+@operation(arrays="along_x along_y")
 def grid_positions(along_x, along_y, prefix=1):
     """The position of the patch in row i, column j is column j of `along_x` beside row i of `along_y`.
 

@@ -16,7 +16,7 @@ class RopeCache(NamedTuple):
     shape: tuple  # (B, H, prefix + N, d) of x
 
 
-@operation
+@operation(any_dtype="index")
 def rope(x, grid, theta=100.0, index=None):
     """Turn each pair of numbers of a query or key by an angle that grows with the patch's position.
 

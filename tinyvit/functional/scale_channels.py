@@ -11,7 +11,7 @@ class ScaleChannelsCache(NamedTuple):
     weight: Array  # (B, C)
 
 
-@operation
+@operation(arrays="x weight")
 def scale_channels(x, weight):
     """y_bchw = x_bchw · weight_bc, for feature maps x (B, C, H, W) and a factor (B, C) for each of them.
 

@@ -23,7 +23,7 @@ def windows_shape(cache):
     return B * -(-H // p) * -(-W // q), p * q, D
 
 
-@operation
+@operation(any_dtype="x")
 def to_windows(x, window, shift=0):
     """Cut tokens in a grid, x (B, H, W, D), into windows of p×q tokens: (B · ⌈H/p⌉ · ⌈W/q⌉, p q, D).
 
@@ -56,7 +56,7 @@ class FromWindowsCache(NamedTuple):
     shift: int
 
 
-@operation
+@operation(any_dtype="x")
 def from_windows(x, sides, window, shift=0):
     """The inverse of `to_windows`: windows x (B · ⌈H/p⌉ · ⌈W/q⌉, p q, D) become a grid of tokens (B, H, W, D).
 
@@ -71,9 +71,6 @@ def from_windows(x, sides, window, shift=0):
 def from_windows_backward(dy, cache):
     """Cut into windows again; padding gets no gradient."""
     return to_windows.reference(dy, cache.window, cache.shift)[0]
-
-
-to_windows.moves_numbers_only = from_windows.moves_numbers_only = True
 
 
 def put_back(windows, shape, window, shift):

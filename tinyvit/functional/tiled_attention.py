@@ -37,7 +37,7 @@ class TiledAttentionCache(NamedTuple):
         return probabilities(self, *[slice(None)] * 3)
 
 
-@operation
+@operation(arrays="q k v", any_dtype="bias")
 def tiled_attention(q, k, v, bias=None, scale=None, tile=TILE):
     """`attention`, for `tile` queries and `tile` keys at a time, in memory that grows linearly with both.
 

@@ -19,7 +19,7 @@ def prepended_shape(cache):
     return B, N + 1, D
 
 
-@operation
+@operation(arrays="x token")
 def prepend_token(x, token):
     """Put the class token (1, 1, D) in front of the tokens `x` (B, N, D): (B, N+1, D).
 
@@ -49,7 +49,7 @@ def inserted_shape(cache):
     return B, N + cache.count, D
 
 
-@operation
+@operation(arrays="x token")
 def insert_tokens(x, token, at=1):
     """Put the tokens `token` (1, n, D) behind the first `at` tokens of every sample of `x` (B, N, D): (B, N+n, D).
 
@@ -80,7 +80,7 @@ class PoolTokenCache(NamedTuple):
     shape: tuple  # of the tokens that came in
 
 
-@operation
+@operation(any_dtype="x")
 def pool_token(x):
     """Read the class token off the tokens `x` (B, N+1, D): (B, D).
 
@@ -103,7 +103,7 @@ class FirstTokensCache(NamedTuple):
     count: int
 
 
-@operation
+@operation(any_dtype="x")
 def first_tokens(x, count=2):
     """The first `count` tokens of each sample of `x` (B, N, D), side by side: (B, count · D).
 
@@ -154,7 +154,7 @@ class TakeTokensCache(NamedTuple):
     shape: tuple  # of the tokens that came in
 
 
-@operation
+@operation(any_dtype="x index")
 def take_tokens(x, index):
     """Of each sample's tokens `x` (B, N, D) those at `index` (B, n), none of them twice: (B, n, D).
 
@@ -173,9 +173,6 @@ def take_tokens_backward(dy, cache):
     return dx
 
 
-take_tokens.moves_numbers_only = first_tokens.moves_numbers_only = pool_token.moves_numbers_only = True
-
-
 def check_tokens(name, x, least):
     """Raise ValueError unless `x` is (B, N, D), with so many tokens at least."""
     if x.ndim != 3 or x.shape[1] < least:
@@ -184,10 +181,10 @@ def check_tokens(name, x, least):
 
 def check_index(name, index, x):
     """Raise ValueError unless an index (B, n) fits the tokens; on a GPU only its shape is looked at."""
-    whole = getattr(index, "dtype", np.dtype(bool)).kind in "iu"
-    if not whole or x.ndim < 2 or index.ndim != 2 or len(index) != len(x):
-        got = f"{index.dtype} {index.shape}" if hasattr(index, "dtype") else type(index).__name__
-        raise ValueError(f"{name}: expected an index ({len(x)}, n) for tokens {x.shape}, got {got}; take ints")
+    if index.dtype.kind not in "iu" or x.ndim < 2 or index.ndim != 2 or len(index) != len(x):
+        raise ValueError(
+            f"{name}: expected an index ({len(x)}, n) for tokens {x.shape}, got {index.dtype} {index.shape}; take ints"
+        )
     if array_module(index) is np and index.size:
         least, most = index.min(), index.max()
         if least < 0 or most >= x.shape[1]:

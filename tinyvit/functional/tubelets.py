@@ -40,7 +40,7 @@ def tubelets_shape(cache):
     return B, T // s * (H // p) * (W // q), C * s * p * q
 
 
-@operation
+@operation(any_dtype="x")
 def tubelets(x, tubelet):
     """Cut videos `x` (B, C, T, H, W) into tubelets (B, t·h·w, C·S·P·Q); `tubelet` is (S, P, Q).
 
@@ -64,7 +64,7 @@ def tubelets_backward(dy, cache):
     return from_tubelets.reference(dy, cache.tubelet, cache.shape[2:])[0]
 
 
-@operation
+@operation(any_dtype="x")
 def from_tubelets(x, tubelet, size):
     """Put tubelets `x` (B, t·h·w, C·S·P·Q) together to videos (B, C, T, H, W): the inverse of `tubelets`.
 
@@ -100,7 +100,7 @@ def split_shape(cache):
     return B * t, N // t, D
 
 
-@operation
+@operation(any_dtype="x")
 def split_frames(x, frames):
     """The tokens `x` (B, t·n, D) of t frames as those of samples of their own, (B·t, n, D): attention then stays within
     a frame.
@@ -123,7 +123,7 @@ def joined_shape(cache):
     return frames // t, t * n, D
 
 
-@operation
+@operation(any_dtype="x")
 def join_frames(x, frames):
     """The tokens `x` (B·t, n, D) of single frames as those of samples with t frames, (B, t·n, D): the inverse of
     `split_frames`.
@@ -147,7 +147,3 @@ def check_frames(name, x, frames, axis):
     if not whole or x.ndim != 3 or x.shape[axis] % frames:
         what = ("x (B·frames, n, D)", "x (B, frames·n, D)")[axis]
         raise ValueError(f"{name}: expected {what}, got {x.shape} and frames {frames!r}")
-
-
-tubelets.moves_numbers_only = from_tubelets.moves_numbers_only = True
-split_frames.moves_numbers_only = join_frames.moves_numbers_only = True

@@ -18,7 +18,7 @@ class VariationalBoundCache(NamedTuple):
     share: Array  # (B, 1, …)  of that by x
 
 
-@operation
+@operation(any_dtype="gap least most first half ends")
 def variational_bound(x, gap, least, most, first, half, ends):
     """The mean over all numbers of the bits by which a step back with a learned variance is off, a scalar.
 

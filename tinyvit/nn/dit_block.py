@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.arrays import array_module
-from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.nn import init
 from tinyvit.nn.attention import Attention
 from tinyvit.nn.block import Mlp
@@ -15,6 +14,7 @@ from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.tree import tree
+from tinyvit.operands import LOW_PRECISION
 
 
 class PlainNorm(Module):

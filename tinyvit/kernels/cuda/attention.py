@@ -13,7 +13,6 @@ is the reference implementation, in float32.
 """
 
 from tinyvit.arrays import array_module
-from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.attention import AttentionCache, attention, attention_backward, check_shapes
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.functional.sums import sum_to_shape
@@ -23,6 +22,7 @@ from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.products import can_multiply, multiply_batches
 from tinyvit.kernels.cuda.source import KINDS, PACK_BYTES, TYPED, Source, blocks, contiguous, type_of
 from tinyvit.kernels.cuda.through_float32 import backward_through_float32, forward_through_float32
+from tinyvit.operands import LOW_PRECISION
 
 SOURCE = Source("attention.cu", TYPED)
 BLOCK = 256

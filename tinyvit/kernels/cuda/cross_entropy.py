@@ -28,7 +28,6 @@ class CudaCrossEntropyCache(NamedTuple):
 
 def cross_entropy_cuda(logits, targets, label_smoothing=0.0):
     xp = array_module(logits)
-    targets = xp.asarray(targets)
     labels = are_labels(targets, logits, label_smoothing)
     targets, logits = contiguous(targets.astype("int64" if labels else "float32", copy=False)), contiguous(logits)
     cache = CudaCrossEntropyCache(

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyvit.dispatch import kind as kind_of
 from tinyvit.functional.dropout import (
     DropoutCache,
     drop_path,
@@ -25,6 +24,7 @@ from tinyvit.kernels.cuda.source import (
     type_of,
 )
 from tinyvit.keys import Key
+from tinyvit.operands import kind as kind_of
 
 SOURCE = Source("dropout.cu", PACKED)
 BLOCK = 256

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.contrastive import contrastive_loss
 from tinyvit.functional.dino import dino_loss
 from tinyvit.functional.distillation import distillation
@@ -10,6 +9,7 @@ from tinyvit.functional.masking import mean_squared_error
 from tinyvit.functional.variational_bound import variational_bound
 from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.through_float32 import up
+from tinyvit.operands import LOW_PRECISION
 
 
 class LowLossCache(NamedTuple):

@@ -13,12 +13,12 @@ Dao et al. 2022, "FlashAttention", and Dao 2023, "FlashAttention-2", for the div
 from math import copysign, frexp, ldexp
 
 from tinyvit.arrays import array_module
-from tinyvit.dispatch import LOW_PRECISION, kind
 from tinyvit.functional.attention import attention_backward
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.functional.tiled_attention import tiled_attention_backward
 from tinyvit.kernels.cuda.fused_attention import FusedAttentionCache, in_packs, packed, strided
 from tinyvit.kernels.cuda.source import TYPES, Source, blocks, has_tensor_cores, type_of
+from tinyvit.operands import LOW_PRECISION, kind
 
 WIDTHS = (16, 24, 32, 48, 64)  # of heads
 SOURCE = Source("tensor_attention.cu", [{"T": TYPES[T], "HEAD": width} for T in LOW_PRECISION for width in WIDTHS])

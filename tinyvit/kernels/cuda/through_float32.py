@@ -8,7 +8,6 @@ from inspect import signature
 
 import numpy as np
 
-from tinyvit.dispatch import LOW_PRECISION
 from tinyvit.functional.batchnorm import batch_norm, batch_norm_running
 from tinyvit.functional.conditions import embed_labels
 from tinyvit.functional.contrastive import similarity
@@ -30,6 +29,7 @@ from tinyvit.functional.softmax import softmax
 from tinyvit.functional.tanh import tanh
 from tinyvit.functional.tokens import pool_mean
 from tinyvit.kernels.cuda.cast import cast
+from tinyvit.operands import LOW_PRECISION
 
 
 def through_float32(operation, inputs=1):

@@ -53,7 +53,7 @@ def dlogits_rows(probs, targets, dy, dlogits):
 def cross_entropy_fast(logits, targets, label_smoothing=0.0):
     if not logits.size:
         return cross_entropy.reference(logits, targets, label_smoothing)
-    targets = smoothed_targets(np.asarray(targets), logits, label_smoothing)
+    targets = smoothed_targets(targets, logits, label_smoothing)
     logits, targets = as_contiguous(logits), as_contiguous(targets)
     probs, losses = logits.copy(), np.empty(len(logits), "float32")
     losses_and_probs(logits, targets, probs, losses)
