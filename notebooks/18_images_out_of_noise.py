@@ -255,12 +255,12 @@ assert np.allclose(F.step_back(noisy[0], noise, 0.3, 1.0), image)
 # changes. Let it count $w$ times (Ho & Salimans 2022):
 #
 # $$\tilde\varepsilon = \varepsilon(\varnothing) + w\,\bigl(\varepsilon(y) - \varepsilon(\varnothing)\bigr)
-# \tag{guided}$$
+# \tag{guided\_noise}$$
 #
 # $w = 1$ is the network's own word; above it images become clearer, and more alike.
 
 # %%
-print(inspect.getsource(F.guided))
+print(inspect.getsource(F.guided_noise))
 print(inspect.getsource(predicted))
 print(inspect.getsource(way_back))
 

@@ -37,7 +37,7 @@ def using(level):
 
     Raises ValueError for an unknown level, and for "fast" where numba can't be used.
     """
-    token = _level.set(_level.get() if level is None else checked(level, "kernels"))
+    token = _level.set(_level.get() if level is None else usable_level(level, "kernels"))
     try:
         yield
     finally:
@@ -70,11 +70,11 @@ def process_level():
 def check_environment():
     """The level in TINYVIT_KERNELS, or None; raises ValueError if it can't be used here."""
     asked = os.environ.get("TINYVIT_KERNELS")
-    return checked(asked, "TINYVIT_KERNELS") if asked else None
+    return usable_level(asked, "TINYVIT_KERNELS") if asked else None
 
 
 @cache
-def checked(name, source):
+def usable_level(name, source):
     """`name` if it is a level that can be used here; else ValueError."""
     if name not in LEVELS:
         raise ValueError(f"{source}: expected one of {', '.join(LEVELS)}, got {name!r}")

@@ -24,7 +24,7 @@ def tensor_bytes(tensors):
     """Arrays by name as the bytes of a safetensors file; equal arrays give equal bytes."""
     from safetensors.numpy import save
 
-    return save(contiguous(tensors), METADATA)
+    return save(as_contiguous(tensors), METADATA)
 
 
 def write_tensors(path, tensors):
@@ -36,13 +36,13 @@ def write_tensors(path, tensors):
     path.touch()
     mode = path.stat().st_mode
     try:
-        save_file(contiguous(tensors), path, METADATA)
+        save_file(as_contiguous(tensors), path, METADATA)
     except SafetensorError as error:  # it has no OSError, not even for a full disk
         raise OSError(str(error)) from error
     path.chmod(mode)  # safetensors makes files that only the owner may read
 
 
-def contiguous(tensors):
+def as_contiguous(tensors):
     """NumPy arrays in C order: safetensors corrupts others, and np.ascontiguousarray would make vectors of scalars."""
     return {name: np.asarray(to_numpy(array), order="C") for name, array in tensors.items()}
 

@@ -77,10 +77,10 @@ def test_a_gpu_number_beyond_the_last_one_is_refused(refused, monkeypatch, run):
 @pytest.fixture
 def without_numba(monkeypatch):
     """A machine where numba is missing."""
-    levels.checked.cache_clear()
+    levels.usable_level.cache_clear()
     monkeypatch.setattr(levels, "why_not_fast", lambda: "No module named 'numba'")
     yield
-    levels.checked.cache_clear()
+    levels.usable_level.cache_clear()
 
 
 @pytest.fixture

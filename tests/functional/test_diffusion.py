@@ -63,8 +63,8 @@ def test_images_of_variance_1_keep_it():
 def test_an_image_is_clean_again_when_its_noise_is_taken_out(level, seed):
     x, noise = np.random.default_rng(seed).standard_normal((2, 3, 4))
     noisy, _ = F.add_noise(x, noise, np.full(3, level))
-    np.testing.assert_allclose(F.cleaned(noisy, noise, level), x, atol=1e-12)
-    np.testing.assert_allclose(F.cleaned(noisy, noise, level, (-0.5, 0.5)), x.clip(-0.5, 0.5), atol=1e-12)
+    np.testing.assert_allclose(F.denoise(noisy, noise, level), x, atol=1e-12)
+    np.testing.assert_allclose(F.denoise(noisy, noise, level, (-0.5, 0.5)), x.clip(-0.5, 0.5), atol=1e-12)
 
 
 @given(level=levels_of, previous=levels_of, seed=seeds())
@@ -84,22 +84,22 @@ def test_the_mean_of_a_step_with_noise_is_that_of_the_posterior(seed, t):
     alpha = level / previous
     variance = F.variance_back(level, previous)
     assert variance == pytest.approx((1 - previous) / (1 - level) * (1 - alpha))
-    image = F.cleaned(x, noise, level)
+    image = F.denoise(x, noise, level)
     mean = (previous**0.5 * (1 - alpha) * image + alpha**0.5 * (1 - previous) * x) / (1 - level)  # eq. 7 of DDPM
     np.testing.assert_allclose(F.step_back(x, noise, level, previous, variance=variance), mean, rtol=1e-9, atol=1e-9)
 
 
 def test_the_last_step_back_gives_the_image_itself():
     x, noise = np.random.default_rng(0).standard_normal((2, 3, 4))
-    np.testing.assert_allclose(F.step_back(x, noise, 0.9, 1.0), F.cleaned(x, noise, 0.9), atol=1e-14)
+    np.testing.assert_allclose(F.step_back(x, noise, 0.9, 1.0), F.denoise(x, noise, 0.9), atol=1e-14)
     assert F.variance_back(0.9, 1.0) == 0
 
 
 def test_guidance_goes_from_no_class_over_the_models_own_word_beyond_it():
     with_class, without = np.random.default_rng(0).standard_normal((2, 3))
-    np.testing.assert_array_equal(F.guided(with_class, without, 0), without)
-    np.testing.assert_allclose(F.guided(with_class, without, 1), with_class)
-    np.testing.assert_allclose(F.guided(with_class, without, 3), 3 * with_class - 2 * without)
+    np.testing.assert_array_equal(F.guided_noise(with_class, without, 0), without)
+    np.testing.assert_allclose(F.guided_noise(with_class, without, 1), with_class)
+    np.testing.assert_allclose(F.guided_noise(with_class, without, 3), 3 * with_class - 2 * without)
 
 
 @pytest.mark.parametrize("noise, level", [(np.ones((2, 3)), np.ones(3)), (np.ones((2, 2)), np.ones(2))])

@@ -30,8 +30,8 @@ from tinyvit.functional.cross_entropy import cross_entropy, cross_entropy_backwa
 from tinyvit.functional.diffusion import (
     add_noise,
     add_noise_backward,
-    cleaned,
-    guided,
+    denoise,
+    guided_noise,
     noise_levels,
     step_back,
     variance_back,

@@ -37,7 +37,7 @@ def batch_norm(x, weight, bias, eps=1e-5, join=None):
     shift", algorithm 1.
     """
     check_channels("batch_norm", x, weight, bias)
-    mean, squares, count = joined((*moments(x), x.size // x.shape[1]), join)
+    mean, squares, count = join_moments((*moments(x), x.size // x.shape[1]), join)
     check_count(x, count)
     rstd = (squares * (1 / count) + eps) ** -0.5
     xhat = (x - per_channel(mean, x)) * per_channel(rstd, x)
@@ -104,7 +104,7 @@ def moments(x):
     return mean, sum_per_channel(centred * centred)
 
 
-def joined(own, join):
+def join_moments(own, join):
     """The moments of a whole batch, (mean, sum of squared differences, count), from those of one of its parts.
 
     Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".

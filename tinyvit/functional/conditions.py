@@ -1,4 +1,4 @@
-"""What an image is made from, as vectors: the time, and the class."""
+"""The conditions that an image is generated from, as vectors: the time step and the class."""
 
 from math import log
 from typing import NamedTuple

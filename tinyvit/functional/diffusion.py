@@ -62,7 +62,7 @@ def add_noise_backward(dy, cache):
     return cache.signal * dy
 
 
-def guided(with_class, without, guidance):
+def guided_noise(with_class, without, guidance):
     """The noise ε̃ = ε(∅) + w (ε(y) − ε(∅)) that is taken away in the place of ε(y): the class counts w times.
 
     Ho & Salimans 2022, "Classifier-free diffusion guidance", eq. 6 with w = 1 + their w. Derived in notebooks/18.
@@ -70,7 +70,7 @@ def guided(with_class, without, guidance):
     return without + guidance * (with_class - without)
 
 
-def cleaned(x, noise, level, limits=None):
+def denoise(x, noise, level, limits=None):
     """The image x̂ = (x_t − √(1 − ᾱ) ε) / √ᾱ that is left if the noise `noise` (B, …) is taken out of `x` (B, …).
 
     level    ᾱ, a float
@@ -85,11 +85,11 @@ def step_back(x, noise, level, previous, limits=None, variance=0.0):
 
         x′ = √ᾱ′ x̂ + √(1 − ᾱ′ − σ²) ε̂    ε̂ = (x − √ᾱ x̂) / √(1 − ᾱ)
 
-    x̂ is the image as it is `cleaned`, and ε̂ the noise that is left then. With the variance σ² = 0 this is a step of
+    x̂ is the image that `denoise` returns, and ε̂ the noise that is left then. With the variance σ² = 0 this is a step of
     DDIM; with `variance_back` it is the mean of DDPM's, to which noise σ z is added. Song et al. 2021, "Denoising
     diffusion implicit models", eq. 12; Ho et al. 2020, eq. 7. Derived in notebooks/18.
     """
-    image = cleaned(x, noise, level, limits)
+    image = denoise(x, noise, level, limits)
     if limits is not None:  # an image within the limits is the result of another noise
         noise = (x - level**0.5 * image) * (1 - level) ** -0.5
     return previous**0.5 * image + max(0.0, 1 - previous - variance) ** 0.5 * noise

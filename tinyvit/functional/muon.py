@@ -13,7 +13,7 @@ EPS = 1e-7  # added to the norm of what is orthogonalised, so that zero stays ze
 
 
 class Matrix(NamedTuple):
-    """Where a matrix lies in flat arrays, row by row, and how it is trained."""
+    """A matrix in flat arrays, row by row: its place there, and how it is trained."""
 
     start: int
     rows: int

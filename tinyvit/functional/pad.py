@@ -40,6 +40,6 @@ def zero_pad2d_backward(dy, cache):
 
 
 def inside(cache):
-    """Where the maps are between the zeros."""
+    """The index of the maps between the zeros."""
     (_, _, H, W), (top, _, left, _) = cache
     return ..., slice(top, top + H), slice(left, left + W)

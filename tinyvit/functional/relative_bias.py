@@ -59,7 +59,7 @@ def relative_bias_backward(dy, cache):
 
 @lru_cache(maxsize=64)
 def tables(sides, grid, device):
-    """Of each pair of tokens the entry of the table (n²,), and of each entry its pairs (entries, n), padded by n²."""
+    """The table entry of each pair of tokens (n²,), and the pairs of each entry (entries, n), padded with n²."""
     (h, w), (rows, columns) = sides, grid
     y, x = np.divmod(np.arange(rows * columns), columns)
     index = ((y[:, None] - y + h - 1) * (2 * w - 1) + x[:, None] - x + w - 1).ravel()

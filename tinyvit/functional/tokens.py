@@ -156,7 +156,7 @@ class TakeTokensCache(NamedTuple):
 
 @operation(any_dtype="x index")
 def take_tokens(x, index):
-    """Of each sample's tokens `x` (B, N, D) those at `index` (B, n), none of them twice: (B, n, D).
+    """Gather the tokens at `index` (B, n), all different, from each sample of `x` (B, N, D): (B, n, D).
 
     He et al. 2022, "Masked autoencoders are scalable vision learners", section 3.
     """

@@ -39,7 +39,7 @@ class Windows(NamedTuple):
         return padded
 
     def crop(self, padded):
-        """What is left of padded images without their padding, as a view."""
+        """Padded images without their padding, as a view."""
         (top, left), (H, W) = self.padding, self.image
         return padded[..., top : top + H, left : left + W]
 

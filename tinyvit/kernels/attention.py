@@ -14,7 +14,7 @@ from tinyvit.kernels.softmax import SAFE, softmax_in_place
 
 @np.errstate(over="ignore")  # the difference of two scores may be −∞, whose exp is right
 def attention_float32(q, k, v, bias=None, scale=None):
-    if not supported(q, k, v, bias, scale):
+    if not is_supported(q, k, v, bias, scale):
         return attention.reference(q, k, v, bias, scale)
     check_shapes(q, k, v, bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -35,7 +35,7 @@ def attention_float32(q, k, v, bias=None, scale=None):
 
 def attention_backward_float32(dy, cache):
     q, k, v, probs, scale, bias = cache
-    if not supported(q, k, v, bias, scale) or not dy.dtype == probs.dtype == q.dtype:
+    if not is_supported(q, k, v, bias, scale) or not dy.dtype == probs.dtype == q.dtype:
         return attention_backward.reference(dy, cache)
     dq, dk, dv = gradients = empty_gradients(q, k, v)
     if bias is not None:
@@ -50,9 +50,9 @@ def attention_backward_float32(dy, cache):
         np.matmul(dscores, times(k[part], scale), out=dq[part])
         np.matmul(dscores.mT, times(q[part], scale), out=dk[part])
         if bias is not None and is_per_sample(bias):
-            dbias[part] = summed(dscores, dbias[part].shape)
+            dbias[part] = sum_of_scores(dscores, dbias[part].shape)
         elif bias is not None:
-            dbias += summed(dscores, bias.shape)  # in float64, as there are many parts
+            dbias += sum_of_scores(dscores, bias.shape)  # in float64, as there are many parts
     return gradients if bias is None else gradients.with_bias(dbias.astype("float32", copy=False))
 
 
@@ -71,7 +71,7 @@ def biased_softmax_in_place(rows):
     rows *= 1 / (total + (total == 0))
 
 
-def summed(dscores, shape):
+def sum_of_scores(dscores, shape):
     """dscores (B, H, Nq, Nk) summed to the shape of a bias; `functional.sums.sum_to_shape`, faster."""
     B, H, Nq, Nk = (1,) * (4 - len(shape)) + shape
     if Nk < dscores.shape[3]:
@@ -87,7 +87,7 @@ def is_per_sample(bias):
     return bias.ndim == 4 and len(bias) > 1
 
 
-def supported(q, k, v, bias, scale):
+def is_supported(q, k, v, bias, scale):
     """Whether the kernels take these: non-empty float32 arrays with four axes, and a number as the scale."""
     return (
         all(x.ndim == 4 and x.size and x.dtype == "float32" for x in (q, k, v))

@@ -7,7 +7,7 @@ from tinyvit.functional.batchnorm import (
     batch_norm,
     batch_norm_backward,
     check_count,
-    joined,
+    join_moments,
     per_channel,
     sum_of_parts,
     sum_per_channel,
@@ -30,7 +30,7 @@ def batch_norm_in_place(x, weight, bias, eps=1e-5, join=None):
     rest = sum_per_channel(xhat) * share                                       # what the rounding of the mean has left
     xhat -= per_channel(rest, x)
     own = mean.astype("float64") + rest
-    whole, squares, count = joined((own, dot_per_channel(xhat, xhat), x.size // x.shape[1]), join)
+    whole, squares, count = join_moments((own, dot_per_channel(xhat, xhat), x.size // x.shape[1]), join)
     check_count(x, count)
     if join is not None:
         xhat += per_channel((own - whole).astype(x.dtype), x)

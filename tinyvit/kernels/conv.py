@@ -27,7 +27,7 @@ class Columns:
         self.prepare(windows)
 
     def prepare(self, windows):
-        """What filling takes for each place in a filter: which windows have a pixel there, and which pixels."""
+        """Find for each place in a filter which windows have a pixel there, and which pixels those are."""
         self.places = []
         for row, column in windows.offsets():
             below, image_rows = inside(windows, 0, row, self.rows)
@@ -52,7 +52,7 @@ def conv2d_in_pieces(x, weight, bias=None, stride=1, padding=0, groups=1, column
     windows = checked_windows(x, weight, bias, stride, padding, groups)
     if not (x.size and x.dtype == weight.dtype and (bias is None or bias.dtype == x.dtype)):
         return conv2d.reference(x, weight, bias, stride, padding, groups)
-    y = convolved(x, weight, windows, groups, columns)
+    y = convolve(x, weight, windows, groups, columns)
     if bias is not None:
         y += per_channel(bias, y)
     return y, ConvCache(x, weight, bias is not None, groups, windows)
@@ -71,7 +71,7 @@ def conv2d_backward_in_pieces(dy, cache, into, inputs=True, columns=Columns):
     wanted, flipped, dx = into[0] is not False, None, None
     if inputs:
         flipped = windows_of_dx(windows) if 4 * x.shape[1] >= len(weight) else None
-        dx = convolved(dy, flip(weight, groups), flipped, groups, columns) if flipped else np.zeros(x.shape, x.dtype)
+        dx = convolve(dy, flip(weight, groups), flipped, groups, columns) if flipped else np.zeros(x.shape, x.dtype)
     by_columns = inputs and not flipped
     filters = as_rows(weight, groups)
     dfilters = np.zeros(filters.shape, x.dtype)
@@ -87,7 +87,7 @@ def conv2d_backward_in_pieces(dy, cache, into, inputs=True, columns=Columns):
     return dx, dweight, None if into[1] is False else sum_per_channel(dy)
 
 
-def convolved(x, weight, windows, groups, columns):
+def convolve(x, weight, windows, groups, columns):
     y, filters = np.empty((len(x), len(weight), *windows.grid), x.dtype), as_rows(weight, groups)
     for images, rows, scratch in pieces(x, windows, groups, columns):
         piece = y[images, :, rows].transpose(1, 0, 2, 3)                       # (O, n, rows, W')

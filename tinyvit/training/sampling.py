@@ -43,7 +43,7 @@ def sample(model, levels, labels, *, steps=50, guidance=1.0, method="ddim", seed
     levels     ᾱ (T,) that the model was trained with: `functional.noise_levels`
     steps      from noise to an image; evenly chosen from the T
     guidance   how often the class counts: 1 is the model's own word, 0 no class, and above 1 the images are clearer and
-               more alike: `functional.guided`. Anything but 1 takes two forwards a step
+               more alike: `functional.guided_noise`. Anything but 1 takes two forwards a step
     method     "ddim" draws the first noise alone, "ddpm" more at each step
     seed       of all noise. An image depends on it, on its own class and on its place among the labels, and on nothing
                else: not on the other images, nor on threads
@@ -118,7 +118,7 @@ def predicted(model, x, t, labels, guidance):
     noise, v = output[:, :C], output[:, C:] if output.shape[1] > C else None
     if several:
         half = len(x) // 2
-        noise, v = F.guided(noise[:half], noise[half:], guidance), None if v is None else v[:half]
+        noise, v = F.guided_noise(noise[:half], noise[half:], guidance), None if v is None else v[:half]
     return noise, v
 
 

@@ -84,7 +84,7 @@ def ddim_step(x, noise, level, previous):
 
 
 lesson(ddim_step, """
-Package: tinyvit.functional.diffusion.step_back, tinyvit.functional.diffusion.cleaned
+Package: tinyvit.functional.diffusion.step_back, tinyvit.functional.diffusion.denoise
 
 Hints:
   In x there is √ᾱ of an image and √(1 − ᾱ) of the noise. Which image is left if the noise is known?

@@ -30,7 +30,7 @@ WARPS = BLOCK // 32  # of a block: each has a row
 
 
 def attention_cuda(q, k, v, bias=None, scale=None):
-    if not supported(q, k, v, bias, scale):
+    if not is_supported(q, k, v, bias, scale):
         return attention_in_float32(q, k, v, bias, scale)
     check_shapes(q, k, v, bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -42,7 +42,7 @@ def attention_cuda(q, k, v, bias=None, scale=None):
 
 
 def tiled_attention_cuda(q, k, v, bias=None, scale=None, tile=TILE):
-    if not supported(q, k, v, bias, scale) or kernels_without_scores(q, k, v, bias) is None:
+    if not is_supported(q, k, v, bias, scale) or kernels_without_scores(q, k, v, bias) is None:
         return tiled_attention_in_float32(q, k, v, bias, scale, tile)
     check_tile(q, tile)
     return attention_cuda(q, k, v, bias, scale)
@@ -89,7 +89,7 @@ def heads_of(probs, v):
 def attention_backward_cuda(dy, cache):
     """As `functional.attention_backward`; the bias has a float32 gradient, whatever its dtype."""
     q, k, v, probs, scale, bias = cache
-    if not supported(q, k, v, None, scale) or not dy.dtype == q.dtype == probs.dtype:
+    if not is_supported(q, k, v, None, scale) or not dy.dtype == q.dtype == probs.dtype:
         return reference_backward(attention_backward, dy, cache)
     _, _, dv = gradients = empty_gradients(q, k, v)
     dy, q, k, v = map(as_operand, (dy, q, k, v))
@@ -111,7 +111,7 @@ def with_scores_gradients(gradients, dprobs, probs, q, k, scale, bias):
     return gradients if bias is None else gradients.with_bias(sum_to_shape(cast(dprobs, "float32"), bias.shape))
 
 
-def supported(q, k, v, bias, scale):
+def is_supported(q, k, v, bias, scale):
     """Whether the kernels take these: non-empty arrays with four axes and one dtype, and a number as the scale."""
     return (
         all(x.ndim == 4 and x.size and x.dtype == q.dtype for x in (q, k, v))

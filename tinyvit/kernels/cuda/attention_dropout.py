@@ -15,9 +15,9 @@ from tinyvit.functional.heads import empty_gradients
 from tinyvit.kernels.cuda.attention import (
     as_operand,
     heads_of,
+    is_supported,
     probabilities,
     reference_backward,
-    supported,
     with_scores_gradients,
 )
 from tinyvit.kernels.cuda.products import multiply_batches
@@ -26,7 +26,7 @@ from tinyvit.kernels.cuda.through_float32 import forward_through_float32
 
 
 def attention_dropout_cuda(q, k, v, bias=None, scale=None, rate=0.0, key=None):
-    if not supported(q, k, v, bias, scale):
+    if not is_supported(q, k, v, bias, scale):
         return attention_dropout_in_float32(q, k, v, bias, scale, rate, key)
     check_shapes(q, k, v, bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -38,7 +38,7 @@ def attention_dropout_cuda(q, k, v, bias=None, scale=None, rate=0.0, key=None):
 def attention_dropout_backward_cuda(dy, cache):
     """As `functional.attention_dropout_backward`; the bias has a float32 gradient, whatever its dtype."""
     q, k, v, probs, kept, c_dropout, scale, bias = cache
-    if not supported(q, k, v, None, scale) or not dy.dtype == q.dtype == probs.dtype:
+    if not is_supported(q, k, v, None, scale) or not dy.dtype == q.dtype == probs.dtype:
         return reference_backward(attention_dropout_backward, dy, cache)
     _, _, dv = gradients = empty_gradients(q, k, v)
     dy, q, k, v = map(as_operand, (dy, q, k, v))

@@ -50,7 +50,7 @@ def add_sums_of_blocks(partial, into):
 
 
 def destination(goal, D, xp):
-    """Where a kernel adds up the sums for an entry of `into`: there itself, if it can, or in a new array."""
+    """The array that a kernel adds up the sums in for an entry of `into`: that entry, if it can, or a new one."""
     if goal is False:
         return None
     fits = goal is not None and goal.shape == (D,) and goal.dtype == "float32" and goal.flags.c_contiguous

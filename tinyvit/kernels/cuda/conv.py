@@ -78,7 +78,7 @@ def gradients(dy, x, weight, windows, groups, into, inputs):
 
 
 def goal_for(weight, into):
-    """Where the gradient of `weight` is added up: `into`, if cuBLAS can write there, a new array, or None for False."""
+    """The array that the gradient of `weight` is added up in: `into`, if cuBLAS can write there, a new one, or None."""
     if into is False:
         return None
     if into is not None and into.dtype == "float32" and into.flags.c_contiguous:

@@ -44,7 +44,7 @@ class CudaDropoutCache(NamedTuple):
         import cupy
 
         shape = (self.shape[0],) + (1,) * (len(self.shape) - 1) if self.whole else self.shape
-        return thinned(cupy.ones(shape, "float32"), self._replace(whole=False)) != 0
+        return drop_entries(cupy.ones(shape, "float32"), self._replace(whole=False)) != 0
 
 
 def as_arguments(first):
@@ -62,7 +62,7 @@ def drop_path_cuda(x, rate, key=None):
 
 def drop(operation, x, rate, key, whole):
     cache = cache_of(operation, x, rate, key, whole)
-    return (x if cache.first is None else thinned(x, cache)), cache
+    return (x if cache.first is None else drop_entries(x, cache)), cache
 
 
 def cache_of(operation, x, rate, key, whole):
@@ -76,22 +76,22 @@ def cache_of(operation, x, rate, key, whole):
 
 
 def dropout_backward_cuda(dy, cache):
-    return thinned_backward(dropout_backward, dy, cache)
+    return drop_entries_backward(dropout_backward, dy, cache)
 
 
 def drop_path_backward_cuda(dy, cache):
-    return thinned_backward(drop_path_backward, dy, cache)
+    return drop_entries_backward(drop_path_backward, dy, cache)
 
 
-def thinned_backward(operation, dy, cache):
+def drop_entries_backward(operation, dy, cache):
     if cache.first is None:
         return dy
     if kind_of(dy) not in KINDS:
         return run_reference(operation, dy, DropoutCache(cache.mask, cache.keep, cache.shape))
-    return thinned(dy, cache)
+    return drop_entries(dy, cache)
 
 
-def thinned(x, cache):
+def drop_entries(x, cache):
     """x · mask / keep."""
     x, entries = contiguous(x), prod(x.shape[1:])
     y = empty_like(x)

@@ -41,11 +41,11 @@ class FusedAttentionCache(NamedTuple):
 
 
 def fits(q, k, v):
-    """Whether the kernels take these arrays, which `attention.supported` does."""
-    return q.dtype == "float32" and q.shape[-1] == v.shape[-1] == HEAD and all(map(packed, (q, k, v)))
+    """Whether the kernels take these arrays, which `attention.is_supported` does."""
+    return q.dtype == "float32" and q.shape[-1] == v.shape[-1] == HEAD and all(map(is_packed, (q, k, v)))
 
 
-def packed(x):
+def is_packed(x):
     """Whether each row starts on 16 bytes and is contiguous. The stride of an axis of length 1 is nobody's business."""
     *strides, last = x.strides
     aligned = not any(stride % PACK_BYTES for stride, side in zip(strides, x.shape) if side > 1)
@@ -57,7 +57,7 @@ def forward(q, k, v, scale):
     xp = array_module(q)
     y = xp.empty((B, N, H, d), q.dtype).transpose(0, 2, 1, 3)  # heads side by side, for the next layer
     largest, inverse = (xp.empty((B, H, N), "float32") for _ in range(2))
-    launch("attention_forward", N, q, k, (*strided(q, k, v, y), largest, inverse), scale)
+    launch("attention_forward", N, q, k, (*with_strides(q, k, v, y), largest, inverse), scale)
     return y, FusedAttentionCache(q, k, v, largest, inverse, scale, y)
 
 
@@ -66,18 +66,18 @@ def backward(dy, cache):
     dy = in_packs(dy, q)
     dq, dk, dv = gradients = empty_gradients(q, k, v)
     dots = array_module(q).empty(q.shape[:3], "float32")
-    launch("attention_dq", q.shape[2], q, k, (*strided(q, k, v, dy, dq, y), largest, inverse, dots), scale)
-    launch("attention_dk_dv", k.shape[2], q, k, (*strided(q, k, v, dy, dk, dv), largest, inverse, dots), scale)
+    launch("attention_dq", q.shape[2], q, k, (*with_strides(q, k, v, dy, dq, y), largest, inverse, dots), scale)
+    launch("attention_dk_dv", k.shape[2], q, k, (*with_strides(q, k, v, dy, dk, dv), largest, inverse, dots), scale)
     return gradients
 
 
 def in_packs(dy, like):
     """`dy` in the dtype of another array, and with rows that the kernels can read."""
-    fits = dy.dtype == like.dtype and packed(dy)
+    fits = dy.dtype == like.dtype and is_packed(dy)
     return dy if fits else array_module(dy).ascontiguousarray(dy.astype(like.dtype, copy=False))
 
 
-def strided(*arrays):
+def with_strides(*arrays):
     """The arrays, each with its strides in numbers."""
     return [part for x in arrays for part in (x, *(stride // x.itemsize for stride in x.strides[:3]))]
 

@@ -85,7 +85,7 @@ def product(name, a, b, out, alpha, beta):
     cupy, parts = array_module(out), (part for x in (a, b, out) for part in (x.shape, x.strides, x.dtype))
     plan = plan_of(cupy, *parts)
     if plan is None:
-        return scaled(out, beta)
+        return scale(out, beta)
     arrays = (b, a, out) if plan.swapped else (a, b, out)
     run(name, (a, b, out), multiply_as_planned, cupy, plan, arrays, alpha, beta)
     return out
@@ -211,7 +211,7 @@ def batches_fit(x):
     return all(stride >= 0 and stride % x.dtype.itemsize == 0 for stride in x.strides[:-2])
 
 
-def scaled(out, beta):
+def scale(out, beta):
     """beta · out, the result of a product over an empty axis."""
     if beta == 0:
         out[...] = 0

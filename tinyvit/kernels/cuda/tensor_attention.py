@@ -16,7 +16,7 @@ from tinyvit.arrays import array_module
 from tinyvit.functional.attention import attention_backward
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.functional.tiled_attention import tiled_attention_backward
-from tinyvit.kernels.cuda.fused_attention import FusedAttentionCache, in_packs, packed, strided
+from tinyvit.kernels.cuda.fused_attention import FusedAttentionCache, in_packs, is_packed, with_strides
 from tinyvit.kernels.cuda.source import TYPES, Source, blocks, has_tensor_cores, type_of
 from tinyvit.operands import LOW_PRECISION, kind
 
@@ -32,12 +32,12 @@ class TensorAttentionCache(FusedAttentionCache):
 
 
 def fits(q, k, v):
-    """Whether the kernels take these arrays, which `attention.supported` does, and this GPU has the instructions."""
+    """Whether the kernels take these arrays, which `attention.is_supported` does, and this GPU has the instructions."""
     return (
         q.shape[-1] in WIDTHS
         and q.shape[-1] == v.shape[-1]
         and kind(q)[1] in LOW_PRECISION
-        and all(map(packed, (q, k, v)))
+        and all(map(is_packed, (q, k, v)))
         and has_tensor_cores(q)
     )
 
@@ -46,7 +46,7 @@ def forward(q, k, v, scale):
     xp, (B, H, N, d) = array_module(q), q.shape
     y = xp.empty((B, N, H, d), q.dtype).transpose(0, 2, 1, 3)  # heads side by side, as the next layer reads them
     largest, inverse = xp.empty((B, H, N), "float32"), xp.empty((B, H, N), "float32")
-    launch("tensor_forward", N, k.shape[2], q, k, (*strided(q, k, v, y), largest, inverse), scale)
+    launch("tensor_forward", N, k.shape[2], q, k, (*with_strides(q, k, v, y), largest, inverse), scale)
     return y, TensorAttentionCache(q, k, v, largest, inverse, scale)
 
 
@@ -54,14 +54,14 @@ def backward(dy, cache):
     q, k, v, largest, inverse, scale, _ = cache
     N, Nk, dy = q.shape[2], k.shape[2], in_packs(dy, q)
     dq, dk, dv = gradients = empty_gradients(q, k, v)
-    inputs = strided(q, k, v, dy)
+    inputs = with_strides(q, k, v, dy)
     if max(N, Nk) <= ROWS:
-        outputs = *strided(dq, dk, dv), largest, inverse
+        outputs = *with_strides(dq, dk, dv), largest, inverse
         launch("tensor_backward", max(N, Nk), max(N, Nk), q, k, (*inputs, *outputs), scale)
     else:
         statistics = largest, inverse, array_module(q).empty(q.shape[:3], "float32")
-        launch("tensor_dq", N, Nk, q, k, (*inputs, *strided(dq), *statistics), scale)
-        launch("tensor_dk_dv", Nk, N, q, k, (*inputs, *strided(dk, dv), *statistics), scale)
+        launch("tensor_dq", N, Nk, q, k, (*inputs, *with_strides(dq), *statistics), scale)
+        launch("tensor_dk_dv", Nk, N, q, k, (*inputs, *with_strides(dk, dv), *statistics), scale)
     return gradients
 
 

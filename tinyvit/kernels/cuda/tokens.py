@@ -16,31 +16,31 @@ from tinyvit.kernels.cuda.source import KINDS, contiguous
 def prepend_token_cuda(x, token):
     if x.ndim != 3 or token.shape != (1, 1, x.shape[-1]):
         return prepend_token.reference(x, token)  # raises
-    return inserted(x, token, 0), PrependTokenCache(x.shape)
+    return insert(x, token, 0), PrependTokenCache(x.shape)
 
 
 def prepend_token_backward_cuda(dy, cache, into):
-    return removed(dy, 0, 1, into)
+    return remove(dy, 0, 1, into)
 
 
 def insert_tokens_cuda(x, token, at=1):
     if x.ndim != 3 or token.ndim != 3 or token.shape[::2] != (1, x.shape[-1]) or not 0 <= at <= x.shape[1]:
         return insert_tokens.reference(x, token, at)  # raises
-    return inserted(x, token, at), InsertTokensCache(x.shape, at, token.shape[1])
+    return insert(x, token, at), InsertTokensCache(x.shape, at, token.shape[1])
 
 
 def insert_tokens_backward_cuda(dy, cache, into):
-    return removed(dy, cache.at, cache.count, into)
+    return remove(dy, cache.at, cache.count, into)
 
 
-def inserted(x, token, at):
+def insert(x, token, at):
     (B, N, D), n = x.shape, token.shape[1]
     y = array_module(x).empty((B, N + n, D), x.dtype)
     y[:, :at], y[:, at : at + n], y[:, at + n :] = x[:, :at], token.astype(x.dtype, copy=False), x[:, at:]
     return y
 
 
-def removed(dy, at, n, into):
+def remove(dy, at, n, into):
     """The gradients of the tokens that came in, and of the n tokens that were put behind the first `at` of them."""
     B, N, D = dy.shape
     dx = array_module(dy).empty((B, N - n, D), dy.dtype)

@@ -13,7 +13,7 @@ from tinyvit.arrays import Array
 from tinyvit.functional.attention import AttentionCache, attention, attention_backward, attention_scores, check_shapes
 from tinyvit.functional.heads import empty_gradients
 from tinyvit.functional.tiled_attention import TILE, check_tile, tiled_attention, tiled_attention_backward
-from tinyvit.kernels.attention import supported
+from tinyvit.kernels.attention import is_supported
 from tinyvit.kernels.fast.blas import AS_IT_IS, SGEMM, TRANSPOSED, gemm
 from tinyvit.kernels.fast.compiled import (
     ANY_ORDER,
@@ -223,7 +223,7 @@ def bias_rows(bias):
 
 
 def attention_fast(q, k, v, bias=None, scale=None, reference=attention.reference):
-    if not supported(q, k, v, bias, scale):
+    if not is_supported(q, k, v, bias, scale):
         return reference(q, k, v, bias, scale)
     check_shapes(q, k, v, bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale

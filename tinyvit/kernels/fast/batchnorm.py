@@ -13,7 +13,7 @@ from tinyvit.functional.batchnorm import (
     batch_norm_running,
     batch_norm_running_backward,
     check_count,
-    joined,
+    join_moments,
     per_channel,
     sum_of_parts,
 )
@@ -149,7 +149,7 @@ def batch_norm_fast(x, weight, bias, eps=1e-5, join=None):
         return batch_norm.reference(x, weight, bias, eps, join)
     mean, squares = np.zeros((2, x.shape[1]))
     moments(flat(x), mean, squares)
-    mean, squares, count = joined((mean, squares, x.size // x.shape[1]), join)
+    mean, squares, count = join_moments((mean, squares, x.size // x.shape[1]), join)
     check_count(x, count)
     y, norm = normalised(x, weight, bias, mean, ((squares / count + eps) ** -0.5).astype("float32"))
     return y, FastBatchNormCache(norm, norm.mean2[0], (squares / (count - 1)).astype("float32"), count, join)

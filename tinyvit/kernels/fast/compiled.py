@@ -108,7 +108,7 @@ def dispatcher(function, math):
 
 @cache
 def cache_folder():
-    """Where compiled functions are kept: in NUMBA_CACHE_DIR, or the platform's folder for caches; None for nowhere.
+    """The folder of the compiled functions: NUMBA_CACHE_DIR, or the platform's folder for caches; None for nowhere.
 
     In a folder of their own for each version of the sources: numba itself looks at the file of a function alone, not
     at those of the functions that it calls.

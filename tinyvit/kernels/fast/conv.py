@@ -171,7 +171,7 @@ def conv2d_fast(x, weight, bias=None, stride=1, padding=0, groups=1):
     if not (x.size and alike):
         return conv2d.reference(x, weight, bias, stride, padding, groups)
     if winograd.fits(x, weight, windows, groups):
-        y = winograd.convolved(x, weight, windows)
+        y = winograd.convolve(x, weight, windows)
     elif weight.shape[1] > 1:
         return conv2d_in_pieces(x, weight, bias, stride, padding, groups, FastColumns)
     else:
@@ -188,7 +188,7 @@ def conv2d_backward_fast(dy, cache, into, inputs=True):
     x, weight, has_bias, groups, windows = cache
     alike = x.size and x.dtype == weight.dtype == dy.dtype
     if alike and winograd.fits(x, weight, windows, groups) and (back := windows_of_dx(windows)):
-        dx = winograd.convolved(dy, flip(weight, groups), back) if inputs else None
+        dx = winograd.convolve(dy, flip(weight, groups), back) if inputs else None
         dweight = None if into[0] is False else winograd.gradient_of_filters(dy, x, windows)
     elif alike and weight.shape[1] == 1:
         filters, dx = filters_of(weight, groups), np.empty(x.shape, "float32")

@@ -118,7 +118,7 @@ def as_matrices(tiles):
     return tiles.reshape(16, tiles.shape[2], -1)
 
 
-def convolved(x, weight, windows):
+def convolve(x, weight, windows):
     """y (B, O, H', W') of images x (B, C, H, W) and filters (O, C, 3, 3)."""
     x, (filters, C) = as_contiguous(x), weight.shape[:2]
     y, u = np.empty((len(x), filters, *windows.grid), "float32"), (G @ weight.reshape(-1, 9).T).reshape(16, filters, C)
