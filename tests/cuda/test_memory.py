@@ -13,7 +13,7 @@ from pretend_cupy import Pool
 from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
 from tinyvit.kernels.cuda.cublas import STATUSES
 from tinyvit.training import PRESETS, train_step
-from tinyvit.training.memory_needs import SURE, OutOfMemory, is_lack_of_memory, needs_of_step
+from tinyvit.training.memory_needs import CERTAIN_FRACTION, OutOfMemory, is_lack_of_memory, needs_of_step
 from tinyvit.training.tasks import classification
 from tinyvit.training.trainer import Trainer, load_split
 
@@ -72,18 +72,18 @@ def test_a_step_needs_about_what_is_predicted(shape, images, options, precision)
             ctx = Context(True, Key(0, step), recompute=recompute)
             train_step(model, optimizer, *arrays, ctx, accumulate=accumulate)
 
-        def loss_of(batch, ctx):
+        def objective(model, batch, ctx):
             return classification()(model, *batch.values(), ctx)
 
         named = dict(zip(("images", "targets"), arrays))
-        return lambda: needs_of_step(model, optimizer, loss_of, named, ctx, accumulate=accumulate)
+        return lambda: needs_of_step(model, optimizer, objective, named, ctx, accumulate=accumulate)
 
     found = []
     measured = peak_of(lambda: found.append(two_steps()))
     needs = found[0]()
     total = needs.total(images)
     assert 0.8 < total / measured < 1.25, (total / measured, needs, measured)
-    assert needs.held + SURE * (total - needs.held) < measured
+    assert needs.held + CERTAIN_FRACTION * (total - needs.held) < measured
 
 
 def with_room(monkeypatch, room):
@@ -110,9 +110,10 @@ def test_a_step_that_does_not_fit_changes_nothing(monkeypatch):
 def test_the_advised_settings_fit_and_the_ones_that_did_not_are_refused_beforehand(monkeypatch):
     config = replace(CONFIG, model=replace(PRESETS["digits"].model, patch_size=2))
     split, trainer = load_split(config), Trainer(config)
-    needs, total = trainer.needs, trainer.needs.total(trainer.largest)
+    needs = trainer.memory_needs()
+    total = needs.total(trainer.largest)
     assert needs.held > split.train.images.nbytes + split.train.labels.nbytes
-    with_room(monkeypatch, int(SURE * total) - 1)
+    with_room(monkeypatch, int(CERTAIN_FRACTION * total) - 1)
     # 1,437 images in three batches of 479.
     with pytest.raises(OutOfMemory, match="a step on 479 images .* are free on cuda:0; --batch-size .* would fit"):
         Trainer(config)

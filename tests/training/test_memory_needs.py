@@ -10,7 +10,7 @@ import pytest
 from tinyvit import Context, ViT, ViTConfig, create_model, optim
 from tinyvit.training import PRESETS, train, train_step, trainer
 from tinyvit.training.inference import evaluation_batch
-from tinyvit.training.memory_needs import Needs, OutOfMemory, measured, require_memory
+from tinyvit.training.memory_needs import Needs, OutOfMemory, bytes_per_sample, require_memory
 from tinyvit.training.tasks import Classification, classification
 from tinyvit.training.trainer import Trainer
 
@@ -26,7 +26,7 @@ import tiny_architecture  # one that the package doesn't know
 from tinyvit import Context, Key, ViTConfig, optim
 from tinyvit.models import build, config_class
 from tinyvit.training import train_step
-from tinyvit.training.memory_needs import SURE, needs_of_step
+from tinyvit.training.memory_needs import CERTAIN_FRACTION, needs_of_step
 from tinyvit.training.tasks import classification
 
 def kilobytes(name):
@@ -40,10 +40,10 @@ def steps(model, images, **options):
     return optimizer
 
 def foreseen(model, optimizer, images, threads, accumulate=1):
-    def loss_of(batch, ctx):
+    def objective(model, batch, ctx):
         return classification()(model, *batch.values(), ctx)
     batch = {"images": np.zeros((images, *model.image_shape), "float32"), "targets": np.zeros(images, int)}
-    return needs_of_step(model, optimizer, loss_of, batch, Context(True, Key(0, 0)), threads, accumulate)
+    return needs_of_step(model, optimizer, objective, batch, Context(True, Key(0, 0)), threads, accumulate)
 
 architecture, shape, images, options = json.loads(sys.argv[1])
 steps(build(ViTConfig(img_size=8, embed_dim=16, depth=1, num_heads=2)), 4, threads=options["threads"])
@@ -53,7 +53,7 @@ optimizer = steps(model, images, **options)
 measured = 1024 * (kilobytes("VmHWM") - before)
 needs = foreseen(model, optimizer, images, **options)
 total = needs.total(images)
-print(measured, total, needs.held + SURE * (total - needs.held))
+print(measured, total, needs.held + CERTAIN_FRACTION * (total - needs.held))
 """
 
 
@@ -78,11 +78,11 @@ def test_a_step_needs_about_what_is_predicted_and_never_less_than_the_least(arch
 
 
 def measured_of(model, recompute=False):
-    def loss_of(batch, ctx):
+    def objective(model, batch, ctx):
         return classification()(model, *batch.values(), ctx)
 
     batch = {"images": np.zeros((64, *model.image_shape), "float32"), "targets": np.zeros(64, int)}
-    return measured(model, loss_of, batch, Context(recompute=recompute))
+    return bytes_per_sample(model, objective, batch, Context(recompute=recompute))
 
 
 def test_recomputation_needs_less_the_deeper_the_model():
@@ -105,7 +105,7 @@ NEEDS = Needs(held=200_000, sample=60_000.5, between=450_000)
 
 def test_parts_that_run_one_after_the_other_need_the_memory_of_one(monkeypatch):
     monkeypatch.setattr("tinyvit.training.threads.cores", lambda: 1)
-    one, four = (Trainer(replace(CONFIG, threads=threads)).needs for threads in (1, 4))
+    one, four = (Trainer(replace(CONFIG, threads=threads)).memory_needs() for threads in (1, 4))
     assert four.sample < 0.4 * one.sample
     assert four.held > one.held
 
@@ -134,6 +134,13 @@ def test_too_little_memory_is_refused_and_unknown_memory_is_not():
         require_memory(NEEDS, 1000, int(0.7 * total))
 
 
+def test_where_memory_is_ample_nothing_is_measured(monkeypatch):
+    monkeypatch.setattr(trainer, "needs_of_step", None)
+    for free in (10**12, None):
+        monkeypatch.setattr(trainer, "available_memory", lambda device, free=free: free)
+        Trainer(CONFIG)
+
+
 def test_a_large_model_is_evaluated_on_fewer_images_at_a_time():
     sizes = [evaluation_batch(create_model(f"vit_{size}_patch16_224", device="meta")) for size in ("tiny", "base")]
     assert 256 > sizes[0] > sizes[1] >= 1
@@ -148,9 +155,9 @@ def test_a_large_model_is_evaluated_on_fewer_images_at_a_time():
 ])  # fmt: skip
 def test_the_prediction_covers_the_largest_images_and_the_most_patches(optim_changes, model_changes, larger):
     config = replace(CONFIG, model=replace(CONFIG.model, patch_size=1, **model_changes))
-    whole = Trainer(config).needs.sample
+    whole = Trainer(config).memory_needs().sample
     config = replace(config, optim=replace(config.optim, **optim_changes))
-    assert (Trainer(config).needs.sample < 0.8 * whole) == larger
+    assert (Trainer(config).memory_needs().sample < 0.8 * whole) == larger
 
 
 @pytest.mark.parametrize("field", ["depth", "embed_dim"])

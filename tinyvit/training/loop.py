@@ -168,7 +168,7 @@ def advice(trainer, folder):
         saved = [f"the last good checkpoint is {manifest}" for manifest in folder.checkpoints.manifests()[:1]]
         raise Diverged(f"the training diverged: {error}; {''.join(saved) or 'nothing was saved yet'}") from error
     except Exception as error:
-        raise_if_out_of_memory(error, trainer.largest, trainer.needs)
+        raise_if_out_of_memory(error, trainer.largest, trainer.memory_needs)
         raise
 
 

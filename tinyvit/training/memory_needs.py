@@ -1,4 +1,4 @@
-"""How much memory a training step needs, and which batch would fit where there is less.
+"""The memory that a training needs, and the batch that would fit where there is less.
 
 The loss and its backward run on a few samples, and a batch takes as much for each of its own. So nothing is known here
 of architectures, tasks and kernels.
@@ -12,19 +12,21 @@ import numpy as np
 
 from tinyvit.backend import peak_of_pool
 from tinyvit.models import build
+from tinyvit.models.summary import activation_bytes
 from tinyvit.nn.context import Context, as_one_of_two
 from tinyvit.nn.precision import MASTER
 from tinyvit.training.meeting import mixes_samples
 from tinyvit.training.memory import available_memory
 from tinyvit.training.threads import at_once, map_threads
 
-SURE = 0.75  # share of the estimate for a batch that is needed for certain
-MARGIN = 0.9  # share of the free memory that a batch that is advised may fill
-SPARE = 100_000_000  # bytes, at most half of all, that it leaves: for threads' stacks, buffers of BLAS, later imports
-SAVING = 3  # copies of what a checkpoint holds while it is saved: the arrays, their bytes, the file
-LOADED = 4  # batches on a CPU: the current one, and those that the loader has prepared or is preparing
-MEASURED = 16_000_000  # bytes, about, of the samples that are measured: of fewer, a kernel's own arrays would hide them
-OF_CUDA = ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED")
+MAX_SUMMARY_FACTOR = 20      # a step takes less than this many times the weights and activations of a summary
+CERTAIN_FRACTION = 0.75      # of the estimate for a batch is needed in any case
+MAX_FILLED_FRACTION = 0.9    # of the free memory, by the batch that an error names
+SPARE_BYTES = 100_000_000    # that this batch leaves, at most half of all: for threads' stacks, BLAS, later imports
+COPIES_WHILE_SAVING = 3      # of what a checkpoint holds: the arrays, their bytes, the file
+LOADED_BATCHES = 4           # on a CPU: the current one, and those that the loader has prepared or is preparing
+MEASURED_BYTES = 32_000_000  # of activations, about, in a measurement: fewer would drown in a kernel's own arrays
+CUDA_ERRORS = ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 class OutOfMemory(MemoryError):
@@ -57,7 +59,7 @@ class Needs(NamedTuple):
         )
         # Where memory has run out, what needs as much doesn't fit, whatever there seems to be.
         free = min(total if free is None else free, total)
-        room = int(MARGIN * max(free - SPARE, free / 2)) - self.held
+        room = int(MAX_FILLED_FRACTION * max(free - SPARE_BYTES, free / 2)) - self.held
         fits = min(batch_size - 1, int(room // max(1, self.sample)))
         if fits < 1 or room < self.between:
             return f"{text}; not even one image fits: take a smaller model"
@@ -70,11 +72,19 @@ def needs_of_weights(config, device):
     return Needs(3 * numbers * np.dtype(MASTER[config.precision]).itemsize, device=device)
 
 
-def needs_of_step(model, optimizer, loss_of, batch, ctx, threads=1, accumulate=1, kept=0, split=None):
+def is_ample(free, model, batch_size, threads):
+    """Whether `free` bytes (None: unknown) are so many times what a summary counts that nothing must be measured."""
+    if free is None:
+        return True
+    activations = activation_bytes(model, batch_size, bytes_per_number=model.dtype.itemsize)
+    return free > MAX_SUMMARY_FACTOR * (threads * model.storage.data.nbytes + activations)
+
+
+def needs_of_step(model, optimizer, objective, batch, ctx, threads=1, accumulate=1, kept=0, split=None):
     """The `Needs` of a model and an optimizer.
 
-    loss_of     (named arrays, ctx) -> (loss, backward, …)
-    batch       named arrays, of which a few samples are measured
+    objective   (model, named arrays, ctx) -> (loss, backward, …)
+    batch       named arrays: the samples that are measured
     kept        bytes besides: of a moving average, of the task
     split       the data of a training, which saves checkpoints, too
     """
@@ -86,33 +96,28 @@ def needs_of_step(model, optimizer, loss_of, batch, ctx, threads=1, accumulate=1
     if device != "cpu":
         threads, held = 1, held + sum(part.images.nbytes + part.labels.nbytes for part in split or ())
     elif split is not None:
-        inputs, between = LOADED * inputs, SAVING * held
+        inputs, between = LOADED_BATCHES * inputs, COPIES_WHILE_SAVING * held
     together, accumulate = (threads, 1) if mixes_samples(model, ctx) else (at_once(threads), accumulate)
-    each = measured(model, loss_of, batch, ctx)
+    each = bytes_per_sample(model, objective, batch, ctx)
     return Needs(held + size * threads, together / threads / accumulate * each + inputs, between, device)
 
 
-def measured(model, loss_of, batch, ctx):
-    """Bytes that forward and backward take for each sample.
+def bytes_per_sample(model, objective, batch, ctx):
+    """Bytes that forward and backward take for each sample of a batch, measured.
 
     Nothing changes but the model's gradients, which are zero afterwards.
     """
     storage, device = model.storage, model.device
     (buffer,) = storage.grads.take(1)
 
-    def run(samples):
-        arrays = {name: array[:samples] for name, array in batch.items()}
+    def run(batch):
         with storage.compute_scope(), storage.grads.into(buffer, model.image_layer), np.errstate(all="ignore"):
-            loss_of(arrays, as_one_of_two(ctx or Context()))[1](1.0)
+            objective(model, batch, as_one_of_two(ctx or Context()))[1](1.0)
 
-    def peak(samples):
-        return max(1, peak_of(lambda: map_threads(run, [samples], 1, device), device))
-
-    run(1)  # imports and tables don't count
-    few = max(1, min(len(next(iter(batch.values()))), 2 * MEASURED // peak(1)))
-    each = peak(few) / few
+    run({name: array[:1] for name, array in batch.items()})  # imports and tables don't count
+    peak = peak_of(lambda: map_threads(run, [batch], 1, device), device)
     buffer[:] = 0
-    return each
+    return peak / len(next(iter(batch.values())))
 
 
 def peak_of(function, device):
@@ -129,12 +134,12 @@ def peak_of(function, device):
 
 def require_memory(needs, batch_size, free):
     """Raise OutOfMemory if a step surely doesn't fit into `free` bytes (None: unknown)."""
-    if free is not None and needs.held + SURE * (needs.total(batch_size) - needs.held) > free:
+    if free is not None and needs.held + CERTAIN_FRACTION * (needs.total(batch_size) - needs.held) > free:
         raise OutOfMemory(needs.message(batch_size, free))
 
 
-def raise_if_out_of_memory(error, batch_size, needs):
-    """Raise OutOfMemory if an error says that memory ran out in a training that has these `Needs`."""
+def raise_if_out_of_memory(error, batch_size, find_needs):
+    """Raise OutOfMemory if an error says that memory ran out in a training whose `Needs` are `find_needs()`."""
     if not is_lack_of_memory(error):
         return
     # Its tracebacks hold the caches. It isn't enough to clear their frames: each keeps its function, such as a
@@ -144,6 +149,7 @@ def raise_if_out_of_memory(error, batch_size, needs):
         traceback.clear_frames(one.__traceback__)
         one.__traceback__ = None
         one = one.__cause__ or one.__context__
+    needs = find_needs()
     free = available_memory(needs.device)
     # Both the needed and the free memory include what the model already holds.
     raise OutOfMemory(needs.message(batch_size, None if free is None else free + needs.held)) from error
@@ -151,7 +157,7 @@ def raise_if_out_of_memory(error, batch_size, needs):
 
 def is_lack_of_memory(error):
     """Whether an error says that there is too little memory: NumPy's and CuPy's are MemoryErrors, those of CUDA not."""
-    return isinstance(error, MemoryError) or any(code in str(error) for code in OF_CUDA)
+    return isinstance(error, MemoryError) or any(code in str(error) for code in CUDA_ERRORS)
 
 
 def readable(count):

@@ -18,6 +18,7 @@ from tinyvit.data.resize import shrink
 from tinyvit.functional.patches import as_pair
 from tinyvit.keys import Key
 from tinyvit.levels import level
+from tinyvit.models.summary import activation_bytes
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
 from tinyvit.training.config import check_exchange, check_graph
@@ -31,7 +32,7 @@ from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, w
 from tinyvit.training.finetune import take_over
 from tinyvit.training.freezing import freeze_parts, frozen_parts
 from tinyvit.training.memory import available_memory
-from tinyvit.training.memory_needs import MEASURED, needs_of_step, needs_of_weights, require_memory
+from tinyvit.training.memory_needs import MEASURED_BYTES, is_ample, needs_of_step, needs_of_weights, require_memory
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
 from tinyvit.training.whitening import whiten
@@ -45,7 +46,7 @@ class Trainer:
     task                 the `Task`, through which alone the trainer knows what is learned
     model                what the task builds
     seconds              of training before this process took over
-    needs                the `memory_needs.Needs` of a step, and `largest`, the samples of this rank's largest batch
+    largest              how many samples this rank's largest batch has
     wait                 [seconds that batches were waited for, seconds of the steps between them]. On a GPU a batch is
                          there as soon as its computation is queued; evaluations and the checkpoints after them count
                          as neither
@@ -109,8 +110,8 @@ class Trainer:
         self.total_steps = config.epochs * len(self.loader)
         self.task.begin(self.model, self.total_steps, self.split.train)
         self.largest = -(-max(end - begin for begin, end in pairwise(self.loader.edges)) // ranks.size)
-        self.needs = self.memory_needs()
-        require_memory(self.needs, self.largest, free)
+        if self.device != "cpu" or not is_ample(free, backbone, self.largest, self.threads):
+            require_memory(self.memory_needs(), self.largest, free)
         self.step = self.epoch = self.batch = 0
         self.history, self.seconds = [], 0.0
         self.faults, self.wait = Faults(), [0.0, 0.0]
@@ -124,7 +125,7 @@ class Trainer:
         config, last = self.config, self.total_steps - 1
         key, dtype, train = Key(config.seed, last), self.model.dtype, self.split.train
         shape = train.images.shape[1:-2] + self.image_size(last)
-        samples = max(2, min(self.largest, MEASURED // (4 * math.prod(shape) * dtype.itemsize)))
+        samples = max(2, min(self.largest, MEASURED_BYTES // activation_bytes(self.task.backbone(self.model), 1)))
         images = np.zeros((samples, *shape), dtype)
         arrays = (to_device(x, self.device) for x in (images, np.resize(train.labels, samples)))
 
@@ -132,7 +133,7 @@ class Trainer:
         if self.ema is not None:
             kept += self.model.storage.data.nbytes
         return needs_of_step(
-            self.model, self.optimizer, partial(self.task.loss, self.model), self.task.batch(*arrays, key),
+            self.model, self.optimizer, self.task.loss, self.task.batch(*arrays, key),
             Context(True, key, recompute=config.recompute), 1 if self.task.mixes_samples else self.threads,
             config.optim.accumulate, kept, self.split,
         )  # fmt: skip
