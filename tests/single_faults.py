@@ -2,9 +2,9 @@
 
     python tests/single_faults.py [--count 40] [--seed 0] [--only 3 7] [--revision HEAD]
 
-A fault changes one operator, axis, index or constant of `functional/`, `nn/`, `kernels/` (Python), `optim/` or
-`training/step.py` in a copy of a revision. The tests run there until one fails, first those of that file, then those
-that are near.
+A fault changes one operator, axis, index or constant of `functional/`, `nn/`, `kernels/` (Python), `optim/`,
+`training/step.py` or `training/parts.py` in a copy of a revision. The tests run there until one fails, first those of
+that file, then those that are near.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PLACES = ("functional", "nn", "kernels", "optim", "training/step.py")
+PLACES = ("functional", "nn", "kernels", "optim", "training/step.py", "training/parts.py")
 NEAR = ("functional", "test_gradcheck.py", "kernels", "nn", "optim", "models", "training/test_step.py")
 INSTEAD = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "@": "*", "<": "<=", "<=": "<", ">": ">=", ">=": ">",
            "==": "!=", "!=": "==", "+=": "-=", "-=": "+=", "*=": "/=", "/=": "*=", "**": "*", "%": "*", "and": "or",

@@ -12,7 +12,7 @@ from strategies import seeds
 
 from tinyvit import Context, Key, nn, optim
 from tinyvit.training import train_step
-from tinyvit.training.meeting import LeftAlone, Meeting
+from tinyvit.training.meeting import BrokenExchange, Meeting
 from tinyvit.training.threads import map_threads
 
 TRAINING = Context(training=True, key=Key(0))
@@ -72,7 +72,7 @@ def test_a_part_that_calls_the_model_less_often_is_an_error_and_no_deadlock():
         return logits.mean(), lambda dloss: logits, {}, nn.buffer_updates(cache)
 
     model = Normed()
-    with pytest.raises(LeftAlone, match="must call the model equally often for every part"):
+    with pytest.raises(BrokenExchange, match="must call the model equally often for every part"):
         train_step(model, optim.SGD(model, 0.1), images, labels, TRAINING, objective=objective, threads=2)
 
 

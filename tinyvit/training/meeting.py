@@ -2,11 +2,9 @@
 
 from threading import Barrier, BrokenBarrierError
 
-ENDED = object()  # in place of a value, from a part that exchanges no more
 
-
-class LeftAlone(RuntimeError):
-    """A part of the batch waits for the value of another one, which has ended."""
+class BrokenExchange(RuntimeError):
+    """Another part of the batch ended before contributing its value."""
 
 
 class Meeting:
@@ -15,11 +13,11 @@ class Meeting:
     All parts must make the same calls in the same order. What each gets is in the order of the parts, so that what is
     computed from it has the same bits in every part and every run.
 
-    across   the `Ranks` whose parts are in the batch, too; None: there are no others
+    ranks   that have other parts of the batch, a `Ranks`; None: there are no others
     """
 
-    def __init__(self, parts, across=None):
-        self.values, self.across, self.found = [None] * parts, across, None
+    def __init__(self, parts, ranks=None):
+        self.values, self.ranks, self.found, self.ended = [None] * parts, ranks, None, []
         self.barrier = Barrier(parts, self.complete)
 
     def join(self, part):
@@ -27,34 +25,39 @@ class Meeting:
 
         def exchange(value):
             self.values[part] = value
-            try:
-                self.barrier.wait()
-            except BrokenBarrierError as error:
-                raise LeftAlone(
-                    "a part of the batch ended while another waited for its statistics; an objective must call the "
-                    "model equally often for every part"
-                ) from error
+            self.wait()
             return self.found  # nobody completes the next exchange before all parts have taken this
 
         return exchange
 
+    def wait(self):
+        """Wait until all parts have contributed a value, or all have ended."""
+        try:
+            self.barrier.wait()
+        except BrokenBarrierError as error:
+            raise BrokenExchange(
+                "a part of the batch ended while another waited for its statistics; an objective must call the model "
+                "equally often for every part"
+            ) from error
+
     def complete(self):
-        """Called in one of the parts once the values of all are there: add those of other ranks."""
-        ended = [value is ENDED for value in self.values]
-        if any(ended) and not all(ended):
+        """Called in one of the parts once all of them wait: add the values of other ranks."""
+        if 0 < len(self.ended) < len(self.values):
             raise BrokenBarrierError
-        self.found = self.values.copy() if self.across is None or any(ended) else self.across.join(self.values)
+        if not self.ended:
+            self.found = self.values.copy() if self.ranks is None else self.ranks.join(self.values)
 
-    def attended(self, function):
-        """`function` of a part's number, which then waits for the end of the other parts."""
+    def signal_end_after(self, function):
+        """`function` of a part, which then waits for the end of the other parts."""
 
-        def run(part):
+        def run(*arguments):
             try:
-                result = function(part)
+                result = function(*arguments)
             except BaseException:
                 self.barrier.abort()  # nobody waits for it any longer
                 raise
-            self.join(part)(ENDED)
+            self.ended.append(None)
+            self.wait()
             return result
 
         return run

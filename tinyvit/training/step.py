@@ -1,20 +1,15 @@
 """One step of training, from zeroed gradients to moved parameters."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any, NamedTuple
 
 from tinyvit.arrays import array_module
-from tinyvit.backend import to_device
-from tinyvit.nn import Context
 from tinyvit.nn.buffers import check_returned, commit, mean_updates
 from tinyvit.optim import clip_by_each_norm, clip_by_global_norm, global_norm
-from tinyvit.training import meeting
 from tinyvit.training.memory import freed_memory_kept
+from tinyvit.training.parts import BatchParts
 from tinyvit.training.tasks import classification
-from tinyvit.training.threads import busy, map_threads, slices, threads_for
 
 
 class StepResult(NamedTuple):
@@ -27,28 +22,13 @@ class StepResult(NamedTuple):
     overflowed: Any = False  # skipped in float16; the loss is then scaled less, and the next step may pass
 
 
-class Gradients(NamedTuple):
-    """The figures of a step after its backward, before the optimizer."""
-
-    loss: Any
-    norm: Any
-    metrics: dict
-    finite: Any    # whether loss and norm are
-    updates: list  # of buffers
-
-    def copied(self):
-        """The same figures in arrays of their own."""
-        metrics = {name: value.copy() for name, value in self.metrics.items()}
-        return Gradients(self.loss.copy(), self.norm.copy(), metrics, self.finite.copy(), self.updates)
-
-
 class PartResult(NamedTuple):
-    """The result of an objective for a part of the batch."""
+    """The result of an objective for a microbatch."""
 
     share: float   # of the batch
     loss: Any
     metrics: dict = {}  # noqa: RUF012 (only read)
-    updates: list = ()
+    updates: list = ()  # of buffers
 
 
 def train_step(
@@ -77,8 +57,8 @@ def train_step(
     threads      parts that it goes through in at the same time; by default as many as there are cores, if the batch is
                  large enough for that. The gradients are summed in a fixed order: the result is bit-equal from run
                  to run for the same number, and equal up to rounding for any other; batch norm, too, takes the
-                 statistics of the whole batch. Of more parts than there are cores only as many run at once (with batch
-                 norm all of them), and there is a warning
+                 statistics of the whole batch. Of more parts than there are cores only as many run at once, with batch
+                 norm all of them
     part         which part of the batch this is, a `distributed.Part`, where other ranks have the rest: gradients, loss
                  and metrics are those of all of it. An objective that mixes samples then must gather what it needs of
                  them, by `F.gather_batch(x, ctx.join)`
@@ -89,103 +69,69 @@ def train_step(
     Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, and accumulate > 1 for
     an objective that mixes samples.
     """
-    if accumulate < 1:
-        raise ValueError(f"expected to accumulate over at least 1 part, got {accumulate}")
     if optimizer.model is not model:
         raise ValueError("the optimizer was made for another model")
-    batch = named_arrays(images, targets, objective, model.device)
-    own = batch_size(batch)
-    samples, ranks = (own, None) if part is None else (part.samples, part.ranks)
+    ctx, loss_scale = with_step(ctx, optimizer), optimizer.loss_scale
+    parts = BatchParts(model, objective, images, targets, ctx, accumulate, threads, part)
     objective = classification() if objective is None else objective
-    owners = objective, getattr(objective, "__self__", None)  # itself, or the task whose method it is
-    in_one_piece = any(getattr(owner, "mixes_samples", False) for owner in owners)
-    if in_one_piece and accumulate > 1:
-        raise ValueError(f"the objective mixes samples, so accumulate must be 1, got {accumulate}")
-    meets = meeting.mixes_samples(model, ctx)
-    if meets:
-        accumulate, in_one_piece = 1, in_one_piece or busy()
-    meets = meets or (in_one_piece and ranks is not None)
-    storage, scale = model.storage, optimizer.loss_scale
-    with freed_memory_kept(), storage.compute_scope():
-        threads = threads_for(max(batch.values(), key=lambda array: array.size), threads)
-        parts = slices(own, 1 if in_one_piece else threads)  # one piece, too, gets all threads for its products
-        met = meeting.Meeting(len(parts), ranks) if meets and (len(parts) > 1 or ranks is not None) else None
-        buffers = storage.grads.take(len(parts))
-        ctx = with_step(ctx, optimizer)
 
-        def loss_of(arrays, ctx):
-            return objective(model, *([arrays] if isinstance(images, Mapping) else arrays.values()), ctx)
+    def gradients(batch, ctx):  # a CUDA graph replays this function
+        buffers, scale = model.storage.grads.take(len(parts.slices)), 1 if loss_scale is None else loss_scale.scale
+        compute = partial(add_gradients, model, objective, scale)  # forward, loss and backward of a part
+        with parts.workers() as run:
+            results = list(run(compute, buffers, parts.microbatches(batch, ctx)))
+        results = parts.add_up(buffers, results)
+        if loss_scale is not None:
+            loss_scale.unscale(model.storage.gradients())
+        norm = clip(model, clip_each, clip_norm)
+        loss, metrics, updates = means(results)
+        xp = array_module(norm)
+        return StepResult(loss, norm, metrics, xp.isfinite(loss) & xp.isfinite(norm)), updates
 
-        gradients = gradients_by(
-            model, loss_of, samples, parts, buffers, accumulate, threads, met, ranks, scale, clip_each, clip_norm
-        )
-        found = gradients(batch, ctx) if replay is None else replay(gradients, batch, ctx).copied()
-        loss, norm, metrics, applied, updates = found
+    with freed_memory_kept(), model.storage.compute_scope():
+        if replay is None:
+            result, updates = gradients(parts.batch, ctx)
+        else:
+            result, updates = replay(gradients, parts.batch, ctx)
+            result = copy_result(result)
         if optimizer.next_step == 0 and ctx is not None and ctx.training and not updates:
             check_returned(model)
-        optimizer.step(where=applied)
-        commit(updates, applied)
-        return StepResult(loss, norm, metrics, applied, False if scale is None else scale.update(applied))
+        optimizer.step(where=result.applied)
+        commit(updates, result.applied)
+        return result if loss_scale is None else result._replace(overflowed=loss_scale.update(result.applied))
 
 
-def gradients_by(
-    model, loss_of, samples, parts, buffers, accumulate, threads, met, ranks, loss_scale, clip_each, clip_norm
-):  # fmt: skip
-    """The function (named arrays, ctx) -> `Gradients` of the mean loss over a batch: computed part by part, added up
-    and clipped.
+def add_gradients(model, objective, scale, buffer, microbatches):
+    """Run forward, loss and backward of a part of the batch; returns a `PartResult` for each of its microbatches.
 
-    loss_of     (named arrays, ctx) -> (loss, backward, …)
-    samples     of the whole batch, with those of other ranks
-    parts       slices of the batch, computed at the same time, each with one of `buffers` for its gradients
-    accumulate  pieces of a part, one after the other
-    met         the `Meeting` where the parts exchange values, or None
-    ranks       that compute other parts of the batch, or None
+    scale          of the loss
+    buffer         which then holds the part's share of the gradients of the batch's mean loss
+    microbatches   (arguments of the objective, share of the batch), one after the other
     """
-    storage = model.storage
-
-    def of_part(batch, ctx, number):
-        """The `PartResult` of each piece of a part; its gradients are in the part's buffer then."""
-        where, buffer, results = parts[number], buffers[number], []
-        if met is not None:
-            ctx = replace(ctx or Context(), join=met.join(number))
-        factor = 1 if loss_scale is None else loss_scale.scale
-        buffer[:] = 0
-        with storage.grads.into(buffer, model.image_layer):
-            for piece in slices(where.stop - where.start, accumulate):
-                share = (piece.stop - piece.start) / samples
-                piece = slice(where.start + piece.start, where.start + piece.stop)
-                arrays = {name: array[piece] for name, array in batch.items()}
-                loss, backward, *more = loss_of(arrays, from_sample(ctx, piece.start))
-                if getattr(loss, "shape", ()) != ():
-                    raise ValueError(f"expected the loss as one number, a mean over the samples, got {loss.shape}")
-                backward(share * factor)
-                del backward  # and the caches in it, before the next piece's forward
-                results.append(PartResult(share, loss, *more))
-        return results
-
-    def gradients(batch, ctx):
-        found = map_threads(partial(of_part, batch, ctx), range(len(parts)), threads, storage.device, met)
-        results = list(chain.from_iterable(found))
-        add_up(buffers, threads)
-        if ranks is not None:
-            results = ranks.add_up(model, results)
-        if loss_scale is not None:
-            loss_scale.unscale(storage.gradients())
-        norm = clip(model, clip_each, clip_norm)
-        loss = mean_of([(part.share, part.loss) for part in results])
-        metrics = {
-            name: mean_of([(part.share, part.metrics[name]) for part in results]) for name in results[0].metrics
-        }
-        xp = array_module(norm)
-        updates = mean_updates((part.share, part.updates) for part in results)
-        return Gradients(loss, norm, metrics, xp.isfinite(loss) & xp.isfinite(norm), updates)
-
-    return gradients
+    results = []
+    buffer[:] = 0
+    with model.storage.grads.into(buffer, model.image_layer):
+        for arguments, share in microbatches:
+            loss, backward, *more = objective(model, *arguments)
+            if getattr(loss, "shape", ()) != ():
+                raise ValueError(f"expected the loss as one number, a mean over the samples, got {loss.shape}")
+            backward(share * scale)
+            del backward  # and the caches in it, before the next forward
+            results.append(PartResult(share, loss, *more))
+    return results
 
 
-def mean_of(shares):
-    """Σ share · value, from (share, value) pairs; nothing is computed of one value with the whole share."""
-    return shares[0][1] if len(shares) == 1 and shares[0][0] == 1 else sum(share * value for share, value in shares)
+def means(results):
+    """(loss, metrics, updates of buffers), each a mean over the batch, from the results of its parts."""
+    shares = [part.share for part in results]
+    loss = mean(shares, [part.loss for part in results])
+    metrics = {name: mean(shares, [part.metrics[name] for part in results]) for name in results[0].metrics}
+    return loss, metrics, mean_updates((part.share, part.updates) for part in results)
+
+
+def mean(shares, values):
+    """Σ share · value; nothing is computed of one value with the whole share."""
+    return values[0] if shares == [1] else sum(share * value for share, value in zip(shares, values))
 
 
 def clip(model, each, together):
@@ -196,25 +142,10 @@ def clip(model, each, together):
     return norms[0] if norms else global_norm(model)
 
 
-def named_arrays(images, targets, objective, device):
-    """The batch as a dict of named arrays, those of a list on the device; ValueError unless a dict stands alone."""
-    if not isinstance(images, Mapping):
-        images = images if hasattr(images, "dtype") else to_device(images, device)
-        return {"images": images, "targets": array_module(images).asarray(targets)}
-    if targets is not None:
-        raise ValueError("expected targets=None beside a batch of named arrays, which holds all there is")
-    if objective is None:
-        raise ValueError("a batch of named arrays needs an objective: (model, batch, ctx) -> (loss, backward)")
-    return {name: array_module(array).asarray(array) for name, array in images.items()}
-
-
-def batch_size(batch):
-    """How many samples a batch of named arrays has; raises ValueError for none, and for arrays that disagree."""
-    lengths = {name: len(array) for name, array in batch.items()}
-    if len(set(lengths.values())) != 1 or 0 in lengths.values():
-        found = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise ValueError(f"expected arrays with one entry per sample, and at least one sample, got {found or 'none'}")
-    return next(iter(lengths.values()))
+def copy_result(result):
+    """The same figures in arrays of their own, which the next replay doesn't overwrite."""
+    metrics = {name: value.copy() for name, value in result.metrics.items()}
+    return StepResult(result.loss.copy(), result.grad_norm.copy(), metrics, result.applied.copy())
 
 
 def with_step(ctx, optimizer):
@@ -222,20 +153,3 @@ def with_step(ctx, optimizer):
     if ctx is None or ctx.key is None or ctx.key.step is not None:
         return ctx
     return replace(ctx, key=replace(ctx.key, step=optimizer.next_step))
-
-
-def from_sample(ctx, first):
-    """The context for a part of the batch that begins at sample `first`."""
-    return ctx if ctx is None or ctx.key is None else replace(ctx, key=ctx.key.skip(first))
-
-
-def add_up(buffers, threads):
-    """Add all gradient buffers to the first, in order."""
-    first, *others = buffers
-
-    def run(where):
-        for other in others:
-            first[where] += other[where]
-
-    if others:
-        map_threads(run, slices(len(first), threads), threads)

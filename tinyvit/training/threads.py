@@ -12,7 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from itertools import pairwise
 
@@ -21,10 +21,10 @@ import numpy as np
 from tinyvit.arrays import array_module
 from tinyvit.levels import level
 from tinyvit.text import short
-from tinyvit.training.meeting import LeftAlone
+from tinyvit.training.meeting import BrokenExchange
 
-MOST = 4096  # threads that can be asked for
-PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
+MAX_THREADS = 4096                 # that can be asked for
+MIN_PIXELS_PER_THREAD = 1 << 14    # numbers in the images of a part
 
 
 core_limit = None  # how many cores are left to this process by others on the same machine; None: all
@@ -45,7 +45,7 @@ def limit_cores(count):
 def thread_count(threads=None):
     """How many parts to cut the work into: as told, else TINYVIT_THREADS, else as many as this process has cores.
 
-    Of more than it has cores, `at_once` says how many run. Raises ValueError for less than 1, and for more than `MOST`.
+    Of more than it has cores, `at_once` says how many run. Raises ValueError unless it is 1 to `MAX_THREADS`.
     """
     asked = os.environ.get("TINYVIT_THREADS") if threads is None else threads
     if asked is None or asked == "":
@@ -54,9 +54,9 @@ def thread_count(threads=None):
         count = int(asked)
     except ValueError:
         count = 0
-    if not 1 <= count <= MOST:
+    if not 1 <= count <= MAX_THREADS:
         variable = "" if threads is not None else " in TINYVIT_THREADS"
-        raise ValueError(f"expected a number of threads from 1 to {MOST:,}{variable}, got {short(repr(asked))}")
+        raise ValueError(f"expected a number of threads from 1 to {MAX_THREADS:,}{variable}, got {short(repr(asked))}")
     return count
 
 
@@ -71,65 +71,72 @@ def threads_for(images, threads=None):
         return 1
     count = thread_count(threads)
     # Small parts would wait for the interpreter, of which there is one, and not for arithmetic.
-    return count if threads is not None else max(1, min(count, images.size // PIXELS_PER_THREAD))
+    return count if threads is not None else max(1, min(count, images.size // MIN_PIXELS_PER_THREAD))
 
 
 def map_threads(function, pieces, threads, device="cpu", meeting=None):
-    """[function(piece) for each piece], on at most `threads` cores in all; the first error is raised.
+    """[function(piece) for each piece], by `workers`."""
+    pieces = list(pieces)
+    with workers(len(pieces), threads, device, meeting) as run:
+        return list(run(function, pieces))
+
+
+@contextmanager
+def workers(count, threads, device="cpu", meeting=None):
+    """Inside this, a function like `map` for `count` pieces, on at most `threads` cores in all; it raises the first
+    error.
 
     meeting   the `Meeting` of pieces that exchange values: all of them then run at the same time, in as many threads,
               even on fewer cores
 
-    On a GPU, which needs no threads, and where `function` itself calls this, one piece follows the other in the same
-    thread. Calls in several threads take turns.
+    On a GPU, which needs no threads, and inside another one of these, one piece follows the other in the same thread.
+    Calls in several threads take turns.
     """
-    pieces, met = list(pieces), meeting is not None
-    if device != "cpu" or here.busy:
-        if met and len(pieces) > 1:
+    exchanging = meeting is not None
+    if device != "cpu" or thread_state.in_worker:
+        if exchanging and count > 1:
             raise ValueError("pieces that exchange values can't follow one another in the same thread")
-        return list(map(function, pieces))
+        yield map
+        return
     threads = at_once(threads)
-    with taking_turns, blas_threads(threads if len(pieces) == 1 else 1):
-        if len(pieces) > 1 and (met or threads > 1):
-            return in_pool(meeting.attended(function) if met else function, pieces, len(pieces) if met else threads)
-        here.busy = True
+    with taking_turns, blas_threads(threads if count == 1 else 1):
+        if count > 1 and (exchanging or threads > 1):
+            yield partial(map_in_pool, count if exchanging else threads, meeting)
+            return
+        thread_state.in_worker = True
         try:
-            return list(map(function, pieces))
+            yield map
         finally:
-            here.busy = False
+            thread_state.in_worker = False
 
 
-def busy():
-    """Whether this thread computes a piece of a `map_threads`: what it calls itself runs in this thread alone."""
-    return here.busy
-
-
-def in_pool(function, pieces, threads):
-    """[function(piece) for each piece], each in a thread of the pool."""
+def map_in_pool(threads, meeting, function, *iterables):
+    """[function(*arguments) for arguments in zip(*iterables)], each in a thread of the pool."""
+    function = function if meeting is None else meeting.signal_end_after(function)
     # A copy of the context carries settings such as tinyvit.reference() into the thread.
-    futures = [pool(threads).submit(copy_context().run, function, piece) for piece in pieces]
+    futures = [pool(threads).submit(copy_context().run, function, *arguments) for arguments in zip(*iterables)]
     try:
         wait(futures)
     finally:
         wait(futures)  # also after an interrupt: no thread may go on adding to gradients
     errors = [future.exception() for future in futures if future.exception()]
     if errors:
-        raise min(errors, key=lambda error: isinstance(error, LeftAlone))  # which follows from another one
+        raise min(errors, key=lambda error: isinstance(error, BrokenExchange))  # which follows from another one
     return [future.result() for future in futures]
 
 
-class Here(threading.local):
-    """Whether this thread computes a piece, so that it must not start threads."""
+class ThreadState(threading.local):
+    """The state of each thread: whether it computes a piece, so that it must not start threads."""
 
-    busy = False
+    in_worker = False
 
 
-here, taking_turns = Here(), threading.Lock()
+thread_state, taking_turns = ThreadState(), threading.Lock()
 
 
 @cache
 def pool(threads):
-    return ThreadPoolExecutor(threads, "tinyvit", initializer=setattr, initargs=(here, "busy", True))
+    return ThreadPoolExecutor(threads, "tinyvit", initializer=setattr, initargs=(thread_state, "in_worker", True))
 
 
 if hasattr(os, "register_at_fork"):
@@ -168,8 +175,8 @@ def blas_libraries(fast):
     return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
-def slices(length, parts):
-    """`length` cut into at most `parts` stretches of nearly equal size, none empty; none of 0."""
+def slices(length, parts, start=0):
+    """`length` samples from `start` on, cut into at most `parts` slices of nearly equal size, none empty; none of 0."""
     parts = max(1, min(parts, length))
-    edges = [length * i // parts for i in range(parts + 1)]
-    return [slice(start, stop) for start, stop in pairwise(edges) if stop > start]
+    edges = [start + length * i // parts for i in range(parts + 1)]
+    return [slice(begin, end) for begin, end in pairwise(edges) if end > begin]
