@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import warnings
+from functools import partial
 from importlib import import_module
 
 from tinyvit.launcher import started_in_parallel
@@ -64,7 +65,7 @@ def main(argv=None):
             stream.reconfigure(errors="replace")  # a terminal without × or ─ shows ? instead
     try:
         with warnings_as_lines(), together(argv):
-            status = run(argv)
+            status = command_of(argv)() or 0
         if status == 0:
             sys.stdout.flush()  # output that can't be written is an error, unless there is a worse one
             for note in notes:
@@ -132,19 +133,17 @@ def leave(status):
     sys.exit(status)
 
 
-def run(argv):
-    """Run a command and return its exit status."""
+def command_of(argv):
+    """The function without arguments that runs a command; it returns the exit status, or None for success."""
     command, *rest = argv or ["--help"]
     if command in ("-h", "--help"):
         from tinyvit.training.presets import PRESETS
 
-        print(USAGE.format(presets=", ".join(PRESETS)), end="")
-        return 0
+        return partial(print, USAGE.format(presets=", ".join(PRESETS)), end="")
     if command == "--version":
         import tinyvit
 
-        print(f"tinyvit {tinyvit.__version__}")
-        return 0
+        return partial(print, f"tinyvit {tinyvit.__version__}")
     if command not in COMMANDS:
         raise ValueError(f"unknown command {command!r}; {did_you_mean(command, COMMANDS)}")
     check_environment()
@@ -153,5 +152,5 @@ def run(argv):
     if isinstance(found, type):
         from tinyvit.cli.parsing import parse
 
-        return parse(found, rest, f"tinyvit {command}")() or 0
-    return found(rest) or 0
+        return parse(found, rest, f"tinyvit {command}")
+    return partial(found, rest)
