@@ -42,13 +42,14 @@ class Bench:
         from tinyvit.levels import available, checked
         from tinyvit.models.registry import looked_up
         from tinyvit.progress import tqdm
-        from tinyvit.training.threads import at_once, thread_count
+        from tinyvit.training.threads import concurrent_threads, thread_count
 
         check_least(self, rounds=1)
         if self.scaling and self.out is None:
             raise ValueError("--scaling draws a picture; say with --out which folder it goes to")
         names = dict.fromkeys(self.cases) or (() if self.scaling else CASES)
-        cases, threads = [looked_up(CASES, name, "case") for name in names], at_once(thread_count(self.threads))
+        cases = [looked_up(CASES, name, "case") for name in names]
+        threads = concurrent_threads(thread_count(self.threads))
         for level in self.kernels:
             checked(level, "kernels")
         levels = tuple(dict.fromkeys(self.kernels)) or available()

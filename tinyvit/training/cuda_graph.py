@@ -53,7 +53,7 @@ class StreamStarts:
             self.values[: len(first)] = to_device(first, self.device)
 
 
-class Captured(NamedTuple):
+class CapturedStep(NamedTuple):
     """A step: the arrays that it reads, and once it is captured its graph and what that computes."""
 
     batch: dict
@@ -114,7 +114,7 @@ class StepGraphs:
     def warm_up(self, function, batch, ctx):
         """(step, result) of an ordinary run: it compiles kernels, fills caches and finds the random streams."""
         keys = None if ctx is None or ctx.key is None else StreamStarts(self.device, ctx.key.step)
-        step = Captured({name: array.copy() for name, array in batch.items()}, keys)
+        step = CapturedStep({name: array.copy() for name, array in batch.items()}, keys)
         here = self.cupy.cuda.get_current_stream()
         with self.stream:  # in memory from the usual pool: what is cached must outlive the graphs
             self.stream.wait_event(here.record())

@@ -6,7 +6,7 @@ import sys
 from tinyvit.backend import gpu
 from tinyvit.functional.patches import as_pair
 from tinyvit.text import printable, say
-from tinyvit.training.threads import at_once
+from tinyvit.training.threads import concurrent_threads
 
 # The fields of a model's configuration that are printed, where it has them.
 SHAPE = {"patch_size": "patch {}", "embed_dim": "{} wide", "depth": "{} deep", "num_heads": "{} heads"}
@@ -21,7 +21,7 @@ class Display:
         from tinyvit.progress import tqdm
 
         self.task, config, split, steps = trainer.task, trainer.config, trainer.split, len(trainer.loader)
-        device, reason, threads = trainer.device, trainer.why_not_gpu, at_once(trainer.threads)
+        device, reason, threads = trainer.device, trainer.why_not_gpu, concurrent_threads(trainer.threads)
         ranks = trainer.ranks
         height, width = as_pair(config.model.img_size)
         frames = getattr(config.model, "frames", None)

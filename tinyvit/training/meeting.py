@@ -1,4 +1,4 @@
-"""Where the threads of a step exchange values: each part of a batch normalised as the whole batch."""
+"""The exchange of values between the threads of a step, so that batch norm normalises each part as the whole batch."""
 
 from threading import Barrier, BrokenBarrierError
 

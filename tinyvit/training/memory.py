@@ -10,12 +10,13 @@ from pathlib import Path
 from tinyvit.backend import free_memory
 from tinyvit.data.folder import physical_memory
 
-# Names of glibc's settings, from malloc.h.
-TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -3, -4, -8
-NEVER = (1 << 31) - 1  # bytes: as many as the setting can say
-MAPPINGS = 1 << 16     # of arrays, at most: glibc's default
-LARGE = 1 << 20        # bytes: outside steps an array as large has a mapping of its own
-steps = []             # an entry for each step that runs; appending and popping need no lock
+# glibc's settings, from malloc.h.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -3, -4, -8
+MAX_THRESHOLD_BYTES = (1 << 31) - 1  # that a setting can hold
+MMAP_THRESHOLD_BYTES = 1 << 20       # outside steps an array as large has a mapping of its own
+MAX_MAPPINGS = 1 << 16               # of arrays: glibc's default
+steps = []  # an entry for each step that runs; appending and popping need no lock
+
 
 @contextmanager
 def freed_memory_kept():
@@ -32,34 +33,34 @@ def freed_memory_kept():
         yield
         return
     steps.append(None)
-    mallopt(MMAP_MAX, 0)
+    mallopt(M_MMAP_MAX, 0)
     try:
         yield
     finally:
         steps.pop()
         if not steps:
-            mallopt(MMAP_MAX, MAPPINGS)
+            mallopt(M_MMAP_MAX, MAX_MAPPINGS)
 
 
 @cache
 def prepared_mallopt():
     """glibc's `mallopt`, after what is set once; None where there is none."""
-    mallopt = of_glibc("mallopt")
+    mallopt = glibc_function("mallopt")
     if mallopt is not None:
-        mallopt(MMAP_THRESHOLD, LARGE)
-        mallopt(TRIM_THRESHOLD, NEVER)
-        mallopt(ARENA_MAX, 1)
+        mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
+        mallopt(M_TRIM_THRESHOLD, MAX_THRESHOLD_BYTES)
+        mallopt(M_ARENA_MAX, 1)
     return mallopt
 
 
 def give_back_freed_memory():
     """Let the system have again what this process has freed: at the end of a training, say."""
-    trim = of_glibc("malloc_trim")
+    trim = glibc_function("malloc_trim")
     if trim is not None:
         trim(ctypes.c_size_t(0))
 
 
-def of_glibc(name):
+def glibc_function(name):
     """A function of the C library; None where there is no such function: not on Linux, or with musl's library."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
@@ -79,42 +80,42 @@ def available_memory(device="cpu"):
     if device != "cpu":
         return free_memory(device)
     give_back_freed_memory()
-    system = numbers(PROC / "meminfo")
+    system = read_numbers(PROC / "meminfo")
     if "MemAvailable" not in system:
         return physical_memory()
-    return max(0, min(system["MemAvailable"] + system.get("SwapFree", 0), *left_by_limits()))
+    return max(0, min(system["MemAvailable"] + system.get("SwapFree", 0), *bytes_left_by_limits()))
 
 
-def left_by_limits():
+def bytes_left_by_limits():
     """Bytes left below `ulimit -v`, and below the limit of each control group around this process."""
     with suppress(ImportError):  # it is POSIX's
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        yield limit - numbers(PROC / "self/status").get("VmSize", 0) if limit != resource.RLIM_INFINITY else inf
-    for line in lines_of(PROC / "self/cgroup"):
+        yield limit - read_numbers(PROC / "self/status").get("VmSize", 0) if limit != resource.RLIM_INFINITY else inf
+    for line in read_lines(PROC / "self/cgroup"):
         if line.startswith("0::/"):  # of version 2
             group = CGROUPS / line[4:]
-            yield from map(left_by_group, (group, *group.parents))
+            yield from map(bytes_left_by_group, (group, *group.parents))
 
 
-def left_by_group(folder):
+def bytes_left_by_group(folder):
     """Bytes left below one control group's limit. File caches count as free."""
     try:
         limit, used = (int((folder / name).read_text()) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):  # there is no such group, or its limit is "max"
         return inf
-    pages = numbers(folder / "memory.stat", unit=1)
+    pages = read_numbers(folder / "memory.stat", unit=1)
     return limit - used + pages.get("inactive_file", 0) + pages.get("active_file", 0)
 
 
-def numbers(path, unit=1024):
+def read_numbers(path, unit=1024):
     """The lines "name: 5 kB" of a file, as bytes by name; none if it can't be read."""
-    fields = (line.replace(":", " ").split() for line in lines_of(path))
+    fields = (line.replace(":", " ").split() for line in read_lines(path))
     return {name: unit * int(value) for name, value, *_ in (f for f in fields if len(f) > 1) if value.isdigit()}
 
 
-def lines_of(path):
+def read_lines(path):
     """The lines of a file; none if it can't be read."""
     try:
         return path.read_text().splitlines()

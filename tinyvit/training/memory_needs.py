@@ -17,7 +17,7 @@ from tinyvit.nn.context import Context, as_one_of_two
 from tinyvit.nn.precision import MASTER
 from tinyvit.training.meeting import mixes_samples
 from tinyvit.training.memory import available_memory
-from tinyvit.training.threads import at_once, map_threads
+from tinyvit.training.threads import concurrent_threads, map_threads
 
 MAX_SUMMARY_FACTOR = 20      # a step takes less than this many times the weights and activations of a summary
 CERTAIN_FRACTION = 0.75      # of the estimate for a batch is needed in any case
@@ -54,8 +54,9 @@ class Needs(NamedTuple):
         """The error: how much is needed, how much is available (`free`, or None), and which batch would fit."""
         total, there = self.total(batch_size), "can be had" if self.device == "cpu" else f"are free on {self.device}"
         text = (
-            f"too little memory: a step on {batch_size} images needs about {readable(total)} ({readable(self.held)} of "
-            f"it for weights, gradients and moments)" + ("" if free is None else f", and {readable(free)} {there}")
+            f"too little memory: a step on {batch_size} images needs about {format_bytes(total)} "
+            f"({format_bytes(self.held)} of it for weights, gradients and moments)"
+            + ("" if free is None else f", and {format_bytes(free)} {there}")
         )
         # Where memory has run out, what needs as much doesn't fit, whatever there seems to be.
         free = min(total if free is None else free, total)
@@ -97,9 +98,9 @@ def needs_of_step(model, optimizer, objective, batch, ctx, threads=1, accumulate
         threads, held = 1, held + sum(part.images.nbytes + part.labels.nbytes for part in split or ())
     elif split is not None:
         inputs, between = LOADED_BATCHES * inputs, COPIES_WHILE_SAVING * held
-    together, accumulate = (threads, 1) if mixes_samples(model, ctx) else (at_once(threads), accumulate)
+    running, accumulate = (threads, 1) if mixes_samples(model, ctx) else (concurrent_threads(threads), accumulate)
     each = bytes_per_sample(model, objective, batch, ctx)
-    return Needs(held + size * threads, together / threads / accumulate * each + inputs, between, device)
+    return Needs(held + size * threads, running / threads / accumulate * each + inputs, between, device)
 
 
 def bytes_per_sample(model, objective, batch, ctx):
@@ -160,7 +161,7 @@ def is_lack_of_memory(error):
     return isinstance(error, MemoryError) or any(code in str(error) for code in CUDA_ERRORS)
 
 
-def readable(count):
+def format_bytes(count):
     """A number of bytes as text, in MB or GB."""
     if count >= 10**18:  # more digits than anybody reads
         return "a billion GB or more"

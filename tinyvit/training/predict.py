@@ -18,7 +18,7 @@ BATCH = 64  # images at a time, or fewer for a large model, so that thousands ne
 
 
 class FileResult(NamedTuple):
-    """What a model gives for an image file; or why there is nothing."""
+    """The prediction of a model for an image file, or the reason why there is none."""
 
     path: Path
     result: Any

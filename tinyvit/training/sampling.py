@@ -20,7 +20,7 @@ PART = {"cpu": 16, "gpu": 256}  # images that are made together, always as many:
 
 
 class Samples(NamedTuple):
-    """What `sample` returns."""
+    """The result of `sample`."""
 
     images: np.ndarray  # (n, C, H, W), normalised as the model's
     steps: np.ndarray   # (S, n, C, H, W): those on the way that were asked for, from noise to the images
@@ -89,7 +89,7 @@ def way_back(model, levels, labels, order, guidance, method, key, limits, kept, 
         states = [to_numpy(x)] if 0 in kept else []
         for number, (t, later) in enumerate(zip(order, [*order[1:], None])):
             level, previous = float(levels[t]), 1.0 if later is None else float(levels[later])
-            noise, v = predicted(model, x, int(t), labels, guidance)
+            noise, v = predict_noise(model, x, int(t), labels, guidance)
             if method == "ddim":
                 x = F.step_back(x, noise, level, previous, limits)
             else:
@@ -104,7 +104,7 @@ def way_back(model, levels, labels, order, guidance, method, key, limits, kept, 
         return to_numpy(x), np.stack(states) if states else np.empty((0, *shape), x.dtype)
 
 
-def predicted(model, x, t, labels, guidance):
+def predict_noise(model, x, t, labels, guidance):
     """(noise, v) at a time t that all images share; v, of the variance, is None where the model doesn't say it."""
     xp, C = array_module(x), x.shape[1]
     without = xp.zeros(labels.shape, labels.dtype) + model.config.num_classes

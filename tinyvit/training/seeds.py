@@ -88,12 +88,12 @@ def run_all(folder, config, seeds, display, **changes):
         if "interrupted" in summaries[seed]:
             display.print(f"\n  go on with all seeds: tinyvit train --resume {folder.path}")
             return {"interrupted": summaries[seed]["interrupted"]}
-    summary = combined(folder, config, summaries, display)
+    summary = summarize_seeds(folder, config, summaries, display)
     folder.write_json(folder.summary, summary)
     return summary
 
 
-def combined(folder, config, summaries, display):
+def summarize_seeds(folder, config, summaries, display):
     """The summary of several runs from the summary of each, by seed; means and standard deviations (n − 1) of the
     scores, and the worst run, are printed."""
     task, found, seeds = task_class(config.task)(config), list(summaries.values()), list(summaries)

@@ -1,4 +1,4 @@
-"""How a command that writes files handles Ctrl-C, SIGTERM and a closed terminal."""
+"""Ctrl-C, SIGTERM and a closed terminal in commands that write files."""
 
 import signal
 import sys

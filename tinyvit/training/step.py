@@ -143,7 +143,7 @@ def clip(model, each, together):
 
 
 def copy_result(result):
-    """The same figures in arrays of their own, which the next replay doesn't overwrite."""
+    """Copy a result, whose arrays the next replay of a graph would overwrite."""
     metrics = {name: value.copy() for name, value in result.metrics.items()}
     return StepResult(result.loss.copy(), result.grad_norm.copy(), metrics, result.applied.copy())
 

@@ -23,15 +23,14 @@ from tinyvit.levels import level
 from tinyvit.text import short
 from tinyvit.training.meeting import BrokenExchange
 
-MAX_THREADS = 4096                 # that can be asked for
-MIN_PIXELS_PER_THREAD = 1 << 14    # numbers in the images of a part
-
+MAX_THREADS = 4096               # that can be asked for
+MIN_PIXELS_PER_THREAD = 1 << 14  # numbers in the images of a part
 
 core_limit = None  # how many cores are left to this process by others on the same machine; None: all
 
 
 def cores():
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return there if core_limit is None else min(core_limit, there)
 
@@ -43,9 +42,9 @@ def limit_cores(count):
 
 
 def thread_count(threads=None):
-    """How many parts to cut the work into: as told, else TINYVIT_THREADS, else as many as this process has cores.
+    """The number of parts to cut the work into: as told, else TINYVIT_THREADS, else as many as this process has cores.
 
-    Of more than it has cores, `at_once` says how many run. Raises ValueError unless it is 1 to `MAX_THREADS`.
+    Of more than it has cores, `concurrent_threads` run. Raises ValueError unless it is 1 to `MAX_THREADS`.
     """
     asked = os.environ.get("TINYVIT_THREADS") if threads is None else threads
     if asked is None or asked == "":
@@ -60,13 +59,13 @@ def thread_count(threads=None):
     return count
 
 
-def at_once(threads):
-    """How many threads run at the same time: no more than there are cores."""
+def concurrent_threads(threads):
+    """The number of threads that run at the same time: no more than there are cores."""
     return min(threads, cores())
 
 
 def threads_for(images, threads=None):
-    """How many threads to split a batch over: as told, else as many cores as there is work for."""
+    """The number of threads to split a batch over: as told, else as many cores as there is work for."""
     if array_module(images) is not np:
         return 1
     count = thread_count(threads)
@@ -98,8 +97,8 @@ def workers(count, threads, device="cpu", meeting=None):
             raise ValueError("pieces that exchange values can't follow one another in the same thread")
         yield map
         return
-    threads = at_once(threads)
-    with taking_turns, blas_threads(threads if count == 1 else 1):
+    threads = concurrent_threads(threads)
+    with pool_lock, blas_threads(threads if count == 1 else 1):
         if count > 1 and (exchanging or threads > 1):
             yield partial(map_in_pool, count if exchanging else threads, meeting)
             return
@@ -131,7 +130,7 @@ class ThreadState(threading.local):
     in_worker = False
 
 
-thread_state, taking_turns = ThreadState(), threading.Lock()
+thread_state, pool_lock = ThreadState(), threading.Lock()
 
 
 @cache

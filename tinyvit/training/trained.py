@@ -125,14 +125,14 @@ def load_test_set(trained, data_dir=None):
     prepared = trained.preprocessing
     test = load_classes(trained.config, data_dir, **resizing(prepared)).test
     if trained.folder.imported.is_file() and not trained.why_no_classes:
-        test = renumbered(test, prepared.classes)
+        test = renumber_labels(test, prepared.classes)
     test = as_configured(test, trained.config)
     if not trained.why_no_classes and test.classes != prepared.classes:
         raise ValueError(f"the data set has the classes {list(test.classes)}, but the model {list(prepared.classes)}")
     return replace(test, mean=prepared.mean, std=prepared.std)
 
 
-def renumbered(dataset, classes):
+def renumber_labels(dataset, classes):
     """A `Dataset` with the labels of the model's `classes`: by the names of its own, or by their numbers where no class
     has that name. Raises ValueError, with its name, for one that is neither."""
     numbers = {name: number for number, name in enumerate(classes)}

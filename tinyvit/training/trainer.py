@@ -223,11 +223,11 @@ class Trainer:
         self.reset_sums()
 
     def evaluate(self, stop=None):
-        """The task's scores of the weights that count; None if `stop` became true meanwhile.
+        """The task's scores of the `ema_weights`; None if `stop` became true meanwhile.
 
         Raises Diverged if one is NaN or infinite.
         """
-        with self.counting_weights(), self.ranks.sharing():
+        with self.ema_weights(), self.ranks.sharing():
             scores = self.task.evaluate(self.model, self.split.test, self.config.threads, stop)
             if scores is None and stop:
                 return None
@@ -255,13 +255,13 @@ class Trainer:
             "seconds": seconds,
         }
 
-    def counting_weights(self):
-        """Inside this the model has the weights that are evaluated and saved: the moving average, if there is one."""
+    def ema_weights(self):
+        """Inside this the weights are their moving average (EMA), if there is one: it is evaluated and saved."""
         return self.ema.applied() if self.ema is not None else nullcontext()
 
     def weights(self):
-        """A copy of the weights that count, by name."""
-        with self.counting_weights():
+        """A copy of the weights that are evaluated and saved, by name."""
+        with self.ema_weights():
             return self.model.state_dict()
 
     # -- stopping and going on ------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ class Trainer:
             )
         own = self.tensors()
         for name in sorted(tensors.keys() | own.keys()):
-            found, expected = (described(arrays.get(name)) for arrays in (tensors, own))
+            found, expected = (describe_array(arrays.get(name)) for arrays in (tensors, own))
             if found != expected:
                 raise ValueError(
                     f"the checkpoint and config.json disagree: it holds {found} for {name}, and expected is {expected}"
@@ -347,7 +347,7 @@ def digest_of(dataset):
     return digest.hexdigest()
 
 
-def described(array):
+def describe_array(array):
     """The dtype and shape of an array of a checkpoint, or that there is none."""
     return "nothing" if array is None else f"{array.dtype} {array.shape}"
 

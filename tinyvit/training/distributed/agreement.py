@@ -1,4 +1,4 @@
-"""What all ranks must have alike: before the first step what they train, and at every checkpoint the weights."""
+"""Checks that all ranks agree: before the first step on what they train, at every checkpoint on the weights."""
 
 import json
 from dataclasses import asdict
