@@ -45,7 +45,7 @@ def test_parts_that_gather_have_the_loss_and_the_gradients_of_the_whole_batch(sa
     def run(number):
         part = where[number]
         share = (part.stop - part.start) / samples
-        own, c_own = contrastive(x[part], meeting.join(number))
+        own, c_own = contrastive(x[part], partial(meeting.exchange, number))
         return share * own, contrastive_backward(share, c_own)
 
     found = map_threads(run, range(len(where)), len(where), meeting=meeting)
@@ -57,5 +57,8 @@ def test_parts_that_gather_have_the_loss_and_the_gradients_of_the_whole_batch(sa
 
 def test_equal_rows_in_other_parts_are_told_apart():
     meeting = Meeting(3)
-    run = partial(lambda number: F.gather_batch(np.ones((2, 1)), meeting.join(number))[1].where)
+
+    def run(number):
+        return F.gather_batch(np.ones((2, 1)), partial(meeting.exchange, number))[1].where
+
     assert map_threads(run, range(3), 3, meeting=meeting) == [slice(0, 2), slice(2, 4), slice(4, 6)]

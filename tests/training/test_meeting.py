@@ -94,8 +94,7 @@ def test_every_part_gets_the_values_of_all_in_their_order(parts, calls):
     meeting = Meeting(parts)
 
     def run(part):
-        join = meeting.join(part)
-        return [join((part, call)) for call in range(calls)]
+        return [meeting.exchange(part, (part, call)) for call in range(calls)]
 
     expected = [[(part, call) for part in range(parts)] for call in range(calls)]
     assert map_threads(run, range(parts), parts, meeting=meeting) == [expected] * parts

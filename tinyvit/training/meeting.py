@@ -1,6 +1,6 @@
 """The exchange of values between the threads of a step, so that batch norm normalises each part as the whole batch."""
 
-from threading import Barrier, BrokenBarrierError
+from threading import Condition
 
 
 class BrokenExchange(RuntimeError):
@@ -17,48 +17,39 @@ class Meeting:
     """
 
     def __init__(self, parts, ranks=None):
-        self.values, self.ranks, self.found, self.ended = [None] * parts, ranks, None, []
-        self.barrier = Barrier(parts, self.complete)
+        self.values, self.ranks, self.found, self.waiting, self.ended = [None] * parts, ranks, None, 0, False
+        self.condition = Condition()
 
-    def join(self, part):
-        """The function value -> values of all parts, for part number `part`."""
+    def exchange(self, part, value):
+        """The values of all parts, by the value of part number `part`, which waits for those of the others.
 
-        def exchange(value):
-            self.values[part] = value
-            self.wait()
+        Raises BrokenExchange if another part has ended.
+        """
+        with self.condition:
+            before, self.values[part] = self.found, value
+            self.waiting += 1
+            if self.waiting == len(self.values):
+                self.found = self.values.copy() if self.ranks is None else self.ranks.join(self.values)
+                self.waiting = 0
+                self.condition.notify_all()
+            self.condition.wait_for(lambda: self.ended or self.found is not before)
+            if self.found is before:
+                raise BrokenExchange(
+                    "a part of the batch ended while another waited for its statistics; an objective must call the "
+                    "model equally often for every part"
+                )
             return self.found  # nobody completes the next exchange before all parts have taken this
 
-        return exchange
-
-    def wait(self):
-        """Wait until all parts have contributed a value, or all have ended."""
-        try:
-            self.barrier.wait()
-        except BrokenBarrierError as error:
-            raise BrokenExchange(
-                "a part of the batch ended while another waited for its statistics; an objective must call the model "
-                "equally often for every part"
-            ) from error
-
-    def complete(self):
-        """Called in one of the parts once all of them wait: add the values of other ranks."""
-        if 0 < len(self.ended) < len(self.values):
-            raise BrokenBarrierError
-        if not self.ended:
-            self.found = self.values.copy() if self.ranks is None else self.ranks.join(self.values)
-
     def signal_end_after(self, function):
-        """`function` of a part, which then waits for the end of the other parts."""
+        """`function` of a part, after whose end no other part waits for a value of it."""
 
         def run(*arguments):
             try:
-                result = function(*arguments)
-            except BaseException:
-                self.barrier.abort()  # nobody waits for it any longer
-                raise
-            self.ended.append(None)
-            self.wait()
-            return result
+                return function(*arguments)
+            finally:
+                with self.condition:
+                    self.ended = True
+                    self.condition.notify_all()
 
         return run
 

@@ -2,7 +2,7 @@
 
 import ctypes
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -81,18 +81,17 @@ def available_memory(device="cpu"):
         return free_memory(device)
     give_back_freed_memory()
     system = read_numbers(PROC / "meminfo")
-    if "MemAvailable" not in system:
+    if sys.platform != "linux" or "MemAvailable" not in system:
         return physical_memory()
     return max(0, min(system["MemAvailable"] + system.get("SwapFree", 0), *bytes_left_by_limits()))
 
 
 def bytes_left_by_limits():
     """Bytes left below `ulimit -v`, and below the limit of each control group around this process."""
-    with suppress(ImportError):  # it is POSIX's
-        import resource
+    import resource  # POSIX's
 
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        yield limit - read_numbers(PROC / "self/status").get("VmSize", 0) if limit != resource.RLIM_INFINITY else inf
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    yield limit - read_numbers(PROC / "self/status").get("VmSize", 0) if limit != resource.RLIM_INFINITY else inf
     for line in read_lines(PROC / "self/cgroup"):
         if line.startswith("0::/"):  # of version 2
             group = CGROUPS / line[4:]

@@ -75,10 +75,8 @@ def needs_of_weights(config, device):
 
 def is_ample(free, model, batch_size, threads):
     """Whether `free` bytes (None: unknown) are so many times what a summary counts that nothing must be measured."""
-    if free is None:
-        return True
     activations = activation_bytes(model, batch_size, bytes_per_number=model.dtype.itemsize)
-    return free > MAX_SUMMARY_FACTOR * (threads * model.storage.data.nbytes + activations)
+    return free is None or free > MAX_SUMMARY_FACTOR * (threads * model.storage.data.nbytes + activations)
 
 
 def needs_of_step(model, optimizer, objective, batch, ctx, threads=1, accumulate=1, kept=0, split=None):

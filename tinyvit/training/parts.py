@@ -5,6 +5,7 @@ No module knows of them: each part has its own gradient buffer, and the context 
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from tinyvit.arrays import array_module
 from tinyvit.backend import to_device
@@ -43,13 +44,11 @@ class BatchParts:
         """Inside this, a function like `map` that computes the parts, as many at the same time as there are cores."""
         return workers(len(self.slices), self.threads, self.model.device, self.meeting)
 
-    def microbatches(self, batch, ctx):
-        """For each part an iterator of (arguments of the objective, share of the batch), one for each microbatch."""
-        return [self.microbatches_of(number, where, batch, ctx) for number, where in enumerate(self.slices)]
-
-    def microbatches_of(self, number, where, batch, ctx):
+    def microbatches(self, number, batch, ctx):
+        """(arguments of the objective, share of the batch) for each microbatch of part number `number`."""
+        where = self.slices[number]
         if self.meeting is not None:
-            ctx = replace(ctx or Context(), join=self.meeting.join(number))
+            ctx = replace(ctx or Context(), join=partial(self.meeting.exchange, number))
         for piece in slices(where.stop - where.start, self.accumulate, where.start):
             arrays = {name: array[piece] for name, array in batch.items()}
             moved = ctx if ctx is None or ctx.key is None else replace(ctx, key=ctx.key.skip(piece.start))

@@ -145,33 +145,21 @@ if hasattr(os, "register_at_fork"):
 @contextmanager
 def blas_threads(count):
     """Inside this, BLAS takes `count` threads for a product. It is one setting for the whole process."""
-    libraries = blas_libraries(level() == "fast")
-    before = [library.get_num_threads() for library in libraries]
-    set_threads(libraries, [count] * len(libraries))
-    try:
+    controller = blas_controller(level() == "fast")
+    for library in controller.lib_controllers:  # OpenBLAS obeys only the first thread, unless it forgets it
+        getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
+    with controller.limit(limits=count):
         yield
-    finally:
-        set_threads(libraries, before)
-
-
-def set_threads(libraries, counts):
-    """Set the number of threads of each. threadpoolctl ignores all threads but the first that ever set OpenBLAS's,
-    unless that is cleared."""
-    for library, count in zip(libraries, counts):
-        clear = getattr(library, "clear_controlling_thread", lambda force: None)
-        clear(force=True)
-        library.set_num_threads(count)
-        clear(force=True)
 
 
 @cache
-def blas_libraries(fast):
-    """The controllers of BLAS's threads: of NumPy's BLAS, and of SciPy's, which compiled kernels use."""
+def blas_controller(fast):
+    """The controller of BLAS's threads: of NumPy's BLAS, and of SciPy's, which compiled kernels use."""
     from threadpoolctl import ThreadpoolController
 
     if fast:
         import_module("tinyvit.kernels.fast")  # loads it
-    return ThreadpoolController().select(user_api="blas").lib_controllers
+    return ThreadpoolController().select(user_api="blas")
 
 
 def slices(length, parts, start=0):
