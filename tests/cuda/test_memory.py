@@ -14,7 +14,7 @@ from tinyvit import Context, Key, ViT, ViTConfig, backend, cli, optim
 from tinyvit.kernels.cuda.cublas import STATUSES
 from tinyvit.training import PRESETS, train_step
 from tinyvit.training.memory_needs import CERTAIN_FRACTION, OutOfMemory, is_lack_of_memory, needs_of_step
-from tinyvit.training.tasks import classification
+from tinyvit.training.tasks import Classification
 from tinyvit.training.trainer import Trainer, load_split
 
 pytestmark = pytest.mark.cuda
@@ -72,10 +72,7 @@ def test_a_step_needs_about_what_is_predicted(shape, images, options, precision)
             ctx = Context(True, Key(0, step), recompute=recompute)
             train_step(model, optimizer, *arrays, ctx, accumulate=accumulate)
 
-        def objective(model, batch, ctx):
-            return classification()(model, *batch.values(), ctx)
-
-        named = dict(zip(("images", "targets"), arrays))
+        named, objective = dict(zip(("images", "targets"), arrays)), Classification(CONFIG).loss
         return lambda: needs_of_step(model, optimizer, objective, named, ctx, accumulate=accumulate)
 
     found = []

@@ -152,8 +152,8 @@ def test_a_checkpoint_can_be_resumed_in_any_other_precision(cupy, tmp_path, firs
 
 
 def test_a_run_that_diverges_in_float16_is_advised_to_take_bfloat16(cupy, tmp_path, monkeypatch):
-    monkeypatch.setattr("tinyvit.training.divergence.BETWEEN_LOOKS", 1)
-    monkeypatch.setattr("tinyvit.training.divergence.IN_A_ROW", 1)
+    monkeypatch.setattr("tinyvit.training.divergence.STEPS_PER_READ", 1)
+    monkeypatch.setattr("tinyvit.training.divergence.MAX_SKIPPED_STEPS", 1)
     overflow = overflowing(0.0)
     monkeypatch.setattr(Classification, "loss", lambda task, model, batch, ctx: overflow(model, *batch.values(), ctx))
     monkeypatch.setattr(loss_scale, "FIRST", 1.0)

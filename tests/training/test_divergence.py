@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tinyvit import Context, Key, ViT, ViTConfig, optim
 from tinyvit.training import PRESETS, classification, train_step
-from tinyvit.training.divergence import BETWEEN_LOOKS, IN_A_ROW, Faults, explain, where_first
+from tinyvit.training.divergence import MAX_SKIPPED_STEPS, STEPS_PER_READ, Faults, explain, where_first
 from tinyvit.training.tasks.classification import Classification
 
 CONFIG = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=8, depth=2, num_heads=2)
@@ -76,7 +76,7 @@ def test_faults_count_every_step_left_out_and_end_at_so_many_in_a_row(applied):
     ended = [faults.saw(step(each)) for each in applied]
     assert faults.skipped == applied.count(False)
     text = "".join("x" if each else "." for each in applied)
-    assert ended == ["." * IN_A_ROW in text[: i + 1] for i in range(len(text))]
+    assert ended == ["." * MAX_SKIPPED_STEPS in text[: i + 1] for i in range(len(text))]
 
 
 def test_a_streak_that_ended_between_two_checks_is_seen_at_the_next_one(monkeypatch):
@@ -87,12 +87,12 @@ def test_a_streak_that_ended_between_two_checks_is_seen_at_the_next_one(monkeypa
 
     monkeypatch.setattr("tinyvit.training.divergence.array_module", lambda x: Elsewhere)
     faults = Faults()
-    ended = [faults.saw(step(not 5 <= i < 5 + IN_A_ROW)) for i in range(BETWEEN_LOOKS)]
-    assert ended == [False] * (BETWEEN_LOOKS - 1) + [True]
+    ended = [faults.saw(step(not 5 <= i < 5 + MAX_SKIPPED_STEPS)) for i in range(STEPS_PER_READ)]
+    assert ended == [False] * (STEPS_PER_READ - 1) + [True]
 
 
 def test_counting_continues_from_the_saved_state():
-    faults = Faults(skipped=30, streak=IN_A_ROW - 1)
+    faults = Faults(skipped=30, streak=MAX_SKIPPED_STEPS - 1)
     assert faults.saw(step(False)) and faults.skipped == 31
 
 

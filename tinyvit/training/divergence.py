@@ -6,8 +6,8 @@ from tinyvit import functional as F
 from tinyvit.arrays import array_module
 from tinyvit.nn import Context, watch
 
-IN_A_ROW = 10   # skipped steps, one after the other, that end a training
-BETWEEN_LOOKS = 50  # steps: reading a count off a GPU waits for it, so not every step does
+MAX_SKIPPED_STEPS = 10  # one after the other: they end a training
+STEPS_PER_READ = 50     # of their count: reading it off a GPU waits for it
 FINER = {"float32": "float64", "tf32": "float32", "bfloat16": "float32", "float16": "bfloat16"}  # the next precision
 
 
@@ -30,7 +30,7 @@ class Faults:
         self.skipped, self.streak, self.longest, self.steps = skipped, streak, streak, 0
 
     def saw(self, result):
-        """Count a step; returns whether too many in a row were skipped. Waits for a GPU only every `BETWEEN_LOOKS`
+        """Count a step; returns whether too many in a row were skipped. Waits for a GPU only every `STEPS_PER_READ`
         steps."""
         lost = 1 - result.applied
         self.skipped = self.skipped + lost
@@ -38,7 +38,7 @@ class Faults:
         xp = array_module(result.applied)
         self.longest = xp.maximum(self.longest, self.streak)
         self.steps += 1
-        return (xp.__name__ == "numpy" or self.steps % BETWEEN_LOOKS == 0) and int(self.longest) >= IN_A_ROW
+        return (xp.__name__ == "numpy" or self.steps % STEPS_PER_READ == 0) and int(self.longest) >= MAX_SKIPPED_STEPS
 
 
 def explain(model, batch, ctx, objective, lr, config):
@@ -48,7 +48,7 @@ def explain(model, batch, ctx, objective, lr, config):
     remedies += ["optim.clip-norm 1"] if o.clip_norm is None else []
     remedies += [f"--precision {FINER[config.precision]}"] if config.precision in FINER else []
     return (
-        f"{IN_A_ROW} steps in a row gave a loss or a gradient that is NaN or infinite; "
+        f"{MAX_SKIPPED_STEPS} steps in a row gave a loss or a gradient that is NaN or infinite; "
         f"{where_first(model, batch, ctx, objective)}. "
         f"The learning rate was {lr:.2g}, the precision {config.precision}: take {', '.join(remedies[:-1])} "
         f"or {remedies[-1]}"

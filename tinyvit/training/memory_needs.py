@@ -52,7 +52,7 @@ class Needs(NamedTuple):
 
     def message(self, batch_size, free):
         """The error: how much is needed, how much is available (`free`, or None), and which batch would fit."""
-        total, there = self.total(batch_size), "can be had" if self.device == "cpu" else f"are free on {self.device}"
+        total, there = self.total(batch_size), "are available" if self.device == "cpu" else f"are free on {self.device}"
         text = (
             f"too little memory: a step on {batch_size} images needs about {format_bytes(total)} "
             f"({format_bytes(self.held)} of it for weights, gradients and moments)"

@@ -123,10 +123,9 @@ class Trainer:
     def memory_needs(self):
         """The `Needs` of the last step, which has the largest images and the most patches."""
         config, last = self.config, self.total_steps - 1
-        key, dtype, train = Key(config.seed, last), self.model.dtype, self.split.train
-        shape = train.images.shape[1:-2] + self.image_size(last)
+        key, train = Key(config.seed, last), self.split.train
         samples = max(2, min(self.largest, MEASURED_BYTES // activation_bytes(self.task.backbone(self.model), 1)))
-        images = np.zeros((samples, *shape), dtype)
+        images = np.zeros((samples, *train.images.shape[1:-2], *self.image_size(last)), self.model.dtype)
         arrays = (to_device(x, self.device) for x in (images, np.resize(train.labels, samples)))
 
         kept = sum(array.nbytes for array in self.task.state().values())

@@ -11,7 +11,7 @@ import numpy as np
 from tinyvit.backend import current, library
 
 TYPES = {"float32": "NCCL_FLOAT32", "float64": "NCCL_FLOAT64"}
-ALIGNED = 16  # bytes, at whose multiples arrays begin
+ALIGNMENT_BYTES = 16  # arrays begin at multiples of it
 
 
 class Nccl:
@@ -44,22 +44,22 @@ class Nccl:
         packer = Packer(content, 5)
         packer.arrays = []
         packer.dump(value)
-        found, xp = self.gather((content.getvalue(), sum(map(aligned, packer.arrays)))), self.cupy
+        found, xp = self.gather((content.getvalue(), sum(map(aligned_bytes, packer.arrays)))), self.cupy
         largest = max(1, *(size for _, size in found))
         with current(self.device):
             own, rows = xp.zeros(largest, "uint8"), xp.empty((self.size, largest), "uint8")
             start = 0
             for array in packer.arrays:
                 own[start : start + array.nbytes] = xp.ascontiguousarray(array).reshape(-1).view("uint8")
-                start += aligned(array)
+                start += aligned_bytes(array)
             stream = xp.cuda.get_current_stream().ptr
             self.communicator.allGather(own.data.ptr, rows.data.ptr, largest, self.nccl.NCCL_UINT8, stream)
         return [unpacked(content, row) for (content, _), row in zip(found, rows)]
 
 
-def aligned(array):
+def aligned_bytes(array):
     """Bytes from where an array begins to where the next one does."""
-    return -(-array.nbytes // ALIGNED) * ALIGNED
+    return -(-array.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 class Packer(pickle.Pickler):
@@ -81,7 +81,7 @@ def unpacked(content, row):
         shape, dtype = about
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         found = row[start : start + size].view(dtype).reshape(shape)
-        start += aligned(found)
+        start += aligned_bytes(found)
         return found
 
     unpickler.persistent_load = array
