@@ -13,7 +13,6 @@ import numpy as np
 from tinyvit.backend import peak_of_pool
 from tinyvit.models import build
 from tinyvit.models.summary import activation_bytes
-from tinyvit.nn.context import Context, as_one_of_two
 from tinyvit.nn.precision import MASTER
 from tinyvit.training.meeting import mixes_samples
 from tinyvit.training.memory import available_memory
@@ -36,9 +35,9 @@ class OutOfMemory(MemoryError):
 class Needs(NamedTuple):
     """The memory of a training, in bytes.
 
-    held     what is there all the time: weights, gradients, moments; on a GPU also the data
-    sample   what forward, backward and the inputs take for each sample of a batch
-    between  what saving takes, between two steps
+    held     all the time: weights, gradients, moments; on a GPU also the data
+    sample   for each sample of a batch: forward, backward and the inputs
+    between  while a checkpoint is saved, between two steps
     """
 
     held: int
@@ -58,7 +57,7 @@ class Needs(NamedTuple):
             f"({format_bytes(self.held)} of it for weights, gradients and moments)"
             + ("" if free is None else f", and {format_bytes(free)} {there}")
         )
-        # Where memory has run out, what needs as much doesn't fit, whatever there seems to be.
+        # Where a step ran out of memory, the estimate or the free memory is wrong: one that needs as much doesn't fit.
         free = min(total if free is None else free, total)
         room = int(MAX_FILLED_FRACTION * max(free - SPARE_BYTES, free / 2)) - self.held
         fits = min(batch_size - 1, int(room // max(1, self.sample)))
@@ -102,7 +101,7 @@ def needs_of_step(model, optimizer, objective, batch, ctx, threads=1, accumulate
 
 
 def bytes_per_sample(model, objective, batch, ctx):
-    """Bytes that forward and backward take for each sample of a batch, measured.
+    """Bytes that forward and backward take for each sample of a batch, which has at least two; measured.
 
     Nothing changes but the model's gradients, which are zero afterwards.
     """
@@ -111,9 +110,9 @@ def bytes_per_sample(model, objective, batch, ctx):
 
     def run(batch):
         with storage.compute_scope(), storage.grads.into(buffer, model.image_layer), np.errstate(all="ignore"):
-            objective(model, batch, as_one_of_two(ctx or Context()))[1](1.0)
+            objective(model, batch, ctx)[1](1.0)
 
-    run({name: array[:1] for name, array in batch.items()})  # imports and tables don't count
+    run(batch)  # imports and tables don't count
     peak = peak_of(lambda: map_threads(run, [batch], 1, device), device)
     buffer[:] = 0
     return peak / len(next(iter(batch.values())))
