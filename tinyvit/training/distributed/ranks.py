@@ -18,14 +18,14 @@ from tinyvit.training.distributed.nccl import Nccl
 from tinyvit.training.signals import Stop
 from tinyvit.training.threads import limit_cores
 
-PATIENCE = 3.0  # seconds in which the errors of several ranks count as one
-LEAD = 3.0  # seconds that the first rank has to say what is wrong before the others leave, which may end all of them
+ERRORS_SECONDS = 3.0  # in which the errors of several ranks count as one
+LEAD_SECONDS = 3.0    # that the first rank has to say what is wrong before the others leave, which may end all of them
 
 _sharing = ContextVar("tinyvit.ranks", default=None)  # the Ranks that share the forwards of an evaluation
 
 
 class Part(NamedTuple):
-    """What a rank computes of the batch of a step.
+    """The part of a step's batch that a rank computes.
 
     where    its samples
     samples  of the whole batch
@@ -47,7 +47,7 @@ class Alone:
         return [value]
 
     def first(self, function, *arguments):
-        """What the function returns in the first rank, in all of them; an error there is raised in all."""
+        """Call the function in the first rank; its result is returned, and its error raised, in all ranks."""
         return function(*arguments)
 
     def held(self, holding):
@@ -58,11 +58,11 @@ class Alone:
         """The `Part` of a batch that this rank computes; None for the whole."""
 
     def stop(self, stop):
-        """The same `Stop`, which is true in all ranks as soon as it is in one."""
+        """A `Stop` that is true in all ranks as soon as `stop` is in one."""
         return stop
 
     def share(self, amount, device):
-        """What this rank may take of the memory that a device has; None is unknown."""
+        """The share of a device's free memory, `amount` bytes, that this rank may take; None is unknown."""
         return amount
 
     def device(self, device):
@@ -257,7 +257,7 @@ def joined(how):
             )
     except ValueError:
         if rank > 0:
-            time.sleep(LEAD)
+            time.sleep(LEAD_SECONDS)
         raise
     return ALONE if size == 1 else Ranks(mpi.Mpi(MPI), how)
 
@@ -271,7 +271,7 @@ def cores(mpi):
 def leave(ranks, error):
     """Wait until all ranks have come to their end, and raise the error of any. Where one has an error, and others go
     on without it, it says so and ends all of them."""
-    arrived, deadline = ranks.mpi.ends.Ibarrier(), time.monotonic() + PATIENCE
+    arrived, deadline = ranks.mpi.ends.Ibarrier(), time.monotonic() + ERRORS_SECONDS
     while not arrived.Test():
         if error is not None and time.monotonic() > deadline:
             if not isinstance(error, EXPECTED):
