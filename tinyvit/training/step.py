@@ -78,8 +78,8 @@ def train_step(
     def gradients(batch, ctx):  # a CUDA graph replays this function
         buffers, scale = model.storage.grads.take(len(parts.slices)), 1 if loss_scale is None else loss_scale.scale
         microbatches = [parts.microbatches(number, batch, ctx) for number in range(len(buffers))]
-        with parts.workers() as run:  # forward, loss and backward of each part
-            results = list(run(partial(add_gradients, model, objective, scale), buffers, microbatches))
+        with parts.workers() as map_parts:  # forward, loss and backward of each part
+            results = list(map_parts(partial(add_gradients, model, objective, scale), buffers, microbatches))
         results = parts.add_up(buffers, results)
         if loss_scale is not None:
             loss_scale.unscale(model.storage.gradients())

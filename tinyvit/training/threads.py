@@ -76,20 +76,19 @@ def threads_for(images, threads=None):
 def map_threads(function, pieces, threads, device="cpu", meeting=None):
     """[function(piece) for each piece], by `workers`."""
     pieces = list(pieces)
-    with workers(len(pieces), threads, device, meeting) as run:
-        return list(run(function, pieces))
+    with workers(len(pieces), threads, device, meeting) as map_pieces:
+        return list(map_pieces(function, pieces))
 
 
 @contextmanager
 def workers(count, threads, device="cpu", meeting=None):
-    """Inside this, a function like `map` for `count` pieces, on at most `threads` cores in all; it raises the first
-    error.
+    """Inside this, a function like `map` that computes `count` pieces on at most `threads` cores in all.
 
     meeting   the `Meeting` of pieces that exchange values: all of them then run at the same time, in as many threads,
               even on fewer cores
 
     On a GPU, which needs no threads, and inside another one of these, one piece follows the other in the same thread.
-    Calls in several threads take turns.
+    Calls in several threads take turns. Where pieces fail, the first error is raised.
     """
     exchanging = meeting is not None
     if device != "cpu" or thread_state.in_worker:
