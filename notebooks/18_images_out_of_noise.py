@@ -27,7 +27,7 @@ from tinyvit.models import DiTConfig
 from tinyvit.models.dit import DiT
 from tinyvit.nn.dit_block import DiTBlock
 from tinyvit.training import OptimConfig, TrainConfig, train
-from tinyvit.training.sampling import predicted, sample, way_back
+from tinyvit.training.sampling import predict_noise, sample, way_back
 from tinyvit.training.tasks.diffusion import Diffusion
 from tinyvit.training.trained import load_trained
 
@@ -261,7 +261,7 @@ assert np.allclose(F.step_back(noisy[0], noise, 0.3, 1.0), image)
 
 # %%
 print(inspect.getsource(F.guided_noise))
-print(inspect.getsource(predicted))
+print(inspect.getsource(predict_noise))
 print(inspect.getsource(way_back))
 
 # %% [markdown]

@@ -93,7 +93,7 @@ def test_guidance_0_is_the_class_none_and_1_is_without_it():
     x, labels = np.random.default_rng(0).standard_normal((2, 1, 4, 4)), np.array([0, 2])
     with_class, without = (model(x, t=np.full(2, 7), labels=classes)[0] for classes in (labels, np.full(2, 3)))
     for guidance, expected in ((0, without), (1, with_class), (3.0, without + 3 * (with_class - without))):
-        np.testing.assert_allclose(sampling.predicted(model, x, 7, labels, guidance)[0], expected, rtol=1e-12)
+        np.testing.assert_allclose(sampling.predict_noise(model, x, 7, labels, guidance)[0], expected, rtol=1e-12)
 
 
 def test_a_learned_variance_lies_between_its_limits():
