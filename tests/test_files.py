@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tinyvit.files import expanded, identity, locked, making, tidy, verified_manifest, write, write_with_manifest
+from tinyvit.files import (
+    create_path,
+    expand_path,
+    hold_lock,
+    identity,
+    tidy,
+    verified_manifest,
+    write,
+    write_with_manifest,
+)
 
 
 def raising(error):
@@ -22,28 +31,28 @@ def contents(path):
 
 def test_a_leading_tilde_is_the_home_and_elsewhere_part_of_the_name(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert expanded("~/images") == tmp_path / "images" and expanded("~") == tmp_path
-    assert expanded("images/~") == Path("images/~") and expanded(Path("~") / "images") == tmp_path / "images"
+    assert expand_path("~/images") == tmp_path / "images" and expand_path("~") == tmp_path
+    assert expand_path("images/~") == Path("images/~") and expand_path(Path("~") / "images") == tmp_path / "images"
 
 
 # -- locks ------------------------------------------------------------------------------------------------------------
 
 def test_a_held_lock_is_refused_and_free_once_its_block_ends(tmp_path):
-    with locked(tmp_path / "lock") as first:
+    with hold_lock(tmp_path / "lock") as first:
         assert first == identity(tmp_path / "lock")
-        with pytest.raises(BlockingIOError), locked(tmp_path / "lock", raising(BlockingIOError)):
+        with pytest.raises(BlockingIOError), hold_lock(tmp_path / "lock", raising(BlockingIOError)):
             pass
         (tmp_path / "lock").unlink()
         assert first != identity(tmp_path / "lock")
-        with locked(tmp_path / "lock", raising(BlockingIOError)) as second:
+        with hold_lock(tmp_path / "lock", raising(BlockingIOError)) as second:
             assert first != second
-    with locked(tmp_path / "lock", raising(BlockingIOError)):
+    with hold_lock(tmp_path / "lock", raising(BlockingIOError)):
         pass
 
 
 def test_a_lock_where_none_can_be_made_is_an_error_and_makes_no_folder(tmp_path):
     for folder in (tmp_path / "removed", Path("/proc")):
-        with pytest.raises(OSError), locked(folder / "lock"):
+        with pytest.raises(OSError), hold_lock(folder / "lock"):
             pass
     assert not (tmp_path / "removed").exists()
 
@@ -64,7 +73,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_says_what_to_do(tmp_path, mo
 
 def test_a_folder_gets_its_name_once_it_is_complete_along_with_files_beside_it(tmp_path):
     (tmp_path / "plain").mkdir()
-    with making(tmp_path / "new" / "run") as place:
+    with create_path(tmp_path / "new" / "run") as place:
         place.mkdir()
         (place / "file").write_text("in it")
         (place.parent / "run.data").write_text("beside it")
@@ -75,7 +84,7 @@ def test_a_folder_gets_its_name_once_it_is_complete_along_with_files_beside_it(t
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_failure_on_the_way_leaves_nothing(tmp_path, error):
-    with pytest.raises(error), making(tmp_path / "run") as place:
+    with pytest.raises(error), create_path(tmp_path / "run") as place:
         place.mkdir()
         (place / "file").write_text("half")
         raise error
@@ -84,7 +93,7 @@ def test_a_failure_on_the_way_leaves_nothing(tmp_path, error):
 
 def test_an_unwritable_path_is_named_as_it_was_given(tmp_path, monkeypatch):
     match = f"^{tmp_path / 'run'} can't be written: No such file or directory; nothing of it is left"
-    with pytest.raises(OSError, match=match), making(tmp_path / "run") as place:
+    with pytest.raises(OSError, match=match), create_path(tmp_path / "run") as place:
         (place / "file").write_text("in a folder that isn't there")
     assert not any(tmp_path.iterdir())
     monkeypatch.setattr("tinyvit.files.hidden_folder", raising(PermissionError(errno.EACCES, "Permission denied")))
@@ -96,9 +105,9 @@ def test_an_unwritable_path_is_named_as_it_was_given(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["run", "run.data"])
 def test_a_place_that_is_taken_is_refused_before_any_work_and_one_taken_meanwhile_at_the_end(tmp_path, name):
-    with pytest.raises(ValueError, match="already; choose another place$"), making(tmp_path):
+    with pytest.raises(ValueError, match="already; choose another place$"), create_path(tmp_path):
         pytest.fail("has begun")
-    with pytest.raises(ValueError, match=f"{name} is there already"), making(tmp_path / "run") as place:
+    with pytest.raises(ValueError, match=f"{name} is there already"), create_path(tmp_path / "run") as place:
         place.write_text("ours")
         (place.parent / "run.data").write_text("ours")
         (tmp_path / name).write_text("theirs")

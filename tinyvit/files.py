@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-HIDDEN = ".tinyvit-"  # how the names of hidden folders begin
-LARGEST = 1 << 26  # bytes of a text that is read; a manifest of a hundred thousand evaluations fits
+HIDDEN_PREFIX = ".tinyvit-"  # how the names of hidden folders begin
+MAX_TEXT_BYTES = 1 << 26  # bytes of a text that is read; a manifest of a hundred thousand evaluations fits
 ADVICE = "make room or choose another place"
 
 
-def expanded(path):
+def expand_path(path):
     """`path` as a Path, with ~ and ~user replaced by their home folders; a user that the system doesn't know stays as
     written, as in a shell (Path.expanduser raises RuntimeError)."""
     if path == "":
@@ -32,7 +32,7 @@ def check_folder(path):
 
 
 @contextmanager
-def locked(path, busy=lambda: None):
+def hold_lock(path, busy=lambda: None):
     """Hold the lock of the file `path`, which is made if it is missing; yields what identifies that file.
 
     busy   called if another process has the lock; it is waited for unless this raises an error
@@ -63,13 +63,13 @@ def identity(path):
 
 
 def write(path, content, advice=ADVICE):
-    """Put bytes into a file in one go, as `replacing` does."""
-    with replacing(path, advice) as file:
+    """Put bytes into a file in one go, as `replace_file` does."""
+    with replace_file(path, advice) as file:
         file.write(content)
 
 
 @contextmanager
-def replacing(path, advice=ADVICE):
+def replace_file(path, advice=ADVICE):
     """A file to write to, which is put at `path` when the block ends without an error.
 
     advice   what to do if it can't be written
@@ -77,12 +77,12 @@ def replacing(path, advice=ADVICE):
     Raises ValueError if the folder was removed, OSError for a full disk or a missing permission. A file that was there
     before is then unchanged.
     """
-    with placed(path, advice) as place, place.open("wb") as file:
+    with move_into_place(path, advice) as place, place.open("wb") as file:
         yield file
 
 
 @contextmanager
-def making(path):
+def create_path(path):
     """A path in a hidden folder, at which a file or a folder is to be made; at the end it is moved to `path`.
 
     What is made beside it, under names that begin as its own does, comes along. Raises ValueError if there is something
@@ -91,12 +91,12 @@ def making(path):
     """
     path = free_place(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with placed(path, check=free_place) as place:
+    with move_into_place(path, check=free_place) as place:
         yield place
 
 
 @contextmanager
-def placed(path, advice=ADVICE, check=lambda path: None):
+def move_into_place(path, advice=ADVICE, check=lambda path: None):
     """A path in a hidden folder. What is there at the end is put at `path`, and what is beside it beside `path`, unless
     `check` raises an error for one of these places."""
     try:
@@ -120,7 +120,7 @@ def placed(path, advice=ADVICE, check=lambda path: None):
 
 def free_place(path):
     """`path` as a Path, with ~ expanded; ValueError if there is anything already, even an empty folder."""
-    path = expanded(path)
+    path = expand_path(path)
     if os.path.lexists(path):
         raise ValueError(f"{path} is there already; choose another place")
     return path
@@ -128,12 +128,12 @@ def free_place(path):
 
 def hidden_folder(parent):
     """A context with the name of a new hidden folder in `parent`, which is removed at the end."""
-    return TemporaryDirectory(prefix=HIDDEN, dir=parent, ignore_cleanup_errors=True)
+    return TemporaryDirectory(prefix=HIDDEN_PREFIX, dir=parent, ignore_cleanup_errors=True)
 
 
 def tidy(parent):
     """Remove the hidden folders that killed processes left in `parent`, whose lock this process holds."""
-    for folder in parent.glob(f"{HIDDEN}*"):
+    for folder in parent.glob(f"{HIDDEN_PREFIX}*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -148,11 +148,12 @@ def sync(path):
 
 
 def read_text(path):
-    """The text of a file; ValueError, before it is read, for one of more than `LARGEST` bytes, a pipe or a device."""
+    """The text of a file; ValueError, before it is read, for one of more than `MAX_TEXT_BYTES`, a pipe or a device."""
     if not path.is_file():
         raise ValueError(f"{path} is not a file")
-    if (size := path.stat().st_size) > LARGEST:
-        raise ValueError(f"{path} has {size:,} bytes, expected at most {LARGEST:,}; it is damaged or another file")
+    if (size := path.stat().st_size) > MAX_TEXT_BYTES:
+        most = f"{MAX_TEXT_BYTES:,}"
+        raise ValueError(f"{path} has {size:,} bytes, expected at most {most}; it is damaged or another file")
     return path.read_text(encoding="utf-8", errors="replace")
 
 

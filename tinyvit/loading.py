@@ -3,7 +3,7 @@
 from tinyvit import interop
 from tinyvit.backend import choose_device
 from tinyvit.data.folder import expect_memory
-from tinyvit.files import expanded
+from tinyvit.files import expand_path
 from tinyvit.models import build
 from tinyvit.training.trained import load_trained
 
@@ -30,7 +30,7 @@ def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=
     Nothing in a file is ever run: pickles are refused. Raises ValueError, naming the file, for what is missing or
     damaged, is no model, or is of an architecture that tinyvit doesn't have.
     """
-    path = expanded(path)
+    path = expand_path(path)
     run = run_of(path)
     given = {"num_heads": num_heads, "img_size": img_size, "mean": mean, "std": std}
     named = [name for name, value in given.items() if value is not None]

@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from tinyvit.backend import to_numpy
-from tinyvit.text import short
+from tinyvit.text import shorten
 
 METADATA = {"format": "pt"}  # the one key that PyTorch's loaders ask for
 BFLOAT16 = np.dtype("V2")  # two bytes of no meaning
@@ -77,5 +77,5 @@ def map_tensors(path):
     except KeyError as error:
         raise ValueError(f"{path} has arrays of the dtype {error}; expected F32, F64, F16 or BF16") from error
     except (SafetensorError, ValueError, OverflowError, MemoryError) as error:  # also for shapes beyond NumPy's
-        raise ValueError(f"{path} is cut off, damaged or not a safetensors file: {short(error)}") from error
+        raise ValueError(f"{path} is cut off, damaged or not a safetensors file: {shorten(error)}") from error
     return arrays

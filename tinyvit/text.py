@@ -15,14 +15,14 @@ def say(text):
         print(printable(text), file=sys.stderr, flush=True)
 
 
-def some(names, most=4):
-    """The first of these names, each `short`, and how many there are if that isn't all of them."""
+def list_names(names, most=4):
+    """The first of these names, each by `shorten`, and how many there are if that isn't all of them."""
     names = list(names)
-    shown = ", ".join(short(name) for name in names[:most])
+    shown = ", ".join(shorten(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown}, … ({len(names):,} in all)"
 
 
-def short(value, most=120):
+def shorten(value, most=120):
     """A value as text, `printable` and shortened."""
     text = str(value)
     return printable(text[:most] + ("…" if len(text) > most else ""))
@@ -33,4 +33,4 @@ def did_you_mean(name, known):
     from difflib import get_close_matches
 
     close = get_close_matches(str(name), known, n=1)
-    return f"did you mean {close[0]}?" if close else f"expected one of {some(known, 20)}"
+    return f"did you mean {close[0]}?" if close else f"expected one of {list_names(known, 20)}"

@@ -88,7 +88,7 @@ def test_links_as_in_hugging_faces_cache_are_followed(copy, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("config.json", None, "names of an unknown layout: .*; give the folder of another model, with its config.json"),
+        ("config.json", None, "unknown layout: .*; for another model pass its folder, with its config.json"),
         ("config.json", b"", r"config\.json is damaged or not JSON"),
         ("config.json", b"[]", r"config\.json holds JSON of another kind"),
         ("config.json", b"\xff\xfe{}", r"config\.json is damaged or not JSON"),

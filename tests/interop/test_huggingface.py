@@ -92,7 +92,7 @@ def test_missing_fields_have_the_defaults_of_transformers():
 def test_labels_are_made_unique_and_there_is_one_for_each_class():
     assert read(id2label={"0": "crane", "1": 8, "2": "crane"}).preprocessing.classes == ("crane", "8", "crane (2)")
     for labels in ({"0": 7, "1": None, "2": 9}, {"0": "a", "2": "b", "3": "c"}):
-        with pytest.raises(ValueError, match="config.json has names of classes .*; expected one for each of 3"):
+        with pytest.raises(ValueError, match="config.json has class names .*; expected one for each of 3"):
             read(id2label=labels)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from tinyvit.cli.parsing import check_least
-from tinyvit.files import check_folder, expanded, write
+from tinyvit.files import check_folder, expand_path, write
 
 SCALING_ROUNDS = 3  # at most
 
@@ -53,7 +53,7 @@ class Bench:
         for level in self.kernels:
             checked(level, "kernels")
         levels = tuple(dict.fromkeys(self.kernels)) or available()
-        folder = None if self.out is None else expanded(self.out)
+        folder = None if self.out is None else expand_path(self.out)
         if folder is not None:  # made before minutes are spent on results that can't be written
             check_folder(folder)
             folder.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from tinyvit.data import BUILT_IN, DATASETS, cache, cifar, cifar_files, load
-from tinyvit.files import expanded
+from tinyvit.files import expand_path
 from tinyvit.training.display import table
 
 
@@ -36,8 +36,8 @@ class Data:
 
     def fetched(self, spec):
         """The data set, and rows about its files."""
-        root = expanded(self.data_dir) if self.data_dir else cache.cache_folder()
-        kept = cache.take_over(spec, expanded(self.source), root) if self.source else cache.obtain(spec, root)
+        root = expand_path(self.data_dir) if self.data_dir else cache.cache_folder()
+        kept = cache.take_over(spec, expand_path(self.source), root) if self.source else cache.obtain(spec, root)
         if cifar_files.is_official(spec, kept.rows):
             state = "official: byte by byte the original's images and labels"
         else:

@@ -8,7 +8,7 @@ from tyro.conf import Positional, arg
 
 from tinyvit.cli.notebooks import write_all
 from tinyvit.cli.parsing import check_least, parse
-from tinyvit.files import expanded
+from tinyvit.files import expand_path
 from tinyvit.text import printable
 
 USAGE = """usage: tinyvit exercises grade FILE.py|FILE.ipynb [OPTIONS]
@@ -45,7 +45,7 @@ class Grade:
     def __call__(self):
         from tinyvit.exercises.grading import grade
 
-        grades = grade(expanded(self.file), self.exercises, self.seed, self.time_limit, self.memory)
+        grades = grade(expand_path(self.file), self.exercises, self.seed, self.time_limit, self.memory)
         if self.json:
             print(json.dumps(grades.as_json(), ensure_ascii=False))
             return
@@ -70,7 +70,7 @@ class Export:
         from tinyvit.exercises.nbgrader import assignments
 
         check_least(self, points=1)
-        folder = expanded(self.nbgrader) / "source"
+        folder = expand_path(self.nbgrader) / "source"
         made = assignments(self.exercises, self.points)
         texts = {name: json.dumps(notebook, indent=1, ensure_ascii=False) + "\n" for name, notebook in made.items()}
         write_all({folder / name / f"{name}.ipynb": text.encode() for name, text in texts.items()}, self.force)

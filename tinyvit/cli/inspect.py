@@ -16,7 +16,7 @@ from tinyvit.backend import to_device, to_numpy
 from tinyvit.cli.model_options import ModelOptions, class_number, computing, file_to_write
 from tinyvit.cli.parsing import check_least
 from tinyvit.data import read_image
-from tinyvit.files import check_folder, expanded, write
+from tinyvit.files import check_folder, expand_path, write
 from tinyvit.probe.explorer import choose, explorer
 from tinyvit.text import printable
 from tinyvit.training.display import table
@@ -73,7 +73,7 @@ class Inspect(ModelOptions):
     def draw_pictures(self, trained):
         """Write the pictures, and print the main numbers and the files."""
         self.check(trained)
-        folder = expanded(trained.folder.path / "inspect" if self.out is None else self.out)
+        folder = expand_path(trained.folder.path / "inspect" if self.out is None else self.out)
         check_folder(folder)
         view = View(trained, self)
         with computing(trained, self):
@@ -226,7 +226,7 @@ class View:
             label = None if self.no_classes else classes[test.labels[number]]
         else:
             name, channels = Path(options.image).name, prepared.channels
-            read = read_image(expanded(options.image), channels, prepared.img_size, resample=prepared.resample,
+            read = read_image(expand_path(options.image), channels, prepared.img_size, resample=prepared.resample,
                               crop=prepared.crop)  # fmt: skip
             images, self.pixels = prepared(read[None], model.dtype.name), read / 255
         trace, seen, shown = probe.trace(model, images), name, None

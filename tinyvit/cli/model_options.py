@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 
 from tinyvit.cli import notes
 from tinyvit.cli.parsing import Run
-from tinyvit.files import expanded
+from tinyvit.files import expand_path
 from tinyvit.models.registry import VARIANTS, looked_up
 from tinyvit.text import printable, say
 
@@ -104,7 +104,7 @@ def model_and_task(name, device="cpu", **fields):
     from tinyvit.training.run_folder import RunFolder
     from tinyvit.training.tasks import task_class
 
-    if name in VARIANTS or not os.path.lexists(expanded(name)):
+    if name in VARIANTS or not os.path.lexists(expand_path(name)):
         looked_up(VARIANTS, name, "run folder or model")
         return create_model(name, device=device, **fields), None
     config = RunFolder(name).read_config()
@@ -133,7 +133,7 @@ def class_number(name, classes):
 
 def file_to_write(text, option, endings):
     """The path of the file that an option names; ValueError for another ending, a folder, and a file in none."""
-    path = expanded(text)
+    path = expand_path(text)
     if path.suffix.lower() not in endings:
         raise ValueError(f"{option} must end in {', '.join(endings)}, got --{option} {text!r}")
     if path.is_dir() or not path.parent.is_dir():

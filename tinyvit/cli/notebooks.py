@@ -8,8 +8,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from tinyvit.files import check_folder, expanded, write
-from tinyvit.text import printable, some
+from tinyvit.files import check_folder, expand_path, write
+from tinyvit.text import list_names, printable
 
 FIRST = "00_tour.ipynb"
 INSTALLED = ("share", "tinyvit", "notebooks")  # in pip's folder for data, as in setup.cfg
@@ -29,7 +29,7 @@ class Notebooks:
     """Replace notebooks in the folder that you have changed: your changes are lost."""
 
     def __call__(self):
-        source, target = series(), expanded(self.folder)
+        source, target = series(), expand_path(self.folder)
         files = files_of(source)
         write_all({target / file: (source / file).read_bytes() for file in files}, self.force)
         count = sum(file.suffix == ".ipynb" for file in files)
@@ -44,7 +44,8 @@ def write_all(files, force):
     """Write {path: bytes}; ValueError for files that are there with other contents, unless forced."""
     kept = [] if force else [path for path, new in files.items() if path.exists() and path.read_bytes() != new]
     if kept:
-        raise ValueError(f"files with other contents are there already: {some(map(str, kept))}; choose another folder, "
+        names = list_names(map(str, kept))
+        raise ValueError(f"files with other contents are there already: {names}; choose another folder, "
                          "or replace them with --force")  # fmt: skip
     for path, content in files.items():
         check_folder(path.parent)

@@ -80,10 +80,10 @@ def resume(rest):
     options = vars(parse(ResumeOptions, rest, "tinyvit train", help_of="tinyvit train --resume RUN"))
     path = options.pop("resume")
 
-    from tinyvit.files import expanded
+    from tinyvit.files import expand_path
     from tinyvit.training import resume as resume_training
 
     changes = {name: value for name, value in options.items() if value is not None}
-    if (expanded(path) / "seeds.json").is_file():
+    if (expand_path(path) / "seeds.json").is_file():
         from tinyvit.training.seeds import resume_seeds as resume_training
     return resume_training(path, **changes).get("interrupted", 0)

@@ -15,8 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.data import cifar_files
-from tinyvit.files import expanded, hidden_folder, locked, making, tidy, verified_manifest, write_with_manifest
-from tinyvit.text import say, short
+from tinyvit.files import (
+    create_path,
+    expand_path,
+    hidden_folder,
+    hold_lock,
+    tidy,
+    verified_manifest,
+    write_with_manifest,
+)
+from tinyvit.text import say, shorten
 
 MANIFEST = "manifest.json"  # with "source": an address, or "file: PATH"
 RETRIES = 2                 # at a file whose download breaks off
@@ -35,7 +43,7 @@ def cache_folder():
     """TINYVIT_DATA, or else the platform's folder for caches."""
     import pooch
 
-    return expanded(os.environ.get("TINYVIT_DATA") or pooch.os_cache("tinyvit"))
+    return expand_path(os.environ.get("TINYVIT_DATA") or pooch.os_cache("tinyvit"))
 
 
 def obtain(spec, root):
@@ -77,7 +85,7 @@ def put(spec, root, rows, source):
     if folder.exists() and not (folder / MANIFEST).exists():
         raise ValueError(f"{folder} exists, and tinyvit didn't write it; remove it or choose another folder")
     shutil.rmtree(folder, ignore_errors=True)
-    with making(folder) as new:
+    with create_path(folder) as new:
         new.mkdir()
         write_with_manifest(new / MANIFEST, {name: rows[name] for name in spec.names}, {"source": source})
     return Kept(rows, folder, source)
@@ -88,7 +96,7 @@ def filling(root):
     """Hold the lock of `root`; it waits, and says so, while another process has it."""
     root.mkdir(parents=True, exist_ok=True)
     waiting = f"waiting for another process that puts data into {root}"
-    with locked(root / ".tinyvit.lock", lambda: say(waiting)):
+    with hold_lock(root / ".tinyvit.lock", lambda: say(waiting)):
         tidy(root)
         yield
 
@@ -113,7 +121,7 @@ def downloaded(spec, root):
                     fetch(address, checksum, folder)
                 rows = cifar_files.read(spec, Path(folder))
             except (OSError, ValueError) as error:  # an OSError where there is no connection, or it broke off
-                reasons.append(f"{first.split('/')[2]}: {short(error, 250)}")
+                reasons.append(f"{first.split('/')[2]}: {shorten(error, 250)}")
                 continue
         return put(spec, root, rows, first)
     raise ValueError(

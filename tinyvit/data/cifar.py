@@ -12,7 +12,7 @@ import numpy as np
 from tinyvit.data import cache, cifar_files
 from tinyvit.data.cifar_files import PARQUET
 from tinyvit.data.dataset import Dataset, Split
-from tinyvit.files import expanded
+from tinyvit.files import expand_path
 
 OFFICIAL_HOST, HUGGING_FACE = "https://www.cs.toronto.edu/~kriz", "https://huggingface.co/datasets/uoft-cs"
 
@@ -144,7 +144,7 @@ def cifar100(data_dir=None):
 def load(spec, data_dir):
     if data_dir is None:
         return as_split(spec, cache.obtain(spec, cache.cache_folder()).rows)
-    path = expanded(data_dir)
+    path = expand_path(data_dir)
     kept = cache.kept(spec, path)
     return as_split(spec, kept.rows if kept else cifar_files.read(spec, path))
 

@@ -13,7 +13,7 @@ from io import BytesIO
 import numpy as np
 
 from tinyvit.data.images import open_image
-from tinyvit.text import short
+from tinyvit.text import shorten
 
 PARQUET = ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet")
 
@@ -31,7 +31,7 @@ def read(spec, path):
     try:
         contents = reader(spec, where)
     except Exception as error:  # damaged files make tarfile, zlib, pyarrow and Pillow raise errors of every kind
-        what = f"{type(error).__name__}: {short(error, 300)}"
+        what = f"{type(error).__name__}: {shorten(error, 300)}"
         raise ValueError(f"{where} can't be read as {spec.title}: {what}") from error
     missing = [name for name in spec.names if name not in contents]
     if missing:

@@ -9,7 +9,7 @@ import numpy as np
 from tinyvit.data.dataset import Dataset, Split
 from tinyvit.data.images import height_width, image_files
 from tinyvit.data.videos import read_all, video_files
-from tinyvit.files import expanded
+from tinyvit.files import expand_path
 
 TEST_SHARE = 0.2
 CHUNK = 512  # files read at a time
@@ -41,7 +41,7 @@ def folder(data_dir, img_size, channels=3, frames=None, threads=None, resample="
     if img_size is None:
         raise ValueError("the data set 'folder' needs an img_size that its images are made into")
     size, channels = height_width(img_size), channels or 3
-    root = expanded(data_dir)
+    root = expand_path(data_dir)
     files = list_files(root, image_files if frames is None else video_files)
     check_memory(sum(len(paths) for part in files for paths in part.values()), channels * (frames or 1), size)
     options = dict(channels=channels, size=size, threads=threads, resample=resample, crop=crop)
@@ -85,7 +85,7 @@ def files_by_class(root, find=image_files):
 
 def is_among_images(data_dir, path):
     """Whether a folder at `path` would be taken for a class of those under `data_dir`, or be in one or hold some."""
-    root, path = (Path(os.path.realpath(expanded(place))) for place in (data_dir, path))
+    root, path = (Path(os.path.realpath(expand_path(place))) for place in (data_dir, path))
     names = {path.name for path in subfolders(root)}
     parts = {"train", "test", "val"} & names
     places = [root / name for name in parts] if "train" in parts and len(parts) > 1 else [root]

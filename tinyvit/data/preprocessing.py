@@ -10,7 +10,7 @@ from tinyvit.backend import to_numpy
 from tinyvit.data.dataset import normalise
 from tinyvit.data.images import RESAMPLE, as_pixels
 from tinyvit.data.videos import as_video, read_all
-from tinyvit.text import short
+from tinyvit.text import shorten
 from tinyvit.validation import Finite, Positive, PositiveInt, PositiveShare, require, validate
 
 
@@ -61,7 +61,7 @@ class Preprocessing:
         try:
             return cls(**json.loads(text))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise ValueError(f"{source} doesn't say how images are prepared: {short(error, 250)}") from error
+            raise ValueError(f"{source} doesn't say how images are prepared: {shorten(error, 250)}") from error
 
     def to_json(self):
         """This as JSON text."""
@@ -108,7 +108,7 @@ class Preprocessing:
             if images.ndim == 4 and self.frames is None:
                 images = list(images if is_image(images[0]) else images.transpose(0, 2, 3, 1))
         elif not images or (self.frames is not None and not isinstance(images, (list, tuple))):
-            raise ValueError(f"expected {what} as a list or an array, got {short(repr(images))}")
+            raise ValueError(f"expected {what} as a list or an array, got {shorten(repr(images))}")
         if self.frames is not None:
             videos = [images] if is_image(images[0]) else images
             return np.stack([as_video(video, **self.options) for video in videos])

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from tinyvit.text import did_you_mean, short
+from tinyvit.text import did_you_mean, shorten
 
 
 class Tokenizer:
@@ -21,14 +21,14 @@ class Tokenizer:
     def __call__(self, texts):
         """The tokens (K, T), int64, of K texts; ValueError, with the text, for one that is too long."""
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts) or not len(texts):
-            raise ValueError(f"expected a list of texts, got {short(repr(texts))}")
+            raise ValueError(f"expected a list of texts, got {shorten(repr(texts))}")
         tokens, most = np.full((len(texts), self.context_length), self.end, "int64"), self.context_length - 2
         for text, row in zip(texts, tokens):
             found = self.encode(text)
             if not found:
-                raise ValueError(f"expected a text with words, got {short(repr(text))}")
+                raise ValueError(f"expected a text with words, got {shorten(repr(text))}")
             if len(found) > most:
-                raise ValueError(f"the model reads texts of up to {most} {self.units}, and {short(repr(text))} has "
+                raise ValueError(f"the model reads texts of up to {most} {self.units}, and {shorten(repr(text))} has "
                                  f"{len(found)}; take a shorter one")  # fmt: skip
             row[0], row[1 : 1 + len(found)] = self.start, found
         return tokens
@@ -49,7 +49,7 @@ class WordTokenizer(Tokenizer):
         words = words_of(text)
         for word in words:
             if word not in self.numbers:
-                raise ValueError(f"the model doesn't know the word {short(repr(word))} in {short(repr(text))}; "
+                raise ValueError(f"the model doesn't know the word {shorten(repr(word))} in {shorten(repr(text))}; "
                                  f"{did_you_mean(word, self.vocabulary)}")  # fmt: skip
         return [self.numbers[word] for word in words]
 
@@ -102,7 +102,7 @@ def loaded(path):
     try:
         tokenizer = library.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises Exception itself
-        raise ValueError(f"{path} is no tokenizer that can be read: {short(error)}") from error
+        raise ValueError(f"{path} is no tokenizer that can be read: {shorten(error)}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
@@ -119,7 +119,7 @@ def from_vocabulary_and_merges(vocabulary, merges):
         model = t.models.BPE.from_file(str(vocabulary), str(merges), unk_token="<|endoftext|>",
                                        end_of_word_suffix="</w>", fuse_unk=False)  # fmt: skip
     except Exception as error:
-        raise ValueError(f"{vocabulary} and {merges} are no byte pairs that can be read: {short(error)}") from error
+        raise ValueError(f"{vocabulary} and {merges} are no byte pairs that can be read: {shorten(error)}") from error
     tokenizer = t.Tokenizer(model)
     n, p = t.normalizers, t.pre_tokenizers
     tokenizer.normalizer = n.Sequence([n.NFC(), n.Replace(t.Regex(r"\s+"), " "), n.Lowercase()])

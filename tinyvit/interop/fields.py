@@ -4,7 +4,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tinyvit.text import short
+from tinyvit.text import shorten
 from tinyvit.validation import Finite, Mismatch, Positive, Within, converted, expected
 
 LARGEST_SIDE = 65_535  # pixels, as in a JPEG
@@ -29,7 +29,7 @@ def checked(values, kinds, source):
             if values.get(name) is not None:
                 found[name] = converted(values[name], kind)
         except (Mismatch, OverflowError):  # an int that no float can hold
-            wrong.append(f"{name} {short(repr(values[name]))} (expected {expected(kind)})")
+            wrong.append(f"{name} {shorten(repr(values[name]))} (expected {expected(kind)})")
     if wrong:
         raise ValueError(f"{source} has {'; '.join(wrong)}")
     return found
@@ -56,5 +56,5 @@ def normalisation(said, given, channels, source):
             found.append(converted(numbers * (channels if len(numbers) == 1 else 1), tuple[(kind,) * channels]))
         except (Mismatch, OverflowError) as error:
             wanted = f"{wanted} for each of {channels} channels, or one for all"
-            raise ValueError(f"{where} is {short(repr(chosen))}; expected {wanted}{advice}") from error
+            raise ValueError(f"{where} is {shorten(repr(chosen))}; expected {wanted}{advice}") from error
     return found

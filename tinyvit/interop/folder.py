@@ -10,7 +10,7 @@ import numpy as np
 
 from tinyvit.data.folder import expect_memory
 from tinyvit.files import read_text
-from tinyvit.text import short, some
+from tinyvit.text import list_names, shorten
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
@@ -27,7 +27,7 @@ def inside(folder, name):
     """The path of the file `name` in a folder; ValueError for a name with a path in it, and for anything but a file."""
     path = Path(folder) / name
     if path.name != name:
-        raise ValueError(f"{folder} names a file that isn't in it: {short(repr(name))}")
+        raise ValueError(f"{folder} names a file that isn't in it: {shorten(repr(name))}")
     if not path.is_file():
         raise ValueError(f"{path} is {'not a file' if path.exists() else 'missing'}")
     return path
@@ -42,9 +42,9 @@ def read_if_there(folder, name):
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged or not JSON: {short(error)}") from error
+        raise ValueError(f"{path} is damaged or not JSON: {shorten(error)}") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{path} holds JSON of another kind: expected an object {{…}}, got {short(value)}")
+        raise ValueError(f"{path} holds JSON of another kind: expected an object {{…}}, got {shorten(value)}")
     return value
 
 
@@ -56,15 +56,15 @@ def weight_files(folder):
     if INDEX in names:
         shards = read_if_there(folder, INDEX).get("weight_map")
         if not isinstance(shards, dict) or not shards:
-            raise ValueError(f"{folder / INDEX} is damaged: its weight_map says {short(shards)}; expected a file for "
+            raise ValueError(f"{folder / INDEX} is damaged: its weight_map says {shorten(shards)}; expected a file for "
                              "each array")  # fmt: skip
         return [inside(folder, name) for name in dict.fromkeys(map(str, shards.values()))]
     found = [name for name in names if name.endswith((".safetensors", ".npz"))]
     if len(found) > 1:
-        raise ValueError(f"{folder} holds several files with weights ({some(found)}); give one of them")
+        raise ValueError(f"{folder} holds several files with weights ({list_names(found)}); give one of them")
     for name in found or [name for name in names if name.endswith(PICKLES)]:
         return [inside(folder, name)]
-    raise ValueError(f"{folder} holds no weights ({some(names) or 'it is empty'}); {WANTED}")
+    raise ValueError(f"{folder} holds no weights ({list_names(names) or 'it is empty'}); {WANTED}")
 
 
 def kind_of(path):
@@ -111,5 +111,5 @@ def read_npz(path):
     except OSError:
         raise
     except Exception as error:  # zlib, struct, the dtype's parser and others raise errors of every kind
-        what = short(error or type(error).__name__, 250)
+        what = shorten(error or type(error).__name__, 250)
         raise ValueError(f"{path} is cut off, damaged or not an .npz of arrays: {what}") from error

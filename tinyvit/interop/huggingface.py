@@ -16,7 +16,7 @@ from tinyvit.interop.fields import Classes, Number, Sides, Size, checked
 from tinyvit.interop.huggingface_config import made_size, preprocessing_of, processor_of, to_preprocessor
 from tinyvit.interop.mappings import Mapping, Weights, register
 from tinyvit.interop.names import as_side, class_names, in_equal_parts, to_ours, to_theirs, with_one_table
-from tinyvit.text import short
+from tinyvit.text import shorten
 from tinyvit.validation import Count
 
 LAYOUT = "Hugging Face's layout"
@@ -107,8 +107,8 @@ def read(layout, tensors, about, preprocessor=None, *, mean=None, std=None):
     except ValueError as error:
         raise ValueError(f"config.json can't be read: {error}") from error
     if head is not None and said.get("problem_type", ONE_CLASS) != ONE_CLASS:
-        notes += (f"config.json has problem_type {short(repr(said['problem_type']))}; here an image has one class, and "
-                  "probabilities are those of a softmax, which add up to 1",)  # fmt: skip
+        notes += (f"config.json has problem_type {shorten(repr(said['problem_type']))}; here an image has one class, "
+                  "and probabilities are those of a softmax, which add up to 1",)  # fmt: skip
     unused = {name: what for name in tensors for pattern, what in UNUSED.items() if re.match(pattern, name)
               and not (what == "the pooler" and getattr(config, "head_hidden", None))}  # fmt: skip
     notes += tuple(f"{what} isn't used" for what in dict.fromkeys(unused.values()))
@@ -183,7 +183,7 @@ def expect_only(said, **known):
     """Raise ValueError for a field of config.json with a value that ours has no place for."""
     for name, values in known.items():
         if said[name] not in values:
-            raise ValueError(f"{name} is {short(repr(said[name]))}; expected {' or '.join(map(repr, values))}")
+            raise ValueError(f"{name} is {shorten(repr(said[name]))}; expected {' or '.join(map(repr, values))}")
 
 
 def activation_of(said):

@@ -6,7 +6,7 @@ from tinyvit.interop import huggingface
 from tinyvit.interop.fields import checked
 from tinyvit.interop.names import by_table, mlp_ratio
 from tinyvit.models import ClipConfig
-from tinyvit.text import short
+from tinyvit.text import shorten
 
 NAMES = {
     "logit_scale": "logit_scale", "visual.cls_token": "vision_model.embeddings.class_embedding",
@@ -49,7 +49,8 @@ def clip(fields, said, tensors):
         one["mlp_ratio"] = one["intermediate_size"] / one["hidden_size"]
     for name in ("mlp_ratio", "hidden_act", "layer_norm_eps"):
         if vision[name] != text[name]:
-            raise ValueError(f"expected the same {name} in both towers, got {short(repr((vision[name], text[name])))}")
+            got = shorten(repr((vision[name], text[name])))
+            raise ValueError(f"expected the same {name} in both towers, got {got}")
     fields |= {ours: vision[theirs] for ours, theirs in VISION.items()}
     fields |= {ours: text[theirs] for ours, theirs in TEXT.items()}
     return ClipConfig(

@@ -9,7 +9,7 @@ from tinyvit.data.images import RESAMPLE
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop.fields import LARGEST_SIDE, Number, checked, normalisation
-from tinyvit.text import short
+from tinyvit.text import shorten
 from tinyvit.validation import Positive, Within
 
 SOURCE = "preprocessor_config.json"
@@ -79,7 +79,7 @@ def crop_of(processor, img_size):
     side, is_square = min(img_size), len(set(img_size)) == 1
     # Of another shape than a square, which share of an image fits depends on the image's shape, too.
     if not is_square or not isinstance(shortest, int) or not side <= shortest <= LARGEST_SIDE:
-        return None, (f"images are stretched to what the model reads, not resized to {short(repr(size))} and cut out",)
+        return None, (f"images are stretched to the model's size, not resized to {shorten(repr(size))} and cut out",)
     share = processor["crop_pct"]
     if share is None or not 0 < share <= 1 or not shortest <= side / share < shortest + 1:
         share = side / shortest
@@ -93,7 +93,7 @@ def differs(size, img_size):
     if size is None or sides_of(size) == img_size:
         return ()
     height, width = img_size
-    said = short(repr(size))
+    said = shorten(repr(size))
     return (f"images are made {height}×{width}, which the model reads; preprocessor_config.json says {said}",)
 
 

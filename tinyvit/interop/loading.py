@@ -9,7 +9,7 @@ from typing import Any
 
 from tinyvit.arrays import Array
 from tinyvit.data.folder import expect_memory
-from tinyvit.files import entry, expanded
+from tinyvit.files import entry, expand_path
 from tinyvit.interop.folder import CONFIG, WANTED, kind_of, read_if_there, read_npz, weight_files
 from tinyvit.interop.mappings import Mapping, mapping_of_config, mapping_of_names
 from tinyvit.interop.names import expect_finite
@@ -66,7 +66,7 @@ def open_source(path):
     Raises ValueError, naming the file, if it is missing, cut off, damaged, of an unknown format or architecture, if a
     name leads out of the folder, and if config.json is not of what the weights are.
     """
-    path = expanded(path)
+    path = expand_path(path)
     if not path.exists():
         raise ValueError(f"{printable(path)} doesn't exist; {how_to_fetch(path) or WANTED}")
     if not (path.is_dir() or path.is_file()):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tinyvit.arrays import Array
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.models import ViTConfig
-from tinyvit.text import short, some
+from tinyvit.text import list_names, shorten
 
 MAPPINGS = []
 # What config.json calls the model, by format: timm's names begin with the architecture.
@@ -78,7 +78,7 @@ def mapping_of_config(config, path):
         if any(fnmatchcase(str(kind), pattern) for pattern in mapping.kinds):
             return mapping
     readable = ", ".join(pattern for mapping in known for pattern in mapping.kinds)
-    raise ValueError(f"{path} has {KIND[format]} {short(repr(kind))}; tinyvit reads {readable}")
+    raise ValueError(f"{path} has {KIND[format]} {shorten(repr(kind))}; tinyvit reads {readable}")
 
 
 def mapping_of_names(names, source):
@@ -87,9 +87,9 @@ def mapping_of_names(names, source):
         if mapping.names and any(re.match(mapping.names, name) for name in names):
             return mapping
     raise ValueError(
-        f"{source} has names of an unknown layout: {some(names)}; without a config.json expected those of timm's ViT "
-        "(patch_embed.proj.weight) or of the original release (embedding/kernel), with nothing in front of them; give "
-        "the folder of another model, with its config.json"
+        f"{source} has names of an unknown layout: {list_names(names)}; without a config.json expected those of timm's "
+        "ViT (patch_embed.proj.weight) or of the original release (embedding/kernel), without a prefix; for another "
+        "model pass its folder, with its config.json"
     )
 
 

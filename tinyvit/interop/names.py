@@ -11,7 +11,7 @@ from tinyvit.backend import to_numpy
 from tinyvit.functional.patches import as_pair
 from tinyvit.models import build
 from tinyvit.tensors import BFLOAT16
-from tinyvit.text import short, some
+from tinyvit.text import list_names, shorten
 
 MOST_NAMES = 20  # of each kind in an error; a file of another model lacks hundreds
 GIVE_SIZE = "give the size of the images: --img-size HEIGHT WIDTH, in Python img_size=(height, width)"
@@ -27,7 +27,7 @@ def expect_place(layout, config, **only):
 def activation_in(layout, table, config):
     """A layout's name of the configured activation, from its names by ours; ValueError if it has none."""
     if config.activation not in table:
-        raise ValueError(f"{layout} has no place for activation {config.activation!r}, only for {some(table)}")
+        raise ValueError(f"{layout} has no place for activation {config.activation!r}, only for {list_names(table)}")
     return table[config.activation]
 
 
@@ -75,7 +75,7 @@ def to_ours(tensors, config, parts, source, spelled=str):
     other = [f"{spelled(name)} ({tensors[name].dtype})" for name in expected
              if tensors[name].dtype.kind != "f" and tensors[name].dtype != BFLOAT16]  # fmt: skip
     if other:
-        raise ValueError(f"expected floating-point numbers, got {some(other)}")
+        raise ValueError(f"expected floating-point numbers, got {list_names(other)}")
     state = {}
     for name, shape in own.items():
         arrays = [as_float(tensors[theirs]).transpose(axes) for theirs, _, axes in found[name]]
@@ -118,7 +118,7 @@ def expect_names(tensors, expected, source, spelled=str):
         ],
     }  # fmt: skip
     if any(problems.values()):
-        found = "; ".join(f"{what}: {some(names, MOST_NAMES)}" for what, names in problems.items() if names)
+        found = "; ".join(f"{what}: {list_names(names, MOST_NAMES)}" for what, names in problems.items() if names)
         raise ValueError(f"the arrays are not those of this model in {source}: {found}")
 
 
@@ -134,7 +134,7 @@ def expect_finite(arrays, source):
     # min and max propagate NaN, and allocate nothing as isfinite would.
     wrong = [name for name, x in arrays.items() if x.size and not np.isfinite([x.min(), x.max()]).all()]
     if wrong:
-        raise ValueError(f"{source} has numbers that are NaN or infinite in {some(wrong)}")
+        raise ValueError(f"{source} has numbers that are NaN or infinite in {list_names(wrong)}")
 
 
 def check_weights(weights):
@@ -183,7 +183,8 @@ def shapes_of(tensors, dimensions, layout):
     wrong = [f"{name} (expected {count} dimensions, got {shapes[name]})" for name, count in dimensions.items()
              if len(shapes[name]) != count or 0 in shapes[name]]  # fmt: skip
     if wrong:
-        raise ValueError(f"the arrays are not those of this model in {layout}: missing or misshapen: {some(wrong)}")
+        raise ValueError(f"the arrays are not those of this model in {layout}; missing or misshapen: "
+                         f"{list_names(wrong)}")  # fmt: skip
     return shapes
 
 
@@ -234,7 +235,7 @@ def class_names(labels, num_classes, source, prefix=""):
         return tuple(f"{prefix}{i}" for i in range(num_classes))
     names = [labels.get(str(i)) for i in range(len(labels))] if isinstance(labels, dict) else labels
     if not isinstance(names, list) or len(names) != num_classes or not all(type(name) in (str, int) for name in names):
-        raise ValueError(f"{source} has names of classes {short(repr(labels))}; expected one for each of {num_classes}")
+        raise ValueError(f"{source} has class names {shorten(repr(labels))}; expected one for each of {num_classes}")
     counts, different = Counter(), []
     for name in map(str, names):
         counts[name] += 1

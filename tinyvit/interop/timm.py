@@ -18,7 +18,7 @@ from tinyvit.interop.fields import Classes, Number, Side, Sides, Size, checked, 
 from tinyvit.interop.mappings import Mapping, Weights, register
 from tinyvit.models import Dinov2Config, ViTConfig
 from tinyvit.models.registry import VARIANTS
-from tinyvit.text import short, some
+from tinyvit.text import list_names, shorten
 from tinyvit.validation import PositiveShare
 
 LAYOUT = "timm's layout"
@@ -194,14 +194,14 @@ def about_of(about):
     given = {name: value for name, value in said.get("model_args", {}).items() if value is not None}
     unknown = sorted(given.keys() - ARGS.keys() - IGNORED)
     if unknown:
-        raise ValueError(f"{SOURCE} has model_args that tinyvit's models don't have: {some(unknown)}")
+        raise ValueError(f"{SOURCE} has model_args that tinyvit's models don't have: {list_names(unknown)}")
     args = checked(given, ARGS, f"{SOURCE} in model_args")
     args = {name: said[name] for name in ("num_classes", "global_pool") if name in said} | args
     pretrained = checked(said.get("pretrained_cfg", about), PRETRAINED, f"{SOURCE} in pretrained_cfg")
     name = said.get("architecture", "").partition(".")[0] or None
     for part, what in (("quickgelu", "the activation QuickGELU"), ("rope", "rotary positions of another kind")):
         if name and part in name:
-            raise ValueError(f"the weights are those of a {short(repr(name))}, which has {what}")
+            raise ValueError(f"the weights are those of a {shorten(repr(name))}, which has {what}")
     both = said.get("pretrained_cfg", {}) | {name: value for name, value in about.items() if value is not None}
     return About(name, args, pretrained, both.get("label_names") or both.get("labels"))
 
@@ -224,13 +224,13 @@ def preprocessing_of(about, config, mean=None, std=None):
         notes += (f"the source doesn't say how images are normalised; {what} taken to be 0.5",)
     resample = known.get("interpolation", "bicubic")
     if resample not in RESAMPLE:
-        notes += (f"images are resized 'bicubic', as timm's interpolation {short(repr(resample))} isn't known here",)
+        notes += (f"images are resized 'bicubic', as timm's interpolation {shorten(repr(resample))} isn't known here",)
         resample = "bicubic"
     crop, mode = known.get("crop_pct", 0.9), known.get("crop_mode", "center")
     if mode == "squash" and crop == 1:
         crop = None
     elif mode != "center":
-        notes += (f"images are cut out of the middle, as timm's crop_mode {short(repr(mode))} isn't known here",)
+        notes += (f"images are cut out of the middle, as timm's crop_mode {shorten(repr(mode))} isn't known here",)
     said = [(name, known.get(name, 0.5)) for name in ("mean", "std")]
     mean, std = normalisation(said, (mean, std), config.in_chans, SOURCE)
     classes = names.class_names(about.label_names, config.num_classes, SOURCE)

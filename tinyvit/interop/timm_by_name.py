@@ -12,7 +12,7 @@ from tinyvit.interop.mappings import Mapping, Weights, register
 from tinyvit.interop.names import as_side, to_ours
 from tinyvit.interop.timm import LAYOUT, PARTS, SOURCE, about_of, preprocessing_of, size_of, to_about
 from tinyvit.models.registry import VARIANTS, config_class
-from tinyvit.text import short, some
+from tinyvit.text import list_names, shorten
 
 
 class Kind(NamedTuple):
@@ -57,7 +57,7 @@ def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=Non
     """
     about, names, kind = about_of(about), names_of(architecture), KINDS[architecture]
     if about.architecture not in names:
-        raise ValueError(f"{SOURCE} must name one of {', '.join(names)}, got {short(repr(about.architecture))}")
+        raise ValueError(f"{SOURCE} must name one of {', '.join(names)}, got {shorten(repr(about.architecture))}")
     _, fields = VARIANTS[about.architecture]
     head = f"{kind.last if isinstance(kind.last, str) else kind.last[0]}.weight"
     if architecture == "bit" and head in tensors and tensors[head].ndim == 4:   # a convolution of 1×1, (K, C, 1, 1)
@@ -84,7 +84,7 @@ def arguments_of(about, architecture):
     if about.args.get("global_pool", pool) != pool:
         unknown.append("global_pool")
     if unknown:
-        raise ValueError(f"{SOURCE} has model_args that tinyvit's {architecture} doesn't have: {some(unknown)}")
+        raise ValueError(f"{SOURCE} has model_args that tinyvit's {architecture} doesn't have: {list_names(unknown)}")
     return args
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinyvit.arrays import array_module
 from tinyvit.functional.cast import cast
-from tinyvit.text import some
+from tinyvit.text import list_names
 
 
 class BufferUpdate(NamedTuple):
@@ -68,7 +68,7 @@ def check_returned(model):
     updating = [path for path, module in model.named_modules() if hasattr(module, "commit") and not module.frozen]
     if updating:
         raise ValueError(
-            f"{some(updating)} update buffers in training, and the objective returned no updates; return (loss, "
+            f"{list_names(updating)} update buffers in training, and the objective returned no updates; return (loss, "
             "backward, metrics, nn.buffer_updates(cache))"
         )
 

@@ -14,7 +14,7 @@ from tinyvit.nn.precision import as_precision
 from tinyvit.nn.storage import Adding, Storage
 from tinyvit.nn.tree import Walk, check_found, check_replacement, own, tree
 from tinyvit.nn.variables import Buffer, Parameter, Variable
-from tinyvit.text import some
+from tinyvit.text import list_names
 
 
 class Module:
@@ -277,7 +277,7 @@ class Module:
             for name, value in state.items() if name in own and np.shape(value) != own[name].shape
         ]  # fmt: skip
         problems = ({"missing": missing, "unexpected": unexpected} if strict else {}) | {"misshapen": misshapen}
-        found = "; ".join(f"{what}: {some(names)}" for what, names in problems.items() if names)
+        found = "; ".join(f"{what}: {list_names(names)}" for what, names in problems.items() if names)
         if found:
             raise ValueError(f"the state doesn't fit {type(self).__name__}: {found}")
         return own, missing, unexpected

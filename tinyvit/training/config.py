@@ -10,7 +10,7 @@ from tinyvit.functional.patches import as_pair
 from tinyvit.models import build, config_class
 from tinyvit.models.registry import ARCHITECTURES
 from tinyvit.nn.precision import check_precision
-from tinyvit.text import some
+from tinyvit.text import list_names
 from tinyvit.training.freezing import frozen_parts
 from tinyvit.training.tasks import task_class
 from tinyvit.validation import (
@@ -300,7 +300,7 @@ def from_dict(cls, values):
         raise ValueError(f"expected the fields of {cls.__name__}, got {values!r}")
     hints = get_type_hints(cls)
     if unknown := sorted(set(values) - set(hints)):
-        raise ValueError(f"unknown fields {some(unknown)} of {cls.__name__}")
+        raise ValueError(f"unknown fields {list_names(unknown)} of {cls.__name__}")
     return cls(**{
         name: from_dict(hints[name], value) if is_dataclass(hints[name]) else value for name, value in values.items()
     })  # fmt: skip

@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 
 from tinyvit import data
-from tinyvit.files import expanded
+from tinyvit.files import expand_path
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.architecture import image_shape
 from tinyvit.training.tasks import task_class
@@ -14,7 +14,7 @@ def with_absolute_paths(config):
     """A TrainConfig whose data and weights are found from any folder."""
 
     def absolute(path):
-        return None if path is None else os.path.realpath(expanded(path))
+        return None if path is None else os.path.realpath(expand_path(path))
 
     named = {name: absolute(getattr(config.objective, name)) for name in task_class(config.task).paths}
     return replace(

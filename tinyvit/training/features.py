@@ -13,7 +13,7 @@ from tinyvit import functional as F
 from tinyvit.arrays import array_module
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.data import Dataset
-from tinyvit.files import expanded, replacing
+from tinyvit.files import expand_path, replace_file
 from tinyvit.nn import Context
 from tinyvit.training.inference import evaluation_batch, forwards, in_parts
 from tinyvit.training.metrics import check_finite
@@ -145,7 +145,7 @@ def save_features(files, out, names):
     if not files:
         return 0, None
     rows = np.stack([file.result for file in files]).astype("<f4")
-    with replacing(out) as array, replacing(names) as lines:
+    with replace_file(out) as array, replace_file(names) as lines:
         np.save(array, rows)
         lines.write(b"".join(os.fsencode(file.path) + b"\n" for file in files))
     return rows.shape
@@ -156,10 +156,10 @@ def check_new_files(out, names=None):
 
     Raises ValueError unless `out` ends with .npy, neither exists, and their folders do.
     """
-    out = expanded(out)
+    out = expand_path(out)
     if out.suffix != ".npy":
         raise ValueError(f"features are written to a .npy file, got --out {out}; expected a name such as features.npy")
-    names = out.with_suffix(".txt") if names is None else expanded(names)
+    names = out.with_suffix(".txt") if names is None else expand_path(names)
     for path, option in ((out, "--out"), (names, "--names")):
         if os.path.lexists(path):
             raise ValueError(f"{path} exists already; remove it, or choose another name with {option}")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.files import expanded, write
+from tinyvit.files import expand_path, write
 from tinyvit.functional.softmax import log_softmax
 from tinyvit.text import printable
 from tinyvit.training.display import percent
@@ -173,7 +173,7 @@ def draw_confusion(confusion, classes):
 
 def save_confusion(path, confusion, classes):
     """Draw a confusion matrix to a file, in the format of its suffix."""
-    content, path = io.BytesIO(), expanded(path)
+    content, path = io.BytesIO(), expand_path(path)
     with warnings.catch_warnings():  # names in a script that the font lacks are drawn as boxes
         warnings.filterwarnings("ignore", "Glyph .* missing")
         draw_confusion(confusion, classes).savefig(content, format=path.suffix[1:], dpi=150, bbox_inches="tight")

@@ -23,9 +23,9 @@ from pathlib import Path
 from tinyvit.files import (
     check_folder,
     digest,
-    expanded,
+    expand_path,
+    hold_lock,
     identity,
-    locked,
     read_text,
     tidy,
     verified_manifest,
@@ -53,7 +53,7 @@ class RunFolder:
     lock = None
 
     def __init__(self, path):
-        self.path = expanded(path)
+        self.path = expand_path(path)
         for name, file in FILES.items():
             setattr(self, name, self.path / file)
         self.checkpoints = Checkpoints(self.path / "checkpoints", self.write, self.check_lock)
@@ -96,7 +96,7 @@ class RunFolder:
     def locked(self):
         """Hold the folder's lock, which the system releases when the process ends; ValueError if another training has
         it."""
-        with locked(self.path / ".lock", self.refuse) as self.lock:
+        with hold_lock(self.path / ".lock", self.refuse) as self.lock:
             tidy(self.path)
             try:
                 yield

@@ -20,7 +20,7 @@ import numpy as np
 
 from tinyvit.arrays import array_module
 from tinyvit.levels import level
-from tinyvit.text import short
+from tinyvit.text import shorten
 from tinyvit.training.meeting import BrokenExchange
 
 MAX_THREADS = 4096               # that can be asked for
@@ -55,7 +55,7 @@ def thread_count(threads=None):
         count = 0
     if not 1 <= count <= MAX_THREADS:
         variable = "" if threads is not None else " in TINYVIT_THREADS"
-        raise ValueError(f"expected a number of threads from 1 to {MAX_THREADS:,}{variable}, got {short(repr(asked))}")
+        raise ValueError(f"expected a number of threads from 1 to {MAX_THREADS:,}{variable}, got {shorten(repr(asked))}")
     return count
 
 

@@ -14,7 +14,7 @@ from tinyvit.backend import as_device, current, gpu
 from tinyvit.bench import machine
 from tinyvit.bench.gpu_report import comparison, recipe, times
 from tinyvit.bench.worker import in_a_line
-from tinyvit.files import expanded, write
+from tinyvit.files import expand_path, write
 
 ROOT = Path(tinyvit.__file__).parents[1]
 TESTS = "tests/cuda"  # the rest of the suite needs packages that a machine with a GPU may do without
@@ -29,7 +29,7 @@ PRECISIONS = ("bfloat16", "tf32", "float32", "float16")
 
 def main(arguments=None):
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    folder = expanded(options.out)
+    folder = expand_path(options.out)
     try:
         options.device = "cpu" if options.dry_run else as_device("cuda")
         folder.mkdir(parents=True, exist_ok=True)
